@@ -13,8 +13,15 @@ const SHOWN: usize = 5;
 
 /// Fails if tshark finds a malformed frame in `capture`.
 pub fn check_well_formed(capture: &Path) -> Result<()> {
+    check_well_formed_without(capture, &[])
+}
+
+/// Fails if tshark finds a malformed frame in `capture` with these protocols disabled.
+pub fn check_well_formed_without(capture: &Path, protocols: &[&str]) -> Result<()> {
     // tshark takes the payload of a short SEND for an RPC-over-RDMA header, and reports what does not fit as malformed.
-    let malformed = dissect(capture, &["--disable-protocol", "rpcordma", "-Y", "_ws.malformed"])?;
+    let disabled = ["rpcordma"].iter().chain(protocols).flat_map(|protocol| ["--disable-protocol", protocol]);
+    let arguments: Vec<&str> = disabled.chain(["-Y", "_ws.malformed"]).collect();
+    let malformed = dissect(capture, &arguments)?;
     let lines: Vec<&str> = malformed.lines().collect();
     let shown = lines[..lines.len().min(SHOWN)].join("\n");
     ensure!(lines.is_empty(), "{} has {} malformed frames:\n{shown}", capture.display(), lines.len());

@@ -45,6 +45,8 @@ pub enum Work {
     GuestKilled(Program),
     /// Requests that NDKPI cannot express: the engine, linked natively, serves the guest's probe.
     Engine(NonNdkRequest),
+    /// SMB Direct: the kernel's server or client in the guest, Samba behind the image.
+    Smb,
 }
 
 /// Requests that a peer can send but NDKPI cannot express.
@@ -60,6 +62,9 @@ pub enum NonNdkRequest {
 const MAX_LENGTH: u32 = 8 << 20;
 /// Simultaneous connections of the case with many.
 const CONNECTIONS: u32 = 64;
+/// User of the SMB servers, and the password.
+pub const USER: &str = "root";
+pub const PASSWORD: &str = "Passw0rd";
 /// Share of lost frames in cases with loss.
 const LOSS: f64 = 0.02;
 
@@ -85,7 +90,7 @@ impl Case {
     pub fn host(&self) -> &'static str {
         match self.work {
             Work::Engine(_) => "engine",
-            Work::Image(_) | Work::GuestKilled(_) => "image",
+            Work::Image(_) | Work::GuestKilled(_) | Work::Smb => "image",
         }
     }
 
@@ -146,6 +151,8 @@ impl Case {
                     )
                 }
             },
+            Work::Smb if serves => "smb-server".to_owned(),
+            Work::Smb => format!("smb-client {at} {USER} {PASSWORD}"),
             Work::Engine(NonNdkRequest::Immediate) => format!("probe -c {at} immediate"),
             Work::Engine(NonNdkRequest::Atomic) => format!("probe -c {at} atomic"),
         }
@@ -233,6 +240,7 @@ fn at_any_mtu(client: Side, mtu: u32) -> Vec<Case> {
         Case { short: true, ..case("write, 0 B to 8 MiB", probe(Scenario::Write, MAX_LENGTH, 0)) },
         Case { short: true, ..case("read, 0 B to 8 MiB", probe(Scenario::Read, MAX_LENGTH, 0)) },
         Case { family: Family::V6, ..case("send, 0 B to 1 MiB", probe(Scenario::Send, 1 << 20, 0)) },
+        self::case("SMB, files to 8 MiB", client, Work::Smb, mtu),
     ]
 }
 
@@ -288,7 +296,7 @@ mod tests {
 
     #[test]
     fn guest_command_is_the_opposite_side_of_the_host() {
-        for case in all() {
+        for case in all().into_iter().filter(|case| !matches!(case.work, Work::Smb)) {
             let command = case.guest_command();
             let (listens, address) = match case.client {
                 Side::Viordma => (true, guest_address(case.family)),

@@ -33,6 +33,13 @@ impl Image {
         let directory = workspace::root().join("target/guest");
         Self { kernel: directory.join("vmlinuz"), initrd: directory.join("initrd") }
     }
+
+    /// Returns the guest that also has the kernel's client and server of SMB Direct.
+    #[must_use]
+    pub fn with_smb() -> Self {
+        let guest = Self::of_workspace();
+        Self { initrd: guest.initrd.with_file_name("initrd-smb"), ..guest }
+    }
 }
 
 /// How a guest is booted.

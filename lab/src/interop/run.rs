@@ -22,7 +22,7 @@ use super::{
     addresses::{Family, GUEST_MAC, HOST_MAC, guest_address, host_address},
     cases::{Case, Side, Work},
     guest::{self, Guest, Output},
-    native,
+    native, smb,
     table::Row,
 };
 use crate::{
@@ -124,6 +124,14 @@ impl Runner {
             Work::Image(program) | Work::GuestKilled(program) => {
                 let mut host = self.host(case, capture, sockets)?;
                 let result = self.run_program(case, program, &host);
+                finish(&mut host, result)
+            }
+            Work::Smb => {
+                let mut host = self.host(case, capture, sockets)?;
+                let guest = self.guest.as_mut().context("no guest")?;
+                let result = smb::run(case, &host, guest, self.setup.directory.path());
+                // Linux's modules may use freed memory after a disconnect: the next case boots another guest.
+                self.guest = None;
                 finish(&mut host, result)
             }
         };
