@@ -15,6 +15,9 @@ use crate::hal::{Dma, Hal};
 /// The virtio network header with VERSION_1, in bytes, on receive and transmit. (virtio §9)
 pub const HEADER_LEN: usize = 12;
 
+/// Length of `num_buffers`, the last field of the header, in bytes.
+const BUFFER_COUNT_LEN: usize = 2;
+
 /// Alignment of each buffer in bytes: a cache line.
 const ALIGNMENT: usize = 64;
 /// Maximum block size in bytes; a larger buffer gets a block of its own.
@@ -56,9 +59,24 @@ impl<H: Hal> Buffers<H> {
         Some(self.blocks.get(block)?.device_address(offset))
     }
 
-    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter.
-    pub(crate) fn read(&self, id: u16, to: &mut [u8]) {
+    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter. Returns the header's count of the
+    /// buffers that the frame takes. (virtio §9)
+    pub(crate) fn read(&self, id: u16, to: &mut [u8]) -> u16 {
+        let mut count = [0; BUFFER_COUNT_LEN];
         if let Some((block, offset, _)) = self.frame_place(id, to.len())
+            && let Some(block) = self.blocks.get(block)
+        {
+            // No underflow: the frame is behind the header.
+            block.read(offset.wrapping_sub(BUFFER_COUNT_LEN), &mut count);
+            block.read(offset, to);
+        }
+        u16::from_le_bytes(count)
+    }
+
+    /// Copies the first bytes of buffer `id`, in which a frame continues, to `to`; nothing if the buffer is shorter.
+    pub(crate) fn read_continuation(&self, id: u16, to: &mut [u8]) {
+        if to.len() <= self.len
+            && let Some((block, offset)) = self.place(id)
             && let Some(block) = self.blocks.get(block)
         {
             block.read(offset, to);

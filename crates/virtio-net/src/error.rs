@@ -71,6 +71,8 @@ pub enum RingFault {
     IndexJump,
     /// The id is not a descriptor of this ring, or its buffer is not outstanding.
     BadId,
+    /// A received frame has no buffers, or more of them than the device has returned.
+    BadBufferCount,
 }
 
 impl From<TransitionError<State>> for Error {
@@ -132,6 +134,7 @@ impl fmt::Display for RingFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::IndexJump => "the used index is ahead of the buffers made available",
+            Self::BadBufferCount => "a frame has more buffers than the device has returned",
             Self::BadId => "an element's id is not that of an outstanding buffer",
         })
     }

@@ -14,6 +14,8 @@ bitflags! {
         const MTU = 1 << 3;
         /// The field `mac` is valid.
         const MAC = 1 << 5;
+        /// A received frame may continue in further buffers.
+        const MRG_RXBUF = 1 << 15;
         /// The field `status` is valid.
         const STATUS = 1 << 16;
         /// The device has a control queue.
@@ -122,6 +124,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::CTRL_VQ,
         policy: Policy::Accepted,
         reason: "a configured address is known to the device and the hypervisor",
+    },
+    Feature {
+        feature: Features::MRG_RXBUF,
+        name: "MRG_RXBUF",
+        needs: Features::empty(),
+        policy: Policy::Accepted,
+        reason: "receive buffers that are shorter than the longest frame",
     },
     Feature {
         feature: Features::MTU,

@@ -130,7 +130,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let rings = RingOptions::of(features);
         let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
         let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
-        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, rings)?;
+        let is_merged = features.contains(Features::MRG_RXBUF);
+        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, is_merged, rings)?;
         let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, rings)?;
         let commands =
             if features.contains(Features::CTRL_VQ) { Some(Self::commands(hal, control)?) } else { None };

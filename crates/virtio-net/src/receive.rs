@@ -10,13 +10,15 @@ use alloc::vec::Vec;
 use fallible::vec;
 
 use crate::buffers::{Buffers, HEADER_LEN};
-use crate::error::Error;
+use crate::error::{Error, RingFault};
 use crate::hal::{Hal, Registers};
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
 
 /// Length of an Ethernet header in bytes. Shorter frames are dropped.
 const MIN_FRAME: usize = 14;
+/// Longest frame part of one buffer if frames may continue in further buffers, in bytes. Every RoCE packet fits in one.
+const MERGED_BUFFER: usize = 4596;
 
 /// Counters of a receive queue since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub struct ReceiveCounters {
 /// Result of [`ReceiveQueue::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polled {
-    /// Buffers taken from the ring; at most the budget.
+    /// Buffers taken from the ring; beyond the budget only those in which the last frame continues.
     pub taken: u32,
     /// The budget is used up: the ring may contain more.
     pub more: bool,
@@ -45,6 +47,8 @@ pub struct Polled {
 pub struct ReceiveQueue<H: Hal, R> {
     ring: Ring<H>,
     buffers: Buffers<H>,
+    /// A frame may continue in further buffers.
+    is_merged: bool,
     /// Memory of the driver for the frame that is being processed.
     frame: Vec<u8>,
     doorbell: Option<Doorbell<R>>,
@@ -52,12 +56,21 @@ pub struct ReceiveQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
-    /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available.
-    pub(crate) fn new(hal: &H, size: u16, max_frame: usize, options: RingOptions) -> Result<Self, Error> {
+    /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available. With
+    /// `is_merged`, a frame may take several of them.
+    pub(crate) fn new(
+        hal: &H,
+        size: u16,
+        max_frame: usize,
+        is_merged: bool,
+        options: RingOptions,
+    ) -> Result<Self, Error> {
         let ring = Ring::new(hal, size, options)?;
-        let buffers = Buffers::new(hal, size, max_frame)?;
+        let buffers =
+            Buffers::new(hal, size, if is_merged { max_frame.min(MERGED_BUFFER) } else { max_frame })?;
         let frame = vec::filled(max_frame, 0)?;
-        let mut queue = Self { ring, buffers, frame, doorbell: None, counters: ReceiveCounters::default() };
+        let counters = ReceiveCounters::default();
+        let mut queue = Self { ring, buffers, is_merged, frame, doorbell: None, counters };
         queue.describe()?;
         Ok(queue)
     }
@@ -108,8 +121,9 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         Ok(())
     }
 
-    /// Passes at most `budget` received frames to `sink`, each from its Ethernet header on, a copy that is valid during the call and
-    /// that the device cannot access. Then makes their buffers available again with at most one notification.
+    /// Passes the received frames in at most `budget` buffers, and the rest of the last frame, to `sink`, each from its Ethernet
+    /// header on, a copy that is valid during the call and that the device cannot access. Then makes their buffers available
+    /// again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
@@ -121,7 +135,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
             return Ok(Polled { taken, more: false });
         }
         let outcome = loop {
-            if taken == budget {
+            if taken >= budget {
                 break Ok(Polled { taken, more: true });
             }
             let used = match self.ring.take_used() {
@@ -130,17 +144,25 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 Err(error) => break Err(error),
             };
             taken = taken.wrapping_add(1);
-            match self.frame_len(used.len).and_then(|len| self.frame.get_mut(..len)) {
+            let mut len = self.frame_len(used.len);
+            let frame = len.and_then(|len| self.frame.get_mut(..len)).unwrap_or_default();
+            let count = self.buffers.read(used.id, frame);
+            self.ring.offer(used.id);
+            if count != 1 && self.is_merged {
+                len = match self.continuations(count, len) {
+                    Ok(len) => len,
+                    Err(error) => break Err(error),
+                };
+                taken = taken.saturating_add(u32::from(count)).saturating_sub(1);
+            }
+            match len.and_then(|len| self.frame.get(..len)).filter(|frame| frame.len() >= MIN_FRAME) {
                 Some(frame) => {
-                    let len = frame.len();
-                    self.buffers.read(used.id, frame);
                     self.counters.frames = self.counters.frames.wrapping_add(1);
-                    self.counters.bytes = self.counters.bytes.wrapping_add(len as u64);
+                    self.counters.bytes = self.counters.bytes.wrapping_add(frame.len() as u64);
                     sink(frame);
                 }
                 None => self.counters.bad_length = self.counters.bad_length.wrapping_add(1),
             }
-            self.ring.offer(used.id);
         };
         self.publish();
         outcome
@@ -163,12 +185,38 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.counters
     }
 
+    /// Takes the other buffers of a frame of `count` buffers, whose first `len` bytes have been copied. Returns the length of
+    /// the whole frame; `None` if it is too long, or a length is invalid.
+    ///
+    /// # Errors
+    /// [`Error::BrokenRing`]: the device has not returned so many. It returns those of a frame together.
+    //= virtio §10
+    #[cold]
+    fn continuations(&mut self, count: u16, mut len: Option<usize>) -> Result<Option<usize>, Error> {
+        if count == 0 {
+            return Err(self.ring.give_up(RingFault::BadBufferCount));
+        }
+        for _ in 1..count {
+            let Some(used) = self.ring.take_used()? else {
+                return Err(self.ring.give_up(RingFault::BadBufferCount));
+            };
+            len = len.and_then(|start| {
+                let part = usize::try_from(used.len).ok().filter(|&part| part <= self.buffers.len())?;
+                let end = start.checked_add(part)?;
+                self.buffers.read_continuation(used.id, self.frame.get_mut(start..end)?);
+                Some(end)
+            });
+            self.ring.offer(used.id);
+        }
+        Ok(len)
+    }
+
     /// Returns the length of the frame in a buffer with `used` bytes written; `None` if `used` is invalid.
     //= virtio §10
     fn frame_len(&self, used: u32) -> Option<usize> {
         let used = usize::try_from(used).ok()?;
         let len = used.checked_sub(HEADER_LEN)?;
-        (used <= self.buffers.len() && len >= MIN_FRAME).then_some(len)
+        (used <= self.buffers.len()).then_some(len)
     }
 
     fn publish(&mut self) {

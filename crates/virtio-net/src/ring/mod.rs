@@ -207,12 +207,10 @@ impl<H: Hal> Ring<H> {
             Format::Packed(ring) => ring.used(&self.memory),
         };
         let Some((id, len)) = used.map_err(|fault| self.give_up(fault))? else { return Ok(None) };
-        let Some(id) = u16::try_from(id).ok().filter(|&id| self.is_outstanding(id)) else {
+        let outstanding = |id: &u16| self.outstanding.get_mut(usize::from(*id)).is_some_and(core::mem::take);
+        let Some(id) = u16::try_from(id).ok().filter(outstanding) else {
             return Err(self.give_up(RingFault::BadId));
         };
-        if let Some(outstanding) = self.outstanding.get_mut(usize::from(id)) {
-            *outstanding = false;
-        }
         self.outstanding_count = self.outstanding_count.wrapping_sub(1);
         match &mut self.format {
             Format::Split(ring) => ring.take(),
@@ -239,12 +237,9 @@ impl<H: Hal> Ring<H> {
         }
     }
 
-    fn give_up(&mut self, fault: RingFault) -> Error {
+    /// Records an inconsistency: from now on, taking buffers fails.
+    pub(crate) fn give_up(&mut self, fault: RingFault) -> Error {
         self.broken = Some(fault);
         Error::BrokenRing(fault)
-    }
-
-    fn is_outstanding(&self, id: u16) -> bool {
-        self.outstanding.get(usize::from(id)).copied().unwrap_or(false)
     }
 }

@@ -240,6 +240,23 @@ impl Fake {
         true
     }
 
+    /// Receives a frame into buffers of `parts` bytes each, with this `num_buffers` in the header.
+    pub fn deliver_in(&self, frame: &[u8], parts: &[usize], num_buffers: u16) {
+        let mut device = self.lock();
+        let queue = &mut device.queues[RECEIVE];
+        let mut bytes = vec![0; HEADER_LEN];
+        bytes[10..].copy_from_slice(&num_buffers.to_le_bytes());
+        bytes.extend_from_slice(frame);
+        let mut rest = &bytes[..];
+        for &len in parts {
+            let buffer = queue.pop(&self.memory).expect("a buffer is available");
+            let (part, later) = rest.split_at(len.min(rest.len()));
+            self.memory.write_slice(part, buffer.address).unwrap();
+            queue.push(&self.memory, buffer.id, len as u32);
+            rest = later;
+        }
+    }
+
     /// Overwrites the buffer of the frame that was delivered last, which no longer is the device's.
     pub fn overwrite_delivered(&self, byte: u8) {
         let (address, len) = self.lock().delivered.expect("a frame was delivered");

@@ -36,6 +36,8 @@ pub struct Quirks {
     pub refuses_vectors_from: Option<u16>,
     /// Corrupts the used ring's entry of every n-th buffer.
     pub used: Option<(u32, UsedQuirk)>,
+    /// Writes this number of buffers to the header of every n-th frame received.
+    pub num_buffers: Option<(u64, u16)>,
     /// Does not answer commands of the control queue, from the n-th on since the reset.
     pub commands_unanswered_from: Option<u32>,
     /// Refuses commands of this class of the control queue.

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Received frames that take several buffers, on the image, and a device that lies about their number.
+
+#![cfg(target_os = "linux")]
+
+mod bed;
+mod copying;
+
+use std::time::Duration;
+
+use bed::{finish, miniport, started_with};
+use copying::try_copy;
+use device_sim::{Quirks, virtio_net::Features};
+use lab::{
+    device::{DeviceKind, QemuVariant},
+    has_qemu,
+    testbed::{Options, Testbed},
+};
+use ndis_sim::Keyword;
+use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
+
+const SOON: Duration = Duration::from_millis(50);
+const MOMENT: Duration = Duration::from_secs(20);
+
+/// Event numbers of the driver's event table.
+const BROKEN_RING: u32 = 21;
+const RECOVERED: u32 = 41;
+
+/// Options for frames of up to 9014 bytes: the device does not limit them.
+fn jumbo() -> Options {
+    let keywords = vec![("*JumboPacket", Keyword::Text("9014".into()))];
+    Options { keywords, features: Features::DEFAULT.without(Features::MTU), ..Options::default() }
+}
+
+/// Sends frames of these lengths from the second host to the first one, which receives them whole and in order.
+fn exchange(bed: &Testbed, lengths: &[usize]) {
+    let [receiver, sender] = bed.machines().map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    let _ = receiver.received();
+    let header = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5];
+    let frame =
+        |&len: &usize| header.into_iter().chain((0..).map(|n: usize| (n / 3) as u8)).take(len).collect();
+    let frames: Vec<Vec<u8>> = lengths.iter().map(frame).collect();
+    for id in sender.send_chain(&frames, 0) {
+        assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    }
+    let mut arrived = Vec::new();
+    let deadline = bed.now() + MOMENT;
+    while arrived.len() < frames.len() && bed.now() < deadline {
+        let _ = bed.event().wait(SOON);
+        arrived.extend(receiver.received());
+    }
+    assert!(arrived == frames, "every frame arrives whole, once, in order");
+}
+
+fn copy(bed: &Testbed) {
+    for end in try_copy(bed, 1 << 20, |_| {}) {
+        end.expect("the copy completes");
+    }
+}
+
+/// Lengths around the end of the first buffer, and the longest, more than the ring has buffers.
+fn lengths() -> Vec<usize> {
+    [100, 4595, 4596, 4597, 9014].repeat(60)
+}
+
+//= virtio §10
+#[test]
+fn frames_longer_than_a_buffer_are_received_whole_with_every_ring_format() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        for without in [Features::default(), Features::EVENT_IDX, Features::MRG_RXBUF] {
+            let options = jumbo();
+            let features = options.features.without(without) | format;
+            let Some(bed) = started_with(&Options { features, ..options }) else { return };
+            exchange(&bed, &lengths());
+            copy(&bed);
+            finish(bed);
+        }
+    }
+}
+
+//= virtio §10
+#[test]
+fn frames_longer_than_a_buffer_are_received_whole_from_qemus_device() {
+    if !has_qemu() {
+        return;
+    }
+    for property in ["mrg_rxbuf=on", "mrg_rxbuf=off", "packed=on"] {
+        let device = DeviceKind::Qemu(QemuVariant {
+            properties: vec![property.into(), "host_mtu=9000".into()],
+            ..QemuVariant::default()
+        });
+        let Some(bed) = started_with(&Options { device, real_time: true, path_mtu: 1024, ..jumbo() }) else {
+            return;
+        };
+        exchange(&bed, &lengths()[..50]);
+        finish(bed);
+    }
+}
+
+//= virtio §18
+#[test]
+fn device_that_lies_about_the_buffers_of_a_frame_is_reset() {
+    for count in [0, 2, 256, u16::MAX] {
+        for format in [Features::default(), Features::RING_PACKED] {
+            // The frame that breaks the ring is the only one that arrives until the reset.
+            let quirks = Quirks { num_buffers: Some((1, count)), ..Quirks::default() };
+            let options = jumbo();
+            let features = options.features | format;
+            let Some(bed) = started_with(&Options { quirks, features, ..options }) else { return };
+            let [machine, _] = bed.machines();
+            let sender = miniport(bed.machines()[1]);
+            let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5][..], &[0; 86]].concat();
+            assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
+            assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+            let events: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
+            assert_eq!(events, [BROKEN_RING, RECOVERED], "{count}");
+            finish(bed);
+        }
+    }
+}
