@@ -265,6 +265,8 @@ mod tests {
     use std::time::Duration;
 
     const OWNER: Owner = Owner::new(core::ptr::null_mut());
+    /// Time limit of a wait. Miri is some hundred times slower.
+    const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 10 });
 
     #[test]
     fn batches_run_at_dispatch_level_until_none_is_left() {
@@ -280,7 +282,7 @@ mod tests {
         })
         .unwrap();
         deferred.queue();
-        assert!(seen.1.wait_for(Duration::from_secs(10)));
+        assert!(seen.1.wait_for(LIMIT));
         drop(deferred);
         assert_eq!(seen.0.load(Ordering::SeqCst), 1001);
     }
@@ -300,7 +302,7 @@ mod tests {
         for queue in [Deferred::queue, Deferred::queue_worker] {
             seen.1.clear();
             queue(&deferred);
-            assert!(seen.1.wait_for(Duration::from_secs(10)));
+            assert!(seen.1.wait_for(LIMIT));
         }
         drop(deferred);
         assert_eq!(seen.0.load(Ordering::SeqCst), 2);
@@ -322,7 +324,7 @@ mod tests {
         })
         .unwrap();
         deferred.queue();
-        assert!(names.1.wait_for(Duration::from_secs(10)));
+        assert!(names.1.wait_for(LIMIT));
         assert!((1..=12).contains(&names.0.load(Ordering::SeqCst)), "{}", names.0.load(Ordering::SeqCst));
         deferred.stop();
     }
@@ -343,7 +345,7 @@ mod tests {
             let before = seen.1.load(Ordering::SeqCst);
             seen.0.clear();
             queue(&deferred);
-            assert!(seen.0.wait_for(Duration::from_secs(10)));
+            assert!(seen.0.wait_for(LIMIT));
             deferred.flush();
             // More than one if the batch was about to end: the runner looks for waiting threads after another.
             assert!(seen.1.load(Ordering::SeqCst) > before);
