@@ -58,6 +58,8 @@ impl Plain for Requests {
 struct FileServer {
     content: Arc<Mutex<Vec<u8>>>,
     responses: VecDeque<Vec<u8>>,
+    /// Bytes that it returns beyond those that a READ asks for.
+    excess: usize,
 }
 
 impl Plain for FileServer {
@@ -75,7 +77,7 @@ impl Plain for FileServer {
             }
             RequestBody::Read { offset, length, channel: Channel::None, channel_info: [], .. } => {
                 let rest = content.get(offset as usize..).unwrap_or_default();
-                let data = &rest[..rest.len().min(length as usize)];
+                let data = &rest[..rest.len().min(length as usize + self.excess)];
                 let command = Command::Read;
                 if data.is_empty() {
                     (command, ResponseBody::Error { command, status: status::END_OF_FILE })
@@ -207,7 +209,9 @@ fn reads_of_more_requests_than_memory_return_the_data() {
     let by_rdma = 65_536 + 4096 + (65_536 - 60_000);
     for counts in counts {
         assert_eq!((counts.reads, counts.read_bytes, counts.writes), (3, by_rdma, 0));
+        assert_eq!(counts.longest, 65_536);
     }
+    assert_eq!(counts[0].outstanding, 2, "as many as there is memory for");
 }
 
 #[test]
@@ -219,8 +223,8 @@ fn messages_that_cannot_be_changed_pass_as_they_are() {
     assert_eq!(counts.map(|counts| counts.writes), [0, 0]);
 }
 
-/// Connects to the gateway of a server, sends `requests`, and waits for the end of the connection.
-fn refused(requests: Vec<Vec<u8>>) -> Option<Error> {
+/// Connects to the gateway of `server`, sends `requests`, and waits for the end of the connection.
+fn refused(server: FileServer, requests: Vec<Vec<u8>>) -> Option<Error> {
     let run = |adapter: &Arc<Adapter<SimOs>>, local, remote| {
         let mut session = Session::active(adapter, &Config::default()).expect("a session");
         session.connect(local, remote).expect("the gateway negotiates");
@@ -231,8 +235,8 @@ fn refused(requests: Vec<Vec<u8>>) -> Option<Error> {
         while session.next_event().is_ok() {}
         let _ = session.close(Err::<(), _>(Error::PeerDisconnected));
     };
-    let ((), end) = serve(FileServer::default(), run)?;
-    Some(end.expect_err("the client broke the protocol"))
+    let ((), end) = serve(server, run)?;
+    Some(end.expect_err("a side broke the protocol"))
 }
 
 fn read_by_channel(length: u32, descriptors: &[BufferDescriptor]) -> Vec<u8> {
@@ -264,7 +268,19 @@ fn requests_by_channel_that_cannot_be_served_end_the_connection() {
         (vec![read_by_channel((1 << 20) + 1, &one)], "a transfer longer than MaxReadWriteSize"),
         (vec![signed], "a signed request by channel"),
     ] {
-        let Some(error) = refused(requests) else { return };
+        let Some(error) = refused(FileServer::default(), requests) else { return };
         assert!(matches!(error, Error::Protocol(text) if text == reason), "{reason}: {error}");
+    }
+}
+
+#[test]
+fn server_that_returns_more_than_was_asked_for_ends_the_connection() {
+    let descriptor = BufferDescriptor { offset: 0, token: 1, length: 4 << 20 };
+    // Within what is left of the memory for transfers, and beyond it.
+    for (length, excess) in [(4096, 1), (1 << 20, 1), (1 << 20, 2 << 20)] {
+        let content = Arc::new(Mutex::new(vec![7; 4 << 20]));
+        let server = FileServer { content, excess, ..FileServer::default() };
+        let Some(error) = refused(server, vec![read_by_channel(length, &[descriptor])]) else { return };
+        assert!(matches!(error, Error::Protocol("more data than were asked for")), "{length}: {error}");
     }
 }

@@ -10,7 +10,7 @@ use ndk_consumer::stats::RequestStats;
 use ndk_consumer::{Access, Adapter, Error, Os};
 use smb_direct::{Channel, Token};
 
-use super::plain::{Counts, Next, POLL, Plain, next};
+use super::plain::{Counts, MORE_THAN_ASKED, Next, POLL, Plain, next};
 use crate::request_memory::RequestMemory;
 use crate::smb2::{Request, RequestBody, Response, ResponseBody, WriteData, rewrite, status};
 use crate::transfer::{Options, RDMA_THRESHOLD};
@@ -140,14 +140,15 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
         let by_channel = if let RequestBody::Write { data: WriteData::Message(data), .. } = request.body {
             slot.memory.store(data);
             let info = slot.memory.register(self.session, length, Access::RemoteRead, register)?;
-            self.counts.writes += 1;
-            self.counts.written_bytes += length as u64;
+            self.counts.write(length as u32);
             rewrite::write_with_channel(&message, by, &info, length as u32)
         } else {
             let info = slot.memory.register(self.session, length, Access::RemoteWrite, register)?;
             rewrite::read_with_channel(&message, by, &info)
         };
         slot.state = SlotState::Sent { message_id: request.message_id, length };
+        let sent = self.slots.iter().filter(|slot| matches!(slot.state, SlotState::Sent { .. }));
+        self.counts.outstanding(sent.count());
         self.session.send(by_channel, None)?;
         Ok(Duration::ZERO)
     }
@@ -196,12 +197,11 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
             Some(ResponseBody::Read { data: [], transferred }) => {
                 let transferred = transferred as usize;
                 if transferred > length {
-                    return Err(Error::Protocol("more data than were asked for"));
+                    return Err(Error::Protocol(MORE_THAN_ASKED));
                 }
                 let mut data = vec![0; transferred];
                 slot.memory.load(&mut data);
-                self.counts.reads += 1;
-                self.counts.read_bytes += transferred as u64;
+                self.counts.read(transferred as u32);
                 self.pass_to_client(&rewrite::read_response_with_data(&response, &data))
             }
             _ => self.pass_to_client(&response),

@@ -2,6 +2,7 @@
 
 //! The side of a gateway that has no RDMA.
 
+use core::ops::AddAssign;
 use core::time::Duration;
 use std::io;
 
@@ -9,6 +10,9 @@ use ndk_consumer::Error;
 
 /// Time until the plain side is asked for messages again.
 pub const POLL: Duration = Duration::from_millis(1);
+
+/// Error of a server that returns more data than a READ asks for.
+pub const MORE_THAN_ASKED: &str = "more data than were asked for";
 
 /// The connection to the implementation without RDMA.
 pub trait Plain {
@@ -35,6 +39,44 @@ pub struct Counts {
     pub read_bytes: u64,
     pub writes: u64,
     pub written_bytes: u64,
+    /// Bytes of the longest of them.
+    pub longest: u32,
+    /// The largest number of them that the server had at one time.
+    pub outstanding: usize,
+}
+
+impl Counts {
+    /// Counts a READ.
+    pub(super) fn read(&mut self, length: u32) {
+        self.reads += 1;
+        self.read_bytes += u64::from(length);
+        self.longest = self.longest.max(length);
+    }
+
+    /// Counts a WRITE.
+    pub(super) fn write(&mut self, length: u32) {
+        self.writes += 1;
+        self.written_bytes += u64::from(length);
+        self.longest = self.longest.max(length);
+    }
+
+    /// Notes the number of requests that the server has.
+    pub(super) fn outstanding(&mut self, now: usize) {
+        self.outstanding = self.outstanding.max(now);
+    }
+}
+
+impl AddAssign for Counts {
+    /// Adds the counts of another gateway. The longest request and the largest number are those of one of them.
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.longest = self.longest.max(other.longest);
+        self.outstanding = self.outstanding.max(other.outstanding);
+    }
 }
 
 /// The next message of the plain side.

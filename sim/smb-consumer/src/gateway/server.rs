@@ -10,7 +10,7 @@ use ndk_consumer::stats::RequestStats;
 use ndk_consumer::{Access, Adapter, Connector, Error, Memory, Os};
 use smb_direct::{Channel, Descriptors, Token};
 
-use super::plain::{Counts, Next, POLL, Plain, next};
+use super::plain::{Counts, MORE_THAN_ASKED, Next, POLL, Plain, next};
 use crate::smb2::{Request, RequestBody, Response, ResponseBody, WriteData, rewrite, status};
 use crate::transfer::Options;
 use crate::{Event, Session};
@@ -72,6 +72,8 @@ struct Gateway<'a, O: Os, P> {
 /// A request whose response is awaited.
 struct Pending {
     channel_info: Vec<u8>,
+    /// Bytes to transfer, up to the size of a slot.
+    length: u32,
     /// The token that the response invalidates.
     invalidate: Option<Token>,
     is_read: bool,
@@ -116,8 +118,8 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
     /// Handles a request of the client.
     fn request(&mut self, message: Vec<u8>) -> Result<(), Error> {
         self.counts.messages += 1;
-        let Some((id, pending, length)) = by_channel(&message)? else { return self.pass_to_server(&message) };
-        if length as usize > self.size {
+        let Some((id, pending)) = by_channel(&message)? else { return self.pass_to_server(&message) };
+        if pending.length as usize > self.size {
             return Err(Error::Protocol("a transfer longer than MaxReadWriteSize"));
         }
         if self.requests.len() + self.waiting.len() >= MAX_REQUESTS {
@@ -127,6 +129,7 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
         if self.requests.insert(id, pending).is_some() {
             return Err(Error::Protocol("two requests of one MessageId"));
         }
+        self.counts.outstanding(self.requests.len());
         if is_read {
             return self.pass_to_server(&rewrite::read_without_channel(&message));
         }
@@ -162,12 +165,13 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
         let at = slot * self.size;
         match transfer {
             Waiting::Request(message) => {
-                let Some((_, pending, length)) = by_channel(&message)? else { return Ok(()) };
-                let segments = segments(&pending.channel_info, length)?;
+                let Some((_, Pending { channel_info, length, .. })) = by_channel(&message)? else {
+                    return Ok(());
+                };
+                let segments = segments(&channel_info, length)?;
                 let pending = self.session.read(self.staging, at, segments, slot as u64)?;
                 self.slots[slot] = Some(Transfer { pending, write: Some((message, length as usize)) });
-                self.counts.writes += 1;
-                self.counts.written_bytes += u64::from(length);
+                self.counts.write(length);
                 Ok(())
             }
             Waiting::Response(message, request) => {
@@ -177,12 +181,14 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
                     return self.session.send(message, request.invalidate);
                 };
                 let length = data.len() as u32;
+                if length > request.length {
+                    return Err(Error::Protocol(MORE_THAN_ASKED));
+                }
                 let segments = segments(&request.channel_info, length)?;
                 self.staging.store(at, data);
                 let pending = self.session.write(self.staging, at, segments, slot as u64)?;
                 self.slots[slot] = (pending != 0).then_some(Transfer { pending, write: None });
-                self.counts.reads += 1;
-                self.counts.read_bytes += u64::from(length);
+                self.counts.read(length);
                 // The response follows the data on the same queue pair.
                 let response = rewrite::read_response_without_data(&message, length);
                 self.session.send(response, request.invalidate)
@@ -217,8 +223,8 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
     }
 }
 
-/// Returns `MessageId`, channel information and length of a request by channel.
-fn by_channel(message: &[u8]) -> Result<Option<(u64, Pending, u32)>, Error> {
+/// Returns `MessageId` and transfer of a request by channel.
+fn by_channel(message: &[u8]) -> Result<Option<(u64, Pending)>, Error> {
     let Some(request) = Request::parse(message) else { return Ok(None) };
     let (channel, info, length, is_read) = match request.body {
         RequestBody::Read { channel, channel_info, length, .. } if channel != Channel::None => {
@@ -239,7 +245,8 @@ fn by_channel(message: &[u8]) -> Result<Option<(u64, Pending, u32)>, Error> {
     let invalidate = Descriptors::parse(info, MAX_DESCRIPTORS)
         .ok()
         .and_then(|descriptors| channel.invalidated_token(&descriptors));
-    Ok(Some((request.message_id, Pending { channel_info: info.to_vec(), invalidate, is_read }, length)))
+    let pending = Pending { channel_info: info.to_vec(), length, invalidate, is_read };
+    Ok(Some((request.message_id, pending)))
 }
 
 /// Returns the pieces of memory that `length` bytes take.
