@@ -33,7 +33,7 @@ const SIGNED: u8 = 8;
 /// A client: sends its requests at once, and closes the connection after the last response.
 #[derive(Clone)]
 struct Requests {
-    requests: Arc<Mutex<VecDeque<Vec<u8>>>>,
+    waiting: Arc<Mutex<VecDeque<Vec<u8>>>>,
     responses: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Responses to expect, interim ones included.
     expected: usize,
@@ -49,7 +49,7 @@ impl Plain for Requests {
         if self.responses.lock().unwrap().len() >= self.expected {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(self.requests.lock().unwrap().pop_front())
+        Ok(self.waiting.lock().unwrap().pop_front())
     }
 }
 
@@ -147,11 +147,14 @@ fn serve<T: Send + 'static>(
     Some((result, end))
 }
 
-/// Sends `requests` for a file of `content` through both gateways. Returns the responses but interim ones, what the gateways counted, and the file.
-fn exchange(content: &[u8], requests: Vec<Vec<u8>>) -> Option<(Vec<Vec<u8>>, [Counts; 2], Vec<u8>)> {
+/// The responses but interim ones, what the gateways counted, and the file.
+type Exchanged = (Vec<Vec<u8>>, [Counts; 2], Vec<u8>);
+
+/// Sends `requests` for a file of `content` through both gateways.
+fn exchange(content: &[u8], requests: Vec<Vec<u8>>) -> Option<Exchanged> {
     let client = Requests {
         expected: 2 * requests.len(),
-        requests: Arc::new(Mutex::new(requests.into())),
+        waiting: Arc::new(Mutex::new(requests.into())),
         responses: Arc::default(),
     };
     let server = FileServer { content: Arc::new(Mutex::new(content.to_vec())), ..FileServer::default() };
@@ -177,7 +180,7 @@ fn exchange(content: &[u8], requests: Vec<Vec<u8>>) -> Option<(Vec<Vec<u8>>, [Co
 
 #[test]
 fn large_transfers_go_by_rdma_and_small_ones_in_messages() {
-    let data: Vec<u8> = (0..(1 << 20) + 25).map(|at: u32| (at * 7 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..(1 << 20) + 25).map(|at: u32| ((at * 7) >> 3) as u8).collect();
     let (large, small) = data.split_at(1 << 20);
     let writes = [write(1, 0, large), write(2, 1 << 20, small)];
     let Some((responses, counts, content)) = exchange(&[], writes.to_vec()) else { return };
@@ -192,7 +195,7 @@ fn large_transfers_go_by_rdma_and_small_ones_in_messages() {
 
 #[test]
 fn reads_of_more_requests_than_memory_return_the_data() {
-    let data: Vec<u8> = (0..65_536).map(|at: u32| (at * 7 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..65_536).map(|at: u32| ((at * 7) >> 3) as u8).collect();
     // 4095 bytes are below the threshold, and the last read begins at the end of the file.
     let reads = [(0, 65_536), (4096, 4096), (10, 4095), (60_000, 65_536), (0, 25), (65_536, 8192)];
     let requests = (1..).zip(reads).map(|(id, (offset, length))| read(id, offset, length)).collect();

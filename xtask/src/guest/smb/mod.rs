@@ -68,14 +68,14 @@ const MODULES: [&str; 10] =
 const KERNEL_PARTS: [&str; 3] =
     ["./lib/modules/*/kernel/arch/*", "./lib/modules/*/kernel/fs/*", "./lib/modules/*/kernel/lib/*"];
 
-const SERVER: &[u8] = include_bytes!("../../../lab/guest/smb-server");
-const CLIENT: &[u8] = include_bytes!("../../../lab/guest/smb-client");
-const LOAD: &[u8] = include_bytes!("../../../lab/guest/smb-modules");
-const CONFIGURATION: &[u8] = include_bytes!("../../../lab/guest/ksmbd.conf");
-const SHARE_SIZE: &[u8] = include_bytes!("../../../lab/guest/share-size.c");
+const SERVER: &[u8] = include_bytes!("../../../../lab/guest/smb-server");
+const CLIENT: &[u8] = include_bytes!("../../../../lab/guest/smb-client");
+const LOAD: &[u8] = include_bytes!("../../../../lab/guest/smb-modules");
+const CONFIGURATION: &[u8] = include_bytes!("../../../../lab/guest/ksmbd.conf");
+const SHARE_SIZE: &[u8] = include_bytes!("../../../../lab/guest/share-size.c");
 
 /// Inputs from this repository that determine the archive, beside those of the modules.
-const INPUTS: [&[u8]; 6] = [SERVER, CLIENT, LOAD, CONFIGURATION, SHARE_SIZE, include_bytes!("smb.rs")];
+const INPUTS: [&[u8]; 6] = [SERVER, CLIENT, LOAD, CONFIGURATION, SHARE_SIZE, include_bytes!("mod.rs")];
 
 /// Builds the guest, and `target/guest/initrd-smb`, unless it is up to date.
 ///
