@@ -64,12 +64,7 @@ impl KernelStacks {
 
 /// Maps `frames`, of which there are [`PAGES`], as a new stack.
 pub fn map(physical: &Physical, space: &Space, frames: &[Pfn]) -> Option<KernelStack> {
-    let start = space.reserve(GUARD_PAGES + PAGES)?;
-    let low = start + GUARD_PAGES * PAGE_SIZE;
-    if space.map(physical, low, frames, Protection::ReadWrite).is_err() {
-        space.release(start, GUARD_PAGES + PAGES);
-        return None;
-    }
+    let low = space.map_new(physical, frames, Protection::ReadWrite, GUARD_PAGES, 0)?;
     Some(KernelStack { low })
 }
 

@@ -98,12 +98,7 @@ impl Memory {
         if self.addresses.is_vacated() {
             return None;
         }
-        let start = self.space.reserve(pages.len() + 1)?;
-        if self.space.map(&self.physical, start, pages, protection).is_err() {
-            self.space.release(start, pages.len() + 1);
-            return None;
-        }
-        Some(start)
+        self.space.map_new(&self.physical, pages, protection, 0, 1)
     }
 
     /// Undoes [`Memory::map`].

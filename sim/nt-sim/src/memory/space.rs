@@ -60,11 +60,33 @@ impl Space {
         self.free.lock().free(((address - self.base) / PAGE_SIZE) as u64, pages as u64);
     }
 
-    /// Maps pages at reserved addresses.
+    /// Maps pages at new addresses, behind `before` pages without access and before `behind` of them. Returns the address of the
+    /// first page; `None` when addresses or mappings are exhausted.
+    #[must_use]
+    pub fn map_new(
+        &self,
+        physical: &Physical,
+        pages: &[Pfn],
+        protection: Protection,
+        before: usize,
+        behind: usize,
+    ) -> Option<usize> {
+        let all = before + pages.len() + behind;
+        let start = self.reserve(all)?;
+        let address = start + before * PAGE_SIZE;
+        if self.map(physical, address, pages, protection).is_err() {
+            self.unmap(address, pages.len());
+            self.release(start, all);
+            return None;
+        }
+        Some(address)
+    }
+
+    /// Maps pages at reserved addresses. Some of them are mapped after an error.
     ///
     /// # Errors
     /// When the system refuses another mapping: it limits their number.
-    pub fn map(
+    fn map(
         &self,
         physical: &Physical,
         address: usize,
@@ -88,9 +110,7 @@ impl Space {
             let mapped =
                 unsafe { libc::mmap(target, length, protection, flags, physical.file().as_raw_fd(), offset) };
             if mapped == libc::MAP_FAILED {
-                let error = io::Error::last_os_error();
-                self.unmap(address, (at - address) / PAGE_SIZE);
-                return Err(error);
+                return Err(io::Error::last_os_error());
             }
             at += length;
         }
@@ -130,5 +150,31 @@ impl Space {
             0 => None,
             pfn => Some(Pfn(pfn.into())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::addresses::Addresses, *};
+
+    #[test]
+    fn a_mapping_that_fails_leaves_no_address_and_no_page() {
+        let addresses = Addresses::take(false);
+        let physical = Physical::new(1 << 20, addresses.direct(), fastrand::Rng::with_seed(1)).unwrap();
+        let space = Space::new(addresses.space()).unwrap();
+        let page = physical.allocate(1, 1, u64::MAX).unwrap();
+        let beyond = Pfn(physical.allocate(1, 1, u64::MAX).unwrap().0 + (1 << 30));
+        assert_eq!(space.map_new(&physical, &[page, beyond], Protection::ReadWrite, 3, 2), None);
+        let first = ptr::with_exposed_provenance(addresses.space() + 3 * PAGE_SIZE);
+        // SAFETY: the system checks the address that it copies from.
+        let copied = unsafe { libc::pwrite(physical.file().as_raw_fd(), first, 1, 0) };
+        assert_eq!(copied, -1, "the page before is still mapped");
+        // All addresses are free.
+        let start = space.reserve(PAGES).unwrap();
+        assert_eq!(space.reserve(1), None);
+        space.release(start, PAGES);
+        let address = space.map_new(&physical, &[page], Protection::ReadWrite, 3, 2).unwrap();
+        assert_eq!(address, addresses.space() + 3 * PAGE_SIZE);
+        assert_eq!(space.reserve(1), Some(address + 3 * PAGE_SIZE));
     }
 }

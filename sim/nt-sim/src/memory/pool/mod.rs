@@ -383,15 +383,10 @@ fn mappings(pages: usize) -> usize {
 fn special_block(physical: &Physical, space: &Space, request: Request) -> Option<(Guest<u8>, Place)> {
     let pages = request.size.div_ceil(PAGE_SIZE).max(1);
     let frames = physical.allocate_scattered(pages, RUNS, u64::MAX)?;
-    let Some(start) = space.reserve(pages + 1) else {
+    let Some(start) = space.map_new(physical, &frames, Protection::ReadWrite, 0, 1) else {
         physical.free_pages(&frames);
         return None;
     };
-    if space.map(physical, start, &frames, Protection::ReadWrite).is_err() {
-        space.release(start, pages + 1);
-        physical.free_pages(&frames);
-        return None;
-    }
     let offset = if request.size >= PAGE_SIZE {
         0
     } else {
