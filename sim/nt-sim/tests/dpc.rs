@@ -152,6 +152,24 @@ fn filled_dpc(word: u64) -> KDPC {
     unsafe { dpc.assume_init() }
 }
 
+/// A DPC that host-side code queues on the processor of the thread runs at the thread's next call of the kernel, not at the
+/// end of its turn.
+#[test]
+fn dpc_of_the_threads_own_processor_runs_at_its_next_call() {
+    for sim in seeds() {
+        on_a_thread(sim, || {
+            let count = Arc::new(AtomicU32::new(0));
+            for runs in 1..=20 {
+                let of_dpc = count.clone();
+                host().queue_dpc(current().cpu(), move || _ = of_dpc.fetch_add(1, SeqCst));
+                assert_eq!(count.load(SeqCst), runs - 1);
+                call_imports(1);
+                assert_eq!(count.load(SeqCst), runs);
+            }
+        });
+    }
+}
+
 /// A DPC of high importance goes to the front of the queue.
 #[test]
 fn important_dpc_runs_before_those_queued_earlier() {

@@ -7,7 +7,7 @@
 
 mod kernel;
 
-use std::{ffi::c_void, time::Duration};
+use std::{ffi::c_void, hint::black_box, time::Duration};
 
 use kernel::{MILLISECOND, clocks, event, host, object, options, raise, relative, violation_of};
 use ndk_abi::nt::{
@@ -270,6 +270,13 @@ fn map(mdl: Guest<MDL>) -> usize {
 #[test]
 fn misuse_of_mdls_is_reported() {
     assert_reported(&[
+        (BugCheck::PAGE_FAULT_IN_NONPAGED_AREA, "of a mapping that was removed", || {
+            let mdl = locked();
+            let address = map(mdl);
+            assert_ne!(address % 4096, 0);
+            mdl::MmUnmapLockedPages(address, mdl);
+            let _ = black_box(Guest::<u8>::from_address(address).read());
+        }),
         (BugCheck::DRIVER_LEFT_LOCKED_PAGES, "whose pages are still locked", || mdl::IoFreeMdl(locked())),
         (VIOLATION, "IoFreeMdl of an MDL that is still mapped", || {
             let mdl = locked();

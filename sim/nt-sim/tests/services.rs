@@ -21,6 +21,21 @@ use nt_sim::{
 };
 use on_host::{correct, counted, memory, violates};
 
+#[test]
+fn work_runs_on_worker_threads() {
+    correct(|host| {
+        let (done, seen) = (host.event(), std::sync::Arc::new(AtomicUsize::new(0)));
+        let (of_work, result) = (done.clone(), seen.clone());
+        assert!(!work::on_worker());
+        host.queue_work(move || {
+            result.store(usize::from(work::on_worker()), SeqCst);
+            of_work.set();
+        });
+        assert!(done.wait(std::time::Duration::from_secs(10)));
+        assert_eq!(seen.load(SeqCst), 1);
+    });
+}
+
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
 extern "efiapi" fn frees_itself(object: *mut c_void, context: *mut c_void, item: *mut c_void) {

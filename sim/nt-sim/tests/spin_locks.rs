@@ -6,7 +6,7 @@
 
 mod kernel;
 
-use std::hint::black_box;
+use std::{hint::black_box, thread, time::Duration};
 
 use kernel::{
     at_dispatch_level, call_imports, clocks, host, lower, object, on_a_thread, options, raise, violation_of,
@@ -115,6 +115,36 @@ fn a_lock_that_another_thread_holds_is_waited_for() {
             assert_eq!(black_box(waits).read(), 2);
         });
     }
+}
+
+/// In real time the waiting thread finds out by itself that its host is dead.
+#[test]
+fn a_thread_that_waits_for_a_lock_stops_with_its_host() {
+    let mut sim = clocks()[0].clone().build();
+    let host = sim.add_host(options());
+    let (lock, waits): (Lock, Guest<u32>) = (object(), object());
+    lock.cast::<usize>().write(0);
+    waits.write(0);
+    let holder = host.spawn("holds", move || {
+        spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+        let thread = nt_sim::current().host().spawn("waits", move || {
+            raise(Irql::DISPATCH_LEVEL);
+            waits.write(1);
+            spin_lock::KeAcquireSpinLockAtDpcLevel(lock);
+        });
+        while black_box(waits).read() == 0 {
+            call_imports(1);
+        }
+        thread::sleep(Duration::from_millis(20));
+        // A violation.
+        lower(Irql::HIGH_LEVEL.0);
+        let _ = thread.join();
+    });
+    assert!(holder.join().is_err());
+    thread::sleep(Duration::from_millis(500));
+    lock.cast::<usize>().write(0);
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(black_box(lock).cast::<usize>().read(), 0, "a thread of a dead host acquired it");
 }
 
 #[test]

@@ -143,6 +143,17 @@ fn watchdog_reports_long_dpcs_and_long_times_at_dispatch_level() {
     }
 }
 
+/// Without the verifier, nothing is watched.
+#[test]
+fn watchdog_is_part_of_the_verifier() {
+    on_a_thread_of(seeds().next().unwrap(), HostOptions { verifier: false, ..options() }, || {
+        at_dispatch_level(|| {
+            current().stall(Duration::from_secs(121).as_nanos() as u64);
+            call_imports(1000);
+        });
+    });
+}
+
 /// The time at `DISPATCH_LEVEL` begins anew when the level falls, and the limits are those of the host.
 #[test]
 fn watchdog_begins_anew_below_dispatch_level() {

@@ -263,6 +263,19 @@ fn every_violation_crashes_the_host_and_is_reported() {
     }
 }
 
+/// Nothing of the image runs when it has called an address without code; the stack is that of the caller.
+#[test]
+fn the_stack_of_a_wild_call_reaches_the_drivers_entry() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let [_, deterministic] = clocks();
+    for name in ["wild call", "null call"] {
+        let case = *CRASHES.iter().find(|case| case.0 == name).expect("a case");
+        let (_, report) = check(case, deterministic.clone());
+        let last = report.stack.last().map(ToString::to_string).unwrap_or_default();
+        assert!(last.contains("driver_entry"), "{report}");
+    }
+}
+
 #[test]
 fn a_fault_of_an_image_is_not_attributed_to_the_simulation() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };

@@ -55,3 +55,23 @@ impl ImportTable {
         self.imports.get(&(module, name)).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_found_by_module_and_hal_forwards_to_the_kernel() {
+        const fn import(module: &'static str, name: &'static str) -> Import {
+            Import { kind: Kind::Function, module, name, limit: Limit::ANY, address: || 0 }
+        }
+        static IMPORTS: [Import; 2] = [import("ntoskrnl.exe", "KeStall"), import("ndis.sys", "NdisOpen")];
+        let table = ImportTable::new(&IMPORTS);
+        let find = |module, name| table.find(module, name).map(|import| import.module);
+        assert_eq!(find("ntoskrnl.exe", "KeStall"), Some("ntoskrnl.exe"));
+        assert_eq!(find("hal.dll", "KeStall"), Some("ntoskrnl.exe"));
+        assert_eq!(find("ndis.sys", "NdisOpen"), Some("ndis.sys"));
+        assert_eq!(find("ndis.sys", "KeStall"), None);
+        assert_eq!(find("hal.dll", "NdisOpen"), None);
+    }
+}

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Irql,
+    clock::Clock,
     guest::Guest,
     imports,
     services::Slot,
@@ -116,7 +117,7 @@ fn contend(me: Current, lock: Guest<KSPIN_LOCK>, holder: usize) {
             "a spin lock was acquired by the thread that holds it already: deadlock",
         );
     }
-    if holder > u32::MAX as usize {
+    if u32::try_from(holder).is_err() {
         violation(
             BugCheck::SPIN_LOCK_NOT_OWNED,
             format!("a spin lock with the value {holder:#x} was acquired; call KeInitializeSpinLock first"),
@@ -141,9 +142,7 @@ fn contend(me: Current, lock: Guest<KSPIN_LOCK>, holder: usize) {
         if try_acquire(&me, lock).is_ok() {
             return;
         }
-        let forever =
-            if clock.is_deterministic() { turn > FOREVER_TURNS } else { clock.now() - start > FOREVER };
-        if turn.is_multiple_of(1024) && forever {
+        if turn.is_multiple_of(1024) && is_forever(clock, turn, clock.now().saturating_sub(start)) {
             let holder = word(lock).load(Ordering::Relaxed);
             violation(
                 BugCheck::DPC_WATCHDOG_VIOLATION,
@@ -154,6 +153,11 @@ fn contend(me: Current, lock: Guest<KSPIN_LOCK>, holder: usize) {
             );
         }
     }
+}
+
+/// Returns whether a lock that was asked for in so many turns, during `waited` nanoseconds, is considered never released.
+fn is_forever(clock: &Clock, turn: u32, waited: u64) -> bool {
+    if clock.is_deterministic() { turn > FOREVER_TURNS } else { waited > FOREVER }
 }
 
 fn check_order(me: Current, lock: Guest<KSPIN_LOCK>) {
@@ -314,6 +318,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ClockKind;
+
+    #[test]
+    fn a_lock_is_waited_for_up_to_the_limit_of_the_clock() {
+        let [real, turns] = [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }].map(Clock::new);
+        assert!(!is_forever(&real, u32::MAX, FOREVER) && is_forever(&real, 0, FOREVER + 1));
+        assert!(!is_forever(&turns, FOREVER_TURNS, u64::MAX) && is_forever(&turns, FOREVER_TURNS + 1, 0));
+    }
 
     #[test]
     fn the_order_of_a_lock_ends_with_its_memory() {

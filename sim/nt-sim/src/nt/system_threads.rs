@@ -112,3 +112,40 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         STATUS_SUCCESS
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClockKind, host::HostOptions, sim::Sim};
+
+    unsafe extern "efiapi" fn sleeps_and_counts(count: *mut c_void) {
+        time::sleep(5_000_000);
+        let count: Guest<u32> = Guest::new(count.cast());
+        count.write(count.read() + 1);
+    }
+
+    #[test]
+    fn the_threads_of_one_driver_are_waited_for() {
+        let mut sim = Sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build();
+        let host = sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") });
+        let test = host.spawn("test", || {
+            let me = current();
+            let host = me.host();
+            let (driver, count): (Guest<i16>, Guest<u32>) =
+                (host.memory.allocate(1).unwrap().cast(), host.memory.allocate(1).unwrap().cast());
+            driver.write(IO_TYPE_DRIVER);
+            let routine = sleeps_and_counts as *const () as usize;
+            for _ in 0..2 {
+                let handle = driver.cast::<usize>().add(1);
+                assert_eq!(IoCreateSystemThread(driver, handle, 0, 0, 0, 0, routine, count.address()), 0);
+                handles::ZwClose(handle.read());
+            }
+            wait_for_threads(host, |other| other != routine);
+            assert_eq!(count.read(), 0, "another driver's");
+            wait_for_threads(host, |other| other == routine);
+            assert_eq!(count.read(), 2);
+        });
+        test.join().unwrap();
+        assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+    }
+}

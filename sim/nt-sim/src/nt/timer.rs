@@ -377,3 +377,69 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         cancelled.into()
     }
 }
+
+/// Events of a timer that had begun to fire when it was set again or cancelled.
+#[cfg(test)]
+mod tests {
+    use super::{super::dpc::KeFlushQueuedDpcs, *};
+    use crate::{host::HostOptions, sim::Sim};
+
+    const SECOND: i64 = -10_000_000;
+
+    fn on_a_thread(body: impl FnOnce(&Arc<Host>) + Send + 'static) {
+        let mut sim = Sim::builder().clock(crate::ClockKind::Deterministic { seed: 1 }).build();
+        let host = sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") });
+        let this = host.clone();
+        host.spawn("test", move || body(&this)).join().unwrap();
+        assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+    }
+
+    #[test]
+    fn a_late_event_of_a_kernel_timer_leaves_the_later_setting_as_it_is() {
+        on_a_thread(|host| {
+            let timer: Guest<KTIMER> = host.memory.allocate(1).unwrap().cast();
+            KeInitializeTimerEx(timer, TIMER_TYPE::NotificationTimer);
+            let set = || {
+                KeSetTimer(timer, SECOND, Guest::null());
+                host.state(&TIMERS).kernel.lock()[&timer.address()].generation
+            };
+            let first = set();
+            set();
+            expire_kernel_timer(host, timer.address(), first, 0);
+            assert_eq!(header::signal_state(timer.address()).read(), 0);
+            assert_eq!(KeCancelTimer(timer), 1, "it is set");
+            expire_kernel_timer(host, timer.address(), first, 0);
+            assert_eq!(header::signal_state(timer.address()).read(), 0);
+        });
+    }
+
+    extern "efiapi" fn counts(_: usize, calls: usize) {
+        let calls: Guest<u32> = Guest::from_address(calls);
+        calls.write(calls.read() + 1);
+    }
+
+    #[test]
+    fn a_late_event_of_an_ex_timer_calls_nothing() {
+        on_a_thread(|host| {
+            let calls: Guest<u32> = host.memory.allocate(1).unwrap().cast();
+            let handle = ExAllocateTimer(counts as *const () as usize, calls.address(), 0);
+            let timer = ex_timer(&current(), handle, "the test");
+            let set = || {
+                ExSetTimer(handle, SECOND, 0, 0);
+                timer.lock().generation
+            };
+            let expire = |generation| {
+                expire_ex_timer(host, handle, &timer, generation, 0, current().cpu());
+                KeFlushQueuedDpcs();
+                calls.read()
+            };
+            let (first, second) = (set(), set());
+            assert_eq!(expire(first), 0);
+            assert_eq!(ExCancelTimer(handle, 0), 1, "it is set");
+            assert_eq!(expire(second), 0);
+            let third = set();
+            assert_eq!(expire(third), 1, "in time");
+            ExDeleteTimer(handle, 1, 1, Guest::null());
+        });
+    }
+}
