@@ -323,7 +323,7 @@ impl Stash {
             }
         } else {
             let mut at = self.newest;
-            loop {
+            for _ in 0..self.frames {
                 let slot = memory.slots.lock().get(at);
                 let Some(slot) = slot else { break };
                 at = slot.next;
@@ -470,6 +470,34 @@ mod tests {
             stash.forget_before(at(3), &memory);
             assert_eq!(numbers(&stash, &memory), rest);
             stash.clear(&memory);
+        }
+    }
+
+    /// Whatever was taken before, and in whatever order: the others are found in the list of their queue pair.
+    #[test]
+    fn frames_left_by_others_are_forgotten() {
+        let memory = memory(SLOTS);
+        for first in 1..=4 {
+            for second in (1..=4).filter(|&second| second != first) {
+                let (mut one, mut other) = (Stash::EMPTY, Stash::EMPTY);
+                for number in 1..=4 {
+                    assert!(insert(&mut one, number, &memory));
+                }
+                for number in [first, second] {
+                    one.remove(at(number), &memory);
+                }
+                // It uses the slots that are free now.
+                for number in 1..=4 {
+                    assert!(insert(&mut other, number, &memory));
+                }
+                one.clear(&memory);
+                assert!(one.is_empty(), "{first} and {second} were taken");
+                assert_eq!(numbers(&other, &memory), [1, 2, 3, 4]);
+                other.clear(&memory);
+                let all = (1..=SLOTS as u8).filter(|&number| insert(&mut one, number, &memory)).count();
+                assert_eq!(all, SLOTS as usize, "each slot is free again");
+                one.clear(&memory);
+            }
         }
     }
 
