@@ -107,6 +107,14 @@ impl<'a> Eth<'a> {
         Ok((Self { header, tag: Some(Tag::new(tag)) }, rest))
     }
 
+    /// As [`Eth::split`], of a frame without a tag whose payload has this ethertype; `None` for any other frame.
+    #[inline]
+    pub(crate) fn split_untagged(frame: &'a [u8], ethertype: EtherType) -> Option<(Self, &'a [u8])> {
+        let (header, rest) = frame.split_first_chunk()?;
+        let header = Header::new(header);
+        (header.ethertype() == ethertype).then_some((Self { header, tag: None }, rest))
+    }
+
     /// Returns the destination address.
     #[must_use]
     #[inline]

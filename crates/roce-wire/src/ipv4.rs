@@ -80,11 +80,16 @@ impl Ipv4<'_> {
     #[must_use]
     #[inline]
     pub fn checksum_valid(&self) -> bool {
-        // The ones' complement sum is 0xFFFF: the sum is a multiple of that, and not zero.
-        let sum = words(self.0);
-        sum != 0 && sum.is_multiple_of(0xFFFF)
+        // The ones' complement sum is 0xFFFF: the sum is a multiple of that, and not zero. Multiplied by the inverse, a multiple
+        // becomes its quotient, and what is none becomes greater than every quotient of a sum, which has 35 bits.
+        let quotient = words(self.0).wrapping_mul(INVERSE);
+        quotient.wrapping_sub(1) < 1 << 20
     }
 }
+
+/// The inverse of 0xFFFF modulo 2^64.
+const INVERSE: u64 = 0xFFFE_FFFE_FFFE_FFFF;
+const _: () = assert!(INVERSE.wrapping_mul(0xFFFF) == 1, "the inverse");
 
 /// Ones' complement sum of a header's 16-bit words (RFC 1071).
 #[inline(always)]

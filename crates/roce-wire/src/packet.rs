@@ -180,30 +180,48 @@ impl<'a> Packet<'a> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every frame")]
     pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
-        let malformed = |reason| Err(ParseError::Malformed(reason));
+        // The usual frames, whose headers before the BTH have a known length.
+        match Eth::split_untagged(frame, EtherType::IPV4) {
+            Some((eth, bytes)) => Self::new(frame, eth, split_ipv4(bytes)?),
+            None => Self::parse_other(frame),
+        }
+    }
+
+    /// [`Packet::parse`] for any frame.
+    #[inline(never)]
+    pub(crate) fn parse_other(frame: &'a [u8]) -> Result<Self, ParseError> {
         let (eth, bytes) = Eth::split(frame).map_err(|_| ParseError::NotRoce)?;
-        let (ip, udp, udp_bytes) = match eth.ethertype() {
+        let datagram = match eth.ethertype() {
             EtherType::IPV4 => split_ipv4(bytes)?,
             EtherType::IPV6 => split_ipv6(bytes)?,
             _ => return Err(ParseError::NotRoce),
         };
-        if udp_bytes.len() < Udp::LEN {
-            return malformed(DropReason::Truncated);
-        }
+        Self::new(frame, eth, datagram)
+    }
+
+    /// Reads `frame` from its UDP header on: the headers before it, and the UDP datagram.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every frame, with a known length of the headers")]
+    fn new(
+        frame: &'a [u8],
+        eth: Eth<'a>,
+        (ip, udp, udp_bytes): (Ip<'a>, Udp<'a>, &'a [u8]),
+    ) -> Result<Self, ParseError> {
+        let malformed = |reason| Err(ParseError::Malformed(reason));
+        let split = udp_bytes.split_first_chunk::<{ Udp::LEN + Bth::LEN }>();
+        let Some((headers, (body, &icrc))) =
+            split.and_then(|(headers, rest)| Some((headers, rest.split_last_chunk()?)))
+        else {
+            return Err(too_short(udp, udp_bytes));
+        };
         //= rocev2 §1
         if usize::from(udp.length()) != udp_bytes.len() {
             return malformed(DropReason::UdpLength);
         }
-        let Some((headers, rest)) = udp_bytes.split_first_chunk::<{ Udp::LEN + Bth::LEN }>() else {
-            return malformed(DropReason::Truncated);
-        };
         let Some(bth) = headers.last_chunk() else {
             return malformed(DropReason::Truncated);
         };
         let bth = Bth::new(bth);
-        let Some((body, &icrc)) = rest.split_last_chunk() else {
-            return malformed(DropReason::Truncated);
-        };
         //= rocev2 §3
         if bth.version() != 0 {
             return malformed(DropReason::Version);
@@ -441,6 +459,15 @@ fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, Udp<'_>, &[u8]), ParseError> {
         Some(datagram) => Ok((Ip::V4(ip), udp, datagram)),
         None => malformed(DropReason::Truncated),
     }
+}
+
+/// Returns why a UDP datagram is not accepted that has no room for BTH and ICRC.
+#[cold]
+#[inline(never)]
+fn too_short(udp: Udp<'_>, udp_bytes: &[u8]) -> ParseError {
+    let complete = udp_bytes.len() >= Udp::LEN;
+    let wrong = complete && usize::from(udp.length()) != udp_bytes.len();
+    ParseError::Malformed(if wrong { DropReason::UdpLength } else { DropReason::Truncated })
 }
 
 /// Returns why an IPv4 datagram is not accepted: it is not UDP to the RoCEv2 port, has options, or is a fragment.

@@ -98,6 +98,13 @@ fn malformed_frames_have_a_drop_reason() {
     assert_eq!(dropped(&changed(good.clone(), 20, 0x20)), DropReason::Fragment, "more fragments");
     assert_eq!(dropped(&changed(good.clone(), 39, 28 + 1)), DropReason::UdpLength);
     assert_eq!(dropped(&changed(good.clone(), 17, 48 - 4)), DropReason::UdpLength, "IP length");
+    // Without room for BTH and ICRC. The IP length is that of the datagram.
+    for (udp, reason) in [(7, DropReason::Truncated), (8, DropReason::UdpLength), (23, DropReason::UdpLength)]
+    {
+        assert_eq!(dropped(&changed(good.clone(), 17, 20 + udp)), reason, "{udp} bytes");
+    }
+    let short = changed(changed(good.clone(), 17, 20 + 23), 39, 23);
+    assert_eq!(dropped(&short), DropReason::Truncated, "23 bytes, as the UDP header says");
     //= rocev2 §3
     assert_eq!(dropped(&changed(good.clone(), 43, 1)), DropReason::Version);
     //= rocev2 §4
@@ -141,6 +148,12 @@ fn frame_with_ipv4_options_is_malformed() {
 }
 
 //= rocev2 §1
+#[test]
+fn the_checksum_of_a_header_of_zeros_or_ones_is_known() {
+    assert!(!ipv4::Ipv4::new(&[0; 20]).checksum_valid());
+    assert!(ipv4::Ipv4::new(&[0xFF; 20]).checksum_valid());
+}
+
 #[test]
 fn ethernet_padding_is_not_part_of_a_packet() {
     let send = build(&path(false, None), &headers(Opcode::SEND_ONLY, Ext::None), &[]);
@@ -339,6 +352,42 @@ proptest! {
             let _ = (packet.ext(), packet.icrc_valid(Crc::detect()), packet.pad(), packet.imm_dt());
             prop_assert!(packet.pad().len() <= 3);
         }
+    }
+
+    #[test]
+    fn untagged_frames_over_ipv4_are_read_as_all_others(
+        ext in ext(),
+        payload in proptest::collection::vec(any::<u8>(), 0..20),
+        changes in proptest::collection::vec((12usize..60, any::<u8>(), any::<bool>()), 0..4),
+        cut in 0usize..40,
+    ) {
+        let info = Opcode::table().iter().find(|info| info.ext == ext.headers()).unwrap();
+        let payload = if info.payload == PayloadRule::None { &[][..] } else { &payload };
+        let mut frame = build(&path(false, None), &headers(info.opcode, ext), payload);
+        for (at, value, repair) in changes {
+            let at = at.min(frame.len() - 1);
+            if repair { frame = changed(frame, at, value) } else { frame[at] = value }
+        }
+        frame.truncate(frame.len() - cut);
+        prop_assert_eq!(format!("{:?}", Packet::parse(&frame)), format!("{:?}", Packet::parse_other(&frame)));
+    }
+
+    #[test]
+    fn the_checksum_of_a_header_is_right_if_its_words_add_up(mut header: [u8; 20], repair: bool) {
+        let sum = |header: &[u8; 20]| {
+            let words = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+            let mut sum: u32 = words.sum();
+            while sum > 0xFFFF {
+                sum = (sum >> 16) + (sum & 0xFFFF);
+            }
+            sum as u16
+        };
+        if repair {
+            header[10..12].fill(0);
+            let checksum = !sum(&header);
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        prop_assert_eq!(ipv4::Ipv4::new(&header).checksum_valid(), sum(&header) == 0xFFFF);
     }
 
     #[test]
