@@ -42,6 +42,8 @@ const LIVE: u64 = 1 << 63;
 /// The generation is stored between the live bit and the number of users.
 const GENERATION_AT: u32 = 32;
 const USERS: u64 = (1 << GENERATION_AT) - 1;
+/// The live bit in the upper half.
+const LIVE_UPPER: u32 = (LIVE >> GENERATION_AT) as u32;
 
 /// A table of `T`.
 pub(crate) struct ObjectTable<T, R: RawMutex> {
@@ -176,13 +178,13 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
     #[inline]
     pub(crate) fn get(&self, code: u32) -> Option<Pinned<'_, T>> {
         let (index, generation) = self.codes.split(code);
-        self.slot(index)?.pin(|upper| upper == LIVE | u64::from(generation) << GENERATION_AT)
+        self.slot(index)?.pin(|upper| upper == LIVE_UPPER | generation)
     }
 
     /// Pins and returns the object in slot `index` of any generation. IRQL == `DISPATCH_LEVEL` until it is dropped.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<Pinned<'_, T>> {
-        self.slot(index)?.pin(|upper| upper & LIVE != 0)
+        self.slot(index)?.pin(|_| true)
     }
 
     /// Calls `look` with the object of `code` while the free list is locked, so that the caller is not preempted
@@ -281,14 +283,14 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
 }
 
 impl<T> Slot<T> {
-    /// Pins the value if the present upper half of the state satisfies `right`.
+    /// Pins the value if the slot is live and the present upper half of its state satisfies `right`.
     #[inline]
-    fn pin(&self, right: impl FnOnce(u64) -> bool) -> Option<Pinned<'_, T>> {
+    fn pin(&self, right: impl FnOnce(u32) -> bool) -> Option<Pinned<'_, T>> {
         #[cfg(test)]
         visit();
         let state = self.state.fetch_add(1, Ordering::Acquire);
-        let upper = state & !USERS;
-        if upper & LIVE != 0 && right(upper) {
+        let upper = (state >> GENERATION_AT) as u32;
+        if right(upper) && upper & LIVE_UPPER != 0 {
             // SAFETY: the slot was live when this user was counted, so the cell has a value, and `remove` waits
             // for the count to become zero before it takes the value.
             if let Some(value) = unsafe { &*self.value.get() } {
