@@ -260,16 +260,16 @@ impl<R: RawMutex> Engine<R> {
             let turn = TURN.min(budget.saturating_sub(sent));
             let mut more = true;
             for _ in 0..turn {
-                if !transport.has_next() {
+                let Some(next) = transport.next() else {
                     more = false;
                     break;
-                }
+                };
                 let Some(slot) = tx.slot() else {
                     full = true;
                     break;
                 };
                 let mut copy = None;
-                let len = match transport.transmit(&env, slot, &mut copy) {
+                let len = match transport.transmit(&env, next, slot, &mut copy) {
                     Transmitted::Frame(len) => len,
                     Transmitted::Copying => {
                         let Some(len) = Self::copy_payload(&mut transport, &env, slot, copy) else {

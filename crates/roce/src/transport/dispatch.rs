@@ -26,6 +26,21 @@ pub(crate) struct Handled {
     pub(crate) established: Option<ConnId>,
 }
 
+/// What [`RcTransport::transmit`] may send now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    cnp: bool,
+    response: bool,
+    request: bool,
+}
+
+impl Next {
+    #[inline]
+    const fn any(self) -> bool {
+        self.response | self.request | self.cnp
+    }
+}
+
 /// What [`RcTransport::transmit`] did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transmitted {
@@ -45,12 +60,16 @@ impl RcTransport {
         self.responder.has_response() || self.wants_to_request() || self.cnp.is_pending()
     }
 
-    /// As [`RcTransport::wants_to_transmit`], before a frame. A pause ends the turn of the responses.
+    /// Returns what [`RcTransport::transmit`] may send now; `None` for nothing. A pause ends the turn of the responses.
     #[inline]
-    pub(crate) fn has_next(&mut self) -> bool {
-        let next = self.wants_to_transmit();
-        self.responder.responded &= next;
-        next
+    pub(crate) fn next(&mut self) -> Option<Next> {
+        let next = Next {
+            cnp: self.cnp.is_pending(),
+            response: self.responder.has_response(),
+            request: self.wants_to_request(),
+        };
+        self.responder.responded &= next.any();
+        next.any().then_some(next)
     }
 
     pub(crate) fn post_send<R: RawMutex>(
@@ -124,20 +143,21 @@ impl RcTransport {
         Handled { established: self.conn.filter(|_| self.state == State::Rtr) }
     }
 
-    /// Writes the next frame to `slot`, or sets `copy`.
+    /// Writes the next frame to `slot`, or sets `copy`. `next` is what [`RcTransport::next`] has returned.
     #[inline]
     pub(crate) fn transmit<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        next: Next,
         slot: &mut [u8],
         copy: &mut Option<PayloadCopy>,
     ) -> Transmitted {
-        let sent = if self.cnp.is_pending() {
+        let sent = if next.cnp {
             self.cnp.transmit(self.link.as_ref(), env, slot)
         } else if self.rate.is_limited() {
-            self.transmit_paced(env, slot, copy)
+            self.transmit_paced(env, next, slot, copy)
         } else {
-            self.transmit_next(env, slot, copy)
+            self.transmit_next(env, next, slot, copy)
         };
         match sent {
             Ok(len) => Transmitted::Frame(len),
@@ -192,18 +212,21 @@ impl RcTransport {
     fn transmit_next<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        next: Next,
         slot: &mut [u8],
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         // Responses go first, but not twice in a row while there are requests to send.
         let request_first = self.responder.take_responded();
-        if !request_first && self.responder.has_response() {
+        if next.response && !(request_first && next.request) {
             let sent = self.transmit_response(env, slot);
-            if sent != Err(Unsent::Idle) {
+            // What is executed for a response may end the connection.
+            if sent != Err(Unsent::Idle) || request_first || !self.wants_to_request() {
                 return sent;
             }
+            return self.transmit_request(env, slot, copy);
         }
-        if self.wants_to_request() {
+        if next.request {
             let sent = self.transmit_request(env, slot, copy);
             if sent != Err(Unsent::Idle) {
                 return sent;
@@ -221,19 +244,20 @@ impl RcTransport {
     fn transmit_paced<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        next: Next,
         slot: &mut [u8],
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         let reaction = &env.shared.config.congestion.reaction;
         let serving = self.responder.is_serving();
         if self.rate.may_send(env.now, !serving, reaction) {
-            let sent = self.transmit_next(env, slot, copy);
+            let sent = self.transmit_next(env, next, slot, copy);
             if sent != Err(Unsent::Copying) {
                 self.account_paced(env, sent, serving);
             }
             return sent;
         }
-        if serving || self.wants_to_request() {
+        if serving || next.request {
             self.rate.wait();
         }
         // An ACK must not overtake READ responses.
