@@ -47,7 +47,7 @@ impl RcTransport {
         match aeth.syndrome.kind() {
             SyndromeKind::Ack(_) => {
                 let end = sequence.next();
-                if !self.advance(env, end) {
+                if !self.advance_inline(env, end) {
                     if self.is_new_loss(env) {
                         self.implied_nak(env);
                     }
@@ -110,9 +110,17 @@ impl RcTransport {
         }
     }
 
+    /// [`RcTransport::advance_inline`] for what is rarer than an ACK.
+    #[inline(never)]
+    fn advance<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence) -> bool {
+        self.advance_inline(env, end)
+    }
+
     /// Completes requests that are acknowledged before `end`. Returns `false` when it stops at a READ whose
     /// responses are missing.
-    fn advance<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence) -> bool {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every ACK")]
+    fn advance_inline<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence) -> bool {
         let before = self.requester.una;
         let mut reached = true;
         while self.requester.una < end {
@@ -125,7 +133,7 @@ impl RcTransport {
             if self.requester.una < wqe.end() {
                 break;
             }
-            self.complete_oldest(env);
+            self.complete_front(env);
         }
         if self.requester.una > before {
             self.requester.handle_progress(env.now);
@@ -133,9 +141,16 @@ impl RcTransport {
         reached
     }
 
-    /// Completes the oldest request with success.
-    #[inline]
+    /// [`RcTransport::complete_front`] for what is rarer than an ACK.
+    #[inline(never)]
     fn complete_oldest<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        self.complete_front(env);
+    }
+
+    /// Completes the oldest request with success.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every ACK")]
+    fn complete_front<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         // Its entry is free before its completion can be polled.
         //= R-QP-2
         //= R-QP-22

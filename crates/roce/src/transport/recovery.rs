@@ -246,7 +246,8 @@ impl Recovery {
     }
 
     /// Handles progress: everything before `una` is acknowledged.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every ACK")]
     pub(super) fn handle_progress(&mut self, una: Sequence, now: Instant) {
         //= rocev2 §7
         self.retries_used = 0;

@@ -173,7 +173,8 @@ impl Requester {
     }
 
     /// Handles progress: everything before `una` is acknowledged.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every ACK")]
     pub(super) fn handle_progress(&mut self, now: Instant) {
         // What is acknowledged need not be sent again.
         if self.next < self.una {
