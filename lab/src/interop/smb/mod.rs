@@ -54,7 +54,7 @@ pub fn run(case: &Case, host: &ExternalHost, guest: &mut Guest, directory: &Path
         Side::Viordma => client(case, host, guest, directory.path()),
         Side::Linux => server(case, host, guest, directory.path()),
     }?;
-    let Counts { messages, reads, read_bytes, writes, written_bytes } = counts;
+    let Counts { messages, reads, read_bytes, writes, written_bytes, .. } = counts;
     ensure!(
         read_bytes >= RDMA_BYTES && written_bytes >= RDMA_BYTES,
         "only {read_bytes} bytes were read and {written_bytes} written by RDMA"
