@@ -23,25 +23,39 @@ pub struct Cq<O: Os> {
     _adapter: Arc<Adapter<O>>,
 }
 
-/// The only reader of a completion queue. Polling and arming must not be concurrent: both borrow this value mutably.
+/// The only reader of one or two completion queues. Polling and arming must not be concurrent: both borrow this value mutably.
 //= R-CQ-17
 pub struct Completions<O: Os> {
-    cq: Arc<Cq<O>>,
+    /// Polled in this order.
+    cqs: Vec<Arc<Cq<O>>>,
+    reader: Arc<Reader<O>>,
 }
 
-/// Wakes the reader of a completion queue without a completion.
-pub struct Waker<O: Os> {
-    notification: Arc<Notification<O>>,
+/// Wakes the reader of completion queues without a completion.
+pub struct Waker<O: Os>(Arc<Reader<O>>);
+
+/// Moderation of the notifications of a queue: each is delayed until one of these is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moderation {
+    /// Microseconds since the first completion; `u32::MAX` for any time.
+    pub interval: u32,
+    /// Completions; `u32::MAX` for any number.
+    pub count: u32,
+}
+
+/// What wakes a reader.
+struct Reader<O: Os> {
+    event: O::Event,
+    /// A [`Waker`] has woken the reader.
+    woken: AtomicBool,
 }
 
 struct Notification<O: Os> {
     os: Arc<O>,
-    event: O::Event,
+    reader: Arc<Reader<O>>,
     /// The error status of the queue.
     status: AtomicI32,
     count: AtomicU64,
-    /// A [`Waker`] has woken the reader.
-    woken: AtomicBool,
     /// Runs in each notification callback.
     handler: Option<Handler>,
 }
@@ -56,6 +70,20 @@ impl<O: Os> Cq<O> {
     /// The status of the provider.
     pub fn new(adapter: &Arc<Adapter<O>>, depth: u32) -> Result<(Arc<Self>, Completions<O>), Status> {
         Self::create(adapter, depth, None, None)
+    }
+
+    /// Creates two queues of these depths, and one reader for both, which takes the completions of the first one first.
+    ///
+    /// # Errors
+    /// The status of the provider.
+    pub fn pair(
+        adapter: &Arc<Adapter<O>>,
+        depths: [u32; 2],
+    ) -> Result<([Arc<Self>; 2], Completions<O>), Status> {
+        let reader = Reader::new(adapter.os());
+        let [first, second] = depths.map(|depth| Self::create_for(&reader, adapter, depth, None, None));
+        let cqs = [first?, second?];
+        Ok((cqs.clone(), Completions { cqs: cqs.into(), reader }))
     }
 
     /// Creates a queue of `depth` entries that calls `handler` at each notification; returns it and its reader.
@@ -86,16 +114,27 @@ impl<O: Os> Cq<O> {
     fn create(
         adapter: &Arc<Adapter<O>>,
         depth: u32,
-        mut affinity: Option<GROUP_AFFINITY>,
+        affinity: Option<GROUP_AFFINITY>,
         handler: Option<Handler>,
     ) -> Result<(Arc<Self>, Completions<O>), Status> {
+        let reader = Reader::new(adapter.os());
+        let cq = Self::create_for(&reader, adapter, depth, affinity, handler)?;
+        Ok((Arc::clone(&cq), Completions { cqs: vec![cq], reader }))
+    }
+
+    fn create_for(
+        reader: &Arc<Reader<O>>,
+        adapter: &Arc<Adapter<O>>,
+        depth: u32,
+        mut affinity: Option<GROUP_AFFINITY>,
+        handler: Option<Handler>,
+    ) -> Result<Arc<Self>, Status> {
         let os = adapter.os();
         let notification = Arc::new(Notification {
             os: Arc::clone(os),
-            event: os.event(),
+            reader: Arc::clone(reader),
             status: AtomicI32::new(Status::SUCCESS.0),
             count: AtomicU64::new(0),
-            woken: AtomicBool::new(false),
             handler,
         });
         let create = entry(adapter.object().dispatch().NdkCreateCq)?;
@@ -119,8 +158,18 @@ impl<O: Os> Cq<O> {
         })?;
         // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(os, raw) };
-        let cq = Arc::new(Self { object, notification, _adapter: Arc::clone(adapter) });
-        Ok((Arc::clone(&cq), Completions { cq }))
+        Ok(Arc::new(Self { object, notification, _adapter: Arc::clone(adapter) }))
+    }
+
+    /// Moderates the notifications (`NdkControlCqInterruptModeration`). IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// The status of the provider.
+    pub fn moderate(&self, moderation: Moderation) -> Result<(), Status> {
+        let control = entry(self.object.dispatch().NdkControlCqInterruptModeration)?;
+        let Moderation { interval, count } = moderation;
+        // SAFETY: the queue is open.
+        Status(self.object.os().call(|| unsafe { control(self.object.raw(), interval, count) })).check()
     }
 
     /// Returns the number of notifications so far.
@@ -140,24 +189,32 @@ impl<O: Os> Completions<O> {
     /// # Errors
     /// `STATUS_INTERNAL_ERROR` if the provider returns more than fit.
     pub fn poll(&mut self, results: &mut [NDK_RESULT_EX]) -> Result<usize, Status> {
-        let object = &self.cq.object;
-        let get = entry(object.dispatch().NdkGetCqResultsEx)?;
-        let taken = object.os().call(|| {
-            // SAFETY: the queue is open, this is its only reader, and `results` has the length passed.
-            unsafe { get(object.raw(), results.as_mut_ptr(), results.len() as u32) }
-        }) as usize;
-        if taken > results.len() { Err(Status::INTERNAL_ERROR) } else { Ok(taken) }
+        let mut total = 0;
+        for Cq { object, .. } in self.cqs.iter().map(Arc::as_ref) {
+            let Some(rest) = results.get_mut(total..).filter(|rest| !rest.is_empty()) else { break };
+            let get = entry(object.dispatch().NdkGetCqResultsEx)?;
+            let taken = object.os().call(|| {
+                // SAFETY: the queue is open, this is its only reader, and `rest` has the length passed.
+                unsafe { get(object.raw(), rest.as_mut_ptr(), rest.len() as u32) }
+            }) as usize;
+            if taken > rest.len() {
+                return Err(Status::INTERNAL_ERROR);
+            }
+            total += taken;
+        }
+        Ok(total)
     }
 
-    /// Requests one notification for the next completion of any kind (`NdkArmCq`). IRQL <= `DISPATCH_LEVEL`.
+    /// Requests one notification of each queue for its next completion of any kind (`NdkArmCq`). IRQL <= `DISPATCH_LEVEL`.
     ///
     /// # Errors
     /// `STATUS_NOT_SUPPORTED` if the provider has no such function.
     pub fn arm(&mut self) -> Result<(), Status> {
-        let object = &self.cq.object;
-        let arm = entry(object.dispatch().NdkArmCq)?;
-        // SAFETY: the queue is open, and this is its only reader.
-        object.os().call(|| unsafe { arm(object.raw(), NDK_CQ_NOTIFY_ANY) });
+        for Cq { object, .. } in self.cqs.iter().map(Arc::as_ref) {
+            let arm = entry(object.dispatch().NdkArmCq)?;
+            // SAFETY: the queue is open, and this is its only reader.
+            object.os().call(|| unsafe { arm(object.raw(), NDK_CQ_NOTIFY_ANY) });
+        }
         Ok(())
     }
 
@@ -165,20 +222,22 @@ impl<O: Os> Completions<O> {
     /// reader. `PASSIVE_LEVEL`.
     ///
     /// # Errors
-    /// The error status of the queue.
+    /// The error status of a queue.
     pub fn wait(&mut self, results: &mut [NDK_RESULT_EX], timeout: Duration) -> Result<usize, Status> {
-        let os = Arc::clone(self.cq.object.os());
+        let Some(os) = self.cqs.first().map(|cq| Arc::clone(cq.object.os())) else { return Ok(0) };
         let deadline = os.now() + timeout;
         loop {
             let taken = self.poll(results)?;
-            if taken != 0 || self.cq.notification.woken.swap(false, Ordering::AcqRel) {
+            if taken != 0 || self.reader.woken.swap(false, Ordering::AcqRel) {
                 return Ok(taken);
             }
             // A completion between poll and arm triggers the notification.
             //= R-CQ-16
             self.arm()?;
-            let signaled = self.cq.notification.event.wait(Some(deadline.saturating_sub(os.now())));
-            Status(self.cq.notification.status.load(Ordering::Acquire)).check()?;
+            let signaled = self.reader.event.wait(Some(deadline.saturating_sub(os.now())));
+            for cq in &self.cqs {
+                Status(cq.notification.status.load(Ordering::Acquire)).check()?;
+            }
             if !signaled {
                 return Ok(0);
             }
@@ -188,15 +247,21 @@ impl<O: Os> Completions<O> {
     /// Returns a waker of this reader.
     #[must_use]
     pub fn waker(&self) -> Waker<O> {
-        Waker { notification: Arc::clone(&self.cq.notification) }
+        Waker(Arc::clone(&self.reader))
     }
 }
 
 impl<O: Os> Waker<O> {
     /// Ends the current or the next wait of the reader. IRQL <= `DISPATCH_LEVEL`.
     pub fn wake(&self) {
-        self.notification.woken.store(true, Ordering::Release);
-        self.notification.event.set();
+        self.0.woken.store(true, Ordering::Release);
+        self.0.event.set();
+    }
+}
+
+impl<O: Os> Reader<O> {
+    fn new(os: &Arc<O>) -> Arc<Self> {
+        Arc::new(Self { event: os.event(), woken: AtomicBool::new(false) })
     }
 }
 
@@ -208,7 +273,7 @@ unsafe extern "efiapi" fn notified<O: Os>(context: *mut c_void, status: NTSTATUS
             notification.status.store(status, Ordering::Release);
         }
         notification.count.fetch_add(1, Ordering::Relaxed);
-        notification.event.set();
+        notification.reader.event.set();
         if let Some(handler) = &notification.handler {
             handler();
         }

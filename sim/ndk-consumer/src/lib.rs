@@ -39,7 +39,7 @@ mod window;
 
 pub use adapter::Adapter;
 pub use connection::{ConnectionData, Connector, Listener, ReadLimits};
-pub use cq::{Completions, Cq, Handler, Waker};
+pub use cq::{Completions, Cq, Handler, Moderation, Waker};
 pub use error::Error;
 pub use fast_memory::FastMemory;
 pub use memory::{Access, Memory, Pd, RemoteMemory};

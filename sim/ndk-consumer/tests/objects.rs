@@ -11,7 +11,8 @@ use std::sync::Arc;
 use ndk_abi::ndk::NDK_RESULT_EX;
 use ndk_consumer::native::Native;
 use ndk_consumer::{
-    Access, Adapter, Completions, Connector, Cq, Listener, Memory, Pd, Qp, QpDepths, ReadLimits, Srq, Status,
+    Access, Adapter, Completions, Connector, Cq, Listener, Memory, Moderation, Pd, Qp, QpDepths, ReadLimits,
+    Srq, Status,
 };
 use ndk_provider::Pending;
 
@@ -107,6 +108,37 @@ fn send_gathers_from_two_sges_into_one_receive() {
         assert_eq!(passive.next(), (Status::SUCCESS, 1, 24));
         assert_eq!(passive.text(100, 24), "gathered from two places");
         assert_eq!(active.next().0, Status::SUCCESS);
+    });
+}
+
+#[test]
+fn one_reader_takes_two_queues_and_each_is_moderated() {
+    let pair = Pair::new(Pending::Pend, 1500, 0);
+    pair.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, pair.address(0)).unwrap();
+        let (mut passive, mut active) = (Side::new(first, |_| None), Side::new(second, |_| None));
+        let ([receives, requests], completions) = Cq::pair(first, [8, 8]).unwrap();
+        passive.qp = Qp::new(&passive.pd, &receives, &requests, 7, &DEPTHS).unwrap();
+        (passive.cq, passive.completions) = (Arc::clone(&receives), completions);
+        receives.moderate(Moderation { interval: 3_600_000_000, count: 3 }).unwrap();
+        connect(&pair, &mut passive, &mut active, &listener);
+        for context in 1..4 {
+            passive.qp.receive(context, &[passive.memory.sge(0, 8)]).unwrap();
+        }
+        passive.completions.arm().unwrap();
+        for context in 0..3 {
+            assert_eq!(receives.notifications(), 0, "{context} of 3 completions");
+            active.qp.send(context, &[active.memory.sge(0, 8)], 0).unwrap();
+            assert_eq!(active.next().0, Status::SUCCESS);
+        }
+        // The other queue is not moderated. Receives are taken first, although they completed before.
+        passive.qp.write(4, &[], &active.memory.remote(0), 0, 0).unwrap();
+        while receives.notifications() == 0 || requests.notifications() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!([receives.notifications(), requests.notifications()], [1, 1]);
+        let contexts: Vec<_> = (0..4).map(|_| passive.next().1).collect();
+        assert_eq!(contexts, [1, 2, 3, 4]);
     });
 }
 

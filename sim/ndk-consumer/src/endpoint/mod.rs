@@ -15,8 +15,10 @@
 //! once a second, which the peer acknowledges. (Not a read: rdma_rxe checks the key of a repeated zero-length read,
 //! although it did not check that of the first.)
 
+mod close;
 mod event;
 mod listen;
+mod queues;
 mod requests;
 mod shared;
 
@@ -25,27 +27,24 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ndk_abi::ndk::{NDK_OPERATION_TYPE, NDK_RESULT_EX, NDK_SGE};
+use ndk_abi::ndk::{NDK_OP_FLAG_DEFER, NDK_OPERATION_TYPE, NDK_RESULT_EX, NDK_SGE};
 
 use crate::error::Error;
 use crate::os::Os;
 use crate::stats::{Operation, RequestStats};
 use crate::{
-    Access, Adapter, Completions, ConnectionData, Connector, Cq, FastMemory, Memory, Pd, Qp, QpDepths,
-    ReadLimits, RemoteMemory, Status,
+    Access, Adapter, ConnectionData, Connector, FastMemory, Memory, Moderation, Pd, Qp, QpDepths, ReadLimits,
+    RemoteMemory, Status,
 };
 
 pub use event::{EndpointConfig, EndpointEvent, Received};
 pub use listen::listen_for_one;
+use queues::Queues;
 use requests::{BufferOwner, Request, Requests};
 pub use shared::SharedReceives;
 
-/// Completions polled at once.
-const BATCH: usize = 64;
 /// Time without a completion after which the peer is probed.
 const PROBE_AFTER: Duration = Duration::from_secs(1);
-/// Time that the provider has to complete flushed requests.
-const DRAIN: Duration = Duration::from_secs(10);
 /// Time that a reachable peer may send no message.
 const SILENCE: Duration = Duration::from_mins(1);
 
@@ -57,13 +56,13 @@ pub struct Endpoint<O: Os> {
     shared: Option<Arc<SharedReceives<O>>>,
     /// Receive buffers, then send buffers, of `config.message` bytes each.
     messages: Memory<O>,
-    completions: Completions<O>,
+    queues: Queues<O>,
     pd: Arc<Pd<O>>,
     config: EndpointConfig,
     requests: Requests,
-    batch: Batch,
-    /// The completions of `batch` that are not processed yet.
-    unprocessed: core::ops::Range<usize>,
+    /// Requests that are posted now are deferred, and some are that were posted before.
+    defers: bool,
+    has_deferred: bool,
     free_send_buffers: Vec<usize>,
     /// Receive buffers that are neither posted nor hold a message.
     free_receive_buffers: Vec<usize>,
@@ -73,12 +72,6 @@ pub struct Endpoint<O: Os> {
     measures_latency: bool,
     limits: ReadLimits,
 }
-
-/// A batch of completions.
-struct Batch(Box<[NDK_RESULT_EX; BATCH]>);
-
-// SAFETY: the contexts in it are indices, which are never dereferenced.
-unsafe impl Send for Batch {}
 
 impl<O: Os> Endpoint<O> {
     /// Creates an endpoint that is not connected, and posts its receives.
@@ -98,7 +91,21 @@ impl<O: Os> Endpoint<O> {
     /// [`Error::Call`] if an NDKPI function fails.
     pub fn unposted(adapter: &Arc<Adapter<O>>, config: EndpointConfig) -> Result<Self, Error> {
         let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
-        Self::make(pd, config, None)
+        Self::make(pd, config, None, None)
+    }
+
+    /// As [`unposted`](Self::unposted), with one completion queue for receives and one for the other requests, as Windows' SMB
+    /// Direct has them. Their notifications are moderated if the adapter can do it.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if an NDKPI function fails.
+    pub fn moderated(
+        adapter: &Arc<Adapter<O>>,
+        config: EndpointConfig,
+        moderation: Moderation,
+    ) -> Result<Self, Error> {
+        let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
+        Self::make(pd, config, None, Some(moderation))
     }
 
     /// Creates an endpoint that is not connected and uses the receives of `shared`, of at least `config.message` bytes.
@@ -106,13 +113,14 @@ impl<O: Os> Endpoint<O> {
     /// # Errors
     /// [`Error::Call`] if an NDKPI function fails.
     pub fn sharing(shared: &Arc<SharedReceives<O>>, config: EndpointConfig) -> Result<Self, Error> {
-        Self::make(Arc::clone(shared.pd()), config, Some(Arc::clone(shared)))
+        Self::make(Arc::clone(shared.pd()), config, Some(Arc::clone(shared)), None)
     }
 
     fn make(
         pd: Arc<Pd<O>>,
         config: EndpointConfig,
         shared: Option<Arc<SharedReceives<O>>>,
+        moderation: Option<Moderation>,
     ) -> Result<Self, Error> {
         let adapter = pd.adapter();
         let info = adapter.info().map_err(|status| Error::Call("NdkQueryAdapterInfo", status))?;
@@ -128,15 +136,18 @@ impl<O: Os> Endpoint<O> {
             request_sges: 1,
             inline: 0,
         };
-        let (cq, completions) = Cq::new(adapter, depths.receives + depths.requests)
-            .map_err(|status| Error::Call("NdkCreateCq", status))?;
+        let queues = match moderation {
+            None => Queues::one(adapter, &depths),
+            Some(moderation) => Queues::two(adapter, &info, &depths, moderation),
+        }?;
+        let [receive_cq, request_cq] = queues.both();
         let own = if shared.is_some() { 0 } else { config.receives as usize };
         let buffers = own + config.requests as usize;
         let messages = Memory::new(&pd, buffers * config.message, Access::LocalWrite)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
         let qp = match &shared {
-            None => Qp::new(&pd, &cq, &cq, 0, &depths),
-            Some(shared) => Qp::with_srq(&pd, &cq, &cq, shared.queue(), 0, &depths),
+            None => Qp::new(&pd, receive_cq, request_cq, 0, &depths),
+            Some(shared) => Qp::with_srq(&pd, receive_cq, request_cq, shared.queue(), 0, &depths),
         };
         let qp = qp.map_err(|status| Error::Call("NdkCreateQp", status))?;
         Ok(Self {
@@ -144,12 +155,12 @@ impl<O: Os> Endpoint<O> {
             qp,
             shared,
             messages,
-            completions,
+            queues,
             pd,
             config,
             requests: Requests::default(),
-            batch: Batch(Box::new([NDK_RESULT_EX::zeroed(); BATCH])),
-            unprocessed: 0..0,
+            defers: false,
+            has_deferred: false,
             free_send_buffers: (own..buffers).collect(),
             free_receive_buffers: (0..own).rev().collect(),
             deferred: VecDeque::new(),
@@ -180,7 +191,7 @@ impl<O: Os> Endpoint<O> {
         let connector = self.connector.insert(connector);
         connector.connect(&self.qp, local, remote, self.limits, private_data).map_err(Error::Connect)?;
         let data = connector.data().map_err(|status| Error::Call("NdkGetConnectionData", status))?;
-        connector.complete(self.completions.waker()).map_err(Error::Connect)?;
+        connector.complete(self.queues.waker()).map_err(Error::Connect)?;
         self.limits = data.limits;
         Ok(data)
     }
@@ -191,9 +202,7 @@ impl<O: Os> Endpoint<O> {
     /// [`Error::Connect`] if the connection fails.
     pub fn accept(&mut self, connector: Connector<O>, private_data: &[u8]) -> Result<(), Error> {
         let connector = self.connector.insert(connector);
-        connector
-            .accept(&self.qp, self.limits, private_data, self.completions.waker())
-            .map_err(Error::Connect)
+        connector.accept(&self.qp, self.limits, private_data, self.queues.waker()).map_err(Error::Connect)
     }
 
     /// Returns the protection domain.
@@ -221,7 +230,7 @@ impl<O: Os> Endpoint<O> {
     /// [`Error::Connection`] if the connection has failed; others as [`wait`](Self::wait).
     pub fn send(&mut self, message: &[u8], tag: u64) -> Result<(), Error> {
         let (request, sge) = self.prepare(message, tag)?;
-        self.posted(Operation::Send, request, "NdkSend", |qp| qp.send(request, &[sge], 0))
+        self.posted(Operation::Send, request, "NdkSend", |qp, flags| qp.send(request, &[sge], flags))
     }
 
     /// Like [`send`](Self::send), and invalidates the peer's `token`.
@@ -230,8 +239,8 @@ impl<O: Os> Endpoint<O> {
     /// As [`send`](Self::send).
     pub fn send_and_invalidate(&mut self, message: &[u8], token: u32, tag: u64) -> Result<(), Error> {
         let (request, sge) = self.prepare(message, tag)?;
-        self.posted(Operation::Send, request, "NdkSendAndInvalidate", |qp| {
-            qp.send_and_invalidate(request, &[sge], 0, token)
+        self.posted(Operation::Send, request, "NdkSendAndInvalidate", |qp, flags| {
+            qp.send_and_invalidate(request, &[sge], flags, token)
         })
     }
 
@@ -258,7 +267,7 @@ impl<O: Os> Endpoint<O> {
     /// As [`send`](Self::send).
     pub fn send_from(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
         let request = self.post(Operation::Send, BufferOwner::Caller, tag, sge.Length as usize);
-        self.posted(Operation::Send, request, "NdkSend", |qp| qp.send(request, &[sge], 0))
+        self.posted(Operation::Send, request, "NdkSend", |qp, flags| qp.send(request, &[sge], flags))
     }
 
     /// Writes `sge` to the peer's memory at `offset`.
@@ -267,7 +276,9 @@ impl<O: Os> Endpoint<O> {
     /// As [`send`](Self::send).
     pub fn write(&mut self, sge: NDK_SGE, to: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
         let request = self.post(Operation::Write, BufferOwner::Caller, tag, sge.Length as usize);
-        self.posted(Operation::Write, request, "NdkWrite", |qp| qp.write(request, &[sge], to, offset, 0))
+        self.posted(Operation::Write, request, "NdkWrite", |qp, flags| {
+            qp.write(request, &[sge], to, offset, flags)
+        })
     }
 
     /// Reads from the peer's memory at `offset` into `sge`.
@@ -276,7 +287,9 @@ impl<O: Os> Endpoint<O> {
     /// As [`send`](Self::send).
     pub fn read(&mut self, sge: NDK_SGE, from: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
         let request = self.post(Operation::Read, BufferOwner::Caller, tag, sge.Length as usize);
-        self.posted(Operation::Read, request, "NdkRead", |qp| qp.read(request, &[sge], from, offset, 0))
+        self.posted(Operation::Read, request, "NdkRead", |qp, flags| {
+            qp.read(request, &[sge], from, offset, flags)
+        })
     }
 
     /// Posts a fast registration of `memory` with these access rights; it precedes all later requests.
@@ -285,8 +298,8 @@ impl<O: Os> Endpoint<O> {
     /// As [`send`](Self::send).
     pub fn fast_register(&mut self, memory: &FastMemory<O>, access: Access, tag: u64) -> Result<(), Error> {
         let request = self.post(Operation::FastRegister, BufferOwner::Caller, tag, 0);
-        self.posted(Operation::FastRegister, request, "NdkFastRegister", |qp| {
-            qp.fast_register(request, memory, access, 0)
+        self.posted(Operation::FastRegister, request, "NdkFastRegister", |qp, flags| {
+            qp.fast_register(request, memory, access, flags)
         })
     }
 
@@ -296,7 +309,9 @@ impl<O: Os> Endpoint<O> {
     /// As [`send`](Self::send).
     pub fn invalidate(&mut self, memory: &FastMemory<O>, tag: u64) -> Result<(), Error> {
         let request = self.post(Operation::Invalidate, BufferOwner::Caller, tag, 0);
-        self.posted(Operation::Invalidate, request, "NdkInvalidate", |qp| qp.invalidate(request, memory, 0))
+        self.posted(Operation::Invalidate, request, "NdkInvalidate", |qp, flags| {
+            qp.invalidate(request, memory, flags)
+        })
     }
 
     /// Posts one receive into `sge`. Not available with shared receives.
@@ -305,7 +320,7 @@ impl<O: Os> Endpoint<O> {
     /// As [`send`](Self::send).
     pub fn receive_into(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
         let request = self.post(Operation::Receive, BufferOwner::Caller, tag, 0);
-        self.posted(Operation::Receive, request, "NdkReceive", |qp| qp.receive(request, &[sge]))
+        self.posted(Operation::Receive, request, "NdkReceive", |qp, _| qp.receive(request, &[sge]))
     }
 
     /// Waits for the next event.
@@ -350,15 +365,12 @@ impl<O: Os> Endpoint<O> {
 
     fn poll_or_wait(&mut self, timeout: Duration) -> Result<Option<EndpointEvent>, Error> {
         loop {
-            while let Some(index) = self.unprocessed.next() {
-                if let Some(event) = self.process_completion(index)? {
+            while let Some(result) = self.queues.next() {
+                if let Some(event) = self.process_completion(&result)? {
                     return Ok(Some(event));
                 }
             }
-            let waited = self.completions.wait(&mut self.batch.0[..], timeout);
-            let taken = waited.map_err(|status| Error::Call("completion queue", status))?;
-            self.unprocessed = 0..taken;
-            if taken == 0 {
+            if !self.queues.wait(timeout)? {
                 let has_ended = self.connector.as_ref().is_some_and(Connector::is_disconnected);
                 return if has_ended { Err(Error::PeerDisconnected) } else { Ok(None) };
             }
@@ -442,57 +454,8 @@ impl<O: Os> Endpoint<O> {
         all - self.stats.of(Operation::Receive).outstanding()
     }
 
-    /// Disconnects if `outcome` is good, flushes, and waits for all outstanding completions. Returns `outcome`, or the error
-    /// that occurred after it, and the statistics.
-    pub fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, RequestStats) {
-        let outcome = outcome.and_then(|value| self.disconnect().map(|()| value));
-        let drained = self.drain();
-        let outcome = outcome.and_then(|value| drained.map(|()| value));
-        (outcome, core::mem::take(&mut self.stats))
-    }
-
-    fn disconnect(&mut self) -> Result<(), Error> {
-        let Some(connector) = &self.connector else { return Ok(()) };
-        match connector.disconnect() {
-            // The peer has disconnected first, or the connection has failed meanwhile: both are expected.
-            Ok(())
-            | Err(
-                Status::CONNECTION_INVALID | Status::CONNECTION_DISCONNECTED | Status::CONNECTION_ABORTED,
-            ) => Ok(()),
-            Err(status) => Err(Error::Call("NdkDisconnect", status)),
-        }
-    }
-
-    /// Cancels all outstanding requests and processes their completions.
-    fn drain(&mut self) -> Result<(), Error> {
-        self.qp.flush().map_err(|status| Error::Call("NdkFlush", status))?;
-        let os = Arc::clone(self.pd.adapter().os());
-        let deadline = os.now() + DRAIN;
-        loop {
-            while let Some(index) = self.unprocessed.next() {
-                // Errors are expected here; the statistics count them.
-                let _ = self.process_completion(index);
-            }
-            let outstanding = self.stats.outstanding();
-            let left = deadline.saturating_sub(os.now());
-            if outstanding == 0 {
-                return if self.stats.unexpected == 0 {
-                    Ok(())
-                } else {
-                    Err(Error::Mismatch("no request was posted for it"))
-                };
-            }
-            if left.is_zero() {
-                return Err(Error::MissingCompletions(outstanding));
-            }
-            let taken = self.completions.wait(&mut self.batch.0[..], left);
-            self.unprocessed = 0..taken.map_err(|status| Error::Call("completion queue", status))?;
-        }
-    }
-
     /// Processes one completion.
-    fn process_completion(&mut self, index: usize) -> Result<Option<EndpointEvent>, Error> {
-        let result = self.batch.0[index];
+    fn process_completion(&mut self, result: &NDK_RESULT_EX) -> Result<Option<EndpointEvent>, Error> {
         let (status, context) = (Status(result.Status), result.RequestContext as usize);
         let request = match self.shared.as_ref().and_then(|shared| shared.buffer(context)) {
             // A shared receive is counted when it completes: the post does not determine the endpoint.
@@ -540,13 +503,30 @@ impl<O: Os> Endpoint<O> {
     fn probe(&mut self) -> Result<(), Error> {
         let empty = RemoteMemory { address: 0, token: 0, length: 0 };
         let request = self.post(Operation::Write, BufferOwner::None, 0, 0);
-        self.posted(Operation::Write, request, "NdkWrite", |qp| qp.write(request, &[], &empty, 0, 0))
+        self.posted(Operation::Write, request, "NdkWrite", |qp, flags| {
+            qp.write(request, &[], &empty, 0, flags)
+        })
+    }
+
+    /// Defers the requests that are posted from now on, but no receives (`NDK_OP_FLAG_DEFER`), or no longer. The provider may keep
+    /// deferred requests until one is posted that is not.
+    pub fn defer(&mut self, defers: bool) {
+        self.defers = defers;
+    }
+
+    /// Posts a request that is not deferred if some are.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn start_deferred(&mut self) -> Result<(), Error> {
+        self.defers = false;
+        if self.has_deferred { self.probe() } else { Ok(()) }
     }
 
     fn receive(&mut self, buffer: usize) -> Result<(), Error> {
         let sge = self.messages.sge(buffer * self.config.message, self.config.message);
         let request = self.post(Operation::Receive, BufferOwner::Endpoint(buffer), 0, 0);
-        self.posted(Operation::Receive, request, "NdkReceive", |qp| qp.receive(request, &[sge]))
+        self.posted(Operation::Receive, request, "NdkReceive", |qp, _| qp.receive(request, &[sge]))
     }
 
     /// Allocates a request before it is posted: it may complete before the post returns.
@@ -565,11 +545,14 @@ impl<O: Os> Endpoint<O> {
         operation: Operation,
         request: usize,
         call: &'static str,
-        post: impl FnOnce(&Qp<O>) -> Result<(), Status>,
+        post: impl FnOnce(&Qp<O>, u32) -> Result<(), Status>,
     ) -> Result<(), Error> {
-        match post(&self.qp) {
+        match post(&self.qp, if self.defers { NDK_OP_FLAG_DEFER } else { 0 }) {
             Ok(()) => {
                 self.stats.posted(operation);
+                if operation != Operation::Receive {
+                    self.has_deferred = self.defers;
+                }
                 Ok(())
             }
             Err(status) => {

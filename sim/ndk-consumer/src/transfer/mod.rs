@@ -2,7 +2,7 @@
 
 //! File transfer: copies a file to the peer and back.
 //!
-//! One side runs [`serve`]: it accepts one connection and registers memory. The other runs [`copy`]: it connects, announces
+//! One side runs [`serve()`]: it accepts one connection and registers memory. The other runs [`copy()`]: it connects, announces
 //! the file with a Send, transfers it by RDMA Writes into the memory of the serving side, and reads it back by RDMA Reads.
 //! Both compute the SHA-256 of the data. The serving side writes its digest into the copying side's memory at the end, and
 //! the copying side compares all three.
