@@ -11,19 +11,15 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use lab::{
     copy::{End, Faults, Plan, Protocol},
     image,
-    os::SimOs,
     testbed::{self, Testbed},
 };
-use ndk_consumer::{
-    Adapter, Error,
-    endpoint::{Endpoint, EndpointConfig},
+use ndk_abi::ndk::{
+    NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
 };
+use ndk_consumer::{Error, Status};
 use plans::{copied, run};
-use smb_consumer::{
-    Event, Options, Session,
-    smb2::{Request, RequestBody, Response, ResponseBody, WriteData, status},
-};
-use smb_direct::{BufferDescriptor, Channel, Config, Reason};
+use smb_consumer::{Ending, Endings, MemoryStore, Options, PORTS, Side};
+use smb_direct::{Config, Reason};
 
 fn plan(bytes: u64, options: Options) -> Plan {
     Plan { protocol: Protocol::SmbDirect(options), ..Plan::of(bytes) }
@@ -97,130 +93,107 @@ fn both_sides_detect_a_lost_peer() {
     assert!(noticed_after < Duration::from_secs(130), "detected after {noticed_after:?}");
 }
 
-/// Runs `client` against the server. Returns the error with which the server ends. The verifier must not find a leak.
-fn refused(
-    client: impl FnOnce(&Arc<Adapter<SimOs>>, SocketAddr, SocketAddr) + Send + 'static,
-) -> Option<Error> {
-    let options = testbed::Options { verifier: true, ..testbed::Options::default() };
-    let mut bed = Testbed::new(&image()?, &options).expect("a testbed");
+/// Copies 100,000 bytes to a server that listens at `port`, if any, by a client without a port number. Returns why it failed, if it did,
+/// and the ends of connections of both sides.
+fn copy_to_port(port: Option<u16>) -> Option<(Option<Error>, Arc<Endings>)> {
+    let mut bed = Testbed::new(&image()?, &testbed::Options::default()).expect("a testbed");
     bed.start().expect("both hosts start");
     let [near, far] = bed.machines();
-    let (local, remote) = (SocketAddr::new(near.address(), 0), SocketAddr::new(far.address(), 445));
+    let (local, remote) = (SocketAddr::new(near.address(), 0), SocketAddr::new(far.address(), 0));
+    let options = Options::default();
+    let endings = options.endings.clone();
     let ready = bed.event();
-    let listening = ready.clone();
-    let serving = far.consumer("server", move |adapter| {
-        smb_consumer::serve(adapter, &Options::default(), remote, |_| ready.set(), &|_| {})
+    let serving = port.map(|port| {
+        let (ready, options) = (ready.clone(), options.clone());
+        far.consumer("server", move |adapter| {
+            let local = SocketAddr::new(remote.ip(), port);
+            let mut store = MemoryStore::default();
+            smb_consumer::serve(adapter, &options, local, &mut store, |_| ready.set(), &|_| {})
+                .expect("a complete file");
+        })
     });
-    let connecting = near.consumer("client", move |adapter| {
-        let _ = listening.wait(Duration::from_mins(1));
-        client(adapter, local, remote);
+    let is_served = serving.is_some();
+    let copying = near.consumer("client", move |adapter| {
+        assert!(!is_served || ready.wait(Duration::from_mins(1)));
+        let file = vec![7; 100_000];
+        smb_consumer::copy(adapter, &options, local, remote, "file", &file[..], &|_| {})
     });
-    connecting.join().expect("the client returns");
-    let failure = serving.join().expect("the server returns").expect_err("the peer broke the protocol");
+    let copied = copying.join().expect("the client returns");
+    if let Some(serving) = serving {
+        serving.join().expect("the server returns");
+    }
     bed.stop().expect("both hosts stop");
     assert!(bed.violations().is_empty(), "{:?}", bed.violations());
-    Some(failure.error)
+    Some((copied.err().map(|failure| failure.error), endings))
 }
 
-/// Connects without SMB Direct, sends `message`, if any, and waits for the end of the connection.
-fn send_raw(adapter: &Arc<Adapter<SimOs>>, local: SocketAddr, remote: SocketAddr, message: Option<&[u8]>) {
-    let config = EndpointConfig { requests: 4, receives: 4, message: 512 };
-    let mut endpoint = Endpoint::new(adapter, config).expect("an endpoint");
-    endpoint.connect(local, remote, &[]).expect("the server accepts");
-    if let Some(message) = message {
-        endpoint.send(message, 0).expect("the message is posted");
+#[test]
+fn client_tries_the_ports_in_turn_and_both_sides_trace_why_the_connection_ended() {
+    for port in PORTS {
+        let Some((error, endings)) = copy_to_port(Some(port)) else { return };
+        assert!(error.is_none(), "port {port}: {error:?}");
+        let ends: Vec<_> = endings.trace().map(|Ending { side, reason, .. }| (side, reason)).collect();
+        let client = (Side::Active, Reason::Closed);
+        let server = (Side::Passive, Reason::Disconnected);
+        assert!(ends == [client, server] || ends == [server, client], "{ends:?}");
     }
-    while endpoint.wait().is_ok() {}
-    let _ = endpoint.close(Err::<(), _>(Error::PeerDisconnected));
 }
 
-/// Connects and creates a file, sends what `request` returns for it, and returns the next response, if any.
-fn send_request(
-    adapter: &Arc<Adapter<SimOs>>,
-    local: SocketAddr,
-    remote: SocketAddr,
-    request: impl FnOnce([u8; 16]) -> Vec<u8>,
-) -> Option<Vec<u8>> {
-    let mut session = Session::active(adapter, &Config::default()).expect("a session");
-    session.connect(local, remote).expect("the server negotiates");
-    let create = Request { message_id: 1, body: RequestBody::Create { name: "file".into() } };
-    session.send(create.emit(), None).expect("the request is sent");
-    let Ok(Event::Message { bytes, .. }) = session.next_event() else { panic!("no response") };
-    let Some(Response { body: ResponseBody::Create { file }, .. }) = Response::parse(&bytes) else {
-        panic!("no file");
+#[test]
+fn client_fails_if_no_port_is_open() {
+    let Some((error, endings)) = copy_to_port(None) else { return };
+    assert!(matches!(error, Some(Error::Connect(Status::CONNECTION_REFUSED))), "{error:?}");
+    assert_eq!(endings.trace().count(), 0, "there was no connection");
+}
+
+/// Returns the rows of the first table of `docs/smb.md`, section *Seen from Windows*: field, least value, value of the driver.
+fn documented_limits() -> Vec<(String, u64, u64)> {
+    let page = std::fs::read_to_string(lab::root().join("docs/smb.md")).expect("the page");
+    let table = page.split_once("| `NDK_ADAPTER_INFO` |").expect("the table").1;
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let number = |at: usize| cells[at].parse().expect("a number");
+        (cells[1].to_owned(), number(2), number(3))
     };
-    session.send(request(file), None).expect("the request is sent");
-    let response = match session.next_event() {
-        Ok(Event::Message { bytes, .. }) => Some(bytes),
-        _ => None,
-    };
-    let _ = session.close(Ok(()));
-    response
+    rows.map(row).collect()
 }
 
-/// Returns a WRITE of `length` bytes at `offset` with these descriptors.
-fn write_request(file: [u8; 16], offset: u64, length: u32, descriptors: &[BufferDescriptor]) -> Vec<u8> {
-    let mut channel_info = Vec::new();
-    for descriptor in descriptors {
-        let mut bytes = [0; BufferDescriptor::LEN];
-        descriptor.emit(&mut bytes);
-        channel_info.extend(bytes);
+#[test]
+fn limits_are_those_of_the_documentation_and_suffice_for_smb_direct() {
+    let Some(image) = image() else { return };
+    let mut bed = Testbed::new(&image, &testbed::Options::default()).expect("a testbed");
+    bed.start().expect("both hosts start");
+    let asking = bed.machines()[0].consumer("client", |adapter| adapter.info().expect("an answer"));
+    let info = asking.join().expect("the consumer returns");
+    bed.stop().expect("both hosts stop");
+    let rows = documented_limits();
+    assert_eq!(rows.len(), 17);
+    for (name, least, documented) in rows {
+        let value = match name.as_str() {
+            "MaxReceiveRequestSge" => info.MaxReceiveRequestSge.into(),
+            "MaxInitiatorRequestSge" => info.MaxInitiatorRequestSge.into(),
+            "MaxReadRequestSge" => info.MaxReadRequestSge.into(),
+            "FRMRPageCount" => info.FRMRPageCount.into(),
+            "MaxTransferLength" => info.MaxTransferLength.into(),
+            "MaxRegistrationSize" => info.MaxRegistrationSize as u64,
+            "MaxInboundReadLimit" => info.MaxInboundReadLimit.into(),
+            "MaxOutboundReadLimit" => info.MaxOutboundReadLimit.into(),
+            "MaxReceiveQueueDepth" => info.MaxReceiveQueueDepth.into(),
+            "MaxInitiatorQueueDepth" => info.MaxInitiatorQueueDepth.into(),
+            "MaxCqDepth" => info.MaxCqDepth.into(),
+            "MaxInlineDataSize" => info.MaxInlineDataSize.into(),
+            "MaxSrqDepth" => info.MaxSrqDepth.into(),
+            "LargeRequestThreshold" => info.LargeRequestThreshold.into(),
+            "MaxCallerData" => info.MaxCallerData.into(),
+            "MaxCalleeData" => info.MaxCalleeData.into(),
+            "RdmaTechnology" => u64::from(info.RdmaTechnology.0.unsigned_abs()),
+            other => panic!("there is no field {other}"),
+        };
+        assert_eq!(value, documented, "{name}");
+        assert!(value >= least, "{name} is {value}, but {least} are needed");
     }
-    let data = WriteData::Channel { channel: Channel::RdmaV1Invalidate, channel_info: &channel_info, length };
-    Request { message_id: 2, body: RequestBody::Write { file, offset, data } }.emit()
-}
-
-#[test]
-fn message_that_is_no_negotiation_ends_the_connection() {
-    let error = refused(|adapter, local, remote| send_raw(adapter, local, remote, Some(&[0; 3])));
-    let Some(error) = error else { return };
-    assert!(matches!(error, Error::Protocol(text) if text == Reason::Truncated.text()), "{error}");
-}
-
-#[test]
-fn peer_that_does_not_negotiate_is_disconnected() {
-    let error = refused(|adapter, local, remote| send_raw(adapter, local, remote, None));
-    let Some(error) = error else { return };
-    assert!(matches!(error, Error::Protocol(text) if text == Reason::NegotiationTimeout.text()), "{error}");
-}
-
-#[test]
-fn memory_that_is_not_registered_ends_the_connection() {
-    let error = refused(|adapter, local, remote| {
-        let descriptor = BufferDescriptor { offset: 0x1000, token: 0x1234_5678, length: 4096 };
-        let write = |file| write_request(file, 0, 4096, &[descriptor]);
-        assert_eq!(send_request(adapter, local, remote, write), None);
-    });
-    let Some(error) = error else { return };
-    assert!(matches!(error, Error::Connection(_)), "{error}");
-}
-
-#[test]
-fn descriptors_that_overflow_or_are_too_short_are_refused() {
-    let descriptor = |offset, length| BufferDescriptor { offset, token: 1, length };
-    for (offset, length, descriptors) in [
-        (0, 4096, vec![]),
-        (0, 4096, vec![descriptor(0, 4095)]),
-        (0, 4096, vec![descriptor(u64::MAX, 4096)]),
-        (0, 4096, vec![descriptor(0, u32::MAX), descriptor(0, 1)]),
-        (0, 4096, vec![descriptor(0, 4096); 17]),
-        // Far behind the end of the file.
-        (1 << 40, 4096, vec![descriptor(0, 4096)]),
-        (u64::MAX, 4096, vec![descriptor(0, 4096)]),
-        // More than the server's memory for one request.
-        (0, (1 << 20) + 1, vec![descriptor(0, 2 << 20)]),
-    ] {
-        let error = refused(move |adapter, local, remote| {
-            let write = |file| write_request(file, offset, length, &descriptors);
-            let response = send_request(adapter, local, remote, write).expect("a response");
-            let Some(Response { body: ResponseBody::Error { status, .. }, .. }) = Response::parse(&response)
-            else {
-                panic!("the request was accepted");
-            };
-            assert_eq!(status, status::INVALID_PARAMETER);
-        });
-        let Some(error) = error else { return };
-        // The client leaves without closing the file.
-        assert!(matches!(error, Error::PeerDisconnected), "{error}");
-    }
+    let flags =
+        NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED;
+    assert_eq!(info.AdapterFlags & flags, flags);
 }

@@ -229,7 +229,7 @@ fn messages_that_cannot_be_changed_pass_as_they_are() {
 /// Connects to the gateway of `server`, sends `requests`, and waits for the end of the connection.
 fn refused(server: FileServer, requests: Vec<Vec<u8>>) -> Option<Error> {
     let run = |adapter: &Arc<Adapter<SimOs>>, local, remote| {
-        let mut session = Session::active(adapter, &Config::default()).expect("a session");
+        let mut session = Session::active(adapter, &Options::default()).expect("a session");
         session.connect(local, remote).expect("the gateway negotiates");
         for request in requests {
             // Fails if the gateway has disconnected already.

@@ -21,10 +21,12 @@ pub use device_sim::link::Faults;
 use ndis_sim::Keyword;
 pub use ndk_consumer::transfer::{Phase, Progress};
 use ndk_consumer::{
-    Adapter,
+    Adapter, Error,
     stats::{Operation as Kind, RequestStats},
     transfer::{self, Failure, FileSource, Report},
 };
+
+use smb_consumer::FileStore;
 
 use crate::{
     device::DeviceKind,
@@ -48,7 +50,7 @@ pub enum Source {
 }
 
 /// How the data are copied.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Protocol {
     /// By RDMA Writes to the peer's memory, and by RDMA Reads back.
     Rdma,
@@ -315,7 +317,12 @@ impl Protocol {
     ) -> Side {
         match self {
             Self::Rdma => transfer::serve(adapter, &transfer::Options::default(), local, ready, &|_| {}),
-            Self::SmbDirect(options) => smb_consumer::serve(adapter, options, local, ready, &|_| {}),
+            Self::SmbDirect(options) => {
+                let file = tempfile::tempfile().map_err(|error| {
+                    Box::new(Failure { error: Error::ReadSource(error), report: Report::default() })
+                })?;
+                smb_consumer::serve(adapter, options, local, &mut FileStore::new(file), ready, &|_| {})
+            }
         }
     }
 
@@ -356,9 +363,8 @@ fn run_consumers(
     let [client, server] = bed.machines();
     let address = SocketAddr::new(server.address(), PORT);
     let listening = bed.event();
-    let protocol = plan.protocol;
     let serving = {
-        let listening = listening.clone();
+        let (listening, protocol) = (listening.clone(), plan.protocol.clone());
         server.consumer("server", move |adapter| {
             let outcome = protocol.serve(adapter, address, |_| listening.set());
             // Also if listening failed: the client must not wait.
@@ -368,6 +374,7 @@ fn run_consumers(
     };
     let copying = {
         let (source, seed, name) = (plan.source.clone(), plan.seed, name.to_owned());
+        let protocol = plan.protocol.clone();
         let (cut, progress, local) = (cut.clone(), progress.clone(), SocketAddr::new(client.address(), 0));
         let wire = bed.wire().clone();
         client.consumer("client", move |adapter| {
@@ -388,7 +395,7 @@ fn run_consumers(
                     Ok(file) => copy(&file),
                     Err(error) => {
                         let report = Report::default();
-                        Err(Box::new(Failure { error: ndk_consumer::Error::ReadSource(error), report }))
+                        Err(Box::new(Failure { error: Error::ReadSource(error), report }))
                     }
                 },
             }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The copying side: writes a file to the peer and reads it back, with several requests in flight.
+//!
+//! [`copy()`] transfers a [`Source`] and compares digests; [`measure()`] transfers the same requests without looking at the data.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
 use ndk_consumer::transfer::{Digest, Failure, Phase, Progress, Report, Source};
@@ -16,7 +19,8 @@ use crate::smb2::{FileId, Request, RequestBody, Response, ResponseBody, WriteDat
 use crate::transfer::{Options, RDMA_THRESHOLD};
 use crate::{Event, Session};
 
-/// Connects from `local`, port 0 for any, to `remote`, and copies `source` there and back. All objects are closed on return.
+/// Connects from `local`, port 0 for any, to `remote`, port 0 for those of SMB Direct, and copies `source` there and back. All objects
+/// are closed on return.
 ///
 /// # Errors
 /// See [`Error`].
@@ -29,16 +33,113 @@ pub fn copy<O: Os, S: Source + ?Sized>(
     source: &S,
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
+    let mut content = Hashed { source, written: Sha256::new(), read_back: Sha256::new() };
+    let (outcome, mut report) = run(adapter, options, local, remote, name, &mut content, progress);
+    let outcome = outcome.and_then(|()| {
+        let [digest, returned]: [Digest; 2] =
+            [content.written, content.read_back].map(|hash| hash.finalize().into());
+        (report.digest, report.returned) = (Some(digest), Some(returned));
+        if returned == digest { Ok(()) } else { Err(Error::Digest("SHA-256 of the data read back")) }
+    });
+    report.of(outcome)
+}
+
+/// As [`copy()`], for `bytes` bytes of no meaning, which are neither produced nor looked at.
+///
+/// # Errors
+/// See [`Error`].
+pub fn measure<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    options: &Options,
+    local: SocketAddr,
+    remote: SocketAddr,
+    bytes: u64,
+    progress: &dyn Fn(Progress),
+) -> Result<Report, Box<Failure>> {
+    let (outcome, report) = run(adapter, options, local, remote, "", &mut Untouched(bytes), progress);
+    report.of(outcome)
+}
+
+/// The bytes that are transferred.
+trait Content {
+    fn len(&self) -> u64;
+
+    /// Fills `into` with the bytes from `offset` on. In order of the offsets.
+    fn fill(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Takes bytes that were read back, in order.
+    fn take(&mut self, bytes: &[u8]);
+
+    /// The bytes are looked at: registered memory has them.
+    fn is_real(&self) -> bool;
+}
+
+/// A source, hashed as it is read and as it comes back.
+struct Hashed<'a, S: ?Sized> {
+    source: &'a S,
+    written: Sha256,
+    read_back: Sha256,
+}
+
+/// A number of bytes.
+struct Untouched(u64);
+
+impl<S: Source + ?Sized> Content for Hashed<'_, S> {
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn fill(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.source.read_at(offset, into)?;
+        self.written.update(into);
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.read_back.update(bytes);
+    }
+
+    fn is_real(&self) -> bool {
+        true
+    }
+}
+
+impl Content for Untouched {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn fill(&mut self, _offset: u64, _into: &mut [u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn take(&mut self, _bytes: &[u8]) {}
+
+    fn is_real(&self) -> bool {
+        false
+    }
+}
+
+/// Transfers `content` there and back.
+fn run<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    options: &Options,
+    local: SocketAddr,
+    remote: SocketAddr,
+    name: &str,
+    content: &mut dyn Content,
+    progress: &dyn Fn(Progress),
+) -> (Result<(), Error>, Report) {
     let mut report = Report { name: name.to_owned(), ..Report::default() };
-    let outcome = Session::active(adapter, &options.config).and_then(|mut session| {
+    let outcome = Session::reach(adapter, options, local, remote).and_then(|(mut session, parameters)| {
+        let chunk = options.chunk.min(parameters.max_read_write_size as usize);
         // Declared here to be closed after the connection that uses it.
         let mut slots = Vec::new();
-        let outcome = session.connect(local, remote).and_then(|parameters| {
-            let chunk = options.chunk.min(parameters.max_read_write_size as usize);
-            for _ in 0..options.outstanding {
-                let memory = RequestMemory::new(session.pd(), chunk)?;
-                slots.push(Slot { memory, state: SlotState::Free });
-            }
+        let memory = (0..options.outstanding).try_for_each(|_| {
+            slots.push(Slot { memory: RequestMemory::new(session.pd(), chunk)?, state: SlotState::Free });
+            Ok(())
+        });
+        let outcome = memory.and_then(|()| {
             let mut copying = Copying {
                 session: &mut session,
                 slots: &mut slots,
@@ -46,7 +147,7 @@ pub fn copy<O: Os, S: Source + ?Sized>(
                 chunk,
                 next_message: 1,
                 file: FileId::default(),
-                source,
+                content,
                 progress,
                 report: &mut report,
             };
@@ -57,7 +158,7 @@ pub fn copy<O: Os, S: Source + ?Sized>(
         drop(slots);
         outcome
     });
-    report.of(outcome)
+    (outcome, report)
 }
 
 /// Memory for one request.
@@ -90,7 +191,7 @@ struct Chunk {
     length: usize,
 }
 
-struct Copying<'a, O: Os, S: ?Sized> {
+struct Copying<'a, O: Os> {
     session: &'a mut Session<O>,
     slots: &'a mut [Slot<O>],
     /// Chunks in flight, oldest first.
@@ -98,40 +199,34 @@ struct Copying<'a, O: Os, S: ?Sized> {
     chunk: usize,
     next_message: u64,
     file: FileId,
-    source: &'a S,
+    content: &'a mut dyn Content,
     progress: &'a dyn Fn(Progress),
     report: &'a mut Report,
 }
 
-impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
+impl<O: Os> Copying<'_, O> {
     fn run(&mut self) -> Result<(), Error> {
         let name = self.report.name.clone();
         let Answer::Created(file) = self.command(RequestBody::Create { name })? else {
             return Err(Error::Protocol("the file was not created"));
         };
         self.file = file;
-        let (mut written, mut read_back) = (Sha256::new(), Sha256::new());
         let started = self.now();
-        self.transfer(Phase::Write, &mut written)?;
+        self.transfer(Phase::Write)?;
         self.report.write = self.now().saturating_sub(started);
         let started = self.now();
-        self.transfer(Phase::Read, &mut read_back)?;
+        self.transfer(Phase::Read)?;
         self.report.read = self.now().saturating_sub(started);
-        let digest: Digest = written.finalize().into();
-        let returned: Digest = read_back.finalize().into();
-        self.report.digest = Some(digest);
-        self.report.returned = Some(returned);
         let file = self.file;
         match self.command(RequestBody::Close { file })? {
-            Answer::Closed if returned == digest => Ok(()),
-            Answer::Closed => Err(Error::Digest("SHA-256 of the data read back")),
+            Answer::Closed => Ok(()),
             Answer::Created(_) => Err(Error::Protocol("the file was not closed")),
         }
     }
 
     /// Transfers the whole file with a request per slot in flight.
-    fn transfer(&mut self, phase: Phase, hash: &mut Sha256) -> Result<(), Error> {
-        let total = self.source.len();
+    fn transfer(&mut self, phase: Phase) -> Result<(), Error> {
+        let total = self.content.len();
         let (mut begun, mut done) = (0, 0);
         while done < total {
             while begun < total
@@ -140,7 +235,7 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
                 let length = (total - begun).min(self.chunk as u64) as usize;
                 let chunk = Chunk { slot, offset: begun, length };
                 match phase {
-                    Phase::Write => self.write(chunk, hash)?,
+                    Phase::Write => self.write(chunk)?,
                     Phase::Read => self.read(chunk)?,
                 }
                 self.order.push_back(chunk);
@@ -156,9 +251,11 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
             self.order.pop_front();
             done += chunk.length as u64;
             if phase == Phase::Read {
-                let mut bytes = vec![0; chunk.length];
-                slot.memory.load(&mut bytes);
-                hash.update(&bytes);
+                if self.content.is_real() {
+                    let mut bytes = vec![0; chunk.length];
+                    slot.memory.load(&mut bytes);
+                    self.content.take(&bytes);
+                }
                 self.report.bytes = done;
             }
             (self.progress)(Progress { phase, done, total });
@@ -166,12 +263,13 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         Ok(())
     }
 
-    fn write(&mut self, chunk: Chunk, hash: &mut Sha256) -> Result<(), Error> {
-        let mut bytes = vec![0; chunk.length];
-        self.source.read_at(chunk.offset, &mut bytes).map_err(Error::ReadSource)?;
-        hash.update(&bytes);
+    fn write(&mut self, chunk: Chunk) -> Result<(), Error> {
+        let is_message = chunk.length < RDMA_THRESHOLD;
+        let copied = if is_message || self.content.is_real() { chunk.length } else { 0 };
+        let mut bytes = vec![0; copied];
+        self.content.fill(chunk.offset, &mut bytes).map_err(Error::ReadSource)?;
         let (file, offset) = (self.file, chunk.offset);
-        if chunk.length < RDMA_THRESHOLD {
+        if is_message {
             return self.send(
                 chunk.slot,
                 false,

@@ -11,14 +11,18 @@
 //! Like `ndk-consumer`, this crate drives an image in the simulated kernel as well as a natively linked provider.
 
 mod copy;
+mod endings;
 pub mod gateway;
 mod request_memory;
 mod serve;
 mod session;
 pub mod smb2;
+mod store;
 mod transfer;
 
-pub use copy::copy;
+pub use copy::{copy, measure};
+pub use endings::{Ending, Endings, Side};
 pub use serve::serve;
 pub use session::{Event, PORTS, Session};
+pub use store::{FileStore, MemoryStore, NoStore, Store};
 pub use transfer::Options;

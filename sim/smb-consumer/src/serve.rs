@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The serving side: holds one file in memory, and reads and writes the peer's memory for its requests.
+//! The serving side: keeps one file in a [`Store`], and reads and writes the peer's memory for its requests.
 
+use core::cell::RefCell;
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,24 +10,23 @@ use std::sync::Arc;
 use ndk_consumer::endpoint::listen_for_one;
 use ndk_consumer::transfer::{Failure, Phase, Progress, Report};
 use ndk_consumer::{Access, Adapter, Error, Memory, Os};
-use sha2::{Digest as _, Sha256};
 use smb_direct::{Channel, Descriptors, Token};
 
 use crate::smb2::{Command, FileId, Request, RequestBody, Response, ResponseBody, WriteData, status};
 use crate::transfer::Options;
-use crate::{Event, Session};
+use crate::{Event, Session, Store};
 
 /// Descriptors of one request. Windows' and Linux's clients send one.
 const MAX_DESCRIPTORS: usize = 16;
 /// Requests that wait for staging memory.
 const MAX_WAITING: usize = 1024;
 /// Bytes behind the end of the file at which a WRITE may begin.
-const MAX_GAP: usize = 64 << 20;
+const MAX_GAP: u64 = 64 << 20;
 /// The only file.
 const FILE: FileId = [1; 16];
 
-/// Accepts one connection at `local` and serves it until the peer disconnects. Calls `ready` with the address when it listens.
-/// All objects are closed on return.
+/// Accepts one connection at `local` and serves it until the peer disconnects: one file, whose content is in `store`. Calls `ready` with
+/// the address when it listens. All objects are closed on return.
 ///
 /// # Errors
 /// See [`Error`].
@@ -34,12 +34,13 @@ pub fn serve<O: Os>(
     adapter: &Arc<Adapter<O>>,
     options: &Options,
     local: SocketAddr,
+    store: &mut dyn Store,
     ready: impl FnOnce(SocketAddr),
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
     let mut report = Report::default();
     let outcome = listen_for_one(adapter, local, options.timeout, ready).and_then(|connector| {
-        let mut session = Session::passive(adapter, &options.config)?;
+        let mut session = Session::passive(adapter, options)?;
         // Declared here to be closed after the connection that uses it.
         let mut staging = None;
         let outcome = session.accept(connector).and_then(|parameters| {
@@ -52,7 +53,8 @@ pub fn serve<O: Os>(
                 size,
                 slots: (0..options.outstanding).map(|_| None).collect(),
                 waiting: VecDeque::new(),
-                content: Vec::new(),
+                end: store.len(),
+                store,
                 is_complete: false,
                 report: &mut report,
                 progress,
@@ -75,7 +77,9 @@ struct Server<'a, O: Os> {
     slots: Vec<Option<Transfer>>,
     /// Requests without a slot, oldest first.
     waiting: VecDeque<Vec<u8>>,
-    content: Vec<u8>,
+    store: &'a mut dyn Store,
+    /// End of the content once the data of all WRITEs have arrived.
+    end: u64,
     /// The peer has closed the file.
     is_complete: bool,
     report: &'a mut Report,
@@ -93,7 +97,7 @@ struct Transfer {
 /// A WRITE whose data are being read from the peer.
 struct PendingWrite {
     message_id: u64,
-    offset: usize,
+    offset: u64,
     length: usize,
     invalidate: Option<Token>,
 }
@@ -119,7 +123,8 @@ impl<O: Os> Server<'_, O> {
                 | RequestBody::Read { channel: Channel::RdmaV1 | Channel::RdmaV1Invalidate, .. }
         );
         match self.slots.iter().position(Option::is_none) {
-            Some(slot) if self.waiting.is_empty() => self.handle(request, slot),
+            // Requests only wait while no slot is free.
+            Some(slot) => self.handle(request, slot),
             _ if !needs_slot => self.handle(request, 0),
             _ if self.waiting.len() >= MAX_WAITING => Err(Error::Protocol("too many requests")),
             _ => {
@@ -135,13 +140,20 @@ impl<O: Os> Server<'_, O> {
         let response = match request.body {
             RequestBody::Create { name } => {
                 self.report.name = name;
-                self.content.clear();
-                Ok(Some(ResponseBody::Create { file: FILE }))
+                self.end = 0;
+                let cleared =
+                    self.store.clear().map_err(|_| (Command::Create, status::INSUFFICIENT_RESOURCES));
+                cleared.map(|()| Some(ResponseBody::Create { file: FILE }))
             }
             RequestBody::Close { file } if file == FILE => {
-                self.report.digest = Some(Sha256::digest(&self.content).into());
                 self.is_complete = true;
-                Ok(Some(ResponseBody::Close))
+                match self.store.digest() {
+                    Ok(digest) => {
+                        self.report.digest = digest;
+                        Ok(Some(ResponseBody::Close))
+                    }
+                    Err(_) => Err((Command::Close, status::INSUFFICIENT_RESOURCES)),
+                }
             }
             RequestBody::Close { .. } => Err((Command::Close, status::FILE_CLOSED)),
             RequestBody::Read { file, offset, length, channel, channel_info } => {
@@ -177,32 +189,44 @@ impl<O: Os> Server<'_, O> {
         channel: Channel,
         channel_info: &[u8],
     ) -> Result<(), Error> {
-        let place = if file == FILE {
-            usize::try_from(offset)
-                .ok()
-                .and_then(|from| self.content.get(from..)?.get(..length as usize))
-                .ok_or(status::END_OF_FILE)
-        } else {
-            Err(status::FILE_CLOSED)
-        };
         let refused = |status| ResponseBody::Error { command: Command::Read, status };
-        let data = match place {
-            Ok(data) => data,
-            Err(status) => return self.respond(message_id, refused(status), None),
+        let is_there = offset.checked_add(length.into()).is_some_and(|end| end <= self.store.len());
+        let status = match () {
+            () if file != FILE => Some(status::FILE_CLOSED),
+            () if !is_there => Some(status::END_OF_FILE),
+            () if length as usize > self.size => Some(status::INVALID_PARAMETER),
+            () => None,
         };
+        if let Some(status) = status {
+            return self.respond(message_id, refused(status), None);
+        }
         if channel == Channel::None {
-            let data = data.to_vec();
-            return self.respond(message_id, ResponseBody::Read { data: &data, transferred: 0 }, None);
+            let data = RefCell::new(vec![0; length as usize]);
+            let copied = self.store.read(offset, length as usize, &|at, from| {
+                if let Some(into) = data.borrow_mut().get_mut(at..at + from.len()) {
+                    into.copy_from_slice(from);
+                }
+            });
+            let data = data.into_inner();
+            let body = match copied {
+                Ok(()) => ResponseBody::Read { data: &data, transferred: 0 },
+                Err(_) => refused(status::INSUFFICIENT_RESOURCES),
+            };
+            return self.respond(message_id, body, None);
         }
         let descriptors = Descriptors::parse(channel_info, MAX_DESCRIPTORS).ok();
-        let segments = descriptors.filter(|_| data.len() <= self.size).and_then(|descriptors| {
+        let segments = descriptors.and_then(|descriptors| {
             Some((descriptors.segments(0, length).ok()?, channel.invalidated_token(&descriptors)))
         });
         let Some((segments, invalidate)) = segments else {
             return self.respond(message_id, refused(status::INVALID_PARAMETER), None);
         };
         let at = slot * self.size;
-        self.staging.store(at, data);
+        let staging = self.staging;
+        let stored = self.store.read(offset, length as usize, &|place, from| staging.store(at + place, from));
+        if stored.is_err() {
+            return self.respond(message_id, refused(status::INSUFFICIENT_RESOURCES), None);
+        }
         let pending = self.session.write(self.staging, at, segments, slot as u64)?;
         if pending != 0 {
             self.slots[slot] = Some(Transfer { pending, write: None });
@@ -227,20 +251,20 @@ impl<O: Os> Server<'_, O> {
             WriteData::Message(data) => data.len(),
             WriteData::Channel { length, .. } => *length as usize,
         };
-        let offset = usize::try_from(offset).map_err(|_| status::INVALID_PARAMETER)?;
-        let end = offset.checked_add(length).ok_or(status::INVALID_PARAMETER)?;
-        // A peer does not make this side allocate more than it writes.
-        if offset > self.content.len() + MAX_GAP {
+        let end = offset.checked_add(length as u64).ok_or(status::INVALID_PARAMETER)?;
+        // A peer does not make this side keep more than it writes.
+        if offset > self.end.saturating_add(MAX_GAP) {
             return Err(status::INVALID_PARAMETER);
-        }
-        if end > self.content.len() {
-            let more = end - self.content.len();
-            self.content.try_reserve(more).map_err(|_| status::INSUFFICIENT_RESOURCES)?;
-            self.content.resize(end, 0);
         }
         match *data {
             WriteData::Message(data) => {
-                self.content[offset..end].copy_from_slice(data);
+                self.end = self.end.max(end);
+                let stored = self.store.write(offset, length, &|at, into| {
+                    if let Some(from) = data.get(at..at + into.len()) {
+                        into.copy_from_slice(from);
+                    }
+                });
+                stored.map_err(|_| status::INSUFFICIENT_RESOURCES)?;
                 self.written(length);
                 Ok(Some(ResponseBody::Write { count: length as u32 }))
             }
@@ -255,6 +279,7 @@ impl<O: Os> Server<'_, O> {
                     .read(self.staging, slot * self.size, segments, slot as u64)
                     .map_err(|_| status::INSUFFICIENT_RESOURCES)?;
                 let invalidate = channel.invalidated_token(&descriptors);
+                self.end = self.end.max(end);
                 let length = length as usize;
                 let write = PendingWrite { message_id, offset, length, invalidate };
                 self.slots[slot] = Some(Transfer { pending, write: Some(write) });
@@ -273,9 +298,17 @@ impl<O: Os> Server<'_, O> {
         }
         let write = self.slots[slot].take().and_then(|transfer| transfer.write);
         if let Some(PendingWrite { message_id, offset, length, invalidate }) = write {
-            self.staging.load(slot * self.size, &mut self.content[offset..offset + length]);
-            self.written(length);
-            self.respond(message_id, ResponseBody::Write { count: length as u32 }, invalidate)?;
+            let (staging, from) = (self.staging, slot * self.size);
+            let body = match self.store.write(offset, length, &|at, into| staging.load(from + at, into)) {
+                Ok(()) => {
+                    self.written(length);
+                    ResponseBody::Write { count: length as u32 }
+                }
+                Err(_) => {
+                    ResponseBody::Error { command: Command::Write, status: status::INSUFFICIENT_RESOURCES }
+                }
+            };
+            self.respond(message_id, body, invalidate)?;
         }
         // A request that is refused leaves the slot to the next one.
         while self.slots[slot].is_none()
@@ -289,7 +322,7 @@ impl<O: Os> Server<'_, O> {
 
     fn written(&mut self, length: usize) {
         self.report.bytes += length as u64;
-        let total = self.content.len() as u64;
+        let total = self.store.len();
         (self.progress)(Progress { phase: Phase::Write, done: self.report.bytes, total });
     }
 }

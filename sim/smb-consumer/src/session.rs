@@ -10,11 +10,14 @@ use std::sync::Arc;
 use ndk_abi::ndk::NDK_SGE;
 use ndk_consumer::endpoint::{Endpoint, EndpointConfig, EndpointEvent, Received};
 use ndk_consumer::stats::{Operation, RequestStats};
-use ndk_consumer::{Access, Adapter, Connector, Error, FastMemory, Memory, Os, Pd, RemoteMemory};
+use ndk_consumer::{Access, Adapter, Connector, Error, FastMemory, Memory, Os, Pd, RemoteMemory, Status};
 use smb_direct::{
-    BufferDescriptor, Config, Connection, CreateError, NEGOTIATION_RECEIVE_SIZE, Parameters, Reason,
-    SendErrorKind, Token,
+    BufferDescriptor, Connection, CreateError, NEGOTIATION_RECEIVE_SIZE, Parameters, Reason, SendErrorKind,
+    Token,
 };
+
+use crate::endings::{Ending, Endings, Side};
+use crate::transfer::Options;
 
 /// Ports of SMB Direct, in the order in which an initiator tries them: that of iWARP, and that of SMB over TCP, which
 /// listeners on RoCE and InfiniBand use.
@@ -53,32 +56,61 @@ pub struct Session<O: Os> {
     reason: Option<Reason>,
     /// The messages that are posted are to be sent before the connection ends.
     is_graceful: bool,
+    side: Side,
+    /// The RDMA connection was established.
+    is_connected: bool,
+    endings: Arc<Endings>,
 }
 
 impl<O: Os> Session<O> {
+    /// Connects to a server and negotiates. If the port of `remote` is 0, tries [`PORTS`] in turn as long as connections are refused.
+    ///
+    /// # Errors
+    /// As [`active`](Self::active) and [`connect`](Self::connect).
+    pub fn reach(
+        adapter: &Arc<Adapter<O>>,
+        options: &Options,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(Self, Parameters), Error> {
+        let [first, second] = if remote.port() == 0 { PORTS.map(Some) } else { [Some(remote.port()), None] };
+        let attempt = |port| {
+            let mut session = Self::active(adapter, options)?;
+            match session.connect(local, SocketAddr::new(remote.ip(), port)) {
+                Ok(parameters) => Ok((session, parameters)),
+                Err(error) => session.close(Err(error)).0,
+            }
+        };
+        match (attempt(first.unwrap_or(remote.port())), second) {
+            (Err(Error::Connect(Status::CONNECTION_REFUSED)), Some(second)) => attempt(second),
+            (outcome, _) => outcome,
+        }
+    }
+
     /// Creates the side that connects.
     ///
     /// # Errors
     /// [`Error::Call`] if an NDKPI function fails; [`Error::Protocol`] if the configuration is invalid.
-    pub fn active(adapter: &Arc<Adapter<O>>, config: &Config) -> Result<Self, Error> {
-        Self::new(adapter, config, Connection::active)
+    pub fn active(adapter: &Arc<Adapter<O>>, options: &Options) -> Result<Self, Error> {
+        Self::new(adapter, options, Side::Active)
     }
 
     /// Creates the side that accepts. Its negotiation timer starts now.
     ///
     /// # Errors
     /// As [`active`](Self::active).
-    pub fn passive(adapter: &Arc<Adapter<O>>, config: &Config) -> Result<Self, Error> {
-        Self::new(adapter, config, Connection::passive)
+    pub fn passive(adapter: &Arc<Adapter<O>>, options: &Options) -> Result<Self, Error> {
+        Self::new(adapter, options, Side::Passive)
     }
 
-    fn new(
-        adapter: &Arc<Adapter<O>>,
-        config: &Config,
-        connection: impl Fn(Config, Duration) -> Result<Connection<Vec<u8>>, CreateError>,
-    ) -> Result<Self, Error> {
+    fn new(adapter: &Arc<Adapter<O>>, options: &Options, side: Side) -> Result<Self, Error> {
+        let config = &options.config;
         let os = Arc::clone(adapter.os());
-        let connection = connection(*config, os.now()).map_err(|error| {
+        let connection = match side {
+            Side::Active => Connection::active(*config, os.now()),
+            Side::Passive => Connection::passive(*config, os.now()),
+        };
+        let connection = connection.map_err(|error| {
             Error::Protocol(match error {
                 CreateError::Config => "invalid configuration",
                 CreateError::Memory => "out of memory",
@@ -91,7 +123,7 @@ impl<O: Os> Session<O> {
             receives: u32::from(config.receive_credit_max) + RESERVE,
             message,
         };
-        let endpoint = Endpoint::unposted(adapter, endpoint)?;
+        let endpoint = Endpoint::moderated(adapter, endpoint, options.moderation)?;
         let mut session = Self {
             endpoint,
             connection,
@@ -101,6 +133,9 @@ impl<O: Os> Session<O> {
             parameters: None,
             reason: None,
             is_graceful: false,
+            side,
+            is_connected: false,
+            endings: Arc::clone(&options.endings),
         };
         // The peer may send as soon as it is connected, and with an RNR retry count of 0.
         session.post_receives()?;
@@ -113,6 +148,7 @@ impl<O: Os> Session<O> {
     /// [`Error::Connect`] if the peer rejects or cannot be reached; others as [`next_event`](Self::next_event).
     pub fn connect(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<Parameters, Error> {
         self.endpoint.connect(local, remote, &[])?;
+        self.is_connected = true;
         self.connection.connected();
         self.establish()
     }
@@ -123,6 +159,7 @@ impl<O: Os> Session<O> {
     /// [`Error::Connect`] if the connection fails; others as [`next_event`](Self::next_event).
     pub fn accept(&mut self, connector: Connector<O>) -> Result<Parameters, Error> {
         self.endpoint.accept(connector, &[])?;
+        self.is_connected = true;
         self.establish()
     }
 
@@ -172,12 +209,15 @@ impl<O: Os> Session<O> {
         }
     }
 
-    /// Posts the registration of `memory` for the peer; it precedes all later messages.
+    /// Posts the registration of `memory` for the peer. It precedes all later messages, and may be deferred until the next one.
     ///
     /// # Errors
     /// [`Error::Connection`] if the connection has failed, as for all requests.
     pub fn register(&mut self, memory: &FastMemory<O>, access: Access, tag: u64) -> Result<(), Error> {
-        self.endpoint.fast_register(memory, access, tag)
+        self.endpoint.defer(true);
+        let posted = self.endpoint.fast_register(memory, access, tag);
+        self.endpoint.defer(false);
+        posted
     }
 
     /// Posts the invalidation of a registration that the peer has not invalidated.
@@ -224,10 +264,13 @@ impl<O: Os> Session<O> {
         segments: impl Iterator<Item = BufferDescriptor>,
         post: impl Fn(&mut Endpoint<O>, NDK_SGE, &RemoteMemory) -> Result<(), Error>,
     ) -> Result<usize, Error> {
-        let mut posted = 0;
-        for BufferDescriptor { offset, token, length } in segments {
+        let (mut segments, mut posted) = (segments.peekable(), 0);
+        while let Some(BufferDescriptor { offset, token, length }) = segments.next() {
             let remote = RemoteMemory { address: offset, token, length: length.into() };
-            post(&mut self.endpoint, memory.sge(at, length as usize), &remote)?;
+            self.endpoint.defer(segments.peek().is_some());
+            let outcome = post(&mut self.endpoint, memory.sge(at, length as usize), &remote);
+            self.endpoint.defer(false);
+            outcome?;
             at += length as usize;
             posted += 1;
         }
@@ -276,18 +319,27 @@ impl<O: Os> Session<O> {
         self.reason.map_or(Ok(()), |reason| Err(error_of(reason)))
     }
 
-    /// Closes the session: if `outcome` is good, completes the outstanding requests and disconnects. Returns `outcome`, or the
-    /// error that occurred after it, and the request statistics.
+    /// Closes the session: if `outcome` is good, completes the outstanding requests and disconnects. Records the reason of the end.
+    /// Returns `outcome`, or the error that occurred after it, and the request statistics.
     pub fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, RequestStats) {
         // A refusal is sent before the end, too.
         let completed = if outcome.is_ok() || self.is_graceful { self.complete() } else { Ok(()) };
         self.connection.close();
         let outcome = outcome.and_then(|value| completed.map(|()| value));
+        if self.is_connected {
+            let reason = self.reason.unwrap_or(match &outcome {
+                // The reason is set where the connection itself ends or fails: by then the requests alone failed.
+                Err(Error::Connection(_)) => Reason::Transport,
+                _ => Reason::Closed,
+            });
+            self.endings.record(Ending { at: self.os.now(), side: self.side, reason });
+        }
         self.endpoint.close(outcome)
     }
 
     /// Waits until all requests have completed, so that a disconnect does not flush them.
     fn complete(&mut self) -> Result<(), Error> {
+        self.endpoint.start_deferred()?;
         while self.endpoint.outstanding_requests() != 0 {
             if let Some(EndpointEvent::Message(received)) = self.endpoint.wait_for(IDLE)? {
                 self.endpoint.release(received);

@@ -16,7 +16,7 @@ use crate::smb2::{Request, RequestBody, Response, ResponseBody, WriteData, rewri
 use crate::transfer::{Options, RDMA_THRESHOLD};
 use crate::{Event, Session};
 
-/// Connects from `local`, port 0 for any, to the server at `remote`, and passes the requests of the client behind `plain` to it
+/// Connects from `local`, port 0 for any, to the server at `remote`, port 0 for those of SMB Direct, and passes the requests of the client behind `plain` to it
 /// until one of them disconnects. All objects are closed on return.
 pub fn client<O: Os, P: Plain>(
     adapter: &Arc<Adapter<O>>,
@@ -25,17 +25,18 @@ pub fn client<O: Os, P: Plain>(
     remote: SocketAddr,
     plain: &mut P,
 ) -> (Result<Counts, Error>, RequestStats) {
-    let mut session = match Session::active(adapter, &options.config) {
-        Ok(session) => session,
+    let (mut session, parameters) = match Session::reach(adapter, options, local, remote) {
+        Ok(connected) => connected,
         Err(error) => return (Err(error), RequestStats::default()),
     };
+    let size = options.chunk.min(parameters.max_read_write_size as usize);
     // Declared here to be closed after the connection that uses it.
     let mut slots = Vec::new();
-    let outcome = session.connect(local, remote).and_then(|parameters| {
-        let size = options.chunk.min(parameters.max_read_write_size as usize);
-        for _ in 0..options.outstanding {
-            slots.push(Slot { memory: RequestMemory::new(session.pd(), size)?, state: SlotState::Free });
-        }
+    let memory = (0..options.outstanding).try_for_each(|_| {
+        slots.push(Slot { memory: RequestMemory::new(session.pd(), size)?, state: SlotState::Free });
+        Ok(())
+    });
+    let outcome = memory.and_then(|()| {
         let gateway = Gateway {
             session: &mut session,
             plain,

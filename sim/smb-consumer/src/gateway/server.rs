@@ -28,7 +28,7 @@ pub fn server<O: Os, P: Plain>(
     connector: Connector<O>,
     plain: &mut P,
 ) -> (Result<Counts, Error>, RequestStats) {
-    let mut session = match Session::passive(adapter, &options.config) {
+    let mut session = match Session::passive(adapter, options) {
         Ok(session) => session,
         Err(error) => return (Err(error), RequestStats::default()),
     };
