@@ -73,6 +73,10 @@ impl Runner {
         let prepared = self.prepare(case);
         let start = Instant::now();
         let result = prepared.and_then(|()| self.attempt(case, &capture));
+        if result.is_err() {
+            // Its shell may respond although its network device or rxe hang: the next case boots another guest.
+            self.guest = None;
+        }
         let elapsed = start.elapsed();
         let result = result.and_then(|notes| check(&capture).context("the capture").map(|()| notes));
         let mut row = Row::new(case, elapsed, result.map_err(|error| format!("{error:#}")));
@@ -110,7 +114,7 @@ impl Runner {
     fn attempt(&mut self, case: &Case, capture: &Path) -> Result<Vec<String>> {
         let options = self.guest_options(self.mtu);
         let sockets = Datagrams::unix(&options.host_socket(), &options.guest_socket())?;
-        let result = match &case.work {
+        match &case.work {
             Work::Engine(request) => {
                 let guest = self.guest.as_mut().context("no guest")?;
                 let mut client = None;
@@ -134,12 +138,7 @@ impl Runner {
                 self.guest = None;
                 finish(&mut host, result)
             }
-        };
-        if result.is_err() && self.guest.as_mut().is_some_and(|guest| guest.run("true", TIMEOUT).is_err()) {
-            // The guest does not respond: the next case boots another one.
-            self.guest = None;
         }
-        result
     }
 
     /// Starts a host with the driver.
@@ -294,6 +293,25 @@ impl fmt::Debug for Runner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interop::cases;
+
+    #[test]
+    fn guest_of_a_case_that_failed_is_not_used_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let guest = Guest::fake(directory.path());
+        let captures = directory.path().to_owned();
+        let setup = Setup {
+            image: captures.join("none"),
+            device: DeviceKind::Simulated,
+            guest: guest::Image::of_workspace(),
+            directory,
+            captures,
+        };
+        let mut runner = Runner { guest: Some(guest), mtu: 1500, ..Runner::new(setup) };
+        let case = cases::all().into_iter().find(|case| case.mtu == 1024).expect("a case");
+        assert!(!runner.run(&case, |_| Ok(())).passed(), "there is no image");
+        assert!(runner.guest.is_none());
+    }
 
     #[test]
     fn only_the_race_of_rping_is_ignored() {
