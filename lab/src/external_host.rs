@@ -75,6 +75,8 @@ pub struct ExternalHost {
     machine: Machine,
     tunnel: Tunnel,
     wire: Arc<Wire>,
+    /// Faults of the link while the cable is plugged in.
+    faults: [Faults; 2],
     capture: Option<Capture>,
     // Dropped last: it ends the threads of the host.
     sim: Sim,
@@ -118,7 +120,7 @@ impl ExternalHost {
         let mut machine = Machine::new(&mut sim, image, &machine)?;
         machine.adapter_mut(0).connect(wire.port(0))?;
         let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams).context("cannot open the tunnel")?;
-        Ok(Self { machine, tunnel, wire, capture, sim })
+        Ok(Self { machine, tunnel, wire, faults: options.faults, capture, sim })
     }
 
     /// Starts the driver, which connects the host to the link.
@@ -151,6 +153,16 @@ impl ExternalHost {
     #[must_use]
     pub fn wire(&self) -> &Arc<Wire> {
         &self.wire
+    }
+
+    /// Unplugs the cable, or plugs it in again: without it, all frames are lost, and a simulated device reports that its link
+    /// is down.
+    pub fn set_link(&self, up: bool) {
+        let none = Faults { loss: 1.0, ..Faults::NONE };
+        for (end, faults) in self.faults.into_iter().enumerate() {
+            self.wire.set_faults(end, if up { faults } else { none });
+        }
+        self.machine.adapters()[0].set_link(up);
     }
 
     /// Returns the counters of the tunnel's socket.

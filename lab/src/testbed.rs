@@ -560,6 +560,13 @@ impl MachineAdapter {
         nic
     }
 
+    /// Sets the link state that a simulated device reports. The link of QEMU's is always up.
+    pub fn set_link(&self, up: bool) {
+        if let Device::Simulated(nic) = &self.device {
+            nic.set_link(up);
+        }
+    }
+
     /// Returns the device.
     #[must_use]
     pub fn function(&self) -> Arc<dyn PciFunction> {

@@ -10,7 +10,10 @@ use ndk_consumer::protocols::{
     probe::{Plan, Scenario},
 };
 
-use super::addresses::{Family, guest_address, host_address};
+use super::{
+    addresses::{Family, guest_address, host_address},
+    smb_work::{LENGTHS, SHORT_LENGTHS, SmbWork},
+};
 
 /// One test case.
 #[derive(Clone, Debug)]
@@ -46,7 +49,7 @@ pub enum Work {
     /// Requests that NDKPI cannot express: the engine, linked natively, serves the guest's probe.
     Engine(NonNdkRequest),
     /// SMB Direct: the kernel's server or client in the guest, Samba behind the image.
-    Smb,
+    Smb(SmbWork),
 }
 
 /// Requests that a peer can send but NDKPI cannot express.
@@ -62,8 +65,7 @@ pub enum NonNdkRequest {
 const MAX_LENGTH: u32 = 8 << 20;
 /// Simultaneous connections of the case with many.
 const CONNECTIONS: u32 = 64;
-/// User of the SMB servers, and the password.
-pub const USER: &str = "root";
+/// Password of the SMB servers' user, which is `root`.
 pub const PASSWORD: &str = "Passw0rd";
 /// Share of lost frames in cases with loss.
 const LOSS: f64 = 0.02;
@@ -90,7 +92,7 @@ impl Case {
     pub fn host(&self) -> &'static str {
         match self.work {
             Work::Engine(_) => "engine",
-            Work::Image(_) | Work::GuestKilled(_) | Work::Smb => "image",
+            Work::Image(_) | Work::GuestKilled(_) | Work::Smb(_) => "image",
         }
     }
 
@@ -111,7 +113,8 @@ impl Case {
     /// Returns the time limit for each side.
     #[must_use]
     pub fn limit(&self) -> Duration {
-        Duration::from_secs(if self.is_lossy() { 120 } else { 60 })
+        let is_smb = matches!(self.work, Work::Smb(_));
+        Duration::from_secs(if self.is_lossy() || is_smb { 120 } else { 60 })
     }
 
     /// Returns true if the link loses frames.
@@ -123,16 +126,10 @@ impl Case {
     /// Returns the command that the guest runs, as client or as server.
     #[must_use]
     pub fn guest_command(&self) -> String {
-        let address = |side| {
-            let (address, scope) = match side {
-                Side::Viordma => (host_address(self.family), "%eth0"),
-                Side::Linux => (guest_address(self.family), "%eth0"),
-            };
-            format!("{address}{}", if self.family == Family::LinkLocal { scope } else { "" })
-        };
         // A server takes its own address, a client the server's.
         let serves = self.client == Side::Viordma;
-        let at = address(if serves { Side::Linux } else { Side::Viordma });
+        let at = if serves { guest_address(self.family) } else { host_address(self.family) };
+        let at = format!("{at}{}", if self.family == Family::LinkLocal { "%eth0" } else { "" });
         match &self.work {
             Work::Image(program) | Work::GuestKilled(program) => match program {
                 Program::Rping { rounds, size } => {
@@ -151,8 +148,8 @@ impl Case {
                     )
                 }
             },
-            Work::Smb if serves => "smb-server".to_owned(),
-            Work::Smb => format!("smb-client {at} {USER} {PASSWORD}"),
+            Work::Smb(work) if serves => format!("smb-server {PASSWORD} {}", work.largest_request()),
+            Work::Smb(_) => format!("smb-mount {at} {PASSWORD}"),
             Work::Engine(NonNdkRequest::Immediate) => format!("probe -c {at} immediate"),
             Work::Engine(NonNdkRequest::Atomic) => format!("probe -c {at} atomic"),
         }
@@ -212,8 +209,41 @@ pub fn all() -> Vec<Case> {
         let work = Work::GuestKilled(probe(Scenario::Hold, 1 << 16, 0));
         cases.push(case("guest killed during transfer", client, work, 1024));
     }
-    // Changing the MTU takes time.
-    cases.sort_by_key(|case| (matches!(case.work, Work::GuestKilled(_)), case.mtu));
+    cases.extend(of_smb());
+    // Changing the MTU takes time, and those at the end need a guest of their own.
+    let rank = |work: &Work| match work {
+        Work::Image(_) | Work::Engine(_) => 0,
+        Work::GuestKilled(_) => 1,
+        Work::Smb(_) => 2,
+    };
+    cases.sort_by_key(|case| (rank(&case.work), case.mtu));
+    cases
+}
+
+/// Returns the cases of SMB Direct.
+fn of_smb() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for client in [Side::Viordma, Side::Linux] {
+        let case = |name, work, mtu| case(name, client, Work::Smb(work), mtu);
+        for mtu in [1024, 4096] {
+            let files =
+                |family| Case { family, ..case("SMB, files to 8 MiB", SmbWork::Files(&LENGTHS), mtu) };
+            cases.push(Case { short: mtu == 1024, ..files(Family::V4) });
+            cases.push(files(Family::V6));
+        }
+        let short = SmbWork::Files(&SHORT_LENGTHS);
+        cases.extend([
+            Case { loss: [0.01; 2], ..case("SMB, files to 512 KiB, 1 % loss", short, 1024) },
+            Case { loss: [0.05; 2], ..case("SMB, files to 512 KiB, 5 % loss", short, 4096) },
+            case("SMB, longest requests", SmbWork::LongRequests, 4096),
+            case("SMB, 64 requests outstanding", SmbWork::Outstanding(64), 1024),
+            case("SMB, 24 connections at once", SmbWork::Connections(24), 1024),
+            case("SMB, guest killed during transfer", SmbWork::GuestKilled, 1024),
+            case("SMB, server ends and starts again", SmbWork::ServerEnds, 1024),
+            case("SMB, link down and up again", SmbWork::LinkDown, 1024),
+        ]);
+    }
+    cases.push(case("SMB, exerciser", Side::Linux, Work::Smb(SmbWork::Exerciser), 4096));
     cases
 }
 
@@ -240,7 +270,6 @@ fn at_any_mtu(client: Side, mtu: u32) -> Vec<Case> {
         Case { short: true, ..case("write, 0 B to 8 MiB", probe(Scenario::Write, MAX_LENGTH, 0)) },
         Case { short: true, ..case("read, 0 B to 8 MiB", probe(Scenario::Read, MAX_LENGTH, 0)) },
         Case { family: Family::V6, ..case("send, 0 B to 1 MiB", probe(Scenario::Send, 1 << 20, 0)) },
-        self::case("SMB, files to 8 MiB", client, Work::Smb, mtu),
     ]
 }
 
@@ -296,7 +325,7 @@ mod tests {
 
     #[test]
     fn guest_command_is_the_opposite_side_of_the_host() {
-        for case in all().into_iter().filter(|case| !matches!(case.work, Work::Smb)) {
+        for case in all().into_iter().filter(|case| !matches!(case.work, Work::Smb(_))) {
             let command = case.guest_command();
             let (listens, address) = match case.client {
                 Side::Viordma => (true, guest_address(case.family)),

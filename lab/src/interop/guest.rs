@@ -220,6 +220,14 @@ impl Guest {
         Ok(Job { number, command: command.to_owned() })
     }
 
+    /// Starts commands of the shell in the background, as [`Self::start`] does.
+    ///
+    /// # Errors
+    /// The guest does not respond.
+    pub fn start_shell(&mut self, commands: &str, limit: Duration) -> Result<Job> {
+        self.start(&format!("sh -c {}", quoted(commands)), limit)
+    }
+
     /// Starts a server and waits until the guest has a listening RDMA CM ID.
     ///
     /// # Errors

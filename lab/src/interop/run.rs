@@ -130,12 +130,11 @@ impl Runner {
                 let result = self.run_program(case, program, &host);
                 finish(&mut host, result)
             }
-            Work::Smb => {
+            Work::Smb(work) => {
                 let mut host = self.host(case, capture, sockets)?;
-                let guest = self.guest.as_mut().context("no guest")?;
-                let result = smb::run(case, &host, guest, self.setup.directory.path());
                 // Linux's modules may use freed memory after a disconnect: the next case boots another guest.
-                self.guest = None;
+                let guest = self.guest.take().context("no guest")?;
+                let result = smb::run(case, *work, &host, guest, self.setup.directory.path());
                 finish(&mut host, result)
             }
         }

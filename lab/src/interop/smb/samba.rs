@@ -14,10 +14,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{
-    interop::cases::{PASSWORD, USER},
-    process,
-};
+use crate::{interop::cases::PASSWORD, process};
+
+/// The user of the server. Samba maps it to that of this machine, whose files it then writes.
+const USER: &str = "root";
 
 /// Time limit for the server to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,12 +46,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program that ends with the calling thread. Its output goes to the file `log`.
-    fn start(name: &'static str, arguments: &[&str], directory: &Path) -> Result<Self> {
+    /// Starts a program that reads `input` and ends with the calling thread. Its output goes to a file in `directory`.
+    fn start(name: &'static str, arguments: &[&str], directory: &Path, input: &str) -> Result<Self> {
+        let commands = directory.join(format!("{name}.input"));
+        fs::write(&commands, input)?;
         let log = fs::File::create(directory.join(format!("{name}.log")))?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", name]).args(arguments).current_dir(directory);
-        command.process_group(0).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.process_group(0).stdin(fs::File::open(commands)?).stdout(log.try_clone()?).stderr(log);
         Ok(Self { child: command.spawn().with_context(|| format!("cannot run {name}"))?, name })
     }
 
@@ -95,7 +97,7 @@ impl Server {
         let both = format!("printf '{PASSWORD}\\n{PASSWORD}\\n' | smbpasswd -c {configuration} -s -a {USER}");
         process::output(Command::new("sh").args(["-c", &both]))?;
         let arguments = ["--foreground", "--no-process-group", "-s", configuration];
-        let mut process = Process::start("smbd", &arguments, directory)?;
+        let mut process = Process::start("smbd", &arguments, directory, "")?;
         let listens = || Ok(TcpStream::connect(("127.0.0.1", port)).ok());
         let started = process.wait_for(START_TIMEOUT, listens).map(drop);
         started.with_context(|| log(directory, "smbd"))?;
@@ -113,13 +115,13 @@ pub struct Client {
     directory: std::path::PathBuf,
 }
 
-/// Starts a client that connects to `port` and runs `commands`, in `directory`.
+/// Starts a client that connects to `port` and runs `commands`, one in a line, in `directory`.
 pub fn client(directory: &Path, port: u16, commands: &str) -> Result<Client> {
     configure(directory, "client signing = disabled", directory)?;
     let (port, login) = (port.to_string(), format!("{USER}%{PASSWORD}"));
     let share = "//127.0.0.1/share";
-    let arguments = ["-s", "smb.conf", share, "-p", &port, "-U", &login, "-m", "SMB3", "-c", commands];
-    let process = Process::start("smbclient", &arguments, directory)?;
+    let arguments = ["-s", "smb.conf", share, "-p", &port, "-U", &login, "-m", "SMB3"];
+    let process = Process::start("smbclient", &arguments, directory, commands)?;
     Ok(Client { process, directory: directory.to_owned() })
 }
 
@@ -158,7 +160,7 @@ fn configure(directory: &Path, line: &str, share: &Path) -> Result<()> {
     let mut lines = vec!["[global]".to_owned(), line.to_owned()];
     for kind in kinds {
         let path = directory.join(kind);
-        fs::create_dir(&path)?;
+        fs::create_dir_all(&path)?;
         let name = if kind == "private" || kind == "ncalrpc" { "dir" } else { "directory" };
         lines.push(format!("{kind} {name} = {}", path.display()));
     }

@@ -3,17 +3,20 @@
 //! SMB2 messages on TCP: each after four bytes, a type and the length ([MS-SMB2] 2.1).
 
 use std::{
+    collections::VecDeque,
     io::{self, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use smb_consumer::gateway::Plain;
+use smb_consumer::{gateway::Plain, smb2::rewrite::transfer_response};
 
 /// Messages that are read ahead.
 const AHEAD: usize = 64;
+/// Longest time that a response is held.
+const HOLD: Duration = Duration::from_secs(2);
 /// Time limit for the other side to take a message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -21,6 +24,18 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Stream {
     connection: TcpStream,
     received: mpsc::Receiver<io::Result<Vec<u8>>>,
+    hold: Hold,
+}
+
+/// Responses to READ and WRITE that are held until there is a number of them, as if the server was slow.
+struct Hold {
+    /// This number; 1 to hold none.
+    until: usize,
+    held: VecDeque<Vec<u8>>,
+    /// The moment at which all are released.
+    deadline: Option<Instant>,
+    /// Held responses that are to be returned now.
+    released: usize,
 }
 
 impl Stream {
@@ -41,7 +56,38 @@ impl Stream {
                 }
             }
         });
-        Ok(Self { connection, received })
+        let hold = Hold { until: 1, held: VecDeque::new(), deadline: None, released: 0 };
+        Ok(Self { connection, received, hold })
+    }
+
+    /// Holds responses to READ and WRITE until there are `count`, or for two seconds.
+    pub fn holding(mut self, count: usize) -> Self {
+        self.hold.until = count;
+        self
+    }
+}
+
+impl Hold {
+    fn push(&mut self, message: Vec<u8>) {
+        self.held.push_back(message);
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + HOLD);
+        if self.held.len() >= self.until || Instant::now() >= deadline {
+            self.release();
+        }
+    }
+
+    fn release(&mut self) {
+        self.released = self.held.len();
+        self.deadline = None;
+    }
+
+    /// Returns a message that is held no longer.
+    fn pop(&mut self) -> Option<Vec<u8>> {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            self.release();
+        }
+        self.released = self.released.checked_sub(1)?;
+        self.held.pop_front()
     }
 }
 
@@ -68,7 +114,14 @@ impl Plain for Stream {
     }
 
     fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if let Some(message) = self.hold.pop() {
+            return Ok(Some(message));
+        }
         match self.received.try_recv() {
+            Ok(Ok(message)) if self.hold.until > 1 && transfer_response(&message).is_some() => {
+                self.hold.push(message);
+                Ok(self.hold.pop())
+            }
             Ok(message) => message.map(Some),
             Err(mpsc::TryRecvError::Empty) => Ok(None),
             Err(mpsc::TryRecvError::Disconnected) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -94,6 +147,8 @@ pub fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, std::net:
 
 #[cfg(test)]
 mod tests {
+    use smb_consumer::smb2::{Response, ResponseBody};
+
     use super::*;
 
     fn pair() -> (Stream, TcpStream) {
@@ -115,12 +170,37 @@ mod tests {
     #[test]
     fn messages_have_a_length_and_keepalives_are_left_out() {
         let (mut stream, mut other) = pair();
-        stream.send(&[7; 0x01_02_03]).expect("sent");
+        stream.send(&vec![7; 0x01_02_03]).expect("sent");
         let mut bytes = vec![0; 4 + 0x01_02_03];
         other.read_exact(&mut bytes).expect("a message");
         assert_eq!(bytes[..5], [0, 1, 2, 3, 7]);
         other.write_all(&[0x85, 0, 0, 0, 0, 0, 0, 2, 8, 9]).expect("written");
         assert_eq!(wait(&mut stream).expect("a message"), [8, 9]);
+    }
+
+    #[test]
+    fn responses_to_transfers_are_held_until_there_are_enough() {
+        let (stream, mut other) = pair();
+        let mut stream = stream.holding(2);
+        let response = |message_id| {
+            let body = ResponseBody::Write { count: 1 };
+            Response { message_id, body }.emit()
+        };
+        let messages = [response(1), b"other".to_vec(), response(2)];
+        for message in &messages {
+            other.write_all(&[0, 0, 0, message.len() as u8]).expect("written");
+            other.write_all(message).expect("written");
+        }
+        let start = Instant::now();
+        let [first, second, third] = messages;
+        for expected in [second, first, third.clone()] {
+            assert_eq!(wait(&mut stream).expect("a message"), expected);
+        }
+        assert!(start.elapsed() < HOLD);
+        other.write_all(&[0, 0, 0, third.len() as u8]).expect("written");
+        other.write_all(&third).expect("written");
+        assert_eq!(wait(&mut stream).expect("a message"), third);
+        assert!(start.elapsed() >= HOLD);
     }
 
     #[test]

@@ -39,8 +39,9 @@ struct Change {
     new: &'static str,
 }
 
-/// Defects of Linux 6.1 that keep a share from being used at all. A change whose `old` is not in the file is not needed.
-const CHANGES: [Change; 3] = [
+/// Defects of Linux 6.1 that keep a share from being used at all, or by IPv6. A change whose `old` is not in the file is not
+/// needed.
+const CHANGES: [Change; 4] = [
     // ksmbd: each open without an oplock, as of a directory, ends with a null pointer here.
     Change {
         file: "server/oplock.c",
@@ -53,6 +54,12 @@ const CHANGES: [Change; 3] = [
         file: "client/smb2pdu.h",
         old: "extern char smb2_padding[7];",
         new: "#define smb2_padding ((char *)empty_zero_page)",
+    },
+    // ksmbd: listens on IPv4 only. An unspecified address of IPv6 is for both.
+    Change {
+        file: "server/transport_rdma.c",
+        old: "struct sockaddr_in sin = {\n\t\t.sin_family\t\t= AF_INET,\n\t\t.sin_addr.s_addr\t= htonl(INADDR_ANY),\n\t\t.sin_port\t\t= htons(port),",
+        new: "struct sockaddr_in6 sin = {\n\t\t.sin6_family = AF_INET6,\n\t\t.sin6_port = htons(port),",
     },
 ];
 

@@ -7,11 +7,7 @@
 
 mod kernel_build;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
 
@@ -39,7 +35,7 @@ const CONVERTERS: &str = "usr/lib/x86_64-linux-gnu/gconv/gconv-modules";
 const TOOLS: [&str; 3] = ["adduser", "control", "mountd"];
 
 /// Applets of busybox beside those of the guest.
-const APPLETS: [&str; 15] = [
+const APPLETS: [&str; 17] = [
     "cmp",
     "cp",
     "dd",
@@ -49,7 +45,9 @@ const APPLETS: [&str; 15] = [
     "mkdir",
     "mv",
     "rmdir",
+    "sed",
     "sha256sum",
+    "sort",
     "stat",
     "sync",
     "tr",
@@ -68,14 +66,20 @@ const MODULES: [&str; 10] =
 const KERNEL_PARTS: [&str; 3] =
     ["./lib/modules/*/kernel/arch/*", "./lib/modules/*/kernel/fs/*", "./lib/modules/*/kernel/lib/*"];
 
-const SERVER: &[u8] = include_bytes!("../../../../lab/guest/smb-server");
-const CLIENT: &[u8] = include_bytes!("../../../../lab/guest/smb-client");
-const LOAD: &[u8] = include_bytes!("../../../../lab/guest/smb-modules");
+/// Scripts of this repository.
+const SCRIPTS: [(&str, &[u8]); 5] = [
+    ("bin/smb-files", include_bytes!("../../../../lab/guest/smb-files")),
+    ("bin/smb-modules", include_bytes!("../../../../lab/guest/smb-modules")),
+    ("bin/smb-mount", include_bytes!("../../../../lab/guest/smb-mount")),
+    ("bin/smb-server", include_bytes!("../../../../lab/guest/smb-server")),
+    ("bin/smb-tree", include_bytes!("../../../../lab/guest/smb-tree")),
+];
 const CONFIGURATION: &[u8] = include_bytes!("../../../../lab/guest/ksmbd.conf");
 const SHARE_SIZE: &[u8] = include_bytes!("../../../../lab/guest/share-size.c");
+const EXERCISER: &[u8] = include_bytes!("../../../../lab/guest/exerciser.c");
 
 /// Inputs from this repository that determine the archive, beside those of the modules.
-const INPUTS: [&[u8]; 6] = [SERVER, CLIENT, LOAD, CONFIGURATION, SHARE_SIZE, include_bytes!("mod.rs")];
+const INPUTS: [&[u8]; 4] = [CONFIGURATION, SHARE_SIZE, EXERCISER, include_bytes!("mod.rs")];
 
 /// Builds the guest, and `target/guest/initrd-smb`, unless it is up to date.
 ///
@@ -94,7 +98,8 @@ pub fn make() -> Result<()> {
     };
     let wanted = format!("{} {}\n", kernel.release, PACKAGES.join(" "));
     let fetched = debian::fetch(&directory.join("packages"), &wanted, names).map_err(unavailable)?;
-    let inputs: Vec<&[u8]> = INPUTS.iter().chain(&kernel_build::INPUTS).copied().collect();
+    let scripts = SCRIPTS.iter().map(|(_, script)| script);
+    let inputs: Vec<&[u8]> = INPUTS.iter().chain(&kernel_build::INPUTS).chain(scripts).copied().collect();
     let of_guest = fs::read(guest.join("key"))?;
     let key = debian::key(&fetched, &[&inputs[..], &[&of_guest]].concat());
     let made = directory.join("key");
@@ -110,9 +115,11 @@ pub fn make() -> Result<()> {
             debian::unpack(package, &root)?;
         }
     }
-    let share_size = compile_share_size(&directory)?;
+    // The first completes the answers of `ksmbd.mountd`.
+    let share_size = compile(&directory, "share-size", SHARE_SIZE, &["-shared", "-fPIC"])?;
+    let exerciser = compile(&directory, "exerciser", EXERCISER, &[])?;
     let mut archive = Archive::new(Vec::new());
-    fill(&mut archive, &Root(vec![built, guest.join("root"), root]), &fs::read(share_size)?)?;
+    fill(&mut archive, &Root(vec![built, guest.join("root"), root]), share_size, exerciser)?;
     let archive = archive.finish()?;
     fs::write(guest.join("initrd-smb"), [fs::read(guest.join("initrd"))?, archive].concat())?;
     fs::write(&made, key)?;
@@ -125,17 +132,22 @@ fn is_of(package: &Path, name: &str) -> bool {
     file.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'))
 }
 
-/// Compiles the library that completes the answers of `ksmbd.mountd`.
-fn compile_share_size(directory: &Path) -> Result<PathBuf> {
-    let (source, library) = (directory.join("share-size.c"), directory.join("share-size.so"));
-    fs::write(&source, SHARE_SIZE)?;
+/// Compiles a source file of this repository. Returns the program or library.
+fn compile(directory: &Path, name: &str, source: &[u8], options: &[&str]) -> Result<Vec<u8>> {
+    let (from, to) = (directory.join(format!("{name}.c")), directory.join(name));
+    fs::write(&from, source)?;
     let mut gcc = Command::new("gcc");
-    gcc.args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&library).arg(&source);
+    gcc.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&to).arg(&from);
     shell::run(&mut gcc)?;
-    Ok(library)
+    Ok(fs::read(to)?)
 }
 
-fn fill<W: std::io::Write>(archive: &mut Archive<W>, root: &Root, share_size: &[u8]) -> Result<()> {
+fn fill<W: std::io::Write>(
+    archive: &mut Archive<W>,
+    root: &Root,
+    share_size: Vec<u8>,
+    exerciser: Vec<u8>,
+) -> Result<()> {
     for directory in ["mnt", "export", "run"] {
         archive.directory(directory)?;
     }
@@ -145,10 +157,11 @@ fn fill<W: std::io::Write>(archive: &mut Archive<W>, root: &Root, share_size: &[
     for tool in TOOLS {
         archive.link(&format!("usr/bin/ksmbd.{tool}"), "../libexec/ksmbd.tools")?;
     }
-    archive.program("bin/smb-server", SERVER)?;
-    archive.program("bin/smb-client", CLIENT)?;
-    archive.program("bin/smb-modules", LOAD)?;
-    archive.program("usr/lib/share-size.so", share_size)?;
+    for (path, script) in SCRIPTS {
+        archive.program(path, script)?;
+    }
+    archive.program("usr/lib/share-size.so", &share_size)?;
+    archive.program("bin/exerciser", &exerciser)?;
     archive.file("etc/ksmbd/ksmbd.conf", CONFIGURATION)?;
     archive.file("etc/nsswitch.conf", b"hosts: files\npasswd: files\ngroup: files\n")?;
     archive.file("etc/passwd", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")?;
@@ -156,7 +169,7 @@ fn fill<W: std::io::Write>(archive: &mut Archive<W>, root: &Root, share_size: &[
     let converters = root.read(CONVERTERS)?;
     let wanted = converters.split_inclusive(|&byte| byte == b'\n').filter(|line| contains(line, b"UTF-16"));
     archive.file(CONVERTERS, &wanted.collect::<Vec<_>>().concat())?;
-    add_programs(archive, root, &PROGRAMS, &LOADED, Vec::new())?;
+    add_programs(archive, root, &PROGRAMS, &LOADED, vec![share_size, exerciser])?;
 
     let names: Vec<&str> = LOADED_MODULES.iter().chain(&MODULES).copied().collect();
     let mut order = modules::in_order(root.directories(), &names)?;
