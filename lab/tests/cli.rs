@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -129,6 +130,26 @@ fn interop_and_replay_name_what_there_is() {
     scratch.refuses(&["replay", "no such capture"], "rping_v4");
     scratch.file("mine.pcapng", b"a capture of the user's");
     scratch.refuses(&["interop", "--short", "--captures", "."], "holds captures already");
+}
+
+#[test]
+fn cases_whose_packages_cannot_be_had_are_skipped_by_name_and_counted() {
+    let scratch = Scratch::new("packages");
+    let script = b"#!/bin/sh\ncase $* in *smb-guest*) exit 2; esac\n";
+    let xtask = scratch.file("xtask", script);
+    fs::set_permissions(&xtask, PermissionsExt::from_mode(0o755)).unwrap();
+    let image = scratch.file("image", b"MZ");
+    scratch
+        .lab(&["interop", "--only", "SMB, 24 connections", "--captures", "captures"])
+        .env("VIORDMA_XTASK", xtask)
+        .env(IMAGE, image)
+        .assert()
+        .success()
+        .stdout(
+            contains("skip SMB, 24 connections at once, image to Linux")
+                .and(contains("skip SMB, 24 connections at once, Linux to image"))
+                .and(contains("0 passed, 0 failed, 2 skipped")),
+        );
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub struct Options {
 struct Count {
     passed: usize,
     failed: usize,
+    skipped: usize,
 }
 
 struct Step {
@@ -78,12 +79,13 @@ pub fn run(options: &Options) -> Result<()> {
         println!("{}", lines.last().map_or("", String::as_str));
         total.passed += count.passed;
         total.failed += count.failed;
+        total.skipped += count.skipped;
     }
     println!("\nsummary ({})", seconds(begin.elapsed()));
     for line in &lines {
         println!("  {line}");
     }
-    println!("\n{} passed, {} failed", total.passed, total.failed);
+    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     if total.failed > 0 {
         bail!("{} of the steps above failed", lines.iter().filter(|line| line.starts_with("FAIL")).count());
     }
@@ -110,7 +112,7 @@ fn seconds(time: Duration) -> String {
 }
 
 /// The count of a step that passes or fails as a whole.
-const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0 });
+const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0, skipped: 0 });
 
 fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
@@ -237,6 +239,7 @@ fn count_lines(command: &mut Command, is_result: impl Fn(&str) -> bool) -> Resul
         if is_result(&line) {
             count.passed += number_before(&line, " passed");
             count.failed += number_before(&line, " failed");
+            count.skipped += number_before(&line, " skipped");
         }
     }
     let status = child.wait()?;
@@ -401,5 +404,7 @@ mod tests {
     fn counts_are_read_from_the_lines_of_the_test_runner() {
         let line = "FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!((number_before(line, " passed"), number_before(line, " failed")), (12, 3));
+        assert_eq!(number_before(line, " skipped"), 0);
+        assert_eq!(number_before("27 passed, 0 failed, 2 skipped", " skipped"), 2);
     }
 }

@@ -96,7 +96,7 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     let captures = captures_directory(options)?;
     workspace::provide(&["tshark", "guest"])?;
     let image = workspace::built_image()?;
-    let is_smb = |case: &&Case| matches!(case.work, Work::Smb);
+    let is_smb = |case: &&Case| matches!(case.work, Work::Smb(_));
     let has_smb = cases.iter().any(|case| is_smb(&case)) && provide_smb()?;
     let guest = if has_smb { guest::Image::with_smb() } else { guest::Image::of_workspace() };
     let (skipped, cases): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| is_smb(case) && !has_smb);
@@ -119,14 +119,14 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     }
     let boots: Vec<String> = runner.boots.iter().map(|boot| format!("{:.1} s", boot.as_secs_f64())).collect();
     drop(runner);
-    println!("\n{}", table::summary(&rows));
+    println!("\n{}", table::summary(&rows, skipped.len()));
     println!(
         "{:.0} s in total; boot times of the guest: {}",
         start.elapsed().as_secs_f64(),
         boots.join(", ")
     );
     if !skipped.is_empty() {
-        println!("{} skipped: the guest's packages for SMB Direct, or Samba, cannot be had", skipped.len());
+        println!("skipped: the guest's packages for SMB Direct, or Samba, cannot be had");
     }
     let failed = rows.iter().filter(|row| !row.passed()).count();
     if failed > 0 || options.captures.is_some() {
@@ -175,9 +175,9 @@ fn captures_directory(options: &Options) -> Result<PathBuf> {
 fn unknown_to_tshark(case: &Case) -> &'static [&'static str] {
     match (&case.work, case.mtu) {
         // It does not join the packets of a SEND before it joins the fragments of SMB Direct.
-        (Work::Smb, 1024) => &["smb_direct"],
+        (Work::Smb(_), 1024) => &["smb_direct"],
         // It takes the hints in a server's first token (NegTokenInit2, [MS-SPNG] 2.2.1) for a MIC.
-        (Work::Smb, _) => &["spnego"],
+        (Work::Smb(_), _) => &["spnego"],
         _ => &[],
     }
 }

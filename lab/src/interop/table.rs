@@ -55,9 +55,9 @@ impl fmt::Display for Row {
     }
 }
 
-/// Returns a table of all rows, the number of passed and failed cases, and details of the failures.
+/// Returns a table of all rows, the numbers of passed, failed and skipped cases, and details of the failures.
 #[must_use]
-pub fn summary(rows: &[Row]) -> String {
+pub fn summary(rows: &[Row], skipped: usize) -> String {
     use fmt::Write as _;
 
     let mut text =
@@ -70,7 +70,7 @@ pub fn summary(rows: &[Row]) -> String {
     }
     let failed: Vec<&Row> = rows.iter().filter(|row| !row.passed()).collect();
     let passed = rows.len() - failed.len();
-    let _ = writeln!(text, "\n{passed} passed, {} failed", failed.len());
+    let _ = writeln!(text, "\n{passed} passed, {} failed, {skipped} skipped", failed.len());
     for row in failed {
         let _ = writeln!(text, "\n{row}");
     }
