@@ -151,7 +151,8 @@ impl fmt::Display for Kind {
 #[must_use]
 pub fn measure(cell: &Cell) -> Figures {
     let config: fn(&mut Config) = |config| config.max_mtu = PathMtu::Bytes1024;
-    measure_with(cell, &Options { config, ..Options::default() })
+    let reads = Config::new(0, [0; 32]).max_reads;
+    measure_with(cell, &Options { reads, config, ..Options::default() })
 }
 
 /// Like [`measure`], with other options. Options that `cell` also defines are taken from `cell`.

@@ -45,7 +45,7 @@ impl RcTransport {
                 env.shared.regions.read_remote(env.qp.scope(), next.key, next.address, next.len, frame)
             })?;
             if let Ok(len) = built {
-                responder.reads.sent();
+                responder.reads.sent(responder.mtu);
                 responder.responded = true;
                 // A READ response acknowledges everything up to itself.
                 responder.acknowledged = responder.acknowledged.max(next.sequence.next());
@@ -57,7 +57,7 @@ impl RcTransport {
             if next.repeated {
                 // A late duplicate: the requester has its data, and the region's owner has taken back the key since. If the
                 // requester still waits, its retries end the connection.
-                responder.reads.drop_serving();
+                responder.reads.drop_repeat();
                 continue;
             }
             // The region was deregistered after the READ was accepted.

@@ -21,12 +21,13 @@
 //! | `round_trip` | estimate of the round-trip time |
 //! | `recovery` | retransmission: round-trip time, retry counters, go-back-N or selective repeat |
 //! | `out_of_order`, `stash` | which packets after a gap were placed; copies of those that cannot be placed yet |
+//! | `read_gaps` | which READ responses are requested again, and when |
 //! | `cnp`, `rate` | congestion notification packets; DCQCN rate |
 //! | `requester_state`, `responder_state` | what the two halves remember |
 //! | `rc_transport` | the transport of one queue pair: life cycle, error state, completions |
 //! | `pieces`, `payload_copy`, `placement` | the payload of a packet to send or received, copied without the lock of the queue pair |
 //! | `requester`, `local_requests`, `retransmit_timer` | request packets; local requests; ACK timeout |
-//! | `completer` | received ACKs, NAKs and READ responses |
+//! | `completer`, `read_responses` | received ACKs and NAKs; READ responses |
 //! | `responder`, `out_of_order_requests`, `acknowledge` | received requests; ACK, NAK and READ responses to them |
 //! | `dispatch` | entry points: posts, received packets, transmit, timeout |
 
@@ -46,6 +47,8 @@ mod pieces;
 pub(crate) mod placement;
 mod rate;
 pub(crate) mod rc_transport;
+mod read_gaps;
+mod read_responses;
 mod recovery;
 mod requester;
 mod requester_state;

@@ -120,7 +120,8 @@ impl OutOfOrder {
         (word & self.stored.len().wrapping_sub(1), 1 << bit)
     }
 
-    fn contains(&self, sequence: Sequence) -> bool {
+    /// Returns whether the packet is stored.
+    pub(super) fn contains(&self, sequence: Sequence) -> bool {
         let (word, bit) = self.bit(sequence);
         self.stored.get(word).is_some_and(|stored| stored & bit != 0)
     }

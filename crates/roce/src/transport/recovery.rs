@@ -16,6 +16,9 @@
 //! probe packet, whose answer tells what the peer has. A probe is cheap, so it may be sent long before the
 //! agreed ACK timeout (compare the tail loss probe of RFC 8985). Only a passed ACK timeout uses a retry.
 
+#[path = "recovery_reads.rs"]
+mod reads;
+
 use super::sequence::Sequence;
 use core::time::Duration;
 
@@ -78,6 +81,8 @@ pub(super) struct Recovery {
     window: Window,
     /// The last retransmission.
     retransmission: Option<Retransmission>,
+    /// READ responses before it were requested again.
+    repaired: Sequence,
     /// Below [`MAX_SELECTIVE_FAILURES`]: failures of selective repeat in a row. From there on: losses since then,
     /// which are handled by go-back-N.
     selective_failures: u8,
@@ -111,6 +116,7 @@ impl Recovery {
         rtt: None,
         window: Window::IDLE,
         retransmission: None,
+        repaired: Sequence::ZERO,
         selective_failures: 0,
         peer_stores: false,
         reported_within_run: (Sequence::MAX, Instant::from_nanos(0), 0),
@@ -147,12 +153,6 @@ impl Recovery {
             }
             _ => self.window.packets(),
         }
-    }
-
-    /// Returns how many packets may be unacknowledged with the responses of a READ request.
-    #[inline]
-    pub(super) const fn read_window(&self) -> u64 {
-        self.window.least()
     }
 
     /// Returns whether no round trip was measured yet.
@@ -239,7 +239,8 @@ impl Recovery {
             None => Some((end, now)),
         };
         if first && self.sample.sequence == Sequence::MAX {
-            let recovered = self.retransmission.is_none_or(|retransmission| una >= retransmission.high);
+            let recovered = una >= self.repaired
+                && self.retransmission.is_none_or(|retransmission| una >= retransmission.high);
             let kind = if recovered { SampleKind::Usual } else { SampleKind::AfterLoss };
             self.sample = Sample { sequence, sent: now, una, kind };
         }

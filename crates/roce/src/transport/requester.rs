@@ -27,7 +27,9 @@ impl RcTransport {
     pub(super) fn wants_to_request(&self) -> bool {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
-            && (self.requester.next < self.send_queue.end() || self.send_queue.has_pending_local())
+            && (self.requester.next < self.send_queue.end()
+                || self.send_queue.has_pending_local()
+                || self.requester.gaps.is_wanted())
             && !self.requester.recovery.awaits_answer(self.requester.una, self.requester.next)
     }
 
@@ -39,6 +41,11 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         self.skip_finished(env);
+        if self.requester.gaps.is_wanted()
+            && let Some(sent) = self.request_again(env, slot)
+        {
+            return sent;
+        }
         let requester = &mut self.requester;
         let wqe = self.send_queue.get(requester.index).ok_or(Unsent::Idle)?;
         let failed = |(first, _)| first == wqe.first;
@@ -65,32 +72,8 @@ impl RcTransport {
         let rest = wqe.length.saturating_sub(offset);
         let (first, last) = (into == 0, sequence.next() == wqe.end());
 
-        if let SendOperation::Read { address, key } = wqe.operation {
-            let end = Requester::chunk_end(wqe, sequence);
-            let packets = end.since(sequence);
-            //= rocev2 §7
-            //= R-QP-52
-            if requester.reads_in_flight >= requester.max_reads
-                || (in_flight > 0 && in_flight.saturating_add(packets) > requester.recovery.read_window())
-            {
-                return Err(Unsent::Idle);
-            }
-            let chunk = packets.saturating_mul(u64::from(requester.mtu));
-            let length = u64::from(rest).min(chunk) as u32;
-            let reth = RethRepr { address: address.wrapping_add(u64::from(offset)), r_key: key, length };
-            let headers = Headers {
-                opcode: Opcode::READ_REQUEST,
-                solicited: false,
-                ack_req: true,
-                psn: requester.psns.psn(sequence),
-                ext: Ext::Reth(reth),
-            };
-            let built =
-                build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
-            requester.reads_in_flight = requester.reads_in_flight.saturating_add(1);
-            requester.reads_end = requester.reads_end.max(end);
-            self.sent(env, end, true);
-            return built.map_err(|_| Unsent::Failed);
+        if wqe.is_read() {
+            return self.request_responses(env, slot, in_flight);
         }
 
         let len = rest.min(requester.mtu);
@@ -147,6 +130,52 @@ impl RcTransport {
             self.requester.recovery.sample_path();
         }
         Ok(length)
+    }
+
+    /// Writes the request for the next chunk of the READ at the requester's position, with `in_flight` packets unacknowledged.
+    #[inline(never)]
+    fn request_responses<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+        in_flight: u64,
+    ) -> Result<usize, Unsent> {
+        let requester = &mut self.requester;
+        let sequence = requester.next;
+        let is_new = sequence >= requester.high;
+        let index = requester.index;
+        if is_new && self.send_queue.get(index).is_some_and(|wqe| wqe.first == sequence) {
+            self.send_queue.set_chunk(index, requester.recovery.chunk_shift());
+        }
+        let wqe = self.send_queue.get(index).ok_or(Unsent::Idle)?;
+        let SendOperation::Read { address, key } = wqe.operation else { return Err(Unsent::Idle) };
+        let end = Requester::chunk_end(wqe, sequence);
+        let packets = end.since(sequence);
+        let window = requester.recovery.read_window(requester.gaps.is_active());
+        //= rocev2 §7
+        //= R-QP-52
+        if requester.reads_in_flight >= requester.max_reads
+            || (in_flight > 0 && in_flight.saturating_add(packets) > window)
+        {
+            return Err(Unsent::Idle);
+        }
+        let reth = requester.part(wqe, sequence, end, address, key);
+        let headers = Headers {
+            opcode: Opcode::READ_REQUEST,
+            solicited: false,
+            ack_req: true,
+            psn: requester.psns.psn(sequence),
+            ext: Ext::Reth(reth),
+        };
+        let built = build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
+        requester.reads_in_flight = requester.reads_in_flight.saturating_add(1);
+        requester.reads_end = requester.reads_end.max(end);
+        if is_new {
+            requester.read_sample.request(sequence, env.now);
+        }
+        self.sent(env, end, true);
+        self.requester.recovery.sample_time_only();
+        built.map_err(|_| Unsent::Failed)
     }
 
     /// Accounts for the packet at the requester's position, whose payload was copied without the lock.

@@ -11,14 +11,16 @@
 //!    |              |                | time           |
 //! ```
 //!
-//! A long READ is requested in chunks of [`READ_CHUNK`] packets. So the window bounds the responses in flight,
-//! and a lost response costs a request for the rest of one chunk. Chunk boundaries never move: a responder
-//! finds the rest of a chunk inside one READ that it remembers.
+//! A long READ is requested in chunks of 64 to 256 packets, a quarter of the window at most. So the window bounds the responses in flight,
+//! and what is lost of a chunk is one request ([`super::read_gaps`]). Chunk boundaries never move: a responder
+//! finds any part of a chunk inside one READ that it remembers.
 
 use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
+use super::read_gaps::ReadGaps;
 use super::recovery::Recovery;
 use super::retransmission::Resend;
+use super::round_trip::ReadSample;
 use super::send_queue::Wqe;
 use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
@@ -26,10 +28,7 @@ use crate::error::CreateError;
 use crate::sge_cursor::SgeCursor;
 use crate::time::Instant;
 use crate::work::CompletionStatus;
-use roce_wire::PathMtu;
-
-/// Maximum number of response packets that one READ request packet asks for.
-const READ_CHUNK: u64 = 64;
+use roce_wire::{PathMtu, RethRepr};
 
 /// The requester half.
 #[derive(Debug)]
@@ -60,9 +59,14 @@ pub(super) struct Requester {
     pub(super) cursor: SgeCursor,
     /// Position of the next response's payload in the oldest READ.
     pub(super) response_cursor: SgeCursor,
-    /// Responses to that READ that arrived after a gap.
+    /// Responses to that READ and to those behind it that arrived after a gap.
     pub(super) out_of_order: OutOfOrder,
-    /// The newest response after a gap; `None` without a gap.
+    /// Which responses are requested again.
+    pub(super) gaps: ReadGaps,
+    pub(super) read_sample: ReadSample,
+    /// Everything before it is acknowledged but READs whose responses are missing.
+    pub(super) acknowledged: Sequence,
+    /// The newest response after a gap; `None` without a gap. Without early placement.
     pub(super) newest_after_gap: Option<Sequence>,
     /// First sequence number of a request that cannot be sent, and its status once it is the oldest.
     pub(super) failed_request: Option<(Sequence, CompletionStatus)>,
@@ -86,6 +90,9 @@ impl Requester {
         cursor: SgeCursor::START,
         response_cursor: SgeCursor::START,
         out_of_order: OutOfOrder::EMPTY,
+        gaps: ReadGaps::EMPTY,
+        read_sample: ReadSample::NONE,
+        acknowledged: Sequence::ZERO,
         newest_after_gap: None,
         failed_request: None,
         recovery: Recovery::IDLE,
@@ -94,6 +101,7 @@ impl Requester {
     /// Allocates what it will ever need.
     pub(super) fn initialize(&mut self, config: &Config) -> Result<(), CreateError> {
         self.out_of_order = OutOfOrder::try_new(config.most_in_flight())?;
+        self.gaps = ReadGaps::try_new(config.max_reads.outbound)?;
         Ok(())
     }
 
@@ -110,6 +118,7 @@ impl Requester {
         self.una = self.high;
         self.next = self.high;
         self.failed_request = None;
+        self.gaps.clear();
         self.recovery.stop();
     }
 
@@ -118,11 +127,34 @@ impl Requester {
         self.una < self.next
     }
 
+    /// Returns the first packet of the chunk of `wqe`, a READ, that `sequence` is in.
+    pub(super) fn chunk_first(wqe: &Wqe, sequence: Sequence) -> Sequence {
+        let into = sequence.since(wqe.first);
+        wqe.first.add(into >> wqe.chunk_shift << wqe.chunk_shift)
+    }
+
     /// Returns the end of the chunk of `wqe`, a READ, that `sequence` is in.
     pub(super) fn chunk_end(wqe: &Wqe, sequence: Sequence) -> Sequence {
         let into = sequence.since(wqe.first);
-        let end = (into / READ_CHUNK).saturating_add(1).saturating_mul(READ_CHUNK);
+        let end = (into >> wqe.chunk_shift).saturating_add(1) << wqe.chunk_shift;
         wqe.first.add(end).min(wqe.end())
+    }
+
+    /// Returns what a request for the packets from `first` to `end` of `wqe` asks for, a READ from `address` on.
+    pub(super) fn part(&self, wqe: &Wqe, first: Sequence, end: Sequence, address: u64, key: u32) -> RethRepr {
+        // Below the length, which is a `u32`.
+        let offset = (first.since(wqe.first) as u32).wrapping_mul(self.mtu);
+        let rest = u64::from(wqe.length.saturating_sub(offset));
+        let length = end.since(first).saturating_mul(u64::from(self.mtu)).min(rest) as u32;
+        RethRepr { address: address.wrapping_add(u64::from(offset)), r_key: key, length }
+    }
+
+    /// Accounts for a READ response that was missing.
+    #[inline]
+    pub(super) fn response_received(&mut self, sequence: Sequence, now: Instant) {
+        if let Some(measured) = self.read_sample.receive(sequence, now) {
+            self.recovery.measure_responses(measured);
+        }
     }
 
     /// Accounts for READ responses of `wqe` received from `before` up to `una`.
@@ -134,8 +166,7 @@ impl Requester {
     /// Returns how many chunks of `wqe`, a READ, end at or before `sequence`.
     fn chunks(wqe: &Wqe, sequence: Sequence) -> u32 {
         let into = sequence.since(wqe.first);
-        let whole = if sequence >= wqe.end() { into.div_ceil(READ_CHUNK) } else { into / READ_CHUNK };
-        whole as u32
+        if sequence >= wqe.end() { chunks_of(into, wqe) } else { (into >> wqe.chunk_shift) as u32 }
     }
 
     /// Returns the end of the packets that a peer may store while it misses one of `oldest`. READs that were requested are
@@ -168,7 +199,6 @@ impl Requester {
         }
         if wqe.is_read() {
             self.response_cursor = SgeCursor::default();
-            self.out_of_order.clear();
         }
     }
 
@@ -189,6 +219,7 @@ impl Requester {
     /// Goes back to the oldest unacknowledged packet, which belongs to `oldest`.
     pub(super) fn go_back(&mut self, now: Instant, kind: Resend, oldest: Option<&Wqe>) {
         self.recovery.record_go_back(self.una, self.high, kind, now);
+        self.gaps.clear();
         self.next = self.una;
         self.index = 0;
         self.reads_before = 0;
@@ -196,10 +227,16 @@ impl Requester {
         self.reads_in_flight = match (kind, oldest) {
             (Resend::Read(resume), Some(wqe)) => {
                 let end = Self::chunk_end(wqe, self.una);
-                resume.since(end).div_ceil(READ_CHUNK) as u32
+                chunks_of(resume.since(end), wqe)
             }
             _ => 0,
         };
         self.cursor = SgeCursor::default();
     }
+}
+
+/// Returns the number of chunks of `wqe`, a READ, that as many packets need.
+fn chunks_of(packets: u64, wqe: &Wqe) -> u32 {
+    let less = (1u64 << wqe.chunk_shift).wrapping_sub(1);
+    (packets.saturating_add(less) >> wqe.chunk_shift) as u32
 }

@@ -46,8 +46,10 @@ impl RcTransport {
             return;
         }
         requester.recovery.back_off();
-        requester.go_back(env.now, Resend::Probe { selective: true }, None);
-        if requester.recovery.retries_used() > retries_used {
+        if !self.probe_for_responses(env) {
+            self.requester.go_back(env.now, Resend::Probe { selective: true }, None);
+        }
+        if self.requester.recovery.retries_used() > retries_used {
             self.report_suspect_path(env);
         }
     }

@@ -38,6 +38,45 @@ impl Sample {
     };
 }
 
+/// The READ request whose first response measures the path. Responses after a gap count: otherwise a path that loses packets would
+/// seldom be measured.
+#[derive(Debug)]
+pub(super) struct ReadSample {
+    /// [`Sequence::MAX`] for no sample.
+    sequence: Sequence,
+    sent: Instant,
+    /// Responses received before.
+    before: u64,
+    /// Responses received so far.
+    received: u64,
+}
+
+impl ReadSample {
+    pub(super) const NONE: Self =
+        Self { sequence: Sequence::MAX, sent: Instant::from_nanos(0), before: 0, received: 0 };
+
+    /// The responses from `sequence` on are requested for the first time.
+    pub(super) fn request(&mut self, sequence: Sequence, now: Instant) {
+        if self.sequence == Sequence::MAX {
+            (self.sequence, self.sent, self.before) = (sequence, now, self.received);
+        }
+    }
+
+    /// Accounts for a response. If it is that of the sample, returns the number of responses since the request, and the time in
+    /// nanoseconds.
+    #[inline]
+    pub(super) fn receive(&mut self, sequence: Sequence, now: Instant) -> Option<(u64, u64)> {
+        self.received = self.received.wrapping_add(1);
+        if sequence < self.sequence {
+            return None;
+        }
+        let measured = (self.received.wrapping_sub(self.before), now.nanos_since(self.sent));
+        let is_lost = sequence > self.sequence;
+        self.sequence = Sequence::MAX;
+        (!is_lost).then_some(measured)
+    }
+}
+
 /// Round-trip times in nanoseconds (RFC 6298). Integers, since divisions of [`Duration`] can panic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rtt {

@@ -14,6 +14,10 @@ use crate::sge_cursor::{copy_sges, total};
 use crate::work::{CompletionKind, SendData, SendFlags, SendOperation, SendRequest, Sge};
 use fallible::vec;
 
+/// Least and largest number of packets of a READ that are requested at once, as powers of two.
+const LEAST_CHUNK_SHIFT: u8 = 6;
+const MOST_CHUNK_SHIFT: u8 = 8;
+
 /// A request on the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wqe {
@@ -26,6 +30,8 @@ pub(crate) struct Wqe {
     pub(crate) first: Sequence,
     /// Number of packets: at least 1, or 0 for a local request.
     pub(crate) packets: u32,
+    /// Of a READ: it is requested in chunks of this power of two of packets, see [`super::requester_state`].
+    pub(super) chunk_shift: u8,
     data: Source,
     /// Index of its elements or inline data in the queue's arrays.
     at: usize,
@@ -61,6 +67,7 @@ impl Wqe {
         length: 0,
         first: Sequence::ZERO,
         packets: 1,
+        chunk_shift: LEAST_CHUNK_SHIFT,
         data: Source::Sges(0),
         at: 0,
     };
@@ -304,6 +311,7 @@ impl SendQueue {
             length,
             first: self.next,
             packets,
+            chunk_shift: LEAST_CHUNK_SHIFT,
             data,
             at,
         };
@@ -333,6 +341,7 @@ impl SendQueue {
             length: 0,
             first: self.next,
             packets: 0,
+            chunk_shift: LEAST_CHUNK_SHIFT,
             data: Source::Pending(ticket),
             at: 0,
         });
@@ -384,6 +393,14 @@ impl SendQueue {
             return None;
         }
         self.entries.get(self.wrap(self.head.wrapping_add(index)))
+    }
+
+    /// Sets the chunks of a READ, before it is requested for the first time.
+    pub(super) fn set_chunk(&mut self, index: usize, shift: u8) {
+        let at = self.wrap(self.head.wrapping_add(index));
+        if let Some(wqe) = self.entries.get_mut(at).filter(|_| index < self.len) {
+            wqe.chunk_shift = shift.clamp(LEAST_CHUNK_SHIFT, MOST_CHUNK_SHIFT);
+        }
     }
 
     /// Returns the oldest request.

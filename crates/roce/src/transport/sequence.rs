@@ -35,6 +35,12 @@ impl Sequence {
         Self(self.0.saturating_sub(1))
     }
 
+    /// Returns the sequence number `packets` before this one; the first one if there are fewer.
+    #[inline]
+    pub(crate) const fn before(self, packets: u64) -> Self {
+        Self(self.0.saturating_sub(packets))
+    }
+
     /// Returns the number of packets from `earlier` to this one; 0 if `earlier` is later.
     #[inline]
     pub(crate) const fn since(self, earlier: Self) -> u64 {

@@ -54,15 +54,16 @@ impl Window {
         self.packets
     }
 
-    /// Returns how many may be unacknowledged on any path.
+    /// Returns how many packets may be unacknowledged that are requested in chunks: as the window is used in steps, more than
+    /// the least one, so that it can rise.
     #[inline]
-    pub(super) const fn least(&self) -> u64 {
-        self.least
+    pub(super) fn with_chunks(&self) -> u64 {
+        self.packets.max(self.least.saturating_add(self.least / 2))
     }
 
     /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be.
     pub(super) fn extended(&self) -> u64 {
-        self.packets.saturating_mul(2).min(self.limit)
+        self.packets.saturating_mul(2).min(self.limit).max(self.least)
     }
 
     /// Returns the round trip without queues, in nanoseconds; 0 before the first one.

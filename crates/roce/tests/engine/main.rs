@@ -20,6 +20,7 @@ mod notice_queues;
 mod pair;
 mod payload_copy;
 mod placement;
+mod read_gaps;
 mod read_invalidation;
 mod requests;
 mod responder;

@@ -21,8 +21,8 @@ pub struct Script {
 /// A response of bob: opcode, PSN, syndrome and MSN if present, payload.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
-    opcode: Opcode,
-    psn: Psn,
+    pub opcode: Opcode,
+    pub psn: Psn,
     pub aeth: Option<(u8, u32)>,
     payload: Vec<u8>,
 }
@@ -384,7 +384,7 @@ fn a_repeated_read_that_matches_no_recorded_read_is_not_answered() {
     let good = reth(&target, 1024, 4000 - 1024);
     let others = [
         RethRepr { address: good.address + 4, ..good },
-        RethRepr { length: good.length - 1, ..good },
+        RethRepr { length: good.length + 1, ..good },
         RethRepr { length: 4000, ..good },
         RethRepr { r_key: good.r_key ^ 0x100, ..good },
     ];

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::*;
+use std::collections::{HashMap, VecDeque};
+
+const CHUNK: u64 = 64;
+const CHUNKS: u64 = 16;
+
+const fn at(number: u64) -> Sequence {
+    Sequence::ZERO.add(number)
+}
+
+fn number(sequence: Sequence) -> u64 {
+    sequence.since(Sequence::ZERO)
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as the requester's")]
+fn chunk_end(sequence: Sequence) -> Option<Sequence> {
+    Some(at((number(sequence) / CHUNK + 1) * CHUNK))
+}
+
+/// How a peer answers requests for parts of a READ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answers {
+    /// With First or Only, whatever was requested before.
+    AsItsOwn,
+    /// With Middle and Last, and never what is before the last request for the same READ.
+    AsTheRest,
+}
+
+/// A requester of [`CHUNKS`] chunks and its peer. Requests and responses arrive in order, if at all.
+struct Run {
+    gaps: ReadGaps,
+    stored: OutOfOrder,
+    una: Sequence,
+    high: Sequence,
+    answers: Answers,
+    /// First packets of the last requests for a chunk.
+    asked: HashMap<u64, Sequence>,
+    responses: VecDeque<(Sequence, bool)>,
+    sent: u64,
+    timeouts: u32,
+    random: u64,
+}
+
+impl Run {
+    fn new(answers: Answers, seed: u64) -> Self {
+        Self {
+            gaps: ReadGaps::try_new(CHUNKS as u8).unwrap(),
+            stored: OutOfOrder::try_new(2048).unwrap(),
+            una: at(0),
+            high: at(CHUNK * CHUNKS),
+            answers,
+            asked: HashMap::new(),
+            responses: VecDeque::new(),
+            sent: 0,
+            timeouts: 0,
+            random: seed,
+        }
+    }
+
+    fn progress(&self) -> Progress<'_> {
+        Progress { una: self.una, high: self.high, stored: &self.stored }
+    }
+
+    fn is_lost(&mut self, per_mille: u64) -> bool {
+        self.random = self.random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (self.random >> 40) % 1000 < per_mille
+    }
+
+    /// The peer gets a request for these responses.
+    fn ask(&mut self, first: Sequence, end: Sequence) {
+        assert!(first < end && Some(end) <= chunk_end(first), "{first:?} to {end:?}");
+        let last = self.asked.insert(number(first) / CHUNK, first);
+        let answered = self.answers == Answers::AsItsOwn || last.is_none_or(|last| last <= first);
+        assert!(answered, "{first:?} is requested after {last:?}: this peer never answers it");
+        let mut sequence = first;
+        while sequence < end {
+            let begins = self.answers == Answers::AsItsOwn
+                && sequence == first
+                && !number(first).is_multiple_of(CHUNK);
+            self.responses.push_back((sequence, begins));
+            self.sent += 1;
+            sequence = sequence.next();
+        }
+    }
+
+    fn receive(&mut self, sequence: Sequence, begins: bool) {
+        if sequence < self.una || self.stored.contains(sequence) {
+            return;
+        }
+        if sequence == self.una {
+            self.una = sequence.next().add(u64::from(self.stored.take_contiguous(sequence)));
+            if !self.gaps.is_active() {
+                return;
+            }
+        } else {
+            self.stored.record(sequence);
+        }
+        let progress = Progress { una: self.una, high: self.high, stored: &self.stored };
+        self.gaps.handle_response(progress, sequence, begins, chunk_end);
+    }
+
+    /// Runs until everything has arrived.
+    fn run(&mut self, responses_lost: u64, requests_lost: u64) {
+        for chunk in 0..CHUNKS {
+            self.ask(at(chunk * CHUNK), at((chunk + 1) * CHUNK));
+        }
+        self.asked.clear();
+        while self.una < self.high {
+            while self.gaps.is_wanted() {
+                let again = self.gaps.next(self.progress());
+                let progress = Progress { una: self.una, high: self.high, stored: &self.stored };
+                self.gaps.sent(progress, again, Instant::from_nanos(0));
+                if let Some(Again { first, end }) = again
+                    && !self.is_lost(requests_lost)
+                {
+                    self.ask(first, end);
+                }
+            }
+            if let Some((sequence, begins)) = self.responses.pop_front() {
+                if !self.is_lost(responses_lost) {
+                    self.receive(sequence, begins);
+                }
+            } else if self.una < self.high {
+                self.timeouts += 1;
+                self.gaps.probe(self.una, chunk_end(self.una).unwrap());
+            }
+        }
+        assert!(self.stored.is_empty());
+    }
+}
+
+/// Whatever is lost, everything arrives; a peer that never answers what is before its last answer is never asked for it.
+#[test]
+fn everything_arrives_from_peers_of_both_kinds() {
+    for answers in [Answers::AsItsOwn, Answers::AsTheRest] {
+        for (responses_lost, requests_lost, most_sent) in
+            [(0, 0, 1.0), (1, 0, 1.1), (10, 0, 1.15), (10, 10, 1.2), (50, 50, 2.0), (300, 300, 8.0)]
+        {
+            let (mut sent, mut timeouts) = (0, 0);
+            for seed in 0..40 {
+                let mut run = Run::new(answers, seed);
+                run.run(responses_lost, requests_lost);
+                (sent, timeouts) = (sent + run.sent, timeouts + run.timeouts);
+            }
+            let share = sent as f64 / (40 * CHUNK * CHUNKS) as f64;
+            assert!(share <= most_sent, "{answers:?}, {responses_lost}: sent {share:.2} times");
+            assert!(
+                responses_lost > 10 || timeouts < 40,
+                "{answers:?}, {responses_lost}: {timeouts} timeouts"
+            );
+        }
+    }
+}
+
+/// The gaps of a chunk are one request for a peer that was not seen to answer otherwise, and eight at most.
+#[test]
+fn requests_for_a_chunk_are_bounded() {
+    for as_gaps in [false, true] {
+        let mut run = Run::new(Answers::AsItsOwn, 0);
+        run.gaps.as_gaps = as_gaps;
+        for sequence in (1..70).filter(|sequence| sequence % 2 == 0) {
+            run.receive(at(sequence), false);
+        }
+        let mut requests = Vec::new();
+        while run.gaps.is_wanted() {
+            let again = run.gaps.next(run.progress());
+            let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
+            run.gaps.sent(progress, again, Instant::from_nanos(0));
+            requests.extend(again.map(|again| (number(again.first), number(again.end))));
+        }
+        let expected = if as_gaps {
+            vec![(0, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 64)]
+        } else {
+            vec![(0, 64)]
+        };
+        assert_eq!(requests, expected);
+    }
+}
+
+/// Two responses behind a chunk may have overtaken what it misses; three show the loss, and so does the last one.
+#[test]
+fn fewer_than_three_responses_behind_a_chunk_show_no_loss() {
+    for high in [66, 67, 128] {
+        let mut run = Run::new(Answers::AsItsOwn, 0);
+        run.high = at(high);
+        for sequence in 1..high.min(67) {
+            run.receive(at(sequence), false);
+            let last = sequence + 1 == high;
+            assert_eq!(run.gaps.is_wanted(), sequence >= 66 || last, "{sequence} of {high}");
+        }
+    }
+}
+
+/// A peer that reports the loss of the request right behind the one that was sent again has dropped it and all others.
+#[test]
+fn requests_behind_a_lost_one_are_sent_again_if_the_peer_drops_them() {
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    let nak = |run: &mut Run, chunk: u64, nanos| {
+        let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
+        let newest = at(CHUNK * (CHUNKS - 1));
+        let time = (Instant::from_nanos(nanos), 1000);
+        let found = run.gaps.handle_nak(progress, [at(chunk * CHUNK), newest], time, chunk_end);
+        let mut requests = Vec::new();
+        while run.gaps.is_wanted() {
+            let again = run.gaps.next(run.progress());
+            let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
+            run.gaps.sent(progress, again, Instant::from_nanos(nanos));
+            requests.extend(again.map(|again| number(again.first) / CHUNK));
+        }
+        assert_eq!(found, !requests.is_empty());
+        requests
+    };
+    assert_eq!(nak(&mut run, 3, 10_000), [3, 15], "the lost one, and the newest");
+    assert_eq!(nak(&mut run, 3, 10_999), [], "the same report again");
+    assert_eq!(nak(&mut run, 3, 11_000), [3, 15], "lost again");
+    assert_eq!(nak(&mut run, 7, 20_000), [7, 15], "another one");
+    assert_eq!(nak(&mut run, 8, 30_000), (8..16).collect::<Vec<_>>(), "the one behind it");
+    run.stored.record(at(10 * CHUNK));
+    assert_eq!(nak(&mut run, 10, 40_000), [], "it was answered");
+}

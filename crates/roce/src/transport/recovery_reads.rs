@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Loss recovery of READs: how much is requested, and what measures the path while responses are missing.
+
+use super::Recovery;
+use crate::time::Instant;
+use crate::transport::round_trip::{Sample, SampleKind};
+use crate::transport::sequence::Sequence;
+
+impl Recovery {
+    /// Returns how many packets may be unacknowledged with the responses of a READ request; `missing` as in
+    /// [`Recovery::extended_window`], if responses are missing.
+    #[inline]
+    pub(in crate::transport) fn read_window(&self, missing: bool) -> u64 {
+        if missing { self.window.extended() } else { self.window.with_chunks() }
+    }
+
+    /// The sample of a READ request is no measurement of the path: that is [`crate::transport::round_trip::ReadSample`].
+    pub(in crate::transport) fn sample_time_only(&mut self) {
+        if self.sample.kind == SampleKind::Usual {
+            self.sample.kind = SampleKind::AfterLoss;
+        }
+    }
+
+    /// Adapts the window to as many responses that were received in a time in nanoseconds.
+    #[inline]
+    pub(in crate::transport) fn measure_responses(&mut self, (received, took): (u64, u64)) {
+        self.window.measure(received, took);
+    }
+
+    /// Returns how many packets of a READ are requested at once, as a power of two: a quarter of the window.
+    pub(in crate::transport) fn chunk_shift(&self) -> u8 {
+        (self.window.packets() / 4).checked_ilog2().unwrap_or(0) as u8
+    }
+
+    /// Returns the round trip without queues, in nanoseconds; 0 before the first one.
+    pub(in crate::transport) fn round_trip(&self) -> u64 {
+        self.window.round_trip()
+    }
+
+    /// Responses are requested again, of packets before `high`: what arrives until `high` does not measure the round trip.
+    pub(in crate::transport) fn record_repair(&mut self, high: Sequence) {
+        (self.sample, self.path_sample, self.repaired) = (Sample::NONE, Sample::NONE, high);
+    }
+
+    /// The timeout counts from now: the peer has answered, if not what is awaited.
+    pub(in crate::transport) fn restart_timeout(&mut self, now: Instant) {
+        self.resend = self.first_resend;
+        if let Some((_, at)) = &mut self.ack_requested {
+            *at = now;
+        }
+    }
+}

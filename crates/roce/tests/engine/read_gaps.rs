@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! READ responses that are lost: only these are requested again, all of them at once.
+
+use std::time::Duration;
+
+use roce::{CompletionStatus, ReadLimits, Verdict};
+use roce_wire::{Ext, Opcode, Packet, RethRepr};
+
+use crate::pair::{Options, Pair, pattern};
+use crate::responder::{Script, reth};
+
+const MTU: usize = 1024;
+const MESSAGE: usize = 1 << 20;
+
+fn rated() -> Options {
+    let reads = ReadLimits { inbound: 16, outbound: 16 };
+    Options { reads, rate: Some(10_000_000_000), latency: Duration::from_micros(50), ..Options::default() }
+}
+
+/// What READs cost.
+struct Cost {
+    /// Responses sent beyond those of the READs.
+    again: u64,
+    /// Requests sent again.
+    requests: u64,
+    timeouts: u64,
+    /// Round trips.
+    took: u64,
+}
+
+/// Runs `messages` READs of 1 MiB while the responses with these numbers are lost, as often as `copies` says.
+fn lost_responses(messages: u64, copies: usize, lost: impl Fn(u32) -> bool + 'static) -> Cost {
+    let mut pair = Pair::connected(rated());
+    let [alice, bob] = &pair.sides;
+    let data = pattern(MESSAGE, 1);
+    let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
+    source.write(&data);
+    // Measures the round trip.
+    alice.read(1, &[sink.sge(0, 4096)], &source, 0);
+    pair.run();
+    pair.sides[0].completions();
+    let (mut first, mut seen) = (None, std::collections::HashMap::new());
+    pair.filter = Some(Box::new(move |to, frame| {
+        let packet = Packet::parse(frame).unwrap();
+        if to != 0 {
+            return true;
+        }
+        let psn = packet.bth().psn();
+        let number = psn.distance_from(*first.get_or_insert(psn)).cast_unsigned();
+        let copy = seen.entry(number).or_insert(0);
+        *copy += 1;
+        !(lost(number) && *copy <= copies)
+    }));
+    let names = ["retransmissions", "timeouts"];
+    let before = names.map(|name| pair.sides[0].stat(name));
+    let (sent, start) = (pair.sides[1].stat("tx_bytes"), pair.now);
+    for context in 0..messages {
+        pair.sides[0].read(context, &[sink.all()], &source, 0);
+    }
+    let mut done = Vec::new();
+    while done.len() < messages as usize {
+        pair.run_until("a READ", |pair| !pair.sides[0].cq.is_empty());
+        done.extend(pair.sides[0].outcomes());
+    }
+    let expected: Vec<_> = (0..messages).map(|context| (context, CompletionStatus::Success)).collect();
+    assert_eq!(done, expected);
+    assert_eq!(sink.read(), data);
+    let after = names.map(|name| pair.sides[0].stat(name));
+    Cost {
+        again: (pair.sides[1].stat("tx_bytes") - sent - messages * MESSAGE as u64) / MTU as u64,
+        requests: after[0] - before[0],
+        timeouts: after[1] - before[1],
+        took: pair.now.duration_since(start).as_micros() as u64 / 100,
+    }
+}
+
+//= rocev2 §7
+#[test]
+fn responses_lost_anywhere_are_requested_again_in_one_round_trip() {
+    let without = lost_responses(2, 1, |_| false);
+    assert_eq!((without.again, without.requests), (0, 0));
+    // The first chunks are requested from the first gap to the last, until the peer shows how it answers.
+    for (distance, more) in [(7, 6 * 64), (20, 6 * 64), (100, 64), (300, 0)] {
+        let cost = lost_responses(2, 1, move |number| number % distance == 5);
+        let count = (2048 - 5u64).div_ceil(u64::from(distance));
+        assert_eq!(cost.timeouts, 0, "one in {distance}");
+        assert!(
+            (count..=count + more).contains(&cost.again),
+            "one in {distance}: {} for {count}",
+            cost.again
+        );
+        let most = without.took * 2;
+        assert!(cost.took <= most, "{} round trips, {} without", cost.took, without.took);
+    }
+}
+
+//= rocev2 §7
+#[test]
+fn gaps_are_requested_apart_from_a_peer_that_answers_each_request_as_its_own() {
+    let cost =
+        lost_responses(2, 1, |number| number == 100 || (1000..1100).contains(&number) && number % 10 == 0);
+    assert_eq!((cost.again, cost.timeouts), (11, 0));
+    assert_eq!(cost.requests, 11);
+}
+
+//= rocev2 §7
+#[test]
+fn a_response_that_is_lost_again_is_requested_again_without_a_timeout() {
+    let cost = lost_responses(4, 2, |number| matches!(number, 300 | 400 | 401 | 900));
+    assert_eq!((cost.again, cost.timeouts), (8, 0));
+}
+
+/// A response that was overtaken by two is not requested again.
+//= rocev2 §7
+#[test]
+fn late_responses_at_the_end_of_a_chunk_are_not_requested_again() {
+    let cost = lost_responses(1, 1, |number| number == 63);
+    assert_eq!((cost.again, cost.requests), (1, 1));
+    let mut pair =
+        Pair::connected(Options { reordering: 200, latency: Duration::from_nanos(300), ..rated() });
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
+    alice.read(1, &[sink.all()], &source, 0);
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+}
+
+/// Nothing behind the end of the last READ shows its loss: a probe does.
+//= rocev2 §7
+#[test]
+fn a_lost_end_of_a_read_is_requested_again_after_a_timeout() {
+    for lost in [1, 2, 8, 70, 200] {
+        let cost = lost_responses(1, 1, move |number| number >= 1024 - lost);
+        assert_eq!(cost.timeouts, 1, "{lost} lost");
+        assert!(cost.again <= u64::from(lost) + 1, "{lost} lost: {} sent again", cost.again);
+    }
+}
+
+/// Drops the `nth` READ request, counted from the next one on.
+fn lose_request(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
+    let mut seen = 0;
+    pair.filter = Some(Box::new(move |to, frame| {
+        let is_request = to == 1 && Packet::parse(frame).unwrap().bth().opcode() == Opcode::READ_REQUEST;
+        seen += u32::from(is_request);
+        !(is_request && lost(seen - 1))
+    }));
+}
+
+/// A peer that stores requests needs one of them again; one that drops them needs all behind it.
+//= rocev2 §7
+#[test]
+fn a_lost_request_is_sent_again_and_those_behind_it_if_the_peer_has_dropped_them() {
+    for keeps in [true, false] {
+        let mut pair = Pair::connected(Options { keeps_packets: [true, keeps], ..rated() });
+        let [alice, bob] = &pair.sides;
+        let data = pattern(MESSAGE, 1);
+        let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
+        source.write(&data);
+        alice.read(1, &[sink.sge(0, 4096)], &source, 0);
+        pair.run();
+        pair.sides[0].completions();
+        lose_request(&mut pair, |number| number == 5);
+        let sent = pair.sides[1].stat("tx_bytes");
+        for context in 0..2 {
+            pair.sides[0].read(context, &[sink.all()], &source, 0);
+        }
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
+        assert_eq!(sink.read(), data);
+        assert_eq!(pair.sides[0].stat("timeouts"), 0, "keeps: {keeps}");
+        let again = (pair.sides[1].stat("tx_bytes") - sent) / MTU as u64 - 2048;
+        assert!(again <= 64, "keeps: {keeps}: {again} responses sent again");
+    }
+}
+
+/// Requests of other kinds behind READs: their acknowledgements count once the READs are complete.
+//= rocev2 §7
+//= R-QP-2
+#[test]
+fn requests_acknowledged_while_responses_are_missing_complete_behind_them() {
+    for lost in [3, 40, 99] {
+        let mut pair = Pair::connected(rated());
+        let [alice, bob] = &pair.sides;
+        let data = pattern(100 * MTU, 1);
+        let (source, sink) = (bob.shared(100 * MTU), alice.sink(100 * MTU));
+        source.write(&data);
+        let (from, target) = (alice.source(&data), bob.shared(100 * MTU));
+        alice.read(0, &[sink.sge(0, 4096)], &source, 0);
+        pair.run();
+        pair.sides[0].completions();
+        let (mut first, mut done) = (None, false);
+        pair.filter = Some(Box::new(move |to, frame| {
+            let packet = Packet::parse(frame).unwrap();
+            if to != 0 || done {
+                return true;
+            }
+            let psn = packet.bth().psn();
+            done = psn.distance_from(*first.get_or_insert(psn)) == lost;
+            !done
+        }));
+        let before = pair.sides[0].stat("retransmissions");
+        pair.sides[0].read(1, &[sink.all()], &source, 0);
+        pair.sides[0].write(2, &[from.all()], &target, 0);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
+        assert_eq!((sink.read(), target.read()), (data.clone(), data));
+        assert_eq!(pair.sides[0].stat("retransmissions") - before, 1, "{lost}");
+        assert_eq!(pair.sides[0].stat("timeouts"), 0, "{lost}");
+    }
+}
+
+/// Numbers and opcodes of the READ responses that bob sends, and their total length.
+fn responses(script: &mut Script, from: roce_wire::Psn) -> Vec<(i32, Opcode)> {
+    script.answers().iter().map(|answer| (answer.psn.distance_from(from), answer.opcode)).collect()
+}
+
+fn request(script: &mut Script, at: u32, reth: RethRepr) {
+    let frame = script.frame(script.psn.add(at), Opcode::READ_REQUEST, true, Ext::Reth(reth), &[]);
+    assert_eq!(script.give(&frame), Verdict::Consumed);
+}
+
+//= rocev2 §6
+#[test]
+fn parts_of_a_read_are_answered_in_the_order_of_their_requests() {
+    let mut script = Script::new(Options::default());
+    let target = script.shared(&pattern(10 * MTU, 1));
+    let psn = script.psn;
+    request(&mut script, 0, reth(&target, 0, 10 * MTU));
+    assert_eq!(responses(&mut script, psn).len(), 10);
+    let part = |number: usize, count: usize| reth(&target, number * MTU, count * MTU);
+    request(&mut script, 5, part(5, 2));
+    request(&mut script, 2, part(2, 1));
+    // The same again, while it waits; a part of it; and a part that reaches beyond it.
+    request(&mut script, 5, part(5, 2));
+    request(&mut script, 6, part(6, 1));
+    request(&mut script, 6, part(6, 3));
+    let (first, middle, last, only) = (
+        Opcode::READ_RESPONSE_FIRST,
+        Opcode::READ_RESPONSE_MIDDLE,
+        Opcode::READ_RESPONSE_LAST,
+        Opcode::READ_RESPONSE_ONLY,
+    );
+    let expected = [(5, first), (6, last), (2, only), (6, first), (7, middle), (8, last)];
+    assert_eq!(responses(&mut script, psn), expected);
+    // Another key, another address, beyond the end, without length.
+    for wrong in
+        [RethRepr { r_key: 1, ..part(3, 1) }, part(4, 1), part(3, 8), RethRepr { length: 0, ..part(3, 1) }]
+    {
+        request(&mut script, 3, wrong);
+        assert_eq!(responses(&mut script, psn), [], "{wrong:?}");
+    }
+}
+
+/// What is not sent yet is not sent twice.
+//= rocev2 §6
+#[test]
+fn a_part_of_a_read_that_is_being_answered_is_sent_again_as_far_as_it_was_sent() {
+    let mut script = Script::new(Options::default());
+    let data = pattern(10 * MTU, 1);
+    let target = script.shared(&data);
+    let psn = script.psn;
+    request(&mut script, 0, reth(&target, 0, 10 * MTU));
+    let now = script.pair.now;
+    assert_eq!(script.pair.sides[1].transmit(now, 4).len(), 4);
+    for (at, count) in [(2, 8), (6, 2), (1, 1)] {
+        request(&mut script, at, reth(&target, at as usize * MTU, count * MTU));
+    }
+    let sent = responses(&mut script, psn);
+    assert_eq!(sent.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 3, 1, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(sent[1].1, Opcode::READ_RESPONSE_MIDDLE, "the answer goes on");
+    assert_eq!(sent[8].1, Opcode::READ_RESPONSE_LAST);
+}
+
+/// Requests for parts of a READ cost their sender a packet each; few of them wait.
+//= rocev2 §6
+#[test]
+fn few_parts_of_a_read_wait_for_an_answer() {
+    let mut script = Script::new(Options::default());
+    let target = script.shared(&pattern(200 * MTU, 1));
+    let psn = script.psn;
+    request(&mut script, 0, reth(&target, 0, 200 * MTU));
+    assert_eq!(responses(&mut script, psn).len(), 200);
+    for round in 0..2 {
+        for at in 0..200 {
+            request(&mut script, at, reth(&target, at as usize * MTU, MTU));
+        }
+        assert_eq!(
+            responses(&mut script, psn),
+            (0..64).map(|at| (at, Opcode::READ_RESPONSE_ONLY)).collect::<Vec<_>>(),
+            "{round}"
+        );
+    }
+}
