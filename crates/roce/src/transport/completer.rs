@@ -182,7 +182,7 @@ impl RcTransport {
     }
 
     /// Goes back after the loss of the packet at `una`, or of its response.
-    fn lost<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+    pub(super) fn lost<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let requester = &mut self.requester;
         if !requester.recovery.may_retry(env.now) {
             self.fail(env, Some(CompletionStatus::RetryExceeded));

@@ -155,6 +155,19 @@ impl Recovery {
         }
     }
 
+    /// Returns whether what was resent from `una` on should have been acknowledged by now.
+    #[inline(never)]
+    pub(super) fn is_overdue(&self, una: Sequence, now: Instant) -> bool {
+        let wait = self.rtt.map_or(u64::MAX, |rtt| rtt.smoothed.saturating_add(rtt.smoothed / 4));
+        let is_overdue = |resent: Retransmission| {
+            resent.first == una
+                && resent.end > una
+                && now.nanos_since(resent.at) >= wait
+                && matches!(resent.kind, Resend::Selective { .. })
+        };
+        self.peer_stores && self.retransmission.is_some_and(is_overdue)
+    }
+
     /// Returns whether no round trip was measured yet.
     #[inline]
     pub(super) const fn is_unmeasured(&self) -> bool {

@@ -59,6 +59,15 @@ impl RcTransport {
         let in_flight = requester.next.since(requester.una);
         let mut window = requester.recovery.window();
         if in_flight.saturating_add(1) >= window {
+            if requester.recovery.is_overdue(requester.una, env.now) {
+                // What was resent is lost again, and nothing else tells.
+                self.lost(env);
+                return if self.wants_to_request() {
+                    self.transmit_request(env, slot, copy)
+                } else {
+                    Err(Unsent::Idle)
+                };
+            }
             window = requester.recovery.extended_window(requester.una);
         }
         // What is sent again to have a loss reported may be anywhere up to the newest packet.
