@@ -83,6 +83,11 @@ impl Arena {
         unsafe { *self.bytes[at].get() }
     }
 
+    /// Returns the bytes of a zone.
+    pub fn zone(&self, zone: Zone) -> Vec<u8> {
+        (zone.start()..zone.start() + ZONE).map(|at| self.read(at)).collect()
+    }
+
     /// Panics if a byte was written that the engine must not write.
     pub fn check(&self) {
         let mut writable = self.writable.clone();

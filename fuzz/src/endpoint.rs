@@ -8,7 +8,7 @@ use std::time::Duration;
 use fallible::Arc;
 use roce::{
     AcceptSpec, Access, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, EngineEvent, Instant,
-    ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Srq, Transmit, Verdict,
+    ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Srq, StashLimits, Transmit, Verdict,
 };
 use roce_wire::cm::{CmMessage, CommId, IpCm, IpEnds, ReqRepr, RtuRepr, ServiceId, TransportService};
 use roce_wire::{Gid, PKEY_DEFAULT, Packet, PathMtu, Psn, Qpn, cm};
@@ -77,7 +77,12 @@ pub struct Endpoint {
 
 impl Endpoint {
     pub fn new() -> Self {
+        Self::with_stash(Config::new(0, [0; 32]).stash)
+    }
+
+    pub fn with_stash(stash: StashLimits) -> Self {
         let mut config = Config::new(0x0200_00FF_FE00_0001, [7; 32]);
+        config.stash = stash;
         config.max_qps = MAX_QPS;
         config.max_regions = MAX_REGIONS;
         config.max_logical = 1;

@@ -21,6 +21,7 @@ use crate::frames::repairs;
 use crate::record::Record;
 use crate::sequences::{self, frame};
 use crate::smb_direct_seeds;
+use crate::stash;
 
 /// Captures with different sequences of RC packets.
 const SEQUENCES: [&str; 20] = [
@@ -68,6 +69,7 @@ pub fn make(target: &str) -> BTreeMap<String, Vec<u8>> {
         "frames" => frames(),
         "datagrams" => scripts(&DATAGRAMS, datagrams_of),
         "sequences" => scripts(&SEQUENCES, sequence_of),
+        "stash" => stash::seeds(),
         "smb-direct" => smb_direct_seeds::make(),
         _ => BTreeMap::new(),
     }

@@ -48,6 +48,11 @@ fn sequences_holds_for_generated_inputs() {
 }
 
 #[test]
+fn stash_holds_for_generated_inputs() {
+    generated("stash", 5000);
+}
+
+#[test]
 fn smb_direct_holds_for_generated_inputs() {
     generated("smb-direct", 20_000);
 }

@@ -16,10 +16,11 @@ use anyhow::{Context as _, Result};
 use crate::{packages, shell};
 
 /// The targets, as in `fuzz/src/lib.rs`, with the longest input of each.
-const TARGETS: [(Target, u32); 4] = [
+const TARGETS: [(Target, u32); 5] = [
     (Target::Frames, 1200),
     (Target::Datagrams, 12 * 64),
     (Target::Sequences, 12 * 96),
+    (Target::Stash, 12 * 128),
     (Target::SmbDirect, 12 * 96),
 ];
 
@@ -45,6 +46,8 @@ enum Target {
     Datagrams,
     /// A connected queue pair: frames of its peer and of other senders, posts, time
     Sequences,
+    /// Messages of a peer whose packets are lost, repeated and reordered
+    Stash,
     /// An SMB Direct connection: messages of its peer, upper-layer messages, receives, time
     SmbDirect,
 }
@@ -55,6 +58,7 @@ impl Target {
             Self::Frames => "frames",
             Self::Datagrams => "datagrams",
             Self::Sequences => "sequences",
+            Self::Stash => "stash",
             Self::SmbDirect => "smb-direct",
         }
     }
