@@ -214,6 +214,13 @@ mod tests {
     }
 
     #[test]
+    fn references_are_equal_if_they_are_to_the_same_value() {
+        let [one, other] = [(); 2].map(|()| Arc::try_new(7).unwrap());
+        assert!(Arc::ptr_eq(&one, &one.clone()) && !Arc::ptr_eq(&one, &other));
+        assert_eq!(format!("{one:?}"), "7");
+    }
+
+    #[test]
     fn references_may_be_dropped_on_any_thread() {
         let arc = Arc::try_new(AtomicUsize::new(0)).unwrap();
         thread::scope(|scope| {

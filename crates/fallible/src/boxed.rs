@@ -165,6 +165,7 @@ mod tests {
         let dropped = Rc::new(Cell::new(0));
         let boxed = AliasableBox::try_new((Cell::new(1), Rc::clone(&dropped))).unwrap();
         let address = boxed.as_ptr();
+        assert_eq!(format!("{boxed:?}"), "(Cell { value: 1 }, Cell { value: 0 })");
         let moved = [boxed];
         // SAFETY: the value is alive in `moved`, and is shared on this thread only.
         unsafe { &*address }.0.set(2);

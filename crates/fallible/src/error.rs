@@ -20,3 +20,13 @@ impl fmt::Display for AllocError {
 }
 
 impl core::error::Error for AllocError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_is_missing() {
+        assert_eq!(AllocError.to_string(), "out of memory");
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Allocations that fail: each operation reports it, keeps what it has, and returns or drops the value that it was given.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    ptr,
+    rc::Rc,
+};
+
+use fallible::{AliasableBox, AliasableBytes, AllocError, Arc, Fifo, Slot, try_box, try_box_or_return, vec};
+
+/// The system's allocator, except while the calling thread is [`without_memory`].
+struct Memory;
+
+thread_local! {
+    static IS_EXHAUSTED: Cell<bool> = const { Cell::new(false) };
+}
+
+// SAFETY: the system's allocator, or null, which stands for a failure.
+unsafe impl GlobalAlloc for Memory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if IS_EXHAUSTED.get() {
+            return ptr::null_mut();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise; all memory is the system's.
+        unsafe { System.dealloc(memory, layout) };
+    }
+}
+
+#[global_allocator]
+static MEMORY: Memory = Memory;
+
+/// Runs `body` while every allocation of the thread fails.
+fn without_memory<T>(body: impl FnOnce() -> T) -> T {
+    IS_EXHAUSTED.set(true);
+    let result = body();
+    IS_EXHAUSTED.set(false);
+    result
+}
+
+#[test]
+fn boxes_return_or_drop_their_value() {
+    let value = Rc::new(7);
+    let returned = without_memory(|| try_box_or_return(value.clone())).unwrap_err();
+    assert!(Rc::ptr_eq(&value, &returned));
+    drop(returned);
+    assert_eq!(without_memory(|| try_box(value.clone())).err(), Some(AllocError));
+    assert_eq!(without_memory(|| AliasableBox::try_new(value.clone())).err(), Some(AllocError));
+    assert_eq!(without_memory(|| Arc::try_new(value.clone())).err(), Some(AllocError));
+    assert_eq!(Rc::strong_count(&value), 1);
+    // A value without bytes needs no memory.
+    assert!(without_memory(|| try_box(())).is_ok());
+}
+
+#[test]
+fn no_value_is_made_without_memory_for_it() {
+    let made = without_memory(|| Arc::try_new_with(|| -> u8 { panic!("called") }));
+    assert_eq!(made.err(), Some(AllocError));
+    assert!(without_memory(|| Slot::<u64>::try_new().is_err()));
+    assert_eq!(without_memory(|| AliasableBytes::try_new(1)).err(), Some(AllocError));
+}
+
+#[test]
+fn full_vectors_stay_as_they_are() {
+    let mut full = vec::with_capacity(2).unwrap();
+    without_memory(|| {
+        // There is room for these.
+        assert_eq!(vec::extend(&mut full, &['a', 'b']), Ok(()));
+        assert_eq!(vec::push_or_return(&mut full, 'c'), Err('c'));
+        assert_eq!(vec::push(&mut full, 'c'), Err(AllocError));
+        assert_eq!(vec::insert(&mut full, 0, 'c'), Err(AllocError));
+        assert_eq!(vec::extend(&mut full, &['c']), Err(AllocError));
+        assert_eq!(vec::grow_to(&mut full, 3, || 'c'), Err(AllocError));
+        assert_eq!(vec::reserve(&mut full, 3), Err(AllocError));
+        assert_eq!(vec::reserve_exact(&mut full, 3), Err(AllocError));
+        assert_eq!((vec::reserve(&mut full, 2), vec::reserve_exact(&mut full, 2)), (Ok(()), Ok(())));
+        assert_eq!(vec::filled(1, 'c'), Err(AllocError));
+        assert_eq!(vec::with_capacity::<u8>(1), Err(AllocError));
+    });
+    assert_eq!((full.as_slice(), full.capacity()), (&['a', 'b'][..], 2));
+    let member = Rc::new(());
+    assert_eq!(without_memory(|| vec::push(&mut Vec::new(), member.clone())), Err(AllocError));
+    assert_eq!(Rc::strong_count(&member), 1);
+}
+
+#[test]
+fn members_of_a_queue_that_were_counted_need_no_memory() {
+    let mut queue = Fifo::new();
+    queue.reserve_for(2).unwrap();
+    let counted = without_memory(|| {
+        assert_eq!(queue.reserve_for(1000), Err(AllocError));
+        (queue.push(1), queue.push(2), queue.len(), queue.is_empty())
+    });
+    assert_eq!(counted, (true, true, 2, false));
+    queue.remove(|_| true);
+    assert_eq!((queue.len(), queue.is_empty()), (0, true));
+}
+
+/// It is a bug of the caller, which builds with assertions report.
+#[test]
+#[cfg(not(debug_assertions))]
+fn a_member_without_memory_is_dropped() {
+    let (mut queue, member) = (Fifo::new(), Rc::new(()));
+    queue.reserve_for(1).unwrap();
+    while queue.push(member.clone()) {}
+    let queued = queue.len();
+    assert_eq!(Rc::strong_count(&member), queued + 1);
+    assert!(!without_memory(|| queue.push(member.clone())));
+    assert_eq!(queue.len(), queued);
+}
