@@ -170,6 +170,48 @@ fn dpc_of_the_threads_own_processor_runs_at_its_next_call() {
     }
 }
 
+/// DPCs that host-side code queues before it calls a function of an image, or while the function runs, do not wait for a call of
+/// the kernel.
+#[test]
+fn dpc_of_the_threads_own_processor_runs_before_and_after_a_function_of_an_image() {
+    for sim in seeds() {
+        on_a_thread(sim, || {
+            let count = Arc::new(AtomicU32::new(0));
+            let queue = || {
+                let of_dpc = count.clone();
+                host().queue_dpc(current().cpu(), move || _ = of_dpc.fetch_add(1, SeqCst));
+            };
+            queue();
+            nt_sim::image::call("a function of the test", || {
+                assert_eq!(count.load(SeqCst), 1);
+                queue();
+                assert_eq!(count.load(SeqCst), 1);
+            });
+            assert_eq!(count.load(SeqCst), 2);
+        });
+    }
+}
+
+/// A thread that does not block lets another one run that waits for its processor.
+#[test]
+fn a_processor_is_shared_by_threads_that_do_not_block() {
+    for sim in seeds() {
+        on_a_thread_of(sim, HostOptions { cpus: 1, ..options() }, || {
+            let ran = Arc::new(AtomicU32::new(0));
+            let of_thread = ran.clone();
+            let thread = host().spawn("runs", move || of_thread.store(1, SeqCst));
+            for _ in 0..100_000 {
+                if ran.load(SeqCst) == 1 {
+                    break;
+                }
+                call_imports(1);
+            }
+            assert_eq!(ran.load(SeqCst), 1);
+            thread.join().unwrap();
+        });
+    }
+}
+
 /// A DPC of high importance goes to the front of the queue.
 #[test]
 fn important_dpc_runs_before_those_queued_earlier() {

@@ -217,12 +217,13 @@ fn devices_that_a_driver_leaves_go_with_it_and_those_of_others_stay() {
             result.read()
         };
         let own = create(leaving.object(), r"\Device\Own");
-        create(other, r"\Device\Other");
+        let others = create(other, r"\Device\Other");
         leaving.unload();
         assert!(this.memory.pfn(own).is_none());
         // It is still being initialized.
         assert_eq!(this.open_device(r"\Device\Other").err(), Some(STATUS_NO_SUCH_DEVICE));
         assert_eq!(this.open_device(r"\Device\Own").err(), Some(STATUS_OBJECT_NAME_NOT_FOUND));
+        device::IoDeleteDevice(Guest::from_address(others));
     });
     done.join().expect("the host lives");
     assert_eq!(host.drivers()[0].state(), DriverState::Unloaded);

@@ -212,6 +212,35 @@ fn a_program_blocks_until_its_request_is_completed() {
     });
 }
 
+/// A driver may compare threads, for example of `IRP_MJ_CREATE` and of a request. It must not use the address otherwise.
+#[test]
+fn a_request_names_the_thread_that_made_it() {
+    correct(|host| {
+        let (sent, received) = mpsc::channel();
+        serve(host, move |request, major| {
+            if major == IRP_MJ_DEVICE_CONTROL {
+                let thread: usize = request.irp.field(offset_of!(IRP, Tail.Overlay.Thread)).read();
+                let _ = sent.send(thread);
+            }
+            -1
+        });
+        let file = host.open_device(NAME).unwrap();
+        let [of_file, again] = [file.clone(), file.clone()];
+        let other = host.spawn("other", move || _ = of_file.ioctl(0, b"", 0));
+        other.join().unwrap();
+        for _ in 0..2 {
+            let _ = again.ioctl(0, b"", 0);
+        }
+        let [other, first, second] = [(); 3].map(|()| received.recv().unwrap());
+        assert!(first == second && first != other);
+        for thread in [other, first] {
+            // As a pointer to a structure of the kernel is aligned; not canonical, so that its use faults.
+            assert_eq!((thread % 0x40, thread >> 48), (0, 0xfe));
+        }
+        file.close();
+    });
+}
+
 #[test]
 fn a_second_completion_of_an_earlier_request_is_recognized() {
     violates(BugCheck::MULTIPLE_IRP_COMPLETE_REQUESTS, "was completed a second time", |host| {

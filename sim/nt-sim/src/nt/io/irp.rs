@@ -8,8 +8,8 @@
 use std::mem::offset_of;
 
 use ndk_abi::nt::{
-    IO_STACK_LOCATION, IO_STATUS_BLOCK, IO_TYPE_IRP, IRP, MDL, METHOD_BUFFERED, METHOD_IN_DIRECT,
-    METHOD_NEITHER, MODE, SL_PENDING_RETURNED,
+    IO_STACK_LOCATION, IO_STATUS_BLOCK, IO_TYPE_IRP, IRP, MDL, METHOD_BUFFERED, METHOD_NEITHER, MODE,
+    SL_PENDING_RETURNED,
 };
 
 use crate::{
@@ -168,8 +168,6 @@ impl RequestMemory {
                 output.truncate(information);
                 system.read_bytes(&mut output);
             }
-            // The second buffer of METHOD_IN_DIRECT is input, too.
-            (METHOD_IN_DIRECT, ..) => {}
             (_, _, Some(buffer)) => buffer.read_bytes(&mut output),
             _ => output.clear(),
         }
