@@ -401,3 +401,47 @@ imports! { IMPORTS: "ndis.sys" =>
         0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_void;
+
+    use nt_sim::{ClockKind, host::HostOptions, nt::dpc::KeFlushQueuedDpcs};
+
+    use super::*;
+
+    unsafe extern "efiapi" fn counts(_: *mut c_void, count: *mut c_void, _: *mut c_void, _: *mut c_void) {
+        let count: Guest<u32> = Guest::new(count.cast());
+        count.write(count.read() + 1);
+    }
+
+    #[test]
+    fn a_late_event_of_a_timer_calls_nothing() {
+        let mut sim = crate::builder().clock(ClockKind::Deterministic { seed: 1 }).build();
+        let host = sim.add_host(HostOptions::new("host"));
+        let test = host.spawn("test", || {
+            let host = current().host().clone();
+            let count: Guest<u32> = host.memory.allocate(1).unwrap().cast();
+            let timer =
+                Timer { function: counts, context: 0, state: Mutex::default(), running: AtomicU32::new(0) };
+            let timer = Arc::new(timer);
+            let set = || {
+                timer.set(&host, host.world().now() + 1_000_000_000, 0, count.address());
+                timer.state.lock().set
+            };
+            let expire = |set| {
+                timer.expire(&host, 0, 0, count.address(), set);
+                KeFlushQueuedDpcs();
+                count.read()
+            };
+            let (first, second) = (set(), set());
+            assert_eq!(expire(first), 0);
+            assert!(timer.cancel(&host), "it is set");
+            assert_eq!(expire(second), 0);
+            let third = set();
+            assert_eq!(expire(third), 1, "in time");
+        });
+        test.join().unwrap();
+        assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+    }
+}

@@ -7,7 +7,13 @@
 mod common;
 
 use common::device::set_power_capable;
-use std::mem::{offset_of, transmute};
+use std::{
+    mem::{offset_of, transmute},
+    sync::{
+        Mutex,
+        atomic::{AtomicI32, Ordering::SeqCst},
+    },
+};
 
 use common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, header, in_initialize, kept, set_provider,
@@ -23,8 +29,9 @@ use ndk_abi::{
     },
     ndk::{
         NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
-        NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION,
+        NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_OBJECT_HEADER, NDK_OBJECT_TYPE, NDK_VERSION,
     },
+    nt::{STATUS_PENDING, STATUS_SUCCESS},
 };
 use nt_sim::{current, guest::Guest};
 
@@ -203,7 +210,7 @@ fn net_pnp_event_during_another_is_reported() {
 
 //= R-PNP-11
 #[test]
-fn rdma_that_is_left_enabled_in_d3_is_reported() {
+fn rdma_that_isleft_enabled_in_d3_is_reported() {
     let provider = Script {
         initialize: Some(|handle| {
             set_power_capable(handle);
@@ -310,4 +317,186 @@ fn provider_that_calls_back_wrongly_is_reported() {
     assert!(reported.contains("the provider called a creation's completion twice"), "{reported}");
     let reported = call_provider(CREATE_LISTENER);
     assert!(reported.contains("the provider called a connect event with context 0x1000"), "{reported}");
+}
+
+/// An object as a provider makes it: a header, and a dispatch table whose members are those of [`FUNCTIONS`].
+fn object(kind: NDK_OBJECT_TYPE) -> usize {
+    let object = kept([0_usize; 32]);
+    let mut header = NDK_OBJECT_HEADER::zeroed();
+    header.ObjectType = kind;
+    object.cast().write(header);
+    let mut table = [1_usize; 64];
+    table[0] = close as *const () as usize;
+    for &(_, index, _, function) in FUNCTIONS.iter().filter(|(of_pd, ..)| *of_pd) {
+        table[index] = function as *const () as usize;
+    }
+    object.field::<usize>(size_of::<NDK_OBJECT_HEADER>()).write(kept(table).address());
+    object.address()
+}
+
+/// Twelve parameters, as many as the longest function has.
+type Call = unsafe extern "efiapi" fn(
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+) -> i32;
+
+/// The status that [`close`] and the creating functions return.
+static STATUS: AtomicI32 = AtomicI32::new(NDIS_STATUS_SUCCESS);
+
+unsafe extern "efiapi" fn close(_: usize, _: usize, _: usize) -> i32 {
+    STATUS.load(SeqCst)
+}
+
+/// Defines a function that creates an object of a type: the place for the object is its parameter `$out`, the completion is two
+/// before. If [`STATUS`] is `STATUS_PENDING`, it calls the completion at once.
+macro_rules! creates {
+    ($name:ident, $kind:ident, $out:literal) => {
+        #[rustfmt::skip]
+        unsafe extern "efiapi" fn $name(
+            a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
+            g: usize, h: usize, i: usize, j: usize, k: usize, l: usize,
+        ) -> i32 {
+            let parameters = [a, b, c, d, e, f, g, h, i, j, k, l];
+            let (created, status) = (object(NDK_OBJECT_TYPE::$kind), STATUS.load(SeqCst));
+            if status == STATUS_PENDING {
+                // SAFETY: the completion of the call.
+                let completion: unsafe extern "efiapi" fn(usize, i32, usize) = unsafe { transmute(parameters[$out - 2]) };
+                // SAFETY: with the context of the call.
+                unsafe { completion(parameters[$out - 1], STATUS_SUCCESS, created) };
+            } else {
+                Guest::<usize>::from_address(parameters[$out]).write(created);
+            }
+            status
+        }
+    };
+}
+
+creates!(create_cq, NdkObjectTypeCq, 7);
+creates!(create_pd, NdkObjectTypePd, 3);
+creates!(create_shared_endpoint, NdkObjectTypeSharedEndpoint, 5);
+creates!(create_connector, NdkObjectTypeConnector, 3);
+creates!(create_listener, NdkObjectTypeListener, 5);
+creates!(create_mr, NdkObjectTypeMr, 4);
+creates!(create_mw, NdkObjectTypeMw, 3);
+creates!(create_srq, NdkObjectTypeSrq, 9);
+creates!(create_qp, NdkObjectTypeQp, 11);
+creates!(create_qp_with_srq, NdkObjectTypeQp, 10);
+
+/// Whether the function is a PD's and not an adapter's, its index in the dispatch table, the parameter for the object.
+const FUNCTIONS: [(bool, usize, usize, Call); 10] = [
+    (false, 2, 7, create_cq),
+    (false, 3, 3, create_pd),
+    (false, 4, 5, create_shared_endpoint),
+    (false, 5, 3, create_connector),
+    (false, 6, 5, create_listener),
+    (true, 2, 4, create_mr),
+    (true, 3, 3, create_mw),
+    (true, 4, 9, create_srq),
+    (true, 5, 11, create_qp),
+    (true, 6, 10, create_qp_with_srq),
+];
+
+/// The objects that completions named, with the context 7 of the request.
+static COMPLETED: Mutex<Vec<(i32, usize)>> = Mutex::new(Vec::new());
+
+unsafe extern "efiapi" fn completed(context: usize, status: i32, object: usize) {
+    assert_eq!(context, 7);
+    COMPLETED.lock().unwrap().push((status, object));
+}
+
+/// Returns a function of an object's dispatch table, as a consumer finds it.
+fn function(object: usize, index: usize) -> Call {
+    let table = Guest::<u8>::from_address(object).field::<usize>(size_of::<NDK_OBJECT_HEADER>()).read();
+    // SAFETY: a function of the table; superfluous arguments are ignored.
+    unsafe { transmute(Guest::<usize>::from_address(table).add(index).read()) }
+}
+
+/// Calls the function of `parent` that creates an object; returns the status, and the object if it was created inline.
+fn create(parent: usize, (_, index, out, _): (bool, usize, usize, Call)) -> (i32, usize) {
+    let created = kept(0_usize);
+    let mut p = [0; 12];
+    (p[0], p[out - 2], p[out - 1], p[out]) = (parent, completed as *const () as usize, 7, created.address());
+    let create = function(parent, index);
+    // SAFETY: the arguments of the function.
+    let status = unsafe { create(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]) };
+    (status, created.read())
+}
+
+fn close_object(object: usize) -> i32 {
+    // SAFETY: the arguments of NdkCloseObject.
+    unsafe { function(object, 0)(object, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }
+}
+
+#[test]
+fn objects_of_consumers_are_counted_below_their_adapter() {
+    let open: Open = |out| {
+        opened(out, |adapter| {
+            let table = Guest::new(adapter.Dispatch.cast_mut()).cast::<usize>();
+            for (_, index, _, function) in FUNCTIONS.into_iter().filter(|(of_pd, ..)| !of_pd) {
+                table.add(index).write(function as *const () as usize);
+            }
+        })
+    };
+    let mut sim = common::scripted::simulation();
+    let host = common::scripted::host(&mut sim);
+    host.track_ndk_objects();
+    assert_eq!(common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let miniport = Miniport::start(&host).expect("the adapter starts");
+    let body = move || {
+        let adapters = [(); 2].map(|()| miniport.open_ndk(2, 1).expect("the adapter is opened"));
+        let [first, second] = adapters.map(|adapter| adapter.as_ptr().expose_provenance());
+        assert_eq!(miniport.open_ndk_objects(), [""; 0]);
+        let (status, pd) = create(first, FUNCTIONS[1]);
+        assert_eq!((status, miniport.open_ndk_objects()), (STATUS_SUCCESS, vec!["PD"]));
+        let mut objects = vec![pd];
+        for function in FUNCTIONS {
+            let (status, created) = create(if function.0 { pd } else { first }, function);
+            assert_eq!(status, STATUS_SUCCESS);
+            objects.push(created);
+        }
+        let all =
+            ["CQ", "PD", "PD", "MR", "MW", "SRQ", "QP", "QP", "connector", "listener", "shared endpoint"];
+        let mut open = miniport.open_ndk_objects();
+        assert_eq!(open.len(), all.len());
+        open.retain(|kind| !all.contains(kind));
+        assert_eq!(open, [""; 0]);
+        assert!(COMPLETED.lock().unwrap().is_empty(), "no creation was pended");
+        // A creation that fails makes nothing; a close that fails leaves the object open.
+        STATUS.store(NDIS_STATUS_FAILURE, SeqCst);
+        assert_eq!(create(first, FUNCTIONS[0]).0, NDIS_STATUS_FAILURE);
+        assert_eq!((close_object(pd), miniport.open_ndk_objects().len()), (NDIS_STATUS_FAILURE, all.len()));
+        STATUS.store(STATUS_PENDING, SeqCst);
+        assert_eq!(create(second, FUNCTIONS[1]), (STATUS_PENDING, 0));
+        let (status, pended) = COMPLETED.lock().unwrap().pop().expect("it is completed");
+        assert_eq!((status, miniport.open_ndk_objects().len()), (STATUS_SUCCESS, all.len() + 1));
+        // While a close pends the object is no longer open.
+        assert_eq!((close_object(pended), miniport.open_ndk_objects().len()), (STATUS_PENDING, all.len()));
+        STATUS.store(STATUS_SUCCESS, SeqCst);
+        let (_, last) = create(second, FUNCTIONS[0]);
+        for object in objects {
+            assert_eq!(close_object(object), STATUS_SUCCESS);
+        }
+        assert_eq!(miniport.open_ndk_objects(), ["CQ"]);
+        let left = create(first, FUNCTIONS[3]).1;
+        miniport.close_ndk(adapters[0]).expect("the adapter is closed");
+        assert_eq!(miniport.open_ndk_objects(), ["CQ"], "of the other adapter");
+        assert_eq!(close_object(last), STATUS_SUCCESS);
+        miniport.close_ndk(adapters[1]).expect("the adapter is closed");
+        // It was forgotten with its adapter.
+        close_object(left);
+    };
+    assert!(host.spawn("consumer", body).join().is_err());
+    let reported = sim.verdict();
+    assert_eq!(reported.violations.len(), 1, "{reported}");
+    assert!(reported.violations[0].text.contains("an NDK object was closed twice"), "{reported}");
 }
