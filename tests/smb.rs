@@ -11,6 +11,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use lab::{
     copy::{End, Faults, Plan, Protocol},
     image,
+    smb_load::{self, Load},
     testbed::{self, Testbed},
 };
 use ndk_abi::ndk::{
@@ -144,6 +145,20 @@ fn client_fails_if_no_port_is_open() {
     let Some((error, endings)) = copy_to_port(None) else { return };
     assert!(matches!(error, Some(Error::Connect(Status::CONNECTION_REFUSED))), "{error:?}");
     assert_eq!(endings.trace().count(), 0, "there was no connection");
+}
+
+#[test]
+fn large_requests_reach_80_percent_of_the_rate_of_rdma_alone() {
+    let Some(image) = image() else { return };
+    for load in
+        [Load { size: 1 << 20, outstanding: 8, count: 32 }, Load { size: 8 << 20, outstanding: 2, count: 8 }]
+    {
+        let smb = smb_load::smb_direct(&image, &load, false).expect("the transfers succeed");
+        let rdma = smb_load::rdma(&image, &load, false).expect("the transfers succeed");
+        for (smb, rdma) in smb.into_iter().zip(rdma) {
+            assert!(5 * rdma.elapsed >= 4 * smb.elapsed, "{load:?}: {:?}, {:?}", smb.elapsed, rdma.elapsed);
+        }
+    }
 }
 
 /// Returns the rows of the first table of `docs/smb.md`, section *Seen from Windows*: field, least value, value of the driver.

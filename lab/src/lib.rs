@@ -23,6 +23,7 @@ pub mod percent;
 mod process;
 pub mod replay;
 mod report;
+pub mod smb_load;
 pub mod testbed;
 mod tshark;
 mod workspace;

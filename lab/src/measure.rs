@@ -23,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub enum Work {
     /// RDMA Writes of `size` bytes, up to `outstanding` of them at a time.
     Writes { count: u64, size: usize, outstanding: u32 },
+    /// RDMA Reads, likewise.
+    Reads { count: u64, size: usize, outstanding: u32 },
     /// Sends of `size` bytes.
     Sends { count: u64, size: usize },
 }
@@ -67,7 +69,9 @@ pub fn run(image: &Path, work: Work, real_time: bool) -> Result<Run> {
     let [client, server] = bed.machines();
     let (local, remote) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), PORT));
     let window = match work {
-        Work::Writes { size, outstanding, .. } => size * outstanding as usize,
+        Work::Writes { size, outstanding, .. } | Work::Reads { size, outstanding, .. } => {
+            size * outstanding as usize
+        }
         Work::Sends { .. } => 1,
     };
     let listening = bed.event();
@@ -86,6 +90,9 @@ pub fn run(image: &Path, work: Work, real_time: bool) -> Result<Run> {
         let result = match work {
             Work::Writes { count, size, outstanding } => {
                 bench::writes(adapter, local, remote, count, size, outstanding)
+            }
+            Work::Reads { count, size, outstanding } => {
+                bench::reads(adapter, local, remote, count, size, outstanding)
             }
             Work::Sends { count, size } => bench::sends(adapter, local, remote, count, size),
         };

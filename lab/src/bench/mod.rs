@@ -18,6 +18,7 @@ mod kernel;
 mod pair;
 mod plot;
 mod scale;
+mod smb;
 mod tcp;
 
 use std::{fs, path::PathBuf, time::Duration};
@@ -50,6 +51,9 @@ pub struct Options {
     /// Only measure the simulated kernel: calls of imports, DPCs
     #[arg(long, conflicts_with_all = ["engine", "plot", "keep_baseline"])]
     kernel: bool,
+    /// Only measure SMB Direct through the driver's image
+    #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "plot", "keep_baseline"])]
+    smb: bool,
     /// Only measure the driver's image
     #[arg(long, conflicts_with_all = ["engine", "kernel", "plot", "keep_baseline"])]
     image: bool,
@@ -76,13 +80,20 @@ pub fn run(options: &Options) -> Result<()> {
     spinner.enable_steady_tick(Duration::from_millis(100));
     let say = |what: String| spinner.set_message(what);
     let mut figures = Vec::new();
+    if options.smb {
+        smb::measure(&workspace::built_image()?, &say, &mut figures)?;
+        spinner.finish_and_clear();
+        return report(&figures, json);
+    }
     if options.kernel {
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
         spinner.finish_and_clear();
         return report(&figures, json);
     }
     if options.image {
-        image::measure(&workspace::built_image()?, [None; 2], &say, &mut figures)?;
+        let image = workspace::built_image()?;
+        image::measure(&image, [None; 2], &say, &mut figures)?;
+        smb::measure(&image, &say, &mut figures)?;
         spinner.finish_and_clear();
         return report(&figures, json);
     }
@@ -99,6 +110,7 @@ pub fn run(options: &Options) -> Result<()> {
         let image = workspace::built_image()?;
         let bounds = [1, 0].map(|at: usize| figures.get(at).map(|figure| figure.value));
         image::measure(&image, bounds, &say, &mut figures)?;
+        smb::measure(&image, &say, &mut figures)?;
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
     }
     if let Some(directory) = &options.plot {

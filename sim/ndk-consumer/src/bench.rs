@@ -4,7 +4,7 @@
 //!
 //! One side runs [`serve`]: it accepts one connection, registers memory for the writes, and receives messages. It grants
 //! credits for a number of messages at a time, so that every message finds a posted receive, as in SMB Direct. The other
-//! side measures with [`sends`] or [`writes`].
+//! side measures with [`sends`], [`writes`] or [`reads`].
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -122,13 +122,42 @@ pub fn writes<O: Os>(
     size: usize,
     outstanding: u32,
 ) -> Result<BenchResult, Error> {
+    transfers(adapter, local, remote, Operation::Write, count, size, outstanding)
+}
+
+/// Reads `count` times `size` bytes from the memory of the peer, with up to `outstanding` reads at once.
+///
+/// # Errors
+/// See [`Error`].
+pub fn reads<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    count: u64,
+    size: usize,
+    outstanding: u32,
+) -> Result<BenchResult, Error> {
+    transfers(adapter, local, remote, Operation::Read, count, size, outstanding)
+}
+
+/// RDMA Reads or Writes.
+fn transfers<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    operation: Operation,
+    count: u64,
+    size: usize,
+    outstanding: u32,
+) -> Result<BenchResult, Error> {
     let config = EndpointConfig { requests: outstanding, receives: 16, message: MAX_MESSAGE };
     // Declared here to be closed after the connection that uses it.
     let mut memory = None;
     measure(adapter, local, remote, config, |endpoint, peer_memory| {
-        let source = Memory::new(endpoint.pd(), size, Access::LocalRead)
+        let access = if operation == Operation::Read { Access::LocalWrite } else { Access::LocalRead };
+        let own = Memory::new(endpoint.pd(), size, access)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
-        let source = memory.insert(source);
+        let own = memory.insert(own);
         let slots = peer_memory.length / size as u64;
         if slots == 0 {
             return Err(Error::Protocol("the memory of the peer is too small"));
@@ -137,9 +166,13 @@ pub fn writes<O: Os>(
         while posted < count || endpoint.outstanding_requests() != 0 {
             if posted < count && endpoint.outstanding_requests() < u64::from(outstanding) {
                 let offset = posted % slots * size as u64;
-                endpoint.write(source.sge(0, size), peer_memory, offset, 0)?;
+                let sge = own.sge(0, size);
+                match operation {
+                    Operation::Read => endpoint.read(sge, peer_memory, offset, 0)?,
+                    _ => endpoint.write(sge, peer_memory, offset, 0)?,
+                }
                 posted += 1;
-            } else if !matches!(endpoint.wait()?, EndpointEvent::Done(Operation::Write, _)) {
+            } else if !matches!(endpoint.wait()?, EndpointEvent::Done(done, _) if done == operation) {
                 return Err(Error::Protocol("unexpected message"));
             }
         }

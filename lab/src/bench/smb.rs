@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! SMB Direct through the driver's image, beside RDMA Writes and Reads of the same lengths on the same image.
+//!
+//! Rates are in virtual time, in which only the link takes time: they show what the protocol's messages, registrations and invalidations
+//! cost on the wire and in waits. CPU time is that of all threads in a second run in real time; it includes both hosts, both
+//! devices and the simulated kernel.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::figure::{Figure, Unit};
+use crate::smb_load::{self, Load};
+
+/// Goal: share of the rate of RDMA alone that large requests reach.
+const SHARE: f64 = 0.8;
+
+const LOADS: [(&str, Load); 3] = [
+    ("1 MiB", Load { size: 1 << 20, outstanding: 8, count: 512 }),
+    ("8 MiB", Load { size: 8 << 20, outstanding: 2, count: 64 }),
+    ("4 KiB", Load { size: 4096, outstanding: 64, count: 32_768 }),
+];
+
+/// Measures reads and writes of each length.
+pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    for (length, load) in LOADS {
+        say(format!("image: SMB Direct, {length} requests"));
+        let rates = [smb_load::smb_direct(image, &load, false)?, smb_load::rdma(image, &load, false)?];
+        let times = [smb_load::smb_direct(image, &load, true)?, smb_load::rdma(image, &load, true)?];
+        for (direction, what) in ["writes", "reads"].into_iter().enumerate() {
+            let is_large = load.size > 4096;
+            let (amount, unit) = if is_large {
+                (f64::from(load.count) * f64::from(load.size), Unit::BytesPerSecond)
+            } else {
+                (f64::from(load.count), Unit::PerSecond)
+            };
+            let [rate, bound] = rates.map(|costs| amount / costs[direction].elapsed.as_secs_f64());
+            let figure = Figure::new(format!("SMB Direct, {length} {what}, virtual time"), rate, unit);
+            let goal = is_large.then_some(SHARE * bound);
+            figures.push(Figure { bound: Some(bound), goal, ..figure });
+            for (who, costs) in ["SMB Direct", "RDMA alone"].into_iter().zip(times) {
+                let name = format!("{who}, {length} {what}, CPU time of all threads");
+                figures.push(Figure::new(name, costs[direction].seconds_per_gib(), Unit::SecondsPerGib));
+            }
+        }
+    }
+    Ok(())
+}
