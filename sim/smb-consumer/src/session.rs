@@ -27,7 +27,7 @@ pub const PORTS: [u16; 2] = [5445, 445];
 const SENDS: u32 = 255;
 /// Other requests that the consumer may have outstanding.
 const OPERATIONS: u32 = 256;
-/// Receives beyond [`Config::receive_credit_max`] that a connection posts.
+/// Receives beyond [`smb_direct::Config::receive_credit_max`] that a connection posts.
 const RESERVE: u32 = 2;
 /// Longest wait without a deadline.
 const IDLE: Duration = Duration::from_secs(1);
