@@ -28,9 +28,10 @@ use crate::{external_host::ExternalHost, os::SimOs, testbed::Consumer};
 /// Time after which the listener is asked to end.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A listener on the host, and a gateway for each connection that it has accepted.
+/// A listener on the host, and a gateway for each connection that it has accepted. Drop stops the listener: the host cannot be
+/// stopped before.
 pub struct Gateways {
-    listener: Consumer<Result<Vec<Outcome>, Error>>,
+    listener: Option<Consumer<Result<Vec<Outcome>, Error>>>,
     state: Arc<State>,
 }
 
@@ -73,7 +74,7 @@ impl Gateways {
                 let _ = notify.send(());
             })
         });
-        let gateways = Self { listener, state };
+        let gateways = Self { listener: Some(listener), state };
         if listening.recv_timeout(TIMEOUT).is_err() {
             bail!("the image does not listen: {:?}", gateways.stop().err());
         }
@@ -91,9 +92,15 @@ impl Gateways {
     }
 
     /// Stops listening, and waits until all connections have ended. Returns how each ended.
-    pub fn stop(self) -> Result<Vec<Outcome>> {
+    pub fn stop(mut self) -> Result<Vec<Outcome>> {
         self.state.is_stopped.store(true, Ordering::Release);
-        self.listener.join()?.context("the listener")
+        self.listener.take().context("no listener")?.join()?.context("the listener")
+    }
+}
+
+impl Drop for Gateways {
+    fn drop(&mut self) {
+        self.state.is_stopped.store(true, Ordering::Release);
     }
 }
 
