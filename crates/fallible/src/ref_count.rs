@@ -67,6 +67,19 @@ impl<W: Word> RefCount<W> {
 }
 
 #[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_reference_is_made_after_the_last_release() {
+        let count = <RefCount>::one();
+        assert!(count.try_acquire() && !count.is_one());
+        assert_eq!((count.get(), count.release(), count.release()), (2, false, true));
+        assert!(!count.try_acquire());
+    }
+}
+
+#[cfg(test)]
 mod models {
     use super::*;
     use loom::cell::UnsafeCell;

@@ -81,3 +81,29 @@ impl Word for AtomicUsize {
         atomic::fence(order);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Through the trait, as the protocols use it.
+    fn operations<W: Word>() {
+        let (relaxed, word) = (Ordering::Relaxed, W::new(5));
+        word.store(4, relaxed);
+        assert_eq!((word.fetch_add(3, relaxed), word.fetch_sub(1, relaxed)), (4, 7));
+        assert_eq!((word.fetch_or(9, relaxed), word.load(relaxed)), (6, 15));
+        assert_eq!(word.compare_exchange_weak(14, 20, relaxed, relaxed), Err(15));
+        let exchanged = loop {
+            // It may fail spuriously.
+            if let Ok(before) = word.compare_exchange_weak(15, 20, relaxed, relaxed) {
+                break before;
+            }
+        };
+        assert_eq!((exchanged, word.load(relaxed)), (15, 20));
+    }
+
+    #[test]
+    fn a_word_is_an_atomic_integer() {
+        operations::<AtomicUsize>();
+    }
+}

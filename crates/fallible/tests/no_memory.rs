@@ -16,6 +16,8 @@ struct Memory;
 
 thread_local! {
     static IS_EXHAUSTED: Cell<bool> = const { Cell::new(false) };
+    /// Blocks that the thread has allocated and not freed.
+    static BLOCKS: Cell<isize> = const { Cell::new(0) };
 }
 
 // SAFETY: the system's allocator, or null, which stands for a failure.
@@ -24,11 +26,13 @@ unsafe impl GlobalAlloc for Memory {
         if IS_EXHAUSTED.get() {
             return ptr::null_mut();
         }
+        BLOCKS.set(BLOCKS.get() + 1);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        BLOCKS.set(BLOCKS.get() - 1);
         // SAFETY: the caller's promise; all memory is the system's.
         unsafe { System.dealloc(memory, layout) };
     }
@@ -65,6 +69,22 @@ fn no_value_is_made_without_memory_for_it() {
     assert_eq!(made.err(), Some(AllocError));
     assert!(without_memory(|| Slot::<u64>::try_new().is_err()));
     assert_eq!(without_memory(|| AliasableBytes::try_new(1)).err(), Some(AllocError));
+}
+
+#[test]
+fn memory_is_freed_when_its_owner_is_dropped() {
+    let before = BLOCKS.get();
+    let all = (
+        try_box(1_u8),
+        AliasableBox::try_new(1_u8),
+        AliasableBytes::try_new(1),
+        Arc::try_new(1_u8),
+        Slot::<u64>::try_new(),
+    );
+    assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok() && all.4.is_ok());
+    assert_eq!(BLOCKS.get() - before, 5);
+    drop(all);
+    assert_eq!(BLOCKS.get(), before);
 }
 
 #[test]
