@@ -7,6 +7,7 @@
 //! | [`registers`] | register accesses, and misuse of a device by its driver |
 //! | [`bus`] | what a device needs of the machine it is plugged into |
 //! | [`function`] | a network device as the system of its machine uses it |
+//! | [`checksum`] | checksums of TCP and UDP packets |
 //! | [`pci`] | configuration space, capabilities, BARs, the MSI-X table |
 //! | [`dma`] | the device's view of memory: only what was mapped for it |
 //! | [`mmio`] | trapped register accesses: instructions are decoded and forwarded to the device |
@@ -19,6 +20,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod bus;
+pub mod checksum;
 pub mod dma;
 pub mod function;
 pub mod link;

@@ -4,9 +4,12 @@
 //!
 //! No lock is held while the bus or the link is called.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use parking_lot::Mutex;
@@ -27,9 +30,6 @@ use crate::{
 
 /// Buffers processed per event; the rest is left to another event.
 pub(super) const BUDGET: usize = 256;
-
-/// Bytes of the header before every frame with VERSION_1. (virtio §9)
-pub(super) const HEADER_LEN: usize = 12;
 
 /// Counters of a NIC.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -80,6 +80,8 @@ pub struct Device {
     /// Commands of the control queue since the last reset.
     pub(super) commands: AtomicU32,
     pub(super) counters: Counters,
+    /// Segments of the frame that was taken out of the transmit ring last, which are not sent yet.
+    pub(super) segments: Mutex<VecDeque<Frame>>,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
     pub(super) repeated: Mutex<(Option<Frame>, u32)>,
 }
@@ -105,6 +107,7 @@ impl Device {
             filter: Mutex::new(Filter::new(options.mac)),
             commands: AtomicU32::new(0),
             counters: Counters::default(),
+            segments: Mutex::default(),
             repeated: Mutex::default(),
             options,
         }
@@ -210,6 +213,7 @@ impl Device {
         for queue in &self.queues {
             queue.lock().reset();
         }
+        self.segments.lock().clear();
         self.filter.lock().reset();
         self.commands.store(0, Relaxed);
     }

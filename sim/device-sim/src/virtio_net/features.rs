@@ -9,8 +9,12 @@ use std::ops::BitOr;
 pub struct Features(pub u64);
 
 impl Features {
+    pub const CSUM: Self = Self(1 << 0);
+    pub const GUEST_CSUM: Self = Self(1 << 1);
     pub const MTU: Self = Self(1 << 3);
     pub const MAC: Self = Self(1 << 5);
+    pub const HOST_TSO4: Self = Self(1 << 11);
+    pub const HOST_TSO6: Self = Self(1 << 12);
     pub const MRG_RXBUF: Self = Self(1 << 15);
     pub const STATUS: Self = Self(1 << 16);
     pub const CTRL_VQ: Self = Self(1 << 17);
@@ -22,9 +26,14 @@ impl Features {
     pub const RING_PACKED: Self = Self(1 << 34);
     pub const SPEED_DUPLEX: Self = Self(1 << 63);
 
+    /// Checksums both ways, and segmentation.
+    pub const OFFLOADS: Self =
+        Self(Self::CSUM.0 | Self::GUEST_CSUM.0 | Self::HOST_TSO4.0 | Self::HOST_TSO6.0);
+
     /// The features a NIC offers by default.
     pub const DEFAULT: Self = Self(
-        Self::MTU.0
+        Self::OFFLOADS.0
+            | Self::MTU.0
             | Self::MAC.0
             | Self::MRG_RXBUF.0
             | Self::STATUS.0
@@ -38,8 +47,12 @@ impl Features {
     );
 
     /// A feature, and the feature that must be accepted with it.
-    pub(super) const NEEDS: &[(Self, Self)] =
-        &[(Self::CTRL_RX, Self::CTRL_VQ), (Self::CTRL_MAC_ADDR, Self::CTRL_VQ)];
+    pub(super) const NEEDS: &[(Self, Self)] = &[
+        (Self::HOST_TSO4, Self::CSUM),
+        (Self::HOST_TSO6, Self::CSUM),
+        (Self::CTRL_RX, Self::CTRL_VQ),
+        (Self::CTRL_MAC_ADDR, Self::CTRL_VQ),
+    ];
 
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {

@@ -10,6 +10,7 @@
 //! | `common` | common and device configuration |
 //! | `queue` | the device's side of a split or packed ring |
 //! | `filter` | receive filters |
+//! | `offload` | the header before every frame: checksums and segmentation |
 //! | `device` | the state that the queues share |
 //! | `transmit`, `receive`, `control` | the queues |
 //! | [`nic`] | the PCI function: registers in, events out |
@@ -20,6 +21,7 @@ mod device;
 pub mod features;
 mod filter;
 pub mod nic;
+mod offload;
 pub mod options;
 mod queue;
 pub mod quirks;

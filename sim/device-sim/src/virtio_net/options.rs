@@ -26,7 +26,7 @@ pub struct NicOptions {
 }
 
 impl NicOptions {
-    /// Returns a NIC without quirks, with the features that QEMU offers on a socket backend (as far as they are
+    /// Returns a NIC without quirks, with the features that QEMU offers on a tap backend (as far as they are
     /// implemented) and QEMU's queue sizes.
     #[must_use]
     pub fn new(mac: [u8; 6]) -> Self {

@@ -38,6 +38,9 @@ pub struct Quirks {
     pub used: Option<(u32, UsedQuirk)>,
     /// Writes this number of buffers to the header of every n-th frame received.
     pub num_buffers: Option<(u64, u16)>,
+    /// Delivers frames with the sum of the pseudo-header in place of a checksum, as those of a guest on the same machine. With
+    /// numbers, the header says that the checksum begins there and is at that offset.
+    pub partial_checksums: Option<Option<(u16, u16)>>,
     /// Does not answer commands of the control queue, from the n-th on since the reset.
     pub commands_unanswered_from: Option<u32>,
     /// Refuses commands of this class of the control queue.

@@ -5,8 +5,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    device::{BUDGET, Device, HEADER_LEN, Outcome},
+    device::{BUDGET, Device, Outcome},
     features::Features,
+    offload::{HEADER_LEN, Header},
     options::RECEIVE,
     queue::{Chain, DeviceQueue},
 };
@@ -17,9 +18,6 @@ use crate::{
 };
 
 const ETHERNET_HEADER: usize = 14;
-
-/// Offset of `num_buffers` in the header.
-const NUM_BUFFERS: usize = 10;
 
 impl Device {
     /// Drops all arrived frames: no driver is running.
@@ -41,14 +39,15 @@ impl Device {
             }
             // A buffer first: a frame taken off the wire cannot be put back.
             let Some(chain) = self.next_buffer(accepted)? else { break };
-            let Some(frame) = self.wanted_frame(port) else {
+            let Some(mut frame) = self.wanted_frame(port) else {
                 let mut queue = self.queues[RECEIVE].lock();
                 if queue.holds(&chain) {
                     queue.unpop(&chain);
                 }
                 break;
             };
-            self.place(&chain, &frame, accepted)?;
+            let header = self.receive_header(&mut frame, accepted);
+            self.place(&chain, header, &frame, accepted)?;
             done += 1;
         }
         let mut queue = self.queues[RECEIVE].lock();
@@ -70,6 +69,21 @@ impl Device {
                 return Some(frame);
             }
             self.counters.filtered.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns the header of a received frame, whose checksum is left to the driver with a quirk.
+    fn receive_header(&self, frame: &mut Frame, accepted: Features) -> Header {
+        if !accepted.contains(Features::GUEST_CSUM) {
+            return Header::default();
+        }
+        match self.options.quirks.partial_checksums {
+            None => Header::verified(frame),
+            Some(place) => {
+                let Some(header) = Header::partial(frame) else { return Header::default() };
+                let (csum_start, csum_offset) = place.unwrap_or((header.csum_start, header.csum_offset));
+                Header { csum_start, csum_offset, ..header }
+            }
         }
     }
 
@@ -100,7 +114,7 @@ impl Device {
     }
 
     /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as needed.
-    fn place(&self, first: &Chain, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
+    fn place(&self, first: &Chain, header: Header, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
         let mut queue = self.queues[RECEIVE].lock();
         if !queue.holds(first) {
             self.counters.dropped.fetch_add(1, Relaxed);
@@ -120,11 +134,10 @@ impl Device {
             self.counters.dropped.fetch_add(1, Relaxed);
             return Ok(());
         }
-        let mut header = [0; HEADER_LEN];
         let number = self.counters.received_frames.load(Relaxed) + 1;
         let lie = self.options.quirks.num_buffers.filter(|(every, _)| number.is_multiple_of(*every));
-        let buffers = lie.map_or(1 + others.len() as u16, |(_, buffers)| buffers);
-        header[NUM_BUFFERS..].copy_from_slice(&buffers.to_le_bytes());
+        let num_buffers = lie.map_or(1 + others.len() as u16, |(_, buffers)| buffers);
+        let header = Header { num_buffers, ..header }.bytes();
         let mut rest = Rest { parts: [&header, frame] };
         let mut fill = |chain: &Chain| {
             let parts = chain.writable.iter();

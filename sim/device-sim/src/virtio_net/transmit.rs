@@ -5,8 +5,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    device::{BUDGET, Device, HEADER_LEN, Outcome},
+    device::{BUDGET, Device, Outcome},
     features::Features,
+    offload::{self, HEADER_LEN, Header},
     options::TRANSMIT,
     queue::Chain,
 };
@@ -17,7 +18,7 @@ const MIN_FRAME: usize = 14;
 
 impl Device {
     pub(super) fn transmit(&self) -> Result<Outcome, Misuse> {
-        let indirect = self.common.lock().accepted().contains(Features::INDIRECT_DESC);
+        let accepted = self.common.lock().accepted();
         let (mut sent, mut bytes, mut done) = (0_u64, 0_u64, 0);
         // One frame at a time, because the wire may become full after each.
         let more = loop {
@@ -28,7 +29,7 @@ impl Device {
                 // `writable` schedules the rest.
                 break false;
             }
-            let Some(frame) = self.next_frame(indirect)? else {
+            let Some(frame) = self.next_frame(accepted)? else {
                 let mut queue = self.queues[TRANSMIT].lock();
                 if queue.is_enabled() && queue.enable_notifications(&self.memory)? {
                     continue;
@@ -50,20 +51,28 @@ impl Device {
         Ok(Outcome { interrupt, more })
     }
 
-    /// Takes one frame out of the ring and returns its buffer to the driver.
-    fn next_frame(&self, indirect: bool) -> Result<Option<Frame>, Misuse> {
+    /// Takes one frame out of the ring and returns its buffer to the driver, or the next segment of the frame before.
+    fn next_frame(&self, accepted: Features) -> Result<Option<Frame>, Misuse> {
+        if let Some(segment) = self.segments.lock().pop_front() {
+            return Ok(Some(segment));
+        }
         let mut queue = self.queues[TRANSMIT].lock();
         if !queue.is_enabled() {
             return Ok(None);
         }
         queue.disable_notifications(&self.memory)?;
-        let Some(chain) = queue.pop(&self.memory, indirect)? else { return Ok(None) };
-        let frame = self.read_frame(&chain)?;
+        let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
+            return Ok(None);
+        };
+        let (header, frame) = self.read_frame(&chain)?;
+        let mut frames = offload::carry_out(&header, frame, accepted)?.into_iter();
+        let first = frames.next();
+        self.segments.lock().extend(frames);
         queue.push(&self.memory, chain.head, 0, self.options.quirks.used)?;
-        Ok(Some(frame))
+        Ok(first)
     }
 
-    fn read_frame(&self, chain: &Chain) -> Result<Frame, Misuse> {
+    fn read_frame(&self, chain: &Chain) -> Result<(Header, Frame), Misuse> {
         if !chain.writable.is_empty() {
             return Err(Misuse::ring("the transmit queue has a device-writable buffer (virtio 5.1.6.2)"));
         }
@@ -87,13 +96,7 @@ impl Device {
                 self.memory.read(address + u64::from(of_header), len - of_header, &mut frame)?;
             }
         }
-        // No offload is offered, so all fields are 0.
-        if header != [0; HEADER_LEN] {
-            return Err(Misuse::ring(format!(
-                "the transmit header requests offloads that were not negotiated: {header:02x?}"
-            )));
-        }
-        Ok(frame)
+        Ok((Header::parse(header), frame))
     }
 
     /// Injects the failures of [`Quirks`](super::quirks::Quirks) that depend on the number of frames sent.

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The header before every frame, and the offloads that it requests or reports. (virtio §9)
+
+use super::features::Features;
+use crate::{
+    checksum::{self, Protocol, Transport},
+    link::wire::Frame,
+    registers::Misuse,
+};
+
+/// Bytes of the header with VERSION_1.
+pub const HEADER_LEN: usize = 12;
+
+/// The checksum field of the frame contains the sum of the pseudo-header only.
+const NEEDS_CSUM: u8 = 1;
+/// The checksum was verified.
+const DATA_VALID: u8 = 2;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+
+/// The header before a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    pub flags: u8,
+    pub gso_type: u8,
+    pub hdr_len: u16,
+    pub gso_size: u16,
+    pub csum_start: u16,
+    pub csum_offset: u16,
+    pub num_buffers: u16,
+}
+
+impl Header {
+    pub fn parse(bytes: [u8; HEADER_LEN]) -> Self {
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        Self {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+            num_buffers: word(10),
+        }
+    }
+
+    pub fn bytes(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0] = self.flags;
+        bytes[1] = self.gso_type;
+        let words = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset, self.num_buffers];
+        for (to, word) in bytes[2..].as_chunks_mut::<2>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// Returns the header of a received frame with GUEST_CSUM: whether its checksum is right.
+    pub fn verified(frame: &[u8]) -> Self {
+        let is_valid = Transport::find(frame).is_some_and(|found| found.is_valid(frame));
+        Self { flags: if is_valid { DATA_VALID } else { 0 }, ..Self::default() }
+    }
+
+    /// Replaces a right checksum of `frame` by the sum of its pseudo-header, as in a frame of a guest on the same machine, and
+    /// returns its header; `None` if it has none.
+    pub fn partial(frame: &mut [u8]) -> Option<Self> {
+        let found = Transport::find(frame).filter(|found| found.is_valid(frame))?;
+        if frame[found.checksum()] == [0, 0] {
+            return None;
+        }
+        found.write(frame, found.pseudo_header(frame, found.range.len()));
+        Some(Self {
+            flags: NEEDS_CSUM,
+            csum_start: found.range.start as u16,
+            csum_offset: found.protocol.checksum_offset() as u16,
+            ..Self::default()
+        })
+    }
+}
+
+/// Carries out what the header of a frame to send requests. Returns the frames that go to the wire.
+pub fn carry_out(header: &Header, mut frame: Frame, accepted: Features) -> Result<Vec<Frame>, Misuse> {
+    let len = frame.len();
+    let refused = |what: &str| Err(Misuse::ring(format!("{what}: {header:?}, {len} bytes")));
+    if *header == Header::default() {
+        return Ok(vec![frame]);
+    }
+    if header.num_buffers != 0 || header.flags & !NEEDS_CSUM != 0 {
+        return refused("the transmit header has fields of received frames (virtio 5.1.6.2)");
+    }
+    let divides = match header.gso_type {
+        0 => false,
+        GSO_TCPV4 if accepted.contains(Features::HOST_TSO4) => true,
+        GSO_TCPV6 if accepted.contains(Features::HOST_TSO6) => true,
+        _ => return refused("the transmit header requests a segmentation that was not negotiated"),
+    };
+    if header.flags == 0 {
+        return refused("the transmit header requests an offload without NEEDS_CSUM");
+    }
+    if !accepted.contains(Features::CSUM) {
+        return refused("the transmit header requests a checksum, but CSUM was not negotiated");
+    }
+    let start = usize::from(header.csum_start);
+    let field = start + usize::from(header.csum_offset);
+    if field + 2 > len {
+        return refused("the checksum is not in the frame");
+    }
+    if divides {
+        return segments(header, &frame);
+    }
+    if header.gso_size != 0 || header.hdr_len != 0 {
+        return refused("the transmit header has fields of a segmentation that it does not request");
+    }
+    complete(&mut frame, start, field);
+    Ok(vec![frame])
+}
+
+/// Completes a checksum whose field contains the sum of the pseudo-header, to the end of the frame. UDP's is never 0.
+fn complete(frame: &mut [u8], start: usize, field: usize) {
+    let checksum = !checksum::sum(&frame[start..], 0);
+    let checksum = if checksum == 0 { 0xffff } else { checksum };
+    frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Divides a TCP segment as Linux does: it relies on the lengths and checksums in the headers of the whole.
+fn segments(header: &Header, whole: &[u8]) -> Result<Vec<Frame>, Misuse> {
+    let refused = |what: &str| Err(Misuse::ring(format!("{what}: {header:?}, {} bytes", whole.len())));
+    let is_ipv6 = header.gso_type == GSO_TCPV6;
+    let found = Transport::find(whole)
+        .filter(|found| found.protocol == Protocol::Tcp && found.is_ipv6 == is_ipv6)
+        .filter(|found| found.range.end == whole.len());
+    let Some(found) = found else {
+        return refused("a frame to be divided is not the TCP segment of which its headers say the length");
+    };
+    let tcp = found.range.start;
+    let headers = tcp + usize::from(whole[tcp + 12] >> 4) * 4;
+    let size = usize::from(header.gso_size);
+    if size == 0 || headers < tcp + 20 || headers > whole.len() {
+        return refused("a TCP segment to be divided has a wrong header length, or no segment size");
+    }
+    if usize::from(header.hdr_len) != headers
+        || usize::from(header.csum_start) != tcp
+        || usize::from(header.csum_offset) != Protocol::Tcp.checksum_offset()
+    {
+        return refused("the transmit header contradicts the TCP segment to be divided");
+    }
+    if checksum::ipv4_header_is_valid(whole) == Some(false) {
+        return refused("the IPv4 header checksum of a TCP segment to be divided is wrong");
+    }
+    let (head, payload) = whole.split_at(headers);
+    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let (seed, id) = (word(tcp + 16), word(Transport::IP + 4));
+    let sequence = u32::from(word(tcp + 4)) << 16 | u32::from(word(tcp + 6));
+    let count = payload.len().div_ceil(size).max(1);
+    let segment = |number: usize| {
+        let part = &payload[number * size..payload.len().min((number + 1) * size)];
+        let mut frame = [head, part].concat();
+        let (len, ip) = (frame.len(), Transport::IP);
+        let mut write = |at: usize, value: u16| frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        if is_ipv6 {
+            write(ip + 4, (len - ip - 40) as u16);
+        } else {
+            write(ip + 2, (len - ip) as u16);
+            write(ip + 4, id.wrapping_add(number as u16));
+            write(ip + 10, 0);
+        }
+        let at = sequence.wrapping_add((number * size) as u32);
+        write(tcp + 4, (at >> 16) as u16);
+        write(tcp + 6, at as u16);
+        // The sum of the pseudo-header of the whole, with this one's length instead.
+        let lengths = [seed.to_be_bytes(), (!((whole.len() - tcp) as u16)).to_be_bytes()].concat();
+        write(tcp + 16, checksum::sum(&lengths, (len - tcp) as u32));
+        if !is_ipv6 {
+            let sum = !checksum::sum(&frame[ip..tcp], 0);
+            frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+        }
+        // FIN and PSH only in the last one, CWR only in the first.
+        frame[tcp + 13] &= if number + 1 == count { 0xff } else { !0x09 };
+        frame[tcp + 13] &= if number == 0 { 0xff } else { !0x80 };
+        complete(&mut frame, tcp, tcp + 16);
+        frame
+    };
+    Ok((0..count).map(segment).collect())
+}
