@@ -37,6 +37,7 @@ use crate::{
     in_flight::InFlight,
     interface::Interface,
     ndk_state::NdkState,
+    offload::{AdapterOffloads, Offloads},
     rules::{broken, require},
 };
 
@@ -115,6 +116,7 @@ pub struct Adapter {
     pub(crate) failed: Mutex<bool>,
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
+    pub(crate) offloads: Mutex<AdapterOffloads>,
     /// What the miniport indicated by NdisMIndicateStatusEx.
     pub(crate) indications: Mutex<Vec<StatusIndication>>,
 }
@@ -147,6 +149,7 @@ impl Adapter {
             failed: Mutex::new(false),
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),
+            offloads: Mutex::default(),
             indications: Mutex::default(),
         }
     }
@@ -295,8 +298,11 @@ impl Adapter {
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES => self.set_registration(from.cast()),
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES => self.set_general(from.cast()),
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES => self.set_ndk(from.cast()),
-            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES
-            | NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES => NDIS_STATUS_SUCCESS,
+            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES => {
+                *self.offloads.lock() = AdapterOffloads::new(Offloads::of_attributes(from.cast()));
+                NDIS_STATUS_SUCCESS
+            }
+            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES => NDIS_STATUS_SUCCESS,
             _ => NDIS_STATUS_NOT_SUPPORTED,
         }
     }

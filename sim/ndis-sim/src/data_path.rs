@@ -15,6 +15,7 @@ use crate::{
     adapter::{Adapter, AdapterState, adapter},
     in_flight::{MAX_RECEIVED, SendId, Sending},
     nbl::{self, StackList},
+    offload::{ReceivedFrame, SendRequest},
     protocol::PROTOCOLS,
     rules::{broken, require},
     wait::wait_until,
@@ -28,6 +29,12 @@ const INFO: usize = std::mem::offset_of!(NET_BUFFER_LIST, NetBufferListInfo);
 const INFO_LEN: usize = 27;
 const CANCEL_ID: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize * size_of::<usize>();
+const CHECKSUM: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo.0 as usize * size_of::<usize>();
+const LARGE_SEND: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize * size_of::<usize>();
+/// The bit of a large send that says its version.
+const LARGE_SEND_TYPE: u32 = 1 << 30;
 /// NetBufferListInfo of lists that the stack returned.
 const STALE_INFO: usize = 0x57a1_e157_a1e1_57a1;
 
@@ -56,16 +63,24 @@ fn check_level(what: &str, flags: u32, at_dispatch: u32) {
 
 impl Adapter {
     /// Passes frames to the miniport in one chain, one list each; keeps their status. On a thread of the host.
-    pub(crate) fn send(&self, host: &Host, frames: &[Vec<u8>], cancel_id: usize) -> Option<Vec<SendId>> {
+    pub(crate) fn send(
+        &self,
+        host: &Host,
+        frames: &[(Vec<u8>, SendRequest)],
+        cancel_id: usize,
+    ) -> Option<Vec<SendId>> {
         let ids: Vec<_> = frames.iter().map(|_| self.data_path.state.lock().next_send()).collect();
-        let lists = frames.iter().map(|frame| StackList::new(host, frame)).collect::<Option<Vec<_>>>()?;
+        let lists =
+            frames.iter().map(|(frame, _)| StackList::new(host, frame)).collect::<Option<Vec<_>>>()?;
         for list in &lists {
             list.list.field::<usize>(CANCEL_ID).write(cancel_id);
         }
         let sent = self.while_bound(
             |_| true,
             || {
-                self.submit(lists.into_iter().zip(ids.iter().copied().map(Some)));
+                let requests = frames.iter().map(|&(_, request)| request);
+                let sends = lists.into_iter().zip(ids.iter().copied().map(Some)).zip(requests);
+                self.submit(sends.map(|((list, id), request)| Sending { list, id, request }));
             },
         );
         if !sent {
@@ -88,7 +103,8 @@ impl Adapter {
     /// Sends a frame without waiting, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.
     pub(crate) fn transmit(&self, host: &Host, frame: &[u8]) {
         self.while_running(|| {
-            self.submit(StackList::new(host, frame).map(|list| (list, None)));
+            let request = SendRequest::default();
+            self.submit(StackList::new(host, frame).map(|list| Sending { list, id: None, request }));
         });
     }
 
@@ -123,18 +139,20 @@ impl Adapter {
     }
 
     /// Passes lists to the miniport in one chain.
-    fn submit(&self, lists: impl IntoIterator<Item = (StackList, Option<SendId>)>) {
+    fn submit(&self, sends: impl IntoIterator<Item = Sending>) {
         let Some(handler) = self.driver.characteristics.SendNetBufferListsHandler else { return };
         let mut first = Guest::<NET_BUFFER_LIST>::null();
         let mut last: Option<Guest<NET_BUFFER_LIST>> = None;
-        for (list, id) in lists {
-            let this = list.list;
+        for send in sends {
+            let this = send.list.list;
             this.field::<usize>(SOURCE).write(self.handle);
+            this.field::<usize>(CHECKSUM).write(send.request.checksum as usize);
+            this.field::<usize>(LARGE_SEND).write(send.request.large_send as usize);
             match last.replace(this) {
                 Some(last) => last.field::<*mut NET_BUFFER_LIST>(NEXT).write(this.as_ptr()),
                 None => first = this,
             }
-            self.data_path.state.lock().sending.insert(this.address(), Sending { list, id });
+            self.data_path.state.lock().sending.insert(this.address(), send);
         }
         if first.is_null() {
             return;
@@ -169,6 +187,14 @@ impl Adapter {
                 list.address()
             ))
         };
+        if sent.request.large_send != 0 {
+            // The type remains; of version 1 no bytes were sent, of version 2 the rest is reserved.
+            let (result, expected) =
+                (list.field::<usize>(LARGE_SEND).read(), sent.request.large_send & LARGE_SEND_TYPE);
+            require(result == expected as usize, || {
+                format!("TcpLargeSendNetBufferListInfo of a completed list is {result:#x}, not {expected:#x}")
+            });
+        }
         sent.list.free(host);
         self.data_path.changed.set();
     }
@@ -178,9 +204,12 @@ impl Adapter {
         for &list in lists {
             let mut buffer = Guest::new(list.field::<*mut NET_BUFFER>(FIRST).read());
             while !buffer.is_null() {
-                let frame = nbl::bytes(buffer);
+                let checksum = list.field::<usize>(CHECKSUM).read() as u32;
+                let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum };
+                let reported = self.offloads.lock().reported();
+                reported.require_true(&frame);
                 for protocol in host.state(&PROTOCOLS) {
-                    protocol.received(host, self, &frame);
+                    protocol.received(host, self, &frame.bytes);
                 }
                 let mut state = self.data_path.state.lock();
                 if state.received.len() == MAX_RECEIVED {

@@ -8,7 +8,10 @@ use ndk_abi::ndis::NDIS_STATUS;
 use nt_sim::{Event, Host, current, thread::ThreadId};
 use parking_lot::Mutex;
 
-use crate::nbl::StackList;
+use crate::{
+    nbl::StackList,
+    offload::{ReceivedFrame, SendRequest},
+};
 
 /// Maximum number of frames kept for [`Miniport::received`](crate::Miniport::received); older ones are dropped.
 pub(crate) const MAX_RECEIVED: usize = 4096;
@@ -44,7 +47,7 @@ pub(crate) struct State {
     pub keeps_received: bool,
     /// Received lists that the stack keeps.
     pub kept: Vec<usize>,
-    pub received: VecDeque<Vec<u8>>,
+    pub received: VecDeque<ReceivedFrame>,
     /// Lists that a receive DPC may still indicate, by its thread.
     pub allowances: BTreeMap<ThreadId, u32>,
 }
@@ -53,6 +56,7 @@ pub(crate) struct Sending {
     pub list: StackList,
     /// Its number, if its status is kept.
     pub id: Option<SendId>,
+    pub request: SendRequest,
 }
 
 impl State {
@@ -90,7 +94,7 @@ impl InFlight {
     }
 
     /// Removes and returns the frames received so far.
-    pub fn take_received(&self) -> Vec<Vec<u8>> {
+    pub fn take_received(&self) -> Vec<ReceivedFrame> {
         std::mem::take(&mut self.state.lock().received).into()
     }
 

@@ -11,6 +11,8 @@
 //! | `owner` | what an adapter must release before it is halted |
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
 //! | [`oid`] | OID requests |
+//! | [`offload`] | task offloads |
+//! | [`tcp_stack`] | TCP on an adapter, with its offloads |
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
 //! | [`bus`], [`dma`], [`interrupt`] | the device under the adapter |
@@ -48,6 +50,7 @@ pub mod ndk;
 mod ndk_objects;
 mod ndk_state;
 pub mod netio;
+pub mod offload;
 pub mod oid;
 mod owner;
 mod power;
@@ -57,6 +60,7 @@ mod removal;
 mod rules;
 pub mod runtime;
 mod subsystem;
+pub mod tcp_stack;
 mod wait;
 pub mod wsk;
 
@@ -72,5 +76,6 @@ pub use ndis_host::NdisHost;
 pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;
 pub use netio::{IpHost, NETIO};
+pub use offload::{Offloads, ReceivedFrame, SendRequest};
 pub use subsystem::{NDIS, Ndis, builder};
 pub use wsk::WSK;

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use ndk_abi::{
     ndis::{
         NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_OID, NDIS_REQUEST_TYPE, NDIS_STATUS,
-        NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_SUCCESS,
+        NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_SUCCESS, OID_OFFLOAD_ENCAPSULATION,
     },
     ndk::{NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION},
     nt::DRIVER_OBJECT,
@@ -28,6 +28,7 @@ use crate::{
     ndk::NdkAdapter,
     ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
+    offload::{self, Offloads, ReceivedFrame, SendRequest},
     oid::{OidError, OidPath},
     power,
     protocol::PROTOCOLS,
@@ -409,7 +410,20 @@ impl Miniport {
     /// When the host dies or its memory is exhausted.
     #[must_use]
     pub fn send_chain(&self, frames: &[Vec<u8>], cancel_id: usize) -> Vec<SendId> {
-        let (this, frames) = (self.clone(), frames.to_vec());
+        self.pass(without_requests(frames), cancel_id)
+    }
+
+    /// Passes frames with requests for task offloads to the miniport in one chain; does not wait. Whether the miniport offers
+    /// what is requested is not checked.
+    ///
+    /// # Panics
+    /// When the host dies or its memory is exhausted.
+    pub fn send_requests(&self, frames: Vec<(Vec<u8>, SendRequest)>) -> Vec<SendId> {
+        self.pass(frames, 0)
+    }
+
+    fn pass(&self, frames: Vec<(Vec<u8>, SendRequest)>, cancel_id: usize) -> Vec<SendId> {
+        let this = self.clone();
         let sent = on_host(&self.host, "protocol", move || {
             this.adapter.send(&this.host, &frames, cancel_id).expect("the host has memory for the frames")
         });
@@ -422,7 +436,7 @@ impl Miniport {
     /// When the host dies or its memory is exhausted.
     #[must_use]
     pub fn send_chain_at_dispatch(&self, frames: &[Vec<u8>]) -> Vec<SendId> {
-        let (this, frames) = (self.clone(), frames.to_vec());
+        let (this, frames) = (self.clone(), without_requests(frames));
         let sent = on_host(&self.host, "protocol", move || {
             let before = current().raise(Irql::DISPATCH_LEVEL);
             let sent = this.adapter.send(&this.host, &frames, 0);
@@ -486,6 +500,39 @@ impl Miniport {
     /// Returns the frames that the miniport indicated since the last call.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u8>> {
+        self.received_frames().into_iter().map(|frame| frame.bytes).collect()
+    }
+
+    /// As [`Miniport::received`], with what the miniport reported of their checksums.
+    #[must_use]
+    pub fn received_frames(&self) -> Vec<ReceivedFrame> {
         self.adapter.data_path.take_received()
     }
+
+    /// Returns the task offloads in force, as the miniport reported them last.
+    #[must_use]
+    pub fn offloads(&self) -> Offloads {
+        self.adapter.offloads.lock().current
+    }
+
+    /// Returns the task offloads that the miniport has reported as possible.
+    #[must_use]
+    pub fn possible_offloads(&self) -> Offloads {
+        self.adapter.offloads.lock().possible
+    }
+
+    /// Starts the task offloads, as a protocol driver does that uses them. Nothing if there are none.
+    ///
+    /// # Errors
+    /// The status and the needed length of a request that failed.
+    pub fn start_offloads(&self) -> Result<(), OidError> {
+        if self.possible_offloads() == Offloads::default() {
+            return Ok(());
+        }
+        self.set(OID_OFFLOAD_ENCAPSULATION, &offload::encapsulation([true; 2]))
+    }
+}
+
+fn without_requests(frames: &[Vec<u8>]) -> Vec<(Vec<u8>, SendRequest)> {
+    frames.iter().map(|frame| (frame.clone(), SendRequest::default())).collect()
 }

@@ -8,7 +8,8 @@ use ndk_abi::{
     ndis::{
         NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS,
         NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_INDICATION, NDIS_STATUS_NOT_SUPPORTED,
-        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG,
+        NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     },
     ndk::{
         NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_OBJECT_HEADER,
@@ -21,6 +22,7 @@ use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
     ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
+    offload::Offloads,
     rules::{POISON, broken, require},
     wait::wait,
 };
@@ -192,6 +194,12 @@ imports! { IMPORTS: "ndis.sys" =>
         let mut buffer = vec![0; indication.StatusBufferSize as usize];
         if !buffer.is_empty() {
             Guest::<u8>::new(indication.StatusBuffer.cast()).read_bytes(&mut buffer);
+        }
+        if indication.StatusCode == NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG {
+            let current = Offloads::read("NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG", &buffer);
+            let possible = adapter.offloads.lock().possible;
+            current.require_possible(&possible);
+            adapter.offloads.lock().set_current(current);
         }
         adapter.indications.lock().push(StatusIndication { code: indication.StatusCode, buffer });
     }

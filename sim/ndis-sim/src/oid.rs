@@ -8,7 +8,8 @@ use ndk_abi::ndis::{
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY,
     NDIS_OID_REQUEST_REVISION_1, NDIS_OID_REQUEST_SET, NDIS_REQUEST_TYPE, NDIS_SIZEOF_OID_REQUEST_REVISION_1,
     NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
-    NDIS_STATUS_SUCCESS,
+    NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_OFFLOAD_ENCAPSULATION,
+    OID_TCP_OFFLOAD_PARAMETERS,
 };
 
 use nt_sim::{current, guest::Guest, image::call, imports};
@@ -126,6 +127,7 @@ impl Adapter {
         };
         *self.oid_status.lock() = NDIS_STATUS_PENDING;
         self.oid_done.reset();
+        let reports = self.offload_reports();
         *self.in_oid.lock() = Some(current().id());
         let status = call("MiniportOidRequest", || {
             // SAFETY: the image registered the function under this contract; the request lives until it is completed.
@@ -138,6 +140,14 @@ impl Adapter {
         if status != NDIS_STATUS_SUCCESS {
             return Err(OidError { status, needed: query.BytesNeeded });
         }
+        if [OID_TCP_OFFLOAD_PARAMETERS, OID_OFFLOAD_ENCAPSULATION].contains(&oid) {
+            require(self.offload_reports() > reports, || {
+                format!("OID {oid:#x} succeeded without NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG")
+            });
+        }
+        if oid == OID_OFFLOAD_ENCAPSULATION {
+            self.offloads.lock().set_encapsulation(buffer);
+        }
         require(query.BytesWritten <= buffer.len() as u32, || {
             format!(
                 "OID {oid:#x}: BytesWritten is {}, but the buffer has {} bytes",
@@ -146,6 +156,12 @@ impl Adapter {
             )
         });
         Ok(query.BytesWritten)
+    }
+
+    /// Returns how often the miniport has reported the task offloads in force.
+    fn offload_reports(&self) -> usize {
+        let is_report = |code: NDIS_STATUS| code == NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG;
+        self.indications.lock().iter().filter(|indication| is_report(indication.code)).count()
     }
 
     fn await_oid(&self) -> NDIS_STATUS {

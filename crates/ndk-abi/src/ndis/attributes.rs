@@ -6,8 +6,8 @@ use core::ffi::c_void;
 
 use super::{
     NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MEDIA_CONNECT_STATE, NDIS_MEDIA_DUPLEX_STATE, NDIS_MEDIUM,
-    NDIS_OBJECT_HEADER, NDIS_OID, NDIS_PHYSICAL_MEDIUM, NDIS_RSS_CAPS_FLAGS, NDIS_STATUS, NET_IF_ACCESS_TYPE,
-    NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IFTYPE,
+    NDIS_OBJECT_HEADER, NDIS_OFFLOAD, NDIS_OID, NDIS_PHYSICAL_MEDIUM, NDIS_RSS_CAPS_FLAGS, NDIS_STATUS,
+    NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IFTYPE,
 };
 use crate::ndk::NDIS_NDK_CAPABILITIES;
 use crate::nt::BOOLEAN;
@@ -103,8 +103,8 @@ pub struct NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES {
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES {
     pub Header: NDIS_OBJECT_HEADER,
-    pub DefaultOffloadConfiguration: *mut c_void,
-    pub HardwareOffloadCapabilities: *mut c_void,
+    pub DefaultOffloadConfiguration: *mut NDIS_OFFLOAD,
+    pub HardwareOffloadCapabilities: *mut NDIS_OFFLOAD,
     pub DefaultTcpConnectionOffloadConfiguration: *mut c_void,
     pub TcpConnectionOffloadHardwareCapabilities: *mut c_void,
 }

@@ -38,7 +38,15 @@ pub fn mdl(handle: usize, length: u32) -> Guest<MDL> {
 
 /// A list of a pool of its own, with one frame of 60 bytes.
 pub fn list(handle: usize) -> Guest<NET_BUFFER_LIST> {
-    let list = nbl::NdisAllocateNetBufferAndNetBufferList(list_pool(handle), 0, 0, mdl(handle, 60), 0, 60);
+    list_of(handle, &[0; 60])
+}
+
+/// A list of a pool of its own, with this frame.
+pub fn list_of(handle: usize, frame: &[u8]) -> Guest<NET_BUFFER_LIST> {
+    let data = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED, frame.len(), TAG);
+    data.cast::<u8>().write_bytes(frame);
+    let mdl = nbl::NdisAllocateMdl(handle, data.address(), frame.len() as u32);
+    let list = nbl::NdisAllocateNetBufferAndNetBufferList(list_pool(handle), 0, 0, mdl, 0, frame.len());
     list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle)).write(handle);
     list
 }

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Task offloads: what a miniport offers and what is in force, requests of the stack, and what the miniport reports of received
+//! packets. A checksum that is reported as right is computed here.
+
+use device_sim::checksum::{self, Protocol, Transport};
+use ndk_abi::ndis::{
+    NDIS_ENCAPSULATION_IEEE_802_3, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
+    NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OFFLOAD,
+    NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION, NDIS_OFFLOAD, NDIS_OFFLOAD_ENCAPSULATION_REVISION_1,
+    NDIS_OFFLOAD_REVISION_6, NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
+    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6, NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1,
+};
+use nt_sim::guest::Guest;
+
+use crate::rules::require;
+
+/// Task offloads of an adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offloads {
+    pub send: Checksums,
+    pub receive: Checksums,
+    /// Segmentation of TCP over IPv4 and IPv6: the longest payload in bytes, and the fewest segments.
+    pub large_send: [Option<(u32, u32)>; 2],
+}
+
+/// The task offloads of an adapter as NDIS knows them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct AdapterOffloads {
+    pub possible: Offloads,
+    pub current: Offloads,
+    /// `OID_OFFLOAD_ENCAPSULATION` has started them, for IPv4 and IPv6.
+    started: [bool; 2],
+    /// Checksums of received packets that were in force before the last change, which the miniport may still report.
+    before: Checksums,
+}
+
+/// Checksums that an adapter computes or verifies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
+pub struct Checksums {
+    pub ipv4: bool,
+    pub tcp4: bool,
+    pub udp4: bool,
+    pub tcp6: bool,
+    pub udp6: bool,
+}
+
+/// What the stack requests for a frame to send: the low 32 bits of two slots of a list's information.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SendRequest {
+    /// `TcpIpChecksumNetBufferListInfo`.
+    pub checksum: u32,
+    /// `TcpLargeSendNetBufferListInfo`.
+    pub large_send: u32,
+}
+
+/// A frame that an adapter has received.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReceivedFrame {
+    pub bytes: Vec<u8>,
+    /// The low 32 bits of `TcpIpChecksumNetBufferListInfo`.
+    pub checksum: u32,
+}
+
+/// Bits of [`ReceivedFrame::checksum`].
+pub const TCP_FAILED: u32 = 1 << 0;
+pub const UDP_FAILED: u32 = 1 << 1;
+pub const IP_FAILED: u32 = 1 << 2;
+pub const TCP_SUCCEEDED: u32 = 1 << 3;
+pub const UDP_SUCCEEDED: u32 = 1 << 4;
+pub const IP_SUCCEEDED: u32 = 1 << 5;
+
+/// `Enabled` of an `NDIS_OFFLOAD_ENCAPSULATION`.
+const SET_ON: u8 = 1;
+const SET_OFF: u8 = 2;
+
+/// Bits of [`SendRequest::checksum`].
+const IS_IPV4: u32 = 1 << 0;
+const IS_IPV6: u32 = 1 << 1;
+const TCP_CHECKSUM: u32 = 1 << 2;
+const UDP_CHECKSUM: u32 = 1 << 3;
+const IP_HEADER_CHECKSUM: u32 = 1 << 4;
+const CHECKSUM_HEADER_SHIFT: u32 = 16;
+/// Bits of [`SendRequest::large_send`].
+const LARGE_HEADER_SHIFT: u32 = 20;
+const ETHERNET_HEADER: u32 = 14;
+const IS_VERSION_2: u32 = 1 << 30;
+const IS_LARGE_IPV6: u32 = 1 << 31;
+
+/// Returns an `NDIS_OFFLOAD_ENCAPSULATION` for Ethernet, with offloads on or off for IPv4 and IPv6.
+#[must_use]
+pub fn encapsulation(on: [bool; 2]) -> Vec<u8> {
+    let size = NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1;
+    let [low, high] = size.to_le_bytes();
+    let mut bytes =
+        vec![NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION, NDIS_OFFLOAD_ENCAPSULATION_REVISION_1, low, high];
+    for on in on {
+        let enabled = u32::from(if on { SET_ON } else { SET_OFF });
+        for word in [enabled, NDIS_ENCAPSULATION_IEEE_802_3, ETHERNET_HEADER] {
+            bytes.extend(word.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+impl SendRequest {
+    /// Requests the checksums of a frame that `offloads` allow, and prepares the frame as Windows does: the sum of the
+    /// pseudo-header is in the place of the checksum of TCP or UDP.
+    #[must_use]
+    pub fn checksums(frame: &mut [u8], offloads: &Offloads) -> Self {
+        let mut bits = 0;
+        if offloads.send.ipv4 && checksum::ipv4_header_is_valid(frame).is_some() {
+            frame[Transport::IP + 10..Transport::IP + 12].fill(0xa5);
+            bits |= IS_IPV4 | IP_HEADER_CHECKSUM;
+        }
+        if let Some(found) = Transport::find(frame).filter(|found| offloads.send.covers(found)) {
+            found.write(frame, found.pseudo_header(frame, found.range.len()));
+            bits |= if found.is_ipv6 { IS_IPV6 } else { IS_IPV4 };
+            bits |= match found.protocol {
+                Protocol::Tcp => TCP_CHECKSUM | (found.range.start as u32) << CHECKSUM_HEADER_SHIFT,
+                Protocol::Udp => UDP_CHECKSUM,
+            };
+        }
+        Self { checksum: bits, large_send: 0 }
+    }
+
+    /// Requests that a TCP packet is divided into segments of `mss` bytes of payload, and prepares the frame as Windows does: the
+    /// sum of the pseudo-header lacks the length, and so does the IPv4 header.
+    ///
+    /// # Panics
+    /// When the frame is no TCP packet.
+    #[must_use]
+    pub fn large_send(frame: &mut [u8], mss: u32) -> Self {
+        let found = Transport::find(frame).expect("a TCP packet");
+        found.write(frame, found.pseudo_header(frame, 0));
+        if !found.is_ipv6 {
+            frame[Transport::IP + 2..Transport::IP + 4].fill(0);
+            frame[Transport::IP + 10..Transport::IP + 12].fill(0);
+        }
+        let version = if found.is_ipv6 { IS_LARGE_IPV6 } else { 0 };
+        let header = (found.range.start as u32) << LARGE_HEADER_SHIFT;
+        Self { checksum: 0, large_send: mss | header | IS_VERSION_2 | version }
+    }
+}
+
+impl AdapterOffloads {
+    pub fn new([possible, current]: [Offloads; 2]) -> Self {
+        Self { possible, current, started: [false; 2], before: Checksums::default() }
+    }
+
+    /// The miniport has reported other offloads.
+    pub fn set_current(&mut self, current: Offloads) {
+        self.before = self.receives();
+        self.current = current;
+    }
+
+    /// A protocol driver has set an `NDIS_OFFLOAD_ENCAPSULATION`, which the miniport accepted.
+    pub fn set_encapsulation(&mut self, bytes: &[u8]) {
+        self.before = self.receives();
+        for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
+            match bytes.get(enabled) {
+                Some(&SET_ON) => *started = true,
+                Some(&SET_OFF) => *started = false,
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the checksums of received packets that the miniport may report: none before a protocol driver has started them.
+    pub fn reported(&self) -> Checksums {
+        let (now, before) = (self.receives(), self.before);
+        Checksums {
+            ipv4: now.ipv4 || before.ipv4,
+            tcp4: now.tcp4 || before.tcp4,
+            udp4: now.udp4 || before.udp4,
+            tcp6: now.tcp6 || before.tcp6,
+            udp6: now.udp6 || before.udp6,
+        }
+    }
+
+    fn receives(&self) -> Checksums {
+        let [v4, v6] = self.started;
+        let of = self.current.receive;
+        Checksums {
+            ipv4: of.ipv4 && v4,
+            tcp4: of.tcp4 && v4,
+            udp4: of.udp4 && v4,
+            tcp6: of.tcp6 && v6,
+            udp6: of.udp6 && v6,
+        }
+    }
+}
+
+impl Checksums {
+    /// Whether the checksum of a segment or datagram is among these.
+    #[must_use]
+    pub const fn covers(&self, of: &Transport) -> bool {
+        match (of.protocol, of.is_ipv6) {
+            (Protocol::Tcp, false) => self.tcp4,
+            (Protocol::Udp, false) => self.udp4,
+            (Protocol::Tcp, true) => self.tcp6,
+            (Protocol::Udp, true) => self.udp6,
+        }
+    }
+
+    /// Checks what a miniport reports of the checksums of a received frame while these are in force.
+    pub(crate) fn require_true(&self, frame: &ReceivedFrame) {
+        let has = |bit: u32| frame.checksum & bit != 0;
+        let contradicts = |failed: u32, succeeded: u32| has(failed) && has(succeeded);
+        let known = TCP_FAILED | UDP_FAILED | IP_FAILED | TCP_SUCCEEDED | UDP_SUCCEEDED | IP_SUCCEEDED;
+        let consistent = frame.checksum & !known == 0
+            && !contradicts(TCP_FAILED, TCP_SUCCEEDED)
+            && !contradicts(UDP_FAILED, UDP_SUCCEEDED)
+            && !contradicts(IP_FAILED, IP_SUCCEEDED);
+        require(consistent, || {
+            format!("TcpIpChecksumNetBufferListInfo of a received frame is {:#x}", frame.checksum)
+        });
+        if has(IP_FAILED | IP_SUCCEEDED) {
+            require(self.ipv4, || "an IPv4 checksum is reported, but that offload is not in force".into());
+            require(checksum::ipv4_header_is_valid(&frame.bytes) == Some(has(IP_SUCCEEDED)), || {
+                format!(
+                    "the checksum of an IPv4 header is reported as {:#x}, which it is not",
+                    frame.checksum
+                )
+            });
+        }
+        for (protocol, failed, succeeded) in
+            [(Protocol::Tcp, TCP_FAILED, TCP_SUCCEEDED), (Protocol::Udp, UDP_FAILED, UDP_SUCCEEDED)]
+        {
+            if !has(failed | succeeded) {
+                continue;
+            }
+            let found = Transport::find(&frame.bytes).filter(|found| found.protocol == protocol);
+            require(found.as_ref().is_some_and(|found| self.covers(found)), || {
+                format!(
+                    "a checksum of {protocol:?} is reported, but that offload is not in force, or there is none"
+                )
+            });
+            require(found.is_some_and(|found| found.is_valid(&frame.bytes) == has(succeeded)), || {
+                format!("the checksum of {protocol:?} is reported as {:#x}, which it is not", frame.checksum)
+            });
+        }
+    }
+
+    const fn bits(self) -> [bool; 5] {
+        [self.ipv4, self.tcp4, self.udp4, self.tcp6, self.udp6]
+    }
+
+    fn is_subset(self, of: Self) -> bool {
+        self.bits().into_iter().zip(of.bits()).all(|(this, that)| !this || that)
+    }
+}
+
+impl Offloads {
+    /// Reads and checks NDIS's structure.
+    pub(crate) fn read(what: &str, bytes: &[u8]) -> Self {
+        let header: Vec<u8> = bytes.iter().copied().take(size_of::<NDIS_OBJECT_HEADER>()).collect();
+        let size = usize::from(NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6);
+        let expected = [NDIS_OBJECT_TYPE_OFFLOAD, NDIS_OFFLOAD_REVISION_6];
+        require(header.starts_with(&expected) && bytes.len() >= size, || {
+            format!("{what}: an NDIS_OFFLOAD with the header {header:02x?} and {} bytes", bytes.len())
+        });
+        // SAFETY: integers only: every bit pattern is a value, and there are enough bytes.
+        let offload = unsafe { bytes.as_ptr().cast::<NDIS_OFFLOAD>().read_unaligned() };
+        let word = |encapsulation: u32, word: u32| {
+            require((encapsulation & NDIS_ENCAPSULATION_IEEE_802_3 != 0) == (word != 0), || {
+                format!("{what}: checksums {word:#x} with the encapsulation {encapsulation:#x}")
+            });
+            move |bit: u32| word >> bit & 3 == 1
+        };
+        let checksum = &offload.Checksum;
+        let send4 = word(checksum.IPv4Transmit.Encapsulation, checksum.IPv4Transmit.IpOptionsSupported);
+        let send6 =
+            word(checksum.IPv6Transmit.Encapsulation, checksum.IPv6Transmit.IpExtensionHeadersSupported);
+        let receive4 = word(checksum.IPv4Receive.Encapsulation, checksum.IPv4Receive.IpOptionsSupported);
+        let receive6 =
+            word(checksum.IPv6Receive.Encapsulation, checksum.IPv6Receive.IpExtensionHeadersSupported);
+        let of = |v4: &dyn Fn(u32) -> bool, v6: &dyn Fn(u32) -> bool| Checksums {
+            ipv4: v4(8),
+            tcp4: v4(4),
+            udp4: v4(6),
+            tcp6: v6(4),
+            udp6: v6(6),
+        };
+        let large = |encapsulation: u32, max: u32, min: u32| {
+            (encapsulation & NDIS_ENCAPSULATION_IEEE_802_3 != 0).then_some((max, min))
+        };
+        let (v4, v6) = (offload.LsoV2.IPv4, offload.LsoV2.IPv6);
+        Self {
+            send: of(&send4, &send6),
+            receive: of(&receive4, &receive6),
+            large_send: [
+                large(v4.Encapsulation, v4.MaxOffLoadSize, v4.MinSegmentCount),
+                large(v6.Encapsulation, v6.MaxOffLoadSize, v6.MinSegmentCount),
+            ],
+        }
+    }
+
+    /// Reads and checks the offload attributes: what is possible, and what is in force.
+    pub(crate) fn of_attributes(from: Guest<NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES>) -> [Self; 2] {
+        let attributes = from.read();
+        let header = attributes.Header;
+        let size = NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1;
+        let known = header.Revision == NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1;
+        require(known && header.Size >= size, || {
+            format!("the offload attributes have revision {} and size {}", header.Revision, header.Size)
+        });
+        let read = |what: &str, at: *mut NDIS_OFFLOAD| {
+            if at.is_null() {
+                return Self::default();
+            }
+            let mut bytes = [0; size_of::<NDIS_OFFLOAD>()];
+            Guest::<u8>::new(at.cast()).read_bytes(&mut bytes);
+            Self::read(what, &bytes)
+        };
+        let possible = read("HardwareOffloadCapabilities", attributes.HardwareOffloadCapabilities);
+        let current = read("DefaultOffloadConfiguration", attributes.DefaultOffloadConfiguration);
+        current.require_possible(&possible);
+        [possible, current]
+    }
+
+    /// Checks that all of these are among `possible`.
+    pub(crate) fn require_possible(&self, possible: &Self) {
+        let large = self.large_send.iter().zip(&possible.large_send);
+        let is_subset = self.send.is_subset(possible.send)
+            && self.receive.is_subset(possible.receive)
+            && large.into_iter().all(|(this, that)| this.is_none() || this == that);
+        require(is_subset, || {
+            format!("task offloads are in force that the hardware does not have: {self:?} of {possible:?}")
+        });
+    }
+}

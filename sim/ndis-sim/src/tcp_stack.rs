@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A TCP/IP stack (smoltcp's) on an adapter, with one connection, which its user drives. It leaves to the adapter what the adapter
+//! offers: checksums both ways, and segmentation. Everything else it computes and verifies itself.
+
+use std::{collections::VecDeque, net::IpAddr, time::Duration};
+
+use device_sim::checksum::{self, Transport};
+use ndk_abi::ndis::{
+    NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
+    OID_GEN_CURRENT_PACKET_FILTER,
+};
+use smoltcp::{
+    iface::{Config, Interface, SocketHandle, SocketSet},
+    phy::{self, Checksum, Device, DeviceCapabilities, Medium},
+    socket::tcp,
+    time::Instant,
+    wire::{EthernetAddress, HardwareAddress, IpCidr},
+};
+
+use crate::{
+    miniport::Miniport,
+    offload::{IP_FAILED, IP_SUCCEEDED, ReceivedFrame, SendRequest, TCP_SUCCEEDED, UDP_SUCCEEDED},
+    oid::OidError,
+};
+
+/// Bytes that either direction of the connection buffers.
+const BUFFER: usize = 512 << 10;
+/// Largest IP packet that the stack makes if the adapter divides it.
+const LARGE_PACKET: usize = 60_000;
+const ETHERNET_HEADER: usize = 14;
+
+/// Frames by what was left to the adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OffloadCounters {
+    /// Frames sent, and those among them for which a checksum or segmentation was requested.
+    pub sent: u64,
+    pub checksums: u64,
+    pub large_sends: u64,
+    /// Frames received, and those among them whose TCP checksum the adapter verified.
+    pub received: u64,
+    pub verified: u64,
+    /// Frames dropped because of a wrong checksum.
+    pub invalid: u64,
+}
+
+/// The stack.
+pub struct TcpStack {
+    port: Port,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    connection: SocketHandle,
+}
+
+/// The adapter as a device of smoltcp.
+struct Port {
+    miniport: Miniport,
+    /// Largest IP packet of the link.
+    mtu: usize,
+    received: VecDeque<Vec<u8>>,
+    to_send: Vec<(Vec<u8>, SendRequest)>,
+    counters: OffloadCounters,
+}
+
+impl TcpStack {
+    /// Creates a stack with an address, and the length of its subnet's prefix, on an adapter, whose offloads it starts.
+    ///
+    /// # Errors
+    /// The miniport refuses its packet filter or the offloads.
+    pub fn new(miniport: &Miniport, mac: [u8; 6], (address, prefix): (IpAddr, u8)) -> Result<Self, OidError> {
+        let filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_BROADCAST | NDIS_PACKET_TYPE_ALL_MULTICAST;
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes())?;
+        miniport.start_offloads()?;
+        let general = miniport.attributes().general;
+        let mtu = general.map_or(1500, |general| general.MtuSize as usize);
+        let mut port = Port {
+            miniport: miniport.clone(),
+            mtu,
+            received: VecDeque::new(),
+            to_send: Vec::new(),
+            counters: OffloadCounters::default(),
+        };
+        let config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac)));
+        let mut interface = Interface::new(config, &mut port, Instant::ZERO);
+        interface.update_ip_addrs(|addresses| {
+            addresses.push(IpCidr::new(address.into(), prefix)).expect("there is room for one address");
+        });
+        let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER]);
+        let mut socket = tcp::Socket::new(buffer(), buffer());
+        socket.set_nagle_enabled(false);
+        let mut sockets = SocketSet::new(Vec::new());
+        let connection = sockets.add(socket);
+        Ok(Self { port, interface, sockets, connection })
+    }
+
+    /// Accepts a connection to `number`.
+    ///
+    /// # Panics
+    /// When there is a connection.
+    pub fn listen(&mut self, number: u16) {
+        self.socket().listen(number).expect("the socket is unused");
+    }
+
+    /// Connects to a listening stack.
+    ///
+    /// # Panics
+    /// When there is a connection.
+    pub fn connect(&mut self, address: IpAddr, number: u16) {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.connection);
+        socket.connect(self.interface.context(), (address, number), 49152).expect("the socket is unused");
+    }
+
+    /// Processes received frames and sends what is due at `now`, the time since any fixed moment.
+    pub fn poll(&mut self, now: Duration) {
+        self.port.receive_all();
+        let now = Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
+        self.interface.poll(now, &mut self.port, &mut self.sockets);
+        self.port.send_all();
+    }
+
+    /// Queues bytes to send; returns their number.
+    pub fn send(&mut self, bytes: &[u8]) -> usize {
+        self.socket().send_slice(bytes).unwrap_or(0)
+    }
+
+    /// Returns the bytes received so far.
+    pub fn receive(&mut self) -> Vec<u8> {
+        let socket = self.socket();
+        let mut bytes = vec![0; socket.recv_queue()];
+        let len = socket.recv_slice(&mut bytes).unwrap_or(0);
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// Whether the connection is established.
+    pub fn is_connected(&mut self) -> bool {
+        self.socket().may_send()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn counters(&self) -> OffloadCounters {
+        self.port.counters
+    }
+
+    fn socket(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.connection)
+    }
+}
+
+impl Port {
+    fn receive_all(&mut self) {
+        for frame in self.miniport.received_frames() {
+            self.counters.received += 1;
+            if let Some(bytes) = self.verify(frame) {
+                self.received.push_back(bytes);
+            } else {
+                self.counters.invalid += 1;
+            }
+        }
+    }
+
+    /// Verifies the checksums that the adapter has not verified.
+    fn verify(&mut self, frame: ReceivedFrame) -> Option<Vec<u8>> {
+        let has = |bit: u32| frame.checksum & bit != 0;
+        if has(IP_FAILED) || !has(IP_SUCCEEDED) && checksum::ipv4_header_is_valid(&frame.bytes) == Some(false)
+        {
+            return None;
+        }
+        self.counters.verified += u64::from(has(TCP_SUCCEEDED));
+        let is_valid = has(TCP_SUCCEEDED | UDP_SUCCEEDED)
+            || Transport::find(&frame.bytes).is_none_or(|found| found.is_valid(&frame.bytes));
+        is_valid.then_some(frame.bytes)
+    }
+
+    /// Queues a frame without checksums for [`send_all`](Self::send_all).
+    fn queue(&mut self, mut frame: Vec<u8>) {
+        let offloads = self.miniport.offloads();
+        self.counters.sent += 1;
+        let found = Transport::find(&frame);
+        if let Some(found) = found.as_ref().filter(|_| frame.len() > self.mtu + ETHERNET_HEADER) {
+            let header =
+                found.range.start - ETHERNET_HEADER + usize::from(frame[found.range.start + 12] >> 4) * 4;
+            let request = SendRequest::large_send(&mut frame, (self.mtu - header) as u32);
+            self.counters.large_sends += 1;
+            self.to_send.push((frame, request));
+            return;
+        }
+        let request = SendRequest::checksums(&mut frame, &offloads);
+        if let Some(found) = found.filter(|found| !offloads.send.covers(found)) {
+            let seed = found.pseudo_header(&frame, found.range.len());
+            found.write(&mut frame, seed);
+            let sum = !checksum::sum(&frame[found.range.clone()], 0);
+            found.write(&mut frame, sum);
+        }
+        if !offloads.send.ipv4 && checksum::ipv4_header_is_valid(&frame).is_some() {
+            let ip = Transport::IP;
+            let end = ip + usize::from(frame[ip] & 0xf) * 4;
+            let sum = !checksum::sum(&frame[ip..end], 0);
+            frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+        }
+        self.counters.checksums += u64::from(request != SendRequest::default());
+        self.to_send.push((frame, request));
+    }
+
+    fn send_all(&mut self) {
+        let frames = std::mem::take(&mut self.to_send);
+        if !frames.is_empty() {
+            // A frame that is not sent is lost.
+            let _ = self.miniport.send_requests(frames);
+        }
+    }
+}
+
+impl Device for Port {
+    type RxToken<'a> = Received;
+    type TxToken<'a> = Sender<'a>;
+
+    fn receive(&mut self, _now: Instant) -> Option<(Received, Sender<'_>)> {
+        Some((Received(self.received.pop_front()?), Sender(self)))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<Sender<'_>> {
+        Some(Sender(self))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        let offloads = self.miniport.offloads();
+        let largest = if offloads.large_send.iter().all(Option::is_some) { LARGE_PACKET } else { self.mtu };
+        capabilities.max_transmission_unit = largest + ETHERNET_HEADER;
+        capabilities.medium = Medium::Ethernet;
+        capabilities.checksum.ipv4 = Checksum::None;
+        capabilities.checksum.tcp = Checksum::None;
+        capabilities.checksum.udp = Checksum::None;
+        capabilities
+    }
+}
+
+/// A frame for smoltcp.
+struct Received(Vec<u8>);
+
+impl phy::RxToken for Received {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, body: F) -> R {
+        body(&self.0)
+    }
+}
+
+/// Takes a frame from smoltcp.
+struct Sender<'a>(&'a mut Port);
+
+impl phy::TxToken for Sender<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, body: F) -> R {
+        let mut frame = vec![0; length];
+        let result = body(&mut frame);
+        self.0.queue(frame);
+        result
+    }
+}
