@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Lists of NET_BUFFER_LISTs that the driver owns.
+//! Lists of NET_BUFFER_LISTs that the driver owns, and what is in them.
 
+use core::ffi::c_void;
 use core::ptr::null_mut;
 
-use ndk_abi::ndis::NET_BUFFER_LIST;
+use ndk_abi::ndis::{NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER, NET_BUFFER_LIST, NdisGetDataBuffer};
+
+use crate::config::ETHERNET_HEADER;
 
 /// A list of NET_BUFFER_LISTs, linked through their `Next`. The driver owns them until it completes or indicates them.
 pub struct NblList {
@@ -114,4 +117,35 @@ impl WaitingSends {
         self.0 = kept;
         taken.first()
     }
+}
+
+/// Returns a slot of a list's information.
+pub fn info(nbl: &NET_BUFFER_LIST, slot: NDIS_NET_BUFFER_LIST_INFO) -> *mut c_void {
+    usize::try_from(slot.0)
+        .ok()
+        .and_then(|slot| nbl.NetBufferListInfo.get(slot))
+        .copied()
+        .unwrap_or(null_mut())
+}
+
+/// Copies one frame into `slot`. Returns its length; `None` if it is too short, too long or not mappable.
+pub fn copy_data(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Option<usize> {
+    // SAFETY: a frame of a list that is the driver's own.
+    let len = unsafe { (*net_buffer).Anonymous };
+    // SAFETY: both views of the length are the same number.
+    let len = unsafe { len.DataLength };
+    if len < ETHERNET_HEADER {
+        return None;
+    }
+    let slot = slot.get_mut(..len as usize)?;
+    // SAFETY: the storage has the length asked for.
+    let data = unsafe { NdisGetDataBuffer(net_buffer, len, slot.as_mut_ptr().cast(), 1, 0) };
+    if data.is_null() {
+        return None;
+    }
+    if !core::ptr::eq(data.cast::<u8>(), slot.as_ptr()) {
+        // SAFETY: the frame lies in one piece at `data`, and the slot is memory of the driver's.
+        unsafe { core::ptr::copy_nonoverlapping(data.cast::<u8>(), slot.as_mut_ptr(), slot.len()) };
+    }
+    Some(slot.len())
 }

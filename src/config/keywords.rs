@@ -62,6 +62,27 @@ pub const ROCE_FRAME_SIZE: Keyword = Keyword {
 pub const JUMBO_PACKET: Keyword =
     Keyword { name: "*JumboPacket", default: 1514, allowed: Allowed::Range { min: 1514, max: 9014 } };
 
+/// Checksums that the device computes and verifies: 0 none, 1 of sent packets, 2 of received packets, 3 of both.
+pub const CHECKSUM_OFFLOADS: [Keyword; 5] = [
+    checksum("*IPChecksumOffloadIPv4"),
+    checksum("*TCPChecksumOffloadIPv4"),
+    checksum("*UDPChecksumOffloadIPv4"),
+    checksum("*TCPChecksumOffloadIPv6"),
+    checksum("*UDPChecksumOffloadIPv6"),
+];
+
+const fn checksum(name: &'static str) -> Keyword {
+    Keyword { name, default: 3, allowed: Allowed::OneOf(&[0, 1, 2, 3]) }
+}
+
+/// Whether the device divides TCP packets over IPv4.
+pub const LARGE_SEND_IPV4: Keyword =
+    Keyword { name: "*LsoV2IPv4", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
+/// Whether the device divides TCP packets over IPv6.
+pub const LARGE_SEND_IPV6: Keyword =
+    Keyword { name: "*LsoV2IPv6", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
 /// Congestion control, numbered as `roce::CongestionMode`: 0 none; 1 answers ECN marks with CNPs; 2 also sends ECN-capable
 /// frames and reduces the rate on CNPs.
 pub const ROCE_CONGESTION: Keyword =
@@ -106,6 +127,13 @@ pub const KEYWORDS: &[Keyword] = &[
     NETWORK_DIRECT_TECHNOLOGY,
     ROCE_FRAME_SIZE,
     JUMBO_PACKET,
+    CHECKSUM_OFFLOADS[0],
+    CHECKSUM_OFFLOADS[1],
+    CHECKSUM_OFFLOADS[2],
+    CHECKSUM_OFFLOADS[3],
+    CHECKSUM_OFFLOADS[4],
+    LARGE_SEND_IPV4,
+    LARGE_SEND_IPV6,
     ROCE_CONGESTION,
     ROCE_EARLY_PLACEMENT,
     NDK_CREATE_COMPLETION,

@@ -39,6 +39,15 @@ pub enum CreateCompletion {
     PendAll,
 }
 
+/// The task offloads that the keywords allow.
+#[derive(Clone, Copy, Debug)]
+pub struct OffloadKeywords {
+    /// Bit 0 for sent, bit 1 for received packets: IPv4 header, TCP and UDP over IPv4, TCP and UDP over IPv6.
+    pub checksums: [u32; 5],
+    /// Segmentation of TCP over IPv4 and IPv6.
+    pub large_sends: [bool; 2],
+}
+
 /// The configuration of one adapter. Every value is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration {
@@ -48,6 +57,7 @@ pub struct Configuration {
     pub configured_roce_frame_size: u32,
     /// Longest Ethernet frame with header, in bytes.
     pub jumbo_packet: u32,
+    pub offloads: OffloadKeywords,
     pub congestion: CongestionMode,
     /// Whether packets after a gap are placed when they arrive.
     pub early_placement: bool,
@@ -68,6 +78,11 @@ impl Configuration {
             network_direct: key.read(&keywords::NETWORK_DIRECT) != 0,
             configured_roce_frame_size: key.read(&keywords::ROCE_FRAME_SIZE),
             jumbo_packet: key.read(&keywords::JUMBO_PACKET),
+            offloads: OffloadKeywords {
+                checksums: keywords::CHECKSUM_OFFLOADS.map(|keyword| key.read(&keyword)),
+                large_sends: [&keywords::LARGE_SEND_IPV4, &keywords::LARGE_SEND_IPV6]
+                    .map(|keyword| key.read(keyword) != 0),
+            },
             congestion: match key.read(&keywords::ROCE_CONGESTION) {
                 0 => CongestionMode::Ignore,
                 2 => CongestionMode::React,

@@ -39,6 +39,7 @@ pub enum Request {
     MapRegisters = 5,
     RegisterInterrupt = 6,
     ReceivePool = 7,
+    OffloadAttributes = 8,
 }
 
 impl From<Error> for Failure {

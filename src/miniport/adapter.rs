@@ -12,6 +12,7 @@ use super::completion::abort_waiting;
 use super::receive_pool::ReceivePool;
 use super::state::{Event, State};
 use super::statistics::Statistics;
+use super::task_offload::OffloadState;
 use super::traffic::Traffic;
 use super::transitions::Transitions;
 use crate::ndk::provider::Ndk;
@@ -36,6 +37,7 @@ pub struct Adapter {
     pub(super) traffic: Traffic,
     statistics: Statistics,
     pub(super) filter: Filter,
+    pub(super) offloads: OffloadState,
     pub(super) lookahead: AtomicU32,
     pub(super) transitions: Transitions,
     pub(super) backlog: Backlog,
@@ -76,6 +78,7 @@ pub(super) struct Parts {
     pub handle: NDIS_HANDLE,
     pub addresses: StationAddresses,
     pub max_frame: u32,
+    pub offloads: OffloadState,
     pub transitions: Transitions,
 }
 
@@ -96,6 +99,7 @@ impl Adapter {
                 packet_types: AtomicU32::new(0),
                 multicast: SpinLock::new(([[0; 6]; MAX_MULTICAST], 0)),
             },
+            offloads: parts.offloads,
             lookahead: AtomicU32::new(parts.max_frame),
             backlog: Backlog::default(),
             transitions: parts.transitions,

@@ -93,12 +93,12 @@ impl Adapter {
         let passing = self.pass();
         let mut indication = passing.as_ref().map(|_| Indication::new(self));
         let mut batch = provider.batch();
-        let polled = self.port().poll(budget, |frame| {
+        let polled = self.port().poll(budget, |frame, is_verified| {
             if batch.receive(frame) == Verdict::NotOurs {
                 self.statistics().received(Cast::of(frame), frame.len());
                 if let Some(indication) = &mut indication
                     && self.wants(frame)
-                    && !indication.add(frame)
+                    && !indication.add(frame, is_verified)
                 {
                     self.statistics().received_without_buffer();
                 }

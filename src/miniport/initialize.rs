@@ -5,17 +5,22 @@
 //! The result of each stage owns what the stage set up, so that a failure undoes the earlier stages in reverse order.
 //! The reason of a failure is written to the event log.
 
+use core::ptr::null_mut;
+
 use fallible::{AliasableBox, Arc, Slot};
 use ndk_abi::ndis::{
     IF_TYPE_ETHERNET_CSMACD, NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA,
     NDIS_MAC_OPTION_NO_LOOPBACK, NDIS_MAC_OPTION_TRANSFERS_NOT_PEND, NDIS_MEDIUM,
     NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
-    NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2, NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+    NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
+    NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
     NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK,
     NDIS_MINIPORT_INIT_PARAMETERS, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+    NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
     NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_PHYSICAL_MEDIUM,
     NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+    NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
     NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS,
     NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IF_MEDIA_CONNECT_STATE,
     NET_IF_MEDIA_DUPLEX_STATE, NdisMSetMiniportAttributes,
@@ -30,6 +35,7 @@ use super::oid::{self, PACKET_FILTERS, STATISTICS};
 use super::power;
 use super::receive_pool::ReceivePool;
 use super::state::Event;
+use super::task_offload::OffloadState;
 use super::transitions::Transitions;
 use crate::config::{Configuration, ETHERNET_HEADER};
 use crate::events::{self, Failure, Request};
@@ -103,6 +109,8 @@ fn build(
     let max_frame = max_frame(&configuration, &device);
     let addresses = station_addresses(&configuration, &device)?;
     set_general_attributes(handle, &device, addresses, max_frame)?;
+    let offloads = OffloadState::new(control.features(), &configuration.offloads);
+    set_offload_attributes(handle, &offloads)?;
     report_frame_size(handle, &configuration, max_frame);
 
     let dma = DmaRegistration::new(handle, max_frame)?;
@@ -113,7 +121,8 @@ fn build(
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
     let transitions = Transitions::try_new().ok_or(Failure::NoResources)?;
-    let parts = Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame, transitions };
+    let parts =
+        Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame, offloads, transitions };
     Ok(Adapter::new(parts))
 }
 
@@ -288,6 +297,25 @@ fn set_general_attributes(
     general.SupportedOidListLength = size_of_val(&oids) as u32;
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES { GeneralAttributes: general };
     set_attributes(handle, attributes, Request::GeneralAttributes)
+}
+
+/// Reports the task offloads that are possible, and those in force.
+fn set_offload_attributes(handle: NDIS_HANDLE, offloads: &OffloadState) -> Result<(), Failure> {
+    let [mut possible, mut current] = offloads.describe();
+    let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
+        OffloadAttributes: NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES {
+            Header: NDIS_OBJECT_HEADER {
+                Type: NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
+                Revision: NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
+                Size: NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
+            },
+            DefaultOffloadConfiguration: &raw mut current,
+            HardwareOffloadCapabilities: &raw mut possible,
+            DefaultTcpConnectionOffloadConfiguration: null_mut(),
+            TcpConnectionOffloadHardwareCapabilities: null_mut(),
+        },
+    };
+    set_attributes(handle, attributes, Request::OffloadAttributes)
 }
 
 fn set_address(field: &mut [u8; 32], address: [u8; 6]) {

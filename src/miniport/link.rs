@@ -4,30 +4,16 @@
 
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
-    NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_LINK_STATE_REVISION_1,
-    NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_INDICATION, NDIS_STATUS_INDICATION_REVISION_1,
-    NDIS_STATUS_LINK_STATE, NDIS_SUPPORTED_PAUSE_FUNCTIONS, NET_IF_MEDIA_CONNECT_STATE,
-    NET_IF_MEDIA_DUPLEX_STATE, NdisMIndicateStatusEx,
+    NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_STATUS_LINK_STATE, NDIS_SUPPORTED_PAUSE_FUNCTIONS,
+    NET_IF_MEDIA_CONNECT_STATE, NET_IF_MEDIA_DUPLEX_STATE,
 };
 
+use super::status;
 use crate::nic::port::Port;
 
 /// Indicates the link's state to NDIS. IRQL <= `DISPATCH_LEVEL`, no lock held.
 pub fn indicate(handle: NDIS_HANDLE, port: &Port) {
-    let mut state = state(port);
-    // SAFETY: integers, handles and pointers only: all zeroes is a value.
-    let mut indication: NDIS_STATUS_INDICATION = unsafe { core::mem::zeroed() };
-    indication.Header = NDIS_OBJECT_HEADER {
-        Type: NDIS_OBJECT_TYPE_STATUS_INDICATION,
-        Revision: NDIS_STATUS_INDICATION_REVISION_1,
-        Size: NDIS_SIZEOF_STATUS_INDICATION_REVISION_1,
-    };
-    indication.SourceHandle = handle;
-    indication.StatusCode = NDIS_STATUS_LINK_STATE;
-    indication.StatusBuffer = (&raw mut state).cast();
-    indication.StatusBufferSize = size_of::<NDIS_LINK_STATE>() as u32;
-    // SAFETY: the indication and its buffer are complete and valid for the call; no lock is held.
-    unsafe { NdisMIndicateStatusEx(handle, &raw mut indication) };
+    status::indicate(handle, NDIS_STATUS_LINK_STATE, &mut state(port));
 }
 
 /// Returns the link's state in NDIS's terms.

@@ -12,6 +12,7 @@ use ndk_abi::ndis::*;
 use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
 
 use super::adapter::{Adapter, MAX_MULTICAST};
+use super::task_offload::PARAMETERS_LEN;
 use super::version::DRIVER_VERSION;
 use super::{filter, power};
 use crate::ndk;
@@ -19,7 +20,7 @@ use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 24] = [
+pub const SUPPORTED: [NDIS_OID; 26] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -36,6 +37,8 @@ pub const SUPPORTED: [NDIS_OID; 24] = [
     OID_GEN_VENDOR_DESCRIPTION,
     OID_GEN_VENDOR_DRIVER_VERSION,
     OID_802_3_MULTICAST_LIST,
+    OID_TCP_OFFLOAD_PARAMETERS,
+    OID_OFFLOAD_ENCAPSULATION,
     OID_PNP_QUERY_POWER,
     OID_PNP_SET_POWER,
     //= R-OIDNDK-1
@@ -210,6 +213,14 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         // Interrupt moderation is not supported; a virtual link has no parameters.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
+        OID_TCP_OFFLOAD_PARAMETERS => match value::<[u8; PARAMETERS_LEN]>(request) {
+            Err(status) => status,
+            Ok(parameters) => adapter.offloads.set_parameters(adapter.handle(), &parameters),
+        },
+        OID_OFFLOAD_ENCAPSULATION => match value::<NDIS_OFFLOAD_ENCAPSULATION>(request) {
+            Err(status) => status,
+            Ok(encapsulation) => adapter.offloads.set_encapsulation(adapter.handle(), &encapsulation),
+        },
         //= R-OIDNDK-2, R-OIDNDK-3
         OID_NDK_SET_STATE => match value::<u8>(request) {
             Err(status) => status,
@@ -294,7 +305,7 @@ fn statistics(adapter: &Adapter) -> NDIS_STATISTICS_INFO {
         },
         SupportedStatistics: STATISTICS,
         ifInDiscards: kinds.no_buffer(),
-        ifInErrors: received.bad_length,
+        ifInErrors: received.invalid,
         ifHCInOctets: received.bytes,
         ifHCInUcastPkts: directed(
             received.frames,

@@ -23,9 +23,10 @@ impl<'a> Indication<'a> {
         Self { adapter, chain: NblList::new(), count: 0 }
     }
 
-    /// Copies and adds a frame; `false` if no list is free.
-    pub fn add(&mut self, frame: &[u8]) -> bool {
-        let Some(nbl) = self.adapter.receive_pool().fill(frame) else { return false };
+    /// Copies and adds a frame, whose checksum is known to be right if `is_verified`; `false` if no list is free.
+    pub fn add(&mut self, frame: &[u8], is_verified: bool) -> bool {
+        let checksum = self.adapter.offloads.report(frame, is_verified);
+        let Some(nbl) = self.adapter.receive_pool().fill(frame, checksum) else { return false };
         self.adapter.traffic.join();
         // SAFETY: fresh from the free list.
         unsafe { self.chain.push(nbl) };

@@ -101,10 +101,11 @@ impl ReceivePool {
         Some(())
     }
 
-    /// Copies a frame into a free list and returns it; `None` if no list is free or the frame is too long.
-    pub fn fill(&self, frame: &[u8]) -> Option<*mut NET_BUFFER_LIST> {
+    /// Copies a frame into a free list, with this `TcpIpChecksumNetBufferListInfo`, and returns it; `None` if no list is free
+    /// or the frame is too long.
+    pub fn fill(&self, frame: &[u8], checksum: usize) -> Option<*mut NET_BUFFER_LIST> {
         let nbl = self.free.lock().pop()?;
-        if self.copy(nbl, frame).is_none() {
+        if self.copy(nbl, frame, checksum).is_none() {
             // SAFETY: just taken off the free list.
             unsafe { self.free.lock().push(nbl) };
             return None;
@@ -112,7 +113,7 @@ impl ReceivePool {
         Some(nbl)
     }
 
-    fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8]) -> Option<()> {
+    fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8], checksum: usize) -> Option<()> {
         // SAFETY: one of the pool's own lists, off the free list, so not referenced elsewhere.
         let list = unsafe { &mut *nbl };
         let [index, _] = list.MiniportReserved;
@@ -130,6 +131,9 @@ impl ReceivePool {
         net_buffer.CurrentMdl = entry.mdl;
         net_buffer.CurrentMdlOffset = 0;
         list.NetBufferListInfo = [null_mut(); 27];
+        // The first slot: `TcpIpChecksumNetBufferListInfo`.
+        let [of_checksums, ..] = &mut list.NetBufferListInfo;
+        *of_checksums = core::ptr::without_provenance_mut(checksum);
         list.Status = NDIS_STATUS_SUCCESS;
         list.NblFlags = 0;
         Some(())

@@ -10,16 +10,19 @@ use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_PORT_NUMBER, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
     NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_INVALID_LENGTH,
     NDIS_STATUS_LOW_POWER_STATE, NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED,
-    NET_BUFFER, NET_BUFFER_LIST, NdisGetDataBuffer,
+    NET_BUFFER, NET_BUFFER_LIST,
 };
 
 use super::adapter::Adapter;
 use super::completion::{abort_waiting, begin, complete, position, set_position, set_status};
+use super::send_offload::{Requested, Sent};
 use super::statistics::Cast;
-use crate::config::ETHERNET_HEADER;
-use crate::nbl::NblList;
-use crate::nic::port::{TRANSMIT_BUDGET, Transmitter};
+use crate::nbl::{NblList, copy_data, info};
+use crate::nic::port::{TRANSMIT_BUDGET, TransmitSlots, Transmitter};
 use crate::nic::state::DeviceState;
+
+/// Bytes of a frame that [`TRANSMIT_BUDGET`] counts as one.
+const FRAME: usize = 1514;
 
 /// `MiniportSendNetBufferLists`.
 pub unsafe extern "efiapi" fn send_net_buffer_lists(
@@ -67,9 +70,8 @@ pub unsafe extern "efiapi" fn cancel_send(context: NDIS_HANDLE, cancel_id: *mut 
     let adapter = unsafe { Adapter::from_context(context) };
     // A pause completes everything.
     let Some(_passing) = adapter.pass() else { return };
-    let slot = NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize;
-    let cancelled =
-        adapter.port().take_waiting(|nbl| nbl.NetBufferListInfo.get(slot).is_some_and(|&id| id == cancel_id));
+    let id = |nbl: &NET_BUFFER_LIST| info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId);
+    let cancelled = adapter.port().take_waiting(|nbl| id(nbl) == cancel_id);
     complete(adapter.handle(), cancelled, Some(NDIS_STATUS_SEND_ABORTED), 0);
 }
 
@@ -120,6 +122,8 @@ fn send_list(
     nbl: *mut NET_BUFFER_LIST,
     budget: &mut usize,
 ) -> bool {
+    // SAFETY: the driver's own.
+    let requested = Requested::of(unsafe { &*nbl });
     loop {
         let net_buffer = position(nbl);
         if net_buffer.is_null() {
@@ -127,38 +131,33 @@ fn send_list(
         }
         let Some(left) = budget.checked_sub(1) else { return false };
         *budget = left;
-        let Some(slot) = transmitter.queue.slot() else { return false };
-        if let Some(len) = copy(net_buffer, slot) {
-            let cast = Cast::of(slot);
-            transmitter.queue.commit(len);
-            adapter.statistics().sent(cast, len);
-        } else {
-            set_status(nbl, NDIS_STATUS_INVALID_LENGTH);
-            adapter.statistics().send_failed();
+        let queue = &mut transmitter.queue;
+        let sent = match requested {
+            None => send_plain(queue, net_buffer),
+            Some(requested) => requested.send(&adapter.offloads, queue, adapter.max_frame, net_buffer),
+        };
+        match sent {
+            None => return false,
+            Some(Ok(sent)) => {
+                // A frame to be divided takes as long as its parts.
+                *budget = budget.saturating_sub(sent.len / FRAME);
+                adapter.statistics().sent(sent.cast, sent.len);
+            }
+            Some(Err(status)) => {
+                set_status(nbl, status);
+                adapter.statistics().send_failed();
+            }
         }
         // SAFETY: a frame of a list that is the driver's own.
         set_position(nbl, unsafe { (*net_buffer).Next });
     }
 }
 
-/// Copies one frame into `slot`. Returns its length; `None` if it is too short, too long or not mappable.
-fn copy(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Option<usize> {
-    // SAFETY: a frame of a list that is the driver's own.
-    let len = unsafe { (*net_buffer).Anonymous };
-    // SAFETY: both views of the length are the same number.
-    let len = unsafe { len.DataLength };
-    if len < ETHERNET_HEADER {
-        return None;
-    }
-    let slot = slot.get_mut(..len as usize)?;
-    // SAFETY: the storage has the length asked for.
-    let data = unsafe { NdisGetDataBuffer(net_buffer, len, slot.as_mut_ptr().cast(), 1, 0) };
-    if data.is_null() {
-        return None;
-    }
-    if !core::ptr::eq(data.cast::<u8>(), slot.as_ptr()) {
-        // SAFETY: the frame lies in one piece at `data`, and the slot is memory of the driver's.
-        unsafe { core::ptr::copy_nonoverlapping(data.cast::<u8>(), slot.as_mut_ptr(), slot.len()) };
-    }
-    Some(slot.len())
+/// Queues a frame without offloads; `None` if no slot is free, otherwise the status of a list that fails.
+fn send_plain(queue: &mut TransmitSlots, net_buffer: *mut NET_BUFFER) -> Option<Result<Sent, NDIS_STATUS>> {
+    let slot = queue.slot()?;
+    let Some(len) = copy_data(net_buffer, slot) else { return Some(Err(NDIS_STATUS_INVALID_LENGTH)) };
+    let cast = Cast::of(slot);
+    queue.commit(len);
+    Some(Ok(Sent { cast, len }))
 }

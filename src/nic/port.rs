@@ -33,9 +33,12 @@ const SHUT_DOWN_POLLS: u32 = 2500;
 /// How often a user of the control queue looks for it, 1 ms apart: longer than a command takes that is not answered.
 const COMMAND_POLLS: u32 = 5000;
 
+/// The transmit queue on this kernel.
+pub type TransmitSlots = TransmitQueue<SharedMemory, BarAccess>;
+
 /// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
 pub struct Transmitter {
-    pub queue: TransmitQueue<SharedMemory, BarAccess>,
+    pub queue: TransmitSlots,
     pub waiting: WaitingSends,
     /// Resumes senders that wait; `None` while there is no interrupt.
     deferred: Option<Arc<Deferred>>,
@@ -226,10 +229,10 @@ impl Port {
         self.config.mac
     }
 
-    /// Takes at most `budget` frames from the device. The device sends no receive interrupts meanwhile, so that a
+    /// Takes at most `budget` frames from the device, each with whether its checksum is known to be right. The device sends no receive interrupts meanwhile, so that a
     /// second processor waits here only for the end of [`request_receive_interrupt`](Self::request_receive_interrupt), or
     /// after a spurious interrupt. IRQL <= `DISPATCH_LEVEL`.
-    pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8])) -> Result<Polled, Error> {
+    pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8], bool)) -> Result<Polled, Error> {
         let mut receive = self.receive.lock();
         receive.suppress_interrupts();
         receive.poll(budget, sink)
@@ -388,7 +391,7 @@ impl Drop for Port {
 
 /// The transmit queue with a budget, as the engine's transmitter.
 struct Slots<'a> {
-    queue: &'a mut TransmitQueue<SharedMemory, BarAccess>,
+    queue: &'a mut TransmitSlots,
     left: usize,
     /// No slot was free, or the budget is used up.
     exhausted: bool,

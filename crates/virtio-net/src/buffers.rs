@@ -15,9 +15,6 @@ use crate::hal::{Dma, Hal};
 /// The virtio network header with VERSION_1, in bytes, on receive and transmit. (virtio §9)
 pub const HEADER_LEN: usize = 12;
 
-/// Length of `num_buffers`, the last field of the header, in bytes.
-const BUFFER_COUNT_LEN: usize = 2;
-
 /// Alignment of each buffer in bytes: a cache line.
 const ALIGNMENT: usize = 64;
 /// Maximum block size in bytes; a larger buffer gets a block of its own.
@@ -27,10 +24,10 @@ const BLOCK: usize = 64 * 1024;
 pub(crate) struct Buffers<H: Hal> {
     blocks: Vec<Dma<H>>,
     /// Bytes from one buffer to the next.
-    stride: usize,
-    per_block: usize,
+    stride: u32,
+    per_block: u32,
     /// Length of header and frame, in bytes.
-    len: usize,
+    len: u32,
 }
 
 impl<H: Hal> Buffers<H> {
@@ -45,12 +42,13 @@ impl<H: Hal> Buffers<H> {
         for _ in 0..wanted {
             vec::push_within_capacity(&mut blocks, Dma::new(hal, block_len)?)?;
         }
-        Ok(Self { blocks, stride, per_block, len })
+        let fitting = |value: usize| u32::try_from(value).map_err(|_| Error::NoMemory);
+        Ok(Self { blocks, stride: fitting(stride)?, per_block: fitting(per_block)?, len: fitting(len)? })
     }
 
     /// Returns the length of header and frame, in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Returns the device address of buffer `id`.
@@ -59,27 +57,39 @@ impl<H: Hal> Buffers<H> {
         Some(self.blocks.get(block)?.device_address(offset))
     }
 
-    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter. Returns the header's count of the
-    /// buffers that the frame takes. (virtio §9)
-    pub(crate) fn read(&self, id: u16, to: &mut [u8]) -> u16 {
-        let mut count = [0; BUFFER_COUNT_LEN];
-        if let Some((block, offset, _)) = self.frame_place(id, to.len())
+    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter. Returns the header before it.
+    pub(crate) fn read(&self, id: u16, to: &mut [u8]) -> [u8; HEADER_LEN] {
+        let mut header = [0; HEADER_LEN];
+        if to.len().saturating_add(HEADER_LEN) <= self.len()
+            && let Some((block, offset)) = self.place(id)
             && let Some(block) = self.blocks.get(block)
         {
-            // No underflow: the frame is behind the header.
-            block.read(offset.wrapping_sub(BUFFER_COUNT_LEN), &mut count);
-            block.read(offset, to);
+            block.read_parts(offset, &mut header, to);
         }
-        u16::from_le_bytes(count)
+        header
     }
 
     /// Copies the first bytes of buffer `id`, in which a frame continues, to `to`; nothing if the buffer is shorter.
     pub(crate) fn read_continuation(&self, id: u16, to: &mut [u8]) {
-        if to.len() <= self.len
+        if to.len() <= self.len()
             && let Some((block, offset)) = self.place(id)
             && let Some(block) = self.blocks.get(block)
         {
             block.read(offset, to);
+        }
+    }
+
+    /// Writes the header of buffer `id`.
+    ///
+    /// # Safety
+    /// Buffer `id` is not outstanding: the device does not access it.
+    pub(crate) unsafe fn write_header(&mut self, id: u16, header: [u8; HEADER_LEN]) {
+        let Some((block, offset)) = self.place(id) else { return };
+        let Some(block) = self.blocks.get_mut(block) else { return };
+        // SAFETY: the caller's guarantee is that of the called function.
+        let bytes = unsafe { block.bytes_mut(offset, HEADER_LEN) };
+        if let Some(to) = bytes.first_chunk_mut() {
+            *to = header;
         }
     }
 
@@ -88,7 +98,7 @@ impl<H: Hal> Buffers<H> {
     /// # Safety
     /// Buffer `id` is not outstanding: the device does not access it.
     pub(crate) unsafe fn frame_mut(&mut self, id: u16) -> &mut [u8] {
-        let capacity = self.len.saturating_sub(HEADER_LEN);
+        let capacity = self.len().saturating_sub(HEADER_LEN);
         let Some((block, offset, len)) = self.frame_place(id, capacity) else { return &mut [] };
         let Some(block) = self.blocks.get_mut(block) else { return &mut [] };
         // SAFETY: the caller's guarantee is that of the called function.
@@ -96,7 +106,7 @@ impl<H: Hal> Buffers<H> {
     }
 
     fn frame_place(&self, id: u16, len: usize) -> Option<(usize, usize, usize)> {
-        if len.checked_add(HEADER_LEN)? > self.len {
+        if len.checked_add(HEADER_LEN)? > self.len() {
             return None;
         }
         let (block, offset) = self.place(id)?;
@@ -105,9 +115,9 @@ impl<H: Hal> Buffers<H> {
 
     /// Returns block index and byte offset of buffer `id`.
     fn place(&self, id: u16) -> Option<(usize, usize)> {
-        let id = usize::from(id);
+        let id = u32::from(id);
         let block = id.checked_div(self.per_block)?;
         let offset = id.checked_rem(self.per_block)?.checked_mul(self.stride)?;
-        Some((block, offset))
+        Some((block as usize, offset as usize))
     }
 }

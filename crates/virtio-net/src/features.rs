@@ -10,10 +10,18 @@ bitflags! {
     /// A set of feature bits. Bits that this driver does not support have no name and are preserved.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Features: u64 {
+        /// The device completes checksums of frames to send.
+        const CSUM = 1 << 0;
+        /// The device reports verified checksums, and may deliver frames whose checksum is not complete.
+        const GUEST_CSUM = 1 << 1;
         /// The field `mtu` is valid.
         const MTU = 1 << 3;
         /// The field `mac` is valid.
         const MAC = 1 << 5;
+        /// The device divides TCP segments over IPv4.
+        const HOST_TSO4 = 1 << 11;
+        /// The device divides TCP segments over IPv6.
+        const HOST_TSO6 = 1 << 12;
         /// A received frame may continue in further buffers.
         const MRG_RXBUF = 1 << 15;
         /// The field `status` is valid.
@@ -131,6 +139,34 @@ pub const TABLE: &[Feature] = &[
         needs: Features::empty(),
         policy: Policy::Accepted,
         reason: "receive buffers that are shorter than the longest frame",
+    },
+    Feature {
+        feature: Features::CSUM,
+        name: "CSUM",
+        needs: Features::empty(),
+        policy: Policy::Accepted,
+        reason: "no checksum is computed for frames that stay on the machine",
+    },
+    Feature {
+        feature: Features::GUEST_CSUM,
+        name: "GUEST_CSUM",
+        needs: Features::empty(),
+        policy: Policy::Accepted,
+        reason: "checksums that the device has verified",
+    },
+    Feature {
+        feature: Features::HOST_TSO4,
+        name: "HOST_TSO4",
+        needs: Features::CSUM,
+        policy: Policy::Accepted,
+        reason: "TCP segments of up to 64 KiB are passed to the device whole",
+    },
+    Feature {
+        feature: Features::HOST_TSO6,
+        name: "HOST_TSO6",
+        needs: Features::CSUM,
+        policy: Policy::Accepted,
+        reason: "TCP segments of up to 64 KiB are passed to the device whole",
     },
     Feature {
         feature: Features::MTU,

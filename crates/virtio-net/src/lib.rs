@@ -22,6 +22,8 @@ mod features;
 mod hal;
 mod nic;
 mod notify;
+mod offload;
+mod offload_slots;
 pub mod pci;
 mod receive;
 mod register_map;
@@ -36,6 +38,10 @@ pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
 pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
 pub use nic::{Nic, Options};
+pub use offload::{
+    Offload, Protocol, Transport, complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,
+};
+pub use offload_slots::MAX_LARGE_FRAME;
 pub use pci::Layout;
 pub use receive::{Polled, ReceiveCounters, ReceiveQueue};
 pub use state::{Event, State};

@@ -10,7 +10,7 @@ use crate::control_queue::ControlQueue;
 use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
-use crate::receive::ReceiveQueue;
+use crate::receive::{ReceiveOptions, ReceiveQueue};
 use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
 use crate::transport::{Control, Vectors};
@@ -19,6 +19,8 @@ use crate::transport::{Control, Vectors};
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
 const CONTROL: u16 = 2;
+/// Buffers for frames that the device divides, of 64 KiB each.
+const LARGE_BUFFERS: u16 = 16;
 
 /// Frame lengths, queue sizes and interrupt messages.
 #[derive(Debug, Clone, Copy)]
@@ -130,9 +132,15 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let rings = RingOptions::of(features);
         let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
         let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
-        let is_merged = features.contains(Features::MRG_RXBUF);
-        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, is_merged, rings)?;
-        let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, rings)?;
+        let receive_options = ReceiveOptions {
+            is_merged: features.contains(Features::MRG_RXBUF),
+            has_checksums: features.contains(Features::GUEST_CSUM),
+        };
+        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, receive_options, rings)?;
+        let divides = features.intersects(Features::HOST_TSO4 | Features::HOST_TSO6);
+        let completes = features.contains(Features::CSUM);
+        let large = completes.then_some(if divides { LARGE_BUFFERS } else { 0 });
+        let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, large, rings)?;
         let commands =
             if features.contains(Features::CTRL_VQ) { Some(Self::commands(hal, control)?) } else { None };
         Ok((receive, transmit, commands))

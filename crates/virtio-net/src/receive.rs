@@ -12,6 +12,7 @@ use fallible::vec;
 use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::{Error, RingFault};
 use crate::hal::{Hal, Registers};
+use crate::offload::ReceiveHeader;
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
 
@@ -27,8 +28,9 @@ pub struct ReceiveCounters {
     pub frames: u64,
     /// Their bytes, from the Ethernet header on.
     pub bytes: u64,
-    /// Buffers dropped because the device returned them with an invalid length.
-    pub bad_length: u64,
+    /// Frames dropped because the device returned them with an invalid length, or because the checksum that the driver is to
+    /// complete is not in the frame.
+    pub invalid: u64,
     /// Notifications sent for returned buffers.
     pub notifications: u64,
 }
@@ -47,30 +49,38 @@ pub struct Polled {
 pub struct ReceiveQueue<H: Hal, R> {
     ring: Ring<H>,
     buffers: Buffers<H>,
-    /// A frame may continue in further buffers.
-    is_merged: bool,
+    options: ReceiveOptions,
     /// Memory of the driver for the frame that is being processed.
     frame: Vec<u8>,
     doorbell: Option<Doorbell<R>>,
     counters: ReceiveCounters,
 }
 
+/// What the header before a received frame means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReceiveOptions {
+    /// A frame may continue in further buffers.
+    pub(crate) is_merged: bool,
+    /// The device says whether a checksum is verified, or is to be completed.
+    pub(crate) has_checksums: bool,
+}
+
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
-    /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available. With
-    /// `is_merged`, a frame may take several of them.
+    /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available. If
+    /// frames are merged, one may take several of them.
     pub(crate) fn new(
         hal: &H,
         size: u16,
         max_frame: usize,
-        is_merged: bool,
-        options: RingOptions,
+        options: ReceiveOptions,
+        rings: RingOptions,
     ) -> Result<Self, Error> {
-        let ring = Ring::new(hal, size, options)?;
-        let buffers =
-            Buffers::new(hal, size, if is_merged { max_frame.min(MERGED_BUFFER) } else { max_frame })?;
+        let ring = Ring::new(hal, size, rings)?;
+        let buffer = if options.is_merged { max_frame.min(MERGED_BUFFER) } else { max_frame };
+        let buffers = Buffers::new(hal, size, buffer)?;
         let frame = vec::filled(max_frame, 0)?;
         let counters = ReceiveCounters::default();
-        let mut queue = Self { ring, buffers, is_merged, frame, doorbell: None, counters };
+        let mut queue = Self { ring, buffers, options, frame, doorbell: None, counters };
         queue.describe()?;
         Ok(queue)
     }
@@ -122,14 +132,14 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     }
 
     /// Passes the received frames in at most `budget` buffers, and the rest of the last frame, to `sink`, each from its Ethernet
-    /// header on, a copy that is valid during the call and that the device cannot access. Then makes their buffers available
-    /// again with at most one notification.
+    /// header on, a copy that is valid during the call and that the device cannot access, and whether its checksum is known to be
+    /// right. Then makes their buffers available again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
     /// fails.
     /// A queue that was stopped has no frames.
-    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&[u8])) -> Result<Polled, Error> {
+    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&[u8], bool)) -> Result<Polled, Error> {
         let mut taken = 0;
         if self.doorbell.is_none() {
             return Ok(Polled { taken, more: false });
@@ -146,22 +156,28 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
             taken = taken.wrapping_add(1);
             let mut len = self.frame_len(used.len);
             let frame = len.and_then(|len| self.frame.get_mut(..len)).unwrap_or_default();
-            let count = self.buffers.read(used.id, frame);
+            let header = ReceiveHeader::parse(self.buffers.read(used.id, frame));
             self.ring.offer(used.id);
-            if count != 1 && self.is_merged {
+            let count = header.buffers;
+            if count != 1 && self.options.is_merged {
                 len = match self.continuations(count, len) {
                     Ok(len) => len,
                     Err(error) => break Err(error),
                 };
                 taken = taken.saturating_add(u32::from(count)).saturating_sub(1);
             }
+            let is_partial = self.options.has_checksums && header.is_partial();
+            if is_partial {
+                len = self.complete(header, len);
+            }
+            let is_verified = is_partial || self.options.has_checksums && header.is_verified();
             match len.and_then(|len| self.frame.get(..len)).filter(|frame| frame.len() >= MIN_FRAME) {
                 Some(frame) => {
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(frame.len() as u64);
-                    sink(frame);
+                    sink(frame, is_verified);
                 }
-                None => self.counters.bad_length = self.counters.bad_length.wrapping_add(1),
+                None => self.counters.invalid = self.counters.invalid.wrapping_add(1),
             }
         };
         self.publish();
@@ -209,6 +225,13 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
             self.ring.offer(used.id);
         }
         Ok(len)
+    }
+
+    /// Completes the checksum of a frame from the same machine. Returns its length; `None` if the checksum would not be in it.
+    #[cold]
+    fn complete(&mut self, header: ReceiveHeader, len: Option<usize>) -> Option<usize> {
+        header.complete(self.frame.get_mut(..len?)?)?;
+        len
     }
 
     /// Returns the length of the frame in a buffer with `used` bytes written; `None` if `used` is invalid.

@@ -2,6 +2,7 @@
 
 //! The transmit queue: the driver builds each frame in the slot that the device reads. (virtio §11)
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use fallible::vec;
@@ -9,6 +10,8 @@ use fallible::vec;
 use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
 use crate::hal::{Hal, Registers};
+use crate::offload::Offload;
+use crate::offload_slots::{OffloadSlots, Use};
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::Doorbell;
 
@@ -18,7 +21,7 @@ pub const MIN_FRAME: usize = 60;
 /// Counters of a transmit queue since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransmitCounters {
-    /// Frames committed.
+    /// Frames committed, as they are on the wire.
     pub frames: u64,
     /// Their bytes, padding included.
     pub bytes: u64,
@@ -42,6 +45,8 @@ pub struct TransmitQueue<H: Hal, R> {
     buffers: Buffers<H>,
     /// Buffers that are not outstanding; the last one is used next.
     free: Vec<u16>,
+    /// `None` if the device completes no checksums.
+    offloads: Option<Box<OffloadSlots<H>>>,
     doorbell: Option<Doorbell<R>>,
     counters: TransmitCounters,
     /// [`TransmitCounters::frames`] at the last kick.
@@ -49,14 +54,24 @@ pub struct TransmitQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
-    /// Allocates `size` slots for frames of up to `max_frame` bytes.
-    pub(crate) fn new(hal: &H, size: u16, max_frame: usize, options: RingOptions) -> Result<Self, Error> {
+    /// Allocates `size` slots for frames of up to `max_frame` bytes, and `large` buffers for longer ones that the device divides;
+    /// `None` if the device completes no checksums.
+    pub(crate) fn new(
+        hal: &H,
+        size: u16,
+        max_frame: usize,
+        large: Option<u16>,
+        options: RingOptions,
+    ) -> Result<Self, Error> {
         let ring = Ring::new(hal, size, options)?;
-        // The header of a frame without offloads is all zeros, as newly allocated DMA memory is. (virtio §9)
         let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME))?;
         let free = vec::with_capacity(usize::from(size))?;
+        let offloads = match large {
+            Some(large) => Some(OffloadSlots::boxed(hal, size, large)?),
+            None => None,
+        };
         let counters = TransmitCounters::default();
-        let mut queue = Self { ring, buffers, free, doorbell: None, counters, kicked: 0 };
+        let mut queue = Self { ring, buffers, free, offloads, doorbell: None, counters, kicked: 0 };
         queue.describe()?;
         Ok(queue)
     }
@@ -64,6 +79,9 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Describes every slot to the device, and frees it.
     fn describe(&mut self) -> Result<(), Error> {
         self.free.clear();
+        for id in 0..self.ring.size() {
+            self.restore(id);
+        }
         for id in (0..self.ring.size()).rev() {
             let address = self.buffers.device_address(id).ok_or(Error::NoMemory)?;
             self.ring.describe(id, address, 0, Direction::ToDevice);
@@ -135,6 +153,78 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.counters.bytes = self.counters.bytes.wrapping_add(padded as u64);
     }
 
+    /// As [`commit`](Self::commit), and the device does what `offload` requests. If it completes no checksums, the frame is dropped.
+    pub fn commit_with(&mut self, len: usize, offload: &Offload) {
+        let free = self.free.len();
+        let (Some(&id), Some(offloads)) = (self.free.last(), &mut self.offloads) else {
+            return self.commit(0);
+        };
+        offloads.set(id, Use::Header);
+        // SAFETY: `id` is on the free list, so it is not outstanding.
+        unsafe { self.buffers.write_header(id, offload.to_bytes()) };
+        self.commit(len);
+        if self.free.len() == free {
+            // The frame was dropped.
+            self.restore(id);
+        }
+    }
+
+    /// Returns a buffer for the next frame, of [`MAX_LARGE_FRAME`](crate::MAX_LARGE_FRAME) bytes; `None` if every slot or every
+    /// such buffer is outstanding.
+    pub fn large_slot(&mut self) -> Option<&mut [u8]> {
+        self.slot()?;
+        if self.offloads.as_mut()?.free_large().is_none() {
+            // As in `slot`.
+            let _ = self.reap();
+        }
+        let offloads = self.offloads.as_mut()?;
+        let id = offloads.free_large()?;
+        // SAFETY: `id` is free, so it is not outstanding.
+        Some(unsafe { offloads.large.frame_mut(id) })
+    }
+
+    /// Queues the first `len` bytes of the buffer of [`large_slot`](Self::large_slot), padded as in [`commit`](Self::commit), which
+    /// the device divides as `offload` requests. A `len` of 0 or more than the buffer's drops the frame.
+    pub fn commit_large(&mut self, len: usize, offload: &Offload) {
+        let Some(offloads) = &mut self.offloads else { return };
+        let (Some(&id), Some(large)) = (self.free.last(), offloads.free_large()) else { return };
+        let padded = len.max(MIN_FRAME);
+        if len == 0 || padded.saturating_add(HEADER_LEN) > offloads.large.len() {
+            self.counters.bad_length = self.counters.bad_length.wrapping_add(1);
+            return;
+        }
+        // SAFETY: `large` is free, so it is not outstanding.
+        if let Some(padding) = unsafe { offloads.large.frame_mut(large) }.get_mut(len..padded) {
+            padding.fill(0);
+        }
+        // SAFETY: as above.
+        unsafe { offloads.large.write_header(large, offload.to_bytes()) };
+        let total = u32::try_from(padded.saturating_add(HEADER_LEN));
+        let (Some(address), Ok(total)) = (offloads.large.device_address(large), total) else { return };
+        offloads.set(id, Use::Large(large));
+        self.free.pop();
+        self.ring.describe(id, address, total, Direction::ToDevice);
+        self.ring.offer(id);
+        let (further, headers) = offload.further_frames();
+        self.counters.frames = self.counters.frames.wrapping_add(further).wrapping_add(1);
+        self.counters.bytes = self.counters.bytes.wrapping_add(headers).wrapping_add(padded as u64);
+    }
+
+    /// Makes a slot plain that is not outstanding.
+    #[cold]
+    fn restore(&mut self, id: u16) {
+        match self.offloads.as_mut().map_or(Use::Plain, |offloads| offloads.clear(id)) {
+            Use::Plain => {}
+            // SAFETY: the callers' slots are not outstanding.
+            Use::Header => unsafe { self.buffers.write_header(id, [0; HEADER_LEN]) },
+            Use::Large(_) => {
+                if let Some(address) = self.buffers.device_address(id) {
+                    self.ring.describe(id, address, 0, Direction::ToDevice);
+                }
+            }
+        }
+    }
+
     /// Makes the committed frames available to the device, with at most one notification.
     pub fn kick(&mut self) {
         let Some(doorbell) = &self.doorbell else { return };
@@ -157,6 +247,9 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         while let Some(used) = self.ring.take_used()? {
             // `free` has capacity for every id.
             vec::push_within_capacity(&mut self.free, used.id)?;
+            if self.offloads.as_ref().is_some_and(|offloads| offloads.any()) {
+                self.restore(used.id);
+            }
             reaped = reaped.wrapping_add(1);
         }
         self.ring.suppress_interrupts();
@@ -170,6 +263,10 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     pub fn request_interrupt(&mut self) -> bool {
         if self.doorbell.is_none() || self.ring.fault().is_some() {
             return false;
+        }
+        if self.offloads.as_ref().is_some_and(|offloads| offloads.waits()) {
+            // Other slots may be free, but not what the caller waits for.
+            return self.ring.request_interrupt(1);
         }
         let outstanding = self.ring.outstanding();
         let after = outstanding.wrapping_sub(outstanding.wrapping_shr(2)).max(1);

@@ -36,12 +36,12 @@ fn deliver(fake: &Fake, frame: &[u8]) {
 
 fn receive(driver: &mut Driver, budget: u32) -> Result<(Vec<Vec<u8>>, u32), Error> {
     let mut frames = Vec::new();
-    let polled = driver.nic().receive.poll(budget, |frame| frames.push(frame.to_vec()))?;
+    let polled = driver.nic().receive.poll(budget, |frame, _| frames.push(frame.to_vec()))?;
     Ok((frames, polled.taken))
 }
 
 fn bad_lengths(driver: &mut Driver) -> u64 {
-    driver.nic().receive.counters().bad_length
+    driver.nic().receive.counters().invalid
 }
 
 //= virtio §10
@@ -82,7 +82,7 @@ fn frame_without_the_buffers_that_it_names_breaks_the_ring() {
             deliver(fake, &frame(60));
             fake.deliver_in(&frame(1000), &[500, 512][..parts], count);
             let mut frames = 0;
-            let polled = driver.nic().receive.poll(100, |_| frames += 1);
+            let polled = driver.nic().receive.poll(100, |_, _| frames += 1);
             assert_eq!((polled, frames), (Err(Error::BrokenRing(RingFault::BadBufferCount)), 1), "{count}");
             let again = receive(&mut driver, 100);
             assert_eq!(again.err(), Some(Error::BrokenRing(RingFault::BadBufferCount)));

@@ -20,7 +20,7 @@ fn send(driver: &mut fake::Driver, frame: &[u8]) -> bool {
 
 fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error> {
     let mut frames = Vec::new();
-    driver.nic().receive.poll(budget, |frame| frames.push(frame.to_vec())).map(|_| frames)
+    driver.nic().receive.poll(budget, |frame, _| frames.push(frame.to_vec())).map(|_| frames)
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_device_that_overwrites_a_returned_buffer_does_not_change_the_frame() {
             let sent: Vec<u8> = (0..len).map(|n| n as u8).collect();
             assert!(fake.deliver(&sent));
             let mut frames = 0;
-            let polled = driver.nic().receive.poll(8, |frame| {
+            let polled = driver.nic().receive.poll(8, |frame, _| {
                 assert_eq!(frame, sent);
                 fake.overwrite_delivered(0xEE);
                 assert_eq!(frame, sent);
@@ -196,9 +196,9 @@ fn a_poll_stops_at_its_budget() {
         for _ in 0..10 {
             assert!(fake.deliver(&[7; 64]));
         }
-        let polled = driver.nic().receive.poll(4, |_| {}).unwrap();
+        let polled = driver.nic().receive.poll(4, |_, _| {}).unwrap();
         assert_eq!((polled.taken, polled.more), (4, true));
-        let polled = driver.nic().receive.poll(100, |_| {}).unwrap();
+        let polled = driver.nic().receive.poll(100, |_, _| {}).unwrap();
         assert_eq!((polled.taken, polled.more), (6, false));
     });
 }
@@ -276,7 +276,7 @@ fn invalid_lengths_are_dropped_and_counted() {
             fake.forge_used(RECEIVE, id, len, 1);
         }
         assert_eq!(receive(&mut driver, 10).unwrap(), Vec::<Vec<u8>>::new());
-        assert_eq!(driver.nic().receive.counters().bad_length, 5);
+        assert_eq!(driver.nic().receive.counters().invalid, 5);
     });
 }
 

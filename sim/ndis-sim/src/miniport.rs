@@ -418,6 +418,7 @@ impl Miniport {
     ///
     /// # Panics
     /// When the host dies or its memory is exhausted.
+    #[must_use]
     pub fn send_requests(&self, frames: Vec<(Vec<u8>, SendRequest)>) -> Vec<SendId> {
         self.pass(frames, 0)
     }

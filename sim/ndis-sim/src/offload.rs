@@ -205,7 +205,7 @@ impl Checksums {
     }
 
     /// Checks what a miniport reports of the checksums of a received frame while these are in force.
-    pub(crate) fn require_true(&self, frame: &ReceivedFrame) {
+    pub(crate) fn require_true(self, frame: &ReceivedFrame) {
         let has = |bit: u32| frame.checksum & bit != 0;
         let contradicts = |failed: u32, succeeded: u32| has(failed) && has(succeeded);
         let known = TCP_FAILED | UDP_FAILED | IP_FAILED | TCP_SUCCEEDED | UDP_SUCCEEDED | IP_SUCCEEDED;

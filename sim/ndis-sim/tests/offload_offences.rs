@@ -102,8 +102,8 @@ fn offload_attributes_that_contradict_themselves_are_reported() {
         (
             |handle| {
                 attributes(handle, |_, possible, _| {
-                    possible.Checksum.IPv4Receive.IpOptionsSupported = TCP_IPV4
-                })
+                    possible.Checksum.IPv4Receive.IpOptionsSupported = TCP_IPV4;
+                });
             },
             beyond,
         ),
@@ -135,8 +135,12 @@ fn change_of_offloads_that_is_not_reported_is_a_violation() {
         ..Script::default()
     };
     for set in [
-        |miniport: &Miniport| drop(miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &[0; 20])),
-        |miniport: &Miniport| drop(miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation([true; 2]))),
+        |miniport: &Miniport| {
+            let _ = miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &[0; 20]);
+        },
+        |miniport: &Miniport| {
+            let _ = miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation([true; 2]));
+        },
     ] {
         let verdict = verdict_while_running(silent, set);
         assert!(verdict.contains("succeeded without NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG"), "{verdict}");
@@ -159,6 +163,9 @@ const SEGMENT: [u8; 54] = {
     frame[51] = 0xe5;
     frame
 };
+
+/// Whether the offloads are started, what the miniport does, and the report.
+type Case = (bool, fn(usize), &'static str);
 
 /// Indicates a frame with this `TcpIpChecksumNetBufferListInfo`.
 fn indicate(handle: usize, frame: &[u8], checksum: u32) {
@@ -185,7 +192,9 @@ fn reported(start: bool, offence: fn(usize)) -> String {
         ..Script::default()
     };
     if start {
-        verdict_while_running(script, |miniport| drop(miniport.start_offloads()))
+        verdict_while_running(script, |miniport| {
+            let _ = miniport.start_offloads();
+        })
     } else {
         verdict_while_running(script, |_| {})
     }
@@ -196,7 +205,7 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
     let right = reported(true, |handle| indicate(handle, &SEGMENT, TCP_SUCCEEDED | IP_SUCCEEDED));
     // The lists of the tests are not freed.
     assert!(!right.contains("checksum"), "{right}");
-    let mut cases: Vec<(bool, fn(usize), &str)> = vec![
+    let mut cases: Vec<Case> = vec![
         (false, |handle| indicate(handle, &SEGMENT, TCP_SUCCEEDED), "that offload is not in force"),
         (false, |handle| indicate(handle, &SEGMENT, IP_SUCCEEDED), "that offload is not in force"),
         (

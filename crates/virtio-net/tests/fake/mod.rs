@@ -199,6 +199,15 @@ impl Fake {
 
     /// Takes at most `limit` of these frames.
     pub fn transmit(&self, limit: usize) -> Vec<Vec<u8>> {
+        let plain = |(header, frame)| {
+            assert_eq!(header, [0; HEADER_LEN], "a header without offloads is zero");
+            frame
+        };
+        self.transmit_with_headers(limit).into_iter().map(plain).collect()
+    }
+
+    /// As [`transmit`](Self::transmit), with the virtio headers.
+    pub fn transmit_with_headers(&self, limit: usize) -> Vec<([u8; HEADER_LEN], Vec<u8>)> {
         let mut frames = Vec::new();
         let mut device = self.lock();
         let queue = &mut device.queues[TRANSMIT];
@@ -209,8 +218,8 @@ impl Fake {
                 let mut frame = vec![0; buffer.len as usize];
                 self.memory.read_slice(&mut frame, buffer.address).unwrap();
                 assert!(frame.len() >= HEADER_LEN + 60, "a runt of {} bytes", frame.len());
-                assert_eq!(frame[..HEADER_LEN], [0; HEADER_LEN], "a header without offloads is zero");
-                frames.push(frame.split_off(HEADER_LEN));
+                let rest = frame.split_off(HEADER_LEN);
+                frames.push((frame.try_into().unwrap(), rest));
                 queue.push(&self.memory, buffer.id, 0);
                 if frames.len() == limit {
                     return frames;
@@ -242,11 +251,16 @@ impl Fake {
 
     /// Receives a frame into buffers of `parts` bytes each, with this `num_buffers` in the header.
     pub fn deliver_in(&self, frame: &[u8], parts: &[usize], num_buffers: u16) {
+        let mut header = [0; HEADER_LEN];
+        header[10..].copy_from_slice(&num_buffers.to_le_bytes());
+        self.deliver_with(header, frame, parts);
+    }
+
+    /// Receives a frame behind `header` into buffers of `parts` bytes each.
+    pub fn deliver_with(&self, header: [u8; HEADER_LEN], frame: &[u8], parts: &[usize]) {
         let mut device = self.lock();
         let queue = &mut device.queues[RECEIVE];
-        let mut bytes = vec![0; HEADER_LEN];
-        bytes[10..].copy_from_slice(&num_buffers.to_le_bytes());
-        bytes.extend_from_slice(frame);
+        let bytes = [&header, frame].concat();
         let mut rest = &bytes[..];
         for &len in parts {
             let buffer = queue.pop(&self.memory).expect("a buffer is available");

@@ -2,6 +2,8 @@
 
 //! A NIC on a test bench without kernel and threads, with manual time; the driver of `crates/virtio-net` runs on it.
 
+#![allow(dead_code, reason = "each test file uses a part")]
+
 use std::{
     cell::RefCell,
     collections::BTreeMap,
@@ -196,6 +198,16 @@ impl Bench {
         unsafe { at.copy_from_nonoverlapping(NonNull::from(&value.to_le()).cast(), len) };
     }
 
+    /// Returns eight bytes at an address of the device.
+    pub fn peek(&self, address: u64) -> u64 {
+        let offset = (address - DmaSpace::FIRST) as usize;
+        assert!(offset + 8 <= MEMORY);
+        // SAFETY: inside the mapping, as just asserted.
+        let at = unsafe { self.base.add(offset) };
+        // SAFETY: the mapping is plain memory that nothing else accesses during the call.
+        u64::from_le(unsafe { at.cast().read_unaligned() })
+    }
+
     /// Unmaps memory from the device while the driver uses it.
     pub fn unmap_all(&self) {
         for offset in (0x1000..*self.next.borrow()).step_by(0x1000) {
@@ -228,7 +240,7 @@ impl Driver {
 
     pub fn received(&mut self) -> Result<Vec<Vec<u8>>, virtio_net::Error> {
         let mut frames = Vec::new();
-        self.nic().receive.poll(10_000, |frame| frames.push(frame.to_vec()))?;
+        self.nic().receive.poll(10_000, |frame, _| frames.push(frame.to_vec()))?;
         Ok(frames)
     }
 }

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Checksums and segmentation: what the header before a frame requests of the device or reports, and the headers of packets to which
+//! it refers. (virtio §9; RFC 1071)
+//!
+//! Everything here works on bytes of the driver's own: frames are copied before.
+
+use crate::buffers::HEADER_LEN;
+
+/// Length of an Ethernet header in bytes.
+const ETHERNET: usize = 14;
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xDD];
+const MIN_IPV4: usize = 20;
+const IPV6_HEADER: usize = 40;
+/// Extension headers of IPv6 with a length: hop-by-hop options, routing, destination options.
+const EXTENSIONS: [u8; 3] = [0, 43, 60];
+/// Extension headers of a packet beyond which no transport header is looked for.
+const MAX_EXTENSIONS: usize = 8;
+const MIN_TCP: usize = 20;
+const MIN_UDP: usize = 8;
+
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+
+/// What the device is to do with a frame, in the fields of its header. The default is nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Offload {
+    flags: u8,
+    gso_type: u8,
+    /// Length of all headers of a frame to be divided, in bytes.
+    header_len: u16,
+    /// Payload of each segment, in bytes.
+    segment_size: u16,
+    /// Where the bytes begin that the checksum covers.
+    checksum_start: u16,
+    /// Offset of the checksum from there.
+    checksum_offset: u16,
+    /// Number of frames on the wire beyond one, for the counters.
+    further: u16,
+}
+
+/// Protocols with a checksum over payload and pseudo-header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// A TCP segment or UDP datagram, not fragmented, in an Ethernet frame without VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transport {
+    pub protocol: Protocol,
+    pub is_ipv6: bool,
+    /// Offset of its header in the frame.
+    pub start: u16,
+    /// End of its payload in the frame. A frame may be padded.
+    end: usize,
+}
+
+impl Protocol {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+
+    const fn checksum_offset(self) -> u16 {
+        match self {
+            Self::Tcp => 16,
+            Self::Udp => 6,
+        }
+    }
+
+    const fn min_header(self) -> usize {
+        match self {
+            Self::Tcp => MIN_TCP,
+            Self::Udp => MIN_UDP,
+        }
+    }
+}
+
+impl Transport {
+    /// Finds the transport header of a frame whose IP header states its length.
+    #[must_use]
+    pub fn find(frame: &[u8]) -> Option<Self> {
+        Self::find_with(frame, Some)
+    }
+
+    /// Finds the TCP header of a frame to be divided, which fills the frame: the length in its IP header may be missing.
+    #[must_use]
+    pub fn find_large(frame: &[u8]) -> Option<Self> {
+        let len = frame.len().checked_sub(ETHERNET)?;
+        Self::find_with(frame, |_| Some(len)).filter(|found| found.protocol == Protocol::Tcp)
+    }
+
+    /// As above, with the length of the packet that `len` derives from the one in its header.
+    fn find_with(frame: &[u8], len: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
+        let packet = frame.get(ETHERNET..)?;
+        let is_ipv6 = match ether_type(frame)? {
+            IPV4 => false,
+            IPV6 => true,
+            _ => return None,
+        };
+        let (number, header, stated) = if is_ipv6 { ipv6(packet)? } else { ipv4(packet)? };
+        let protocol = [Protocol::Tcp, Protocol::Udp].into_iter().find(|of| of.number() == number)?;
+        let len = len(stated)?;
+        if len > packet.len() || header.checked_add(protocol.min_header())? > len {
+            return None;
+        }
+        let start = u16::try_from(header.checked_add(ETHERNET)?).ok()?;
+        Some(Self { protocol, is_ipv6, start, end: len.checked_add(ETHERNET)? })
+    }
+
+    /// Returns the sum of the pseudo-header, whose addresses are at the end of the fixed IP header.
+    fn pseudo_header(&self, frame: &[u8]) -> Option<u16> {
+        let addresses = if self.is_ipv6 { 8..IPV6_HEADER } else { 12..MIN_IPV4 };
+        let addresses = frame.get(ETHERNET..)?.get(addresses)?;
+        let len = self.end.checked_sub(usize::from(self.start))?;
+        Some(sum(addresses, u64::from(self.protocol.number()).wrapping_add(len as u64)))
+    }
+}
+
+impl Offload {
+    /// The device completes a checksum, whose field contains the sum of the pseudo-header.
+    #[must_use]
+    pub fn checksum(of: &Transport) -> Self {
+        Self {
+            flags: NEEDS_CSUM,
+            checksum_start: of.start,
+            checksum_offset: of.protocol.checksum_offset(),
+            ..Self::default()
+        }
+    }
+
+    /// The device divides a TCP segment, which fills `frame`, into segments of `size` bytes of payload, or only completes the
+    /// checksum of one that has no more. Completes the lengths, the sum of the pseudo-header and the checksum of the IP header;
+    /// `None` if a header is invalid.
+    #[must_use]
+    pub fn segmentation(frame: &mut [u8], of: &Transport, size: u16) -> Option<Self> {
+        let start = usize::from(of.start);
+        let data_offset = usize::from(frame.get(start.checked_add(12)?)? >> 4).checked_mul(4)?;
+        let header_len = start.checked_add(data_offset)?;
+        if data_offset < MIN_TCP || header_len > frame.len() || size == 0 {
+            return None;
+        }
+        let ip_len = frame.len().checked_sub(ETHERNET)?;
+        if of.is_ipv6 {
+            write(frame, ETHERNET.checked_add(4)?, u16::try_from(ip_len.checked_sub(IPV6_HEADER)?).ok()?)?;
+        } else {
+            write(frame, ETHERNET.checked_add(2)?, u16::try_from(ip_len).ok()?)?;
+            write_ipv4_checksum(frame)?;
+        }
+        let pseudo_header = of.pseudo_header(frame)?;
+        write(frame, start.checked_add(usize::from(of.protocol.checksum_offset()))?, pseudo_header)?;
+        let payload = frame.len().checked_sub(header_len)?;
+        if payload <= usize::from(size) {
+            return Some(Self::checksum(of));
+        }
+        Some(Self {
+            gso_type: if of.is_ipv6 { GSO_TCPV6 } else { GSO_TCPV4 },
+            header_len: u16::try_from(header_len).ok()?,
+            segment_size: size,
+            further: u16::try_from(payload.div_ceil(size.into()).checked_sub(1)?).ok()?,
+            ..Self::checksum(of)
+        })
+    }
+
+    /// Returns the length of the longest frame on the wire that a frame of `len` bytes becomes.
+    #[must_use]
+    pub fn longest_frame(&self, len: usize) -> usize {
+        if self.segment_size == 0 {
+            len
+        } else {
+            usize::from(self.header_len).saturating_add(self.segment_size.into())
+        }
+    }
+
+    /// Number of frames on the wire beyond the first, and the bytes of their headers.
+    pub(crate) fn further_frames(&self) -> (u64, u64) {
+        let further = u64::from(self.further);
+        (further, further.wrapping_mul(self.header_len.into()))
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        let [flags, gso_type, words @ ..] = &mut bytes;
+        (*flags, *gso_type) = (self.flags, self.gso_type);
+        let fields = [self.header_len, self.segment_size, self.checksum_start, self.checksum_offset];
+        for (word, field) in words.as_chunks_mut::<2>().0.iter_mut().zip(fields) {
+            *word = field.to_le_bytes();
+        }
+        bytes
+    }
+}
+
+/// The fields of the header before a received frame that the driver uses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReceiveHeader {
+    flags: u8,
+    checksum_start: u16,
+    checksum_offset: u16,
+    /// Number of buffers of the frame.
+    pub(crate) buffers: u16,
+}
+
+impl ReceiveHeader {
+    pub(crate) const fn parse(bytes: [u8; HEADER_LEN]) -> Self {
+        let [flags, _, _, _, _, _, start, start_high, offset, offset_high, buffers, buffers_high] = bytes;
+        Self {
+            flags,
+            checksum_start: u16::from_le_bytes([start, start_high]),
+            checksum_offset: u16::from_le_bytes([offset, offset_high]),
+            buffers: u16::from_le_bytes([buffers, buffers_high]),
+        }
+    }
+
+    /// Whether the device has verified the checksum.
+    pub(crate) const fn is_verified(self) -> bool {
+        self.flags & DATA_VALID != 0
+    }
+
+    /// Whether the driver must complete the checksum: the frame comes from the same machine.
+    pub(crate) const fn is_partial(self) -> bool {
+        self.flags & NEEDS_CSUM != 0
+    }
+
+    /// Completes the checksum of a frame; `None` if it would not be in the frame.
+    #[must_use]
+    pub(crate) fn complete(self, frame: &mut [u8]) -> Option<()> {
+        complete(frame, self.checksum_start.into(), self.checksum_offset.into())
+    }
+}
+
+/// Completes the checksum of a frame to send, which the device does not complete. Its field contains the sum of the pseudo-header.
+#[must_use]
+pub fn complete_checksum(frame: &mut [u8], of: &Transport) -> Option<()> {
+    let frame = frame.get_mut(..of.end)?;
+    complete(frame, of.start.into(), of.protocol.checksum_offset().into())
+}
+
+/// Computes the checksum of the IPv4 header of a frame; `None` if it has none.
+#[must_use]
+pub fn write_ipv4_checksum(frame: &mut [u8]) -> Option<()> {
+    let at = ETHERNET.checked_add(10)?;
+    ipv4_header(frame)?;
+    write(frame, at, 0)?;
+    let checksum = !sum(ipv4_header(frame)?, 0);
+    write(frame, at, checksum)
+}
+
+/// Whether the checksum of the IPv4 header of a frame is right; `None` if it has none.
+#[must_use]
+pub fn ipv4_checksum_is_valid(frame: &[u8]) -> Option<bool> {
+    Some(sum(ipv4_header(frame)?, 0) == u16::MAX)
+}
+
+fn complete(frame: &mut [u8], start: usize, offset: usize) -> Option<()> {
+    let field = start.checked_add(offset)?;
+    let checksum = !sum(frame.get(start..)?, 0);
+    // 0 means that a datagram has no checksum. Nothing is written outside of the frame.
+    write(frame, field, if checksum == 0 { u16::MAX } else { checksum })
+}
+
+fn write(frame: &mut [u8], at: usize, value: u16) -> Option<()> {
+    frame.get_mut(at..at.checked_add(2)?)?.copy_from_slice(&value.to_be_bytes());
+    Some(())
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn ether_type(frame: &[u8]) -> Option<[u8; 2]> {
+    frame.get(12..)?.first_chunk().copied()
+}
+
+/// Returns the IPv4 header of a frame, options included.
+fn ipv4_header(frame: &[u8]) -> Option<&[u8]> {
+    let packet = frame.get(ETHERNET..).filter(|_| ether_type(frame) == Some(IPV4))?;
+    packet.get(..ipv4_header_len(packet)?)
+}
+
+fn ipv4_header_len(packet: &[u8]) -> Option<usize> {
+    let len = usize::from(packet.first()? & 0xF).checked_mul(4)?;
+    (len >= MIN_IPV4).then_some(len)
+}
+
+/// Returns protocol, header length and packet length of an IPv4 packet; `None` for a fragment.
+fn ipv4(packet: &[u8]) -> Option<(u8, usize, usize)> {
+    const FRAGMENT: u16 = 0x3FFF;
+    let header = ipv4_header_len(packet)?;
+    (word(packet, 6)? & FRAGMENT == 0).then_some(())?;
+    Some((*packet.get(9)?, header, word(packet, 2)?.into()))
+}
+
+/// As [`ipv4`]; the header includes extension headers. The fragment header is none that is skipped.
+fn ipv6(packet: &[u8]) -> Option<(u8, usize, usize)> {
+    let (mut number, mut header) = (*packet.get(6)?, IPV6_HEADER);
+    for _ in 0..MAX_EXTENSIONS {
+        if !EXTENSIONS.contains(&number) {
+            break;
+        }
+        let &[next, units] = packet.get(header..)?.first_chunk()?;
+        number = next;
+        header = header.checked_add(usize::from(units).checked_add(1)?.checked_mul(8)?)?;
+    }
+    Some((number, header, usize::from(word(packet, 4)?).checked_add(IPV6_HEADER)?))
+}
+
+/// Returns the one's complement sum of 16-bit words and `initial`.
+fn sum(bytes: &[u8], initial: u64) -> u16 {
+    // Eight bytes at a time, in the machine's byte order: the sum does not depend on it. (RFC 1071 §2)
+    let (longs, rest) = bytes.as_chunks::<8>();
+    let mut total = 0_u64;
+    for &long in longs {
+        let long = u64::from_ne_bytes(long);
+        total = total.wrapping_add(long >> 32).wrapping_add(long & 0xFFFF_FFFF);
+    }
+    let mut tail = [0; 8];
+    for (to, from) in tail.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    let tail = u64::from_ne_bytes(tail);
+    total = total.wrapping_add(tail >> 32).wrapping_add(tail & 0xFFFF_FFFF);
+    fold(u64::from(u16::from_be(fold(total))).wrapping_add(initial))
+}
+
+/// Adds the carries of a sum of fewer than 2^32 numbers of 32 bits.
+const fn fold(mut total: u64) -> u16 {
+    total = (total >> 32).wrapping_add(total & 0xFFFF_FFFF);
+    total = (total >> 16).wrapping_add(total & 0xFFFF);
+    total = (total >> 16).wrapping_add(total & 0xFFFF);
+    total = (total >> 16).wrapping_add(total & 0xFFFF);
+    (total >> 16).wrapping_add(total & 0xFFFF) as u16
+}

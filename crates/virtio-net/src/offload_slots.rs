@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What distinguishes transmit slots whose frames request an offload: a header that is not zero, or a buffer for frames that the
+//! device divides.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use fallible::{try_box, vec};
+
+use crate::buffers::{Buffers, HEADER_LEN};
+use crate::error::Error;
+use crate::hal::Hal;
+
+/// Longest frame that a device divides, from its Ethernet header on, in bytes: with its header it fills a block of 64 KiB.
+pub const MAX_LARGE_FRAME: usize = (64 * 1024) - HEADER_LEN;
+
+/// What a slot has that others do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Nothing: its own buffer, and a header of zeros.
+    Plain,
+    /// A header that requests an offload.
+    Header,
+    /// This large buffer instead of its own.
+    Large(u16),
+}
+
+/// The use of each slot, and the large buffers.
+#[derive(Debug)]
+pub(crate) struct OffloadSlots<H: Hal> {
+    pub(crate) large: Buffers<H>,
+    /// Large buffers that are not outstanding.
+    free: Vec<u16>,
+    /// By slot.
+    uses: Vec<Use>,
+    /// Number of slots that are not plain.
+    special: u16,
+    /// A large buffer was asked for last, and none was free.
+    waits: bool,
+}
+
+impl<H: Hal> OffloadSlots<H> {
+    /// Allocates `count` large buffers for a queue of `slots` slots. Not inlined: with the caller's, its frame is too large for a
+    /// kernel stack.
+    #[inline(never)]
+    pub(crate) fn boxed(hal: &H, slots: u16, count: u16) -> Result<Box<Self>, Error> {
+        let mut free = vec::with_capacity(usize::from(count))?;
+        for id in (0..count).rev() {
+            vec::push_within_capacity(&mut free, id)?;
+        }
+        let uses = vec::filled(usize::from(slots), Use::Plain)?;
+        let large = Buffers::new(hal, count, MAX_LARGE_FRAME)?;
+        Ok(try_box(Self { large, free, uses, special: 0, waits: false })?)
+    }
+
+    /// Returns a free large buffer.
+    pub(crate) fn free_large(&mut self) -> Option<u16> {
+        let id = self.free.last().copied();
+        self.waits = id.is_none();
+        id
+    }
+
+    /// Whether a large buffer was asked for, and still none is free.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits && self.free.is_empty()
+    }
+
+    /// Whether a slot is not plain.
+    pub(crate) fn any(&self) -> bool {
+        self.special != 0
+    }
+
+    /// Sets the use of a plain slot. A large buffer is the one that [`free_large`](Self::free_large) returned.
+    pub(crate) fn set(&mut self, id: u16, to: Use) {
+        if let Some(slot) = self.uses.get_mut(usize::from(id)) {
+            *slot = to;
+            self.special = self.special.wrapping_add(1);
+            if matches!(to, Use::Large(_)) {
+                self.free.pop();
+            }
+        }
+    }
+
+    /// Makes a slot plain that is not outstanding. Returns what it was.
+    pub(crate) fn clear(&mut self, id: u16) -> Use {
+        let was = self
+            .uses
+            .get_mut(usize::from(id))
+            .map_or(Use::Plain, |slot| core::mem::replace(slot, Use::Plain));
+        if was != Use::Plain {
+            self.special = self.special.wrapping_sub(1);
+        }
+        if let Use::Large(large) = was {
+            // There is capacity for every buffer.
+            let _ = vec::push_within_capacity(&mut self.free, large);
+        }
+        was
+    }
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Task offloads in NDIS's terms: what the adapter can compute, what is in force, and the OIDs that change it.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+#[allow(clippy::wildcard_imports, reason = "a screen of structures and constants otherwise")]
+use ndk_abi::ndis::*;
+use virtio_net::{Features, Protocol, Transport, ipv4_checksum_is_valid};
+
+use super::status;
+use crate::config::OffloadKeywords;
+
+/// Longest TCP payload of a packet to be divided, in bytes. With the longest headers it fits in an IPv4 packet and in a buffer.
+const MAX_OFFLOAD_SIZE: u32 = 64_000;
+/// Fewest segments of such a packet.
+const MIN_SEGMENT_COUNT: u32 = 2;
+
+/// Length of `NDIS_OFFLOAD_PARAMETERS` as far as the driver uses it, in bytes.
+pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_OFFLOAD_PARAMETERS_REVISION_1 as usize;
+
+/// IP options or extension headers, and TCP options, as NDIS describes what is supported.
+const OPTIONS: u32 = NDIS_OFFLOAD_SUPPORTED | NDIS_OFFLOAD_SUPPORTED << 2;
+
+/// Bits of `TcpIpChecksumNetBufferListInfo` of received packets.
+const IP_CHECKSUM_FAILED: usize = 1 << 2;
+const TCP_CHECKSUM_SUCCEEDED: usize = 1 << 3;
+const UDP_CHECKSUM_SUCCEEDED: usize = 1 << 4;
+const IP_CHECKSUM_SUCCEEDED: usize = 1 << 5;
+
+/// A set of task offloads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TaskOffloads(u32);
+
+impl TaskOffloads {
+    pub const NONE: Self = Self(0);
+    /// Checksums of packets to send: of the IPv4 header, TCP and UDP over IPv4, TCP and UDP over IPv6.
+    pub const SEND_IPV4: Self = Self(1 << 0);
+    pub const SEND_TCP4: Self = Self(1 << 1);
+    pub const SEND_UDP4: Self = Self(1 << 2);
+    pub const SEND_TCP6: Self = Self(1 << 3);
+    pub const SEND_UDP6: Self = Self(1 << 4);
+    /// The same, of received packets.
+    pub const RECEIVE_IPV4: Self = Self(1 << 5);
+    pub const RECEIVE_TCP4: Self = Self(1 << 6);
+    pub const RECEIVE_UDP4: Self = Self(1 << 7);
+    pub const RECEIVE_TCP6: Self = Self(1 << 8);
+    pub const RECEIVE_UDP6: Self = Self(1 << 9);
+    /// TCP packets are divided.
+    pub const LARGE_SEND4: Self = Self(1 << 10);
+    pub const LARGE_SEND6: Self = Self(1 << 11);
+
+    const ALL_SENDS: Self = Self(0x1F);
+    const ALL_RECEIVES: Self = Self(0x3E0);
+    const ALL_IPV6: Self = Self(
+        Self::SEND_TCP6.0
+            | Self::SEND_UDP6.0
+            | Self::RECEIVE_TCP6.0
+            | Self::RECEIVE_UDP6.0
+            | Self::LARGE_SEND6.0,
+    );
+    const ALL_IPV4: Self = Self(0xFFF & !Self::ALL_IPV6.0);
+
+    /// Returns the bits for sent and received packets of the checksum with this number, in the order above.
+    const fn checksum(number: usize) -> (Self, Self) {
+        let send = 1_u32.wrapping_shl(number as u32);
+        (Self(send), Self(send.wrapping_shl(5)))
+    }
+
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    const fn set(self, other: Self, on: bool) -> Self {
+        if on { Self(self.0 | other.0) } else { self.without(other) }
+    }
+
+    /// Returns what the driver can do on a device with these features. It computes checksums of IPv4 headers itself.
+    fn of_device(features: Features) -> Self {
+        Self::NONE
+            .set(Self::ALL_SENDS, features.contains(Features::CSUM))
+            .set(Self::ALL_RECEIVES, features.contains(Features::GUEST_CSUM))
+            .set(Self::LARGE_SEND4, features.contains(Features::HOST_TSO4))
+            .set(Self::LARGE_SEND6, features.contains(Features::HOST_TSO6))
+    }
+
+    /// Returns what the keywords allow.
+    fn of_keywords(keywords: &OffloadKeywords) -> Self {
+        let checksums = keywords.checksums.iter().enumerate();
+        let both = checksums.fold(Self::NONE, |set, (number, &value)| {
+            let (send, receive) = Self::checksum(number);
+            set.set(send, value & 1 != 0).set(receive, value & 2 != 0)
+        });
+        let [v4, v6] = keywords.large_sends;
+        both.set(Self::LARGE_SEND4, v4).set(Self::LARGE_SEND6, v6)
+    }
+
+    /// Returns the set as NDIS describes it.
+    fn describe(self) -> NDIS_OFFLOAD {
+        // SAFETY: integers only: all zeroes is a value, and means "not supported" wherever it is left.
+        let mut offload: NDIS_OFFLOAD = unsafe { core::mem::zeroed() };
+        offload.Header = NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_OFFLOAD,
+            Revision: NDIS_OFFLOAD_REVISION_6,
+            Size: NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6,
+        };
+        let bits = |of: [Self; 3]| {
+            let [tcp, udp, ip] =
+                of.map(|one| if one != Self::NONE && self.has(one) { NDIS_OFFLOAD_SUPPORTED } else { 0 });
+            // Options are part of what any of the checksums covers.
+            let any = if tcp | udp | ip == 0 { 0 } else { OPTIONS };
+            let word = any | tcp << 4 | udp << 6 | ip << 8;
+            (if word == 0 { NDIS_ENCAPSULATION_NOT_SUPPORTED } else { NDIS_ENCAPSULATION_IEEE_802_3 }, word)
+        };
+        let (encapsulation, word) = bits([Self::SEND_TCP4, Self::SEND_UDP4, Self::SEND_IPV4]);
+        offload.Checksum.IPv4Transmit =
+            NDIS_IPV4_TRANSMIT_CHECKSUM { Encapsulation: encapsulation, IpOptionsSupported: word };
+        let (encapsulation, word) = bits([Self::RECEIVE_TCP4, Self::RECEIVE_UDP4, Self::RECEIVE_IPV4]);
+        offload.Checksum.IPv4Receive =
+            NDIS_IPV4_RECEIVE_CHECKSUM { Encapsulation: encapsulation, IpOptionsSupported: word };
+        let (encapsulation, word) = bits([Self::SEND_TCP6, Self::SEND_UDP6, Self::NONE]);
+        offload.Checksum.IPv6Transmit =
+            NDIS_IPV6_TRANSMIT_CHECKSUM { Encapsulation: encapsulation, IpExtensionHeadersSupported: word };
+        let (encapsulation, word) = bits([Self::RECEIVE_TCP6, Self::RECEIVE_UDP6, Self::NONE]);
+        offload.Checksum.IPv6Receive =
+            NDIS_IPV6_RECEIVE_CHECKSUM { Encapsulation: encapsulation, IpExtensionHeadersSupported: word };
+        if self.has(Self::LARGE_SEND4) {
+            offload.LsoV2.IPv4 = NDIS_LSOV2_IPV4 {
+                Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
+                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MinSegmentCount: MIN_SEGMENT_COUNT,
+            };
+        }
+        if self.has(Self::LARGE_SEND6) {
+            offload.LsoV2.IPv6 = NDIS_LSOV2_IPV6 {
+                Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
+                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MinSegmentCount: MIN_SEGMENT_COUNT,
+                IpExtensionHeadersSupported: OPTIONS,
+            };
+        }
+        offload
+    }
+}
+
+/// The task offloads of an adapter.
+pub struct OffloadState {
+    possible: TaskOffloads,
+    /// Set by keywords and `OID_TCP_OFFLOAD_PARAMETERS`.
+    configured: AtomicU32,
+    /// Receive offloads that `OID_OFFLOAD_ENCAPSULATION` has started.
+    started: AtomicU32,
+    /// All offloads of the IP versions for which it has stopped them.
+    stopped: AtomicU32,
+}
+
+impl OffloadState {
+    pub fn new(features: Features, keywords: &OffloadKeywords) -> Self {
+        let possible = TaskOffloads::of_device(features);
+        let configured = possible.and(TaskOffloads::of_keywords(keywords));
+        Self {
+            possible,
+            configured: AtomicU32::new(configured.0),
+            started: AtomicU32::new(0),
+            stopped: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether the device completes checksums of frames to send.
+    pub fn completes_checksums(&self) -> bool {
+        self.possible.has(TaskOffloads::ALL_SENDS)
+    }
+
+    /// Returns the offloads in force.
+    pub fn current(&self) -> TaskOffloads {
+        let stopped = TaskOffloads(self.stopped.load(Ordering::Relaxed));
+        TaskOffloads(self.configured.load(Ordering::Relaxed)).without(stopped)
+    }
+
+    /// Returns what is possible, and what is in force, for the offload attributes.
+    pub fn describe(&self) -> [NDIS_OFFLOAD; 2] {
+        [self.possible.describe(), self.current().describe()]
+    }
+
+    /// Returns `TcpIpChecksumNetBufferListInfo` of a received frame, whose checksum is known to be right if `is_verified`.
+    pub fn report(&self, frame: &[u8], is_verified: bool) -> usize {
+        let started = TaskOffloads(self.started.load(Ordering::Relaxed));
+        let current = self.current().and(started);
+        if current == TaskOffloads::NONE {
+            return 0;
+        }
+        let ip = match ipv4_checksum_is_valid(frame) {
+            Some(is_valid) if current.has(TaskOffloads::RECEIVE_IPV4) => {
+                if is_valid {
+                    IP_CHECKSUM_SUCCEEDED
+                } else {
+                    IP_CHECKSUM_FAILED
+                }
+            }
+            _ => 0,
+        };
+        let Some(found) = Transport::find(frame).filter(|_| is_verified) else { return ip };
+        let (offload, succeeded) = match (found.protocol, found.is_ipv6) {
+            (Protocol::Tcp, false) => (TaskOffloads::RECEIVE_TCP4, TCP_CHECKSUM_SUCCEEDED),
+            (Protocol::Udp, false) => (TaskOffloads::RECEIVE_UDP4, UDP_CHECKSUM_SUCCEEDED),
+            (Protocol::Tcp, true) => (TaskOffloads::RECEIVE_TCP6, TCP_CHECKSUM_SUCCEEDED),
+            (Protocol::Udp, true) => (TaskOffloads::RECEIVE_UDP6, UDP_CHECKSUM_SUCCEEDED),
+        };
+        if current.has(offload) { ip | succeeded } else { ip }
+    }
+
+    /// `OID_TCP_OFFLOAD_PARAMETERS`: changes what is configured. `PASSIVE_LEVEL`.
+    pub fn set_parameters(&self, handle: NDIS_HANDLE, parameters: &[u8; PARAMETERS_LEN]) -> NDIS_STATUS {
+        let &[kind, revision, _, _, ip4, tcp4, udp4, tcp6, udp6, others @ ..] = parameters;
+        let [lso1, ipsec, lso4, lso6, connection4, connection6, ..] = others;
+        if kind != NDIS_OBJECT_TYPE_DEFAULT || revision < NDIS_OFFLOAD_PARAMETERS_REVISION_1 {
+            return NDIS_STATUS_INVALID_DATA;
+        }
+        let mut changed = TaskOffloads(self.configured.load(Ordering::Relaxed));
+        for (number, value) in [ip4, tcp4, udp4, tcp6, udp6].into_iter().enumerate() {
+            let (send, receive) = TaskOffloads::checksum(number);
+            let (sends, receives) = match value {
+                NDIS_OFFLOAD_PARAMETERS_NO_CHANGE => continue,
+                NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED => (false, false),
+                NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED => (true, false),
+                NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED => (false, true),
+                NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED => (true, true),
+                _ => return NDIS_STATUS_INVALID_DATA,
+            };
+            changed = changed.set(send, sends).set(receive, receives);
+        }
+        for (of, value) in [(TaskOffloads::LARGE_SEND4, lso4), (TaskOffloads::LARGE_SEND6, lso6)] {
+            changed = match value {
+                NDIS_OFFLOAD_PARAMETERS_NO_CHANGE => changed,
+                NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED => changed.set(of, false),
+                NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED => changed.set(of, true),
+                _ => return NDIS_STATUS_INVALID_DATA,
+            };
+        }
+        // What the adapter does not have can be left as it is, or disabled, which is 1.
+        if !self.possible.has(changed)
+            || [lso1, ipsec, connection4, connection6].iter().any(|&value| value > 1)
+        {
+            return NDIS_STATUS_INVALID_DATA;
+        }
+        self.configured.store(changed.0, Ordering::Relaxed);
+        self.indicate(handle);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// `OID_OFFLOAD_ENCAPSULATION`: starts or stops what is configured. `PASSIVE_LEVEL`.
+    pub fn set_encapsulation(&self, handle: NDIS_HANDLE, to: &NDIS_OFFLOAD_ENCAPSULATION) -> NDIS_STATUS {
+        if to.Header.Type != NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION
+            || to.Header.Revision < NDIS_OFFLOAD_ENCAPSULATION_REVISION_1
+        {
+            return NDIS_STATUS_INVALID_DATA;
+        }
+        if self.possible == TaskOffloads::NONE {
+            return NDIS_STATUS_NOT_SUPPORTED;
+        }
+        let mut started = TaskOffloads(self.started.load(Ordering::Relaxed));
+        let mut stopped = TaskOffloads(self.stopped.load(Ordering::Relaxed));
+        let versions = [
+            (to.IPv4.Enabled, to.IPv4.EncapsulationType, TaskOffloads::ALL_IPV4),
+            (to.IPv6.Enabled, to.IPv6.EncapsulationType, TaskOffloads::ALL_IPV6),
+        ];
+        for (enabled, encapsulation, of) in versions {
+            let on = match enabled {
+                NDIS_OFFLOAD_SET_NO_CHANGE => continue,
+                NDIS_OFFLOAD_SET_ON if encapsulation == NDIS_ENCAPSULATION_IEEE_802_3 => true,
+                NDIS_OFFLOAD_SET_OFF => false,
+                _ => return NDIS_STATUS_INVALID_PARAMETER,
+            };
+            started = started.set(of.and(TaskOffloads::ALL_RECEIVES), on);
+            stopped = stopped.set(of, !on);
+        }
+        self.started.store(started.0, Ordering::Relaxed);
+        self.stopped.store(stopped.0, Ordering::Relaxed);
+        self.indicate(handle);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Indicates the offloads in force to NDIS.
+    fn indicate(&self, handle: NDIS_HANDLE) {
+        let mut offload = self.current().describe();
+        status::indicate(handle, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, &mut offload);
+    }
+}

@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Task offloads on the image: TCP that uses them, single packets, requests that contradict their frame, OIDs and keywords.
+
+#![cfg(target_os = "linux")]
+
+mod bed;
+
+use std::{net::IpAddr, time::Duration};
+
+use bed::{counter, finish, miniport, started_with};
+use device_sim::{Quirks, checksum::Transport, virtio_net::Features};
+use lab::{
+    device::{DeviceKind, QemuVariant},
+    has_qemu,
+    testbed::{Options, Testbed},
+};
+use ndis_sim::{
+    Keyword, Miniport, Offloads, ReceivedFrame, SendRequest,
+    offload::{IP_FAILED, IP_SUCCEEDED, TCP_SUCCEEDED, UDP_SUCCEEDED, encapsulation},
+    tcp_stack::{OffloadCounters, TcpStack},
+};
+use ndk_abi::ndis::{
+    NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED, NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED,
+    NDIS_OFFLOAD_PARAMETERS_REVISION_1, NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED,
+    NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED,
+    NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED, NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS, NDIS_STATUS_FAILURE,
+    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER,
+    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_STATISTICS,
+    OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
+};
+
+const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+const MOMENT: Duration = Duration::from_secs(5);
+/// Length of an NDIS_OFFLOAD_PARAMETERS of revision 1.
+const PARAMETERS: usize = 20;
+
+/// Two hosts on a link with an MTU of 1500.
+fn options() -> Options {
+    Options { path_mtu: 1024, ..Options::default() }
+}
+
+fn with(features: Features, quirks: Quirks) -> Option<Testbed> {
+    started_with(&Options { features, quirks, ..options() })
+}
+
+/// Bytes of a stream from a position on.
+fn stream(from: usize, len: usize) -> Vec<u8> {
+    (from..from + len).map(|n| (n % 251) as u8).collect()
+}
+
+/// Sends `len` bytes each way through one TCP connection. Returns the counters of both stacks.
+fn exchange(bed: &Testbed, addresses: [IpAddr; 2], len: usize) -> [OffloadCounters; 2] {
+    let [alpha, beta] = bed.machines().map(miniport);
+    let prefix = if addresses[0].is_ipv4() { 24 } else { 64 };
+    let mut client = TcpStack::new(&alpha, MACS[0], (addresses[0], prefix)).unwrap();
+    let mut server = TcpStack::new(&beta, MACS[1], (addresses[1], prefix)).unwrap();
+    server.listen(445);
+    client.connect(addresses[1], 445);
+    let (mut sent, mut arrived) = ([0; 2], [0; 2]);
+    let deadline = bed.now() + Duration::from_secs(30);
+    while arrived != [len; 2] {
+        assert!(bed.now() < deadline, "of {len} bytes arrived {arrived:?}: {:?}", bed.violations());
+        for (number, stack) in [&mut client, &mut server].into_iter().enumerate() {
+            stack.poll(bed.now());
+            if stack.is_connected() {
+                sent[number] += stack.send(&stream(sent[number], (len - sent[number]).min(1 << 17)));
+            }
+            let bytes = stack.receive();
+            assert!(bytes == stream(arrived[number], bytes.len()), "the bytes arrive in order");
+            arrived[number] += bytes.len();
+            stack.poll(bed.now());
+        }
+        let _ = bed.event().wait(Duration::from_micros(50));
+    }
+    [client.counters(), server.counters()]
+}
+
+fn ipv4() -> [IpAddr; 2] {
+    [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]
+}
+
+fn ipv6() -> [IpAddr; 2] {
+    [[0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 2].into()]
+}
+
+#[test]
+fn tcp_uses_all_offloads_in_every_ring_format() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        for without in [Features::default(), Features::EVENT_IDX, Features::MRG_RXBUF] {
+            for addresses in [ipv4(), ipv6()] {
+                let Some(bed) = with(Features::DEFAULT.without(without) | format, Quirks::default()) else {
+                    return;
+                };
+                for counters in exchange(&bed, addresses, 1 << 20) {
+                    assert!(counters.large_sends >= 10, "{counters:?}");
+                    assert!(counters.sent < 300, "instead of 718 segments: {counters:?}");
+                    assert!(counters.received >= 718, "each of 1460 bytes at most: {counters:?}");
+                    assert!(counters.verified >= 718 && counters.invalid == 0, "{counters:?}");
+                }
+                finish(bed);
+            }
+        }
+    }
+}
+
+#[test]
+fn tcp_works_with_any_part_of_the_offloads() {
+    let none = Features::DEFAULT.without(Features::OFFLOADS);
+    for some in
+        [Features::default(), Features::CSUM, Features::GUEST_CSUM, Features::CSUM | Features::HOST_TSO4]
+    {
+        for addresses in [ipv4(), ipv6()] {
+            let Some(bed) = with(none | some, Quirks::default()) else { return };
+            for counters in exchange(&bed, addresses, 100_000) {
+                let has = |feature: Features| some.contains(feature);
+                assert_eq!(counters.checksums > 0, has(Features::CSUM), "{counters:?}");
+                assert_eq!(counters.verified > 0, has(Features::GUEST_CSUM), "{counters:?}");
+                assert_eq!((counters.large_sends, counters.invalid), (0, 0), "{counters:?}");
+            }
+            finish(bed);
+        }
+    }
+}
+
+#[test]
+fn partial_checksums_of_guests_on_the_same_machine_are_completed() {
+    let quirks = Quirks { partial_checksums: Some(None), ..Quirks::default() };
+    for addresses in [ipv4(), ipv6()] {
+        let Some(bed) = with(Features::DEFAULT, quirks) else { return };
+        let [client, _] = exchange(&bed, addresses, 100_000);
+        // The simulated NDIS computes each checksum that is reported.
+        assert!(client.verified >= 69 && client.invalid == 0, "{client:?}");
+        finish(bed);
+    }
+}
+
+#[test]
+fn frame_whose_checksum_would_be_outside_of_it_is_dropped_and_counted() {
+    for place in [(1500, 16), (34, 0xffff), (0xffff, 0xffff), (73, 0)] {
+        let quirks = Quirks { partial_checksums: Some(Some(place)), ..Quirks::default() };
+        let Some(bed) = with(Features::DEFAULT, quirks) else { return };
+        let receiver = miniport(bed.machines()[0]);
+        let errors = || counter(&receiver.query(OID_GEN_STATISTICS, 0x98).unwrap(), IN_ERRORS);
+        let before = errors();
+        let frame = udp4(1, 0, 32);
+        assert_eq!(frame.len(), 74);
+        assert_eq!(deliver(&bed, 1, vec![complete(frame)]), []);
+        assert_eq!(errors(), before + 1, "{place:?}");
+        finish(bed);
+    }
+}
+
+/// Offset of `ifInErrors` in NDIS_STATISTICS_INFO.
+const IN_ERRORS: usize = 16;
+
+/// Returns a frame from one host to the other, with an IP header of the length given by `options` in 32-bit words, and an
+/// IPv4 header checksum. The packet's payload begins with its own header, whose checksum is 0.
+fn frame4(from: usize, protocol: u8, options: usize, transport: &[u8]) -> Vec<u8> {
+    let mut frame = [&MACS[1 - from][..], &MACS[from][..], &[8, 0]].concat();
+    let total = (20 + 4 * options + transport.len()) as u16;
+    frame.extend([0x45 + options as u8, 0]);
+    frame.extend(total.to_be_bytes());
+    frame.extend([0, 7, 0, 0, 64, protocol, 0, 0, 10, 0, 0, from as u8 + 1, 10, 0, 0, 2 - from as u8]);
+    frame.extend(vec![1; 4 * options]);
+    let sum = !device_sim::checksum::sum(&frame[14..], 0);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(transport);
+    frame
+}
+
+/// As [`frame4`], over IPv6, with `extensions` headers of destination options.
+fn frame6(from: usize, protocol: u8, extensions: usize, transport: &[u8]) -> Vec<u8> {
+    let mut frame = [&MACS[1 - from][..], &MACS[from][..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
+    frame.extend(((8 * extensions + transport.len()) as u16).to_be_bytes());
+    frame.extend([if extensions == 0 { protocol } else { 60 }, 64]);
+    for host in [from as u8 + 1, 2 - from as u8] {
+        frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+    }
+    for left in (0..extensions).rev() {
+        frame.extend([if left == 0 { protocol } else { 60 }, 0, 1, 4, 0, 0, 0, 0]);
+    }
+    frame.extend(transport);
+    frame
+}
+
+/// A TCP segment with options of `options` 32-bit words, and `len` bytes of payload.
+fn tcp(options: usize, len: usize) -> Vec<u8> {
+    let mut segment =
+        vec![0xc0, 1, 1, 0xbd, 0, 0, 0, 1, 0, 0, 0, 2, (5 + options as u8) << 4, 0x18, 1, 0, 0, 0, 0, 0];
+    segment.extend(vec![1; 4 * options]);
+    segment.extend(stream(0, len));
+    segment
+}
+
+fn udp4(from: usize, options: usize, len: usize) -> Vec<u8> {
+    frame4(from, 17, options, &udp(len))
+}
+
+fn udp(len: usize) -> Vec<u8> {
+    let mut datagram = vec![0xc0, 1, 0, 53];
+    datagram.extend(((8 + len) as u16).to_be_bytes());
+    datagram.extend([0, 0]);
+    datagram.extend(stream(0, len));
+    datagram
+}
+
+/// Returns a frame with the right checksum of TCP or UDP.
+fn complete(mut frame: Vec<u8>) -> Vec<u8> {
+    let found = Transport::find(&frame).unwrap();
+    let seed = found.pseudo_header(&frame, found.range.len());
+    let sum = !device_sim::checksum::sum(&frame[found.range.clone()], seed.into());
+    found.write(&mut frame, if sum == 0 { 0xffff } else { sum });
+    frame
+}
+
+/// Every kind of packet that offloads know: over both IP versions, with and without options, of odd and even lengths.
+fn packets() -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    for len in [0, 1, 18, 1000, 1399] {
+        for options in [0, 3] {
+            packets.extend([udp4(0, options, len), frame4(0, 6, options, &tcp(options, len))]);
+            packets.extend([frame6(0, 17, options, &udp(len)), frame6(0, 6, options, &tcp(options, len))]);
+        }
+    }
+    packets
+}
+
+/// Sends frames from one host without requests; returns those that the other receives.
+fn deliver(bed: &Testbed, from: usize, frames: Vec<Vec<u8>>) -> Vec<ReceivedFrame> {
+    let requests = frames.into_iter().map(|frame| (frame, SendRequest::default())).collect();
+    let (statuses, received) = deliver_requests(bed, from, requests);
+    assert!(statuses.iter().all(|&status| status == NDIS_STATUS_SUCCESS));
+    received
+}
+
+fn deliver_requests(
+    bed: &Testbed,
+    from: usize,
+    frames: Vec<(Vec<u8>, SendRequest)>,
+) -> (Vec<NDIS_STATUS>, Vec<ReceivedFrame>) {
+    let machines = bed.machines();
+    let (sender, receiver) = (miniport(machines[from]), miniport(machines[1 - from]));
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    let _ = receiver.received();
+    let ids = sender.send_requests(frames);
+    let statuses = ids.into_iter().map(|id| sender.send_status(id, MOMENT).expect("the send completes"));
+    let statuses = statuses.collect();
+    let event = bed.event();
+    let _ = receiver.host().spawn("wait", move || event.wait(Duration::from_millis(20))).join();
+    (statuses, receiver.received_frames())
+}
+
+/// The bytes of received frames, without the padding of short ones.
+fn bytes(received: Vec<ReceivedFrame>) -> Vec<Vec<u8>> {
+    let unpadded = |frame: ReceivedFrame| {
+        let end = Transport::find(&frame.bytes).map_or(frame.bytes.len(), |found| found.range.end);
+        frame.bytes[..end].to_vec()
+    };
+    received.into_iter().map(unpadded).collect()
+}
+
+#[test]
+fn requested_checksums_are_on_the_wire_whether_the_device_or_the_driver_computes_them() {
+    for without in [Features::default(), Features::OFFLOADS] {
+        let Some(bed) = with(Features::DEFAULT.without(without), Quirks::default()) else { return };
+        let all = Offloads { send: everything(), ..Offloads::default() };
+        let request = |mut frame: Vec<u8>| {
+            let request = SendRequest::checksums(&mut frame, &all);
+            (frame, request)
+        };
+        let (statuses, received) = deliver_requests(&bed, 0, packets().into_iter().map(request).collect());
+        assert_eq!(statuses, vec![NDIS_STATUS_SUCCESS; 40]);
+        let expected: Vec<_> = packets().into_iter().map(complete).collect();
+        assert!(bytes(received) == expected, "each packet arrives with the checksums of its bytes");
+        // A slot that had a request is used without.
+        assert!(bytes(deliver(&bed, 0, vec![udp4(0, 0, 100); 300])) == vec![udp4(0, 0, 100); 300]);
+        finish(bed);
+    }
+}
+
+fn everything() -> ndis_sim::offload::Checksums {
+    ndis_sim::offload::Checksums { ipv4: true, tcp4: true, udp4: true, tcp6: true, udp6: true }
+}
+
+#[test]
+fn large_packets_are_divided_with_their_options_and_more_of_them_than_there_are_buffers() {
+    let Some(bed) = with(Features::DEFAULT, Quirks::default()) else { return };
+    let packets = || {
+        let (v4, v6) = (frame4(0, 6, 3, &tcp(3, 60_000)), frame6(0, 6, 2, &tcp(1, 64_000)));
+        [v4, v6].into_iter().cycle().take(40)
+    };
+    let request = |mut frame: Vec<u8>| {
+        let request = SendRequest::large_send(&mut frame, 1400);
+        (frame, request)
+    };
+    let (statuses, received) = deliver_requests(&bed, 0, packets().map(request).collect());
+    assert_eq!(statuses, vec![NDIS_STATUS_SUCCESS; 40]);
+    assert_eq!(received.len(), 20 * (60_000_usize.div_ceil(1400) + 64_000_usize.div_ceil(1400)));
+    let mut segments = received.iter();
+    for packet in packets() {
+        let whole = Transport::find(&packet).unwrap();
+        let header = if whole.is_ipv6 { 20 + 4 } else { 20 + 12 };
+        let payload = &packet[whole.range.start + header..];
+        for (number, part) in payload.chunks(1400).enumerate() {
+            let segment = &segments.next().unwrap().bytes;
+            let found = Transport::find(segment).unwrap();
+            assert!(
+                found.is_valid(segment) && device_sim::checksum::ipv4_header_is_valid(segment) != Some(false)
+            );
+            assert_eq!(found.range.start, whole.range.start, "IP options and extension headers are copied");
+            let (head, data) = segment[found.range].split_at(header);
+            assert!(data == part, "each segment has its part of the payload");
+            assert_eq!(head[4..8], (1 + 1400 * number as u32).to_be_bytes());
+            assert_eq!(head[20..], packet[whole.range.start..][20..header], "TCP options are copied");
+            let is_last = (number + 1) * 1400 >= payload.len();
+            assert_eq!(head[13], if is_last { 0x18 } else { 0x10 }, "PSH is in the last segment");
+        }
+    }
+    finish(bed);
+}
+
+/// Bits of a request for a checksum.
+const V4: u32 = 1;
+const V6: u32 = 2;
+const TCP: u32 = 4;
+const UDP: u32 = 8;
+const IP: u32 = 16;
+const LSO2: u32 = 1 << 30;
+
+#[test]
+fn request_that_contradicts_its_frame_fails_and_sends_nothing() {
+    let Some(bed) = with(Features::DEFAULT, Quirks::default()) else { return };
+    let (tcp4, tcp6) = (frame4(0, 6, 0, &tcp(0, 3000)), frame6(0, 6, 0, &tcp(0, 3000)));
+    let (small4, small6) = (frame4(0, 6, 0, &tcp(0, 100)), frame6(0, 6, 0, &tcp(0, 100)));
+    let udp = udp4(0, 0, 100);
+    let checksum = |checksum: u32| SendRequest { checksum, large_send: 0 };
+    let large =
+        |mss: u32, offset: u32, bits: u32| SendRequest { checksum: 0, large_send: mss | offset << 20 | bits };
+    let mut fragment = udp.clone();
+    fragment[20] = 0x20;
+    let mut short_header = tcp4.clone();
+    short_header[46] = 0x40;
+    let mut long_header = small4.clone();
+    long_header[14] = 0x4f;
+    let mut other = udp.clone();
+    other[12..14].copy_from_slice(&[0x88, 0xb5]);
+    let cases = [
+        // Both IP versions, or not that of the frame.
+        (small4.clone(), checksum(V4 | V6 | TCP | 34 << 16)),
+        (small4.clone(), checksum(V6 | TCP | 34 << 16)),
+        (small6.clone(), checksum(V4 | TCP | 54 << 16)),
+        // Both protocols, or not that of the frame.
+        (small4.clone(), checksum(V4 | TCP | UDP | 34 << 16)),
+        (small4.clone(), checksum(V4 | UDP)),
+        (udp.clone(), checksum(V4 | TCP | 34 << 16)),
+        // Another offset of the TCP header.
+        (small4.clone(), checksum(V4 | TCP | 35 << 16)),
+        // No IPv4 header.
+        (small6.clone(), checksum(V6 | IP)),
+        (other.clone(), checksum(V4 | IP)),
+        // No transport header.
+        (other, checksum(V4 | UDP)),
+        (fragment, checksum(V4 | UDP)),
+        (long_header, checksum(V4 | TCP | 34 << 16)),
+        (udp[..40].to_vec(), checksum(V4 | UDP)),
+        // Version 1.
+        (tcp4.clone(), large(1460, 34, 0)),
+        // Not the IP version of the frame, another offset of the TCP header, another protocol.
+        (tcp4.clone(), large(1460, 34, LSO2 | 1 << 31)),
+        (tcp6.clone(), large(1440, 54, LSO2)),
+        (tcp4.clone(), large(1460, 54, LSO2)),
+        (udp, large(1460, 34, LSO2)),
+        // Segments of no bytes, and such that are longer than the MTU.
+        (tcp4.clone(), large(0, 34, LSO2)),
+        (tcp4.clone(), large(1461, 34, LSO2)),
+        (tcp4, large(0x1_0000, 34, LSO2)),
+        (short_header, large(1460, 34, LSO2)),
+    ];
+    for (frame, request) in cases {
+        let (statuses, received) = deliver_requests(&bed, 0, vec![(frame.clone(), request)]);
+        assert_eq!((statuses, received), (vec![NDIS_STATUS_FAILURE], vec![]), "{request:x?}, {frame:02x?}");
+    }
+    // Longer than any buffer.
+    let long = frame4(0, 6, 0, &tcp(0, 65_500));
+    let (statuses, _) = deliver_requests(&bed, 0, vec![(long, large(1460, 34, LSO2))]);
+    assert_eq!(statuses, [NDIS_STATUS_INVALID_LENGTH]);
+    // The driver goes on.
+    let mut frame = tcp6;
+    let request = SendRequest::large_send(&mut frame, 1440);
+    let (statuses, received) = deliver_requests(&bed, 0, vec![(frame, request)]);
+    assert_eq!((statuses, received.len()), (vec![NDIS_STATUS_SUCCESS], 3));
+    finish(bed);
+}
+
+#[test]
+fn received_checksums_are_reported_once_the_stack_has_started_the_offloads() {
+    let Some(bed) = with(Features::DEFAULT, Quirks::default()) else { return };
+    let receiver = miniport(bed.machines()[1]);
+    let right: Vec<_> = packets().into_iter().map(complete).collect();
+    let reported = |frames: Vec<Vec<u8>>| {
+        deliver(&bed, 0, frames).into_iter().map(|frame| frame.checksum).collect::<Vec<_>>()
+    };
+    assert_eq!(reported(right.clone()), [0; 40]);
+    receiver.start_offloads().unwrap();
+    let expected =
+        [IP_SUCCEEDED | UDP_SUCCEEDED, IP_SUCCEEDED | TCP_SUCCEEDED, UDP_SUCCEEDED, TCP_SUCCEEDED].repeat(10);
+    assert_eq!(reported(right.clone()), expected);
+    // Wrong checksums of TCP and UDP are left to the stack.
+    let wrong = right.iter().cloned().map(|mut frame| {
+        let last = frame.len() - 1;
+        frame[last] ^= 1;
+        frame
+    });
+    let expected = [IP_SUCCEEDED, IP_SUCCEEDED, 0, 0].repeat(10);
+    // The last byte of a packet without payload may be in its header.
+    assert_eq!(reported(wrong.skip(8).collect())[..], expected[8..]);
+    let mut wrong = complete(udp4(0, 0, 100));
+    wrong[22] ^= 1;
+    assert_eq!(reported(vec![wrong])[0] & (IP_SUCCEEDED | IP_FAILED), IP_FAILED);
+    for (on, expected) in
+        [([false, true], [0, TCP_SUCCEEDED]), ([true, false], [IP_SUCCEEDED | TCP_SUCCEEDED, 0])]
+    {
+        receiver.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation(on)).unwrap();
+        let frames = [frame4(0, 6, 0, &tcp(0, 100)), frame6(0, 6, 0, &tcp(0, 100))].map(complete);
+        assert_eq!(reported(frames.to_vec()), expected);
+    }
+    finish(bed);
+}
+
+/// An NDIS_OFFLOAD_PARAMETERS without changes.
+fn parameters() -> [u8; PARAMETERS] {
+    let mut parameters = [0; PARAMETERS];
+    parameters[..3].copy_from_slice(&[
+        NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_OFFLOAD_PARAMETERS_REVISION_1,
+        PARAMETERS as u8,
+    ]);
+    parameters
+}
+
+/// Offsets of its members.
+const TCP_IPV4: usize = 5;
+const LSOV1: usize = 9;
+const LSOV2_IPV4: usize = 11;
+const LSOV2_IPV6: usize = 12;
+
+#[test]
+fn offloads_change_at_run_time_and_the_change_is_reported() {
+    let Some(bed) = with(Features::DEFAULT, Quirks::default()) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let all = miniport.offloads();
+    assert_eq!((all.send, all.receive), (everything(), everything()));
+    assert_eq!((all.large_send, all), ([Some((64_000, 2)); 2], miniport.possible_offloads()));
+    let of = |checksums: ndis_sim::offload::Checksums| {
+        [checksums.ipv4, checksums.tcp4, checksums.udp4, checksums.tcp6, checksums.udp6]
+    };
+    for member in 0..5 {
+        for (value, send, receive) in [
+            (NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED, false, false),
+            (NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED, true, false),
+            (NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED, false, true),
+            (NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED, true, true),
+        ] {
+            let mut change = parameters();
+            change[4 + member] = value;
+            miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change).unwrap();
+            let (mut sends, mut receives) = ([true; 5], [true; 5]);
+            (sends[member], receives[member]) = (send, receive);
+            let now = miniport.offloads();
+            assert_eq!((of(now.send), of(now.receive)), (sends, receives), "member {member}, {value}");
+            assert_eq!(now.large_send, all.large_send);
+        }
+    }
+    for (member, version) in [(LSOV2_IPV4, 0), (LSOV2_IPV6, 1)] {
+        let mut change = parameters();
+        change[member] = NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED;
+        miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change).unwrap();
+        assert_eq!(miniport.offloads().large_send[version], None);
+        // Lists on their way are dropped.
+        let mut frame = [frame4(0, 6, 0, &tcp(0, 3000)), frame6(0, 6, 0, &tcp(0, 3000))][version].clone();
+        let request = SendRequest::large_send(&mut frame, 1400);
+        let sent = deliver_requests(&bed, 0, vec![(frame.clone(), request)]);
+        assert_eq!(sent, (vec![NDIS_STATUS_FAILURE], vec![]));
+        change[member] = NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED;
+        miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change).unwrap();
+        assert_eq!(miniport.offloads(), all);
+        assert_eq!(deliver_requests(&bed, 0, vec![(frame, request)]).0, [NDIS_STATUS_SUCCESS]);
+    }
+    for (on, sends) in [([false, true], [false, false, false, true, true]), ([true; 2], [true; 5])] {
+        miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation(on)).unwrap();
+        assert_eq!(of(miniport.offloads().send), sends);
+        assert_eq!(miniport.offloads().large_send.map(|of| of.is_some()), on);
+    }
+    finish(bed);
+}
+
+#[test]
+fn malformed_and_impossible_offload_requests_get_their_documented_status_and_change_nothing() {
+    let Some(bed) = with(Features::DEFAULT.without(Features::HOST_TSO6), Quirks::default()) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let before = miniport.offloads();
+    let changed = |at: usize, value: u8| {
+        let mut parameters = parameters();
+        parameters[at] = value;
+        parameters.to_vec()
+    };
+    let encapsulated = |at: usize, value: u8| {
+        let mut encapsulation = encapsulation([true; 2]);
+        encapsulation[at] = value;
+        encapsulation
+    };
+    let (parameters_oid, encapsulation_oid) = (OID_TCP_OFFLOAD_PARAMETERS, OID_OFFLOAD_ENCAPSULATION);
+    let cases = [
+        (parameters_oid, parameters()[..PARAMETERS - 1].to_vec(), NDIS_STATUS_INVALID_LENGTH),
+        (parameters_oid, vec![], NDIS_STATUS_INVALID_LENGTH),
+        // Type, revision.
+        (parameters_oid, changed(0, 0xa7), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed(1, 0), NDIS_STATUS_INVALID_DATA),
+        // Unknown values.
+        (parameters_oid, changed(4, 5), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed(8, 0xff), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed(LSOV2_IPV4, 3), NDIS_STATUS_INVALID_DATA),
+        // What the adapter does not have.
+        (parameters_oid, changed(LSOV2_IPV6, 2), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed(LSOV1, 2), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed(10, 2), NDIS_STATUS_INVALID_DATA),
+        (encapsulation_oid, encapsulation([true; 2])[..27].to_vec(), NDIS_STATUS_INVALID_LENGTH),
+        (encapsulation_oid, encapsulated(0, 0x80), NDIS_STATUS_INVALID_DATA),
+        (encapsulation_oid, encapsulated(1, 0), NDIS_STATUS_INVALID_DATA),
+        // Unknown value; an encapsulation that the adapter does not support.
+        (encapsulation_oid, encapsulated(4, 3), NDIS_STATUS_INVALID_PARAMETER),
+        (encapsulation_oid, encapsulated(8, 1), NDIS_STATUS_INVALID_PARAMETER),
+        (encapsulation_oid, encapsulated(20, 0x10), NDIS_STATUS_INVALID_PARAMETER),
+    ];
+    for (oid, value, status) in cases {
+        let refused = miniport.set(oid, &value).unwrap_err();
+        assert_eq!(refused.status, status, "{oid:#x}, {value:02x?}");
+        assert_eq!(miniport.offloads(), before);
+    }
+    assert_eq!(miniport.set(parameters_oid, &[]).unwrap_err().needed, PARAMETERS as u32);
+    // Disabled is what they are.
+    for at in [LSOV1, LSOV2_IPV6] {
+        miniport.set(parameters_oid, &changed(at, 1)).unwrap();
+    }
+    assert_eq!(miniport.offloads(), before);
+    finish(bed);
+}
+
+#[test]
+fn device_without_offloads_has_an_adapter_without() {
+    let none = Features::DEFAULT.without(Features::OFFLOADS);
+    let Some(bed) = with(none, Quirks::default()) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    assert_eq!(miniport.possible_offloads(), Offloads::default());
+    let refused = miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation([true; 2])).unwrap_err();
+    assert_eq!(refused.status, NDIS_STATUS_NOT_SUPPORTED);
+    let mut frame = frame4(0, 6, 0, &tcp(0, 3000));
+    let request = SendRequest::large_send(&mut frame, 1400);
+    assert_eq!(deliver_requests(&bed, 0, vec![(frame, request)]), (vec![NDIS_STATUS_FAILURE], vec![]));
+    let mut change = parameters();
+    change[TCP_IPV4] = NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED;
+    let refused = miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change).unwrap_err();
+    assert_eq!(refused.status, NDIS_STATUS_INVALID_DATA);
+    finish(bed);
+}
+
+#[test]
+fn keywords_decide_what_is_in_force_at_the_start() {
+    let checksums = [
+        "*IPChecksumOffloadIPv4",
+        "*TCPChecksumOffloadIPv4",
+        "*UDPChecksumOffloadIPv4",
+        "*TCPChecksumOffloadIPv6",
+        "*UDPChecksumOffloadIPv6",
+    ];
+    // Each keyword with a value of its own.
+    for (first, lso) in [(0, ["0", "1"]), (1, ["1", "0"])] {
+        let values = ["0", "1", "2", "3", "4", "0"];
+        let mut keywords: Vec<_> =
+            checksums.into_iter().zip(&values[first..]).map(|(name, &value)| (name, value)).collect();
+        keywords.extend(["*LsoV2IPv4", "*LsoV2IPv6"].into_iter().zip(lso));
+        let keywords =
+            keywords.into_iter().map(|(name, value)| (name, Keyword::Text(value.into()))).collect();
+        let Some(bed) = started_with(&Options { keywords, ..options() }) else { return };
+        let miniport: Miniport = miniport(bed.machines()[0]);
+        let now = miniport.offloads();
+        let of = |checksums: ndis_sim::offload::Checksums| {
+            [checksums.ipv4, checksums.tcp4, checksums.udp4, checksums.tcp6, checksums.udp6]
+        };
+        // 4 is no value: the default, both.
+        let expected =
+            [[false, false], [true, false], [false, true], [true, true], [true, true], [false, false]];
+        let expected = &expected[first..first + 5];
+        assert_eq!(of(now.send)[..], expected.iter().map(|&[send, _]| send).collect::<Vec<_>>());
+        assert_eq!(of(now.receive)[..], expected.iter().map(|&[_, receive]| receive).collect::<Vec<_>>());
+        assert_eq!(now.large_send.map(|of| of.is_some()), lso.map(|value| value == "1"));
+        let possible = miniport.possible_offloads();
+        assert_eq!((possible.send, possible.receive), (everything(), everything()));
+        finish(bed);
+    }
+}
+
+#[test]
+fn qemus_device_without_a_backend_for_offloads_is_used_without() {
+    if !has_qemu() {
+        return;
+    }
+    let device = DeviceKind::Qemu(QemuVariant::default());
+    let Some(bed) = started_with(&Options { device, real_time: true, ..options() }) else { return };
+    assert_eq!(miniport(bed.machines()[0]).possible_offloads(), Offloads::default());
+    for counters in exchange(&bed, ipv4(), 100_000) {
+        assert_eq!((counters.checksums, counters.large_sends, counters.verified), (0, 0, 0));
+    }
+    finish(bed);
+}
