@@ -60,13 +60,7 @@ impl RcTransport {
         let mut window = requester.recovery.window();
         if in_flight.saturating_add(1) >= window {
             if requester.recovery.is_overdue(requester.una, env.now) {
-                // What was resent is lost again, and nothing else tells.
-                self.lost(env);
-                return if self.wants_to_request() {
-                    self.transmit_request(env, slot, copy)
-                } else {
-                    Err(Unsent::Idle)
-                };
+                return self.resend_overdue(env, slot, copy);
             }
             window = requester.recovery.extended_window(requester.una);
         }
@@ -139,6 +133,19 @@ impl RcTransport {
             self.requester.recovery.sample_path();
         }
         Ok(length)
+    }
+
+    /// What was resent is lost again, and nothing else tells: sends it once more.
+    #[cold]
+    #[inline(never)]
+    fn resend_overdue<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+        copy: &mut Option<PayloadCopy>,
+    ) -> Result<usize, Unsent> {
+        self.lost(env);
+        if self.wants_to_request() { self.transmit_request(env, slot, copy) } else { Err(Unsent::Idle) }
     }
 
     /// Writes the request for the next chunk of the READ at the requester's position, with `in_flight` packets unacknowledged.

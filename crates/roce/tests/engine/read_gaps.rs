@@ -138,7 +138,16 @@ fn a_lost_end_of_a_read_is_requested_again_after_a_timeout() {
     }
 }
 
-/// Drops the `nth` READ request, counted from the next one on.
+/// A timeout requests the rest of the oldest chunk, and what is missing behind it.
+//= rocev2 §7
+#[test]
+fn a_timeout_does_not_request_later_chunks_that_have_arrived() {
+    let cost = lost_responses(1, 2, |number| matches!(number, 900 | 965));
+    assert_eq!(cost.timeouts, 1);
+    assert!(cost.again <= 70, "{} sent again", cost.again);
+}
+
+/// Drops the READ requests with these numbers, counted from the next one on.
 fn lose_request(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
     let mut seen = 0;
     pair.filter = Some(Box::new(move |to, frame| {
