@@ -21,7 +21,7 @@ use nt_sim::{
 };
 
 /// Imports that bug check whatever their arguments are, or block without a deadline.
-const EXCEPTIONS: &[&str] = &["KeBugCheckEx"];
+const EXCEPTIONS: &[&str] = &["KeBugCheck", "KeBugCheckEx", "_purecall"];
 
 /// A function that takes as many arguments as any import. Under the Microsoft calling convention the caller removes
 /// them, so that fewer are no difference.

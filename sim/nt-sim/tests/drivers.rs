@@ -144,7 +144,7 @@ fn a_missing_import_is_named_and_its_call_is_a_bug_check() {
 fn control_register_and_shared_time_are_those_of_the_kernel() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     for clock in [ClockKind::Threaded, ClockKind::Deterministic { seed: 3 }] {
-        for service in ["read cr8", "poll shared time"] {
+        for service in ["read cr8", "write cr8", "poll shared time"] {
             let mut sim = Sim::builder().clock(clock).build();
             let host = host(&mut sim);
             let driver = load(&host, service, Tolerances::NONE);

@@ -21,7 +21,7 @@ use nt_sim::{
     nt::{
         crt, dispatcher, dpc,
         io::{cancel, device},
-        irql, mdl, mutex, pool, spin_lock, system_threads, timer, work,
+        irql, mdl, mutex, pool, runtime, spin_lock, system_threads, timer, work,
     },
 };
 
@@ -371,6 +371,21 @@ fn correct_use_of_the_same_functions_is_not_reported() {
             kernel::sleep(Duration::from_millis(1));
         });
     }
+}
+
+#[test]
+fn bug_checks_of_drivers_and_pure_virtual_calls_are_reported() {
+    fn call_pure() {
+        let import = crt::IMPORTS.iter().find(|import| import.name == "_purecall");
+        let address = (import.expect("C++ drivers import it").address)();
+        // SAFETY: the function takes nothing.
+        let function: extern "efiapi" fn() = unsafe { std::mem::transmute(address) };
+        function();
+    }
+    assert_reported(&[
+        (BugCheck(0x1234), "the image called KeBugCheck", || runtime::KeBugCheck(0x1234)),
+        (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "a pure virtual function was called", call_pure),
+    ]);
 }
 
 /// A handler of an image's `__try` calls it. The image would search for a handler with it, which is not simulated.

@@ -121,6 +121,31 @@ fn formatting_terminates_text_that_is_shorter_than_the_buffer_only() {
     });
 }
 
+/// As [`print`], of `_vsnprintf_s` with a buffer of `size` bytes.
+fn print_safely(size: usize, count: usize) -> (i32, String) {
+    let buffer = [b'*'; 8];
+    let arguments = [123_usize];
+    let address = buffer.as_ptr().expose_provenance();
+    let format = c"<%d>".as_ptr().expose_provenance();
+    let list = Guest::new(arguments.as_ptr().cast_mut());
+    let result = stdio::_vsnprintf_s(address, size, count, format, list);
+    (result, String::from_utf8(buffer.to_vec()).unwrap())
+}
+
+/// (sec_api: "_vsnprintf_s": _TRUNCATE cuts the text off; text that does not fit otherwise is an invalid parameter)
+#[test]
+fn safe_formatting_terminates_every_text() {
+    correct(|_| {
+        const TRUNCATE: usize = usize::MAX;
+        assert_eq!(print_safely(6, TRUNCATE), (5, "<123>\0**".to_owned()));
+        assert_eq!(print_safely(5, TRUNCATE), (-1, "<123\0***".to_owned()));
+        assert_eq!(print_safely(8, 3), (-1, "<12\0****".to_owned()));
+        assert_eq!(print_safely(8, 7), (5, "<123>\0**".to_owned()));
+        assert_eq!(print_safely(4, 7), (-1, "\0*******".to_owned()), "the text and its end need 6 bytes");
+        assert_eq!(print_safely(0, TRUNCATE), (-1, "********".to_owned()));
+    });
+}
+
 #[test]
 fn wide_text_is_searched_and_compared() {
     correct(|host| {

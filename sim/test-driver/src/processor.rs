@@ -28,6 +28,39 @@ pub fn read_irql_from_cr8() {
     unsafe { KeLowerIrql(old) };
 }
 
+/// Changes the IRQL by the control register that holds it, in both directions; bug checks when it or another register is not as
+/// expected afterwards.
+pub fn write_irql_to_cr8() {
+    for level in [0_u64, 2, 2, 11, 1, 0] {
+        let (same, flags): (u64, u64);
+        // SAFETY: raises or lowers the level, as the kernel's inlined functions do; the level before is restored at the end.
+        unsafe {
+            asm!(
+                "mov rax, {level}",
+                "mov rcx, 7",
+                "mov r11, 9",
+                "movq xmm5, rcx",
+                "stc",
+                "mov cr8, rax",
+                "setc dl",
+                "movq r10, xmm5",
+                "add r10, rcx",
+                "add r10, r11",
+                "movzx r8, dl",
+                level = in(reg) level,
+                out("rax") _, out("rcx") _, out("rdx") _, out("r11") _, out("xmm5") _,
+                out("r10") same, out("r8") flags,
+            )
+        };
+        expect(same, 23);
+        expect(flags, 1);
+        expect(irql(), level);
+    }
+    // SAFETY: as above, with a register of the second half.
+    unsafe { asm!("mov r9, 0", "mov cr8, r9", out("r9") _) };
+    expect(irql(), 0);
+}
+
 fn irql() -> u64 {
     let (level, same): (u64, u64);
     // SAFETY: reads a control register.

@@ -74,6 +74,7 @@ pub const ALL: &[(&str, fn())] = &[
     ("bug check", bug_check),
     ("failed assertion", processor::failed_assertion),
     ("read cr8", processor::read_irql_from_cr8),
+    ("write cr8", processor::write_irql_to_cr8),
     ("poll shared time", processor::poll_shared_time),
     ("write shared time", processor::write_shared_time),
 ];

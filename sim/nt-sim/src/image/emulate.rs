@@ -8,7 +8,7 @@ use super::{
     frame::DEPTH,
     load::Image,
     registers::{FaultContext, Registers},
-    stack,
+    set_level, stack,
 };
 use crate::{
     thread::current::Thread,
@@ -30,6 +30,12 @@ pub(super) fn execute(me: &Thread, image: &Image, context: &mut FaultContext<'_>
             let register = usize::from(operand & 7) + if rex == 0x45 { 8 } else { 0 };
             context.set_general(register, me.irql().0.into());
             4
+        }
+        // mov cr8, r64: the image continues in a function that changes the level and returns behind the instruction.
+        [rex @ (0x44 | 0x45), 0x0f, 0x22, operand] if operand & 0xf8 == 0xc0 => {
+            let register = usize::from(operand & 7) + if rex == 0x45 { 8 } else { 0 };
+            set_level::begin(context, 4, context.general(register));
+            return true;
         }
         _ => return false,
     };

@@ -36,6 +36,7 @@ pub mod images;
 pub mod load;
 pub(crate) mod missing;
 pub mod registers;
+mod set_level;
 pub mod stack;
 pub mod switch;
 mod symbols;

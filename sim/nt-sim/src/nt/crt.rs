@@ -60,6 +60,10 @@ extern "efiapi" fn c_specific_handler(_: *mut c_void, _: *mut c_void, _: *mut c_
     })
 }
 
+extern "efiapi" fn purecall() {
+    on_host_stack(|| violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "a pure virtual function was called"));
+}
+
 const fn import(name: &'static str, address: fn() -> usize) -> Import {
     Import { kind: Kind::Function, module: "ntoskrnl.exe", name, limit: Limit::ANY, address }
 }
@@ -72,6 +76,7 @@ pub const IMPORTS: &[Import] = &[
     import("memcmp", || memcmp as *const () as usize),
     import("strlen", || strlen as *const () as usize),
     import("__chkstk", || chkstk as *const () as usize),
+    import("_purecall", || purecall as *const () as usize),
     import("__C_specific_handler", || c_specific_handler as *const () as usize),
 ];
 

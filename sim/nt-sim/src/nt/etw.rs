@@ -16,20 +16,57 @@ fn status(handle: u64) -> i32 {
     if known(handle) { STATUS_SUCCESS } else { STATUS_INVALID_HANDLE }
 }
 
+fn register(handle: Guest<u64>) -> i32 {
+    let me = current();
+    let host = me.host();
+    if host.low_resources.fails() {
+        return STATUS_NO_MEMORY;
+    }
+    let registration = host.new_handle();
+    host.objects.add(REGISTRATION, registration);
+    handle.write(registration as u64);
+    STATUS_SUCCESS
+}
+
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Registers a provider.
     [<= PASSIVE_LEVEL]
     fn EtwRegister(provider: Guest<GUID>, callback: usize, context: usize, handle: Guest<u64>) -> i32 {
         let _ = (provider, callback, context);
-        let me = current();
-        let host = me.host();
-        if host.low_resources.fails() {
-            return STATUS_NO_MEMORY;
-        }
-        let registration = host.new_handle();
-        host.objects.add(REGISTRATION, registration);
-        handle.write(registration as u64);
-        STATUS_SUCCESS
+        register(handle)
+    }
+
+    /// Registers a provider of the older kind, as drivers with WPP traces do.
+    [<= PASSIVE_LEVEL]
+    fn EtwRegisterClassicProvider(
+        provider: Guest<GUID>,
+        kind: u32,
+        callback: usize,
+        context: usize,
+        handle: Guest<u64>,
+    ) -> i32 {
+        let _ = (provider, kind, callback, context);
+        register(handle)
+    }
+
+    /// Writes a message of a WPP trace to a session; its arguments follow the ones listed. There is no session.
+    [any]
+    fn WmiTraceMessage(session: u64, flags: u32, message: Guest<GUID>, number: u16) -> i32 {
+        let _ = (session, flags, message, number);
+        STATUS_INVALID_HANDLE
+    }
+
+    /// Returns information about a session. There is none.
+    [any]
+    fn WmiQueryTraceInformation(
+        class: i32,
+        information: usize,
+        length: u32,
+        required: Guest<u32>,
+        buffer: usize,
+    ) -> i32 {
+        let _ = (class, information, length, required, buffer);
+        STATUS_INVALID_HANDLE
     }
 
     /// Unregisters a provider.

@@ -15,6 +15,8 @@ use crate::{
 /// `MAXLONG`, the exclusive limit of random numbers.
 const MAXLONG: u32 = 0x7fff_ffff;
 
+const BUG_CHECK_CALLBACK: &str = "KeRegisterBugCheckReasonCallback";
+
 /// Build number of Windows Server 2022.
 const BUILD: u32 = 20348;
 
@@ -87,6 +89,38 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             BugCheck(code),
             format!("the image called KeBugCheckEx with {first:#x}, {second:#x}, {third:#x}, {fourth:#x}"),
         );
+    }
+
+    /// Crashes the system.
+    [any]
+    fn KeBugCheck(code: u32) {
+        violation(BugCheck(code), "the image called KeBugCheck");
+    }
+
+    /// Initializes a bit map, whose bits are in memory of the caller.
+    [any]
+    fn RtlInitializeBitMap(map: Guest<u32>, bits: usize, count: u32) {
+        // RTL_BITMAP: the number of bits, then the address of the words that hold them.
+        map.write(count);
+        map.field::<usize>(8).write(bits);
+    }
+
+    /// Registers a function that the system calls when it crashes, which it does not do here. Returns whether it did.
+    [any]
+    fn KeRegisterBugCheckReasonCallback(record: usize, routine: usize, reason: i32, component: Guest<u8>) -> u8 {
+        let _ = (routine, reason, component);
+        let me = current();
+        let is_new = !me.host().objects.contains(BUG_CHECK_CALLBACK, record);
+        if is_new {
+            me.host().objects.add(BUG_CHECK_CALLBACK, record);
+        }
+        is_new.into()
+    }
+
+    /// Removes the registration of a function; returns whether there was one.
+    [any]
+    fn KeDeregisterBugCheckReasonCallback(record: usize) -> u8 {
+        current().host().objects.remove(BUG_CHECK_CALLBACK, record).into()
     }
 
     /// Returns the ID of the current thread.

@@ -7,6 +7,9 @@
 use super::format::{Arguments, Width, render, text};
 use crate::{guest::Guest, imports};
 
+/// `_TRUNCATE`: as much text as the buffer holds.
+const TRUNCATE: usize = usize::MAX;
+
 /// Longest format.
 const LONGEST: usize = 1 << 16;
 
@@ -60,6 +63,29 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [any]
     fn _vsnprintf(buffer: usize, count: usize, format: usize, arguments: Guest<usize>) -> i32 {
         print(buffer, count, format, Width::Narrow, Arguments::list(arguments))
+    }
+
+    /// As [`_vsnprintf`], always terminated, into a buffer of `size` bytes. Text that is longer than `count`, or with a `count` of
+    /// [`TRUNCATE`] than the buffer, is cut off; text that `count` allows but the buffer does not hold leaves it empty. Returns -1
+    /// in these cases.
+    [any]
+    fn _vsnprintf_s(buffer: usize, size: usize, count: usize, format: usize, arguments: Guest<usize>) -> i32 {
+        if buffer == 0 || size == 0 {
+            return if buffer == 0 && size == 0 && count == 0 { 0 } else { -1 };
+        }
+        let format = text(format, Width::Narrow, LONGEST);
+        let mut written = render(&format, Width::Narrow, &mut Arguments::list(arguments));
+        let room = size - 1;
+        let kept = if count == TRUNCATE { room } else { count };
+        let is_cut = written.len() > kept;
+        written.truncate(kept);
+        if written.len() > room {
+            written.clear();
+            put(buffer, size, &written, Width::Narrow);
+            return -1;
+        }
+        let length = put(buffer, size, &written, Width::Narrow);
+        if is_cut { -1 } else { length }
     }
 
     /// As [`sprintf`], of wide text.
