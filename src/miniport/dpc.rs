@@ -104,6 +104,7 @@ impl Adapter {
                 }
             }
         });
+        batch.pause();
         if let Some(indication) = indication {
             indication.indicate();
         }

@@ -350,6 +350,12 @@ impl<T> Pinned<'_, T> {
     }
 }
 
+impl<T: core::fmt::Debug> core::fmt::Debug for Pinned<'_, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
 impl<T> Deref for Pinned<'_, T> {
     type Target = T;
 

@@ -2,6 +2,8 @@
 
 //! Statistics counters. Each is read on its own; a set of reads is not a consistent snapshot.
 
+use core::cell::Cell;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cm::Ignored;
@@ -51,6 +53,93 @@ impl Counter {
     #[inline]
     pub(crate) fn inc(&self) {
         self.add(1);
+    }
+}
+
+/// Statistics of a shard with counts that are kept beside them, and added when this is dropped: a locked addition takes as long
+/// as a part of a packet's processing.
+#[derive(Debug)]
+pub(crate) struct StatsBatch<'a> {
+    stats: &'a Stats,
+    pub(crate) rx_frames: Count,
+    pub(crate) rx_bytes: Count,
+    pub(crate) rx_sends: Count,
+    pub(crate) rx_writes: Count,
+    pub(crate) completions: Count,
+    pub(crate) tx_frames: Count,
+    pub(crate) tx_bytes: Count,
+}
+
+impl<'a> StatsBatch<'a> {
+    #[inline]
+    pub(crate) fn new(stats: &'a Stats) -> Self {
+        Self {
+            stats,
+            rx_frames: Count::default(),
+            rx_bytes: Count::default(),
+            rx_sends: Count::default(),
+            rx_writes: Count::default(),
+            completions: Count::default(),
+            tx_frames: Count::default(),
+            tx_bytes: Count::default(),
+        }
+    }
+}
+
+/// The other counters.
+impl Deref for StatsBatch<'_> {
+    type Target = Stats;
+
+    #[inline]
+    fn deref(&self) -> &Stats {
+        self.stats
+    }
+}
+
+impl Drop for StatsBatch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Frames are received or sent, seldom both.
+        if self.rx_frames.get() != 0 {
+            self.stats.rx_frames.add(self.rx_frames.get());
+            self.rx_bytes.add_to(&self.stats.rx_bytes);
+        }
+        self.rx_sends.add_to(&self.stats.rx_sends);
+        self.rx_writes.add_to(&self.stats.rx_writes);
+        self.completions.add_to(&self.stats.completions);
+        if self.tx_frames.get() != 0 {
+            self.stats.tx_frames.add(self.tx_frames.get());
+            self.tx_bytes.add_to(&self.stats.tx_bytes);
+        }
+    }
+}
+
+/// A count of a [`StatsBatch`].
+#[derive(Debug, Default)]
+pub(crate) struct Count(Cell<u64>);
+
+impl Count {
+    #[inline]
+    fn get(&self) -> u64 {
+        self.0.get()
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.set(self.0.get().wrapping_add(count));
+    }
+
+    #[inline]
+    pub(crate) fn inc(&self) {
+        self.add(1);
+    }
+
+    #[inline]
+    fn add_to(&self, counter: &Counter) {
+        match self.get() {
+            0 => {}
+            count => counter.add(count),
+        }
     }
 }
 

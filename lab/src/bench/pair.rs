@@ -253,10 +253,12 @@ impl Pair {
         let shards = (side.engine.shard(side.shard), peer.engine.shard(peer.shard));
         let (Some(shard), Some(peer)) = shards else { return Vec::new() };
         shard.poll_transmit(now, &mut side.outgoing, BUDGET);
+        let mut receiver = peer.receiver();
         while let Some(frame) = side.outgoing.pop() {
-            let verdict = peer.handle_frame(now, frame);
+            let verdict = receiver.handle_frame(now, frame);
             debug_assert_eq!(verdict, Verdict::Consumed);
         }
+        drop(receiver);
         // Empty vectors do not allocate.
         let mut events = Vec::new();
         while let Some(event) = side.engine.poll_event() {

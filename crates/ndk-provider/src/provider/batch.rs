@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A batch of received frames, whose time is read once for several frames: on Windows, the precise clock costs as much as
-//! a part of a packet's processing.
+//! A batch of received frames. Several of them share a time, a [`Receiver`] of the engine and an addition to the counters: on
+//! Windows, the precise clock costs as much as a part of a packet's processing.
 
 use super::dpc;
 use crate::base::shared::{Shared, now};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use roce::{Instant, Verdict};
+use nt::RawSpinLock;
+use roce::{Instant, Receiver, Verdict};
 
 /// Frames that get the same time. As many are processed in a few tens of microseconds, less than an operating system's
-/// timers can tell.
+/// timers can tell, and as long as the destruction of a queue pair may wait for a batch.
 const FRAMES_PER_TIME: u32 = 16;
 
 /// A batch of received frames, in the order of their arrival. IRQL == `DISPATCH_LEVEL` as long as it exists.
@@ -19,27 +20,62 @@ pub struct Batch<'a> {
     enabled: &'a AtomicBool,
     open_adapters: &'a AtomicUsize,
     clock: BatchClock,
+    /// As long as frames get the same time.
+    receiver: Option<Receiver<'a, RawSpinLock>>,
+    /// RDMA frames of the receiver, which are not counted yet, and their bytes.
+    frames: usize,
+    octets: usize,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(shared: &'a Shared, enabled: &'a AtomicBool, open_adapters: &'a AtomicUsize) -> Self {
-        Self { shared, enabled, open_adapters, clock: BatchClock::default() }
+        let clock = BatchClock::default();
+        Self { shared, enabled, open_adapters, clock, receiver: None, frames: 0, octets: 0 }
     }
 
     /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
     /// the result is [`Verdict::NotOurs`].
+    ///
+    /// Until the next [`Batch::pause`], queue pairs must not be destroyed on this thread.
     pub fn receive(&mut self, frame: &[u8]) -> Verdict {
         let takes_frames =
             self.enabled.load(Ordering::Acquire) || self.open_adapters.load(Ordering::Acquire) != 0;
         if !takes_frames || !frame.starts_with(&self.shared.environment.link().mac) {
             return Verdict::NotOurs;
         }
-        dpc::receive(self.shared, self.clock.time(now), frame)
+        if self.clock.is_due() {
+            self.pause();
+        }
+        let now = self.clock.time(now);
+        let receiver = self.receiver.get_or_insert_with(|| self.shared.engine.receiver());
+        let verdict = receiver.handle_frame(now, frame);
+        if verdict == Verdict::Consumed {
+            self.frames = self.frames.saturating_add(1);
+            self.octets = self.octets.saturating_add(frame.len());
+        }
+        verdict
+    }
+
+    /// Releases what is kept from one frame to the next, and counts the frames: before other code runs on this thread.
+    pub fn pause(&mut self) {
+        self.receiver = None;
+        if self.frames > 0 {
+            let counters = &self.shared.counters;
+            counters.frames_in.add_many(core::mem::take(&mut self.frames));
+            counters.octets_in.add_many(core::mem::take(&mut self.octets));
+        }
     }
 
     /// Ends the batch: sends acknowledgments and makes callbacks.
-    pub fn end(self) {
+    pub fn end(mut self) {
+        self.pause();
         dpc::run(self.shared);
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.pause();
     }
 }
 
@@ -52,6 +88,11 @@ struct BatchClock {
 }
 
 impl BatchClock {
+    /// Returns whether the next frame gets another time.
+    fn is_due(&self) -> bool {
+        self.left == 0
+    }
+
     /// Returns the time of the next frame. `read` reads the clock.
     fn time(&mut self, read: impl FnOnce() -> Instant) -> Instant {
         if let Some(left) = self.left.checked_sub(1) {

@@ -101,7 +101,7 @@ impl<R: RawMutex> Engine<R> {
                 let entry = conns.entry(id)?;
                 let (qp, reads) = (entry.qp.clone()?, entry.reads);
                 //= R-CONN-34
-                if qp.lock().established(&self.env(&qp)).is_err() {
+                if self.with_env(&qp, |env| qp.lock().established(env)).is_err() {
                     let _ = conns.cm.abort(now, id);
                     return None;
                 }
@@ -145,7 +145,7 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     fn reach_peer(&self, id: ConnId, qp: &Qp<R>, peer: &PeerQp, receive_psn: Psn) -> bool {
         let params = self.peer_params(id, qp, peer, receive_psn);
-        params.is_some_and(|params| qp.lock().peer_known(&self.env(qp), params).is_ok())
+        params.is_some_and(|params| self.with_env(qp, |env| qp.lock().peer_known(env, params)).is_ok())
     }
 
     /// Reports a packet for a connection that waits for the RTU.

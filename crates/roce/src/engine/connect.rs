@@ -122,7 +122,7 @@ impl<R: RawMutex> Engine<R> {
             }
             conns.cm.complete(now, conn)?;
             //= R-CONN-33
-            transport.established(&self.env(&qp)).map_err(|_| ConnError::State)?;
+            self.with_env(&qp, |env| transport.established(env)).map_err(|_| ConnError::State)?;
             self.shards.of(&qp).stats.connections.inc();
             Ok(())
         })
@@ -161,7 +161,7 @@ impl<R: RawMutex> Engine<R> {
             let params = self
                 .peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
                 .ok_or(ConnError::Invalid)?;
-            transport.peer_known(&self.env(qp), params).map_err(|_| ConnError::QpBusy)?;
+            self.with_env(qp, |env| transport.peer_known(env, params)).map_err(|_| ConnError::QpBusy)?;
             if let Some(entry) = conns.entry(conn) {
                 entry.qp = Some(qp.clone());
                 entry.reads = reads;
@@ -239,7 +239,7 @@ impl<R: RawMutex> Engine<R> {
         let mut transport = qp.lock();
         //= R-QP-74
         if transport.connection_ended() {
-            transport.abort(&self.env(qp));
+            self.with_env(qp, |env| transport.abort(env));
         }
     }
 

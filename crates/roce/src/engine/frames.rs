@@ -1,36 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Received frames, frames to transmit, and timeouts: what the driver does with each shard.
+//! Frames to transmit and timeouts, and the face of a shard: what the driver does with each of them.
 
 use core::sync::atomic::Ordering;
 
 use lock_api::{MutexGuard, RawMutex};
 
 use super::Engine;
+use super::receive::{Receiver, Verdict};
 use super::transmit::Transmit;
-use crate::drop_reason::DropReason;
 use crate::qp::Qp;
 use crate::shard::ShardState;
-use crate::stats::Stats;
+use crate::stats::{Stats, StatsBatch};
 use crate::time::Instant;
-use crate::trace::TraceEvent;
 use crate::transport::dispatch::Transmitted;
 use crate::transport::env::Env;
 use crate::transport::payload_copy::PayloadCopy;
 use crate::transport::rc_transport::RcTransport;
 use fallible::Arc;
-use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
-
-/// Outcome of processing a received frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Processed.
-    Consumed,
-    /// Not to the RoCEv2 UDP port of a local address: for the network stack.
-    NotOurs,
-    /// To the RoCEv2 UDP port of a local address, and dropped.
-    Dropped(DropReason),
-}
 
 /// Frames of one queue pair before the next one transmits.
 const TURN: usize = 32;
@@ -47,11 +34,18 @@ pub struct Shard<'a, R: RawMutex> {
 }
 
 #[allow(clippy::must_use_candidate, reason = "calls that do something, through a shared reference")]
-impl<R: RawMutex> Shard<'_, R> {
+impl<'a, R: RawMutex> Shard<'a, R> {
     /// As [`Engine::handle_frame`], of a frame that was received by this shard's queue pair.
     #[inline]
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
-        self.engine.handle_frame_on(self.state, now, frame)
+        self.receiver().handle_frame(now, frame)
+    }
+
+    /// Begins a batch of received frames.
+    #[inline]
+    #[must_use]
+    pub fn receiver(&self) -> Receiver<'a, R> {
+        Receiver::new(self.engine, self.state)
     }
 
     /// As [`Engine::poll_transmit`], of the frames to be transmitted by this shard's queue pair.
@@ -115,7 +109,13 @@ impl<R: RawMutex> Engine<R> {
     /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
     /// after the call. IRQL == `DISPATCH_LEVEL`: other processors wait for the end of a copy of payload.
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
-        self.handle_frame_on(self.shards.first(), now, frame)
+        self.receiver().handle_frame(now, frame)
+    }
+
+    /// As [`Shard::receiver`].
+    #[must_use]
+    pub fn receiver(&self) -> Receiver<'_, R> {
+        Receiver::new(self, self.shards.first())
     }
 
     /// Writes up to `budget` frames into slots of `tx`, and returns their number. Fewer than `budget` means that
@@ -143,100 +143,6 @@ impl<R: RawMutex> Engine<R> {
         self.handle_timeout_on(self.shards.first(), now);
     }
 
-    fn handle_frame_on(&self, shard: &ShardState<R>, now: Instant, frame: &[u8]) -> Verdict {
-        let parsed = Packet::parse(frame);
-        // By reference: moving the packet takes as long as a part of its headers.
-        let reason = match &parsed {
-            Ok(packet) => match self.handle_packet(shard, now, packet) {
-                Ok(()) => {
-                    shard.stats.rx_frames.inc();
-                    match packet.payload().len() as u64 {
-                        0 => {}
-                        bytes => shard.stats.rx_bytes.add(bytes),
-                    }
-                    return Verdict::Consumed;
-                }
-                Err(reason) => reason,
-            },
-            Err(ParseError::NotRoce) => return Verdict::NotOurs,
-            Err(ParseError::Malformed(reason)) => DropReason::Malformed(*reason),
-        };
-        self.dropped(shard, frame, reason)
-    }
-
-    /// Counts a frame that had no effect, unless it is to another host. Such a frame is found here only: a queue pair takes no
-    /// packet to another address than its own, and connection management none that is not to a local one.
-    #[inline(never)]
-    fn dropped(&self, shard: &ShardState<R>, frame: &[u8], reason: DropReason) -> Verdict {
-        if roce_wire::destination(frame).is_some_and(|ip| !self.is_local(ip)) {
-            return Verdict::NotOurs;
-        }
-        shard.stats.count_drop(reason);
-        if self.shared.config.trace.is_some() {
-            let bth = Packet::parse(frame).ok().map(|packet| packet.bth());
-            let (qpn, psn) = bth.map_or_else(Default::default, |bth| (bth.dest_qp(), bth.psn()));
-            self.shared.trace(qpn, psn, TraceEvent::Dropped(reason));
-        }
-        Verdict::Dropped(reason)
-    }
-
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "called in one place, for every packet")]
-    fn handle_packet(
-        &self,
-        shard: &ShardState<R>,
-        now: Instant,
-        packet: &Packet<'_>,
-    ) -> Result<(), DropReason> {
-        let bth = packet.bth();
-        //= rocev2 §13
-        if bth.p_key() & PKEY_DEFAULT >> 1 != PKEY_DEFAULT >> 1 {
-            return Err(DropReason::PKey);
-        }
-        if bth.dest_qp() == Qpn::GSI {
-            // Any host can send to QP 1: only frames of a datagram's length get their ICRC computed.
-            if packet.payload().len() != Mad::LEN {
-                return Err(DropReason::Datagram);
-            }
-            self.check_icrc(packet)?;
-            return self.handle_datagram(shard, now, packet);
-        }
-        let qp = self.qps.get(bth.dest_qp().value()).ok_or(DropReason::NoQp)?;
-        // Loaded while the ICRC is computed.
-        qp.prefetch();
-        // Before anything is decided by the packet, or copied from it.
-        self.check_icrc(packet)?;
-        let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
-        let mut transport = qp.lock();
-        let mut placement = None;
-        let mut handled = transport.handle(&env, packet, &mut placement);
-        if let Some(placement) = &placement {
-            let placed = MutexGuard::unlocked(&mut transport, || placement.run(&env, packet.payload()));
-            handled = Ok(transport.finish_placement(&env, packet, placement, placed));
-        }
-        // A packet that is not from the peer has no effect, not even on pending frames.
-        if !matches!(handled, Err(DropReason::Address | DropReason::State | DropReason::Opcode)) {
-            if !shard.has(&qp) {
-                self.shards.move_to(shard, &mut transport, &qp);
-            }
-            Self::after(shard, &mut transport, &qp, || qp.to_arc());
-        }
-        drop(transport);
-        // Outside of the lock: connection management comes before queue pairs.
-        let outcome = handled?;
-        if let Some(conn) = outcome.established {
-            drop(qp);
-            self.traffic_seen(now, conn);
-        }
-        Ok(())
-    }
-
-    fn check_icrc(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        //= rocev2 §2
-        let valid = packet.icrc_valid(self.shared.config.crc);
-        valid.then_some(()).ok_or(DropReason::Malformed(roce_wire::DropReason::Icrc))
-    }
-
     fn poll_transmit_on(
         &self,
         shard: &ShardState<R>,
@@ -246,10 +152,11 @@ impl<R: RawMutex> Engine<R> {
     ) -> usize {
         shard.advance_clock(now);
         self.process_failures();
+        let stats = StatsBatch::new(&shard.stats);
         let mut sent = self.transmit_datagrams(shard, now, tx, budget);
         while sent < budget {
             let Some(qp) = shard.pop_ready() else { break };
-            let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
+            let env = Env::new(&self.shared, &stats, &qp.attributes, now);
             let mut transport = qp.transport.lock();
             if !shard.has(&qp) || transport.is_copying() {
                 // It has moved meanwhile, and is in the ready list of its new shard if it has frames. Or another thread
@@ -285,7 +192,6 @@ impl<R: RawMutex> Engine<R> {
                 tx.commit(len);
                 sent = sent.saturating_add(1);
             }
-            env.count_sent();
             transport.rearm(qp.attributes.index, |index, at| shard.schedule(index, at));
             if more && transport.wants_to_transmit() {
                 shard.make_ready(&qp, || qp.clone());
@@ -323,10 +229,11 @@ impl<R: RawMutex> Engine<R> {
 
     fn handle_timeout_on(&self, shard: &ShardState<R>, now: Instant) {
         shard.advance_clock(now);
+        let stats = StatsBatch::new(&shard.stats);
         for _ in 0..TIMEOUT_BUDGET {
             let Some(index) = shard.expire(now) else { break };
             let Some(qp) = self.qps.at(index) else { continue };
-            let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
+            let env = Env::new(&self.shared, &stats, &qp.attributes, now);
             let mut transport = qp.lock();
             if !shard.has(&qp) {
                 // It has moved meanwhile, and its new shard has its timer.
@@ -346,6 +253,8 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Ends a step of a queue pair of `shard`: schedules its timer, and puts it into the ready list.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every packet")]
     pub(super) fn after(
         shard: &ShardState<R>,
         transport: &mut RcTransport,

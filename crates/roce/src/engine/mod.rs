@@ -7,7 +7,8 @@
 //! | `objects` | create and destroy CQs, SRQs, QPs, regions, windows |
 //! | `posts` | work requests, arm, flush |
 //! | `connect` | listen, connect, accept, reject, disconnect |
-//! | `frames` | received frames, transmit, timeouts |
+//! | `receive` | received frames |
+//! | `frames` | what the driver does with each shard: transmit, timeouts |
 //! | `poll_event` | notices and connection events for the driver |
 //! | `cm_events` | connection management: datagrams, deadlines, events |
 //! | `failures` | CQ overflow and failed queue pairs |
@@ -23,6 +24,7 @@ pub(crate) mod frames;
 mod objects;
 mod poll_event;
 mod posts;
+pub(crate) mod receive;
 pub(crate) mod transmit;
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -34,6 +36,7 @@ use crate::qp::Qp;
 use crate::random::Random;
 use crate::shard::{ShardState, Shards};
 use crate::shared::Shared;
+use crate::stats::StatsBatch;
 use crate::time::Instant;
 use crate::transport::env::Env;
 use connections::Connections;
@@ -59,15 +62,12 @@ impl<R: RawMutex> core::fmt::Debug for Engine<R> {
 }
 
 impl<R: RawMutex> Engine<R> {
-    /// Returns the environment of a command.
-    fn env<'a>(&'a self, qp: &'a Qp<R>) -> Env<'a, R> {
-        self.env_on(self.shards.of(qp), qp)
-    }
-
-    /// Returns the environment of a command for a queue pair of `shard`.
+    /// Calls `command` with the environment of a command for a queue pair.
     #[inline]
-    fn env_on<'a>(&'a self, shard: &'a ShardState<R>, qp: &'a Qp<R>) -> Env<'a, R> {
-        Env::new(&self.shared, &shard.stats, &qp.attributes, shard.now())
+    fn with_env<T>(&self, qp: &Qp<R>, command: impl FnOnce(&Env<'_, R>) -> T) -> T {
+        let shard = self.shards.of(qp);
+        let stats = StatsBatch::new(&shard.stats);
+        command(&Env::new(&self.shared, &stats, &qp.attributes, shard.now()))
     }
 
     /// Returns the latest time that the driver passed, for commands without a time.

@@ -300,7 +300,7 @@ impl<R: RawMutex> Engine<R> {
     pub fn destroy_qp(&self, qp: &Arc<Qp<R>>) {
         {
             let mut transport = qp.lock();
-            transport.abort(&self.env(qp));
+            self.with_env(qp, |env| transport.abort(env));
             // In the error state and without a pending frame it does not become ready, and no timer is scheduled. Before its
             // slot is free: the next queue pair there has the same index.
             if qp.shard() != Qp::<R>::NO_SHARD {

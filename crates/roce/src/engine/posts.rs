@@ -36,7 +36,11 @@ impl<R: RawMutex> Engine<R> {
         let mut transport = qp.transport.lock();
         let shard = self.shards.of(qp);
         //= R-QP-3
-        transport.post_send(&self.env_on(shard, qp), request)?;
+        if request.operation.is_local() {
+            self.with_env(qp, |env| transport.post_local(env, request))?;
+        } else {
+            transport.post_send(request, &self.shared.config)?;
+        }
         // Accepted, deferred or not: it is in the send queue, and completes.
         //= R-QP-35
         //= R-QP-36
@@ -87,7 +91,7 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-5
         transport.post_recv(request, &self.shared.config)?;
         if transport.state() == State::Error {
-            transport.drain_receives(&self.env(qp));
+            self.with_env(qp, |env| transport.drain_receives(env));
         }
         Ok(())
     }
@@ -135,7 +139,7 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-63
         //= R-QP-69
         //= R-CONSUMER-10
-        qp.lock().abort(&self.env(qp));
+        self.with_env(qp, |env| qp.lock().abort(env));
     }
 
     /// Flushes the receives of a queue pair that is not connected and does not connect. It can still connect. Returns
@@ -145,7 +149,7 @@ impl<R: RawMutex> Engine<R> {
         let mut transport = qp.lock();
         let unconnected = transport.can_connect();
         if unconnected {
-            transport.drain_receives(&self.env(qp));
+            self.with_env(qp, |env| transport.drain_receives(env));
         }
         unconnected
     }

@@ -92,15 +92,14 @@ impl RcTransport {
         if self.state == State::Error {
             self.report_failure(env);
         }
-        let counter = match syndrome {
-            Syndrome::ACK => &stats.tx_acks,
-            Syndrome(0x60) => &stats.tx_nak_sequence,
-            Syndrome(0x61) => &stats.tx_nak_invalid,
-            Syndrome(0x62) => &stats.tx_nak_access,
-            Syndrome(0x63) => &stats.tx_nak_operational,
-            _ => &stats.tx_nak_rnr,
-        };
-        counter.inc();
+        match syndrome {
+            Syndrome::ACK => stats.tx_acks.inc(),
+            Syndrome(0x60) => stats.tx_nak_sequence.inc(),
+            Syndrome(0x61) => stats.tx_nak_invalid.inc(),
+            Syndrome(0x62) => stats.tx_nak_access.inc(),
+            Syndrome(0x63) => stats.tx_nak_operational.inc(),
+            _ => stats.tx_nak_rnr.inc(),
+        }
         built.map_err(|_| Unsent::Failed)
     }
 }

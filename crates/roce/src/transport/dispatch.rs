@@ -10,6 +10,7 @@ use super::payload_copy::{Copying, PayloadCopy};
 use super::placement::Placement;
 use super::rc_transport::RcTransport;
 use super::state::State;
+use crate::config::Config;
 use crate::conn::ConnId;
 use crate::drop_reason::DropReason;
 use crate::error::PostError;
@@ -72,22 +73,17 @@ impl RcTransport {
         next.any().then_some(next)
     }
 
-    pub(crate) fn post_send<R: RawMutex>(
-        &mut self,
-        env: &Env<'_, R>,
-        request: &SendRequest<'_>,
-    ) -> Result<(), PostError> {
+    /// Posts a request that is not local.
+    #[inline]
+    pub(crate) fn post_send(&mut self, request: &SendRequest<'_>, config: &Config) -> Result<(), PostError> {
         if self.state != State::Rts {
             return Err(PostError::NotConnected);
-        }
-        if request.operation.is_local() {
-            return self.post_local(env, request);
         }
         //= R-QP-53
         if matches!(request.operation, SendOperation::Read { .. }) && self.requester.max_reads == 0 {
             return Err(PostError::NotAllowed);
         }
-        self.send_queue.post(request, self.requester.mtu, env.shared.config.max_message)
+        self.send_queue.post(request, self.requester.mtu, config.max_message)
     }
 
     /// Handles a packet for this queue pair. Its ICRC was checked. If it sets `placement`, the caller releases the lock, runs that,

@@ -3,7 +3,6 @@
 //! What a step of the transport uses besides its own state: the queue pair's attributes, what all queue pairs
 //! share, and the time.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use lock_api::RawMutex;
@@ -12,7 +11,7 @@ use super::send_queue::Wqe;
 use crate::cq::{Cq, Due};
 use crate::qp_attributes::QpAttributes;
 use crate::shared::Shared;
-use crate::stats::Stats;
+use crate::stats::StatsBatch;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::work::{Completion, CompletionKind, CompletionStatus, SendOperation};
@@ -23,48 +22,29 @@ use roce_wire::Psn;
 pub(crate) struct Env<'a, R: RawMutex> {
     pub(crate) shared: &'a Shared<R>,
     /// Statistics of the shard.
-    pub(crate) stats: &'a Stats,
+    pub(crate) stats: &'a StatsBatch<'a>,
     pub(crate) qp: &'a QpAttributes<R>,
     pub(crate) now: Instant,
-    sent: Sent,
-}
-
-/// Frames built and their payload bytes, which the statistics get together: a locked addition takes as long as a part of a
-/// frame's headers.
-#[derive(Default)]
-struct Sent {
-    frames: Cell<u64>,
-    bytes: Cell<u64>,
 }
 
 impl<'a, R: RawMutex> Env<'a, R> {
     #[inline]
     pub(crate) fn new(
         shared: &'a Shared<R>,
-        stats: &'a Stats,
+        stats: &'a StatsBatch<'a>,
         qp: &'a QpAttributes<R>,
         now: Instant,
     ) -> Self {
-        Self { shared, stats, qp, now, sent: Sent::default() }
+        Self { shared, stats, qp, now }
     }
 }
 
 impl<R: RawMutex> Env<'_, R> {
-    /// Counts a frame that was built, until [`Env::count_sent`].
+    /// Counts a frame that was built.
     #[inline]
     pub(super) fn built(&self, payload_len: usize) {
-        self.sent.frames.set(self.sent.frames.get().wrapping_add(1));
-        self.sent.bytes.set(self.sent.bytes.get().wrapping_add(payload_len as u64));
-    }
-
-    /// Adds the frames built to the statistics.
-    #[inline]
-    pub(crate) fn count_sent(&self) {
-        self.stats.tx_frames.add(self.sent.frames.take());
-        match self.sent.bytes.take() {
-            0 => {}
-            bytes => self.stats.tx_bytes.add(bytes),
-        }
+        self.stats.tx_frames.inc();
+        self.stats.tx_bytes.add(payload_len as u64);
     }
 
     /// Reports an event of the queue pair, if it is wanted.

@@ -10,17 +10,21 @@ use lock_api::RawMutex;
 use super::env::Env;
 use super::rc_transport::RcTransport;
 use super::send_queue::Wqe;
+use super::state::State;
 use crate::error::PostError;
 use crate::region::binding_slot::Ticket;
 use crate::work::{CompletionStatus, SendData, SendFlags, SendOperation, SendRequest};
 
 impl RcTransport {
     /// Posts a local request, and executes it if everything before it is sent.
-    pub(super) fn post_local<R: RawMutex>(
+    pub(crate) fn post_local<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
+        if self.state != State::Rts {
+            return Err(PostError::NotConnected);
+        }
         let regions = &env.shared.regions;
         let (key, ticket) = match (request.operation, request.data) {
             (SendOperation::FastRegister { key }, SendData::Registration(asked)) => {

@@ -22,6 +22,7 @@ mod payload_copy;
 mod placement;
 mod read_gaps;
 mod read_invalidation;
+mod receive_batch;
 mod requests;
 mod responder;
 mod rnr_ticks;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Received frames.
+
+use lock_api::{MutexGuard, RawMutex};
+
+use super::Engine;
+use crate::drop_reason::DropReason;
+use crate::object_table::Pinned;
+use crate::qp::Qp;
+use crate::shard::ShardState;
+use crate::stats::StatsBatch;
+use crate::time::Instant;
+use crate::trace::TraceEvent;
+use crate::transport::env::Env;
+use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
+
+/// Outcome of processing a received frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Processed.
+    Consumed,
+    /// Not to the RoCEv2 UDP port of a local address: for the network stack.
+    NotOurs,
+    /// To the RoCEv2 UDP port of a local address, and dropped.
+    Dropped(DropReason),
+}
+
+/// A batch of frames received by a shard, in the order of their arrival.
+///
+/// Frames are processed one by one, as by [`Engine::handle_frame`]. What several frames in a row need is kept from one to
+/// the next: their queue pair, and what they add to the statistics. Meanwhile [`Engine::destroy_qp`] of that queue pair waits. So a
+/// batch is some tens of frames, IRQL == `DISPATCH_LEVEL` as long as it exists, and nothing else is done meanwhile.
+#[derive(Debug)]
+pub struct Receiver<'a, R: RawMutex> {
+    engine: &'a Engine<R>,
+    shard: &'a ShardState<R>,
+    stats: StatsBatch<'a>,
+    /// The queue pair of the last frame.
+    last: Option<(Qpn, Pinned<'a, Qp<R>>)>,
+}
+
+impl<'a, R: RawMutex> Receiver<'a, R> {
+    #[inline]
+    pub(super) fn new(engine: &'a Engine<R>, shard: &'a ShardState<R>) -> Self {
+        Self { engine, shard, stats: StatsBatch::new(&shard.stats), last: None }
+    }
+
+    /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
+    /// after the call. Other processors wait for the end of a copy of payload.
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Verdict {
+        let parsed = Packet::parse(frame);
+        // By reference: moving the packet takes as long as a part of its headers.
+        let reason = match &parsed {
+            Ok(packet) => match self.handle_packet(now, packet) {
+                Ok(()) => {
+                    self.stats.rx_frames.inc();
+                    self.stats.rx_bytes.add(packet.payload().len() as u64);
+                    return Verdict::Consumed;
+                }
+                Err(reason) => reason,
+            },
+            Err(ParseError::NotRoce) => return Verdict::NotOurs,
+            Err(ParseError::Malformed(reason)) => DropReason::Malformed(*reason),
+        };
+        self.dropped(frame, reason)
+    }
+
+    /// Counts a frame that had no effect, unless it is to another host. Such a frame is found here only: a queue pair takes no
+    /// packet to another address than its own, and connection management none that is not to a local one.
+    #[inline(never)]
+    fn dropped(&self, frame: &[u8], reason: DropReason) -> Verdict {
+        if roce_wire::destination(frame).is_some_and(|ip| !self.engine.is_local(ip)) {
+            return Verdict::NotOurs;
+        }
+        self.shard.stats.count_drop(reason);
+        let shared = &self.engine.shared;
+        if shared.config.trace.is_some() {
+            let bth = Packet::parse(frame).ok().map(|packet| packet.bth());
+            let (qpn, psn) = bth.map_or_else(Default::default, |bth| (bth.dest_qp(), bth.psn()));
+            shared.trace(qpn, psn, TraceEvent::Dropped(reason));
+        }
+        Verdict::Dropped(reason)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every packet")]
+    fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
+        let Self { engine, shard, stats, last } = self;
+        let bth = packet.bth();
+        //= rocev2 §13
+        if bth.p_key() & PKEY_DEFAULT >> 1 != PKEY_DEFAULT >> 1 {
+            return Err(DropReason::PKey);
+        }
+        let number = bth.dest_qp();
+        let qp = match last {
+            Some((last, qp)) if *last == number => qp,
+            _ => {
+                // Connection management may end it.
+                *last = None;
+                if number == Qpn::GSI {
+                    // Any host can send to QP 1: only frames of a datagram's length get their ICRC computed.
+                    if packet.payload().len() != Mad::LEN {
+                        return Err(DropReason::Datagram);
+                    }
+                    engine.check_icrc(packet)?;
+                    return engine.handle_datagram(shard, now, packet);
+                }
+                let qp = engine.qps.get(number.value()).ok_or(DropReason::NoQp)?;
+                // Loaded while the ICRC is computed.
+                qp.prefetch();
+                &mut last.insert((number, qp)).1
+            }
+        };
+        // Before anything is decided by the packet, or copied from it.
+        engine.check_icrc(packet)?;
+        let env = Env::new(&engine.shared, stats, &qp.attributes, now);
+        let mut transport = qp.lock();
+        let mut placement = None;
+        let mut handled = transport.handle(&env, packet, &mut placement);
+        if let Some(placement) = &placement {
+            let placed = MutexGuard::unlocked(&mut transport, || placement.run(&env, packet.payload()));
+            handled = Ok(transport.finish_placement(&env, packet, placement, placed));
+        }
+        // A packet that is not from the peer has no effect, not even on pending frames.
+        if !matches!(handled, Err(DropReason::Address | DropReason::State | DropReason::Opcode)) {
+            if !shard.has(qp) {
+                engine.shards.move_to(shard, &mut transport, qp);
+            }
+            Engine::after(shard, &mut transport, qp, || qp.to_arc());
+        }
+        drop(transport);
+        // Outside of the lock: connection management comes before queue pairs.
+        let outcome = handled?;
+        if let Some(conn) = outcome.established {
+            *last = None;
+            engine.traffic_seen(now, conn);
+        }
+        Ok(())
+    }
+}
+
+impl<R: RawMutex> Engine<R> {
+    fn check_icrc(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
+        //= rocev2 §2
+        let valid = packet.icrc_valid(self.shared.config.crc);
+        valid.then_some(()).ok_or(DropReason::Malformed(roce_wire::DropReason::Icrc))
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Frames received in a batch.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use roce::{
+    CompletionStatus, DropReason, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Verdict,
+};
+
+use crate::pair::{Options, Pair, pattern};
+
+/// Two connections over which one side has sent messages of these lengths, in turn. Returns the frames, which have not arrived.
+fn sent(lengths: &[usize]) -> (Pair, Vec<Vec<u8>>) {
+    let mut pair = Pair::connected(Options::default());
+    let others = pair.connect_another(9);
+    let qps = [[pair.sides[0].qp.clone(), pair.sides[1].qp.clone()], others];
+    pair.sides.iter_mut().for_each(|side| drop(side.outcomes()));
+    pair.cut = [true, true];
+    pair.capture = Some(Vec::new());
+    for (at, &length) in lengths.iter().enumerate() {
+        let [alice, bob] = &pair.sides;
+        let (source, sink) = (alice.source(&pattern(length, at as u64)), bob.sink(length.max(1)));
+        let [from, to] = &qps[at % 2];
+        let context = at as u64;
+        bob.engine.post_recv(to, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
+        let sges = [source.all()];
+        let (operation, flags, data) = (SendOperation::Send, SendFlags::empty(), SendData::Sges(&sges));
+        alice.engine.post_send(from, &SendRequest { context, operation, flags, data }).unwrap();
+        pair.run_for(Duration::from_nanos(100));
+    }
+    let frames = pair.capture.take().unwrap();
+    (pair, frames.into_iter().filter(|(from, _)| *from == 0).map(|(_, frame)| frame).collect())
+}
+
+/// What is seen of a host that has received frames.
+fn seen(pair: &mut Pair, verdicts: Vec<Verdict>) -> impl PartialEq + std::fmt::Debug + use<> {
+    let bob = &mut pair.sides[1];
+    let mut stats = Vec::new();
+    bob.engine.stats().each(|name, value| stats.push((name, value)));
+    let answers = bob.transmit(pair.now, 1000);
+    (verdicts, bob.outcomes(), stats, answers, bob.engine.poll_timeout())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_batch_has_the_same_effects_as_its_frames_one_by_one(
+        lengths in proptest::collection::vec(prop_oneof![0usize..100, 400usize..600, 900usize..5000], 1..12),
+        order in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..8), 0..40),
+        batch in 1usize..20,
+    ) {
+        let (mut single, frames) = sent(&lengths);
+        let (mut batched, same) = sent(&lengths);
+        prop_assert_eq!(&frames, &same);
+        // All frames, then some of them again, some damaged, and some to a queue pair that does not exist.
+        let mut arriving = frames.clone();
+        for (pick, damage) in order {
+            let mut frame = frames[pick.index(frames.len())].clone();
+            match damage {
+                0 => *frame.last_mut().unwrap() ^= 1,
+                // Destination queue pair, and P_Key.
+                1 => frame[49] ^= 0x55,
+                2 => frame[45] ^= 1,
+                3 => frame.truncate(50),
+                _ => {}
+            }
+            arriving.insert(pick.index(arriving.len() + 1), frame);
+        }
+        let one_by_one = arriving.iter().map(|frame| single.sides[1].engine.handle_frame(single.now, frame));
+        let one_by_one = one_by_one.collect();
+        let mut verdicts = Vec::new();
+        for frames in arriving.chunks(batch) {
+            let mut receiver = batched.sides[1].engine.receiver();
+            verdicts.extend(frames.iter().map(|frame| receiver.handle_frame(batched.now, frame)));
+        }
+        prop_assert_eq!(seen(&mut single, one_by_one), seen(&mut batched, verdicts));
+    }
+}
+
+#[test]
+fn what_a_batch_adds_to_the_statistics_is_there_at_its_end() {
+    let (pair, frames) = sent(&[64, 64, 64]);
+    let bob = &pair.sides[1].engine;
+    let before = bob.stats();
+    let mut receiver = bob.receiver();
+    for frame in &frames {
+        assert_eq!(receiver.handle_frame(pair.now, frame), Verdict::Consumed);
+    }
+    drop(receiver);
+    let stats = bob.stats();
+    assert_eq!((stats.rx_sends.get(), stats.completions.get()), (3, 3));
+    let (frames, bytes) = (&stats.rx_frames, &stats.rx_bytes);
+    assert_eq!((frames.get() - before.rx_frames.get(), bytes.get() - before.rx_bytes.get()), (3, 192));
+}
+
+/// Destroys the first queue pair of the second side on another thread while `receive` runs, which gets whether that has ended.
+fn destroyed_meanwhile(pair: &Pair, receive: impl FnOnce(&dyn Fn() -> bool)) {
+    let (bob, done) = (&pair.sides[1], AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            bob.engine.destroy_qp(&bob.qp);
+            done.store(true, Ordering::SeqCst);
+        });
+        receive(&|| done.load(Ordering::SeqCst));
+    });
+    assert!(done.into_inner());
+}
+
+#[test]
+fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
+    let (mut pair, frames) = sent(&[64, 64, 64]);
+    let mut receiver = pair.sides[1].engine.receiver();
+    assert_eq!(receiver.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
+    destroyed_meanwhile(&pair, |done| {
+        // It is flushed at once; its number is free when the batch has ended.
+        while receiver.handle_frame(pair.now, &frames[2]) != Verdict::Dropped(DropReason::State) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!done(), "destroyed while a batch uses it");
+        drop(receiver);
+    });
+    assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &frames[2]), Verdict::Dropped(DropReason::NoQp));
+    let outcomes = pair.sides[1].outcomes();
+    assert!(outcomes.contains(&(0, CompletionStatus::Success)), "{outcomes:?}");
+}
+
+#[test]
+fn a_batch_lets_go_of_a_queue_pair_with_the_next_frame_to_another_one() {
+    // Of the other connection, and of connection management, however that ends.
+    for other in 0..2 {
+        let (pair, mut frames) = sent(&[64, 64]);
+        if other == 1 {
+            // To QP 1, and too short.
+            frames[1][47..50].copy_from_slice(&[0, 0, 1]);
+        }
+        let mut receiver = pair.sides[1].engine.receiver();
+        assert_eq!(receiver.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
+        receiver.handle_frame(pair.now, &frames[1]);
+        destroyed_meanwhile(&pair, |done| {
+            let begin = std::time::Instant::now();
+            while !done() && begin.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            assert!(done(), "the batch still uses the queue pair");
+            drop(receiver);
+        });
+    }
+}
