@@ -31,6 +31,34 @@ impl SgeCursor {
         short: E,
         mut each: impl FnMut(&Sge, u32, u32) -> Result<(), E>,
     ) -> Result<(), E> {
+        // The usual range is in one element, and has bytes.
+        if let Some(sge) = sges.get(self.element)
+            && let Some(rest) = sge.length.checked_sub(self.within)
+            && length.wrapping_sub(1) < rest
+        {
+            each(sge, self.within, length)?;
+            // Nothing wraps, as below.
+            self.position = self.position.wrapping_add(length);
+            if length == rest {
+                self.element = self.element.wrapping_add(1);
+                self.within = 0;
+            } else {
+                self.within = self.within.wrapping_add(length);
+            }
+            return Ok(());
+        }
+        self.walk_elements(sges, length, short, &mut each)
+    }
+
+    /// [`SgeCursor::walk`] of any range.
+    #[inline(never)]
+    fn walk_elements<E>(
+        &mut self,
+        sges: &[Sge],
+        length: u32,
+        short: E,
+        each: &mut dyn FnMut(&Sge, u32, u32) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut cursor = *self;
         let mut left = length;
         while left > 0 {
@@ -119,6 +147,28 @@ mod tests {
         cursor.seek(&LIST, 2).unwrap();
         assert_eq!(pieces(&mut cursor, 2), Ok(vec![(102, 1), (200, 1)]));
         assert_eq!(cursor.seek(&LIST, 10), Err(TooShort));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_range_in_one_element_is_walked_as_any_other(
+            lengths in proptest::collection::vec(0u32..5, 0..5),
+            steps in proptest::collection::vec((0u32..6, proptest::bool::weighted(0.1)), 1..12),
+        ) {
+            let list: Vec<Sge> = lengths.iter().map(|&length| sge(u64::from(length), length)).collect();
+            let (mut usual, mut any) = (SgeCursor::START, SgeCursor::START);
+            for (length, refused) in steps {
+                let (mut seen, mut expected) = (Vec::new(), Vec::new());
+                let each = |seen: &mut Vec<_>, element: &Sge, within, len| {
+                    seen.push((*element, within, len));
+                    if refused { Err(1) } else { Ok(()) }
+                };
+                let first = usual.walk(&list, length, 0, |element, within, len| each(&mut seen, element, within, len));
+                let second =
+                    any.walk_elements(&list, length, 0, &mut |element, within, len| each(&mut expected, element, within, len));
+                proptest::prop_assert_eq!((first, seen, usual), (second, expected, any));
+            }
+        }
     }
 
     #[test]

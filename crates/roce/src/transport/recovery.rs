@@ -237,6 +237,7 @@ impl Recovery {
 
     /// Accounts for a packet with AckReq at `sequence`, sent for the `first` time or again, whose ACK covers
     /// everything before `end`.
+    #[inline]
     pub(super) fn record_ack_request(
         &mut self,
         una: Sequence,

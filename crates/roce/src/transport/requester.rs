@@ -225,6 +225,7 @@ impl RcTransport {
     }
 
     /// Accounts for the packets sent, up to `end`.
+    #[inline]
     fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence, ack_req: bool) {
         let requester = &mut self.requester;
         let recovery = &mut requester.recovery;
