@@ -64,7 +64,6 @@ pub(crate) struct StatsBatch<'a> {
     pub(crate) rx_frames: Count,
     pub(crate) rx_bytes: Count,
     pub(crate) rx_sends: Count,
-    pub(crate) rx_writes: Count,
     pub(crate) completions: Count,
     pub(crate) tx_frames: Count,
     pub(crate) tx_bytes: Count,
@@ -78,7 +77,6 @@ impl<'a> StatsBatch<'a> {
             rx_frames: Count::default(),
             rx_bytes: Count::default(),
             rx_sends: Count::default(),
-            rx_writes: Count::default(),
             completions: Count::default(),
             tx_frames: Count::default(),
             tx_bytes: Count::default(),
@@ -100,13 +98,13 @@ impl Drop for StatsBatch<'_> {
     #[inline]
     fn drop(&mut self) {
         // Frames are received or sent, seldom both.
-        if self.rx_frames.get() != 0 {
-            self.stats.rx_frames.add(self.rx_frames.get());
+        if self.rx_frames.get() | self.completions.get() != 0 {
+            self.rx_frames.add_to(&self.stats.rx_frames);
             self.rx_bytes.add_to(&self.stats.rx_bytes);
+            // A SEND ends with a completion.
+            self.rx_sends.add_to(&self.stats.rx_sends);
+            self.completions.add_to(&self.stats.completions);
         }
-        self.rx_sends.add_to(&self.stats.rx_sends);
-        self.rx_writes.add_to(&self.stats.rx_writes);
-        self.completions.add_to(&self.stats.completions);
         if self.tx_frames.get() != 0 {
             self.stats.tx_frames.add(self.tx_frames.get());
             self.tx_bytes.add_to(&self.stats.tx_bytes);

@@ -36,7 +36,7 @@ impl<'a> Batch<'a> {
     /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
     /// the result is [`Verdict::NotOurs`].
     ///
-    /// Until the next [`Batch::pause`], queue pairs must not be destroyed on this thread.
+    /// Until the next [`Batch::pause`], queue pairs and regions must not be destroyed on this thread.
     pub fn receive(&mut self, frame: &[u8]) -> Verdict {
         let takes_frames =
             self.enabled.load(Ordering::Acquire) || self.open_adapters.load(Ordering::Acquire) != 0;

@@ -387,6 +387,8 @@ fn receive(provider: &Provider, queue: &Receiver<Frame>, batch_end: &Mutex<()>) 
             let Some(frame) = frame else { return };
             batch.receive(&frame);
         }
+        // A test may close queue pairs before it lets the batch end.
+        batch.pause();
         let _held = batch_end.lock().unwrap();
         batch.end();
     }

@@ -11,10 +11,10 @@ use super::receive::{Receiver, Verdict};
 use super::transmit::Transmit;
 use crate::qp::Qp;
 use crate::shard::ShardState;
-use crate::stats::{Stats, StatsBatch};
+use crate::stats::Stats;
 use crate::time::Instant;
 use crate::transport::dispatch::Transmitted;
-use crate::transport::env::Env;
+use crate::transport::env::{Batch, Env};
 use crate::transport::payload_copy::PayloadCopy;
 use crate::transport::rc_transport::RcTransport;
 use fallible::Arc;
@@ -152,11 +152,11 @@ impl<R: RawMutex> Engine<R> {
     ) -> usize {
         shard.advance_clock(now);
         self.process_failures();
-        let stats = StatsBatch::new(&shard.stats);
         let mut sent = self.transmit_datagrams(shard, now, tx, budget);
+        let batch = Batch::new(&self.shared, &shard.stats);
         while sent < budget {
             let Some(qp) = shard.pop_ready() else { break };
-            let env = Env::new(&self.shared, &stats, &qp.attributes, now);
+            let env = Env::new(&self.shared, &batch, &qp.attributes, now);
             let mut transport = qp.transport.lock();
             if !shard.has(&qp) || transport.is_copying() {
                 // It has moved meanwhile, and is in the ready list of its new shard if it has frames. Or another thread
@@ -212,6 +212,8 @@ impl<R: RawMutex> Engine<R> {
     ) -> Option<usize> {
         let copy = copy?;
         let frame = transport.begin_copy(env, slot, &copy)?;
+        // While the lock is released, a deregistration does not wait longer than for the copy.
+        env.regions.release();
         let copied = MutexGuard::unlocked(transport, || copy.run(env, frame));
         transport.finish_copy(env, copied)
     }
@@ -229,11 +231,11 @@ impl<R: RawMutex> Engine<R> {
 
     fn handle_timeout_on(&self, shard: &ShardState<R>, now: Instant) {
         shard.advance_clock(now);
-        let stats = StatsBatch::new(&shard.stats);
+        let batch = Batch::new(&self.shared, &shard.stats);
         for _ in 0..TIMEOUT_BUDGET {
             let Some(index) = shard.expire(now) else { break };
             let Some(qp) = self.qps.at(index) else { continue };
-            let env = Env::new(&self.shared, &stats, &qp.attributes, now);
+            let env = Env::new(&self.shared, &batch, &qp.attributes, now);
             let mut transport = qp.lock();
             if !shard.has(&qp) {
                 // It has moved meanwhile, and its new shard has its timer.
@@ -242,6 +244,7 @@ impl<R: RawMutex> Engine<R> {
             transport.handle_timeout(&env);
             Self::after(shard, &mut transport, &qp, || qp.to_arc());
         }
+        drop(batch);
         for _ in 0..TIMEOUT_BUDGET {
             let Some(cq) = self.shared.held.expire(now) else { break };
             let action = cq.expire(now);

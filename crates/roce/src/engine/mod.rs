@@ -36,9 +36,8 @@ use crate::qp::Qp;
 use crate::random::Random;
 use crate::shard::{ShardState, Shards};
 use crate::shared::Shared;
-use crate::stats::StatsBatch;
 use crate::time::Instant;
-use crate::transport::env::Env;
+use crate::transport::env::{Batch, Env};
 use connections::Connections;
 
 /// A RoCEv2 endpoint: queue pairs, memory regions, connections. The [crate docs](crate) tell how to drive it.
@@ -66,8 +65,8 @@ impl<R: RawMutex> Engine<R> {
     #[inline]
     fn with_env<T>(&self, qp: &Qp<R>, command: impl FnOnce(&Env<'_, R>) -> T) -> T {
         let shard = self.shards.of(qp);
-        let stats = StatsBatch::new(&shard.stats);
-        command(&Env::new(&self.shared, &stats, &qp.attributes, shard.now()))
+        let batch = Batch::new(&self.shared, &shard.stats);
+        command(&Env::new(&self.shared, &batch, &qp.attributes, shard.now()))
     }
 
     /// Returns the latest time that the driver passed, for commands without a time.

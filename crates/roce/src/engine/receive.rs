@@ -9,10 +9,9 @@ use crate::drop_reason::DropReason;
 use crate::object_table::Pinned;
 use crate::qp::Qp;
 use crate::shard::ShardState;
-use crate::stats::StatsBatch;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
-use crate::transport::env::Env;
+use crate::transport::env::{Batch, Env};
 use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
 
 /// Outcome of processing a received frame.
@@ -29,21 +28,26 @@ pub enum Verdict {
 /// A batch of frames received by a shard, in the order of their arrival.
 ///
 /// Frames are processed one by one, as by [`Engine::handle_frame`]. What several frames in a row need is kept from one to
-/// the next: their queue pair, and what they add to the statistics. Meanwhile [`Engine::destroy_qp`] of that queue pair waits. So a
-/// batch is some tens of frames, IRQL == `DISPATCH_LEVEL` as long as it exists, and nothing else is done meanwhile.
-#[derive(Debug)]
+/// the next: their queue pair, the region that they use, and what they add to the statistics. Meanwhile [`Engine::destroy_qp`] and
+/// [`Engine::deregister`] of these wait. So a batch is some tens of frames, IRQL == `DISPATCH_LEVEL` as long as it exists, and nothing else is done meanwhile.
 pub struct Receiver<'a, R: RawMutex> {
     engine: &'a Engine<R>,
     shard: &'a ShardState<R>,
-    stats: StatsBatch<'a>,
+    batch: Batch<'a, R>,
     /// The queue pair of the last frame.
     last: Option<(Qpn, Pinned<'a, Qp<R>>)>,
+}
+
+impl<R: RawMutex> core::fmt::Debug for Receiver<'_, R> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Receiver").field("shard", &self.shard).finish_non_exhaustive()
+    }
 }
 
 impl<'a, R: RawMutex> Receiver<'a, R> {
     #[inline]
     pub(super) fn new(engine: &'a Engine<R>, shard: &'a ShardState<R>) -> Self {
-        Self { engine, shard, stats: StatsBatch::new(&shard.stats), last: None }
+        Self { engine, shard, batch: Batch::new(&engine.shared, &shard.stats), last: None }
     }
 
     /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
@@ -54,8 +58,8 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         let reason = match &parsed {
             Ok(packet) => match self.handle_packet(now, packet) {
                 Ok(()) => {
-                    self.stats.rx_frames.inc();
-                    self.stats.rx_bytes.add(packet.payload().len() as u64);
+                    self.batch.stats.rx_frames.inc();
+                    self.batch.stats.rx_bytes.add(packet.payload().len() as u64);
                     return Verdict::Consumed;
                 }
                 Err(reason) => reason,
@@ -86,10 +90,11 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "called in one place, for every packet")]
     fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
-        let Self { engine, shard, stats, last } = self;
+        let Self { engine, shard, batch, last } = self;
         let bth = packet.bth();
         //= rocev2 §13
-        if bth.p_key() & PKEY_DEFAULT >> 1 != PKEY_DEFAULT >> 1 {
+        // With or without the bit of full membership.
+        if bth.p_key() | !(PKEY_DEFAULT >> 1) != PKEY_DEFAULT {
             return Err(DropReason::PKey);
         }
         let number = bth.dest_qp();
@@ -99,6 +104,7 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
                 // Connection management may end it.
                 *last = None;
                 if number == Qpn::GSI {
+                    batch.regions.release();
                     // Any host can send to QP 1: only frames of a datagram's length get their ICRC computed.
                     if packet.payload().len() != Mad::LEN {
                         return Err(DropReason::Datagram);
@@ -114,11 +120,13 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         };
         // Before anything is decided by the packet, or copied from it.
         engine.check_icrc(packet)?;
-        let env = Env::new(&engine.shared, stats, &qp.attributes, now);
+        let env = Env::new(&engine.shared, batch, &qp.attributes, now);
         let mut transport = qp.lock();
         let mut placement = None;
         let mut handled = transport.handle(&env, packet, &mut placement);
         if let Some(placement) = &placement {
+            // While the lock is released, a deregistration does not wait longer than for the copy.
+            batch.regions.release();
             let placed = MutexGuard::unlocked(&mut transport, || placement.run(&env, packet.payload()));
             handled = Ok(transport.finish_placement(&env, packet, placement, placed));
         }
@@ -134,6 +142,7 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         let outcome = handled?;
         if let Some(conn) = outcome.established {
             *last = None;
+            batch.regions.release();
             engine.traffic_seen(now, conn);
         }
         Ok(())

@@ -6,14 +6,33 @@ use lock_api::RawMutex;
 
 use super::access_rights::{Access, AccessError, PRIVILEGED_KEY, Pd, Scope};
 use super::fast_register::FastRegion;
-use super::memory_region::Content;
+use super::memory_region::{Content, Region};
 use super::table::RegionTable;
 use super::window::WindowState;
 use crate::memory::Backing;
+use crate::object_table::last_pinned::LastPinned;
 use crate::work::Sge;
 use roce_wire::{Frame, Qpn};
 
-impl<R: RawMutex> RegionTable<R> {
+/// Access to memory by keys of a table, for a batch of packets: the region that was used last stays pinned, and
+/// [`RegionTable::deregister`] of it waits for the end of the batch. IRQL == `DISPATCH_LEVEL` meanwhile.
+pub(crate) struct RegionAccess<'a, R: RawMutex> {
+    regions: &'a RegionTable<R>,
+    last: LastPinned<'a, Region, R>,
+}
+
+impl<'a, R: RawMutex> RegionAccess<'a, R> {
+    #[inline]
+    pub(crate) const fn new(regions: &'a RegionTable<R>) -> Self {
+        Self { regions, last: LastPinned::new(&regions.table) }
+    }
+
+    /// Unpins the region that was used last.
+    #[inline]
+    pub(crate) fn release(&self) {
+        self.last.release();
+    }
+
     /// Copies `[within, within + len)` of a local element to the payload of `frame`.
     #[inline]
     pub(crate) fn read_local(
@@ -27,7 +46,7 @@ impl<R: RawMutex> RegionTable<R> {
         let address = sge.address.checked_add(u64::from(within)).ok_or(AccessError)?;
         if sge.key == PRIVILEGED_KEY {
             //= R-LAM-26
-            let (range, offset) = self.logical(address)?;
+            let (range, offset) = self.regions.logical(address)?;
             return range.backing.read(offset, len as usize, frame).then_some(()).ok_or(AccessError);
         }
         //= R-QP-45
@@ -47,7 +66,7 @@ impl<R: RawMutex> RegionTable<R> {
     ) -> Result<(), AccessError> {
         let address = sge.address.checked_add(u64::from(within)).ok_or(AccessError)?;
         if sge.key == PRIVILEGED_KEY {
-            let (range, offset) = self.logical(address)?;
+            let (range, offset) = self.regions.logical(address)?;
             return range.backing.write(offset, bytes).then_some(()).ok_or(AccessError);
         }
         //= R-QP-45
@@ -58,7 +77,10 @@ impl<R: RawMutex> RegionTable<R> {
     pub(crate) fn holds_local(&self, pd: Pd, sge: &Sge, within: u32, bytes: &[u8]) -> bool {
         let Some(address) = sge.address.checked_add(u64::from(within)) else { return false };
         if sge.key == PRIVILEGED_KEY {
-            return self.logical(address).is_ok_and(|(range, offset)| range.backing.holds(offset, bytes));
+            return self
+                .regions
+                .logical(address)
+                .is_ok_and(|(range, offset)| range.backing.holds(offset, bytes));
         }
         self.holds(pd, None, sge.key, address, bytes, Access::LOCAL_WRITE)
     }
@@ -88,24 +110,6 @@ impl<R: RawMutex> RegionTable<R> {
         held.is_ok()
     }
 
-    /// Returns whether a local element can become valid: its key exists in the protection domain, and memory that is
-    /// not registered by requests, which may still be queued, has the range and allows the access.
-    pub(crate) fn is_known_local(&self, pd: Pd, sge: &Sge, write: bool) -> bool {
-        let (length, right) =
-            (u64::from(sge.length), if write { Access::LOCAL_WRITE } else { Access::empty() });
-        if sge.key == PRIVILEGED_KEY {
-            return self.logical(sge.address).is_ok_and(|(range, offset)| {
-                offset.checked_add(length).is_some_and(|end| end <= range.backing.length())
-            });
-        }
-        let region = self.table.get(sge.key >> 8).filter(|region| region.pd == pd);
-        region.is_some_and(|region| match &region.content {
-            Content::Fixed(fixed) => fixed.range.offset(sge.key, sge.address, length, right).is_ok(),
-            Content::Fast(_) => true,
-            Content::Window(_) => false,
-        })
-    }
-
     /// Checks that a peer has `right` on `[address, address + len)` under `key`.
     pub(crate) fn check_remote(
         &self,
@@ -115,7 +119,10 @@ impl<R: RawMutex> RegionTable<R> {
         len: u64,
         right: Access,
     ) -> Result<(), AccessError> {
-        let region = self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(AccessError)?;
+        let region = self.last.get(key >> 8).ok_or(AccessError)?;
+        if region.pd != by.pd {
+            return Err(AccessError);
+        }
         match &region.content {
             Content::Fixed(fixed) => fixed.range.offset(key, address, len, right)?,
             Content::Fast(fast) => {
@@ -194,7 +201,10 @@ impl<R: RawMutex> RegionTable<R> {
         right: Access,
         mut copy: impl FnMut(&Backing, u64, u64) -> bool,
     ) -> Result<(), AccessError> {
-        let region = self.table.get(key >> 8).filter(|region| region.pd == pd).ok_or(AccessError)?;
+        let region = self.last.get(key >> 8).ok_or(AccessError)?;
+        if region.pd != pd {
+            return Err(AccessError);
+        }
         let done = match &region.content {
             Content::Fixed(fixed) => {
                 let offset = fixed.range.offset(key, address, len, right)?;
@@ -205,7 +215,7 @@ impl<R: RawMutex> RegionTable<R> {
         done.then_some(()).ok_or(AccessError)
     }
 
-    /// [`RegionTable::access`] to memory that is found by requests.
+    /// [`RegionAccess::access`] to memory that is found by requests.
     #[inline(never)]
     #[allow(clippy::too_many_arguments, reason = "the whole of an access")]
     fn access_indirect(
@@ -243,7 +253,7 @@ impl<R: RawMutex> RegionTable<R> {
         while left > 0 {
             let (at, room) = pages.locate(offset).ok_or(AccessError)?;
             let now = room.min(left);
-            let (range, within) = self.logical(at)?;
+            let (range, within) = self.regions.logical(at)?;
             if !copy(&range.backing, within, now) {
                 return Ok(false);
             }
@@ -271,11 +281,31 @@ impl<R: RawMutex> RegionTable<R> {
         }
         bound.range.offset(key, address, len, right)?;
         let key = bound.region();
-        let region = self.table.get(key >> 8).ok_or(AccessError)?;
+        let region = self.regions.table.get(key >> 8).ok_or(AccessError)?;
         let Content::Fixed(fixed) = &region.content else { return Err(AccessError) };
         // The rights were compared when the window was bound.
         let offset = fixed.range.offset(key, address, len, Access::empty())?;
         Ok(copy(&fixed.backing, offset, len))
+    }
+}
+
+impl<R: RawMutex> RegionTable<R> {
+    /// Returns whether a local element can become valid: its key exists in the protection domain, and memory that is
+    /// not registered by requests, which may still be queued, has the range and allows the access.
+    pub(crate) fn is_known_local(&self, pd: Pd, sge: &Sge, write: bool) -> bool {
+        let (length, right) =
+            (u64::from(sge.length), if write { Access::LOCAL_WRITE } else { Access::empty() });
+        if sge.key == PRIVILEGED_KEY {
+            return self.logical(sge.address).is_ok_and(|(range, offset)| {
+                offset.checked_add(length).is_some_and(|end| end <= range.backing.length())
+            });
+        }
+        let region = self.table.get(sge.key >> 8).filter(|region| region.pd == pd);
+        region.is_some_and(|region| match &region.content {
+            Content::Fixed(fixed) => fixed.range.offset(sge.key, sge.address, length, right).is_ok(),
+            Content::Fast(_) => true,
+            Content::Window(_) => false,
+        })
     }
 }
 
@@ -314,7 +344,8 @@ mod tests {
                     while !done.load(Ordering::Relaxed) {
                         value = value.wrapping_add(2);
                         // Across the pages.
-                        let wrote = regions.write_remote(by, key, KEY_BASE + 4000, &[value; 192]);
+                        let wrote =
+                            RegionAccess::new(regions).write_remote(by, key, KEY_BASE + 4000, &[value; 192]);
                         written.fetch_add(u64::from(wrote.is_ok()), Ordering::Relaxed);
                     }
                 });
@@ -345,6 +376,9 @@ mod tests {
             done.store(true, Ordering::Relaxed);
         });
         assert!(written.into_inner() > 0);
-        assert_eq!(regions.check_remote(by, key, KEY_BASE, 8, Access::REMOTE_READ), Err(AccessError));
+        assert_eq!(
+            RegionAccess::new(&regions).check_remote(by, key, KEY_BASE, 8, Access::REMOTE_READ),
+            Err(AccessError)
+        );
     }
 }

@@ -6,7 +6,7 @@
 //! as it is; a fast-registered region or a window has a `binding_slot`, which work requests turn on and off.
 //! `access` reads and writes memory by key; `key_requests` executes registrations, binds and invalidations.
 
-mod access;
+pub(crate) mod access;
 pub(crate) mod access_rights;
 pub(crate) mod binding_slot;
 pub(crate) mod fast_register;

@@ -8,6 +8,7 @@ use std::sync::Barrier;
 
 use lock_api::Mutex;
 
+use super::access::RegionAccess;
 use super::access_rights::{Access, Pd, Scope};
 use super::fast_register::Registration;
 use super::key_state::State;
@@ -105,7 +106,7 @@ fn no_thread_waits_for_a_preemptible_user() {
     look();
     assert_eq!(preemptible_visits(), visits);
     // As packets do under the lock of their queue pair.
-    let _ = bench.regions.check_remote(BY, fixed.key(), BASE, 1, Access::REMOTE_READ);
+    let _ = RegionAccess::new(&bench.regions).check_remote(BY, fixed.key(), BASE, 1, Access::REMOTE_READ);
     assert_eq!(preemptible_visits(), visits + 1);
 }
 

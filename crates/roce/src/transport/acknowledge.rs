@@ -42,7 +42,7 @@ impl RcTransport {
                 if next.len == 0 {
                     return Ok(());
                 }
-                env.shared.regions.read_remote(env.qp.scope(), next.key, next.address, next.len, frame)
+                env.regions.read_remote(env.qp.scope(), next.key, next.address, next.len, frame)
             })?;
             if let Ok(len) = built {
                 responder.reads.sent(responder.mtu);

@@ -10,19 +10,35 @@ use lock_api::RawMutex;
 use super::send_queue::Wqe;
 use crate::cq::{Cq, Due};
 use crate::qp_attributes::QpAttributes;
+use crate::region::access::RegionAccess;
 use crate::shared::Shared;
-use crate::stats::StatsBatch;
+use crate::stats::{Stats, StatsBatch};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::work::{Completion, CompletionKind, CompletionStatus, SendOperation};
 use fallible::Arc;
 use roce_wire::Psn;
 
+/// What the steps of a batch share: for several packets received or sent in a row.
+pub(crate) struct Batch<'a, R: RawMutex> {
+    /// Statistics of the shard.
+    pub(crate) stats: StatsBatch<'a>,
+    pub(crate) regions: RegionAccess<'a, R>,
+}
+
+impl<'a, R: RawMutex> Batch<'a, R> {
+    #[inline]
+    pub(crate) fn new(shared: &'a Shared<R>, stats: &'a Stats) -> Self {
+        Self { stats: StatsBatch::new(stats), regions: RegionAccess::new(&shared.regions) }
+    }
+}
+
 /// The environment of one step of the transport.
 pub(crate) struct Env<'a, R: RawMutex> {
     pub(crate) shared: &'a Shared<R>,
     /// Statistics of the shard.
     pub(crate) stats: &'a StatsBatch<'a>,
+    pub(crate) regions: &'a RegionAccess<'a, R>,
     pub(crate) qp: &'a QpAttributes<R>,
     pub(crate) now: Instant,
 }
@@ -31,11 +47,11 @@ impl<'a, R: RawMutex> Env<'a, R> {
     #[inline]
     pub(crate) fn new(
         shared: &'a Shared<R>,
-        stats: &'a StatsBatch<'a>,
+        batch: &'a Batch<'a, R>,
         qp: &'a QpAttributes<R>,
         now: Instant,
     ) -> Self {
-        Self { shared, stats, qp, now }
+        Self { shared, stats: &batch.stats, regions: &batch.regions, qp, now }
     }
 }
 

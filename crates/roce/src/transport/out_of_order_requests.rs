@@ -203,7 +203,7 @@ impl RcTransport {
             return false;
         }
         let (offset, len) = (distance.saturating_mul(mtu), payload.len() as u32);
-        let regions = &env.shared.regions;
+        let regions = &env.regions;
         match (responder.message, info.operation) {
             (InboundMessage::Write { address, key, left, .. }, Operation::Write) => {
                 let rest = left.checked_sub(offset).and_then(|left| left.checked_sub(len));
@@ -253,7 +253,7 @@ impl RcTransport {
             {
                 let address = address.wrapping_sub(u64::from(back));
                 // If the region is gone, the next packet in order reports it.
-                let _ = env.shared.regions.write_remote(env.qp.scope(), key, address, payload);
+                let _ = env.regions.write_remote(env.qp.scope(), key, address, payload);
             }
             (InboundMessage::Send, Operation::Send) => {
                 if let Some(position) = self.current_receive.cursor.position.checked_sub(back)
@@ -261,7 +261,7 @@ impl RcTransport {
                 {
                     // It was writable before.
                     let _ = self.at_receive(position, payload, |sge, within, bytes| {
-                        env.shared.regions.write_local(env.qp.pd, sge, within, bytes)
+                        env.regions.write_local(env.qp.pd, sge, within, bytes)
                     });
                 }
             }

@@ -53,7 +53,7 @@ impl PayloadCopy {
         mut frame: Frame<'_>,
     ) -> Result<usize, AccessError> {
         for piece in self.pieces.as_slice() {
-            env.shared.regions.read_local(env.qp.pd, piece, 0, piece.length, &mut frame)?;
+            env.regions.read_local(env.qp.pd, piece, 0, piece.length, &mut frame)?;
         }
         Ok(frame.finish())
     }

@@ -48,14 +48,14 @@ impl Placement {
                     let (now, later) = rest.split_at_checked(piece.length as usize).ok_or(AccessError)?;
                     rest = later;
                     //= R-QP-45
-                    env.shared.regions.write_local(env.qp.pd, piece, 0, now)?;
+                    env.regions.write_local(env.qp.pd, piece, 0, now)?;
                 }
                 Ok(())
             }
             // Checked for each packet: the region may be deregistered meanwhile.
             //= R-MR-17
             Self::Write(InboundWrite { address, key, .. }) => {
-                env.shared.regions.write_remote(env.qp.scope(), *key, *address, payload)
+                env.regions.write_remote(env.qp.scope(), *key, *address, payload)
             }
         }
     }

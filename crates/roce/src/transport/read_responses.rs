@@ -149,7 +149,7 @@ impl RcTransport {
         packet: &Packet<'_>,
     ) -> Result<(), AccessError> {
         self.at_response(wqe, sink, sequence, packet.payload(), |sge, within, bytes| {
-            env.shared.regions.write_local(env.qp.pd, sge, within, bytes)
+            env.regions.write_local(env.qp.pd, sge, within, bytes)
         })
     }
 
@@ -164,7 +164,7 @@ impl RcTransport {
         packet: &Packet<'_>,
     ) -> bool {
         let held = self.at_response(wqe, &mut sink, sequence, packet.payload(), |sge, within, bytes| {
-            let held = env.shared.regions.holds_local(env.qp.pd, sge, within, bytes);
+            let held = env.regions.holds_local(env.qp.pd, sge, within, bytes);
             held.then_some(()).ok_or(AccessError)
         });
         held.is_ok()

@@ -23,7 +23,8 @@ use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
 
 impl RcTransport {
     /// Returns whether [`RcTransport::transmit_request`] may have a packet.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every packet")]
     pub(super) fn wants_to_request(&self) -> bool {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
@@ -120,7 +121,7 @@ impl RcTransport {
                 Payload::Sges(sges) => {
                     cursor.seek(sges, offset).map_err(|_| AccessError)?;
                     cursor.walk(sges, len, AccessError, |sge, within, len| {
-                        env.shared.regions.read_local(env.qp.pd, sge, within, len, frame)
+                        env.regions.read_local(env.qp.pd, sge, within, len, frame)
                     })
                 }
             })?;

@@ -200,14 +200,15 @@ impl RcTransport {
         cursor.walk(sges, length, FatalNak::TOO_LONG, |sge, within, len| {
             let (now, later) = rest.split_at_checked(len as usize).ok_or(FatalNak::TOO_LONG)?;
             rest = later;
-            let stored = env.shared.regions.write_local(env.qp.pd, sge, within, now);
+            let stored = env.regions.write_local(env.qp.pd, sge, within, now);
             stored.map_err(|AccessError| FatalNak::PROTECTION)
         })?;
         self.end_send(env, packet, cursor)
     }
 
     /// Ends the execution of a packet of a SEND whose payload is in the current receive, before `cursor`.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every SEND")]
     fn end_send<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -259,8 +260,7 @@ impl RcTransport {
                 if reth.length > 0 {
                     let right = Access::REMOTE_WRITE;
                     let (key, length) = (reth.r_key, u64::from(reth.length));
-                    let checked =
-                        env.shared.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
+                    let checked = env.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
                     checked.map_err(|AccessError| FatalNak::ACCESS)?;
                 }
                 (reth.address, reth.r_key, reth.length, reth.length)
@@ -286,7 +286,7 @@ impl RcTransport {
         if !payload.is_empty() {
             // Checked for each packet: the region may be deregistered meanwhile.
             //= R-MR-17
-            let written = env.shared.regions.write_remote(env.qp.scope(), key, address, payload);
+            let written = env.regions.write_remote(env.qp.scope(), key, address, payload);
             written.map_err(|AccessError| FatalNak::ACCESS)?;
         }
         Ok(self.end_write(env, packet, write))
@@ -344,7 +344,7 @@ impl RcTransport {
         if reth.length > 0 {
             let (key, length) = (reth.r_key, u64::from(reth.length));
             let right = Access::REMOTE_READ;
-            let checked = env.shared.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
+            let checked = env.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
             checked.map_err(|AccessError| FatalNak::ACCESS)?;
         }
         let packets = reth.length.div_ceil(self.responder.mtu.max(1)).max(1);

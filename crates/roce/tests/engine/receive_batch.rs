@@ -112,7 +112,7 @@ fn destroyed_meanwhile(pair: &Pair, receive: impl FnOnce(&dyn Fn() -> bool)) {
 
 #[test]
 fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
-    let (mut pair, frames) = sent(&[64, 64, 64]);
+    let (pair, frames) = sent(&[64, 64, 64]);
     let mut receiver = pair.sides[1].engine.receiver();
     assert_eq!(receiver.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
     destroyed_meanwhile(&pair, |done| {

@@ -5,7 +5,8 @@
 //! Queue pairs, regions and logical ranges are identified by numbers that peers and consumers pass in.
 //! [`ObjectTable`] finds the object of a code in constant time, with two atomic operations and no lock.
 //! [`ObjectTable::remove`] guarantees that after its return no thread uses the object through the table: it waits
-//! until the present [`Pinned`] references are dropped, each of which is held while one packet is processed.
+//! until the present [`Pinned`] references are dropped, each of which is held while a packet or a batch of packets is
+//! processed.
 //!
 //! The wait spins, possibly at `DISPATCH_LEVEL`. So a thread must stay at `DISPATCH_LEVEL` from the lookup until
 //! it drops the reference, as receive and transmit processing do, and code that holds a lock. Other code uses
@@ -14,6 +15,8 @@
 //! A code consists of slot number and generation, encrypted by a keyed permutation of 24 bits. So codes do not
 //! reveal the order of allocation. Slots are reused oldest first, each time with a new code.
 #![allow(unsafe_code, reason = "lock-free lookup needs unsafe cells and raw pointers")]
+
+pub(crate) mod last_pinned;
 
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
@@ -79,6 +82,8 @@ const NIL: u32 = u32::MAX;
 struct Codes {
     permutation: Permutation,
     index_bits: u32,
+    /// That many bits.
+    index_mask: u32,
 }
 
 impl Codes {
@@ -90,7 +95,7 @@ impl Codes {
     #[inline]
     fn split(&self, code: u32) -> (u32, u32) {
         let plain = self.permutation.undo(code);
-        (plain & ((1 << self.index_bits) - 1), plain >> self.index_bits)
+        (plain & self.index_mask, plain >> self.index_bits)
     }
 
     fn generations(&self) -> u32 {
@@ -112,7 +117,7 @@ pub(crate) struct Vacant<'a, T, R: RawMutex> {
     salt: u8,
 }
 
-/// A pinned reference to an object of a table. Held while one packet is processed.
+/// A pinned reference to an object of a table. Held while a packet or a batch of packets is processed.
 pub(crate) struct Pinned<'a, T> {
     slot: &'a Slot<T>,
     value: &'a Arc<T>,
@@ -128,7 +133,11 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
         vec::grow_to(&mut chunks, limit.div_ceil(CHUNK as u32) as usize, AtomicPtr::default)?;
         Ok(Self {
             chunks,
-            codes: Codes { permutation: Permutation::try_new(random)?, index_bits },
+            codes: Codes {
+                permutation: Permutation::try_new(random)?,
+                index_bits,
+                index_mask: (1 << index_bits) - 1,
+            },
             limit,
             free: Mutex::new(free),
         })
@@ -178,13 +187,13 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
     #[inline]
     pub(crate) fn get(&self, code: u32) -> Option<Pinned<'_, T>> {
         let (index, generation) = self.codes.split(code);
-        self.slot(index)?.pin(|upper| upper == LIVE_UPPER | generation)
+        self.slot(index)?.pin(generation)
     }
 
     /// Pins and returns the object in slot `index` of any generation. IRQL == `DISPATCH_LEVEL` until it is dropped.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<Pinned<'_, T>> {
-        self.slot(index)?.pin(|_| true)
+        self.slot(index)?.pin_any()
     }
 
     /// Calls `look` with the object of `code` while the free list is locked, so that the caller is not preempted
@@ -208,7 +217,7 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
             }
             slot.state.fetch_and(!LIVE, Ordering::AcqRel);
         }
-        // Pins are held for one packet, at an IRQL at which their holders are not preempted. A failing lookup of
+        // Pins are held for a packet or a batch, at an IRQL at which their holders are not preempted. A failing lookup of
         // this slot also counts as a user for a moment.
         while slot.state.load(Ordering::Acquire) & USERS != 0 {
             core::hint::spin_loop();
@@ -283,14 +292,25 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
 }
 
 impl<T> Slot<T> {
-    /// Pins the value if the slot is live and the present upper half of its state satisfies `right`.
+    /// Pins the value if the slot is live and has this generation.
     #[inline]
-    fn pin(&self, right: impl FnOnce(u32) -> bool) -> Option<Pinned<'_, T>> {
+    fn pin(&self, generation: u32) -> Option<Pinned<'_, T>> {
+        self.pin_if(|upper| upper == LIVE_UPPER | generation)
+    }
+
+    /// Pins the value if the slot is live.
+    #[inline]
+    fn pin_any(&self) -> Option<Pinned<'_, T>> {
+        self.pin_if(|upper| upper & LIVE_UPPER != 0)
+    }
+
+    /// Pins the value if the upper half of the state satisfies `right`, which needs the live bit.
+    #[inline]
+    fn pin_if(&self, right: impl FnOnce(u32) -> bool) -> Option<Pinned<'_, T>> {
         #[cfg(test)]
         visit();
         let state = self.state.fetch_add(1, Ordering::Acquire);
-        let upper = (state >> GENERATION_AT) as u32;
-        if right(upper) && upper & LIVE_UPPER != 0 {
+        if right((state >> GENERATION_AT) as u32) {
             // SAFETY: the slot was live when this user was counted, so the cell has a value, and `remove` waits
             // for the count to become zero before it takes the value.
             if let Some(value) = unsafe { &*self.value.get() } {
@@ -347,12 +367,6 @@ impl<T> Pinned<'_, T> {
     #[inline]
     pub(crate) fn to_arc(&self) -> Arc<T> {
         self.value.clone()
-    }
-}
-
-impl<T: core::fmt::Debug> core::fmt::Debug for Pinned<'_, T> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.value.fmt(f)
     }
 }
 
