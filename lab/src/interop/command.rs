@@ -176,6 +176,8 @@ fn unknown_to_tshark(case: &Case) -> &'static [&'static str] {
     match (&case.work, case.mtu) {
         // It does not join the packets of a SEND before it joins the fragments of SMB Direct.
         (Work::Smb(_), 1024) => &["smb_direct"],
+        // It joins a SEND that is repeated out of order with the data of the next one.
+        (Work::Smb(_), _) if case.is_lossy() => &["smb_direct"],
         // It takes the hints in a server's first token (NegTokenInit2, [MS-SPNG] 2.2.1) for a MIC.
         (Work::Smb(_), _) => &["spnego"],
         _ => &[],
