@@ -14,12 +14,13 @@ use ndk_abi::{
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
-        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_PM_CAPABILITIES_REVISION_2,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_OID, NDIS_PM_CAPABILITIES_REVISION_1,
+        NDIS_PM_CAPABILITIES_REVISION_2, NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
         NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
         NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
-        NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2, NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER,
-        NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+        NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
+        NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
+        NDIS_STATUS_SUCCESS,
     },
     ndk::{
         NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
@@ -34,6 +35,7 @@ use nt_sim::{Event, Host, guest::Guest, imports, services::Slot, thread::ThreadI
 use crate::{
     driver::Driver,
     handle,
+    hang_state::Hang,
     in_flight::InFlight,
     interface::Interface,
     ndk_state::NdkState,
@@ -94,6 +96,8 @@ unsafe impl Send for Attributes {}
 /// One adapter of the driver.
 pub struct Adapter {
     pub handle: usize,
+    /// The handle of the binding of the protocol drivers to the adapter: the source of what they send.
+    pub(crate) binding: usize,
     pub driver: Arc<Driver>,
     pub nic: Arc<dyn PciFunction>,
     pub interface: Arc<Interface>,
@@ -101,6 +105,8 @@ pub struct Adapter {
     pub if_index: u32,
     pub(crate) state: Mutex<AdapterState>,
     pub(crate) attributes: Mutex<Attributes>,
+    /// The OIDs that the miniport says it supports.
+    pub(crate) oids: Mutex<Vec<NDIS_OID>>,
     /// Set when a pended pause or restart is completed.
     pub(crate) transition: Event,
     pub(crate) transition_status: Mutex<NDIS_STATUS>,
@@ -108,6 +114,8 @@ pub struct Adapter {
     pub(crate) in_oid: Mutex<Option<ThreadId>>,
     /// Whether an OID request is in progress.
     pub(crate) oid_busy: Mutex<bool>,
+    /// Address of the request in progress, until it is completed.
+    pub(crate) oid_request: Mutex<usize>,
     pub(crate) oid_done: Event,
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
     /// A PnP or power transition is in progress.
@@ -117,6 +125,7 @@ pub struct Adapter {
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
     pub(crate) offloads: Mutex<AdapterOffloads>,
+    pub(crate) hang: Hang,
     /// What the miniport indicated by NdisMIndicateStatusEx.
     pub(crate) indications: Mutex<Vec<StatusIndication>>,
 }
@@ -130,19 +139,28 @@ pub struct StatusIndication {
 }
 
 impl Adapter {
-    pub(crate) fn new(host: &Host, handle: usize, driver: Arc<Driver>, interface: Arc<Interface>) -> Self {
+    pub(crate) fn new(
+        host: &Host,
+        handle: usize,
+        binding: usize,
+        driver: Arc<Driver>,
+        interface: Arc<Interface>,
+    ) -> Self {
         Self {
             handle,
+            binding,
             driver,
             nic: interface.nic.clone(),
             if_index: interface.index(),
             interface,
             state: Mutex::new(AdapterState::Initializing),
             attributes: Mutex::default(),
+            oids: Mutex::default(),
             transition: host.event(),
             transition_status: Mutex::new(NDIS_STATUS_PENDING),
             in_oid: Mutex::new(None),
             oid_busy: Mutex::new(false),
+            oid_request: Mutex::new(0),
             oid_done: host.event(),
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
             pnp_busy: Mutex::new(false),
@@ -150,6 +168,7 @@ impl Adapter {
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),
             offloads: Mutex::default(),
+            hang: Hang::new(host),
             indications: Mutex::default(),
         }
     }
@@ -224,21 +243,30 @@ impl Adapter {
             )
         });
         if !attributes.PowerManagementCapabilitiesEx.is_null() {
-            let power = Guest::new(attributes.PowerManagementCapabilitiesEx).read().Header;
-            require(
-                power.Type == NDIS_OBJECT_TYPE_DEFAULT
-                    && power.Revision == NDIS_PM_CAPABILITIES_REVISION_2
-                    && power.Size == NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
-                || {
-                    format!(
-                        "NDIS_PM_CAPABILITIES of {} bytes; NDIS 6.30 and later require revision 2",
-                        power.Size
-                    )
-                },
-            );
+            self.check_power(Guest::new(attributes.PowerManagementCapabilitiesEx).cast());
         }
+        let list = Guest::new(attributes.SupportedOidList);
+        *self.oids.lock() = (0..oids as usize / 4).map(|index| list.add(index).read()).collect();
         self.attributes.lock().general = Some(attributes);
         NDIS_STATUS_SUCCESS
+    }
+
+    /// Checks the revision of the power management capabilities, which depends on the version that the driver registered.
+    fn check_power(&self, capabilities: Guest<NDIS_OBJECT_HEADER>) {
+        let power = capabilities.read();
+        let is_later = self.driver.characteristics.MinorNdisVersion >= 30;
+        let (revision, size) = if is_later {
+            (NDIS_PM_CAPABILITIES_REVISION_2, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2)
+        } else {
+            (NDIS_PM_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1)
+        };
+        let is_right = (power.Type, power.Revision, power.Size) == (NDIS_OBJECT_TYPE_DEFAULT, revision, size);
+        require(is_right, || {
+            format!(
+                "NDIS_PM_CAPABILITIES of {} bytes; NDIS 6.30 and later require revision 2, NDIS 6.20 revision 1",
+                power.Size
+            )
+        });
     }
 
     //= R-OPEN-4

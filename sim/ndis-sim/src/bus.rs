@@ -5,11 +5,17 @@
 use std::{
     fs::File,
     io,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use ndk_abi::{
-    ndis::{NDIS_PHYSICAL_ADDRESS, NDIS_STATUS, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS},
+    ndis::{
+        NDIS_PHYSICAL_ADDRESS, NDIS_STATUS, NDIS_STATUS_RESOURCE_CONFLICT, NDIS_STATUS_RESOURCES,
+        NDIS_STATUS_SUCCESS,
+    },
     nt::{
         CM_RESOURCE_INTERRUPT_LATCHED, CM_RESOURCE_INTERRUPT_MESSAGE, CmResourceTypeInterrupt,
         CmResourceTypeMemory, CmResourceTypePort,
@@ -38,6 +44,14 @@ use crate::{
 pub(crate) static WINDOWS: Slot<Windows> = Slot::new();
 
 const MAP: &str = "NdisMMapIoSpace";
+const PORTS: &str = "NdisMRegisterIoPortRange";
+
+/// Whether the system enables bus mastering of the devices that it starts, instead of leaving that to drivers.
+pub(crate) static BUS_MASTERING: Slot<AtomicBool> = Slot::new();
+
+/// The command register in configuration space, and its bit for bus mastering.
+const COMMAND: usize = 4;
+const BUS_MASTER: u8 = 4;
 
 /// The host as the bus of its device.
 struct HostBus {
@@ -104,6 +118,16 @@ pub(crate) fn plug_function<F: PciFunction + 'static>(
     let nic = make(bus, physical.file().try_clone()?, physical.size())?;
     interface::add(host, nic.clone());
     Ok(nic)
+}
+
+/// Enables bus mastering of a device that has been started or has got its power back, if the system does that.
+pub(crate) fn enable_bus_mastering(host: &Host, nic: &dyn PciFunction) {
+    if !host.state(&BUS_MASTERING).load(Relaxed) {
+        return;
+    }
+    let mut command = [0; 2];
+    nic.read_config(COMMAND, &mut command);
+    nic.write_config(COMMAND, &[command[0] | BUS_MASTER, command[1]]);
 }
 
 /// Returns the NICs in the host, in the order they were plugged in.
@@ -279,6 +303,40 @@ imports! { IMPORTS: "ndis.sys" =>
         let pages = (address % PAGE_SIZE + length as usize).div_ceil(PAGE_SIZE);
         host.memory.space.release(address - address % PAGE_SIZE, pages);
         let _ = owner::release(&host, MAP, address);
+    }
+
+    /// Claims ports of the device. On x64 their addresses are the ports themselves. No instruction accesses them here: it is a
+    /// general protection fault.
+    [== PASSIVE_LEVEL]
+    fn NdisMRegisterIoPortRange(
+        offset: Guest<usize>,
+        handle: usize,
+        first: u32,
+        count: u32,
+    ) -> NDIS_STATUS {
+        let adapter = adapter(handle);
+        let last = first.saturating_add(count);
+        let is_assigned = adapter.nic.ports().is_some_and(|ports| {
+            let (start, end) = (u32::from(ports.start), u32::from(ports.start) + u32::from(ports.count));
+            first >= start && count > 0 && last <= end
+        });
+        if !is_assigned {
+            return NDIS_STATUS_RESOURCE_CONFLICT;
+        }
+        offset.write(first as usize);
+        owner::hold(current().host(), handle, PORTS, first as usize);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Gives ports back.
+    [== PASSIVE_LEVEL]
+    fn NdisMDeregisterIoPortRange(handle: usize, first: u32, _count: u32, _offset: usize) {
+        let _ = adapter(handle);
+        let host = current().host().clone();
+        require(owner::is_held(&host, handle, PORTS, first as usize), || {
+            format!("NdisMDeregisterIoPortRange of port {first:#x}, which the adapter has not claimed")
+        });
+        let _ = owner::release(&host, PORTS, first as usize);
     }
 
     /// Returns null device objects: drivers that use NDIS for bus access do not need them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Configuration: the keywords of an adapter's registry key.
+//! Configuration: the keywords of an adapter's registry key, and the driver's key.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter::Adapter,
+    driver::Driver,
     handle::{self, HANDLES},
     interface::{Interface, interfaces},
     keyword::{Keyword, Keywords},
@@ -41,9 +42,38 @@ pub(crate) fn keyword(host: &Host, interface: &Interface, name: &str) -> Option<
     own.or_else(|| host.state(&KEYWORDS).lock().get(&name.to_lowercase()).cloned())
 }
 
+/// A registry key that a configuration reads.
+#[derive(Clone)]
+enum Key {
+    /// The adapter's, whose values are its keywords.
+    Adapter(Arc<Interface>),
+    /// The driver's, or its subkey "Parameters": without values.
+    Driver,
+    DriverParameters,
+}
+
+impl Key {
+    fn value(&self, host: &Host, name: &str) -> Option<Keyword> {
+        match self {
+            Self::Adapter(interface) => keyword(host, interface, name),
+            Self::Driver | Self::DriverParameters => None,
+        }
+    }
+
+    /// Returns a subkey; `None` when there is none of this name.
+    fn subkey(&self, name: &str) -> Option<Self> {
+        match self {
+            Self::Driver if name.eq_ignore_ascii_case("Parameters") => Some(Self::DriverParameters),
+            _ => None,
+        }
+    }
+}
+
 /// An open configuration. Values read from it are valid until it is closed.
 struct Configuration {
-    interface: Arc<Interface>,
+    key: Key,
+    /// The handle of the adapter or driver that has opened it.
+    owner: usize,
     values: Mutex<Vec<Value>>,
     mac: Mutex<Option<Box<[u8; 6]>>>,
 }
@@ -62,6 +92,15 @@ fn text_of(string: Guest<UNICODE_STRING>) -> String {
     let string = string.read();
     let units = (0..usize::from(string.Length / 2)).map(|index| Guest::new(string.Buffer).add(index).read());
     char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+}
+
+/// Opens a key for the adapter or driver with the handle `owner`; returns the handle of the configuration.
+fn open(owner: usize, key: Key) -> usize {
+    let host = current().host().clone();
+    let configuration = Configuration { key, owner, values: Mutex::default(), mac: Mutex::default() };
+    let opened = host.state(&HANDLES).insert(Arc::new(configuration));
+    owner::hold(&host, owner, OPEN, opened);
+    opened
 }
 
 /// Converts a value as NDIS does: integers from text, in the requested base.
@@ -122,14 +161,33 @@ imports! { IMPORTS: "ndis.sys" =>
         require(object.Header.Type == NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, || {
             format!("NdisOpenConfigurationEx with an object of type {:#x}", object.Header.Type)
         });
-        let adapter = handle::object::<Adapter>("miniport adapter handle", object.NdisHandle.addr());
-        let host = current().host().clone();
-        let interface = adapter.interface.clone();
-        let configuration = Configuration { interface, values: Mutex::default(), mac: Mutex::default() };
-        let opened = host.state(&HANDLES).insert(Arc::new(configuration));
-        owner::hold(&host, adapter.handle, OPEN, opened);
-        handle.write(opened);
+        let owner = object.NdisHandle.addr();
+        let key = if current().host().state(&HANDLES).get::<Driver>(owner).is_some() {
+            Key::Driver
+        } else {
+            let adapter = handle::object::<Adapter>("handle of a miniport adapter or driver", owner);
+            Key::Adapter(adapter.interface.clone())
+        };
+        handle.write(open(owner, key));
         NDIS_STATUS_SUCCESS
+    }
+
+    /// Opens a subkey of an open registry key. Fails when there is none of this name.
+    [<= APC_LEVEL]
+    fn NdisOpenConfigurationKeyByName(
+        status: Guest<NDIS_STATUS>,
+        handle: usize,
+        name: Guest<UNICODE_STRING>,
+        subkey: Guest<usize>,
+    ) {
+        let configuration = handle::object::<Configuration>("configuration handle", handle);
+        let Some(key) = configuration.key.subkey(&text_of(name)) else {
+            subkey.write(POISON);
+            status.write(NDIS_STATUS_FAILURE);
+            return;
+        };
+        subkey.write(open(configuration.owner, key));
+        status.write(NDIS_STATUS_SUCCESS);
     }
 
     /// Reads a keyword. The value is valid until the configuration is closed.
@@ -142,7 +200,7 @@ imports! { IMPORTS: "ndis.sys" =>
         kind: NDIS_PARAMETER_TYPE,
     ) {
         let configuration = handle::object::<Configuration>("configuration handle", handle);
-        let stored = self::keyword(current().host(), &configuration.interface, &text_of(keyword));
+        let stored = configuration.key.value(current().host(), &text_of(keyword));
         let Some(mut found) = stored.and_then(|stored| convert(&stored, kind)) else {
             status.write(NDIS_STATUS_FAILURE);
             return;
@@ -161,7 +219,10 @@ imports! { IMPORTS: "ndis.sys" =>
         value: Guest<NDIS_CONFIGURATION_PARAMETER>,
     ) {
         let configuration = handle::object::<Configuration>("configuration handle", handle);
-        status.write(write(&configuration.interface, &text_of(keyword), &value.read()));
+        status.write(match &configuration.key {
+            Key::Adapter(interface) => write(interface, &text_of(keyword), &value.read()),
+            Key::Driver | Key::DriverParameters => NDIS_STATUS_FAILURE,
+        });
     }
 
     /// Reads the keyword `NetworkAddress`, which replaces the permanent MAC address.
@@ -176,7 +237,7 @@ imports! { IMPORTS: "ndis.sys" =>
         // Until the call succeeds.
         address.write(std::ptr::without_provenance_mut(POISON));
         length.write(6);
-        let Some(Keyword::Text(text)) = keyword(current().host(), &configuration.interface, "NetworkAddress") else {
+        let Some(Keyword::Text(text)) = configuration.key.value(current().host(), "NetworkAddress") else {
             status.write(NDIS_STATUS_FAILURE);
             return;
         };

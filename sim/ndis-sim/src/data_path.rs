@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
     NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
-    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NET_BUFFER_LIST,
 };
 use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
@@ -18,11 +18,11 @@ use crate::{
     offload::{ReceivedFrame, SendRequest},
     protocol::PROTOCOLS,
     rules::{broken, require},
+    sg_list,
     wait::wait_until,
 };
 
 const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
-const FIRST: usize = std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
 const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
 const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
 const INFO: usize = std::mem::offset_of!(NET_BUFFER_LIST, NetBufferListInfo);
@@ -145,7 +145,7 @@ impl Adapter {
         let mut last: Option<Guest<NET_BUFFER_LIST>> = None;
         for send in sends {
             let this = send.list.list;
-            this.field::<usize>(SOURCE).write(self.handle);
+            this.field::<usize>(SOURCE).write(self.binding);
             this.field::<usize>(CHECKSUM).write(send.request.checksum as usize);
             this.field::<usize>(LARGE_SEND).write(send.request.large_send as usize);
             match last.replace(this) {
@@ -172,6 +172,7 @@ impl Adapter {
 
     fn complete(&self, host: &Host, list: Guest<NET_BUFFER_LIST>, flags: u32) {
         let status = list.field::<NDIS_STATUS>(STATUS).read();
+        let source = list.field::<usize>(SOURCE).read();
         let sent = {
             let mut state = self.data_path.state.lock();
             state.flagged_completions += u64::from(flags & NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL != 0);
@@ -195,6 +196,13 @@ impl Adapter {
                 format!("TcpLargeSendNetBufferListInfo of a completed list is {result:#x}, not {expected:#x}")
             });
         }
+        require(!nbl::buffers(list).any(|buffer| sg_list::is_mapped(host, buffer.address())), || {
+            "a send was completed whose scatter/gather list is not freed: the device may still read its data"
+                .into()
+        });
+        require(source == self.binding, || {
+            format!("the miniport changed the SourceHandle of a sent NET_BUFFER_LIST to {source:#x}")
+        });
         sent.list.free(host);
         self.data_path.changed.set();
     }
@@ -202,8 +210,7 @@ impl Adapter {
     fn receive(self: &Arc<Self>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
         let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
         for &list in lists {
-            let mut buffer = Guest::new(list.field::<*mut NET_BUFFER>(FIRST).read());
-            while !buffer.is_null() {
+            for buffer in nbl::buffers(list) {
                 let checksum = list.field::<usize>(CHECKSUM).read() as u32;
                 let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum };
                 let reported = self.offloads.lock().reported();
@@ -216,12 +223,11 @@ impl Adapter {
                     state.received.pop_front();
                 }
                 state.received.push_back(frame);
-                drop(state);
-                buffer = Guest::new(buffer.read().Next);
             }
             if keeps {
-                let known = self.data_path.state.lock().lent.insert(list.address());
-                require(known, || {
+                let is_new = self.data_path.state.lock().lent.insert(list.address());
+                host.state(&nbl::LENT).lock().insert(list.address());
+                require(is_new, || {
                     "a NET_BUFFER_LIST was indicated that the stack has not returned yet".into()
                 });
             }
@@ -235,26 +241,26 @@ impl Adapter {
             }
             drop(state);
             // The stack returns the lists later, together and in another order.
-            let (this, lists) = (self.clone(), lists.to_vec());
-            host.queue_dpc(current().cpu(), move || this.return_lists(&lists));
+            let (this, on, lists) = (self.clone(), host.clone(), lists.to_vec());
+            host.queue_dpc(current().cpu(), move || this.return_lists(&on, &lists));
         }
     }
 
     /// Makes the stack keep received lists from now on, or return those it kept.
-    pub(crate) fn keep_received(self: &Arc<Self>, host: &Host, keep: bool) {
+    pub(crate) fn keep_received(self: &Arc<Self>, host: &Arc<Host>, keep: bool) {
         let kept = {
             let mut state = self.data_path.state.lock();
             state.keeps_received = keep;
             if keep { Vec::new() } else { std::mem::take(&mut state.kept) }
         };
         if !kept.is_empty() {
-            let this = self.clone();
+            let (this, on) = (self.clone(), host.clone());
             let lists: Vec<_> = kept.into_iter().map(Guest::from_address).collect();
-            host.queue_dpc(current().cpu(), move || this.return_lists(&lists));
+            host.queue_dpc(current().cpu(), move || this.return_lists(&on, &lists));
         }
     }
 
-    fn return_lists(&self, lists: &[Guest<NET_BUFFER_LIST>]) {
+    fn return_lists(&self, host: &Host, lists: &[Guest<NET_BUFFER_LIST>]) {
         let mut first = Guest::<NET_BUFFER_LIST>::null();
         for list in lists {
             list.field::<*mut NET_BUFFER_LIST>(NEXT).write(first.as_ptr());
@@ -262,6 +268,7 @@ impl Adapter {
             // Drivers above use the list's information, and leave it as it is.
             list.field::<[usize; INFO_LEN]>(INFO).write([STALE_INFO; INFO_LEN]);
             self.data_path.state.lock().lent.remove(&list.address());
+            host.state(&nbl::LENT).lock().remove(&list.address());
         }
         let Some(handler) = self.driver.characteristics.ReturnNetBufferListsHandler else { return };
         call("MiniportReturnNetBufferLists", || {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! DMA: registration, shared memory, scatter/gather lists.
+//! DMA: registration, shared memory.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use ndk_abi::{
     ndis::{
-        NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_PHYSICAL_ADDRESS, NDIS_SG_DMA_64_BIT_ADDRESS,
-        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS,
+        MINIPORT_PROCESS_SG_LIST, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_PHYSICAL_ADDRESS,
+        NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
+        NDIS_STATUS, NDIS_STATUS_SUCCESS,
     },
     nt::LARGE_INTEGER,
 };
@@ -19,6 +20,8 @@ use nt_sim::{
     memory::{PAGE_SIZE, Pfn, Protection},
     nt::pool,
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     adapter::{Adapter, adapter},
@@ -33,12 +36,28 @@ const SHARED: &str = "NdisMAllocateSharedMemory";
 const POISON: u8 = 0xdd;
 
 /// A registration for DMA.
-struct DmaRegistration {
-    adapter: Arc<Adapter>,
+pub(crate) struct DmaRegistration {
+    pub adapter: Arc<Adapter>,
+    /// Is called with each scatter/gather list.
+    pub process: MINIPORT_PROCESS_SG_LIST,
+    /// The lists that the miniport holds, by address.
+    pub lists: Mutex<BTreeMap<usize, SgList>>,
+    /// What the lists map for the device, by logical address: its length, and the number of lists.
+    pub mapped: Mutex<BTreeMap<u64, (u64, u32)>>,
+}
+
+/// A scatter/gather list that the miniport holds.
+pub(crate) struct SgList {
+    /// Address of its NET_BUFFER.
+    pub buffer: usize,
+    /// Logical address and length of its elements.
+    pub elements: Vec<(u64, u32)>,
+    /// NDIS allocated it.
+    pub is_owned: bool,
 }
 
 /// Returns the logical address, by which the device reaches it, of memory of the host.
-fn logical_address(adapter: &Adapter, host: &Host, address: usize) -> Option<u64> {
+pub(crate) fn logical_address(adapter: &Adapter, host: &Host, address: usize) -> Option<u64> {
     let offset = host.memory.physical.offset(host.memory.physical_address(address)?)?;
     Some(adapter.nic.memory().logical(offset))
 }
@@ -100,13 +119,20 @@ imports! { IMPORTS: "ndis.sys" =>
             || format!("NdisMRegisterScatterGatherDma: the description has type {:#x} and {} bytes", header.Type, header.Size),
         );
         let mut described = description.read();
-        require(described.ProcessSGListHandler.is_some(), || "NdisMRegisterScatterGatherDma: ProcessSGListHandler is null".into());
+        let Some(process) = described.ProcessSGListHandler else {
+            broken("NdisMRegisterScatterGatherDma: ProcessSGListHandler is null")
+        };
         require(described.Flags & NDIS_SG_DMA_64_BIT_ADDRESS != 0, || "NdisMRegisterScatterGatherDma: NDIS_SG_DMA_64_BIT_ADDRESS is required for this device".into());
         // One element per page of the largest mapping.
         described.ScatterGatherListSize = 16 + 24 * (described.MaximumPhysicalMapping.div_ceil(4096) + 1);
         description.write(described);
         let host = current().host().clone();
-        let registered = host.state(&HANDLES).insert(Arc::new(DmaRegistration { adapter }));
+        let registered = host.state(&HANDLES).insert(Arc::new(DmaRegistration {
+            adapter,
+            process,
+            lists: Mutex::default(),
+            mapped: Mutex::default(),
+        }));
         owner::hold(&host, handle, REGISTER, registered);
         registration.write(registered);
         NDIS_STATUS_SUCCESS
@@ -118,6 +144,10 @@ imports! { IMPORTS: "ndis.sys" =>
         let registered = handle::take::<DmaRegistration>("DMA handle", registration);
         require(!registered.adapter.nic.is_running(), || {
             "NdisMDeregisterScatterGatherDma while the device runs".into()
+        });
+        let lists = registered.lists.lock().len();
+        require(lists == 0, || {
+            format!("NdisMDeregisterScatterGatherDma: {lists} scatter/gather lists are not freed")
         });
         let _ = owner::release(current().host(), REGISTER, registration);
     }

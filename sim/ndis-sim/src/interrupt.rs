@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst},
     },
 };
 
@@ -16,9 +16,9 @@ use ndk_abi::{
         MINIPORT_SYNCHRONIZE_INTERRUPT, NDIS_INTERRUPT_TYPE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
         NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT, NDIS_RECEIVE_THROTTLE_PARAMETERS,
         NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
-        NDIS_STATUS_SUCCESS,
+        NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
     },
-    nt::GROUP_AFFINITY,
+    nt::{GROUP_AFFINITY, IO_INTERRUPT_MESSAGE_INFO},
 };
 use nt_sim::{Host, Irql, cpu::CpuId, current, guest::Guest, image::call, imports, services::Slot};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use crate::{
     adapter::{Adapter, adapter},
     handle::{self, HANDLES},
-    owner,
+    message_info, owner,
     rules::require,
     wait::wait_until,
 };
@@ -62,6 +62,9 @@ pub struct Interrupt {
     context: usize,
     characteristics: NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
     messages: u32,
+    table: Guest<IO_INTERRUPT_MESSAGE_INFO>,
+    /// The interrupt spin lock of each message, or one for all messages: the thread that holds it plus one, or 0.
+    locks: Box<[AtomicUsize]>,
     connected: AtomicBool,
     /// Number of running ISRs, and of queued and running DPCs.
     active: AtomicU32,
@@ -79,11 +82,23 @@ pub(crate) fn set_receive_limit(host: &Host, limit: Option<u32>) {
     host.state(&RECEIVE_LIMIT).store(limit.unwrap_or(INDICATE_ALL), SeqCst);
 }
 
+/// Returns a message that no other interrupt of the host uses.
+fn claim_message(host: &Host) -> Message {
+    let mut vectors = host.state(&VECTORS).lock();
+    vectors.next += 1;
+    Message { address: MESSAGE_ADDRESS, data: FIRST_VECTOR + vectors.next - 1 }
+}
+
+/// Returns the processor that a message interrupts.
+fn processor_of(host: &Host, message: u32) -> CpuId {
+    CpuId(message % host.cpus.count())
+}
+
 /// Delivers a message from the device.
 pub(crate) fn deliver(host: &Arc<Host>, message: Message) {
     let target = host.state(&VECTORS).lock().table.get(&message.data).cloned();
     let Some((interrupt, id)) = target else { return };
-    let cpu = CpuId(id % host.cpus.count());
+    let cpu = processor_of(host, id);
     let on = host.clone();
     interrupt.active.fetch_add(1, SeqCst);
     host.interrupt(cpu, Irql::DEVICE_LEVEL, move || {
@@ -93,6 +108,22 @@ pub(crate) fn deliver(host: &Arc<Host>, message: Message) {
 }
 
 impl Interrupt {
+    /// Runs `body` with the interrupt spin lock of a message, at its level.
+    fn locked<T>(&self, message: u32, body: impl FnOnce() -> T) -> T {
+        let lock = &self.locks[message as usize % self.locks.len()];
+        let me = current();
+        let mine = me.id().0 as usize + 1;
+        while let Err(holder) = lock.compare_exchange(0, mine, SeqCst, SeqCst) {
+            require(holder != mine, || {
+                format!("NdisMSynchronizeWithInterruptEx of message {message} by its own handler: deadlock")
+            });
+            me.yield_now();
+        }
+        let result = body();
+        lock.store(0, SeqCst);
+        result
+    }
+
     /// Runs the ISR.
     fn service(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId) {
         let Some(handler) = self.characteristics.MessageInterruptHandler else { return };
@@ -101,9 +132,11 @@ impl Interrupt {
         }
         let (mut default_dpc, mut targets) = (0_u8, 0_u32);
         let (default_out, targets_out) = (&raw mut default_dpc, &raw mut targets);
-        call("MiniportMessageInterrupt", || {
-            // SAFETY: the image registered the function under this contract; both results live through the call.
-            unsafe { handler(self.context as *mut _, message, default_out, targets_out) }
+        self.locked(message, || {
+            call("MiniportMessageInterrupt", || {
+                // SAFETY: the image registered the function under this contract; both results live through the call.
+                unsafe { handler(self.context as *mut _, message, default_out, targets_out) }
+            })
         });
         // SAFETY: written by the image through the pointer, if at all.
         if unsafe { default_out.read_volatile() } != 0 {
@@ -215,9 +248,13 @@ imports! { IMPORTS: "ndis.sys" =>
         let messages =
             requested.DisableMessageInterruptHandler.is_some() && requested.EnableMessageInterruptHandler.is_some();
         require(messages, || "NdisMRegisterInterruptEx: MsiSupported requires handlers to disable and enable a message".into());
-        requested.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
-        characteristics.write(requested);
         let host = current().host().clone();
+        let claimed: Vec<_> = (0..vectors).map(|vector| (claim_message(&host), processor_of(&host, vector.into()))).collect();
+        let Some(table) = message_info::build(&host, &claimed) else { return NDIS_STATUS_RESOURCES };
+        requested.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
+        requested.MessageInfoTable = table.as_ptr();
+        characteristics.write(requested);
+        let locks = if requested.MsiSyncWithAllMessages == 0 { vectors.into() } else { 1 };
         let registered = host.state(&HANDLES).insert_with(|handle| {
             Arc::new(Interrupt {
                 handle,
@@ -225,6 +262,8 @@ imports! { IMPORTS: "ndis.sys" =>
                 context,
                 characteristics: requested,
                 messages: vectors.into(),
+                table,
+                locks: (0..locks).map(|_| AtomicUsize::new(0)).collect(),
                 connected: AtomicBool::new(true),
                 active: AtomicU32::new(0),
                 queued: Mutex::default(),
@@ -232,15 +271,8 @@ imports! { IMPORTS: "ndis.sys" =>
         });
         interrupt.write(registered.handle);
         owner::hold(&host, adapter.handle, REGISTER, registered.handle);
-        for vector in 0..vectors {
-            let data = {
-                let mut vectors = host.state(&VECTORS).lock();
-                let data = FIRST_VECTOR + vectors.next;
-                vectors.next += 1;
-                vectors.table.insert(data, (registered.clone(), vector.into()));
-                data
-            };
-            let message = Message { address: MESSAGE_ADDRESS, data };
+        for (vector, (message, _)) in (0..vectors).zip(claimed) {
+            host.state(&VECTORS).lock().table.insert(message.data, (registered.clone(), vector.into()));
             adapter.nic.program_vector(vector, message);
         }
         adapter.nic.enable_msix(true);
@@ -259,26 +291,31 @@ imports! { IMPORTS: "ndis.sys" =>
         registered.adapter.nic.enable_msix(false);
         host.state(&VECTORS).lock().table.retain(|_, (of, _)| of.handle != interrupt);
         registered.drain();
+        message_info::free(&host, registered.table);
         let _ = owner::release(&host, REGISTER, interrupt);
     }
 
-    /// Calls a function synchronized with the ISR of the message.
+    /// Calls a function that the ISR of the message does not interrupt, on any processor.
     [<= DIRQL]
     fn NdisMSynchronizeWithInterruptEx(
         interrupt: usize,
-        _message: u32,
+        message: u32,
         function: Option<MINIPORT_SYNCHRONIZE_INTERRUPT>,
         context: usize,
     ) -> u8 {
-        let _ = handle::object::<Interrupt>("interrupt handle", interrupt);
+        let registered = handle::object::<Interrupt>("interrupt handle", interrupt);
+        require(message < registered.messages, || {
+            format!("NdisMSynchronizeWithInterruptEx of message {message} of {}", registered.messages)
+        });
         let me = current();
         let level = me.irql().max(Irql::DEVICE_LEVEL);
         let Some(function) = function else { return 0 };
-        // At a device level no other thread runs on this CPU.
         let old = me.raise(level);
-        let result = call("MiniportSynchronizeInterrupt", || {
-            // SAFETY: the image passed the function with this context.
-            unsafe { function(context as *mut _) }
+        let result = registered.locked(message, || {
+            call("MiniportSynchronizeInterrupt", || {
+                // SAFETY: the image passed the function with this context.
+                unsafe { function(context as *mut _) }
+            })
         });
         me.lower(old);
         result

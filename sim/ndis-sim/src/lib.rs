@@ -7,6 +7,7 @@
 //! | [`registration`], [`driver`] | registration of the driver and its optional handlers |
 //! | [`interface`] | network interfaces: index, LUID, name, registry key |
 //! | [`adapter`] | one adapter: its states, attributes, what it holds |
+//! | [`hang`] | checks for a miniport that hangs, and its reset |
 //! | `lifecycle` | the calls of the miniport from initialization to halt |
 //! | `owner` | what an adapter must release before it is halted |
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
@@ -15,8 +16,10 @@
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
-//! | [`bus`], [`dma`], [`interrupt`] | the device under the adapter |
-//! | [`nbl`], [`data_path`] | NET_BUFFER_LISTs, and sending and receiving them |
+//! | [`bus`], [`dma`], [`interrupt`], `message_info` | the device under the adapter |
+//! | `block` | memory of NDIS's own structures |
+//! | [`sg_list`] | scatter/gather lists |
+//! | [`nbl`], [`clones`], [`data_path`] | NET_BUFFER_LISTs, and sending and receiving them |
 //! | [`config`], [`event_log`] | registry keywords; the event log |
 //! | [`runtime`] | work items, timers, events, processors |
 //! | [`protocol`] | what is bound to adapters from above |
@@ -31,18 +34,23 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod adapter;
+mod block;
 pub mod bus;
+pub mod clones;
 pub mod config;
 pub mod data_path;
 pub mod dma;
 pub mod driver;
 pub mod event_log;
 mod handle;
+pub mod hang;
+mod hang_state;
 mod in_flight;
 pub mod interface;
 pub mod interrupt;
 mod keyword;
 mod lifecycle;
+mod message_info;
 pub mod miniport;
 pub mod nbl;
 pub mod ndis_host;
@@ -59,6 +67,7 @@ pub mod registration;
 mod removal;
 mod rules;
 pub mod runtime;
+pub mod sg_list;
 mod subsystem;
 pub mod tcp_stack;
 mod wait;

@@ -25,8 +25,10 @@ use crate::{
     bus,
     driver::Driver,
     handle::HANDLES,
+    hang,
     interface::{Interface, interfaces},
     owner,
+    protocol::Binding,
     rules::require,
     wait::{wait, wait_until},
 };
@@ -88,7 +90,9 @@ fn add(host: &Host, driver: Arc<Driver>, interface: Arc<Interface>) -> Result<Ar
         return Err(StartError::NothingToStart);
     }
     let handles = host.state(&HANDLES);
-    let adapter = handles.insert_with(|handle| Arc::new(Adapter::new(host, handle, driver, interface)));
+    let binding = handles.insert(Arc::new(Binding));
+    let adapter =
+        handles.insert_with(|handle| Arc::new(Adapter::new(host, handle, binding, driver, interface)));
     started.push(adapter.clone());
     Ok(adapter)
 }
@@ -101,6 +105,7 @@ pub(crate) fn initialize(
 ) -> Result<Arc<Adapter>, StartError> {
     let initialize = driver.characteristics.InitializeHandlerEx.ok_or(StartError::NothingToStart)?;
     let adapter = add(host, driver, interface)?;
+    bus::enable_bus_mastering(host, &*adapter.nic);
     let mut resources = bus::resources(&*adapter.nic);
     let mut parameters = NDIS_MINIPORT_INIT_PARAMETERS {
         Header: header(
@@ -185,7 +190,7 @@ pub(crate) fn pause(adapter: &Arc<Adapter>) {
 }
 
 /// Restarts a paused adapter.
-pub(crate) fn restart(adapter: &Arc<Adapter>) -> NDIS_STATUS {
+pub(crate) fn restart(host: &Arc<Host>, adapter: &Arc<Adapter>) -> NDIS_STATUS {
     assert_eq!(adapter.state(), AdapterState::Paused, "a paused adapter is restarted");
     begin_transition(adapter, AdapterState::Restarting);
     let mut parameters = NDIS_MINIPORT_RESTART_PARAMETERS {
@@ -208,6 +213,9 @@ pub(crate) fn restart(adapter: &Arc<Adapter>) -> NDIS_STATUS {
     }
     let state = if status == NDIS_STATUS_SUCCESS { AdapterState::Running } else { AdapterState::Paused };
     *adapter.state.lock() = state;
+    if state == AdapterState::Running {
+        hang::watch(host, adapter);
+    }
     status
 }
 
@@ -264,6 +272,7 @@ fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>, after: &str) {
     });
     *adapter.state.lock() = AdapterState::Halted;
     let _ = host.state(&HANDLES).remove::<Adapter>(adapter.handle);
+    let _ = host.state(&HANDLES).remove::<Binding>(adapter.binding);
     host.state(&ADAPTERS).lock().retain(|other| other.handle != adapter.handle);
 }
 

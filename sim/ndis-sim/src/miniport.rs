@@ -5,7 +5,10 @@
 //! Every method may be called on any thread. On a thread of another host or of none, the call is made on a
 //! system thread of the adapter's host.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 use ndk_abi::{
     ndis::{
@@ -21,7 +24,7 @@ use nt_sim::{Host, Irql, current, guest::Guest, thread::Lost};
 
 use crate::{
     adapter::{Adapter, AdapterState, Attributes, StatusIndication},
-    driver,
+    driver, hang,
     in_flight::SendId,
     interface,
     lifecycle::{self, StartError},
@@ -162,7 +165,7 @@ impl Miniport {
     pub fn wake(&self) -> Result<(), StartError> {
         let this = self.clone();
         let woken = on_host(&self.host, "power", move || {
-            lifecycle::exclusively(&this.adapter, || power::wake(&this.adapter))
+            lifecycle::exclusively(&this.adapter, || power::wake(&this.host, &this.adapter))
         })?;
         if woken != NDIS_STATUS_SUCCESS {
             return Err(StartError::Restart(woken));
@@ -179,6 +182,21 @@ impl Miniport {
         on_host(&self.host, "power", move || lifecycle::shut_down(&this.adapter))
     }
 
+    /// Resets the adapter, as NDIS does when its hardware hangs; returns the status of the miniport. Success if it does not run.
+    ///
+    /// # Errors
+    /// [`Lost`] when the host dies.
+    pub fn reset(&self) -> Result<NDIS_STATUS, Lost> {
+        let this = self.clone();
+        on_host(&self.host, "reset", move || hang::reset(&this.adapter))
+    }
+
+    /// Returns the number of resets so far.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.adapter.hang.resets.load(SeqCst)
+    }
+
     /// Restarts the paused adapter.
     ///
     /// # Errors
@@ -189,7 +207,7 @@ impl Miniport {
             let restart = || match this.state() {
                 // The miniport has asked for its removal meanwhile.
                 AdapterState::Halted => NDIS_STATUS_ADAPTER_REMOVED,
-                _ => lifecycle::restart(&this.adapter),
+                _ => lifecycle::restart(&this.host, &this.adapter),
             };
             let status = lifecycle::exclusively(&this.adapter, restart);
             if status == NDIS_STATUS_SUCCESS {
@@ -239,6 +257,12 @@ impl Miniport {
                 lifecycle::stop(&this.host, &this.adapter, NDIS_HALT_ACTION::NdisHaltDeviceSurpriseRemoved);
             });
         })
+    }
+
+    /// Returns the OIDs that the miniport says it supports.
+    #[must_use]
+    pub fn supported_oids(&self) -> Vec<NDIS_OID> {
+        self.adapter.oids.lock().clone()
     }
 
     /// Queries an OID with a buffer of `length` bytes; returns what the miniport wrote into it.

@@ -4,7 +4,7 @@
 //!
 //! The structures are pool blocks, so that an overrun by the image faults.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, iter, sync::Arc};
 
 use ndk_abi::{
     ndis::{
@@ -19,12 +19,14 @@ use nt_sim::{
     Host, current,
     guest::Guest,
     imports,
-    memory::pool::{Request, Tag},
+    memory::pool::Tag,
     nt::mdl::{GuestMdl, MmBuildMdlForNonPagedPool},
+    services::Slot,
 };
 use parking_lot::Mutex;
 
 use crate::{
+    block,
     handle::{self, HANDLES},
     owner,
     rules::{broken, require},
@@ -36,7 +38,22 @@ const MDL_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndmd"));
 const LIST_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndbl"));
 
 /// Size of NDIS's allocation for a NET_BUFFER_LIST, which is larger than the documented structure.
-const LIST_LEN: usize = 0x180;
+pub(crate) const LIST_LEN: usize = 0x180;
+
+/// Received lists that the stacks of a host hold.
+pub(crate) static LENT: Slot<Mutex<BTreeSet<usize>>> = Slot::new();
+
+/// Returns whether the stack holds a list that the miniport has indicated.
+pub(crate) fn is_lent(host: &Host, list: Guest<NET_BUFFER_LIST>) -> bool {
+    host.state(&LENT).lock().contains(&list.address())
+}
+
+/// Returns the NET_BUFFERs of a list.
+pub(crate) fn buffers(list: Guest<NET_BUFFER_LIST>) -> impl Iterator<Item = Guest<NET_BUFFER>> {
+    let first = list.field::<*mut NET_BUFFER>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer));
+    let buffer = |address: *mut NET_BUFFER| Some(Guest::new(address)).filter(|buffer| !buffer.is_null());
+    iter::successors(buffer(first.read()), move |at: &Guest<NET_BUFFER>| buffer(at.read().Next))
+}
 
 /// A pool of NET_BUFFERs or NET_BUFFER_LISTs.
 struct Pool {
@@ -45,22 +62,6 @@ struct Pool {
     tag: Tag,
     /// Addresses of allocated structures.
     out: Mutex<BTreeSet<usize>>,
-}
-
-/// Allocates a zeroed block for NDIS's own structures; returns `None` when resources run low.
-fn block(host: &Host, size: usize, tag: Tag) -> Option<Guest<u8>> {
-    if host.low_resources.fails() {
-        return None;
-    }
-    let request = Request { size, tag, zeroed: true, cache_aligned: false };
-    host.memory.pool.allocate(&host.memory.physical, &host.memory.space, request)
-}
-
-fn release(host: &Host, address: Guest<u8>, tag: Tag) {
-    let memory = &host.memory;
-    if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, address, Some(tag)) {
-        nt_sim::violation(misuse.code, misuse.text);
-    }
 }
 
 /// Frees a pool, from which nothing may be allocated.
@@ -103,7 +104,8 @@ fn allocate_list(
         "NdisAllocateNetBufferAndNetBufferList: the pool was not allocated with fAllocateNetBuffer".into()
     });
     let extra = if from.with_buffers { size_of::<NET_BUFFER>() } else { 0 };
-    let list = block(&host, LIST_LEN + extra + usize::from(context), from.tag)?.cast::<NET_BUFFER_LIST>();
+    let list =
+        block::allocate(&host, LIST_LEN + extra + usize::from(context), from.tag)?.cast::<NET_BUFFER_LIST>();
     from.out.lock().insert(list.address());
     let mut first = Guest::null();
     if let Some((mdl, offset, length)) = buffer {
@@ -128,15 +130,15 @@ pub(crate) struct StackList {
 impl StackList {
     /// Builds a list for `frame`; returns `None` when resources run low.
     pub fn new(host: &Host, frame: &[u8]) -> Option<Self> {
-        let data = block(host, frame.len(), LIST_TAG)?;
+        let data = block::allocate(host, frame.len(), LIST_TAG)?;
         data.write_bytes(frame);
         let Some(mdl) = build_mdl(host, data.address(), frame.len()) else {
-            release(host, data, LIST_TAG);
+            block::release(host, data, LIST_TAG);
             return None;
         };
-        let Some(list) = block(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG) else {
-            release(host, mdl.cast(), MDL_TAG);
-            release(host, data, LIST_TAG);
+        let Some(list) = block::allocate(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG) else {
+            block::release(host, mdl.cast(), MDL_TAG);
+            block::release(host, data, LIST_TAG);
             return None;
         };
         let list = list.cast::<NET_BUFFER_LIST>();
@@ -147,37 +149,58 @@ impl StackList {
     }
 
     pub fn free(self, host: &Host) {
-        release(host, self.list.cast(), LIST_TAG);
-        release(host, self.mdl.cast(), MDL_TAG);
-        release(host, self.data, LIST_TAG);
+        block::release(host, self.list.cast(), LIST_TAG);
+        block::release(host, self.mdl.cast(), MDL_TAG);
+        block::release(host, self.data, LIST_TAG);
     }
 }
 
 fn build_mdl(host: &Host, address: usize, length: usize) -> Option<Guest<MDL>> {
-    let mdl = block(host, GuestMdl::size_for(address, length), MDL_TAG)?.cast::<MDL>();
-    GuestMdl(mdl).initialize(address, u32::try_from(length).ok()?);
-    MmBuildMdlForNonPagedPool(mdl);
+    let mdl = block::allocate(host, GuestMdl::size_for(address, length), MDL_TAG)?.cast::<MDL>();
+    describe(mdl, address, u32::try_from(length).ok()?);
     Some(mdl)
+}
+
+/// Makes an MDL describe nonpaged memory.
+pub(crate) fn describe(mdl: Guest<MDL>, address: usize, length: u32) {
+    GuestMdl(mdl).initialize(address, length);
+    MmBuildMdlForNonPagedPool(mdl);
+}
+
+/// Returns where the data of a NET_BUFFER is: the addresses and lengths of its parts.
+pub(crate) fn parts(buffer: Guest<NET_BUFFER>) -> Vec<(usize, usize)> {
+    let fields = buffer.read();
+    let length = data_length(&fields);
+    let (mut parts, mut found) = (Vec::new(), 0);
+    let (mut mdl, mut skip) = (Guest::new(fields.CurrentMdl), fields.CurrentMdlOffset as usize);
+    while found < length {
+        require(!mdl.is_null(), || {
+            format!("a NET_BUFFER has DataLength {length}, but its MDLs describe {found} bytes")
+        });
+        let of = GuestMdl(mdl);
+        let part = (of.byte_count() as usize).saturating_sub(skip).min(length - found);
+        if part > 0 {
+            parts.push((of.mapped() + skip, part));
+        }
+        found += part;
+        mdl = Guest::from_address(of.next());
+        skip = 0;
+    }
+    parts
+}
+
+fn data_length(fields: &NET_BUFFER) -> usize {
+    // SAFETY: both members of the union are integers of at least 32 bits.
+    unsafe { fields.Anonymous.DataLength as usize }
 }
 
 /// Returns the data of a NET_BUFFER.
 pub(crate) fn bytes(buffer: Guest<NET_BUFFER>) -> Vec<u8> {
-    let fields = buffer.read();
-    // SAFETY: both members of the union are integers of at least 32 bits.
-    let length = unsafe { fields.Anonymous.DataLength } as usize;
-    let mut bytes = Vec::with_capacity(length);
-    let (mut mdl, mut skip) = (Guest::new(fields.CurrentMdl), fields.CurrentMdlOffset as usize);
-    while bytes.len() < length {
-        require(!mdl.is_null(), || {
-            format!("a NET_BUFFER has DataLength {length}, but its MDLs describe {} bytes", bytes.len())
-        });
-        let of = GuestMdl(mdl);
-        let part = (of.byte_count() as usize).saturating_sub(skip).min(length - bytes.len());
+    let mut bytes = Vec::with_capacity(data_length(&buffer.read()));
+    for (address, len) in parts(buffer) {
         let start = bytes.len();
-        bytes.resize(start + part, 0);
-        Guest::<u8>::from_address(of.mapped() + skip).read_bytes(&mut bytes[start..]);
-        mdl = Guest::from_address(of.next());
-        skip = 0;
+        bytes.resize(start + len, 0);
+        Guest::<u8>::from_address(address).read_bytes(&mut bytes[start..]);
     }
     bytes
 }
@@ -251,10 +274,13 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeNetBufferList(list: Guest<NET_BUFFER_LIST>) {
         let pool: usize = list.field(std::mem::offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).read();
         let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
+        require(!is_lent(current().host(), list), || {
+            format!("NdisFreeNetBufferList of {:#x}, which the stack has not returned", list.address())
+        });
         require(from.out.lock().remove(&list.address()), || {
             format!("NdisFreeNetBufferList of {:#x}, which is not allocated from its pool", list.address())
         });
-        release(current().host(), list.cast(), from.tag);
+        block::release(current().host(), list.cast(), from.tag);
     }
 
     /// Allocates a pool of NET_BUFFERs.
@@ -277,7 +303,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisAllocateNetBuffer(pool: usize, mdl: Guest<MDL>, offset: u32, length: usize) -> Guest<NET_BUFFER> {
         let from: Arc<Pool> = handle::object("NET_BUFFER pool", pool);
         let host = current().host().clone();
-        let Some(buffer) = block(&host, size_of::<NET_BUFFER>(), from.tag) else { return Guest::null() };
+        let Some(buffer) = block::allocate(&host, size_of::<NET_BUFFER>(), from.tag) else { return Guest::null() };
         from.out.lock().insert(buffer.address());
         write_buffer(buffer.cast(), pool, mdl, offset, length);
         buffer.cast()
@@ -290,7 +316,7 @@ imports! { IMPORTS: "ndis.sys" =>
         require(from.out.lock().remove(&buffer.address()), || {
             format!("NdisFreeNetBuffer of {:#x}, which is not allocated from its pool", buffer.address())
         });
-        release(current().host(), buffer.cast(), from.tag);
+        block::release(current().host(), buffer.cast(), from.tag);
     }
 
     /// Returns the first bytes of a NET_BUFFER contiguously: in place, or copied to `storage`; null if neither is
@@ -348,6 +374,6 @@ imports! { IMPORTS: "ndis.sys" =>
         if mdl.is_null() {
             broken("NdisFreeMdl of null");
         }
-        release(current().host(), mdl.cast(), MDL_TAG);
+        block::release(current().host(), mdl.cast(), MDL_TAG);
     }
 }

@@ -2,7 +2,11 @@
 
 //! The methods that NDIS adds to a simulated Windows host.
 
-use std::{fs::File, io, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use device_sim::{Bus, Nic, NicOptions, PciFunction};
 use ndk_abi::nt::DRIVER_OBJECT;
@@ -74,6 +78,10 @@ pub trait NdisHost {
     /// the DPCs that run from now on.
     fn set_receive_limit(&self, limit: Option<u32>);
 
+    /// Sets whether the system enables bus mastering of the devices that it starts, as Windows' PCI bus does, or leaves that to
+    /// drivers, as at first: a driver that does it itself depends on neither.
+    fn set_bus_mastering(&self, by_system: bool);
+
     /// Sets a keyword of every adapter, e.g. `"*NetworkDirect"`.
     /// [`Interface::set_keyword`] sets it for one adapter.
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>);
@@ -123,6 +131,10 @@ impl NdisHost for Host {
 
     fn set_receive_limit(&self, limit: Option<u32>) {
         interrupt::set_receive_limit(self, limit);
+    }
+
+    fn set_bus_mastering(&self, by_system: bool) {
+        self.state(&bus::BUS_MASTERING).store(by_system, Relaxed);
     }
 
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>) {

@@ -126,6 +126,7 @@ impl Adapter {
             return Err(OidError { status: NDIS_STATUS_NOT_SUPPORTED, needed: 0 });
         };
         *self.oid_status.lock() = NDIS_STATUS_PENDING;
+        *self.oid_request.lock() = pointer.addr();
         self.oid_done.reset();
         let reports = self.offload_reports();
         *self.in_oid.lock() = Some(current().id());
@@ -134,6 +135,12 @@ impl Adapter {
             unsafe { handler(self.context() as *mut _, pointer) }
         });
         *self.in_oid.lock() = None;
+        if status != NDIS_STATUS_PENDING {
+            let completed = std::mem::take(&mut *self.oid_request.lock()) == 0;
+            require(!completed, || {
+                format!("OID {oid:#x} was completed, and MiniportOidRequest returned {status:#010x} for it")
+            });
+        }
         let status = if status == NDIS_STATUS_PENDING { self.await_oid() } else { status };
         // SAFETY: query and set have the same layout; the miniport is done with it.
         let query = unsafe { Guest::new(pointer).read().DATA.QUERY_INFORMATION };
@@ -155,6 +162,9 @@ impl Adapter {
                 buffer.len()
             )
         });
+        if kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation {
+            self.hang.note(oid, buffer);
+        }
         Ok(query.BytesWritten)
     }
 
@@ -169,12 +179,16 @@ impl Adapter {
         *self.oid_status.lock()
     }
 
-    fn complete_oid(&self, status: NDIS_STATUS) {
+    fn complete_oid(&self, request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
         require(status != NDIS_STATUS_PENDING, || {
             "an OID request was completed with NDIS_STATUS_PENDING".into()
         });
-        let before = std::mem::replace(&mut *self.oid_status.lock(), status);
-        require(before == NDIS_STATUS_PENDING, || "an OID request was completed twice".into());
+        let pending = std::mem::take(&mut *self.oid_request.lock());
+        require(pending != 0, || "an OID request was completed twice, or does not pend".into());
+        require(pending == request.address(), || {
+            format!("the OID request {:#x} was completed; {pending:#x} pends", request.address())
+        });
+        *self.oid_status.lock() = status;
         self.oid_done.set();
     }
 }
@@ -182,13 +196,13 @@ impl Adapter {
 imports! { IMPORTS: "ndis.sys" =>
     /// Completes an OID request that pended.
     [<= DISPATCH_LEVEL]
-    fn NdisMOidRequestComplete(handle: usize, _request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
-        adapter(handle).complete_oid(status);
+    fn NdisMOidRequestComplete(handle: usize, request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
+        adapter(handle).complete_oid(request, status);
     }
 
     /// Completes a direct OID request that pended.
     [<= DISPATCH_LEVEL]
-    fn NdisMDirectOidRequestComplete(handle: usize, _request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
-        adapter(handle).complete_oid(status);
+    fn NdisMDirectOidRequestComplete(handle: usize, request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
+        adapter(handle).complete_oid(request, status);
     }
 }

@@ -10,9 +10,11 @@ use ndk_abi::ndis::{
     NDIS_STATUS_SUCCESS, OID_PNP_QUERY_POWER, OID_PNP_SET_POWER,
 };
 
+use nt_sim::Host;
+
 use crate::{
     adapter::{Adapter, AdapterState},
-    lifecycle,
+    bus, lifecycle,
     ndk_state::NdkEvent,
     oid::OidPath,
     rules::require,
@@ -46,8 +48,9 @@ pub(crate) fn sleep(adapter: &Arc<Adapter>) {
 }
 
 /// Turns the device on. Returns the status of the miniport.
-pub(crate) fn wake(adapter: &Arc<Adapter>) -> NDIS_STATUS {
+pub(crate) fn wake(host: &Host, adapter: &Arc<Adapter>) -> NDIS_STATUS {
     adapter.nic.leave_low_power();
+    bus::enable_bus_mastering(host, &*adapter.nic);
     set(adapter, NDIS_DEVICE_POWER_STATE::NdisDeviceStateD0)
 }
 

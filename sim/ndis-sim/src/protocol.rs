@@ -8,6 +8,9 @@ use nt_sim::{Host, services::Slot};
 
 use crate::adapter::Adapter;
 
+/// The binding of the protocol drivers to an adapter.
+pub(crate) struct Binding;
+
 /// A driver above NDIS. Added to [`PROTOCOLS`] when a host is created.
 pub trait Protocol: Send + Sync {
     /// An adapter has (re)started. Called on a thread of the host, at `PASSIVE_LEVEL`.

@@ -12,7 +12,7 @@ use ndk_abi::{
         LOCK_STATE_EX, NDIS_EVENT, NDIS_IO_WORKITEM_FUNCTION, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
         NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NDIS_TIMER_FUNCTION,
     },
-    nt::{LARGE_INTEGER, PROCESSOR_NUMBER},
+    nt::{LARGE_INTEGER, PROCESSOR_NUMBER, UNICODE_STRING},
 };
 use nt_sim::{
     Current, EventId, Host, Irql, current,
@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter::Adapter,
+    block,
     driver::Driver,
     handle::{self, HANDLES},
     owner,
@@ -35,6 +36,14 @@ use crate::{
 
 /// NDIS 6.85.
 const VERSION: u32 = 0x6_0055;
+
+/// Bytes of a cache line.
+const CACHE_LINE: u32 = 64;
+/// `ALL_PROCESSOR_GROUPS`.
+const ALL_PROCESSOR_GROUPS: u16 = 0xffff;
+/// Longest string that [`NdisInitializeString`] converts, in characters.
+const MAX_STRING: usize = 0x7ffe;
+const STRING_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndst"));
 
 const WORK_ITEM: &str = "NdisAllocateIoWorkItem";
 const TIMER: &str = "NdisAllocateTimerObject";
@@ -161,6 +170,18 @@ impl RwLock {
     }
 }
 
+/// Frees pool; with `tag`, only if it was allocated with that.
+fn free(block: Guest<u8>, tag: Option<Tag>) {
+    let me = current();
+    let memory = &me.host().memory;
+    if let Some(size) = memory.pool.size_of(block.address()) {
+        nt_sim::nt::pool::check_contents(&me, block.address()..block.address() + size);
+    }
+    if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, block, tag) {
+        nt_sim::violation(misuse.code, misuse.text);
+    }
+}
+
 fn event_flag(event: Guest<NDIS_EVENT>) -> Guest<i32> {
     // SignalState follows type, size and flags in a dispatcher header.
     event.field(4)
@@ -189,14 +210,46 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Frees pool.
     [<= DISPATCH_LEVEL]
     fn NdisFreeMemory(block: Guest<u8>, _length: u32, _flags: u32) {
-        let me = current();
-        let memory = &me.host().memory;
-        if let Some(size) = memory.pool.size_of(block.address()) {
-            nt_sim::nt::pool::check_contents(&me, block.address()..block.address() + size);
+        free(block, None);
+    }
+
+    /// Frees pool that was allocated with a tag.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeMemoryWithTagPriority(owner: usize, block: Guest<u8>, tag: u32) {
+        let _ = require_owner("NdisFreeMemoryWithTagPriority", owner);
+        free(block, Some(Tag(tag)));
+    }
+
+    /// Converts a terminated string to a counted one, in memory that the caller frees with `NdisFreeMemory`. Its buffer is null
+    /// when resources run low.
+    [== PASSIVE_LEVEL]
+    fn NdisInitializeString(destination: Guest<UNICODE_STRING>, source: Guest<u8>) {
+        let units: Vec<u16> = (0..MAX_STRING).map(|index| source.add(index).read().into()).take_while(|&unit| unit != 0).collect();
+        let size = (units.len() + 1) * 2;
+        let buffer = block::allocate(current().host(), size, STRING_TAG).map(Guest::cast::<u16>);
+        let buffer = buffer.unwrap_or(Guest::null());
+        let length = if buffer.is_null() { 0 } else { units.len() * 2 };
+        for (index, &unit) in units.iter().enumerate().take(length / 2) {
+            buffer.add(index).write(unit);
         }
-        if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, block, None) {
-            nt_sim::violation(misuse.code, misuse.text);
-        }
+        let maximum = if buffer.is_null() { 0 } else { size };
+        destination.write(UNICODE_STRING {
+            Length: length as u16,
+            MaximumLength: maximum as u16,
+            Buffer: buffer.as_ptr(),
+        });
+    }
+
+    /// Returns the alignment in bytes that keeps data of different processors in cache lines of their own.
+    [any]
+    fn NdisGetSharedDataAlignment() -> u32 {
+        CACHE_LINE
+    }
+
+    /// Returns the number of processors of a group; there is one group.
+    [any]
+    fn NdisGroupActiveProcessorCount(group: u16) -> u32 {
+        if matches!(group, 0 | ALL_PROCESSOR_GROUPS) { current().host().cpus.count() } else { 0 }
     }
 
     /// Allocates a work item; returns null when resources run low.

@@ -14,18 +14,20 @@ use nt_sim::{
 use parking_lot::Mutex;
 
 use crate::{
-    adapter, bus, config, data_path, dma, driver, event_log, handle, interface, interrupt, nbl, ndk,
-    ndk_objects, netio, oid, owner, protocol, registration, removal, runtime, wsk,
+    adapter, bus, clones, config, data_path, dma, driver, event_log, handle, hang, interface, interrupt, nbl,
+    ndk, ndk_objects, netio, oid, owner, protocol, registration, removal, runtime, sg_list, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
 const IMPORTS: &[&[Import]] = &[
     adapter::IMPORTS,
     bus::IMPORTS,
+    clones::IMPORTS,
     config::IMPORTS,
     data_path::IMPORTS,
     dma::IMPORTS,
     event_log::IMPORTS,
+    hang::IMPORTS,
     interrupt::IMPORTS,
     nbl::IMPORTS,
     ndk::IMPORTS,
@@ -33,6 +35,7 @@ const IMPORTS: &[&[Import]] = &[
     registration::IMPORTS,
     removal::IMPORTS,
     runtime::IMPORTS,
+    sg_list::IMPORTS,
 ];
 
 /// NDIS.
@@ -54,11 +57,15 @@ impl Subsystem for Ndis {
         services.add(&ndk_objects::NDK_OBJECTS, ndk_objects::NdkObjects::new());
         services.add(&owner::OWNERS, owner::Owners::default());
         services.add(&bus::WINDOWS, Windows::default());
+        services.add(&bus::BUS_MASTERING, false.into());
         services.add(&config::KEYWORDS, Mutex::default());
         services.add(&event_log::LOG, Mutex::default());
         services.add(&interrupt::VECTORS, Mutex::default());
         services.add(&interrupt::RECEIVE_LIMIT, interrupt::DEFAULT_RECEIVE_LIMIT.into());
         services.add(&protocol::PROTOCOLS, Vec::new());
+        services.add(&nbl::LENT, Mutex::default());
+        services.add(&clones::CLONES, Mutex::default());
+        services.add(&sg_list::MAPPED_BUFFERS, Mutex::default());
     }
 
     unsafe fn handle_fault(

@@ -8,12 +8,14 @@ mod common;
 
 use common::device::{power_capabilities, registers, reset_device, run_device, set_power_capable};
 use common::scripted::{
-    Script, assert_reported, general_with, in_initialize, interrupt_with, verdict_while_running,
+    Script, assert_reported, general_with, host, in_initialize, interrupt_with, register, simulation,
+    verdict_while_running,
 };
 use ndis_sim::Miniport;
 use ndk_abi::ndis::{
-    NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND, NDIS_OID_REQUEST, NDIS_REQUEST_TYPE, NDIS_STATUS,
-    NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
+    NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OID_REQUEST,
+    NDIS_PM_CAPABILITIES_REVISION_1, NDIS_REQUEST_TYPE, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1,
+    NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
 };
 use nt_sim::guest::Guest;
 
@@ -44,7 +46,7 @@ fn short_capabilities_are_reported() {
     };
     assert_reported(
         in_initialize(short),
-        "NDIS_PM_CAPABILITIES of 8 bytes; NDIS 6.30 and later require revision 2",
+        "NDIS_PM_CAPABILITIES of 8 bytes; NDIS 6.30 and later require revision 2, NDIS 6.20 revision 1",
     );
 }
 
@@ -132,4 +134,30 @@ fn device_that_runs_after_shutdown_is_reported() {
         },
         "DRIVER_OK was set after the driver was shut down",
     );
+}
+
+/// Revision 2 came with NDIS 6.30 (windows-driver-docs-ddi: ntddndis/ns-ntddndis-_ndis_pm_capabilities).
+#[test]
+fn miniport_of_ndis_6_20_has_the_first_revision_of_power_capabilities() {
+    let first = |handle| {
+        general_with(handle, |attributes| {
+            let capabilities = power_capabilities(NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1);
+            // SAFETY: a structure of the test, never freed.
+            unsafe { (*capabilities).Header.Revision = NDIS_PM_CAPABILITIES_REVISION_1 };
+            attributes.PowerManagementCapabilitiesEx = capabilities;
+        });
+    };
+    let reports = [20, 30].map(|minor| {
+        let mut sim = simulation();
+        let host = host(&mut sim);
+        let script = Script { initialize: Some(first), ..Script::default() };
+        let edit = move |of: &mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS| of.MinorNdisVersion = minor;
+        assert_eq!(register(&host, script, edit), Some(NDIS_STATUS_SUCCESS));
+        if let Ok(miniport) = Miniport::start(&host) {
+            miniport.halt().unwrap();
+        }
+        sim.verdict().to_string()
+    });
+    assert_eq!(reports[0], "no violation");
+    assert!(reports[1].contains("NDIS_PM_CAPABILITIES of 52 bytes"), "{}", reports[1]);
 }

@@ -52,6 +52,14 @@ pub fn run_device_with_queue(handle: usize, rings: u64) {
     });
 }
 
+/// As [`run_device`], with an MSI-X vector for changes of the configuration.
+pub fn run_device_with_config_vector(handle: usize, vector: u16) {
+    start_device(handle, |mapped| {
+        // SAFETY: a window of registers: the access is trapped.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u16>(mapped + 0x10).write_volatile(vector) };
+    });
+}
+
 /// Brings the device up; `configure` is called with the address of its registers before `DRIVER_OK`.
 fn start_device(handle: usize, configure: impl FnOnce(usize)) {
     let mapped = registers(handle);

@@ -43,6 +43,8 @@ pub struct Script {
     /// Also completes the request.
     pub answer: Option<fn(usize, *mut NDIS_OID_REQUEST) -> NDIS_STATUS>,
     pub pause: Option<fn(usize) -> NDIS_STATUS>,
+    /// What becomes of a chain of sends; they stay with the miniport without it.
+    pub send: Option<fn(usize, *mut NET_BUFFER_LIST)>,
     /// `MiniportSetOptions`, with the driver's handle.
     pub options: Option<fn(usize)>,
     /// `OpenNDKAdapterHandler`: makes the miniport an NDK provider.
@@ -119,6 +121,14 @@ pub fn general_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_ADAPTER_GENERAL_A
 
 /// Connects interrupts whose handlers do nothing, after `edit` has changed their characteristics. Returns the handle.
 pub fn interrupt_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS)) -> usize {
+    connected(handle, edit).0
+}
+
+/// As [`interrupt_with`]; returns the characteristics, too, as NDIS has completed them.
+pub fn connected(
+    handle: usize,
+    edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS),
+) -> (usize, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS) {
     unsafe extern "efiapi" fn isr(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
         0
     }
@@ -152,10 +162,10 @@ pub fn interrupt_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARA
     characteristics.DisableMessageInterruptHandler = Some(message_switch);
     characteristics.EnableMessageInterruptHandler = Some(message_switch);
     edit(&mut characteristics);
-    let registered = kept(0_usize);
-    let status = interrupt::NdisMRegisterInterruptEx(handle, 0, kept(characteristics), registered);
+    let (registered, characteristics) = (kept(0_usize), kept(characteristics));
+    let status = interrupt::NdisMRegisterInterruptEx(handle, 0, characteristics, registered);
     assert_eq!(status, NDIS_STATUS_SUCCESS);
-    registered.read()
+    (registered.read(), characteristics.read())
 }
 
 unsafe extern "efiapi" fn initialize(
@@ -247,7 +257,12 @@ unsafe extern "efiapi" fn open_ndk(
 unsafe extern "efiapi" fn close_ndk(_: NDIS_HANDLE, _: *mut NDK_ADAPTER) {}
 
 unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {}
-unsafe extern "efiapi" fn send(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32, _: u32) {}
+unsafe extern "efiapi" fn send(adapter: NDIS_HANDLE, lists: *mut NET_BUFFER_LIST, _: u32, _: u32) {
+    let context = context(adapter);
+    if let Some(send) = context.script.send {
+        send(context.handle, lists);
+    }
+}
 unsafe extern "efiapi" fn give_back(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32) {}
 unsafe extern "efiapi" fn cancel(_: NDIS_HANDLE, _: *mut c_void) {}
 unsafe extern "efiapi" fn pnp(_: NDIS_HANDLE, _: *mut NET_DEVICE_PNP_EVENT) {}

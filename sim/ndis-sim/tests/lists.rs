@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Lists of net buffers: clones, and lists that the stack holds.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::mem::offset_of;
+
+use common::{
+    lists::list,
+    scripted::{Script, in_initialize, verdict, verdict_while_running},
+};
+use ndis_sim::{Miniport, clones, data_path, nbl};
+use ndk_abi::ndis::{NET_BUFFER, NET_BUFFER_LIST};
+use nt_sim::{current, guest::Guest};
+
+const PARENT: usize = offset_of!(NET_BUFFER_LIST, ParentNetBufferList);
+const FIRST: usize = offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
+
+fn first_buffer(list: Guest<NET_BUFFER_LIST>) -> Guest<NET_BUFFER> {
+    Guest::new(list.field::<*mut NET_BUFFER>(FIRST).read())
+}
+
+/// Returns the address of the data of a list.
+fn data(list: Guest<NET_BUFFER_LIST>) -> Guest<u8> {
+    nbl::NdisGetDataBuffer(first_buffer(list), 60, Guest::null(), 1, 0)
+}
+
+/// (windows-driver-docs-ddi: ndis/nf-ndis-ndisallocateclonenetbufferlist)
+#[test]
+fn clone_describes_the_data_of_its_original() {
+    let body = |handle| {
+        let original = list(handle);
+        let mdl = |list| first_buffer(list).read().CurrentMdl;
+        for (flags, shares) in [(0, false), (1, true)] {
+            let clone = clones::NdisAllocateCloneNetBufferList(original, 0, 0, flags);
+            assert_ne!(clone, original);
+            assert_eq!(clone.field::<usize>(PARENT).read(), original.address());
+            assert_eq!(data(clone), data(original));
+            assert_eq!(mdl(clone) == mdl(original), shares, "flags {flags}");
+            assert!(first_buffer(clone).read().Next.is_null());
+            clones::NdisFreeCloneNetBufferList(clone, 0);
+        }
+        let before = current().host().low_resources.asked();
+        let clone = clones::NdisAllocateCloneNetBufferList(original, 0, 0, 0);
+        let asked = current().host().low_resources.asked() - before;
+        clones::NdisFreeCloneNetBufferList(clone, 0);
+        assert_eq!(asked, 3, "the list, the buffer and the MDL");
+        for nth in 0..asked {
+            current().host().low_resources.fail_nth(nth);
+            assert!(clones::NdisAllocateCloneNetBufferList(original, 0, 0, 0).is_null());
+        }
+        clones::NdisFreeCloneNetBufferList(original, 0);
+    };
+    let verdict = verdict(in_initialize(body));
+    assert!(
+        verdict.contains("NdisFreeCloneNetBufferList of") && verdict.contains("which is no clone"),
+        "{verdict}"
+    );
+}
+
+/// What the miniport indicates is the stack's until it is returned (windows-driver-docs: network/indicating-received-data).
+#[test]
+fn freeing_a_list_that_the_stack_holds_is_reported() {
+    let report = verdict_while_running(Script::default(), |miniport: &Miniport| {
+        let handle = miniport.adapter().handle;
+        let list = list(handle);
+        miniport.keep_received(true);
+        data_path::NdisMIndicateReceiveNetBufferLists(handle, list, 0, 1, 0);
+        nbl::NdisFreeNetBufferList(list);
+    });
+    assert!(report.contains("NdisFreeNetBufferList of"), "{report}");
+    assert!(report.contains("which the stack has not returned"), "{report}");
+}
+
+#[test]
+fn freeing_a_clone_that_the_stack_holds_is_reported() {
+    let report = verdict_while_running(Script::default(), |miniport: &Miniport| {
+        let handle = miniport.adapter().handle;
+        let clone = clones::NdisAllocateCloneNetBufferList(list(handle), 0, 0, 0);
+        clone.field::<usize>(offset_of!(NET_BUFFER_LIST, SourceHandle)).write(handle);
+        miniport.keep_received(true);
+        data_path::NdisMIndicateReceiveNetBufferLists(handle, clone, 0, 1, 0);
+        clones::NdisFreeCloneNetBufferList(clone, 0);
+    });
+    assert!(report.contains("NdisFreeCloneNetBufferList of"), "{report}");
+    assert!(report.contains("which the stack has not returned"), "{report}");
+}
