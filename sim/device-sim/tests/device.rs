@@ -194,6 +194,48 @@ fn device_starts_again_after_a_reset() {
     });
 }
 
+/// As QEMU's device: with buffers in the queue, it does not ask for notifications of more.
+#[test]
+fn receive_queue_wants_no_notifications_while_it_has_buffers() {
+    over_formats(|features| {
+        let (left, right, _) = pair(WireOptions::immediate(), features, Quirks::default());
+        let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+        let before = right.nic.counters().notifications;
+        for number in 0..20 {
+            assert!(sender.send(&frame(number)));
+            sender.kick();
+            left.machine.settle();
+            assert_eq!(receiver.received().unwrap().len(), 1);
+            left.machine.settle();
+        }
+        assert_eq!(right.nic.counters().notifications - before, 0, "{features:?}");
+        drop((sender, receiver));
+        assert_eq!(left.machine.misuse(), Vec::<String>::new());
+    });
+}
+
+/// Drivers of others set vectors late, which QEMU's device takes.
+#[test]
+fn lenient_device_takes_the_vector_of_an_enabled_queue() {
+    for lenient in [false, true] {
+        let bench = misbehaving(Quirks { lenient, ..Quirks::default() });
+        let driver = bench.bring_up().unwrap();
+        bench.write(COMMON + 0x16, Width::Word, 0);
+        let before = bench.read_common(0x1a);
+        assert_ne!(before, 2);
+        bench.write(COMMON + 0x1a, Width::Word, 2);
+        let misuse = bench.machine.misuse().join("; ");
+        assert_eq!(misuse.contains("register 0x1a of enabled queue 0 written"), !lenient, "{misuse}");
+        assert_eq!(bench.read_common(0x1a), if lenient { 2 } else { before });
+        drop(driver);
+        let bench = misbehaving(Quirks { lenient, ..Quirks::default() });
+        bench.write(COMMON + 0x16, Width::Word, 0);
+        bench.write(COMMON + 0x1a, Width::Word, 0xffff);
+        let misuse = bench.machine.misuse().join("; ");
+        assert_eq!(misuse.contains("before FEATURES_OK"), !lenient, "{misuse}");
+    }
+}
+
 #[test]
 fn driver_refuses_unusable_devices() {
     let refused = |quirks| misbehaving(quirks).bring_up().err().expect("the driver refuses it");

@@ -345,7 +345,8 @@ impl Common {
     fn write_queue(&mut self, offset: u64, value: u64, memory: &DmaSpace) -> Result<Effect, Misuse> {
         let index = usize::from(self.queue_select);
         let granted = self.grant_vector(value as u16);
-        if !self.status.has(Status::FEATURES_OK) {
+        let takes_vector = self.quirks.lenient && offset == 0x1a;
+        if !self.status.has(Status::FEATURES_OK) && !takes_vector {
             return Err(Misuse::register(format!("queue register {offset:#x} written before FEATURES_OK")));
         }
         let event_idx = self.accepted.contains(Features::EVENT_IDX);
@@ -355,7 +356,7 @@ impl Common {
                 "a register of queue {index}, which does not exist, written"
             )));
         };
-        if queue.enabled {
+        if queue.enabled && !takes_vector {
             return Err(Misuse::register(format!("register {offset:#x} of enabled queue {index} written")));
         }
         let put = |address: &mut u64, at: u64| {

@@ -14,6 +14,9 @@ pub struct Quirks {
     pub identity: Identity,
     /// The BARs: QEMU's unless set. The extra ones are of a modern device.
     pub bars: BarLayout,
+    /// Takes what QEMU's device takes although the specification forbids it to drivers: interrupt vectors of queues that are enabled
+    /// already, and before FEATURES_OK.
+    pub lenient: bool,
     /// The link goes down after the driver has read the configuration, but before DRIVER_OK, so that no interrupt follows.
     pub link_down_before_start: bool,
     /// Offers the legacy interface only.

@@ -105,6 +105,8 @@ impl Device {
         }
         loop {
             if let Some(chain) = pop_writable(&mut queue, self, accepted)? {
+                // There are buffers: to hear of more of them is of no use.
+                queue.disable_notifications(&self.memory)?;
                 return Ok(Some(chain));
             }
             if !queue.enable_notifications(&self.memory)? {

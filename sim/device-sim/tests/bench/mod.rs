@@ -171,6 +171,11 @@ impl Bench {
         }
     }
 
+    /// Reads a 16-bit register of the common configuration.
+    pub fn read_common(&self, offset: u64) -> u64 {
+        self.read(pci::VIRTIO_BAR, pci::COMMON + offset, Width::Word)
+    }
+
     fn read(&self, bar: u8, offset: u64, width: Width) -> u64 {
         match device_sim::Registers::read(&*self.nic, bar, offset, width) {
             Ok(value) => value,
