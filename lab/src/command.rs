@@ -5,7 +5,10 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{bench, conformance, consumer, decode, demo, exit::exit_code, interop::command as interop, replay};
+use lab::{
+    bench, conformance, consumer, decode, demo, exit::exit_code, interop::command as interop, miniport,
+    replay,
+};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -21,6 +24,8 @@ enum Command {
     Demo(demo::Options),
     /// Run NDK consumer drivers on simulated Windows hosts with viordma
     Consumer(consumer::Options),
+    /// Run an NDIS miniport driver for virtio-net on a simulated Windows host
+    Miniport(miniport::Options),
     /// Decode a capture frame by frame, and report what is wrong with it
     Decode(decode::Options),
     /// Replay captures of Linux peers, with the engine in place of either side
@@ -41,6 +46,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Consumer(options) => consumer::run(&options),
+        Command::Miniport(options) => miniport::run(&options),
         Command::Decode(options) => decode::run(&options),
         Command::Replay(options) => replay::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -18,6 +18,7 @@ pub mod external_host;
 mod files;
 pub mod interop;
 pub mod measure;
+pub mod miniport;
 pub mod os;
 pub mod percent;
 mod process;

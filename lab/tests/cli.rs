@@ -153,6 +153,14 @@ fn cases_whose_packages_cannot_be_had_are_skipped_by_name_and_counted() {
 }
 
 #[test]
+fn miniport_driver_that_is_not_there_is_skipped_or_refused() {
+    let scratch = Scratch::new("miniport");
+    let skipped = contains("skipped: no image was named");
+    scratch.lab(&["miniport"]).assert().code(0).stdout(skipped);
+    scratch.refuses(&["miniport", "none.sys"], "none.sys is not a file");
+}
+
+#[test]
 fn bench_opens_its_output_first() {
     let scratch = Scratch::new("bench");
     scratch.refuses(&["bench", "--json", "no/such"], "cannot write no/such");

@@ -50,6 +50,9 @@ enum Command {
     /// Run NDK consumer drivers on simulated Windows hosts with viordma
     #[command(disable_help_flag = true)]
     Consumer(lab::Arguments),
+    /// Run an NDIS miniport driver for virtio-net on a simulated Windows host
+    #[command(disable_help_flag = true)]
+    Miniport(lab::Arguments),
     /// Decode a capture frame by frame, and report what is wrong with it
     #[command(disable_help_flag = true)]
     Decode(lab::Arguments),
@@ -105,6 +108,7 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Demo(arguments) => return lab::run("demo", &arguments),
         Command::Consumer(arguments) => return lab::run("consumer", &arguments),
+        Command::Miniport(arguments) => return lab::run("miniport", &arguments),
         Command::Decode(arguments) => return lab::run("decode", &arguments),
         Command::Replay(arguments) => return lab::run("replay", &arguments),
         Command::Bench(arguments) => return lab::run("bench", &arguments),

@@ -15,6 +15,7 @@ mod figure;
 mod image;
 mod instructions;
 mod kernel;
+mod miniport;
 mod pair;
 mod plot;
 mod scale;
@@ -57,6 +58,9 @@ pub struct Options {
     /// Only measure the driver's image
     #[arg(long, conflicts_with_all = ["engine", "kernel", "plot", "keep_baseline"])]
     image: bool,
+    /// Only measure this miniport driver for virtio-net, a file that you bring, beside the driver's image
+    #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "plot", "keep_baseline"])]
+    miniport: Option<PathBuf>,
     /// Keep this run's instruction counts as the baseline of later runs
     #[arg(long)]
     keep_baseline: bool,
@@ -72,6 +76,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     match options.under_callgrind.as_deref() {
         Some(instructions::WORK) => return instructions::work(),
+        Some(of_miniport) if of_miniport.starts_with(miniport::WORK) => return miniport::work(of_miniport),
         Some(of_image) => return image::work(of_image),
         None => {}
     }
@@ -89,6 +94,15 @@ pub fn run(options: &Options) -> Result<()> {
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
         spinner.finish_and_clear();
         return report(&figures, json);
+    }
+    if let Some(image) = &options.miniport {
+        let omitted = miniport::measure(image, &say, &mut figures)?;
+        spinner.finish_and_clear();
+        report(&figures, json)?;
+        for reason in omitted {
+            println!("  {reason}");
+        }
+        return Ok(());
     }
     if options.image {
         let image = workspace::built_image()?;

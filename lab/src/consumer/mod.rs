@@ -15,7 +15,7 @@ use anyhow::Result;
 use device_sim::link::Faults;
 
 pub use self::bed::{Bed, Setup};
-pub use self::options::{Image, Options};
+pub use self::options::{Assignment, Image, Options};
 pub use self::outcome::Line;
 pub use self::report::{Plan, Report};
 pub use self::script::Script;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `cargo xtask miniport`: runs an NDIS miniport driver for virtio-net, as it is, on a simulated Windows host, opposite viordma and
+//! itself.
+
+mod cases;
+pub mod load;
+mod options;
+pub mod pair;
+mod station;
+
+use std::{
+    io::Read as _,
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use nt_sim::Tolerances;
+
+pub use self::options::Options;
+use self::{
+    cases::Case,
+    options::Peer,
+    pair::{Image, Pair, Setup},
+};
+use crate::{exit::Exit, workspace};
+
+/// Real time that a case may take: a driver that waits for its device in a loop without calls is ended then.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs the command.
+///
+/// # Errors
+/// With exit code 2, if the image cannot be used; with exit code 1, if a case failed.
+pub fn run(options: &Options) -> Result<()> {
+    let Some(path) = &options.image else {
+        println!("skipped: no image was named; a miniport driver is a file that you bring");
+        return Ok(());
+    };
+    if !path.is_file() {
+        return Err(Exit::usage(format!("{} is not a file", path.display())));
+    }
+    let viordma = workspace::built_image()?;
+    if let Some(name) = &options.case {
+        return one(options, path, &viordma, name);
+    }
+    let mut failed = Vec::new();
+    for (case, peer) in options.selected() {
+        let name = format!("{}, {peer}", case.name);
+        match in_a_process(case, peer) {
+            Ok(text) => println!("ok      {name}: {}. {}", case.about, text.trim_end()),
+            Err(error) if options.known.iter().any(|known| known == case.name) => {
+                println!("known   {name}: {}. {error:#}", case.about);
+            }
+            Err(error) => {
+                println!("FAILED  {name}: {}. {error:#}", case.about);
+                failed.push(name);
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("{} cases failed: {}", failed.len(), failed.join("; ")) }
+}
+
+/// Runs a case in a process of its own, which is ended after [`LIMIT`]. Returns what it printed.
+fn in_a_process(case: &Case, peer: Peer) -> Result<String> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).args(["--case", case.name, "--peer", &peer.to_string()]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    let mut child = command.spawn().context("cannot run a case")?;
+    let (mut out, mut errors) = (child.stdout.take(), child.stderr.take());
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        let _ = out.as_mut().map(|out| out.read_to_string(&mut text));
+        text
+    });
+    let errors = thread::spawn(move || {
+        let mut text = String::new();
+        let _ = errors.as_mut().map(|errors| errors.read_to_string(&mut text));
+        text
+    });
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if began.elapsed() > LIMIT {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let text = reader.join().unwrap_or_default();
+    let errors = errors.join().unwrap_or_default();
+    match status {
+        Some(status) if status.success() => Ok(text),
+        Some(_) => bail!("{text}{}", errors.trim_end()),
+        None => bail!("it was ended after {} s: {text}{}", LIMIT.as_secs(), errors.trim_end()),
+    }
+}
+
+/// Runs one case in this process.
+fn one(options: &Options, path: &Path, viordma: &Path, name: &str) -> Result<()> {
+    let case = cases::ALL.iter().find(|case| case.name == name);
+    let case = case.ok_or_else(|| Exit::usage(format!("no case is named {name}")))?;
+    let service =
+        path.file_stem().map_or_else(|| "miniport".into(), |stem| stem.to_string_lossy().into_owned());
+    let image = Image { path: path.to_owned(), service, tolerate: options.tolerate };
+    let other = Image { path: viordma.to_owned(), service: "viordma".into(), tolerate: Tolerances::NONE };
+    let peer = if options.peers().contains(&Peer::Viordma) { &other } else { &image };
+    let setup = Setup {
+        seed: options.seed,
+        real_time: options.real_time,
+        verifier: true,
+        capture: options.capture.clone(),
+        keywords: options.keywords(),
+    };
+    let mut pair = Pair::new([&image, peer], &setup)?;
+    for side in &pair.sides {
+        let missing = side.driver.image().missing_imports();
+        if !missing.is_empty() {
+            println!("imports that the simulated kernel does not have: {}", missing.join(", "));
+        }
+    }
+    // A host that dies ends the calls of its harness by a panic.
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| pair.start().and_then(|()| (case.run)(&mut pair))));
+    let stopped = pair.stop();
+    let text = outcome.unwrap_or_else(|_| Err(anyhow!("the host died")));
+    // The violations first: the other errors follow from them.
+    stopped?;
+    println!("{}", text?);
+    Ok(())
+}

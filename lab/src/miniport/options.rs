@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Command line of the command.
+
+use std::{fmt, path::PathBuf};
+
+use clap::ValueEnum;
+use nt_sim::Tolerances;
+
+use super::cases::{self, Case};
+use crate::consumer::Assignment;
+
+/// Run an NDIS miniport driver for virtio-net on a simulated Windows host.
+///
+/// The image runs as it is, with a simulated virtio-net device, opposite viordma and itself: OIDs, frames, ping and TCP, the link,
+/// pause and restart, halt and a second start, reset, power, removal. Each case is a simulation and a process of its own, with the
+/// verifier on. docs/miniport.md says what was seen.
+///
+/// Exit codes: 0 every case passed, or no image was named; 1 a case failed; 2 the image cannot be used.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The driver, a file that you bring
+    #[arg(value_name = "IMAGE.sys")]
+    pub image: Option<PathBuf>,
+    /// Only this case
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub case: Option<String>,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Only with this driver at the other end
+    #[arg(long, value_enum, overrides_with = "peer")]
+    pub peer: Option<Peer>,
+    /// Seed of the schedule in virtual time: the same seed replays the same run
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    /// Run in real time, with racing threads, instead of in virtual time
+    #[arg(long)]
+    pub real_time: bool,
+    /// Write a capture of the wire to this file (pcapng); of the last case
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Faults of the image that are reported but are no violations: assertions, leaks, ...
+    #[arg(long, value_name = "FAULT,…", default_value = "")]
+    pub tolerate: Tolerances,
+    /// Cases that are known to fail with this image: they are run and reported, and do not fail the command
+    #[arg(long, value_name = "CASE,…", value_delimiter = ',')]
+    pub known: Vec<String>,
+    /// Set a registry value of its adapter
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub keyword: Vec<Assignment>,
+}
+
+/// The driver at the other end of the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Peer {
+    Viordma,
+    Itself,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Viordma => "viordma",
+            Self::Itself => "itself",
+        })
+    }
+}
+
+impl Options {
+    /// Returns the peers that are wanted.
+    pub(super) fn peers(&self) -> Vec<Peer> {
+        self.peer.map_or_else(|| vec![Peer::Viordma, Peer::Itself], |peer| vec![peer])
+    }
+
+    /// Returns the cases to run, each with its peer.
+    pub(super) fn selected(&self) -> Vec<(&'static Case, Peer)> {
+        let only = self.only.as_deref().unwrap_or_default();
+        let wanted = cases::ALL.iter().filter(|case| case.name.contains(only));
+        wanted
+            .flat_map(|case| self.peers().into_iter().map(move |peer| (case, peer)))
+            .filter(|(case, peer)| case.with_itself || *peer == Peer::Viordma)
+            .collect()
+    }
+
+    /// Returns the registry values.
+    pub(super) fn keywords(&self) -> Vec<(String, String)> {
+        self.keyword.iter().map(|set| (set.name.clone(), set.value.clone())).collect()
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Two hosts, each with an Ethernet driver and a NIC, and the wire between them.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Context as _, Result, ensure};
+use device_sim::{
+    Nic, NicOptions, Quirks,
+    link::{Capture, Lost, Wire, WireOptions},
+};
+use ndis_sim::{Keyword, Miniport, NdisHost as _};
+use ndk_abi::nt::NT_SUCCESS;
+use nt_sim::{
+    ClockKind, Event, Host, Sim, Tolerances,
+    driver::{Driver, DriverOptions, DriverState},
+    host::HostOptions,
+};
+
+/// A driver's image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub path: PathBuf,
+    pub service: String,
+    pub tolerate: Tolerances,
+}
+
+/// How the hosts are set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub seed: u64,
+    pub real_time: bool,
+    pub verifier: bool,
+    pub capture: Option<PathBuf>,
+    /// Registry values of the first host's adapter.
+    pub keywords: Vec<(String, String)>,
+}
+
+/// A host, its driver and its NIC.
+pub struct Side {
+    pub host: Arc<Host>,
+    pub nic: Arc<Nic>,
+    pub driver: Arc<Driver>,
+    miniport: Option<Miniport>,
+    /// The machine is turned off: its driver is not unloaded.
+    is_off: bool,
+}
+
+/// The hosts, and the wire between them.
+pub struct Pair {
+    pub sides: [Side; 2],
+    capture: Option<Capture>,
+    // Dropped last: it ends the threads of the hosts.
+    sim: Sim,
+}
+
+impl Pair {
+    /// Sets up hosts and wire, and loads a driver on each without starting it.
+    ///
+    /// # Errors
+    /// An image cannot be loaded, or the capture cannot be created.
+    pub fn new(images: [&Image; 2], setup: &Setup) -> Result<Self> {
+        let (clock, wire) = if setup.real_time {
+            (ClockKind::Threaded, WireOptions::immediate())
+        } else {
+            (ClockKind::Deterministic { seed: setup.seed }, WireOptions::ten_gigabit())
+        };
+        let mut sim = ndis_sim::builder().clock(clock).seed(setup.seed).build();
+        let wire = Wire::new(wire.with_seed(setup.seed));
+        let [first, second] = images;
+        let first = Side::new(&mut sim, "alpha", 1, first, setup)?;
+        for (name, value) in &setup.keywords {
+            first.host.set_keyword(name, Keyword::Text(value.clone()));
+        }
+        let second = Side::new(&mut sim, "beta", 2, second, setup)?;
+        ndis_sim::bus::join_nics(&wire, &first.nic, &second.nic);
+        let capture = match &setup.capture {
+            Some(path) => {
+                Some(Capture::create(path, &["alpha", "beta"], Lost::Marked).context("the capture")?)
+            }
+            None => None,
+        };
+        if let Some(capture) = &capture {
+            wire.capture(capture.clone());
+        }
+        Ok(Self { sides: [first, second], capture, sim })
+    }
+
+    /// Starts drivers and adapters.
+    ///
+    /// # Errors
+    /// A driver or an adapter does not start.
+    pub fn start(&mut self) -> Result<()> {
+        for side in &mut self.sides {
+            let driver = side.driver.clone();
+            let status = side.host.spawn("DriverEntry", move || driver.start()).join()?;
+            ensure!(NT_SUCCESS(status), "DriverEntry of {} returned {status:#010x}", side.driver.service());
+            side.start_adapter()?;
+        }
+        Ok(())
+    }
+
+    /// Halts the adapters that run, unloads the drivers, and says what the verifier found.
+    ///
+    /// # Errors
+    /// An adapter cannot be halted, or there are violations.
+    pub fn stop(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for side in &mut self.sides {
+            outcome = outcome.and(side.stop());
+        }
+        if let Some(capture) = self.capture.take() {
+            capture.finish().context("the capture")?;
+        }
+        let violations: Vec<_> = self.violations();
+        ensure!(violations.is_empty(), "{}", violations.join("\n"));
+        outcome
+    }
+
+    /// Returns an event of the simulation.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        self.sim.event()
+    }
+
+    /// Returns the violations that the verifier found so far.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        self.sim.verdict().violations.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl Side {
+    fn new(sim: &mut Sim, name: &str, number: u8, image: &Image, setup: &Setup) -> Result<Self> {
+        let host = sim.add_host(HostOptions { verifier: setup.verifier, ..HostOptions::new(name) });
+        // What drivers of others leave to Windows, and what QEMU's devices take from them.
+        host.set_bus_mastering(true);
+        let quirks = Quirks { lenient: true, ..Quirks::default() };
+        let nic = host.plug(NicOptions { quirks, ..NicOptions::new([0x02, 0, 0, 0, 0, number]) });
+        let options = DriverOptions::new(&image.service).tolerate(image.tolerate);
+        let driver = host
+            .load_driver(&image.path, options)
+            .with_context(|| format!("{} cannot be loaded", image.path.display()))?;
+        Ok(Self { host, nic, driver, miniport: None, is_off: false })
+    }
+
+    /// Starts the adapter.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_adapter(&mut self) -> Result<()> {
+        let started = Miniport::start_on(&self.host, &self.nic);
+        self.miniport = Some(started.with_context(|| format!("the adapter of {}", self.driver.service()))?);
+        Ok(())
+    }
+
+    /// Returns the adapter.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn miniport(&self) -> Result<Miniport> {
+        self.miniport.clone().context("the adapter is halted")
+    }
+
+    /// Shuts the adapter down, and turns the machine off.
+    ///
+    /// # Errors
+    /// The host dies of it.
+    pub fn shut_down(&mut self) -> Result<()> {
+        self.miniport.take().context("the adapter is halted")?.shut_down()?;
+        self.is_off = true;
+        self.host.kill();
+        Ok(())
+    }
+
+    /// Takes the device away.
+    ///
+    /// # Errors
+    /// The host dies of it.
+    pub fn remove_device(&mut self) -> Result<()> {
+        Ok(self.miniport.take().context("the adapter is halted")?.surprise_remove()?)
+    }
+
+    /// Halts the adapter.
+    ///
+    /// # Errors
+    /// The host dies of it.
+    pub fn halt(&mut self) -> Result<()> {
+        match self.miniport.take() {
+            Some(miniport) if !self.host.is_dead() => Ok(miniport.halt()?),
+            _ => Ok(()),
+        }
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.halt()?;
+        if !self.is_off && !self.host.is_dead() && self.driver.state() == DriverState::Started {
+            let driver = self.driver.clone();
+            self.host.spawn("DriverUnload", move || driver.unload()).join()?;
+        }
+        Ok(())
+    }
+}
