@@ -20,7 +20,7 @@ use ndis_sim::{
     offload::{IP_FAILED, IP_SUCCEEDED, TCP_FAILED, TCP_SUCCEEDED, UDP_SUCCEEDED, encapsulation},
 };
 use ndk_abi::ndis::{
-    NDIS_ENCAPSULATION_IEEE_802_3, NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
+    NDIS_ENCAPSULATION_IEEE_802_3, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
     NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES, NDIS_OBJECT_TYPE_OFFLOAD,
     NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OFFLOAD, NDIS_OFFLOAD_REVISION_6,
@@ -252,14 +252,12 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
 
 #[test]
 fn large_send_that_completes_without_its_result_is_reported() {
-    unsafe extern "efiapi" fn complete(_: NDIS_HANDLE, list: *mut NET_BUFFER_LIST, _: u32, _: u32) {
-        let list = Guest::new(list);
-        let handle = list.field::<usize>(offset_of!(NET_BUFFER_LIST, SourceHandle)).read();
-        data_path::NdisMSendNetBufferListsComplete(handle, list, 0);
-    }
+    let complete = |handle, list: *mut NET_BUFFER_LIST| {
+        data_path::NdisMSendNetBufferListsComplete(handle, Guest::new(list), 0);
+    };
     let mut sim = simulation();
     let host = host(&mut sim);
-    let registered = register(&host, Script::default(), |of| of.SendNetBufferListsHandler = Some(complete));
+    let registered = register(&host, Script { send: Some(complete), ..Script::default() }, |_| {});
     assert_eq!(registered, Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).unwrap();
     let send = move || {
