@@ -50,8 +50,8 @@ pub fn write_irql_to_cr8() {
                 level = in(reg) level,
                 out("rax") _, out("rcx") _, out("rdx") _, out("r11") _, out("xmm5") _,
                 out("r10") same, out("r8") flags,
-            )
-        };
+            );
+        }
         expect(same, 23);
         expect(flags, 1);
         expect(irql(), level);
