@@ -97,18 +97,33 @@ impl Deref for StatsBatch<'_> {
 impl Drop for StatsBatch<'_> {
     #[inline]
     fn drop(&mut self) {
+        // Read before the first addition, which the compiler takes for a change of any of them.
+        let Self { stats, .. } = *self;
+        let (rx_frames, rx_bytes) = (self.rx_frames.get(), self.rx_bytes.get());
+        let (rx_sends, completions) = (self.rx_sends.get(), self.completions.get());
+        let (tx_frames, tx_bytes) = (self.tx_frames.get(), self.tx_bytes.get());
         // Frames are received or sent, seldom both.
-        if self.rx_frames.get() | self.completions.get() != 0 {
-            self.rx_frames.add_to(&self.stats.rx_frames);
-            self.rx_bytes.add_to(&self.stats.rx_bytes);
+        if rx_frames != 0 {
+            stats.rx_frames.add(rx_frames);
+            add(&stats.rx_bytes, rx_bytes);
+        }
+        if completions != 0 {
+            stats.completions.add(completions);
             // A SEND ends with a completion.
-            self.rx_sends.add_to(&self.stats.rx_sends);
-            self.completions.add_to(&self.stats.completions);
+            add(&stats.rx_sends, rx_sends);
         }
-        if self.tx_frames.get() != 0 {
-            self.stats.tx_frames.add(self.tx_frames.get());
-            self.tx_bytes.add_to(&self.stats.tx_bytes);
+        if tx_frames != 0 {
+            stats.tx_frames.add(tx_frames);
+            add(&stats.tx_bytes, tx_bytes);
         }
+    }
+}
+
+/// Adds a count that is often zero.
+#[inline]
+fn add(counter: &Counter, count: u64) {
+    if count != 0 {
+        counter.add(count);
     }
 }
 
@@ -130,14 +145,6 @@ impl Count {
     #[inline]
     pub(crate) fn inc(&self) {
         self.add(1);
-    }
-
-    #[inline]
-    fn add_to(&self, counter: &Counter) {
-        match self.get() {
-            0 => {}
-            count => counter.add(count),
-        }
     }
 }
 

@@ -156,7 +156,7 @@ impl<R: RawMutex> Engine<R> {
         let batch = Batch::new(&self.shared, &shard.stats);
         while sent < budget {
             let Some(qp) = shard.pop_ready() else { break };
-            let env = Env::new(&self.shared, &batch, &qp.attributes, now);
+            let env = Env::new(&batch, &qp.attributes, now);
             let mut transport = qp.transport.lock();
             if !shard.has(&qp) || transport.is_copying() {
                 // It has moved meanwhile, and is in the ready list of its new shard if it has frames. Or another thread
@@ -203,7 +203,8 @@ impl<R: RawMutex> Engine<R> {
         sent
     }
 
-    /// Copies the payload of a frame without the lock. Returns the length of the frame, or `None` if the request has failed.
+    /// Copies the payload of a frame without the lock. Out of line: it would take registers from short frames. Returns the length of the frame, or `None` if the request has failed.
+    #[inline(never)]
     fn copy_payload(
         transport: &mut MutexGuard<'_, R, RcTransport>,
         env: &Env<'_, R>,
@@ -235,7 +236,7 @@ impl<R: RawMutex> Engine<R> {
         for _ in 0..TIMEOUT_BUDGET {
             let Some(index) = shard.expire(now) else { break };
             let Some(qp) = self.qps.at(index) else { continue };
-            let env = Env::new(&self.shared, &batch, &qp.attributes, now);
+            let env = Env::new(&batch, &qp.attributes, now);
             let mut transport = qp.lock();
             if !shard.has(&qp) {
                 // It has moved meanwhile, and its new shard has its timer.

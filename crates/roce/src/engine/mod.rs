@@ -66,7 +66,7 @@ impl<R: RawMutex> Engine<R> {
     fn with_env<T>(&self, qp: &Qp<R>, command: impl FnOnce(&Env<'_, R>) -> T) -> T {
         let shard = self.shards.of(qp);
         let batch = Batch::new(&self.shared, &shard.stats);
-        command(&Env::new(&self.shared, &batch, &qp.attributes, shard.now()))
+        command(&Env::new(&batch, &qp.attributes, shard.now()))
     }
 
     /// Returns the latest time that the driver passed, for commands without a time.

@@ -120,7 +120,7 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         };
         // Before anything is decided by the packet, or copied from it.
         engine.check_icrc(packet)?;
-        let env = Env::new(&engine.shared, batch, &qp.attributes, now);
+        let env = Env::new(batch, &qp.attributes, now);
         let mut transport = qp.lock();
         let mut placement = None;
         let mut handled = transport.handle(&env, packet, &mut placement);

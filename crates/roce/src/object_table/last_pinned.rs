@@ -49,7 +49,11 @@ impl<'a, T, R: RawMutex> LastPinned<'a, T, R> {
     /// Unpins the object.
     #[inline]
     pub(crate) fn release(&self) {
-        drop(self.take());
+        let slot = self.slot.replace(core::ptr::null());
+        // SAFETY: null, or taken from a pinned reference to an object of `table`, which has its slots as long as it exists.
+        if let Some(slot) = unsafe { slot.as_ref() } {
+            slot.unpin();
+        }
     }
 
     /// Returns the pin.

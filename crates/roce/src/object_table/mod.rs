@@ -317,8 +317,14 @@ impl<T> Slot<T> {
                 return Some(Pinned { slot: self, value });
             }
         }
-        self.state.fetch_sub(1, Ordering::Release);
+        self.unpin();
         None
+    }
+
+    /// Drops a pin.
+    #[inline]
+    fn unpin(&self) {
+        self.state.fetch_sub(1, Ordering::Release);
     }
 
     /// Replaces live bit and generation while the free list is locked or the slot is reserved.
@@ -382,7 +388,7 @@ impl<T> Deref for Pinned<'_, T> {
 impl<T> Drop for Pinned<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.state.fetch_sub(1, Ordering::Release);
+        self.slot.unpin();
     }
 }
 

@@ -3,6 +3,7 @@
 //! What a step of the transport uses besides its own state: the queue pair's attributes, what all queue pairs
 //! share, and the time.
 
+use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
 use lock_api::RawMutex;
@@ -21,6 +22,7 @@ use roce_wire::Psn;
 
 /// What the steps of a batch share: for several packets received or sent in a row.
 pub(crate) struct Batch<'a, R: RawMutex> {
+    pub(crate) shared: &'a Shared<R>,
     /// Statistics of the shard.
     pub(crate) stats: StatsBatch<'a>,
     pub(crate) regions: RegionAccess<'a, R>,
@@ -29,29 +31,31 @@ pub(crate) struct Batch<'a, R: RawMutex> {
 impl<'a, R: RawMutex> Batch<'a, R> {
     #[inline]
     pub(crate) fn new(shared: &'a Shared<R>, stats: &'a Stats) -> Self {
-        Self { stats: StatsBatch::new(stats), regions: RegionAccess::new(&shared.regions) }
+        Self { shared, stats: StatsBatch::new(stats), regions: RegionAccess::new(&shared.regions) }
     }
 }
 
 /// The environment of one step of the transport.
 pub(crate) struct Env<'a, R: RawMutex> {
-    pub(crate) shared: &'a Shared<R>,
-    /// Statistics of the shard.
-    pub(crate) stats: &'a StatsBatch<'a>,
-    pub(crate) regions: &'a RegionAccess<'a, R>,
+    batch: &'a Batch<'a, R>,
     pub(crate) qp: &'a QpAttributes<R>,
     pub(crate) now: Instant,
 }
 
 impl<'a, R: RawMutex> Env<'a, R> {
     #[inline]
-    pub(crate) fn new(
-        shared: &'a Shared<R>,
-        batch: &'a Batch<'a, R>,
-        qp: &'a QpAttributes<R>,
-        now: Instant,
-    ) -> Self {
-        Self { shared, stats: &batch.stats, regions: &batch.regions, qp, now }
+    pub(crate) fn new(batch: &'a Batch<'a, R>, qp: &'a QpAttributes<R>, now: Instant) -> Self {
+        Self { batch, qp, now }
+    }
+}
+
+/// What the steps of the batch share. One pointer: it is stored for every step.
+impl<'a, R: RawMutex> Deref for Env<'a, R> {
+    type Target = Batch<'a, R>;
+
+    #[inline]
+    fn deref(&self) -> &Batch<'a, R> {
+        self.batch
     }
 }
 
