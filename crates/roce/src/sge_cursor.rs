@@ -108,6 +108,12 @@ pub(crate) fn copy_sges(room: &mut [Sge], sges: &[Sge]) -> usize {
         *to = from;
         return 1;
     }
+    copy_several(room, sges)
+}
+
+/// [`copy_sges`] out of line, so that the compiler does not join it with the usual case.
+#[inline(never)]
+fn copy_several(room: &mut [Sge], sges: &[Sge]) -> usize {
     room.iter_mut().zip(sges).map(|(to, from)| *to = *from).count()
 }
 

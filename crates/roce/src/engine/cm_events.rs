@@ -201,7 +201,7 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     pub(super) fn transmit_datagrams(
         &self,
         shard: &ShardState<R>,
@@ -212,6 +212,17 @@ impl<R: RawMutex> Engine<R> {
         if !self.connections.has_transmit() {
             return 0;
         }
+        self.transmit_waiting_datagrams(shard, now, tx, budget)
+    }
+
+    #[inline(never)]
+    fn transmit_waiting_datagrams(
+        &self,
+        shard: &ShardState<R>,
+        now: Instant,
+        tx: &mut dyn Transmit,
+        budget: usize,
+    ) -> usize {
         self.connections.with(|conns| {
             let mut sent = 0;
             while sent < budget {

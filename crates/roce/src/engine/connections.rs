@@ -91,6 +91,7 @@ impl<R: RawMutex> Connections<R> {
         self.has_event.load(Ordering::Acquire)
     }
 
+    #[inline]
     pub(super) fn has_transmit(&self) -> bool {
         self.has_transmit.load(Ordering::Acquire)
     }
