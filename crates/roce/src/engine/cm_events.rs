@@ -154,12 +154,6 @@ impl<R: RawMutex> Engine<R> {
         let _ = self.connections.with(|conns| conns.cm.traffic_seen(now, conn));
     }
 
-    /// Aborts a connection whose queue pair has failed.
-    pub(super) fn abort(&self, conn: ConnId) {
-        // Unknown when it was released meanwhile.
-        let _ = self.connections.with(|conns| conns.cm.abort(self.now(), conn));
-    }
-
     #[inline(never)]
     /// Handles a management datagram.
     ///

@@ -32,11 +32,26 @@ impl<R: RawMutex> Engine<R> {
                 }
             });
         }
-        if shared.has_failed_connections.swap(false, Ordering::AcqRel) {
-            loop {
-                let Some(conn) = shared.failed_connections.lock().pop() else { break };
-                self.abort(conn);
-            }
+        if shared.has_failed_connections.load(Ordering::Acquire) {
+            while self.abort_failed_connection() {}
         }
+    }
+
+    /// Aborts one of the connections whose queue pair is in error. Returns false if there is none. It is taken from the list under
+    /// the lock of the connections: another processor that finds it taken has to wait for the abort, with a disconnect, too.
+    fn abort_failed_connection(&self) -> bool {
+        let now = self.now();
+        self.connections.with(|conns| {
+            let mut failed = self.shared.failed_connections.lock();
+            let Some(conn) = failed.pop() else {
+                // With the list locked: what is reported later sets it again.
+                self.shared.has_failed_connections.store(false, Ordering::Release);
+                return false;
+            };
+            drop(failed);
+            // Unknown when it was released meanwhile.
+            let _ = conns.cm.abort(now, conn);
+            true
+        })
     }
 }
