@@ -11,7 +11,7 @@ mod copying;
 use std::time::Duration;
 
 use bed::{finish, miniport, started_with};
-use copying::try_copy;
+use copying::copy;
 use device_sim::{Quirks, virtio_net::Features};
 use lab::{
     device::{DeviceKind, QemuVariant},
@@ -63,12 +63,6 @@ fn delivered(bed: &Testbed, destinations: &[[u8; 6]]) -> u64 {
 /// The event numbers that the first host's driver has logged.
 fn events(bed: &Testbed) -> Vec<u32> {
     bed.machines()[0].event_log().iter().map(|entry| entry.code & 0xffff).collect()
-}
-
-fn copy(bed: &Testbed) {
-    for end in try_copy(bed, 1 << 20, |_| {}) {
-        end.expect("the copy completes");
-    }
 }
 
 /// Each filter of NDIS, and what of [`ALL`] the device delivers.

@@ -9,8 +9,8 @@ mod copying;
 
 use std::time::Duration;
 
-use bed::{finish, miniport, started_with};
-use copying::try_copy;
+use bed::{exchange, finish, miniport, started_with};
+use copying::copy;
 use device_sim::{Quirks, virtio_net::Features};
 use lab::{
     device::{DeviceKind, QemuVariant},
@@ -18,9 +18,8 @@ use lab::{
     testbed::{Options, Testbed},
 };
 use ndis_sim::Keyword;
-use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
+use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
 
-const SOON: Duration = Duration::from_millis(50);
 const MOMENT: Duration = Duration::from_secs(20);
 
 /// Event numbers of the driver's event table.
@@ -34,30 +33,13 @@ fn jumbo() -> Options {
 }
 
 /// Sends frames of these lengths from the second host to the first one, which receives them whole and in order.
-fn exchange(bed: &Testbed, lengths: &[usize]) {
+fn send(bed: &Testbed, lengths: &[usize]) {
     let [receiver, sender] = bed.machines().map(miniport);
-    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
-    let _ = receiver.received();
     let header = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5];
     let frame =
         |&len: &usize| header.into_iter().chain((0..).map(|n: usize| (n / 3) as u8)).take(len).collect();
     let frames: Vec<Vec<u8>> = lengths.iter().map(frame).collect();
-    for id in sender.send_chain(&frames, 0) {
-        assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
-    }
-    let mut arrived = Vec::new();
-    let deadline = bed.now() + MOMENT;
-    while arrived.len() < frames.len() && bed.now() < deadline {
-        let _ = bed.event().wait(SOON);
-        arrived.extend(receiver.received());
-    }
-    assert!(arrived == frames, "every frame arrives whole, once, in order");
-}
-
-fn copy(bed: &Testbed) {
-    for end in try_copy(bed, 1 << 20, |_| {}) {
-        end.expect("the copy completes");
-    }
+    exchange(bed, &sender, &receiver, &frames);
 }
 
 /// Lengths around the end of the first buffer, and the longest, more than the ring has buffers.
@@ -73,7 +55,7 @@ fn frames_longer_than_a_buffer_are_received_whole_with_every_ring_format() {
             let options = jumbo();
             let features = options.features.without(without) | format;
             let Some(bed) = started_with(&Options { features, ..options }) else { return };
-            exchange(&bed, &lengths());
+            send(&bed, &lengths());
             copy(&bed);
             finish(bed);
         }
@@ -94,7 +76,7 @@ fn frames_longer_than_a_buffer_are_received_whole_from_qemus_device() {
         let Some(bed) = started_with(&Options { device, real_time: true, path_mtu: 1024, ..jumbo() }) else {
             return;
         };
-        exchange(&bed, &lengths()[..50]);
+        send(&bed, &lengths()[..50]);
         finish(bed);
     }
 }

@@ -10,7 +10,7 @@ mod copying;
 use std::{net::SocketAddr, time::Duration};
 
 use bed::{finish, miniport};
-use copying::try_copy;
+use copying::{copy, try_copy};
 use device_sim::{Quirks, virtio_net::UsedQuirk};
 use lab::{
     image,
@@ -67,12 +67,6 @@ fn links(miniport: &Miniport) -> Vec<bool> {
     let indications = miniport.indications();
     let states = indications.iter().filter(|indication| indication.code == NDIS_STATUS_LINK_STATE);
     states.map(|indication| indication.buffer[4] == CONNECTED).collect()
-}
-
-fn copy(bed: &Testbed) {
-    for end in try_copy(bed, 1 << 20, |_| {}) {
-        end.expect("the copy completes");
-    }
 }
 
 /// A frame from the first host to the second one arrives.

@@ -10,8 +10,8 @@ mod copying;
 
 use std::time::Duration;
 
-use bed::{finish, miniport, started_with};
-use copying::try_copy;
+use bed::{exchange, finish, miniport, started_with};
+use copying::copy;
 use device_sim::{
     Quirks,
     virtio_net::{Features, UsedQuirk},
@@ -21,7 +21,6 @@ use lab::{
     has_qemu,
     testbed::{Options, Testbed},
 };
-use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
 
 const SOON: Duration = Duration::from_millis(100);
 const MOMENT: Duration = Duration::from_secs(20);
@@ -51,25 +50,7 @@ fn frames(count: usize) -> Vec<Vec<u8>> {
 /// Sends more frames than the ring has slots. All of them arrive, in order.
 fn overfill(bed: &Testbed) {
     let [sender, receiver] = bed.machines().map(miniport);
-    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
-    let _ = receiver.received();
-    let frames = frames(3 * RING);
-    for id in sender.send_chain(&frames, 0) {
-        assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
-    }
-    let mut arrived = Vec::new();
-    let deadline = bed.now() + MOMENT;
-    while arrived.len() < frames.len() && bed.now() < deadline {
-        let _ = bed.event().wait(SOON);
-        arrived.extend(receiver.received());
-    }
-    assert!(arrived == frames, "every frame arrives once, in order");
-}
-
-fn copy(bed: &Testbed) {
-    for end in try_copy(bed, 1 << 20, |_| {}) {
-        end.expect("the copy completes");
-    }
+    exchange(bed, &sender, &receiver, &frames(3 * RING));
 }
 
 //= virtio §5

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Start and end of a test on two hosts, and numbers in answers of OIDs.
+//! Start and end of a test on two hosts, Ethernet frames between them, and numbers in answers of OIDs.
 
 #![allow(dead_code, reason = "each test file uses a part")]
+
+use std::time::Duration;
 
 use lab::{
     image,
     testbed::{Machine, Options, Testbed},
 };
 use ndis_sim::{Keyword, Miniport};
+use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
+
+const SOON: Duration = Duration::from_millis(100);
+const MOMENT: Duration = Duration::from_secs(20);
 
 /// Starts both hosts. Returns `None` if there is no image.
 pub fn started_with(options: &Options) -> Option<Testbed> {
@@ -27,6 +33,22 @@ pub fn started(keywords: &[(&'static str, &str)]) -> Option<Testbed> {
 
 pub fn miniport(machine: &Machine) -> Miniport {
     machine.miniport().expect("the adapter has started").clone()
+}
+
+/// Sends a chain of frames to the receiver's station address. All of them arrive, once, whole and in order.
+pub fn exchange(bed: &Testbed, sender: &Miniport, receiver: &Miniport, frames: &[Vec<u8>]) {
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    let _ = receiver.received();
+    for id in sender.send_chain(frames, 0) {
+        assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    }
+    let mut arrived = Vec::new();
+    let deadline = bed.now() + MOMENT;
+    while arrived.len() < frames.len() && bed.now() < deadline {
+        let _ = bed.event().wait(SOON);
+        arrived.extend(receiver.received());
+    }
+    assert!(arrived == frames, "every frame arrives whole, once, in order");
 }
 
 /// Stops both drivers. Fails if the verifier found a violation.
