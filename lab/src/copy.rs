@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
@@ -23,7 +22,7 @@ pub use ndk_consumer::transfer::{Phase, Progress};
 use ndk_consumer::{
     Adapter, Error,
     stats::{Operation as Kind, RequestStats},
-    transfer::{self, Failure, FileSource, Report},
+    transfer::{self, Failure, FileSource, Generated, Report},
 };
 
 use smb_consumer::FileStore;
@@ -243,28 +242,6 @@ fn describe(source: &Source) -> Result<(String, u64)> {
     })
 }
 
-/// Pseudorandom bytes that are not stored: a function of seed and offset.
-struct Generated {
-    seed: u64,
-    bytes: u64,
-}
-
-impl transfer::Source for Generated {
-    fn len(&self) -> u64 {
-        self.bytes
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        for (at, byte) in (offset..).zip(into) {
-            // SplitMix64 of the number of the word.
-            let z = (self.seed ^ (at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            *byte = (z >> (at % 8 * 8)) as u8;
-        }
-        Ok(())
-    }
-}
-
 /// Disconnects the server after a share of the transfer.
 struct Cut {
     /// Bytes, written and read back, after which the server is disconnected.
@@ -319,7 +296,7 @@ impl Protocol {
             Self::Rdma => transfer::serve(adapter, &transfer::Options::default(), local, ready, &|_| {}),
             Self::SmbDirect(options) => {
                 let file = tempfile::tempfile().map_err(|error| {
-                    Box::new(Failure { error: Error::ReadSource(error), report: Report::default() })
+                    Box::new(Failure { error: Error::ReadSource(error.into()), report: Report::default() })
                 })?;
                 smb_consumer::serve(adapter, options, local, &mut FileStore::new(file), ready, &|_| {})
             }
@@ -395,7 +372,7 @@ fn run_consumers(
                     Ok(file) => copy(&file),
                     Err(error) => {
                         let report = Report::default();
-                        Err(Box::new(Failure { error: Error::ReadSource(error), report }))
+                        Err(Box::new(Failure { error: Error::ReadSource(error.into()), report }))
                     }
                 },
             }

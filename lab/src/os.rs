@@ -45,7 +45,7 @@ impl SimOs {
 impl os::Os for SimOs {
     type Event = Event;
     type Buffer = Buffer;
-    type Thread = Thread;
+    type Lock<T: Send> = Lock<T>;
 
     fn now(&self) -> Duration {
         Duration::from_nanos(self.host.world().now())
@@ -57,10 +57,6 @@ impl os::Os for SimOs {
 
     fn allocate(&self, length: usize) -> Option<Buffer> {
         Buffer::allocate(&self.host, length, self.pageable.load(Ordering::Relaxed))
-    }
-
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Thread {
-        Thread(self.host.spawn(name, body))
     }
 
     fn call<R>(&self, call: impl FnOnce() -> R) -> R {
@@ -78,6 +74,27 @@ impl os::Os for SimOs {
             }
             body()
         })
+    }
+}
+
+impl os::Threads for SimOs {
+    type Thread = Thread;
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Thread {
+        Thread(self.host.spawn(name, body))
+    }
+}
+
+/// A lock of the process, held for moments.
+pub struct Lock<T>(parking_lot::Mutex<T>);
+
+impl<T: Send> os::Lock<T> for Lock<T> {
+    fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+
+    fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        body(&mut self.0.lock())
     }
 }
 

@@ -196,7 +196,7 @@ impl transfer::Source for Generated {
         20_000
     }
 
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), ndk_consumer::Cause> {
         for (at, byte) in (offset..).zip(into) {
             *byte = (self.0.wrapping_add(at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8;
         }

@@ -2,8 +2,8 @@
 
 //! An open adapter.
 
+use alloc::sync::Arc;
 use core::ptr::NonNull;
-use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_ADAPTER_INFO};
 

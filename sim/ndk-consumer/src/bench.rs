@@ -6,9 +6,11 @@
 //! credits for a number of messages at a time, so that every message finds a posted receive, as in SMB Direct. The other
 //! side measures with [`sends`], [`writes`] or [`reads`].
 
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent, listen_for_one};
 use crate::os::Os;

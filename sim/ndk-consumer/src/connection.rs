@@ -2,13 +2,15 @@
 
 //! Listeners and connectors.
 
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::net::SocketAddr;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndk_abi::ndk::{NDK_CONNECTOR, NDK_LISTENER};
 use ndk_abi::netio::SOCKADDR;
@@ -16,7 +18,7 @@ use ndk_abi::nt::NTSTATUS;
 
 use crate::address::RawAddress;
 use crate::object::{Object, entry};
-use crate::os::{Event, Os};
+use crate::os::{Event, Lock, Os};
 use crate::{Adapter, Qp, Status, Waker, pending};
 
 /// One side of a connection. Dropping it aborts the connection if it is established.
@@ -65,7 +67,7 @@ pub struct Listener<O: Os> {
 struct Incoming<O: Os> {
     os: Arc<O>,
     event: O::Event,
-    queue: Mutex<Queue<O>>,
+    queue: O::Lock<Queue<O>>,
 }
 
 /// Connectors that the consumer has not taken yet.
@@ -274,7 +276,7 @@ impl<O: Os> Listener<O> {
         let incoming = Arc::new(Incoming {
             os: Arc::clone(os),
             event: os.event(),
-            queue: Mutex::new(Queue { connectors: VecDeque::new(), closing: false }),
+            queue: Lock::new(Queue { connectors: VecDeque::new(), closing: false }),
         });
         let context: *mut c_void = Arc::as_ptr(&incoming).cast_mut().cast();
         let create = entry(adapter.object().dispatch().NdkCreateListener)?;
@@ -298,7 +300,7 @@ impl<O: Os> Listener<O> {
     #[must_use]
     pub fn next(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Connector<O>> {
         loop {
-            let taken = self.incoming.lock().connectors.pop_front();
+            let taken = self.incoming.queue.with(|queue| queue.connectors.pop_front());
             if let Some(object) = taken {
                 return Some(Connector { object, peer: None, _listener: Some(Arc::clone(self)) });
             }
@@ -334,18 +336,12 @@ impl<O: Os> Listener<O> {
     }
 }
 
-impl<O: Os> Incoming<O> {
-    fn lock(&self) -> MutexGuard<'_, Queue<O>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<O: Os> Drop for Listener<O> {
     fn drop(&mut self) {
-        let mut queue = self.incoming.lock();
-        queue.closing = true;
-        let unclaimed = core::mem::take(&mut queue.connectors);
-        drop(queue);
+        let unclaimed = self.incoming.queue.with(|queue| {
+            queue.closing = true;
+            core::mem::take(&mut queue.connectors)
+        });
         drop(unclaimed);
     }
 }
@@ -358,15 +354,18 @@ unsafe extern "efiapi" fn connecting<O: Os>(context: *mut c_void, connector: *mu
         // SAFETY: the consumer owns an incoming connector, and only this value closes it.
         //= R-CONN-46
         let object: Object<O, NDK_CONNECTOR> = unsafe { Object::new(&incoming.os, connector) };
-        let mut queue = incoming.lock();
-        if queue.closing {
-            drop(queue);
+        let refused = incoming.queue.with(|queue| {
+            if queue.closing {
+                return Some(object);
+            }
+            queue.connectors.push_back(object);
+            None
+        });
+        match refused {
             // The close of the listener, which has started, waits for it.
-            return object.close_unwaited();
+            Some(object) => object.close_unwaited(),
+            None => incoming.event.set(),
         }
-        queue.connectors.push_back(object);
-        drop(queue);
-        incoming.event.set();
     });
 }
 

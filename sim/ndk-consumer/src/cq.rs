@@ -2,11 +2,14 @@
 
 //! Completion queues.
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use core::time::Duration;
-use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ANY, NDK_RESULT_EX};
 use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS};

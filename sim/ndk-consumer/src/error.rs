@@ -2,10 +2,13 @@
 
 //! Errors of a session with a peer.
 
+use alloc::boxed::Box;
 use core::fmt;
-use std::io;
 
 use crate::Status;
+
+/// An error of the system below a consumer: of a file, or of a connection that is not RDMA.
+pub type Cause = Box<dyn core::error::Error + Send + Sync>;
 
 /// The reason why a session with a peer failed.
 #[derive(Debug)]
@@ -31,9 +34,9 @@ pub enum Error {
     /// Data that arrived differs from the data sent.
     Digest(&'static str),
     /// The source file could not be read.
-    ReadSource(io::Error),
+    ReadSource(Cause),
     /// The connection of a gateway's other side failed.
-    Gateway(io::Error),
+    Gateway(Cause),
 }
 
 impl Error {
@@ -63,11 +66,11 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Call(_, status) | Self::Connect(status) | Self::Connection(status) => Some(status),
-            Self::ReadSource(error) | Self::Gateway(error) => Some(error),
+            Self::ReadSource(error) | Self::Gateway(error) => Some(&**error),
             _ => None,
         }
     }

@@ -2,9 +2,11 @@
 
 //! Memory that requests register for a peer (fast registration).
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use ndk_abi::ndk::{
     NDK_LOGICAL_ADDRESS, NDK_LOGICAL_ADDRESS_MAPPING, NDK_MR, NDK_OBJECT_HEADER,

@@ -15,6 +15,15 @@
 //! On top of [`endpoint`], which posts requests and counts their completions, there are complete sessions: [`transfer`]
 //! copies a file to the peer and back, [`mod@bench`] measures small sends and large writes, [`protocols`] implements the
 //! protocols of Linux RDMA tools.
+//!
+//! Without the feature `std`, which is on by default, it is code for a driver: there is no native system, and no file to
+//! copy from.
+
+#![no_std]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
 
 mod adapter;
 mod address;
@@ -26,6 +35,7 @@ mod error;
 mod fast_memory;
 pub mod latency;
 mod memory;
+#[cfg(feature = "std")]
 pub mod native;
 mod object;
 pub mod os;
@@ -40,10 +50,10 @@ mod window;
 pub use adapter::Adapter;
 pub use connection::{ConnectionData, Connector, Listener, ReadLimits};
 pub use cq::{Completions, Cq, Handler, Moderation, Waker};
-pub use error::Error;
+pub use error::{Cause, Error};
 pub use fast_memory::FastMemory;
 pub use memory::{Access, Memory, Pd, RemoteMemory};
-pub use os::Os;
+pub use os::{Os, Threads};
 pub use qp::{Qp, QpDepths, Srq};
 pub use status::Status;
 pub use window::Window;

@@ -2,8 +2,8 @@
 
 //! Protection domains and registered memory.
 
+use alloc::sync::Arc;
 use core::ffi::c_void;
-use std::sync::Arc;
 
 use ndk_abi::ndk::{
     NDK_MR, NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, NDK_MR_FLAG_ALLOW_REMOTE_WRITE,

@@ -4,6 +4,8 @@
 //!
 //! Physical addresses are virtual ones, as the backend of the crate `nt` for targets other than Windows expects of an MDL.
 
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -60,7 +62,7 @@ impl Default for Native {
 impl Os for Native {
     type Event = Event;
     type Buffer = Buffer;
-    type Thread = Thread;
+    type Lock<T: Send> = Mutex<T>;
 
     fn now(&self) -> Duration {
         self.started.elapsed()
@@ -73,10 +75,24 @@ impl Os for Native {
     fn allocate(&self, length: usize) -> Option<Buffer> {
         Buffer::new(length)
     }
+}
+
+impl os::Threads for Native {
+    type Thread = Thread;
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Thread {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
         Thread(thread.expect("the system can start a thread"))
+    }
+}
+
+impl<T: Send> os::Lock<T> for Mutex<T> {
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+
+    fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        body(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

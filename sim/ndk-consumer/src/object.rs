@@ -2,10 +2,10 @@
 
 //! The common part of NDK objects: the dispatch table, and a close that may pend.
 
+use alloc::sync::Arc;
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use ndk_abi::ndk::{
     NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NDK_CQ, NDK_CQ_DISPATCH,

@@ -5,6 +5,7 @@
 //! The simulated kernel and the native process each implement [`Os`]. The consumer uses no other service of the system, so
 //! that time can be virtual and a scheduler sees every wait. It holds no lock while it calls the provider or the `Os`.
 
+use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::time::Duration;
 
@@ -14,7 +15,7 @@ use ndk_abi::nt::MDL;
 pub trait Os: Send + Sync + 'static {
     type Event: Event;
     type Buffer: Buffer;
-    type Thread: Thread;
+    type Lock<T: Send>: Lock<T>;
 
     /// Returns the time since a fixed moment. Any IRQL.
     fn now(&self) -> Duration;
@@ -24,9 +25,6 @@ pub trait Os: Send + Sync + 'static {
 
     /// Allocates `length` bytes of non-paged memory, at least 1, zeroed and page-aligned; `None` if there is none.
     fn allocate(&self, length: usize) -> Option<Self::Buffer>;
-
-    /// Starts a thread that runs `body` at `PASSIVE_LEVEL`.
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Self::Thread;
 
     /// Runs `call`, which calls one function of the provider. An implementation may check that the call leaves IRQL and
     /// locks unchanged.
@@ -40,6 +38,23 @@ pub trait Os: Send + Sync + 'static {
         let _ = name;
         body()
     }
+}
+
+/// A system that starts threads for the consumer.
+pub trait Threads: Os {
+    type Thread: Thread;
+
+    /// Starts a thread that runs `body` at `PASSIVE_LEVEL`.
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Self::Thread;
+}
+
+/// A value behind a lock.
+pub trait Lock<T>: Send + Sync {
+    fn new(value: T) -> Self;
+
+    /// Calls `body` with the value while the lock is held. `body` does not wait, and calls neither the provider nor the
+    /// `Os`. IRQL <= `DISPATCH_LEVEL`.
+    fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R;
 }
 
 /// A synchronization event: a satisfied wait resets it.

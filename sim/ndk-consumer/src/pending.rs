@@ -6,10 +6,10 @@
 //! completes inline, and by the callback otherwise. Waits are at `PASSIVE_LEVEL`. Callbacks arrive at up to
 //! `DISPATCH_LEVEL`, possibly before the call that pended has returned.
 
+use alloc::sync::Arc;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-use std::sync::Arc;
 
 use ndk_abi::ndk::{
     NDK_FN_CLOSE_COMPLETION, NDK_FN_CREATE_COMPLETION, NDK_FN_REQUEST_COMPLETION, NDK_OBJECT_HEADER,

@@ -2,9 +2,9 @@
 
 //! Queue pairs and shared receive queues.
 
+use alloc::sync::Arc;
 use core::ffi::c_void;
 use core::ptr;
-use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_OP_FLAG_INLINE, NDK_QP, NDK_SGE, NDK_SGE_Anonymous, NDK_SRQ};
 

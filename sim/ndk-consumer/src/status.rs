@@ -41,7 +41,7 @@ impl fmt::Debug for Status {
     }
 }
 
-impl std::error::Error for Status {}
+impl core::error::Error for Status {}
 
 /// Declares the statuses of NDKPI as constants and as a table of names.
 macro_rules! statuses {
@@ -88,6 +88,8 @@ statuses! {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString as _;
+
     use super::*;
 
     #[test]

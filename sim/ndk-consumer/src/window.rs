@@ -2,8 +2,8 @@
 
 //! Memory windows.
 
+use alloc::sync::Arc;
 use core::ffi::c_void;
-use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_MW, NDK_OP_FLAG_ALLOW_REMOTE_READ, NDK_OP_FLAG_ALLOW_REMOTE_WRITE};
 

@@ -4,13 +4,16 @@
 //!
 //! [`copy()`] transfers a [`Source`] and compares digests; [`measure()`] transfers the same requests without looking at the data.
 
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
-use std::collections::VecDeque;
-use std::io;
-use std::sync::Arc;
 
 use ndk_consumer::transfer::{Digest, Failure, Phase, Progress, Report, Source};
-use ndk_consumer::{Access, Adapter, Error, Os};
+use ndk_consumer::{Access, Adapter, Cause, Error, Os};
 use sha2::{Digest as _, Sha256};
 use smb_direct::{Channel, Token};
 
@@ -65,7 +68,7 @@ trait Content {
     fn len(&self) -> u64;
 
     /// Fills `into` with the bytes from `offset` on. In order of the offsets.
-    fn fill(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+    fn fill(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Cause>;
 
     /// Takes bytes that were read back, in order.
     fn take(&mut self, bytes: &[u8]);
@@ -89,7 +92,7 @@ impl<S: Source + ?Sized> Content for Hashed<'_, S> {
         self.source.len()
     }
 
-    fn fill(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    fn fill(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Cause> {
         self.source.read_at(offset, into)?;
         self.written.update(into);
         Ok(())
@@ -109,7 +112,7 @@ impl Content for Untouched {
         self.0
     }
 
-    fn fill(&mut self, _offset: u64, _into: &mut [u8]) -> io::Result<()> {
+    fn fill(&mut self, _offset: u64, _into: &mut [u8]) -> Result<(), Cause> {
         Ok(())
     }
 

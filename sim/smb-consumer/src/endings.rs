@@ -92,6 +92,8 @@ impl Default for Endings {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]

@@ -6,12 +6,22 @@
 //! are sent by Send or Send with Invalidate, and large data are transferred by RDMA Read and Write with the memory that a
 //! peer describes. The side that offers memory registers it for one request (fast registration).
 //!
-//! Above it, [`gateway`] lets implementations of SMB that know nothing of RDMA use it, and [`copy()`] and [`serve()`] copy a file to the peer and back with the SMB2 commands of [`smb2`].
+//! Above it, `gateway` lets implementations of SMB that know nothing of RDMA use it, and [`copy()`] and [`serve()`] copy a file to the peer and back with the SMB2 commands of [`smb2`].
 //!
-//! Like `ndk-consumer`, this crate drives an image in the simulated kernel as well as a natively linked provider.
+//! Like `ndk-consumer`, this crate drives an image in the simulated kernel as well as a natively linked provider, and is part of
+//! a driver without the feature `std`: then there are no gateways, and no store in a file.
+
+#![no_std]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
 
 mod copy;
 mod endings;
+#[cfg(feature = "std")]
+mod file_store;
+#[cfg(feature = "std")]
 pub mod gateway;
 mod request_memory;
 mod serve;
@@ -22,7 +32,9 @@ mod transfer;
 
 pub use copy::{copy, measure};
 pub use endings::{Ending, Endings, Side};
+#[cfg(feature = "std")]
+pub use file_store::FileStore;
 pub use serve::serve;
 pub use session::{Event, PORTS, Session};
-pub use store::{FileStore, MemoryStore, NoStore, Store};
+pub use store::{MemoryStore, NoStore, Store};
 pub use transfer::Options;

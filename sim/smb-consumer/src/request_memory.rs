@@ -2,7 +2,8 @@
 
 //! Memory that a peer reads or writes for one request.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use ndk_consumer::{Access, Error, FastMemory, Os, Pd};
 use smb_direct::{BufferDescriptor, Token};

@@ -2,10 +2,13 @@
 
 //! The serving side: keeps one file in a [`Store`], and reads and writes the peer's memory for its requests.
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::net::SocketAddr;
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 use ndk_consumer::endpoint::listen_for_one;
 use ndk_consumer::transfer::{Failure, Phase, Progress, Report};

@@ -2,10 +2,12 @@
 
 //! A connection of SMB Direct on a queue pair.
 
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 use ndk_abi::ndk::NDK_SGE;
 use ndk_consumer::endpoint::{Endpoint, EndpointConfig, EndpointEvent, Received};

@@ -2,14 +2,13 @@
 
 //! Where a server keeps the content of its file.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-
+use alloc::vec::Vec;
+use ndk_consumer::Cause;
 use ndk_consumer::transfer::Digest;
 use sha2::{Digest as _, Sha256};
 
-/// Bytes that are copied at a time.
-const PIECE: usize = 64 << 10;
+/// A range that ends behind the largest offset.
+pub(crate) const TOO_LARGE: &str = "the file is too large";
 
 /// The content of a file.
 pub trait Store {
@@ -24,38 +23,31 @@ pub trait Store {
     ///
     /// # Errors
     /// The content cannot be changed.
-    fn clear(&mut self) -> io::Result<()>;
+    fn clear(&mut self) -> Result<(), Cause>;
 
     /// Writes `length` bytes at `offset`, and zeros between the end and `offset`. `load` fills a buffer with the bytes from a place
     /// of these on.
     ///
     /// # Errors
     /// There is no room, or the content cannot be changed.
-    fn write(&mut self, offset: u64, length: usize, load: &dyn Fn(usize, &mut [u8])) -> io::Result<()>;
+    fn write(&mut self, offset: u64, length: usize, load: &dyn Fn(usize, &mut [u8])) -> Result<(), Cause>;
 
     /// Reads `length` bytes at `offset`, and passes them to `store` piece by piece, each with its place in these.
     ///
     /// # Errors
     /// The content ends before, or cannot be read.
-    fn read(&mut self, offset: u64, length: usize, store: &dyn Fn(usize, &[u8])) -> io::Result<()>;
+    fn read(&mut self, offset: u64, length: usize, store: &dyn Fn(usize, &[u8])) -> Result<(), Cause>;
 
     /// Returns the digest of the content, or `None` if there is no content but a length.
     ///
     /// # Errors
     /// The content cannot be read.
-    fn digest(&mut self) -> io::Result<Option<Digest>>;
+    fn digest(&mut self) -> Result<Option<Digest>, Cause>;
 }
 
 /// Content in memory.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct MemoryStore(Vec<u8>);
-
-/// Content in a file.
-#[derive(Debug)]
-pub struct FileStore {
-    file: File,
-    length: u64,
-}
 
 /// A length without content, to measure transfers alone.
 #[derive(Clone, Copy, Default, Debug)]
@@ -63,92 +55,36 @@ pub struct NoStore {
     length: u64,
 }
 
-impl FileStore {
-    /// Returns a store in `file`, which is empty and open for reading and writing.
-    #[must_use]
-    pub const fn new(file: File) -> Self {
-        Self { file, length: 0 }
-    }
-}
-
 impl Store for MemoryStore {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
 
-    fn clear(&mut self) -> io::Result<()> {
+    fn clear(&mut self) -> Result<(), Cause> {
         self.0.clear();
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, length: usize, load: &dyn Fn(usize, &mut [u8])) -> io::Result<()> {
+    fn write(&mut self, offset: u64, length: usize, load: &dyn Fn(usize, &mut [u8])) -> Result<(), Cause> {
         let from = usize::try_from(offset).ok();
-        let end = from.and_then(|from| from.checked_add(length)).ok_or(io::ErrorKind::FileTooLarge)?;
+        let end = from.and_then(|from| from.checked_add(length)).ok_or(TOO_LARGE)?;
         if end > self.0.len() {
-            self.0.try_reserve(end - self.0.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            self.0.try_reserve(end - self.0.len())?;
             self.0.resize(end, 0);
         }
         load(0, &mut self.0[end - length..end]);
         Ok(())
     }
 
-    fn read(&mut self, offset: u64, length: usize, store: &dyn Fn(usize, &[u8])) -> io::Result<()> {
+    fn read(&mut self, offset: u64, length: usize, store: &dyn Fn(usize, &[u8])) -> Result<(), Cause> {
         let from = usize::try_from(offset).ok();
         let bytes = from.and_then(|from| self.0.get(from..)?.get(..length));
-        store(0, bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        store(0, bytes.ok_or("the end is reached")?);
         Ok(())
     }
 
-    fn digest(&mut self) -> io::Result<Option<Digest>> {
+    fn digest(&mut self) -> Result<Option<Digest>, Cause> {
         Ok(Some(Sha256::digest(&self.0).into()))
-    }
-}
-
-impl Store for FileStore {
-    fn len(&self) -> u64 {
-        self.length
-    }
-
-    fn clear(&mut self) -> io::Result<()> {
-        self.file.set_len(0)?;
-        self.length = 0;
-        Ok(())
-    }
-
-    fn write(&mut self, offset: u64, length: usize, load: &dyn Fn(usize, &mut [u8])) -> io::Result<()> {
-        let end = offset.checked_add(length as u64).ok_or(io::ErrorKind::FileTooLarge)?;
-        // Behind the end, the system fills the gap.
-        self.file.seek(SeekFrom::Start(offset))?;
-        let mut piece = vec![0; length.min(PIECE)];
-        for at in (0..length).step_by(PIECE) {
-            let piece = &mut piece[..PIECE.min(length - at)];
-            load(at, piece);
-            self.file.write_all(piece)?;
-        }
-        self.length = self.length.max(end);
-        Ok(())
-    }
-
-    fn read(&mut self, offset: u64, length: usize, store: &dyn Fn(usize, &[u8])) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(offset))?;
-        let mut piece = vec![0; length.min(PIECE)];
-        for at in (0..length).step_by(PIECE) {
-            let piece = &mut piece[..PIECE.min(length - at)];
-            self.file.read_exact(piece)?;
-            store(at, piece);
-        }
-        Ok(())
-    }
-
-    fn digest(&mut self) -> io::Result<Option<Digest>> {
-        self.file.seek(SeekFrom::Start(0))?;
-        let (mut hash, mut piece) = (Sha256::new(), vec![0; PIECE]);
-        loop {
-            match self.file.read(&mut piece)? {
-                0 => return Ok(Some(hash.finalize().into())),
-                length => hash.update(&piece[..length]),
-            }
-        }
     }
 }
 
@@ -157,66 +93,21 @@ impl Store for NoStore {
         self.length
     }
 
-    fn clear(&mut self) -> io::Result<()> {
+    fn clear(&mut self) -> Result<(), Cause> {
         self.length = 0;
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, length: usize, _load: &dyn Fn(usize, &mut [u8])) -> io::Result<()> {
+    fn write(&mut self, offset: u64, length: usize, _load: &dyn Fn(usize, &mut [u8])) -> Result<(), Cause> {
         self.length = self.length.max(offset.saturating_add(length as u64));
         Ok(())
     }
 
-    fn read(&mut self, _offset: u64, _length: usize, _store: &dyn Fn(usize, &[u8])) -> io::Result<()> {
+    fn read(&mut self, _offset: u64, _length: usize, _store: &dyn Fn(usize, &[u8])) -> Result<(), Cause> {
         Ok(())
     }
 
-    fn digest(&mut self) -> io::Result<Option<Digest>> {
+    fn digest(&mut self) -> Result<Option<Digest>, Cause> {
         Ok(None)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use core::cell::RefCell;
-
-    use super::*;
-
-    /// Writes `data` at `offset`.
-    fn write(store: &mut dyn Store, offset: u64, data: &[u8]) {
-        let load = |at: usize, into: &mut [u8]| into.copy_from_slice(&data[at..at + into.len()]);
-        store.write(offset, data.len(), &load).unwrap();
-    }
-
-    /// Reads `length` bytes at `offset`.
-    fn read(store: &mut dyn Store, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let bytes = RefCell::new(vec![0; length]);
-        store.read(offset, length, &|at, from| {
-            bytes.borrow_mut()[at..at + from.len()].copy_from_slice(from);
-        })?;
-        Ok(bytes.into_inner())
-    }
-
-    #[test]
-    fn stores_return_what_was_written_and_zeros_in_gaps() {
-        let data: Vec<u8> = (0..2 * PIECE + 5).map(|at| ((at * 7) >> 3) as u8).collect();
-        let mut file = FileStore::new(tempfile::tempfile().unwrap());
-        let mut memory = MemoryStore::default();
-        for store in [&mut memory as &mut dyn Store, &mut file] {
-            write(store, 0, b"to be removed");
-            store.clear().unwrap();
-            assert!(store.is_empty());
-            write(store, 100, &data);
-            write(store, 10, b"before");
-            let mut wanted = vec![0; 100];
-            wanted[10..16].copy_from_slice(b"before");
-            wanted.extend(&data);
-            assert_eq!(store.len(), wanted.len() as u64);
-            assert!(read(store, 0, wanted.len()).unwrap() == wanted);
-            assert_eq!(read(store, 99, 3).unwrap(), wanted[99..102]);
-            assert!(read(store, 99, wanted.len()).is_err());
-            assert!(store.write(u64::MAX, 1, &|_, _| ()).is_err());
-            assert_eq!(store.digest().unwrap(), Some(Sha256::digest(&wanted).into()));
-        }
     }
 }

@@ -2,8 +2,8 @@
 
 //! What both sides of a file copy have in common.
 
+use alloc::sync::Arc;
 use core::time::Duration;
-use std::sync::Arc;
 
 use ndk_consumer::Moderation;
 use smb_direct::Config;

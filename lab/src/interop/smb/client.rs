@@ -94,7 +94,7 @@ impl Side<'_> {
         let options = options(self.work);
         let gateway = self.host.machine().consumer("gateway", move |adapter| match Stream::new(plain) {
             Ok(mut plain) => gateway::client(adapter, &options, local, remote, &mut plain),
-            Err(error) => (Err(Error::Gateway(error)), RequestStats::default()),
+            Err(error) => (Err(Error::Gateway(error.into())), RequestStats::default()),
         });
         Ok(Running { client, gateway })
     }

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use ndk_consumer::{
     Adapter, Error, Listener,
-    os::{Os as _, Thread as _},
+    os::{Thread as _, Threads as _},
 };
 use smb_consumer::{Options, gateway};
 

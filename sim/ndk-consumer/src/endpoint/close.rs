@@ -2,8 +2,8 @@
 
 //! The end of an endpoint.
 
+use alloc::sync::Arc;
 use core::time::Duration;
-use std::sync::Arc;
 
 use super::Endpoint;
 use crate::Status;

@@ -2,9 +2,9 @@
 
 //! A listener for one connection.
 
+use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
 use crate::error::Error;
 use crate::os::Os;

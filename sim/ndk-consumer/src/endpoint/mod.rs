@@ -22,10 +22,11 @@ mod queues;
 mod requests;
 mod shared;
 
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_OP_FLAG_DEFER, NDK_OPERATION_TYPE, NDK_RESULT_EX, NDK_SGE};
 

@@ -2,9 +2,10 @@
 
 //! The completion queues of an endpoint, read in batches.
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::ops::Range;
 use core::time::Duration;
-use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, NDK_ADAPTER_INFO, NDK_RESULT_EX};
 

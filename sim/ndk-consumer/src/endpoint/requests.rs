@@ -2,6 +2,7 @@
 
 //! Outstanding requests of an endpoint.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::stats::Operation;

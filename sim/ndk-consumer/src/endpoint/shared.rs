@@ -2,7 +2,7 @@
 
 //! Receives that several endpoints share.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
 
 use crate::error::Error;
 use crate::os::Os;

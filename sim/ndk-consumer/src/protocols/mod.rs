@@ -17,14 +17,14 @@ pub mod probe;
 mod rdma_client;
 mod rping;
 
+use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
 pub use outcome::Outcome;
 pub use rping::ROUNDS_DIFFER;
 
-use crate::os::Os;
+use crate::os::Threads;
 use crate::{Adapter, Error};
 
 /// A tool and its parameters.
@@ -58,7 +58,7 @@ impl Program {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn client<O: Os>(
+pub fn client<O: Threads>(
     adapter: &Arc<Adapter<O>>,
     program: &Program,
     local: SocketAddr,
@@ -76,7 +76,7 @@ pub fn client<O: Os>(
 ///
 /// # Errors
 /// See [`Error`]; [`Error::NoConnection`] if a client is missing.
-pub fn serve<O: Os>(
+pub fn serve<O: Threads>(
     adapter: &Arc<Adapter<O>>,
     program: &Program,
     local: SocketAddr,

@@ -2,6 +2,9 @@
 
 //! The result of a run of a protocol.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::stats::RequestStats;
 use crate::{Error, Status};
 

@@ -3,9 +3,10 @@
 //! `rdma_client` and `rdma_server`: one message of 16 bytes in each direction, without private data. Both ignore the content
 //! of the message, and disconnect when they are done, often at the same time.
 
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
 use super::outcome::Outcome;
 use crate::endpoint::{Endpoint, EndpointConfig, listen_for_one};

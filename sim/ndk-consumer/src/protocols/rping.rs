@@ -18,9 +18,12 @@
 //! The text of a round is `rdma-ping-N: ` followed by letters, which start one letter later each round, and a zero. The
 //! server writes the text up to the first zero, which is all of it.
 
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
 use super::outcome::{Outcome, call};
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent, listen_for_one};

@@ -2,9 +2,13 @@
 
 //! The copying side: connects, writes the file to the peer, and reads it back.
 
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 

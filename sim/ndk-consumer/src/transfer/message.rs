@@ -2,6 +2,10 @@
 
 //! Messages of the transfer: little-endian, starting with a marker and a kind byte, padded with zeros to [`MIN_MESSAGE`].
 
+use alloc::borrow::ToOwned as _;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::RemoteMemory;
 use crate::transfer::Digest;
 

@@ -24,10 +24,14 @@
 //! ```
 
 mod copy;
+#[cfg(feature = "std")]
+mod file_source;
 mod message;
 mod operation;
 mod serve;
 
 pub use copy::copy;
-pub use operation::{Digest, Failure, FileSource, Options, Phase, Progress, Report, Source};
+#[cfg(feature = "std")]
+pub use file_source::FileSource;
+pub use operation::{Digest, Failure, Generated, Options, Phase, Progress, Report, Source};
 pub use serve::serve;

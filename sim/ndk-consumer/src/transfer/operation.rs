@@ -2,12 +2,12 @@
 
 //! Options, progress and results of a file transfer.
 
+use alloc::boxed::Box;
+use alloc::string::String;
 use core::time::Duration;
-use std::fs::File;
-use std::io;
 
-use crate::Error;
 use crate::stats::RequestStats;
+use crate::{Cause, Error};
 
 /// A SHA-256 digest.
 pub type Digest = [u8; 32];
@@ -34,7 +34,7 @@ pub trait Source {
     ///
     /// # Errors
     /// If the source cannot be read.
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Cause>;
 
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -108,54 +108,31 @@ impl Source for [u8] {
         <[u8]>::len(self) as u64
     }
 
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Cause> {
         let from = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)?.get(..into.len()));
-        into.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        into.copy_from_slice(from.ok_or("the end is reached")?);
         Ok(())
     }
 }
 
-/// A file of fixed size.
-pub struct FileSource {
-    file: File,
-    length: u64,
+/// Pseudorandom bytes that are not stored: a function of seed and offset.
+pub struct Generated {
+    pub seed: u64,
+    pub bytes: u64,
 }
 
-impl FileSource {
-    /// Returns the source for an open file.
-    ///
-    /// # Errors
-    /// If the size cannot be read.
-    pub fn new(file: File) -> io::Result<Self> {
-        let length = file.metadata()?.len();
-        Ok(Self { file, length })
-    }
-}
-
-impl Source for FileSource {
+impl Source for Generated {
     fn len(&self) -> u64 {
-        self.length
+        self.bytes
     }
 
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        read_exact_at(&self.file, into, offset)
-    }
-}
-
-#[cfg(unix)]
-fn read_exact_at(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, into, offset)
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut into: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !into.is_empty() {
-        let count = std::os::windows::fs::FileExt::seek_read(file, into, offset)?;
-        if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Cause> {
+        for (at, byte) in (offset..).zip(into) {
+            // SplitMix64 of the number of the word.
+            let z = (self.seed ^ (at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            *byte = (z >> (at % 8 * 8)) as u8;
         }
-        into = &mut into[count..];
-        offset += count as u64;
+        Ok(())
     }
-    Ok(())
 }

@@ -2,8 +2,11 @@
 
 //! The serving side: listens, registers memory, and hashes the data that arrives.
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
-use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 

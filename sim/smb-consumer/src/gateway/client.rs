@@ -2,9 +2,11 @@
 
 //! The gateway of a client without RDMA: offers memory to a server of SMB Direct.
 
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
 use ndk_consumer::stats::RequestStats;
 use ndk_consumer::{Access, Adapter, Error, Os};
@@ -210,7 +212,7 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
     }
 
     fn pass_to_client(&mut self, message: &[u8]) -> Result<(), Error> {
-        self.plain.send(message).map_err(Error::Gateway)
+        self.plain.send(message).map_err(|error| Error::Gateway(error.into()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 //! The side of a gateway that has no RDMA.
 
+use alloc::vec::Vec;
 use core::ops::AddAssign;
 use core::time::Duration;
 use std::io;
@@ -92,6 +93,6 @@ pub fn next(plain: &mut impl Plain) -> Result<Next, Error> {
         Ok(Some(message)) => Ok(Next::Message(message)),
         Ok(None) => Ok(Next::Nothing),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Next::Closed),
-        Err(error) => Err(Error::Gateway(error)),
+        Err(error) => Err(Error::Gateway(error.into())),
     }
 }

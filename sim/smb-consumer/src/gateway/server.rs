@@ -2,9 +2,11 @@
 
 //! The gateway of a server without RDMA: reads and writes the memory of a client of SMB Direct.
 
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use ndk_consumer::stats::RequestStats;
 use ndk_consumer::{Access, Adapter, Connector, Error, Memory, Os};
@@ -219,7 +221,7 @@ impl<O: Os, P: Plain> Gateway<'_, O, P> {
     }
 
     fn pass_to_server(&mut self, message: &[u8]) -> Result<(), Error> {
-        self.plain.send(message).map_err(Error::Gateway)
+        self.plain.send(message).map_err(|error| Error::Gateway(error.into()))
     }
 }
 

@@ -2,6 +2,8 @@
 
 //! Little-endian fields in a message.
 
+use alloc::vec::Vec;
+
 /// A message, read from front to back.
 pub struct Reader<'a> {
     message: &'a [u8],

@@ -2,6 +2,8 @@
 
 //! The header of a message ([MS-SMB2] 2.2.1.2).
 
+use alloc::vec::Vec;
+
 use super::codec::{Reader, Writer};
 
 /// Length of the header in bytes.

@@ -2,6 +2,9 @@
 
 //! Requests ([MS-SMB2] 2.2.13, 2.2.15, 2.2.19, 2.2.21).
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use smb_direct::Channel;
 
 use super::codec::{Reader, Writer};
@@ -197,6 +200,8 @@ fn emit_buffer(message: &mut Vec<u8>, buffer: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     fn requests() -> Vec<Request<'static>> {

@@ -2,6 +2,8 @@
 
 //! Responses ([MS-SMB2] 2.2.2, 2.2.14, 2.2.16, 2.2.20, 2.2.22).
 
+use alloc::vec::Vec;
+
 use super::codec::{Reader, Writer};
 use super::header::{Command, FileId, HEADER, Header, status};
 

@@ -6,6 +6,8 @@
 //! The messages are ones that [`Request::parse`](super::Request::parse) and [`Response::parse`](super::Response::parse) read:
 //! without a compound, and at least as long as the fixed part.
 
+use alloc::vec::Vec;
+
 use smb_direct::Channel;
 
 use super::codec::{Reader, Writer};

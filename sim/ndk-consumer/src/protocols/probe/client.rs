@@ -2,8 +2,13 @@
 
 //! The client of the probe.
 
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{CONTROL, Control, Kind, Reply, Request};
 use super::observed::{Observed, failed_as};
@@ -11,7 +16,7 @@ use super::plan::{
     INVALIDATED_ITEM, LADDER, MARGIN, ONE_ITEM, Plan, REJECT_DATA, SHORTEST_WINDOW, Scenario, ladder, pattern,
 };
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
-use crate::os::{Os, Thread};
+use crate::os::{Lock, Os, Thread, Threads};
 use crate::protocols::outcome::{Outcome, call};
 use crate::stats::{Operation, RequestStats};
 use crate::{Access, Adapter, Error, Memory, RemoteMemory, Status};
@@ -35,7 +40,7 @@ struct Client<O: Os> {
     window: RemoteMemory,
 }
 
-pub fn client<O: Os>(
+pub fn client<O: Threads>(
     adapter: &Arc<Adapter<O>>,
     plan: &Plan,
     local: SocketAddr,
@@ -50,18 +55,18 @@ pub fn client<O: Os>(
     if let [_] = clients[..] {
         return clients.into_iter().map(Client::run).next().unwrap_or(Err(Error::NoConnection));
     }
-    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    let outcomes = Arc::new(O::Lock::new(Vec::new()));
     let run = |client: Client<O>| {
         let outcomes = Arc::clone(&outcomes);
         let body = move || {
             let outcome = client.run();
-            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+            outcomes.with(|outcomes| outcomes.push(outcome));
         };
         adapter.os().spawn("probe", Box::new(body))
     };
     let threads: Vec<_> = clients.into_iter().map(run).collect();
     threads.into_iter().for_each(Thread::join);
-    let outcomes = core::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+    let outcomes = outcomes.with(core::mem::take);
     Outcome::of_all(plan.connections(), outcomes)
 }
 

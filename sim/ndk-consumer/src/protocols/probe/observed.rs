@@ -2,6 +2,10 @@
 
 //! Observations during a run of the probe.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::plan::Scenario;
 use crate::protocols::outcome::Outcome;
 use crate::stats::RequestStats;

@@ -2,6 +2,8 @@
 
 //! The plan of a run: its scenario and the items that it transfers.
 
+use alloc::vec::Vec;
+
 /// The default port of the server.
 pub const PORT: u16 = 7471;
 

@@ -2,9 +2,14 @@
 
 //! The server of the probe.
 
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{CONTROL, Control, Kind, Reply, Request};
 use super::observed::{Observed, failed_as};
@@ -13,7 +18,7 @@ use super::plan::{
     window_bytes,
 };
 use crate::endpoint::{Endpoint, EndpointConfig, Received, SharedReceives};
-use crate::os::{Event, Os, Thread};
+use crate::os::{Event, Lock, Os, Thread, Threads};
 use crate::protocols::outcome::{Outcome, call};
 use crate::stats::RequestStats;
 use crate::{Access, Adapter, Connector, Error, FastMemory, Listener, Memory, RemoteMemory, Status};
@@ -37,7 +42,7 @@ struct Server<O: Os> {
     count: u32,
 }
 
-pub fn serve<O: Os>(
+pub fn serve<O: Threads>(
     adapter: &Arc<Adapter<O>>,
     plan: &Plan,
     local: SocketAddr,
@@ -52,7 +57,7 @@ pub fn serve<O: Os>(
         _ => None,
     };
     ready(listener.local_address().map_err(call("NdkGetLocalAddress"))?);
-    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    let outcomes = Arc::new(O::Lock::new(Vec::new()));
     let mut threads = Vec::new();
     for _ in 0..plan.connections() {
         let Some(connector) = listener.next(Some(timeout)) else { break };
@@ -61,12 +66,12 @@ pub fn serve<O: Os>(
         let body = move || {
             let outcome = serve_one(&adapter, &plan, shared.as_ref(), connector);
             drop((shared, adapter));
-            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+            outcomes.with(|outcomes| outcomes.push(outcome));
         };
         threads.push(os.spawn("probe", Box::new(body)));
     }
     threads.into_iter().for_each(Thread::join);
-    let outcomes = core::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+    let outcomes = outcomes.with(core::mem::take);
     Outcome::of_all(plan.connections(), outcomes)
 }
 
