@@ -30,6 +30,7 @@ use smb_consumer::FileStore;
 use crate::{
     device::DeviceKind,
     os::SimOs,
+    smb_driver::{self, Running, SmbDriver},
     testbed::{Options as BedOptions, Testbed, WireFigures},
 };
 
@@ -55,6 +56,9 @@ pub enum Protocol {
     Rdma,
     /// By SMB2 requests over SMB Direct: the peer reads and writes memory that is registered for a request.
     SmbDirect(smb_consumer::Options),
+    /// The same, but client and server are in a driver, whose image this is. The data are generated, and the server is not
+    /// disconnected.
+    SmbDirectDriver(smb_consumer::Options, PathBuf),
 }
 
 /// Options of a run.
@@ -193,7 +197,10 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
     if let Some((host, number)) = plan.fail_allocation {
         bed.machines()[host].host().low_resources.fail_nth(number);
     }
-    let sides = run_consumers(&bed, plan, &name, &cut, progress);
+    let sides = match &plan.protocol {
+        Protocol::SmbDirectDriver(options, driver) => run_drivers(&bed, options, driver, [plan.seed, bytes])?,
+        Protocol::Rdma | Protocol::SmbDirect(_) => run_consumers(&bed, plan, &name, &cut, progress),
+    };
     let ended = bed.now();
     let after = asked(&bed);
     bed.stop()?;
@@ -294,7 +301,7 @@ impl Protocol {
     ) -> Side {
         match self {
             Self::Rdma => transfer::serve(adapter, &transfer::Options::default(), local, ready, &|_| {}),
-            Self::SmbDirect(options) => {
+            Self::SmbDirect(options) | Self::SmbDirectDriver(options, _) => {
                 let file = tempfile::tempfile().map_err(|error| {
                     Box::new(Failure { error: Error::ReadSource(error.into()), report: Report::default() })
                 })?;
@@ -317,7 +324,7 @@ impl Protocol {
                 let options = transfer::Options::default();
                 transfer::copy(adapter, &options, local, remote, name, source, progress)
             }
-            Self::SmbDirect(options) => {
+            Self::SmbDirect(options) | Self::SmbDirectDriver(options, _) => {
                 smb_consumer::copy(adapter, options, local, remote, name, source, progress)
             }
         }
@@ -379,6 +386,24 @@ fn run_consumers(
         })
     };
     Sides { copying: copying.join(), serving: serving.join() }
+}
+
+/// Runs both sides in drivers, which are started before and unloaded after.
+fn run_drivers(
+    bed: &Testbed,
+    options: &smb_consumer::Options,
+    driver: &Path,
+    data: [u64; 2],
+) -> Result<Sides> {
+    let driver = SmbDriver::start(bed, driver)?;
+    let [client, server] = bed.machines();
+    let (local, address) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), PORT));
+    let serving = Running::serve(server, &smb_driver::order(server, options, [address, local], data));
+    Running::await_listening(server)?;
+    let copying = Running::copy(client, &smb_driver::order(client, options, [local, address], data));
+    let sides = Sides { copying: copying.join(), serving: serving.join() };
+    driver.stop()?;
+    Ok(sides)
 }
 
 impl Sides {

@@ -24,9 +24,10 @@ pub mod percent;
 mod process;
 pub mod replay;
 mod report;
+mod smb_driver;
 pub mod smb_load;
 pub mod testbed;
 mod tshark;
 mod workspace;
 
-pub use workspace::{example_consumer, has_qemu, image, root};
+pub use workspace::{example_consumer, has_qemu, image, root, smb_driver};

@@ -93,6 +93,17 @@ pub fn example_consumer() -> Option<PathBuf> {
     for_test(path, "driver image", "build it with `cargo xtask image --package example-consumer`")
 }
 
+/// Returns the driver with client and server of SMB Direct for a test, as `cargo xtask image --package smb-driver` has built
+/// it; otherwise as [`image`].
+///
+/// # Panics
+/// As [`image`].
+#[must_use]
+pub fn smb_driver() -> Option<PathBuf> {
+    let path = root().join("target/image/smb-driver.sys");
+    for_test(path, "driver image", "build it with `cargo xtask image --package smb-driver`")
+}
+
 /// Returns whether QEMU is there for a test, as `cargo xtask test` installs it; otherwise as [`image`].
 ///
 /// # Panics

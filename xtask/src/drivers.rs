@@ -4,7 +4,7 @@
 
 /// Packages that are drivers: only they depend on the crates of the Windows Driver Kit, and only the mirror of the
 /// workspace compiles their code.
-pub const DRIVERS: [&str; 3] = ["viordma", "test-driver", "example-consumer"];
+pub const DRIVERS: [&str; 4] = ["viordma", "test-driver", "example-consumer", "smb-driver"];
 
 /// The fuzz targets.
 const FUZZ: &str = "roce-fuzz";

@@ -211,6 +211,8 @@ fn build_image() -> Result<Count> {
     image::build("test-driver")?;
     // The NDK consumer that the tests of consumers run.
     image::build("example-consumer")?;
+    // Client and server of SMB Direct.
+    image::build("smb-driver")?;
     WHOLE
 }
 

@@ -37,6 +37,8 @@ pub enum Error {
     ReadSource(Cause),
     /// The connection of a gateway's other side failed.
     Gateway(Cause),
+    /// An error of a consumer in a driver, as its text.
+    Other(Cause),
 }
 
 impl Error {
@@ -61,6 +63,7 @@ impl fmt::Display for Error {
             Self::Protocol(what) => write!(f, "the peer violated the protocol: {what}"),
             Self::Digest(what) => write!(f, "the data differs: {what}"),
             Self::ReadSource(error) => write!(f, "cannot read the source: {error}"),
+            Self::Other(error) => error.fmt(f),
             Self::Gateway(error) => write!(f, "the gateway's other connection: {error}"),
         }
     }
@@ -70,7 +73,7 @@ impl core::error::Error for Error {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Call(_, status) | Self::Connect(status) | Self::Connection(status) => Some(status),
-            Self::ReadSource(error) | Self::Gateway(error) => Some(&**error),
+            Self::ReadSource(error) | Self::Gateway(error) | Self::Other(error) => Some(&**error),
             _ => None,
         }
     }

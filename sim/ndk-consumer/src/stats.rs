@@ -112,6 +112,18 @@ impl RequestStats {
         &self.by_operation[operation as usize]
     }
 
+    /// Returns statistics that were taken elsewhere.
+    #[must_use]
+    pub const fn of_operations(by_operation: [OperationStats; 6], unexpected: u64) -> Self {
+        Self { by_operation, unexpected }
+    }
+
+    /// Returns the statistics of all operations, in the order of the variants.
+    #[must_use]
+    pub const fn operations(&self) -> &[OperationStats; 6] {
+        &self.by_operation
+    }
+
     /// Returns the sum over all operations.
     #[must_use]
     pub fn total(&self) -> OperationStats {

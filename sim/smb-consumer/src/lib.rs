@@ -8,6 +8,8 @@
 //!
 //! Above it, `gateway` lets implementations of SMB that know nothing of RDMA use it, and [`copy()`] and [`serve()`] copy a file to the peer and back with the SMB2 commands of [`smb2`].
 //!
+//! [`control`] has the IOCTLs of the driver that runs both sides of a copy.
+//!
 //! Like `ndk-consumer`, this crate drives an image in the simulated kernel as well as a natively linked provider, and is part of
 //! a driver without the feature `std`: then there are no gateways, and no store in a file.
 
@@ -17,6 +19,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+pub mod control;
 mod copy;
 mod endings;
 #[cfg(feature = "std")]

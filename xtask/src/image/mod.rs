@@ -27,7 +27,7 @@ use self::{
     mirror::Mirror,
     toolchain::{TARGET, Toolchain},
 };
-use crate::{packages, shell};
+use crate::{drivers::DRIVERS, packages, shell};
 
 #[derive(clap::Args, Default)]
 pub struct Options {
@@ -104,7 +104,8 @@ pub fn lint() -> Result<()> {
     }
     let cross = Cross::prepare(toolchain)?;
     let mut clippy = cross.cargo("clippy");
-    clippy.args(["--quiet", "--workspace"]);
+    // Not the whole workspace: its other packages would be compiled with their features for other programs.
+    clippy.arg("--quiet").args(DRIVERS.into_iter().flat_map(|name| ["--package", name]));
     shell::run(clippy.args(["--", "-D", "warnings"]))
 }
 

@@ -103,7 +103,7 @@ static GUARDS: &[Guard] = &[
 const IMAGE_TESTS: &[&str] = &["-p", "ndis-sim", "-p", "viordma-tests", "--tests"];
 
 /// The other images that these tests need.
-const IMAGES: &[&str] = &["test-driver", "example-consumer"];
+const IMAGES: &[&str] = &["test-driver", "example-consumer", "smb-driver"];
 
 /// Returns the guard of a file.
 pub fn of(file: &str) -> Option<&'static Guard> {

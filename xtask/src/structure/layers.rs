@@ -23,7 +23,7 @@ const SHIPPED: [(&str, &[&str]); 10] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 15] = [
+const AROUND: [(&str, &[&str]); 16] = [
     ("example-consumer", &[]),
     ("test-driver", &[]),
     ("trapped-access", &[]),
@@ -35,6 +35,7 @@ const AROUND: [(&str, &[&str]); 15] = [
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
     ("smb-consumer", &["ndk-consumer"]),
+    ("smb-driver", &["ndk-consumer", "smb-consumer"]),
     ("captures", &["roce-testkit"]),
     ("roce-fuzz", &["captures", "roce-testkit"]),
     (
