@@ -11,9 +11,10 @@
 //! | [`device`] | the device, its IOCTLs, open files |
 //! | [`client`], [`server`] | the two sides |
 //! | [`connection`] | queues, credits, messages, the order of closing |
-//! | [`ndk`], [`wsk`] | NDK objects, and how an adapter is opened |
+//! | [`ndk`] | NDK objects |
 //! | [`os`] | buffers, work items |
-//! | [`statistics`], [`status`] | counters; NTSTATUS as an error |
+//! | [`statistics`] | counters |
+//! | crate `driver_support` | the device object, requests, how an adapter is opened; NTSTATUS as an error |
 //!
 //! Dependencies point down this list. IRQL is `PASSIVE_LEVEL` where a function says so, and <= `DISPATCH_LEVEL`
 //! elsewhere.
@@ -37,13 +38,10 @@ mod ndk;
 mod os;
 mod server;
 mod statistics;
-mod status;
-mod wsk;
 
+use driver_support::status::status_of;
 use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, UNICODE_STRING};
 use wdk_alloc::WdkAllocator;
-
-use crate::status::status_of;
 
 /// Nonpaged pool.
 #[global_allocator]

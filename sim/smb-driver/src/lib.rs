@@ -9,7 +9,6 @@
 //! | --- | --- |
 //! | [`device`] | the device, its IOCTLs |
 //! | [`kernel`] | the system services of a consumer, from the kernel |
-//! | [`wsk`], [`name`], [`status`] | as in the example of a consumer, whose files they are |
 //!
 //! It is for tests: unlike that example, it ends the system when an allocation of a few bytes fails.
 #![cfg(windows)]
@@ -27,17 +26,10 @@ extern crate wdk_panic;
 
 mod device;
 mod kernel;
-#[path = "../../example-consumer/src/device/name.rs"]
-mod name;
-#[path = "../../example-consumer/src/status.rs"]
-mod status;
-#[path = "../../example-consumer/src/wsk.rs"]
-mod wsk;
 
+use driver_support::status::status_of;
 use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, UNICODE_STRING};
 use wdk_alloc::WdkAllocator;
-
-use crate::status::status_of;
 
 /// Nonpaged pool.
 #[global_allocator]

@@ -23,8 +23,9 @@ const SHIPPED: [(&str, &[&str]); 10] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 16] = [
-    ("example-consumer", &[]),
+const AROUND: [(&str, &[&str]); 17] = [
+    ("driver-support", &[]),
+    ("example-consumer", &["driver-support"]),
     ("test-driver", &[]),
     ("trapped-access", &[]),
     ("nt-sim", &["trapped-access"]),
@@ -35,7 +36,7 @@ const AROUND: [(&str, &[&str]); 16] = [
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
     ("smb-consumer", &["ndk-consumer"]),
-    ("smb-driver", &["ndk-consumer", "smb-consumer"]),
+    ("smb-driver", &["driver-support", "ndk-consumer", "smb-consumer"]),
     ("captures", &["roce-testkit"]),
     ("roce-fuzz", &["captures", "roce-testkit"]),
     (

@@ -5,6 +5,8 @@
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 
+use driver_support::status::{Result, no_memory};
+use driver_support::wsk::Wsk;
 use fallible::Arc;
 use ndk_abi::netio::SOCKADDR_INET;
 use ndk_abi::nt::{STATUS_CANCELLED, STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER};
@@ -13,8 +15,6 @@ use nt::Event;
 use super::requests::Requests;
 use crate::connection::{Connection, Hello, Limits, REQUESTS};
 use crate::ndk::{Adapter, Connector};
-use crate::status::{Result, no_memory};
-use crate::wsk::Wsk;
 
 /// How to connect.
 pub struct Options {

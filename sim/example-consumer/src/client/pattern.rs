@@ -2,8 +2,9 @@
 
 //! Generated data, and checksums.
 
+use driver_support::status::Result;
+
 use crate::os::Buffer;
-use crate::status::Result;
 
 /// Bytes that are generated or read at once: on the stack.
 const CHUNK: usize = 256;

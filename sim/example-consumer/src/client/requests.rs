@@ -8,6 +8,7 @@
 
 use alloc::vec::Vec;
 
+use driver_support::status::{Result, no_memory};
 use fallible::{Arc, vec};
 use ndk_abi::ndk::NDK_LOGICAL_ADDRESS;
 use ndk_abi::nt::{NTSTATUS, STATUS_INTERNAL_ERROR, STATUS_INVALID_PARAMETER};
@@ -15,7 +16,6 @@ use nt::Event;
 
 use crate::connection::{Kind, Message, Protocol, Queue, REQUESTS, Work};
 use crate::ndk::{Pd, Region, Target};
-use crate::status::{Result, no_memory};
 
 /// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
+use driver_support::status::Result;
 use ndk_abi::ndk::{NDK_OP_FLAG_ALLOW_REMOTE_READ, NDK_OP_FLAG_ALLOW_REMOTE_WRITE};
 use ndk_abi::nt::{MDL, STATUS_DEVICE_BUSY, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT};
 use nt::PAGE_SIZE;
@@ -17,7 +18,6 @@ use crate::connection::Kind;
 use crate::ndk::Lam;
 use crate::os::Buffer;
 use crate::statistics::STATISTICS;
-use crate::status::Result;
 
 /// A connection on which nothing happens for this time is given up.
 const STALL: Duration = Duration::from_secs(30);

@@ -4,6 +4,7 @@
 
 use core::ffi::c_void;
 
+use driver_support::status::{Result, check, no_memory};
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_RESULT_EX};
 use ndk_abi::nt::{
@@ -16,7 +17,6 @@ use super::message::{Kind, Message};
 use super::queue::{Queue, Work};
 use crate::ndk::{Poster, Region, arm, poll};
 use crate::os::Once;
-use crate::status::{Result, check, no_memory};
 
 /// What one side does with messages and completions. All functions are called at `DISPATCH_LEVEL` with the connection's
 /// lock held: they post, note and signal, and return. An error ends the connection.

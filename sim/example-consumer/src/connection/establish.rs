@@ -5,6 +5,7 @@
 use core::ffi::c_void;
 use core::time::Duration;
 
+use driver_support::status::Result;
 use fallible::Arc;
 use ndk_abi::netio::SOCKADDR_INET;
 use ndk_abi::nt::{STATUS_INSUFFICIENT_RESOURCES, STATUS_LOCAL_DISCONNECT};
@@ -16,7 +17,6 @@ use super::messages::Messages;
 use super::queue::{Queue, SENDS};
 use crate::ndk::{Adapter, Connector, Cq, Pd, Qp, ReadLimits};
 use crate::statistics::{STATISTICS, Statistics};
-use crate::status::Result;
 
 /// Time for the client to complete what the server has accepted.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(10);

@@ -2,6 +2,7 @@
 
 //! What a connection uses of an adapter: the driver's wishes, lowered to what the adapter offers.
 
+use driver_support::status::Result;
 use ndk_abi::ndk::{
     NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
     NDK_ADAPTER_INFO,
@@ -11,7 +12,6 @@ use nt::PAGE_SIZE;
 
 use super::message::{Hello, LEAST_CREDITS, Message};
 use crate::ndk::{QpLimits, ReadLimits};
-use crate::status::Result;
 
 /// Wishes.
 const INITIATOR_DEPTH: u32 = 256;

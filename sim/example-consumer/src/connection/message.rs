@@ -2,9 +2,8 @@
 
 //! What the two sides say to each other: private data of the connection, and messages. Little endian.
 
+use driver_support::status::Result;
 use ndk_abi::nt::STATUS_INVALID_PARAMETER;
-
-use crate::status::Result;
 
 /// Requests of a client that may be in progress at the same time. A request is known by its number below this.
 pub const REQUESTS: usize = 16;

@@ -2,6 +2,7 @@
 
 //! The memory of a connection's messages.
 
+use driver_support::status::Result;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_SGE, NDK_SGE_Anonymous};
 use ndk_abi::nt::{LARGE_INTEGER, STATUS_INTERNAL_ERROR};
@@ -11,7 +12,6 @@ use super::limits::SLOT;
 use super::message::Message;
 use crate::ndk::{Adapter, Lam};
 use crate::os::Buffer;
-use crate::status::Result;
 
 /// Slots of one message each, in nonpaged memory that the device reaches by logical addresses.
 pub struct Messages {

@@ -2,6 +2,7 @@
 
 //! The state of a connection's queues: credits, room, and what is posted.
 
+use driver_support::status::Result;
 use ndk_abi::ndk::{NDK_LOGICAL_ADDRESS, NDK_OP_FLAG_DEFER, NDK_SGE};
 use ndk_abi::nt::{NTSTATUS, STATUS_INTERNAL_ERROR};
 
@@ -9,7 +10,6 @@ use super::message::{Kind, Message};
 use super::messages::Messages;
 use crate::ndk::{Poster, Region, Target};
 use crate::statistics::Statistics;
-use crate::status::Result;
 
 /// A request on the initiator queue, as its context names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

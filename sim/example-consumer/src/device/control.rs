@@ -4,19 +4,19 @@
 
 use core::sync::atomic::Ordering;
 
+use driver_support::status::{Result, no_memory};
 use fallible::Arc;
 use ndk_abi::netio::SOCKADDR_INET;
 use ndk_abi::nt::{
     STATUS_DEVICE_BUSY, STATUS_DEVICE_NOT_READY, STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER,
 };
 
+use super::file::Request;
 use super::input::{self, ADDRESS, MAX_TRANSFER};
-use super::request::Request;
 use super::{Device, Running};
 use crate::client::{Client, Direction};
 use crate::server::Server;
 use crate::statistics::STATISTICS;
-use crate::status::{Result, no_memory};
 
 impl Device {
     /// Handles an IOCTL.
@@ -44,7 +44,7 @@ impl Device {
         if self.server.lock().is_some() {
             return Err(STATUS_DEVICE_BUSY);
         }
-        let server = Server::start(&self.wsk, self.object.0, &options)?;
+        let server = Server::start(&self.wsk, self.object.as_ptr(), &options)?;
         let address = server.address()?;
         let mut running = self.server.lock();
         if running.is_some() {

@@ -4,12 +4,15 @@
 
 use alloc::boxed::Box;
 
+use driver_support::status::{Result, no_memory};
 use fallible::{Arc, try_box};
 use ndk_abi::nt::{STATUS_CANCELLED, STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID};
 use nt::SpinLock;
 
 use crate::client::Client;
-use crate::status::{Result, no_memory};
+
+/// A request for a file of the device.
+pub type Request = driver_support::request::Request<File>;
 
 /// The driver's context of an open file.
 pub struct File {

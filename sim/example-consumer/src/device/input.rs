@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 
+use driver_support::status::Result;
 use ndk_abi::netio::SOCKADDR_INET;
 use ndk_abi::nt::{
     FILE_DEVICE_UNKNOWN, FILE_READ_ACCESS, FILE_WRITE_ACCESS, METHOD_BUFFERED, METHOD_IN_DIRECT,
@@ -13,7 +14,6 @@ use ndk_abi::nt::{
 use crate::client;
 use crate::connection::LEAST_CREDITS;
 use crate::server;
-use crate::status::Result;
 
 /// `CTL_CODE`: the caller's handle needs read and write access.
 const fn code(function: u32, method: u32) -> u32 {

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use driver_support::status::{Result, no_memory};
 use fallible::vec;
 use ndk_abi::nt::{
     DEVICE_OBJECT, DRIVER_CANCEL, IO_STACK_LOCATION, IRP, IoReleaseCancelSpinLock, NTSTATUS,
@@ -18,8 +19,7 @@ use ndk_abi::nt::{
 };
 use nt::SpinLock;
 
-use super::request::Request;
-use crate::status::{Result, no_memory};
+use super::file::Request;
 
 /// Requests that wait.
 pub struct Waiting(SpinLock<Vec<Waiter>>);
@@ -98,7 +98,7 @@ impl Waiting {
 /// The request is pended, and no other thread completes it.
 unsafe fn complete(irp: NonNull<IRP>, status: NTSTATUS) {
     // SAFETY: this function's contract.
-    unsafe { Request::new(irp) }.complete(status, 0);
+    let _ = unsafe { Request::new(irp) }.complete(status, 0);
 }
 
 /// The cancel routine of pended requests.

@@ -4,12 +4,12 @@
 
 use core::ptr::NonNull;
 
+use driver_support::status::{Result, check, no_memory};
+use driver_support::wsk::Wsk;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO};
 
 use super::object::entry;
-use crate::status::{Result, check, no_memory};
-use crate::wsk::Wsk;
 
 /// An open adapter. Dropping it closes it, at `PASSIVE_LEVEL`; all its objects are closed before, because each has a
 /// reference to it.

@@ -6,6 +6,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::time::Duration;
 
+use driver_support::status::{Result, check};
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CONNECTOR, NDK_FN_DISCONNECT_EVENT_CALLBACK};
 use ndk_abi::netio::{AF_INET, AF_INET6, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET};
@@ -17,7 +18,6 @@ use super::adapter::Adapter;
 use super::object::{Object, entry};
 use super::pending;
 use super::qp::Qp;
-use crate::status::{Result, check};
 
 /// Largest private data that this driver reads; a peer's may be padded with zeros.
 const PRIVATE_DATA: usize = 256;

@@ -7,13 +7,13 @@
 use core::ffi::c_void;
 use core::ptr::null_mut;
 
+use driver_support::status::{Result, check};
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ANY, NDK_FN_CQ_NOTIFICATION_CALLBACK, NDK_RESULT_EX};
 
 use super::adapter::Adapter;
 use super::object::{NdkObject, Object, entry};
 use super::pending;
-use crate::status::{Result, check};
 
 /// Notifications may be delayed by this many microseconds, to serve several completions at once.
 const MODERATION_MICROSECONDS: u32 = 20;

@@ -5,6 +5,7 @@
 use alloc::vec::Vec;
 use core::ptr::{NonNull, null_mut};
 
+use driver_support::status::{Result, no_memory};
 use fallible::{Arc, vec};
 use ndk_abi::ndk::{NDK_LOGICAL_ADDRESS, NDK_LOGICAL_ADDRESS_MAPPING, NDK_SGE, NDK_SGE_Anonymous};
 use ndk_abi::nt::{MDL, STATUS_BUFFER_TOO_SMALL, STATUS_INTERNAL_ERROR, STATUS_INVALID_PARAMETER};
@@ -13,7 +14,6 @@ use nt::PAGE_SIZE;
 use super::adapter::Adapter;
 use super::object::entry;
 use super::pending;
-use crate::status::Result;
 
 /// The mapping of a buffer. Dropping it releases it, IRQL <= `DISPATCH_LEVEL`: no request uses it then.
 pub struct Lam {
@@ -46,7 +46,7 @@ impl Lam {
             Err(status) => return Err(status),
         }
         let words = (size as usize).div_ceil(size_of::<u64>());
-        let mut description = vec::filled(words, 0_u64).map_err(crate::status::no_memory)?;
+        let mut description = vec::filled(words, 0_u64).map_err(no_memory)?;
         build(description.as_mut_ptr().cast(), &raw mut size)?;
         let offset = offset as usize;
         Ok(Self { adapter: Arc::clone(adapter), description, offset, length })

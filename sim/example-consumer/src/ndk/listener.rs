@@ -4,6 +4,7 @@
 
 use core::ffi::c_void;
 
+use driver_support::status::{Result, check};
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_FN_CONNECT_EVENT_CALLBACK, NDK_LISTENER};
 use ndk_abi::netio::SOCKADDR_INET;
@@ -12,7 +13,6 @@ use super::adapter::Adapter;
 use super::connector::raw_address;
 use super::object::{Object, entry};
 use super::pending;
-use crate::status::{Result, check};
 
 /// A listener. Dropping it closes it; the close waits for its connectors' closes, and no connect event runs afterwards.
 pub struct Listener {

@@ -5,6 +5,7 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use driver_support::status::Result;
 use ndk_abi::ndk::{
     NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NDK_CQ, NDK_CQ_DISPATCH, NDK_FN_CLOSE_OBJECT, NDK_LISTENER,
     NDK_LISTENER_DISPATCH, NDK_MR, NDK_MR_DISPATCH, NDK_PD, NDK_PD_DISPATCH, NDK_QP, NDK_QP_DISPATCH,
@@ -12,7 +13,6 @@ use ndk_abi::ndk::{
 use ndk_abi::nt::STATUS_NOT_SUPPORTED;
 
 use super::pending::Closing;
-use crate::status::Result;
 
 /// An NDK object type: its dispatch table, and the entry that closes it.
 pub trait NdkObject {

@@ -2,13 +2,13 @@
 
 //! Protection domains.
 
+use driver_support::status::Result;
 use fallible::Arc;
 use ndk_abi::ndk::NDK_PD;
 
 use super::adapter::Adapter;
 use super::object::{Object, entry};
 use super::pending;
-use crate::status::Result;
 
 /// A protection domain.
 pub struct Pd {

@@ -11,6 +11,7 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use core::time::Duration;
 
+use driver_support::status::{Result, check, no_memory};
 use fallible::Arc;
 use ndk_abi::ndk::{
     NDK_FN_CLOSE_COMPLETION, NDK_FN_CREATE_COMPLETION, NDK_FN_REQUEST_COMPLETION, NDK_OBJECT_HEADER,
@@ -19,8 +20,6 @@ use ndk_abi::nt::{
     NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_INTERNAL_ERROR, STATUS_PENDING, STATUS_SUCCESS,
 };
 use nt::Event;
-
-use crate::status::{Result, check, no_memory};
 
 struct Call {
     done: Event,

@@ -5,6 +5,7 @@
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 
+use driver_support::status::{Result, check};
 use ndk_abi::ndk::{NDK_LOGICAL_ADDRESS, NDK_MR, NDK_OBJECT_HEADER, NDK_QP, NDK_QP_DISPATCH, NDK_SGE};
 
 use super::cq::Cq;
@@ -12,7 +13,6 @@ use super::object::{NdkObject, Object, entry};
 use super::pd::Pd;
 use super::pending;
 use super::region::Target;
-use crate::status::{Result, check};
 
 /// Depths of a queue pair's queues in requests, and scatter/gather entries of a request.
 #[derive(Clone, Copy)]

@@ -2,13 +2,13 @@
 
 //! Memory regions for fast registration.
 
+use driver_support::status::Result;
 use ndk_abi::ndk::{NDK_MR, NDK_OBJECT_HEADER};
 use ndk_abi::nt::STATUS_INTERNAL_ERROR;
 
 use super::object::{Object, entry};
 use super::pd::Pd;
 use super::pending;
-use crate::status::Result;
 
 /// A memory region that requests register and invalidate.
 pub struct Region {

@@ -5,13 +5,12 @@
 use alloc::vec::Vec;
 use core::ptr::{NonNull, null_mut};
 
+use driver_support::status::{Result, no_memory};
 use fallible::vec;
 use ndk_abi::nt::{
     IoAllocateMdl, IoFreeMdl, MDL, MmBuildMdlForNonPagedPool, STATUS_BUFFER_TOO_SMALL,
     STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER,
 };
-
-use crate::status::{Result, no_memory};
 
 /// Nonpaged memory that the provider may read and write at any time, and the MDL that describes it.
 pub struct Buffer {

@@ -4,10 +4,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use driver_support::status::Result;
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
 use nt::Event;
-
-use crate::status::Result;
 
 /// Set when no more work is admitted; the bits above count the work in progress.
 const CLOSED: usize = 1;

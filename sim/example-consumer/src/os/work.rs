@@ -6,13 +6,12 @@ use alloc::boxed::Box;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
+use driver_support::status::{Result, no_memory};
 use fallible::try_box;
 use ndk_abi::nt::{
     DEVICE_OBJECT, IO_WORKITEM, IoAllocateWorkItem, IoFreeWorkItem, IoQueueWorkItem,
     STATUS_INSUFFICIENT_RESOURCES, WORK_QUEUE_TYPE,
 };
-
-use crate::status::{Result, no_memory};
 
 /// A routine with all that queueing it needs: allocating may fail, queueing cannot. The I/O manager holds a reference
 /// on the device, and so keeps the driver loaded, until the routine has returned.

@@ -10,6 +10,8 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use driver_support::status::{Result, no_memory};
+use driver_support::wsk::Wsk;
 use fallible::{Arc, vec};
 use ndk_abi::ndk::NDK_CONNECTOR;
 use ndk_abi::netio::SOCKADDR_INET;
@@ -21,8 +23,6 @@ use self::store::Store;
 use crate::connection::{Connection, Hello, Limits, refuse};
 use crate::ndk::{Adapter, Connector, Listener};
 use crate::os::{Once, Tally, WorkItem};
-use crate::status::{Result, no_memory};
-use crate::wsk::Wsk;
 
 /// What to serve.
 pub struct Options {

@@ -8,6 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use driver_support::status::{Result, no_memory};
 use fallible::{Arc, try_box, vec};
 use ndk_abi::ndk::{NDK_SGE, NDK_SGE_Anonymous};
 use ndk_abi::nt::{LARGE_INTEGER, NTSTATUS, STATUS_INTERNAL_ERROR, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
@@ -16,7 +17,6 @@ use super::store::Store;
 use crate::connection::{Kind, Limits, Message, Protocol, Queue, REQUESTS, Work};
 use crate::ndk::{Region, Target};
 use crate::statistics::STATISTICS;
-use crate::status::{Result, no_memory};
 
 /// Entries of an RDMA operation, at most.
 const ENTRIES: usize = 32;

@@ -2,12 +2,12 @@
 
 //! The memory that clients write to and read from.
 
+use driver_support::status::Result;
 use fallible::Arc;
 use ndk_abi::ndk::NDK_SGE;
 
 use crate::ndk::{Adapter, Lam};
 use crate::os::Buffer;
-use crate::status::Result;
 
 /// Memory with logical addresses, shared by all connections. Clients that use the same range at the same time get what
 /// they asked for.

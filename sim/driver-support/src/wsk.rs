@@ -46,6 +46,9 @@ unsafe impl Sync for Wsk {}
 
 impl Wsk {
     /// Registers, captures the provider, and asks it for the functions that open NDK adapters. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// `STATUS_INSUFFICIENT_RESOURCES`; that of a function of Winsock Kernel; `STATUS_NOT_SUPPORTED` without those functions.
     pub fn register() -> Result<Self> {
         let mut registration = try_box(MaybeUninit::<WSK_REGISTRATION>::zeroed()).map_err(no_memory)?;
         let mut client = WSK_CLIENT_NPI { ClientContext: null_mut(), Dispatch: &raw const DISPATCH };
@@ -65,6 +68,9 @@ impl Wsk {
     }
 
     /// Opens an NDK adapter of the interface with this index. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// The status of `WskOpenNdkAdapter`; `STATUS_NOT_SUPPORTED` if there is no such function.
     pub fn open(&self, interface: u32) -> Result<NonNull<NDK_ADAPTER>> {
         let open = self.ndk.WskOpenNdkAdapter.ok_or(STATUS_NOT_SUPPORTED)?;
         let mut adapter = null_mut();

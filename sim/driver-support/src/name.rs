@@ -8,6 +8,10 @@ use ndk_abi::nt::UNICODE_STRING;
 pub struct Name<const N: usize>([u16; N]);
 
 /// Converts a name of `N` ASCII characters at compile time.
+///
+/// # Panics
+/// At compile time, if the text has another length or other characters.
+#[must_use]
 #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
 pub const fn name<const N: usize>(text: &str) -> Name<N> {
     let bytes = text.as_bytes();
@@ -24,7 +28,8 @@ pub const fn name<const N: usize>(text: &str) -> Name<N> {
 
 impl<const N: usize> Name<N> {
     /// Returns the name for a call of the kernel, which copies it.
-    pub fn string(&'static self) -> UNICODE_STRING {
+    #[must_use]
+    pub const fn string(&'static self) -> UNICODE_STRING {
         let length = const { (N * 2) as u16 };
         UNICODE_STRING { Length: length, MaximumLength: length, Buffer: self.0.as_ptr().cast_mut() }
     }
