@@ -43,7 +43,7 @@ use crate::ndk::interface::Interface;
 use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
-use crate::nic::port::{self, Port};
+use crate::nic::port::{self, Port, Queues};
 use crate::nic::registers::{BarAccess, MappedBars};
 use crate::nic::resources::{Resources, set_bus_master};
 
@@ -143,11 +143,12 @@ fn build_port(
         receive_frame,
         receive_size: receive_size(receive_frame),
         transmit_size: QUEUE_SIZE,
+        pairs: 1,
         messages: messages.max(1),
     };
-    let nic = program(handle, &mut control, &options)?;
+    let queues = program(handle, &mut control, &options)?;
     // In place: a port is large for a kernel stack.
-    Arc::try_new_with(|| Port::new(handle, port::Parts { control, nic, dma, bars }, device))
+    Arc::try_new_with(|| Port::new(handle, port::Parts { control, queues, dma, bars }, device))
         .map_err(|_| Failure::NoResources)
 }
 
@@ -157,8 +158,10 @@ fn program(
     handle: NDIS_HANDLE,
     control: &mut Control<SharedMemory, BarAccess>,
     options: &Options,
-) -> Result<Nic<SharedMemory, BarAccess>, virtio_net::Error> {
-    Nic::new(&SharedMemory::new(handle), control, options)
+) -> Result<Queues, virtio_net::Error> {
+    let Nic { mut pairs, commands, vectors } = Nic::new(&SharedMemory::new(handle), control, options)?;
+    let pair = pairs.pop().ok_or(virtio_net::Error::NoQueue(0))?;
+    Ok(Queues { pair, commands, vectors })
 }
 
 /// Connects the complete adapter with its interrupt, then starts the device.

@@ -12,8 +12,8 @@ use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::{Deferred, ServedLock, SpinLock};
 use virtio_net::{
-    Control, ControlQueue, Error, Hal, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters,
-    TransmitQueue, Vectors,
+    Control, ControlQueue, Error, Hal, NetConfig, Polled, QueuePair, ReceiveCounters, ReceiveQueue,
+    TransmitCounters, TransmitQueue, Vectors,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -77,14 +77,21 @@ unsafe impl Send for Port {}
 /// The parts of a [`Port`].
 pub struct Parts {
     pub control: Control<SharedMemory, BarAccess>,
-    pub nic: virtio_net::Nic<SharedMemory, BarAccess>,
+    pub queues: Queues,
     pub dma: DmaRegistration,
     pub bars: MappedBars,
 }
 
+/// The queues that the driver uses: one pair, and the control queue if the device has one.
+pub struct Queues {
+    pub pair: QueuePair<SharedMemory, BarAccess>,
+    pub commands: Option<Box<ControlQueue<SharedMemory, BarAccess>>>,
+    pub vectors: Vectors,
+}
+
 impl Port {
     pub fn new(handle: NDIS_HANDLE, parts: Parts, config: &NetConfig) -> Self {
-        let virtio_net::Nic { receive, transmit, commands, vectors } = parts.nic;
+        let Queues { pair: QueuePair { receive, transmit }, commands, vectors } = parts.queues;
         Self {
             handle,
             vectors,
@@ -119,7 +126,8 @@ impl Port {
         {
             let mut control = self.control.lock();
             let control = control.as_mut().ok_or(Error::OutOfOrder)?;
-            self.receive.lock().start(control)?;
+            control.start()?;
+            self.receive.lock().start();
         }
         self.configuration_changed()
     }
@@ -188,13 +196,20 @@ impl Port {
         // Not only the lock: a pump that finds it taken relies on the holder.
         self.transmitter(|transmitter| {
             let mut receive = self.receive.lock();
-            let transmit = &mut transmitter.queue;
-            virtio_net::Nic::reprogram(control, &mut receive, transmit, commands, self.vectors)?;
+            let Vectors { config, receive: of_receive, transmit: of_transmit, .. } = self.vectors;
+            control.reassign_config_vector(config)?;
+            receive.reprogram(control, of_receive)?;
+            transmitter.queue.reprogram(control, of_transmit)?;
+            if let Some(commands) = commands {
+                commands.reprogram(control)?;
+            }
             // Before the device runs: its first interrupt must find it running.
             if !self.step(DeviceEvent::Start) {
                 return Err(Error::Removed);
             }
-            receive.start(control)
+            control.start()?;
+            receive.start();
+            Ok(())
         })
     }
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Dma, Hal, Registers};
 use crate::ring::{Direction, Ring, RingOptions};
-use crate::transport::Doorbell;
+use crate::transport::{Control, Doorbell};
 
 /// Longest command with its data, in bytes.
 const COMMAND_LEN: usize = 512;
@@ -28,6 +28,7 @@ mod command {
     pub(super) const ALL_MULTICAST: [u8; 2] = [0, 1];
     pub(super) const SET_MAC_TABLE: [u8; 2] = [1, 0];
     pub(super) const SET_MAC: [u8; 2] = [1, 1];
+    pub(super) const SET_PAIRS: [u8; 2] = [4, 0];
 }
 
 /// Which frames the device delivers. Broadcasts and frames to the station's address always are.
@@ -47,6 +48,8 @@ pub struct ReceiveMode<'a> {
 #[derive(Debug)]
 pub struct ControlQueue<H: Hal, R> {
     hal: H,
+    /// The queue's number.
+    index: u16,
     ring: Ring<H>,
     /// [`COMMAND_LEN`] bytes of the command, and the answer.
     memory: Dma<H>,
@@ -57,14 +60,15 @@ pub struct ControlQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> ControlQueue<H, R> {
-    /// Allocates a queue of at most `size` descriptors for a device with these features.
-    pub(crate) fn new(hal: &H, size: u16, features: Features) -> Result<Self, Error> {
+    /// Allocates queue `index` with at most `size` descriptors for a device with these features.
+    pub(crate) fn new(hal: &H, index: u16, size: u16, features: Features) -> Result<Self, Error> {
         if size <= ANSWER {
             return Err(Error::BadQueueSize(size));
         }
         let ring = Ring::new(hal, size.min(SIZE), RingOptions::of(features))?;
         let memory = Dma::new(hal, COMMAND_LEN.saturating_add(1))?;
-        let mut queue = Self { hal: hal.clone(), ring, memory, features, filtering: false, doorbell: None };
+        let mut queue =
+            Self { hal: hal.clone(), index, ring, memory, features, filtering: false, doorbell: None };
         queue.describe();
         Ok(queue)
     }
@@ -77,24 +81,33 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.ring.suppress_interrupts();
     }
 
-    pub(crate) fn ring(&self) -> &Ring<H> {
-        &self.ring
+    /// Programs the queue into the device. It has no vector: its user polls.
+    pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
+        let doorbell = control.enable_queue(self.index, self.ring.size(), &self.ring.addresses())?;
+        self.doorbell = Some(doorbell);
+        Ok(())
     }
 
-    pub(crate) fn connect(&mut self, doorbell: Doorbell<R>) {
-        self.doorbell = Some(doorbell);
+    /// Programs the queue into the device again, which was reset and whose features were negotiated anew. Unanswered commands
+    /// are dropped. IRQL <= DISPATCH_LEVEL.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if the device's queue is smaller; [`Error::NoQueue`], [`Error::BadQueueSize`],
+    /// [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
+    pub fn reprogram(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
+        self.stop();
+        if control.control_queue()? != self.index || control.queue_size(self.index)? < self.ring.size() {
+            return Err(Error::Changed);
+        }
+        self.ring.clear();
+        self.describe();
+        self.filtering = false;
+        self.enable(control)
     }
 
     /// Disconnects the queue from the device: commands fail from now on. IRQL <= DISPATCH_LEVEL.
     pub fn stop(&mut self) {
         self.doorbell = None;
-    }
-
-    /// Makes the queue like a new one, after the device was reset.
-    pub(crate) fn renew(&mut self) {
-        self.ring.clear();
-        self.describe();
-        self.filtering = false;
     }
 
     /// Sets which frames the device delivers. Returns whether the device filters as asked: `false` if it cannot, or refuses a
@@ -127,6 +140,20 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             self.receive_everything(&mut alive)?;
         }
         Ok(filters)
+    }
+
+    /// Sets the number of queue pairs in use, which were programmed: 1 to that of [`Nic`](crate::Nic). Returns `false` if the
+    /// device refuses, and uses as many as before; after a reset, one. `alive` as above.
+    ///
+    /// # Errors
+    /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::OutOfOrder`] if the queue was stopped, or `alive` returned
+    /// `false`.
+    //= virtio §12
+    pub fn set_pairs(&mut self, pairs: u16, mut alive: impl FnMut() -> bool) -> Result<bool, Error> {
+        if !self.features.contains(Features::MQ) {
+            return Ok(pairs == 1);
+        }
+        self.execute(command::SET_PAIRS, &[&pairs.to_le_bytes()], &mut alive)
     }
 
     fn receive_everything(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {

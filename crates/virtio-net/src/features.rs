@@ -30,6 +30,8 @@ bitflags! {
         const CTRL_VQ = 1 << 17;
         /// The control queue sets receive filters.
         const CTRL_RX = 1 << 18;
+        /// The device has several queue pairs, and returns a flow on the pair that sent it.
+        const MQ = 1 << 22;
         /// The control queue sets the MAC address.
         const CTRL_MAC_ADDR = 1 << 23;
         /// `used_event` and `avail_event` replace the ring flags.
@@ -132,6 +134,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::CTRL_VQ,
         policy: Policy::Accepted,
         reason: "a configured address is known to the device and the hypervisor",
+    },
+    Feature {
+        feature: Features::MQ,
+        name: "MQ",
+        needs: Features::CTRL_VQ,
+        policy: Policy::Accepted,
+        reason: "a queue pair for each of several CPUs",
     },
     Feature {
         feature: Features::MRG_RXBUF,

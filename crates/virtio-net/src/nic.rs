@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A device's receive, transmit and control queue, from feature negotiation to reset.
+//! A device's queue pairs and control queue, from feature negotiation to reset.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use fallible::try_box;
+use fallible::{try_box, vec};
 
 use crate::control_queue::ControlQueue;
 use crate::error::Error;
@@ -13,12 +14,8 @@ use crate::hal::{Hal, Registers};
 use crate::receive::{ReceiveOptions, ReceiveQueue};
 use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
-use crate::transport::{Control, Vectors};
+use crate::transport::{Control, Vectors, receive_queue, transmit_queue};
 
-/// Queue indices of the first pair, and of the control queue of a device with one pair. (virtio §4)
-const RECEIVE: u16 = 0;
-const TRANSMIT: u16 = 1;
-const CONTROL: u16 = 2;
 /// Buffers for frames that the device divides, of 64 KiB each.
 const LARGE_BUFFERS: u16 = 16;
 
@@ -30,12 +27,21 @@ pub struct Options {
     /// Longest frame received, likewise. With the MTU feature at least that of the device's MTU, otherwise the device may
     /// have no buffer for a frame. (virtio §10)
     pub receive_frame: usize,
-    /// Buffers in the receive queue, a power of two; at most the device's queue size is used.
+    /// Queue pairs, at least 1; at most those that the device has are used, and one for each message that is left.
+    pub pairs: u16,
+    /// Buffers in each receive queue, a power of two; at most the device's queue size is used.
     pub receive_size: u16,
-    /// Slots in the transmit queue, a power of two; at most the device's queue size is used.
+    /// Slots in each transmit queue, a power of two; at most the device's queue size is used.
     pub transmit_size: u16,
     /// Interrupt messages that the platform granted; at least 1.
     pub messages: u32,
+}
+
+/// A receive queue and a transmit queue.
+#[derive(Debug)]
+pub struct QueuePair<H: Hal, R> {
+    pub receive: ReceiveQueue<H, R>,
+    pub transmit: TransmitQueue<H, R>,
 }
 
 /// The queues of a device, and its interrupt vectors. The fields are public so that each queue can have its own user.
@@ -43,16 +49,13 @@ pub struct Options {
 /// The queues own the memory that the device uses: call [`Control::reset`] before dropping them.
 #[derive(Debug)]
 pub struct Nic<H: Hal, R> {
-    pub receive: ReceiveQueue<H, R>,
-    pub transmit: TransmitQueue<H, R>,
+    /// At least one. The device uses the first until [`ControlQueue::set_pairs`].
+    pub pairs: Vec<QueuePair<H, R>>,
     /// `None` without the feature.
     pub commands: Option<Box<ControlQueue<H, R>>>,
     /// Interrupt messages by purpose.
     pub vectors: Vectors,
 }
-
-/// A receive queue, a transmit queue, and the control queue if there is one.
-type Queues<H, R> = (ReceiveQueue<H, R>, TransmitQueue<H, R>, Option<Box<ControlQueue<H, R>>>);
 
 impl<H: Hal, R: Registers> Nic<H, R> {
     /// Allocates the queues and programs their addresses and the vectors into the device, whose features were negotiated.
@@ -62,116 +65,99 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     /// [`Error::NoMemory`], [`Error::NoQueue`], [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`],
     /// [`Error::VectorRefused`], [`Error::OutOfOrder`].
     pub fn new(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
-        let (mut receive, mut transmit, mut commands) =
-            Self::allocate(hal, control, options).inspect_err(|_| abandon(control))?;
+        let mut nic = Self::allocate(hal, control, options).inspect_err(|_| abandon(control))?;
         // On an error the queues are freed after the reset.
-        let vectors = control
-            .assign_vectors(options.messages, [RECEIVE, TRANSMIT])
-            .and_then(|vectors| {
-                Self::enable(control, &mut receive, &mut transmit, commands.as_deref_mut())?;
-                Ok(vectors)
-            })
-            .inspect_err(|_| abandon(control))?;
-        Ok(Self { receive, transmit, commands, vectors })
+        nic.enable(control).inspect_err(|_| abandon(control))?;
+        Ok(nic)
     }
 
-    /// Starts the device: sets DRIVER_OK, then makes the receive buffers available. Interrupts may occur from now on.
+    /// Starts the device: sets DRIVER_OK, then makes the receive buffers available. Interrupts may occur from now on. The
+    /// device uses the first pair only.
     ///
     /// # Errors
     /// [`Error::OutOfOrder`], [`Error::Removed`].
     pub fn start(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
-        self.receive.start(control)
-    }
-
-    /// Programs queues that a device used before into the device again, which was reset and whose features were negotiated
-    /// anew: [`Control::renegotiate`], this, [`ReceiveQueue::start`]. The queues keep their memory, so that no memory is
-    /// needed; what they contained is dropped. IRQL <= DISPATCH_LEVEL.
-    ///
-    /// # Errors
-    /// [`Error::Changed`] if the device has smaller queues, or refuses `vectors`; [`Error::NoQueue`],
-    /// [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queues are stopped then.
-    //= virtio §16
-    pub fn reprogram(
-        control: &mut Control<H, R>,
-        receive: &mut ReceiveQueue<H, R>,
-        transmit: &mut TransmitQueue<H, R>,
-        mut commands: Option<&mut ControlQueue<H, R>>,
-        vectors: Vectors,
-    ) -> Result<(), Error> {
-        receive.stop();
-        transmit.stop();
-        let receive_size = control.queue_size(RECEIVE)?;
-        let transmit_size = control.queue_size(TRANSMIT)?;
-        if receive_size < receive.ring().size() || transmit_size < transmit.ring().size() {
-            return Err(Error::Changed);
+        control.start()?;
+        for pair in &mut self.pairs {
+            pair.receive.start();
         }
-        receive.renew()?;
-        transmit.renew()?;
-        if let Some(commands) = commands.as_deref_mut() {
-            commands.stop();
-            if control.queue_size(CONTROL)? < commands.ring().size() {
-                return Err(Error::Changed);
-            }
-            commands.renew();
-        }
-        if control.assign_exactly(vectors, [RECEIVE, TRANSMIT]) {
-            Self::enable(control, receive, transmit, commands.as_deref_mut()).inspect_err(|_| {
-                receive.stop();
-                transmit.stop();
-                commands.into_iter().for_each(ControlQueue::stop);
-            })
-        } else {
-            Err(Error::Changed)
-        }
+        Ok(())
     }
 
     /// Not inlined: with the caller's, its frame is too large for a kernel stack.
     #[inline(never)]
-    fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Queues<H, R>, Error> {
-        let features = control.features();
-        let rings = RingOptions::of(features);
-        let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
-        let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
-        let receive_options = ReceiveOptions {
-            is_merged: features.contains(Features::MRG_RXBUF),
-            has_checksums: features.contains(Features::GUEST_CSUM),
-        };
-        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, receive_options, rings)?;
-        let divides = features.intersects(Features::HOST_TSO4 | Features::HOST_TSO6);
-        let completes = features.contains(Features::CSUM);
-        let large = completes.then_some(if divides { LARGE_BUFFERS } else { 0 });
-        let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, large, rings)?;
-        let commands =
-            if features.contains(Features::CTRL_VQ) { Some(Self::commands(hal, control)?) } else { None };
-        Ok((receive, transmit, commands))
+    fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
+        let commands = Self::commands(hal, control)?;
+        let wanted = options.pairs.min(control.max_pairs());
+        // Without a control queue, the device uses one pair.
+        let wanted = if commands.is_some() { wanted } else { 1 };
+        let vectors = control.assign_vectors(options.messages, wanted)?;
+        let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;
+        for pair in 0..vectors.pairs {
+            let pair = QueuePair {
+                receive: Self::receive(hal, control, receive_queue(pair), options)?,
+                transmit: Self::transmit(hal, control, transmit_queue(pair), options)?,
+            };
+            vec::push_within_capacity(&mut pairs, pair)?;
+        }
+        Ok(Self { pairs, commands, vectors })
     }
 
     /// Not inlined, as above.
     #[inline(never)]
-    fn commands(hal: &H, control: &mut Control<H, R>) -> Result<Box<ControlQueue<H, R>>, Error> {
-        Ok(try_box(ControlQueue::new(hal, control.queue_size(CONTROL)?, control.features())?)?)
+    fn receive(
+        hal: &H,
+        control: &mut Control<H, R>,
+        index: u16,
+        options: &Options,
+    ) -> Result<ReceiveQueue<H, R>, Error> {
+        let features = control.features();
+        let size = options.receive_size.min(control.queue_size(index)?);
+        let receive_options = ReceiveOptions {
+            is_merged: features.contains(Features::MRG_RXBUF),
+            has_checksums: features.contains(Features::GUEST_CSUM),
+        };
+        ReceiveQueue::new(hal, index, size, options.receive_frame, receive_options, RingOptions::of(features))
     }
 
-    /// Enables the queues. The control queue has no vector: its user polls. Not inlined, as above.
+    /// Not inlined, as above.
     #[inline(never)]
-    fn enable(
+    fn transmit(
+        hal: &H,
         control: &mut Control<H, R>,
-        receive: &mut ReceiveQueue<H, R>,
-        transmit: &mut TransmitQueue<H, R>,
-        commands: Option<&mut ControlQueue<H, R>>,
-    ) -> Result<(), Error> {
-        let ring = receive.ring();
-        let doorbell = control.enable_queue(RECEIVE, ring.size(), &ring.addresses())?;
-        receive.connect(doorbell);
-        let ring = transmit.ring();
-        let doorbell = control.enable_queue(TRANSMIT, ring.size(), &ring.addresses())?;
-        transmit.connect(doorbell);
-        if let Some(commands) = commands {
-            let ring = commands.ring();
-            let doorbell = control.enable_queue(CONTROL, ring.size(), &ring.addresses())?;
-            commands.connect(doorbell);
+        index: u16,
+        options: &Options,
+    ) -> Result<TransmitQueue<H, R>, Error> {
+        let features = control.features();
+        let size = options.transmit_size.min(control.queue_size(index)?);
+        let divides = features.intersects(Features::HOST_TSO4 | Features::HOST_TSO6);
+        let completes = features.contains(Features::CSUM);
+        let large = completes.then_some(if divides { LARGE_BUFFERS } else { 0 });
+        TransmitQueue::new(hal, index, size, options.transmit_frame, large, RingOptions::of(features))
+    }
+
+    /// Not inlined, as above.
+    #[inline(never)]
+    fn commands(hal: &H, control: &mut Control<H, R>) -> Result<Option<Box<ControlQueue<H, R>>>, Error> {
+        if !control.features().contains(Features::CTRL_VQ) {
+            return Ok(None);
         }
-        Ok(())
+        let index = control.control_queue()?;
+        let size = control.queue_size(index)?;
+        Ok(Some(try_box(ControlQueue::new(hal, index, size, control.features())?)?))
+    }
+
+    /// Enables the queues. Not inlined, as above.
+    #[inline(never)]
+    fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
+        for QueuePair { receive, transmit } in &mut self.pairs {
+            receive.enable(control)?;
+            transmit.enable(control)?;
+        }
+        match &mut self.commands {
+            Some(commands) => commands.enable(control),
+            None => Ok(()),
+        }
     }
 }
 

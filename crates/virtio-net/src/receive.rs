@@ -47,6 +47,8 @@ pub struct Polled {
 /// Receives frames into its own buffers. One user at a time, at IRQL <= DISPATCH_LEVEL.
 #[derive(Debug)]
 pub struct ReceiveQueue<H: Hal, R> {
+    /// The queue's number.
+    index: u16,
     ring: Ring<H>,
     buffers: Buffers<H>,
     options: ReceiveOptions,
@@ -66,10 +68,11 @@ pub(crate) struct ReceiveOptions {
 }
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
-    /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available. If
+    /// Allocates queue `index` with `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available. If
     /// frames are merged, one may take several of them.
     pub(crate) fn new(
         hal: &H,
+        index: u16,
         size: u16,
         max_frame: usize,
         options: ReceiveOptions,
@@ -80,7 +83,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         let buffers = Buffers::new(hal, size, buffer)?;
         let frame = vec::filled(max_frame, 0)?;
         let counters = ReceiveCounters::default();
-        let mut queue = Self { ring, buffers, options, frame, doorbell: None, counters };
+        let mut queue = Self { index, ring, buffers, options, frame, doorbell: None, counters };
         queue.describe()?;
         Ok(queue)
     }
@@ -101,34 +104,37 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.doorbell = None;
     }
 
-    /// Makes the queue like a new one, after the device was reset. The counters go on.
-    pub(crate) fn renew(&mut self) -> Result<(), Error> {
-        self.ring.clear();
-        self.describe()
-    }
-
-    pub(crate) fn ring(&self) -> &Ring<H> {
-        &self.ring
-    }
-
-    pub(crate) fn connect(&mut self, doorbell: Doorbell<R>) {
-        self.doorbell = Some(doorbell);
-    }
-
-    /// Starts the device: sets DRIVER_OK, then makes every buffer available. Interrupts may occur from now on. For drivers
-    /// that took the queues out of [`Nic`](crate::Nic).
+    /// Programs the queue into the device again, which was reset and whose features were negotiated anew; its interrupt
+    /// message is `vector`. The queue keeps its memory, so that no memory is needed; frames that it contained are dropped, the
+    /// counters go on. IRQL <= DISPATCH_LEVEL.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`], [`Error::Removed`].
-    pub fn start(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
-        control.start()?;
+    /// [`Error::Changed`] if the device's queue is smaller, or it refuses `vector`; [`Error::NoQueue`],
+    /// [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
+    //= virtio §16
+    pub fn reprogram(&mut self, control: &mut Control<H, R>, vector: u16) -> Result<(), Error> {
+        self.stop();
+        control.check_queue(self.index, self.ring.size(), vector)?;
+        self.ring.clear();
+        self.describe()?;
+        self.enable(control)
+    }
+
+    /// Programs the queue into the device.
+    pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
+        let doorbell = control.enable_queue(self.index, self.ring.size(), &self.ring.addresses())?;
+        self.doorbell = Some(doorbell);
+        Ok(())
+    }
+
+    /// Makes every buffer available to the device, which was [started](Control::start). Interrupts may occur from now on.
+    pub fn start(&mut self) {
         // At the first frame; without a buffer none has arrived.
         let _ = self.ring.request_interrupt(1);
         for id in 0..self.ring.size() {
             self.ring.offer(id);
         }
         self.publish();
-        Ok(())
     }
 
     /// Passes the received frames in at most `budget` buffers, and the rest of the last frame, to `sink`, each from its Ethernet

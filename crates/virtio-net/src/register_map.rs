@@ -73,6 +73,7 @@ pub(crate) mod common {
 pub(crate) mod device {
     pub(crate) const MAC: u64 = 0;
     pub(crate) const STATUS: u64 = 6;
+    pub(crate) const MAX_PAIRS: u64 = 8;
     pub(crate) const MTU: u64 = 10;
     pub(crate) const SPEED: u64 = 12;
 

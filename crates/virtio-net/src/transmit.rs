@@ -13,7 +13,7 @@ use crate::hal::{Hal, Registers};
 use crate::offload::Offload;
 use crate::offload_slots::{OffloadSlots, Use};
 use crate::ring::{Direction, Ring, RingOptions};
-use crate::transport::Doorbell;
+use crate::transport::{Control, Doorbell};
 
 /// Shortest Ethernet frame without its check sequence, in bytes; the device does not pad. (virtio §10)
 pub const MIN_FRAME: usize = 60;
@@ -41,6 +41,8 @@ pub struct TransmitCounters {
 /// When no slot is free, [`request_interrupt`](Self::request_interrupt) requests an interrupt for when most are free again.
 #[derive(Debug)]
 pub struct TransmitQueue<H: Hal, R> {
+    /// The queue's number.
+    index: u16,
     ring: Ring<H>,
     buffers: Buffers<H>,
     /// Buffers that are not outstanding; the last one is used next.
@@ -54,10 +56,11 @@ pub struct TransmitQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
-    /// Allocates `size` slots for frames of up to `max_frame` bytes, and `large` buffers for longer ones that the device divides;
+    /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and `large` buffers for longer ones that the device divides;
     /// `None` if the device completes no checksums.
     pub(crate) fn new(
         hal: &H,
+        index: u16,
         size: u16,
         max_frame: usize,
         large: Option<u16>,
@@ -71,7 +74,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
             None => None,
         };
         let counters = TransmitCounters::default();
-        let mut queue = Self { ring, buffers, free, offloads, doorbell: None, counters, kicked: 0 };
+        let mut queue = Self { index, ring, buffers, free, offloads, doorbell: None, counters, kicked: 0 };
         queue.describe()?;
         Ok(queue)
     }
@@ -97,19 +100,27 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.doorbell = None;
     }
 
-    /// Makes the queue like a new one, after the device was reset: frames that it did not send are dropped. The counters go
-    /// on.
-    pub(crate) fn renew(&mut self) -> Result<(), Error> {
+    /// Programs the queue into the device again, which was reset and whose features were negotiated anew; its interrupt
+    /// message is `vector`. The queue keeps its memory, so that no memory is needed; frames that were not sent are dropped, the
+    /// counters go on. IRQL <= DISPATCH_LEVEL.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if the device's queue is smaller, or it refuses `vector`; [`Error::NoQueue`],
+    /// [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
+    //= virtio §16
+    pub fn reprogram(&mut self, control: &mut Control<H, R>, vector: u16) -> Result<(), Error> {
+        self.stop();
+        control.check_queue(self.index, self.ring.size(), vector)?;
         self.ring.clear();
-        self.describe()
+        self.describe()?;
+        self.enable(control)
     }
 
-    pub(crate) fn ring(&self) -> &Ring<H> {
-        &self.ring
-    }
-
-    pub(crate) fn connect(&mut self, doorbell: Doorbell<R>) {
+    /// Programs the queue into the device.
+    pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
+        let doorbell = control.enable_queue(self.index, self.ring.size(), &self.ring.addresses())?;
         self.doorbell = Some(doorbell);
+        Ok(())
     }
 
     /// Returns the slot for the next frame, from its Ethernet header on; `None` if every slot is outstanding. Returns the

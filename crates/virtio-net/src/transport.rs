@@ -51,36 +51,67 @@ pub struct NetConfig {
     pub speed: Option<u32>,
 }
 
+/// Queue index of the control queue of a device without MQ. (virtio §4)
+const CONTROL_OF_ONE_PAIR: u16 = 2;
+
 /// MSI-X vectors by purpose. (virtio §15)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vectors {
     pub config: u16,
+    /// That of the first receive queue. Those of other pairs follow it.
     pub receive: u16,
+    /// Likewise of the transmit queues.
     pub transmit: u16,
+    /// Number of queue pairs, at least 1. If more, both queues of a pair share a vector.
+    pub pairs: u16,
 }
 
 impl Vectors {
-    /// Returns the assignment for `messages` interrupt messages: three or more: one each for configuration, receive
-    /// and transmit; two: one for configuration, one for both queues; one: shared by all. `None` without a message.
+    /// Returns the assignment for `messages` interrupt messages and at most `pairs` queue pairs: one message for the
+    /// configuration and one for each pair, of which there are fewer if messages are; for a single pair, one each for receive
+    /// and transmit, or one for both, or one shared by all. `None` without a message.
     #[must_use]
-    pub const fn plan(messages: u32) -> Option<Self> {
-        match messages {
-            0 => None,
-            1 => Some(Self { config: 0, receive: 0, transmit: 0 }),
-            2 => Some(Self { config: 0, receive: 1, transmit: 1 }),
-            _ => Some(Self { config: 0, receive: 1, transmit: 2 }),
+    pub const fn plan(messages: u32, pairs: u16) -> Option<Self> {
+        let of_pairs = messages.saturating_sub(1);
+        match (messages, pairs) {
+            (0, _) => None,
+            (1, _) => Some(Self { config: 0, receive: 0, transmit: 0, pairs: 1 }),
+            (2, _) => Some(Self { config: 0, receive: 1, transmit: 1, pairs: 1 }),
+            (_, 0 | 1) => Some(Self { config: 0, receive: 1, transmit: 2, pairs: 1 }),
+            _ if of_pairs < pairs as u32 => {
+                Some(Self { config: 0, receive: 1, transmit: 1, pairs: of_pairs as u16 })
+            }
+            _ => Some(Self { config: 0, receive: 1, transmit: 1, pairs }),
         }
+    }
+
+    /// Returns the vectors of the receive and the transmit queue of a pair, from 0 on.
+    #[must_use]
+    pub const fn of_pair(self, pair: u16) -> [u16; 2] {
+        [self.receive.wrapping_add(pair), self.transmit.wrapping_add(pair)]
     }
 
     /// Returns the next assignment to try after the device refused this one.
     #[must_use]
     const fn fewer(self) -> Option<Self> {
         match self {
-            Self { transmit: 2, .. } => Self::plan(2),
-            Self { receive: 1, .. } => Self::plan(1),
+            Self { pairs: 2, .. } => Self::plan(3, 1),
+            Self { pairs: 3.., .. } => Self::plan(self.pairs as u32, self.pairs),
+            Self { transmit: 2, .. } => Self::plan(2, 1),
+            Self { receive: 1, .. } => Self::plan(1, 1),
             _ => None,
         }
     }
+}
+
+/// Returns the index of the receive queue of a pair. (virtio §4)
+pub(crate) const fn receive_queue(pair: u16) -> u16 {
+    pair.wrapping_mul(2)
+}
+
+/// Returns the index of the transmit queue of a pair.
+pub(crate) const fn transmit_queue(pair: u16) -> u16 {
+    pair.wrapping_mul(2).wrapping_add(1)
 }
 
 /// The notification register of one queue.
@@ -227,15 +258,42 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Err(Error::UnsteadyConfig)
     }
 
-    /// Assigns vectors: the first assignment for at most `messages` messages that the device accepts.
+    /// Returns the number of queue pairs that the device has: 1 without MQ.
+    pub fn max_pairs(&self) -> u16 {
+        let Region { bar, offset, .. } = self.layout.device;
+        if self.features.contains(Features::MQ) {
+            self.registers.read16(bar, offset.wrapping_add(device::MAX_PAIRS))
+        } else {
+            1
+        }
+    }
+
+    /// Returns the index of the control queue: with MQ, that behind all the pairs that the device has.
+    ///
+    /// # Errors
+    /// [`Error::NoQueue`] if the device has no pairs, or more than there are queue indices.
+    //= virtio §4
+    pub(crate) fn control_queue(&self) -> Result<u16, Error> {
+        if !self.features.contains(Features::MQ) {
+            return Ok(CONTROL_OF_ONE_PAIR);
+        }
+        match self.max_pairs().checked_mul(2) {
+            Some(0) => Err(Error::NoQueue(0)),
+            Some(index) => Ok(index),
+            None => Err(Error::NoQueue(u16::MAX)),
+        }
+    }
+
+    /// Assigns vectors to at most `pairs` queue pairs: the first assignment for at most `messages` messages that the device
+    /// accepts.
     ///
     /// # Errors
     /// [`Error::VectorRefused`] if the device accepts none.
     //= virtio §15
-    pub(crate) fn assign_vectors(&mut self, messages: u32, queues: [u16; 2]) -> Result<Vectors, Error> {
-        let mut plan = Vectors::plan(messages);
+    pub(crate) fn assign_vectors(&mut self, messages: u32, pairs: u16) -> Result<Vectors, Error> {
+        let mut plan = Vectors::plan(messages, pairs);
         while let Some(vectors) = plan {
-            if self.assign_exactly(vectors, queues) {
+            if self.assign(vectors) {
                 return Ok(vectors);
             }
             plan = vectors.fewer();
@@ -243,11 +301,33 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Err(Error::VectorRefused)
     }
 
-    /// Assigns these vectors; `false` if the device refuses one.
-    pub(crate) fn assign_exactly(&mut self, vectors: Vectors, [receive, transmit]: [u16; 2]) -> bool {
+    fn assign(&mut self, vectors: Vectors) -> bool {
         self.set_config_vector(vectors.config)
-            && self.set_queue_vector(receive, vectors.receive)
-            && self.set_queue_vector(transmit, vectors.transmit)
+            && (0..vectors.pairs).all(|pair| {
+                let [receive, transmit] = vectors.of_pair(pair);
+                self.set_queue_vector(receive_queue(pair), receive)
+                    && self.set_queue_vector(transmit_queue(pair), transmit)
+            })
+    }
+
+    /// Assigns the vector of configuration changes to the device again, which was reset.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if the device refuses it.
+    pub fn reassign_config_vector(&mut self, vector: u16) -> Result<(), Error> {
+        if self.set_config_vector(vector) { Ok(()) } else { Err(Error::Changed) }
+    }
+
+    /// Checks that queue `index` still has `size` buffers, and assigns its vector.
+    ///
+    /// # Errors
+    /// [`Error::Changed`]; [`Error::NoQueue`], [`Error::BadQueueSize`].
+    pub(crate) fn check_queue(&mut self, index: u16, size: u16, vector: u16) -> Result<(), Error> {
+        if self.queue_size(index)? >= size && self.set_queue_vector(index, vector) {
+            Ok(())
+        } else {
+            Err(Error::Changed)
+        }
     }
 
     /// Reads the largest size of queue `index`: at most 32768; a power of two unless rings are packed.
@@ -287,11 +367,14 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(doorbell)
     }
 
-    /// Sets DRIVER_OK: from now on the device uses the queues and sends interrupts.
+    /// Sets DRIVER_OK: from now on the device uses the queues, and may interrupt. [`ReceiveQueue::start`] of each receive queue
+    /// follows.
+    ///
+    /// [`ReceiveQueue::start`]: crate::ReceiveQueue::start
     ///
     /// # Errors
     /// [`Error::OutOfOrder`], [`Error::Removed`].
-    pub(crate) fn start(&mut self) -> Result<(), Error> {
+    pub fn start(&mut self) -> Result<(), Error> {
         self.step(Event::Start, Status::DRIVER_OK)
     }
 

@@ -127,6 +127,7 @@ fn a_queue_size_that_is_no_power_of_two_is_refused() {
     let options = Options {
         transmit_frame: 1514,
         receive_frame: 1514,
+        pairs: 1,
         receive_size: 96,
         transmit_size: 256,
         messages: 3,

@@ -7,7 +7,7 @@
 mod fake;
 
 use fake::{Answer, CONTROL, Driver, Fake, Quirks, over_formats};
-use virtio_net::{Error, Features, Nic, ReceiveMode, RingFault};
+use virtio_net::{Error, Features, ReceiveMode, RingFault};
 
 const GROUPS: [[u8; 6]; 2] = [[1, 0, 0x5E, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1]];
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 7];
@@ -117,16 +117,11 @@ fn command_without_an_answer_fails_in_bounded_time_and_so_do_all_until_a_reset()
         assert_eq!((fake.delays(), fake.commands().len()), (delays, 1), "at once");
 
         fake.change(|quirks| quirks.answer = Answer::Ok);
-        let nic = driver.nic();
-        nic.receive.stop();
-        nic.transmit.stop();
-        nic.commands.as_mut().unwrap().stop();
+        driver.receive().stop();
+        driver.transmit().stop();
+        driver.nic().commands.as_mut().unwrap().stop();
         assert_eq!(set(&mut driver, &DIRECTED), Err(Error::OutOfOrder), "stopped");
-        driver.control.renegotiate().unwrap();
-        let Driver { nic: Some(nic), control } = &mut driver else { panic!("a driver has queues") };
-        let commands = nic.commands.as_deref_mut();
-        Nic::reprogram(control, &mut nic.receive, &mut nic.transmit, commands, nic.vectors).unwrap();
-        nic.receive.start(control).unwrap();
+        driver.restart().unwrap();
         assert_eq!(set(&mut driver, &DIRECTED), Ok(true));
     });
 }

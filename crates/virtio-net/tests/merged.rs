@@ -36,12 +36,12 @@ fn deliver(fake: &Fake, frame: &[u8]) {
 
 fn receive(driver: &mut Driver, budget: u32) -> Result<(Vec<Vec<u8>>, u32), Error> {
     let mut frames = Vec::new();
-    let polled = driver.nic().receive.poll(budget, |frame, _| frames.push(frame.to_vec()))?;
+    let polled = driver.receive().poll(budget, |frame, _| frames.push(frame.to_vec()))?;
     Ok((frames, polled.taken))
 }
 
 fn bad_lengths(driver: &mut Driver) -> u64 {
-    driver.nic().receive.counters().invalid
+    driver.receive().counters().invalid
 }
 
 //= virtio §10
@@ -58,7 +58,7 @@ fn frame_in_several_buffers_is_received_whole() {
             assert!(received == frames, "each frame arrives whole");
             assert_eq!(taken, 8);
         }
-        let counters = driver.nic().receive.counters();
+        let counters = driver.receive().counters();
         assert_eq!((counters.frames, counters.bytes), (300, 50 * (60 + 4595 + 4596 + 4597 + 9014 + 14)));
         assert_eq!(bad_lengths(&mut driver), 0);
     });
@@ -82,7 +82,7 @@ fn frame_without_the_buffers_that_it_names_breaks_the_ring() {
             deliver(fake, &frame(60));
             fake.deliver_in(&frame(1000), &[500, 512][..parts], count);
             let mut frames = 0;
-            let polled = driver.nic().receive.poll(100, |_, _| frames += 1);
+            let polled = driver.receive().poll(100, |_, _| frames += 1);
             assert_eq!((polled, frames), (Err(Error::BrokenRing(RingFault::BadBufferCount)), 1), "{count}");
             let again = receive(&mut driver, 100);
             assert_eq!(again.err(), Some(Error::BrokenRing(RingFault::BadBufferCount)));

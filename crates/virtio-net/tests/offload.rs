@@ -9,7 +9,7 @@ mod fake;
 use fake::{Driver, Fake, Quirks, over_formats};
 use proptest::prelude::*;
 use virtio_net::{
-    Features, HEADER_LEN, MAX_LARGE_FRAME, Nic, Offload, Protocol, Transport, complete_checksum,
+    Features, HEADER_LEN, MAX_LARGE_FRAME, Offload, Protocol, Transport, complete_checksum,
     ipv4_checksum_is_valid, write_ipv4_checksum,
 };
 
@@ -109,7 +109,7 @@ fn header_of_a_checksum_is_that_of_the_specification_and_its_slot_is_plain_after
     with(all(), |fake, mut driver| {
         let udp = ipv6(17, &[60], &[0; 30]);
         for round in 0..600 {
-            let queue = &mut driver.nic().transmit;
+            let queue = driver.transmit();
             let frame = if round % 3 == 0 { &udp } else { &ipv4(6, 0, &tcp(100)) };
             queue.slot().unwrap()[..frame.len()].copy_from_slice(frame);
             match round % 3 {
@@ -126,17 +126,17 @@ fn header_of_a_checksum_is_that_of_the_specification_and_its_slot_is_plain_after
             assert_eq!(sent, [(header, frame.clone())]);
             // Sometimes one slot is used again and again, sometimes all are outstanding.
             if round % 7 < 4 {
-                driver.nic().transmit.reap().unwrap();
+                driver.transmit().reap().unwrap();
             }
         }
-        assert_eq!(driver.nic().transmit.counters().frames, 600);
+        assert_eq!(driver.transmit().counters().frames, 600);
     });
 }
 
 #[test]
 fn frame_that_is_dropped_leaves_no_header_behind() {
     with(all(), |fake, mut driver| {
-        let queue = &mut driver.nic().transmit;
+        let queue = driver.transmit();
         let offload = Offload::checksum(&Transport::find(&ipv4(6, 0, &tcp(0))).unwrap());
         for len in [0, 1515] {
             queue.slot().unwrap();
@@ -196,7 +196,7 @@ fn send_large(driver: &mut Driver, len: usize) -> bool {
     let mut frame = ipv4(6, 0, &tcp(len));
     let found = Transport::find_large(&frame).unwrap();
     let offload = Offload::segmentation(&mut frame, &found, 1000).unwrap();
-    let queue = &mut driver.nic().transmit;
+    let queue = driver.transmit();
     let Some(slot) = queue.large_slot() else { return false };
     slot[..frame.len()].copy_from_slice(&frame);
     queue.commit_large(frame.len(), &offload);
@@ -205,7 +205,7 @@ fn send_large(driver: &mut Driver, len: usize) -> bool {
 }
 
 fn send_small(driver: &mut Driver, byte: u8) -> bool {
-    let queue = &mut driver.nic().transmit;
+    let queue = driver.transmit();
     let Some(slot) = queue.slot() else { return false };
     slot[..60].fill(byte);
     queue.commit(60);
@@ -237,7 +237,7 @@ fn large_and_small_frames_share_the_ring_in_order() {
             assert_eq!(fake.transmit_with_headers(1)[0].1[55..], [0; 5]);
         }
         // As on the wire: 1 to 60 segments, each with its headers.
-        let counters = driver.nic().transmit.counters();
+        let counters = driver.transmit().counters();
         assert_eq!(counters.frames, 60 * 61 / 2 + 60 + 17);
         assert_eq!(
             counters.bytes,
@@ -251,14 +251,14 @@ fn caller_that_waits_for_a_large_buffer_is_interrupted_when_one_is_free() {
     with(all(), |fake, mut driver| {
         assert_eq!((0..100).take_while(|_| send_large(&mut driver, 5000)).count(), LARGE);
         assert!(send_small(&mut driver, 1), "slots are free");
-        let large = |driver: &mut Driver| driver.nic().transmit.large_slot().is_some();
+        let large = |driver: &mut Driver| driver.transmit().large_slot().is_some();
         assert!(!large(&mut driver));
-        assert!(!driver.nic().transmit.request_interrupt(), "nothing has been sent");
+        assert!(!driver.transmit().request_interrupt(), "nothing has been sent");
         assert!(!fake.wants_interrupt(fake::TRANSMIT));
         fake.transmit_with_headers(1);
         assert!(fake.wants_interrupt(fake::TRANSMIT), "the first of them");
         assert!(large(&mut driver));
-        assert!(driver.nic().transmit.request_interrupt(), "a buffer is free already");
+        assert!(driver.transmit().request_interrupt(), "a buffer is free already");
     });
 }
 
@@ -267,7 +267,7 @@ fn device_that_divides_no_frames_has_no_large_buffers() {
     let blocks = |features: Features| {
         let fake = Fake::new(Quirks { offered: Quirks::default().offered | features, ..Quirks::default() });
         let mut driver = fake.bring_up(1514).unwrap();
-        (fake.blocks(), driver.nic().transmit.large_slot().is_some())
+        (fake.blocks(), driver.transmit().large_slot().is_some())
     };
     let (plain, has_large) = blocks(Features::CSUM);
     assert!(!has_large);
@@ -283,22 +283,12 @@ fn slots_are_plain_and_large_buffers_free_after_a_reset() {
         let udp = ipv4(17, 0, &[0; 30]);
         let offload = Offload::checksum(&Transport::find(&udp).unwrap());
         while send_large(&mut driver, 3000) {}
-        while driver.nic().transmit.slot().is_some() {
-            driver.nic().transmit.commit_with(60, &offload);
+        while driver.transmit().slot().is_some() {
+            driver.transmit().commit_with(60, &offload);
         }
-        driver.nic().receive.stop();
-        driver.nic().transmit.stop();
-        driver.control.renegotiate().unwrap();
-        let Driver { nic: Some(nic), control } = &mut driver else { panic!("a driver has queues") };
-        Nic::reprogram(
-            control,
-            &mut nic.receive,
-            &mut nic.transmit,
-            nic.commands.as_deref_mut(),
-            nic.vectors,
-        )
-        .unwrap();
-        nic.receive.start(control).unwrap();
+        driver.receive().stop();
+        driver.transmit().stop();
+        driver.restart().unwrap();
         for byte in 0..=255 {
             assert!(send_small(&mut driver, byte));
         }
@@ -317,7 +307,7 @@ fn receive(
     fake.deliver_with(header, frame, &[HEADER_LEN + frame.len()]);
     let mut received = None;
     let sink = |frame: &[u8], is_verified: bool| received = Some((frame.to_vec(), is_verified));
-    driver.nic().receive.poll(1, sink).unwrap();
+    driver.receive().poll(1, sink).unwrap();
     received
 }
 
@@ -343,16 +333,16 @@ fn partial_checksums_are_completed_and_verified_ones_reported() {
             header[0] = flags;
             assert_eq!(receive(fake, &mut driver, header, &frame), Some((frame.clone(), is_verified)));
         }
-        assert_eq!(driver.nic().receive.counters().invalid, 0);
+        assert_eq!(driver.receive().counters().invalid, 0);
         // The field ends behind the frame, or begins there.
         let [at, end] = [63_u16, 64].map(u16::to_le_bytes);
         for place in [[at[0], at[1], 0, 0], [end[0], end[1], 0, 0], [34, 0, 0xFF, 0xFF], [0xFF; 4]] {
             let mut header = [0; HEADER_LEN];
             header[0] = 1;
             header[6..10].copy_from_slice(&place);
-            let before = driver.nic().receive.counters();
+            let before = driver.receive().counters();
             assert_eq!(receive(fake, &mut driver, header, &frame), None, "{place:?}");
-            let after = driver.nic().receive.counters();
+            let after = driver.receive().counters();
             assert_eq!((after.invalid, after.frames), (before.invalid + 1, before.frames));
         }
         // A datagram whose checksum is 0 has none.

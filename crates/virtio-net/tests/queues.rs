@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use virtio_net::{Error, Features, MIN_FRAME, RingFault};
 
 fn send(driver: &mut fake::Driver, frame: &[u8]) -> bool {
-    let queue = &mut driver.nic().transmit;
+    let queue = driver.transmit();
     let Some(slot) = queue.slot() else { return false };
     slot[..frame.len()].copy_from_slice(frame);
     queue.commit(frame.len());
@@ -20,7 +20,7 @@ fn send(driver: &mut fake::Driver, frame: &[u8]) -> bool {
 
 fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error> {
     let mut frames = Vec::new();
-    driver.nic().receive.poll(budget, |frame, _| frames.push(frame.to_vec())).map(|_| frames)
+    driver.receive().poll(budget, |frame, _| frames.push(frame.to_vec())).map(|_| frames)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_frame_is_sent_as_written() {
         let frame: Vec<u8> = (0..9014_u32).map(|n| n as u8).collect();
         assert!(send(&mut driver, &frame));
         assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "not before the kick");
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         assert_eq!(fake.transmitted(), [frame]);
     });
 }
@@ -46,10 +46,10 @@ fn a_short_frame_is_padded_with_zeros() {
         for _ in 0..256 {
             assert!(send(&mut driver, &[0xAA; 1514]));
         }
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         fake.transmitted();
         assert!(send(&mut driver, &[1; 20]));
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         let mut expected = vec![1; 20];
         expected.resize(MIN_FRAME, 0);
         assert_eq!(fake.transmitted(), [expected]);
@@ -64,8 +64,8 @@ fn a_batch_is_sent_with_one_notification() {
         for _ in 0..100 {
             assert!(send(&mut driver, &[0; 100]));
         }
-        driver.nic().transmit.kick();
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
+        driver.transmit().kick();
         assert_eq!(fake.notified(TRANSMIT), 1);
     });
 }
@@ -79,8 +79,8 @@ fn notifications_and_suppressed_ones_are_counted() {
             for _ in 0..frames {
                 assert!(send(&mut driver, &[0; 100]));
             }
-            driver.nic().transmit.kick();
-            let counters = driver.nic().transmit.counters();
+            driver.transmit().kick();
+            let counters = driver.transmit().counters();
             (counters.notifications, counters.suppressed)
         };
         assert_eq!(kick(3), (1, 0));
@@ -102,13 +102,13 @@ fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
         for _ in 0..256 {
             assert!(send(&mut driver, &[0; 100]));
         }
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         assert!(!send(&mut driver, &[0; 100]));
-        assert!(!driver.nic().transmit.request_interrupt());
+        assert!(!driver.transmit().request_interrupt());
         // The first decision after a start always interrupts.
         fake.wants_interrupt(TRANSMIT);
         assert_eq!(fake.transmit(10).len(), 10);
-        assert!(!driver.nic().transmit.request_interrupt(), "most are not sent");
+        assert!(!driver.transmit().request_interrupt(), "most are not sent");
         assert_eq!(fake.transmit(181).len(), 181);
         assert!(!fake.wants_interrupt(TRANSMIT));
         assert_eq!(fake.transmit(1).len(), 1);
@@ -122,9 +122,9 @@ fn a_queue_with_free_slots_requests_no_interrupt() {
     over_formats(|quirks| {
         let device = Fake::new(quirks);
         let mut driver = device.bring_up(1514).unwrap();
-        assert!(driver.nic().transmit.request_interrupt(), "all slots are free: none will become free");
+        assert!(driver.transmit().request_interrupt(), "all slots are free: none will become free");
         assert!(send(&mut driver, &[7; 100]));
-        assert!(driver.nic().transmit.request_interrupt(), "most slots are free");
+        assert!(driver.transmit().request_interrupt(), "most slots are free");
     });
 }
 
@@ -134,9 +134,9 @@ fn a_late_interrupt_request_reports_completed_frames() {
         let fake = Fake::new(quirks);
         let mut driver = fake.bring_up(1514).unwrap();
         while send(&mut driver, &[0; 100]) {}
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         assert_eq!(fake.transmitted().len(), 256);
-        assert!(driver.nic().transmit.request_interrupt(), "all are back: no interrupt will follow");
+        assert!(driver.transmit().request_interrupt(), "all are back: no interrupt will follow");
     });
 }
 
@@ -150,7 +150,7 @@ fn received_buffers_are_made_available_again() {
             assert!(fake.deliver(&frame), "round {round}");
             assert_eq!(receive(&mut driver, 8).unwrap(), [frame]);
         }
-        assert_eq!(driver.nic().receive.counters().frames, 2000);
+        assert_eq!(driver.receive().counters().frames, 2000);
     });
 }
 
@@ -164,7 +164,7 @@ fn a_device_that_overwrites_a_returned_buffer_does_not_change_the_frame() {
             let sent: Vec<u8> = (0..len).map(|n| n as u8).collect();
             assert!(fake.deliver(&sent));
             let mut frames = 0;
-            let polled = driver.nic().receive.poll(8, |frame, _| {
+            let polled = driver.receive().poll(8, |frame, _| {
                 assert_eq!(frame, sent);
                 fake.overwrite_delivered(0xEE);
                 assert_eq!(frame, sent);
@@ -196,9 +196,9 @@ fn a_poll_stops_at_its_budget() {
         for _ in 0..10 {
             assert!(fake.deliver(&[7; 64]));
         }
-        let polled = driver.nic().receive.poll(4, |_, _| {}).unwrap();
+        let polled = driver.receive().poll(4, |_, _| {}).unwrap();
         assert_eq!((polled.taken, polled.more), (4, true));
-        let polled = driver.nic().receive.poll(100, |_, _| {}).unwrap();
+        let polled = driver.receive().poll(100, |_, _| {}).unwrap();
         assert_eq!((polled.taken, polled.more), (6, false));
     });
 }
@@ -214,17 +214,17 @@ fn interrupts_occur_only_when_requested() {
         // The first decision after a start always interrupts.
         fake.wants_interrupt(RECEIVE);
         receive(&mut driver, 10).unwrap();
-        driver.nic().receive.suppress_interrupts();
+        driver.receive().suppress_interrupts();
         fake.deliver(&frame);
         assert!(!fake.wants_interrupt(RECEIVE));
-        assert!(driver.nic().receive.request_interrupt(), "a frame has already arrived");
+        assert!(driver.receive().request_interrupt(), "a frame has already arrived");
         receive(&mut driver, 10).unwrap();
-        assert!(!driver.nic().receive.request_interrupt());
+        assert!(!driver.receive().request_interrupt());
         fake.deliver(&frame);
         assert!(fake.wants_interrupt(RECEIVE));
         receive(&mut driver, 10).unwrap();
-        assert!(!driver.nic().receive.request_interrupt());
-        driver.nic().receive.suppress_interrupts();
+        assert!(!driver.receive().request_interrupt());
+        driver.receive().suppress_interrupts();
         fake.deliver(&frame);
         assert!(!fake.wants_interrupt(RECEIVE), "a request was withdrawn");
     });
@@ -235,13 +235,13 @@ fn a_transmit_queue_is_idle_when_all_frames_were_sent() {
     over_formats(|quirks| {
         let fake = Fake::new(quirks);
         let mut driver = fake.bring_up(1514).unwrap();
-        assert!(driver.nic().transmit.is_idle());
+        assert!(driver.transmit().is_idle());
         assert!(send(&mut driver, &[0; 100]));
-        driver.nic().transmit.kick();
-        assert!(!driver.nic().transmit.is_idle());
+        driver.transmit().kick();
+        assert!(!driver.transmit().is_idle());
         fake.transmitted();
-        assert_eq!(driver.nic().transmit.reap(), Ok(1));
-        assert!(driver.nic().transmit.is_idle());
+        assert_eq!(driver.transmit().reap(), Ok(1));
+        assert!(driver.transmit().is_idle());
     });
 }
 
@@ -252,17 +252,17 @@ fn without_event_indices_the_flags_suppress_interrupts() {
         let fake = Fake::new(Quirks { offered, ..quirks });
         let mut driver = fake.bring_up(1514).unwrap();
         assert!(send(&mut driver, &[0; 100]));
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         assert_eq!((fake.notified(TRANSMIT), fake.transmitted().len()), (1, 1));
         assert!(fake.deliver(&[7; 64]));
         assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
-        assert!(!driver.nic().receive.request_interrupt());
+        assert!(!driver.receive().request_interrupt());
         fake.deliver(&[7; 64]);
-        assert!(driver.nic().receive.request_interrupt());
+        assert!(driver.receive().request_interrupt());
         assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
-        assert!(!driver.nic().receive.request_interrupt());
+        assert!(!driver.receive().request_interrupt());
         assert!(!fake.has_no_interrupt_flag(RECEIVE));
-        driver.nic().receive.suppress_interrupts();
+        driver.receive().suppress_interrupts();
         assert!(fake.has_no_interrupt_flag(RECEIVE));
     });
 }
@@ -276,7 +276,7 @@ fn invalid_lengths_are_dropped_and_counted() {
             fake.forge_used(RECEIVE, id, len, 1);
         }
         assert_eq!(receive(&mut driver, 10).unwrap(), Vec::<Vec<u8>>::new());
-        assert_eq!(driver.nic().receive.counters().invalid, 5);
+        assert_eq!(driver.receive().counters().invalid, 5);
     });
 }
 
@@ -301,10 +301,10 @@ fn a_buffer_returned_twice_stops_the_queue() {
         let mut driver = fake.bring_up(1514).unwrap();
         assert!(send(&mut driver, &[0; 100]));
         assert!(send(&mut driver, &[0; 100]));
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         fake.forge_used(TRANSMIT, 0, 0, 1);
         fake.forge_used(TRANSMIT, 0, 0, 1);
-        assert_eq!(driver.nic().transmit.reap(), Err(Error::BrokenRing(RingFault::BadId)));
+        assert_eq!(driver.transmit().reap(), Err(Error::BrokenRing(RingFault::BadId)));
     });
 }
 
@@ -322,7 +322,7 @@ fn a_used_index_that_jumps_stops_the_queue() {
         }
         fake.forge_used(TRANSMIT, 0, 100, 1);
         assert_eq!(
-            driver.nic().transmit.reap(),
+            driver.transmit().reap(),
             Err(Error::BrokenRing(RingFault::IndexJump)),
             "nothing was sent"
         );
@@ -338,7 +338,7 @@ fn a_buffer_returned_before_it_was_made_available_stops_the_queue() {
         let mut driver = fake.bring_up(1514).unwrap();
         assert!(send(&mut driver, &[0; 100]));
         fake.forge_used(TRANSMIT, 0, 0, 1);
-        assert_eq!(driver.nic().transmit.reap(), Err(Error::BrokenRing(RingFault::IndexJump)));
+        assert_eq!(driver.transmit().reap(), Err(Error::BrokenRing(RingFault::IndexJump)));
     });
 }
 
@@ -350,14 +350,14 @@ fn a_stopped_transmit_queue_reports_its_fault_and_requests_no_interrupt() {
             if is_packed { (2, 1, RingFault::BadId) } else { (0, 100, RingFault::IndexJump) };
         let fake = Fake::new(Quirks { queue_sizes: [2, 2], ..quirks });
         let mut driver = fake.bring_up(1514).unwrap();
-        assert_eq!(driver.nic().transmit.fault(), None);
+        assert_eq!(driver.transmit().fault(), None);
         assert!(send(&mut driver, &[0; 100]));
         assert!(send(&mut driver, &[0; 100]));
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         fake.forge_used(TRANSMIT, id, 0, steps);
         assert!(!send(&mut driver, &[0; 100]), "no slot is freed");
-        assert_eq!(driver.nic().transmit.fault(), Some(Error::BrokenRing(fault)));
-        assert!(!driver.nic().transmit.request_interrupt(), "the index that jumped is not a completion");
+        assert_eq!(driver.transmit().fault(), Some(Error::BrokenRing(fault)));
+        assert!(!driver.transmit().request_interrupt(), "the index that jumped is not a completion");
     });
 }
 
@@ -366,7 +366,7 @@ fn a_commit_longer_than_its_slot_is_dropped() {
     over_formats(|quirks| {
         let fake = Fake::new(quirks);
         let mut driver = fake.bring_up(1514).unwrap();
-        let queue = &mut driver.nic().transmit;
+        let queue = driver.transmit();
         assert_eq!(queue.slot().unwrap().len(), 1514);
         queue.commit(1515);
         queue.commit(0);
@@ -425,7 +425,7 @@ proptest! {
                         sent.push(frame);
                     }
                 }
-                Step::Kick => driver.nic().transmit.kick(),
+                Step::Kick => driver.transmit().kick(),
                 Step::DeviceSends => seen.extend(fake.transmitted()),
                 Step::Deliver(len) => {
                     let frame = frame(seed, len);
@@ -436,7 +436,7 @@ proptest! {
                 Step::Poll(budget) => received.extend(receive(&mut driver, budget).unwrap()),
             }
         }
-        driver.nic().transmit.kick();
+        driver.transmit().kick();
         seen.extend(fake.transmitted());
         received.extend(receive(&mut driver, 1000).unwrap());
         prop_assert_eq!(seen, sent);

@@ -7,20 +7,17 @@
 mod fake;
 
 use fake::{Driver, Fake, Quirks, over_formats};
-use virtio_net::{Error, Features, Nic, RingFault};
+use virtio_net::{Error, Features, RingFault};
 
 /// Resets the device and brings it back with the queues it had.
 fn reset(driver: &mut Driver) -> Result<(), Error> {
-    driver.nic().receive.stop();
-    driver.nic().transmit.stop();
-    driver.control.renegotiate()?;
-    let Driver { nic: Some(nic), control } = driver else { panic!("a driver has queues") };
-    Nic::reprogram(control, &mut nic.receive, &mut nic.transmit, nic.commands.as_deref_mut(), nic.vectors)?;
-    nic.receive.start(control)
+    driver.receive().stop();
+    driver.transmit().stop();
+    driver.restart()
 }
 
 fn send(driver: &mut Driver, byte: u8) -> bool {
-    let queue = &mut driver.nic().transmit;
+    let queue = driver.transmit();
     let Some(slot) = queue.slot() else { return false };
     slot[..60].fill(byte);
     queue.commit(60);
@@ -30,7 +27,7 @@ fn send(driver: &mut Driver, byte: u8) -> bool {
 
 fn receive(driver: &mut Driver) -> Result<usize, Error> {
     let mut frames = 0;
-    driver.nic().receive.poll(1000, |_, _| frames += 1)?;
+    driver.receive().poll(1000, |_, _| frames += 1)?;
     Ok(frames)
 }
 
@@ -89,17 +86,17 @@ fn stopped_queues_access_neither_device_nor_rings() {
         let fake = Fake::new(quirks.clone());
         let mut driver = fake.bring_up(1514).unwrap();
         assert!(fake.deliver(&[7; 60]));
-        let queue = &mut driver.nic().transmit;
+        let queue = driver.transmit();
         queue.slot().unwrap()[..60].fill(1);
         queue.commit(60);
         let before = [fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)];
-        driver.nic().receive.stop();
-        driver.nic().transmit.stop();
-        driver.nic().transmit.kick();
+        driver.receive().stop();
+        driver.transmit().stop();
+        driver.transmit().kick();
         assert_eq!(receive(&mut driver), Ok(0));
-        assert!(!driver.nic().receive.request_interrupt(), "no frame is pending");
-        assert!(driver.nic().transmit.slot().is_none());
-        assert!(!driver.nic().transmit.request_interrupt());
+        assert!(!driver.receive().request_interrupt(), "no frame is pending");
+        assert!(driver.transmit().slot().is_none());
+        assert!(!driver.transmit().request_interrupt());
         assert_eq!([fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)], before);
     });
 }
@@ -119,7 +116,7 @@ fn device_that_offers_less_after_a_reset_is_refused() {
             let mut driver = fake.bring_up(1514).unwrap();
             fake.change(change);
             assert_eq!(reset(&mut driver), Err(Error::Changed), "change {number}");
-            assert!(driver.nic().transmit.slot().is_none(), "the queues stay stopped");
+            assert!(driver.transmit().slot().is_none(), "the queues stay stopped");
             assert_eq!(fake.status() & 4, 0, "the device was not started");
         }
     });

@@ -42,7 +42,7 @@ fn tcp(len: usize) -> Vec<u8> {
 fn send_large(driver: &mut Driver, mut frame: Vec<u8>, size: u16) {
     let found = Headers::find_large(&frame).unwrap();
     let offload = Offload::segmentation(&mut frame, &found, size).unwrap();
-    let queue = &mut driver.nic().transmit;
+    let queue = driver.transmit(0);
     queue.large_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
     queue.commit_large(frame.len(), &offload);
     queue.kick();
@@ -92,7 +92,7 @@ fn verified_checksums_are_reported_and_wrong_ones_are_not() {
     sender.kick();
     left.machine.settle();
     let mut verified = Vec::new();
-    receiver.nic().receive.poll(10, |_, is_verified| verified.push(is_verified)).unwrap();
+    receiver.receive(0).poll(10, |_, is_verified| verified.push(is_verified)).unwrap();
     assert_eq!(verified, [true, false, false]);
 }
 

@@ -4,7 +4,7 @@
 
 use vm_memory::{Bytes, GuestMemoryMmap};
 
-use super::{CONTROL, Device, Fake};
+use super::{Device, Fake};
 
 /// How the device answers commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,8 @@ pub enum Answer {
 impl Device {
     /// Executes the commands of the control queue.
     pub(super) fn execute(&mut self, memory: &GuestMemoryMmap) {
-        while let Some((id, chain)) = self.queues[CONTROL].pop_chain(memory) {
+        let control = self.control();
+        while let Some((id, chain)) = self.queues[control].pop_chain(memory) {
             let [command, answer] = chain[..] else { panic!("a command of {} descriptors", chain.len()) };
             assert!(!command.writable && answer.writable, "the answer alone is written");
             assert_eq!(answer.len, 1);
@@ -39,15 +40,15 @@ impl Device {
             self.commands.push(bytes);
             match (self.quirks.answer, value) {
                 (_, None) => {}
-                (Answer::Unwritten, _) => self.queues[CONTROL].push(memory, id, 0),
-                (Answer::BadId, _) => self.queues[CONTROL].push(memory, id + 1, 1),
+                (Answer::Unwritten, _) => self.queues[control].push(memory, id, 0),
+                (Answer::BadId, _) => self.queues[control].push(memory, id + 1, 1),
                 (_, Some(value)) => {
                     memory.write_obj(value, answer.address).unwrap();
-                    self.queues[CONTROL].push(memory, id, 1);
+                    self.queues[control].push(memory, id, 1);
                 }
             }
         }
-        self.queues[CONTROL].enable_notification(memory);
+        self.queues[control].enable_notification(memory);
     }
 }
 

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 mod commands;
+mod driver;
 #[cfg(miri)]
 mod heap;
 mod packed;
@@ -20,6 +21,7 @@ use virtio_net::{DmaBlock, Error, Features, Hal, Layout, Options, Registers};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 pub use self::commands::Answer;
+pub use self::driver::Driver;
 use self::queue::DeviceQueue;
 
 /// Above 4 GiB, so that both halves of an address matter.
@@ -41,6 +43,7 @@ pub fn mac_of(generation: u8) -> [u8; 6] {
 
 pub const RECEIVE: usize = 0;
 pub const TRANSMIT: usize = 1;
+/// Without MQ.
 pub const CONTROL: usize = 2;
 
 /// Runs `test` with a device of each ring format.
@@ -61,6 +64,9 @@ pub struct Quirks {
     pub vectors: u16,
     /// As `vectors`, for changes of the configuration.
     pub config_vectors: u16,
+    /// Queue pairs, which only a driver with MQ can use.
+    pub pairs: u16,
+    /// Sizes of the receive and the transmit queues.
     pub queue_sizes: [u16; 2],
     /// Size of the control queue.
     pub control_size: u16,
@@ -88,6 +94,7 @@ impl Default for Quirks {
             removed: false,
             vectors: 3,
             config_vectors: 3,
+            pairs: 1,
             queue_sizes: [256, 256],
             control_size: 64,
             answer: Answer::Ok,
@@ -108,11 +115,11 @@ struct Device {
     accepted: u64,
     queue_select: u16,
     config_vector: u16,
-    queue_vectors: [u16; 3],
-    queues: [DeviceQueue; 3],
+    queue_vectors: Vec<u16>,
+    queues: Vec<DeviceQueue>,
     /// The commands of the control queue.
     commands: Vec<Vec<u8>>,
-    pub notified: [u32; 3],
+    pub notified: Vec<u32>,
     pub early_notifications: u32,
     next_address: u64,
     blocks: BTreeMap<u64, usize>,
@@ -120,6 +127,29 @@ struct Device {
     delivered: Option<(GuestAddress, usize)>,
     freed_while_live: bool,
     delays: u32,
+}
+
+impl Quirks {
+    /// Size of a queue; 0 if there is none.
+    fn queue_size(&self, index: usize, has_pairs: bool) -> u16 {
+        let control = if has_pairs { 2 * usize::from(self.pairs) } else { CONTROL };
+        match index {
+            _ if index > control => 0,
+            _ if index == control => self.control_size,
+            _ => self.queue_sizes[index % 2],
+        }
+    }
+}
+
+impl Device {
+    fn has_pairs(&self) -> bool {
+        Features::from_bits_retain(self.accepted).contains(Features::MQ)
+    }
+
+    /// The index of the control queue.
+    fn control(&self) -> usize {
+        if self.has_pairs() { 2 * usize::from(self.quirks.pairs) } else { CONTROL }
+    }
 }
 
 #[derive(Clone)]
@@ -137,8 +167,11 @@ impl Fake {
     }
 
     pub fn new(quirks: Quirks) -> Self {
-        let [receive, transmit] = quirks.queue_sizes;
-        let queues = [receive, transmit, quirks.control_size].map(DeviceQueue::new);
+        let count = 2 * usize::from(quirks.pairs) + 1;
+        // Of two kinds, then the control queue; which is which depends on the features.
+        let largest = quirks.queue_sizes[0].max(quirks.queue_sizes[1]).max(quirks.control_size);
+        let size = |index: usize| if quirks.pairs > 1 { largest } else { quirks.queue_size(index, false) };
+        let queues = (0..count).map(|index| DeviceQueue::new(size(index))).collect();
         let device = Device {
             quirks,
             config_generation: 0,
@@ -148,10 +181,10 @@ impl Fake {
             accepted: 0,
             queue_select: 0,
             config_vector: 0xFFFF,
-            queue_vectors: [0xFFFF; 3],
+            queue_vectors: vec![0xFFFF; count],
             queues,
             commands: Vec::new(),
-            notified: [0; 3],
+            notified: vec![0; count],
             early_notifications: 0,
             next_address: MEMORY_START + 0x1000,
             blocks: BTreeMap::new(),
@@ -175,17 +208,23 @@ impl Fake {
         self.device.lock().unwrap()
     }
 
-    /// Brings the device up as a driver does.
+    /// Brings the device up as a driver does, with one pair.
     pub fn bring_up(&self, max_frame: usize) -> Result<Driver, Error> {
+        self.bring_up_with(max_frame, 1, 3)
+    }
+
+    /// Brings the device up with at most so many queue pairs and interrupt messages.
+    pub fn bring_up_with(&self, max_frame: usize, pairs: u16, messages: u32) -> Result<Driver, Error> {
         let layout = Layout::find(&config_space(), Self::bar_len)?;
         let mut control = Control::new(self.clone(), self.clone(), layout);
         control.negotiate()?;
         let options = Options {
             transmit_frame: max_frame,
             receive_frame: max_frame,
+            pairs,
             receive_size: 256,
             transmit_size: 256,
-            messages: 3,
+            messages,
         };
         let mut nic = Nic::new(self, &mut control, &options)?;
         nic.start(&mut control)?;
@@ -208,9 +247,14 @@ impl Fake {
 
     /// As [`transmit`](Self::transmit), with the virtio headers.
     pub fn transmit_with_headers(&self, limit: usize) -> Vec<([u8; HEADER_LEN], Vec<u8>)> {
+        self.transmit_of(TRANSMIT, limit)
+    }
+
+    /// Takes the frames that the driver sent by transmit queue `index`.
+    pub fn transmit_of(&self, index: usize, limit: usize) -> Vec<([u8; HEADER_LEN], Vec<u8>)> {
         let mut frames = Vec::new();
         let mut device = self.lock();
-        let queue = &mut device.queues[TRANSMIT];
+        let queue = &mut device.queues[index];
         loop {
             queue.disable_notification(&self.memory);
             while let Some(buffer) = queue.pop(&self.memory) {
@@ -233,8 +277,13 @@ impl Fake {
 
     /// Receives a frame into the next available buffer. Returns `false` if there is none.
     pub fn deliver(&self, frame: &[u8]) -> bool {
+        self.deliver_to(RECEIVE, frame)
+    }
+
+    /// Receives a frame into the next available buffer of receive queue `index`.
+    pub fn deliver_to(&self, index: usize, frame: &[u8]) -> bool {
         let mut device = self.lock();
-        let queue = &mut device.queues[RECEIVE];
+        let queue = &mut device.queues[index];
         let Some(buffer) = queue.pop(&self.memory) else {
             queue.enable_notification(&self.memory);
             return false;
@@ -315,6 +364,13 @@ impl Fake {
         [RECEIVE, TRANSMIT].map(|queue| device.queues[queue].packed_size())
     }
 
+    /// The vector of configuration changes, then those of the queues that the driver set.
+    pub fn vectors(&self) -> Vec<u16> {
+        let device = self.lock();
+        let of_queues = device.queue_vectors.iter().copied().filter(|&vector| vector != 0xFFFF);
+        [device.config_vector].into_iter().chain(of_queues).collect()
+    }
+
     pub fn accepted(&self) -> Features {
         Features::from_bits_retain(self.lock().accepted)
     }
@@ -330,25 +386,6 @@ impl Fake {
         assert_eq!(device.early_notifications, 0, "notified before DRIVER_OK");
         assert!(!device.freed_while_live, "freed memory that the device was using");
         assert!(device.blocks.is_empty(), "leaked {} blocks", device.blocks.len());
-    }
-}
-
-/// A device after bring-up; reset before its queues are dropped.
-pub struct Driver {
-    pub nic: Option<Nic<Fake, Fake>>,
-    pub control: Control<Fake, Fake>,
-}
-
-impl Driver {
-    pub fn nic(&mut self) -> &mut Nic<Fake, Fake> {
-        self.nic.as_mut().unwrap()
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = self.control.reset();
-        self.nic = None;
     }
 }
 
@@ -408,11 +445,11 @@ impl Registers for Fake {
         let queue = usize::from(device.queue_select);
         match offset {
             o if o == COMMON + 0x10 => device.config_vector,
-            o if o == COMMON + 0x18 && queue == CONTROL => device.quirks.control_size,
-            o if o == COMMON + 0x18 => device.quirks.queue_sizes.get(queue).copied().unwrap_or(0),
+            o if o == COMMON + 0x18 => device.quirks.queue_size(queue, device.has_pairs()),
             o if o == COMMON + 0x1A => device.queue_vectors[queue],
             o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
             o if o == DEVICE + 6 => 1,
+            o if o == DEVICE + 8 => device.quirks.pairs,
             o if o == DEVICE + 10 => 1500,
             o => panic!("16-bit read of {o:#x}"),
         }
@@ -439,6 +476,7 @@ impl Registers for Fake {
                 device.status = 0;
                 device.accepted = 0;
                 device.queues.iter_mut().for_each(DeviceQueue::reset);
+                device.queue_vectors.fill(0xFFFF);
             }
             return;
         }
@@ -471,7 +509,7 @@ impl Registers for Fake {
                     device.early_notifications += 1;
                 }
                 device.notified[usize::from(value)] += 1;
-                if usize::from(value) == CONTROL {
+                if usize::from(value) == device.control() {
                     device.execute(&self.memory);
                 }
             }
@@ -488,7 +526,8 @@ impl Registers for Fake {
             device.queues.iter_mut().for_each(|queue| queue.is_packed = is_packed);
             return;
         }
-        let queue = &mut device.queues[queue.min(2)];
+        let last = device.queues.len() - 1;
+        let queue = &mut device.queues[queue.min(last)];
         match offset {
             o if o == COMMON => device.feature_select = value,
             o if o == COMMON + 8 => device.driver_feature_select = value,

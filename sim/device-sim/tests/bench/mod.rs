@@ -19,7 +19,7 @@ use device_sim::{
     pci::{self, Message},
 };
 use trapped_access::Width;
-use virtio_net::{Control, DmaBlock, Hal, Layout, Options, Registers};
+use virtio_net::{Control, DmaBlock, Hal, Layout, Options, ReceiveQueue, Registers, TransmitQueue};
 
 const MEMORY: usize = 64 << 20;
 
@@ -145,8 +145,13 @@ impl Bench {
         Self { machine: machine.clone(), nic, base, next: Rc::new(RefCell::new(0x1000)) }
     }
 
-    /// Brings the device up as the driver does.
+    /// Brings the device up as the driver does, with one pair.
     pub fn bring_up(&self) -> Result<Driver, virtio_net::Error> {
+        self.bring_up_with(1)
+    }
+
+    /// Brings the device up with at most so many queue pairs, of which it uses the first.
+    pub fn bring_up_with(&self, pairs: u16) -> Result<Driver, virtio_net::Error> {
         let mut config = [0; pci::CONFIG_LEN];
         self.nic.with_config(|space| space.read(0, &mut config));
         let layout = Layout::find(&config, Self::bar_len)?;
@@ -155,9 +160,10 @@ impl Bench {
         let options = Options {
             transmit_frame: 1514,
             receive_frame: 1514,
+            pairs,
             receive_size: 256,
             transmit_size: 256,
-            messages: 3,
+            messages: self.nic.options().vectors.into(),
         };
         let mut nic = virtio_net::Nic::new(self, &mut control, &options)?;
         nic.start(&mut control)?;
@@ -231,8 +237,31 @@ impl Driver {
         self.nic.as_mut().unwrap()
     }
 
+    /// The receive queue of a pair.
+    pub fn receive(&mut self, pair: usize) -> &mut ReceiveQueue<Bench, Bench> {
+        &mut self.nic().pairs[pair].receive
+    }
+
+    /// The transmit queue of a pair.
+    pub fn transmit(&mut self, pair: usize) -> &mut TransmitQueue<Bench, Bench> {
+        &mut self.nic().pairs[pair].transmit
+    }
+
+    /// Sends a frame by a pair.
+    pub fn send_by(&mut self, pair: usize, frame: &[u8]) {
+        let queue = self.transmit(pair);
+        queue.slot().expect("a slot is free")[..frame.len()].copy_from_slice(frame);
+        queue.commit(frame.len());
+        queue.kick();
+    }
+
+    /// Sets how many pairs the device uses.
+    pub fn set_pairs(&mut self, pairs: u16) -> Result<bool, virtio_net::Error> {
+        self.nic().commands.as_mut().unwrap().set_pairs(pairs, || true)
+    }
+
     pub fn send(&mut self, frame: &[u8]) -> bool {
-        let queue = &mut self.nic().transmit;
+        let queue = self.transmit(0);
         let Some(slot) = queue.slot() else { return false };
         slot[..frame.len()].copy_from_slice(frame);
         queue.commit(frame.len());
@@ -240,12 +269,17 @@ impl Driver {
     }
 
     pub fn kick(&mut self) {
-        self.nic().transmit.kick();
+        self.transmit(0).kick();
     }
 
     pub fn received(&mut self) -> Result<Vec<Vec<u8>>, virtio_net::Error> {
+        self.received_by(0)
+    }
+
+    /// Returns the frames that a pair received.
+    pub fn received_by(&mut self, pair: usize) -> Result<Vec<Vec<u8>>, virtio_net::Error> {
         let mut frames = Vec::new();
-        self.nic().receive.poll(10_000, |frame, _| frames.push(frame.to_vec()))?;
+        self.receive(pair).poll(10_000, |frame, _| frames.push(frame.to_vec()))?;
         Ok(frames)
     }
 }

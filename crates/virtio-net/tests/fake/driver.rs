@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The driver of a [`Fake`] device.
+
+use virtio_net::{Control, Error, Nic, ReceiveQueue, TransmitQueue};
+
+use super::Fake;
+
+/// A device after bring-up; reset before its queues are dropped.
+pub struct Driver {
+    pub nic: Option<Nic<Fake, Fake>>,
+    pub control: Control<Fake, Fake>,
+}
+
+impl Driver {
+    pub fn nic(&mut self) -> &mut Nic<Fake, Fake> {
+        self.nic.as_mut().unwrap()
+    }
+
+    /// The receive queue of the first pair.
+    pub fn receive(&mut self) -> &mut ReceiveQueue<Fake, Fake> {
+        &mut self.nic().pairs[0].receive
+    }
+
+    /// The transmit queue of the first pair.
+    pub fn transmit(&mut self) -> &mut TransmitQueue<Fake, Fake> {
+        &mut self.nic().pairs[0].transmit
+    }
+
+    /// Resets the device, and brings it back with the queues that it had.
+    pub fn restart(&mut self) -> Result<(), Error> {
+        let Self { nic: Some(nic), control } = self else { panic!("a driver has queues") };
+        control.renegotiate()?;
+        control.reassign_config_vector(nic.vectors.config)?;
+        for (number, pair) in nic.pairs.iter_mut().enumerate() {
+            let [receive, transmit] = nic.vectors.of_pair(number as u16);
+            pair.receive.reprogram(control, receive)?;
+            pair.transmit.reprogram(control, transmit)?;
+        }
+        if let Some(commands) = nic.commands.as_deref_mut() {
+            commands.reprogram(control)?;
+        }
+        nic.start(control)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.control.reset();
+        self.nic = None;
+    }
+}

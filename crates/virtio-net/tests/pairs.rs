@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Several queue pairs: their queues, vectors and command.
+
+#![cfg(target_os = "linux")]
+
+mod fake;
+
+use fake::{Answer, Driver, Fake, Quirks, over_formats};
+use virtio_net::{Error, Features};
+
+/// Pairs of the device.
+const PAIRS: u16 = 4;
+
+fn with_pairs(quirks: &Quirks) -> Quirks {
+    let offered = quirks.offered | Features::CTRL_VQ | Features::MQ;
+    Quirks { offered, pairs: PAIRS, vectors: 16, config_vectors: 16, ..quirks.clone() }
+}
+
+fn set_pairs(driver: &mut Driver, pairs: u16) -> Result<bool, Error> {
+    driver.nic().commands.as_mut().unwrap().set_pairs(pairs, || true)
+}
+
+/// Sends a frame by each pair, and receives one by each.
+fn assert_pairs_work(fake: &Fake, driver: &mut Driver) {
+    for (number, pair) in driver.nic().pairs.iter_mut().enumerate() {
+        let byte = number as u8 + 1;
+        let [receive, transmit] = [2 * number, 2 * number + 1];
+        let notified = fake.notified(transmit);
+        pair.transmit.slot().unwrap()[..60].fill(byte);
+        pair.transmit.commit(60);
+        pair.transmit.kick();
+        assert_eq!(fake.notified(transmit), notified + 1);
+        let sent: Vec<_> =
+            fake.transmit_of(transmit, usize::MAX).into_iter().map(|(_, frame)| frame).collect();
+        assert_eq!(sent, [[byte; 60]]);
+        assert!(fake.deliver_to(receive, &[byte; 60]));
+        let mut received = Vec::new();
+        pair.receive.poll(10, |frame, _| received.push(frame.to_vec())).unwrap();
+        assert_eq!(received, [[byte; 60]]);
+    }
+}
+
+//= virtio §4
+//= virtio §12
+#[test]
+fn each_pair_has_its_own_queues_and_the_control_queue_is_behind_all_that_the_device_has() {
+    over_formats(|quirks| {
+        for used in 1..=PAIRS {
+            let fake = Fake::new(with_pairs(&quirks));
+            let mut driver = fake.bring_up_with(1514, used, 16).unwrap();
+            assert_eq!(driver.nic().pairs.len(), usize::from(used));
+            assert_eq!(set_pairs(&mut driver, used), Ok(true));
+            assert_eq!(fake.commands(), [[4, 0, used as u8, 0]]);
+            assert_eq!(fake.notified(2 * usize::from(PAIRS)), 1);
+            assert_pairs_work(&fake, &mut driver);
+            drop(driver);
+            fake.assert_well_treated();
+        }
+    });
+}
+
+#[test]
+fn no_more_pairs_are_used_than_the_device_has() {
+    let pairs = |quirks: Quirks| Fake::new(quirks).bring_up_with(1514, 9, 16).unwrap().nic().pairs.len();
+    assert_eq!(pairs(with_pairs(&Quirks::default())), 4);
+    assert_eq!(pairs(Quirks::default()), 1, "a device without MQ");
+    let without_commands = Quirks { offered: Quirks::default().offered | Features::MQ, ..Quirks::default() };
+    assert_eq!(pairs(without_commands), 1, "MQ needs a control queue");
+}
+
+//= virtio §15
+#[test]
+fn each_pair_has_a_vector_and_there_are_fewer_pairs_if_vectors_are() {
+    // Messages, pairs wanted; vectors of the configuration and of each queue.
+    let cases: [(u32, u16, &[u16]); 9] = [
+        (16, 4, &[0, 1, 1, 2, 2, 3, 3, 4, 4]),
+        (5, 4, &[0, 1, 1, 2, 2, 3, 3, 4, 4]),
+        (4, 4, &[0, 1, 1, 2, 2, 3, 3]),
+        (3, 4, &[0, 1, 1, 2, 2]),
+        (2, 4, &[0, 1, 1]),
+        (1, 4, &[0, 0, 0]),
+        (16, 2, &[0, 1, 1, 2, 2]),
+        (16, 1, &[0, 1, 2]),
+        (2, 1, &[0, 1, 1]),
+    ];
+    for (messages, wanted, expected) in cases {
+        let fake = Fake::new(with_pairs(&Quirks::default()));
+        let mut driver = fake.bring_up_with(1514, wanted, messages).unwrap();
+        assert_eq!(fake.vectors(), expected, "{messages} messages, {wanted} pairs");
+        assert_eq!(driver.nic().pairs.len(), expected.len() / 2);
+    }
+}
+
+//= virtio §15
+#[test]
+fn device_that_refuses_vectors_is_used_with_fewer_pairs() {
+    for (accepted, pairs) in [(5, 4), (4, 3), (3, 2), (2, 1), (1, 1)] {
+        let fake = Fake::new(Quirks { vectors: accepted, ..with_pairs(&Quirks::default()) });
+        let mut driver = fake.bring_up_with(1514, PAIRS, 16).unwrap();
+        assert_eq!(driver.nic().pairs.len(), pairs, "{accepted} vectors");
+        assert_eq!(set_pairs(&mut driver, pairs as u16), Ok(true));
+        assert_pairs_work(&fake, &mut driver);
+    }
+}
+
+#[test]
+fn device_may_refuse_to_use_more_pairs_and_one_without_them_is_not_asked() {
+    over_formats(|quirks| {
+        let fake = Fake::new(Quirks { answer: Answer::Refused(&[4]), ..with_pairs(&quirks) });
+        let mut driver = fake.bring_up_with(1514, PAIRS, 16).unwrap();
+        assert_eq!(set_pairs(&mut driver, PAIRS), Ok(false));
+        assert_eq!(fake.commands().len(), 1);
+
+        let fake = Fake::new(Quirks { offered: quirks.offered | Features::CTRL_VQ, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert_eq!((set_pairs(&mut driver, 1), set_pairs(&mut driver, 2)), (Ok(true), Ok(false)));
+        assert_eq!(fake.commands().len(), 0);
+    });
+}
+
+//= virtio §16
+#[test]
+fn pairs_work_again_after_a_reset_and_a_device_that_has_others_is_refused() {
+    over_formats(|quirks| {
+        let fake = Fake::new(with_pairs(&quirks));
+        let mut driver = fake.bring_up_with(1514, 3, 16).unwrap();
+        let blocks = fake.blocks();
+        for _ in 0..2 {
+            assert_pairs_work(&fake, &mut driver);
+            for number in 0..3 {
+                assert!(fake.deliver_to(2 * number, &[7; 60]), "left behind");
+            }
+            driver.restart().unwrap();
+            assert_eq!(fake.vectors(), [0, 1, 1, 2, 2, 3, 3]);
+            assert_eq!(set_pairs(&mut driver, 3), Ok(true));
+        }
+        assert_eq!(fake.blocks(), blocks);
+        fake.change(|quirks| quirks.vectors = 3);
+        assert_eq!(driver.restart(), Err(Error::Changed));
+        fake.change(|quirks| (quirks.vectors, quirks.pairs) = (16, PAIRS - 1));
+        assert_eq!(driver.restart(), Err(Error::Changed));
+    });
+}
+
+//= virtio §4
+#[test]
+fn device_with_no_pairs_or_more_than_there_are_queue_indices_is_refused() {
+    for (pairs, queue) in [(0, 0), (0x8000, u16::MAX), (u16::MAX, u16::MAX)] {
+        let fake = Fake::new(with_pairs(&Quirks::default()));
+        fake.change(|quirks| quirks.pairs = pairs);
+        assert_eq!(fake.bring_up_with(1514, 2, 16).err(), Some(Error::NoQueue(queue)), "{pairs} pairs");
+        fake.assert_well_treated();
+    }
+}
+
+#[test]
+fn failed_allocation_of_a_later_pair_frees_all_memory() {
+    let needed = {
+        let fake = Fake::new(with_pairs(&Quirks::default()));
+        let _driver = fake.bring_up_with(1514, 2, 16).unwrap();
+        fake.blocks()
+    };
+    for allocations in 0..needed {
+        let fake = Fake::new(Quirks { allocations, ..with_pairs(&Quirks::default()) });
+        assert_eq!(fake.bring_up_with(1514, 2, 16).err(), Some(Error::NoMemory));
+        fake.assert_well_treated();
+    }
+}
