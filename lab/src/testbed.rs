@@ -58,6 +58,8 @@ pub struct Options {
     pub quirks: Quirks,
     /// Features that both NICs offer, unless QEMU is the device.
     pub features: Features,
+    /// Queue pairs of each NIC, likewise; they also need [`Features::MQ`].
+    pub pairs: u16,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
     /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each;
@@ -85,6 +87,7 @@ impl Default for Options {
             processors: 2,
             quirks: Quirks::default(),
             features: Features::DEFAULT,
+            pairs: 1,
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
             discovery: Discovery::Simulated,
@@ -104,6 +107,8 @@ pub struct AdapterOptions {
     pub quirks: Quirks,
     /// Features that the NIC offers, unless QEMU is the device.
     pub features: Features,
+    /// Queue pairs of the NIC, likewise.
+    pub pairs: u16,
 }
 
 impl AdapterOptions {
@@ -111,7 +116,7 @@ impl AdapterOptions {
     #[must_use]
     pub fn new(mac: [u8; 6], addresses: Vec<(IpAddr, u8)>) -> Self {
         let (device, quirks) = (DeviceKind::Simulated, Quirks::default());
-        Self { mac, addresses, device, quirks, features: Features::DEFAULT }
+        Self { mac, addresses, device, quirks, features: Features::DEFAULT, pairs: 1 }
     }
 }
 
@@ -232,6 +237,7 @@ impl Testbed {
                 device: options.device.clone(),
                 quirks: if number == 0 { options.quirks } else { Quirks::default() },
                 features: options.features,
+                pairs: options.pairs,
             }
         };
         let hosts = if options.one_host {
@@ -400,6 +406,7 @@ impl Machine {
             nic.mtu = options.mtu;
             nic.quirks = adapter.quirks;
             nic.features = adapter.features;
+            nic.pairs = adapter.pairs;
             let device = Device::plug(&host, &adapter.device, nic)?;
             let function = device.function();
             for &(address, prefix) in &adapter.addresses {

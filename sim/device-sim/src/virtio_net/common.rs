@@ -7,7 +7,7 @@ use trapped_access::Width;
 
 use super::{
     features::{Features, Status},
-    options::{NicOptions, QUEUES},
+    options::{NicOptions, Role},
     quirks::Quirks,
 };
 use crate::{dma::DmaSpace, registers::Misuse};
@@ -78,7 +78,10 @@ pub struct Common {
     generation: u8,
     config_vector: u16,
     queue_select: u16,
-    queues: [QueueRegisters; QUEUES],
+    /// Queue pairs of the configuration.
+    pairs: u16,
+    queue_sizes: [u16; 3],
+    queues: Vec<QueueRegisters>,
     link_up: bool,
     /// Reads of the status register until it returns to 0, while a reset lasts.
     resetting: Option<u32>,
@@ -86,7 +89,7 @@ pub struct Common {
 
 impl Common {
     pub fn new(options: &NicOptions) -> Self {
-        Self {
+        let mut common = Self {
             quirks: options.quirks,
             offered: options.quirks.offered(options.features),
             accepted: Features::default(),
@@ -98,10 +101,37 @@ impl Common {
             generation: 0,
             config_vector: NO_VECTOR,
             queue_select: 0,
-            queues: options.queue_sizes.map(QueueRegisters::new),
+            pairs: options.pairs,
+            queue_sizes: options.queue_sizes,
+            queues: Vec::new(),
             link_up: true,
             resetting: None,
-        }
+        };
+        common.renew_queues();
+        common
+    }
+
+    /// Gives every queue the registers that it has after a reset, by its [`Role`], which depends on the accepted features.
+    fn renew_queues(&mut self) {
+        let [receive, transmit, control] = self.queue_sizes;
+        let size = |index| match self.role(index) {
+            Some(Role::Receive(_)) => receive,
+            Some(Role::Transmit(_)) => transmit,
+            Some(Role::Control) => control,
+            None => 0,
+        };
+        self.queues =
+            (0..=2 * usize::from(self.pairs)).map(|index| QueueRegisters::new(size(index))).collect();
+    }
+
+    /// Returns the purpose of a queue.
+    pub fn role(&self, index: usize) -> Option<Role> {
+        Role::of(index, if self.accepted.contains(Features::MQ) { self.pairs.into() } else { 1 })
+    }
+
+    /// Returns whether both queues of each of the first `pairs` pairs are enabled.
+    pub fn has_enabled(&self, pairs: usize) -> bool {
+        self.queues.iter().take(2 * pairs).all(|queue| queue.enabled)
     }
 
     pub fn stop_resetting(&mut self) {
@@ -120,9 +150,7 @@ impl Common {
         self.driver_feature_select = 0;
         self.config_vector = NO_VECTOR;
         self.queue_select = 0;
-        for queue in &mut self.queues {
-            *queue = QueueRegisters::new(queue.max_size);
-        }
+        self.renew_queues();
     }
 
     /// Sets DEVICE_NEEDS_RESET; returns the vector to signal.
@@ -185,7 +213,7 @@ impl Common {
             0x08 => (Dword, self.driver_feature_select.into()),
             0x0c => (Dword, self.accepted.half(self.driver_feature_select).into()),
             0x10 => (Word, self.config_vector.into()),
-            0x12 => (Word, QUEUES as u64),
+            0x12 => (Word, self.queues.len() as u64),
             0x14 => (Byte, self.status.0.into()),
             0x15 => (Byte, self.generation.into()),
             0x16 => (Word, self.queue_select.into()),
@@ -318,6 +346,9 @@ impl Common {
         if added.has(Status::FEATURES_OK) && !self.works_with(self.accepted)? {
             self.status.0 &= !Status::FEATURES_OK.0;
         }
+        if added.has(Status::FEATURES_OK) {
+            self.renew_queues();
+        }
         if added.has(Status::DRIVER_OK) {
             if !bus_master {
                 return Err(Misuse::register(
@@ -351,7 +382,7 @@ impl Common {
         }
         let event_idx = self.accepted.contains(Features::EVENT_IDX);
         let packed = self.accepted.contains(Features::RING_PACKED);
-        let Some(queue) = self.queues.get_mut(index) else {
+        let Some(queue) = self.queues.get_mut(index).filter(|queue| queue.max_size > 0) else {
             return Err(Misuse::register(format!(
                 "a register of queue {index}, which does not exist, written"
             )));
@@ -414,6 +445,7 @@ impl Common {
         match offset {
             0..6 => gate(Features::MAC, Width::Byte, mac[offset as usize].into()),
             6 => gate(Features::STATUS, Width::Word, if self.link_up { LINK_UP.into() } else { 0 }),
+            8 => gate(Features::MQ, Width::Word, self.pairs.into()),
             10 => gate(Features::MTU, Width::Word, self.mtu.into()),
             12 => gate(Features::SPEED_DUPLEX, Width::Dword, self.quirks.speed.unwrap_or(SPEED).into()),
             16 => gate(Features::SPEED_DUPLEX, Width::Byte, FULL_DUPLEX.into()),

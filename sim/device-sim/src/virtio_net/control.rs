@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{
     device::{Device, Outcome},
     features::Features,
-    options::CONTROL,
 };
 use crate::registers::Misuse;
 
@@ -15,12 +14,13 @@ const ACK_OK: u8 = 0;
 const ACK_ERROR: u8 = 1;
 
 impl Device {
-    pub(super) fn control(&self) -> Result<Outcome, Misuse> {
+    /// Executes the commands in queue `index`, the control queue.
+    pub(super) fn control(&self, index: usize) -> Result<Outcome, Misuse> {
         let accepted = self.common.lock().accepted();
         if !accepted.contains(Features::CTRL_VQ) {
             return Err(Misuse::ring("the control queue is used, but CTRL_VQ was not negotiated"));
         }
-        let mut queue = self.queues[CONTROL].lock();
+        let mut queue = self.queues[index].lock();
         let mut done = false;
         while queue.is_enabled() {
             let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
@@ -45,6 +45,7 @@ impl Device {
             }
             let answer = match request.split_first_chunk::<2>() {
                 Some((&[class, _], _)) if quirks.refuses_class == Some(class) => None,
+                Some((&[4, 0], data)) if accepted.contains(Features::MQ) => self.set_pairs(data)?,
                 Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),
                 None => None,
             };
@@ -54,5 +55,21 @@ impl Device {
         }
         let interrupt = done && queue.needs_interrupt(&self.memory)?;
         Ok(Outcome { interrupt, more: false })
+    }
+
+    /// Sets the number of queue pairs in use; `None` if the device has fewer.
+    fn set_pairs(&self, data: &[u8]) -> Result<Option<()>, Misuse> {
+        let Ok(pairs) = <[u8; 2]>::try_from(data).map(u16::from_le_bytes) else { return Ok(None) };
+        if !(1..=self.options.pairs).contains(&pairs) {
+            return Ok(None);
+        }
+        if !self.common.lock().has_enabled(pairs.into()) {
+            return Err(Misuse::ring(format!(
+                "{pairs} queue pairs are used, but not all are enabled (virtio 5.1.6.5.5)"
+            )));
+        }
+        let dropped = self.steering.lock().set_pairs(pairs.into());
+        self.counters.dropped.fetch_add(dropped, Relaxed);
+        Ok(Some(()))
     }
 }

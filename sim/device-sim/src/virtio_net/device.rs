@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use super::{
     common::Common,
     filter::Filter,
-    options::{NicOptions, QUEUES, RECEIVE},
+    options::{NicOptions, RECEIVE},
     queue::DeviceQueue,
+    steering::Steering,
 };
 use crate::{
     bus::Bus,
@@ -68,7 +69,7 @@ pub struct Device {
     pub(super) port: OnceLock<Port>,
     pub(super) config: Mutex<ConfigSpace>,
     pub(super) common: Mutex<Common>,
-    pub(super) queues: [Mutex<DeviceQueue>; QUEUES],
+    pub(super) queues: Vec<Mutex<DeviceQueue>>,
     /// DRIVER_OK, and no misuse, removal or need of a reset since.
     pub(super) running: AtomicBool,
     removed: AtomicBool,
@@ -80,8 +81,9 @@ pub struct Device {
     /// Commands of the control queue since the last reset.
     pub(super) commands: AtomicU32,
     pub(super) counters: Counters,
-    /// Segments of the frame that was taken out of the transmit ring last, which are not sent yet.
-    pub(super) segments: Mutex<VecDeque<Frame>>,
+    /// By pair: segments of the frame that was taken out of the transmit ring last, which are not sent yet.
+    pub(super) segments: Vec<Mutex<VecDeque<Frame>>>,
+    pub(super) steering: Mutex<Steering>,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
     pub(super) repeated: Mutex<(Option<Frame>, u32)>,
 }
@@ -99,7 +101,7 @@ impl Device {
                 options.quirks.capabilities,
             )),
             common: Mutex::new(Common::new(&options)),
-            queues: std::array::from_fn(|_| Mutex::new(DeviceQueue::new())),
+            queues: (0..options.queues()).map(|_| Mutex::new(DeviceQueue::new())).collect(),
             running: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             low_power: AtomicBool::new(false),
@@ -107,7 +109,8 @@ impl Device {
             filter: Mutex::new(Filter::new(options.mac)),
             commands: AtomicU32::new(0),
             counters: Counters::default(),
-            segments: Mutex::default(),
+            segments: (0..options.pairs).map(|_| Mutex::default()).collect(),
+            steering: Mutex::default(),
             repeated: Mutex::default(),
             options,
         }
@@ -213,7 +216,10 @@ impl Device {
         for queue in &self.queues {
             queue.lock().reset();
         }
-        self.segments.lock().clear();
+        for segments in &self.segments {
+            segments.lock().clear();
+        }
+        self.steering.lock().reset();
         self.filter.lock().reset();
         self.commands.store(0, Relaxed);
     }
@@ -247,7 +253,13 @@ impl Device {
         self.running.load(Relaxed)
     }
 
-    /// Returns the size of the receive queue that the driver chose; 0 before it has enabled the queue.
+    /// Returns the number of queue pairs in use: 1 until the driver sets another.
+    #[must_use]
+    pub fn active_pairs(&self) -> usize {
+        self.steering.lock().pairs()
+    }
+
+    /// Returns the size of the first receive queue that the driver chose; 0 before it has enabled the queue.
     #[must_use]
     pub fn receive_size(&self) -> u16 {
         self.queues[RECEIVE].lock().size()

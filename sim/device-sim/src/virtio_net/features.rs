@@ -19,6 +19,7 @@ impl Features {
     pub const STATUS: Self = Self(1 << 16);
     pub const CTRL_VQ: Self = Self(1 << 17);
     pub const CTRL_RX: Self = Self(1 << 18);
+    pub const MQ: Self = Self(1 << 22);
     pub const CTRL_MAC_ADDR: Self = Self(1 << 23);
     pub const INDIRECT_DESC: Self = Self(1 << 28);
     pub const EVENT_IDX: Self = Self(1 << 29);
@@ -52,6 +53,7 @@ impl Features {
         (Self::HOST_TSO6, Self::CSUM),
         (Self::CTRL_RX, Self::CTRL_VQ),
         (Self::CTRL_MAC_ADDR, Self::CTRL_VQ),
+        (Self::MQ, Self::CTRL_VQ),
     ];
 
     #[must_use]

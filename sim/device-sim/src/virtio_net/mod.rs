@@ -10,6 +10,7 @@
 //! | `common` | common and device configuration |
 //! | `queue` | the device's side of a split or packed ring |
 //! | `filter` | receive filters |
+//! | `steering` | queue pairs in use, and the pair that a received frame belongs to |
 //! | `offload` | the header before every frame: checksums and segmentation |
 //! | `device` | the state that the queues share |
 //! | `transmit`, `receive`, `control` | the queues |
@@ -26,10 +27,11 @@ pub mod options;
 mod queue;
 pub mod quirks;
 mod receive;
+mod steering;
 mod transmit;
 
 pub use device::{Device, NicCounters};
 pub use features::{Features, Status};
 pub use nic::Nic;
-pub use options::{CONTROL, NicOptions, QUEUES, RECEIVE, TRANSMIT};
+pub use options::{CONTROL, NicOptions, RECEIVE, Role, TRANSMIT};
 pub use quirks::{Quirks, UsedQuirk};

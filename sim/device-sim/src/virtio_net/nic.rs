@@ -2,7 +2,7 @@
 
 //! The virtio-net PCI function: registers in, events out.
 //!
-//! [`Nic`] is one PCI function with one pair of queues and a control queue, plugged into a machine
+//! [`Nic`] is one PCI function with pairs of queues and a control queue, plugged into a machine
 //! ([`Bus`]) and, by [`Nic::connect`], into a [link](crate::link). It validates everything its driver does and
 //! reports violations as [`Misuse`]; after a violation it stops, as a device with NEEDS_RESET does.
 //!
@@ -27,7 +27,7 @@ use trapped_access::Width;
 use super::{
     common::Effect,
     device::Device,
-    options::{NicOptions, QUEUES, RECEIVE, TRANSMIT},
+    options::{NicOptions, RECEIVE, Role, receive_index, transmit_index},
 };
 use crate::{
     bus::Bus,
@@ -42,8 +42,8 @@ use crate::{
 pub struct Nic {
     this: Weak<Self>,
     device: Device,
-    /// An event for the queue is scheduled.
-    scheduled: [AtomicBool; QUEUES],
+    /// By queue: an event is scheduled.
+    scheduled: Vec<AtomicBool>,
 }
 
 impl Deref for Nic {
@@ -60,8 +60,8 @@ impl Nic {
     pub fn new(bus: Arc<dyn Bus>, memory: Arc<DmaSpace>, options: NicOptions) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
+            scheduled: (0..options.queues()).map(|_| AtomicBool::new(false)).collect(),
             device: Device::new(bus, memory, options),
-            scheduled: Default::default(),
         })
     }
 
@@ -82,13 +82,24 @@ impl Nic {
         let wake = move || {
             if let Some(nic) = this.upgrade() {
                 if nic.is_running() {
-                    nic.work(RECEIVE);
+                    nic.frames_arrived();
                 } else {
                     nic.discard();
                 }
             }
         };
         self.bus.at(time.max(self.bus.now()), Box::new(wake));
+    }
+
+    /// Has frames on the wire received: at once if one pair is in use, otherwise each pair by an event of its own.
+    fn frames_arrived(&self) {
+        if self.active_pairs() == 1 {
+            self.work(RECEIVE);
+            return;
+        }
+        for pair in self.steer() {
+            self.schedule(receive_index(pair), self.bus.now());
+        }
     }
 
     /// Schedules an event for a queue, unless one is scheduled already.
@@ -113,13 +124,20 @@ impl Nic {
         if !self.is_running() || !self.config.lock().is_bus_master() || !self.bus.is_alive() {
             return;
         }
-        let done = match queue {
-            RECEIVE => self.receive(),
-            TRANSMIT => self.transmit(),
-            _ => self.control(),
+        let role = self.common.lock().role(queue);
+        let done = match role {
+            Some(Role::Receive(pair)) => self.receive(pair),
+            Some(Role::Transmit(pair)) => self.transmit(pair),
+            Some(Role::Control) => self.control(queue),
+            // Reset meanwhile.
+            None => return,
         };
         match done {
             Ok(outcome) => {
+                if role == Some(Role::Control) {
+                    // More pairs may be in use now than when the frames on the wire arrived.
+                    self.schedule_receive(self.bus.now());
+                }
                 if outcome.interrupt {
                     let vector = self.common.lock().queue_vector(queue);
                     self.signal(vector);
@@ -152,7 +170,7 @@ impl Nic {
         }
         let queue = value as usize;
         let expected = u64::from(pci::NOTIFY_MULTIPLIER) * value;
-        if queue >= QUEUES || offset != expected {
+        if queue >= self.options.queues() || offset != expected {
             return Err(Misuse::register(format!(
                 "notification of queue {value} written at offset {offset:#x}"
             )));
@@ -325,7 +343,9 @@ impl Endpoint for Nic {
     }
 
     fn writable(&self) {
-        self.schedule(TRANSMIT, self.bus.now());
+        for pair in 0..self.active_pairs() {
+            self.schedule(transmit_index(pair), self.bus.now());
+        }
     }
 
     fn is_alive(&self) -> bool {

@@ -4,12 +4,44 @@
 
 use super::{features::Features, quirks::Quirks};
 
-/// Queue indices: one pair, then the control queue.
+/// Queue indices of the first pair, and of the control queue unless MQ was accepted.
 pub const RECEIVE: usize = 0;
 pub const TRANSMIT: usize = 1;
 pub const CONTROL: usize = 2;
-/// Number of queues.
-pub const QUEUES: usize = 3;
+
+/// Purpose of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// The receive queue of a pair, from 0 on.
+    Receive(usize),
+    /// The transmit queue of a pair.
+    Transmit(usize),
+    Control,
+}
+
+impl Role {
+    /// Returns the purpose of queue `index` of a device with `pairs` pairs, which are those of its configuration if MQ was
+    /// accepted, otherwise one; `None` if it has no such queue. (virtio 5.1.2)
+    #[must_use]
+    pub const fn of(index: usize, pairs: usize) -> Option<Self> {
+        match index {
+            _ if index > 2 * pairs => None,
+            _ if index == 2 * pairs => Some(Self::Control),
+            _ if index.is_multiple_of(2) => Some(Self::Receive(index / 2)),
+            _ => Some(Self::Transmit(index / 2)),
+        }
+    }
+}
+
+/// Returns the index of the receive queue of a pair.
+pub(super) const fn receive_index(pair: usize) -> usize {
+    2 * pair
+}
+
+/// Returns the index of the transmit queue of a pair.
+pub(super) const fn transmit_index(pair: usize) -> usize {
+    2 * pair + 1
+}
 
 /// Configuration of a NIC.
 #[derive(Clone, Debug)]
@@ -18,10 +50,12 @@ pub struct NicOptions {
     /// Largest IP packet, for the field `mtu`.
     pub mtu: u16,
     pub features: Features,
+    /// Queue pairs, which a driver can use if the NIC offers [`MQ`](Features::MQ), otherwise only the first.
+    pub pairs: u16,
     /// MSI-X vectors.
     pub vectors: u16,
-    /// Largest sizes of the receive, transmit and control queue.
-    pub queue_sizes: [u16; QUEUES],
+    /// Largest sizes of the receive queues, of the transmit queues and of the control queue.
+    pub queue_sizes: [u16; 3],
     pub quirks: Quirks,
 }
 
@@ -34,9 +68,22 @@ impl NicOptions {
             mac,
             mtu: 1500,
             features: Features::DEFAULT,
+            pairs: 1,
             vectors: 4,
             queue_sizes: [1024, 1024, 64],
             quirks: Quirks::default(),
         }
+    }
+
+    /// Returns a NIC that offers `pairs` queue pairs, with an MSI-X vector for each queue.
+    #[must_use]
+    pub fn with_pairs(mac: [u8; 6], pairs: u16) -> Self {
+        let options = Self::new(mac);
+        Self { features: options.features | Features::MQ, pairs, vectors: 2 * pairs + 2, ..options }
+    }
+
+    /// Returns the number of queues.
+    pub(super) fn queues(&self) -> usize {
+        2 * usize::from(self.pairs) + 1
     }
 }

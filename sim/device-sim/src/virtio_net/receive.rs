@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The receive queue: frames from the wire to the driver. (virtio §10)
+//! The receive queues: frames from the wire to the driver. (virtio §10)
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use super::{
     device::{BUDGET, Device, Outcome},
     features::Features,
     offload::{HEADER_LEN, Header},
-    options::RECEIVE,
+    options::receive_index,
     queue::{Chain, DeviceQueue},
 };
 use crate::{
@@ -28,7 +28,19 @@ impl Device {
         }
     }
 
-    pub(super) fn receive(&self) -> Result<Outcome, Misuse> {
+    /// Takes the frames on the wire that pass the filters to the pairs they belong to. Returns the pairs that have frames.
+    pub(super) fn steer(&self) -> Vec<usize> {
+        let Some(port) = self.port() else { return Vec::new() };
+        while let Some(frame) = self.wanted_frame(port) {
+            if self.steering.lock().add(frame).is_err() {
+                self.counters.dropped.fetch_add(1, Relaxed);
+            }
+        }
+        self.steering.lock().waiting()
+    }
+
+    /// Delivers frames to the receive queue of a pair.
+    pub(super) fn receive(&self, pair: usize) -> Result<Outcome, Misuse> {
         let Some(port) = self.port() else { return Ok(Outcome { interrupt: false, more: false }) };
         let accepted = self.common.lock().accepted();
         let (mut done, mut more) = (0, false);
@@ -38,21 +50,31 @@ impl Device {
                 break;
             }
             // A buffer first: a frame taken off the wire cannot be put back.
-            let Some(chain) = self.next_buffer(accepted)? else { break };
-            let Some(mut frame) = self.wanted_frame(port) else {
-                let mut queue = self.queues[RECEIVE].lock();
+            let Some(chain) = self.next_buffer(pair, accepted)? else { break };
+            let Some(mut frame) = self.next_frame_of(pair, port) else {
+                let mut queue = self.queues[receive_index(pair)].lock();
                 if queue.holds(&chain) {
                     queue.unpop(&chain);
                 }
                 break;
             };
             let header = self.receive_header(&mut frame, accepted);
-            self.place(&chain, header, &frame, accepted)?;
+            self.place(pair, &chain, header, &frame, accepted)?;
             done += 1;
         }
-        let mut queue = self.queues[RECEIVE].lock();
+        let mut queue = self.queues[receive_index(pair)].lock();
         let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
         Ok(Outcome { interrupt, more })
+    }
+
+    /// Returns the next frame that belongs to a pair: the first one, whatever it is, if no other is in use.
+    fn next_frame_of(&self, pair: usize, port: &Port) -> Option<Frame> {
+        let mut steering = self.steering.lock();
+        if steering.pairs() > 1 {
+            return steering.take(pair);
+        }
+        drop(steering);
+        if pair == 0 { self.wanted_frame(port) } else { None }
     }
 
     /// Returns the next frame that passes the filters.
@@ -98,8 +120,8 @@ impl Device {
     }
 
     /// Returns the next buffer. Enables notifications when there is none.
-    fn next_buffer(&self, accepted: Features) -> Result<Option<Chain>, Misuse> {
-        let mut queue = self.queues[RECEIVE].lock();
+    fn next_buffer(&self, pair: usize, accepted: Features) -> Result<Option<Chain>, Misuse> {
+        let mut queue = self.queues[receive_index(pair)].lock();
         if !queue.is_enabled() {
             return Ok(None);
         }
@@ -116,8 +138,15 @@ impl Device {
     }
 
     /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as needed.
-    fn place(&self, first: &Chain, header: Header, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
-        let mut queue = self.queues[RECEIVE].lock();
+    fn place(
+        &self,
+        pair: usize,
+        first: &Chain,
+        header: Header,
+        frame: &[u8],
+        accepted: Features,
+    ) -> Result<(), Misuse> {
+        let mut queue = self.queues[receive_index(pair)].lock();
         if !queue.holds(first) {
             self.counters.dropped.fetch_add(1, Relaxed);
             return Ok(());

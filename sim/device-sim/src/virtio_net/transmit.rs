@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The transmit queue: frames from the driver to the wire. (virtio §11)
+//! The transmit queues: frames from the driver to the wire. (virtio §11)
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use super::{
     device::{BUDGET, Device, Outcome},
     features::Features,
     offload::{self, HEADER_LEN, Header},
-    options::TRANSMIT,
+    options::transmit_index,
     queue::Chain,
 };
 use crate::{link::wire::Frame, registers::Misuse};
@@ -17,7 +17,8 @@ use crate::{link::wire::Frame, registers::Misuse};
 const MIN_FRAME: usize = 14;
 
 impl Device {
-    pub(super) fn transmit(&self) -> Result<Outcome, Misuse> {
+    /// Sends the frames of the transmit queue of a pair.
+    pub(super) fn transmit(&self, pair: usize) -> Result<Outcome, Misuse> {
         let accepted = self.common.lock().accepted();
         let (mut sent, mut bytes, mut done) = (0_u64, 0_u64, 0);
         // One frame at a time, because the wire may become full after each.
@@ -29,8 +30,8 @@ impl Device {
                 // `writable` schedules the rest.
                 break false;
             }
-            let Some(frame) = self.next_frame(accepted)? else {
-                let mut queue = self.queues[TRANSMIT].lock();
+            let Some(frame) = self.next_frame(pair, accepted)? else {
+                let mut queue = self.queues[transmit_index(pair)].lock();
                 if queue.is_enabled() && queue.enable_notifications(&self.memory)? {
                     continue;
                 }
@@ -39,6 +40,7 @@ impl Device {
             done += 1;
             sent += 1;
             bytes += frame.len() as u64;
+            self.steering.lock().learn(&frame, pair);
             if let Some(port) = self.port() {
                 port.transmit(self.bus.now(), frame);
             }
@@ -46,17 +48,17 @@ impl Device {
         let total = self.counters.sent_frames.fetch_add(sent, Relaxed) + sent;
         self.counters.sent_bytes.fetch_add(bytes, Relaxed);
         self.fail_after(total);
-        let mut queue = self.queues[TRANSMIT].lock();
+        let mut queue = self.queues[transmit_index(pair)].lock();
         let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
         Ok(Outcome { interrupt, more })
     }
 
     /// Takes one frame out of the ring and returns its buffer to the driver, or the next segment of the frame before.
-    fn next_frame(&self, accepted: Features) -> Result<Option<Frame>, Misuse> {
-        if let Some(segment) = self.segments.lock().pop_front() {
+    fn next_frame(&self, pair: usize, accepted: Features) -> Result<Option<Frame>, Misuse> {
+        if let Some(segment) = self.segments[pair].lock().pop_front() {
             return Ok(Some(segment));
         }
-        let mut queue = self.queues[TRANSMIT].lock();
+        let mut queue = self.queues[transmit_index(pair)].lock();
         if !queue.is_enabled() {
             return Ok(None);
         }
@@ -64,10 +66,15 @@ impl Device {
         let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
             return Ok(None);
         };
+        if pair >= self.active_pairs() {
+            return Err(Misuse::ring(format!(
+                "a frame is sent by pair {pair}, which is not in use (virtio 5.1.6.5.5)"
+            )));
+        }
         let (header, frame) = self.read_frame(&chain)?;
         let mut frames = offload::carry_out(&header, frame, accepted)?.into_iter();
         let first = frames.next();
-        self.segments.lock().extend(frames);
+        self.segments[pair].lock().extend(frames);
         queue.push(&self.memory, chain.head, 0, self.options.quirks.used)?;
         Ok(first)
     }
