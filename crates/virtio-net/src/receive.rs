@@ -68,8 +68,8 @@ pub(crate) struct ReceiveOptions {
 }
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
-    /// Allocates queue `index` with `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available. If
-    /// frames are merged, one may take several of them.
+    /// Allocates queue `index` with `size` buffers for frames of up to `max_frame` bytes and describes them, without making
+    /// them available. If frames are merged, one may take several of them.
     pub(crate) fn new(
         hal: &H,
         index: u16,

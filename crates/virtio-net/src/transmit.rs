@@ -56,8 +56,8 @@ pub struct TransmitQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
-    /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and `large` buffers for longer ones that the device divides;
-    /// `None` if the device completes no checksums.
+    /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and `large` buffers for longer ones
+    /// that the device divides; `None` if the device completes no checksums.
     pub(crate) fn new(
         hal: &H,
         index: u16,

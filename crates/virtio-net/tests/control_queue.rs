@@ -156,3 +156,26 @@ fn control_queue_without_room_for_a_command_is_refused() {
         fake.assert_well_treated();
     }
 }
+
+/// After a reset the device delivers every frame, so that filters which it refuses are not needed.
+//= virtio §16
+#[test]
+fn device_that_refuses_filters_after_a_reset_is_used_without() {
+    with_filters(Answer::Ok, |fake, mut driver| {
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(true));
+        fake.change(|quirks| quirks.answer = Answer::Refused(&[0]));
+        assert_eq!(set(&mut driver, &DIRECTED), Err(Error::CommandRefused), "it filters already");
+        driver.restart().unwrap();
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(false));
+    });
+}
+
+//= virtio §16
+#[test]
+fn device_whose_control_queue_is_smaller_after_a_reset_is_refused() {
+    with_filters(Answer::Ok, |fake, mut driver| {
+        assert_eq!(driver.restart(), Ok(()));
+        fake.change(|quirks| quirks.control_size = 4);
+        assert_eq!(driver.restart(), Err(Error::Changed));
+    });
+}
