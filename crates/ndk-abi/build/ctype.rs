@@ -85,6 +85,8 @@ impl Types<'_> {
         let expansion = match typedef.kind.as_str() {
             "scalar" => typedef.canonical.as_deref(),
             "alias" | "enum" | "fn_ptr" => typedef.target.as_deref(),
+            // DECLARE_HANDLE: a pointer to a structure that no header describes.
+            "pointer" if typedef.ctype.as_deref() == Some("opaque") => Some("void*"),
             "pointer" => typedef.ctype.as_deref(),
             _ => None,
         };

@@ -39,7 +39,7 @@ const LARGE_SEND_TYPE: u32 = 1 << 30;
 const STALE_INFO: usize = 0x57a1_e157_a1e1_57a1;
 
 /// Returns the lists of a chain.
-fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
+pub(crate) fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
     const LONGEST: usize = 1 << 16;
     let mut lists = Vec::new();
     let mut at = first;
@@ -207,6 +207,33 @@ impl Adapter {
         self.data_path.changed.set();
     }
 
+    /// Takes the lists of sends back from the miniport.
+    pub(crate) fn complete_sends(&self, host: &Host, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
+        for &list in lists {
+            self.complete(host, list, flags);
+        }
+    }
+
+    /// Checks received lists and passes them to the stack. `what` names the function that indicates them.
+    pub(crate) fn indicate(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        what: &str,
+        lists: &[Guest<NET_BUFFER_LIST>],
+        flags: u32,
+    ) {
+        self.require_state(what, &[AdapterState::Running, AdapterState::Pausing]);
+        for list in lists {
+            require(list.field::<usize>(SOURCE).read() == self.handle, || {
+                "the SourceHandle of a received NET_BUFFER_LIST is not the adapter's handle".into()
+            });
+            require(!list.field::<[usize; INFO_LEN]>(INFO).read().contains(&STALE_INFO), || {
+                "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame".into()
+            });
+        }
+        self.receive(host, lists, flags);
+    }
+
     fn receive(self: &Arc<Self>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
         let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
         for &list in lists {
@@ -284,11 +311,8 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisMSendNetBufferListsComplete(handle: usize, lists: Guest<NET_BUFFER_LIST>, flags: u32) {
         check_level("NdisMSendNetBufferListsComplete", flags, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
-        let adapter = adapter(handle);
         let host = current().host().clone();
-        for list in chain(lists) {
-            adapter.complete(&host, list, flags);
-        }
+        adapter(handle).complete_sends(&host, &chain(lists), flags);
     }
 
     /// Indicates received lists to the stack.
@@ -302,20 +326,11 @@ imports! { IMPORTS: "ndis.sys" =>
     ) {
         check_level("NdisMIndicateReceiveNetBufferLists", flags, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL);
         let adapter = adapter(handle);
-        adapter.require_state("NdisMIndicateReceiveNetBufferLists", &[AdapterState::Running, AdapterState::Pausing]);
         let lists = chain(lists);
         require(lists.len() == count as usize, || format!("NdisMIndicateReceiveNetBufferLists: NumberOfNetBufferLists is {count}, the chain has {}", lists.len()));
         require(adapter.data_path.allows(count), || {
             "a receive DPC indicated more lists than MaxNblsToIndicate allows".into()
         });
-        for list in &lists {
-            require(list.field::<usize>(SOURCE).read() == handle, || {
-                "the SourceHandle of a received NET_BUFFER_LIST is not the adapter's handle".into()
-            });
-            require(!list.field::<[usize; INFO_LEN]>(INFO).read().contains(&STALE_INFO), || {
-                "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame".into()
-            });
-        }
-        adapter.receive(&current().host().clone(), &lists, flags);
+        adapter.indicate(&current().host().clone(), "NdisMIndicateReceiveNetBufferLists", &lists, flags);
     }
 }

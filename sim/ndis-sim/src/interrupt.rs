@@ -82,6 +82,11 @@ pub(crate) fn set_receive_limit(host: &Host, limit: Option<u32>) {
     host.state(&RECEIVE_LIMIT).store(limit.unwrap_or(INDICATE_ALL), SeqCst);
 }
 
+/// Returns the number of lists that a receive DPC, or a call of `NdisPoll`, may indicate; all ones for no limit.
+pub(crate) fn receive_limit(host: &Host) -> u32 {
+    host.state(&RECEIVE_LIMIT).load(SeqCst)
+}
+
 /// Returns a message that no other interrupt of the host uses.
 fn claim_message(host: &Host) -> Message {
     let mut vectors = host.state(&VECTORS).lock();
@@ -171,7 +176,7 @@ impl Interrupt {
 
     fn run_dpc(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId, context: usize) {
         let Some(handler) = self.characteristics.MessageInterruptDpcHandler else { return };
-        let limit = host.state(&RECEIVE_LIMIT).load(SeqCst);
+        let limit = receive_limit(host);
         let mut throttle = NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: limit, MoreNblsPending: 0 };
         let parameters = &raw mut throttle;
         self.adapter.data_path.throttled(limit, || {

@@ -16,6 +16,7 @@
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
+//! | [`poll`] | poll objects: receiving and completing sends in calls that NDIS limits |
 //! | [`bus`], [`dma`], [`interrupt`], `message_info` | the device under the adapter |
 //! | `block` | memory of NDIS's own structures |
 //! | [`sg_list`] | scatter/gather lists |
@@ -61,6 +62,7 @@ pub mod netio;
 pub mod offload;
 pub mod oid;
 mod owner;
+pub mod poll;
 mod power;
 pub mod protocol;
 pub mod registration;

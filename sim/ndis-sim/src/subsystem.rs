@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter, bus, clones, config, data_path, dma, driver, event_log, handle, hang, interface, interrupt, nbl,
-    ndk, ndk_objects, netio, oid, owner, protocol, registration, removal, runtime, sg_list, wsk,
+    ndk, ndk_objects, netio, oid, owner, poll, protocol, registration, removal, runtime, sg_list, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -32,6 +32,7 @@ const IMPORTS: &[&[Import]] = &[
     nbl::IMPORTS,
     ndk::IMPORTS,
     oid::IMPORTS,
+    poll::IMPORTS,
     registration::IMPORTS,
     removal::IMPORTS,
     runtime::IMPORTS,

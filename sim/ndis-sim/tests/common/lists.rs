@@ -5,8 +5,8 @@
 use ndis_sim::nbl;
 use ndk_abi::{
     ndis::{
-        NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NET_BUFFER_LIST,
-        NET_BUFFER_LIST_POOL_PARAMETERS,
+        NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NET_BUFFER,
+        NET_BUFFER_LIST, NET_BUFFER_LIST_POOL_PARAMETERS,
     },
     nt::{MDL, POOL_FLAG_NON_PAGED},
 };
@@ -49,4 +49,16 @@ pub fn list_of(handle: usize, frame: &[u8]) -> Guest<NET_BUFFER_LIST> {
     let list = nbl::NdisAllocateNetBufferAndNetBufferList(list_pool(handle), 0, 0, mdl, 0, frame.len());
     list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle)).write(handle);
     list
+}
+
+/// Frees a list of [`list_of`], its pool and its data.
+pub fn free(list: Guest<NET_BUFFER_LIST>) {
+    let pool = list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).read();
+    let first = list.field::<*mut NET_BUFFER>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).read();
+    let buffer = Guest::new(first);
+    let data = nbl::NdisGetDataBuffer(buffer, 1, Guest::null(), 1, 0);
+    nbl::NdisFreeMdl(Guest::new(buffer.read().MdlChain));
+    nbl::NdisFreeNetBufferList(list);
+    nbl::NdisFreeNetBufferListPool(pool);
+    pool::ExFreePoolWithTag(data, TAG);
 }

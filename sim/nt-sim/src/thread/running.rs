@@ -98,7 +98,7 @@ impl Thread {
     }
 
     /// Restricts the thread to `affinity` and moves it to one of these CPUs. Called below `DISPATCH_LEVEL`.
-    pub(crate) fn set_affinity(&self, affinity: Affinity) {
+    pub fn set_affinity(&self, affinity: Affinity) {
         self.affinity.set(affinity);
         if self.affinity.get().contains(self.cpu.get().0 as usize) {
             return;
