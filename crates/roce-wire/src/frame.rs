@@ -13,6 +13,7 @@ use crate::{
     ipv6::{self, Ipv6, Ipv6Repr},
     opcode::Opcode,
     packet::{Ip, Packet},
+    plain_ack::PlainAck,
     psn::Psn,
     qpn::Qpn,
     udp::{self, UDP_PORT, Udp, UdpRepr},
@@ -250,19 +251,28 @@ impl Template {
     #[inline]
     pub fn is_reverse_of(&self, packet: &Packet<'_>) -> bool {
         match (packet.ip(), self.shape) {
-            (Ip::V4(ip), Shape::V4) => self.is_reverse_v4::<{ Eth::LEN }>(ip),
-            (Ip::V4(ip), Shape::V4Tagged) => self.is_reverse_v4::<{ Eth::LEN + Eth::TAG_LEN }>(ip),
+            (Ip::V4(ip), Shape::V4) => self.is_reverse_v4::<{ Eth::LEN }>(ip.addresses()),
+            (Ip::V4(ip), Shape::V4Tagged) => {
+                self.is_reverse_v4::<{ Eth::LEN + Eth::TAG_LEN }>(ip.addresses())
+            }
             (Ip::V6(ip), Shape::V6 | Shape::V6Tagged) => self.is_reverse_v6(ip),
             _ => false,
         }
     }
 
+    /// [`Template::is_reverse_of`] for an acknowledgement of the usual form. `false` for a template with a VLAN tag, too.
+    #[must_use]
     #[inline]
-    fn is_reverse_v4<const IP_AT: usize>(&self, ip: Ipv4<'_>) -> bool {
+    pub fn is_reverse_of_ack(&self, ack: PlainAck<'_>) -> bool {
+        matches!(self.shape, Shape::V4) && self.is_reverse_v4::<{ Eth::LEN }>(ack.addresses())
+    }
+
+    #[inline]
+    fn is_reverse_v4<const IP_AT: usize>(&self, addresses: u64) -> bool {
         let Some((_, header)) = self.bytes.split_first_chunk::<IP_AT>() else { return false };
         let Some(header) = header.first_chunk() else { return false };
         // Source and destination change places.
-        Ipv4::new(header).addresses().rotate_left(32) == ip.addresses()
+        Ipv4::new(header).addresses().rotate_left(32) == addresses
     }
 
     #[inline(never)]

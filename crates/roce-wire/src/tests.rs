@@ -354,6 +354,50 @@ proptest! {
         }
     }
 
+    /// Most values are those that such a frame has, or differ from them in one bit.
+    #[test]
+    fn acknowledgements_of_the_usual_form_are_read_as_all_packets(
+        syndrome: u8,
+        tail in 0usize..4,
+        cut in proptest::option::of(0usize..62),
+        changes in proptest::collection::vec((12usize..62, 0u8..8), 0..3),
+        checksum: bool,
+    ) {
+        let aeth = Ext::Aeth(AethRepr { syndrome: Syndrome(syndrome & 0x3F), msn: 7 });
+        let mut frame = build(&path(false, None), &headers(Opcode::ACKNOWLEDGE, aeth), &[]);
+        frame.resize(62 + tail, 0);
+        for (at, bit) in changes {
+            frame[at] ^= 1 << bit;
+        }
+        if checksum {
+            frame = changed(frame.clone(), 22, frame[22]);
+        }
+        frame.truncate(cut.unwrap_or(frame.len()));
+        let packet = Packet::parse(&frame);
+        let ack = PlainAck::parse(&frame);
+        let is_usual = packet.as_ref().is_ok_and(|packet| {
+            let aeth = packet.aeth().map(|aeth| aeth.syndrome().kind());
+            packet.bth().opcode() == Opcode::ACKNOWLEDGE
+                && packet.bth().p_key() | 0x8000 == PKEY_DEFAULT
+                && matches!(aeth, Some(SyndromeKind::Ack(_)))
+                && !packet.congestion_experienced()
+                && packet.pad().is_empty()
+        });
+        prop_assert_eq!(ack.is_some(), is_usual, "{:?}", packet);
+        if let (Some(ack), Ok(packet)) = (ack, packet) {
+            prop_assert_eq!((ack.dest_qp(), ack.psn()), (packet.bth().dest_qp(), packet.bth().psn()));
+            for crc in [Crc::table(), Crc::detect()] {
+                prop_assert_eq!(ack.icrc_valid(crc), packet.icrc_valid(crc));
+            }
+            let peer = Path { local_ip: [10, 0, 0, 2].into(), remote_ip: [10, 0, 0, 1].into(), ..path(false, None) };
+            for vlan in [None, Some(Vlan(5))] {
+                let template = Template::new(&Path { vlan, ..peer }, Qpn::new(1)).unwrap();
+                let is_reverse = vlan.is_none() && template.is_reverse_of(&packet);
+                prop_assert_eq!(template.is_reverse_of_ack(ack), is_reverse);
+            }
+        }
+    }
+
     #[test]
     fn untagged_frames_over_ipv4_are_read_as_all_others(
         ext in ext(),

@@ -17,7 +17,7 @@ use core::arch::x86_64::{
     _mm_loadu_si128, _mm_set_epi64x, _mm_srli_si128, _mm_storeu_si128, _mm_xor_si128,
 };
 
-use super::masks::{LEAD, Masks};
+use super::masks::{LEAD, Masks, V4};
 use super::table::{self, POLYNOMIAL};
 
 /// Returns whether the processor has the instruction.
@@ -243,6 +243,7 @@ unsafe fn masked(src: *const u8, masks: &Masks, at: usize) -> __m128i {
 /// shorter than the headers.
 ///
 /// The processor has PCLMULQDQ.
+#[inline]
 #[target_feature(enable = "pclmulqdq")]
 pub(super) fn of_packet<const V6: bool>(led: &[u8], masks: &Masks) -> Option<u32> {
     // Blocks end with the packet: the first one begins with zeros, which leave a register of zero as it is.
@@ -273,6 +274,14 @@ pub(super) fn of_packet<const V6: bool>(led: &[u8], masks: &Masks) -> Option<u32
     let rest = Rest { src: src.wrapping_add(taken), dst: core::ptr::null_mut(), len };
     // SAFETY: `first + taken + len` is the length of the packet.
     Some(unsafe { rest.fold_lanes::<false>(lanes) })
+}
+
+/// [`of_packet`] over IPv4, of a length that the compiler knows.
+///
+/// The processor has PCLMULQDQ.
+#[target_feature(enable = "pclmulqdq")]
+pub(super) fn of_v4<const LEN: usize>(led: &[u8; LEN]) -> Option<u32> {
+    of_packet::<false>(led, &V4)
 }
 
 #[cfg(test)]

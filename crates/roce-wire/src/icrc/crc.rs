@@ -127,6 +127,19 @@ impl Crc {
         }
     }
 
+    /// [`Crc::of_packet`] for packets over IPv4 of a length that the compiler knows.
+    #[inline]
+    pub(super) fn of_v4<const LEN: usize>(self, led: &[u8; LEN]) -> Option<CrcState> {
+        match self.0 {
+            Kind::Table => None,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Clmul => {
+                // SAFETY: the processor has the instructions, see `Kind`.
+                unsafe { clmul::of_v4(led) }.map(CrcState)
+            }
+        }
+    }
+
     /// Continues `state` over a BTH whose variant bits are ones, as little-endian words, and over the extended headers.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every frame; the length of `ext` is known there")]

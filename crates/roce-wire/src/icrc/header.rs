@@ -21,6 +21,12 @@ pub(crate) fn of_packet(crc: Crc, is_v4: bool, led: &[u8]) -> CrcState {
     state.unwrap_or_else(|| by_table(if is_v4 { &V4 } else { &V6 }, led))
 }
 
+/// [`of_packet`] for packets over IPv4 of a length that the compiler knows.
+#[inline]
+pub(crate) fn of_v4<const LEN: usize>(crc: Crc, led: &[u8; LEN]) -> CrcState {
+    crc.of_v4(led).unwrap_or_else(|| by_table(&V4, led))
+}
+
 /// [`of_packet`] for any length, on any processor.
 #[inline(never)]
 fn by_table(masks: &Masks, led: &[u8]) -> CrcState {

@@ -22,5 +22,5 @@ mod table;
 mod tests;
 
 pub use crc::{Crc, CrcState, ICRC_LEN, Running};
-pub(crate) use header::{Prefix, of_packet};
+pub(crate) use header::{Prefix, of_packet, of_v4};
 pub(crate) use masks::LEAD;

@@ -12,7 +12,7 @@ use crate::shard::ShardState;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::{Batch, Env};
-use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
+use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, Qpn};
 
 /// Outcome of processing a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,56 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
 
     /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
     /// after the call. Other processors wait for the end of a copy of payload.
+    #[inline]
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Verdict {
+        if let Some(ack) = PlainAck::parse(frame)
+            && self.handle_ack(now, ack)
+        {
+            self.batch.stats.rx_frames.inc();
+            return Verdict::Consumed;
+        }
+        self.handle_any(now, frame)
+    }
+
+    /// Handles an acknowledgement of the usual form, as [`Receiver::handle_any`] does in more instructions. Returns `false`, and has
+    /// changed nothing, if it does not.
+    fn handle_ack(&mut self, now: Instant, ack: PlainAck<'_>) -> bool {
+        let Self { engine, shard, batch, last } = self;
+        let Some(qp) = Self::queue_pair(engine, last, ack.dest_qp()) else { return false };
+        //= rocev2 §2
+        if !ack.icrc_valid(engine.shared.config.crc) {
+            return false;
+        }
+        let env = Env::new(batch, &qp.attributes, now);
+        let mut transport = qp.lock();
+        let handled = shard.has(qp) && transport.handle_plain_ack(&env, ack);
+        if handled {
+            Engine::after(shard, &mut transport, qp, || qp.to_arc());
+        }
+        handled
+    }
+
+    /// Returns queue pair `number`, which is pinned until another one is asked for.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every packet")]
+    fn queue_pair<'l>(
+        engine: &'a Engine<R>,
+        last: &'l mut Option<(Qpn, Pinned<'a, Qp<R>>)>,
+        number: Qpn,
+    ) -> Option<&'l Pinned<'a, Qp<R>>> {
+        if last.as_ref().is_none_or(|(last, _)| *last != number) {
+            *last = None;
+            let qp = engine.qps.get(number.value())?;
+            // Loaded while the ICRC is computed.
+            qp.prefetch();
+            *last = Some((number, qp));
+        }
+        last.as_ref().map(|(_, qp)| qp)
+    }
+
+    /// Handles a frame of any form.
+    #[inline(never)]
+    fn handle_any(&mut self, now: Instant, frame: &[u8]) -> Verdict {
         let parsed = Packet::parse(frame);
         // By reference: moving the packet takes as long as a part of its headers.
         let reason = match &parsed {
@@ -98,26 +147,18 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
             return Err(DropReason::PKey);
         }
         let number = bth.dest_qp();
-        let qp = match last {
-            Some((last, qp)) if *last == number => qp,
-            _ => {
-                // Connection management may end it.
-                *last = None;
-                if number == Qpn::GSI {
-                    batch.regions.release();
-                    // Any host can send to QP 1: only frames of a datagram's length get their ICRC computed.
-                    if packet.payload().len() != Mad::LEN {
-                        return Err(DropReason::Datagram);
-                    }
-                    engine.check_icrc(packet)?;
-                    return engine.handle_datagram(shard, now, packet);
-                }
-                let qp = engine.qps.get(number.value()).ok_or(DropReason::NoQp)?;
-                // Loaded while the ICRC is computed.
-                qp.prefetch();
-                &mut last.insert((number, qp)).1
+        if number == Qpn::GSI {
+            // Connection management may end it.
+            *last = None;
+            batch.regions.release();
+            // Any host can send to QP 1: only frames of a datagram's length get their ICRC computed.
+            if packet.payload().len() != Mad::LEN {
+                return Err(DropReason::Datagram);
             }
-        };
+            engine.check_icrc(packet)?;
+            return engine.handle_datagram(shard, now, packet);
+        }
+        let qp = Self::queue_pair(engine, last, number).ok_or(DropReason::NoQp)?;
         // Before anything is decided by the packet, or copied from it.
         engine.check_icrc(packet)?;
         let env = Env::new(batch, &qp.attributes, now);

@@ -8,9 +8,10 @@ use lock_api::RawMutex;
 use super::env::Env;
 use super::rc_transport::RcTransport;
 use super::retransmission::Resend;
+use super::state::State;
 use crate::drop_reason::DropReason;
 use crate::work::{CompletionStatus, SendFlags};
-use roce_wire::{AethRepr, NakCode, Operation, Packet, SyndromeKind, rnr_timer};
+use roce_wire::{AethRepr, NakCode, Operation, Packet, PlainAck, SyndromeKind, rnr_timer};
 
 impl RcTransport {
     /// Handles a response packet.
@@ -37,21 +38,58 @@ impl RcTransport {
         Ok(())
     }
 
+    /// Handles an acknowledgement of the usual form. Its ICRC was checked. Returns `false`, and has changed nothing, if
+    /// [`RcTransport::handle`] has to handle it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every ACK")]
+    pub(crate) fn handle_plain_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, ack: PlainAck<'_>) -> bool {
+        //= rocev2 §6
+        let is_peer = self.link.as_ref().is_some_and(|link| link.template.is_reverse_of_ack(ack));
+        let requester = &self.requester;
+        //= rocev2 §7
+        let sequence = requester.psns.sequence(ack.psn(), requester.una);
+        let Some(sequence) = sequence.filter(|&sequence| sequence < requester.high) else { return false };
+        // In other states, it may establish the connection, or is of no use.
+        if self.state != State::Rts || !is_peer {
+            return false;
+        }
+        self.handle_positive(env, sequence.next());
+        self.finish_failed_request(env);
+        self.last_received = Some(env.now);
+        true
+    }
+
+    /// Handles the acknowledgement of everything before `end`.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every ACK")]
+    fn handle_positive<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence) {
+        if !self.advance_inline(env, end) {
+            self.handle_ack_before_responses(env, end);
+        } else if self.requester.recovery.has_resent() {
+            self.continue_after_ack(env);
+        }
+    }
+
+    /// [`RcTransport::handle_positive`] for what is rarer than an ACK of the usual form.
+    #[inline(never)]
+    fn handle_any_positive<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence) {
+        self.handle_positive(env, end);
+    }
+
+    /// Handles an acknowledgement of packets behind a READ whose responses are missing.
+    #[inline(never)]
+    fn handle_ack_before_responses<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence) {
+        if env.shared.config.early_placement {
+            self.handle_ack_after_gap(env, end);
+        } else if self.is_new_loss(env) {
+            self.implied_nak(env);
+        }
+    }
+
     fn handle_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: Sequence, aeth: AethRepr) {
         let stats = &env.stats;
         match aeth.syndrome.kind() {
-            SyndromeKind::Ack(_) => {
-                let end = sequence.next();
-                if !self.advance_inline(env, end) {
-                    if env.shared.config.early_placement {
-                        self.handle_ack_after_gap(env, end);
-                    } else if self.is_new_loss(env) {
-                        self.implied_nak(env);
-                    }
-                } else if self.requester.recovery.has_resent() {
-                    self.continue_after_ack(env);
-                }
-            }
+            SyndromeKind::Ack(_) => self.handle_any_positive(env, sequence.next()),
             SyndromeKind::Nak(NakCode::PSN_SEQUENCE) => {
                 stats.rx_nak_sequence.inc();
                 //= rocev2 §7

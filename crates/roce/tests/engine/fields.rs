@@ -9,7 +9,7 @@ use crate::pair::Options;
 use crate::responder::{INVALID, Script, acknowledge, reth};
 
 /// Recomputes the ICRC of an IPv4 frame with an independent implementation.
-fn reseal(frame: &mut [u8]) {
+pub fn reseal(frame: &mut [u8]) {
     const IP: usize = 14;
     let end = frame.len() - 4;
     let mut covered = frame[IP..end].to_vec();

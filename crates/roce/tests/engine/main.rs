@@ -32,4 +32,5 @@ mod srq;
 mod threads;
 mod trace;
 mod unverified_sources;
+mod usual_frames;
 mod windows;

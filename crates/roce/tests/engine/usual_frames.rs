@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Frames of the usual form are handled in fewer instructions, with the same effects: a VLAN tag, which nothing depends on, makes a
+//! frame an unusual one.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use roce::{Access, Completion, QpState, Trace, TraceRecord};
+use roce_wire::{Packet, ParseError, PathMtu, Qpn};
+
+use crate::fields::reseal;
+use crate::pair::{Options, Pair, pattern};
+
+/// What a consumer does, or time that passes.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Receive { side: usize, length: usize },
+    Send { side: usize, length: usize },
+    Write { side: usize, length: usize },
+    Read { side: usize, length: usize },
+    Wait { micros: u64 },
+    Arm { side: usize },
+    Flush { side: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let length = || prop_oneof![3 => 0usize..100, 2 => 200usize..300, 1 => 900usize..5000];
+    prop_oneof![
+        60 => (0usize..2, length()).prop_map(|(side, length)| Step::Receive { side, length }),
+        60 => (0usize..2, length()).prop_map(|(side, length)| Step::Send { side, length }),
+        30 => (0usize..2, length()).prop_map(|(side, length)| Step::Write { side, length }),
+        20 => (0usize..2, length()).prop_map(|(side, length)| Step::Read { side, length }),
+        60 => prop_oneof![0u64..5, 5u64..300, 300u64..20_000].prop_map(|micros| Step::Wait { micros }),
+        10 => (0usize..2).prop_map(|side| Step::Arm { side }),
+        1 => (0usize..2).prop_map(|side| Step::Flush { side }),
+    ]
+}
+
+/// What happens to a frame on its way.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    None,
+    /// Bits of a byte behind the Ethernet header change.
+    Damage(usize, u8),
+    /// As [`Change::Damage`], with the right ICRC and header checksum.
+    Forgery(usize, u8),
+    /// A switch marks it as congestion experienced.
+    Mark,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        40 => Just(Change::None),
+        1 => (14usize..70, 1u8..).prop_map(|(at, bits)| Change::Damage(at, bits)),
+        // Of the BTH and behind it; rarely of the headers before.
+        2 => (42usize..70, 1u8..).prop_map(|(at, bits)| Change::Forgery(at, bits)),
+        1 => (14usize..42, 1u8..).prop_map(|(at, bits)| Change::Forgery(at, bits)),
+        1 => Just(Change::Mark),
+    ]
+}
+
+impl Change {
+    fn apply(self, frame: &mut [u8]) {
+        let (Self::Damage(at, _) | Self::Forgery(at, _)) = self else {
+            if matches!(self, Self::Mark) {
+                frame[15] |= 3;
+                set_checksum(frame);
+            }
+            return;
+        };
+        if at >= frame.len() {
+            return;
+        }
+        match self {
+            Self::Damage(_, bits) => frame[at] ^= bits,
+            Self::Forgery(_, bits) if at < frame.len() - 4 => {
+                frame[at] ^= bits;
+                set_checksum(frame);
+                reseal(frame);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn set_checksum(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let sum: u32 = frame[14..34].chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    let checksum = !((folded & 0xFFFF) + (folded >> 16)) as u16;
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Everything that is seen of two hosts.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    frames: Vec<(usize, Vec<u8>)>,
+    trace: Vec<(u64, TraceRecord)>,
+    completions: [Vec<Completion>; 2],
+    notifications: [Vec<u64>; 2],
+    states: [QpState; 2],
+    memory: [Vec<u8>; 2],
+    stats: [Vec<(&'static str, u64)>; 2],
+    next_timeouts: [Option<roce::Instant>; 2],
+}
+
+/// Replaces the address in a RETH by the offset in the memory that begins at `base`, which differs from run to run.
+fn relative(mut frame: Vec<u8>, base: u64) -> Vec<u8> {
+    const RETH: usize = 54;
+    let address = Packet::parse(&frame).ok().and_then(|packet| packet.reth()).map(|reth| reth.address());
+    if let Some(address) = address {
+        frame[RETH..RETH + 8].copy_from_slice(&address.wrapping_sub(base).to_be_bytes());
+        let end = frame.len() - 4;
+        frame[end..].fill(0);
+    }
+    frame
+}
+
+static TRACE: Mutex<Vec<(u64, TraceRecord)>> = Mutex::new(Vec::new());
+
+/// Runs a script. If `tagged`, each frame to one of the two queue pairs has a VLAN tag when it arrives.
+fn run(options: &Options, steps: &[Step], changes: &[Change], tagged: bool) -> Seen {
+    const MEMORY: usize = 8192;
+    TRACE.lock().unwrap().clear();
+    let mut pair = Pair::connected(options.clone());
+    let changes = changes.to_vec();
+    let mut number = 0;
+    pair.filter = Some(Box::new(move |_, frame| {
+        if !changes.is_empty() {
+            changes[number % changes.len()].apply(frame);
+        }
+        number += 1;
+        let to_queue_pair = match Packet::parse(frame) {
+            Ok(packet) => packet.bth().dest_qp() > Qpn::GSI,
+            // It is for the network stack, which is not here.
+            Err(ParseError::NotRoce) => return false,
+            Err(ParseError::Malformed(_)) => false,
+        };
+        if tagged && to_queue_pair {
+            frame.splice(12..12, [0x81, 0, 0, 0]);
+        }
+        true
+    }));
+    pair.capture = Some(Vec::new());
+    let memories = [0, 1].map(|side: usize| {
+        let memory = pair.sides[side].memory(MEMORY, Access::all());
+        memory.write(&pattern(MEMORY, side as u64));
+        memory
+    });
+    for (context, step) in steps.iter().enumerate() {
+        let context = context as u64;
+        // A full queue, or one in error, refuses the post: in both runs.
+        match *step {
+            Step::Receive { side, length } => {
+                let sges = [memories[side].sge(0, length)];
+                let request = roce::RecvRequest { context, sges: &sges };
+                let _ = pair.sides[side].engine.post_recv(&pair.sides[side].qp, &request);
+            }
+            Step::Send { side, length } => {
+                let sges = [memories[side].sge(100, length)];
+                let _ = pair.sides[side].post(
+                    context,
+                    roce::SendOperation::Send,
+                    roce::SendFlags::empty(),
+                    &sges,
+                );
+            }
+            Step::Write { side, length } | Step::Read { side, length } => {
+                let sges = [memories[side].sge(300, length)];
+                let (address, key) = (memories[1 - side].address(1000), memories[1 - side].key());
+                let operation = if matches!(step, Step::Read { .. }) {
+                    roce::SendOperation::Read { address, key }
+                } else {
+                    roce::SendOperation::Write { address, key }
+                };
+                let _ = pair.sides[side].post(context, operation, roce::SendFlags::empty(), &sges);
+            }
+            Step::Wait { micros } => pair.run_for(Duration::from_micros(micros)),
+            Step::Arm { side } => pair.sides[side].engine.arm_cq(&pair.sides[side].cq, roce::Arm::Any),
+            Step::Flush { side } => pair.sides[side].engine.flush(&pair.sides[side].qp),
+        }
+    }
+    pair.run_for(Duration::from_secs(1));
+    let stats = pair.sides.each_ref().map(|side| {
+        let mut stats = Vec::new();
+        side.engine.stats().each(|name, value| stats.push((name, value)));
+        stats
+    });
+    let frames = pair.capture.take().unwrap().into_iter();
+    let frames = frames.map(|(from, frame)| (from, relative(frame, memories[1 - from].address(0))));
+    Seen {
+        frames: frames.collect(),
+        trace: TRACE.lock().unwrap().clone(),
+        completions: pair.sides.each_ref().map(crate::pair::Side::completions),
+        notifications: pair.sides.each_ref().map(|side| side.cq_notifications.clone()),
+        states: pair.sides.each_ref().map(|side| side.qp.state()),
+        memory: memories.each_ref().map(crate::pair::Memory::read),
+        stats,
+        next_timeouts: pair.sides.each_ref().map(|side| side.engine.poll_timeout()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn frames_of_the_usual_form_have_the_same_effects_as_others(
+        seed: u64,
+        (loss, duplication, reordering) in (prop_oneof![Just(0u32), 0u32..50], 0u32..20, 0u32..50),
+        keeps_packets: [bool; 2],
+        small_mtu: bool,
+        steps in proptest::collection::vec(step(), 1..80),
+        changes in prop_oneof![Just(Vec::new()), proptest::collection::vec(change(), 1..60)],
+    ) {
+        let options = Options {
+            seed,
+            mtu: if small_mtu { PathMtu::Bytes256 } else { PathMtu::Bytes1024 },
+            loss,
+            duplication,
+            reordering,
+            keeps_packets,
+            send_depth: 16,
+            recv_depth: 16,
+            config: |config| {
+                let sink = |side, record: &TraceRecord| TRACE.lock().unwrap().push((side, *record));
+                config.trace = Some(Trace { sink, context: config.ca_guid & 0xFF });
+            },
+            ..Options::default()
+        };
+        let usual = run(&options, &steps, &changes, false);
+        let other = run(&options, &steps, &changes, true);
+        for (at, (a, b)) in usual.frames.iter().zip(&other.frames).enumerate() {
+            prop_assert_eq!(a, b, "frame {}", at);
+        }
+        prop_assert_eq!(usual, other);
+    }
+}
