@@ -5,8 +5,9 @@
 #![cfg(target_os = "linux")]
 
 mod bed;
+mod tcp;
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use bed::{counter, finish, miniport, started_with};
 use device_sim::{Quirks, checksum::Transport, virtio_net::Features};
@@ -18,7 +19,6 @@ use lab::{
 use ndis_sim::{
     Keyword, Miniport, Offloads, ReceivedFrame, SendRequest,
     offload::{IP_FAILED, IP_SUCCEEDED, TCP_SUCCEEDED, UDP_SUCCEEDED, encapsulation},
-    tcp_stack::{OffloadCounters, TcpStack},
 };
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED, NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED,
@@ -29,8 +29,8 @@ use ndk_abi::ndis::{
     NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_STATISTICS,
     OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
+use tcp::{MACS, exchange, ipv4, ipv6, stream};
 
-const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 const MOMENT: Duration = Duration::from_secs(5);
 /// Length of an NDIS_OFFLOAD_PARAMETERS of revision 1.
 const PARAMETERS: usize = 20;
@@ -42,46 +42,6 @@ fn options() -> Options {
 
 fn with(features: Features, quirks: Quirks) -> Option<Testbed> {
     started_with(&Options { features, quirks, ..options() })
-}
-
-/// Bytes of a stream from a position on.
-fn stream(from: usize, len: usize) -> Vec<u8> {
-    (from..from + len).map(|n| (n % 251) as u8).collect()
-}
-
-/// Sends `len` bytes each way through one TCP connection. Returns the counters of both stacks.
-fn exchange(bed: &Testbed, addresses: [IpAddr; 2], len: usize) -> [OffloadCounters; 2] {
-    let [alpha, beta] = bed.machines().map(miniport);
-    let prefix = if addresses[0].is_ipv4() { 24 } else { 64 };
-    let mut client = TcpStack::new(&alpha, MACS[0], (addresses[0], prefix)).unwrap();
-    let mut server = TcpStack::new(&beta, MACS[1], (addresses[1], prefix)).unwrap();
-    server.listen(445);
-    client.connect(addresses[1], 445);
-    let (mut sent, mut arrived) = ([0; 2], [0; 2]);
-    let deadline = bed.now() + Duration::from_secs(30);
-    while arrived != [len; 2] {
-        assert!(bed.now() < deadline, "of {len} bytes arrived {arrived:?}: {:?}", bed.violations());
-        for (number, stack) in [&mut client, &mut server].into_iter().enumerate() {
-            stack.poll(bed.now());
-            if stack.is_connected() {
-                sent[number] += stack.send(&stream(sent[number], (len - sent[number]).min(1 << 17)));
-            }
-            let bytes = stack.receive();
-            assert!(bytes == stream(arrived[number], bytes.len()), "the bytes arrive in order");
-            arrived[number] += bytes.len();
-            stack.poll(bed.now());
-        }
-        let _ = bed.event().wait(Duration::from_micros(50));
-    }
-    [client.counters(), server.counters()]
-}
-
-fn ipv4() -> [IpAddr; 2] {
-    [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]
-}
-
-fn ipv6() -> [IpAddr; 2] {
-    [[0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 2].into()]
 }
 
 #[test]

@@ -11,11 +11,11 @@ use device_sim::{
 };
 use ndis_sim::{NdisHost as _, open_tunnel};
 use nt_sim::Host;
-use qemu_device::{Identity, QemuNic, QemuOptions, Slot};
+use qemu_device::{Backend, DpdkSwitch, Identity, QemuNic, QemuOptions, Slot};
 use tempfile::TempDir;
 
 /// Which device a host has.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub enum DeviceKind {
     /// The device of `device_sim`.
     #[default]
@@ -44,8 +44,11 @@ impl DeviceName {
 }
 
 /// Options of a device of QEMU.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct QemuVariant {
+    /// What processes its queues instead of QEMU. Frames then do not pass the link in this process, which has no faults for
+    /// them, and no capture.
+    pub backend: Option<Arc<DpdkSwitch>>,
     pub identity: Identity,
     pub slot: Slot,
     /// Properties of the device, as QEMU names them: `mrg_rxbuf=off`.
@@ -55,7 +58,15 @@ pub struct QemuVariant {
 /// A device that is plugged into a host.
 pub(crate) enum Device {
     Simulated(Arc<Nic>),
-    Qemu { nic: Arc<QemuNic>, sockets: Sockets, tunnel: Option<Tunnel> },
+    Qemu { nic: Arc<QemuNic>, link: QemuLink },
+}
+
+/// How the frames of a device of QEMU travel.
+pub(crate) enum QemuLink {
+    /// Over the link in this process.
+    Sockets { sockets: Sockets, tunnel: Option<Tunnel> },
+    /// Over its backend.
+    Backend { _running: Arc<DpdkSwitch> },
 }
 
 /// A directory for the two sockets between a device of QEMU and the link in this process.
@@ -70,32 +81,43 @@ impl Device {
         match kind {
             DeviceKind::Simulated => Ok(Self::Simulated(host.plug(options))),
             DeviceKind::Qemu(variant) => {
-                let sockets = Sockets::new().context("cannot make a directory for sockets")?;
+                let (backend, link) = match &variant.backend {
+                    None => {
+                        let sockets = Sockets::new().context("cannot make a directory for sockets")?;
+                        let backend = Backend::Datagrams { local: sockets.device(), remote: sockets.link() };
+                        (backend, QemuLink::Sockets { sockets, tunnel: None })
+                    }
+                    Some(switch) => {
+                        let socket = switch.next_socket().context("the switch has two ports, both in use")?;
+                        (Backend::VhostUser { socket }, QemuLink::Backend { _running: switch.clone() })
+                    }
+                };
                 let qemu = QemuOptions {
                     mtu: Some(options.mtu),
                     identity: variant.identity,
                     slot: variant.slot,
                     properties: variant.properties.clone(),
-                    ..QemuOptions::new(options.mac, sockets.device(), sockets.link())
+                    ..QemuOptions::new(options.mac, backend)
                 };
                 let make = |bus, memory, len| QemuNic::new(bus, memory, len, &qemu);
                 let nic = host.plug_function(make).context("cannot plug in QEMU's device")?;
-                Ok(Self::Qemu { nic, sockets, tunnel: None })
+                Ok(Self::Qemu { nic, link })
             }
         }
     }
 
-    /// Connects the device to one end of a link.
+    /// Connects the device to one end of a link, unless its backend connects it to another device.
     ///
     /// # Errors
     /// The sockets between QEMU and the link cannot be opened.
     pub fn connect(&mut self, host: &Host, port: Port) -> Result<()> {
         match self {
             Self::Simulated(nic) => nic.connect(port),
-            Self::Qemu { sockets, tunnel, .. } => {
+            Self::Qemu { link: QemuLink::Sockets { sockets, tunnel }, .. } => {
                 let datagrams = Datagrams::unix(&sockets.link(), &sockets.device())?;
                 *tunnel = Some(open_tunnel(host.world(), port, datagrams)?);
             }
+            Self::Qemu { link: QemuLink::Backend { .. }, .. } => {}
         }
         Ok(())
     }

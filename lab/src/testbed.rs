@@ -217,7 +217,7 @@ impl Testbed {
     /// # Errors
     /// The image cannot be loaded, the capture cannot be created, or the options are invalid.
     pub fn new(image: &Path, options: &Options) -> Result<Self> {
-        let is_simulated = options.device == DeviceKind::Simulated;
+        let is_simulated = matches!(options.device, DeviceKind::Simulated);
         ensure!(is_simulated || options.real_time, "QEMU's device needs real time");
         // What simulated discovery finds is at the end of a link in this process.
         let discovery = if is_simulated { options.discovery } else { Discovery::OnWire };

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use qemu_device::dpdk::TESTPMD;
 
 use crate::exit::Exit;
 
@@ -112,6 +113,16 @@ pub fn smb_driver() -> Option<PathBuf> {
 pub fn has_qemu() -> bool {
     let path = PathBuf::from("/usr/bin/qemu-system-x86_64");
     for_test(path, "QEMU", "install the package qemu-system-x86").is_some()
+}
+
+/// Returns whether DPDK's backend of QEMU's devices is there for a test, as `cargo xtask test` installs it; otherwise as
+/// [`image`].
+///
+/// # Panics
+/// As [`image`].
+#[must_use]
+pub fn has_dpdk() -> bool {
+    for_test(PathBuf::from(TESTPMD), "DPDK", "install the packages dpdk-dev and librte-net-vhost23").is_some()
 }
 
 fn for_test(path: PathBuf, what: &str, remedy: &str) -> Option<PathBuf> {

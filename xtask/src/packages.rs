@@ -38,6 +38,12 @@ pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/
 /// Needed by the tests on QEMU's device.
 pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" }];
 
+/// Needed by the tests on QEMU's device with DPDK as its backend.
+pub const DPDK: [Package; 2] = [
+    Package { name: "dpdk-dev", file: "/usr/bin/dpdk-testpmd" },
+    Package { name: "librte-net-vhost23", file: "/usr/lib/x86_64-linux-gnu/librte_net_vhost.so.23" },
+];
+
 /// Needed by `cargo xtask interop`: a virtual machine for the Linux guest, and a compiler for its probe.
 pub const GUEST: [Package; 3] = [
     Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" },

@@ -218,6 +218,7 @@ fn build_image() -> Result<Count> {
 
 fn cargo_test() -> Result<Count> {
     packages::require(&packages::QEMU)?;
+    packages::require(&packages::DPDK)?;
     let mut command = cargo();
     // Optimized: the simulated kernel and the transport move real amounts of data.
     command.args(["test", "--profile", "tool", "--no-fail-fast"]).args(drivers::all_others());

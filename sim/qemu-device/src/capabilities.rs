@@ -16,6 +16,7 @@ const MSIX: u8 = 0x11;
 /// `cfg_type` of virtio's capabilities.
 const COMMON: u64 = 1;
 const NOTIFY: u64 = 2;
+const ISR: u64 = 3;
 
 /// Offsets in virtio's capabilities.
 const CFG_TYPE: u16 = 3;
@@ -49,6 +50,8 @@ impl Structure {
 pub struct Structures {
     pub common: Structure,
     pub notify: Structure,
+    /// The interrupt status, which a read clears.
+    pub isr: Structure,
     /// Bytes between the notification registers of queues.
     pub multiplier: u64,
     /// The MSI-X table.
@@ -67,7 +70,8 @@ impl Structures {
     /// # Errors
     /// When one is missing, or QEMU does not reply.
     pub fn find(firmware: &mut Firmware<'_>, function: Address, bars: &[Bar]) -> io::Result<Self> {
-        let (mut common, mut notify, mut table, mut power_control) = (None, None, None, None);
+        let (mut common, mut notify, mut isr) = (None, None, None);
+        let (mut table, mut power_control) = (None, None);
         for (id, at) in firmware.capabilities(function)? {
             let mut read = |offset, width| firmware.read(function, at + offset, width);
             match id {
@@ -80,15 +84,15 @@ impl Structures {
                 }
                 VENDOR => {
                     let kind = read(CFG_TYPE, Width::Byte)?;
-                    if kind != COMMON && kind != NOTIFY {
+                    if !(COMMON..=ISR).contains(&kind) {
                         continue;
                     }
                     let (bar, offset) = (read(BAR, Width::Byte)? as u8, read(OFFSET, Width::Dword)?);
                     let place = structure(bars, bar, offset, read(LENGTH, Width::Dword)?)?;
-                    if kind == COMMON {
-                        common = Some(place);
-                    } else {
-                        notify = Some((place, read(MULTIPLIER, Width::Dword)?));
+                    match kind {
+                        COMMON => common = Some(place),
+                        NOTIFY => notify = Some((place, read(MULTIPLIER, Width::Dword)?)),
+                        _ => isr = Some(place),
                     }
                 }
                 _ => {}
@@ -97,9 +101,10 @@ impl Structures {
         let missing = |what: &str| io::Error::other(format!("the device has no {what}"));
         let common = common.ok_or_else(|| missing("common configuration"))?;
         let (notify, multiplier) = notify.ok_or_else(|| missing("notification structure"))?;
+        let isr = isr.ok_or_else(|| missing("interrupt status"))?;
         let (table, vectors, msix_control) =
             table.unwrap_or((Structure { bar: 0, offset: 0, len: 0, address: 0 }, 0, 0));
-        Ok(Self { common, notify, multiplier, table, vectors, msix_control, power_control })
+        Ok(Self { common, notify, isr, multiplier, table, vectors, msix_control, power_control })
     }
 }
 

@@ -25,7 +25,7 @@ use trapped_access::Width;
 use crate::{
     capabilities::{Structure, Structures},
     doorbells::{DOORBELL, Doorbells, VECTORS, message_data},
-    options::{QemuOptions, Slot},
+    options::{Backend, QemuOptions, Slot},
     pci::{Address, Firmware},
     process::{DOORBELL_SLOT, MEMORY, NIC_SLOT, Process},
     qtest::Qtest,
@@ -42,6 +42,9 @@ const MSIX_MASK: u64 = 1 << 14;
 /// Power states in the power management control.
 const D0: u64 = 0;
 const D3: u64 = 3;
+
+/// Time between two reads of the interrupt status of a device without messages.
+const POLL: Duration = Duration::from_micros(200);
 
 /// Time limit of the first interrupt of the doorbell device.
 const DOORBELL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,6 +70,9 @@ struct Shared {
     qtest: Mutex<Qtest>,
     /// The messages that the system programmed, by vector.
     messages: Mutex<Vec<Option<Message>>>,
+    /// The device's interrupts are read from its interrupt status: QEMU 7.2 without KVM ends with a segmentation fault when a
+    /// device with a vhost-user backend and MSI-X starts.
+    polled: bool,
     removed: AtomicBool,
     low_power: AtomicBool,
     shut_down: AtomicBool,
@@ -105,14 +111,19 @@ impl QemuNic {
             doorbells,
             qtest: Mutex::new(qtest),
             messages: Mutex::new(vec![None; structures.vectors.into()]),
+            polled: matches!(options.backend, Backend::VhostUser { .. }),
             removed: AtomicBool::new(false),
             low_power: AtomicBool::new(false),
             shut_down: AtomicBool::new(false),
         });
         let of_thread = shared.clone();
-        let interrupts = thread::Builder::new()
-            .name("QEMU interrupts".to_owned())
-            .spawn(move || of_thread.doorbells.run(|vector| Shared::interrupt(&of_thread, vector)))?;
+        let interrupts = thread::Builder::new().name("QEMU interrupts".to_owned()).spawn(move || {
+            if of_thread.polled {
+                Shared::poll_interrupts(&of_thread);
+            } else {
+                of_thread.doorbells.run(|vector| Shared::interrupt(&of_thread, vector));
+            }
+        })?;
         Ok(Arc::new(Self { shared, running: Mutex::new(Some((process, interrupts))) }))
     }
 
@@ -227,6 +238,18 @@ impl Shared {
         }
         let of_event = this.clone();
         this.bus.at(this.bus.now(), Box::new(move || of_event.bus.message(message)));
+    }
+
+    /// Delivers every message when the interrupt status is not zero, until the device is removed. A driver must expect
+    /// interrupts without a cause, since the status does not name the queue.
+    fn poll_interrupts(this: &Arc<Self>) {
+        while !this.removed.load(Relaxed) {
+            let status = this.with_qtest(|qtest| qtest.read(this.structures.isr.address, Width::Byte));
+            if status.is_some_and(|status| status != 0) {
+                (0..this.structures.vectors).for_each(|vector| Self::interrupt(this, vector));
+            }
+            thread::sleep(POLL);
+        }
     }
 
     fn address(&self, bar: u8, offset: u64, width: Width) -> Option<u64> {
@@ -368,7 +391,7 @@ impl PciFunction for QemuNic {
 
     fn enable_msix(&self, enabled: bool) {
         let shared = &self.shared;
-        if shared.structures.vectors == 0 {
+        if shared.structures.vectors == 0 || shared.polled {
             return;
         }
         let control = shared.function.config(shared.structures.msix_control);

@@ -15,6 +15,7 @@
 //! | [`pci`] | what firmware does on a PC: configuration space, BARs, the root port |
 //! | [`capabilities`] | the places of the device's structures |
 //! | [`device`] | the PCI function |
+//! | [`dpdk`] | a vhost-user backend: the queues of two devices, and the link between them |
 //!
 //! What the device does with memory is not checked: QEMU reaches all memory of the host, mapped for the device or not.
 
@@ -23,10 +24,12 @@
 pub mod capabilities;
 pub mod device;
 pub mod doorbells;
+pub mod dpdk;
 pub mod options;
 pub mod pci;
 pub mod process;
 pub mod qtest;
 
 pub use device::QemuNic;
-pub use options::{Identity, QemuOptions, Slot};
+pub use dpdk::DpdkSwitch;
+pub use options::{Backend, Identity, QemuOptions, Slot};

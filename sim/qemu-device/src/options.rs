@@ -24,6 +24,15 @@ pub enum Slot {
     RootPort,
 }
 
+/// What processes the device's queues, and where its frames go.
+#[derive(Clone, Debug)]
+pub enum Backend {
+    /// QEMU: one datagram per frame from socket to socket. Paths have at most 107 bytes; `remote` need not exist yet.
+    Datagrams { local: PathBuf, remote: PathBuf },
+    /// A vhost-user backend that listens on this socket.
+    VhostUser { socket: PathBuf },
+}
+
 /// Configuration of a device.
 #[derive(Clone, Debug)]
 pub struct QemuOptions {
@@ -34,24 +43,20 @@ pub struct QemuOptions {
     pub slot: Slot,
     /// More properties of the device, as QEMU names them: `mrg_rxbuf=off`, `vectors=2`.
     pub properties: Vec<String>,
-    /// Path of the socket that receives frames for the device. At most 107 bytes.
-    pub local: PathBuf,
-    /// Path of the socket that receives the device's frames, which need not exist yet. At most 107 bytes.
-    pub remote: PathBuf,
+    pub backend: Backend,
 }
 
 impl QemuOptions {
-    /// Returns a modern device on the root bus with QEMU's defaults, one datagram per frame from socket to socket.
+    /// Returns a modern device on the root bus with QEMU's defaults.
     #[must_use]
-    pub fn new(mac: [u8; 6], local: PathBuf, remote: PathBuf) -> Self {
+    pub fn new(mac: [u8; 6], backend: Backend) -> Self {
         Self {
             mac,
             mtu: None,
             identity: Identity::default(),
             slot: Slot::default(),
             properties: Vec::new(),
-            local,
-            remote,
+            backend,
         }
     }
 }

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::{
     doorbells::{Doorbells, VECTORS},
-    options::{Identity, QemuOptions, Slot},
+    options::{Backend, Identity, QemuOptions, Slot},
     qtest::Qtest,
 };
 
@@ -130,11 +130,19 @@ fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -
     qemu.arg("-chardev").arg(format!("socket,id=doorbells,path={}", path("doorbells")));
     qemu.arg("-device")
         .arg(format!("ivshmem-doorbell,chardev=doorbells,vectors={VECTORS},addr={DOORBELL_SLOT:#x}"));
-    qemu.arg("-netdev").arg(format!(
-        "dgram,id=link,local.type=unix,local.path={},remote.type=unix,remote.path={}",
-        options.local.display(),
-        options.remote.display()
-    ));
+    match &options.backend {
+        Backend::Datagrams { local, remote } => {
+            qemu.arg("-netdev").arg(format!(
+                "dgram,id=link,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+                local.display(),
+                remote.display()
+            ));
+        }
+        Backend::VhostUser { socket } => {
+            qemu.arg("-chardev").arg(format!("socket,id=backend,path={}", socket.display()));
+            qemu.args(["-netdev", "vhost-user,id=link,chardev=backend"]);
+        }
+    }
     let slot = match options.slot {
         Slot::RootBus => format!("addr={NIC_SLOT:#x}"),
         Slot::RootPort => {

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The driver on rings that DPDK's vhost library processes, behind QEMU's virtio-net-pci: a second device that was written by
+//! others. DPDK polls the rings, asks for no notifications while it does, and completes frames in batches.
+
+#![cfg(target_os = "linux")]
+
+mod bed;
+mod copying;
+mod tcp;
+
+use std::sync::Arc;
+
+use bed::{exchange, finish, miniport, started_with};
+use copying::copy;
+use device_sim::virtio_net::Features;
+use lab::{
+    device::{DeviceKind, QemuVariant},
+    has_dpdk, has_qemu,
+    testbed::{Options, Testbed},
+};
+use qemu_device::{DpdkSwitch, Identity};
+
+/// Two hosts whose devices have these properties, and what connects them. `None` if a program or the image is missing.
+fn started(properties: &[&str], identity: Identity) -> Option<(Testbed, Arc<DpdkSwitch>)> {
+    if !has_qemu() || !has_dpdk() {
+        return None;
+    }
+    let switch = Arc::new(DpdkSwitch::start().expect("testpmd starts"));
+    let variant = QemuVariant {
+        backend: Some(switch.clone()),
+        properties: properties.iter().map(|&property| property.to_owned()).collect(),
+        identity,
+        ..QemuVariant::default()
+    };
+    let device = DeviceKind::Qemu(variant);
+    let bed = started_with(&Options { device, real_time: true, path_mtu: 1024, ..Options::default() })?;
+    Some((bed, switch))
+}
+
+/// More frames than the ring has descriptors, of all lengths.
+fn frames() -> Vec<Vec<u8>> {
+    let header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
+    let len = |number: usize| 60 + number * 37 % 1_000;
+    let frame =
+        |number| header.into_iter().chain((0..).map(move |at: usize| (at * number) as u8)).take(len(number));
+    (0..600).map(|number| frame(number).collect()).collect()
+}
+
+/// Data by RDMA both ways, and Ethernet frames in bursts that fit the backend's queue.
+fn transfer(bed: &Testbed) {
+    // First: the exchange leaves a filter that drops ARP requests.
+    copy(bed);
+    let [sender, receiver] = bed.machines().map(miniport);
+    for burst in frames().chunks(64) {
+        exchange(bed, &sender, &receiver, burst);
+    }
+}
+
+#[test]
+fn frames_and_rdma_pass_through_dpdks_rings_in_every_format() {
+    let formats: [&[&str]; 6] = [
+        &[],
+        &["event_idx=off"],
+        &["mrg_rxbuf=off"],
+        &["indirect_desc=off"],
+        &["packed=on"],
+        &["packed=on", "event_idx=off"],
+    ];
+    for properties in formats {
+        let Some((bed, switch)) = started(properties, Identity::Modern) else { return };
+        let is_packed = |features: &u64| Features(*features).contains(Features::RING_PACKED);
+        let negotiated = switch.negotiated().expect("DPDK reports the features");
+        assert_eq!(negotiated.len(), 2, "of each device once: {negotiated:x?}");
+        assert!(negotiated.iter().all(|features| is_packed(features) == properties.contains(&"packed=on")));
+        assert_eq!(bed.events(), [""; 0], "{properties:?}: nothing to report");
+        transfer(&bed);
+        finish(bed);
+    }
+}
+
+/// The receiving stack verifies each checksum: DPDK does not report that it did.
+#[test]
+fn tcp_leaves_its_checksums_to_dpdk() {
+    for addresses in [tcp::ipv4(), tcp::ipv6()] {
+        let Some((bed, _switch)) = started(&[], Identity::Modern) else { return };
+        for counters in tcp::exchange(&bed, addresses, 200_000) {
+            assert!(counters.checksums > 0, "{counters:?}");
+            assert_eq!((counters.verified, counters.invalid), (0, 0), "{counters:?}");
+        }
+        finish(bed);
+    }
+}
+
+#[test]
+fn dpdks_rings_stop_and_start_again() {
+    let Some((mut bed, _switch)) = started(&[], Identity::Transitional) else { return };
+    for _ in 0..2 {
+        let miniport = bed.machines()[0].miniport().expect("it has started");
+        miniport.sleep().expect("it sleeps");
+        miniport.wake().expect("it wakes");
+        let machine = bed.machine_mut(0);
+        machine.halt_adapter().expect("the adapter halts");
+        machine.start_adapter().expect("the adapter starts again");
+        transfer(&bed);
+    }
+    finish(bed);
+}
