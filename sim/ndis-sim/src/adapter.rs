@@ -40,6 +40,7 @@ use crate::{
     interface::Interface,
     ndk_state::NdkState,
     offload::{AdapterOffloads, Offloads},
+    rss::{Rss, RssCapabilities},
     rules::{broken, require},
 };
 
@@ -125,6 +126,7 @@ pub struct Adapter {
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
     pub(crate) offloads: Mutex<AdapterOffloads>,
+    pub(crate) rss: Mutex<Rss>,
     pub(crate) hang: Hang,
     /// What the miniport indicated by NdisMIndicateStatusEx.
     pub(crate) indications: Mutex<Vec<StatusIndication>>,
@@ -168,6 +170,7 @@ impl Adapter {
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),
             offloads: Mutex::default(),
+            rss: Mutex::default(),
             hang: Hang::new(host),
             indications: Mutex::default(),
         }
@@ -244,6 +247,10 @@ impl Adapter {
         });
         if !attributes.PowerManagementCapabilitiesEx.is_null() {
             self.check_power(Guest::new(attributes.PowerManagementCapabilitiesEx).cast());
+        }
+        if !attributes.RecvScaleCapabilities.is_null() {
+            let capabilities = RssCapabilities::read(Guest::new(attributes.RecvScaleCapabilities));
+            self.rss.lock().capabilities = Some(capabilities);
         }
         let list = Guest::new(attributes.SupportedOidList);
         *self.oids.lock() = (0..oids as usize / 4).map(|index| list.add(index).read()).collect();

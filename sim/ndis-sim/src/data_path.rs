@@ -17,6 +17,7 @@ use crate::{
     nbl::{self, StackList},
     offload::{ReceivedFrame, SendRequest},
     protocol::PROTOCOLS,
+    rss::Received,
     rules::{broken, require},
     sg_list,
     wait::wait_until,
@@ -31,6 +32,10 @@ const CANCEL_ID: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize * size_of::<usize>();
 const CHECKSUM: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo.0 as usize * size_of::<usize>();
+const HASH_INFO: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo.0 as usize * size_of::<usize>();
+const HASH_VALUE: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue.0 as usize * size_of::<usize>();
 const LARGE_SEND: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize * size_of::<usize>();
 /// The bit of a large send that says its version.
@@ -234,6 +239,21 @@ impl Adapter {
         self.receive(host, lists, flags);
     }
 
+    /// Checks hash and processor of a received frame.
+    fn check_scaling(&self, host: &Host, list: Guest<NET_BUFFER_LIST>, bytes: &[u8]) {
+        let frame = Received {
+            bytes,
+            info: list.field::<usize>(HASH_INFO).read() as u32,
+            value: list.field::<usize>(HASH_VALUE).read() as u32,
+            processor: current().cpu().0,
+        };
+        let now = host.world().now();
+        let checked = self.rss.lock().check(&frame, now);
+        if let Err(violated) = checked {
+            broken(violated);
+        }
+    }
+
     fn receive(self: &Arc<Self>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
         let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
         for &list in lists {
@@ -242,6 +262,7 @@ impl Adapter {
                 let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum };
                 let reported = self.offloads.lock().reported();
                 reported.require_true(&frame);
+                self.check_scaling(host, list, &frame.bytes);
                 for protocol in host.state(&PROTOCOLS) {
                     protocol.received(host, self, &frame.bytes);
                 }

@@ -13,6 +13,7 @@
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
 //! | [`oid`] | OID requests |
 //! | [`offload`] | task offloads |
+//! | `rss`, `rss_requests`, [`toeplitz`] | receive side scaling: its parameters, and the check of received frames |
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
@@ -67,11 +68,14 @@ mod power;
 pub mod protocol;
 pub mod registration;
 mod removal;
+mod rss;
+mod rss_requests;
 mod rules;
 pub mod runtime;
 pub mod sg_list;
 mod subsystem;
 pub mod tcp_stack;
+pub mod toeplitz;
 mod wait;
 pub mod wsk;
 
@@ -88,5 +92,6 @@ pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;
 pub use netio::{IpHost, NETIO};
 pub use offload::{Offloads, ReceivedFrame, SendRequest};
+pub use rss::{RssCapabilities, RssParameters};
 pub use subsystem::{NDIS, Ndis, builder};
 pub use wsk::WSK;

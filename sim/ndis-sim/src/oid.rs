@@ -8,8 +8,8 @@ use ndk_abi::ndis::{
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY,
     NDIS_OID_REQUEST_REVISION_1, NDIS_OID_REQUEST_SET, NDIS_REQUEST_TYPE, NDIS_SIZEOF_OID_REQUEST_REVISION_1,
     NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
-    NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_OFFLOAD_ENCAPSULATION,
-    OID_TCP_OFFLOAD_PARAMETERS,
+    NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_GEN_RECEIVE_SCALE_PARAMETERS,
+    OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
 
 use nt_sim::{current, guest::Guest, image::call, imports};
@@ -129,6 +129,10 @@ impl Adapter {
         *self.oid_request.lock() = pointer.addr();
         self.oid_done.reset();
         let reports = self.offload_reports();
+        let is_rss =
+            oid == OID_GEN_RECEIVE_SCALE_PARAMETERS && kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation;
+        let cpus = current().host().cpus.count();
+        let refusal = if is_rss { self.rss.lock().begin(buffer, cpus) } else { None };
         *self.in_oid.lock() = Some(current().id());
         let status = call("MiniportOidRequest", || {
             // SAFETY: the image registered the function under this contract; the request lives until it is completed.
@@ -142,6 +146,17 @@ impl Adapter {
             });
         }
         let status = if status == NDIS_STATUS_PENDING { self.await_oid() } else { status };
+        if is_rss {
+            let succeeded = status == NDIS_STATUS_SUCCESS;
+            require(!succeeded || refusal.is_none(), || {
+                format!(
+                    "OID_GEN_RECEIVE_SCALE_PARAMETERS succeeded, although {}",
+                    refusal.unwrap_or_default()
+                )
+            });
+            let now = current().world().now();
+            self.rss.lock().end(succeeded, now);
+        }
         // SAFETY: query and set have the same layout; the miniport is done with it.
         let query = unsafe { Guest::new(pointer).read().DATA.QUERY_INFORMATION };
         if status != NDIS_STATUS_SUCCESS {

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Receive side scaling of one adapter: its capabilities, the parameters in force, and the check of received frames against
+//! them. (windows-driver-docs: network/rss-configuration, network/indicating-rss-receive-data)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ndk_abi::{
+    ndis::{
+        NDIS_HASH_FUNCTION_MASK, NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6,
+        NDIS_HASH_TYPE_MASK, NDIS_HASH_UDP_IPV4, NDIS_HASH_UDP_IPV6, NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
+        NDIS_OBJECT_TYPE_RSS_PARAMETERS, NDIS_RECEIVE_SCALE_CAPABILITIES,
+        NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_2, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+        NDIS_RECEIVE_SCALE_PARAMETERS, NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2,
+        NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4,
+        NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6, NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2,
+        NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED, NDIS_RSS_PARAM_FLAG_DISABLE_RSS,
+        NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED, NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED,
+        NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+        NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2, NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3,
+        NdisHashFunctionToeplitz,
+    },
+    nt::PROCESSOR_NUMBER,
+};
+use nt_sim::guest::Guest;
+
+use crate::{
+    rules::require,
+    toeplitz::{self, KEY_LEN},
+};
+
+/// Nanoseconds after a change in which frames may still be indicated as before: they were received earlier. Our choice.
+const GRACE: u64 = 10_000_000;
+
+/// Length of an entry of the indirection table, in bytes.
+const ENTRY_LEN: usize = size_of::<PROCESSOR_NUMBER>();
+
+/// Each capability, and the hash types that it permits.
+const TYPES: [(u32, u32); 4] = [
+    (NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_HASH_TCP_IPV4 | NDIS_HASH_IPV4),
+    (NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4, NDIS_HASH_UDP_IPV4 | NDIS_HASH_IPV4),
+    (NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_HASH_TCP_IPV6 | NDIS_HASH_IPV6),
+    (NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6, NDIS_HASH_UDP_IPV6 | NDIS_HASH_IPV6),
+];
+
+/// What a miniport says of receive side scaling in its general attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RssCapabilities {
+    /// `NDIS_RSS_CAPS_*`, and the hash function.
+    pub flags: u32,
+    pub messages: u32,
+    pub queues: u32,
+    /// Largest number of entries of the indirection table.
+    pub entries: u16,
+}
+
+impl RssCapabilities {
+    /// Reads and checks the capabilities that a miniport sets.
+    pub(crate) fn read(from: Guest<NDIS_RECEIVE_SCALE_CAPABILITIES>) -> Self {
+        let given = from.read();
+        let header = given.Header;
+        let known = NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_2..=NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3;
+        let is_known = header.Type == NDIS_OBJECT_TYPE_RSS_CAPABILITIES
+            && known.contains(&header.Revision)
+            && header.Size >= NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3;
+        require(is_known, || {
+            format!(
+                "NDIS_RECEIVE_SCALE_CAPABILITIES with type {:#x}, revision {} and {} bytes",
+                header.Type, header.Revision, header.Size
+            )
+        });
+        let this = Self {
+            flags: given.CapabilitiesFlags,
+            messages: given.NumberOfInterruptMessages,
+            queues: given.NumberOfReceiveQueues,
+            entries: given.NumberOfIndirectionTableEntries,
+        };
+        require(this.flags & NdisHashFunctionToeplitz != 0 && this.types() & NDIS_HASH_IPV4 != 0, || {
+            format!("the capabilities {:#x} of RSS lack the Toeplitz hash, or IPv4", this.flags)
+        });
+        require(this.messages > 0 && this.queues > 0, || {
+            format!("RSS with {} interrupt messages and {} receive queues", this.messages, this.queues)
+        });
+        let most = usize::from(NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2) / ENTRY_LEN;
+        let entries = usize::from(this.entries);
+        require(entries.is_power_of_two() && entries <= most, || {
+            format!("RSS with {entries} entries of the indirection table: no power of 2, or more than {most}")
+        });
+        this
+    }
+
+    /// Returns the hash types that a protocol driver may set.
+    #[must_use]
+    pub fn types(&self) -> u32 {
+        let permitted = TYPES.iter().filter(|(capability, _)| self.flags & capability != 0);
+        permitted.fold(0, |types, (_, permitted)| types | permitted)
+    }
+}
+
+/// The parameters of receive side scaling, for processors of group 0.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RssParameters {
+    /// `NDIS_HASH_*`
+    pub types: u32,
+    pub key: [u8; KEY_LEN],
+    /// A processor for each value of the low bits of a hash.
+    pub table: Vec<u8>,
+    /// The processor of frames without a hash.
+    pub default_processor: u8,
+}
+
+impl RssParameters {
+    /// Returns the bytes of an `OID_GEN_RECEIVE_SCALE_PARAMETERS` request, as drivers of NDIS 6.60 and later receive it.
+    #[must_use]
+    pub fn encode(&self, flags: u16) -> Vec<u8> {
+        let table: Vec<u8> = self.table.iter().flat_map(|&number| [0, 0, number, 0]).collect();
+        let start = size_of::<NDIS_RECEIVE_SCALE_PARAMETERS>();
+        let mut request = NDIS_RECEIVE_SCALE_PARAMETERS::zeroed();
+        request.Header.Type = NDIS_OBJECT_TYPE_RSS_PARAMETERS;
+        request.Header.Revision = ndk_abi::ndis::NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_3;
+        request.Header.Size = NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3;
+        request.Flags = flags;
+        request.HashInformation = NdisHashFunctionToeplitz | self.types;
+        request.IndirectionTableSize = table.len() as u16;
+        request.IndirectionTableOffset = start as u32;
+        request.HashSecretKeySize = KEY_LEN as u16;
+        request.HashSecretKeyOffset = (start + table.len()) as u32;
+        request.DefaultProcessorNumber =
+            PROCESSOR_NUMBER { Group: 0, Number: self.default_processor, Reserved: 0 };
+        let mut bytes = vec![0; start];
+        Guest::<u8>::new((&raw mut request).cast()).read_bytes(&mut bytes);
+        bytes.extend(table);
+        bytes.extend(self.key);
+        bytes
+    }
+
+    /// Returns the parameters of a request to an adapter with these capabilities and `current` parameters, on a host with `cpus`
+    /// processors; `None` if it disables RSS.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    fn decode(
+        bytes: &[u8],
+        capabilities: RssCapabilities,
+        current: Option<&Self>,
+        cpus: u32,
+    ) -> Result<Option<Self>, &'static str> {
+        let mut request = NDIS_RECEIVE_SCALE_PARAMETERS::zeroed();
+        let least = usize::from(NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2);
+        if bytes.len() < least {
+            return Err("it is shorter than the structure");
+        }
+        let fixed = bytes.len().min(size_of_val(&request));
+        Guest::<u8>::new((&raw mut request).cast()).write_bytes(&bytes[..fixed]);
+        let header = request.Header;
+        let is_known = header.Type == NDIS_OBJECT_TYPE_RSS_PARAMETERS
+            && header.Revision >= NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2
+            && usize::from(header.Size) >= least;
+        if !is_known {
+            return Err("its header is wrong");
+        }
+        let function = request.HashInformation & NDIS_HASH_FUNCTION_MASK;
+        if request.Flags & NDIS_RSS_PARAM_FLAG_DISABLE_RSS != 0 || function == 0 {
+            return Ok(None);
+        }
+        // A parameter is unchanged only if there is one.
+        let unchanged = |flag: u16| current.filter(|_| request.Flags & flag != 0);
+        let part = |offset: u32, size: u16| {
+            let start = offset as usize;
+            bytes.get(start..start.checked_add(size.into())?)
+        };
+        let types = match unchanged(NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED) {
+            Some(current) => current.types,
+            None => request.HashInformation & NDIS_HASH_TYPE_MASK,
+        };
+        if function != NdisHashFunctionToeplitz || types == 0 || types & !capabilities.types() != 0 {
+            return Err("its hash information is not among the capabilities");
+        }
+        let table = match unchanged(NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED) {
+            Some(current) => current.table.clone(),
+            None => part(request.IndirectionTableOffset, request.IndirectionTableSize)
+                .and_then(|table| numbers(table, cpus))
+                .ok_or("its table is beyond its end, or names no processor")?,
+        };
+        if !table.len().is_power_of_two() || table.len() > usize::from(capabilities.entries) {
+            return Err("its table has a number of entries that is not supported");
+        }
+        let key = match unchanged(NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED) {
+            Some(current) => current.key,
+            None => part(request.HashSecretKeyOffset, request.HashSecretKeySize)
+                .and_then(|key| key.try_into().ok())
+                .ok_or("its key is beyond its end, or has not 40 bytes")?,
+        };
+        let default_processor = match unchanged(NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED) {
+            Some(current) => current.default_processor,
+            // Revision 2 has none: the first processor.
+            None => request.DefaultProcessorNumber.Number,
+        };
+        Ok(Some(Self { types, key, table, default_processor }))
+    }
+
+    /// Returns the number of different processors of the table.
+    fn processors(&self) -> usize {
+        self.table.iter().collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// Returns the numbers of the processors of a table; `None` if it has a part of an entry or names no processor of group 0.
+fn numbers(table: &[u8], cpus: u32) -> Option<Vec<u8>> {
+    let entries = table.chunks(ENTRY_LEN).map(|entry| match *entry {
+        [0, 0, number, _] if u32::from(number) < cpus => Some(number),
+        _ => None,
+    });
+    entries.collect()
+}
+
+/// A received frame, as far as receive side scaling is concerned.
+pub(crate) struct Received<'a> {
+    pub bytes: &'a [u8],
+    /// `NetBufferListHashInfo`: function and type.
+    pub info: u32,
+    /// `NetBufferListHashValue`
+    pub value: u32,
+    /// The processor that indicates it.
+    pub processor: u32,
+}
+
+/// Receive side scaling of an adapter.
+#[derive(Default)]
+pub(crate) struct Rss {
+    pub capabilities: Option<RssCapabilities>,
+    current: Option<RssParameters>,
+    /// What frames may also be received with: the parameters before or after a change, until a time.
+    other: Option<(Option<RssParameters>, u64)>,
+    /// The processor of each entry of the table whose frames were received since the last change.
+    seen: BTreeMap<usize, u32>,
+}
+
+impl Rss {
+    /// Prepares for a request to change the parameters. Returns why the miniport must fail it, if it must.
+    pub fn begin(&mut self, request: &[u8], cpus: u32) -> Option<&'static str> {
+        let capabilities = self.capabilities?;
+        match RssParameters::decode(request, capabilities, self.current.as_ref(), cpus) {
+            Ok(parameters) => {
+                self.other = Some((parameters, u64::MAX));
+                None
+            }
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Ends the request: the miniport has succeeded or failed it.
+    pub fn end(&mut self, succeeded: bool, now: u64) {
+        let Some((parameters, _)) = self.other.take() else { return };
+        if succeeded {
+            let before = std::mem::replace(&mut self.current, parameters);
+            self.other = Some((before, now.saturating_add(GRACE)));
+            self.seen.clear();
+        }
+    }
+
+    pub fn parameters(&self) -> Option<RssParameters> {
+        self.current.clone()
+    }
+
+    /// Checks a frame that is received at `now`.
+    ///
+    /// # Errors
+    /// The rule that is violated.
+    pub fn check(&mut self, frame: &Received<'_>, now: u64) -> Result<(), String> {
+        let queues = self.capabilities.map_or(1, |capabilities| capabilities.queues as usize);
+        let other = self.other.as_ref().filter(|(_, until)| now < *until);
+        if other.is_some_and(|(other, _)| check(frame, other.as_ref(), queues).is_ok()) {
+            return Ok(());
+        }
+        let entry = check(frame, self.current.as_ref(), queues)?;
+        let Some(entry) = entry.filter(|_| other.is_none()) else { return Ok(()) };
+        let processor = *self.seen.entry(entry).or_insert(frame.processor);
+        if processor == frame.processor {
+            return Ok(());
+        }
+        Err(format!(
+            "frames of entry {entry} of the indirection table were received on processors {processor} and {}",
+            frame.processor
+        ))
+    }
+}
+
+/// Checks a frame against the parameters. Returns the entry of the table that it belongs to, if any.
+fn check(
+    frame: &Received<'_>,
+    parameters: Option<&RssParameters>,
+    queues: usize,
+) -> Result<Option<usize>, String> {
+    let function = frame.info & NDIS_HASH_FUNCTION_MASK;
+    let Some(parameters) = parameters else {
+        let is_right = function == 0;
+        return if is_right { Ok(None) } else { Err("a hash is reported, but RSS is disabled".into()) };
+    };
+    let expected = toeplitz::hash(frame.bytes, parameters.types, &parameters.key);
+    let reported = (function == NdisHashFunctionToeplitz)
+        .then_some((frame.info & NDIS_HASH_TYPE_MASK, frame.value))
+        .filter(|_| function != 0);
+    if reported != expected || reported.is_none() != (function == 0) {
+        let text = |hash: Option<(u32, u32)>| {
+            hash.map_or("none".into(), |(kind, value)| format!("{value:#010x} of type {kind:#x}"))
+        };
+        return Err(format!(
+            "the hash of a received frame is {} by function {function}, not {}",
+            text(reported),
+            text(expected)
+        ));
+    }
+    let processor = frame.processor;
+    let is = |number: &u8| u32::from(*number) == processor;
+    let Some((_, value)) = expected else {
+        let may = is(&parameters.default_processor) || parameters.table.iter().any(is);
+        return if may {
+            Ok(None)
+        } else {
+            Err(format!(
+                "a frame without a hash was received on processor {processor}, which RSS does not use"
+            ))
+        };
+    };
+    let entry = value as usize & (parameters.table.len() - 1);
+    let may = if parameters.processors() > queues {
+        parameters.table.iter().any(is)
+    } else {
+        parameters.table.get(entry).is_some_and(is)
+    };
+    if may {
+        return Ok(Some(entry));
+    }
+    Err(format!(
+        "a frame of entry {entry} of the indirection table was received on processor {processor}, not {}",
+        parameters.table[entry]
+    ))
+}
