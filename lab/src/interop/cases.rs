@@ -13,6 +13,7 @@ use ndk_consumer::protocols::{
 use super::{
     addresses::{Family, guest_address, host_address},
     smb_work::{LENGTHS, SHORT_LENGTHS, SmbWork},
+    tcp,
 };
 
 /// One test case.
@@ -50,6 +51,8 @@ pub enum Work {
     Engine(NonNdkRequest),
     /// SMB Direct: the kernel's server or client in the guest, Samba behind the image.
     Smb(SmbWork),
+    /// Ping, and this number of bytes to the guest and back over TCP.
+    Tcp(usize),
 }
 
 /// Requests that a peer can send but NDKPI cannot express.
@@ -92,7 +95,7 @@ impl Case {
     pub fn host(&self) -> &'static str {
         match self.work {
             Work::Engine(_) => "engine",
-            Work::Image(_) | Work::GuestKilled(_) | Work::Smb(_) => "image",
+            Work::Image(_) | Work::GuestKilled(_) | Work::Smb(_) | Work::Tcp(_) => "image",
         }
     }
 
@@ -150,6 +153,8 @@ impl Case {
             },
             Work::Smb(work) if serves => format!("smb-server {PASSWORD} {}", work.largest_request()),
             Work::Smb(_) => format!("smb-mount {at} {PASSWORD}"),
+            Work::Tcp(_) if serves => format!("nc -l -p {} -e cat", tcp::PORT),
+            Work::Tcp(_) => format!("nc {at} {} -e cat", tcp::PORT),
             Work::Engine(NonNdkRequest::Immediate) => format!("probe -c {at} immediate"),
             Work::Engine(NonNdkRequest::Atomic) => format!("probe -c {at} atomic"),
         }
@@ -209,15 +214,29 @@ pub fn all() -> Vec<Case> {
         let work = Work::GuestKilled(probe(Scenario::Hold, 1 << 16, 0));
         cases.push(case("guest killed during transfer", client, work, 1024));
     }
+    cases.extend(of_tcp());
     cases.extend(of_smb());
     // Changing the MTU takes time, and those at the end need a guest of their own.
     let rank = |work: &Work| match work {
-        Work::Image(_) | Work::Engine(_) => 0,
+        Work::Image(_) | Work::Engine(_) | Work::Tcp(_) => 0,
         Work::GuestKilled(_) => 1,
         Work::Smb(_) => 2,
     };
     cases.sort_by_key(|case| (rank(&case.work), case.mtu));
     cases
+}
+
+/// Returns the cases of Ethernet.
+fn of_tcp() -> Vec<Case> {
+    let of = |client| {
+        let case = move |length, mtu| case("ping and TCP", client, Work::Tcp(length), mtu);
+        [
+            Case { short: true, ..case(1 << 20, 1024) },
+            Case { family: Family::V6, ..case(1 << 20, 1024) },
+            case(16 << 20, 4096),
+        ]
+    };
+    [Side::Viordma, Side::Linux].into_iter().flat_map(of).collect()
 }
 
 /// Returns the cases of SMB Direct.
@@ -325,7 +344,7 @@ mod tests {
 
     #[test]
     fn guest_command_is_the_opposite_side_of_the_host() {
-        for case in all().into_iter().filter(|case| !matches!(case.work, Work::Smb(_))) {
+        for case in all().into_iter().filter(|case| !matches!(case.work, Work::Smb(_) | Work::Tcp(_))) {
             let command = case.guest_command();
             let (listens, address) = match case.client {
                 Side::Viordma => (true, guest_address(case.family)),

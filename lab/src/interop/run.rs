@@ -24,6 +24,7 @@ use super::{
     guest::{self, Guest, Output},
     native, smb,
     table::Row,
+    tcp,
 };
 use crate::{
     device::DeviceKind,
@@ -128,6 +129,12 @@ impl Runner {
             Work::Image(program) | Work::GuestKilled(program) => {
                 let mut host = self.host(case, capture, sockets)?;
                 let result = self.run_program(case, program, &host);
+                finish(&mut host, result)
+            }
+            Work::Tcp(length) => {
+                let mut host = self.host(case, capture, sockets)?;
+                let guest = self.guest.as_mut().context("no guest")?;
+                let result = tcp::run(case, *length, &host, guest);
                 finish(&mut host, result)
             }
             Work::Smb(work) => {

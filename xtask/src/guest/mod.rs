@@ -79,9 +79,9 @@ const LOADED: [&str; 2] =
     ["usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "lib/x86_64-linux-gnu/libgcc_s.so.1"];
 
 /// Applets of busybox that the guest's scripts use. Not its shell, which would use its own `ip`.
-const APPLETS: [&str; 22] = [
-    "cat", "cut", "echo", "grep", "head", "insmod", "kill", "ln", "mkfifo", "mount", "printf", "ps", "rm",
-    "seq", "setsid", "sleep", "stty", "tail", "test", "timeout", "touch", "uname",
+const APPLETS: [&str; 24] = [
+    "cat", "cut", "echo", "grep", "head", "insmod", "kill", "ln", "mkfifo", "mount", "nc", "ping", "printf",
+    "ps", "rm", "seq", "setsid", "sleep", "stty", "tail", "test", "timeout", "touch", "uname",
 ];
 
 /// Modules that are loaded, after their dependencies.
