@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
     NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
-    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NET_BUFFER_LIST,
+    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_RESOURCES,
+    NET_BUFFER_LIST,
 };
 use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
@@ -67,16 +68,26 @@ fn check_level(what: &str, flags: u32, at_dispatch: u32) {
 }
 
 impl Adapter {
-    /// Passes frames to the miniport in one chain, one list each; keeps their status. On a thread of the host.
+    /// Passes frames to the miniport in one chain, one list each; keeps their status. None is passed when resources run low. On a
+    /// thread of the host.
     pub(crate) fn send(
         &self,
         host: &Host,
         frames: &[(Vec<u8>, SendRequest)],
         cancel_id: usize,
-    ) -> Option<Vec<SendId>> {
+    ) -> Vec<SendId> {
         let ids: Vec<_> = frames.iter().map(|_| self.data_path.state.lock().next_send()).collect();
-        let lists =
-            frames.iter().map(|(frame, _)| StackList::new(host, frame)).collect::<Option<Vec<_>>>()?;
+        let mut lists = Vec::new();
+        for (frame, _) in frames {
+            let Some(list) = StackList::new(host, frame) else {
+                for list in lists {
+                    StackList::free(list, host);
+                }
+                self.fail(&ids, NDIS_STATUS_RESOURCES);
+                return ids;
+            };
+            lists.push(list);
+        }
         for list in &lists {
             list.list.field::<usize>(CANCEL_ID).write(cancel_id);
         }
@@ -90,19 +101,26 @@ impl Adapter {
         );
         if !sent {
             // NDIS removed the adapter: a protocol driver has no binding to it.
-            let mut state = self.data_path.state.lock();
-            state.statuses.extend(ids.iter().map(|&id| (id, NDIS_STATUS_ADAPTER_REMOVED)));
+            self.fail(&ids, NDIS_STATUS_ADAPTER_REMOVED);
         }
-        Some(ids)
+        ids
     }
 
-    /// Cancels the sends with `cancel_id` that are still waiting. On a thread of the host.
+    /// Completes sends that the miniport does not get.
+    fn fail(&self, ids: &[SendId], status: NDIS_STATUS) {
+        self.data_path.state.lock().statuses.extend(ids.iter().map(|&id| (id, status)));
+    }
+
+    /// Cancels the sends with `cancel_id` that are still waiting. Does nothing if the adapter is being halted. On a thread of the host.
     pub(crate) fn cancel_sends(&self, cancel_id: usize) {
         let Some(handler) = self.driver.characteristics.CancelSendHandler else { return };
-        call("MiniportCancelSend", || {
-            // SAFETY: the image registered the function under this contract; the ID is a value, not an address.
-            unsafe { handler(self.context() as *mut _, std::ptr::without_provenance_mut(cancel_id)) }
-        });
+        let cancel = || {
+            call("MiniportCancelSend", || {
+                // SAFETY: the image registered the function under this contract; the ID is a value, not an address.
+                unsafe { handler(self.context() as *mut _, std::ptr::without_provenance_mut(cancel_id)) }
+            });
+        };
+        let _ = self.while_bound(|_| true, cancel);
     }
 
     /// Sends a frame without waiting, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.

@@ -132,14 +132,18 @@ impl Miniport {
         self.adapter.attributes()
     }
 
-    /// Pauses the adapter; returns when the miniport has completed the pause.
+    /// Pauses the adapter; returns when the miniport has completed the pause. Does nothing if NDIS has removed it already, at the
+    /// request of the miniport.
     ///
     /// # Errors
     /// [`Lost`] when the host dies.
     pub fn pause(&self) -> Result<(), Lost> {
         let this = self.clone();
         on_host(&self.host, "PnP", move || {
-            lifecycle::exclusively(&this.adapter, || lifecycle::pause(&this.adapter));
+            lifecycle::exclusively(&this.adapter, || match this.state() {
+                AdapterState::Halted => {}
+                _ => lifecycle::pause(&this.adapter),
+            });
         })
     }
 
@@ -421,7 +425,7 @@ impl Miniport {
     /// completed within `timeout`.
     ///
     /// # Panics
-    /// When the host dies or its memory is exhausted.
+    /// When the host dies.
     #[must_use]
     pub fn send(&self, frame: &[u8], timeout: Duration) -> Option<NDIS_STATUS> {
         let ids = self.send_chain(&[frame.to_vec()], 0);
@@ -431,7 +435,7 @@ impl Miniport {
     /// Passes frames to the miniport in one chain, one NET_BUFFER_LIST each with the given cancel ID; does not wait.
     ///
     /// # Panics
-    /// When the host dies or its memory is exhausted.
+    /// When the host dies.
     #[must_use]
     pub fn send_chain(&self, frames: &[Vec<u8>], cancel_id: usize) -> Vec<SendId> {
         self.pass(without_requests(frames), cancel_id)
@@ -441,7 +445,7 @@ impl Miniport {
     /// what is requested is not checked.
     ///
     /// # Panics
-    /// When the host dies or its memory is exhausted.
+    /// When the host dies.
     #[must_use]
     pub fn send_requests(&self, frames: Vec<(Vec<u8>, SendRequest)>) -> Vec<SendId> {
         self.pass(frames, 0)
@@ -449,16 +453,14 @@ impl Miniport {
 
     fn pass(&self, frames: Vec<(Vec<u8>, SendRequest)>, cancel_id: usize) -> Vec<SendId> {
         let this = self.clone();
-        let sent = on_host(&self.host, "protocol", move || {
-            this.adapter.send(&this.host, &frames, cancel_id).expect("the host has memory for the frames")
-        });
+        let sent = on_host(&self.host, "protocol", move || this.adapter.send(&this.host, &frames, cancel_id));
         sent.unwrap_or_else(|lost| panic!("{lost}"))
     }
 
     /// As [`Miniport::send_chain`], at `DISPATCH_LEVEL`, as the flags tell the miniport.
     ///
     /// # Panics
-    /// When the host dies or its memory is exhausted.
+    /// When the host dies.
     #[must_use]
     pub fn send_chain_at_dispatch(&self, frames: &[Vec<u8>]) -> Vec<SendId> {
         let (this, frames) = (self.clone(), without_requests(frames));
@@ -466,7 +468,7 @@ impl Miniport {
             let before = current().raise(Irql::DISPATCH_LEVEL);
             let sent = this.adapter.send(&this.host, &frames, 0);
             current().lower(before);
-            sent.expect("the host has memory for the frames")
+            sent
         });
         sent.unwrap_or_else(|lost| panic!("{lost}"))
     }

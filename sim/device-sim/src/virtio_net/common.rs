@@ -138,6 +138,12 @@ impl Common {
         self.quirks.never_resets = true;
     }
 
+    /// Ends what [`stop_resetting`](Self::stop_resetting) and [`set_config_unsteady`](Self::set_config_unsteady) began.
+    pub fn repair(&mut self, options: &NicOptions) {
+        self.quirks = options.quirks;
+        self.link_up = true;
+    }
+
     pub fn set_config_unsteady(&mut self, unsteady: bool) {
         self.quirks.unsteady_config = unsteady;
     }

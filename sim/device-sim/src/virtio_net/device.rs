@@ -166,6 +166,20 @@ impl Device {
         self.running.store(false, Relaxed);
     }
 
+    /// Puts another device with the same options into the slot, as after power-on. No driver may use the one before.
+    pub fn insert(&self) {
+        self.config.lock().set_command(COMMAND_AT_START);
+        self.lose_state();
+        {
+            let mut common = self.common.lock();
+            common.reset();
+            common.repair(&self.options);
+        }
+        self.low_power.store(false, Relaxed);
+        self.shut_down.store(false, Relaxed);
+        self.removed.store(false, Relaxed);
+    }
+
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.removed.load(Relaxed)
