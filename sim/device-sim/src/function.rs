@@ -74,6 +74,9 @@ pub trait PciFunction: Registers {
     /// Puts the function in D3. A driver must have stopped the device: in D3 no register may be accessed.
     fn enter_low_power(&self);
 
+    /// Returns whether the function is in D3.
+    fn is_in_low_power(&self) -> bool;
+
     /// Puts the function in D0, without the state it had before D3. The bus restores configuration space; the driver enables
     /// bus mastering.
     fn leave_low_power(&self);

@@ -105,6 +105,10 @@ pub(crate) fn initialize(
 ) -> Result<Arc<Adapter>, StartError> {
     let initialize = driver.characteristics.InitializeHandlerEx.ok_or(StartError::NothingToStart)?;
     let adapter = add(host, driver, interface)?;
+    if adapter.nic.is_in_low_power() {
+        // An adapter was halted in D3. Devices are started in D0.
+        adapter.nic.leave_low_power();
+    }
     bus::enable_bus_mastering(host, &*adapter.nic);
     let mut resources = bus::resources(&*adapter.nic);
     let mut parameters = NDIS_MINIPORT_INIT_PARAMETERS {

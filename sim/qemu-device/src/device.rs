@@ -434,6 +434,10 @@ impl PciFunction for QemuNic {
         }
     }
 
+    fn is_in_low_power(&self) -> bool {
+        self.shared.low_power.load(Relaxed)
+    }
+
     fn leave_low_power(&self) {
         self.shared.set_power(D0);
         // QEMU keeps the state of a device in D3; others do not.

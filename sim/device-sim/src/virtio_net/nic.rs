@@ -332,6 +332,10 @@ impl PciFunction for Nic {
         self.device.enter_low_power();
     }
 
+    fn is_in_low_power(&self) -> bool {
+        self.device.is_in_low_power()
+    }
+
     fn leave_low_power(&self) {
         self.device.leave_low_power();
     }
