@@ -18,8 +18,9 @@ use lab::{
 };
 use ndis_sim::{AdapterState, Miniport, NdkEvent, StartError};
 use ndk_abi::ndis::{
-    NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE,
-    NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
+    NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_DEVICE_FAILED,
+    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS,
+    OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
 };
 use ndk_abi::nt::STATUS_DEVICE_REMOVED;
 use ndk_consumer::{Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
@@ -402,6 +403,29 @@ fn adapter_can_be_halted_in_a_low_power_state() {
     finish(bed);
 }
 
+/// The device does not respond, and then must not be accessed.
+#[test]
+fn adapter_of_a_device_that_did_not_reset_can_be_halted_in_a_low_power_state() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    machine.nic().stop_resetting();
+    miniport(machine).sleep().unwrap();
+    let command = machine.nic().with_config(|config| config.command());
+    assert_eq!(command.map(|command| command & 4), Some(0), "no bus master");
+    finish(bed);
+}
+
+/// The PnP manager starts devices in D0.
+#[test]
+fn adapter_that_was_halted_in_a_low_power_state_starts_again() {
+    let Some(mut bed) = started() else { return };
+    miniport(bed.machines()[0]).sleep().unwrap();
+    bed.machine_mut(0).halt_adapter().unwrap();
+    bed.machine_mut(0).start_adapter().unwrap_or_else(|error| panic!("{error}\n{:?}", bed.violations()));
+    copy(&bed);
+    finish(bed);
+}
+
 #[test]
 fn adapter_can_be_halted_while_its_device_is_reset() {
     for delay in [0, 1, 10, 100, 1000] {
@@ -527,5 +551,7 @@ fn device_works_until_shutdown_and_not_longer() {
     let miniport = miniport(machine);
     miniport.shut_down().unwrap();
     assert_eq!(miniport.send(&[2; 100], MOMENT), Some(NDIS_STATUS_ADAPTER_REMOVED));
+    // Another filter: a running device would be notified of it.
+    miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_PROMISCUOUS.to_le_bytes()).unwrap();
     finish(bed);
 }

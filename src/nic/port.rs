@@ -136,10 +136,7 @@ impl Port {
     /// the reset, at most a second. `PASSIVE_LEVEL`, one caller of this or [`restart`](Self::restart) at a time.
     pub fn stop(&self) {
         let _ = self.step(DeviceEvent::Stop);
-        self.transmitter(|transmitter| transmitter.queue.stop());
-        self.receive.lock().stop();
-        // A user of the control queue waits for no answer of a device that does not run.
-        let _ = self.with_commands(ControlQueue::stop);
+        self.disconnect();
         let Some(mut control) = self.control.lock().take() else { return };
         // A device that was removed needs no reset.
         let reset = control.reset();
@@ -148,6 +145,14 @@ impl Port {
             // The device does not respond: disable its DMA in PCI configuration space.
             set_bus_master(self.handle, false);
         }
+    }
+
+    /// Has no queue notify the device from now on. The device does not run.
+    fn disconnect(&self) {
+        self.transmitter(|transmitter| transmitter.queue.stop());
+        self.receive.lock().stop();
+        // A user of the control queue waits for no answer of a device that does not run.
+        let _ = self.with_commands(ControlQueue::stop);
     }
 
     /// Brings a stopped device back: negotiates, programs the queues, which keep their memory, and starts it. Returns whether
@@ -342,9 +347,10 @@ impl Port {
     /// [`SHUT_DOWN_POLLS`] ms. `PASSIVE_LEVEL`.
     pub fn shut_down(&self) {
         let _ = self.step(DeviceEvent::Remove);
+        self.disconnect();
         for _ in 0..SHUT_DOWN_POLLS {
             if let Some(control) = self.control.lock().as_ref() {
-                if control.state() != virtio_net::State::Reset {
+                if !control.is_finished() {
                     control.reset_without_waiting();
                 }
                 return;
@@ -396,8 +402,8 @@ impl Drop for Port {
     /// Stops the device's DMA before the queues' memory is freed. `PASSIVE_LEVEL`, interrupts are deregistered.
     fn drop(&mut self) {
         let Some(control) = self.control.get_mut() else { return };
-        // No register is accessed of a device that is reset already: it may be in a low-power state.
-        if control.state() != virtio_net::State::Reset && control.reset() == Err(Error::ResetTimeout) {
+        // No register is accessed of a device that was reset already, or whose reset did not end: it may be in a low-power state.
+        if !control.is_finished() && control.reset() == Err(Error::ResetTimeout) {
             // The device does not respond: disable its DMA in PCI configuration space.
             set_bus_master(self.handle, false);
         }

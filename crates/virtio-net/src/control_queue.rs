@@ -112,7 +112,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
 
     /// Sets which frames the device delivers. Returns whether the device filters as asked: `false` if it cannot, or refuses a
     /// command and therefore delivers every frame. Afterwards the device delivers all frames of `mode`, and perhaps others.
-    /// `alive` is called while the answer is waited for, and returns whether the device still runs.
+    /// `alive` is called before a command and while its answer is waited for, and returns whether the device runs.
     ///
     /// # Errors
     /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::CommandRefused`] if the device filters and cannot be made to
@@ -200,6 +200,9 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         if self.ring.outstanding() != 0 {
             // An earlier command was not answered.
             return Err(Error::CommandTimeout);
+        }
+        if !alive() {
+            return Err(Error::OutOfOrder);
         }
         // SAFETY: no command is outstanding.
         let memory = unsafe { self.memory.bytes_mut(0, COMMAND_LEN.saturating_add(1)) };

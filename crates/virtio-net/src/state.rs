@@ -20,17 +20,20 @@ state_table::state_table! {
         Live,
         /// FAILED is set, or the device needs a reset. Only a reset leads out of this state.
         Failed,
+        /// A reset did not end. No register is accessed but for another reset.
+        Unresponsive,
         /// Registers read all ones: the device is gone.
         Removed,
     }
     /// Steps of bring-up, and what may happen to a device.
     pub enum Event {
-        Reset: Found | Reset | Acknowledged | Driver | Negotiated | Live | Failed => Reset;
+        Reset: Found | Reset | Acknowledged | Driver | Negotiated | Live | Failed | Unresponsive => Reset;
+        ResetTimeout: Found | Reset | Acknowledged | Driver | Negotiated | Live | Failed | Unresponsive => Unresponsive;
         Acknowledge: Reset => Acknowledged;
         Drive: Acknowledged => Driver;
         Accept: Driver => Negotiated;
         Start: Negotiated => Live;
         Fail: Reset | Acknowledged | Driver | Negotiated | Live => Failed;
-        Remove: Found | Reset | Acknowledged | Driver | Negotiated | Live | Failed | Removed => Removed;
+        Remove: Found | Reset | Acknowledged | Driver | Negotiated | Live | Failed | Unresponsive | Removed => Removed;
     }
 }

@@ -401,7 +401,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
                 }
             }
         }
+        self.state = self.state.on(Event::ResetTimeout)?;
         Err(Error::ResetTimeout)
+    }
+
+    /// Whether no register has to be accessed: the device was reset, or does not respond to a reset.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.state, State::Reset | State::Unresponsive)
     }
 
     /// Sets FAILED.

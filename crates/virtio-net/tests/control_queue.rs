@@ -140,6 +140,14 @@ fn wait_for_an_answer_ends_with_the_device() {
 }
 
 #[test]
+fn device_that_does_not_run_gets_no_command() {
+    with_filters(Answer::Ok, |fake, mut driver| {
+        let refused = driver.nic().commands.as_mut().unwrap().set_receive_mode(&DIRECTED, || false);
+        assert_eq!((refused, fake.notified(CONTROL)), (Err(Error::OutOfOrder), 0));
+    });
+}
+
+#[test]
 fn answer_to_a_command_that_was_not_sent_breaks_the_ring() {
     with_filters(Answer::BadId, |_, mut driver| {
         assert_eq!(set(&mut driver, &DIRECTED), Err(Error::BrokenRing(RingFault::BadId)));
