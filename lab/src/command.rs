@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab::{
     bench, conformance, consumer, decode, demo, exit::exit_code, interop::command as interop, miniport,
-    replay,
+    replay, spin,
 };
 
 #[derive(Parser)]
@@ -34,6 +34,8 @@ enum Command {
     Bench(bench::Options),
     /// Run scenarios of consumers over seeds, with allocations of the driver failing
     Conformance(conformance::Options),
+    /// Change the state of adapters and devices at random beside traffic, and shorten what fails
+    Spin(spin::Options),
     /// Test the image against a Linux guest with rdma_rxe, as client and as server
     Interop(interop::Options),
 }
@@ -51,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Replay(options) => replay::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Conformance(options) => conformance::run(&options),
+        Command::Spin(options) => spin::run(&options),
         Command::Interop(options) => interop::run(&options),
     };
     match result {

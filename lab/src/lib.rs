@@ -26,6 +26,7 @@ pub mod replay;
 mod report;
 mod smb_driver;
 pub mod smb_load;
+pub mod spin;
 pub mod testbed;
 mod tshark;
 mod workspace;

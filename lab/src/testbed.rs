@@ -34,7 +34,9 @@ use crate::{
 const OVERHEAD: u32 = 96;
 
 /// Vendor OID: the counters of the driver's engine, by name.
-const OID_VIORDMA_COUNTERS: u32 = 0xff5d_0101;
+pub(crate) const OID_VIORDMA_COUNTERS: u32 = 0xff5d_0101;
+/// Vendor OID: the trace of the driver's engine.
+pub(crate) const OID_VIORDMA_TRACE: u32 = 0xff5d_0102;
 const COUNTER_NAME: usize = 32;
 const COUNTER_SIZE: usize = COUNTER_NAME + 8;
 
@@ -686,6 +688,12 @@ fn pointer(opened: &NdkAdapter) -> Result<std::ptr::NonNull<ndk_abi::ndk::NDK_AD
 pub struct Consumer<T>(JoinHandle<Result<T>>);
 
 impl<T> Consumer<T> {
+    /// Returns whether the consumer has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
     /// Waits until the consumer has ended and returns its result.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 /// Names the program to ask for [requirements](provide); `cargo xtask` sets it to itself.
 const XTASK: &str = "VIORDMA_XTASK";
 /// Names the driver image to use instead of the one that `cargo xtask image` builds.
-const IMAGE: &str = "VIORDMA_IMAGE";
+pub(crate) const IMAGE: &str = "VIORDMA_IMAGE";
 
 /// Returns the root directory of the workspace.
 ///

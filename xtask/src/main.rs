@@ -65,6 +65,9 @@ enum Command {
     /// Run scenarios of consumers over seeds, with allocations of the driver failing
     #[command(disable_help_flag = true)]
     Conformance(lab::Arguments),
+    /// Change the state of adapters and devices at random beside traffic, and shorten what fails
+    #[command(disable_help_flag = true)]
+    Spin(lab::Arguments),
     /// Test the image against a Linux guest with rdma_rxe, as client and as server
     #[command(disable_help_flag = true)]
     Interop(lab::Arguments),
@@ -113,6 +116,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Replay(arguments) => return lab::run("replay", &arguments),
         Command::Bench(arguments) => return lab::run("bench", &arguments),
         Command::Conformance(arguments) => return lab::run("conformance", &arguments),
+        Command::Spin(arguments) => return lab::run("spin", &arguments),
         Command::Interop(arguments) => return lab::run("interop", &arguments),
         Command::Image(options) => image::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,

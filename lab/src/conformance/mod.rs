@@ -126,10 +126,7 @@ impl Run {
     /// Returns whether an error is the lack of a resource, or of the connection because of it.
     fn is_expected(&self, error: &Error, peer_failed: bool) -> bool {
         match error {
-            Error::Call(_, status) | Error::Connect(status) | Error::Connection(status) => {
-                *status == Status::INSUFFICIENT_RESOURCES || ENDED.contains(status)
-            }
-            Error::NoConnection | Error::PeerDisconnected | Error::PeerSilent => true,
+            _ if is_loss(error) => true,
             // The client has left before the last round.
             Error::Protocol(ROUNDS_DIFFER) => peer_failed,
             Error::Protocol(text) => self.scenario.is_disturbed() && *text == NO_ADAPTER,
@@ -148,6 +145,18 @@ impl Run {
                 }
             }
         }
+    }
+}
+
+/// Returns whether an error is the lack of a resource, or the loss of the connection or the device.
+#[must_use]
+pub fn is_loss(error: &Error) -> bool {
+    match error {
+        Error::Call(_, status) | Error::Connect(status) | Error::Connection(status) => {
+            *status == Status::INSUFFICIENT_RESOURCES || ENDED.contains(status)
+        }
+        Error::NoConnection | Error::PeerDisconnected | Error::PeerSilent => true,
+        _ => false,
     }
 }
 

@@ -10,12 +10,10 @@ pub mod pair;
 mod station;
 
 use std::{
-    io::Read as _,
     panic::{self, AssertUnwindSafe},
     path::Path,
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::Command,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -27,7 +25,7 @@ use self::{
     options::Peer,
     pair::{Image, Pair, Setup},
 };
-use crate::{exit::Exit, workspace};
+use crate::{exit::Exit, process, workspace};
 
 /// Real time that a case may take: a driver that waits for its device in a loop without calls is ended then.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -70,38 +68,7 @@ fn in_a_process(case: &Case, peer: Peer) -> Result<String> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).args(["--case", case.name, "--peer", &peer.to_string()]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    let mut child = command.spawn().context("cannot run a case")?;
-    let (mut out, mut errors) = (child.stdout.take(), child.stderr.take());
-    let reader = thread::spawn(move || {
-        let mut text = String::new();
-        let _ = out.as_mut().map(|out| out.read_to_string(&mut text));
-        text
-    });
-    let errors = thread::spawn(move || {
-        let mut text = String::new();
-        let _ = errors.as_mut().map(|errors| errors.read_to_string(&mut text));
-        text
-    });
-    let began = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
-        }
-        if began.elapsed() > LIMIT {
-            child.kill()?;
-            child.wait()?;
-            break None;
-        }
-        thread::sleep(Duration::from_millis(20));
-    };
-    let text = reader.join().unwrap_or_default();
-    let errors = errors.join().unwrap_or_default();
-    match status {
-        Some(status) if status.success() => Ok(text),
-        Some(_) => bail!("{text}{}", errors.trim_end()),
-        None => bail!("it was ended after {} s: {text}{}", LIMIT.as_secs(), errors.trim_end()),
-    }
+    process::output_within(&mut command, LIMIT)
 }
 
 /// Runs one case in this process.

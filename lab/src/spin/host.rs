@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A host of a script: what it does to its adapter and its device, and what may be expected of them then.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use device_sim::Nic;
+use ndis_sim::{AdapterState, Miniport};
+use ndk_abi::ndk::OID_NDK_SET_STATE;
+use nt_sim::{JoinHandle, nt::time::sleep};
+
+use super::{
+    step::{Act, Side},
+    traffic::Sends,
+};
+use crate::testbed::{Machine, Testbed};
+
+/// How long an adapter may take until it works again, in virtual time.
+const LONGEST: Duration = Duration::from_mins(1);
+/// How long a stack keeps received lists once the adapter is to be paused.
+const SLOW_RETURN: u64 = 3_000_000;
+/// The failures in quick succession after which the driver gives up its device.
+const FAILURES: u32 = 4;
+/// The number of an allocation that is not reached.
+const NEVER: u64 = u64::MAX / 2;
+
+/// A host, and what has happened to it.
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
+pub struct HostUnderTest {
+    side: Side,
+    nic: Arc<Nic>,
+    /// Since the last check: what may end traffic.
+    disturbed: bool,
+    /// The adapter is in D3.
+    is_asleep: bool,
+    /// The adapter is shut down.
+    is_off: bool,
+    /// The device must be replaced before an adapter can start on it.
+    is_broken: bool,
+    /// The stack keeps received lists.
+    keeps: bool,
+    /// Failures of the device since the adapter was started.
+    failures: u32,
+    /// The driver may have its adapter removed.
+    may_be_removed: bool,
+    sends: Vec<(Sends, bool)>,
+    later: Vec<JoinHandle<Option<Sends>>>,
+}
+
+impl HostUnderTest {
+    pub fn new(side: Side, nic: Arc<Nic>) -> Self {
+        Self {
+            side,
+            nic,
+            disturbed: false,
+            is_asleep: false,
+            is_off: false,
+            is_broken: false,
+            keeps: false,
+            failures: 0,
+            may_be_removed: false,
+            sends: Vec::new(),
+            later: Vec::new(),
+        }
+    }
+
+    pub fn is_disturbed(&self) -> bool {
+        self.disturbed
+    }
+
+    /// Does an act. Returns `false` if the adapter's state does not allow it.
+    ///
+    /// # Errors
+    /// The adapter does not do what it has to do.
+    pub fn act(&mut self, bed: &mut Testbed, act: &Act) -> Result<bool> {
+        let machine = bed.machine_mut(self.side.number());
+        let miniport =
+            machine.miniport().filter(|miniport| miniport.state() != AdapterState::Halted).cloned();
+        if act.can_be_later() {
+            let Some(miniport) = miniport else { return Ok(false) };
+            if self.is_asleep && matches!(act, Act::Query(..) | Act::Set(..) | Act::Rdma(_)) {
+                return Ok(false);
+            }
+            self.expect(act);
+            let outcome = act_now(&self.nic, &miniport, act);
+            self.sends.extend(outcome.map(|sends| (sends, self.disturbed)));
+            return Ok(true);
+        }
+        let is_started = miniport.is_some();
+        match act {
+            Act::Unsteady(on) => {
+                self.nic.set_config_unsteady(*on);
+                self.may_be_removed = true;
+            }
+            Act::Stuck => {
+                self.nic.stop_resetting();
+                (self.may_be_removed, self.is_broken) = (true, true);
+            }
+            Act::Shortage(share) => {
+                machine.host().low_resources.fail_per_mille(u64::from(*share));
+                self.may_be_removed = true;
+            }
+            Act::FailNth(number) => {
+                machine.host().low_resources.fail_nth(u64::from(*number));
+                self.may_be_removed = true;
+            }
+            Act::Start if !is_started && !self.is_off => self.start(machine)?,
+            Act::Insert if !is_started => self.insert(),
+            _ => {
+                let Some(miniport) = miniport.filter(|_| !self.is_off) else { return Ok(false) };
+                return self.transition(machine, &miniport, act);
+            }
+        }
+        self.disturbed = true;
+        Ok(true)
+    }
+
+    /// Acts of the PnP and the power manager on a started adapter.
+    fn transition(&mut self, machine: &mut Machine, miniport: &Miniport, act: &Act) -> Result<bool> {
+        if let Act::Keep(on) = act {
+            self.keep(miniport, *on);
+            return Ok(true);
+        }
+        let allowed = match act {
+            Act::Restart | Act::Sleep => !self.is_asleep,
+            Act::Wake => self.is_asleep,
+            Act::Halt | Act::Reenable | Act::Remove | Act::ShutDown => true,
+            _ => false,
+        };
+        if !allowed {
+            return Ok(false);
+        }
+        self.return_soon(machine, miniport);
+        self.disturbed = true;
+        match act {
+            Act::Restart => {
+                miniport.pause()?;
+                self.restart(miniport)?;
+            }
+            Act::Sleep => {
+                miniport.sleep()?;
+                self.is_asleep = true;
+            }
+            Act::Wake => self.wake(miniport)?,
+            Act::Remove => {
+                machine.surprise_remove_adapter()?;
+                (self.is_broken, self.is_asleep) = (true, false);
+            }
+            Act::ShutDown => {
+                miniport.shut_down()?;
+                (self.is_off, self.is_broken) = (true, true);
+            }
+            _ => {
+                machine.halt_adapter()?;
+                self.is_asleep = false;
+                if *act == Act::Reenable {
+                    self.start(machine)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has an act done on a thread of the host, `micros` microseconds from now. Returns `false` if the adapter is not started.
+    pub fn act_later(&mut self, bed: &Testbed, micros: u64, act: &Act) -> bool {
+        let machine = bed.machines()[self.side.number()];
+        let Some(miniport) = machine.miniport().cloned() else { return false };
+        self.expect(act);
+        self.disturbed |= !matches!(act, Act::Query(..) | Act::Frames { .. } | Act::Interrupt(_));
+        let (nic, act) = (self.nic.clone(), act.clone());
+        self.later.push(machine.host().spawn("later", move || {
+            sleep(micros * 1000);
+            act_now(&nic, &miniport, &act)
+        }));
+        true
+    }
+
+    /// Notes what an act may lead to.
+    fn expect(&mut self, act: &Act) {
+        match act {
+            Act::Vanish => {
+                (self.is_broken, self.may_be_removed, self.disturbed) = (true, true, true);
+            }
+            Act::Fail => {
+                self.failures += 1;
+                self.disturbed = true;
+            }
+            Act::Link(_) | Act::Rdma(_) | Act::Set(..) | Act::Cancel => self.disturbed = true,
+            _ => {}
+        }
+    }
+
+    fn keep(&mut self, miniport: &Miniport, on: bool) {
+        miniport.keep_received(on);
+        self.keeps = on;
+        self.disturbed = true;
+    }
+
+    /// Has the stack return what it keeps while the adapter is being paused.
+    fn return_soon(&mut self, machine: &Machine, miniport: &Miniport) {
+        if std::mem::take(&mut self.keeps) {
+            let miniport = miniport.clone();
+            self.later.push(machine.host().spawn("return", move || {
+                sleep(SLOW_RETURN);
+                miniport.keep_received(false);
+                None
+            }));
+        }
+    }
+
+    fn may_fail(&self) -> bool {
+        self.may_be_removed || self.is_broken || self.failures > 0
+    }
+
+    fn start(&mut self, machine: &mut Machine) -> Result<()> {
+        (self.failures, self.is_asleep) = (0, false);
+        match machine.start_adapter() {
+            Err(error) if !self.may_fail() => Err(error.context("the adapter does not start")),
+            _ => Ok(()),
+        }
+    }
+
+    fn restart(&self, miniport: &Miniport) -> Result<()> {
+        match miniport.restart() {
+            Err(error) if !self.may_fail() => {
+                Err(anyhow::Error::from(error).context("the adapter does not restart"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wake(&mut self, miniport: &Miniport) -> Result<()> {
+        self.is_asleep = false;
+        match miniport.wake() {
+            Err(error) if !self.may_fail() => {
+                Err(anyhow::Error::from(error).context("the adapter does not wake"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn insert(&mut self) {
+        self.nic.insert();
+        self.is_broken = false;
+    }
+
+    /// Brings the adapter back to work.
+    ///
+    /// # Errors
+    /// It does not work, or it was removed without a reason.
+    pub fn restore(&mut self, bed: &mut Testbed) -> Result<()> {
+        for later in std::mem::take(&mut self.later) {
+            let sends = later.join()?;
+            self.sends.extend(sends.map(|sends| (sends, true)));
+        }
+        let machine = bed.machine_mut(self.side.number());
+        let resources = &machine.host().low_resources;
+        resources.fail_per_mille(0);
+        resources.fail_nth(NEVER);
+        self.nic.set_config_unsteady(false);
+        if let Some(miniport) = machine.miniport().cloned() {
+            self.return_soon(machine, &miniport);
+            if self.is_asleep {
+                self.wake(&miniport)?;
+            }
+        }
+        if self.is_broken {
+            machine.halt_adapter()?;
+            self.insert();
+            self.is_off = false;
+        }
+        self.await_settled(bed)?;
+        // A change of the link that the driver could not read is followed by one that it can.
+        self.nic.set_link(false);
+        self.nic.set_link(true);
+        self.await_rdma(bed)
+    }
+
+    /// Waits until the adapter works; starts it if it is halted.
+    fn await_settled(&mut self, bed: &mut Testbed) -> Result<()> {
+        let deadline = bed.now() + LONGEST;
+        loop {
+            let machine = bed.machine_mut(self.side.number());
+            let state = machine.miniport().map_or(AdapterState::Halted, Miniport::state);
+            let miniport = machine.miniport().cloned();
+            match (state, miniport) {
+                (AdapterState::Running, _) if self.nic.is_running() => return Ok(()),
+                (AdapterState::Paused, Some(miniport)) => {
+                    let _ = miniport.restart();
+                }
+                (AdapterState::Halted, miniport) => {
+                    // Halted by NDIS at the request of the driver.
+                    let removed = miniport.is_some();
+                    ensure!(
+                        !removed || self.may_be_removed || self.failures >= FAILURES,
+                        "the adapter of {} was removed after {} failures of its device",
+                        self.side,
+                        self.failures
+                    );
+                    machine.start_adapter().with_context(|| format!("{} does not start again", self.side))?;
+                    self.failures = 0;
+                }
+                _ => {}
+            }
+            if bed.now() >= deadline {
+                bail!(
+                    "the adapter of {} is {state:?} after {} s, its device {}",
+                    self.side,
+                    LONGEST.as_secs(),
+                    if self.nic.is_running() { "runs" } else { "does not run" }
+                );
+            }
+            let _ = bed.event().wait(Duration::from_millis(10));
+        }
+    }
+
+    /// Enables RDMA, and waits until it is.
+    fn await_rdma(&self, bed: &Testbed) -> Result<()> {
+        let machine = bed.machines()[self.side.number()];
+        let miniport = machine.miniport().context("the adapter has started")?;
+        miniport.set(OID_NDK_SET_STATE, &[1]).context("RDMA cannot be enabled")?;
+        let deadline = bed.now() + LONGEST;
+        loop {
+            match miniport.open_ndk(2, 0) {
+                Ok(opened) => return Ok(miniport.close_ndk(opened)?),
+                Err(status) => {
+                    ensure!(bed.now() < deadline, "{}: RDMA is not available: {status:#010x}", self.side);
+                }
+            }
+            let _ = bed.event().wait(Duration::from_millis(10));
+        }
+    }
+
+    /// Requires that each send was completed, and forgets the disturbances.
+    ///
+    /// # Errors
+    /// A send was not.
+    pub fn end_disturbances(&mut self) -> Result<()> {
+        for (sends, disturbed) in std::mem::take(&mut self.sends) {
+            sends.join(disturbed || self.disturbed).with_context(|| self.side.to_string())?;
+        }
+        (self.disturbed, self.may_be_removed, self.failures) = (false, false, 0);
+        Ok(())
+    }
+}
+
+/// Does an act that needs no thread of the PnP manager. Returns the sends that it has begun.
+fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
+    match act {
+        Act::Vanish => {
+            nic.remove();
+            nic.interrupt(0);
+        }
+        Act::Fail => nic.need_reset(),
+        Act::Interrupt(vector) => nic.interrupt(*vector),
+        Act::Link(up) => nic.set_link(*up),
+        Act::Rdma(on) => {
+            let _ = miniport.set(OID_NDK_SET_STATE, &[u8::from(*on)]);
+        }
+        Act::Query(oid, length) => {
+            let _ = miniport.query(*oid, *length);
+        }
+        Act::Set(oid, bytes) => {
+            let _ = miniport.set(*oid, bytes);
+        }
+        Act::Frames { count, length } => {
+            let mac = nic.options().mac;
+            // The other host's address differs in the last bits.
+            let to = [mac[0], mac[1], mac[2], mac[3], mac[4], mac[5] ^ 3];
+            return Some(Sends::begin(miniport, to, mac, *count, *length));
+        }
+        Act::Cancel => miniport.cancel_sends(1),
+        _ => {}
+    }
+    None
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Scripts that a seed determines.
+
+use device_sim::virtio_net::Features;
+use fastrand::Rng;
+use ndk_abi::{
+    ndis::{
+        NDIS_OID, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_LOOKAHEAD, OID_GEN_CURRENT_PACKET_FILTER,
+        OID_GEN_INTERRUPT_MODERATION, OID_GEN_LINK_PARAMETERS, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_RCV_OK,
+        OID_GEN_RECEIVE_BLOCK_SIZE, OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_STATISTICS,
+        OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE, OID_GEN_VENDOR_DESCRIPTION,
+        OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_XMIT_OK, OID_OFFLOAD_ENCAPSULATION,
+        OID_PNP_QUERY_POWER, OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
+    },
+    ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
+};
+
+use super::{
+    script::{Script, Setup},
+    step::{Act, LinkFaults, Side, Step},
+};
+use crate::testbed::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
+
+/// Steps between two checks, on average.
+const BETWEEN_CHECKS: usize = 12;
+
+/// OIDs that are queried and set, and the length of their usual value.
+const OIDS: [(NDIS_OID, usize); 27] = [
+    (OID_GEN_CURRENT_PACKET_FILTER, 4),
+    (OID_GEN_CURRENT_LOOKAHEAD, 4),
+    (OID_GEN_INTERRUPT_MODERATION, 12),
+    (OID_GEN_LINK_PARAMETERS, 40),
+    (OID_GEN_MAXIMUM_TOTAL_SIZE, 4),
+    (OID_GEN_RECEIVE_BLOCK_SIZE, 4),
+    (OID_GEN_TRANSMIT_BLOCK_SIZE, 4),
+    (OID_GEN_RECEIVE_BUFFER_SPACE, 4),
+    (OID_GEN_TRANSMIT_BUFFER_SPACE, 4),
+    (OID_GEN_STATISTICS, 0x98),
+    (OID_GEN_XMIT_OK, 8),
+    (OID_GEN_RCV_OK, 8),
+    (OID_GEN_VENDOR_ID, 4),
+    (OID_GEN_VENDOR_DESCRIPTION, 64),
+    (OID_GEN_VENDOR_DRIVER_VERSION, 4),
+    (OID_802_3_MULTICAST_LIST, 6),
+    (OID_TCP_OFFLOAD_PARAMETERS, 20),
+    (OID_OFFLOAD_ENCAPSULATION, 28),
+    (OID_PNP_QUERY_POWER, 4),
+    (OID_PNP_SET_POWER, 4),
+    (OID_NDK_SET_STATE, 1),
+    (OID_NDK_STATISTICS, 80),
+    (OID_NDK_CONNECTIONS, 256),
+    (OID_NDK_LOCAL_ENDPOINTS, 256),
+    (OID_VIORDMA_COUNTERS, 8000),
+    (OID_VIORDMA_TRACE, 4096),
+    // None that a driver has.
+    (0xff00_0001, 4),
+];
+
+/// Features without which a device is usable.
+const OPTIONAL: [Features; 10] = [
+    Features::CSUM,
+    Features::GUEST_CSUM,
+    Features::HOST_TSO4,
+    Features::HOST_TSO6,
+    Features::MRG_RXBUF,
+    Features::STATUS,
+    Features::CTRL_VQ,
+    Features::CTRL_RX,
+    Features::EVENT_IDX,
+    Features::SPEED_DUPLEX,
+];
+
+/// Settings of consumers' calls and of offloads.
+const KEYWORDS: [(&str, &str); 8] = [
+    ("NdkCreateCompletion", "2"),
+    ("NdkStrictReport", "1"),
+    ("*LsoV2IPv4", "0"),
+    ("*TCPChecksumOffloadIPv4", "0"),
+    ("*UDPChecksumOffloadIPv4", "1"),
+    ("*IPChecksumOffloadIPv4", "2"),
+    ("RoCECongestionControl", "0"),
+    ("RoCEEarlyPlacement", "0"),
+];
+
+/// Returns the script of a seed with a number of steps.
+#[must_use]
+pub fn script(seed: u64, steps: usize) -> Script {
+    let mut random = Rng::with_seed(seed);
+    let setup = setup(&mut random, seed);
+    let steps = (0..steps).map(|_| step(&mut random)).collect();
+    Script { setup, steps }
+}
+
+fn setup(random: &mut Rng, seed: u64) -> Setup {
+    let mut setup = Setup { seed, packed: random.bool(), ..Setup::default() };
+    setup.path_mtu = *pick(random, &[1024, 1024, 4096]);
+    setup.processors = *pick(random, &[1, 2, 2, 4]);
+    if random.bool() {
+        for feature in OPTIONAL {
+            if random.u8(..4) == 0 {
+                setup.without |= feature.0;
+            }
+        }
+        // A feature is not offered without those that it needs.
+        let needs = [
+            (Features::CSUM, Features::HOST_TSO4 | Features::HOST_TSO6),
+            (Features::CTRL_VQ, Features::CTRL_RX | Features::CTRL_MAC_ADDR),
+        ];
+        for (needed, by) in needs {
+            if setup.without & needed.0 != 0 {
+                setup.without |= by.0;
+            }
+        }
+    }
+    if random.u8(..4) == 0 {
+        setup.reset_reads = random.u32(1..60);
+    }
+    if random.bool() {
+        let (name, value) = pick(random, &KEYWORDS);
+        setup.keywords.push(((*name).into(), (*value).into()));
+    }
+    setup
+}
+
+fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {
+    &from[random.usize(..from.len())]
+}
+
+/// A number below `limit`, of any order of magnitude.
+fn magnitude(random: &mut Rng, limit: u64) -> u64 {
+    let shift = random.u32(..=limit.ilog2().max(1));
+    random.u64(..(limit >> shift).max(1))
+}
+
+fn step(random: &mut Rng) -> Step {
+    if random.usize(..BETWEEN_CHECKS) == 0 {
+        return Step::Check;
+    }
+    let side = *pick(random, &[Side::Alpha, Side::Alpha, Side::Beta]);
+    match random.u8(..20) {
+        0..4 => Step::Wait(magnitude(random, 50_000)),
+        4..6 => Step::Copy(1 + magnitude(random, 2 << 20) as usize),
+        6..8 => Step::Tcp(1 + magnitude(random, 1 << 20) as usize),
+        8 => Step::Faults(faults(random)),
+        9..13 => loop {
+            let act = act(random);
+            if act.can_be_later() {
+                break Step::Later(magnitude(random, 5_000), side, act);
+            }
+        },
+        _ => Step::On(side, act(random)),
+    }
+}
+
+fn faults(random: &mut Rng) -> LinkFaults {
+    let mut share = || if random.bool() { 0 } else { random.u16(..25) };
+    LinkFaults { loss: share(), duplication: share(), corruption: share(), reordering: share() }
+}
+
+fn act(random: &mut Rng) -> Act {
+    match random.u8(..60) {
+        0..5 => Act::Restart,
+        5..8 => Act::Reenable,
+        8 => Act::Halt,
+        9..11 => Act::Start,
+        11..14 => Act::Sleep,
+        14..18 => Act::Wake,
+        18 => Act::Remove,
+        19 => Act::Vanish,
+        20 => Act::Insert,
+        21 => Act::ShutDown,
+        22..25 => Act::Fail,
+        25 => Act::Stuck,
+        26..28 => Act::Unsteady(random.bool()),
+        28..30 => Act::Interrupt(random.u16(..4)),
+        30..33 => Act::Link(random.bool()),
+        33..36 => Act::Rdma(random.bool()),
+        36..41 => query(random),
+        41..47 => set(random),
+        47..53 => Act::Frames { count: random.usize(1..200), length: random.usize(14..1515) },
+        53..55 => Act::Cancel,
+        55..57 => Act::Keep(random.bool()),
+        57 => Act::Shortage(*pick(random, &[0, 5, 50, 500])),
+        _ => Act::FailNth(random.u16(..200)),
+    }
+}
+
+fn query(random: &mut Rng) -> Act {
+    let &(oid, usual) = pick(random, &OIDS);
+    Act::Query(oid, length(random, usual))
+}
+
+/// Mostly the usual length.
+fn length(random: &mut Rng, usual: usize) -> usize {
+    match random.u8(..8) {
+        0 => 0,
+        1 => random.usize(..=usual),
+        2 => usual + random.usize(..40),
+        _ => usual,
+    }
+}
+
+fn set(random: &mut Rng) -> Act {
+    let &(oid, usual) = pick(random, &OIDS);
+    let length = length(random, usual).min(256);
+    let mut value: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+    let sensible = random.u8(..4) != 0;
+    match oid {
+        OID_GEN_CURRENT_PACKET_FILTER if sensible => value = u32::from(random.u8(..64)).to_le_bytes().into(),
+        OID_802_3_MULTICAST_LIST => {
+            let count = random.usize(..40);
+            value = (0..count * 6).map(|at| if at % 6 == 0 { 1 } else { random.u8(..) }).collect();
+        }
+        OID_TCP_OFFLOAD_PARAMETERS if sensible => {
+            // A header of revision 1, then the parameters: 0 changes nothing.
+            value = [0x80, 1, 20, 0].into_iter().chain((0..16).map(|_| random.u8(..5))).collect();
+        }
+        OID_OFFLOAD_ENCAPSULATION if sensible => {
+            value = ndis_sim::offload::encapsulation([random.bool(), random.bool()]);
+        }
+        // A power state that exists is set by the power manager only.
+        OID_PNP_SET_POWER => value = value.into_iter().map(|byte| byte | 0x10).collect(),
+        OID_NDK_SET_STATE => value.push(0),
+        _ => {}
+    }
+    Act::Set(oid, value)
+}

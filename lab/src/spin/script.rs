@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A script: how the hosts are set up, and the steps. Its text is one line each, comments begin with `#`:
+//!
+//! ```text
+//! seed 7
+//! path-mtu 1024
+//! packed
+//! without 0x20000000
+//!
+//! copy 65536
+//! alpha fail
+//! check
+//! ```
+
+use std::{fmt, str::FromStr};
+
+use anyhow::{Context as _, Result};
+use device_sim::{Quirks, virtio_net::Features};
+use ndis_sim::Keyword;
+
+use super::step::Step;
+use crate::testbed;
+
+/// How the hosts are set up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// Seed of the simulation: the order of events, the faults of the link, the allocations that fail.
+    pub seed: u64,
+    pub path_mtu: u32,
+    pub processors: u32,
+    /// The devices use packed rings.
+    pub packed: bool,
+    /// Features that the devices do not offer, as bits.
+    pub without: u64,
+    /// Reads of the status register until the first device is reset.
+    pub reset_reads: u32,
+    /// Registry values of both adapters.
+    pub keywords: Vec<(String, String)>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            path_mtu: 4096,
+            processors: 2,
+            packed: false,
+            without: 0,
+            reset_reads: 0,
+            keywords: Vec::new(),
+        }
+    }
+}
+
+impl Setup {
+    /// Returns the options of the testbed. Its names of keywords live forever.
+    #[must_use]
+    pub(super) fn options(&self) -> testbed::Options {
+        let keyword = |(name, value): &(String, String)| {
+            let name: &'static str = Box::leak(name.clone().into_boxed_str());
+            (name, Keyword::Text(value.clone()))
+        };
+        let packed = if self.packed { Features::RING_PACKED } else { Features::default() };
+        testbed::Options {
+            seed: self.seed,
+            path_mtu: self.path_mtu,
+            processors: self.processors,
+            features: Features::DEFAULT.without(Features(self.without)) | packed,
+            quirks: Quirks { reset_reads: self.reset_reads, ..Quirks::default() },
+            keywords: self.keywords.iter().map(keyword).collect(),
+            ..testbed::Options::default()
+        }
+    }
+
+    /// Reads a line. Returns `false` if it is a step.
+    fn read(&mut self, line: &str) -> Result<bool> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            ["seed", seed] => self.seed = seed.parse()?,
+            ["path-mtu", mtu] => self.path_mtu = mtu.parse()?,
+            ["processors", count] => self.processors = count.parse()?,
+            ["packed"] => self.packed = true,
+            ["without", bits] => {
+                let digits = bits.strip_prefix("0x").context("feature bits begin with 0x")?;
+                self.without = u64::from_str_radix(digits, 16)?;
+            }
+            ["reset-reads", count] => self.reset_reads = count.parse()?,
+            ["keyword", name, value] => self.keywords.push((name.into(), value.into())),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        let default = Self::default();
+        if self.path_mtu != default.path_mtu {
+            writeln!(f, "path-mtu {}", self.path_mtu)?;
+        }
+        if self.processors != default.processors {
+            writeln!(f, "processors {}", self.processors)?;
+        }
+        if self.packed {
+            writeln!(f, "packed")?;
+        }
+        if self.without != 0 {
+            writeln!(f, "without {:#x}", self.without)?;
+        }
+        if self.reset_reads != 0 {
+            writeln!(f, "reset-reads {}", self.reset_reads)?;
+        }
+        for (name, value) in &self.keywords {
+            writeln!(f, "keyword {name} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A script.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Script {
+    pub setup: Setup,
+    pub steps: Vec<Step>,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.setup)?;
+        for step in &self.steps {
+            writeln!(f, "{step}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Script {
+    fn read(&mut self, line: &str) -> Result<()> {
+        if !line.is_empty() && !self.setup.read(line)? {
+            self.steps.push(line.parse()?);
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Script {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut script = Self::default();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            script.read(line).with_context(|| format!("line {number}: {line}"))?;
+        }
+        Ok(script)
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Shortens a script that fails, as long as it fails in the same way.
+
+use super::{
+    script::{Script, Setup},
+    step::Step,
+};
+
+/// Returns a script with fewer steps, shorter waits and less setup for which `fails` still holds. `fails` is asked at most `limit`
+/// times.
+pub fn shrink(script: &Script, limit: usize, mut fails: impl FnMut(&Script) -> bool) -> Script {
+    let mut best = script.clone();
+    let mut left = limit;
+    let mut attempt = |candidate: Script, best: &mut Script| {
+        if left == 0 || candidate == *best {
+            return false;
+        }
+        left -= 1;
+        let better = fails(&candidate);
+        if better {
+            *best = candidate;
+        }
+        better
+    };
+    loop {
+        let before = best.clone();
+        without_ranges(&mut best, &mut attempt);
+        for setup in simpler(&best.setup) {
+            attempt(Script { setup, ..best.clone() }, &mut best);
+        }
+        for number in 0..best.steps.len() {
+            while let Some(step) = smaller(&best.steps[number]) {
+                let mut candidate = best.clone();
+                candidate.steps[number] = step;
+                if !attempt(candidate, &mut best) {
+                    break;
+                }
+            }
+        }
+        if best == before {
+            return best;
+        }
+    }
+}
+
+/// Leaves out ranges of steps, long ones first.
+fn without_ranges(best: &mut Script, attempt: &mut impl FnMut(Script, &mut Script) -> bool) {
+    let mut length = best.steps.len().div_ceil(2);
+    while length > 0 {
+        // From the end: what follows the failure goes at once.
+        let mut end = best.steps.len();
+        while end > 0 {
+            let start = end.saturating_sub(length);
+            let mut candidate = best.clone();
+            candidate.steps.drain(start..end);
+            attempt(candidate, best);
+            end = start;
+        }
+        length /= 2;
+    }
+}
+
+fn simpler(setup: &Setup) -> Vec<Setup> {
+    let default = Setup { seed: setup.seed, ..Setup::default() };
+    vec![
+        default.clone(),
+        Setup { path_mtu: default.path_mtu, ..setup.clone() },
+        Setup { processors: default.processors, ..setup.clone() },
+        Setup { packed: default.packed, ..setup.clone() },
+        Setup { without: default.without, ..setup.clone() },
+        Setup { reset_reads: default.reset_reads, ..setup.clone() },
+        Setup { keywords: Vec::new(), ..setup.clone() },
+    ]
+}
+
+/// Returns the step with half of its number.
+fn smaller(step: &Step) -> Option<Step> {
+    Some(match step {
+        Step::Wait(micros @ 1..) => Step::Wait(micros / 2),
+        Step::Copy(bytes @ 2..) => Step::Copy(bytes / 2),
+        Step::Tcp(bytes @ 2..) => Step::Tcp(bytes / 2),
+        Step::Later(micros @ 1.., side, act) => Step::Later(micros / 2, *side, act.clone()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::{
+    plan,
+    script::Script,
+    shrink::shrink,
+    step::{Act, Side, Step},
+};
+
+#[test]
+fn text_of_a_script_is_read_back() {
+    for seed in 0..200 {
+        let script = plan::script(seed, 100);
+        let read: Script = script.to_string().parse().unwrap();
+        assert_eq!(read, script, "seed {seed}");
+    }
+}
+
+#[test]
+fn scripts_of_two_seeds_differ_and_those_of_one_are_equal() {
+    assert_eq!(plan::script(7, 50), plan::script(7, 50));
+    assert_ne!(plan::script(7, 50).steps, plan::script(8, 50).steps);
+    assert_eq!(plan::script(7, 20).steps, plan::script(7, 50).steps[..20], "fewer steps are the first ones");
+}
+
+#[test]
+fn scripts_contain_each_kind_of_step() {
+    let steps: Vec<_> = (0..50).flat_map(|seed| plan::script(seed, 100).steps).collect();
+    let words: std::collections::BTreeSet<_> = steps
+        .iter()
+        .map(|step| match step {
+            Step::On(_, act) => act.to_string(),
+            other => other.to_string(),
+        })
+        .map(|text| text.split(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(words.len(), 29, "{words:?}");
+}
+
+#[test]
+fn lines_that_are_no_steps_are_refused_with_their_number() {
+    for text in [
+        "jump",
+        "alpha jump",
+        "gamma restart",
+        "wait",
+        "later 5 alpha restart",
+        "alpha set 0x1 123",
+        "alpha link",
+    ] {
+        let error = format!("seed 1\n{text}").parse::<Script>().unwrap_err();
+        assert!(format!("{error:#}").starts_with("line 2: "), "{error:#}");
+    }
+}
+
+#[test]
+fn comments_and_empty_lines_are_left_out() {
+    let script: Script = "# why\n\nseed 3 # of it\n\nalpha fail # here\n".parse().unwrap();
+    assert_eq!((script.setup.seed, script.steps), (3, vec![Step::On(Side::Alpha, Act::Fail)]));
+}
+
+#[test]
+fn failing_script_is_reduced_to_the_steps_that_matter() {
+    let mut script = plan::script(3, 40);
+    script.steps.insert(10, Step::On(Side::Beta, Act::Vanish));
+    script.steps.insert(30, Step::Copy(1000));
+    let is_wanted = |script: &Script| {
+        let vanish = script.steps.iter().position(|step| *step == Step::On(Side::Beta, Act::Vanish));
+        let copy = script.steps.iter().rposition(|step| matches!(step, Step::Copy(100..)));
+        vanish.zip(copy).is_some_and(|(vanish, copy)| vanish < copy)
+    };
+    let short = shrink(&script, 1000, is_wanted);
+    assert!(matches!(short.steps[..], [Step::On(Side::Beta, Act::Vanish), Step::Copy(100..200)]), "{short}");
+    assert!(short.setup.keywords.is_empty() && !short.setup.packed);
+    let untouched = shrink(&script, 0, is_wanted);
+    assert_eq!(untouched, script);
+}
