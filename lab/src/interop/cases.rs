@@ -13,7 +13,6 @@ use ndk_consumer::protocols::{
 use super::{
     addresses::{Family, guest_address, host_address},
     smb_work::{LENGTHS, SHORT_LENGTHS, SmbWork},
-    tcp,
 };
 
 /// One test case.
@@ -70,6 +69,8 @@ const MAX_LENGTH: u32 = 8 << 20;
 const CONNECTIONS: u32 = 64;
 /// Password of the SMB servers' user, which is `root`.
 pub const PASSWORD: &str = "Passw0rd";
+/// Port of the side that listens in cases of TCP.
+pub const TCP_PORT: u16 = 5001;
 /// Share of lost frames in cases with loss.
 const LOSS: f64 = 0.02;
 
@@ -153,8 +154,8 @@ impl Case {
             },
             Work::Smb(work) if serves => format!("smb-server {PASSWORD} {}", work.largest_request()),
             Work::Smb(_) => format!("smb-mount {at} {PASSWORD}"),
-            Work::Tcp(_) if serves => format!("nc -l -p {} -e cat", tcp::PORT),
-            Work::Tcp(_) => format!("nc {at} {} -e cat", tcp::PORT),
+            Work::Tcp(_) if serves => format!("nc -l -p {TCP_PORT} -e cat"),
+            Work::Tcp(_) => format!("nc {at} {TCP_PORT} -e cat"),
             Work::Engine(NonNdkRequest::Immediate) => format!("probe -c {at} immediate"),
             Work::Engine(NonNdkRequest::Atomic) => format!("probe -c {at} atomic"),
         }

@@ -9,13 +9,11 @@ use ndis_sim::tcp_stack::TcpStack;
 
 use super::{
     addresses::{Family, HOST_MAC, guest_address, host_address},
-    cases::{Case, Side},
+    cases::{Case, Side, TCP_PORT},
     guest::Guest,
 };
 use crate::external_host::ExternalHost;
 
-/// Port of the side that listens.
-pub const PORT: u16 = 5001;
 /// Bytes that the stack is given at once.
 const PIECE: usize = 1 << 16;
 const PAUSE: Duration = Duration::from_micros(100);
@@ -36,14 +34,15 @@ pub fn run(case: &Case, length: usize, host: &ExternalHost, guest: &mut Guest) -
         Side::Viordma => {
             let server = guest.start(&command, limit)?;
             // In hexadecimal.
-            let listens =
-                format!("until grep -q ':{PORT:04X} 0' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done");
+            let listens = format!(
+                "until grep -q ':{TCP_PORT:04X} 0' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done"
+            );
             guest.run(&listens, limit)?.ok()?;
-            stack.connect(guest_address(case.family), PORT);
+            stack.connect(guest_address(case.family), TCP_PORT);
             server
         }
         Side::Linux => {
-            stack.listen(PORT);
+            stack.listen(TCP_PORT);
             guest.start(&command, limit)?
         }
     };
