@@ -18,7 +18,7 @@ use lab::{
 };
 use ndis_sim::{
     Keyword, Miniport, Offloads, ReceivedFrame, SendRequest,
-    offload::{IP_FAILED, IP_SUCCEEDED, TCP_SUCCEEDED, UDP_SUCCEEDED, encapsulation},
+    offload::encapsulation,
 };
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED, NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED,
@@ -26,8 +26,9 @@ use ndk_abi::ndis::{
     NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED,
     NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED, NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS, NDIS_STATUS_FAILURE,
     NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER,
-    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_STATISTICS,
-    OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
+    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
+    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, OID_GEN_CURRENT_PACKET_FILTER,
+    OID_GEN_STATISTICS, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
 use tcp::{MACS, exchange, ipv4, ipv6, stream};
 
@@ -280,13 +281,19 @@ fn large_packets_are_divided_with_their_options_and_more_of_them_than_there_are_
     finish(bed);
 }
 
-/// Bits of a request for a checksum.
-const V4: u32 = 1;
-const V6: u32 = 2;
-const TCP: u32 = 4;
-const UDP: u32 = 8;
-const IP: u32 = 16;
-const LSO2: u32 = 1 << 30;
+/// Bits of a request for a checksum or segmentation.
+const V4: u32 = Checksum::TRANSMIT_IS_IPV4;
+const V6: u32 = Checksum::TRANSMIT_IS_IPV6;
+const TCP: u32 = Checksum::TRANSMIT_TCP_CHECKSUM;
+const UDP: u32 = Checksum::TRANSMIT_UDP_CHECKSUM;
+const IP: u32 = Checksum::TRANSMIT_IP_HEADER_CHECKSUM;
+const LSO2: u32 = LargeSend::TYPE_V2;
+
+/// Bits of the report about the checksums of a received frame.
+const IP_FAILED: u32 = Checksum::RECEIVE_IP_FAILED;
+const IP_SUCCEEDED: u32 = Checksum::RECEIVE_IP_SUCCEEDED;
+const TCP_SUCCEEDED: u32 = Checksum::RECEIVE_TCP_SUCCEEDED;
+const UDP_SUCCEEDED: u32 = Checksum::RECEIVE_UDP_SUCCEEDED;
 
 #[test]
 fn request_that_contradicts_its_frame_fails_and_sends_nothing() {
@@ -327,7 +334,7 @@ fn request_that_contradicts_its_frame_fails_and_sends_nothing() {
         // Version 1.
         (tcp4.clone(), large(1460, 34, 0)),
         // Not the IP version of the frame, another offset of the TCP header, another protocol.
-        (tcp4.clone(), large(1460, 34, LSO2 | 1 << 31)),
+        (tcp4.clone(), large(1460, 34, LSO2 | LargeSend::V2_IPV6)),
         (tcp6.clone(), large(1440, 54, LSO2)),
         (tcp4.clone(), large(1460, 54, LSO2)),
         (udp, large(1460, 34, LSO2)),

@@ -7,7 +7,8 @@
 use core::ptr::null_mut;
 
 use ndk_abi::ndis::{
-    NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_SUCCESS,
+    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, NET_BUFFER, NET_BUFFER_LIST,
     NdisMSendNetBufferListsComplete,
 };
 
@@ -39,12 +40,11 @@ pub fn complete(handle: NDIS_HANDLE, chain: *mut NET_BUFFER_LIST, status: Option
 
 /// Sets the result of a large send: its type alone for version 2, no bytes sent for version 1, which fails.
 fn end_large_send(nbl: *mut NET_BUFFER_LIST) {
-    const TYPE: usize = 1 << 30;
     let slot = NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize;
     // SAFETY: owned by the driver, and not referenced elsewhere.
     let list = unsafe { &mut *nbl };
     if let Some(info) = list.NetBufferListInfo.get_mut(slot).filter(|info| !info.is_null()) {
-        *info = core::ptr::without_provenance_mut(info.addr() & TYPE);
+        *info = core::ptr::without_provenance_mut(info.addr() & LargeSend::TYPE_V2 as usize);
     }
 }
 

@@ -26,7 +26,7 @@ impl<'a> Indication<'a> {
     /// Copies and adds a frame, whose checksum is known to be right if `is_verified`; `false` if no list is free.
     pub fn add(&mut self, frame: &[u8], is_verified: bool) -> bool {
         let checksum = self.adapter.offloads.report(frame, is_verified);
-        let Some(nbl) = self.adapter.receive_pool().fill(frame, checksum) else { return false };
+        let Some(nbl) = self.adapter.receive_pool().fill(frame, checksum as usize) else { return false };
         self.adapter.traffic.join();
         // SAFETY: fresh from the free list.
         unsafe { self.chain.push(nbl) };

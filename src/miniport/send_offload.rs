@@ -5,8 +5,9 @@
 //! A request that contradicts its frame fails the list: the device would send something else than the stack means.
 
 use ndk_abi::ndis::{
-    NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INVALID_LENGTH, NET_BUFFER,
-    NET_BUFFER_LIST,
+    NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INVALID_LENGTH,
+    NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
+    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, NET_BUFFER, NET_BUFFER_LIST,
 };
 use virtio_net::{Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum};
 
@@ -14,21 +15,6 @@ use super::statistics::Cast;
 use super::task_offload::{OffloadState, TaskOffloads};
 use crate::nbl::{copy_data, info};
 use crate::nic::port::TransmitSlots;
-
-/// Bits of `TcpIpChecksumNetBufferListInfo` of packets to send.
-const IS_IPV4: u32 = 1 << 0;
-const IS_IPV6: u32 = 1 << 1;
-const TCP_CHECKSUM: u32 = 1 << 2;
-const UDP_CHECKSUM: u32 = 1 << 3;
-const IP_HEADER_CHECKSUM: u32 = 1 << 4;
-const CHECKSUM_HEADER_SHIFT: u32 = 16;
-/// Bits of `TcpLargeSendNetBufferListInfo`.
-const MSS: u32 = 0xF_FFFF;
-const LARGE_HEADER_SHIFT: u32 = 20;
-const IS_VERSION_2: u32 = 1 << 30;
-const IS_LARGE_IPV6: u32 = 1 << 31;
-/// Offsets of TCP headers have ten bits.
-const HEADER_OFFSET: u32 = 0x3FF;
 
 /// What the stack requests for a list.
 #[derive(Clone, Copy)]
@@ -49,7 +35,8 @@ impl Requested {
     pub fn of(nbl: &NET_BUFFER_LIST) -> Option<Self> {
         let checksum = info(nbl, NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo).addr() as u32;
         let large = info(nbl, NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo).addr() as u32;
-        (checksum & (IS_IPV4 | IS_IPV6) != 0 || large != 0).then_some(Self { checksum, large })
+        (checksum & (Checksum::TRANSMIT_IS_IPV4 | Checksum::TRANSMIT_IS_IPV6) != 0 || large != 0)
+            .then_some(Self { checksum, large })
     }
 
     /// Queues a frame of the list; `None` if no slot is free, otherwise the status of a list that fails.
@@ -75,10 +62,10 @@ impl Requested {
         max_frame: u32,
         net_buffer: *mut NET_BUFFER,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
-        let is_ipv6 = self.large & IS_LARGE_IPV6 != 0;
+        let is_ipv6 = self.large & LargeSend::V2_IPV6 != 0;
         let needed = if is_ipv6 { TaskOffloads::LARGE_SEND6 } else { TaskOffloads::LARGE_SEND4 };
         // Version 1 is not supported; after the offload was disabled such lists are dropped.
-        if self.large & IS_VERSION_2 == 0 || !offloads.current().has(needed) {
+        if self.large & LargeSend::TYPE_V2 == 0 || !offloads.current().has(needed) {
             return Some(Err(NDIS_STATUS_FAILURE));
         }
         let slot = queue.large_slot()?;
@@ -86,8 +73,9 @@ impl Requested {
         let cast = Cast::of(slot);
         let offload = slot.get_mut(..len).and_then(|frame| {
             let found = Transport::find_large(frame)?;
-            let offset = self.large.wrapping_shr(LARGE_HEADER_SHIFT) & HEADER_OFFSET;
-            let size = u16::try_from(self.large & MSS).ok()?;
+            let offset = (self.large & LargeSend::V2_TCP_HEADER_OFFSET)
+                .wrapping_shr(LargeSend::V2_TCP_HEADER_OFFSET_SHIFT);
+            let size = u16::try_from(self.large & LargeSend::V2_MSS).ok()?;
             let agrees = found.is_ipv6 == is_ipv6 && u32::from(found.start) == offset;
             let offload = agrees.then(|| Offload::segmentation(frame, &found, size)).flatten()?;
             (offload.longest_frame(len) <= max_frame as usize).then_some(offload)
@@ -122,26 +110,27 @@ impl Requested {
     /// if the request contradicts the frame.
     fn checksum(self, frame: &mut [u8], by_device: bool) -> Option<Offload> {
         let has = |bit: u32| self.checksum & bit != 0;
-        if has(IS_IPV4) == has(IS_IPV6) {
+        if has(Checksum::TRANSMIT_IS_IPV4) == has(Checksum::TRANSMIT_IS_IPV6) {
             return None;
         }
-        if has(IP_HEADER_CHECKSUM) {
-            if has(IS_IPV6) {
+        if has(Checksum::TRANSMIT_IP_HEADER_CHECKSUM) {
+            if has(Checksum::TRANSMIT_IS_IPV6) {
                 return None;
             }
             write_ipv4_checksum(frame)?;
         }
-        let protocol = match (has(TCP_CHECKSUM), has(UDP_CHECKSUM)) {
+        let protocol = match (has(Checksum::TRANSMIT_TCP_CHECKSUM), has(Checksum::TRANSMIT_UDP_CHECKSUM)) {
             (false, false) => return Some(Offload::default()),
             (true, false) => Protocol::Tcp,
             (false, true) => Protocol::Udp,
             (true, true) => return None,
         };
         let found = Transport::find(frame)?;
-        let offset = self.checksum.wrapping_shr(CHECKSUM_HEADER_SHIFT) & HEADER_OFFSET;
+        let offset = (self.checksum & Checksum::TRANSMIT_TCP_HEADER_OFFSET)
+            .wrapping_shr(Checksum::TRANSMIT_TCP_HEADER_OFFSET_SHIFT);
         // The offset is one of TCP headers.
         let agrees = protocol == Protocol::Udp || u32::from(found.start) == offset;
-        if found.protocol != protocol || found.is_ipv6 != has(IS_IPV6) || !agrees {
+        if found.protocol != protocol || found.is_ipv6 != has(Checksum::TRANSMIT_IS_IPV6) || !agrees {
             return None;
         }
         if by_device {

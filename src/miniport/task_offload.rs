@@ -4,6 +4,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use ndk_abi::ndis::NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum;
 #[allow(clippy::wildcard_imports, reason = "a screen of structures and constants otherwise")]
 use ndk_abi::ndis::*;
 use virtio_net::{Features, Protocol, Transport, ipv4_checksum_is_valid};
@@ -21,12 +22,6 @@ pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_OFFLOAD_PARAMETERS_REVISION_1 as u
 
 /// IP options or extension headers, and TCP options, as NDIS describes what is supported.
 const OPTIONS: u32 = NDIS_OFFLOAD_SUPPORTED | NDIS_OFFLOAD_SUPPORTED << 2;
-
-/// Bits of `TcpIpChecksumNetBufferListInfo` of received packets.
-const IP_CHECKSUM_FAILED: usize = 1 << 2;
-const TCP_CHECKSUM_SUCCEEDED: usize = 1 << 3;
-const UDP_CHECKSUM_SUCCEEDED: usize = 1 << 4;
-const IP_CHECKSUM_SUCCEEDED: usize = 1 << 5;
 
 /// A set of task offloads.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -191,7 +186,7 @@ impl OffloadState {
     }
 
     /// Returns `TcpIpChecksumNetBufferListInfo` of a received frame, whose checksum is known to be right if `is_verified`.
-    pub fn report(&self, frame: &[u8], is_verified: bool) -> usize {
+    pub fn report(&self, frame: &[u8], is_verified: bool) -> u32 {
         let started = TaskOffloads(self.started.load(Ordering::Relaxed));
         let current = self.current().and(started);
         if current == TaskOffloads::NONE {
@@ -200,19 +195,19 @@ impl OffloadState {
         let ip = match ipv4_checksum_is_valid(frame) {
             Some(is_valid) if current.has(TaskOffloads::RECEIVE_IPV4) => {
                 if is_valid {
-                    IP_CHECKSUM_SUCCEEDED
+                    Checksum::RECEIVE_IP_SUCCEEDED
                 } else {
-                    IP_CHECKSUM_FAILED
+                    Checksum::RECEIVE_IP_FAILED
                 }
             }
             _ => 0,
         };
         let Some(found) = Transport::find(frame).filter(|_| is_verified) else { return ip };
         let (offload, succeeded) = match (found.protocol, found.is_ipv6) {
-            (Protocol::Tcp, false) => (TaskOffloads::RECEIVE_TCP4, TCP_CHECKSUM_SUCCEEDED),
-            (Protocol::Udp, false) => (TaskOffloads::RECEIVE_UDP4, UDP_CHECKSUM_SUCCEEDED),
-            (Protocol::Tcp, true) => (TaskOffloads::RECEIVE_TCP6, TCP_CHECKSUM_SUCCEEDED),
-            (Protocol::Udp, true) => (TaskOffloads::RECEIVE_UDP6, UDP_CHECKSUM_SUCCEEDED),
+            (Protocol::Tcp, false) => (TaskOffloads::RECEIVE_TCP4, Checksum::RECEIVE_TCP_SUCCEEDED),
+            (Protocol::Udp, false) => (TaskOffloads::RECEIVE_UDP4, Checksum::RECEIVE_UDP_SUCCEEDED),
+            (Protocol::Tcp, true) => (TaskOffloads::RECEIVE_TCP6, Checksum::RECEIVE_TCP_SUCCEEDED),
+            (Protocol::Udp, true) => (TaskOffloads::RECEIVE_UDP6, Checksum::RECEIVE_UDP_SUCCEEDED),
         };
         if current.has(offload) { ip | succeeded } else { ip }
     }

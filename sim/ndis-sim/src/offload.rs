@@ -8,8 +8,10 @@ use ndk_abi::ndis::{
     NDIS_ENCAPSULATION_IEEE_802_3, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OFFLOAD,
     NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION, NDIS_OFFLOAD, NDIS_OFFLOAD_ENCAPSULATION_REVISION_1,
-    NDIS_OFFLOAD_REVISION_6, NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
-    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6, NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1,
+    NDIS_OFFLOAD_REVISION_6, NDIS_OFFLOAD_SET_OFF, NDIS_OFFLOAD_SET_ON,
+    NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6,
+    NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
+    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
 };
 use nt_sim::guest::Guest;
 
@@ -63,30 +65,8 @@ pub struct ReceivedFrame {
     pub checksum: u32,
 }
 
-/// Bits of [`ReceivedFrame::checksum`].
-pub const TCP_FAILED: u32 = 1 << 0;
-pub const UDP_FAILED: u32 = 1 << 1;
-pub const IP_FAILED: u32 = 1 << 2;
-pub const TCP_SUCCEEDED: u32 = 1 << 3;
-pub const UDP_SUCCEEDED: u32 = 1 << 4;
-pub const IP_SUCCEEDED: u32 = 1 << 5;
-
-/// `Enabled` of an `NDIS_OFFLOAD_ENCAPSULATION`.
-const SET_ON: u8 = 1;
-const SET_OFF: u8 = 2;
-
-/// Bits of [`SendRequest::checksum`].
-const IS_IPV4: u32 = 1 << 0;
-const IS_IPV6: u32 = 1 << 1;
-const TCP_CHECKSUM: u32 = 1 << 2;
-const UDP_CHECKSUM: u32 = 1 << 3;
-const IP_HEADER_CHECKSUM: u32 = 1 << 4;
-const CHECKSUM_HEADER_SHIFT: u32 = 16;
-/// Bits of [`SendRequest::large_send`].
-const LARGE_HEADER_SHIFT: u32 = 20;
+/// Length of an Ethernet header in bytes.
 const ETHERNET_HEADER: u32 = 14;
-const IS_VERSION_2: u32 = 1 << 30;
-const IS_LARGE_IPV6: u32 = 1 << 31;
 
 /// Returns an `NDIS_OFFLOAD_ENCAPSULATION` for Ethernet, with offloads on or off for IPv4 and IPv6.
 #[must_use]
@@ -96,7 +76,7 @@ pub fn encapsulation(on: [bool; 2]) -> Vec<u8> {
     let mut bytes =
         vec![NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION, NDIS_OFFLOAD_ENCAPSULATION_REVISION_1, low, high];
     for on in on {
-        let enabled = u32::from(if on { SET_ON } else { SET_OFF });
+        let enabled = if on { NDIS_OFFLOAD_SET_ON } else { NDIS_OFFLOAD_SET_OFF };
         for word in [enabled, NDIS_ENCAPSULATION_IEEE_802_3, ETHERNET_HEADER] {
             bytes.extend(word.to_le_bytes());
         }
@@ -112,14 +92,17 @@ impl SendRequest {
         let mut bits = 0;
         if offloads.send.ipv4 && checksum::ipv4_header_is_valid(frame).is_some() {
             frame[Transport::IP + 10..Transport::IP + 12].fill(0xa5);
-            bits |= IS_IPV4 | IP_HEADER_CHECKSUM;
+            bits |= Checksum::TRANSMIT_IS_IPV4 | Checksum::TRANSMIT_IP_HEADER_CHECKSUM;
         }
         if let Some(found) = Transport::find(frame).filter(|found| offloads.send.covers(found)) {
             found.write(frame, found.pseudo_header(frame, found.range.len()));
-            bits |= if found.is_ipv6 { IS_IPV6 } else { IS_IPV4 };
+            bits |= if found.is_ipv6 { Checksum::TRANSMIT_IS_IPV6 } else { Checksum::TRANSMIT_IS_IPV4 };
             bits |= match found.protocol {
-                Protocol::Tcp => TCP_CHECKSUM | (found.range.start as u32) << CHECKSUM_HEADER_SHIFT,
-                Protocol::Udp => UDP_CHECKSUM,
+                Protocol::Tcp => {
+                    Checksum::TRANSMIT_TCP_CHECKSUM
+                        | (found.range.start as u32) << Checksum::TRANSMIT_TCP_HEADER_OFFSET_SHIFT
+                }
+                Protocol::Udp => Checksum::TRANSMIT_UDP_CHECKSUM,
             };
         }
         Self { checksum: bits, large_send: 0 }
@@ -138,9 +121,9 @@ impl SendRequest {
             frame[Transport::IP + 2..Transport::IP + 4].fill(0);
             frame[Transport::IP + 10..Transport::IP + 12].fill(0);
         }
-        let version = if found.is_ipv6 { IS_LARGE_IPV6 } else { 0 };
-        let header = (found.range.start as u32) << LARGE_HEADER_SHIFT;
-        Self { checksum: 0, large_send: mss | header | IS_VERSION_2 | version }
+        let version = if found.is_ipv6 { LargeSend::V2_IPV6 } else { 0 };
+        let header = (found.range.start as u32) << LargeSend::V2_TCP_HEADER_OFFSET_SHIFT;
+        Self { checksum: 0, large_send: mss | header | LargeSend::TYPE_V2 | version }
     }
 }
 
@@ -160,8 +143,8 @@ impl AdapterOffloads {
         self.before = self.receives();
         for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
             match bytes.get(enabled) {
-                Some(&SET_ON) => *started = true,
-                Some(&SET_OFF) => *started = false,
+                Some(&on) if u32::from(on) == NDIS_OFFLOAD_SET_ON => *started = true,
+                Some(&off) if u32::from(off) == NDIS_OFFLOAD_SET_OFF => *started = false,
                 _ => {}
             }
         }
@@ -208,26 +191,35 @@ impl Checksums {
     pub(crate) fn require_true(self, frame: &ReceivedFrame) {
         let has = |bit: u32| frame.checksum & bit != 0;
         let contradicts = |failed: u32, succeeded: u32| has(failed) && has(succeeded);
-        let known = TCP_FAILED | UDP_FAILED | IP_FAILED | TCP_SUCCEEDED | UDP_SUCCEEDED | IP_SUCCEEDED;
+        let known = Checksum::RECEIVE_TCP_FAILED
+            | Checksum::RECEIVE_UDP_FAILED
+            | Checksum::RECEIVE_IP_FAILED
+            | Checksum::RECEIVE_TCP_SUCCEEDED
+            | Checksum::RECEIVE_UDP_SUCCEEDED
+            | Checksum::RECEIVE_IP_SUCCEEDED;
         let consistent = frame.checksum & !known == 0
-            && !contradicts(TCP_FAILED, TCP_SUCCEEDED)
-            && !contradicts(UDP_FAILED, UDP_SUCCEEDED)
-            && !contradicts(IP_FAILED, IP_SUCCEEDED);
+            && !contradicts(Checksum::RECEIVE_TCP_FAILED, Checksum::RECEIVE_TCP_SUCCEEDED)
+            && !contradicts(Checksum::RECEIVE_UDP_FAILED, Checksum::RECEIVE_UDP_SUCCEEDED)
+            && !contradicts(Checksum::RECEIVE_IP_FAILED, Checksum::RECEIVE_IP_SUCCEEDED);
         require(consistent, || {
             format!("TcpIpChecksumNetBufferListInfo of a received frame is {:#x}", frame.checksum)
         });
-        if has(IP_FAILED | IP_SUCCEEDED) {
+        if has(Checksum::RECEIVE_IP_FAILED | Checksum::RECEIVE_IP_SUCCEEDED) {
             require(self.ipv4, || "an IPv4 checksum is reported, but that offload is not in force".into());
-            require(checksum::ipv4_header_is_valid(&frame.bytes) == Some(has(IP_SUCCEEDED)), || {
-                format!(
-                    "the checksum of an IPv4 header is reported as {:#x}, which it is not",
-                    frame.checksum
-                )
-            });
+            require(
+                checksum::ipv4_header_is_valid(&frame.bytes) == Some(has(Checksum::RECEIVE_IP_SUCCEEDED)),
+                || {
+                    format!(
+                        "the checksum of an IPv4 header is reported as {:#x}, which it is not",
+                        frame.checksum
+                    )
+                },
+            );
         }
-        for (protocol, failed, succeeded) in
-            [(Protocol::Tcp, TCP_FAILED, TCP_SUCCEEDED), (Protocol::Udp, UDP_FAILED, UDP_SUCCEEDED)]
-        {
+        for (protocol, failed, succeeded) in [
+            (Protocol::Tcp, Checksum::RECEIVE_TCP_FAILED, Checksum::RECEIVE_TCP_SUCCEEDED),
+            (Protocol::Udp, Checksum::RECEIVE_UDP_FAILED, Checksum::RECEIVE_UDP_SUCCEEDED),
+        ] {
             if !has(failed | succeeded) {
                 continue;
             }

@@ -8,11 +8,11 @@ use std::{collections::VecDeque, net::IpAddr, time::Duration};
 use device_sim::checksum::{self, Transport};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
-    OID_GEN_CURRENT_PACKET_FILTER,
+    NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum, OID_GEN_CURRENT_PACKET_FILTER,
 };
 use smoltcp::{
     iface::{Config, Interface, SocketHandle, SocketSet},
-    phy::{self, Checksum, Device, DeviceCapabilities, Medium},
+    phy::{self, Device, DeviceCapabilities, Medium},
     socket::tcp,
     time::Instant,
     wire::{EthernetAddress, HardwareAddress, IpCidr},
@@ -20,7 +20,7 @@ use smoltcp::{
 
 use crate::{
     miniport::Miniport,
-    offload::{IP_FAILED, IP_SUCCEEDED, ReceivedFrame, SendRequest, TCP_SUCCEEDED, UDP_SUCCEEDED},
+    offload::{ReceivedFrame, SendRequest},
     oid::OidError,
 };
 
@@ -164,12 +164,14 @@ impl Port {
     /// Verifies the checksums that the adapter has not verified.
     fn verify(&mut self, frame: ReceivedFrame) -> Option<Vec<u8>> {
         let has = |bit: u32| frame.checksum & bit != 0;
-        if has(IP_FAILED) || !has(IP_SUCCEEDED) && checksum::ipv4_header_is_valid(&frame.bytes) == Some(false)
+        if has(Checksum::RECEIVE_IP_FAILED)
+            || !has(Checksum::RECEIVE_IP_SUCCEEDED)
+                && checksum::ipv4_header_is_valid(&frame.bytes) == Some(false)
         {
             return None;
         }
-        self.counters.verified += u64::from(has(TCP_SUCCEEDED));
-        let is_valid = has(TCP_SUCCEEDED | UDP_SUCCEEDED)
+        self.counters.verified += u64::from(has(Checksum::RECEIVE_TCP_SUCCEEDED));
+        let is_valid = has(Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_UDP_SUCCEEDED)
             || Transport::find(&frame.bytes).is_none_or(|found| found.is_valid(&frame.bytes));
         is_valid.then_some(frame.bytes)
     }
@@ -231,9 +233,9 @@ impl Device for Port {
         let largest = if offloads.large_send.iter().all(Option::is_some) { LARGE_PACKET } else { self.mtu };
         capabilities.max_transmission_unit = largest + ETHERNET_HEADER;
         capabilities.medium = Medium::Ethernet;
-        capabilities.checksum.ipv4 = Checksum::None;
-        capabilities.checksum.tcp = Checksum::None;
-        capabilities.checksum.udp = Checksum::None;
+        capabilities.checksum.ipv4 = phy::Checksum::None;
+        capabilities.checksum.tcp = phy::Checksum::None;
+        capabilities.checksum.udp = phy::Checksum::None;
         capabilities
     }
 }

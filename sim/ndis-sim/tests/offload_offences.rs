@@ -15,10 +15,7 @@ use common::{
         verdict_while_running,
     },
 };
-use ndis_sim::{
-    Miniport, SendRequest, adapter, data_path, ndk,
-    offload::{IP_FAILED, IP_SUCCEEDED, TCP_FAILED, TCP_SUCCEEDED, UDP_SUCCEEDED, encapsulation},
-};
+use ndis_sim::{Miniport, SendRequest, adapter, data_path, ndk, offload::encapsulation};
 use ndk_abi::ndis::{
     NDIS_ENCAPSULATION_IEEE_802_3, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
@@ -26,8 +23,8 @@ use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OFFLOAD, NDIS_OFFLOAD_REVISION_6,
     NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6,
     NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_INDICATION, NDIS_STATUS_SUCCESS,
-    NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, NET_BUFFER_LIST, OID_OFFLOAD_ENCAPSULATION,
-    OID_TCP_OFFLOAD_PARAMETERS,
+    NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
+    NET_BUFFER_LIST, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
 use nt_sim::guest::Guest;
 
@@ -202,19 +199,29 @@ fn reported(start: bool, offence: fn(usize)) -> String {
 
 #[test]
 fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
-    let right = reported(true, |handle| indicate(handle, &SEGMENT, TCP_SUCCEEDED | IP_SUCCEEDED));
+    let right = reported(true, |handle| {
+        indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_IP_SUCCEEDED)
+    });
     // The lists of the tests are not freed.
     assert!(!right.contains("checksum"), "{right}");
     let mut cases: Vec<Case> = vec![
-        (false, |handle| indicate(handle, &SEGMENT, TCP_SUCCEEDED), "that offload is not in force"),
-        (false, |handle| indicate(handle, &SEGMENT, IP_SUCCEEDED), "that offload is not in force"),
+        (
+            false,
+            |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_SUCCEEDED),
+            "that offload is not in force",
+        ),
+        (
+            false,
+            |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_IP_SUCCEEDED),
+            "that offload is not in force",
+        ),
         (
             true,
-            |handle| indicate(handle, &SEGMENT, UDP_SUCCEEDED),
+            |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_UDP_SUCCEEDED),
             "that offload is not in force, or there is none",
         ),
-        (true, |handle| indicate(handle, &SEGMENT, TCP_FAILED), "which it is not"),
-        (true, |handle| indicate(handle, &SEGMENT, IP_FAILED), "which it is not"),
+        (true, |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_FAILED), "which it is not"),
+        (true, |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_IP_FAILED), "which it is not"),
         (
             true,
             |handle| indicate(handle, &SEGMENT, 1 << 6),
@@ -223,7 +230,7 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
     ];
     cases.push((
         true,
-        |handle| indicate(handle, &SEGMENT, TCP_SUCCEEDED | TCP_FAILED),
+        |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_TCP_FAILED),
         "TcpIpChecksumNetBufferListInfo of a received frame is 0x9",
     ));
     cases.push((
@@ -231,7 +238,7 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
         |handle| {
             let mut wrong = SEGMENT;
             wrong[53] = 1;
-            indicate(handle, &wrong, TCP_SUCCEEDED);
+            indicate(handle, &wrong, Checksum::RECEIVE_TCP_SUCCEEDED);
         },
         "which it is not",
     ));
@@ -240,7 +247,7 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
         |handle| {
             let mut wrong = SEGMENT;
             wrong[22] = 1;
-            indicate(handle, &wrong, IP_SUCCEEDED);
+            indicate(handle, &wrong, Checksum::RECEIVE_IP_SUCCEEDED);
         },
         "which it is not",
     ));

@@ -143,6 +143,35 @@ pub struct NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO {
     pub Value: *mut c_void,
 }
 
+/// The bit-fields, as `abi-x64.toml` states them.
+impl NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO {
+    /// `Transmit.IsIPv4`
+    pub const TRANSMIT_IS_IPV4: u32 = 1 << 0;
+    /// `Transmit.IsIPv6`
+    pub const TRANSMIT_IS_IPV6: u32 = 1 << 1;
+    /// `Transmit.TcpChecksum`
+    pub const TRANSMIT_TCP_CHECKSUM: u32 = 1 << 2;
+    /// `Transmit.UdpChecksum`
+    pub const TRANSMIT_UDP_CHECKSUM: u32 = 1 << 3;
+    /// `Transmit.IpHeaderChecksum`
+    pub const TRANSMIT_IP_HEADER_CHECKSUM: u32 = 1 << 4;
+    /// `Transmit.TcpHeaderOffset`, in bytes
+    pub const TRANSMIT_TCP_HEADER_OFFSET: u32 = 0x3FF << Self::TRANSMIT_TCP_HEADER_OFFSET_SHIFT;
+    pub const TRANSMIT_TCP_HEADER_OFFSET_SHIFT: u32 = 16;
+    /// `Receive.TcpChecksumFailed`
+    pub const RECEIVE_TCP_FAILED: u32 = 1 << 0;
+    /// `Receive.UdpChecksumFailed`
+    pub const RECEIVE_UDP_FAILED: u32 = 1 << 1;
+    /// `Receive.IpChecksumFailed`
+    pub const RECEIVE_IP_FAILED: u32 = 1 << 2;
+    /// `Receive.TcpChecksumSucceeded`
+    pub const RECEIVE_TCP_SUCCEEDED: u32 = 1 << 3;
+    /// `Receive.UdpChecksumSucceeded`
+    pub const RECEIVE_UDP_SUCCEEDED: u32 = 1 << 4;
+    /// `Receive.IpChecksumSucceeded`
+    pub const RECEIVE_IP_SUCCEEDED: u32 = 1 << 5;
+}
+
 /// A per-packet information slot; its bit-fields lie in the low 32 bits of `Value`.
 #[repr(C)]
 #[derive(Clone, Copy)]

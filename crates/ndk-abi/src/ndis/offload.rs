@@ -211,6 +211,19 @@ pub struct NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO {
     pub Value: *mut c_void,
 }
 
+/// The bit-fields, as `abi-x64.toml` states them.
+impl NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO {
+    /// `LsoV2Transmit.MSS`, in bytes
+    pub const V2_MSS: u32 = 0xF_FFFF;
+    /// `LsoV2Transmit.TcpHeaderOffset`, in bytes
+    pub const V2_TCP_HEADER_OFFSET: u32 = 0x3FF << Self::V2_TCP_HEADER_OFFSET_SHIFT;
+    pub const V2_TCP_HEADER_OFFSET_SHIFT: u32 = 20;
+    /// `Transmit.Type`: version 2
+    pub const TYPE_V2: u32 = 1 << 30;
+    /// `LsoV2Transmit.IPVersion`: IPv6
+    pub const V2_IPV6: u32 = 1 << 31;
+}
+
 pub const NDIS_OFFLOAD_REVISION_6: u8 = 6;
 pub const NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6: u16 = 0xd8;
 pub const NDIS_OFFLOAD_PARAMETERS_REVISION_1: u8 = 1;
