@@ -22,19 +22,23 @@ use ndis_sim::{
 };
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED, NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED,
-    NDIS_OFFLOAD_PARAMETERS_REVISION_1, NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED,
-    NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED,
-    NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED, NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS, NDIS_STATUS_FAILURE,
-    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER,
-    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
-    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, OID_GEN_CURRENT_PACKET_FILTER,
+    NDIS_OFFLOAD_PARAMETERS_REVISION_1, NDIS_OFFLOAD_PARAMETERS_REVISION_5,
+    NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED,
+    NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED,
+    NDIS_OFFLOAD_PARAMETERS_USO_DISABLED, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED, NDIS_PACKET_TYPE_DIRECTED,
+    NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH,
+    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS,
+    NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
+    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
+    NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_STATISTICS, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
 use tcp::{MACS, exchange, ipv4, ipv6, stream};
 
 const MOMENT: Duration = Duration::from_secs(5);
-/// Length of an NDIS_OFFLOAD_PARAMETERS of revision 1.
+/// Lengths of an NDIS_OFFLOAD_PARAMETERS of revisions 1 and 5.
 const PARAMETERS: usize = 20;
+const PARAMETERS_5: usize = 36;
 
 /// Two hosts on a link with an MTU of 1500.
 fn options() -> Options {
@@ -281,6 +285,42 @@ fn large_packets_are_divided_with_their_options_and_more_of_them_than_there_are_
     finish(bed);
 }
 
+#[test]
+fn large_datagrams_are_divided_with_their_options_and_more_of_them_than_there_are_buffers() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        let Some(bed) = with(Features::DEFAULT | format, Quirks::default()) else { return };
+        let packets = || {
+            let (v4, v6) = (udp4(0, 3, 60_000), frame6(0, 17, 2, &udp(64_000)));
+            [v4, v6].into_iter().cycle().take(40)
+        };
+        let request = |mut frame: Vec<u8>| {
+            let request = SendRequest::udp_segmentation(&mut frame, 1400);
+            (frame, request)
+        };
+        let (statuses, received) = deliver_requests(&bed, 0, packets().map(request).collect());
+        assert_eq!(statuses, vec![NDIS_STATUS_SUCCESS; 40]);
+        let mut segments = received.iter();
+        for packet in packets() {
+            let whole = Transport::find(&packet).unwrap();
+            for part in packet[whole.range.start + 8..].chunks(1400) {
+                let segment = &segments.next().unwrap().bytes;
+                let found = Transport::find(segment).unwrap();
+                assert!(
+                    found.is_valid(segment)
+                        && device_sim::checksum::ipv4_header_is_valid(segment) != Some(false)
+                );
+                assert_eq!(found.range.start, whole.range.start, "options and extension headers are copied");
+                let (head, data) = segment[found.range].split_at(8);
+                assert!(data == part, "each datagram has its part of the payload");
+                assert_eq!(head[..4], packet[whole.range.start..][..4]);
+                assert_eq!(head[4..6], ((8 + part.len()) as u16).to_be_bytes());
+            }
+        }
+        assert_eq!(segments.next(), None);
+        finish(bed);
+    }
+}
+
 /// Bits of a request for a checksum or segmentation.
 const V4: u32 = Checksum::TRANSMIT_IS_IPV4;
 const V6: u32 = Checksum::TRANSMIT_IS_IPV6;
@@ -288,6 +328,7 @@ const TCP: u32 = Checksum::TRANSMIT_TCP_CHECKSUM;
 const UDP: u32 = Checksum::TRANSMIT_UDP_CHECKSUM;
 const IP: u32 = Checksum::TRANSMIT_IP_HEADER_CHECKSUM;
 const LSO2: u32 = LargeSend::TYPE_V2;
+const USO_IPV6: u32 = UdpSegmentation::IPV6;
 
 /// Bits of the report about the checksums of a received frame.
 const IP_FAILED: u32 = Checksum::RECEIVE_IP_FAILED;
@@ -301,9 +342,17 @@ fn request_that_contradicts_its_frame_fails_and_sends_nothing() {
     let (tcp4, tcp6) = (frame4(0, 6, 0, &tcp(0, 3000)), frame6(0, 6, 0, &tcp(0, 3000)));
     let (small4, small6) = (frame4(0, 6, 0, &tcp(0, 100)), frame6(0, 6, 0, &tcp(0, 100)));
     let udp = udp4(0, 0, 100);
-    let checksum = |checksum: u32| SendRequest { checksum, large_send: 0 };
-    let large =
-        |mss: u32, offset: u32, bits: u32| SendRequest { checksum: 0, large_send: mss | offset << 20 | bits };
+    let large_udp4 = udp4(0, 0, 3000);
+    let large_udp6 = frame6(0, 17, 0, &self::udp(3000));
+    let checksum = |checksum: u32| SendRequest { checksum, ..SendRequest::default() };
+    let large = |mss: u32, offset: u32, bits: u32| SendRequest {
+        large_send: mss | offset << 20 | bits,
+        ..SendRequest::default()
+    };
+    let datagram = |mss: u32, offset: u32, bits: u32| SendRequest {
+        udp_segmentation: mss | offset << 20 | bits,
+        ..SendRequest::default()
+    };
     let mut fragment = udp.clone();
     fragment[20] = 0x20;
     let mut short_header = tcp4.clone();
@@ -343,6 +392,14 @@ fn request_that_contradicts_its_frame_fails_and_sends_nothing() {
         (tcp4.clone(), large(1461, 34, LSO2)),
         (tcp4, large(0x1_0000, 34, LSO2)),
         (short_header, large(1460, 34, LSO2)),
+        // UDP: the same.
+        (large_udp4.clone(), datagram(1472, 34, USO_IPV6)),
+        (large_udp6, datagram(1452, 54, 0)),
+        (large_udp4.clone(), datagram(1472, 54, 0)),
+        (tcp6.clone(), datagram(1440, 54, USO_IPV6)),
+        (large_udp4.clone(), datagram(0, 34, 0)),
+        (large_udp4.clone(), datagram(1473, 34, 0)),
+        (large_udp4, datagram(0x1_0000, 34, 0)),
     ];
     for (frame, request) in cases {
         let (statuses, received) = deliver_requests(&bed, 0, vec![(frame.clone(), request)]);
@@ -406,11 +463,23 @@ fn parameters() -> [u8; PARAMETERS] {
     parameters
 }
 
+/// As above, of revision 5.
+fn parameters5() -> [u8; PARAMETERS_5] {
+    let mut parameters = [0; PARAMETERS_5];
+    parameters[..3].copy_from_slice(&[
+        NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_OFFLOAD_PARAMETERS_REVISION_5,
+        PARAMETERS_5 as u8,
+    ]);
+    parameters
+}
+
 /// Offsets of its members.
 const TCP_IPV4: usize = 5;
 const LSOV1: usize = 9;
 const LSOV2_IPV4: usize = 11;
 const LSOV2_IPV6: usize = 12;
+const USO: usize = 32;
 
 #[test]
 fn offloads_change_at_run_time_and_the_change_is_reported() {
@@ -418,7 +487,8 @@ fn offloads_change_at_run_time_and_the_change_is_reported() {
     let miniport = miniport(bed.machines()[0]);
     let all = miniport.offloads();
     assert_eq!((all.send, all.receive), (everything(), everything()));
-    assert_eq!((all.large_send, all), ([Some((64_000, 2)); 2], miniport.possible_offloads()));
+    assert_eq!((all.large_send, all.udp_segmentation), ([Some((64_000, 2)); 2], [Some((64_000, 2)); 2]));
+    assert_eq!(all, miniport.possible_offloads());
     let of = |checksums: ndis_sim::offload::Checksums| {
         [checksums.ipv4, checksums.tcp4, checksums.udp4, checksums.tcp6, checksums.udp6]
     };
@@ -454,21 +524,50 @@ fn offloads_change_at_run_time_and_the_change_is_reported() {
         assert_eq!(miniport.offloads(), all);
         assert_eq!(deliver_requests(&bed, 0, vec![(frame, request)]).0, [NDIS_STATUS_SUCCESS]);
     }
+    for version in [0, 1] {
+        let mut change = parameters5();
+        change[USO + version] = NDIS_OFFLOAD_PARAMETERS_USO_DISABLED;
+        miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change).unwrap();
+        let mut expected = all;
+        expected.udp_segmentation[version] = None;
+        assert_eq!(miniport.offloads(), expected);
+        let mut frame = [udp4(0, 0, 3000), frame6(0, 17, 0, &udp(3000))][version].clone();
+        let request = SendRequest::udp_segmentation(&mut frame, 1400);
+        let sent = deliver_requests(&bed, 0, vec![(frame.clone(), request)]);
+        assert_eq!(sent, (vec![NDIS_STATUS_FAILURE], vec![]));
+        change[USO + version] = NDIS_OFFLOAD_PARAMETERS_USO_ENABLED;
+        // Earlier revisions do not have the member.
+        miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change[..USO]).unwrap();
+        change[1] = NDIS_OFFLOAD_PARAMETERS_REVISION_5 - 1;
+        miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change).unwrap();
+        assert_eq!(miniport.offloads(), expected);
+        change[1] = NDIS_OFFLOAD_PARAMETERS_REVISION_5;
+        miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &change).unwrap();
+        assert_eq!(miniport.offloads(), all);
+        assert_eq!(deliver_requests(&bed, 0, vec![(frame, request)]).0, [NDIS_STATUS_SUCCESS]);
+    }
     for (on, sends) in [([false, true], [false, false, false, true, true]), ([true; 2], [true; 5])] {
         miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation(on)).unwrap();
         assert_eq!(of(miniport.offloads().send), sends);
         assert_eq!(miniport.offloads().large_send.map(|of| of.is_some()), on);
+        assert_eq!(miniport.offloads().udp_segmentation.map(|of| of.is_some()), on);
     }
     finish(bed);
 }
 
 #[test]
 fn malformed_and_impossible_offload_requests_get_their_documented_status_and_change_nothing() {
-    let Some(bed) = with(Features::DEFAULT.without(Features::HOST_TSO6), Quirks::default()) else { return };
+    let without = Features::HOST_TSO6 | Features::HOST_USO;
+    let Some(bed) = with(Features::DEFAULT.without(without), Quirks::default()) else { return };
     let miniport = miniport(bed.machines()[0]);
     let before = miniport.offloads();
     let changed = |at: usize, value: u8| {
         let mut parameters = parameters();
+        parameters[at] = value;
+        parameters.to_vec()
+    };
+    let changed5 = |at: usize, value: u8| {
+        let mut parameters = parameters5();
         parameters[at] = value;
         parameters.to_vec()
     };
@@ -492,6 +591,9 @@ fn malformed_and_impossible_offload_requests_get_their_documented_status_and_cha
         (parameters_oid, changed(LSOV2_IPV6, 2), NDIS_STATUS_INVALID_DATA),
         (parameters_oid, changed(LSOV1, 2), NDIS_STATUS_INVALID_DATA),
         (parameters_oid, changed(10, 2), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed5(USO, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed5(USO + 1, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed5(USO, 3), NDIS_STATUS_INVALID_DATA),
         (encapsulation_oid, encapsulation([true; 2])[..27].to_vec(), NDIS_STATUS_INVALID_LENGTH),
         (encapsulation_oid, encapsulated(0, 0x80), NDIS_STATUS_INVALID_DATA),
         (encapsulation_oid, encapsulated(1, 0), NDIS_STATUS_INVALID_DATA),
@@ -510,6 +612,7 @@ fn malformed_and_impossible_offload_requests_get_their_documented_status_and_cha
     for at in [LSOV1, LSOV2_IPV6] {
         miniport.set(parameters_oid, &changed(at, 1)).unwrap();
     }
+    miniport.set(parameters_oid, &changed5(USO, NDIS_OFFLOAD_PARAMETERS_USO_DISABLED)).unwrap();
     assert_eq!(miniport.offloads(), before);
     finish(bed);
 }
@@ -547,6 +650,7 @@ fn keywords_decide_what_is_in_force_at_the_start() {
         let mut keywords: Vec<_> =
             checksums.into_iter().zip(&values[first..]).map(|(name, &value)| (name, value)).collect();
         keywords.extend(["*LsoV2IPv4", "*LsoV2IPv6"].into_iter().zip(lso));
+        keywords.extend(["*UsoIPv6", "*UsoIPv4"].into_iter().zip(lso));
         let keywords =
             keywords.into_iter().map(|(name, value)| (name, Keyword::Text(value.into()))).collect();
         let Some(bed) = started_with(&Options { keywords, ..options() }) else { return };
@@ -562,6 +666,7 @@ fn keywords_decide_what_is_in_force_at_the_start() {
         assert_eq!(of(now.send)[..], expected.iter().map(|&[send, _]| send).collect::<Vec<_>>());
         assert_eq!(of(now.receive)[..], expected.iter().map(|&[_, receive]| receive).collect::<Vec<_>>());
         assert_eq!(now.large_send.map(|of| of.is_some()), lso.map(|value| value == "1"));
+        assert_eq!(now.udp_segmentation.map(|of| of.is_some()), lso.map(|value| value == "0"));
         let possible = miniport.possible_offloads();
         assert_eq!((possible.send, possible.receive), (everything(), everything()));
         finish(bed);

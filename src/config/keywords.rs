@@ -83,6 +83,14 @@ pub const LARGE_SEND_IPV4: Keyword =
 pub const LARGE_SEND_IPV6: Keyword =
     Keyword { name: "*LsoV2IPv6", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
 
+/// Whether the device divides UDP packets over IPv4.
+pub const UDP_SEGMENTATION_IPV4: Keyword =
+    Keyword { name: "*UsoIPv4", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
+/// Whether the device divides UDP packets over IPv6.
+pub const UDP_SEGMENTATION_IPV6: Keyword =
+    Keyword { name: "*UsoIPv6", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
 /// Congestion control, numbered as `roce::CongestionMode`: 0 none; 1 answers ECN marks with CNPs; 2 also sends ECN-capable
 /// frames and reduces the rate on CNPs.
 pub const ROCE_CONGESTION: Keyword =
@@ -134,6 +142,8 @@ pub const KEYWORDS: &[Keyword] = &[
     CHECKSUM_OFFLOADS[4],
     LARGE_SEND_IPV4,
     LARGE_SEND_IPV6,
+    UDP_SEGMENTATION_IPV4,
+    UDP_SEGMENTATION_IPV6,
     ROCE_CONGESTION,
     ROCE_EARLY_PLACEMENT,
     NDK_CREATE_COMPLETION,

@@ -46,6 +46,8 @@ pub struct OffloadKeywords {
     pub checksums: [u32; 5],
     /// Segmentation of TCP over IPv4 and IPv6.
     pub large_sends: [bool; 2],
+    /// The same, of UDP.
+    pub udp_segmentation: [bool; 2],
 }
 
 /// The configuration of one adapter. Every value is valid.
@@ -81,6 +83,8 @@ impl Configuration {
             offloads: OffloadKeywords {
                 checksums: keywords::CHECKSUM_OFFLOADS.map(|keyword| key.read(&keyword)),
                 large_sends: [&keywords::LARGE_SEND_IPV4, &keywords::LARGE_SEND_IPV6]
+                    .map(|keyword| key.read(keyword) != 0),
+                udp_segmentation: [&keywords::UDP_SEGMENTATION_IPV4, &keywords::UDP_SEGMENTATION_IPV6]
                     .map(|keyword| key.read(keyword) != 0),
             },
             congestion: match key.read(&keywords::ROCE_CONGESTION) {

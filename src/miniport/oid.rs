@@ -12,7 +12,7 @@ use ndk_abi::ndis::*;
 use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
 
 use super::adapter::{Adapter, MAX_MULTICAST};
-use super::task_offload::PARAMETERS_LEN;
+use super::task_offload::{LONGEST_PARAMETERS, PARAMETERS_LEN};
 use super::version::DRIVER_VERSION;
 use super::{filter, power};
 use crate::ndk;
@@ -213,7 +213,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         // Interrupt moderation is not supported; a virtual link has no parameters.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
-        OID_TCP_OFFLOAD_PARAMETERS => match value::<[u8; PARAMETERS_LEN]>(request) {
+        OID_TCP_OFFLOAD_PARAMETERS => match padded::<LONGEST_PARAMETERS>(request, PARAMETERS_LEN) {
             Err(status) => status,
             Ok(parameters) => adapter.offloads.set_parameters(adapter.handle(), &parameters),
         },
@@ -277,6 +277,24 @@ fn value<T: Copy>(request: &mut NDIS_OID_REQUEST_SET) -> Result<T, NDIS_STATUS> 
     request.BytesRead = needed;
     // SAFETY: the buffer is large enough; the types used are plain integers.
     Ok(unsafe { request.InformationBuffer.cast::<T>().read_unaligned() })
+}
+
+/// As [`value`]: a structure of at least `min` bytes, the missing ones of which are 0.
+fn padded<const LONGEST: usize>(
+    request: &mut NDIS_OID_REQUEST_SET,
+    min: usize,
+) -> Result<[u8; LONGEST], NDIS_STATUS> {
+    let len = request.InformationBufferLength as usize;
+    if len < min {
+        request.BytesNeeded = min as u32;
+        return Err(NDIS_STATUS_INVALID_LENGTH);
+    }
+    let len = len.min(LONGEST);
+    request.BytesRead = len as u32;
+    let mut bytes = [0; LONGEST];
+    // SAFETY: the request's buffer has `len` bytes, and so has the array.
+    unsafe { core::ptr::copy_nonoverlapping(request.InformationBuffer.cast(), bytes.as_mut_ptr(), len) };
+    Ok(bytes)
 }
 
 fn interrupt_moderation() -> NDIS_INTERRUPT_MODERATION_PARAMETERS {

@@ -7,7 +7,8 @@
 use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INVALID_LENGTH,
     NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
-    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
+    NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NET_BUFFER, NET_BUFFER_LIST,
 };
 use virtio_net::{Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum};
 
@@ -18,9 +19,24 @@ use crate::nic::port::TransmitSlots;
 
 /// What the stack requests for a list.
 #[derive(Clone, Copy)]
-pub struct Requested {
-    checksum: u32,
-    large: u32,
+pub enum Requested {
+    /// Checksums: `TcpIpChecksumNetBufferListInfo`.
+    Checksum(u32),
+    /// Packets that are divided.
+    Segmentation(Segmentation),
+    /// Large send offload, version 1.
+    Unsupported,
+}
+
+/// Packets that are divided.
+#[derive(Clone, Copy)]
+pub struct Segmentation {
+    protocol: Protocol,
+    is_ipv6: bool,
+    /// Offset of the transport header in the frame, in bytes.
+    header: u32,
+    /// Payload of a segment, in bytes.
+    size: u32,
 }
 
 /// A frame that was queued.
@@ -30,13 +46,87 @@ pub struct Sent {
     pub len: usize,
 }
 
+impl Segmentation {
+    fn tcp(info: u32) -> Self {
+        Self {
+            protocol: Protocol::Tcp,
+            is_ipv6: info & LargeSend::V2_IPV6 != 0,
+            header: (info & LargeSend::V2_TCP_HEADER_OFFSET)
+                .wrapping_shr(LargeSend::V2_TCP_HEADER_OFFSET_SHIFT),
+            size: info & LargeSend::V2_MSS,
+        }
+    }
+
+    fn udp(info: u32) -> Self {
+        Self {
+            protocol: Protocol::Udp,
+            is_ipv6: info & UdpSegmentation::IPV6 != 0,
+            header: (info & UdpSegmentation::UDP_HEADER_OFFSET)
+                .wrapping_shr(UdpSegmentation::UDP_HEADER_OFFSET_SHIFT),
+            size: info & UdpSegmentation::MSS,
+        }
+    }
+
+    const fn offload(self) -> TaskOffloads {
+        match (self.protocol, self.is_ipv6) {
+            (Protocol::Tcp, false) => TaskOffloads::LARGE_SEND4,
+            (Protocol::Tcp, true) => TaskOffloads::LARGE_SEND6,
+            (Protocol::Udp, false) => TaskOffloads::UDP_SEGMENTATION4,
+            (Protocol::Udp, true) => TaskOffloads::UDP_SEGMENTATION6,
+        }
+    }
+
+    fn send(
+        self,
+        offloads: &OffloadState,
+        queue: &mut TransmitSlots,
+        max_frame: u32,
+        net_buffer: *mut NET_BUFFER,
+    ) -> Option<Result<Sent, NDIS_STATUS>> {
+        // After the offload was disabled such lists are dropped.
+        if !offloads.current().has(self.offload()) {
+            return Some(Err(NDIS_STATUS_FAILURE));
+        }
+        let slot = queue.large_slot()?;
+        let Some(len) = copy_data(net_buffer, slot) else { return Some(Err(NDIS_STATUS_INVALID_LENGTH)) };
+        let cast = Cast::of(slot);
+        let offload = slot.get_mut(..len).and_then(|frame| {
+            let found = Transport::find_large(frame)?;
+            let size = u16::try_from(self.size).ok()?;
+            let agrees = (found.protocol, found.is_ipv6) == (self.protocol, self.is_ipv6)
+                && u32::from(found.start) == self.header;
+            let offload = agrees.then(|| Offload::segmentation(frame, &found, size)).flatten()?;
+            (offload.longest_frame(len) <= max_frame as usize).then_some(offload)
+        });
+        let Some(offload) = offload else { return Some(Err(NDIS_STATUS_FAILURE)) };
+        queue.commit_large(len, &offload);
+        Some(Ok(Sent { cast, len }))
+    }
+}
+
 impl Requested {
     /// Returns what is requested for a list; `None` if nothing is.
     pub fn of(nbl: &NET_BUFFER_LIST) -> Option<Self> {
-        let checksum = info(nbl, NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo).addr() as u32;
-        let large = info(nbl, NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo).addr() as u32;
-        (checksum & (Checksum::TRANSMIT_IS_IPV4 | Checksum::TRANSMIT_IS_IPV6) != 0 || large != 0)
-            .then_some(Self { checksum, large })
+        let slot = |slot| info(nbl, slot).addr() as u32;
+        let checksum = slot(NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo);
+        let large = slot(NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo);
+        let udp = slot(NDIS_NET_BUFFER_LIST_INFO::UdpSegmentationOffloadInfo);
+        if large | udp != 0 {
+            return Some(Self::divided(large, udp));
+        }
+        let has_checksum = checksum & (Checksum::TRANSMIT_IS_IPV4 | Checksum::TRANSMIT_IS_IPV6) != 0;
+        has_checksum.then_some(Self::Checksum(checksum))
+    }
+
+    #[cold]
+    fn divided(large: u32, udp: u32) -> Self {
+        if large == 0 {
+            Self::Segmentation(Segmentation::udp(udp))
+        } else if large & LargeSend::TYPE_V2 == 0 {
+            Self::Unsupported
+        } else {
+            Self::Segmentation(Segmentation::tcp(large))
+        }
     }
 
     /// Queues a frame of the list; `None` if no slot is free, otherwise the status of a list that fails.
@@ -48,45 +138,15 @@ impl Requested {
         max_frame: u32,
         net_buffer: *mut NET_BUFFER,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
-        if self.large != 0 {
-            self.send_large(offloads, queue, max_frame, net_buffer)
-        } else {
-            self.send_checksum(offloads, queue, net_buffer)
+        match self {
+            Self::Checksum(info) => Self::send_checksum(info, offloads, queue, net_buffer),
+            Self::Segmentation(segmentation) => segmentation.send(offloads, queue, max_frame, net_buffer),
+            Self::Unsupported => Some(Err(NDIS_STATUS_FAILURE)),
         }
-    }
-
-    fn send_large(
-        self,
-        offloads: &OffloadState,
-        queue: &mut TransmitSlots,
-        max_frame: u32,
-        net_buffer: *mut NET_BUFFER,
-    ) -> Option<Result<Sent, NDIS_STATUS>> {
-        let is_ipv6 = self.large & LargeSend::V2_IPV6 != 0;
-        let needed = if is_ipv6 { TaskOffloads::LARGE_SEND6 } else { TaskOffloads::LARGE_SEND4 };
-        // Version 1 is not supported; after the offload was disabled such lists are dropped.
-        if self.large & LargeSend::TYPE_V2 == 0 || !offloads.current().has(needed) {
-            return Some(Err(NDIS_STATUS_FAILURE));
-        }
-        let slot = queue.large_slot()?;
-        let Some(len) = copy_data(net_buffer, slot) else { return Some(Err(NDIS_STATUS_INVALID_LENGTH)) };
-        let cast = Cast::of(slot);
-        let offload = slot.get_mut(..len).and_then(|frame| {
-            let found = Transport::find_large(frame)?;
-            let offset = (self.large & LargeSend::V2_TCP_HEADER_OFFSET)
-                .wrapping_shr(LargeSend::V2_TCP_HEADER_OFFSET_SHIFT);
-            let size = u16::try_from(self.large & LargeSend::V2_MSS).ok()?;
-            let agrees = found.is_ipv6 == is_ipv6 && u32::from(found.start) == offset;
-            let offload = agrees.then(|| Offload::segmentation(frame, &found, size)).flatten()?;
-            (offload.longest_frame(len) <= max_frame as usize).then_some(offload)
-        });
-        let Some(offload) = offload else { return Some(Err(NDIS_STATUS_FAILURE)) };
-        queue.commit_large(len, &offload);
-        Some(Ok(Sent { cast, len }))
     }
 
     fn send_checksum(
-        self,
+        info: u32,
         offloads: &OffloadState,
         queue: &mut TransmitSlots,
         net_buffer: *mut NET_BUFFER,
@@ -95,7 +155,8 @@ impl Requested {
         let Some(len) = copy_data(net_buffer, slot) else { return Some(Err(NDIS_STATUS_INVALID_LENGTH)) };
         let cast = Cast::of(slot);
         let by_device = offloads.completes_checksums();
-        let Some(offload) = slot.get_mut(..len).and_then(|frame| self.checksum(frame, by_device)) else {
+        let Some(offload) = slot.get_mut(..len).and_then(|frame| Self::checksum(info, frame, by_device))
+        else {
             return Some(Err(NDIS_STATUS_FAILURE));
         };
         if offload == Offload::default() {
@@ -108,8 +169,8 @@ impl Requested {
 
     /// Computes the checksums of a frame, or leaves that of TCP or UDP to the device. Returns what the device is to do; `None`
     /// if the request contradicts the frame.
-    fn checksum(self, frame: &mut [u8], by_device: bool) -> Option<Offload> {
-        let has = |bit: u32| self.checksum & bit != 0;
+    fn checksum(info: u32, frame: &mut [u8], by_device: bool) -> Option<Offload> {
+        let has = |bit: u32| info & bit != 0;
         if has(Checksum::TRANSMIT_IS_IPV4) == has(Checksum::TRANSMIT_IS_IPV6) {
             return None;
         }
@@ -126,7 +187,7 @@ impl Requested {
             (true, true) => return None,
         };
         let found = Transport::find(frame)?;
-        let offset = (self.checksum & Checksum::TRANSMIT_TCP_HEADER_OFFSET)
+        let offset = (info & Checksum::TRANSMIT_TCP_HEADER_OFFSET)
             .wrapping_shr(Checksum::TRANSMIT_TCP_HEADER_OFFSET_SHIFT);
         // The offset is one of TCP headers.
         let agrees = protocol == Protocol::Udp || u32::from(found.start) == offset;

@@ -12,13 +12,15 @@ use virtio_net::{Features, Protocol, Transport, ipv4_checksum_is_valid};
 use super::status;
 use crate::config::OffloadKeywords;
 
-/// Longest TCP payload of a packet to be divided, in bytes. With the longest headers it fits in an IPv4 packet and in a buffer.
+/// Longest payload of a packet to be divided, in bytes. With the longest headers it fits in an IPv4 packet and in a buffer.
 const MAX_OFFLOAD_SIZE: u32 = 64_000;
 /// Fewest segments of such a packet.
 const MIN_SEGMENT_COUNT: u32 = 2;
 
-/// Length of `NDIS_OFFLOAD_PARAMETERS` as far as the driver uses it, in bytes.
+/// Length of the shortest `NDIS_OFFLOAD_PARAMETERS`, and of one with all members that the driver uses, in bytes. The
+/// last two are `UdpSegmentation`, which revision 5 added.
 pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_OFFLOAD_PARAMETERS_REVISION_1 as usize;
+pub const LONGEST_PARAMETERS: usize = 34;
 
 /// IP options or extension headers, and TCP options, as NDIS describes what is supported.
 const OPTIONS: u32 = NDIS_OFFLOAD_SUPPORTED | NDIS_OFFLOAD_SUPPORTED << 2;
@@ -44,6 +46,9 @@ impl TaskOffloads {
     /// TCP packets are divided.
     pub const LARGE_SEND4: Self = Self(1 << 10);
     pub const LARGE_SEND6: Self = Self(1 << 11);
+    /// UDP packets are divided.
+    pub const UDP_SEGMENTATION4: Self = Self(1 << 12);
+    pub const UDP_SEGMENTATION6: Self = Self(1 << 13);
 
     const ALL_SENDS: Self = Self(0x1F);
     const ALL_RECEIVES: Self = Self(0x3E0);
@@ -52,9 +57,10 @@ impl TaskOffloads {
             | Self::SEND_UDP6.0
             | Self::RECEIVE_TCP6.0
             | Self::RECEIVE_UDP6.0
-            | Self::LARGE_SEND6.0,
+            | Self::LARGE_SEND6.0
+            | Self::UDP_SEGMENTATION6.0,
     );
-    const ALL_IPV4: Self = Self(0xFFF & !Self::ALL_IPV6.0);
+    const ALL_IPV4: Self = Self(0x3FFF & !Self::ALL_IPV6.0);
 
     /// Returns the bits for sent and received packets of the checksum with this number, in the order above.
     const fn checksum(number: usize) -> (Self, Self) {
@@ -85,6 +91,8 @@ impl TaskOffloads {
             .set(Self::ALL_RECEIVES, features.contains(Features::GUEST_CSUM))
             .set(Self::LARGE_SEND4, features.contains(Features::HOST_TSO4))
             .set(Self::LARGE_SEND6, features.contains(Features::HOST_TSO6))
+            .set(Self::UDP_SEGMENTATION4, features.contains(Features::HOST_USO))
+            .set(Self::UDP_SEGMENTATION6, features.contains(Features::HOST_USO))
     }
 
     /// Returns what the keywords allow.
@@ -95,7 +103,11 @@ impl TaskOffloads {
             set.set(send, value & 1 != 0).set(receive, value & 2 != 0)
         });
         let [v4, v6] = keywords.large_sends;
-        both.set(Self::LARGE_SEND4, v4).set(Self::LARGE_SEND6, v6)
+        let [udp4, udp6] = keywords.udp_segmentation;
+        both.set(Self::LARGE_SEND4, v4)
+            .set(Self::LARGE_SEND6, v6)
+            .set(Self::UDP_SEGMENTATION4, udp4)
+            .set(Self::UDP_SEGMENTATION6, udp6)
     }
 
     /// Returns the set as NDIS describes it.
@@ -140,6 +152,22 @@ impl TaskOffloads {
                 MaxOffLoadSize: MAX_OFFLOAD_SIZE,
                 MinSegmentCount: MIN_SEGMENT_COUNT,
                 IpExtensionHeadersSupported: OPTIONS,
+            };
+        }
+        let counts = MIN_SEGMENT_COUNT | NDIS_USO_IPV4::SUB_MSS_FINAL_SEGMENT_SUPPORTED;
+        if self.has(Self::UDP_SEGMENTATION4) {
+            offload.UdpSegmentation.IPv4 = NDIS_USO_IPV4 {
+                Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
+                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MinSegmentCount: counts,
+            };
+        }
+        if self.has(Self::UDP_SEGMENTATION6) {
+            offload.UdpSegmentation.IPv6 = NDIS_USO_IPV6 {
+                Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
+                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MinSegmentCount: counts,
+                IpExtensionHeadersSupported: NDIS_OFFLOAD_SUPPORTED,
             };
         }
         offload
@@ -212,10 +240,15 @@ impl OffloadState {
         if current.has(offload) { ip | succeeded } else { ip }
     }
 
-    /// `OID_TCP_OFFLOAD_PARAMETERS`: changes what is configured. `PASSIVE_LEVEL`.
-    pub fn set_parameters(&self, handle: NDIS_HANDLE, parameters: &[u8; PARAMETERS_LEN]) -> NDIS_STATUS {
+    /// `OID_TCP_OFFLOAD_PARAMETERS`: changes what is configured. Members that the request does not have are 0, which changes
+    /// nothing. `PASSIVE_LEVEL`.
+    pub fn set_parameters(&self, handle: NDIS_HANDLE, parameters: &[u8; LONGEST_PARAMETERS]) -> NDIS_STATUS {
         let &[kind, revision, _, _, ip4, tcp4, udp4, tcp6, udp6, others @ ..] = parameters;
         let [lso1, ipsec, lso4, lso6, connection4, connection6, ..] = others;
+        let [uso4, uso6] = match parameters.last_chunk() {
+            Some(&uso) if revision >= NDIS_OFFLOAD_PARAMETERS_REVISION_5 => uso,
+            _ => [NDIS_OFFLOAD_PARAMETERS_NO_CHANGE; 2],
+        };
         if kind != NDIS_OBJECT_TYPE_DEFAULT || revision < NDIS_OFFLOAD_PARAMETERS_REVISION_1 {
             return NDIS_STATUS_INVALID_DATA;
         }
@@ -232,7 +265,18 @@ impl OffloadState {
             };
             changed = changed.set(send, sends).set(receive, receives);
         }
-        for (of, value) in [(TaskOffloads::LARGE_SEND4, lso4), (TaskOffloads::LARGE_SEND6, lso6)] {
+        let divided = [
+            (TaskOffloads::LARGE_SEND4, lso4),
+            (TaskOffloads::LARGE_SEND6, lso6),
+            (TaskOffloads::UDP_SEGMENTATION4, uso4),
+            (TaskOffloads::UDP_SEGMENTATION6, uso6),
+        ];
+        // The values for UDP are those for TCP.
+        const {
+            assert!(NDIS_OFFLOAD_PARAMETERS_USO_DISABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED);
+            assert!(NDIS_OFFLOAD_PARAMETERS_USO_ENABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED);
+        }
+        for (of, value) in divided {
             changed = match value {
                 NDIS_OFFLOAD_PARAMETERS_NO_CHANGE => changed,
                 NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED => changed.set(of, false),

@@ -42,6 +42,8 @@ bitflags! {
         const ACCESS_PLATFORM = 1 << 33;
         /// The rings have the packed format.
         const RING_PACKED = 1 << 34;
+        /// The device divides UDP datagrams.
+        const HOST_USO = 1 << 56;
         /// The fields `speed` and `duplex` are valid.
         const SPEED_DUPLEX = 1 << 63;
         const _ = !0;
@@ -176,6 +178,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::CSUM,
         policy: Policy::Accepted,
         reason: "TCP segments of up to 64 KiB are passed to the device whole",
+    },
+    Feature {
+        feature: Features::HOST_USO,
+        name: "HOST_USO",
+        needs: Features::CSUM,
+        policy: Policy::Accepted,
+        reason: "UDP packets of up to 64 KiB are passed to the device whole",
     },
     Feature {
         feature: Features::MTU,

@@ -130,7 +130,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     ) -> Result<TransmitQueue<H, R>, Error> {
         let features = control.features();
         let size = options.transmit_size.min(control.queue_size(index)?);
-        let divides = features.intersects(Features::HOST_TSO4 | Features::HOST_TSO6);
+        let divides = features.intersects(Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_USO);
         let completes = features.contains(Features::CSUM);
         let large = completes.then_some(if divides { LARGE_BUFFERS } else { 0 });
         TransmitQueue::new(hal, index, size, options.transmit_frame, large, RingOptions::of(features))

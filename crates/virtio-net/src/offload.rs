@@ -24,13 +24,14 @@ const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
 
 /// What the device is to do with a frame, in the fields of its header. The default is nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
     flags: u8,
     gso_type: u8,
-    /// Length of all headers of a frame to be divided, in bytes.
+    /// Length of all headers of a frame to be divided, in bytes; the device repeats them.
     header_len: u16,
     /// Payload of each segment, in bytes.
     segment_size: u16,
@@ -90,11 +91,11 @@ impl Transport {
         Self::find_with(frame, Some)
     }
 
-    /// Finds the TCP header of a frame to be divided, which fills the frame: the length in its IP header may be missing.
+    /// Finds the transport header of a frame to be divided, which fills the frame: the length in its IP header may be missing.
     #[must_use]
     pub fn find_large(frame: &[u8]) -> Option<Self> {
         let len = frame.len().checked_sub(ETHERNET)?;
-        Self::find_with(frame, |_| Some(len)).filter(|found| found.protocol == Protocol::Tcp)
+        Self::find_with(frame, |_| Some(len))
     }
 
     /// As above, with the length of the packet that `len` derives from the one in its header.
@@ -136,15 +137,18 @@ impl Offload {
         }
     }
 
-    /// The device divides a TCP segment, which fills `frame`, into segments of `size` bytes of payload, or only completes the
-    /// checksum of one that has no more. Completes the lengths, the sum of the pseudo-header and the checksum of the IP header;
+    /// The device divides a TCP segment or UDP datagram, which fills `frame`, into such of `size` bytes of payload, or only completes
+    /// the checksum of one that has no more. Completes the lengths, the sum of the pseudo-header and the checksum of the IP header;
     /// `None` if a header is invalid.
     #[must_use]
     pub fn segmentation(frame: &mut [u8], of: &Transport, size: u16) -> Option<Self> {
         let start = usize::from(of.start);
-        let data_offset = usize::from(frame.get(start.checked_add(12)?)? >> 4).checked_mul(4)?;
-        let header_len = start.checked_add(data_offset)?;
-        if data_offset < MIN_TCP || header_len > frame.len() || size == 0 {
+        let transport_header = match of.protocol {
+            Protocol::Tcp => usize::from(frame.get(start.checked_add(12)?)? >> 4).checked_mul(4)?,
+            Protocol::Udp => MIN_UDP,
+        };
+        let header_len = start.checked_add(transport_header)?;
+        if transport_header < of.protocol.min_header() || header_len > frame.len() || size == 0 {
             return None;
         }
         let ip_len = frame.len().checked_sub(ETHERNET)?;
@@ -154,6 +158,10 @@ impl Offload {
             write(frame, ETHERNET.checked_add(2)?, u16::try_from(ip_len).ok()?)?;
             write_ipv4_checksum(frame)?;
         }
+        if of.protocol == Protocol::Udp {
+            let len = frame.len().checked_sub(start)?;
+            write(frame, start.checked_add(4)?, u16::try_from(len).ok()?)?;
+        }
         let pseudo_header = of.pseudo_header(frame)?;
         write(frame, start.checked_add(usize::from(of.protocol.checksum_offset()))?, pseudo_header)?;
         let payload = frame.len().checked_sub(header_len)?;
@@ -161,7 +169,11 @@ impl Offload {
             return Some(Self::checksum(of));
         }
         Some(Self {
-            gso_type: if of.is_ipv6 { GSO_TCPV6 } else { GSO_TCPV4 },
+            gso_type: match (of.protocol, of.is_ipv6) {
+                (Protocol::Tcp, false) => GSO_TCPV4,
+                (Protocol::Tcp, true) => GSO_TCPV6,
+                (Protocol::Udp, _) => GSO_UDP_L4,
+            },
             header_len: u16::try_from(header_len).ok()?,
             segment_size: size,
             further: u16::try_from(payload.div_ceil(size.into()).checked_sub(1)?).ok()?,

@@ -28,7 +28,7 @@ fn with(features: Features, test: impl Fn(&Fake, Driver)) {
 }
 
 fn all() -> Features {
-    Features::CSUM | Features::GUEST_CSUM | Features::HOST_TSO4 | Features::HOST_TSO6
+    Features::CSUM | Features::GUEST_CSUM | Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_USO
 }
 
 /// Sum of 16-bit words by the letter of RFC 1071.
@@ -183,13 +183,61 @@ fn large_frame_has_the_lengths_and_sums_that_a_device_relies_on() {
         frame[46] = offset;
         assert_eq!(Offload::segmentation(&mut frame, &found, 1400), None, "{offset:#x}");
     }
-    assert_eq!(Transport::find_large(&ipv4(17, 0, &[0; 100])), None);
+    assert_eq!(Transport::find_large(&ipv4(1, 0, &[0; 100])), None);
     let mut longest = ipv4(6, 0, &tcp(65_535 - 40));
     let found = Transport::find_large(&longest).unwrap();
     assert!(Offload::segmentation(&mut longest, &found, 1400).is_some());
     longest.push(0);
     let found = Transport::find_large(&longest).unwrap();
     assert_eq!(Offload::segmentation(&mut longest, &found, 1400), None, "longer than an IPv4 packet");
+}
+
+#[test]
+fn large_datagram_has_the_lengths_and_sums_that_a_device_relies_on() {
+    // The stack leaves out the lengths of the IPv4 header, the UDP header and the pseudo-header.
+    let udp = |len: usize| [&[1, 2, 3, 4, 0, 0, 0xAB, 0xCD], &tcp(len)[20..]].concat();
+    for (mut frame, start) in [(ipv4(17, 2, &udp(50_000)), 42), (ipv6(17, &[60], &udp(60_001)), 62_u16)] {
+        let (is_ipv6, at, len) = (start == 62, usize::from(start), frame.len());
+        frame[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
+        let found = Transport::find_large(&frame).unwrap();
+        assert_eq!((found.protocol, found.start, found.is_ipv6), (Protocol::Udp, start, is_ipv6));
+        let before = frame.clone();
+        let offload = Offload::segmentation(&mut frame, &found, 1400).unwrap();
+        assert_eq!(offload.longest_frame(len), usize::from(start) + 8 + 1400);
+        let field = if is_ipv6 { 18 } else { 16 };
+        let stated = if is_ipv6 { len - 54 } else { len - 14 };
+        assert_eq!(frame[field..field + 2], (stated as u16).to_be_bytes());
+        assert_eq!(frame[at + 4..at + 6], ((len - at) as u16).to_be_bytes());
+        assert_eq!(ipv4_checksum_is_valid(&frame), (!is_ipv6).then_some(true));
+        let addresses = if is_ipv6 { &frame[22..54] } else { &frame[26..34] };
+        let pseudo = [addresses, &[0, 17], &((len - at) as u16).to_be_bytes()].concat();
+        assert_eq!(frame[at + 6..at + 8], sum(&pseudo).to_be_bytes());
+        assert!(frame[at + 8..] == before[at + 8..] && frame[at..at + 4] == before[at..at + 4]);
+    }
+    // What fits in one datagram has its checksum completed alone.
+    let mut frame = ipv4(17, 0, &udp(1000));
+    let found = Transport::find_large(&frame).unwrap();
+    let offload = Offload::segmentation(&mut frame, &found, 1000);
+    assert_eq!(offload, Some(Offload::checksum(&found)));
+}
+
+#[test]
+fn header_of_a_datagram_to_be_divided_is_that_of_the_specification() {
+    with(all(), |fake, mut driver| {
+        for (mut frame, start) in [(ipv4(17, 0, &[0; 3008]), 34), (ipv6(17, &[], &[0; 3008]), 54)] {
+            let found = Transport::find_large(&frame).unwrap();
+            let offload = Offload::segmentation(&mut frame, &found, 1000).unwrap();
+            let queue = driver.transmit();
+            queue.large_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
+            queue.commit_large(frame.len(), &offload);
+            queue.kick();
+            let [(header, sent)] = &fake.transmit_with_headers(1)[..] else { panic!("one frame") };
+            assert!(*header == [1, 5, start + 8, 0, 0xE8, 3, start, 0, 6, 0, 0, 0] && *sent == frame);
+        }
+        // Three frames each, of which the latter two have headers of their own.
+        let counters = driver.transmit().counters();
+        assert_eq!((counters.frames, counters.bytes), (6, 3042 + 2 * 42 + 3062 + 2 * 62));
+    });
 }
 
 fn send_large(driver: &mut Driver, len: usize) -> bool {

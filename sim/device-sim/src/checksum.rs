@@ -37,7 +37,9 @@ impl Protocol {
         }
     }
 
-    const fn min_header(self) -> usize {
+    /// Returns the length of the shortest header, in bytes.
+    #[must_use]
+    pub const fn min_header(self) -> usize {
         match self {
             Self::Tcp => 20,
             Self::Udp => 8,

@@ -73,6 +73,40 @@ fn segments_have_their_own_numbers_flags_and_checksums() {
     }
 }
 
+/// A datagram over IPv6 with `len` bytes of payload, without checksum.
+fn udp(len: usize) -> Vec<u8> {
+    let mut frame = [&MACS[1][..], &MACS[0][..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
+    frame.extend(((8 + len) as u16).to_be_bytes());
+    frame.extend([17, 64]);
+    frame.extend([0xfd; 32]);
+    frame.extend([1, 2, 3, 4]);
+    frame.extend(((8 + len) as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend((0..len).map(|n| (n % 249) as u8));
+    frame
+}
+
+#[test]
+fn datagrams_are_divided_into_such_with_their_own_lengths_and_checksums() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        let [left, right] = pair(Features::DEFAULT | format);
+        let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+        send_large(&mut sender, udp(2500), 1000);
+        left.machine.settle();
+        let frames = receiver.received().unwrap();
+        assert_eq!(frames.len(), 3);
+        for (number, (frame, len)) in frames.iter().zip([1000, 1000, 500]).enumerate() {
+            assert_eq!(frame.len(), 62 + len);
+            assert!(frame[62..] == udp(2500)[62 + 1000 * number..][..len]);
+            assert_eq!(frame[18..20], ((8 + len) as u16).to_be_bytes());
+            assert_eq!(frame[58..60], ((8 + len) as u16).to_be_bytes());
+            let found = Transport::find(frame).unwrap();
+            assert!(found.is_valid(frame) && frame[found.checksum()] != [0, 0]);
+        }
+        assert_eq!(left.machine.misuse(), [""; 0]);
+    }
+}
+
 #[test]
 fn verified_checksums_are_reported_and_wrong_ones_are_not() {
     let [left, right] = pair(Features::DEFAULT);
@@ -134,6 +168,16 @@ fn requests_that_break_the_rules_are_misuse() {
         frame
     };
     assert_eq!(misuse(all, tso, &frame), (vec![], 3));
+    let datagram = {
+        let mut frame = udp(1000);
+        let found = Headers::find_large(&frame).unwrap();
+        let _ = Offload::segmentation(&mut frame, &found, 400).unwrap();
+        frame
+    };
+    let uso = [1, 5, 62, 0, 144, 1, 54, 0, 6, 0, 0, 0];
+    let mut short = datagram.clone();
+    short[59] -= 1;
+    assert_eq!(misuse(all, uso, &datagram), (vec![], 3));
     assert_eq!(misuse(all, [1, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0], &frame), (vec![], 1));
     let cases = [
         (all, with(0, 2), frame.clone(), "has fields of received frames"),
@@ -155,9 +199,9 @@ fn requests_that_break_the_rules_are_misuse() {
         ),
         (all, with(7, 5), frame.clone(), "the checksum is not in the frame"),
         (all, with(1, 0), frame.clone(), "a segmentation that it does not request"),
-        (all, with(1, 4), frame.clone(), "is not the TCP segment"),
-        (all, tso, changed(23, 17), "is not the TCP segment"),
-        (all, tso, changed(17, 0), "is not the TCP segment"),
+        (all, with(1, 4), frame.clone(), "is not the packet of which"),
+        (all, tso, changed(23, 17), "is not the packet of which"),
+        (all, tso, changed(17, 0), "is not the packet of which"),
         (all, tso, changed(46, 0x40), "a wrong header length, or no segment size"),
         (
             all,
@@ -165,10 +209,14 @@ fn requests_that_break_the_rules_are_misuse() {
             frame.clone(),
             "a wrong header length, or no segment size",
         ),
-        (all, with(2, 50), frame.clone(), "contradicts the TCP segment"),
-        (all, with(6, 30), frame.clone(), "contradicts the TCP segment"),
-        (all, with(8, 6), frame.clone(), "contradicts the TCP segment"),
+        (all, with(2, 50), frame.clone(), "contradicts the packet"),
+        (all, with(6, 30), frame.clone(), "contradicts the packet"),
+        (all, with(8, 6), frame.clone(), "contradicts the packet"),
         (all, tso, changed(22, 1), "the IPv4 header checksum"),
+        (all.without(Features::HOST_USO), uso, datagram.clone(), "a segmentation that was not negotiated"),
+        (all, uso, short, "the length in the header of a UDP datagram"),
+        (all, uso, frame.clone(), "is not the packet of which"),
+        (all, [1, 5, 61, 0, 144, 1, 54, 0, 6, 0, 0, 0], datagram.clone(), "contradicts the packet"),
     ];
     for (features, header, frame, expected) in cases {
         let (misuse, sent) = misuse(features, header, &frame);

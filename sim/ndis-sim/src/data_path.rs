@@ -8,7 +8,7 @@ use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
     NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
     NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_RESOURCES,
-    NET_BUFFER_LIST,
+    NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, NET_BUFFER_LIST,
 };
 use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
@@ -39,8 +39,8 @@ const HASH_VALUE: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue.0 as usize * size_of::<usize>();
 const LARGE_SEND: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize * size_of::<usize>();
-/// The bit of a large send that says its version.
-const LARGE_SEND_TYPE: u32 = 1 << 30;
+const UDP_SEGMENTATION: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::UdpSegmentationOffloadInfo.0 as usize * size_of::<usize>();
 /// NetBufferListInfo of lists that the stack returned.
 const STALE_INFO: usize = 0x57a1_e157_a1e1_57a1;
 
@@ -171,6 +171,7 @@ impl Adapter {
             this.field::<usize>(SOURCE).write(self.binding);
             this.field::<usize>(CHECKSUM).write(send.request.checksum as usize);
             this.field::<usize>(LARGE_SEND).write(send.request.large_send as usize);
+            this.field::<usize>(UDP_SEGMENTATION).write(send.request.udp_segmentation as usize);
             match last.replace(this) {
                 Some(last) => last.field::<*mut NET_BUFFER_LIST>(NEXT).write(this.as_ptr()),
                 None => first = this,
@@ -214,7 +215,7 @@ impl Adapter {
         if sent.request.large_send != 0 {
             // The type remains; of version 1 no bytes were sent, of version 2 the rest is reserved.
             let (result, expected) =
-                (list.field::<usize>(LARGE_SEND).read(), sent.request.large_send & LARGE_SEND_TYPE);
+                (list.field::<usize>(LARGE_SEND).read(), sent.request.large_send & LargeSend::TYPE_V2);
             require(result == expected as usize, || {
                 format!("TcpLargeSendNetBufferListInfo of a completed list is {result:#x}, not {expected:#x}")
             });

@@ -12,6 +12,7 @@ use ndk_abi::ndis::{
     NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6,
     NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
+    NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NDIS_USO_IPV4,
 };
 use nt_sim::guest::Guest;
 
@@ -24,6 +25,8 @@ pub struct Offloads {
     pub receive: Checksums,
     /// Segmentation of TCP over IPv4 and IPv6: the longest payload in bytes, and the fewest segments.
     pub large_send: [Option<(u32, u32)>; 2],
+    /// The same, of UDP.
+    pub udp_segmentation: [Option<(u32, u32)>; 2],
 }
 
 /// The task offloads of an adapter as NDIS knows them.
@@ -48,13 +51,15 @@ pub struct Checksums {
     pub udp6: bool,
 }
 
-/// What the stack requests for a frame to send: the low 32 bits of two slots of a list's information.
+/// What the stack requests for a frame to send: the low 32 bits of slots of a list's information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendRequest {
     /// `TcpIpChecksumNetBufferListInfo`.
     pub checksum: u32,
     /// `TcpLargeSendNetBufferListInfo`.
     pub large_send: u32,
+    /// `UdpSegmentationOffloadInfo`.
+    pub udp_segmentation: u32,
 }
 
 /// A frame that an adapter has received.
@@ -105,7 +110,7 @@ impl SendRequest {
                 Protocol::Udp => Checksum::TRANSMIT_UDP_CHECKSUM,
             };
         }
-        Self { checksum: bits, large_send: 0 }
+        Self { checksum: bits, ..Self::default() }
     }
 
     /// Requests that a TCP packet is divided into segments of `mss` bytes of payload, and prepares the frame as Windows does: the
@@ -115,16 +120,37 @@ impl SendRequest {
     /// When the frame is no TCP packet.
     #[must_use]
     pub fn large_send(frame: &mut [u8], mss: u32) -> Self {
-        let found = Transport::find(frame).expect("a TCP packet");
-        found.write(frame, found.pseudo_header(frame, 0));
-        if !found.is_ipv6 {
-            frame[Transport::IP + 2..Transport::IP + 4].fill(0);
-            frame[Transport::IP + 10..Transport::IP + 12].fill(0);
-        }
+        let found = without_length(frame);
+        assert_eq!(found.protocol, Protocol::Tcp);
         let version = if found.is_ipv6 { LargeSend::V2_IPV6 } else { 0 };
         let header = (found.range.start as u32) << LargeSend::V2_TCP_HEADER_OFFSET_SHIFT;
-        Self { checksum: 0, large_send: mss | header | LargeSend::TYPE_V2 | version }
+        Self { large_send: mss | header | LargeSend::TYPE_V2 | version, ..Self::default() }
     }
+
+    /// As [`large_send`](Self::large_send), of a UDP packet, whose length is missing, too.
+    ///
+    /// # Panics
+    /// When the frame is no UDP packet.
+    #[must_use]
+    pub fn udp_segmentation(frame: &mut [u8], mss: u32) -> Self {
+        let found = without_length(frame);
+        assert_eq!(found.protocol, Protocol::Udp);
+        frame[found.range.start + 4..found.range.start + 6].fill(0);
+        let version = if found.is_ipv6 { UdpSegmentation::IPV6 } else { 0 };
+        let header = (found.range.start as u32) << UdpSegmentation::UDP_HEADER_OFFSET_SHIFT;
+        Self { udp_segmentation: mss | header | version, ..Self::default() }
+    }
+}
+
+/// Removes the length of a packet from the sum of its pseudo-header and from the IPv4 header.
+fn without_length(frame: &mut [u8]) -> Transport {
+    let found = Transport::find(frame).expect("a packet of TCP or UDP");
+    found.write(frame, found.pseudo_header(frame, 0));
+    if !found.is_ipv6 {
+        frame[Transport::IP + 2..Transport::IP + 4].fill(0);
+        frame[Transport::IP + 10..Transport::IP + 12].fill(0);
+    }
+    found
 }
 
 impl AdapterOffloads {
@@ -279,12 +305,25 @@ impl Offloads {
             (encapsulation & NDIS_ENCAPSULATION_IEEE_802_3 != 0).then_some((max, min))
         };
         let (v4, v6) = (offload.LsoV2.IPv4, offload.LsoV2.IPv6);
+        let (udp4, udp6) = (offload.UdpSegmentation.IPv4, offload.UdpSegmentation.IPv6);
         Self {
             send: of(&send4, &send6),
             receive: of(&receive4, &receive6),
             large_send: [
                 large(v4.Encapsulation, v4.MaxOffLoadSize, v4.MinSegmentCount),
                 large(v6.Encapsulation, v6.MaxOffLoadSize, v6.MinSegmentCount),
+            ],
+            udp_segmentation: [
+                large(
+                    udp4.Encapsulation,
+                    udp4.MaxOffLoadSize,
+                    udp4.MinSegmentCount & NDIS_USO_IPV4::MIN_SEGMENT_COUNT,
+                ),
+                large(
+                    udp6.Encapsulation,
+                    udp6.MaxOffLoadSize,
+                    udp6.MinSegmentCount & NDIS_USO_IPV4::MIN_SEGMENT_COUNT,
+                ),
             ],
         }
     }
@@ -314,10 +353,14 @@ impl Offloads {
 
     /// Checks that all of these are among `possible`.
     pub(crate) fn require_possible(&self, possible: &Self) {
-        let large = self.large_send.iter().zip(&possible.large_send);
+        let divided =
+            [(&self.large_send, &possible.large_send), (&self.udp_segmentation, &possible.udp_segmentation)];
         let is_subset = self.send.is_subset(possible.send)
             && self.receive.is_subset(possible.receive)
-            && large.into_iter().all(|(this, that)| this.is_none() || this == that);
+            && divided
+                .into_iter()
+                .flat_map(|(these, those)| these.iter().zip(those))
+                .all(|(this, that)| this.is_none() || this == that);
         require(is_subset, || {
             format!("task offloads are in force that the hardware does not have: {self:?} of {possible:?}")
         });

@@ -170,11 +170,38 @@ pub struct NDIS_RFC6877_464XLAT_OFFLOAD {
     _opaque: [u32; 2],
 }
 
-/// UDP segmentation, which this crate does not describe.
+/// Segmentation of UDP packets (NDIS 6.83).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_UDP_SEGMENTATION_OFFLOAD {
-    _opaque: [u32; 7],
+    pub IPv4: NDIS_USO_IPV4,
+    pub IPv6: NDIS_USO_IPV6,
+}
+
+/// Longest UDP payload in bytes; `MinSegmentCount` and [`SUB_MSS_FINAL_SEGMENT_SUPPORTED`](Self::SUB_MSS_FINAL_SEGMENT_SUPPORTED).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NDIS_USO_IPV4 {
+    pub Encapsulation: u32,
+    pub MaxOffLoadSize: u32,
+    pub MinSegmentCount: u32,
+}
+
+impl NDIS_USO_IPV4 {
+    /// `MinSegmentCount`, a bit-field
+    pub const MIN_SEGMENT_COUNT: u32 = 0x3F;
+    /// `SubMssFinalSegmentSupported`: the last segment may be shorter than the others.
+    pub const SUB_MSS_FINAL_SEGMENT_SUPPORTED: u32 = 1 << 6;
+}
+
+/// As [`NDIS_USO_IPV4`]. Two bits: extension headers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NDIS_USO_IPV6 {
+    pub Encapsulation: u32,
+    pub MaxOffLoadSize: u32,
+    pub MinSegmentCount: u32,
+    pub IpExtensionHeadersSupported: u32,
 }
 
 /// `OID_OFFLOAD_ENCAPSULATION`: whether the stack uses offloads, and with which encapsulation.
@@ -224,10 +251,29 @@ impl NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO {
     pub const V2_IPV6: u32 = 1 << 31;
 }
 
+/// A per-packet information slot; its bit-fields lie in the low 32 bits of `Value`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO {
+    pub Value: *mut c_void,
+}
+
+/// The bit-fields, as `abi-extra.toml` states them.
+impl NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO {
+    /// `Transmit.MSS`, in bytes
+    pub const MSS: u32 = 0xF_FFFF;
+    /// `Transmit.UdpHeaderOffset`, in bytes
+    pub const UDP_HEADER_OFFSET: u32 = 0x3FF << Self::UDP_HEADER_OFFSET_SHIFT;
+    pub const UDP_HEADER_OFFSET_SHIFT: u32 = 20;
+    /// `Transmit.IPVersion`: IPv6
+    pub const IPV6: u32 = 1 << 31;
+}
+
 pub const NDIS_OFFLOAD_REVISION_6: u8 = 6;
 pub const NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6: u16 = 0xd8;
 pub const NDIS_OFFLOAD_PARAMETERS_REVISION_1: u8 = 1;
 pub const NDIS_SIZEOF_OFFLOAD_PARAMETERS_REVISION_1: u16 = 0x14;
+pub const NDIS_OFFLOAD_PARAMETERS_REVISION_5: u8 = 5;
 pub const NDIS_OFFLOAD_ENCAPSULATION_REVISION_1: u8 = 1;
 pub const NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1: u16 = 0x1c;
 
@@ -243,6 +289,8 @@ pub const NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED: u8 = 3;
 pub const NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED: u8 = 4;
 pub const NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED: u8 = 1;
 pub const NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED: u8 = 2;
+pub const NDIS_OFFLOAD_PARAMETERS_USO_DISABLED: u8 = 1;
+pub const NDIS_OFFLOAD_PARAMETERS_USO_ENABLED: u8 = 2;
 
 pub const NDIS_ENCAPSULATION_NOT_SUPPORTED: u32 = 0;
 pub const NDIS_ENCAPSULATION_NULL: u32 = 1;

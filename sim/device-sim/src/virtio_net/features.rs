@@ -25,11 +25,12 @@ impl Features {
     pub const EVENT_IDX: Self = Self(1 << 29);
     pub const VERSION_1: Self = Self(1 << 32);
     pub const RING_PACKED: Self = Self(1 << 34);
+    pub const HOST_USO: Self = Self(1 << 56);
     pub const SPEED_DUPLEX: Self = Self(1 << 63);
 
     /// Checksums both ways, and segmentation.
     pub const OFFLOADS: Self =
-        Self(Self::CSUM.0 | Self::GUEST_CSUM.0 | Self::HOST_TSO4.0 | Self::HOST_TSO6.0);
+        Self(Self::CSUM.0 | Self::GUEST_CSUM.0 | Self::HOST_TSO4.0 | Self::HOST_TSO6.0 | Self::HOST_USO.0);
 
     /// The features a NIC offers by default.
     pub const DEFAULT: Self = Self(
@@ -51,6 +52,7 @@ impl Features {
     pub(super) const NEEDS: &[(Self, Self)] = &[
         (Self::HOST_TSO4, Self::CSUM),
         (Self::HOST_TSO6, Self::CSUM),
+        (Self::HOST_USO, Self::CSUM),
         (Self::CTRL_RX, Self::CTRL_VQ),
         (Self::CTRL_MAC_ADDR, Self::CTRL_VQ),
         (Self::MQ, Self::CTRL_VQ),

@@ -18,6 +18,10 @@ const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+
+/// Bytes of the header of a UDP datagram.
+const UDP_HEADER: usize = 8;
 
 /// The header before a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,6 +97,7 @@ pub fn carry_out(header: &Header, mut frame: Frame, accepted: Features) -> Resul
         0 => false,
         GSO_TCPV4 if accepted.contains(Features::HOST_TSO4) => true,
         GSO_TCPV6 if accepted.contains(Features::HOST_TSO6) => true,
+        GSO_UDP_L4 if accepted.contains(Features::HOST_USO) => true,
         _ => return refused("the transmit header requests a segmentation that was not negotiated"),
     };
     if header.flags == 0 {
@@ -123,63 +128,90 @@ fn complete(frame: &mut [u8], start: usize, field: usize) {
     frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Divides a TCP segment as Linux does: it relies on the lengths and checksums in the headers of the whole.
+/// Divides a TCP segment or UDP datagram as Linux does: it relies on the lengths and checksums in the headers of the whole.
 fn segments(header: &Header, whole: &[u8]) -> Result<Vec<Frame>, Misuse> {
     let refused = |what: &str| Err(Misuse::ring(format!("{what}: {header:?}, {} bytes", whole.len())));
-    let is_ipv6 = header.gso_type == GSO_TCPV6;
+    let protocol = if header.gso_type == GSO_UDP_L4 { Protocol::Udp } else { Protocol::Tcp };
     let found = Transport::find(whole)
-        .filter(|found| found.protocol == Protocol::Tcp && found.is_ipv6 == is_ipv6)
+        .filter(|found| found.protocol == protocol)
+        .filter(|found| protocol == Protocol::Udp || found.is_ipv6 == (header.gso_type == GSO_TCPV6))
         .filter(|found| found.range.end == whole.len());
     let Some(found) = found else {
-        return refused("a frame to be divided is not the TCP segment of which its headers say the length");
+        return refused("a frame to be divided is not the packet of which its headers say the length");
     };
-    let tcp = found.range.start;
-    let headers = tcp + usize::from(whole[tcp + 12] >> 4) * 4;
+    let start = found.range.start;
+    let header_len = match protocol {
+        Protocol::Tcp => usize::from(whole[start + 12] >> 4) * 4,
+        Protocol::Udp => UDP_HEADER,
+    };
+    let headers = start + header_len;
     let size = usize::from(header.gso_size);
-    if size == 0 || headers < tcp + 20 || headers > whole.len() {
-        return refused("a TCP segment to be divided has a wrong header length, or no segment size");
+    if size == 0 || header_len < protocol.min_header() || headers > whole.len() {
+        return refused("a packet to be divided has a wrong header length, or no segment size");
     }
     if usize::from(header.hdr_len) != headers
-        || usize::from(header.csum_start) != tcp
-        || usize::from(header.csum_offset) != Protocol::Tcp.checksum_offset()
+        || usize::from(header.csum_start) != start
+        || usize::from(header.csum_offset) != protocol.checksum_offset()
     {
-        return refused("the transmit header contradicts the TCP segment to be divided");
+        return refused("the transmit header contradicts the packet to be divided");
     }
     if checksum::ipv4_header_is_valid(whole) == Some(false) {
-        return refused("the IPv4 header checksum of a TCP segment to be divided is wrong");
+        return refused("the IPv4 header checksum of a packet to be divided is wrong");
+    }
+    if protocol == Protocol::Udp && word(whole, start + 4) != found.range.len() as u16 {
+        return refused("the length in the header of a UDP datagram to be divided is wrong");
     }
     let (head, payload) = whole.split_at(headers);
-    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-    let (seed, id) = (word(tcp + 16), word(Transport::IP + 4));
-    let sequence = u32::from(word(tcp + 4)) << 16 | u32::from(word(tcp + 6));
     let count = payload.len().div_ceil(size).max(1);
     let segment = |number: usize| {
         let part = &payload[number * size..payload.len().min((number + 1) * size)];
         let mut frame = [head, part].concat();
-        let (len, ip) = (frame.len(), Transport::IP);
-        let mut write = |at: usize, value: u16| frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
-        if is_ipv6 {
-            write(ip + 4, (len - ip - 40) as u16);
-        } else {
-            write(ip + 2, (len - ip) as u16);
-            write(ip + 4, id.wrapping_add(number as u16));
-            write(ip + 10, 0);
+        number_ip(&mut frame, &found, number);
+        match protocol {
+            Protocol::Tcp => number_tcp(&mut frame[start..], number, number + 1 == count, number * size),
+            Protocol::Udp => write(&mut frame, start + 4, (UDP_HEADER + part.len()) as u16),
         }
-        let at = sequence.wrapping_add((number * size) as u32);
-        write(tcp + 4, (at >> 16) as u16);
-        write(tcp + 6, at as u16);
         // The sum of the pseudo-header of the whole, with this one's length instead.
-        let lengths = [seed.to_be_bytes(), (!((whole.len() - tcp) as u16)).to_be_bytes()].concat();
-        write(tcp + 16, checksum::sum(&lengths, (len - tcp) as u32));
-        if !is_ipv6 {
-            let sum = !checksum::sum(&frame[ip..tcp], 0);
-            frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
-        }
-        // FIN and PSH only in the last one, CWR only in the first.
-        frame[tcp + 13] &= if number + 1 == count { 0xff } else { !0x09 };
-        frame[tcp + 13] &= if number == 0 { 0xff } else { !0x80 };
-        complete(&mut frame, tcp, tcp + 16);
+        let (seed, len) = (word(head, start + protocol.checksum_offset()), frame.len() - start);
+        let lengths = [seed.to_be_bytes(), (!(found.range.len() as u16)).to_be_bytes()].concat();
+        let field = start + protocol.checksum_offset();
+        write(&mut frame, field, checksum::sum(&lengths, len as u32));
+        complete(&mut frame, start, field);
         frame
     };
     Ok((0..count).map(segment).collect())
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn write(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Completes the IP header of a segment: its length; over IPv4 the identification and the checksum.
+fn number_ip(frame: &mut [u8], of: &Transport, number: usize) {
+    let (len, ip) = (frame.len(), Transport::IP);
+    if of.is_ipv6 {
+        write(frame, ip + 4, (len - ip - 40) as u16);
+    } else {
+        write(frame, ip + 2, (len - ip) as u16);
+        let id = word(frame, ip + 4);
+        write(frame, ip + 4, id.wrapping_add(number as u16));
+        write(frame, ip + 10, 0);
+        let sum = !checksum::sum(&frame[ip..of.range.start], 0);
+        write(frame, ip + 10, sum);
+    }
+}
+
+/// Sets the sequence number of a segment that is `offset` bytes behind the first, and its flags: FIN and PSH only in the last one,
+/// CWR only in the first.
+fn number_tcp(segment: &mut [u8], number: usize, is_last: bool, offset: usize) {
+    let sequence = u32::from(word(segment, 4)) << 16 | u32::from(word(segment, 6));
+    let at = sequence.wrapping_add(offset as u32);
+    write(segment, 4, (at >> 16) as u16);
+    write(segment, 6, at as u16);
+    segment[13] &= if is_last { 0xff } else { !0x09 };
+    segment[13] &= if number == 0 { 0xff } else { !0x80 };
 }
