@@ -21,6 +21,8 @@ const MIN_SEGMENT_COUNT: u32 = 2;
 /// last two are `UdpSegmentation`, which revision 5 added.
 pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_OFFLOAD_PARAMETERS_REVISION_1 as usize;
 pub const LONGEST_PARAMETERS: usize = 34;
+/// Offset of `RscIPv4` in it.
+const PARAMETERS_RSC: usize = 22;
 
 /// IP options or extension headers, and TCP options, as NDIS describes what is supported.
 const OPTIONS: u32 = NDIS_OFFLOAD_SUPPORTED | NDIS_OFFLOAD_SUPPORTED << 2;
@@ -284,9 +286,14 @@ impl OffloadState {
                 _ => return NDIS_STATUS_INVALID_DATA,
             };
         }
+        // Of revision 3: `RscIPv4` and `RscIPv6`.
+        let [rsc4, rsc6] = match parameters.get(PARAMETERS_RSC..).and_then(<[u8]>::first_chunk) {
+            Some(&rsc) if revision >= NDIS_OFFLOAD_PARAMETERS_REVISION_3 => rsc,
+            _ => [NDIS_OFFLOAD_PARAMETERS_NO_CHANGE; 2],
+        };
         // What the adapter does not have can be left as it is, or disabled, which is 1.
         if !self.possible.has(changed)
-            || [lso1, ipsec, connection4, connection6].iter().any(|&value| value > 1)
+            || [rsc4, rsc6, lso1, ipsec, connection4, connection6].iter().any(|&value| value > 1)
         {
             return NDIS_STATUS_INVALID_DATA;
         }

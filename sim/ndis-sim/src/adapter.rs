@@ -334,7 +334,10 @@ impl Adapter {
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES => self.set_general(from.cast()),
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES => self.set_ndk(from.cast()),
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES => {
-                *self.offloads.lock() = AdapterOffloads::new(Offloads::of_attributes(from.cast()));
+                *self.offloads.lock() = AdapterOffloads::new(Offloads::of_attributes(
+                    from.cast(),
+                    self.driver.characteristics.MinorNdisVersion,
+                ));
                 NDIS_STATUS_SUCCESS
             }
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES => NDIS_STATUS_SUCCESS,

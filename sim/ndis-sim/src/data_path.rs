@@ -279,7 +279,7 @@ impl Adapter {
             for buffer in nbl::buffers(list) {
                 let checksum = list.field::<usize>(CHECKSUM).read() as u32;
                 let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum };
-                let reported = self.offloads.lock().reported();
+                let reported = self.offloads.lock().reported(host.world().now());
                 reported.require_true(&frame);
                 self.check_scaling(host, list, &frame.bytes);
                 for protocol in host.state(&PROTOCOLS) {

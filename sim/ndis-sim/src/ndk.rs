@@ -196,10 +196,11 @@ imports! { IMPORTS: "ndis.sys" =>
             Guest::<u8>::new(indication.StatusBuffer.cast()).read_bytes(&mut buffer);
         }
         if indication.StatusCode == NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG {
-            let current = Offloads::read("NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG", &buffer);
+            let minor = adapter.driver.characteristics.MinorNdisVersion;
+            let current_config = Offloads::read("NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG", &buffer, minor);
             let possible = adapter.offloads.lock().possible;
-            current.require_possible(&possible);
-            adapter.offloads.lock().set_current(current);
+            current_config.require_possible(&possible);
+            adapter.offloads.lock().set_current(current_config, current().world().now());
         }
         adapter.indications.lock().push(StatusIndication { code: indication.StatusCode, buffer });
     }

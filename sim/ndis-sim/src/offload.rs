@@ -9,14 +9,30 @@ use ndk_abi::ndis::{
     NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OFFLOAD,
     NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION, NDIS_OFFLOAD, NDIS_OFFLOAD_ENCAPSULATION_REVISION_1,
     NDIS_OFFLOAD_REVISION_6, NDIS_OFFLOAD_SET_OFF, NDIS_OFFLOAD_SET_ON,
-    NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6,
-    NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
+    NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_1,
+    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_2, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_3,
+    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_4, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_5,
+    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6, NDIS_SIZEOF_OFFLOAD_ENCAPSULATION_REVISION_1,
+    NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
     NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NDIS_USO_IPV4,
 };
 use nt_sim::guest::Guest;
 
-use crate::rules::require;
+use crate::rules::{broken, require};
+
+/// Revisions of `NDIS_OFFLOAD`, from 1: the minor version of NDIS 6 from which drivers may state it, and its size in bytes.
+const REVISIONS: [(u8, u16); NDIS_OFFLOAD_REVISION_6 as usize] = [
+    (0, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_1),
+    (1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_2),
+    (30, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_3),
+    (50, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_4),
+    (70, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_5),
+    (83, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6),
+];
+
+/// Nanoseconds for which checksums may still be reported after they were switched off: frames are on their way.
+const GRACE: u64 = 1_000_000_000;
 
 /// Task offloads of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,8 +52,9 @@ pub(crate) struct AdapterOffloads {
     pub current: Offloads,
     /// `OID_OFFLOAD_ENCAPSULATION` has started them, for IPv4 and IPv6.
     started: [bool; 2],
-    /// Checksums of received packets that were in force before the last change, which the miniport may still report.
-    before: Checksums,
+    /// Checksums of received packets that were in force before the last change, which the miniport may still report until this
+    /// time.
+    before: (Checksums, u64),
 }
 
 /// Checksums that an adapter computes or verifies.
@@ -155,18 +172,18 @@ fn without_length(frame: &mut [u8]) -> Transport {
 
 impl AdapterOffloads {
     pub fn new([possible, current]: [Offloads; 2]) -> Self {
-        Self { possible, current, started: [false; 2], before: Checksums::default() }
+        Self { possible, current, started: [false; 2], before: (Checksums::default(), 0) }
     }
 
-    /// The miniport has reported other offloads.
-    pub fn set_current(&mut self, current: Offloads) {
-        self.before = self.receives();
+    /// The miniport has reported other offloads, at the time `now`.
+    pub fn set_current(&mut self, current: Offloads, now: u64) {
+        self.change(now);
         self.current = current;
     }
 
-    /// A protocol driver has set an `NDIS_OFFLOAD_ENCAPSULATION`, which the miniport accepted.
-    pub fn set_encapsulation(&mut self, bytes: &[u8]) {
-        self.before = self.receives();
+    /// A protocol driver has set an `NDIS_OFFLOAD_ENCAPSULATION`, which the miniport accepted, at the time `now`.
+    pub fn set_encapsulation(&mut self, bytes: &[u8], now: u64) {
+        self.change(now);
         for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
             match bytes.get(enabled) {
                 Some(&on) if u32::from(on) == NDIS_OFFLOAD_SET_ON => *started = true,
@@ -176,16 +193,16 @@ impl AdapterOffloads {
         }
     }
 
-    /// Returns the checksums of received packets that the miniport may report: none before a protocol driver has started them.
-    pub fn reported(&self) -> Checksums {
-        let (now, before) = (self.receives(), self.before);
-        Checksums {
-            ipv4: now.ipv4 || before.ipv4,
-            tcp4: now.tcp4 || before.tcp4,
-            udp4: now.udp4 || before.udp4,
-            tcp6: now.tcp6 || before.tcp6,
-            udp6: now.udp6 || before.udp6,
-        }
+    fn change(&mut self, now: u64) {
+        self.before = (self.reported(now), now + GRACE);
+    }
+
+    /// Returns the checksums of received packets that the miniport may report at the time `now`: none before a protocol driver has
+    /// started them.
+    pub fn reported(&self, now: u64) -> Checksums {
+        let (before, until) = self.before;
+        let current = self.receives();
+        if now >= until { current } else { current.or(before) }
     }
 
     fn receives(&self) -> Checksums {
@@ -261,6 +278,16 @@ impl Checksums {
         }
     }
 
+    const fn or(self, other: Self) -> Self {
+        Self {
+            ipv4: self.ipv4 || other.ipv4,
+            tcp4: self.tcp4 || other.tcp4,
+            udp4: self.udp4 || other.udp4,
+            tcp6: self.tcp6 || other.tcp6,
+            udp6: self.udp6 || other.udp6,
+        }
+    }
+
     const fn bits(self) -> [bool; 5] {
         [self.ipv4, self.tcp4, self.udp4, self.tcp6, self.udp6]
     }
@@ -271,18 +298,29 @@ impl Checksums {
 }
 
 impl Offloads {
-    /// Reads and checks NDIS's structure.
-    pub(crate) fn read(what: &str, bytes: &[u8]) -> Self {
+    /// Reads and checks NDIS's structure of a driver for NDIS 6.`minor`. It may have an earlier revision than that version's.
+    pub(crate) fn read(what: &str, bytes: &[u8], minor: u8) -> Self {
         let header: Vec<u8> = bytes.iter().copied().take(size_of::<NDIS_OBJECT_HEADER>()).collect();
-        let size = usize::from(NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6);
-        let expected = [NDIS_OBJECT_TYPE_OFFLOAD, NDIS_OFFLOAD_REVISION_6];
-        require(header.starts_with(&expected) && bytes.len() >= size, || {
-            format!("{what}: an NDIS_OFFLOAD with the header {header:02x?} and {} bytes", bytes.len())
-        });
+        let known = match header[..] {
+            [NDIS_OBJECT_TYPE_OFFLOAD, revision, low, high] => REVISIONS
+                .get(usize::from(revision).wrapping_sub(1))
+                .filter(|(since, size)| *since <= minor && u16::from_le_bytes([low, high]) >= *size)
+                .map(|(_, size)| usize::from(*size))
+                .filter(|&size| bytes.len() >= size),
+            _ => None,
+        };
+        let Some(size) = known else {
+            broken(format!(
+                "{what}: an NDIS_OFFLOAD with the header {header:02x?} and {} bytes; NDIS 6.{minor}",
+                bytes.len()
+            ))
+        };
+        let mut whole = [0; size_of::<NDIS_OFFLOAD>()];
+        whole[..size].copy_from_slice(&bytes[..size]);
         // SAFETY: integers only: every bit pattern is a value, and there are enough bytes.
-        let offload = unsafe { bytes.as_ptr().cast::<NDIS_OFFLOAD>().read_unaligned() };
+        let offload = unsafe { whole.as_ptr().cast::<NDIS_OFFLOAD>().read_unaligned() };
         let word = |encapsulation: u32, word: u32| {
-            require((encapsulation & NDIS_ENCAPSULATION_IEEE_802_3 != 0) == (word != 0), || {
+            require(encapsulation & NDIS_ENCAPSULATION_IEEE_802_3 != 0 || word == 0, || {
                 format!("{what}: checksums {word:#x} with the encapsulation {encapsulation:#x}")
             });
             move |bit: u32| word >> bit & 3 == 1
@@ -329,7 +367,10 @@ impl Offloads {
     }
 
     /// Reads and checks the offload attributes: what is possible, and what is in force.
-    pub(crate) fn of_attributes(from: Guest<NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES>) -> [Self; 2] {
+    pub(crate) fn of_attributes(
+        from: Guest<NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES>,
+        minor: u8,
+    ) -> [Self; 2] {
         let attributes = from.read();
         let header = attributes.Header;
         let size = NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1;
@@ -341,9 +382,10 @@ impl Offloads {
             if at.is_null() {
                 return Self::default();
             }
-            let mut bytes = [0; size_of::<NDIS_OFFLOAD>()];
+            let stated = Guest::<NDIS_OBJECT_HEADER>::new(at.cast()).read().Size;
+            let mut bytes = vec![0; usize::from(stated).min(size_of::<NDIS_OFFLOAD>())];
             Guest::<u8>::new(at.cast()).read_bytes(&mut bytes);
-            Self::read(what, &bytes)
+            Self::read(what, &bytes, minor)
         };
         let possible = read("HardwareOffloadCapabilities", attributes.HardwareOffloadCapabilities);
         let current = read("DefaultOffloadConfiguration", attributes.DefaultOffloadConfiguration);

@@ -168,7 +168,7 @@ impl Adapter {
             });
         }
         if oid == OID_OFFLOAD_ENCAPSULATION {
-            self.offloads.lock().set_encapsulation(buffer);
+            self.offloads.lock().set_encapsulation(buffer, current().world().now());
         }
         require(query.BytesWritten <= buffer.len() as u32, || {
             format!(

@@ -6,7 +6,10 @@
 
 mod common;
 
-use std::mem::offset_of;
+use std::{
+    mem::offset_of,
+    sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
+};
 
 use common::{
     lists::list_of,
@@ -18,15 +21,18 @@ use common::{
 use ndis_sim::{Miniport, SendRequest, adapter, data_path, ndk, offload::encapsulation};
 use ndk_abi::ndis::{
     NDIS_ENCAPSULATION_IEEE_802_3, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
-    NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
+    NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
     NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES, NDIS_OBJECT_TYPE_OFFLOAD,
     NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OFFLOAD, NDIS_OFFLOAD_REVISION_6,
-    NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6,
-    NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_INDICATION, NDIS_STATUS_SUCCESS,
-    NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
-    NET_BUFFER_LIST, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
+    NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_1,
+    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_2, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_3,
+    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_4, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_5,
+    NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_INDICATION,
+    NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG,
+    NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum, NET_BUFFER_LIST, OID_OFFLOAD_ENCAPSULATION,
+    OID_TCP_OFFLOAD_PARAMETERS,
 };
-use nt_sim::guest::Guest;
+use nt_sim::{guest::Guest, nt::time::sleep};
 
 /// Options, TCP, UDP and IP header.
 const ALL_IPV4: u32 = 0b01_01_01_01_01;
@@ -86,12 +92,10 @@ fn offload_attributes_that_contradict_themselves_are_reported() {
             |handle| attributes(handle, |of, _, _| of.Header.Size = 8),
             "the offload attributes have revision 1 and size 8",
         ),
-        (|handle| attributes(handle, |_, possible, _| possible.Header.Revision = 5), header),
+        (|handle| attributes(handle, |_, possible, _| possible.Header.Revision = 7), header),
+        (|handle| attributes(handle, |_, possible, _| possible.Header.Revision = 0), header),
+        (|handle| attributes(handle, |_, possible, _| possible.Header.Size -= 1), header),
         (|handle| attributes(handle, |_, _, current| current.Header.Type = 0x80), header),
-        (
-            |handle| attributes(handle, |_, possible, _| possible.Checksum.IPv6Receive.Encapsulation = 2),
-            "checksums 0x0 with the encapsulation 0x2",
-        ),
         (
             |handle| attributes(handle, |_, _, current| current.Checksum.IPv4Receive.Encapsulation = 0),
             "checksums 0x155 with the encapsulation 0x0",
@@ -114,6 +118,14 @@ fn offload_attributes_that_contradict_themselves_are_reported() {
         ),
         (
             |handle| {
+                attributes(handle, |_, _, current| {
+                    current.UdpSegmentation.IPv6.Encapsulation = NDIS_ENCAPSULATION_IEEE_802_3;
+                });
+            },
+            beyond,
+        ),
+        (
+            |handle| {
                 attributes(handle, |_, possible, current| {
                     (*possible, *current) = (offload(TCP_IPV4), offload(TCP_IPV4));
                 });
@@ -122,6 +134,40 @@ fn offload_attributes_that_contradict_themselves_are_reported() {
             beyond,
         ),
     ]);
+}
+
+#[test]
+fn structure_of_offloads_has_a_revision_of_the_drivers_version_or_an_earlier_one() {
+    static REVISION: AtomicU16 = AtomicU16::new(0);
+    static SIZE: AtomicU16 = AtomicU16::new(0);
+    let revisions = [
+        (0, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_1),
+        (1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_2),
+        (30, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_3),
+        (50, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_4),
+        (70, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_5),
+        (83, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6),
+    ];
+    for minor in [30, 50, 60, 70, 80, 83, 85] {
+        for (revision, (since, size)) in (1..).zip(revisions) {
+            REVISION.store(revision, Relaxed);
+            SIZE.store(size, Relaxed);
+            let mut sim = simulation();
+            let host = host(&mut sim);
+            let script = in_initialize(|handle| {
+                attributes(handle, |_, possible, current| {
+                    for of in [possible, current] {
+                        of.Header.Revision = REVISION.load(Relaxed) as u8;
+                        of.Header.Size = SIZE.load(Relaxed);
+                    }
+                });
+            });
+            let older = move |of: &mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS| of.MinorNdisVersion = minor;
+            assert_eq!(register(&host, script, older), Some(NDIS_STATUS_SUCCESS));
+            let started = Miniport::start(&host).is_ok();
+            assert_eq!(started, since <= minor, "revision {revision}, NDIS 6.{minor}: {}", sim.verdict());
+        }
+    }
 }
 
 #[test]
@@ -200,7 +246,7 @@ fn reported(start: bool, offence: fn(usize)) -> String {
 #[test]
 fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
     let right = reported(true, |handle| {
-        indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_IP_SUCCEEDED)
+        indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_IP_SUCCEEDED);
     });
     // The lists of the tests are not freed.
     assert!(!right.contains("checksum"), "{right}");
@@ -251,6 +297,29 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
         },
         "which it is not",
     ));
+    // Once the frames that were on their way have arrived, what was switched off is no longer reported.
+    let stopped = Script {
+        initialize: Some(|handle| attributes(handle, |_, _, _| {})),
+        answer: Some(|handle, _| {
+            report(handle, offload(ALL_IPV4));
+            NDIS_STATUS_SUCCESS
+        }),
+        pause: Some(|handle| {
+            indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_SUCCEEDED);
+            NDIS_STATUS_SUCCESS
+        }),
+        ..Script::default()
+    };
+    for (wait, reported) in [(0, false), (2_000_000_000, true)] {
+        static WAIT: AtomicU64 = AtomicU64::new(0);
+        WAIT.store(wait, Relaxed);
+        let verdict = verdict_while_running(stopped, |miniport| {
+            let _ = miniport.start_offloads();
+            let _ = miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation([false; 2]));
+            sleep(WAIT.load(Relaxed));
+        });
+        assert_eq!(verdict.contains("that offload is not in force"), reported, "{verdict}");
+    }
     for (start, offence, expected) in cases {
         let verdict = reported(start, offence);
         assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
