@@ -16,13 +16,11 @@ use lab::{
     has_qemu,
     testbed::{Options, Testbed},
 };
-use ndis_sim::{
-    Keyword, Miniport, Offloads, ReceivedFrame, SendRequest,
-    offload::encapsulation,
-};
+use ndis_sim::{Keyword, Miniport, Offloads, ReceivedFrame, SendRequest, offload::encapsulation};
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED, NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED,
     NDIS_OFFLOAD_PARAMETERS_REVISION_1, NDIS_OFFLOAD_PARAMETERS_REVISION_5,
+    NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED, NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED,
     NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED,
     NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED,
     NDIS_OFFLOAD_PARAMETERS_USO_DISABLED, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED, NDIS_PACKET_TYPE_DIRECTED,
@@ -321,6 +319,23 @@ fn large_datagrams_are_divided_with_their_options_and_more_of_them_than_there_ar
     }
 }
 
+#[test]
+fn flag_cwr_is_in_the_first_segment_alone_where_the_device_has_the_feature() {
+    for (without, repeated) in [(Features::default(), 0), (Features::HOST_ECN, 0x80)] {
+        let Some(bed) = with(Features::DEFAULT.without(without), Quirks::default()) else { return };
+        for mut frame in [frame4(0, 6, 0, &tcp(0, 3000)), frame6(0, 6, 0, &tcp(0, 3000))] {
+            let start = Transport::find(&frame).unwrap().range.start;
+            frame[start + 13] |= 0x80;
+            let request = SendRequest::large_send(&mut frame, 1400);
+            let (statuses, received) = deliver_requests(&bed, 0, vec![(frame, request)]);
+            assert_eq!(statuses, [NDIS_STATUS_SUCCESS]);
+            let flags: Vec<_> = received.iter().map(|frame| frame.bytes[start + 13] & 0x80).collect();
+            assert_eq!(flags, [0x80, repeated, repeated]);
+        }
+        finish(bed);
+    }
+}
+
 /// Bits of a request for a checksum or segmentation.
 const V4: u32 = Checksum::TRANSMIT_IS_IPV4;
 const V6: u32 = Checksum::TRANSMIT_IS_IPV6;
@@ -479,6 +494,7 @@ const TCP_IPV4: usize = 5;
 const LSOV1: usize = 9;
 const LSOV2_IPV4: usize = 11;
 const LSOV2_IPV6: usize = 12;
+const RSC: usize = 22;
 const USO: usize = 32;
 
 #[test]
@@ -594,6 +610,8 @@ fn malformed_and_impossible_offload_requests_get_their_documented_status_and_cha
         (parameters_oid, changed5(USO, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED), NDIS_STATUS_INVALID_DATA),
         (parameters_oid, changed5(USO + 1, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED), NDIS_STATUS_INVALID_DATA),
         (parameters_oid, changed5(USO, 3), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed5(RSC, NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED), NDIS_STATUS_INVALID_DATA),
+        (parameters_oid, changed5(RSC + 1, NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED), NDIS_STATUS_INVALID_DATA),
         (encapsulation_oid, encapsulation([true; 2])[..27].to_vec(), NDIS_STATUS_INVALID_LENGTH),
         (encapsulation_oid, encapsulated(0, 0x80), NDIS_STATUS_INVALID_DATA),
         (encapsulation_oid, encapsulated(1, 0), NDIS_STATUS_INVALID_DATA),
@@ -613,6 +631,11 @@ fn malformed_and_impossible_offload_requests_get_their_documented_status_and_cha
         miniport.set(parameters_oid, &changed(at, 1)).unwrap();
     }
     miniport.set(parameters_oid, &changed5(USO, NDIS_OFFLOAD_PARAMETERS_USO_DISABLED)).unwrap();
+    miniport.set(parameters_oid, &changed5(RSC, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED)).unwrap();
+    // Revisions before 3 do not have the member.
+    let mut older = changed5(RSC, NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED);
+    older[1] = 2;
+    miniport.set(parameters_oid, &older).unwrap();
     assert_eq!(miniport.offloads(), before);
     finish(bed);
 }

@@ -22,6 +22,8 @@ bitflags! {
         const HOST_TSO4 = 1 << 11;
         /// The device divides TCP segments over IPv6.
         const HOST_TSO6 = 1 << 12;
+        /// The device divides TCP segments with the flag CWR.
+        const HOST_ECN = 1 << 13;
         /// A received frame may continue in further buffers.
         const MRG_RXBUF = 1 << 15;
         /// The field `status` is valid.
@@ -178,6 +180,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::CSUM,
         policy: Policy::Accepted,
         reason: "TCP segments of up to 64 KiB are passed to the device whole",
+    },
+    Feature {
+        feature: Features::HOST_ECN,
+        name: "HOST_ECN",
+        needs: Features::CSUM.union(Features::HOST_TSO4),
+        policy: Policy::Accepted,
+        reason: "the flag CWR stays in the first of the segments",
     },
     Feature {
         feature: Features::HOST_USO,

@@ -11,6 +11,7 @@ use crate::control_queue::ControlQueue;
 use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
+use crate::offload_slots::LargeFrames;
 use crate::receive::{ReceiveOptions, ReceiveQueue};
 use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
@@ -132,7 +133,9 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let size = options.transmit_size.min(control.queue_size(index)?);
         let divides = features.intersects(Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_USO);
         let completes = features.contains(Features::CSUM);
-        let large = completes.then_some(if divides { LARGE_BUFFERS } else { 0 });
+        let has_ecn = features.contains(Features::HOST_ECN);
+        let large =
+            completes.then_some(LargeFrames { buffers: if divides { LARGE_BUFFERS } else { 0 }, has_ecn });
         TransmitQueue::new(hal, index, size, options.transmit_frame, large, RingOptions::of(features))
     }
 

@@ -25,6 +25,10 @@ const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+/// The flag CWR of a TCP header, and the offset of the flags in it.
+const CWR: u8 = 0x80;
+const TCP_FLAGS: usize = 13;
 
 /// What the device is to do with a frame, in the fields of its header. The default is nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct Offload {
     checksum_offset: u16,
     /// Number of frames on the wire beyond one, for the counters.
     further: u16,
+    /// The frame is a TCP segment with the flag CWR, which belongs in the first frame only.
+    has_cwr: bool,
 }
 
 /// Protocols with a checksum over payload and pseudo-header.
@@ -177,6 +183,7 @@ impl Offload {
             header_len: u16::try_from(header_len).ok()?,
             segment_size: size,
             further: u16::try_from(payload.div_ceil(size.into()).checked_sub(1)?).ok()?,
+            has_cwr: of.protocol == Protocol::Tcp && *frame.get(start.checked_add(TCP_FLAGS)?)? & CWR != 0,
             ..Self::checksum(of)
         })
     }
@@ -195,6 +202,12 @@ impl Offload {
     pub(crate) fn further_frames(&self) -> (u64, u64) {
         let further = u64::from(self.further);
         (further, further.wrapping_mul(self.header_len.into()))
+    }
+
+    /// The header for a device with HOST_ECN.
+    pub(crate) fn to_bytes_with_ecn(self) -> [u8; HEADER_LEN] {
+        let gso_type = self.gso_type | if self.has_cwr { GSO_ECN } else { 0 };
+        Self { gso_type, ..self }.to_bytes()
     }
 
     pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {

@@ -26,10 +26,20 @@ pub(crate) enum Use {
     Large(u16),
 }
 
+/// Frames that the device divides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LargeFrames {
+    /// Number of buffers for them.
+    pub(crate) buffers: u16,
+    /// The header says whether the flag CWR is set.
+    pub(crate) has_ecn: bool,
+}
+
 /// The use of each slot, and the large buffers.
 #[derive(Debug)]
 pub(crate) struct OffloadSlots<H: Hal> {
     pub(crate) large: Buffers<H>,
+    pub(crate) has_ecn: bool,
     /// Large buffers that are not outstanding.
     free: Vec<u16>,
     /// By slot.
@@ -41,17 +51,18 @@ pub(crate) struct OffloadSlots<H: Hal> {
 }
 
 impl<H: Hal> OffloadSlots<H> {
-    /// Allocates `count` large buffers for a queue of `slots` slots. Not inlined: with the caller's, its frame is too large for a
+    /// Allocates the large buffers for a queue of `slots` slots. Not inlined: with the caller's, its frame is too large for a
     /// kernel stack.
     #[inline(never)]
-    pub(crate) fn boxed(hal: &H, slots: u16, count: u16) -> Result<Box<Self>, Error> {
+    pub(crate) fn boxed(hal: &H, slots: u16, frames: LargeFrames) -> Result<Box<Self>, Error> {
+        let LargeFrames { buffers: count, has_ecn } = frames;
         let mut free = vec::with_capacity(usize::from(count))?;
         for id in (0..count).rev() {
             vec::push_within_capacity(&mut free, id)?;
         }
         let uses = vec::filled(usize::from(slots), Use::Plain)?;
         let large = Buffers::new(hal, count, MAX_LARGE_FRAME)?;
-        Ok(try_box(Self { large, free, uses, special: 0, waits: false })?)
+        Ok(try_box(Self { large, has_ecn, free, uses, special: 0, waits: false })?)
     }
 
     /// Returns a free large buffer.

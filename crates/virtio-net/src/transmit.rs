@@ -11,7 +11,7 @@ use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
 use crate::hal::{Hal, Registers};
 use crate::offload::Offload;
-use crate::offload_slots::{OffloadSlots, Use};
+use crate::offload_slots::{LargeFrames, OffloadSlots, Use};
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
 
@@ -56,14 +56,14 @@ pub struct TransmitQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
-    /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and `large` buffers for longer ones
-    /// that the device divides; `None` if the device completes no checksums.
+    /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and buffers for longer ones that
+    /// the device divides; `None` if the device completes no checksums.
     pub(crate) fn new(
         hal: &H,
         index: u16,
         size: u16,
         max_frame: usize,
-        large: Option<u16>,
+        large: Option<LargeFrames>,
         options: RingOptions,
     ) -> Result<Self, Error> {
         let ring = Ring::new(hal, size, options)?;
@@ -204,12 +204,13 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
             self.counters.bad_length = self.counters.bad_length.wrapping_add(1);
             return;
         }
+        let header = if offloads.has_ecn { offload.to_bytes_with_ecn() } else { offload.to_bytes() };
         // SAFETY: `large` is free, so it is not outstanding.
         if let Some(padding) = unsafe { offloads.large.frame_mut(large) }.get_mut(len..padded) {
             padding.fill(0);
         }
         // SAFETY: as above.
-        unsafe { offloads.large.write_header(large, offload.to_bytes()) };
+        unsafe { offloads.large.write_header(large, header) };
         let total = u32::try_from(padded.saturating_add(HEADER_LEN));
         let (Some(address), Ok(total)) = (offloads.large.device_address(large), total) else { return };
         offloads.set(id, Use::Large(large));

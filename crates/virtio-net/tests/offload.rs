@@ -240,6 +240,26 @@ fn header_of_a_datagram_to_be_divided_is_that_of_the_specification() {
     });
 }
 
+#[test]
+fn header_says_that_a_segment_has_cwr_if_the_device_can_divide_such() {
+    for (features, gso_type) in [(all(), 1), (all() | Features::HOST_ECN, 0x81)] {
+        with(features, |fake, mut driver| {
+            for (flags, expected) in [(0x18, 1), (0x98, gso_type)] {
+                let mut frame = ipv4(6, 0, &tcp(3000));
+                frame[47] = flags;
+                let found = Transport::find_large(&frame).unwrap();
+                let offload = Offload::segmentation(&mut frame, &found, 1000).unwrap();
+                let queue = driver.transmit();
+                queue.large_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
+                queue.commit_large(frame.len(), &offload);
+                queue.kick();
+                let sent = fake.transmit_with_headers(1);
+                assert_eq!((sent[0].0[1], sent[0].1[47]), (expected, flags));
+            }
+        });
+    }
+}
+
 fn send_large(driver: &mut Driver, len: usize) -> bool {
     let mut frame = ipv4(6, 0, &tcp(len));
     let found = Transport::find_large(&frame).unwrap();

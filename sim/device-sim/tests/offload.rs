@@ -156,7 +156,7 @@ fn requests_that_break_the_rules_are_misuse() {
         let _ = Offload::segmentation(&mut frame, &found, 400).unwrap();
         frame
     };
-    let tso = [1, 1, 54, 0, 144, 1, 34, 0, 16, 0, 0, 0];
+    let tso = [1, 0x81, 54, 0, 144, 1, 34, 0, 16, 0, 0, 0];
     let with = |at: usize, value: u8| {
         let mut header = tso;
         header[at] = value;
@@ -184,7 +184,12 @@ fn requests_that_break_the_rules_are_misuse() {
         (all, with(10, 1), frame.clone(), "has fields of received frames"),
         (all, with(0, 0), frame.clone(), "an offload without NEEDS_CSUM"),
         (all, with(1, 3), frame.clone(), "a segmentation that was not negotiated"),
-        (all.without(Features::HOST_TSO4), tso, frame.clone(), "a segmentation that was not negotiated"),
+        (
+            all.without(Features::HOST_TSO4),
+            with(1, 1),
+            frame.clone(),
+            "a segmentation that was not negotiated",
+        ),
         (
             all.without(Features::HOST_TSO6),
             with(1, 4),
@@ -214,6 +219,10 @@ fn requests_that_break_the_rules_are_misuse() {
         (all, with(8, 6), frame.clone(), "contradicts the packet"),
         (all, tso, changed(22, 1), "the IPv4 header checksum"),
         (all.without(Features::HOST_USO), uso, datagram.clone(), "a segmentation that was not negotiated"),
+        (all, tso, changed(47, 0x19), "is not the flag CWR"),
+        (all, with(1, 1), frame.clone(), "is not the flag CWR"),
+        (all.without(Features::HOST_ECN), with(1, 0x81), frame.clone(), "HOST_ECN was not negotiated"),
+        (all, [1, 0x80, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0], frame.clone(), "without a segmentation"),
         (all, uso, short, "the length in the header of a UDP datagram"),
         (all, uso, frame.clone(), "is not the packet of which"),
         (all, [1, 5, 61, 0, 144, 1, 54, 0, 6, 0, 0, 0], datagram.clone(), "contradicts the packet"),

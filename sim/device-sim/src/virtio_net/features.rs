@@ -15,6 +15,7 @@ impl Features {
     pub const MAC: Self = Self(1 << 5);
     pub const HOST_TSO4: Self = Self(1 << 11);
     pub const HOST_TSO6: Self = Self(1 << 12);
+    pub const HOST_ECN: Self = Self(1 << 13);
     pub const MRG_RXBUF: Self = Self(1 << 15);
     pub const STATUS: Self = Self(1 << 16);
     pub const CTRL_VQ: Self = Self(1 << 17);
@@ -29,8 +30,14 @@ impl Features {
     pub const SPEED_DUPLEX: Self = Self(1 << 63);
 
     /// Checksums both ways, and segmentation.
-    pub const OFFLOADS: Self =
-        Self(Self::CSUM.0 | Self::GUEST_CSUM.0 | Self::HOST_TSO4.0 | Self::HOST_TSO6.0 | Self::HOST_USO.0);
+    pub const OFFLOADS: Self = Self(
+        Self::CSUM.0
+            | Self::GUEST_CSUM.0
+            | Self::HOST_TSO4.0
+            | Self::HOST_TSO6.0
+            | Self::HOST_ECN.0
+            | Self::HOST_USO.0,
+    );
 
     /// The features a NIC offers by default.
     pub const DEFAULT: Self = Self(

@@ -19,6 +19,9 @@ const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
+/// Added to the type: the flag CWR is set.
+const GSO_ECN: u8 = 0x80;
+const CWR: u8 = 0x80;
 
 /// Bytes of the header of a UDP datagram.
 const UDP_HEADER: usize = 8;
@@ -93,7 +96,11 @@ pub fn carry_out(header: &Header, mut frame: Frame, accepted: Features) -> Resul
     if header.num_buffers != 0 || header.flags & !NEEDS_CSUM != 0 {
         return refused("the transmit header has fields of received frames (virtio 5.1.6.2)");
     }
-    let divides = match header.gso_type {
+    let has_ecn = header.gso_type & GSO_ECN != 0;
+    if has_ecn && !accepted.contains(Features::HOST_ECN) {
+        return refused("the transmit header has GSO_ECN, but HOST_ECN was not negotiated");
+    }
+    let divides = match header.gso_type & !GSO_ECN {
         0 => false,
         GSO_TCPV4 if accepted.contains(Features::HOST_TSO4) => true,
         GSO_TCPV6 if accepted.contains(Features::HOST_TSO6) => true,
@@ -112,7 +119,11 @@ pub fn carry_out(header: &Header, mut frame: Frame, accepted: Features) -> Resul
         return refused("the checksum is not in the frame");
     }
     if divides {
-        return segments(header, &frame);
+        let of_cwr = Header { gso_type: header.gso_type & !GSO_ECN, ..*header };
+        return segments(&of_cwr, &frame, has_ecn, accepted);
+    }
+    if has_ecn {
+        return refused("the transmit header has GSO_ECN without a segmentation");
     }
     if header.gso_size != 0 || header.hdr_len != 0 {
         return refused("the transmit header has fields of a segmentation that it does not request");
@@ -129,7 +140,7 @@ fn complete(frame: &mut [u8], start: usize, field: usize) {
 }
 
 /// Divides a TCP segment or UDP datagram as Linux does: it relies on the lengths and checksums in the headers of the whole.
-fn segments(header: &Header, whole: &[u8]) -> Result<Vec<Frame>, Misuse> {
+fn segments(header: &Header, whole: &[u8], has_ecn: bool, accepted: Features) -> Result<Vec<Frame>, Misuse> {
     let refused = |what: &str| Err(Misuse::ring(format!("{what}: {header:?}, {} bytes", whole.len())));
     let protocol = if header.gso_type == GSO_UDP_L4 { Protocol::Udp } else { Protocol::Tcp };
     let found = Transport::find(whole)
@@ -161,6 +172,10 @@ fn segments(header: &Header, whole: &[u8]) -> Result<Vec<Frame>, Misuse> {
     if protocol == Protocol::Udp && word(whole, start + 4) != found.range.len() as u16 {
         return refused("the length in the header of a UDP datagram to be divided is wrong");
     }
+    let has_cwr = protocol == Protocol::Tcp && whole[start + 13] & CWR != 0;
+    if accepted.contains(Features::HOST_ECN) && has_cwr != has_ecn {
+        return refused("GSO_ECN of the transmit header is not the flag CWR of the segment to be divided");
+    }
     let (head, payload) = whole.split_at(headers);
     let count = payload.len().div_ceil(size).max(1);
     let segment = |number: usize| {
@@ -168,7 +183,11 @@ fn segments(header: &Header, whole: &[u8]) -> Result<Vec<Frame>, Misuse> {
         let mut frame = [head, part].concat();
         number_ip(&mut frame, &found, number);
         match protocol {
-            Protocol::Tcp => number_tcp(&mut frame[start..], number, number + 1 == count, number * size),
+            Protocol::Tcp => {
+                // A device that does not know of the flag may repeat it.
+                let first = if number == 0 || has_cwr && !has_ecn { CWR } else { 0 };
+                number_tcp(&mut frame[start..], first, number + 1 == count, number * size);
+            }
             Protocol::Udp => write(&mut frame, start + 4, (UDP_HEADER + part.len()) as u16),
         }
         // The sum of the pseudo-header of the whole, with this one's length instead.
@@ -207,11 +226,11 @@ fn number_ip(frame: &mut [u8], of: &Transport, number: usize) {
 
 /// Sets the sequence number of a segment that is `offset` bytes behind the first, and its flags: FIN and PSH only in the last one,
 /// CWR only in the first.
-fn number_tcp(segment: &mut [u8], number: usize, is_last: bool, offset: usize) {
+fn number_tcp(segment: &mut [u8], cwr: u8, is_last: bool, offset: usize) {
     let sequence = u32::from(word(segment, 4)) << 16 | u32::from(word(segment, 6));
     let at = sequence.wrapping_add(offset as u32);
     write(segment, 4, (at >> 16) as u16);
     write(segment, 6, at as u16);
     segment[13] &= if is_last { 0xff } else { !0x09 };
-    segment[13] &= if number == 0 { 0xff } else { !0x80 };
+    segment[13] &= !CWR | cwr;
 }
