@@ -17,9 +17,9 @@ use ndk_consumer::{Access, Adapter, Cause, Error, Os};
 use sha2::{Digest as _, Sha256};
 use smb_direct::{Channel, Token};
 
-use crate::request_memory::RequestMemory;
 use crate::smb2::{FileId, Request, RequestBody, Response, ResponseBody, WriteData};
-use crate::transfer::{Options, RDMA_THRESHOLD};
+use crate::transfer::Options;
+use crate::transport::{ClientTransport, MessageStream, Stream};
 use crate::{Event, Session};
 
 /// Connects from `local`, port 0 for any, to `remote`, port 0 for those of SMB Direct, and copies `source` there and back. All objects
@@ -36,15 +36,26 @@ pub fn copy<O: Os, S: Source + ?Sized>(
     source: &S,
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
-    let mut content = Hashed { source, written: Sha256::new(), read_back: Sha256::new() };
-    let (outcome, mut report) = run(adapter, options, local, remote, name, &mut content, progress);
-    let outcome = outcome.and_then(|()| {
-        let [digest, returned]: [Digest; 2] =
-            [content.written, content.read_back].map(|hash| hash.finalize().into());
-        (report.digest, report.returned) = (Some(digest), Some(returned));
-        if returned == digest { Ok(()) } else { Err(Error::Digest("SHA-256 of the data read back")) }
-    });
-    report.of(outcome)
+    let mut content = Hashed::new(source);
+    let (outcome, report) = run(adapter, options, local, remote, name, &mut content, progress);
+    content.compare(outcome, report)
+}
+
+/// As [`copy()`], over a stream that is connected.
+///
+/// # Errors
+/// See [`Error`].
+pub fn copy_over<M: MessageStream, S: Source + ?Sized>(
+    stream: &mut M,
+    options: &Options,
+    name: &str,
+    source: &S,
+    progress: &dyn Fn(Progress),
+) -> Result<Report, Box<Failure>> {
+    let mut content = Hashed::new(source);
+    let mut report = Report { name: name.to_owned(), ..Report::default() };
+    let outcome = run_over(stream, options, &mut content, progress, &mut report);
+    content.compare(outcome, report)
 }
 
 /// As [`copy()`], for `bytes` bytes of no meaning, which are neither produced nor looked at.
@@ -60,6 +71,21 @@ pub fn measure<O: Os>(
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
     let (outcome, report) = run(adapter, options, local, remote, "", &mut Untouched(bytes), progress);
+    report.of(outcome)
+}
+
+/// As [`measure()`], over a stream that is connected.
+///
+/// # Errors
+/// See [`Error`].
+pub fn measure_over<M: MessageStream>(
+    stream: &mut M,
+    options: &Options,
+    bytes: u64,
+    progress: &dyn Fn(Progress),
+) -> Result<Report, Box<Failure>> {
+    let mut report = Report::default();
+    let outcome = run_over(stream, options, &mut Untouched(bytes), progress, &mut report);
     report.of(outcome)
 }
 
@@ -86,6 +112,23 @@ struct Hashed<'a, S: ?Sized> {
 
 /// A number of bytes.
 struct Untouched(u64);
+
+impl<'a, S: ?Sized> Hashed<'a, S> {
+    fn new(source: &'a S) -> Self {
+        Self { source, written: Sha256::new(), read_back: Sha256::new() }
+    }
+
+    /// Compares the digests, if all was transferred.
+    fn compare(self, outcome: Result<(), Error>, mut report: Report) -> Result<Report, Box<Failure>> {
+        let outcome = outcome.and_then(|()| {
+            let [digest, returned]: [Digest; 2] =
+                [self.written, self.read_back].map(|hash| hash.finalize().into());
+            (report.digest, report.returned) = (Some(digest), Some(returned));
+            if returned == digest { Ok(()) } else { Err(Error::Digest("SHA-256 of the data read back")) }
+        });
+        report.of(outcome)
+    }
+}
 
 impl<S: Source + ?Sized> Content for Hashed<'_, S> {
     fn len(&self) -> u64 {
@@ -123,7 +166,19 @@ impl Content for Untouched {
     }
 }
 
-/// Transfers `content` there and back.
+/// Transfers `content` there and back over a stream.
+fn run_over<M: MessageStream>(
+    stream: &mut M,
+    options: &Options,
+    content: &mut dyn Content,
+    progress: &dyn Fn(Progress),
+    report: &mut Report,
+) -> Result<(), Error> {
+    let mut slots = Vec::new();
+    transfer(&mut Stream(stream), &mut slots, options, options.chunk, content, progress, report)
+}
+
+/// Transfers `content` there and back by SMB Direct.
 fn run<O: Os>(
     adapter: &Arc<Adapter<O>>,
     options: &Options,
@@ -138,24 +193,7 @@ fn run<O: Os>(
         let chunk = options.chunk.min(parameters.max_read_write_size as usize);
         // Declared here to be closed after the connection that uses it.
         let mut slots = Vec::new();
-        let memory = (0..options.outstanding).try_for_each(|_| {
-            slots.push(Slot { memory: RequestMemory::new(session.pd(), chunk)?, state: SlotState::Free });
-            Ok(())
-        });
-        let outcome = memory.and_then(|()| {
-            let mut copying = Copying {
-                session: &mut session,
-                slots: &mut slots,
-                order: VecDeque::new(),
-                chunk,
-                next_message: 1,
-                file: FileId::default(),
-                content,
-                progress,
-                report: &mut report,
-            };
-            copying.run()
-        });
+        let outcome = transfer(&mut session, &mut slots, options, chunk, content, progress, &mut report);
         let (outcome, stats) = session.close(outcome);
         report.stats = stats;
         drop(slots);
@@ -164,9 +202,29 @@ fn run<O: Os>(
     (outcome, report)
 }
 
+/// Transfers `content` in requests of `chunk` bytes, whose memory is left in `slots`.
+fn transfer<T: ClientTransport>(
+    transport: &mut T,
+    slots: &mut Vec<Slot<T::Memory>>,
+    options: &Options,
+    chunk: usize,
+    content: &mut dyn Content,
+    progress: &dyn Fn(Progress),
+    report: &mut Report,
+) -> Result<(), Error> {
+    for _ in 0..options.outstanding {
+        slots.push(Slot { memory: transport.memory(chunk)?, state: SlotState::Free });
+    }
+    let order = VecDeque::new();
+    let file = FileId::default();
+    let mut copying =
+        Copying { transport, slots, order, chunk, next_message: 1, file, content, progress, report };
+    copying.run()
+}
+
 /// Memory for one request.
-struct Slot<O: Os> {
-    memory: RequestMemory<O>,
+struct Slot<M> {
+    memory: M,
     state: SlotState,
 }
 
@@ -194,9 +252,9 @@ struct Chunk {
     length: usize,
 }
 
-struct Copying<'a, O: Os> {
-    session: &'a mut Session<O>,
-    slots: &'a mut [Slot<O>],
+struct Copying<'a, T: ClientTransport> {
+    transport: &'a mut T,
+    slots: &'a mut [Slot<T::Memory>],
     /// Chunks in flight, oldest first.
     order: VecDeque<Chunk>,
     chunk: usize,
@@ -207,7 +265,7 @@ struct Copying<'a, O: Os> {
     report: &'a mut Report,
 }
 
-impl<O: Os> Copying<'_, O> {
+impl<T: ClientTransport> Copying<'_, T> {
     fn run(&mut self) -> Result<(), Error> {
         let name = self.report.name.clone();
         let Answer::Created(file) = self.command(RequestBody::Create { name })? else {
@@ -256,7 +314,7 @@ impl<O: Os> Copying<'_, O> {
             if phase == Phase::Read {
                 if self.content.is_real() {
                     let mut bytes = vec![0; chunk.length];
-                    slot.memory.load(&mut bytes);
+                    T::load(&slot.memory, &mut bytes);
                     self.content.take(&bytes);
                 }
                 self.report.bytes = done;
@@ -267,46 +325,44 @@ impl<O: Os> Copying<'_, O> {
     }
 
     fn write(&mut self, chunk: Chunk) -> Result<(), Error> {
-        let is_message = chunk.length < RDMA_THRESHOLD;
+        let is_message = T::is_in_message(chunk.length);
         let copied = if is_message || self.content.is_real() { chunk.length } else { 0 };
         let mut bytes = vec![0; copied];
         self.content.fill(chunk.offset, &mut bytes).map_err(Error::ReadSource)?;
         let (file, offset) = (self.file, chunk.offset);
-        if is_message {
-            return self.send(
-                chunk.slot,
-                false,
-                RequestBody::Write { file, offset, data: WriteData::Message(&bytes) },
-            );
+        if !is_message {
+            T::store(&mut self.slots[chunk.slot].memory, &bytes);
         }
-        self.slots[chunk.slot].memory.store(&bytes);
-        let channel_info = &self.register(chunk, Access::RemoteRead)?;
-        let length = chunk.length as u32;
-        let data = WriteData::Channel { channel: Channel::RdmaV1Invalidate, channel_info, length };
-        self.send(chunk.slot, true, RequestBody::Write { file, offset, data })
+        let channel_info = self.register(chunk, Access::RemoteRead)?;
+        let data = match &channel_info {
+            None => WriteData::Message(&bytes),
+            Some(channel_info) => {
+                let (channel, length) = (Channel::RdmaV1Invalidate, chunk.length as u32);
+                WriteData::Channel { channel, channel_info, length }
+            }
+        };
+        self.send(chunk.slot, channel_info.is_some(), RequestBody::Write { file, offset, data })
     }
 
     fn read(&mut self, chunk: Chunk) -> Result<(), Error> {
         let (file, offset, length) = (self.file, chunk.offset, chunk.length as u32);
-        if chunk.length < RDMA_THRESHOLD {
-            let body = RequestBody::Read { file, offset, length, channel: Channel::None, channel_info: &[] };
-            return self.send(chunk.slot, false, body);
-        }
-        let channel_info = &self.register(chunk, Access::RemoteWrite)?;
-        let channel = Channel::RdmaV1Invalidate;
-        self.send(chunk.slot, true, RequestBody::Read { file, offset, length, channel, channel_info })
+        let registered = self.register(chunk, Access::RemoteWrite)?;
+        let channel = registered.as_ref().map_or(Channel::None, |_| Channel::RdmaV1Invalidate);
+        let channel_info = registered.as_deref().unwrap_or_default();
+        let body = RequestBody::Read { file, offset, length, channel, channel_info };
+        self.send(chunk.slot, registered.is_some(), body)
     }
 
-    /// Registers the memory of `chunk` for the peer; returns the channel information.
-    fn register(&mut self, chunk: Chunk, access: Access) -> Result<Vec<u8>, Error> {
+    /// Registers the memory of `chunk` for the peer; returns the channel information, or `None` if the data are to be in the message.
+    fn register(&mut self, chunk: Chunk, access: Access) -> Result<Option<Vec<u8>>, Error> {
         let memory = &self.slots[chunk.slot].memory;
-        memory.register(self.session, chunk.length, access, tag(chunk.slot, Purpose::Register))
+        self.transport.register(memory, chunk.length, access, tag(chunk.slot, Purpose::Register))
     }
 
     fn send(&mut self, slot: usize, is_registered: bool, body: RequestBody<'_>) -> Result<(), Error> {
         let message_id = self.message_id();
         self.slots[slot].state = SlotState::Sent { message_id, is_registered };
-        self.session.send(Request { message_id, body }.emit(), None)
+        self.transport.send(Request { message_id, body }.emit(), None)
     }
 
     fn message_id(&mut self) -> u64 {
@@ -317,7 +373,7 @@ impl<O: Os> Copying<'_, O> {
 
     /// Waits for the next event and handles it.
     fn wait(&mut self) -> Result<(), Error> {
-        match self.session.next_event()? {
+        match self.transport.next_event()? {
             Event::Done(done) => self.done(done),
             Event::Message { bytes, invalidated } => self.response(&bytes, invalidated),
         }
@@ -336,7 +392,7 @@ impl<O: Os> Copying<'_, O> {
 
     fn response(&mut self, bytes: &[u8], invalidated: Option<Token>) -> Result<(), Error> {
         let response = Response::parse(bytes).ok_or(Error::Protocol("unknown SMB2 response"))?;
-        let of_slot = |slot: &Slot<O>| match slot.state {
+        let of_slot = |slot: &Slot<T::Memory>| match slot.state {
             SlotState::Sent { message_id, is_registered } if message_id == response.message_id => {
                 Some(is_registered)
             }
@@ -351,13 +407,13 @@ impl<O: Os> Copying<'_, O> {
             ResponseBody::Write { count } if count as usize == length => {}
             ResponseBody::Read { data: [], transferred } if transferred as usize == length => {}
             ResponseBody::Read { data, .. } if !is_registered && data.len() == length => {
-                slot.memory.store(data);
+                T::store(&mut slot.memory, data);
             }
             ResponseBody::Error { .. } => return Err(Error::Protocol("the peer refused a request")),
             _ => return Err(Error::Protocol("unexpected SMB2 response")),
         }
         let left = if is_registered {
-            slot.memory.invalidate(self.session, length, invalidated, tag(at, Purpose::Invalidate))?
+            self.transport.invalidate(&slot.memory, length, invalidated, tag(at, Purpose::Invalidate))?
         } else {
             0
         };
@@ -368,9 +424,9 @@ impl<O: Os> Copying<'_, O> {
     /// Sends a command that transfers no data, while none is in flight, and waits for its response.
     fn command(&mut self, body: RequestBody<'_>) -> Result<Answer, Error> {
         let message_id = self.message_id();
-        self.session.send(Request { message_id, body }.emit(), None)?;
+        self.transport.send(Request { message_id, body }.emit(), None)?;
         loop {
-            let bytes = match self.session.next_event()? {
+            let bytes = match self.transport.next_event()? {
                 Event::Message { bytes, .. } => bytes,
                 Event::Done(_) => continue,
             };
@@ -386,7 +442,7 @@ impl<O: Os> Copying<'_, O> {
     }
 
     fn now(&self) -> core::time::Duration {
-        self.session.pd().adapter().os().now()
+        self.transport.now()
     }
 }
 

@@ -7,6 +7,7 @@
 //! peer describes. The side that offers memory registers it for one request (fast registration).
 //!
 //! Above it, `gateway` lets implementations of SMB that know nothing of RDMA use it, and [`copy()`] and [`serve()`] copy a file to the peer and back with the SMB2 commands of [`smb2`].
+//! [`copy_over()`] and [`serve_over()`] do the same over a [`MessageStream`], without RDMA.
 //!
 //! [`control`] has the IOCTLs of the driver that runs both sides of a copy.
 //!
@@ -32,12 +33,14 @@ mod session;
 pub mod smb2;
 mod store;
 mod transfer;
+mod transport;
 
-pub use copy::{copy, measure};
+pub use copy::{copy, copy_over, measure, measure_over};
 pub use endings::{Ending, Endings, Side};
 #[cfg(feature = "std")]
 pub use file_store::FileStore;
-pub use serve::serve;
+pub use serve::{serve, serve_over};
 pub use session::{Event, PORTS, Session};
 pub use store::{MemoryStore, NoStore, Store};
 pub use transfer::Options;
+pub use transport::MessageStream;

@@ -17,6 +17,7 @@ use smb_direct::{Channel, Descriptors, Token};
 
 use crate::smb2::{Command, FileId, Request, RequestBody, Response, ResponseBody, WriteData, status};
 use crate::transfer::Options;
+use crate::transport::{MessageStream, ServerTransport, Stream};
 use crate::{Event, Session, Store};
 
 /// Descriptors of one request. Windows' and Linux's clients send one.
@@ -50,19 +51,8 @@ pub fn serve<O: Os>(
             let size = options.chunk.min(parameters.max_read_write_size as usize);
             let memory = Memory::new(session.pd(), size * options.outstanding, Access::LocalWrite)
                 .map_err(|status| Error::Call("NdkRegisterMr", status))?;
-            let server = Server {
-                session: &mut session,
-                staging: staging.insert(memory),
-                size,
-                slots: (0..options.outstanding).map(|_| None).collect(),
-                waiting: VecDeque::new(),
-                end: store.len(),
-                store,
-                is_complete: false,
-                report: &mut report,
-                progress,
-            };
-            server.run()
+            let staging = staging.insert(memory);
+            Server::new(&mut session, Some(staging), size, options, store, &mut report, progress).run()
         });
         let (outcome, stats) = session.close(outcome);
         report.stats = stats;
@@ -72,10 +62,26 @@ pub fn serve<O: Os>(
     report.of(outcome)
 }
 
-struct Server<'a, O: Os> {
-    session: &'a mut Session<O>,
-    /// Slots of `size` bytes each, for one transfer each.
-    staging: &'a Memory<O>,
+/// As [`serve()`], over a stream that is connected. Requests for memory of the peer are refused.
+///
+/// # Errors
+/// See [`Error`].
+pub fn serve_over<M: MessageStream>(
+    stream: &mut M,
+    options: &Options,
+    store: &mut dyn Store,
+    progress: &dyn Fn(Progress),
+) -> Result<Report, Box<Failure>> {
+    let mut report = Report::default();
+    let transport = &mut Stream(stream);
+    let outcome = Server::new(transport, None, options.chunk, options, store, &mut report, progress).run();
+    report.of(outcome)
+}
+
+struct Server<'a, T: ServerTransport> {
+    transport: &'a mut T,
+    /// Slots of `size` bytes each, for one transfer each. None if the transport cannot reach the peer's memory.
+    staging: Option<&'a T::Staging>,
     size: usize,
     slots: Vec<Option<Transfer>>,
     /// Requests without a slot, oldest first.
@@ -105,10 +111,24 @@ struct PendingWrite {
     invalidate: Option<Token>,
 }
 
-impl<O: Os> Server<'_, O> {
+impl<'a, T: ServerTransport> Server<'a, T> {
+    fn new(
+        transport: &'a mut T,
+        staging: Option<&'a T::Staging>,
+        size: usize,
+        options: &Options,
+        store: &'a mut dyn Store,
+        report: &'a mut Report,
+        progress: &'a dyn Fn(Progress),
+    ) -> Self {
+        let slots = (0..options.outstanding).map(|_| None).collect();
+        let (waiting, end) = (VecDeque::new(), store.len());
+        Self { transport, staging, size, slots, waiting, store, end, is_complete: false, report, progress }
+    }
+
     fn run(mut self) -> Result<(), Error> {
         loop {
-            match self.session.next_event() {
+            match self.transport.next_event() {
                 Ok(Event::Message { bytes, .. }) => self.request(bytes)?,
                 Ok(Event::Done(slot)) => self.done(slot as usize)?,
                 Err(Error::PeerDisconnected) if self.is_complete => return Ok(()),
@@ -179,7 +199,7 @@ impl<O: Os> Server<'_, O> {
         body: ResponseBody<'_>,
         invalidate: Option<Token>,
     ) -> Result<(), Error> {
-        self.session.send(Response { message_id, body }.emit(), invalidate)
+        self.transport.send(Response { message_id, body }.emit(), invalidate)
     }
 
     /// Handles a READ.
@@ -221,16 +241,16 @@ impl<O: Os> Server<'_, O> {
         let segments = descriptors.and_then(|descriptors| {
             Some((descriptors.segments(0, length).ok()?, channel.invalidated_token(&descriptors)))
         });
-        let Some((segments, invalidate)) = segments else {
+        let (Some((segments, invalidate)), Some(staging)) = (segments, self.staging) else {
             return self.respond(message_id, refused(status::INVALID_PARAMETER), None);
         };
         let at = slot * self.size;
-        let staging = self.staging;
-        let stored = self.store.read(offset, length as usize, &|place, from| staging.store(at + place, from));
+        let store = |place, from: &[u8]| T::store(staging, at + place, from);
+        let stored = self.store.read(offset, length as usize, &store);
         if stored.is_err() {
             return self.respond(message_id, refused(status::INSUFFICIENT_RESOURCES), None);
         }
-        let pending = self.session.write(self.staging, at, segments, slot as u64)?;
+        let pending = self.transport.write(staging, at, segments, slot as u64)?;
         if pending != 0 {
             self.slots[slot] = Some(Transfer { pending, write: None });
         }
@@ -272,14 +292,15 @@ impl<O: Os> Server<'_, O> {
                 Ok(Some(ResponseBody::Write { count: length as u32 }))
             }
             WriteData::Channel { channel, channel_info, length } => {
+                let staging = self.staging.ok_or(status::INVALID_PARAMETER)?;
                 let descriptors = Descriptors::parse(channel_info, MAX_DESCRIPTORS)
                     .ok()
                     .filter(|_| (1..=self.size).contains(&(length as usize)))
                     .ok_or(status::INVALID_PARAMETER)?;
                 let segments = descriptors.segments(0, length).map_err(|_| status::INVALID_PARAMETER)?;
                 let pending = self
-                    .session
-                    .read(self.staging, slot * self.size, segments, slot as u64)
+                    .transport
+                    .read(staging, slot * self.size, segments, slot as u64)
                     .map_err(|_| status::INSUFFICIENT_RESOURCES)?;
                 let invalidate = channel.invalidated_token(&descriptors);
                 self.end = self.end.max(end);
@@ -301,8 +322,10 @@ impl<O: Os> Server<'_, O> {
         }
         let write = self.slots[slot].take().and_then(|transfer| transfer.write);
         if let Some(PendingWrite { message_id, offset, length, invalidate }) = write {
-            let (staging, from) = (self.staging, slot * self.size);
-            let body = match self.store.write(offset, length, &|at, into| staging.load(from + at, into)) {
+            let staging = self.staging.ok_or(Error::Mismatch("no transfer uses this memory"))?;
+            let from = slot * self.size;
+            let load = |at, into: &mut [u8]| T::load(staging, from + at, into);
+            let body = match self.store.write(offset, length, &load) {
                 Ok(()) => {
                     self.written(length);
                     ResponseBody::Write { count: length as u32 }
@@ -327,5 +350,62 @@ impl<O: Os> Server<'_, O> {
         self.report.bytes += length as u64;
         let total = self.store.len();
         (self.progress)(Progress { phase: Phase::Write, done: self.report.bytes, total });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+
+    /// A peer that sends requests and disconnects.
+    struct Requests {
+        requests: VecDeque<Vec<u8>>,
+        responses: Vec<Vec<u8>>,
+    }
+
+    impl MessageStream for Requests {
+        fn now(&self) -> core::time::Duration {
+            core::time::Duration::ZERO
+        }
+
+        fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+            self.responses.push(message.to_vec());
+            Ok(())
+        }
+
+        fn receive(&mut self) -> Result<Vec<u8>, Error> {
+            self.requests.pop_front().ok_or(Error::PeerDisconnected)
+        }
+    }
+
+    #[test]
+    fn requests_for_memory_of_the_peer_are_refused_on_a_stream() {
+        let (file, offset, channel, channel_info) = (FILE, 0, Channel::RdmaV1Invalidate, &[0; 16][..]);
+        let by_channel = WriteData::Channel { channel, channel_info, length: 4 };
+        let bodies = [
+            RequestBody::Create { name: "file".into() },
+            RequestBody::Write { file, offset, data: by_channel },
+            RequestBody::Write { file, offset, data: WriteData::Message(b"data") },
+            RequestBody::Read { file, offset, length: 4, channel, channel_info },
+            RequestBody::Read { file, offset, length: 4, channel: Channel::None, channel_info: &[] },
+            RequestBody::Close { file },
+        ];
+        let requests = (1..).zip(bodies).map(|(message_id, body)| Request { message_id, body }.emit());
+        let mut peer = Requests { requests: requests.collect(), responses: Vec::new() };
+        let mut store = MemoryStore::default();
+        let report = serve_over(&mut peer, &Options::default(), &mut store, &|_| {}).unwrap();
+        assert_eq!((report.bytes, store.len()), (4, 4));
+        let refused = |command| ResponseBody::Error { command, status: status::INVALID_PARAMETER };
+        let expected = [
+            ResponseBody::Create { file },
+            refused(Command::Write),
+            ResponseBody::Write { count: 4 },
+            refused(Command::Read),
+            ResponseBody::Read { data: b"data", transferred: 0 },
+            ResponseBody::Close,
+        ];
+        let bodies = peer.responses.iter().map(|response| Response::parse(response).unwrap().body);
+        assert_eq!(bodies.collect::<Vec<_>>(), expected);
     }
 }
