@@ -300,6 +300,7 @@ impl Adapter {
             }
         }
         self.data_path.changed.set();
+        self.data_path.arrived.set();
         if keeps {
             let mut state = self.data_path.state.lock();
             if state.keeps_received {

@@ -21,6 +21,8 @@ pub(crate) struct InFlight {
     pub state: Mutex<State>,
     /// Set when a list was completed, received or returned.
     pub changed: Event,
+    /// Set when frames were received.
+    pub arrived: Event,
 }
 
 /// A send of one frame. [`Miniport::send_status`](crate::Miniport::send_status) returns its status.
@@ -69,7 +71,7 @@ impl State {
 
 impl InFlight {
     pub fn new(host: &Host) -> Self {
-        Self { state: Mutex::default(), changed: host.event() }
+        Self { state: Mutex::default(), changed: host.event(), arrived: host.event() }
     }
 
     /// Runs a receive DPC that may indicate `limit` lists.

@@ -20,7 +20,7 @@ use ndk_abi::{
 };
 
 use device_sim::PciFunction;
-use nt_sim::{Host, Irql, current, guest::Guest, thread::Lost};
+use nt_sim::{Event, Host, Irql, current, guest::Guest, thread::Lost};
 
 use crate::{
     adapter::{Adapter, AdapterState, Attributes, StatusIndication},
@@ -534,6 +534,11 @@ impl Miniport {
     #[must_use]
     pub fn received_frames(&self) -> Vec<ReceivedFrame> {
         self.adapter.data_path.take_received()
+    }
+
+    /// Returns the event that is set when frames were received.
+    pub(crate) fn arrived(&self) -> &Event {
+        &self.adapter.data_path.arrived
     }
 
     /// Returns the task offloads in force, as the miniport reported them last.

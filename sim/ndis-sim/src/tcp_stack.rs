@@ -29,6 +29,8 @@ const BUFFER: usize = 512 << 10;
 /// Largest IP packet that the stack makes if the adapter divides it.
 const LARGE_PACKET: usize = 60_000;
 const ETHERNET_HEADER: usize = 14;
+/// Shortest wait: the resolution of the stack's clock.
+const MOMENT: Duration = Duration::from_micros(1);
 
 /// Frames by what was left to the adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,9 +116,15 @@ impl TcpStack {
     /// Processes received frames and sends what is due at `now`, the time since any fixed moment.
     pub fn poll(&mut self, now: Duration) {
         self.port.receive_all();
-        let now = Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
-        self.interface.poll(now, &mut self.port, &mut self.sockets);
+        self.interface.poll(instant(now), &mut self.port, &mut self.sockets);
         self.port.send_all();
+    }
+
+    /// Waits until there is something to [`poll`](Self::poll), or `longest` has passed, from `now` on.
+    pub fn wait(&mut self, now: Duration, longest: Duration) {
+        let due = self.interface.poll_delay(instant(now), &self.sockets).map(Duration::from);
+        let timeout = due.map_or(longest, |due| due.clamp(MOMENT, longest.max(MOMENT)));
+        let _ = self.port.miniport.arrived().wait(timeout);
     }
 
     /// Queues bytes to send; returns their number.
@@ -126,16 +134,41 @@ impl TcpStack {
 
     /// Returns the bytes received so far.
     pub fn receive(&mut self) -> Vec<u8> {
-        let socket = self.socket();
-        let mut bytes = vec![0; socket.recv_queue()];
-        let len = socket.recv_slice(&mut bytes).unwrap_or(0);
+        let mut bytes = vec![0; self.socket().recv_queue()];
+        let len = self.receive_into(&mut bytes);
         bytes.truncate(len);
         bytes
+    }
+
+    /// Copies received bytes; returns their number.
+    pub fn receive_into(&mut self, bytes: &mut [u8]) -> usize {
+        self.socket().recv_slice(bytes).unwrap_or(0)
+    }
+
+    /// Returns the number of bytes that [`send`](Self::send) would queue.
+    pub fn room(&mut self) -> usize {
+        let socket = self.socket();
+        socket.send_capacity() - socket.send_queue()
+    }
+
+    /// Sends what is queued, and then the end of the stream.
+    pub fn close(&mut self) {
+        self.socket().close();
     }
 
     /// Whether the connection is established.
     pub fn is_connected(&mut self) -> bool {
         self.socket().may_send()
+    }
+
+    /// Whether more bytes may arrive, or have arrived and were not taken.
+    pub fn may_receive(&mut self) -> bool {
+        self.socket().may_recv()
+    }
+
+    /// Whether the connection is closed in both directions.
+    pub fn is_closed(&mut self) -> bool {
+        !self.socket().is_active()
     }
 
     /// Returns the counters.
@@ -149,8 +182,14 @@ impl TcpStack {
     }
 }
 
+fn instant(now: Duration) -> Instant {
+    Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+}
+
 impl Port {
     fn receive_all(&mut self) {
+        // Frames that arrive from here on set it again.
+        self.miniport.arrived().reset();
         for frame in self.miniport.received_frames() {
             self.counters.received += 1;
             if let Some(bytes) = self.verify(frame) {
