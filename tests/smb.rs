@@ -8,16 +8,18 @@ mod plans;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use device_sim::virtio_net::Features;
 use lab::{
     copy::{End, Faults, Outcome, Plan, Protocol},
     image,
     smb_load::{self, Load},
+    smb_tcp,
     testbed::{self, Testbed},
 };
 use ndk_abi::ndk::{
     NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
 };
-use ndk_consumer::{Error, Status};
+use ndk_consumer::{Error, Status, transfer::Generated};
 use plans::{copied, run};
 use smb_consumer::{Ending, Endings, MemoryStore, Options, PORTS, Side};
 use smb_direct::{Config, Reason};
@@ -172,6 +174,48 @@ fn large_requests_reach_80_percent_of_the_rate_of_rdma_alone() {
             assert!(5 * rdma.elapsed >= 4 * smb.elapsed, "{load:?}: {:?}, {:?}", smb.elapsed, rdma.elapsed);
         }
     }
+}
+
+/// Copies `length` bytes there and back over TCP, and compares them. Returns false if there is no image.
+fn copied_over_tcp(bed_options: &testbed::Options, options: &Options, length: u64) -> bool {
+    let Some(image) = image() else { return false };
+    let mut bed = Testbed::new(&image, bed_options).expect("a testbed");
+    bed.start().expect("both hosts start");
+    let (for_client, for_server) = (options.clone(), options.clone());
+    let client = move |connection: &mut smb_tcp::Connection| {
+        let source = Generated { seed: 1, bytes: length };
+        smb_consumer::copy_over(connection, &for_client, "file", &source, &|_| {})
+    };
+    let serve = move |connection: &mut smb_tcp::Connection| {
+        smb_consumer::serve_over(connection, &for_server, &mut MemoryStore::default(), &|_| {})
+    };
+    let (copied, served) = smb_tcp::run(&bed, client, serve).expect("a connection");
+    let (copied, served) = (copied.expect("the client succeeds"), served.expect("the server succeeds"));
+    assert_eq!((copied.bytes, served.bytes), (length, length));
+    assert!(copied.digest.is_some());
+    assert_eq!((served.digest, copied.returned), (copied.digest, copied.digest));
+    bed.stop().expect("both hosts stop");
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+    true
+}
+
+#[test]
+fn file_arrives_complete_over_tcp_with_and_without_offloads() {
+    for without in [Features::default(), Features::OFFLOADS] {
+        let bed = testbed::Options { features: Features::DEFAULT.without(without), ..Default::default() };
+        for (chunk, outstanding, length) in [(8 << 20, 2, 20 << 20), (4096, 64, 300_001), (1 << 20, 8, 0)] {
+            if !copied_over_tcp(&bed, &Options { chunk, outstanding, ..Options::default() }, length) {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn file_arrives_complete_over_tcp_with_loss() {
+    let faults = Faults { loss: 0.01, ..Faults::NONE };
+    let bed = testbed::Options { faults, ..testbed::Options::default() };
+    copied_over_tcp(&bed, &Options::default(), 2 << 20);
 }
 
 /// Returns the rows of the first table of `docs/smb.md`, section *Seen from Windows*: field, least value, value of the driver.

@@ -26,6 +26,7 @@ pub mod replay;
 mod report;
 mod smb_driver;
 pub mod smb_load;
+pub mod smb_tcp;
 pub mod spin;
 pub mod testbed;
 mod tshark;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Requests of SMB Direct through the image between two hosts with the verifier off, and RDMA alone with the same lengths. Neither side looks
-//! at the data.
+//! Requests of SMB Direct through the image between two hosts with the verifier off, RDMA alone with the same lengths, and the same
+//! requests over TCP. Neither side looks at the data.
 
 use std::{
     net::SocketAddr,
@@ -11,12 +11,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use device_sim::virtio_net::Features;
 use ndk_consumer::transfer::{Phase, Progress};
 use smb_consumer::{NoStore, Options};
 
 use crate::{
     cpu_time,
     measure::{self, Work},
+    smb_tcp,
     testbed::{self, Testbed},
 };
 
@@ -47,6 +49,15 @@ pub struct Costs {
 impl Load {
     fn bytes(&self) -> u64 {
         u64::from(self.size) * u64::from(self.count)
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            chunk: self.size as usize,
+            outstanding: self.outstanding as usize,
+            timeout: TIMEOUT,
+            ..Options::default()
+        }
     }
 }
 
@@ -81,12 +92,7 @@ pub fn smb_direct(image: &Path, load: &Load, real_time: bool) -> Result<[Costs; 
     bed.start()?;
     let [client, server] = bed.machines();
     let (local, remote) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), PORT));
-    let options = Options {
-        chunk: load.size as usize,
-        outstanding: load.outstanding as usize,
-        timeout: TIMEOUT,
-        ..Options::default()
-    };
+    let options = load.options();
     let bytes = load.bytes();
     let listening = bed.event();
     let serving = {
@@ -111,6 +117,40 @@ pub fn smb_direct(image: &Path, load: &Load, real_time: bool) -> Result<[Costs; 
     };
     let report = measuring.join()?.map_err(|failure| failure.error).context("the client")?;
     serving.join()?.map_err(|failure| failure.error).context("the server")?;
+    bed.stop()?;
+    let violations = bed.violations();
+    ensure!(violations.is_empty(), "{}", violations.join("\n"));
+    let costs = |phase: Phase, elapsed| Costs { elapsed, ..meter[phase as usize].costs() };
+    Ok([costs(Phase::Write, report.write), costs(Phase::Read, report.read)])
+}
+
+/// Writes and reads by the same requests over TCP, with the data in the messages, through the same driver on NICs with or without
+/// checksum and segmentation offload. Returns the costs of either.
+///
+/// # Errors
+/// As [`smb_direct`].
+pub fn smb_over_tcp(image: &Path, load: &Load, real_time: bool, has_offloads: bool) -> Result<[Costs; 2]> {
+    let without = if has_offloads { Features::default() } else { Features::OFFLOADS };
+    let features = Features::DEFAULT.without(without);
+    let bed_options =
+        testbed::Options { real_time, features, verifier: false, ..testbed::Options::default() };
+    let mut bed = Testbed::new(image, &bed_options)?;
+    bed.start()?;
+    let (options, bytes) = (load.options(), load.bytes());
+    let meter: Arc<[Meter; 2]> = Arc::default();
+    let client = {
+        let (meter, options) = (meter.clone(), options.clone());
+        move |connection: &mut smb_tcp::Connection| {
+            let progress = |progress: Progress| meter[progress.phase as usize].record(progress);
+            smb_consumer::measure_over(connection, &options, bytes, &progress)
+        }
+    };
+    let serve = move |connection: &mut smb_tcp::Connection| {
+        smb_consumer::serve_over(connection, &options, &mut NoStore::default(), &|_| {})
+    };
+    let (measured, served) = smb_tcp::run(&bed, client, serve)?;
+    let report = measured.map_err(|failure| failure.error).context("the client")?;
+    served.map_err(|failure| failure.error).context("the server")?;
     bed.stop()?;
     let violations = bed.violations();
     ensure!(violations.is_empty(), "{}", violations.join("\n"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! SMB Direct through the driver's image, beside RDMA Writes and Reads of the same lengths on the same image.
+//! SMB Direct through the driver's image, beside RDMA Writes and Reads of the same lengths and SMB over TCP on the same image.
 //!
 //! Rates are in virtual time, in which only the link takes time: they show what the protocol's messages, registrations and invalidations
 //! cost on the wire and in waits. CPU time is that of all threads in a second run in real time; it includes both hosts, both
@@ -15,6 +15,8 @@ use crate::smb_load::{self, Load};
 
 /// Goal: share of the rate of RDMA alone that large requests reach.
 const SHARE: f64 = 0.8;
+/// Goal: CPU time of large requests over TCP without offloads, in that of SMB Direct.
+const LESS_THAN_TCP: f64 = 2.0;
 
 const LOADS: [(&str, Load); 3] = [
     ("1 MiB", Load { size: 1 << 20, outstanding: 8, count: 512 }),
@@ -28,6 +30,12 @@ pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -
         say(format!("image: SMB Direct, {length} requests"));
         let rates = [smb_load::smb_direct(image, &load, false)?, smb_load::rdma(image, &load, false)?];
         let times = [smb_load::smb_direct(image, &load, true)?, smb_load::rdma(image, &load, true)?];
+        say(format!("image: SMB over TCP, {length} requests"));
+        let tcp = |real_time| {
+            let run = |has_offloads| smb_load::smb_over_tcp(image, &load, real_time, has_offloads);
+            anyhow::Ok([run(false)?, run(true)?])
+        };
+        let (tcp_rates, tcp_times) = (tcp(false)?, tcp(true)?);
         for (direction, what) in ["writes", "reads"].into_iter().enumerate() {
             let is_large = load.size > 4096;
             let (amount, unit) = if is_large {
@@ -42,6 +50,23 @@ pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -
             for (who, costs) in ["SMB Direct", "RDMA alone"].into_iter().zip(times) {
                 let name = format!("{who}, {length} {what}, CPU time of all threads");
                 figures.push(Figure::new(name, costs[direction].seconds_per_gib(), Unit::SecondsPerGib));
+            }
+            let smb_direct = times[0][direction].seconds_per_gib();
+            let offloads = ["without offloads", "with offloads"];
+            for ((offloads, rate), time) in offloads.into_iter().zip(tcp_rates).zip(tcp_times) {
+                let name = format!("SMB over TCP {offloads}, {length} {what}");
+                let (rate, time) = (rate[direction], time[direction].seconds_per_gib());
+                let rate = amount / rate.elapsed.as_secs_f64();
+                figures.push(Figure::new(format!("{name}, virtual time"), rate, unit));
+                figures.push(Figure::new(
+                    format!("{name}, CPU time of all threads"),
+                    time,
+                    Unit::SecondsPerGib,
+                ));
+                let figure =
+                    Figure::new(format!("{name}, in SMB Direct's CPU time"), time / smb_direct, Unit::Times);
+                let goal = (is_large && offloads.starts_with("without")).then_some(LESS_THAN_TCP);
+                figures.push(Figure { goal, ..figure });
             }
         }
     }
