@@ -5,15 +5,21 @@
 
 #![cfg(target_os = "linux")]
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use lab::{
     image,
     os::SimOs,
     testbed::{self, Testbed},
 };
+use ndk_abi::ndk::NDK_RESULT_EX;
 use ndk_consumer::{
-    Access, Adapter, Error, FastMemory, RemoteMemory,
+    Access, Adapter, Connector, Cq, Error, FastMemory, Listener, Memory, Pd, Qp, QpDepths, ReadLimits,
+    RemoteMemory,
     endpoint::{Endpoint, EndpointConfig, EndpointEvent},
 };
 use smb_consumer::{
@@ -378,4 +384,111 @@ fn plain_write(file: [u8; 16], offset: u64, descriptors: &[BufferDescriptor]) ->
     }
     let data = WriteData::Channel { channel: Channel::RdmaV1, channel_info: &channel_info, length: 4096 };
     Request { message_id: 2, body: RequestBody::Write { file, offset, data } }.emit()
+}
+
+/// Bytes of memory of which a peer may write parts.
+const MEMORY: usize = 3 * 4096 - 100;
+/// The buffer of the posted receive: two parts of the memory.
+const POSTED: [(usize, usize); 2] = [(4000, 200), (9000, 56)];
+const PATTERN: u8 = 0x5C;
+
+/// Connects a queue pair with one receive at [`POSTED`], in memory filled with [`PATTERN`] that the peer may write up to its end, and
+/// has the peer run `attack` on its queue pair, with memory filled with ones. Returns the memory after what the peer has sent.
+fn memory_after(
+    attack: impl FnOnce(&Qp<SimOs>, &Memory<SimOs>, &RemoteMemory) + Send + 'static,
+) -> Option<Vec<u8>> {
+    const LIMITS: ReadLimits = ReadLimits { inbound: 4, outbound: 4 };
+    const DEPTHS: QpDepths =
+        QpDepths { receives: 4, requests: 4, receive_sges: 2, request_sges: 2, inline: 0 };
+    let bed_options = testbed::Options { verifier: true, ..testbed::Options::default() };
+    let mut bed = Testbed::new(&image()?, &bed_options).expect("a testbed");
+    bed.start().expect("both hosts start");
+    let [near, far] = bed.machines();
+    let (local, remote) = (SocketAddr::new(near.address(), 0), SocketAddr::new(far.address(), 445));
+    let (ready, done) = (bed.event(), bed.event());
+    let [listening, attacked] = [ready.clone(), done.clone()];
+    let announced: Arc<Mutex<Option<RemoteMemory>>> = Arc::default();
+    let announcement = announced.clone();
+    let serving = far.consumer("server", move |adapter| {
+        let (cq, mut completions) = Cq::new(adapter, 16).expect("a completion queue");
+        let pd = Pd::new(adapter).expect("a protection domain");
+        let memory = Memory::new(&pd, MEMORY, Access::RemoteReadWrite).expect("memory");
+        memory.store(0, &[PATTERN; MEMORY]);
+        let qp = Qp::new(&pd, &cq, &cq, 0, &DEPTHS).expect("a queue pair");
+        qp.receive(1, &POSTED.map(|(at, length)| memory.sge(at, length))).expect("the receive is posted");
+        let listener = Listener::new(adapter, remote).expect("a listener");
+        *announcement.lock().expect("no thread has panicked") = Some(memory.remote(MEMORY));
+        ready.set();
+        let mut connector = listener.next(Some(Duration::from_mins(1))).expect("a client");
+        connector.accept(&qp, LIMITS, &[], completions.waker()).expect("the connection is accepted");
+        let _ = attacked.wait(Duration::from_mins(1));
+        let mut bytes = vec![0; MEMORY];
+        memory.load(0, &mut bytes);
+        let _ = connector.disconnect();
+        let _ = qp.flush();
+        while completions.poll(&mut [NDK_RESULT_EX::zeroed()]).is_ok_and(|taken| taken != 0) {}
+        drop((connector, listener, qp, memory, completions, cq, pd));
+        bytes
+    });
+    let attacking = near.consumer("client", move |adapter| {
+        let _ = listening.wait(Duration::from_mins(1));
+        let target = announced.lock().expect("no thread has panicked").take().expect("an announcement");
+        let (cq, mut completions) = Cq::new(adapter, 16).expect("a completion queue");
+        let pd = Pd::new(adapter).expect("a protection domain");
+        let memory = Memory::new(&pd, MEMORY, Access::LocalRead).expect("memory");
+        memory.store(0, &[1; MEMORY]);
+        let qp = Qp::new(&pd, &cq, &cq, 0, &DEPTHS).expect("a queue pair");
+        let mut connector = Connector::new(adapter).expect("a connector");
+        connector.connect(&qp, local, remote, LIMITS, &[]).expect("the server accepts");
+        connector.complete(completions.waker()).expect("the connection is established");
+        attack(&qp, &memory, &target);
+        let mut results = [NDK_RESULT_EX::zeroed()];
+        let _ = completions.wait(&mut results, Duration::from_secs(10));
+        // Time for a frame that the completion does not wait for.
+        let _ = completions.wait(&mut results, Duration::from_millis(10));
+        done.set();
+        let _ = connector.disconnect();
+        let _ = qp.flush();
+        while completions.poll(&mut results).is_ok_and(|taken| taken != 0) {}
+        drop((connector, qp, memory, completions, cq, pd));
+    });
+    attacking.join().expect("the client returns");
+    let bytes = serving.join().expect("the server returns");
+    bed.stop().expect("both hosts stop");
+    assert!(bed.violations().is_empty(), "{:?}", bed.violations());
+    Some(bytes)
+}
+
+#[test]
+fn messages_change_no_byte_outside_the_posted_buffer() {
+    // The length of the buffer is 256.
+    for length in [200, 256, 257, 4096, 8192] {
+        let memory = memory_after(move |qp, memory, _| {
+            qp.send(1, &[memory.sge(0, length)], 0).expect("the message is posted");
+        });
+        let Some(memory) = memory else { return };
+        let is_posted = |at: usize| POSTED.iter().any(|(from, length)| (*from..from + length).contains(&at));
+        let changed = memory.iter().enumerate().filter(|(_, byte)| **byte != PATTERN);
+        let outside = changed.clone().filter(|(at, _)| !is_posted(*at)).count();
+        assert_eq!(outside, 0, "a message of {length} bytes");
+        if length <= 256 {
+            assert_eq!(changed.count(), length);
+        }
+    }
+}
+
+#[test]
+fn writes_that_leave_registered_memory_change_no_byte() {
+    let (end, most) = (MEMORY as u64, u64::MAX);
+    for (offset, length) in [(end, 1), (end - 1, 2), (end - 5000, 5001), (most, 2), (most - 4095, 4096)] {
+        let memory = memory_after(move |qp, memory, target| {
+            // Without a check of this side: the region is as long as the request needs.
+            let address = target.address.wrapping_add(offset);
+            let target = RemoteMemory { address, token: target.token, length: length as u64 };
+            qp.write(1, &[memory.sge(0, length)], &target, 0, 0).expect("the write is posted");
+        });
+        let Some(memory) = memory else { return };
+        let changed = memory.iter().filter(|byte| **byte != PATTERN).count();
+        assert_eq!(changed, 0, "{length} bytes at {offset:#x}");
+    }
 }

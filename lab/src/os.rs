@@ -128,7 +128,10 @@ impl os::Event for Event {
     }
 }
 
-/// Pages of a host's physical memory, and the MDL that describes them.
+/// What the bytes behind a buffer in its last page contain.
+const BEHIND: u8 = 0xB5;
+
+/// Pages of a host's physical memory, and the MDL that describes them. The bytes behind it in its last page have to stay as they are.
 pub struct Buffer {
     host: Arc<Host>,
     address: Guest<u8>,
@@ -141,6 +144,7 @@ impl Buffer {
     fn allocate(host: &Arc<Host>, length: usize, pageable: bool) -> Option<Self> {
         let pages = length.div_ceil(PAGE_SIZE);
         let address = host.memory.allocate(pages)?;
+        address.add(length).fill(BEHIND, pages * PAGE_SIZE - length);
         let header = size_of::<MDL>();
         let mut list = vec![0u64; header / 8 + pages].into_boxed_slice();
         for (page, entry) in list[header / 8..].iter_mut().enumerate() {
@@ -163,6 +167,13 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        let behind = self.length.next_multiple_of(PAGE_SIZE) - self.length;
+        if !self.host.is_dead() && !self.address.add(self.length).holds(&[BEHIND; PAGE_SIZE][..behind]) {
+            violation(
+                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+                format!("bytes behind a buffer of {} bytes were written", self.length),
+            );
+        }
         self.host.memory.free(self.address, self.length.div_ceil(PAGE_SIZE));
     }
 }
