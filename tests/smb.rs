@@ -19,10 +19,12 @@ use lab::{
 use ndk_abi::ndk::{
     NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
 };
-use ndk_consumer::{Error, Status, transfer::Generated};
+use ndk_consumer::{
+    Access, Error, FastMemory, Memory, RemoteMemory, Status, endpoint::listen_for_one, transfer::Generated,
+};
 use plans::{copied, run};
-use smb_consumer::{Ending, Endings, MemoryStore, Options, PORTS, Side};
-use smb_direct::{Config, Reason};
+use smb_consumer::{Ending, Endings, Event, MemoryStore, Options, PORTS, Session, Side};
+use smb_direct::{BufferDescriptor, Config, Reason};
 
 fn plan(bytes: u64, options: Options) -> Plan {
     Plan { protocol: Protocol::SmbDirect(options), ..Plan::of(bytes) }
@@ -216,6 +218,60 @@ fn file_arrives_complete_over_tcp_with_loss() {
     let faults = Faults { loss: 0.01, ..Faults::NONE };
     let bed = testbed::Options { faults, ..testbed::Options::default() };
     copied_over_tcp(&bed, &Options::default(), 2 << 20);
+}
+
+#[test]
+fn all_reads_of_a_request_but_the_last_are_deferred() {
+    let Some(image) = image() else { return };
+    let mut bed = Testbed::new(&image, &testbed::Options::default()).expect("a testbed");
+    bed.start().expect("both hosts start");
+    let [near, far] = bed.machines();
+    let (local, remote) = (SocketAddr::new(near.address(), 0), SocketAddr::new(far.address(), 445));
+    let (ready, idle, nic) = (bed.event(), bed.event(), far.nic().clone());
+    let listening = ready.clone();
+    let serving = far.consumer("server", move |adapter| {
+        let limit = Duration::from_mins(1);
+        let connector = listen_for_one(adapter, remote, limit, |_| ready.set()).expect("a client");
+        let mut session = Session::passive(adapter, &Options::default()).expect("a session");
+        session.accept(connector).expect("the client negotiates");
+        let Ok(Event::Message { bytes, .. }) = session.next_event() else { panic!("no message") };
+        let (offset, token) = bytes.split_at(8);
+        let offset = u64::from_le_bytes(offset.try_into().expect("an address"));
+        let token = u32::from_le_bytes(token.try_into().expect("a token"));
+        let memory = Memory::new(session.pd(), 4096, Access::LocalWrite).expect("memory");
+        // Each descriptor is taken after those before the last one were posted.
+        let mut sent = Vec::new();
+        let descriptors = (0..4).map(|at| {
+            let _ = idle.wait(Duration::from_millis(1));
+            sent.push(nic.counters().sent_frames);
+            BufferDescriptor { offset: offset + at * 1024, token, length: 1024 }
+        });
+        let posted = session.read(&memory, 0, descriptors, 1).expect("the reads are posted");
+        assert_eq!((posted, sent.len()), (4, 4));
+        assert!(sent.iter().all(|frames| *frames == sent[0]), "frames of deferred reads: {sent:?}");
+        for _ in 0..posted {
+            assert!(matches!(session.next_event(), Ok(Event::Done(1))));
+        }
+        session.send(vec![1], None).expect("the message is sent");
+        let _ = session.close(Ok(()));
+    });
+    let connecting = near.consumer("client", move |adapter| {
+        let _ = listening.wait(Duration::from_mins(1));
+        let options = Options::default();
+        let (mut session, _) = Session::reach(adapter, &options, local, remote).expect("a negotiation");
+        let memory = FastMemory::new(session.pd(), 4096).expect("memory");
+        session.register(&memory, Access::RemoteRead, 7).expect("the registration is posted");
+        let RemoteMemory { address, token, .. } = memory.remote();
+        let message = [&address.to_le_bytes()[..], &token.to_le_bytes()].concat();
+        session.send(message, None).expect("the message is sent");
+        assert!(matches!(session.next_event(), Ok(Event::Done(7))));
+        assert!(matches!(session.next_event(), Ok(Event::Message { .. })));
+        let _ = session.close(Ok(()));
+    });
+    connecting.join().expect("the client returns");
+    serving.join().expect("the server returns");
+    bed.stop().expect("both hosts stop");
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
 }
 
 /// Returns the rows of the first table of `docs/smb.md`, section *Seen from Windows*: field, least value, value of the driver.
