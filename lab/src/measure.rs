@@ -6,7 +6,7 @@ use std::{net::SocketAddr, ops::Range, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use ndk_consumer::bench;
-pub use ndk_consumer::bench::BenchResult;
+pub use ndk_consumer::bench::{BenchResult, Transfers};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,10 +21,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The measured operations.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// RDMA Writes of `size` bytes, up to `outstanding` of them at a time.
-    Writes { count: u64, size: usize, outstanding: u32 },
-    /// RDMA Reads, likewise.
-    Reads { count: u64, size: usize, outstanding: u32 },
+    /// RDMA Writes.
+    Writes(Transfers),
+    /// RDMA Reads.
+    Reads(Transfers),
     /// Sends of `size` bytes.
     Sends { count: u64, size: usize },
 }
@@ -69,9 +69,7 @@ pub fn run(image: &Path, work: Work, real_time: bool) -> Result<Run> {
     let [client, server] = bed.machines();
     let (local, remote) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), PORT));
     let window = match work {
-        Work::Writes { size, outstanding, .. } | Work::Reads { size, outstanding, .. } => {
-            size * outstanding as usize
-        }
+        Work::Writes(transfers) | Work::Reads(transfers) => transfers.size * transfers.outstanding as usize,
         Work::Sends { .. } => 1,
     };
     let listening = bed.event();
@@ -88,12 +86,8 @@ pub fn run(image: &Path, work: Work, real_time: bool) -> Result<Run> {
         let _ = listening.wait(TIMEOUT);
         let before = cpu_time::of_process();
         let result = match work {
-            Work::Writes { count, size, outstanding } => {
-                bench::writes(adapter, local, remote, count, size, outstanding)
-            }
-            Work::Reads { count, size, outstanding } => {
-                bench::reads(adapter, local, remote, count, size, outstanding)
-            }
+            Work::Writes(transfers) => bench::writes(adapter, local, remote, transfers),
+            Work::Reads(transfers) => bench::reads(adapter, local, remote, transfers),
             Work::Sends { count, size } => bench::sends(adapter, local, remote, count, size),
         };
         (result, cpu_time::of_process().saturating_sub(before))

@@ -17,7 +17,7 @@ use smb_consumer::{NoStore, Options};
 
 use crate::{
     cpu_time,
-    measure::{self, Work},
+    measure::{self, Transfers, Work},
     smb_tcp,
     testbed::{self, Testbed},
 };
@@ -69,17 +69,23 @@ impl Costs {
     }
 }
 
-/// Writes and reads by RDMA alone, in two runs. Returns the costs of either.
+/// Transfers the same by RDMA alone, in two runs: by the operation that carries the data of WRITE requests, which the server reads, and
+/// of READ requests, which it writes. As many buffers take turns as SMB Direct has. Returns the costs of either.
 ///
 /// # Errors
 /// As [`measure::run`].
 pub fn rdma(image: &Path, load: &Load, real_time: bool) -> Result<[Costs; 2]> {
-    let (count, size, outstanding) = (load.count.into(), load.size as usize, load.outstanding);
+    let transfers = Transfers {
+        count: load.count.into(),
+        size: load.size as usize,
+        outstanding: load.outstanding,
+        buffers: load.outstanding,
+    };
     let costs = |work| {
         let run = measure::run(image, work, real_time)?;
         anyhow::Ok(Costs { elapsed: run.result.elapsed, cpu: run.cpu, bytes: run.result.bytes })
     };
-    Ok([costs(Work::Writes { count, size, outstanding })?, costs(Work::Reads { count, size, outstanding })?])
+    Ok([costs(Work::Reads(transfers))?, costs(Work::Writes(transfers))?])
 }
 
 /// Writes and reads by SMB Direct. Returns the costs of either.

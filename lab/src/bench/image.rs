@@ -16,7 +16,7 @@ use super::{
     figure::{Figure, MESSAGE, SMALL, Unit},
 };
 use crate::{
-    measure::{self, HostCounters, Work},
+    measure::{self, HostCounters, Transfers, Work},
     workspace,
 };
 
@@ -59,7 +59,9 @@ impl Kind {
     fn work(self, count: u64) -> Work {
         match self {
             Self::Sends => Work::Sends { count, size: SMALL as usize },
-            Self::Writes => Work::Writes { count, size: MESSAGE as usize, outstanding: 8 },
+            Self::Writes => {
+                Work::Writes(Transfers { count, size: MESSAGE as usize, outstanding: 8, buffers: 1 })
+            }
         }
     }
 }

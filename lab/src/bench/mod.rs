@@ -76,6 +76,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     match options.under_callgrind.as_deref() {
         Some(instructions::WORK) => return instructions::work(),
+        Some(of_smb) if of_smb.starts_with(smb::WORK) => return smb::work(of_smb),
         Some(of_miniport) if of_miniport.starts_with(miniport::WORK) => return miniport::work(of_miniport),
         Some(of_image) => return image::work(of_image),
         None => {}

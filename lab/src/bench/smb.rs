@@ -8,10 +8,13 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 
 use super::figure::{Figure, Unit};
-use crate::smb_load::{self, Load};
+use crate::{
+    smb_load::{self, Load},
+    workspace,
+};
 
 /// Goal: share of the rate of RDMA alone that large requests reach.
 const SHARE: f64 = 0.8;
@@ -71,4 +74,26 @@ pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -
         }
     }
     Ok(())
+}
+
+/// Begins the names of runs under callgrind.
+pub const WORK: &str = "smb-";
+
+/// Writes and reads 1 MiB a number of times, in virtual time: `smb-direct:N`, `smb-tcp:N`, `smb-offloads:N` or, by RDMA alone,
+/// `smb-rdma:N`, to profile all that takes part.
+///
+/// # Errors
+/// Another request, or the run fails.
+pub fn work(request: &str) -> Result<()> {
+    let (what, count) = request.split_once(':').context("no number of requests")?;
+    let (image, load) =
+        (workspace::image_path(), Load { size: 1 << 20, outstanding: 8, count: count.parse()? });
+    match what {
+        "smb-direct" => smb_load::smb_direct(&image, &load, false),
+        "smb-tcp" => smb_load::smb_over_tcp(&image, &load, false, false),
+        "smb-offloads" => smb_load::smb_over_tcp(&image, &load, false, true),
+        "smb-rdma" => smb_load::rdma(&image, &load, false),
+        _ => bail!("nothing to profile is named {what}"),
+    }
+    .map(drop)
 }

@@ -112,7 +112,19 @@ pub fn sends<O: Os>(
     })
 }
 
-/// Writes `count` times `size` bytes to the memory of the peer, with up to `outstanding` writes at once.
+/// RDMA Reads or Writes between the memory of both sides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transfers {
+    pub count: u64,
+    /// Bytes of each.
+    pub size: usize,
+    /// Most transfers at once.
+    pub outstanding: u32,
+    /// Buffers of `size` bytes, at least 1, that take turns on this side. The peer has as many as its window holds.
+    pub buffers: u32,
+}
+
+/// Writes to the memory of the peer.
 ///
 /// # Errors
 /// See [`Error`].
@@ -120,14 +132,12 @@ pub fn writes<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
     remote: SocketAddr,
-    count: u64,
-    size: usize,
-    outstanding: u32,
+    work: Transfers,
 ) -> Result<BenchResult, Error> {
-    transfers(adapter, local, remote, Operation::Write, count, size, outstanding)
+    transfers(adapter, local, remote, Operation::Write, work)
 }
 
-/// Reads `count` times `size` bytes from the memory of the peer, with up to `outstanding` reads at once.
+/// Reads from the memory of the peer.
 ///
 /// # Errors
 /// See [`Error`].
@@ -135,11 +145,9 @@ pub fn reads<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
     remote: SocketAddr,
-    count: u64,
-    size: usize,
-    outstanding: u32,
+    work: Transfers,
 ) -> Result<BenchResult, Error> {
-    transfers(adapter, local, remote, Operation::Read, count, size, outstanding)
+    transfers(adapter, local, remote, Operation::Read, work)
 }
 
 /// RDMA Reads or Writes.
@@ -148,16 +156,15 @@ fn transfers<O: Os>(
     local: SocketAddr,
     remote: SocketAddr,
     operation: Operation,
-    count: u64,
-    size: usize,
-    outstanding: u32,
+    work: Transfers,
 ) -> Result<BenchResult, Error> {
+    let Transfers { count, size, outstanding, buffers } = work;
     let config = EndpointConfig { requests: outstanding, receives: 16, message: MAX_MESSAGE };
     // Declared here to be closed after the connection that uses it.
     let mut memory = None;
     measure(adapter, local, remote, config, |endpoint, peer_memory| {
         let access = if operation == Operation::Read { Access::LocalWrite } else { Access::LocalRead };
-        let own = Memory::new(endpoint.pd(), size, access)
+        let own = Memory::new(endpoint.pd(), size * buffers as usize, access)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
         let own = memory.insert(own);
         let slots = peer_memory.length / size as u64;
@@ -168,7 +175,7 @@ fn transfers<O: Os>(
         while posted < count || endpoint.outstanding_requests() != 0 {
             if posted < count && endpoint.outstanding_requests() < u64::from(outstanding) {
                 let offset = posted % slots * size as u64;
-                let sge = own.sge(0, size);
+                let sge = own.sge((posted % u64::from(buffers)) as usize * size, size);
                 match operation {
                     Operation::Read => endpoint.read(sge, peer_memory, offset, 0)?,
                     _ => endpoint.write(sge, peer_memory, offset, 0)?,

@@ -150,7 +150,10 @@ fn bench_sends_and_writes_the_requested_amount() {
             let figures = if sends {
                 bench::sends(&measuring, address(), remote, 5000, 64)
             } else {
-                bench::writes(&measuring, address(), remote, 40, 256 << 10, 4)
+                {
+                    let work = bench::Transfers { count: 40, size: 256 << 10, outstanding: 4, buffers: 2 };
+                    bench::writes(&measuring, address(), remote, work)
+                }
             };
             (server.join().unwrap().unwrap(), figures.unwrap())
         });

@@ -126,7 +126,10 @@ fn bench_measures_small_sends_and_large_writes() {
                 let figures = if sends {
                     bench::sends(measuring, pair.address(1), remote, 20_000, 64)
                 } else {
-                    bench::writes(measuring, pair.address(1), remote, 64, 1 << 20, 8)
+                    {
+                        let work = bench::Transfers { count: 64, size: 1 << 20, outstanding: 8, buffers: 8 };
+                        bench::writes(measuring, pair.address(1), remote, work)
+                    }
                 };
                 let stats = server.join().unwrap().unwrap_or_else(|error| panic!("serving: {error}"));
                 assert_eq!(stats.total().failed, 0);
