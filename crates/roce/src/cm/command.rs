@@ -243,6 +243,25 @@ impl Cm {
         Ok(())
     }
 
+    /// As [`Cm::disconnect`], of a connection whose queue pair has failed. If it is established, the [`Cm::abort`] that follows
+    /// ends the disconnect.
+    ///
+    /// # Errors
+    /// As [`Cm::disconnect`].
+    pub fn disconnect_failing(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
+        let (index, conn) = self.resolve(id)?;
+        if conn.state != State::Established {
+            return self.disconnect(now, id);
+        }
+        if conn.disconnect_progress != DisconnectProgress::None {
+            return Err(ConnError::State);
+        }
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.disconnect_progress = DisconnectProgress::Requested;
+        }
+        Ok(())
+    }
+
     /// Returns the consumer's context of a connection; `None` if it was released.
     pub fn context(&self, id: ConnId) -> Option<u64> {
         self.resolve(id).ok().map(|(_, conn)| conn.context)
@@ -314,7 +333,12 @@ impl Cm {
 
     /// Aborts a connection in any state: notifies the peer, and the consumer unless it has released it.
     pub(super) fn abort_conn(&mut self, now: Instant, index: u32) {
+        let is_established = self.conns.get(index).is_some_and(|conn| conn.state == State::Established);
         self.end(now, index, Input::Abort, RejReason::CONSUMER);
+        if is_established {
+            // A disconnect was requested while the queue pair was failing.
+            self.notify_disconnect_done(index, DisconnectOutcome::Aborted);
+        }
     }
 
     /// Aborts a connection whose local address was removed. The message to the peer is sent once.

@@ -43,6 +43,7 @@ mod listener;
 mod peers;
 mod prf;
 mod queue;
+mod queue_pairs;
 mod receive;
 mod request;
 mod state;
@@ -52,6 +53,7 @@ mod tests;
 
 pub use config::Config;
 pub use event::{Event, EventKind, Ignored, LocalQp, PeerQp};
+pub use queue_pairs::QueuePairs;
 
 use self::{
     addresses::Addresses,

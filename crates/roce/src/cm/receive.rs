@@ -6,12 +6,12 @@
 use core::time::Duration;
 
 use super::{
-    Cm, Conn, Ignored, PeerQp, Pending, State, addresses,
+    Cm, Conn, Ignored, PeerQp, Pending, QueuePairs, State, addresses,
     answer::{Answer, AnswerKind},
     state::Input,
 };
 use crate::{
-    conn::{ConnId, DisconnectOutcome, PrivateData, ReadLimits},
+    conn::{DisconnectOutcome, PrivateData, ReadLimits},
     time::{Instant, nanos},
 };
 use roce_wire::{
@@ -27,8 +27,7 @@ pub(super) struct Incoming<'a> {
     pub(super) now: Instant,
     pub(super) packet: &'a Packet<'a>,
     pub(super) transaction: u64,
-    /// Has the queue pair of a connection find out whether the peer still answers.
-    pub(super) challenge: &'a dyn Fn(ConnId),
+    pub(super) queue_pairs: &'a dyn QueuePairs,
 }
 
 impl Incoming<'_> {
@@ -48,9 +47,8 @@ impl Incoming<'_> {
 }
 
 impl Cm {
-    /// Handles a packet to queue pair 1 whose ICRC is valid. `challenge` is called for an established connection that the
-    /// peer seems to have lost, because a message names the same queue pair of the peer. It has the queue pair find out whether
-    /// the peer still answers, and [`Cm::abort`] follows if it does not.
+    /// Handles a packet to queue pair 1 whose ICRC is valid. An established connection that the peer seems to have lost,
+    /// because a message names the same queue pair of the peer, is challenged.
     ///
     /// # Errors
     /// The reason why the packet had no effect on a connection, for statistics.
@@ -58,7 +56,7 @@ impl Cm {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        challenge: &dyn Fn(ConnId),
+        queue_pairs: &dyn QueuePairs,
     ) -> Result<(), Ignored> {
         addresses::check(&self.addresses, packet)?;
         let deth = packet.deth().ok_or(Ignored::NotCm)?;
@@ -75,7 +73,7 @@ impl Cm {
         if !header.is_cm() {
             return Err(Ignored::NotCm);
         }
-        let incoming = Incoming { now, packet, transaction: header.transaction_id(), challenge };
+        let incoming = Incoming { now, packet, transaction: header.transaction_id(), queue_pairs };
         if header.attribute() == Attribute::CM_SIDR_REQ {
             return self.receive_sidr_req(&incoming, &SidrReqRepr::parse(&SidrReq::new(mad.body())));
         }
@@ -235,7 +233,8 @@ impl Cm {
             }
             //= R-CONN-29
             //= R-CONN-41
-            State::ReqReceived | State::RepReceived | State::Established => Pending::ABORTED,
+            State::ReqReceived | State::RepReceived => Pending::ABORTED,
+            State::Established => Pending::ABORTED | self.disconnect_done(index, DisconnectOutcome::Aborted),
             State::DreqSent => self.disconnect_done(index, DisconnectOutcome::Graceful),
             State::TimeWait | State::Idle => return Err(Ignored::Duplicate),
             State::DreqReceived => return Err(Ignored::Unexpected),
@@ -285,6 +284,11 @@ impl Cm {
         if dreq.remote_qpn != conn.local.qpn {
             return Err(Ignored::Malformed);
         }
+        if conn.state == State::Established && incoming.queue_pairs.is_failing(self.id_of(index)) {
+            // The failure came first.
+            self.abort_conn(now, index);
+        }
+        let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
         match conn.state {
             State::Established | State::RepSent => {
                 //= rocev2 §12
@@ -360,7 +364,7 @@ impl Cm {
         if let Some(index) = stale
             && self.conns.get(index).is_some_and(|conn| conn.state == State::Established)
         {
-            (incoming.challenge)(self.id_of(index));
+            incoming.queue_pairs.challenge(self.id_of(index));
         }
         stale.is_some()
     }

@@ -218,7 +218,15 @@ impl<R: RawMutex> Engine<R> {
         //= R-CONN-81
         //= R-PERF-5
         self.process_failures();
-        self.connections.with(|conns| conns.cm.disconnect(now, conn))
+        self.connections.with(|conns| {
+            // The fatal NAK goes out before the DREQ.
+            //= R-QP-55
+            if conns.is_failing(conn) {
+                conns.cm.disconnect_failing(now, conn)
+            } else {
+                conns.cm.disconnect(now, conn)
+            }
+        })
     }
 
     /// Releases a connection in any state. The peer is notified if necessary, and the queue pair is

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
-use crate::cm::{self, Cm, Ignored, PeerQp};
+use crate::cm::{self, Cm, Ignored, PeerQp, QueuePairs};
 use crate::config::Config;
 use crate::conn::{ConnId, ReadLimits};
 use crate::error::ConnError;
@@ -127,13 +127,12 @@ impl<R: RawMutex> ConnTable<R> {
         packet: &Packet<'_>,
         challenge: impl Fn(&Arc<Qp<R>>),
     ) -> Result<(), Ignored> {
-        let entries = &self.entries;
-        self.cm.handle(now, packet, &|id| {
-            let entry = entries.get(index(id)).and_then(Option::as_ref).filter(|entry| entry.id == id);
-            if let Some(qp) = entry.and_then(|entry| entry.qp.as_ref()) {
-                challenge(qp);
-            }
-        })
+        self.cm.handle(now, packet, &Attached { entries: &self.entries, challenge })
+    }
+
+    /// Returns whether the queue pair of a connection is in error, and its fatal NAK is not sent yet.
+    pub(super) fn is_failing(&self, id: ConnId) -> bool {
+        is_failing(&self.entries, id)
     }
 
     /// Adds a connection. Fails when there is no memory.
@@ -164,6 +163,33 @@ impl<R: RawMutex> ConnTable<R> {
             entry.qp.take_if(|qp| qp.lock().detach());
         }
     }
+}
+
+/// The queue pairs of connections, for connection management.
+struct Attached<'a, R: RawMutex, F> {
+    entries: &'a [Option<Entry<R>>],
+    challenge: F,
+}
+
+impl<R: RawMutex, F: Fn(&Arc<Qp<R>>)> QueuePairs for Attached<'_, R, F> {
+    fn challenge(&self, conn: ConnId) {
+        if let Some(qp) = qp_of(self.entries, conn) {
+            (self.challenge)(qp);
+        }
+    }
+
+    fn is_failing(&self, conn: ConnId) -> bool {
+        is_failing(self.entries, conn)
+    }
+}
+
+fn qp_of<R: RawMutex>(entries: &[Option<Entry<R>>], id: ConnId) -> Option<&Arc<Qp<R>>> {
+    let entry = entries.get(index(id)).and_then(Option::as_ref).filter(|entry| entry.id == id);
+    entry.and_then(|entry| entry.qp.as_ref())
+}
+
+fn is_failing<R: RawMutex>(entries: &[Option<Entry<R>>], id: ConnId) -> bool {
+    qp_of(entries, id).is_some_and(|qp| qp.transport.lock().is_failing())
 }
 
 const fn index(id: ConnId) -> usize {

@@ -135,6 +135,11 @@ impl RcTransport {
             || (current.active && current.sges().iter().any(wanted))
     }
 
+    /// Returns whether the queue pair is in error and its connection is not notified, because the fatal NAK is not sent yet.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.state == State::Error && self.conn.is_some()
+    }
+
     /// Returns whether a connection can be started with this queue pair.
     pub(crate) fn can_connect(&self) -> bool {
         self.state == State::Init && self.conn.is_none()

@@ -4,7 +4,11 @@
 
 use std::time::Duration;
 
-use roce::{Access, CompletionKind, CompletionStatus, ConnEvent, QpState, SendFlags, SendOperation, Sge};
+use roce::{
+    Access, CompletionKind, CompletionStatus, ConnError, ConnEvent, DisconnectOutcome, QpState, SendFlags,
+    SendOperation, Sge,
+};
+use roce_wire::{Opcode, Packet};
 
 use crate::pair::{Options, Pair, pattern};
 
@@ -375,4 +379,98 @@ fn a_connection_has_failed_if_a_disconnect_follows_a_fatal_nak_at_once() {
             );
         }
     }
+}
+
+/// Returns a pair of which bob has handled a request that ends the connection by a NAK, which he has not sent yet.
+fn with_fatal_nak_pending() -> Pair {
+    let pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let source = alice.source(b"no such key");
+    let operation = SendOperation::Write { address: 0, key: 1 };
+    alice.post(1, operation, SendFlags::empty(), &[source.all()]).unwrap();
+    for frame in alice.transmit(pair.now, 8) {
+        bob.engine.handle_frame(pair.now, &frame);
+    }
+    pair
+}
+
+fn disconnect_outcomes(pair: &Pair, side: usize) -> Vec<DisconnectOutcome> {
+    let events = pair.sides[side].conn_events.iter();
+    events
+        .filter_map(|(_, _, event)| match event {
+            ConnEvent::DisconnectDone(outcome) => Some(*outcome),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The consumer disconnects between the failure and the transmission of the NAK.
+//= R-CONN-81, R-PERF-5, R-QP-55
+#[test]
+fn a_disconnect_before_a_fatal_nak_is_sent_ends_a_failed_connection_behind_the_nak() {
+    let mut pair = with_fatal_nak_pending();
+    let bob = &pair.sides[1];
+    let conn = bob.conn.unwrap();
+    assert_eq!(bob.qp.state(), QpState::Error);
+    bob.engine.disconnect(pair.now, conn).unwrap();
+    assert_eq!(bob.engine.disconnect(pair.now, conn), Err(ConnError::State), "a second time");
+    pair.take_events(1);
+    assert_eq!(disconnect_outcomes(&pair, 1), []);
+    let frames = pair.sides[1].transmit(pair.now, 8);
+    let opcodes: Vec<_> = frames.iter().map(|frame| Packet::parse(frame).unwrap().bth().opcode()).collect();
+    assert_eq!(opcodes, [Opcode::ACKNOWLEDGE, Opcode::UD_SEND_ONLY], "the NAK, then the DREQ");
+    for frame in &frames {
+        pair.sides[0].engine.handle_frame(pair.now, frame);
+    }
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);
+    pair.run();
+    assert_eq!(disconnect_outcomes(&pair, 1), [DisconnectOutcome::Aborted]);
+    for side in 0..2 {
+        assert!(pair.has_event(side, |event| matches!(event, ConnEvent::Aborted)), "{side}");
+        assert_eq!(pair.sides[side].stat("connections_aborted"), 1, "{side}");
+    }
+}
+
+/// The peer's DREQ, or its REJ, is in the same batch as its bad request.
+//= R-QP-60, R-PERF-5
+#[test]
+fn a_connection_has_failed_if_the_peer_disconnects_before_the_fatal_nak_is_sent() {
+    for with_disconnect in [false, true] {
+        let mut pair = with_fatal_nak_pending();
+        let [alice, bob] = &pair.sides;
+        alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+        if with_disconnect {
+            bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
+        }
+        for frame in alice.transmit(pair.now, 8) {
+            bob.engine.handle_frame(pair.now, &frame);
+        }
+        pair.take_events(1);
+        assert!(pair.has_event(1, |event| matches!(event, ConnEvent::Aborted)));
+        assert!(!pair.has_event(1, |event| matches!(event, ConnEvent::Disconnected)));
+        assert_eq!(disconnect_outcomes(&pair, 1).len(), usize::from(with_disconnect));
+        pair.run();
+        assert_eq!(disconnect_outcomes(&pair, 0), [DisconnectOutcome::Graceful]);
+        let done = with_disconnect.then_some(DisconnectOutcome::Aborted);
+        assert_eq!(disconnect_outcomes(&pair, 1), Vec::from_iter(done));
+        assert_eq!(pair.sides[1].stat("connections_aborted"), 1);
+    }
+}
+
+/// The queue pair is destroyed, or the connection released, with the NAK unsent: a disconnect that waits for it ends.
+//= R-CONN-81
+#[test]
+fn a_disconnect_ends_if_the_fatal_nak_is_never_sent() {
+    let mut pair = with_fatal_nak_pending();
+    let bob = &pair.sides[1];
+    bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
+    bob.engine.flush(&bob.qp);
+    pair.take_events(1);
+    assert_eq!(disconnect_outcomes(&pair, 1), [DisconnectOutcome::Aborted]);
+    let mut pair = with_fatal_nak_pending();
+    let bob = &pair.sides[1];
+    bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
+    bob.engine.release(pair.now, bob.conn.unwrap());
+    pair.take_events(1);
+    assert_eq!(disconnect_outcomes(&pair, 1), [], "no event follows a release");
 }

@@ -70,6 +70,20 @@ impl Side {
     }
 }
 
+/// Queue pairs that were challenged. None has failed.
+#[derive(Default)]
+struct Challenged(RefCell<Vec<ConnId>>);
+
+impl QueuePairs for Challenged {
+    fn challenge(&self, conn: ConnId) {
+        self.0.borrow_mut().push(conn);
+    }
+
+    fn is_failing(&self, _: ConnId) -> bool {
+        false
+    }
+}
+
 /// What happens to a frame on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -198,9 +212,9 @@ impl Pair {
             assert!(packet.icrc_valid(Crc::table()));
             // Tests check events; ignored frames are not errors here.
             let host = self.host(side);
-            let challenged = RefCell::new(Vec::new());
-            let _ = host.cm.handle(now, &packet, &|conn| challenged.borrow_mut().push(conn));
-            host.challenged.append(&mut challenged.into_inner());
+            let challenged = Challenged::default();
+            let _ = host.cm.handle(now, &packet, &challenged);
+            host.challenged.append(&mut challenged.0.into_inner());
         } else {
             let now = self.now;
             self.a.cm.handle_timeout(now);
@@ -419,7 +433,7 @@ impl Pair {
 impl Cm {
     /// Handles a packet. No queue pair is challenged.
     fn deliver(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
-        self.handle(now, packet, &|_| {})
+        self.handle(now, packet, &Challenged::default())
     }
 
     /// Returns the first connection, if any.
