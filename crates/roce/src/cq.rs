@@ -130,23 +130,18 @@ pub(crate) enum NoticeAction {
     },
 }
 
-/// Result of adding a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct Pushed {
-    pub(crate) action: NoticeAction,
-    /// The queue became unusable by this completion.
-    pub(crate) faulted: bool,
-}
-
 /// A locked queue with a new completion or a new fault.
 pub(crate) struct Due<'a, R: RawMutex>(MutexGuard<'a, R, Ring>);
 
 impl<R: RawMutex> Due<'_, R> {
+    /// Returns whether the queue became unusable by the completion. One that was unusable before got none.
+    pub(crate) fn is_faulted(&self) -> bool {
+        self.0.fault.is_some()
+    }
+
     /// Queues the notice, or holds it back, if it is due.
-    pub(crate) fn notice(mut self, now: Instant) -> Pushed {
-        // A queue that was unusable before got no completion.
-        Pushed { faulted: self.0.fault.is_some(), action: self.0.notify_if_due(now) }
+    pub(crate) fn notice(mut self, now: Instant) -> NoticeAction {
+        self.0.notify_if_due(now)
     }
 }
 
@@ -506,9 +501,9 @@ mod tests {
         let cq = Cq::<Lock>::try_new(2, 0, 0, None).unwrap();
         cq.state.lock().entries[0] = Some((Completion::EMPTY, Interest::Plain));
         assert_eq!(cq.arm(Arm::Errors, Instant::default()), NoticeAction::None);
-        let pushed =
-            cq.push(Completion::EMPTY, false, Instant::default()).map(|due| due.notice(Instant::default()));
-        assert_eq!(pushed, Some(Pushed { action: NoticeAction::Queue, faulted: true }));
+        let due = cq.push(Completion::EMPTY, false, Instant::default()).unwrap();
+        assert!(due.is_faulted());
+        assert_eq!(due.notice(Instant::default()), NoticeAction::Queue);
         assert_eq!(cq.begin_notice().ok(), Some(Some(CqFault::Internal)));
         // Nothing further is reported.
         assert!(cq.push(Completion::EMPTY, false, Instant::default()).is_none());

@@ -7,7 +7,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use models::ModelLock;
 
-use crate::cq::{Arm, Cq, DestroyResult, NoticeAction, Pushed};
+use crate::cq::{Arm, Cq, DestroyResult, NoticeAction};
 use crate::event_queue::{Entry, EventQueue, NoticeQueue};
 use crate::moderation::Moderation;
 use crate::recv_queue::CurrentReceive;
@@ -60,9 +60,8 @@ fn deliver(cq: &Cq<ModelLock>, mut action: NoticeAction, consumer: &Consumer, ca
     false
 }
 
-fn push(cq: &Cq<ModelLock>, context: u64) -> Pushed {
-    let nothing = Pushed { action: NoticeAction::None, faulted: false };
-    cq.push(completion(context), false, NOW).map_or(nothing, |due| due.notice(NOW))
+fn push(cq: &Cq<ModelLock>, context: u64) -> NoticeAction {
+    cq.push(completion(context), false, NOW).map_or(NoticeAction::None, |due| due.notice(NOW))
 }
 
 fn poll(cq: &Cq<ModelLock>, consumer: &Consumer) -> usize {
@@ -90,7 +89,7 @@ fn model_arm_against_completions() {
             let (cq, consumer) = (cq.clone(), consumer.clone());
             thread::spawn(move || {
                 for context in 0..2 {
-                    let action = push(&cq, context).action;
+                    let action = push(&cq, context);
                     deliver(&cq, action, &consumer, &|| ());
                 }
             })
@@ -120,7 +119,7 @@ fn model_arm_in_the_callback() {
                     consumer.polled.fetch_add(polled, Ordering::SeqCst);
                     assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None, "a notice inside of another");
                 };
-                let action = push(&cq, 0).action;
+                let action = push(&cq, 0);
                 deliver(&cq, action, &consumer, &callback);
             }
         };
@@ -141,7 +140,7 @@ fn model_destroy_against_a_notice() {
         let producer = {
             let (cq, consumer) = (cq.clone(), consumer.clone());
             thread::spawn(move || {
-                let action = push(&cq, 0).action;
+                let action = push(&cq, 0);
                 deliver(&cq, action, &consumer, &|| ())
             })
         };
@@ -169,7 +168,8 @@ fn model_resize_against_completions_and_polls() {
             let cq = cq.clone();
             thread::spawn(move || {
                 for context in 0..2 {
-                    assert!(!push(&cq, context).faulted);
+                    let _ = push(&cq, context);
+                    assert_eq!(cq.fault(), None);
                 }
             })
         };
@@ -196,7 +196,7 @@ fn check_moderated_queue(count: Option<u32>, completions: u64, change: fn(&Cq<Mo
             let (cq, consumer) = (cq.clone(), consumer.clone());
             thread::spawn(move || {
                 for context in 0..completions {
-                    let action = push(&cq, context).action;
+                    let action = push(&cq, context);
                     deliver(&cq, action, &consumer, &|| ());
                 }
             })
@@ -238,7 +238,7 @@ fn model_poll_against_a_queued_notice() {
     loom::model(|| {
         let (cq, consumer) = queue(4);
         assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
-        let action = push(&cq, 0).action;
+        let action = push(&cq, 0);
         assert_eq!(action, NoticeAction::Queue);
         let delivering = Shared::new(AtomicBool::new(false));
         let driver = {
@@ -255,7 +255,7 @@ fn model_poll_against_a_queued_notice() {
         if polled_first {
             assert_eq!(notices, 0, "a notice of a completion that was polled before");
         }
-        let action = push(&cq, 1).action;
+        let action = push(&cq, 1);
         deliver(&cq, action, &consumer, &|| ());
         assert_eq!(consumer.notices(), 1);
     });

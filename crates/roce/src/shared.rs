@@ -2,7 +2,7 @@
 
 //! What all queue pairs of an engine share: configuration, memory regions, events.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use alloc::vec::Vec;
 use lock_api::{Mutex, RawMutex};
@@ -29,8 +29,9 @@ pub(crate) struct Shared<R: RawMutex> {
     /// Notices of the completion queues that have a notice queue; by its number.
     pub(crate) notice_queues: Vec<NoticeQueue<R>>,
     pub(crate) held: HeldNotices<R>,
-    /// A completion queue has overflowed, and its queue pairs are not in error yet.
-    pub(crate) cq_fault: AtomicBool,
+    /// Overflows of completion queues. Bit 0: the queue pairs of one may not be in error yet. The rest counts them, so that the
+    /// end of a scan of the queue pairs leaves the bit set if there was another one meanwhile.
+    pub(crate) cq_faults: AtomicU32,
     /// Connections whose queue pair is in error, each once, that are not aborted yet.
     pub(crate) failed_connections: Mutex<R, Fifo<ConnId>>,
     pub(crate) has_failed_connections: AtomicBool,
@@ -40,6 +41,21 @@ pub(crate) struct Shared<R: RawMutex> {
 }
 
 impl<R: RawMutex> Shared<R> {
+    /// Reports that a completion queue has overflowed, so that its queue pairs are put in error. Before its consumer can be
+    /// notified.
+    #[cold]
+    pub(crate) fn report_cq_fault(&self) {
+        // A scan sees the fault if it sees the count.
+        self.cq_faults.fetch_add(2, Ordering::AcqRel);
+        self.cq_faults.fetch_or(1, Ordering::AcqRel);
+    }
+
+    /// Returns whether the queue pairs of an overflowed completion queue may not be in error yet.
+    #[inline]
+    pub(crate) fn has_cq_fault(&self) -> bool {
+        self.cq_faults.load(Ordering::Acquire) & 1 != 0
+    }
+
     /// Reports that the queue pair of `conn` is in error, so that the connection is aborted.
     pub(crate) fn report_failed_connection(&self, conn: ConnId) {
         self.failed_connections.lock().push(conn);

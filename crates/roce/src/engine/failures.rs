@@ -14,7 +14,7 @@ impl<R: RawMutex> Engine<R> {
     #[inline]
     pub(super) fn process_failures(&self) {
         let shared = &self.shared;
-        if shared.cq_fault.load(Ordering::Relaxed) || shared.has_failed_connections.load(Ordering::Relaxed) {
+        if shared.has_cq_fault() || shared.has_failed_connections.load(Ordering::Relaxed) {
             self.process_found_failures();
         }
     }
@@ -22,7 +22,8 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     fn process_found_failures(&self) {
         let shared = &self.shared;
-        if shared.cq_fault.swap(false, Ordering::AcqRel) {
+        let faults = shared.cq_faults.load(Ordering::Acquire);
+        if faults & 1 != 0 {
             // Rare: a scan of all queue pairs is cheaper than a list per completion queue.
             //= R-CQ-32
             //= R-CQ-37
@@ -31,6 +32,10 @@ impl<R: RawMutex> Engine<R> {
                     self.flush(qp);
                 }
             });
+            // After the scan: until then another processor scans, too, before it disconnects. If that one has finished, or there
+            // was another overflow, the number is another one.
+            let _ =
+                shared.cq_faults.compare_exchange(faults, faults & !1, Ordering::AcqRel, Ordering::Relaxed);
         }
         if shared.has_failed_connections.load(Ordering::Acquire) {
             while self.abort_failed_connection() {}
@@ -38,7 +43,8 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Aborts one of the connections whose queue pair is in error. Returns false if there is none. It is taken from the list under
-    /// the lock of the connections: another processor that finds it taken has to wait for the abort, with a disconnect, too.
+    /// the lock of the connections: a disconnect on another processor that finds the list empty waits for this lock, and so for
+    /// the abort.
     fn abort_failed_connection(&self) -> bool {
         let now = self.now();
         self.connections.with(|conns| {

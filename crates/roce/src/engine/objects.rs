@@ -59,7 +59,7 @@ impl<R: RawMutex> Engine<R> {
                 events: Events::new(),
                 notice_queues,
                 held,
-                cq_fault: AtomicBool::new(false),
+                cq_faults: AtomicU32::new(0),
                 failed_connections: Mutex::new(Fifo::new()),
                 has_failed_connections: AtomicBool::new(false),
                 suspect_paths: Mutex::new(Fifo::new()),

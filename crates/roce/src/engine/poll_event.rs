@@ -81,7 +81,7 @@ impl<R: RawMutex> Engine<R> {
     /// work.
     pub fn has_event(&self) -> bool {
         self.connections.has_event()
-            || self.shared.cq_fault.load(Ordering::Acquire)
+            || self.shared.has_cq_fault()
             || self.shared.has_failed_connections.load(Ordering::Acquire)
             || self.shared.has_suspect_paths.load(Ordering::Acquire)
             || self.shared.events.has_any()

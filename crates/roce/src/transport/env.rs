@@ -4,7 +4,6 @@
 //! share, and the time.
 
 use core::ops::Deref;
-use core::sync::atomic::Ordering;
 
 use lock_api::RawMutex;
 
@@ -125,12 +124,13 @@ impl<R: RawMutex> Env<'_, R> {
     /// Handles a completion that may have to be notified, or that the queue had no room for.
     #[inline(never)]
     fn notice(&self, cq: &Arc<Cq<R>>, due: Due<'_, R>) {
-        let pushed = due.notice(self.now);
-        self.shared.queue_cq_notice(cq, pushed.action);
-        if pushed.faulted {
+        if due.is_faulted() {
             self.stats.cq_overflows.inc();
-            self.shared.cq_fault.store(true, Ordering::Release);
+            // With the queue locked: a consumer that is notified may disconnect at once.
+            self.shared.report_cq_fault();
         }
+        let action = due.notice(self.now);
+        self.shared.queue_cq_notice(cq, action);
     }
 
     /// Drops the staged parameters of a local request that will not be executed.

@@ -2,9 +2,12 @@
 
 //! Completion queues: arming, notifications, overflow.
 
-use roce::{Arm, CompletionStatus, CqFault, DestroyResult, EngineEvent, QpState, SendFlags, SendOperation};
+use roce::{
+    Arm, CompletionStatus, Config, ConnEvent, CqFault, DestroyResult, DisconnectOutcome, EngineEvent,
+    QpState, SendFlags, SendOperation, Transmit,
+};
 
-use crate::pair::{Options, Pair, poll};
+use crate::pair::{Options, Pair, on_release, poll, spec};
 
 /// An event of an armed queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -267,4 +270,98 @@ fn poll_returns_at_most_the_requested_completions() {
     assert_eq!(poll(&side.cq).len(), 0);
     assert_eq!(side.cq.depth(), 256);
     pair.drive();
+}
+
+/// Returns a pair of which bob's completion queue has overflowed, and no call was made since.
+fn with_overflow() -> Pair {
+    let pair = Pair::connected(Options { cq_depth: 1, ..Options::default() });
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (alice.source(b"hi"), bob.sink(2));
+    for context in 0..2 {
+        bob.recv(context, &[sink.all()]);
+        alice.send(context, &[source.all()]);
+    }
+    for frame in alice.transmit(pair.now, 8) {
+        bob.engine.handle_frame(pair.now, &frame);
+    }
+    assert_eq!(bob.cq.fault(), Some(CqFault::Overflow));
+    pair
+}
+
+/// Another processor is about to put the queue pairs in error: the disconnect does not overtake it.
+//= R-CQ-37, R-CONN-81, R-PERF-5
+#[test]
+fn a_disconnect_while_an_overflow_is_handled_ends_a_failed_connection() {
+    // No other lock is held where the scan of the queue pairs releases its first two.
+    for place in 1..=2 {
+        let mut pair = with_overflow();
+        let (engine, conn, now) = (pair.sides[1].engine.clone(), pair.sides[1].conn.unwrap(), pair.now);
+        let mut count = 0;
+        let released = move |_| {
+            count += 1;
+            if count == place {
+                engine.disconnect(now, conn).unwrap();
+            }
+        };
+        on_release(released, || pair.sides[1].engine.poll_transmit(now, &mut NoSlots, 1));
+        pair.take_events(1);
+        let outcomes = pair.sides[1].conn_events.iter().filter_map(|(_, _, event)| match event {
+            ConnEvent::DisconnectDone(outcome) => Some(*outcome),
+            _ => None,
+        });
+        assert_eq!(outcomes.collect::<Vec<_>>(), [DisconnectOutcome::Aborted], "{place}");
+        assert!(pair.has_event(1, |event| matches!(event, ConnEvent::Aborted)), "{place}");
+    }
+}
+
+/// A consumer that is notified of the overflow may disconnect at once: the engine knows of it by then.
+//= R-CQ-37, R-PERF-5
+#[test]
+fn an_overflow_is_known_before_its_notice_can_be_polled() {
+    let config = |config: &mut Config| config.notice_queues = 1;
+    let mut pair = Pair::new(Options { config, ..Options::default() });
+    let bob = &mut pair.sides[1];
+    let cq = bob.engine.create_cq_in(1, 1, Some(0)).unwrap();
+    let overflow = spec(bob.pd, &cq, &pair.options);
+    bob.qp = bob.engine.create_qp(overflow).unwrap();
+    bob.cq = cq;
+    pair.establish();
+    pair.run();
+    let [alice, bob] = &pair.sides;
+    bob.engine.arm_cq(&bob.cq, Arm::Errors);
+    let (source, sink) = (alice.source(b"hi"), bob.sink(2));
+    for context in 0..2 {
+        bob.recv(context, &[sink.all()]);
+        alice.send(context, &[source.all()]);
+    }
+    pair.sides[1].take_events();
+    let [alice, bob] = &pair.sides;
+    assert!(!bob.engine.has_event());
+    let seen = std::rc::Rc::new(std::cell::Cell::new(0));
+    let (engine, count) = (bob.engine.clone(), seen.clone());
+    let released = move |_| {
+        if let Some(EngineEvent::Cq(notice)) = engine.poll_notice(0) {
+            assert_eq!(notice.fault(), Some(CqFault::Overflow));
+            assert!(engine.has_event(), "the notice came first");
+            count.set(count.get() + 1);
+        }
+    };
+    let frames = alice.transmit(pair.now, 8);
+    on_release(released, || {
+        for frame in &frames {
+            bob.engine.handle_frame(pair.now, frame);
+        }
+    });
+    assert_eq!(seen.get(), 1);
+}
+
+/// A driver without a free slot.
+struct NoSlots;
+
+impl Transmit for NoSlots {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+
+    fn commit(&mut self, _: usize) {}
 }
