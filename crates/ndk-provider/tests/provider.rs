@@ -147,6 +147,33 @@ fn frames_are_taken_for_this_station_while_the_provider_is_enabled_or_open() {
     opened.close();
 }
 
+/// Frames to many stations between those of a queue pair: what the batch keeps is released after as many frames of any kind.
+#[test]
+fn a_batch_keeps_queue_pairs_and_regions_for_a_few_frames_of_any_station() {
+    let (a, seen) = host(OWN, PEER);
+    let opened = OpenAdapter::of(&a, 1);
+    let active = opened.active();
+    let (frame, connecting) = request_of(&active, &seen);
+    let mut multicast = frame.clone();
+    multicast[0] |= 1;
+    let (b, _) = host(PEER, OWN);
+    // Frames are counted when the batch releases what it keeps.
+    let counted = || b.performance_counters().RDMAInFrames;
+    let mut batch = b.batch();
+    assert_eq!(batch.receive(&frame), Verdict::Consumed);
+    for number in 1..100 {
+        assert_eq!(counted(), u64::from(number > 15), "{number}");
+        assert_eq!(batch.receive(&multicast), Verdict::NotOurs);
+    }
+    assert_eq!(batch.receive(&frame), Verdict::Consumed);
+    assert_eq!(counted(), 1);
+    batch.end();
+    assert_eq!(counted(), 2);
+    active.close();
+    assert_eq!(connecting.wait(), STATUS_CANCELLED);
+    opened.close();
+}
+
 #[test]
 fn frame_that_found_no_slot_is_sent_when_one_becomes_free() {
     let (a, seen) = host(OWN, PEER);

@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nt::RawSpinLock;
 use roce::{Instant, Receiver, Verdict};
 
-/// Frames that get the same time. As many are processed in a few tens of microseconds, less than an operating system's
-/// timers can tell, and as long as the destruction of a queue pair may wait for a batch.
+/// Frames that get the same time, those of other stations included. As many are processed in a few tens of microseconds, less than
+/// an operating system's timers can tell, and as long as the destruction of a queue pair may wait for a batch.
 const FRAMES_PER_TIME: u32 = 16;
 
 /// A batch of received frames, in the order of their arrival. IRQL == `DISPATCH_LEVEL` as long as it exists.
@@ -36,11 +36,12 @@ impl<'a> Batch<'a> {
     /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
     /// the result is [`Verdict::NotOurs`].
     ///
-    /// Until the next [`Batch::pause`], queue pairs and regions must not be destroyed on this thread.
+    /// Until the next [`Batch::pause`], queue pairs, regions and windows must not be destroyed on this thread.
     pub fn receive(&mut self, frame: &[u8]) -> Verdict {
         let takes_frames =
             self.enabled.load(Ordering::Acquire) || self.open_adapters.load(Ordering::Acquire) != 0;
         if !takes_frames || !frame.starts_with(&self.shared.environment.link().mac) {
+            self.pass_over();
             return Verdict::NotOurs;
         }
         if self.clock.is_due() {
@@ -54,6 +55,13 @@ impl<'a> Batch<'a> {
             self.octets = self.octets.saturating_add(frame.len());
         }
         verdict
+    }
+
+    /// Accounts for a frame that the engine does not get: it takes time, too.
+    fn pass_over(&mut self) {
+        if self.receiver.is_some() && self.clock.pass_over() {
+            self.pause();
+        }
     }
 
     /// Releases what is kept from one frame to the next, and counts the frames: before other code runs on this thread.
@@ -91,6 +99,12 @@ impl BatchClock {
     /// Returns whether the next frame gets another time.
     fn is_due(&self) -> bool {
         self.left == 0
+    }
+
+    /// Accounts for a frame that needs no time. Returns whether the next one gets another time.
+    fn pass_over(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.is_due()
     }
 
     /// Returns the time of the next frame. `read` reads the clock.
