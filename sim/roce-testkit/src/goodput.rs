@@ -177,8 +177,10 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
     pair.options.reordering = cell.reordering;
     // Side 0 is the requester. It sends the data, except with READ.
     let [near, far] = &pair.sides;
-    let memories = [near.shared(cell.message), far.shared(cell.message)];
-    let (local, remote) = (memories[0].all(), memories[1].all());
+    // Each outstanding message has local memory of its own: READs into the same memory wait for each other after a loss.
+    let local = near.shared(cell.message * cell.outstanding as usize);
+    let remote = far.shared(cell.message);
+    let remote = remote.all();
     let operation = match cell.kind {
         Kind::Send => SendOperation::Send,
         Kind::Write => SendOperation::Write { address: remote.address, key: remote.key },
@@ -196,7 +198,9 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
                 let request = RecvRequest { context: posted, sges: &[remote] };
                 far.engine.post_recv(&far.qp, &request).unwrap();
             }
-            let data = SendData::Sges(&[local]);
+            let slot = (posted % cell.outstanding) as usize;
+            let data = &[local.sge(slot * cell.message, cell.message)];
+            let data = SendData::Sges(data);
             let request = SendRequest { context: posted, operation, flags: SendFlags::empty(), data };
             near.engine.post_send(&near.qp, &request).unwrap();
             posted += 1;

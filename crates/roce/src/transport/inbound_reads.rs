@@ -196,7 +196,11 @@ impl InboundReads {
             let waiting = self.repeats.get(self.first_repeat.wrapping_add(index) % MAX_REPEATS);
             waiting.is_some_and(|waiting| waiting.contains(&repeat))
         });
-        if is_waiting || self.waiting_repeats >= self.repeats.len() {
+        if is_waiting {
+            return;
+        }
+        self.drop_contained(&repeat);
+        if self.waiting_repeats >= self.repeats.len() {
             return;
         }
         let at = self.first_repeat.wrapping_add(self.waiting_repeats) % MAX_REPEATS;
@@ -205,6 +209,25 @@ impl InboundReads {
             self.waiting_repeats = self.waiting_repeats.saturating_add(1);
             self.unsent = self.unsent.saturating_add(1);
         }
+    }
+
+    /// Gives up waiting ranges whose responses `repeat` contains, but not one that is being answered.
+    fn drop_contained(&mut self, repeat: &Repeat) {
+        let mut kept = 0usize;
+        for index in 0..self.waiting_repeats {
+            let Some(&waiting) = self.repeats.get(self.first_repeat.wrapping_add(index) % MAX_REPEATS) else {
+                break;
+            };
+            if waiting.first && repeat.contains(&waiting) {
+                continue;
+            }
+            if let Some(slot) = self.repeats.get_mut(self.first_repeat.wrapping_add(kept) % MAX_REPEATS) {
+                *slot = waiting;
+            }
+            kept = kept.saturating_add(1);
+        }
+        self.unsent = self.unsent.saturating_sub(self.waiting_repeats.saturating_sub(kept));
+        self.waiting_repeats = kept;
     }
 
     /// Returns the next response packet.

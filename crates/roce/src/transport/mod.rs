@@ -49,6 +49,7 @@ mod rate;
 pub(crate) mod rc_transport;
 mod read_gaps;
 mod read_responses;
+mod read_sinks;
 mod recovery;
 mod requester;
 mod requester_state;

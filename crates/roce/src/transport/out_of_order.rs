@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Packets of a message that arrived after a gap.
+//! Packets of a message that arrived after a gap, and responses of READs. What follows is about messages; of the responses,
+//! [`super::read_responses`] tells which are stored.
 //!
 //! The specification lets a responder drop every packet after a missing one. Storing them costs nothing:
 //! the PSN alone tells where the payload of a packet belongs, and packets of one message never overlap.
@@ -22,7 +23,8 @@
 //!
 //! * Of two packets with the same PSN and other content, both after the gap, neither counts: the peer sends it again.
 //! * After the gap is filled, the packets that follow in order are written again, although they are duplicates: a
-//!   genuine packet that was in flight replaces a forged one that was stored before it.
+//!   genuine packet that was in flight replaces a forged one that was stored before it. The last packet of a WRITE or a READ is
+//!   the exception: it fits one PSN only, and ends the message once the gap is filled.
 
 use super::sequence::Sequence;
 use alloc::vec::Vec;
@@ -126,6 +128,23 @@ impl OutOfOrder {
         self.stored.get(word).is_some_and(|stored| stored & bit != 0)
     }
 
+    /// Returns the first packet from `from` to before `end` that is not stored. Compares words, not packets.
+    pub(super) fn first_missing(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
+        let mut at = from;
+        while at < end {
+            #[cfg(test)]
+            tests::WORDS_COMPARED.set(tests::WORDS_COMPARED.get() + 1);
+            let (word, bit) = at.word_and_bit();
+            let stored = self.stored.get(word & self.stored.len().wrapping_sub(1)).copied().unwrap_or(0);
+            let run = (stored >> bit).trailing_ones();
+            at = at.add(u64::from(run));
+            if run.saturating_add(bit) < u64::BITS {
+                break;
+            }
+        }
+        (at < end).then_some(at)
+    }
+
     /// Records that the packet is stored, which was not.
     pub(super) fn record(&mut self, sequence: Sequence) {
         let (word, bit) = self.bit(sequence);
@@ -185,8 +204,13 @@ impl OutOfOrder {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    std::thread_local! {
+        /// Words that [`OutOfOrder::first_missing`] compared on this thread.
+        pub(in crate::transport) static WORDS_COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
 
     /// Packets that [`out_of_order`] has room for.
     const PACKETS: u64 = 256;
@@ -202,6 +226,22 @@ mod tests {
     fn store(out_of_order: &mut OutOfOrder, expected: u64, number: u64) {
         assert_eq!(out_of_order.place(at(expected), at(number)), Placement::Store, "{number}");
         out_of_order.record(at(number));
+    }
+
+    #[test]
+    fn the_first_missing_packet_is_found_in_any_word() {
+        for first in [100, 127, 128, 250, 256, 300] {
+            for missing in 0..130 {
+                let mut out_of_order = out_of_order();
+                for sequence in (first..first + 130).filter(|&sequence| sequence != first + missing) {
+                    out_of_order.record(at(sequence));
+                }
+                let found = out_of_order.first_missing(at(first), at(first + 130));
+                assert_eq!(found, Some(at(first + missing)), "from {first}");
+                let end = at(first + missing);
+                assert_eq!(out_of_order.first_missing(at(first), end), None, "from {first} to {end:?}");
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) struct ReadGaps {
     frontier: Sequence,
     /// Number of the last request for a chunk.
     order: u64,
-    /// End of the chunk whose request the peer reported lost last.
+    /// End of the chunk whose request the peer reported lost last, [`Sequence::MAX`] for none.
     reported: Sequence,
     /// The peer drops requests after a lost one.
     peer_drops: bool,
@@ -91,20 +91,16 @@ pub(super) struct Progress<'a> {
 impl Progress<'_> {
     /// Returns the first missing response from `from` to before `end`.
     fn missing(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
-        let mut at = from.max(self.una);
-        // At most the packets of a chunk.
-        while at < end {
-            if !self.stored.contains(at) {
-                return Some(at);
-            }
-            at = at.next();
+        // The bit of the oldest missing response may be that of one a ring behind it.
+        if from <= self.una {
+            return (self.una < end).then_some(self.una);
         }
-        None
+        self.stored.first_missing(from, end)
     }
 
     /// Returns the end of the missing responses before `end`, of which the first is at `from`: of the gap or of all.
     fn missing_end(&self, from: Sequence, end: Sequence, gap: bool) -> Sequence {
-        let (mut at, mut last) = (from, from);
+        let (mut at, mut last) = (from.next(), from.next());
         while at < end {
             let missing = !self.stored.contains(at);
             if gap && !missing {
@@ -127,7 +123,7 @@ impl ReadGaps {
         wanted: 0,
         frontier: Sequence::ZERO,
         order: 0,
-        reported: Sequence::ZERO,
+        reported: Sequence::MAX,
         peer_drops: false,
         as_gaps: false,
     };
@@ -163,6 +159,11 @@ impl ReadGaps {
     /// Forgets all chunks: everything is requested again in another way.
     pub(super) fn clear(&mut self) {
         (self.count, self.wanted, self.frontier) = (0, 0, Sequence::ZERO);
+    }
+
+    /// A response of the chunk from `first` on that had arrived is missing again.
+    pub(super) fn forget(&mut self, first: Sequence) {
+        self.frontier = self.frontier.min(first);
     }
 
     #[inline(never)]
@@ -232,13 +233,13 @@ impl ReadGaps {
         found
     }
 
-    /// Requests chunks again that were requested before, and which `is_lost` tells by the order of the request and by the first
-    /// packet that was never requested then. Returns whether there is one.
-    fn lose(&mut self, progress: Progress<'_>, is_lost: impl Fn(u64, Sequence) -> bool) -> bool {
+    /// Requests chunks again that were requested before, and for which `is_lost` returns true, given the order of the request and
+    /// the first packet that was never requested then. Returns whether there is one.
+    fn lose(&mut self, progress: Progress<'_>, is_lost: impl Fn(&Chunk, u64, Sequence) -> bool) -> bool {
         let mut found = false;
         for chunk in self.active_mut() {
             if let Step::Asked { end, high, order, .. } = chunk.step
-                && is_lost(order, high)
+                && is_lost(chunk, order, high)
                 && progress.missing(chunk.first, end).is_some()
             {
                 chunk.step = Step::Wanted { from: chunk.first, gaps: 0, probe: false };
@@ -249,13 +250,14 @@ impl ReadGaps {
     }
 
     /// Handles a response after a gap, or one in order while chunks are requested again. Returns whether it shows a loss.
-    /// `begins` tells that it is a First or Only within a chunk, `chunk_end` as in [`ReadGaps::advance`].
+    /// `begins` tells that it is a First or Only within a chunk; `round_trip` is in nanoseconds, `chunk_end` as in
+    /// [`ReadGaps::advance`].
     #[inline(never)]
     pub(super) fn handle_response(
         &mut self,
         progress: Progress<'_>,
-        sequence: Sequence,
-        begins: bool,
+        (sequence, begins): (Sequence, bool),
+        (now, round_trip): (Instant, u64),
         chunk_end: impl FnMut(Sequence) -> Option<Sequence>,
     ) -> bool {
         let asked = self.find(sequence).and_then(|chunk| match chunk.step {
@@ -269,17 +271,24 @@ impl ReadGaps {
             if probe {
                 end = high;
             }
-            self.lose(progress, |other, _| other < order || over && other == order)
+            // The answer to a later request may have overtaken that to an earlier one.
+            self.lose(progress, |chunk, other, _| {
+                other < order && now.nanos_since(chunk.at) >= round_trip || over && other == order
+            })
         } else {
             // The responses behind this may have overtaken others.
             let behind = sequence.next().before(REORDERED);
             if sequence.next() < progress.high {
                 end = behind;
             }
-            self.lose(progress, |_, high| behind >= high)
+            self.lose(progress, |_, _, high| behind >= high)
         };
         let found = self.advance(progress, end, chunk_end) || found;
-        self.retain(|chunk| chunk.end > progress.una && progress.missing(chunk.first, chunk.end).is_some());
+        // This response completes no other chunk than its own, but for those before the oldest missing one.
+        self.retain(|chunk| {
+            let is_its_own = (chunk.first..chunk.end).contains(&sequence);
+            chunk.end > progress.una && (!is_its_own || progress.missing(chunk.first, chunk.end).is_some())
+        });
         found
     }
 
@@ -290,7 +299,7 @@ impl ReadGaps {
         end: Sequence,
         chunk_end: impl FnMut(Sequence) -> Option<Sequence>,
     ) -> bool {
-        let found = self.lose(progress, |_, high| end > high);
+        let found = self.lose(progress, |_, _, high| end > high);
         let found = self.advance(progress, end, chunk_end) || found;
         self.count_wanted();
         found
@@ -313,7 +322,8 @@ impl ReadGaps {
             Step::Asked { .. } => now.nanos_since(chunk.at) < round_trip,
         });
         // Nothing of the chunk can have arrived.
-        if reported_before || progress.missing_end(first, end, true) != end {
+        let is_missing = progress.missing(first, end) == Some(first);
+        if reported_before || !is_missing || progress.missing_end(first, end, true) != end {
             return false;
         }
         self.peer_drops = first == self.reported;
@@ -339,6 +349,19 @@ impl ReadGaps {
         }
         self.want(una, end, true);
         self.count_wanted();
+    }
+
+    /// The chunk from `first` to `end`, the oldest one, was requested again after a timeout, with other requests than READs behind
+    /// it. No other chunk is being requested again.
+    pub(super) fn record_request(&mut self, first: Sequence, end: Sequence, high: Sequence, now: Instant) {
+        self.clear();
+        self.want(first, end, false);
+        self.order = self.order.wrapping_add(1);
+        let order = self.order;
+        if let Some(chunk) = self.find(first) {
+            chunk.at = now;
+            chunk.step = Step::Asked { end, high, order, probe: false };
+        }
     }
 
     /// Returns the next request.

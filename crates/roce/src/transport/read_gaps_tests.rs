@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
+use crate::transport::out_of_order::tests::WORDS_COMPARED;
 use std::collections::{HashMap, VecDeque};
 
 const CHUNK: u64 = 64;
@@ -41,6 +42,9 @@ struct Run {
     sent: u64,
     timeouts: u32,
     random: u64,
+    /// In nanoseconds, as the round trip.
+    now: u64,
+    round_trip: u64,
 }
 
 impl Run {
@@ -56,6 +60,8 @@ impl Run {
             sent: 0,
             timeouts: 0,
             random: seed,
+            now: 0,
+            round_trip: 0,
         }
     }
 
@@ -98,7 +104,8 @@ impl Run {
             self.stored.record(sequence);
         }
         let progress = Progress { una: self.una, high: self.high, stored: &self.stored };
-        self.gaps.handle_response(progress, sequence, begins, chunk_end);
+        let time = (Instant::from_nanos(self.now), self.round_trip);
+        self.gaps.handle_response(progress, (sequence, begins), time, chunk_end);
     }
 
     /// Runs until everything has arrived.
@@ -193,6 +200,69 @@ fn fewer_than_three_responses_behind_a_chunk_show_no_loss() {
     }
 }
 
+/// Gives all wanted requests to the peer, which answers none, at a time in nanoseconds. Returns their first packets.
+fn send_wanted(run: &mut Run, nanos: u64) -> Vec<u64> {
+    let mut requests = Vec::new();
+    while run.gaps.is_wanted() {
+        let again = run.gaps.next(run.progress());
+        let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
+        run.gaps.sent(progress, again, Instant::from_nanos(nanos));
+        requests.extend(again.map(|again| number(again.first)));
+    }
+    requests
+}
+
+/// A response that was stored and is forgotten, because a copy of it has other content, is missing as if it had never arrived.
+#[test]
+fn a_forgotten_response_is_requested_again_without_a_timeout() {
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    for sequence in 1..200 {
+        run.receive(at(sequence), false);
+    }
+    assert_eq!(send_wanted(&mut run, 0), [0]);
+    run.stored.forget(at(70));
+    run.gaps.forget(at(64));
+    run.receive(at(0), false);
+    assert_eq!(run.una, at(70));
+    for sequence in 200..203 {
+        run.receive(at(sequence), false);
+    }
+    assert_eq!(send_wanted(&mut run, 0), [70]);
+}
+
+/// An answer that overtakes others shows no loss, unless those others are late by a round trip.
+#[test]
+fn requests_whose_answers_are_overtaken_are_not_repeated_within_a_round_trip() {
+    for (nanos, expected) in [(999, &[][..]), (1000, &[3])] {
+        let mut run = Run::new(Answers::AsItsOwn, 0);
+        run.round_trip = 1000;
+        for sequence in (0..200).filter(|sequence| ![3, 4, 70].contains(sequence)) {
+            run.receive(at(sequence), false);
+        }
+        assert_eq!(send_wanted(&mut run, 5000), [3, 70]);
+        run.now = 5000 + nanos;
+        run.receive(at(70), true);
+        assert_eq!(send_wanted(&mut run, 5000 + nanos), expected, "after {nanos} ns");
+    }
+}
+
+/// A peer chooses which responses it sends, and may send each any number of times.
+#[test]
+fn a_response_is_compared_with_few_others_whatever_is_missing() {
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    // The last response of every chunk is missing.
+    for sequence in (0..CHUNK * (CHUNKS - 1)).filter(|sequence| sequence % CHUNK != CHUNK - 1) {
+        run.receive(at(sequence), false);
+    }
+    assert_eq!(send_wanted(&mut run, 0).len() as u64, CHUNKS - 2, "the last one may be late");
+    for sequence in CHUNK * (CHUNKS - 1)..CHUNK * CHUNKS - 1 {
+        let before = WORDS_COMPARED.get();
+        run.receive(at(sequence), false);
+        let words = WORDS_COMPARED.get() - before;
+        assert!(words <= 8, "{words} words");
+    }
+}
+
 /// A peer that reports the loss of the request right behind the one that was sent again has dropped it and all others.
 #[test]
 fn requests_behind_a_lost_one_are_sent_again_if_the_peer_drops_them() {
@@ -202,13 +272,7 @@ fn requests_behind_a_lost_one_are_sent_again_if_the_peer_drops_them() {
         let newest = at(CHUNK * (CHUNKS - 1));
         let time = (Instant::from_nanos(nanos), 1000);
         let found = run.gaps.handle_nak(progress, [at(chunk * CHUNK), newest], time, chunk_end);
-        let mut requests = Vec::new();
-        while run.gaps.is_wanted() {
-            let again = run.gaps.next(run.progress());
-            let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
-            run.gaps.sent(progress, again, Instant::from_nanos(nanos));
-            requests.extend(again.map(|again| number(again.first) / CHUNK));
-        }
+        let requests: Vec<_> = send_wanted(run, nanos).iter().map(|first| first / CHUNK).collect();
         assert_eq!(found, !requests.is_empty());
         requests
     };
@@ -219,4 +283,6 @@ fn requests_behind_a_lost_one_are_sent_again_if_the_peer_drops_them() {
     assert_eq!(nak(&mut run, 8, 30_000), (8..16).collect::<Vec<_>>(), "the one behind it");
     run.stored.record(at(10 * CHUNK));
     assert_eq!(nak(&mut run, 10, 40_000), [], "it was answered");
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    assert_eq!(nak(&mut run, 0, 10_000), [0, 15], "the first request of a connection");
 }

@@ -2,8 +2,9 @@
 
 //! Stores READ responses, in order or not, and requests again those that are missing (IBTA Volume 1, section 9.7).
 //!
-//! Responses after a gap are stored if all requests from the oldest one to theirs are READs. [`super::read_gaps`] decides what is
-//! requested again. Without early placement nothing after a gap is stored, and the requester goes back.
+//! Responses after a gap are stored if all requests from the oldest one to theirs are READs, of which no earlier one writes the
+//! same memory ([`super::read_sinks`]). [`super::read_gaps`] decides what is requested again. Without early placement nothing
+//! after a gap is stored, and the requester goes back.
 
 use super::sequence::Sequence;
 use lock_api::RawMutex;
@@ -81,10 +82,11 @@ impl RcTransport {
         if !self.accept_responses(env, sequence.next().add(kept)) {
             return;
         }
+        // Before losses are looked for: they use no retry of a peer that answers.
+        self.requester.handle_progress(env.now);
         if self.requester.gaps.is_active() {
             self.find_gaps(env, sequence, begins);
         }
-        self.requester.handle_progress(env.now);
     }
 
     /// Accounts for the responses up to `end`, all of which are stored, and completes their READs. Returns `false` if that fails.
@@ -224,7 +226,8 @@ impl RcTransport {
         let (requester, queue) = (&mut self.requester, &self.send_queue);
         let (una, high, stored) = (requester.una, requester.high, &requester.out_of_order);
         let progress = Progress { una, high, stored };
-        if requester.gaps.handle_response(progress, sequence, begins, |at| chunk_end(queue, at)) {
+        let time = (env.now, requester.recovery.round_trip());
+        if requester.gaps.handle_response(progress, (sequence, begins), time, |at| chunk_end(queue, at)) {
             self.responses_lost(env);
         }
     }
@@ -331,7 +334,8 @@ impl RcTransport {
         None
     }
 
-    /// Stores a response that arrived after a gap. Returns whether it was missing.
+    /// Stores a response that arrived after a gap, unless it has to wait for earlier READs: then it is lost. Returns whether it
+    /// was missing.
     fn store_out_of_order_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -340,6 +344,10 @@ impl RcTransport {
     ) -> bool {
         if !self.requester.out_of_order.reach(self.requester.una, sequence) {
             return false;
+        }
+        let requester = &mut self.requester;
+        if !requester.sinks.may_store(&self.send_queue, requester.una, sequence) {
+            return true;
         }
         let Some(wqe) = read_at(&self.send_queue, sequence) else { return false };
         let requester = &self.requester;
@@ -355,7 +363,9 @@ impl RcTransport {
                 true
             }
             Placement::Compare if !self.holds_response(env, wqe, sink, sequence, packet) => {
+                let first = Requester::chunk_first(wqe, sequence);
                 self.requester.out_of_order.forget(sequence);
+                self.requester.gaps.forget(first);
                 false
             }
             _ => false,

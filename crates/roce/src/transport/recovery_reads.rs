@@ -4,12 +4,13 @@
 
 use super::Recovery;
 use crate::time::Instant;
+use crate::transport::retransmission::Resend;
 use crate::transport::round_trip::{Sample, SampleKind};
 use crate::transport::sequence::Sequence;
 
 impl Recovery {
-    /// Returns how many packets may be unacknowledged with the responses of a READ request; `missing` as in
-    /// [`Recovery::extended_window`], if responses are missing.
+    /// Returns how many packets may be unacknowledged with the responses of a READ request. It begins below
+    /// [`Recovery::window`]; while responses are `missing`, it may end above by a whole chunk.
     #[inline]
     pub(in crate::transport) fn read_window(&self, missing: bool) -> u64 {
         if missing { self.window.extended() } else { self.window.with_chunks() }
@@ -28,7 +29,8 @@ impl Recovery {
         self.window.measure(received, took);
     }
 
-    /// Returns how many packets of a READ are requested at once, as a power of two: a quarter of the window.
+    /// Returns how many packets of a READ are requested at once, as a power of two: a quarter of the window, to be limited by
+    /// the queue.
     pub(in crate::transport) fn chunk_shift(&self) -> u8 {
         (self.window.packets() / 4).checked_ilog2().unwrap_or(0) as u8
     }
@@ -36,6 +38,13 @@ impl Recovery {
     /// Returns the round trip without queues, in nanoseconds; 0 before the first one.
     pub(in crate::transport) fn round_trip(&self) -> u64 {
         self.window.round_trip()
+    }
+
+    /// Returns whether the packet at `sequence` is the probe after a timeout.
+    pub(in crate::transport) fn is_probe(&self, sequence: Sequence) -> bool {
+        self.retransmission.is_some_and(|retransmission| {
+            retransmission.first == sequence && retransmission.kind == Resend::Probe { selective: true }
+        })
     }
 
     /// Responses are requested again, of packets before `high`: what arrives until `high` does not measure the round trip.

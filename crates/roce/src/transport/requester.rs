@@ -28,10 +28,9 @@ impl RcTransport {
     pub(super) fn wants_to_request(&self) -> bool {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
-            && (self.requester.next < self.send_queue.end()
-                || self.send_queue.has_pending_local()
+            && ((self.requester.next < self.send_queue.end() || self.send_queue.has_pending_local())
+                && !self.requester.recovery.awaits_answer(self.requester.una, self.requester.next)
                 || self.requester.gaps.is_wanted())
-            && !self.requester.recovery.awaits_answer(self.requester.una, self.requester.next)
     }
 
     /// Writes the next request packet, if [`RcTransport::wants_to_request`].
@@ -42,10 +41,13 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         self.skip_finished(env);
-        if self.requester.gaps.is_wanted()
-            && let Some(sent) = self.request_again(env, slot)
-        {
-            return sent;
+        if self.requester.gaps.is_wanted() {
+            if let Some(sent) = self.request_again(env, slot) {
+                return sent;
+            }
+            if !self.wants_to_request() {
+                return Err(Unsent::Idle);
+            }
         }
         let requester = &mut self.requester;
         let wqe = self.send_queue.get(requester.index).ok_or(Unsent::Idle)?;
@@ -189,6 +191,8 @@ impl RcTransport {
         requester.reads_end = requester.reads_end.max(end);
         if is_new {
             requester.read_sample.request(sequence, env.now);
+        } else if requester.recovery.is_probe(sequence) && env.shared.config.early_placement {
+            requester.gaps.record_request(sequence, end, requester.high, env.now);
         }
         self.sent(env, end, true);
         self.requester.recovery.sample_time_only();

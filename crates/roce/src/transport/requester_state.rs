@@ -11,13 +11,14 @@
 //!    |              |                | time           |
 //! ```
 //!
-//! A long READ is requested in chunks of 64 to 256 packets, a quarter of the window at most. So the window bounds the responses in flight,
-//! and what is lost of a chunk is one request ([`super::read_gaps`]). Chunk boundaries never move: a responder
+//! A long READ is requested in chunks of 64 to 256 packets: a quarter of the window between these limits. So the window bounds the
+//! responses in flight, and what is lost of a chunk is one request ([`super::read_gaps`]). Chunk boundaries never move: a responder
 //! finds any part of a chunk inside one READ that it remembers.
 
 use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
 use super::read_gaps::ReadGaps;
+use super::read_sinks::ReadSinks;
 use super::recovery::Recovery;
 use super::retransmission::Resend;
 use super::round_trip::ReadSample;
@@ -63,6 +64,8 @@ pub(super) struct Requester {
     pub(super) out_of_order: OutOfOrder,
     /// Which responses are requested again.
     pub(super) gaps: ReadGaps,
+    /// Which of them are stored.
+    pub(super) sinks: ReadSinks,
     pub(super) read_sample: ReadSample,
     /// Everything before it is acknowledged but READs whose responses are missing.
     pub(super) acknowledged: Sequence,
@@ -91,6 +94,7 @@ impl Requester {
         response_cursor: SgeCursor::START,
         out_of_order: OutOfOrder::EMPTY,
         gaps: ReadGaps::EMPTY,
+        sinks: ReadSinks::NEW,
         read_sample: ReadSample::NONE,
         acknowledged: Sequence::ZERO,
         newest_after_gap: None,

@@ -58,7 +58,7 @@ impl Window {
     /// the least one, so that it can rise.
     #[inline]
     pub(super) fn with_chunks(&self) -> u64 {
-        self.packets.max(self.least.saturating_add(self.least / 2))
+        self.packets.max(self.least.saturating_add(self.least / 2).min(self.limit))
     }
 
     /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be.
@@ -210,6 +210,16 @@ mod tests {
         assert_eq!(window.base, 125 * MICROSECOND + LEAST_RISE);
         window.measure(60, 90 * MICROSECOND);
         assert_eq!(window.base, 90 * MICROSECOND);
+    }
+
+    #[test]
+    fn no_more_is_in_flight_than_the_limit() {
+        for (least, most) in [(2, 2), (128, 32), (128, 128), (128, 150), (128, 8192)] {
+            let window = Window::new(least, most);
+            for packets in [window.packets(), window.with_chunks(), window.extended()] {
+                assert!(packets <= most.max(least), "{least}, {most}: {packets}");
+            }
+        }
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 //! READ responses that are lost: only these are requested again, all of them at once.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
-use roce::{CompletionStatus, ReadLimits, Verdict};
+use roce::{CompletionStatus, Config, QpState, ReadLimits, Verdict};
 use roce_wire::{Ext, Opcode, Packet, RethRepr};
 
-use crate::pair::{Options, Pair, pattern};
+use crate::pair::{Memory, Options, Pair, pattern};
 use crate::responder::{Script, reth};
 
 const MTU: usize = 1024;
@@ -16,6 +18,31 @@ const MESSAGE: usize = 1 << 20;
 fn rated() -> Options {
     let reads = ReadLimits { inbound: 16, outbound: 16 };
     Options { reads, rate: Some(10_000_000_000), latency: Duration::from_micros(50), ..Options::default() }
+}
+
+/// Alice, who has read from bob once, so that the round trip is measured, and memory for READs of 1 MiB.
+struct Reads {
+    pair: Pair,
+    source: Memory,
+    sink: Memory,
+    /// What bob's memory holds.
+    data: Vec<u8>,
+}
+
+impl Reads {
+    /// `messages` READs have memory of their own to read from and into.
+    fn new(options: Options, messages: u64) -> Self {
+        let mut pair = Pair::connected(options);
+        let [alice, bob] = &pair.sides;
+        let len = messages as usize * MESSAGE;
+        let data = pattern(len, 1);
+        let (source, sink) = (bob.shared(len), alice.sink(len));
+        source.write(&data);
+        alice.read(1, &[sink.sge(0, 4096)], &source, 0);
+        pair.run();
+        pair.sides[0].completions();
+        Self { pair, source, sink, data }
+    }
 }
 
 /// What READs cost.
@@ -31,32 +58,14 @@ struct Cost {
 
 /// Runs `messages` READs of 1 MiB while the responses with these numbers are lost, as often as `copies` says.
 fn lost_responses(messages: u64, copies: usize, lost: impl Fn(u32) -> bool + 'static) -> Cost {
-    let mut pair = Pair::connected(rated());
-    let [alice, bob] = &pair.sides;
-    let data = pattern(MESSAGE, 1);
-    let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
-    source.write(&data);
-    // Measures the round trip.
-    alice.read(1, &[sink.sge(0, 4096)], &source, 0);
-    pair.run();
-    pair.sides[0].completions();
-    let (mut first, mut seen) = (None, std::collections::HashMap::new());
-    pair.filter = Some(Box::new(move |to, frame| {
-        let packet = Packet::parse(frame).unwrap();
-        if to != 0 {
-            return true;
-        }
-        let psn = packet.bth().psn();
-        let number = psn.distance_from(*first.get_or_insert(psn)).cast_unsigned();
-        let copy = seen.entry(number).or_insert(0);
-        *copy += 1;
-        !(lost(number) && *copy <= copies)
-    }));
+    let Reads { mut pair, source, sink, data } = Reads::new(rated(), messages);
+    lose_responses(&mut pair, move |number, copy| lost(number) && copy <= copies);
     let names = ["retransmissions", "timeouts"];
     let before = names.map(|name| pair.sides[0].stat(name));
     let (sent, start) = (pair.sides[1].stat("tx_bytes"), pair.now);
     for context in 0..messages {
-        pair.sides[0].read(context, &[sink.all()], &source, 0);
+        let offset = context as usize * MESSAGE;
+        pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
     }
     let mut done = Vec::new();
     while done.len() < messages as usize {
@@ -162,18 +171,13 @@ fn lose_request(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
 #[test]
 fn a_lost_request_is_sent_again_and_those_behind_it_if_the_peer_has_dropped_them() {
     for keeps in [true, false] {
-        let mut pair = Pair::connected(Options { keeps_packets: [true, keeps], ..rated() });
-        let [alice, bob] = &pair.sides;
-        let data = pattern(MESSAGE, 1);
-        let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
-        source.write(&data);
-        alice.read(1, &[sink.sge(0, 4096)], &source, 0);
-        pair.run();
-        pair.sides[0].completions();
+        let options = Options { keeps_packets: [true, keeps], ..rated() };
+        let Reads { mut pair, source, sink, data } = Reads::new(options, 2);
         lose_request(&mut pair, |number| number == 5);
         let sent = pair.sides[1].stat("tx_bytes");
         for context in 0..2 {
-            pair.sides[0].read(context, &[sink.all()], &source, 0);
+            let offset = context as usize * MESSAGE;
+            pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
         }
         pair.run();
         assert_eq!(pair.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
@@ -220,6 +224,141 @@ fn requests_acknowledged_while_responses_are_missing_complete_behind_them() {
     }
 }
 
+/// Two READs into the same memory: the later one decides what it holds, whatever is lost of the earlier one.
+#[test]
+fn a_later_read_into_the_same_memory_is_not_overwritten_by_an_earlier_one() {
+    // In packets, of the 20 of both elements: where the second READ begins, and which packet of the first one is lost.
+    for (begin, lost) in [(0, 5), (0, 7), (4, 6), (9, 2), (12, 1)] {
+        for copies in [1, 2] {
+            let mut pair = Pair::connected(rated());
+            let [alice, bob] = &pair.sides;
+            let data = [pattern(8 * MTU, 1), pattern(8 * MTU, 2)];
+            let sources = [0, 1].map(|number| bob.shared(data[number].len()));
+            for (source, data) in sources.iter().zip(&data) {
+                source.write(data);
+            }
+            let sink = alice.sink(20 * MTU);
+            alice.read(9, &[sink.sge(0, MTU)], &sources[0], 0);
+            pair.run();
+            pair.sides[0].completions();
+            sink.write(&vec![0; 20 * MTU]);
+            lose_responses(&mut pair, move |number, copy| number == lost && copy <= copies);
+            let alice = &pair.sides[0];
+            alice.read(1, &[sink.sge(0, 6 * MTU), sink.sge(10 * MTU, 2 * MTU)], &sources[0], 0);
+            alice.read(2, &[sink.sge(begin * MTU, 8 * MTU)], &sources[1], 0);
+            pair.run();
+            let outcomes = [1, 2].map(|context| (context, CompletionStatus::Success));
+            assert_eq!(pair.sides[0].outcomes(), outcomes, "{begin}, {lost}");
+            let mut expected = vec![0; 20 * MTU];
+            expected[..6 * MTU].copy_from_slice(&data[0][..6 * MTU]);
+            expected[10 * MTU..12 * MTU].copy_from_slice(&data[0][6 * MTU..]);
+            expected[begin * MTU..][..8 * MTU].copy_from_slice(&data[1]);
+            assert!(sink.read() == expected, "{begin}, {lost}, {copies} copies");
+            // Behind READs that are stored, nothing shows the second loss.
+            let timeouts = u64::from(begin == 12 && copies == 2);
+            assert_eq!(pair.sides[0].stat("timeouts"), timeouts, "{begin}, {lost}, {copies} copies");
+        }
+    }
+}
+
+/// Drops responses by their number, counted from the next one on, and by how often it was sent.
+fn lose_responses(pair: &mut Pair, lost: impl Fn(u32, usize) -> bool + 'static) {
+    let (mut first, mut seen) = (None, std::collections::HashMap::new());
+    pair.filter = Some(Box::new(move |to, frame| {
+        let packet = Packet::parse(frame).unwrap();
+        if to != 0 {
+            return true;
+        }
+        let psn = packet.bth().psn();
+        let number = psn.distance_from(*first.get_or_insert(psn)).cast_unsigned();
+        let copy = seen.entry(number).or_insert(0);
+        *copy += 1;
+        !lost(number, *copy)
+    }));
+}
+
+/// The answer to the last repetition comes late, but before the retries are used up. That it shows other losses is no reason to
+/// give up.
+//= rocev2 §7
+#[test]
+fn an_answer_before_the_retries_are_used_up_is_progress_although_it_shows_losses() {
+    let Reads { mut pair, source, sink, data } = Reads::new(rated(), 2);
+    // The answer to the newest request.
+    let answer = Rc::new(RefCell::new(Vec::new()));
+    let kept = answer.clone();
+    pair.filter = Some(Box::new(move |to, frame| {
+        if to == 1 {
+            kept.borrow_mut().clear();
+            return true;
+        }
+        kept.borrow_mut().push(frame.clone());
+        false
+    }));
+    let timing = roce::Config::new(0, [0; 32]).timing;
+    let attempts = u32::from(timing.retries) + 1;
+    let limit = pair.now + timing.ack_timeout * attempts;
+    for context in 0..2 {
+        let offset = context as usize * MESSAGE;
+        pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
+    }
+    pair.run_within(Duration::from_secs(60), |pair| pair.now > limit);
+    assert_eq!(pair.sides[0].qp.state(), QpState::Rts);
+    pair.filter = None;
+    let late = answer.borrow().clone();
+    assert!(!late.is_empty());
+    for frame in late {
+        pair.sides[0].engine.handle_frame(pair.now, &frame);
+    }
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
+    assert!(sink.read() == data);
+}
+
+/// A READ and another request behind it are asked for by one packet after a timeout; of its answer the first packet is lost.
+//= rocev2 §7
+#[test]
+fn a_response_lost_from_the_answer_to_a_probe_is_requested_again_without_another_timeout() {
+    for lost in [0, 30, 62] {
+        let Reads { mut pair, source, sink, data } = Reads::new(rated(), 1);
+        let written = pair.sides[1].shared(MTU);
+        let asked = Rc::new(Cell::new(0));
+        let (count, mut answered) = (asked.clone(), 0);
+        pair.filter = Some(Box::new(move |to, frame| {
+            let packet = Packet::parse(frame).unwrap();
+            if to == 1 {
+                let is_read = packet.bth().opcode() == Opcode::READ_REQUEST;
+                count.set(count.get() + u32::from(is_read));
+                return true;
+            }
+            answered += u32::from(count.get() == 2);
+            count.get() > 2 || count.get() == 2 && answered != lost + 1
+        }));
+        let before = pair.sides[0].stat("timeouts");
+        let alice = &pair.sides[0];
+        alice.read(1, &[sink.sge(0, 64 * MTU)], &source, 0);
+        alice.write(2, &[sink.sge(64 * MTU, MTU)], &written, 0);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
+        assert!(sink.read()[..64 * MTU] == data[..64 * MTU]);
+        assert_eq!(pair.sides[0].stat("timeouts") - before, 1, "{lost} lost");
+        assert_eq!(asked.get(), 3, "{lost} lost");
+    }
+}
+
+/// As many responses as the engine can record are in flight at most.
+//= rocev2 §7
+#[test]
+fn responses_in_flight_are_as_many_as_can_be_recorded() {
+    let config = |config: &mut Config| config.max_in_flight = 32 << 10;
+    let Reads { mut pair, source, sink, data } = Reads::new(Options { config, ..rated() }, 1);
+    lose_responses(&mut pair, |number, copy| number == 1 && copy == 1);
+    pair.sides[0].read(1, &[sink.sge(0, 192 * MTU)], &source, 0);
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    assert!(sink.read()[..192 * MTU] == data[..192 * MTU]);
+    assert_eq!(pair.sides[0].stat("timeouts"), 0);
+}
+
 /// Numbers and opcodes of the READ responses that bob sends, and their total length.
 fn responses(script: &mut Script, from: roce_wire::Psn) -> Vec<(i32, Opcode)> {
     script.answers().iter().map(|answer| (answer.psn.distance_from(from), answer.opcode)).collect()
@@ -252,6 +391,13 @@ fn parts_of_a_read_are_answered_in_the_order_of_their_requests() {
         Opcode::READ_RESPONSE_ONLY,
     );
     let expected = [(5, first), (6, last), (2, only), (6, first), (7, middle), (8, last)];
+    assert_eq!(responses(&mut script, psn), expected);
+    // One that contains others that wait.
+    request(&mut script, 5, part(5, 1));
+    request(&mut script, 7, part(7, 2));
+    request(&mut script, 1, part(1, 1));
+    request(&mut script, 4, part(4, 5));
+    let expected = [(1, only), (4, first), (5, middle), (6, middle), (7, middle), (8, last)];
     assert_eq!(responses(&mut script, psn), expected);
     // Another key, another address, beyond the end, without length.
     for wrong in
