@@ -201,7 +201,6 @@ fn every_call_fails_cleanly_without_memory() {
     close!(pd, NdkClosePd);
 }
 
-/// Without memory for the work item that would complete a pended call, the callback is made during the call.
 /// A connect without memory is refused during the call, and may be repeated.
 //= R-CONN-9
 #[test]
@@ -238,6 +237,7 @@ fn connect_fails_without_memory_and_may_be_repeated() {
     active.close();
 }
 
+/// Without memory for the work item that would complete a pended call, the callback is made during the call.
 //= R-IRQL-5
 #[test]
 fn callback_is_made_during_the_call_if_there_is_no_memory_for_another_thread() {

@@ -147,13 +147,13 @@ fn frame_with_ipv4_options_is_malformed() {
     assert_eq!(dropped(&changed(frame, 14, 0x46)), DropReason::Options);
 }
 
-//= rocev2 §1
 #[test]
 fn the_checksum_of_a_header_of_zeros_or_ones_is_known() {
     assert!(!ipv4::Ipv4::new(&[0; 20]).checksum_valid());
     assert!(ipv4::Ipv4::new(&[0xFF; 20]).checksum_valid());
 }
 
+//= rocev2 §1
 #[test]
 fn ethernet_padding_is_not_part_of_a_packet() {
     let send = build(&path(false, None), &headers(Opcode::SEND_ONLY, Ext::None), &[]);

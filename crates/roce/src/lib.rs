@@ -16,8 +16,8 @@
 //! * **Commands** of the consumer: [`Engine::create_cq`] and its kin, [`Engine::register`],
 //!   [`Engine::post_send`], [`Engine::post_recv`], [`Engine::arm_cq`], [`Engine::flush`],
 //!   [`Engine::connect`] and its kin. They answer at once.
-//! * **Input**: [`Engine::handle_frame`] for each frame received, in place;
-//!   [`Engine::handle_timeout`] when the time has come.
+//! * **Input**: [`Engine::handle_frame`] for each frame received, in place, or a [`Receiver`] for a batch of them, while which
+//!   exists nothing is destroyed on its thread; [`Engine::handle_timeout`] when the time has come.
 //! * **Output**: [`Engine::poll_transmit`] writes frames into free slots of a transmit queue,
 //!   [`Engine::poll_event`] tells what happened, [`Engine::poll_timeout`] when to call
 //!   [`Engine::handle_timeout`] next.

@@ -75,7 +75,7 @@ pub fn on_timer(shared: &Shared) {
     run(shared);
 }
 
-/// Passes a received frame to the engine and counts it.
+/// Passes a frame of this adapter to itself to the engine, and counts it as received.
 pub fn receive(shared: &Shared, now: Instant, frame: &[u8]) -> Verdict {
     let verdict = shared.engine.handle_frame(now, frame);
     if verdict == Verdict::Consumed {

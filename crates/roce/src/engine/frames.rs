@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frames to transmit and timeouts, and the face of a shard: what the driver does with each of them.
+//! Frames to transmit, timeouts, and [`Shard`], the interface by which the driver serves each of them.
 
 use core::sync::atomic::Ordering;
 
@@ -203,7 +203,8 @@ impl<R: RawMutex> Engine<R> {
         sent
     }
 
-    /// Copies the payload of a frame without the lock. Out of line: it would take registers from short frames. Returns the length of the frame, or `None` if the request has failed.
+    /// Copies the payload of a frame without the lock. Returns the length of the frame, or `None` if the request has failed. Out
+    /// of line: it would take registers from short frames.
     #[inline(never)]
     fn copy_payload(
         transport: &mut MutexGuard<'_, R, RcTransport>,
@@ -213,7 +214,7 @@ impl<R: RawMutex> Engine<R> {
     ) -> Option<usize> {
         let copy = copy?;
         let frame = transport.begin_copy(env, slot, &copy)?;
-        // While the lock is released, a deregistration does not wait longer than for the copy.
+        // Before the lock is released, so that the batch keeps no other region during the copy than that of the copy.
         env.regions.release();
         let copied = MutexGuard::unlocked(transport, || copy.run(env, frame));
         transport.finish_copy(env, copied)

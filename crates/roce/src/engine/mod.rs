@@ -61,7 +61,8 @@ impl<R: RawMutex> core::fmt::Debug for Engine<R> {
 }
 
 impl<R: RawMutex> Engine<R> {
-    /// Calls `command` with the environment of a command for a queue pair.
+    /// Calls `command` with the environment of a command for a queue pair. `command` looks up no region: the batch would keep it
+    /// after the queue pair's lock is released, below `DISPATCH_LEVEL`.
     #[inline]
     fn with_env<T>(&self, qp: &Qp<R>, command: impl FnOnce(&Env<'_, R>) -> T) -> T {
         let shard = self.shards.of(qp);

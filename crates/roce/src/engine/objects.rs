@@ -188,7 +188,8 @@ impl<R: RawMutex> Engine<R> {
 
     /// Deregisters a region. After the return its memory is no longer read or written through it, and its key is
     /// invalid: requests that name it fail. Returns `false` if it was deregistered before. Spins until the packets
-    /// being processed are done. IRQL <= `DISPATCH_LEVEL`.
+    /// being processed and the batches that use it are done: never with a [`Receiver`](crate::Receiver) on this thread.
+    /// IRQL <= `DISPATCH_LEVEL`.
     pub fn deregister(&self, region: &Region) -> bool {
         self.shared.regions.deregister(region)
     }
@@ -213,7 +214,8 @@ impl<R: RawMutex> Engine<R> {
 
     /// Destroys a window. After the return no memory is accessed through it, binds posted and not executed fail, and
     /// its region no longer counts it. Returns `false` if it was destroyed before. Spins until the packets being
-    /// processed are done. IRQL <= `DISPATCH_LEVEL`.
+    /// processed and the batches that use it are done: never with a [`Receiver`](crate::Receiver) on this thread.
+    /// IRQL <= `DISPATCH_LEVEL`.
     pub fn destroy_window(&self, window: &MemoryWindow) -> bool {
         self.shared.regions.destroy_window(window)
     }
@@ -296,7 +298,8 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Destroys a queue pair: flushes it, aborts its connection, and frees its number. After the return no
-    /// packet is processed for it. Its completions can still be polled.
+    /// packet is processed for it. Its completions can still be polled. Spins until the packets being processed and the batches
+    /// that use it are done: never with a [`Receiver`](crate::Receiver) on this thread. IRQL <= `DISPATCH_LEVEL`.
     pub fn destroy_qp(&self, qp: &Arc<Qp<R>>) {
         {
             let mut transport = qp.lock();

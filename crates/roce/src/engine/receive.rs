@@ -28,8 +28,10 @@ pub enum Verdict {
 /// A batch of frames received by a shard, in the order of their arrival.
 ///
 /// Frames are processed one by one, as by [`Engine::handle_frame`]. What several frames in a row need is kept from one to
-/// the next: their queue pair, the region that they use, and what they add to the statistics. Meanwhile [`Engine::destroy_qp`] and
-/// [`Engine::deregister`] of these wait. So a batch is some tens of frames, IRQL == `DISPATCH_LEVEL` as long as it exists, and nothing else is done meanwhile.
+/// the next: their queue pair, the region or window that they use, and what they add to the statistics. Meanwhile
+/// [`Engine::destroy_qp`], [`Engine::deregister`] and [`Engine::destroy_window`] of these wait on other threads, and never return
+/// on this one. So a batch is some tens of frames, IRQL == `DISPATCH_LEVEL` as long as it exists, and nothing else is done
+/// meanwhile.
 pub struct Receiver<'a, R: RawMutex> {
     engine: &'a Engine<R>,
     shard: &'a ShardState<R>,
@@ -166,7 +168,7 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         let mut placement = None;
         let mut handled = transport.handle(&env, packet, &mut placement);
         if let Some(placement) = &placement {
-            // While the lock is released, a deregistration does not wait longer than for the copy.
+            // Before the lock is released, so that the batch keeps no other region during the copy than that of the copy.
             batch.regions.release();
             let placed = MutexGuard::unlocked(&mut transport, || placement.run(&env, packet.payload()));
             handled = Ok(transport.finish_placement(&env, packet, placement, placed));

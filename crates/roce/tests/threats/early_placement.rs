@@ -124,6 +124,35 @@ fn a_forged_last_packet_behind_a_gap_does_not_end_a_send() {
     message.assert_genuine("a forged last packet");
 }
 
+/// The last packet of a WRITE or a READ that was placed early ends it: a guessed PSN must be exactly its own.
+#[test]
+fn a_last_packet_with_the_psn_of_another_one_is_not_placed() {
+    for number in [2, 3] {
+        let mut message = Message::new(true, |_| {});
+        message.genuine(&[0]);
+        let psn = message.forger.psn.add(number);
+        let last = message.forger.frame(Opcode::WRITE_LAST, psn, Ext::None, &FORGED);
+        message.forger.give(&last);
+        assert_eq!(message.memory.read()[MTU..], [0; 4 * MTU], "{number}");
+        message.genuine(&[1, 2, 3, 4]);
+        message.assert_genuine("a forged last packet");
+    }
+    for number in [1, 2] {
+        let mut forger = Forger::new(Options::default());
+        let bob = &forger.pair.sides[1];
+        let (sink, remote) = (bob.sink(4 * MTU), forger.pair.sides[0].shared(4 * MTU));
+        bob.read(9, &[sink.all()], &remote, 0);
+        assert_eq!(forger.sent().len(), 1);
+        let aeth = Ext::Aeth(AethRepr { syndrome: Syndrome::ACK, msn: 0 });
+        for opcode in [Opcode::READ_RESPONSE_LAST, Opcode::READ_RESPONSE_ONLY] {
+            let frame = forger.frame(opcode, forger.bobs.add(number), aeth, &FORGED);
+            forger.give(&frame);
+        }
+        assert_eq!(sink.read(), [0; 4 * MTU], "{number}");
+        assert_eq!(forger.pair.sides[1].outcomes(), [], "{number}");
+    }
+}
+
 #[test]
 fn without_early_placement_nothing_behind_a_gap_is_written() {
     for write in [true, false] {
