@@ -134,7 +134,7 @@ pub fn smb_direct(image: &Path, load: &Load, real_time: bool) -> Result<[Costs; 
 /// checksum and segmentation offload. Returns the costs of either.
 ///
 /// # Errors
-/// As [`smb_direct`].
+/// As [`smb_direct()`].
 pub fn smb_over_tcp(image: &Path, load: &Load, real_time: bool, has_offloads: bool) -> Result<[Costs; 2]> {
     let without = if has_offloads { Features::default() } else { Features::OFFLOADS };
     let features = Features::DEFAULT.without(without);
