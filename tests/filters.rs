@@ -37,6 +37,7 @@ const ALL: [[u8; 6]; 4] = [STATION, OTHER_STATION, GROUP, OTHER_GROUP];
 /// Event numbers of the driver's event table.
 const GIVEN_UP: u32 = 26;
 const COMMAND_TIMEOUT: u32 = 28;
+const COMMAND_REFUSED: u32 = 29;
 const RECOVERED: u32 = 41;
 
 fn set_filter(bed: &Testbed, types: u32) {
@@ -221,6 +222,29 @@ fn device_that_ceases_to_answer_commands_is_reset_and_given_up_the_fourth_time()
         set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
         let _ = bed.event().wait(MOMENT);
         assert_eq!(events(&bed)[6..], [COMMAND_TIMEOUT, GIVEN_UP]);
+        assert!(!machine.nic().is_running());
+        finish(bed);
+    }
+}
+
+#[test]
+fn device_that_ceases_to_accept_commands_is_reset_and_given_up_the_fourth_time() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        // The start takes three commands.
+        let quirks = Quirks { commands_refused_from: Some(3), ..Quirks::default() };
+        let features = Features::DEFAULT | format;
+        let Some(bed) = started_with(&Options { quirks, features, ..Options::default() }) else { return };
+        let machine = bed.machines()[0];
+        for round in 1..=3 {
+            set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+            assert!(miniport(machine).await_ndk_events(2 * round, MOMENT), "{}", bed.violations().join("\n"));
+            assert_eq!(events(&bed), [COMMAND_REFUSED, RECOVERED].repeat(round));
+            assert_eq!(delivered(&bed, &ALL), 1);
+            copy(&bed);
+        }
+        set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+        let _ = bed.event().wait(MOMENT);
+        assert_eq!(events(&bed)[6..], [COMMAND_REFUSED, GIVEN_UP]);
         assert!(!machine.nic().is_running());
         finish(bed);
     }

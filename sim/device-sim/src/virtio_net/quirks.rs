@@ -46,6 +46,8 @@ pub struct Quirks {
     pub partial_checksums: Option<Option<(u16, u16)>>,
     /// Does not answer commands of the control queue, from the n-th on since the reset.
     pub commands_unanswered_from: Option<u32>,
+    /// Refuses commands of the control queue, from the n-th on since the reset.
+    pub commands_refused_from: Option<u32>,
     /// Refuses commands of this class of the control queue.
     pub refuses_class: Option<u8>,
     /// Sets DEVICE_NEEDS_RESET after this number of frames sent.
