@@ -24,7 +24,10 @@ use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST,
     OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_RCV_OK,
 };
+use nt_sim::host::TimerResolution;
 
+/// The clock of Windows: threads wake with its ticks, every 15.6 ms.
+const WINDOWS: TimerResolution = TimerResolution::Windows { high: Duration::from_millis(1) };
 const SOON: Duration = Duration::from_millis(100);
 const MOMENT: Duration = Duration::from_secs(20);
 
@@ -199,6 +202,31 @@ fn device_that_answers_no_command_is_not_started() {
         assert!(!bed.machines()[0].nic().is_running());
         finish(bed);
     }
+}
+
+/// QEMU executes commands in its main loop, some ten microseconds after the notification.
+#[test]
+fn command_that_is_answered_soon_takes_no_tick_of_the_clock() {
+    let quirks = Quirks { command_time: Duration::from_micros(50), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { quirks, timers: WINDOWS, ..Options::default() }) else { return };
+    let before = bed.now();
+    set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+    let took = bed.now().saturating_sub(before);
+    assert!((150..1000).contains(&took.as_micros()), "three commands took {took:?}");
+    finish(bed);
+}
+
+#[test]
+fn command_that_is_not_answered_is_waited_for_two_seconds() {
+    // The start takes three commands.
+    let quirks = Quirks { commands_unanswered_from: Some(3), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { quirks, timers: WINDOWS, ..Options::default() }) else { return };
+    let before = bed.now();
+    set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+    let took = bed.now().saturating_sub(before);
+    assert!((2000..2100).contains(&took.as_millis()), "{took:?}");
+    assert!(miniport(bed.machines()[0]).await_ndk_events(2, MOMENT));
+    finish(bed);
 }
 
 //= virtio §12

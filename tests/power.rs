@@ -24,10 +24,12 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::nt::STATUS_DEVICE_REMOVED;
 use ndk_consumer::{Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
-use nt_sim::delays::Moment;
+use nt_sim::{delays::Moment, host::TimerResolution};
 
 const MOMENT: Duration = Duration::from_secs(20);
 
+/// The clock of Windows: threads wake with its ticks, every 15.6 ms.
+const WINDOWS: TimerResolution = TimerResolution::Windows { high: Duration::from_millis(1) };
 /// Event numbers of the driver's event table.
 mod event {
     pub const REMOVED: u32 = 10;
@@ -489,22 +491,32 @@ fn adapter_with_a_configuration_that_changes_at_each_read_is_not_started() {
     finish(bed);
 }
 
-/// The driver looks once a millisecond, and sleeps in between.
+/// Sleeps that end with a tick of the clock do not lengthen the limit, which is that of real time.
 #[test]
 fn device_has_a_second_to_reset() {
-    for (reads, last) in [(900, event::RECOVERED), (1100, event::GIVEN_UP)] {
-        let Some(bed) = started_with(Quirks { reset_reads: reads, ..Quirks::default() }) else { return };
-        let machine = bed.machines()[0];
-        let before = bed.now();
-        machine.nic().need_reset();
-        await_until(&bed, "the reset ends", || {
-            [event::RECOVERED, event::GIVEN_UP].iter().any(|end| events(machine).contains(end))
-        });
-        let took = bed.now().saturating_sub(before);
-        assert_eq!(events(machine).last(), Some(&last), "{reads} reads");
-        assert!(took >= Duration::from_millis(reads.min(1000).into()), "{reads} reads took {took:?}");
-        if last == event::GIVEN_UP {
-            await_until(&bed, "the adapter is removed", || miniport(machine).state() == AdapterState::Halted);
+    for timers in [TimerResolution::Exact, WINDOWS] {
+        for (millis, last) in [(900, event::RECOVERED), (1100, event::GIVEN_UP)] {
+            let quirks = Quirks { reset_time: Duration::from_millis(millis), ..Quirks::default() };
+            let options = Options { quirks, timers, ..Options::default() };
+            let Some(bed) = bed::started_with(&options) else { return };
+            let machine = bed.machines()[0];
+            let before = bed.now();
+            machine.nic().need_reset();
+            await_until(&bed, "the reset ends", || {
+                [event::RECOVERED, event::GIVEN_UP].iter().any(|end| events(machine).contains(end))
+            });
+            let took = bed.now().saturating_sub(before);
+            assert_eq!(events(machine).last(), Some(&last), "{millis} ms");
+            let expected = Duration::from_millis(millis.min(1000));
+            assert!(
+                took >= expected && took < expected + Duration::from_millis(100),
+                "{millis} ms: {took:?}"
+            );
+            if last == event::GIVEN_UP {
+                let state = || miniport(machine).state();
+                await_until(&bed, "the adapter is removed", || state() == AdapterState::Halted);
+            }
+            finish(bed);
         }
         finish(bed);
     }
@@ -514,7 +526,8 @@ fn device_has_a_second_to_reset() {
 #[test]
 fn device_is_stopped_at_shutdown_while_it_is_reset() {
     for moment in [0, 1, 50, 90, 99, 100, 101, 110, 150, 190, 199, 200, 201, 210, 300] {
-        let Some(bed) = started_with(Quirks { reset_reads: 100, ..Quirks::default() }) else { return };
+        let quirks = Quirks { reset_time: Duration::from_millis(100), ..Quirks::default() };
+        let Some(bed) = started_with(quirks) else { return };
         let machine = bed.machines()[0];
         machine.nic().need_reset();
         let _ = bed.event().wait(Duration::from_millis(moment));
@@ -555,3 +568,27 @@ fn device_works_until_shutdown_and_not_longer() {
     miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_PROMISCUOUS.to_le_bytes()).unwrap();
     finish(bed);
 }
+/// A dead device delays neither a halt nor a shutdown by more than its reset may take.
+#[test]
+fn device_that_does_not_reset_is_waited_for_a_second() {
+    let quirks = Quirks { never_resets_once_started: true, ..Quirks::default() };
+    let options = Options { quirks, timers: WINDOWS, ..Options::default() };
+    let Some(mut bed) = bed::started_with(&options) else { return };
+    let before = bed.now();
+    bed.machine_mut(0).halt_adapter().expect("the host lives");
+    let took = bed.now().saturating_sub(before);
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1200), "{took:?}");
+    finish(bed);
+
+    let Some(bed) = bed::started_with(&options) else { return };
+    let machine = bed.machines()[0];
+    machine.nic().need_reset();
+    let _ = bed.event().wait(Duration::from_millis(100));
+    let before = bed.now();
+    miniport(machine).shut_down().unwrap();
+    let took = bed.now().saturating_sub(before);
+    assert!(took < Duration::from_millis(2600), "{took:?}");
+    let _ = bed.event().wait(MOMENT);
+    finish(bed);
+}
+

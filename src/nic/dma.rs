@@ -10,7 +10,7 @@ use ndk_abi::ndis::{
     NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS_SUCCESS, NdisMAllocateSharedMemory,
     NdisMDeregisterScatterGatherDma, NdisMFreeSharedMemory, NdisMRegisterScatterGatherDma, NdisMSleep,
 };
-use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, SCATTER_GATHER_LIST};
+use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, KeStallExecutionProcessor, SCATTER_GATHER_LIST};
 use virtio_net::{DMA_ALIGNMENT, DmaBlock, Hal};
 
 use crate::events::{Failure, Request};
@@ -125,5 +125,14 @@ unsafe impl Hal for SharedMemory {
     fn delay(&self, microseconds: u32) {
         // SAFETY: PASSIVE_LEVEL by the trait's contract.
         unsafe { NdisMSleep(microseconds) };
+    }
+
+    fn stall(&self, microseconds: u32) {
+        // SAFETY: callable at any IRQL.
+        unsafe { KeStallExecutionProcessor(microseconds) };
+    }
+
+    fn now(&self) -> u64 {
+        nt::time::now()
     }
 }

@@ -7,13 +7,14 @@
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::time::Duration;
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::{Deferred, ServedLock, SpinLock};
 use virtio_net::{
-    Control, ControlQueue, Error, Hal, NetConfig, Polled, QueuePair, ReceiveCounters, ReceiveQueue,
-    TransmitCounters, TransmitQueue, Vectors,
+    Control, ControlQueue, Error, NetConfig, Polled, QueuePair, ReceiveCounters, ReceiveQueue,
+    TransmitCounters, TransmitQueue, Vectors, Wait,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -27,11 +28,11 @@ use crate::nbl::WaitingSends;
 pub const TRANSMIT_BUDGET: usize = 128;
 /// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
 const PUMP_PASSES: usize = 2;
-/// How often [`Port::shut_down`] looks for the control registers, 1 ms apart: longer than the two resets of a restart take
-/// from a device that responds.
-const SHUT_DOWN_POLLS: u32 = 2500;
-/// How often a user of the control queue looks for it, 1 ms apart: longer than a command takes that is not answered.
-const COMMAND_POLLS: u32 = 5000;
+/// Time that [`Port::shut_down`] waits for the control registers: longer than the two resets of a restart take from a device
+/// that responds.
+const SHUT_DOWN_LIMIT: Duration = Duration::from_millis(2500);
+/// Time that a user of the control queue waits for it: longer than a command takes that is not answered.
+const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// The transmit queue on this kernel.
 pub type TransmitSlots = TransmitQueue<SharedMemory, BarAccess>;
@@ -234,14 +235,14 @@ impl Port {
         if !self.has_commands {
             return None;
         }
-        for _ in 0..COMMAND_POLLS {
+        let platform = SharedMemory::new(self.handle);
+        let mut wait = Wait::new(&platform, COMMAND_LIMIT);
+        loop {
             let commands = self.commands.lock().take();
-            if commands.is_some() {
+            if commands.is_some() || !wait.go_on() {
                 return commands;
             }
-            SharedMemory::new(self.handle).delay(1000);
         }
-        None
     }
 
     /// The device's own MAC address, if it has one.
@@ -344,18 +345,22 @@ impl Port {
 
     /// Gives up the device, which is not started again, and starts a reset without waiting for its end, unless the device is
     /// stopped. Interrupts and DMA end soon after. A work item that resets the device meanwhile is waited for, at most
-    /// [`SHUT_DOWN_POLLS`] ms. `PASSIVE_LEVEL`.
+    /// [`SHUT_DOWN_LIMIT`]. `PASSIVE_LEVEL`.
     pub fn shut_down(&self) {
         let _ = self.step(DeviceEvent::Remove);
         self.disconnect();
-        for _ in 0..SHUT_DOWN_POLLS {
+        let platform = SharedMemory::new(self.handle);
+        let mut wait = Wait::new(&platform, SHUT_DOWN_LIMIT);
+        loop {
             if let Some(control) = self.control.lock().as_ref() {
                 if !control.is_finished() {
                     control.reset_without_waiting();
                 }
                 return;
             }
-            SharedMemory::new(self.handle).delay(1000);
+            if !wait.go_on() {
+                break;
+            }
         }
         // The work item, which finds the device given up, is late.
         set_bus_master(self.handle, false);

@@ -2,11 +2,14 @@
 
 //! The control queue: one command at a time, whose answer the caller waits for. (virtio §12)
 
+use core::time::Duration;
+
 use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Dma, Hal, Registers};
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
+use crate::wait::Wait;
 
 /// Longest command with its data, in bytes.
 const COMMAND_LEN: usize = 512;
@@ -19,8 +22,8 @@ const SIZE: u16 = 8;
 const NO_ANSWER: u8 = 0xFF;
 const ANSWER_OK: u8 = 0;
 
-/// Waits for an answer, in microseconds, each repeated so many times: two seconds in all.
-const WAITS: [(u32, u32); 3] = [(20, 20), (1000, 20), (10_000, 198)];
+/// Time that the device has to answer a command.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Classes and commands.
 mod command {
@@ -231,17 +234,17 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
 
     /// Waits for the answer to the command.
     fn wait(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-        for (time, count) in WAITS {
-            for _ in 0..count {
-                if self.ring.take_used()?.is_some() {
-                    return Ok(());
-                }
-                if !alive() {
-                    return Err(Error::OutOfOrder);
-                }
-                self.hal.delay(time);
+        let mut wait = Wait::new(&self.hal, ANSWER_LIMIT);
+        loop {
+            if self.ring.take_used()?.is_some() {
+                return Ok(());
+            }
+            if !alive() {
+                return Err(Error::OutOfOrder);
+            }
+            if !wait.go_on() {
+                return Err(Error::CommandTimeout);
             }
         }
-        if self.ring.take_used()?.is_some() { Ok(()) } else { Err(Error::CommandTimeout) }
     }
 }

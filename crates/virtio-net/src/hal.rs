@@ -47,8 +47,14 @@ pub unsafe trait Hal: Clone {
     /// the device was reset or removed, so that it no longer accesses the block.
     unsafe fn release(&self, block: DmaBlock);
 
-    /// Waits for at least `microseconds`. Called at PASSIVE_LEVEL.
+    /// Lets the thread sleep for at least `microseconds`: on Windows until a later tick of the clock. Called at PASSIVE_LEVEL.
     fn delay(&self, microseconds: u32);
+
+    /// Stalls the processor for `microseconds`, at most 50. Called at PASSIVE_LEVEL.
+    fn stall(&self, microseconds: u32);
+
+    /// Returns the time in nanoseconds since some moment. Never decreases. Called at PASSIVE_LEVEL.
+    fn now(&self) -> u64;
 }
 
 /// Registers of the device, by BAR number and byte offset. Each access has exactly the width in the method's name.

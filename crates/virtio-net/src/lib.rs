@@ -31,6 +31,7 @@ mod ring;
 mod state;
 mod transmit;
 mod transport;
+mod wait;
 
 pub use buffers::HEADER_LEN;
 pub use control_queue::{ControlQueue, ReceiveMode};
@@ -47,3 +48,4 @@ pub use receive::{Polled, ReceiveCounters, ReceiveQueue};
 pub use state::{Event, State};
 pub use transmit::{MIN_FRAME, TransmitCounters, TransmitQueue};
 pub use transport::{Control, NetConfig, Status, Vectors};
+pub use wait::Wait;

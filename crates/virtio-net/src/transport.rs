@@ -6,6 +6,8 @@
 //! [`Control`] is the only user of these registers. Every method that selects a queue takes `&mut self`, so that two
 //! threads cannot race for `queue_select`. Runs at PASSIVE_LEVEL except where a method says otherwise.
 
+use core::time::Duration;
+
 use bitflags::bitflags;
 
 use crate::error::{Error, Structure};
@@ -15,10 +17,10 @@ use crate::pci::{Layout, Region};
 use crate::register_map::{common, device};
 use crate::ring::QueueAddresses;
 use crate::state::{Event, State};
+use crate::wait::Wait;
 
-/// The driver waits for a reset at most this many times [`RESET_POLL_US`]: one second.
-const RESET_POLLS: u32 = 1000;
-const RESET_POLL_US: u32 = 1000;
+/// Time that a device has for a reset.
+const RESET_LIMIT: Duration = Duration::from_secs(1);
 /// Largest size of a queue. (virtio §5, §6)
 const MAX_QUEUE_SIZE: u16 = 1 << 15;
 /// Limit on repetitions of a configuration read while the device keeps changing it.
@@ -378,7 +380,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.step(Event::Start, Status::DRIVER_OK)
     }
 
-    /// Resets the device and waits for the end of the reset, at most a second. Afterwards the device uses no memory.
+    /// Resets the device and waits for the end of the reset, at most a second and one delay of the [`Hal`]. Afterwards the device uses no memory.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::ResetTimeout`].
@@ -388,21 +390,24 @@ impl<H: Hal, R: Registers> Control<H, R> {
             return Err(Error::Removed);
         }
         self.reset_without_waiting();
-        for _ in 0..RESET_POLLS {
+        let mut wait = Wait::new(&self.hal, RESET_LIMIT);
+        loop {
             match self.status() {
                 Ok(status) if status.is_empty() => {
                     self.state = self.state.on(Event::Reset)?;
                     return Ok(());
                 }
-                Ok(_) => self.hal.delay(RESET_POLL_US),
+                Ok(_) if wait.go_on() => {}
+                Ok(_) => {
+                    self.state = self.state.on(Event::ResetTimeout)?;
+                    return Err(Error::ResetTimeout);
+                }
                 Err(error) => {
                     self.state = self.state.on(Event::Remove)?;
                     return Err(error);
                 }
             }
         }
-        self.state = self.state.on(Event::ResetTimeout)?;
-        Err(Error::ResetTimeout)
     }
 
     /// Whether no register has to be accessed: the device was reset, or does not respond to a reset.

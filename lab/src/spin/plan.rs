@@ -114,7 +114,7 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
         }
     }
     if random.u8(..4) == 0 {
-        setup.reset_reads = random.u32(1..60);
+        setup.reset_millis = random.u32(1..60);
     }
     if random.bool() {
         let (name, value) = pick(random, &KEYWORDS);

@@ -13,7 +13,7 @@
 //! check
 //! ```
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use anyhow::{Context as _, Result};
 use device_sim::{Quirks, virtio_net::Features};
@@ -33,8 +33,8 @@ pub struct Setup {
     pub packed: bool,
     /// Features that the devices do not offer, as bits.
     pub without: u64,
-    /// Reads of the status register until the first device is reset.
-    pub reset_reads: u32,
+    /// Time that a reset of the first device takes, in milliseconds.
+    pub reset_millis: u32,
     /// Registry values of both adapters.
     pub keywords: Vec<(String, String)>,
 }
@@ -47,7 +47,7 @@ impl Default for Setup {
             processors: 2,
             packed: false,
             without: 0,
-            reset_reads: 0,
+            reset_millis: 0,
             keywords: Vec::new(),
         }
     }
@@ -67,7 +67,10 @@ impl Setup {
             path_mtu: self.path_mtu,
             processors: self.processors,
             features: Features::DEFAULT.without(Features(self.without)) | packed,
-            quirks: Quirks { reset_reads: self.reset_reads, ..Quirks::default() },
+            quirks: Quirks {
+                reset_time: Duration::from_millis(self.reset_millis.into()),
+                ..Quirks::default()
+            },
             keywords: self.keywords.iter().map(keyword).collect(),
             ..testbed::Options::default()
         }
@@ -85,7 +88,7 @@ impl Setup {
                 let digits = bits.strip_prefix("0x").context("feature bits begin with 0x")?;
                 self.without = u64::from_str_radix(digits, 16)?;
             }
-            ["reset-reads", count] => self.reset_reads = count.parse()?,
+            ["reset-millis", count] => self.reset_millis = count.parse()?,
             ["keyword", name, value] => self.keywords.push((name.into(), value.into())),
             _ => return Ok(false),
         }
@@ -109,8 +112,8 @@ impl fmt::Display for Setup {
         if self.without != 0 {
             writeln!(f, "without {:#x}", self.without)?;
         }
-        if self.reset_reads != 0 {
-            writeln!(f, "reset-reads {}", self.reset_reads)?;
+        if self.reset_millis != 0 {
+            writeln!(f, "reset-millis {}", self.reset_millis)?;
         }
         for (name, value) in &self.keywords {
             writeln!(f, "keyword {name} {value}")?;

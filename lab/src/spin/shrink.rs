@@ -69,7 +69,7 @@ fn simpler(setup: &Setup) -> Vec<Setup> {
         Setup { processors: default.processors, ..setup.clone() },
         Setup { packed: default.packed, ..setup.clone() },
         Setup { without: default.without, ..setup.clone() },
-        Setup { reset_reads: default.reset_reads, ..setup.clone() },
+        Setup { reset_millis: default.reset_millis, ..setup.clone() },
         Setup { keywords: Vec::new(), ..setup.clone() },
     ]
 }

@@ -2,6 +2,8 @@
 
 //! The device's side of the control queue. (virtio §12)
 
+use std::time::Duration;
+
 use vm_memory::{Bytes, GuestMemoryMmap};
 
 use super::{Device, Fake};
@@ -22,8 +24,21 @@ pub enum Answer {
 }
 
 impl Device {
+    /// The control queue was notified.
+    pub(super) fn command_arrived(&mut self, memory: &GuestMemoryMmap) {
+        self.answer_at = Some(self.time + self.quirks.answer_time.as_nanos() as u64);
+        self.execute_due(memory);
+    }
+
+    fn execute_due(&mut self, memory: &GuestMemoryMmap) {
+        if self.answer_at.is_some_and(|due| due <= self.time) {
+            self.answer_at = None;
+            self.execute(memory);
+        }
+    }
+
     /// Executes the commands of the control queue.
-    pub(super) fn execute(&mut self, memory: &GuestMemoryMmap) {
+    fn execute(&mut self, memory: &GuestMemoryMmap) {
         let control = self.control();
         while let Some((id, chain)) = self.queues[control].pop_chain(memory) {
             let [command, answer] = chain[..] else { panic!("a command of {} descriptors", chain.len()) };
@@ -58,8 +73,15 @@ impl Fake {
         std::mem::take(&mut self.lock().commands)
     }
 
-    /// Number of waits of the driver.
-    pub fn delays(&self) -> u32 {
-        self.lock().delays
+    /// Time that the driver has waited.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.lock().time)
+    }
+
+    /// Lets time pass, and answers commands that are due.
+    pub(super) fn pass(&self, time: impl Fn(u64) -> u64) {
+        let mut device = self.lock();
+        device.time = time(device.time);
+        device.execute_due(&self.memory);
     }
 }

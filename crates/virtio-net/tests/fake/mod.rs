@@ -14,6 +14,7 @@ mod queue;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use virtio_net::pci::CONFIG_LEN;
 use virtio_net::{Control, HEADER_LEN, Nic};
@@ -34,6 +35,9 @@ const DEVICE: u64 = 0x2000;
 const NOTIFY: u64 = 0x3000;
 const BAR_LEN: u64 = 0x4000;
 const MULTIPLIER: u64 = 4;
+
+/// Nanoseconds between two ticks of the clock.
+pub const TICK: u64 = 15_625_000;
 
 pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 /// The MAC address in the configuration of a generation: no byte is that of another generation.
@@ -72,6 +76,8 @@ pub struct Quirks {
     pub control_size: u16,
     /// Answer to the commands of the control queue.
     pub answer: Answer,
+    /// Time from a command to its answer.
+    pub answer_time: Duration,
     pub notify_off: u16,
     /// Number of allocations that succeed.
     pub allocations: usize,
@@ -98,6 +104,7 @@ impl Default for Quirks {
             queue_sizes: [256, 256],
             control_size: 64,
             answer: Answer::Ok,
+            answer_time: Duration::ZERO,
             notify_off: 1,
             allocations: usize::MAX,
             config_changes: 0,
@@ -126,7 +133,10 @@ struct Device {
     /// The buffer of the frame that was delivered last, and its length.
     delivered: Option<(GuestAddress, usize)>,
     freed_while_live: bool,
-    delays: u32,
+    /// In nanoseconds.
+    time: u64,
+    /// When commands that have arrived are answered.
+    answer_at: Option<u64>,
 }
 
 impl Quirks {
@@ -190,7 +200,8 @@ impl Fake {
             blocks: BTreeMap::new(),
             delivered: None,
             freed_while_live: false,
-            delays: 0,
+            time: 0,
+            answer_at: None,
         };
         #[cfg(not(miri))]
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(MEMORY_START), MEMORY)]).unwrap();
@@ -410,8 +421,18 @@ unsafe impl Hal for Fake {
         self.memory.write_slice(&vec![0xDD; block.len], GuestAddress(block.device_address)).unwrap();
     }
 
-    fn delay(&self, _microseconds: u32) {
-        self.lock().delays += 1;
+    /// As on Windows: until the next tick of the clock.
+    fn delay(&self, microseconds: u32) {
+        self.pass(|now| (now + u64::from(microseconds) * 1000).next_multiple_of(TICK));
+    }
+
+    fn stall(&self, microseconds: u32) {
+        assert!(microseconds <= 50);
+        self.pass(|now| now + u64::from(microseconds) * 1000);
+    }
+
+    fn now(&self) -> u64 {
+        self.lock().time
     }
 }
 
@@ -510,7 +531,7 @@ impl Registers for Fake {
                 }
                 device.notified[usize::from(value)] += 1;
                 if usize::from(value) == device.control() {
-                    device.execute(&self.memory);
+                    device.command_arrived(&self.memory);
                 }
             }
             o => panic!("16-bit write of {o:#x}"),

@@ -83,8 +83,8 @@ pub struct Common {
     queue_sizes: [u16; 3],
     queues: Vec<QueueRegisters>,
     link_up: bool,
-    /// Reads of the status register until it returns to 0, while a reset lasts.
-    resetting: Option<u32>,
+    /// When the reset ends, while one lasts.
+    resetting: Option<u64>,
 }
 
 impl Common {
@@ -94,7 +94,7 @@ impl Common {
             offered: options.quirks.offered(options.features),
             accepted: Features::default(),
             vectors: options.vectors,
-            mtu: options.mtu,
+            mtu: options.quirks.mtu.unwrap_or(options.mtu),
             status: Status::default(),
             device_feature_select: 0,
             driver_feature_select: 0,
@@ -178,6 +178,13 @@ impl Common {
         self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
     }
 
+    /// Changes the link speed; returns the vector to signal.
+    pub fn set_speed(&mut self, megabits: u32) -> Option<u16> {
+        self.quirks.speed = Some(megabits);
+        self.generation = self.generation.wrapping_add(1);
+        self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
+    }
+
     pub fn accepted(&self) -> Features {
         self.accepted
     }
@@ -202,11 +209,11 @@ impl Common {
         Ok(())
     }
 
-    pub fn read(&mut self, offset: u64, width: Width) -> Result<u64, Misuse> {
+    /// Reads a register at time `now`.
+    pub fn read(&mut self, now: u64, offset: u64, width: Width) -> Result<u64, Misuse> {
         use Width::{Byte, Dword, Word};
         match (offset, self.resetting) {
-            (0x14, Some(0)) => self.reset(),
-            (0x14, Some(left)) => self.resetting = Some(left - 1),
+            (0x14, Some(end)) if end <= now => self.reset(),
             (0x15, _) if self.quirks.unsteady_config => self.generation = self.generation.wrapping_add(1),
             _ => {}
         }
@@ -240,8 +247,10 @@ impl Common {
         Ok(value)
     }
 
+    /// Writes a register at time `now`.
     pub fn write(
         &mut self,
+        now: u64,
         offset: u64,
         width: Width,
         value: u64,
@@ -265,7 +274,7 @@ impl Common {
             0x08 => self.driver_feature_select = value as u32,
             0x0c => self.accept(value as u32)?,
             0x10 => self.config_vector = self.grant_vector(value as u16),
-            0x14 => return self.write_status(Status(value as u8), bus_master),
+            0x14 => return self.write_status(Status(value as u8), now, bus_master),
             0x16 => self.queue_select = value as u16,
             _ => return self.write_queue(offset, value, memory),
         }
@@ -304,14 +313,16 @@ impl Common {
         if refused || vector >= self.vectors { NO_VECTOR } else { vector }
     }
 
-    fn write_status(&mut self, new: Status, bus_master: bool) -> Result<Effect, Misuse> {
+    fn write_status(&mut self, new: Status, now: u64, bus_master: bool) -> Result<Effect, Misuse> {
         if new == Status::default() {
-            let stuck = self.quirks.never_resets_once_started && self.status.has(Status::DRIVER_OK);
-            if !self.quirks.never_resets && !stuck {
-                if self.quirks.reset_reads == 0 || self.status == Status::default() {
+            let stuck = self.quirks.never_resets
+                || self.quirks.never_resets_once_negotiated && self.status.has(Status::FEATURES_OK)
+                || self.quirks.never_resets_once_started && self.status.has(Status::DRIVER_OK);
+            if !stuck {
+                if self.quirks.reset_time.is_zero() || self.status == Status::default() {
                     self.reset();
                 } else {
-                    self.resetting = Some(self.quirks.reset_reads);
+                    self.resetting = Some(now + self.quirks.reset_time.as_nanos() as u64);
                 }
             } else if self.status == Status::default() {
                 self.status = Status::FAILED;

@@ -261,6 +261,12 @@ impl Device {
         self.signal(vector);
     }
 
+    /// Changes the link speed, in Mbit/s.
+    pub fn set_speed(&self, megabits: u32) {
+        let vector = self.common.lock().set_speed(megabits);
+        self.signal(vector);
+    }
+
     /// Returns whether the driver has set DRIVER_OK and the device works.
     #[must_use]
     pub fn is_running(&self) -> bool {

@@ -180,14 +180,16 @@ impl Nic {
         if queue == RECEIVE && self.options.quirks.repeats.is_some() {
             self.work(queue);
         } else {
-            self.schedule(queue, self.bus.now());
+            let is_control = self.common.lock().role(queue) == Some(Role::Control);
+            let delay = if is_control { self.options.quirks.command_time.as_nanos() as u64 } else { 0 };
+            self.schedule(queue, self.bus.now() + delay);
         }
         Ok(())
     }
 
     fn common_write(&self, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
-        let bus_master = self.config.lock().is_bus_master();
-        let effect = self.common.lock().write(offset, width, value, bus_master, &self.memory)?;
+        let (now, bus_master) = (self.bus.now(), self.config.lock().is_bus_master());
+        let effect = self.common.lock().write(now, offset, width, value, bus_master, &self.memory)?;
         match effect {
             Effect::None => {}
             Effect::Reset => {
@@ -218,7 +220,7 @@ impl Registers for Nic {
         match bar {
             pci::MSIX_BAR => self.config.lock().msix.read(offset, width),
             pci::VIRTIO_BAR => match offset {
-                pci::COMMON..pci::ISR => self.common.lock().read(offset, width),
+                pci::COMMON..pci::ISR => self.common.lock().read(self.bus.now(), offset, width),
                 pci::ISR..pci::DEVICE => Ok(0),
                 pci::DEVICE..pci::NOTIFY => {
                     let mac = self.filter.lock().mac();

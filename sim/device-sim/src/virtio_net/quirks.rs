@@ -2,6 +2,8 @@
 
 //! Misbehavior of the device, injected on purpose.
 
+use std::time::Duration;
+
 use super::features::Features;
 use crate::pci::{BarLayout, BrokenCapabilities, Identity};
 
@@ -23,16 +25,20 @@ pub struct Quirks {
     pub no_version_1: bool,
     /// Has no MAC address: does not offer VIRTIO_NET_F_MAC.
     pub no_mac: bool,
+    /// The MTU that the device reports; that of the link unless set.
+    pub mtu: Option<u16>,
     /// The speed that the device reports, in Mbit/s; 10,000 unless set.
     pub speed: Option<u32>,
     /// Clears FEATURES_OK regardless of the accepted features.
     pub rejects_features: bool,
     /// The status register never returns to 0.
     pub never_resets: bool,
+    /// The status register never returns to 0 once the driver has set FEATURES_OK.
+    pub never_resets_once_negotiated: bool,
     /// The status register never returns to 0 once the driver has set DRIVER_OK.
     pub never_resets_once_started: bool,
-    /// The status register returns to 0 after this number of reads.
-    pub reset_reads: u32,
+    /// Time that a reset takes.
+    pub reset_time: Duration,
     /// The generation of the configuration differs at each read.
     pub unsteady_config: bool,
     /// Refuses interrupt vectors from this one on.
@@ -44,6 +50,8 @@ pub struct Quirks {
     /// Delivers frames with the sum of the pseudo-header in place of a checksum, as those of a guest on the same machine. With
     /// numbers, the header says that the checksum begins there and is at that offset.
     pub partial_checksums: Option<Option<(u16, u16)>>,
+    /// Time from a notification of the control queue to the commands' execution.
+    pub command_time: Duration,
     /// Does not answer commands of the control queue, from the n-th on since the reset.
     pub commands_unanswered_from: Option<u32>,
     /// Refuses commands of the control queue, from the n-th on since the reset.

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     fs::File,
     os::fd::FromRawFd,
@@ -103,6 +103,8 @@ pub struct Bench {
     pub nic: Arc<Nic>,
     base: NonNull<u8>,
     next: Rc<RefCell<usize>>,
+    /// The driver's clock, in nanoseconds: the sum of its delays.
+    time: Rc<Cell<u64>>,
 }
 
 impl Bench {
@@ -142,7 +144,7 @@ impl Bench {
             config.set_command(pci::COMMAND_AT_START | pci::COMMAND_BUS_MASTER);
         });
         let base = NonNull::new(base.cast()).unwrap();
-        Self { machine: machine.clone(), nic, base, next: Rc::new(RefCell::new(0x1000)) }
+        Self { machine: machine.clone(), nic, base, next: Rc::new(RefCell::new(0x1000)), time: Rc::default() }
     }
 
     /// Brings the device up as the driver does, with one pair.
@@ -312,8 +314,17 @@ unsafe impl Hal for Bench {
         self.nic.memory().unmap(block.device_address);
     }
 
-    fn delay(&self, _microseconds: u32) {
+    fn delay(&self, microseconds: u32) {
+        self.stall(microseconds);
         self.machine.settle();
+    }
+
+    fn stall(&self, microseconds: u32) {
+        self.time.set(self.time.get() + u64::from(microseconds) * 1000);
+    }
+
+    fn now(&self) -> u64 {
+        self.time.get()
     }
 }
 
