@@ -213,6 +213,20 @@ fn start_survives_the_failure_of_any_of_its_allocations() {
     finish(bed);
 }
 
+/// The last access to a register precedes the end of the mapping, also if the device refuses its vectors and then does not
+/// finish its reset.
+#[test]
+fn registers_are_mapped_until_the_failed_start_has_reset_the_device() {
+    let quirks =
+        Quirks { refuses_vectors_from: Some(0), never_resets_once_negotiated: true, ..Quirks::default() };
+    let Some(mut bed) = bed(quirks) else { return };
+    bed.machine_mut(0).enter().expect("DriverEntry succeeds with any device");
+    assert!(bed.machine_mut(0).start_adapter().is_err());
+    assert!(!bed.machines()[0].host().is_dead(), "{}", bed.violations().join("\n"));
+    assert_eq!(command(&bed), pci::COMMAND_AT_START);
+    finish(bed);
+}
+
 /// A device that does not end its DMA by a reset loses the right to it before its memory is freed.
 #[test]
 fn device_that_does_not_reset_is_no_bus_master_after_halt() {

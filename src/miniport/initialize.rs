@@ -94,7 +94,9 @@ unsafe fn bring_up(
     run(slot.fill(adapter)).inspect_err(|_| set_bus_master(handle, false))
 }
 
-/// Builds the adapter: from the configuration to the programmed queues, before the first interrupt.
+/// Builds the adapter: from the configuration to the programmed queues, before the first interrupt. Not inlined: with the caller's,
+/// its frame is too large for a kernel stack.
+#[inline(never)]
 fn build(
     handle: NDIS_HANDLE,
     configuration: Configuration,
@@ -115,7 +117,8 @@ fn build(
 
     let dma = DmaRegistration::new(handle, max_frame)?;
     let interrupt = Interrupt::register(handle)?;
-    let port = build_port(handle, control, dma, bars, resources.messages, &device, max_frame)?;
+    let negotiated = Negotiated { control, dma, bars };
+    let port = build_port(handle, negotiated, resources.messages, &device, max_frame)?;
     let receive_pool = ReceivePool::new(handle, max_frame as usize)?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
@@ -126,13 +129,17 @@ fn build(
     Ok(Adapter::new(parts))
 }
 
-/// Programs the queues into the negotiated device. The result owns their memory.
-#[allow(clippy::too_many_arguments, reason = "takes the results of the earlier stages")]
-fn build_port(
-    handle: NDIS_HANDLE,
-    mut control: Control<SharedMemory, BarAccess>,
+/// A device before its queues are programmed. Dropped in this order: `control` accesses registers.
+struct Negotiated {
+    control: Control<SharedMemory, BarAccess>,
     dma: DmaRegistration,
     bars: MappedBars,
+}
+
+/// Programs the queues into the negotiated device. The result owns their memory.
+fn build_port(
+    handle: NDIS_HANDLE,
+    mut negotiated: Negotiated,
     messages: u32,
     device: &NetConfig,
     max_frame: u32,
@@ -146,10 +153,12 @@ fn build_port(
         pairs: 1,
         messages: messages.max(1),
     };
-    let queues = program(handle, &mut control, &options)?;
+    let queues = program(handle, &mut negotiated.control, &options)?;
+    let Negotiated { control, dma, bars } = negotiated;
+    // One value, which defines the order if the closure is dropped without a call.
+    let parts = port::Parts { control, queues, dma, bars };
     // In place: a port is large for a kernel stack.
-    Arc::try_new_with(|| Port::new(handle, port::Parts { control, queues, dma, bars }, device))
-        .map_err(|_| Failure::NoResources)
+    Arc::try_new_with(move || Port::new(handle, parts, device)).map_err(|_| Failure::NoResources)
 }
 
 /// Not inlined: with the caller's, its frame is too large for a kernel stack.

@@ -75,7 +75,7 @@ unsafe impl Sync for Port {}
 // SAFETY: as above.
 unsafe impl Send for Port {}
 
-/// The parts of a [`Port`].
+/// The parts of a [`Port`]. Dropped in this order, which is that of the port's own fields.
 pub struct Parts {
     pub control: Control<SharedMemory, BarAccess>,
     pub queues: Queues,
