@@ -47,6 +47,19 @@ impl NblList {
     /// Removes and returns the first element.
     pub fn pop(&mut self) -> Option<*mut NET_BUFFER_LIST> {
         let nbl = self.first;
+    /// Makes `nbl` the first element; its `Next` is overwritten. In constant time.
+    ///
+    /// # Safety
+    /// As for [`push`](Self::push).
+    pub unsafe fn push_front(&mut self, nbl: *mut NET_BUFFER_LIST) {
+        // SAFETY: this function's contract.
+        unsafe { (*nbl).Next = self.first };
+        self.first = nbl;
+        if self.last.is_null() {
+            self.last = nbl;
+        }
+    }
+
         if nbl.is_null() {
             return None;
         }
@@ -95,13 +108,8 @@ impl WaitingSends {
     /// # Safety
     /// As for [`NblList::push`].
     pub unsafe fn push_front(&mut self, nbl: *mut NET_BUFFER_LIST) {
-        let mut rest = core::mem::replace(&mut self.0, NblList::new());
         // SAFETY: this function's contract.
-        unsafe { self.0.push(nbl) };
-        while let Some(next) = rest.pop() {
-            // SAFETY: just removed from its list.
-            unsafe { self.0.push(next) };
-        }
+        unsafe { self.0.push_front(nbl) };
     }
 
     /// Removes the elements that `select` chooses and returns them as a chain.

@@ -7,19 +7,19 @@
 
 mod bed;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bed::{finish, miniport, started, started_with};
-use device_sim::Quirks;
+use device_sim::{Quirks, pci};
 use lab::testbed::{Machine, Options, Testbed};
 use ndis_sim::{AdapterState, Miniport, SendId, StatusIndication};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_LOCAL, NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST,
     NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS,
     NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_LINK_STATE,
-    NDIS_STATUS_MULTICAST_FULL, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PAUSED, NDIS_STATUS_SEND_ABORTED,
-    NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
-    OID_GEN_STATISTICS,
+    NDIS_STATUS_MULTICAST_FULL, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PAUSED, NDIS_STATUS_RESOURCES,
+    NDIS_STATUS_SEND_ABORTED, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER,
+    OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_STATISTICS,
 };
 use ndk_abi::ndk::OID_NDK_SET_STATE;
 use nt_sim::delays::Moment;
@@ -226,6 +226,36 @@ fn sends_beyond_the_ring_wait_and_complete_in_order_once_slots_are_free() {
     assert_eq!(statuses(&sender, waiting), vec![Some(NDIS_STATUS_SUCCESS); waiting.len()]);
     wait(&bed, SOON);
     assert!(receiver.received() == frames, "every frame arrives once, in order");
+    finish(bed);
+}
+
+/// The list that waits first is looked at, not those behind it. Time of the processor, least of many calls: other tests may run.
+#[test]
+fn send_into_a_full_ring_takes_as_long_with_many_waiting_as_with_few() {
+    const MANY: usize = 40_000;
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let sender = miniport(machine);
+    let command = machine.nic().with_config(|config| config.command()).expect("the device is there");
+    // The device takes no buffer.
+    machine.nic().with_config(|config| config.set_command(command & !pci::COMMAND_BUS_MASTER));
+    let _ = sender.send_chain(&numbered(2 * RING), 0);
+    let fastest = || {
+        let call = || {
+            let id = sender.send_chain(&numbered(1), 0);
+            assert_eq!(id.len(), 1);
+        };
+        let time = || {
+            let began = Instant::now();
+            call();
+            began.elapsed()
+        };
+        (0..100).map(|_| time()).min().expect("many calls")
+    };
+    let few = fastest();
+    let _ = sender.send_chain(&numbered(MANY), 0);
+    let many = fastest();
+    assert!(many < 3 * few, "{many:?} with {MANY} waiting, {few:?} with {RING}");
     finish(bed);
 }
 
