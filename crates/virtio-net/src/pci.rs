@@ -67,17 +67,23 @@ impl Layout {
                 }
                 capability::ID_VENDOR => {
                     is_virtio = true;
-                    let structure = VendorCapability::parse(&entry).ok_or(Error::BrokenCapabilityList)?;
-                    match structure.cfg_type {
-                        CfgType::COMMON => common = common.or(structure.region(min_len::COMMON, &bar_len)),
-                        CfgType::ISR => isr = isr.or(structure.region(min_len::ISR, &bar_len)),
-                        CfgType::DEVICE => device = device.or(structure.region(min_len::DEVICE, &bar_len)),
+                    let cfg_type =
+                        entry.u8(capability::CFG_TYPE).map(CfgType).ok_or(Error::BrokenCapabilityList)?;
+                    let region = |needed| -> Result<Option<Region>, Error> {
+                        let place = Place::parse(&entry).ok_or(Error::BrokenCapabilityList)?;
+                        Ok(place.region(needed, &bar_len))
+                    };
+                    match cfg_type {
+                        CfgType::COMMON => common = common.or(region(min_len::COMMON)?),
+                        CfgType::ISR => isr = isr.or(region(min_len::ISR)?),
+                        CfgType::DEVICE => device = device.or(region(min_len::DEVICE)?),
                         CfgType::NOTIFY if notify.is_none() => {
-                            let region = structure.region(min_len::NOTIFY, &bar_len);
-                            let multiplier = entry
-                                .u32(capability::NOTIFY_OFF_MULTIPLIER)
-                                .ok_or(Error::BrokenCapabilityList)?;
-                            notify = region.map(|region| (region, multiplier));
+                            if let Some(region) = region(min_len::NOTIFY)? {
+                                let multiplier = entry
+                                    .u32(capability::NOTIFY_OFF_MULTIPLIER)
+                                    .ok_or(Error::BrokenCapabilityList)?;
+                                notify = Some((region, multiplier));
+                            }
                         }
                         _ => {}
                     }
@@ -100,7 +106,8 @@ impl Layout {
     }
 }
 
-/// `cfg_type` of a vendor capability; unknown ones are ignored.
+/// `cfg_type` of a vendor capability. Those without a constant here are ignored, whatever follows the type: some have another
+/// format and may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CfgType(u8);
 
@@ -111,17 +118,16 @@ impl CfgType {
     const DEVICE: Self = Self(4);
 }
 
-struct VendorCapability {
-    cfg_type: CfgType,
+/// The place that a capability gives for its structure.
+struct Place {
     bar: u8,
     offset: u32,
     len: u32,
 }
 
-impl VendorCapability {
+impl Place {
     fn parse(entry: &Capability<'_>) -> Option<Self> {
         Some(Self {
-            cfg_type: CfgType(entry.u8(capability::CFG_TYPE)?),
             bar: entry.u8(capability::BAR)?,
             offset: entry.u32(capability::OFFSET)?,
             len: entry.u32(capability::LENGTH)?,

@@ -58,6 +58,36 @@ fn a_vendor_capability_shorter_than_its_fields_is_broken() {
     assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
 }
 
+/// Data of the vendor, types that a later version of the specification defines, and access by configuration space.
+#[test]
+fn capabilities_of_other_types_are_ignored_whatever_their_length() {
+    for cfg_type in [0, 5, 8, 9, 0x7F, 0xFF] {
+        for size in [4, 6, 8, 16, 20, 32] {
+            let mut config = config_space();
+            config[0x98 + 1] = 0xA0;
+            write_capability(&mut config, 0xA0, 0x40, size, cfg_type, 0xFFFF_FFFF, 0xFFFF_FFFF);
+            assert_eq!(find(&config), find(&config_space()), "type {cfg_type}, {size} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_vendor_capability_without_a_type_is_broken() {
+    let mut config = config_space();
+    config[0x42] = 3;
+    assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
+}
+
+/// It names a BAR that the driver cannot use; the next one is complete.
+#[test]
+fn a_notify_capability_that_is_not_usable_needs_no_multiplier() {
+    let mut config = config_space();
+    config[0x98 + 1] = 0xA0;
+    write_capability(&mut config, 0xA0, 0x40, 16, 2, 0, 0x1000);
+    config[0xA4] = 6;
+    assert_eq!(find(&config), find(&config_space()));
+}
+
 #[test]
 fn a_notify_capability_without_its_multiplier_is_broken() {
     let mut config = config_space();
