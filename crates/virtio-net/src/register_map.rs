@@ -42,7 +42,8 @@ pub(crate) mod min_len {
     pub(crate) const COMMON: u32 = 0x38;
     pub(crate) const NOTIFY: u32 = 2;
     pub(crate) const ISR: u32 = 1;
-    pub(crate) const DEVICE: u32 = 12;
+    /// That of the MAC address. Other fields are there if their features are.
+    pub(crate) const DEVICE: u32 = 6;
 }
 
 /// The common configuration structure. (virtio §2)

@@ -106,6 +106,15 @@ impl Vectors {
     }
 }
 
+/// Returns the least length in bytes of the configuration of a device with these features. The speed, for which there is a
+/// default, may be missing. (virtio §14)
+fn config_len(features: Features) -> u64 {
+    let ends =
+        [(Features::STATUS, device::STATUS), (Features::MQ, device::MAX_PAIRS), (Features::MTU, device::MTU)];
+    let used = ends.into_iter().filter(|&(feature, _)| features.contains(feature));
+    used.map(|(_, field)| field.wrapping_add(2)).max().unwrap_or(0)
+}
+
 /// Returns the index of the receive queue of a pair. (virtio §4)
 pub(crate) const fn receive_queue(pair: u16) -> u16 {
     pair.wrapping_mul(2)
@@ -173,13 +182,18 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Steps 1 to 4 of bring-up: reset, ACKNOWLEDGE, DRIVER, features, FEATURES_OK.
     ///
     /// # Errors
-    /// [`Error::Removed`], [`Error::ResetTimeout`], [`Error::NoVersion1`], [`Error::FeaturesRejected`]; FAILED is set then.
+    /// [`Error::Removed`], [`Error::ResetTimeout`], [`Error::NoVersion1`], [`Error::FeaturesRejected`];
+    /// [`Error::MissingStructure`] if the device's configuration is too short for its features. FAILED is set then.
     pub fn negotiate(&mut self) -> Result<Features, Error> {
         self.reset()?;
         self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
         self.step(Event::Drive, Status::DRIVER)?;
         let offered = self.offered_features();
         let accepted = Features::negotiate(offered).inspect_err(|_| self.fail())?;
+        if u64::from(self.layout.device.len) < config_len(accepted) {
+            self.fail();
+            return Err(Error::MissingStructure(Structure::Device));
+        }
         self.write_features(accepted);
         self.step(Event::Accept, Status::FEATURES_OK)?;
         let status = self.status()?;

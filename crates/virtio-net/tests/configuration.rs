@@ -7,7 +7,7 @@
 mod fake;
 
 use fake::{Fake, Quirks, mac_of};
-use virtio_net::{Control, Error, Features, Layout};
+use virtio_net::{Control, Error, Features, Layout, Status, Structure};
 
 /// The control registers of a device that has negotiated its features.
 fn negotiated(quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
@@ -16,6 +16,37 @@ fn negotiated(quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
     let mut control = Control::new(device.clone(), device.clone(), layout);
     control.negotiate().unwrap();
     (device, control)
+}
+
+/// Outcome of the negotiation if the structure of the configuration has `len` bytes; the fake device has the fields nevertheless.
+fn negotiated_with(len: u32, offered: Features) -> Result<Features, Error> {
+    let device = Fake::new(Quirks { offered: offered | Features::VERSION_1, ..Quirks::default() });
+    let mut config = fake::config_space();
+    config[0x6C..0x70].copy_from_slice(&len.to_le_bytes());
+    let layout = Layout::find(&config, Fake::bar_len)?;
+    let outcome = Control::new(device.clone(), device.clone(), layout).negotiate();
+    let failed = outcome == Err(Error::MissingStructure(Structure::Device));
+    assert_eq!(device.status() & Status::FAILED.bits() != 0, failed);
+    outcome
+}
+
+/// Nothing beyond the fields that the driver uses has to be there.
+//= virtio §14
+#[test]
+fn a_configuration_is_as_long_as_the_fields_of_its_features() {
+    let pairs = Features::CTRL_VQ | Features::MQ;
+    for (len, offered) in [
+        (6, Features::empty()),
+        (6, Features::MAC),
+        (8, Features::MAC | Features::STATUS),
+        (10, pairs),
+        (12, Features::MTU),
+        (12, Features::MTU | Features::SPEED_DUPLEX),
+    ] {
+        assert_eq!(negotiated_with(len, offered), Ok(offered | Features::VERSION_1));
+        let error = Err(Error::MissingStructure(Structure::Device));
+        assert_eq!(negotiated_with(len - 1, offered), error, "{} bytes for {offered:?}", len - 1);
+    }
 }
 
 //= virtio §14
