@@ -44,6 +44,8 @@ bitflags! {
         const ACCESS_PLATFORM = 1 << 33;
         /// The rings have the packed format.
         const RING_PACKED = 1 << 34;
+        /// The device needs the barriers of a hardware device, not only those between CPUs.
+        const ORDER_PLATFORM = 1 << 36;
         /// The device divides UDP datagrams.
         const HOST_USO = 1 << 56;
         /// The fields `speed` and `duplex` are valid.
@@ -89,6 +91,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::VERSION_1,
         policy: Policy::Accepted,
         reason: "every address given to the device is a DMA address of the platform",
+    },
+    Feature {
+        feature: Features::ORDER_PLATFORM,
+        name: "ORDER_PLATFORM",
+        needs: Features::empty(),
+        policy: Policy::Accepted,
+        reason: "hardware devices offer it; on x64 the barriers between CPUs also order memory before a register",
     },
     Feature {
         feature: Features::RING_PACKED,
