@@ -18,18 +18,19 @@ use lab::{
 };
 use ndis_sim::{AdapterState, Miniport, NdkEvent, StartError};
 use ndk_abi::ndis::{
-    NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_DEVICE_FAILED,
-    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS,
-    OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
+    NDIS_OBJECT_TYPE_DEFAULT, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_ADAPTER_REMOVED,
+    NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA,
+    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_LINK_STATE, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS,
+    OID_GEN_CURRENT_PACKET_FILTER, OID_PM_PARAMETERS, OID_PNP_SET_POWER,
 };
 use ndk_abi::nt::STATUS_DEVICE_REMOVED;
 use ndk_consumer::{Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
 use nt_sim::{delays::Moment, host::TimerResolution};
 
-const MOMENT: Duration = Duration::from_secs(20);
-
 /// The clock of Windows: threads wake with its ticks, every 15.6 ms.
 const WINDOWS: TimerResolution = TimerResolution::Windows { high: Duration::from_millis(1) };
+const MOMENT: Duration = Duration::from_secs(20);
+
 /// Event numbers of the driver's event table.
 mod event {
     pub const REMOVED: u32 = 10;
@@ -222,34 +223,67 @@ fn create_calls_fail_while_the_device_is_reset() {
     finish(bed);
 }
 
-/// The device failed before it loses its power, and the work item that resets it is late. Memory is short for any allocation of the
-/// transition.
+/// The device failed before it loses its power, and the work item that resets it is late.
 //= R-PNP-11
 #[test]
 fn device_without_power_is_not_reset() {
-    for victim in 0.. {
-        let Some(bed) = started() else { return };
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    let delays = &machine.host().delays;
+    let late = delays.add(Moment::Call("an NDIS work item"), Duration::from_secs(1));
+    machine.nic().need_reset();
+    await_until(&bed, "the work item is called", || late.is_reached());
+    miniport.sleep().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    let _ = bed.event().wait(Duration::from_secs(2));
+    miniport.wake().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    copy(&bed);
+    assert_eq!(events(machine), [event::NEEDS_RESET]);
+    finish(bed);
+}
+
+/// No allocation of a transition fails, as there is none, whatever the device does when it begins: runs, waits for consumers to
+/// close before it is reset, or is being reset.
+//= R-PNP-11
+#[test]
+fn power_states_change_without_memory() {
+    for moment in [None, Some(Duration::from_secs(1)), Some(Duration::from_millis(5500))] {
+        let quirks = Quirks { reset_time: Duration::from_millis(900), ..Quirks::default() };
+        let Some(bed) = started_with(quirks) else { return };
         let machine = bed.machines()[0];
-        let miniport = miniport(machine);
-        let delays = &machine.host().delays;
-        let late = delays.add(Moment::Call("an NDIS work item"), Duration::from_secs(1));
-        machine.nic().need_reset();
-        await_until(&bed, "the work item is called", || late.is_reached());
-        let resources = &machine.host().low_resources;
-        let before = resources.asked();
-        resources.fail_nth(victim);
-        miniport.sleep().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
-        let spared = resources.asked() - before <= victim;
-        resources.fail_nth(u64::MAX / 2);
-        let _ = bed.event().wait(Duration::from_secs(2));
-        miniport.wake().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
-        copy(&bed);
-        assert_eq!(events(machine), [event::NEEDS_RESET], "allocation {victim}");
-        finish(bed);
-        if spared {
-            assert!(victim > 0, "a work item was allocated");
-            return;
+        let (miniport, address) = (miniport(machine), machine.address());
+        let (opened, close) = (bed.event(), bed.event());
+        let consumer = {
+            let (opened, close) = (opened.clone(), close.clone());
+            machine.consumer("slow", move |adapter| {
+                let listener =
+                    Listener::new(adapter, SocketAddr::new(address, 4000)).expect("the port is free");
+                opened.set();
+                let _ = close.wait(Duration::from_secs(100));
+                drop(listener);
+            })
+        };
+        assert!(opened.wait(MOMENT));
+        if let Some(moment) = moment {
+            machine.nic().need_reset();
+            let _ = bed.event().wait(moment);
         }
+        let resources = &machine.host().low_resources;
+        resources.fail_per_mille(1000);
+        let slept = miniport.sleep();
+        resources.fail_per_mille(0);
+        slept.unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        let _ = bed.event().wait(MOMENT);
+        resources.fail_per_mille(1000);
+        let woken = miniport.wake();
+        resources.fail_per_mille(0);
+        woken.unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        close.set();
+        consumer.join().expect("the consumer closes");
+        await_until(&bed, "RDMA is enabled", || miniport.ndk_events().last() == Some(&NdkEvent::Enable));
+        copy(&bed);
+        assert!(!events(machine).contains(&event::GIVEN_UP), "{moment:?}: {:?}", events(machine));
+        finish(bed);
     }
 }
 
@@ -518,8 +552,31 @@ fn device_has_a_second_to_reset() {
             }
             finish(bed);
         }
-        finish(bed);
     }
+}
+
+/// A dead device delays neither a halt nor a shutdown by more than its reset may take.
+#[test]
+fn device_that_does_not_reset_is_waited_for_a_second() {
+    let quirks = Quirks { never_resets_once_started: true, ..Quirks::default() };
+    let options = Options { quirks, timers: WINDOWS, ..Options::default() };
+    let Some(mut bed) = bed::started_with(&options) else { return };
+    let before = bed.now();
+    bed.machine_mut(0).halt_adapter().expect("the host lives");
+    let took = bed.now().saturating_sub(before);
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1200), "{took:?}");
+    finish(bed);
+
+    let Some(bed) = bed::started_with(&options) else { return };
+    let machine = bed.machines()[0];
+    machine.nic().need_reset();
+    let _ = bed.event().wait(Duration::from_millis(100));
+    let before = bed.now();
+    miniport(machine).shut_down().unwrap();
+    let took = bed.now().saturating_sub(before);
+    assert!(took < Duration::from_millis(2600), "{took:?}");
+    let _ = bed.event().wait(MOMENT);
+    finish(bed);
 }
 
 /// A reset takes 100 ms at this device, and a restart takes two: most moments are inside one of them.
@@ -568,27 +625,3 @@ fn device_works_until_shutdown_and_not_longer() {
     miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_PROMISCUOUS.to_le_bytes()).unwrap();
     finish(bed);
 }
-/// A dead device delays neither a halt nor a shutdown by more than its reset may take.
-#[test]
-fn device_that_does_not_reset_is_waited_for_a_second() {
-    let quirks = Quirks { never_resets_once_started: true, ..Quirks::default() };
-    let options = Options { quirks, timers: WINDOWS, ..Options::default() };
-    let Some(mut bed) = bed::started_with(&options) else { return };
-    let before = bed.now();
-    bed.machine_mut(0).halt_adapter().expect("the host lives");
-    let took = bed.now().saturating_sub(before);
-    assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1200), "{took:?}");
-    finish(bed);
-
-    let Some(bed) = bed::started_with(&options) else { return };
-    let machine = bed.machines()[0];
-    machine.nic().need_reset();
-    let _ = bed.event().wait(Duration::from_millis(100));
-    let before = bed.now();
-    miniport(machine).shut_down().unwrap();
-    let took = bed.now().saturating_sub(before);
-    assert!(took < Duration::from_millis(2600), "{took:?}");
-    let _ = bed.event().wait(MOMENT);
-    finish(bed);
-}
-

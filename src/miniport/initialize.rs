@@ -123,7 +123,7 @@ fn build(
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
-    let transitions = Transitions::try_new().ok_or(Failure::NoResources)?;
+    let transitions = Transitions::try_new(handle).ok_or(Failure::NoResources)?;
     let parts =
         Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame, offloads, transitions };
     Ok(Adapter::new(parts))

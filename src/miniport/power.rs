@@ -14,7 +14,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA,
     NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NdisMOidRequestComplete, NdisMRemoveMiniport,
 };
-use nt::{Owner, WorkItem};
+use nt::Work;
 
 use super::adapter::Adapter;
 use super::transitions::{Pending, Request, Step};
@@ -24,16 +24,11 @@ use crate::nic::state::{DeviceEvent, DeviceState};
 
 /// Time that consumers have to close their NDK adapters before the device loses its state.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// The adapter of a queued or running work item.
-struct Worker(*const Adapter);
 
-// SAFETY: an adapter is `Sync`.
-unsafe impl Send for Worker {}
-
-impl Worker {
-    fn run(&self) {
+impl Work for Adapter {
+    unsafe fn work(this: *const Self) {
         // SAFETY: `Transitions::close` waits for the work item, and precedes the end of the adapter.
-        let adapter = unsafe { &*self.0 };
+        let adapter = unsafe { &*this };
         while let Some(step) = adapter.transitions.next() {
             match step {
                 Step::Sleep(request) => {
@@ -90,27 +85,16 @@ pub fn set(adapter: &Adapter, state: NDIS_DEVICE_POWER_STATE, request: *mut NDIS
     if !full_power && !low_power.contains(&state) {
         return NDIS_STATUS_INVALID_DATA;
     }
-    let begun = begin(adapter, |pending| {
+    begin(adapter, |pending| {
         pending.full_power = full_power;
         pending.request = Some(Request::new(request));
     });
-    if !begun {
-        // Memory is short, but a device that is about to lose its power must be stopped.
-        adapter.transitions.set_full_power(full_power);
-        if full_power {
-            return wake(adapter);
-        }
-        sleep(adapter);
-        return NDIS_STATUS_SUCCESS;
-    }
     NDIS_STATUS_PENDING
 }
 
 /// Resets the device, which failed, soon. IRQL <= `DISPATCH_LEVEL`.
 pub fn recover(adapter: &Adapter) {
-    if !begin(adapter, |pending| pending.failed = true) {
-        give_up(adapter);
-    }
+    begin(adapter, |pending| pending.failed = true);
 }
 
 /// Lets NDIS remove the adapter. IRQL <= `DISPATCH_LEVEL`.
@@ -120,15 +104,13 @@ pub fn remove(adapter: &Adapter) {
     let _ = unsafe { NdisMRemoveMiniport(adapter.handle()) };
 }
 
-/// Applies `change` and starts the work item if it does not run. `false` if memory is short: nothing has changed then.
-fn begin(adapter: &Adapter, change: impl FnOnce(&mut Pending)) -> bool {
-    let worker = Worker(adapter);
-    let item = WorkItem::try_new(Owner::new(adapter.handle()), move || worker.run());
-    let Ok(item) = item else { return false };
+/// Applies `change` and queues the work item unless it is queued or running.
+fn begin(adapter: &Adapter, change: impl FnOnce(&mut Pending)) {
     if adapter.transitions.request(change) {
-        item.queue();
+        // SAFETY: only a caller for which `request` returns `true` queues the work item, which has ended its work. The adapter
+        // lives until it has, see `work`, and is `Sync`.
+        unsafe { adapter.transitions.item.queue(adapter) };
     }
-    true
 }
 
 /// Prepares for the loss of power: no register access, DMA or interrupt from here on, and no send is left.

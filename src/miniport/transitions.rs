@@ -3,8 +3,8 @@
 //! Pending transitions of the device: power states that NDIS requested, and resets after failures. Decides what the one work
 //! item does next.
 
-use ndk_abi::ndis::NDIS_OID_REQUEST;
-use nt::{Event, SpinLock};
+use ndk_abi::ndis::{NDIS_HANDLE, NDIS_OID_REQUEST};
+use nt::{Event, Owner, ReusableWorkItem, SpinLock};
 
 /// A device that fails more often than [`MAX_RESETS`] times in this time, in nanoseconds, is given up.
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
@@ -12,6 +12,8 @@ const MAX_RESETS: usize = 3;
 
 /// What the work item has to do, and whether it runs.
 pub struct Transitions {
+    /// Allocated beforehand: a transition must not fail for lack of memory, and there is one worker at most.
+    pub item: ReusableWorkItem,
     pending: SpinLock<Pending>,
     /// Set while no work item is queued or running.
     idle: Event,
@@ -63,8 +65,9 @@ pub enum Step {
 }
 
 impl Transitions {
-    /// `None` without memory. `PASSIVE_LEVEL`.
-    pub fn try_new() -> Option<Self> {
+    /// `None` without memory. `handle` is the adapter's. `PASSIVE_LEVEL`.
+    pub fn try_new(handle: NDIS_HANDLE) -> Option<Self> {
+        let item = ReusableWorkItem::try_new(Owner::new(handle))?;
         let idle = Event::try_new()?;
         idle.set();
         let pending = Pending {
@@ -75,7 +78,7 @@ impl Transitions {
             working: false,
             closing: false,
         };
-        Some(Self { pending: SpinLock::new(pending), idle })
+        Some(Self { item, pending: SpinLock::new(pending), idle })
     }
 
     /// Ends the work: returns when the work item has finished, and none is started later. `PASSIVE_LEVEL`.
@@ -98,11 +101,6 @@ impl Transitions {
             self.idle.clear();
         }
         start
-    }
-
-    /// Records a transition that is made without the work item.
-    pub fn set_full_power(&self, full_power: bool) {
-        self.pending.lock().full_power = full_power;
     }
 
     /// Returns the next step; `None` if the work is done. The caller does not access the adapter then.

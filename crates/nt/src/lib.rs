@@ -52,4 +52,4 @@ pub use rundown::{Rundown, RundownGuard};
 pub use served_lock::ServedLock;
 pub use thread::{DriverObject, start_thread};
 pub use timer::Timer;
-pub use work::{Owner, WorkItem};
+pub use work::{Owner, ReusableWorkItem, Work, WorkItem};

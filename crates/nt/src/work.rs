@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Work items: one call at `PASSIVE_LEVEL`, on a system worker thread.
+//! Work items: calls at `PASSIVE_LEVEL`, on a system worker thread. [`WorkItem`] calls a routine once, [`ReusableWorkItem`]
+//! once for each time it is queued.
 
 use crate::sys;
 use alloc::boxed::Box;
@@ -78,12 +79,51 @@ unsafe extern "efiapi" fn run<F: FnOnce()>(context: *mut c_void, _item: *mut c_v
     routine();
 }
 
+/// A type whose values a [`ReusableWorkItem`] works on.
+pub trait Work {
+    /// The routine of the work item. `PASSIVE_LEVEL`.
+    ///
+    /// # Safety
+    /// `this` is what was passed to [`ReusableWorkItem::queue`].
+    unsafe fn work(this: *const Self);
+}
+
+/// A work item that is allocated once and queued any number of times.
+pub struct ReusableWorkItem(sys::WorkItem);
+
+impl ReusableWorkItem {
+    /// Allocates a work item; `None` if pool is exhausted. IRQL <= `DISPATCH_LEVEL`.
+    #[must_use]
+    pub fn try_new(owner: Owner) -> Option<Self> {
+        sys::WorkItem::try_new(owner.0).map(Self)
+    }
+
+    /// Queues the work item: `T::work(this)` is called once at `PASSIVE_LEVEL`. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Safety
+    /// The work item is not queued, and is not dropped before its routine is called. `this` is sound to pass to `T::work` then,
+    /// on any thread.
+    pub unsafe fn queue<T: Work>(&self, this: *const T) {
+        // SAFETY: not queued, by the contract, which also covers `this`.
+        unsafe { self.0.raw().queue(run_again::<T>, this.cast_mut().cast()) };
+    }
+}
+
+/// # Safety
+/// `context` is what was passed to [`ReusableWorkItem::queue`] for `T`. The work item is not accessed: the routine may cause it
+/// to be queued again or dropped.
+unsafe extern "efiapi" fn run_again<T: Work>(context: *mut c_void, _item: *mut c_void) {
+    // SAFETY: the contract of `queue`.
+    unsafe { T::work(context.cast_const().cast()) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::Event;
     use crate::irql;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
     #[test]
@@ -98,6 +138,36 @@ mod tests {
         .unwrap()
         .queue();
         assert!(done.wait_for(Duration::from_secs(10)));
+    }
+
+    struct Counter {
+        item: ReusableWorkItem,
+        calls: AtomicU32,
+        done: Event,
+    }
+
+    impl Work for Counter {
+        unsafe fn work(this: *const Self) {
+            assert_eq!(irql::current(), irql::PASSIVE_LEVEL);
+            // SAFETY: the counter lives until `done` is set.
+            let this = unsafe { &*this };
+            if this.calls.fetch_add(1, Ordering::Relaxed) == 9 {
+                this.done.set();
+            } else {
+                // SAFETY: its routine was called; the counter lives.
+                unsafe { this.item.queue(this) };
+            }
+        }
+    }
+
+    #[test]
+    fn reusable_item_is_queued_again_by_its_routine() {
+        let item = ReusableWorkItem::try_new(Owner::new(core::ptr::null_mut())).unwrap();
+        let counter = Arc::new(Counter { item, calls: AtomicU32::new(0), done: Event::try_new().unwrap() });
+        // SAFETY: not queued before; the counter lives until the last call.
+        unsafe { counter.item.queue(Arc::as_ptr(&counter)) };
+        assert!(counter.done.wait_for(Duration::from_secs(10)));
+        assert_eq!(counter.calls.load(Ordering::Relaxed), 10);
     }
 
     #[test]
