@@ -81,6 +81,31 @@ fn frames_longer_than_a_buffer_are_received_whole_from_qemus_device() {
     }
 }
 
+/// A buffer is no longer than with a small MTU, so that as many frames arrive while the driver is busy.
+//= virtio §10
+#[test]
+fn large_mtu_leaves_as_many_receive_buffers() {
+    const RECEIVE_VECTOR: u16 = 1;
+    const BUFFERS: u64 = 256;
+    for mtu in [9000, 16_384, 65_520, u16::MAX] {
+        let quirks = Quirks { mtu: Some(mtu), ..Quirks::default() };
+        let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
+        let [receiver, sender] = bed.machines().map(miniport);
+        let nic = bed.machines()[0].nic();
+        nic.mask_vector(RECEIVE_VECTOR, true);
+        let before = nic.counters().received_frames;
+        let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5][..], &[0; 86]].concat();
+        for id in sender.send_chain(&vec![frame; 400], 0) {
+            assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+        }
+        let _ = bed.event().wait(Duration::from_millis(100));
+        assert_eq!(nic.counters().received_frames - before, BUFFERS, "MTU {mtu}");
+        nic.mask_vector(RECEIVE_VECTOR, false);
+        let _ = (bed.event().wait(Duration::from_millis(100)), receiver.received());
+        finish(bed);
+    }
+}
+
 //= virtio §18
 #[test]
 fn device_that_lies_about_the_buffers_of_a_frame_is_reset() {

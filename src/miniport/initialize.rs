@@ -25,7 +25,7 @@ use ndk_abi::ndis::{
     NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IF_MEDIA_CONNECT_STATE,
     NET_IF_MEDIA_DUPLEX_STATE, NdisMSetMiniportAttributes,
 };
-use virtio_net::{Control, Layout, NetConfig, Nic, Options};
+use virtio_net::{Control, Features, Layout, NetConfig, Nic, Options, receive_buffer_len};
 
 use super::adapter::{Adapter, MAX_MULTICAST, Parts, StationAddresses};
 use super::filter;
@@ -145,10 +145,11 @@ fn build_port(
     max_frame: u32,
 ) -> Result<Arc<Port>, Failure> {
     let receive_frame = receive_frame(device, max_frame) as usize;
+    let is_merged = negotiated.control.features().contains(Features::MRG_RXBUF);
     let options = Options {
         transmit_frame: max_frame as usize,
         receive_frame,
-        receive_size: receive_size(receive_frame),
+        receive_size: receive_size(receive_buffer_len(receive_frame, is_merged)),
         transmit_size: QUEUE_SIZE,
         pairs: 1,
         messages: messages.max(1),
@@ -208,10 +209,10 @@ fn receive_frame(device: &NetConfig, max_frame: u32) -> u32 {
     device.mtu.map_or(max_frame, |mtu| max_frame.max(u32::from(mtu).saturating_add(ETHERNET_HEADER)))
 }
 
-/// Returns the number of receive buffers of `frame` bytes that fit in [`RECEIVE_MEMORY`].
-fn receive_size(frame: usize) -> u16 {
+/// Returns the number of receive buffers of `buffer` bytes that fit in [`RECEIVE_MEMORY`].
+fn receive_size(buffer: usize) -> u16 {
     let mut size = QUEUE_SIZE;
-    while size > 16 && usize::from(size).saturating_mul(frame) > RECEIVE_MEMORY {
+    while size > 16 && usize::from(size).saturating_mul(buffer) > RECEIVE_MEMORY {
         size /= 2;
     }
     size

@@ -44,7 +44,7 @@ pub use offload::{
 };
 pub use offload_slots::MAX_LARGE_FRAME;
 pub use pci::Layout;
-pub use receive::{Polled, ReceiveCounters, ReceiveQueue};
+pub use receive::{Polled, ReceiveCounters, ReceiveQueue, receive_buffer_len};
 pub use state::{Event, State};
 pub use transmit::{MIN_FRAME, TransmitCounters, TransmitQueue};
 pub use transport::{Control, NetConfig, Status, Vectors};

@@ -21,6 +21,13 @@ const MIN_FRAME: usize = 14;
 /// Longest frame part of one buffer if frames may continue in further buffers, in bytes. Every RoCE packet fits in one.
 const MERGED_BUFFER: usize = 4596;
 
+/// Returns the length of each receive buffer for frames of up to `max_frame` bytes, without the virtio header, in bytes.
+/// `is_merged`: a frame may continue in further buffers (`MRG_RXBUF`).
+#[must_use]
+pub fn receive_buffer_len(max_frame: usize, is_merged: bool) -> usize {
+    if is_merged { max_frame.min(MERGED_BUFFER) } else { max_frame }
+}
+
 /// Counters of a receive queue since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReceiveCounters {
@@ -79,8 +86,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         rings: RingOptions,
     ) -> Result<Self, Error> {
         let ring = Ring::new(hal, size, rings)?;
-        let buffer = if options.is_merged { max_frame.min(MERGED_BUFFER) } else { max_frame };
-        let buffers = Buffers::new(hal, size, buffer)?;
+        let buffers = Buffers::new(hal, size, receive_buffer_len(max_frame, options.is_merged))?;
         let frame = vec::filled(max_frame, 0)?;
         let counters = ReceiveCounters::default();
         let mut queue = Self { index, ring, buffers, options, frame, doorbell: None, counters };
