@@ -5,7 +5,10 @@
 use core::ffi::c_void;
 use core::ptr::null_mut;
 
-use ndk_abi::ndis::{NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER, NET_BUFFER_LIST, NdisGetDataBuffer};
+use ndk_abi::ndis::{
+    NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_RESOURCES, NET_BUFFER,
+    NET_BUFFER_LIST, NdisGetDataBuffer,
+};
 
 use crate::config::ETHERNET_HEADER;
 
@@ -44,9 +47,6 @@ impl NblList {
         self.last = nbl;
     }
 
-    /// Removes and returns the first element.
-    pub fn pop(&mut self) -> Option<*mut NET_BUFFER_LIST> {
-        let nbl = self.first;
     /// Makes `nbl` the first element; its `Next` is overwritten. In constant time.
     ///
     /// # Safety
@@ -60,6 +60,9 @@ impl NblList {
         }
     }
 
+    /// Removes and returns the first element.
+    pub fn pop(&mut self) -> Option<*mut NET_BUFFER_LIST> {
+        let nbl = self.first;
         if nbl.is_null() {
             return None;
         }
@@ -136,24 +139,27 @@ pub fn info(nbl: &NET_BUFFER_LIST, slot: NDIS_NET_BUFFER_LIST_INFO) -> *mut c_vo
         .unwrap_or(null_mut())
 }
 
-/// Copies one frame into `slot`. Returns its length; `None` if it is too short, too long or not mappable.
-pub fn copy_data(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Option<usize> {
+/// Copies one frame into `slot`. Returns its length.
+///
+/// # Errors
+/// `NDIS_STATUS_INVALID_LENGTH` if it is too short or too long, `NDIS_STATUS_RESOURCES` if it cannot be mapped.
+pub fn copy_data(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Result<usize, NDIS_STATUS> {
     // SAFETY: a frame of a list that is the driver's own.
     let len = unsafe { (*net_buffer).Anonymous };
     // SAFETY: both views of the length are the same number.
     let len = unsafe { len.DataLength };
     if len < ETHERNET_HEADER {
-        return None;
+        return Err(NDIS_STATUS_INVALID_LENGTH);
     }
-    let slot = slot.get_mut(..len as usize)?;
+    let slot = slot.get_mut(..len as usize).ok_or(NDIS_STATUS_INVALID_LENGTH)?;
     // SAFETY: the storage has the length asked for.
     let data = unsafe { NdisGetDataBuffer(net_buffer, len, slot.as_mut_ptr().cast(), 1, 0) };
     if data.is_null() {
-        return None;
+        return Err(NDIS_STATUS_RESOURCES);
     }
     if !core::ptr::eq(data.cast::<u8>(), slot.as_ptr()) {
         // SAFETY: the frame lies in one piece at `data`, and the slot is memory of the driver's.
         unsafe { core::ptr::copy_nonoverlapping(data.cast::<u8>(), slot.as_mut_ptr(), slot.len()) };
     }
-    Some(slot.len())
+    Ok(slot.len())
 }

@@ -259,6 +259,22 @@ fn send_into_a_full_ring_takes_as_long_with_many_waiting_as_with_few() {
     finish(bed);
 }
 
+/// NDIS has to map the data of a frame that is memory of user mode.
+#[test]
+fn send_whose_data_cannot_be_mapped_fails_for_lack_of_resources() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let sender = miniport(machine);
+    let resources = &machine.host().low_resources;
+    let before = resources.asked();
+    send(&sender, &frame(RECEIVER, 100));
+    // The last of them: NDIS's lists are allocated before.
+    resources.fail_nth(resources.asked() - before - 1);
+    assert_eq!(sender.send(&frame(RECEIVER, 100), MOMENT), Some(NDIS_STATUS_RESOURCES));
+    send(&sender, &frame(RECEIVER, 100));
+    finish(bed);
+}
+
 #[test]
 fn cancel_completes_waiting_sends_with_its_id_and_no_other() {
     let Some(bed) = started(&[]) else { return };

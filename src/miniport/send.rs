@@ -8,9 +8,8 @@ use core::ffi::c_void;
 
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_PORT_NUMBER, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
-    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_INVALID_LENGTH,
-    NDIS_STATUS_LOW_POWER_STATE, NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED,
-    NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_LOW_POWER_STATE,
+    NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED, NET_BUFFER, NET_BUFFER_LIST,
 };
 
 use super::adapter::Adapter;
@@ -156,7 +155,10 @@ fn send_list(
 /// Queues a frame without offloads; `None` if no slot is free, otherwise the status of a list that fails.
 fn send_plain(queue: &mut TransmitSlots, net_buffer: *mut NET_BUFFER) -> Option<Result<Sent, NDIS_STATUS>> {
     let slot = queue.slot()?;
-    let Some(len) = copy_data(net_buffer, slot) else { return Some(Err(NDIS_STATUS_INVALID_LENGTH)) };
+    let len = match copy_data(net_buffer, slot) {
+        Ok(len) => len,
+        Err(status) => return Some(Err(status)),
+    };
     let cast = Cast::of(slot);
     queue.commit(len);
     Some(Ok(Sent { cast, len }))

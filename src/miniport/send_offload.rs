@@ -5,7 +5,7 @@
 //! A request that contradicts its frame fails the list: the device would send something else than the stack means.
 
 use ndk_abi::ndis::{
-    NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INVALID_LENGTH,
+    NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_FAILURE,
     NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
     NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NET_BUFFER, NET_BUFFER_LIST,
@@ -88,7 +88,10 @@ impl Segmentation {
             return Some(Err(NDIS_STATUS_FAILURE));
         }
         let slot = queue.large_slot()?;
-        let Some(len) = copy_data(net_buffer, slot) else { return Some(Err(NDIS_STATUS_INVALID_LENGTH)) };
+        let len = match copy_data(net_buffer, slot) {
+            Ok(len) => len,
+            Err(status) => return Some(Err(status)),
+        };
         let cast = Cast::of(slot);
         let offload = slot.get_mut(..len).and_then(|frame| {
             let found = Transport::find_large(frame)?;
@@ -152,7 +155,10 @@ impl Requested {
         net_buffer: *mut NET_BUFFER,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
         let slot = queue.slot()?;
-        let Some(len) = copy_data(net_buffer, slot) else { return Some(Err(NDIS_STATUS_INVALID_LENGTH)) };
+        let len = match copy_data(net_buffer, slot) {
+            Ok(len) => len,
+            Err(status) => return Some(Err(status)),
+        };
         let cast = Cast::of(slot);
         let by_device = offloads.completes_checksums();
         let Some(offload) = slot.get_mut(..len).and_then(|frame| Self::checksum(info, frame, by_device))

@@ -320,7 +320,7 @@ imports! { IMPORTS: "ndis.sys" =>
     }
 
     /// Returns the first bytes of a NET_BUFFER contiguously: in place, or copied to `storage`; null if neither is
-    /// possible.
+    /// possible, or when resources to map them run low.
     [<= DISPATCH_LEVEL]
     fn NdisGetDataBuffer(
         buffer: Guest<NET_BUFFER>,
@@ -331,6 +331,10 @@ imports! { IMPORTS: "ndis.sys" =>
     ) -> Guest<u8> {
         let fields = buffer.read();
         if needed == 0 || needed as usize > length_of(buffer) {
+            return Guest::null();
+        }
+        // Memory of user mode is not mapped before.
+        if current().host().low_resources.fails() {
             return Guest::null();
         }
         let mdl = GuestMdl(Guest::new(fields.CurrentMdl));
