@@ -287,6 +287,33 @@ fn power_states_change_without_memory() {
     }
 }
 
+/// Nothing wakes the system, so that nothing can be enabled.
+#[test]
+fn wake_up_settings_other_than_none_are_refused() {
+    let Some(bed) = started() else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let settings = |revision: u8, len: usize| {
+        let mut settings = vec![0; len];
+        settings[..4].copy_from_slice(&[NDIS_OBJECT_TYPE_DEFAULT, revision, len as u8, 0]);
+        settings
+    };
+    let set = |settings: &[u8]| miniport.set(OID_PM_PARAMETERS, settings).map_err(|error| error.status);
+    for (revision, len) in [(1, 16), (2, 20), (2, 24)] {
+        assert_eq!(set(&settings(revision, len)), Ok(()), "revision {revision}");
+    }
+    for at in 4..20 {
+        let mut enabling = settings(2, 20);
+        enabling[at] = 1;
+        assert_eq!(set(&enabling), Err(NDIS_STATUS_INVALID_PARAMETER), "byte {at}");
+    }
+    for len in [0, 4, 15] {
+        assert_eq!(set(&settings(2, 20)[..len]), Err(NDIS_STATUS_BUFFER_TOO_SHORT), "{len} bytes");
+    }
+    assert_eq!(set(&settings(0, 20)), Err(NDIS_STATUS_INVALID_DATA));
+    assert_eq!(set(&[0; 20]), Err(NDIS_STATUS_INVALID_DATA));
+    finish(bed);
+}
+
 //= R-PNP-8
 #[test]
 fn adapter_of_a_device_that_is_gone_without_notice_is_removed() {

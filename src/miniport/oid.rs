@@ -20,7 +20,7 @@ use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 26] = [
+pub const SUPPORTED: [NDIS_OID; 27] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -41,6 +41,7 @@ pub const SUPPORTED: [NDIS_OID; 26] = [
     OID_OFFLOAD_ENCAPSULATION,
     OID_PNP_QUERY_POWER,
     OID_PNP_SET_POWER,
+    OID_PM_PARAMETERS,
     //= R-OIDNDK-1
     OID_NDK_SET_STATE,
     OID_NDK_STATISTICS,
@@ -221,6 +222,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             Err(status) => status,
             Ok(encapsulation) => adapter.offloads.set_encapsulation(adapter.handle(), &encapsulation),
         },
+        OID_PM_PARAMETERS => power::set_parameters(request),
         //= R-OIDNDK-2, R-OIDNDK-3
         OID_NDK_SET_STATE => match value::<u8>(request) {
             Err(status) => status,

@@ -6,8 +6,11 @@
 use std::sync::Arc;
 
 use ndk_abi::ndis::{
-    NDIS_DEVICE_POWER_STATE, NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND, NDIS_REQUEST_TYPE, NDIS_STATUS,
-    NDIS_STATUS_SUCCESS, OID_PNP_QUERY_POWER, OID_PNP_SET_POWER,
+    NDIS_DEVICE_POWER_STATE, NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND, NDIS_OBJECT_TYPE_DEFAULT,
+    NDIS_PM_PARAMETERS_REVISION_1, NDIS_PM_PARAMETERS_REVISION_2, NDIS_REQUEST_TYPE,
+    NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1, NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_2, NDIS_STATUS,
+    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER,
+    OID_PNP_SET_POWER,
 };
 
 use nt_sim::Host;
@@ -34,6 +37,7 @@ pub(crate) fn sleep(adapter: &Arc<Adapter>) {
     if adapter.state() == AdapterState::Running && flags & NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND == 0 {
         lifecycle::pause(adapter);
     }
+    set_parameters(adapter);
     let status = set(adapter, NDIS_DEVICE_POWER_STATE::NdisDeviceStateD3);
     require(status == NDIS_STATUS_SUCCESS, || format!("OID_PNP_SET_POWER to D3 failed: {status:#010x}"));
     let (sending, _) = adapter.data_path.outstanding();
@@ -64,6 +68,24 @@ fn query(adapter: &Arc<Adapter>, state: NDIS_DEVICE_POWER_STATE) {
     let kind = NDIS_REQUEST_TYPE::NdisRequestQueryInformation;
     let answer = adapter.oid(OidPath::Regular, kind, OID_PNP_QUERY_POWER, &mut state.0.to_le_bytes());
     require(answer.is_ok(), || format!("OID_PNP_QUERY_POWER failed, which is not allowed: {answer:?}"));
+}
+
+/// Says what is to wake the system: nothing. Miniports without wake-up events need not know the request. (WDK:
+/// OID_PM_PARAMETERS)
+fn set_parameters(adapter: &Arc<Adapter>) {
+    let (revision, size) = if adapter.driver.characteristics.MinorNdisVersion >= 30 {
+        (NDIS_PM_PARAMETERS_REVISION_2, NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_2)
+    } else {
+        (NDIS_PM_PARAMETERS_REVISION_1, NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1)
+    };
+    let mut parameters = vec![0; size.into()];
+    parameters[0] = NDIS_OBJECT_TYPE_DEFAULT;
+    parameters[1] = revision;
+    parameters[2..4].copy_from_slice(&size.to_le_bytes());
+    let refused = adapter.set_oid(OID_PM_PARAMETERS, &parameters).err();
+    require(refused.is_none_or(|error| error.status == NDIS_STATUS_NOT_SUPPORTED), || {
+        format!("OID_PM_PARAMETERS that enables nothing failed: {refused:?}")
+    });
 }
 
 fn set(adapter: &Arc<Adapter>, state: NDIS_DEVICE_POWER_STATE) -> NDIS_STATUS {
