@@ -187,6 +187,32 @@ fn link_change_is_indicated_with_state_and_speed() {
     }
 }
 
+#[test]
+fn change_of_the_speed_alone_is_indicated_while_the_link_is_up() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    let before = miniport.indications().len();
+    let set = |change: fn(&device_sim::Nic)| {
+        let nic = machine.nic().clone();
+        on_host(machine, move || change(&nic));
+        wait(&bed, SOON);
+        let indications = miniport.indications();
+        let speeds = indications[before..].iter().map(|StatusIndication { code, buffer }| {
+            assert_eq!(*code, NDIS_STATUS_LINK_STATE);
+            u64::from_le_bytes(buffer[16..24].try_into().unwrap())
+        });
+        speeds.collect::<Vec<_>>()
+    };
+    const GIGABIT: u64 = 1_000_000_000;
+    assert_eq!(set(|nic| nic.set_speed(25_000)), [25 * GIGABIT]);
+    assert_eq!(set(|nic| nic.set_speed(25_000)), [25 * GIGABIT], "no change");
+    assert_eq!(set(|nic| nic.set_link(false)), [25 * GIGABIT, 0]);
+    assert_eq!(set(|nic| nic.set_speed(100_000)), [25 * GIGABIT, 0], "a link that is down has no speed");
+    assert_eq!(set(|nic| nic.set_link(true)), [25 * GIGABIT, 0, 100 * GIGABIT]);
+    finish(bed);
+}
+
 fn link_changes_of_a_device_with_speed(megabits: u32) {
     let quirks = Quirks { speed: Some(megabits), ..Quirks::default() };
     let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };

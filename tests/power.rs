@@ -20,8 +20,8 @@ use ndis_sim::{AdapterState, Miniport, NdkEvent, StartError};
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_ADAPTER_REMOVED,
     NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA,
-    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_LINK_STATE, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS,
-    OID_GEN_CURRENT_PACKET_FILTER, OID_PM_PARAMETERS, OID_PNP_SET_POWER,
+    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_LINK_STATE, NDIS_STATUS_RESET_IN_PROGRESS,
+    NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_PM_PARAMETERS, OID_PNP_SET_POWER,
 };
 use ndk_abi::nt::STATUS_DEVICE_REMOVED;
 use ndk_consumer::{Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
@@ -311,6 +311,27 @@ fn wake_up_settings_other_than_none_are_refused() {
     }
     assert_eq!(set(&settings(0, 20)), Err(NDIS_STATUS_INVALID_DATA));
     assert_eq!(set(&[0; 20]), Err(NDIS_STATUS_INVALID_DATA));
+    finish(bed);
+}
+
+/// The work item that has reset the device is about to indicate that the link is up when it goes down.
+//= virtio §14
+#[test]
+fn last_link_state_indicated_is_the_one_that_the_link_has() {
+    let quirks = Quirks { reset_time: Duration::from_millis(100), ..Quirks::default() };
+    let Some(bed) = started_with(quirks) else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    machine.nic().need_reset();
+    await_until(&bed, "the failure is indicated", || links(&miniport) == [false]);
+    let indicated = Moment::Enter("NdisMIndicateStatusEx");
+    let late = machine.host().delays.add(indicated, Duration::from_millis(10));
+    await_until(&bed, "the device is reset", || late.is_reached());
+    machine.nic().set_link(false);
+    let _ = bed.event().wait(Duration::from_millis(100));
+    assert_eq!(links(&miniport), [false, true, false]);
+    machine.nic().set_link(true);
+    await_until(&bed, "the link is up", || links(&miniport).last() == Some(&true));
     finish(bed);
 }
 

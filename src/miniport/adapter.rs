@@ -9,6 +9,7 @@ use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
 use nt::{SpinLock, Streak};
 
 use super::completion::abort_waiting;
+use super::link::LinkIndications;
 use super::receive_pool::ReceivePool;
 use super::state::{Event, State};
 use super::statistics::Statistics;
@@ -41,6 +42,7 @@ pub struct Adapter {
     pub(super) lookahead: AtomicU32,
     pub(super) transitions: Transitions,
     pub(super) backlog: Backlog,
+    link: LinkIndications,
 }
 
 /// Receive processing that the DPC has left to the deferred routine.
@@ -102,6 +104,7 @@ impl Adapter {
             offloads: parts.offloads,
             lookahead: AtomicU32::new(parts.max_frame),
             backlog: Backlog::default(),
+            link: LinkIndications::new(),
             transitions: parts.transitions,
         }
     }
@@ -133,6 +136,11 @@ impl Adapter {
 
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
+    }
+
+    /// Indicates the link's state to NDIS. IRQL <= `DISPATCH_LEVEL`, no lock held.
+    pub(super) fn indicate_link(&self) {
+        self.link.indicate(self.handle, &self.port);
     }
 
     /// Applies `event` to the adapter's state; `false` if the transition table does not allow it.

@@ -16,7 +16,6 @@ use roce::Verdict;
 use virtio_net::Error;
 
 use super::adapter::Adapter;
-use super::link;
 use super::power;
 use super::receive::Indication;
 use super::send;
@@ -135,7 +134,7 @@ impl Adapter {
     /// Handles a configuration change: the link state, or a failure of the device.
     fn configuration_message(&self) {
         match self.port().configuration_changed() {
-            Ok(true) => link::indicate(self.handle(), self.port()),
+            Ok(true) => self.indicate_link(),
             Ok(false) => {}
             Err(error) => self.device_failed(error),
         }
@@ -152,7 +151,7 @@ impl Adapter {
         events::device_failed(self.handle(), error);
         self.ndk().provider().remove();
         send::abandon(self);
-        link::indicate(self.handle(), self.port());
+        self.indicate_link();
         if gone {
             power::remove(self);
         } else {

@@ -183,7 +183,7 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     match adapter.port().start().and_then(|changed| filter::program(&adapter).map(|()| changed)) {
         Ok(link_changed) => {
             if link_changed {
-                link::indicate(adapter.handle(), adapter.port());
+                adapter.indicate_link();
             }
             // NDIS has the address since the registration attributes were set; `halt` takes the adapter back.
             let _ = adapter.into_raw();

@@ -2,6 +2,8 @@
 
 //! Link state and speed, as reported to NDIS.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_STATUS_LINK_STATE, NDIS_SUPPORTED_PAUSE_FUNCTIONS,
@@ -11,9 +13,32 @@ use ndk_abi::ndis::{
 use super::status;
 use crate::nic::port::Port;
 
-/// Indicates the link's state to NDIS. IRQL <= `DISPATCH_LEVEL`, no lock held.
-pub fn indicate(handle: NDIS_HANDLE, port: &Port) {
-    status::indicate(handle, NDIS_STATUS_LINK_STATE, &mut state(port));
+/// Indications of the link's state: one at a time, so that the last one is of the state that the link has.
+pub struct LinkIndications {
+    /// Calls of [`indicate`](Self::indicate) that the indicating thread has not considered; it is the first of them.
+    pending: AtomicU32,
+}
+
+impl LinkIndications {
+    pub const fn new() -> Self {
+        Self { pending: AtomicU32::new(0) }
+    }
+
+    /// Indicates the link's state to NDIS. If another thread does that now, it indicates the state once more. IRQL <=
+    /// `DISPATCH_LEVEL`, no lock held.
+    pub fn indicate(&self, handle: NDIS_HANDLE, port: &Port) {
+        if self.pending.fetch_add(1, Ordering::AcqRel) != 0 {
+            return;
+        }
+        // Each repetition is for a call of another thread, which follows a change of the link.
+        let mut considered = 1;
+        loop {
+            status::indicate(handle, NDIS_STATUS_LINK_STATE, &mut state(port));
+            let ended = self.pending.compare_exchange(considered, 0, Ordering::AcqRel, Ordering::Acquire);
+            let Err(pending) = ended else { return };
+            considered = pending;
+        }
+    }
 }
 
 /// Returns the link's state in NDIS's terms.

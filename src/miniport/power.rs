@@ -21,7 +21,7 @@ use nt::Work;
 
 use super::adapter::Adapter;
 use super::transitions::{Pending, Request, Step};
-use super::{filter, link, send};
+use super::{filter, send};
 use crate::events;
 use crate::nic::state::{DeviceEvent, DeviceState};
 
@@ -185,7 +185,7 @@ fn restart(adapter: &Adapter) -> bool {
         give_up(adapter);
         return false;
     }
-    link::indicate(adapter.handle(), adapter.port());
+    adapter.indicate_link();
     adapter.ndk().resume();
     true
 }

@@ -300,7 +300,7 @@ impl Port {
     }
 
     /// Reads the configuration after a configuration interrupt: an error if the device has failed, otherwise whether the link
-    /// state changed. Accesses no register of a device that does not run. IRQL <= `DISPATCH_LEVEL`.
+    /// changed: its state, or the speed while it is up. Accesses no register of a device that does not run. IRQL <= `DISPATCH_LEVEL`.
     pub fn configuration_changed(&self) -> Result<bool, Error> {
         let control = self.control.lock();
         let Some(control) = control.as_ref().filter(|_| self.is_running()) else { return Ok(false) };
@@ -310,8 +310,10 @@ impl Port {
             Err(Error::UnsteadyConfig) => return Ok(false),
             config => config?,
         };
-        self.speed.store(config.speed.unwrap_or(0), Ordering::Relaxed);
-        Ok(self.link_up.swap(config.link_up, Ordering::AcqRel) != config.link_up)
+        let speed = config.speed.unwrap_or(0);
+        let has_other_speed = self.speed.swap(speed, Ordering::Relaxed) != speed;
+        let was_up = self.link_up.swap(config.link_up, Ordering::AcqRel);
+        Ok(was_up != config.link_up || config.link_up && has_other_speed)
     }
 
     /// Whether the device runs and its link is up.

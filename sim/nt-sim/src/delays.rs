@@ -21,6 +21,8 @@ pub enum Moment {
     /// Before the kernel calls a function of the image, named as in reports: "a DPC routine", "a timer callback". A DPC is in no
     /// queue then, and a timer is not set.
     Call(&'static str),
+    /// When the named import is called, before it does anything.
+    Enter(&'static str),
     /// Before the named import returns to a thread of the image.
     Return(&'static str),
     /// Before the named import returns to a DPC of the image.

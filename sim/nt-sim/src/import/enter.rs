@@ -38,6 +38,7 @@ pub fn run<T>(name: &'static str, limit: Limit, body: impl FnOnce() -> T) -> T {
     on_host_stack(|| {
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             let me = enter(name, limit);
+            me.delay_entry(name);
             let result = body();
             me.delay_return(name);
             // Other threads may have run meanwhile.

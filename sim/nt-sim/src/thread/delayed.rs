@@ -16,6 +16,16 @@ impl Thread {
         }
     }
 
+    /// Called before an import does anything.
+    #[inline]
+    pub(crate) fn delay_entry(&self, import: &str) {
+        if let Some(host) = self.try_host()
+            && host.delays.any()
+        {
+            self.delay(host, |moment| matches!(moment, Moment::Enter(name) if name == import));
+        }
+    }
+
     /// Called before an import returns.
     #[inline]
     pub(crate) fn delay_return(&self, import: &str) {
@@ -26,7 +36,7 @@ impl Thread {
             self.delay(host, |moment| match moment {
                 Moment::Return(name) => !in_dpc && name == import,
                 Moment::ReturnToDpc(name) => in_dpc && name == import,
-                Moment::Call(_) => false,
+                Moment::Call(_) | Moment::Enter(_) => false,
             });
         }
     }
