@@ -94,9 +94,7 @@ unsafe fn bring_up(
     run(slot.fill(adapter)).inspect_err(|_| set_bus_master(handle, false))
 }
 
-/// Builds the adapter: from the configuration to the programmed queues, before the first interrupt. Not inlined: with the caller's,
-/// its frame is too large for a kernel stack.
-#[inline(never)]
+/// Builds the adapter: from the configuration to the programmed queues, before the first interrupt.
 fn build(
     handle: NDIS_HANDLE,
     configuration: Configuration,
@@ -117,8 +115,7 @@ fn build(
 
     let dma = DmaRegistration::new(handle, max_frame)?;
     let interrupt = Interrupt::register(handle)?;
-    let negotiated = Negotiated { control, dma, bars };
-    let port = build_port(handle, negotiated, resources.messages, &device, max_frame)?;
+    let port = build_port(handle, bars, dma, control, resources.messages, &device, max_frame)?;
     let receive_pool = ReceivePool::new(handle, max_frame as usize)?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
@@ -129,23 +126,20 @@ fn build(
     Ok(Adapter::new(parts))
 }
 
-/// A device before its queues are programmed. Dropped in this order: `control` accesses registers.
-struct Negotiated {
-    control: Control<SharedMemory, BarAccess>,
-    dma: DmaRegistration,
-    bars: MappedBars,
-}
-
-/// Programs the queues into the negotiated device. The result owns their memory.
+/// Programs the queues into the negotiated device. The result owns their memory. On an error the parameters are dropped in reverse
+/// order: `control`, which may access registers, before `bars`.
+#[allow(clippy::too_many_arguments, reason = "takes the results of the earlier stages")]
 fn build_port(
     handle: NDIS_HANDLE,
-    mut negotiated: Negotiated,
+    bars: MappedBars,
+    dma: DmaRegistration,
+    mut control: Control<SharedMemory, BarAccess>,
     messages: u32,
     device: &NetConfig,
     max_frame: u32,
 ) -> Result<Arc<Port>, Failure> {
     let receive_frame = receive_frame(device, max_frame) as usize;
-    let is_merged = negotiated.control.features().contains(Features::MRG_RXBUF);
+    let is_merged = control.features().contains(Features::MRG_RXBUF);
     let options = Options {
         transmit_frame: max_frame as usize,
         receive_frame,
@@ -154,12 +148,10 @@ fn build_port(
         pairs: 1,
         messages: messages.max(1),
     };
-    let queues = program(handle, &mut negotiated.control, &options)?;
-    let Negotiated { control, dma, bars } = negotiated;
-    // One value, which defines the order if the closure is dropped without a call.
-    let parts = port::Parts { control, queues, dma, bars };
+    let queues = program(handle, &mut control, &options)?;
     // In place: a port is large for a kernel stack.
-    Arc::try_new_with(move || Port::new(handle, parts, device)).map_err(|_| Failure::NoResources)
+    Arc::try_new_with(|| Port::new(handle, port::Parts { control, queues, dma, bars }, device))
+        .map_err(|_| Failure::NoResources)
 }
 
 /// Not inlined: with the caller's, its frame is too large for a kernel stack.
