@@ -13,7 +13,7 @@ use crate::{
     ipv6::{self, Ipv6, Ipv6Repr},
     opcode::Opcode,
     packet::{Ip, Packet},
-    plain_ack::PlainAck,
+    plain::{PlainAck, PlainSend},
     psn::Psn,
     qpn::Qpn,
     udp::{self, UDP_PORT, Udp, UdpRepr},
@@ -265,6 +265,13 @@ impl Template {
     #[inline]
     pub fn is_reverse_of_ack(&self, ack: PlainAck<'_>) -> bool {
         matches!(self.shape, Shape::V4) && self.is_reverse_v4::<{ Eth::LEN }>(ack.addresses())
+    }
+
+    /// [`Template::is_reverse_of_ack`] for a SEND of the usual form.
+    #[must_use]
+    #[inline]
+    pub fn is_reverse_of_send(&self, send: &PlainSend<'_>) -> bool {
+        matches!(self.shape, Shape::V4) && self.is_reverse_v4::<{ Eth::LEN }>(send.addresses())
     }
 
     #[inline]

@@ -356,45 +356,69 @@ proptest! {
 
     /// Most values are those that such a frame has, or differ from them in one bit.
     #[test]
-    fn acknowledgements_of_the_usual_form_are_read_as_all_packets(
-        syndrome: u8,
+    fn frames_of_the_usual_form_are_read_as_all_others(
+        syndrome in proptest::option::of(0u8..0x40),
+        payload in proptest::collection::vec(any::<u8>(), 0..70),
         tail in 0usize..4,
-        cut in proptest::option::of(0usize..62),
+        cut in proptest::option::of(0usize..140),
         changes in proptest::collection::vec((12usize..62, 0u8..8), 0..3),
         checksum: bool,
     ) {
-        let aeth = Ext::Aeth(AethRepr { syndrome: Syndrome(syndrome & 0x3F), msn: 7 });
-        let mut frame = build(&path(false, None), &headers(Opcode::ACKNOWLEDGE, aeth), &[]);
-        frame.resize(62 + tail, 0);
+        let mut frame = match syndrome {
+            Some(code) => {
+                let aeth = Ext::Aeth(AethRepr { syndrome: Syndrome(code), msn: 7 });
+                build(&path(false, None), &headers(Opcode::ACKNOWLEDGE, aeth), &[])
+            }
+            None => build(&path(false, None), &headers(Opcode::SEND_ONLY, Ext::None), &payload),
+        };
+        frame.resize(frame.len() + tail, 0);
         for (at, bit) in changes {
-            frame[at] ^= 1 << bit;
+            if let Some(byte) = frame.get_mut(at) {
+                *byte ^= 1 << bit;
+            }
         }
         if checksum {
             frame = changed(frame.clone(), 22, frame[22]);
         }
         frame.truncate(cut.unwrap_or(frame.len()));
         let packet = Packet::parse(&frame);
-        let ack = PlainAck::parse(&frame);
+        let plain = PlainFrame::parse(&frame);
         let is_usual = packet.as_ref().is_ok_and(|packet| {
             let aeth = packet.aeth().map(|aeth| aeth.syndrome().kind());
-            packet.bth().opcode() == Opcode::ACKNOWLEDGE
-                && packet.bth().p_key() | 0x8000 == PKEY_DEFAULT
-                && matches!(aeth, Some(SyndromeKind::Ack(_)))
-                && !packet.congestion_experienced()
-                && packet.pad().is_empty()
+            let is_of_kind = match packet.bth().opcode() {
+                Opcode::ACKNOWLEDGE => packet.pad().is_empty() && matches!(aeth, Some(SyndromeKind::Ack(_))),
+                Opcode::SEND_ONLY => frame.len() >= 62 && !packet.payload().is_empty(),
+                _ => false,
+            };
+            is_of_kind && packet.bth().p_key() | 0x8000 == PKEY_DEFAULT && !packet.congestion_experienced()
         });
-        prop_assert_eq!(ack.is_some(), is_usual, "{:?}", packet);
-        if let (Some(ack), Ok(packet)) = (ack, packet) {
-            prop_assert_eq!((ack.dest_qp(), ack.psn()), (packet.bth().dest_qp(), packet.bth().psn()));
-            for crc in [Crc::table(), Crc::detect()] {
-                prop_assert_eq!(ack.icrc_valid(crc), packet.icrc_valid(crc));
+        prop_assert_eq!(plain.is_some(), is_usual, "{:?}", packet);
+        let (Some(plain), Ok(packet)) = (plain, packet) else { return Ok(()) };
+        let bth = packet.bth();
+        let (dest_qp, psn) = match plain {
+            PlainFrame::Ack(ack) => (ack.dest_qp(), ack.psn()),
+            PlainFrame::Send(send) => {
+                prop_assert_eq!(send.payload(), packet.payload());
+                prop_assert_eq!((send.ack_req(), send.solicited()), (bth.ack_req(), bth.solicited()));
+                (send.dest_qp(), send.psn())
             }
-            let peer = Path { local_ip: [10, 0, 0, 2].into(), remote_ip: [10, 0, 0, 1].into(), ..path(false, None) };
-            for vlan in [None, Some(Vlan(5))] {
-                let template = Template::new(&Path { vlan, ..peer }, Qpn::new(1)).unwrap();
-                let is_reverse = vlan.is_none() && template.is_reverse_of(&packet);
-                prop_assert_eq!(template.is_reverse_of_ack(ack), is_reverse);
-            }
+        };
+        prop_assert_eq!((dest_qp, psn), (bth.dest_qp(), bth.psn()));
+        for crc in [Crc::table(), Crc::detect()] {
+            let valid = match plain {
+                PlainFrame::Ack(ack) => ack.icrc_valid(crc),
+                PlainFrame::Send(send) => send.icrc_valid(crc),
+            };
+            prop_assert_eq!(valid, packet.icrc_valid(crc));
+        }
+        let peer = Path { local_ip: [10, 0, 0, 2].into(), remote_ip: [10, 0, 0, 1].into(), ..path(false, None) };
+        for vlan in [None, Some(Vlan(5))] {
+            let template = Template::new(&Path { vlan, ..peer }, Qpn::new(1)).unwrap();
+            let is_reverse = match plain {
+                PlainFrame::Ack(ack) => template.is_reverse_of_ack(ack),
+                PlainFrame::Send(send) => template.is_reverse_of_send(&send),
+            };
+            prop_assert_eq!(is_reverse, vlan.is_none() && template.is_reverse_of(&packet));
         }
     }
 

@@ -100,7 +100,8 @@ impl RecvQueue {
     }
 
     /// Moves the oldest receive into `current`. Returns `false` when there is none.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every SEND")]
     pub(crate) fn take(&mut self, current: &mut CurrentReceive) -> bool {
         //= R-QP-48
         if self.len == 0 {

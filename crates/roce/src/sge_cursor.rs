@@ -23,7 +23,8 @@ impl SgeCursor {
 
     /// Advances by `length` bytes. Calls `each` with every element on the way, the offset in it and the number of
     /// bytes; stops at its first error. The cursor moves only on success.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every small packet; what is rare is out of line")]
     pub(crate) fn walk<E>(
         &mut self,
         sges: &[Sge],

@@ -12,7 +12,8 @@ use crate::shard::ShardState;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::{Batch, Env};
-use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, Qpn};
+use crate::transport::payload_copy::MIN_LENGTH;
+use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, PlainFrame, PlainSend, Qpn};
 
 /// Outcome of processing a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +57,22 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
     /// after the call. Other processors wait for the end of a copy of payload.
     #[inline]
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Verdict {
-        if let Some(ack) = PlainAck::parse(frame)
-            && self.handle_ack(now, ack)
-        {
-            self.batch.stats.rx_frames.inc();
-            return Verdict::Consumed;
+        let payload = match PlainFrame::parse(frame) {
+            Some(PlainFrame::Ack(ack)) => self.handle_ack(now, ack).then_some(0),
+            // Longer payload is copied without the lock of the queue pair.
+            Some(PlainFrame::Send(send)) if send.payload().len() < MIN_LENGTH as usize => {
+                self.handle_send(now, &send).then_some(send.payload().len())
+            }
+            _ => None,
+        };
+        match payload {
+            Some(bytes) => {
+                self.batch.stats.rx_frames.inc();
+                self.batch.stats.rx_bytes.add(bytes as u64);
+                Verdict::Consumed
+            }
+            None => self.handle_any(now, frame),
         }
-        self.handle_any(now, frame)
     }
 
     /// Handles an acknowledgement of the usual form, as [`Receiver::handle_any`] does in more instructions. Returns `false`, and has
@@ -77,6 +87,23 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         let env = Env::new(batch, &qp.attributes, now);
         let mut transport = qp.lock();
         let handled = shard.has(qp) && transport.handle_plain_ack(&env, ack);
+        if handled {
+            Engine::after(shard, &mut transport, qp, || qp.to_arc());
+        }
+        handled
+    }
+
+    /// [`Receiver::handle_ack`] for a SEND of the usual form.
+    fn handle_send(&mut self, now: Instant, send: &PlainSend<'_>) -> bool {
+        let Self { engine, shard, batch, last } = self;
+        let Some(qp) = Self::queue_pair(engine, last, send.dest_qp()) else { return false };
+        //= rocev2 §2
+        if !send.icrc_valid(engine.shared.config.crc) {
+            return false;
+        }
+        let env = Env::new(batch, &qp.attributes, now);
+        let mut transport = qp.lock();
+        let handled = shard.has(qp) && transport.handle_plain_send(&env, send);
         if handled {
             Engine::after(shard, &mut transport, qp, || qp.to_arc());
         }

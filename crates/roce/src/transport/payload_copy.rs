@@ -17,7 +17,7 @@ use crate::region::access_rights::AccessError;
 use roce_wire::{Frame, Headers};
 
 /// Shortest payload that is copied without the lock, in bytes: a shorter one costs less than releasing and acquiring it.
-pub(super) const MIN_LENGTH: u32 = 512;
+pub(crate) const MIN_LENGTH: u32 = 512;
 
 /// The next packet, and the memory that its payload is copied from.
 #[derive(Debug)]

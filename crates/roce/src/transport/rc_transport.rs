@@ -294,6 +294,8 @@ impl RcTransport {
     }
 
     /// Completes the current message and its receive.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every SEND")]
     pub(super) fn complete_message<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,

@@ -15,11 +15,12 @@ use super::pieces::Pieces;
 use super::placement::{InboundWrite, Placement};
 use super::rc_transport::RcTransport;
 use super::responder_state::{InboundMessage, MAX_LENGTH, MAX_UNACKNOWLEDGED};
+use super::state::State;
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::{Access, AccessError, KeyError};
 use crate::sge_cursor::SgeCursor;
 use crate::work::{CompletionKind, CompletionStatus};
-use roce_wire::{NakCode, Operation, Packet, RethRepr, Syndrome};
+use roce_wire::{ImmDt, NakCode, Operation, Packet, PlainSend, RethRepr, Syndrome};
 
 /// A NAK that ends the connection, and the status of the receive that the message was using.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +79,41 @@ impl RcTransport {
             }
         };
         let executed = self.execute(env, sequence, packet, placement);
-        self.conclude(env, sequence, packet, executed);
+        self.conclude(env, sequence, packet.bth().ack_req(), executed);
         Ok(())
+    }
+
+    /// Handles a SEND of the usual form, with less than [`MIN_LENGTH`] bytes. Its ICRC was checked. Returns `false`, and has
+    /// changed nothing, if [`RcTransport::handle`] has to handle it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every small SEND")]
+    pub(crate) fn handle_plain_send<R: RawMutex>(&mut self, env: &Env<'_, R>, send: &PlainSend<'_>) -> bool {
+        //= rocev2 §6
+        let is_peer = self.link.as_ref().is_some_and(|link| link.template.is_reverse_of_send(send));
+        let responder = &self.responder;
+        let sequence = responder.expected;
+        let payload = send.payload();
+        // In other states, it may establish the connection, or is of no use.
+        let is_usual = self.state == State::Rts
+            && is_peer
+            && responder.psns.psn(sequence) == send.psn()
+            && matches!(responder.message, InboundMessage::None)
+            && payload.len() <= responder.mtu as usize;
+        if !is_usual || !self.recv_queue.take(&mut self.current_receive) {
+            return false;
+        }
+        let mut cursor = self.current_receive.cursor;
+        let executed = match self.write_receive(env, &mut cursor, payload) {
+            Ok(()) => {
+                self.current_receive.cursor = cursor;
+                self.complete_send(env, CompletionKind::Receive, None, send.solicited());
+                Ok(Execution::Executed(1))
+            }
+            Err(nak) => Err(nak),
+        };
+        self.conclude(env, sequence, send.ack_req(), executed);
+        self.last_received = Some(env.now);
+        true
     }
 
     /// Continues with the request packet in order whose payload was copied.
@@ -96,17 +130,17 @@ impl RcTransport {
             (Placement::Receive { .. }, Err(AccessError)) => Err(FatalNak::PROTECTION),
             (Placement::Write(_), Err(AccessError)) => Err(FatalNak::ACCESS),
         };
-        self.conclude(env, self.responder.expected, packet, executed);
+        self.conclude(env, self.responder.expected, packet.bth().ack_req(), executed);
     }
 
-    /// Accounts for the execution of the packet at `sequence`, the expected one.
+    /// Accounts for the execution of the packet at `sequence`, the expected one. `ack_req` is the packet's.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every request packet")]
     fn conclude<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         sequence: Sequence,
-        packet: &Packet<'_>,
+        ack_req: bool,
         executed: Result<Execution, FatalNak>,
     ) {
         match executed {
@@ -116,10 +150,10 @@ impl RcTransport {
                 let newest = responder.newest_after_gap.take();
                 let nak = responder.nak_pending.take();
                 //= rocev2 §6
-                responder.ack_pending |= packet.bth().ack_req()
-                    || responder.expected.since(responder.acknowledged) >= MAX_UNACKNOWLEDGED;
+                responder.ack_pending |=
+                    ack_req || responder.expected.since(responder.acknowledged) >= MAX_UNACKNOWLEDGED;
                 if let Some(newest) = newest {
-                    self.continue_after_gap(env, sequence, newest, nak.is_some(), packet.bth().ack_req());
+                    self.continue_after_gap(env, sequence, newest, nak.is_some(), ack_req);
                 }
             }
             Ok(Execution::Copying) => {}
@@ -182,8 +216,8 @@ impl RcTransport {
         if packet.info().first && !self.take_receive(env) {
             return Ok(Execution::NoReceive);
         }
-        let mut rest = packet.payload();
-        let length = rest.len() as u32;
+        let payload = packet.payload();
+        let length = payload.len() as u32;
         //= R-QP-46
         //= R-QP-47
         let sges = self.current_receive.sges();
@@ -197,13 +231,27 @@ impl RcTransport {
             self.copying = Some(Copying::Packet);
             return Ok(Execution::Copying);
         }
-        cursor.walk(sges, length, FatalNak::TOO_LONG, |sge, within, len| {
+        self.write_receive(env, &mut cursor, payload)?;
+        self.end_send(env, packet, cursor)
+    }
+
+    /// Writes payload to the current receive at `cursor`.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every small SEND")]
+    fn write_receive<R: RawMutex>(
+        &self,
+        env: &Env<'_, R>,
+        cursor: &mut SgeCursor,
+        payload: &[u8],
+    ) -> Result<(), FatalNak> {
+        let mut rest = payload;
+        let sges = self.current_receive.sges();
+        cursor.walk(sges, payload.len() as u32, FatalNak::TOO_LONG, |sge, within, len| {
             let (now, later) = rest.split_at_checked(len as usize).ok_or(FatalNak::TOO_LONG)?;
             rest = later;
             let stored = env.regions.write_local(env.qp.pd, sge, within, now);
             stored.map_err(|AccessError| FatalNak::PROTECTION)
-        })?;
-        self.end_send(env, packet, cursor)
+        })
     }
 
     /// Ends the execution of a packet of a SEND whose payload is in the current receive, before `cursor`.
@@ -234,10 +282,23 @@ impl RcTransport {
             env.stats.rx_invalidations.inc();
             kind = CompletionKind::ReceiveInvalidate { key };
         }
+        self.complete_send(env, kind, packet.imm_dt(), packet.bth().solicited());
+        Ok(Execution::Executed(1))
+    }
+
+    /// Completes a SEND, whose message is in the current receive.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every SEND")]
+    fn complete_send<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        kind: CompletionKind,
+        immediate: Option<ImmDt<'_>>,
+        solicited: bool,
+    ) {
         env.stats.rx_sends.inc();
         let bytes = self.current_receive.cursor.position;
-        self.complete_message(env, kind, packet.imm_dt(), packet.bth().solicited(), bytes);
-        Ok(Execution::Executed(1))
+        self.complete_message(env, kind, immediate, solicited, bytes);
     }
 
     fn execute_write<R: RawMutex>(
