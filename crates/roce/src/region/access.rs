@@ -34,7 +34,8 @@ impl<'a, R: RawMutex> RegionAccess<'a, R> {
     }
 
     /// Copies `[within, within + len)` of a local element to the payload of `frame`.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every small packet")]
     pub(crate) fn read_local(
         &self,
         pd: Pd,

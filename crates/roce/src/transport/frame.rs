@@ -22,7 +22,11 @@ pub(super) enum Unsent {
 
 /// Builds a frame in `slot`: headers, the payload that `fill` writes, ICRC. Returns the length of the frame, or
 /// the error of `fill`.
-#[inline]
+#[inline(always)]
+#[allow(
+    clippy::inline_always,
+    reason = "on the way of every packet; opcode and extended headers are known in the caller"
+)]
 pub(super) fn build_frame<R: RawMutex, E>(
     link: Option<&Link>,
     env: &Env<'_, R>,

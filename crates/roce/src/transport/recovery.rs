@@ -237,7 +237,8 @@ impl Recovery {
 
     /// Accounts for a packet with AckReq at `sequence`, sent for the `first` time or again, whose ACK covers
     /// everything before `end`.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every small message")]
     pub(super) fn record_ack_request(
         &mut self,
         una: Sequence,

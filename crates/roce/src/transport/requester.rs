@@ -17,6 +17,7 @@ use super::requester_state::Requester;
 use super::send_queue::Payload;
 use super::state::State;
 use crate::region::access_rights::AccessError;
+use crate::sge_cursor::SgeCursor;
 use crate::trace::TraceEvent;
 use crate::work::{CompletionStatus, SendFlags, SendOperation};
 use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
@@ -34,6 +35,7 @@ impl RcTransport {
     }
 
     /// Writes the next request packet, if [`RcTransport::wants_to_request`].
+    #[inline]
     pub(super) fn transmit_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -41,6 +43,68 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         self.skip_finished(env);
+        self.transmit_plain_send(env, slot).unwrap_or_else(|| self.transmit_any_request(env, slot, copy))
+    }
+
+    /// Writes the next request packet if that is a short SEND of one packet, which was not sent before, and no loss is
+    /// repaired. Returns `None`, and has changed nothing, if it is another one, or must wait.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every small SEND")]
+    fn transmit_plain_send<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+    ) -> Option<Result<usize, Unsent>> {
+        let requester = &mut self.requester;
+        let wqe = self.send_queue.get(requester.index)?;
+        let Payload::Sges(sges) = self.send_queue.payload(wqe) else { return None };
+        let sequence = requester.next;
+        let is_usual = matches!(wqe.operation, SendOperation::Send)
+            && wqe.first == sequence
+            && wqe.packets == 1
+            && wqe.length < MIN_LENGTH
+            && sequence >= requester.high
+            && sequence.since(requester.una).saturating_add(1) < requester.recovery.window()
+            && !requester.gaps.is_wanted()
+            && requester.failed_request.is_none()
+            //= R-QP-28
+            && !wqe.flags.contains(SendFlags::FENCE);
+        if !is_usual {
+            return None;
+        }
+        let headers = Headers {
+            opcode: Opcode::SEND_ONLY,
+            //= R-QP-76
+            solicited: wqe.flags.contains(SendFlags::SOLICITED),
+            ack_req: true,
+            psn: requester.psns.psn(sequence),
+            ext: Ext::None,
+        };
+        requester.cursor = SgeCursor::START;
+        let cursor = &mut requester.cursor;
+        let built = build_frame(self.link.as_ref(), env, slot, &headers, wqe.length as usize, |frame| {
+            cursor.walk(sges, wqe.length, AccessError, |sge, within, len| {
+                env.regions.read_local(env.qp.pd, sge, within, len, frame)
+            })
+        });
+        Some(match built {
+            Ok(Ok(length)) => {
+                self.sent(env, sequence.next(), true);
+                Ok(length)
+            }
+            Ok(Err(AccessError)) => Err(self.fail_request(env, sequence)),
+            Err(unsent) => Err(unsent),
+        })
+    }
+
+    /// [`RcTransport::transmit_request`] for any packet, of the request at the requester's position.
+    #[inline(never)]
+    fn transmit_any_request<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+        copy: &mut Option<PayloadCopy>,
+    ) -> Result<usize, Unsent> {
         if self.requester.gaps.is_wanted() {
             if let Some(sent) = self.request_again(env, slot) {
                 return sent;
@@ -230,7 +294,8 @@ impl RcTransport {
     }
 
     /// Accounts for the packets sent, up to `end`.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every packet")]
     fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence, ack_req: bool) {
         let requester = &mut self.requester;
         let recovery = &mut requester.recovery;

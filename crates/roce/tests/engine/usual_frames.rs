@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frames of the usual form are handled in fewer instructions, with the same effects: a VLAN tag, which nothing depends on, makes a
-//! frame an unusual one.
+//! Frames of the usual form are received and sent in fewer instructions, with the same effects. Others are frames with a VLAN tag,
+//! on which nothing depends, and SENDs with inline data.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce::{Access, Completion, QpState, Trace, TraceRecord};
+use roce::{
+    Access, Arm, Completion, QpState, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Trace,
+    TraceRecord,
+};
 use roce_wire::{Packet, ParseError, PathMtu, Qpn};
 
 use crate::fields::reseal;
@@ -46,6 +50,8 @@ enum Change {
     Damage(usize, u8),
     /// As [`Change::Damage`], with the right ICRC and header checksum.
     Forgery(usize, u8),
+    /// The PSN is another one, with the right ICRC.
+    Psn(i8),
     /// A switch marks it as congestion experienced.
     Mark,
 }
@@ -53,35 +59,59 @@ enum Change {
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         40 => Just(Change::None),
-        1 => (14usize..70, 1u8..).prop_map(|(at, bits)| Change::Damage(at, bits)),
+        3 => (14usize..70, 1u8..).prop_map(|(at, bits)| Change::Damage(at, bits)),
         // Of the BTH and behind it; rarely of the headers before.
         2 => (42usize..70, 1u8..).prop_map(|(at, bits)| Change::Forgery(at, bits)),
         1 => (14usize..42, 1u8..).prop_map(|(at, bits)| Change::Forgery(at, bits)),
+        2 => (-8i8..9).prop_map(Change::Psn),
         1 => Just(Change::Mark),
     ]
 }
 
 impl Change {
     fn apply(self, frame: &mut [u8]) {
-        let (Self::Damage(at, _) | Self::Forgery(at, _)) = self else {
-            if matches!(self, Self::Mark) {
-                frame[15] |= 3;
-                set_checksum(frame);
-            }
-            return;
-        };
-        if at >= frame.len() {
-            return;
-        }
         match self {
-            Self::Damage(_, bits) => frame[at] ^= bits,
-            Self::Forgery(_, bits) if at < frame.len() - 4 => {
+            Self::Damage(at, bits) => {
+                if let Some(byte) = frame.get_mut(at) {
+                    *byte ^= bits;
+                }
+            }
+            // Not the address in a RETH, which differs from run to run.
+            Self::Forgery(at, bits) if at + 4 < frame.len() && !(has_reth(frame) && RETH.contains(&at)) => {
                 frame[at] ^= bits;
                 set_checksum(frame);
                 reseal(frame);
             }
-            _ => {}
+            Self::Psn(distance) => {
+                let psn = u32::from_be_bytes([0, frame[51], frame[52], frame[53]]);
+                let other = psn.wrapping_add_signed(distance.into()).to_be_bytes();
+                frame[51..54].copy_from_slice(&other[1..]);
+                reseal(frame);
+            }
+            Self::Mark => {
+                frame[15] |= 3;
+                set_checksum(frame);
+            }
+            Self::None | Self::Forgery(..) => {}
         }
+    }
+}
+
+/// Where the address in a RETH is.
+const RETH: Range<usize> = 54..62;
+
+fn has_reth(frame: &[u8]) -> bool {
+    Packet::parse(frame).is_ok_and(|packet| packet.reth().is_some())
+}
+
+/// Different flags for requests in a row.
+fn send_flags(context: u64) -> SendFlags {
+    match context % 7 {
+        0 => SendFlags::SOLICITED,
+        1 => SendFlags::SILENT,
+        2 => SendFlags::FENCE,
+        3 => SendFlags::SOLICITED | SendFlags::SILENT,
+        _ => SendFlags::empty(),
     }
 }
 
@@ -108,10 +138,9 @@ struct Seen {
 
 /// Replaces the address in a RETH by the offset in the memory that begins at `base`, which differs from run to run.
 fn relative(mut frame: Vec<u8>, base: u64) -> Vec<u8> {
-    const RETH: usize = 54;
     let address = Packet::parse(&frame).ok().and_then(|packet| packet.reth()).map(|reth| reth.address());
     if let Some(address) = address {
-        frame[RETH..RETH + 8].copy_from_slice(&address.wrapping_sub(base).to_be_bytes());
+        frame[RETH].copy_from_slice(&address.wrapping_sub(base).to_be_bytes());
         let end = frame.len() - 4;
         frame[end..].fill(0);
     }
@@ -120,9 +149,13 @@ fn relative(mut frame: Vec<u8>, base: u64) -> Vec<u8> {
 
 static TRACE: Mutex<Vec<(u64, TraceRecord)>> = Mutex::new(Vec::new());
 
-/// Runs a script. If `tagged`, each frame to one of the two queue pairs has a VLAN tag when it arrives.
-fn run(options: &Options, steps: &[Step], changes: &[Change], tagged: bool) -> Seen {
-    const MEMORY: usize = 8192;
+/// Runs a script. If `unusual`, each frame to one of the two queue pairs has a VLAN tag when it arrives, and SENDs that may have
+/// inline data do.
+fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> Seen {
+    const MEMORY: usize = 16_384;
+    // Where SENDs read from: behind all that is written.
+    const SOURCE: usize = 8192;
+    const MOST_INLINE: usize = 64;
     TRACE.lock().unwrap().clear();
     let mut pair = Pair::connected(options.clone());
     let changes = changes.to_vec();
@@ -138,7 +171,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], tagged: bool) -> S
             Err(ParseError::NotRoce) => return false,
             Err(ParseError::Malformed(_)) => false,
         };
-        if tagged && to_queue_pair {
+        if unusual && to_queue_pair {
             frame.splice(12..12, [0x81, 0, 0, 0]);
         }
         true
@@ -155,30 +188,33 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], tagged: bool) -> S
         match *step {
             Step::Receive { side, length } => {
                 let sges = [memories[side].sge(0, length)];
-                let request = roce::RecvRequest { context, sges: &sges };
+                let request = RecvRequest { context, sges: &sges };
                 let _ = pair.sides[side].engine.post_recv(&pair.sides[side].qp, &request);
             }
             Step::Send { side, length } => {
-                let sges = [memories[side].sge(100, length)];
-                let _ = pair.sides[side].post(
-                    context,
-                    roce::SendOperation::Send,
-                    roce::SendFlags::empty(),
-                    &sges,
-                );
+                let sges = [memories[side].sge(SOURCE, length)];
+                let bytes = &pattern(MEMORY, side as u64)[SOURCE..][..length];
+                let data = if unusual && length <= MOST_INLINE {
+                    SendData::Inline(&[bytes])
+                } else {
+                    SendData::Sges(&sges)
+                };
+                let (operation, flags) = (SendOperation::Send, send_flags(context));
+                let request = SendRequest { context, operation, flags, data };
+                let _ = pair.sides[side].engine.post_send(&pair.sides[side].qp, &request);
             }
             Step::Write { side, length } | Step::Read { side, length } => {
                 let sges = [memories[side].sge(300, length)];
                 let (address, key) = (memories[1 - side].address(1000), memories[1 - side].key());
                 let operation = if matches!(step, Step::Read { .. }) {
-                    roce::SendOperation::Read { address, key }
+                    SendOperation::Read { address, key }
                 } else {
-                    roce::SendOperation::Write { address, key }
+                    SendOperation::Write { address, key }
                 };
-                let _ = pair.sides[side].post(context, operation, roce::SendFlags::empty(), &sges);
+                let _ = pair.sides[side].post(context, operation, SendFlags::empty(), &sges);
             }
             Step::Wait { micros } => pair.run_for(Duration::from_micros(micros)),
-            Step::Arm { side } => pair.sides[side].engine.arm_cq(&pair.sides[side].cq, roce::Arm::Any),
+            Step::Arm { side } => pair.sides[side].engine.arm_cq(&pair.sides[side].cq, Arm::Any),
             Step::Flush { side } => pair.sides[side].engine.flush(&pair.sides[side].qp),
         }
     }
@@ -203,7 +239,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], tagged: bool) -> S
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
     fn frames_of_the_usual_form_have_the_same_effects_as_others(
@@ -234,6 +270,10 @@ proptest! {
         for (at, (a, b)) in usual.frames.iter().zip(&other.frames).enumerate() {
             prop_assert_eq!(a, b, "frame {}", at);
         }
+        prop_assert_eq!(&usual.stats, &other.stats);
+        prop_assert_eq!(&usual.trace, &other.trace);
+        prop_assert_eq!(&usual.completions, &other.completions);
+        prop_assert_eq!(usual.frames.len(), other.frames.len());
         prop_assert_eq!(usual, other);
     }
 }
