@@ -34,3 +34,4 @@ mod trace;
 mod unverified_sources;
 mod usual_frames;
 mod windows;
+mod work_flags;
