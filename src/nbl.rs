@@ -60,6 +60,14 @@ impl NblList {
         }
     }
 
+    /// Appends the elements of another list.
+    pub fn append(&mut self, mut other: Self) {
+        while let Some(nbl) = other.pop() {
+            // SAFETY: owned, and just removed from its list.
+            unsafe { self.push(nbl) };
+        }
+    }
+
     /// Removes and returns the first element.
     pub fn pop(&mut self) -> Option<*mut NET_BUFFER_LIST> {
         let nbl = self.first;
@@ -74,6 +82,14 @@ impl NblList {
         // SAFETY: as above.
         unsafe { (*nbl).Next = null_mut() };
         Some(nbl)
+    }
+
+    /// Removes and returns the first element if there is one that `select` accepts.
+    pub fn take_first_if(
+        &mut self,
+        select: impl FnOnce(*mut NET_BUFFER_LIST) -> bool,
+    ) -> Option<*mut NET_BUFFER_LIST> {
+        if self.is_empty() || !select(self.first) { None } else { self.pop() }
     }
 }
 
@@ -115,8 +131,8 @@ impl WaitingSends {
         unsafe { self.0.push_front(nbl) };
     }
 
-    /// Removes the elements that `select` chooses and returns them as a chain.
-    pub fn take(&mut self, mut select: impl FnMut(&NET_BUFFER_LIST) -> bool) -> *mut NET_BUFFER_LIST {
+    /// Removes and returns the elements that `select` chooses.
+    pub fn take(&mut self, mut select: impl FnMut(&NET_BUFFER_LIST) -> bool) -> NblList {
         let (mut kept, mut taken) = (NblList::new(), NblList::new());
         while let Some(nbl) = self.0.pop() {
             // SAFETY: owned, and not referenced elsewhere.
@@ -126,7 +142,7 @@ impl WaitingSends {
             unsafe { list.push(nbl) };
         }
         self.0 = kept;
-        taken.first()
+        taken
     }
 }
 

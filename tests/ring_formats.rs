@@ -65,24 +65,6 @@ fn rdma_and_ethernet_work_with_every_ring_format() {
     });
 }
 
-/// The driver uses the first pair. The control queue, whose commands it needs, is behind all pairs.
-//= virtio §4
-#[test]
-fn device_with_several_queue_pairs_works_with_one_in_every_ring_format() {
-    for format in [Features::default(), Features::RING_PACKED] {
-        let features = Features::DEFAULT | Features::MQ | format;
-        let Some(bed) = started_with(&Options { features, pairs: 4, ..Options::default() }) else { return };
-        copy(&bed);
-        overfill(&bed);
-        let machine = bed.machines()[0];
-        machine.nic().need_reset();
-        assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
-        overfill(&bed);
-        copy(&bed);
-        finish(bed);
-    }
-}
-
 //= virtio §6
 #[test]
 fn rdma_and_ethernet_work_with_packed_rings_of_qemu() {

@@ -409,6 +409,8 @@ impl Machine {
             nic.quirks = adapter.quirks;
             nic.features = adapter.features;
             nic.pairs = adapter.pairs;
+            // One for each queue, and one for the configuration.
+            nic.vectors = nic.vectors.max(adapter.pairs.saturating_mul(2).saturating_add(1));
             let device = Device::plug(&host, &adapter.device, nic)?;
             let function = device.function();
             for &(address, prefix) in &adapter.addresses {

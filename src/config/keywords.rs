@@ -62,6 +62,10 @@ pub const ROCE_FRAME_SIZE: Keyword = Keyword {
 pub const JUMBO_PACKET: Keyword =
     Keyword { name: "*JumboPacket", default: 1514, allowed: Allowed::Range { min: 1514, max: 9014 } };
 
+/// Queue pairs of the device that are used at most. Each has an interrupt message and a processor.
+pub const QUEUE_PAIRS: Keyword =
+    Keyword { name: "QueuePairs", default: 16, allowed: Allowed::Range { min: 1, max: 16 } };
+
 /// Checksums that the device computes and verifies: 0 none, 1 of sent packets, 2 of received packets, 3 of both.
 pub const CHECKSUM_OFFLOADS: [Keyword; 5] = [
     checksum("*IPChecksumOffloadIPv4"),
@@ -135,6 +139,7 @@ pub const KEYWORDS: &[Keyword] = &[
     NETWORK_DIRECT_TECHNOLOGY,
     ROCE_FRAME_SIZE,
     JUMBO_PACKET,
+    QUEUE_PAIRS,
     CHECKSUM_OFFLOADS[0],
     CHECKSUM_OFFLOADS[1],
     CHECKSUM_OFFLOADS[2],

@@ -59,6 +59,8 @@ pub struct Configuration {
     pub configured_roce_frame_size: u32,
     /// Longest Ethernet frame with header, in bytes.
     pub jumbo_packet: u32,
+    /// Queue pairs used at most.
+    pub queue_pairs: u16,
     pub offloads: OffloadKeywords,
     pub congestion: CongestionMode,
     /// Whether packets after a gap are placed when they arrive.
@@ -80,6 +82,7 @@ impl Configuration {
             network_direct: key.read(&keywords::NETWORK_DIRECT) != 0,
             configured_roce_frame_size: key.read(&keywords::ROCE_FRAME_SIZE),
             jumbo_packet: key.read(&keywords::JUMBO_PACKET),
+            queue_pairs: key.read(&keywords::QUEUE_PAIRS) as u16,
             offloads: OffloadKeywords {
                 checksums: keywords::CHECKSUM_OFFLOADS.map(|keyword| key.read(&keyword)),
                 large_sends: [&keywords::LARGE_SEND_IPV4, &keywords::LARGE_SEND_IPV6]

@@ -2,6 +2,7 @@
 
 //! One adapter: the object that NDIS's miniport adapter context points to.
 
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use fallible::Arc;
@@ -41,7 +42,8 @@ pub struct Adapter {
     pub(super) offloads: OffloadState,
     pub(super) lookahead: AtomicU32,
     pub(super) transitions: Transitions,
-    pub(super) backlog: Backlog,
+    /// By pair of queues.
+    backlogs: Vec<Backlog>,
     link: LinkIndications,
 }
 
@@ -82,6 +84,7 @@ pub(super) struct Parts {
     pub max_frame: u32,
     pub offloads: OffloadState,
     pub transitions: Transitions,
+    pub backlogs: Vec<Backlog>,
 }
 
 impl Adapter {
@@ -103,7 +106,7 @@ impl Adapter {
             },
             offloads: parts.offloads,
             lookahead: AtomicU32::new(parts.max_frame),
-            backlog: Backlog::default(),
+            backlogs: parts.backlogs,
             link: LinkIndications::new(),
             transitions: parts.transitions,
         }
@@ -124,6 +127,10 @@ impl Adapter {
 
     pub fn port(&self) -> &Port {
         &self.port
+    }
+
+    pub(super) fn backlog(&self, pair: u32) -> Option<&Backlog> {
+        self.backlogs.get(pair as usize)
     }
 
     pub fn ndk(&self) -> &Ndk {

@@ -12,16 +12,18 @@ use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
     NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
 };
+use nt::Deferred;
 use roce::Verdict;
 use virtio_net::Error;
 
-use super::adapter::Adapter;
+use super::adapter::{Adapter, Backlog};
 use super::power;
 use super::receive::Indication;
 use super::send;
 use super::statistics::Cast;
 use crate::events;
 use crate::nic::interrupt::MessageHandler;
+use crate::nic::pair::Pair;
 use crate::nic::state::DeviceEvent;
 
 /// Frames per DPC when NDIS sets no limit, and per batch of the deferred routine.
@@ -32,21 +34,46 @@ const INDICATE_ALL: u32 = u32::MAX;
 impl MessageHandler for Adapter {
     fn message(&self, message: u32, limit: u32) -> bool {
         let vectors = self.port().vectors;
-        let serves = |vector: u16| u32::from(vector) == message;
-        if serves(vectors.config) {
+        if u32::from(vectors.config) == message {
             self.configuration_message();
         }
-        if serves(vectors.transmit) {
+        // Both queues of a pair share a message, unless there is one pair only.
+        let pair_of = |first: u16| message.checked_sub(first.into()).and_then(|pair| Served::new(self, pair));
+        if let Some(served) = pair_of(vectors.transmit) {
             if nt::irql::ticks_at_dispatch() == 0 {
-                self.resume_senders();
+                served.resume_senders();
             } else {
-                self.interrupt.deferred().queue_worker();
+                served.deferred.queue_worker();
             }
         }
-        serves(vectors.receive) && self.receive_message(limit)
+        pair_of(vectors.receive).is_some_and(|served| served.receive_message(limit))
     }
 
-    fn deferred(&self) -> bool {
+    fn deferred(&self, pair: u32) -> bool {
+        Served::new(self, pair).is_some_and(|served| served.run_deferred())
+    }
+}
+
+/// A pair of queues, as its DPC and its deferred routine serve it.
+struct Served<'a> {
+    adapter: &'a Adapter,
+    number: u32,
+    pair: &'a Pair,
+    backlog: &'a Backlog,
+    deferred: &'a Deferred,
+}
+
+impl<'a> Served<'a> {
+    /// Returns the pair with this number, if there is one.
+    fn new(adapter: &'a Adapter, number: u32) -> Option<Self> {
+        let pair = adapter.port().pairs().get(number as usize)?;
+        let backlog = adapter.backlog(number)?;
+        let deferred = adapter.interrupt.deferred().get(number as usize)?;
+        Some(Self { adapter, number, pair, backlog, deferred })
+    }
+
+    /// Runs a batch of what was deferred. Returns whether it left some.
+    fn run_deferred(&self) -> bool {
         self.resume_senders();
         if !self.backlog.receive.load(Ordering::Acquire) {
             return false;
@@ -57,28 +84,26 @@ impl MessageHandler for Adapter {
         }
         // Before the interrupt is requested, whose DPC may defer again.
         self.backlog.receive.store(false, Ordering::Release);
-        let more = drained.is_ok() && self.port().request_receive_interrupt();
+        let more = drained.is_ok() && self.pair.request_receive_interrupt();
         if more {
             self.backlog.receive.store(true, Ordering::Release);
         }
         more
     }
-}
 
-impl Adapter {
     /// Handles received frames. Returns whether NDIS must call the DPC again.
     fn receive_message(&self, limit: u32) -> bool {
         let Ok(drained) = self.receive_batch(RECEIVE_BUDGET.min(limit)) else { return false };
         if self.backlog.streak.is_over(!drained) {
             // Interrupts stay suppressed.
             self.backlog.receive.store(true, Ordering::Release);
-            self.interrupt.deferred().queue_worker();
+            self.deferred.queue_worker();
             return false;
         }
-        let more = !drained || self.port().request_receive_interrupt();
+        let more = !drained || self.pair.request_receive_interrupt();
         if more && limit == INDICATE_ALL {
             self.backlog.receive.store(true, Ordering::Release);
-            self.interrupt.deferred().queue();
+            self.deferred.queue();
             return false;
         }
         more
@@ -88,18 +113,19 @@ impl Adapter {
     /// batch: it sends pending acknowledgments and notifies CQs. Returns whether no frame is left; an error if the device has
     /// failed.
     fn receive_batch(&self, budget: u32) -> Result<bool, ()> {
-        let provider = self.ndk().provider();
-        let passing = self.pass();
-        let mut indication = passing.as_ref().map(|_| Indication::new(self));
-        let mut batch = provider.batch();
-        let polled = self.port().poll(budget, |frame, is_verified| {
+        let adapter = self.adapter;
+        // There is a shard for each pair.
+        let Some(mut batch) = adapter.ndk().provider().batch(self.number) else { return Err(()) };
+        let passing = adapter.pass();
+        let mut indication = passing.as_ref().map(|_| Indication::new(adapter));
+        let polled = self.pair.poll(budget, |frame, is_verified| {
             if batch.receive(frame) == Verdict::NotOurs {
-                self.statistics().received(Cast::of(frame), frame.len());
+                adapter.statistics().received(Cast::of(frame), frame.len());
                 if let Some(indication) = &mut indication
-                    && self.wants(frame)
+                    && adapter.wants(frame)
                     && !indication.add(frame, is_verified)
                 {
-                    self.statistics().received_without_buffer();
+                    adapter.statistics().received_without_buffer();
                 }
             }
         });
@@ -112,25 +138,40 @@ impl Adapter {
         match polled {
             Ok(polled) => Ok(!polled.more),
             Err(error) => {
-                self.device_failed(error);
+                adapter.device_failed(error);
                 Err(())
             }
         }
     }
 
-    /// Handles free transmit slots: resumes sends.
+    /// Handles free transmit slots: resumes sends. Ethernet and RDMA take turns at being first.
     fn resume_senders(&self) {
-        if !self.port().take_starved() {
+        if !self.pair.take_starved() {
             return;
         }
-        if let Some(error) = self.port().transmit_fault() {
-            self.device_failed(error);
+        let adapter = self.adapter;
+        if let Some(error) = self.pair.transmit_fault() {
+            adapter.device_failed(error);
             return;
         }
-        send::resume(self);
-        self.ndk().provider().transmit_ready();
+        let rdma_first = self.pair.take_turn();
+        if rdma_first {
+            self.resume_rdma();
+        }
+        send::resume(adapter, self.pair);
+        if !rdma_first {
+            self.resume_rdma();
+        }
     }
 
+    fn resume_rdma(&self) {
+        for shard in self.adapter.port().shards_of(self.number) {
+            self.adapter.ndk().provider().shard_ready(shard);
+        }
+    }
+}
+
+impl Adapter {
     /// Handles a configuration change: the link state, or a failure of the device.
     fn configuration_message(&self) {
         match self.port().configuration_changed() {

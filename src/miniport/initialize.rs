@@ -7,7 +7,8 @@
 
 use core::ptr::null_mut;
 
-use fallible::{AliasableBox, Arc, Slot};
+use alloc::vec::Vec;
+use fallible::{AliasableBox, Arc, Slot, vec};
 use ndk_abi::ndis::{
     IF_TYPE_ETHERNET_CSMACD, NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA,
     NDIS_MAC_OPTION_NO_LOOPBACK, NDIS_MAC_OPTION_TRANSFERS_NOT_PEND, NDIS_MEDIUM,
@@ -27,7 +28,7 @@ use ndk_abi::ndis::{
 };
 use virtio_net::{Control, Features, Layout, NetConfig, Nic, Options, receive_buffer_len};
 
-use super::adapter::{Adapter, MAX_MULTICAST, Parts, StationAddresses};
+use super::adapter::{Adapter, Backlog, MAX_MULTICAST, Parts, StationAddresses};
 use super::filter;
 use super::lifecycle::take_down;
 use super::link;
@@ -43,6 +44,7 @@ use crate::ndk::interface::Interface;
 use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
+use crate::nic::pair::Pair;
 use crate::nic::port::{self, Port, Queues};
 use crate::nic::registers::{BarAccess, MappedBars};
 use crate::nic::resources::{Resources, set_bus_master};
@@ -51,6 +53,17 @@ use crate::nic::resources::{Resources, set_bus_master};
 const QUEUE_SIZE: u16 = 256;
 /// Upper limit of the memory for receive buffers, in bytes.
 const RECEIVE_MEMORY: usize = 4 << 20;
+
+/// What to ask the device for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Queue pairs.
+    pairs: u16,
+    /// Interrupt messages that were granted.
+    messages: u32,
+    /// Longest frame with its Ethernet header, in bytes.
+    max_frame: u32,
+}
 
 /// `MiniportInitializeEx`.
 pub unsafe extern "efiapi" fn initialize(
@@ -114,44 +127,57 @@ fn build(
     report_frame_size(handle, &configuration, max_frame);
 
     let dma = DmaRegistration::new(handle, max_frame)?;
-    let interrupt = Interrupt::register(handle)?;
-    let port = build_port(handle, bars, dma, control, resources.messages, &device, max_frame)?;
-    let receive_pool = ReceivePool::new(handle, max_frame as usize)?;
+    let mut interrupt = Interrupt::register(handle)?;
+    let wanted = Wanted { pairs: pairs(&configuration), messages: resources.messages.max(1), max_frame };
+    let port = build_port(handle, bars, dma, control, wanted, &device)?;
+    let pairs = port.pairs().len();
+    interrupt.add_deferred(handle, pairs)?;
+    let backlogs = backlogs(pairs)?;
+    let receive_pool = ReceivePool::new(handle, max_frame as usize, pairs)?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
     let transitions = Transitions::try_new(handle).ok_or(Failure::NoResources)?;
-    let parts =
-        Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame, offloads, transitions };
+    let parts = Parts {
+        interrupt,
+        ndk,
+        port,
+        receive_pool,
+        handle,
+        addresses,
+        max_frame,
+        offloads,
+        transitions,
+        backlogs,
+    };
     Ok(Adapter::new(parts))
 }
 
-/// Programs the queues into the negotiated device. The result owns their memory. On an error the parameters are dropped in reverse
-/// order: `control`, which may access registers, before `bars`.
-#[allow(clippy::too_many_arguments, reason = "takes the results of the earlier stages")]
+/// Programs the queues into the negotiated device. The result owns their memory. On a failure, what the device needs is dropped
+/// after `control`, which resets it: the parameters in the reverse order of their declaration.
 fn build_port(
     handle: NDIS_HANDLE,
     bars: MappedBars,
     dma: DmaRegistration,
     mut control: Control<SharedMemory, BarAccess>,
-    messages: u32,
+    wanted: Wanted,
     device: &NetConfig,
-    max_frame: u32,
 ) -> Result<Arc<Port>, Failure> {
-    let receive_frame = receive_frame(device, max_frame) as usize;
+    let receive_frame = receive_frame(device, wanted.max_frame) as usize;
     let is_merged = control.features().contains(Features::MRG_RXBUF);
     let options = Options {
-        transmit_frame: max_frame as usize,
+        transmit_frame: wanted.max_frame as usize,
         receive_frame,
         receive_size: receive_size(receive_buffer_len(receive_frame, is_merged)),
         transmit_size: QUEUE_SIZE,
-        pairs: 1,
-        messages: messages.max(1),
+        pairs: wanted.pairs,
+        messages: wanted.messages,
     };
     let queues = program(handle, &mut control, &options)?;
+    // Dropped in the order of its fields, if there is no memory for the port.
+    let parts = port::Parts { control, queues, dma, bars };
     // In place: a port is large for a kernel stack.
-    Arc::try_new_with(|| Port::new(handle, port::Parts { control, queues, dma, bars }, device))
-        .map_err(|_| Failure::NoResources)
+    Arc::try_new_with(|| Port::new(handle, parts, device)).map_err(|_| Failure::NoResources)
 }
 
 /// Not inlined: with the caller's, its frame is too large for a kernel stack.
@@ -161,18 +187,39 @@ fn program(
     control: &mut Control<SharedMemory, BarAccess>,
     options: &Options,
 ) -> Result<Queues, virtio_net::Error> {
-    let Nic { mut pairs, commands, vectors } = Nic::new(&SharedMemory::new(handle), control, options)?;
-    let pair = pairs.pop().ok_or(virtio_net::Error::NoQueue(0))?;
-    Ok(Queues { pair, commands, vectors })
+    // First: nothing fails after the queues were programmed.
+    let mut pairs = vec::with_capacity(usize::from(options.pairs))?;
+    let Nic { pairs: programmed, commands, vectors } =
+        Nic::new(&SharedMemory::new(handle), control, options)?;
+    for (number, queues) in (0..).zip(programmed) {
+        vec::push_within_capacity(&mut pairs, Pair::new(queues, vectors.of_pair(number)))?;
+    }
+    Ok(Queues { pairs, commands, vectors })
+}
+
+/// Returns the number of queue pairs to ask for: as configured, but no more than there are processors.
+fn pairs(configuration: &Configuration) -> u16 {
+    let processors = u16::try_from(nt::processor::count()).unwrap_or(u16::MAX);
+    configuration.queue_pairs.min(processors).max(1)
+}
+
+fn backlogs(pairs: usize) -> Result<Vec<Backlog>, Failure> {
+    let mut backlogs = vec::with_capacity(pairs).map_err(|_| Failure::NoResources)?;
+    for _ in 0..pairs {
+        vec::push_within_capacity(&mut backlogs, Backlog::default()).map_err(|_| Failure::NoResources)?;
+    }
+    Ok(backlogs)
 }
 
 /// Connects the complete adapter with its interrupt, then starts the device.
 fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     // SAFETY: `take_down` disconnects the interrupt before the adapter is dropped.
     unsafe { adapter.interrupt.set_target(adapter.as_ptr()) };
-    adapter.port().set_deferred(Some(Arc::clone(adapter.interrupt.deferred())));
+    for (pair, deferred) in adapter.port().pairs().iter().zip(adapter.interrupt.deferred()) {
+        pair.set_deferred(Some(Arc::clone(deferred)));
+    }
     adapter.step(Event::Initialized);
-    match adapter.port().start().and_then(|changed| filter::program(&adapter).map(|()| changed)) {
+    match start(&adapter) {
         Ok(link_changed) => {
             if link_changed {
                 adapter.indicate_link();
@@ -186,6 +233,14 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
             Err(error.into())
         }
     }
+}
+
+/// Starts the device, and sets what its control queue sets. Returns whether the link state changed.
+fn start(adapter: &Adapter) -> Result<bool, virtio_net::Error> {
+    let link_changed = adapter.port().start()?;
+    adapter.port().use_all_pairs()?;
+    filter::program(adapter)?;
+    Ok(link_changed)
 }
 
 /// Returns the length of the longest frame with its Ethernet header: the configured one, limited by the device's MTU.

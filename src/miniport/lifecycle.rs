@@ -69,7 +69,9 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     adapter.transitions.close();
     // Consumers close what they have open while the device still runs.
     adapter.ndk().close(adapter.handle());
-    adapter.port().set_deferred(None);
+    for pair in adapter.port().pairs() {
+        pair.set_deferred(None);
+    }
     // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.
     adapter.port().shut_down();
     adapter.interrupt.disconnect();

@@ -6,6 +6,7 @@ pub mod adapter;
 pub mod completion;
 pub mod dpc;
 pub mod filter;
+mod flow;
 pub mod initialize;
 pub mod lifecycle;
 pub mod link;

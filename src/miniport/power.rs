@@ -18,6 +18,7 @@ use ndk_abi::ndis::{
     NdisMOidRequestComplete, NdisMRemoveMiniport,
 };
 use nt::Work;
+use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::transitions::{Pending, Request, Step};
@@ -150,7 +151,9 @@ fn sleep(adapter: &Adapter) {
     send::abandon(adapter);
     // A DPC may still be processing frames, and so may the deferred routine, which a DPC queues.
     nt::flush_dpcs();
-    adapter.interrupt.deferred().flush();
+    for deferred in adapter.interrupt.deferred() {
+        deferred.flush();
+    }
 }
 
 /// Initializes the device after the loss of power.
@@ -178,7 +181,7 @@ fn reset(adapter: &Adapter) {
 /// Starts the stopped device. If it does not work, the adapter is removed; `false` then.
 //= R-PNP-16
 fn restart(adapter: &Adapter) -> bool {
-    if let Err(error) = adapter.port().restart().and_then(|_| filter::program(adapter)) {
+    if let Err(error) = start_again(adapter) {
         if adapter.port().state() != DeviceState::Absent {
             events::device_failed(adapter.handle(), error);
         }
@@ -188,6 +191,12 @@ fn restart(adapter: &Adapter) -> bool {
     adapter.indicate_link();
     adapter.ndk().resume();
     true
+}
+
+fn start_again(adapter: &Adapter) -> Result<(), Error> {
+    adapter.port().restart()?;
+    adapter.port().use_all_pairs()?;
+    filter::program(adapter)
 }
 
 /// Gives up the device: the adapter is removed.

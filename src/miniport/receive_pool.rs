@@ -20,8 +20,8 @@ use crate::events::{Failure, Request};
 use crate::nbl::NblList;
 use crate::pool;
 
-/// NET_BUFFER_LISTs in the pool, which limits what the protocol stack can hold.
-const POOL_SIZE: usize = 256;
+/// NET_BUFFER_LISTs in the pool for each pair of queues, which limits what the protocol stack can hold.
+const LISTS_PER_PAIR: usize = 256;
 
 /// One NET_BUFFER_LIST with its buffer.
 struct Entry {
@@ -46,8 +46,9 @@ unsafe impl Send for ReceivePool {}
 unsafe impl Sync for ReceivePool {}
 
 impl ReceivePool {
-    /// Returns a pool for frames of up to `max_frame` bytes. `PASSIVE_LEVEL`.
-    pub fn new(handle: NDIS_HANDLE, max_frame: usize) -> Result<Self, Failure> {
+    /// Returns a pool for frames of up to `max_frame` bytes that so many pairs of queues receive. `PASSIVE_LEVEL`.
+    pub fn new(handle: NDIS_HANDLE, max_frame: usize, pairs: usize) -> Result<Self, Failure> {
+        let size = LISTS_PER_PAIR.saturating_mul(pairs);
         let mut parameters = NET_BUFFER_LIST_POOL_PARAMETERS {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_DEFAULT,
@@ -66,8 +67,8 @@ impl ReceivePool {
             return Err(Failure::Ndis(Request::ReceivePool, ndk_abi::ndis::NDIS_STATUS_RESOURCES));
         }
         let mut this = Self { handle, pool, entries: Vec::new(), free: SpinLock::new(NblList::new()) };
-        vec::reserve_exact(&mut this.entries, POOL_SIZE).map_err(|_| Failure::NoResources)?;
-        for _ in 0..POOL_SIZE {
+        vec::reserve_exact(&mut this.entries, size).map_err(|_| Failure::NoResources)?;
+        for _ in 0..size {
             // On failure, dropping `this` frees the lists allocated so far.
             this.add(max_frame).ok_or(Failure::NoResources)?;
         }

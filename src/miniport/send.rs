@@ -2,7 +2,8 @@
 
 //! Sends: copies each frame of a NET_BUFFER_LIST into a transmit slot, so that the list can be completed at once.
 //!
-//! Lists for which no slot is free wait, in order, for the transmit interrupt. IRQL <= `DISPATCH_LEVEL`.
+//! Lists for which no slot is free wait, in order, for the transmit interrupt. All lists of a flow are sent by the same pair of
+//! queues. IRQL <= `DISPATCH_LEVEL`.
 
 use core::ffi::c_void;
 
@@ -14,10 +15,11 @@ use ndk_abi::ndis::{
 
 use super::adapter::Adapter;
 use super::completion::{abort_waiting, begin, complete, position, set_position, set_status};
+use super::flow;
 use super::send_offload::{Requested, Sent};
 use super::statistics::Cast;
 use crate::nbl::{NblList, copy_data, info};
-use crate::nic::port::{TRANSMIT_BUDGET, TransmitSlots, Transmitter};
+use crate::nic::pair::{Pair, TRANSMIT_BUDGET, TransmitSlots, Transmitter};
 use crate::nic::state::DeviceState;
 
 /// Bytes of a frame that [`TRANSMIT_BUDGET`] counts as one.
@@ -47,9 +49,21 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
         complete(adapter.handle(), arrived.first(), Some(NDIS_STATUS_PAUSED), flags);
         return;
     };
-    let done = adapter.port().with_transmitter(|transmitter| {
+    let done = match adapter.port().pairs() {
+        [only] => queue(adapter, only, &mut arrived),
+        pairs => queue_by_flow(adapter, pairs, &mut arrived),
+    };
+    complete(adapter.handle(), done.first(), None, flags);
+    // Those that were not queued.
+    complete(adapter.handle(), arrived.first(), Some(refusal(adapter)), flags);
+}
+
+/// Queues lists on a pair and sends as many frames as there are slots. Returns the finished lists; `arrived` keeps its lists if
+/// the device does not use the pair.
+fn queue(adapter: &Adapter, pair: &Pair, arrived: &mut NblList) -> NblList {
+    pair.with_transmitter(|transmitter| {
         // Under the lock: `abandon` takes it after the state has changed, and finds what went in before.
-        if !adapter.port().is_running() {
+        if !transmitter.is_used || !adapter.port().is_running() {
             return NblList::new();
         }
         while let Some(nbl) = arrived.pop() {
@@ -57,10 +71,41 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
             unsafe { transmitter.waiting.push(nbl) };
         }
         send_waiting(adapter, transmitter)
-    });
-    complete(adapter.handle(), done.first(), None, flags);
-    // Those that were not queued.
-    complete(adapter.handle(), arrived.first(), Some(refusal(adapter)), flags);
+    })
+}
+
+/// As [`queue`], each list on the pair of its flow. Successive lists of a pair are queued together.
+fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], arrived: &mut NblList) -> NblList {
+    let (mut done, mut refused) = (NblList::new(), NblList::new());
+    while let Some(first) = arrived.pop() {
+        let number = pair_of(adapter, first);
+        let mut run = NblList::new();
+        // SAFETY: just taken off its list.
+        unsafe { run.push(first) };
+        while let Some(next) = arrived.take_first_if(|nbl| pair_of(adapter, nbl) == number) {
+            // SAFETY: just taken off its list.
+            unsafe { run.push(next) };
+        }
+        if let Some(pair) = pairs.get(number) {
+            done.append(queue(adapter, pair, &mut run));
+        }
+        if let Some(pair) = pairs.first()
+            && !run.is_empty()
+        {
+            // The device was reset since, and uses the first pair alone.
+            done.append(queue(adapter, pair, &mut run));
+        }
+        refused.append(run);
+    }
+    *arrived = refused;
+    done
+}
+
+/// Returns the number of the pair that sends a list.
+fn pair_of(adapter: &Adapter, nbl: *mut NET_BUFFER_LIST) -> usize {
+    // SAFETY: the driver's own, and not referenced elsewhere.
+    let hash = flow::hash(unsafe { &*nbl });
+    hash.checked_rem(adapter.port().used_pairs()).unwrap_or(0) as usize
 }
 
 /// `MiniportCancelSend`.
@@ -74,10 +119,10 @@ pub unsafe extern "efiapi" fn cancel_send(context: NDIS_HANDLE, cancel_id: *mut 
     complete(adapter.handle(), cancelled, Some(NDIS_STATUS_SEND_ABORTED), 0);
 }
 
-/// Sends waiting lists while slots are free, after the device returned some. `DISPATCH_LEVEL`.
-pub fn resume(adapter: &Adapter) {
+/// Sends the waiting lists of a pair while slots are free, after the device returned some. `DISPATCH_LEVEL`.
+pub fn resume(adapter: &Adapter, pair: &Pair) {
     let Some(_passing) = adapter.pass() else { return };
-    let done = adapter.port().with_transmitter(|transmitter| send_waiting(adapter, transmitter));
+    let done = pair.with_transmitter(|transmitter| send_waiting(adapter, transmitter));
     complete(adapter.handle(), done.first(), None, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
 }
 

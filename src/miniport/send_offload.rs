@@ -15,7 +15,7 @@ use virtio_net::{Offload, Protocol, Transport, complete_checksum, write_ipv4_che
 use super::statistics::Cast;
 use super::task_offload::{OffloadState, TaskOffloads};
 use crate::nbl::{copy_data, info};
-use crate::nic::port::TransmitSlots;
+use crate::nic::pair::TransmitSlots;
 
 /// What the stack requests for a list.
 #[derive(Clone, Copy)]

@@ -46,8 +46,8 @@ pub struct AdapterEnvironment {
 }
 
 impl Environment for AdapterEnvironment {
-    fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
-        self.port.pump(pump);
+    fn transmit(&self, shard: u32, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+        self.port.pump(shard, pump);
     }
 
     fn known_path(&self, local: IpAddr, remote: IpAddr) -> Result<Option<Path>, ResolveError> {

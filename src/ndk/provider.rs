@@ -93,6 +93,7 @@ impl Ndk {
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);
+        let shards = port.pairs().len() as u32;
         let reaction = DcqcnConfig { line_rate: link::speed(port.speed()), ..DcqcnConfig::default() };
         let host = AdapterEnvironment {
             port,
@@ -118,6 +119,7 @@ impl Ndk {
         let timing = Timing { min_resend: MIN_RESEND, ..Timing::default() };
         let config = Config {
             pending,
+            shards,
             timing,
             congestion,
             early_placement: configuration.early_placement,

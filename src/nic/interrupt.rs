@@ -6,11 +6,12 @@
 //! context before the adapter is complete. What a DPC leaves is deferred ([`nt::Deferred`]), so that a device that keeps the
 //! DPC busy does not keep the processor at `DISPATCH_LEVEL`.
 
+use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use fallible::Arc;
+use fallible::{Arc, vec};
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_INTERRUPT_TYPE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
     NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
@@ -28,8 +29,8 @@ pub trait MessageHandler {
     /// more are pending; never with `u32::MAX`, which means no limit.
     fn message(&self, message: u32, limit: u32) -> bool;
 
-    /// Processes a batch of what was deferred. Returns whether it left some. `DISPATCH_LEVEL`.
-    fn deferred(&self) -> bool;
+    /// Processes a batch of what a pair of queues deferred. Returns whether it left some. `DISPATCH_LEVEL`.
+    fn deferred(&self, pair: u32) -> bool;
 }
 
 /// NDIS's context of the interrupt: refers to the handler.
@@ -43,7 +44,8 @@ pub struct Interrupt<T> {
     /// NDIS's handle; null once disconnected.
     handle: AtomicPtr<c_void>,
     context: Arc<InterruptContext<T>>,
-    deferred: Arc<Deferred>,
+    /// By pair of queues.
+    deferred: Vec<Arc<Deferred>>,
 }
 
 // SAFETY: a handle that NDIS takes on any thread, and an atomic pointer.
@@ -56,14 +58,6 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
     pub fn register(adapter: NDIS_HANDLE) -> Result<Self, Failure> {
         let context = Arc::try_new(InterruptContext { target: AtomicPtr::new(null_mut()) });
         let context: Arc<InterruptContext<T>> = context.map_err(|_| Failure::NoResources)?;
-        let of_deferred = Arc::clone(&context);
-        let deferred = Deferred::try_new(Owner::new(adapter), move || {
-            let target = of_deferred.target.load(Ordering::Acquire);
-            // SAFETY: null, or a target that outlives the interrupt, which stops the routine before it is dropped.
-            unsafe { target.as_ref() }.is_some_and(MessageHandler::deferred)
-        });
-        let deferred =
-            deferred.and_then(|deferred| Arc::try_new(deferred).ok()).ok_or(Failure::NoResources)?;
         let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
@@ -96,11 +90,31 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         if status != NDIS_STATUS_SUCCESS {
             return Err(Failure::Ndis(Request::RegisterInterrupt, status));
         }
-        let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred };
+        let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new() };
         if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {
             return Err(Failure::NoMessageInterrupts);
         }
         Ok(interrupt)
+    }
+
+    /// Makes a deferred routine for each of so many pairs of queues. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn add_deferred(&mut self, adapter: NDIS_HANDLE, pairs: usize) -> Result<(), Failure> {
+        vec::reserve_exact(&mut self.deferred, pairs).map_err(|_| Failure::NoResources)?;
+        for pair in (0_u32..).take(pairs) {
+            let context = Arc::clone(&self.context);
+            let deferred = Deferred::try_new(Owner::new(adapter), move || {
+                let target = context.target.load(Ordering::Acquire);
+                // SAFETY: null, or a target that outlives the interrupt, which stops the routine before it is dropped.
+                unsafe { target.as_ref() }.is_some_and(|target| target.deferred(pair))
+            });
+            let deferred = deferred.and_then(|deferred| Arc::try_new(deferred).ok());
+            vec::push_within_capacity(&mut self.deferred, deferred.ok_or(Failure::NoResources)?)
+                .map_err(|_| Failure::NoResources)?;
+        }
+        Ok(())
     }
 
     /// Dispatches messages to `target` from now on.
@@ -111,8 +125,8 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         self.context.target.store(target.cast_mut(), Ordering::Release);
     }
 
-    /// Returns the routine that runs [`MessageHandler::deferred`].
-    pub fn deferred(&self) -> &Arc<Deferred> {
+    /// Returns the routines that run [`MessageHandler::deferred`], by pair of queues.
+    pub fn deferred(&self) -> &[Arc<Deferred>] {
         &self.deferred
     }
 }
@@ -123,7 +137,9 @@ impl<T> Interrupt<T> {
     pub fn disconnect(&self) {
         // DPCs do nothing from now on, and defer nothing.
         self.context.target.store(null_mut(), Ordering::Release);
-        self.deferred.stop();
+        for deferred in &self.deferred {
+            deferred.stop();
+        }
         let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
             // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.

@@ -4,6 +4,7 @@
 
 pub mod dma;
 pub mod interrupt;
+pub mod pair;
 pub mod port;
 pub mod registers;
 pub mod resources;

@@ -1,49 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The initialized device: its control registers and its queues, each behind its own lock, and the owners of their memory.
-//!
-//! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
-//! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use core::time::Duration;
 
-use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
-use nt::{Deferred, ServedLock, SpinLock};
-use virtio_net::{
-    Control, ControlQueue, Error, NetConfig, Polled, QueuePair, ReceiveCounters, ReceiveQueue,
-    TransmitCounters, TransmitQueue, Vectors, Wait,
-};
+use nt::SpinLock;
+use virtio_net::{Control, ControlQueue, Error, NetConfig, ReceiveCounters, TransmitCounters, Vectors, Wait};
 
 use super::dma::{DmaRegistration, SharedMemory};
+use super::pair::Pair;
 use super::registers::{BarAccess, MappedBars};
 use super::resources::set_bus_master;
 use super::state::{DeviceEvent, DeviceState};
-use crate::nbl::WaitingSends;
+use crate::nbl::NblList;
 
-/// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
-/// bounds the time at `DISPATCH_LEVEL` if a fast device returns slots continuously.
-pub const TRANSMIT_BUDGET: usize = 128;
-/// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
-const PUMP_PASSES: usize = 2;
 /// Time that [`Port::shut_down`] waits for the control registers: longer than the two resets of a restart take from a device
 /// that responds.
 const SHUT_DOWN_LIMIT: Duration = Duration::from_millis(2500);
 /// Time that a user of the control queue waits for it: longer than a command takes that is not answered.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
-
-/// The transmit queue on this kernel.
-pub type TransmitSlots = TransmitQueue<SharedMemory, BarAccess>;
-
-/// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
-pub struct Transmitter {
-    pub queue: TransmitSlots,
-    pub waiting: WaitingSends,
-    /// Resumes senders that wait; `None` while there is no interrupt.
-    deferred: Option<Arc<Deferred>>,
-}
 
 /// A device with its queues.
 pub struct Port {
@@ -56,11 +35,10 @@ pub struct Port {
     has_commands: bool,
     /// The configuration that buffers and attributes were made for.
     config: NetConfig,
-    receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
-    /// A pump that finds it taken leaves its work to the holder.
-    transmit: ServedLock<Transmitter>,
-    /// A sender waits for transmit slots.
-    starved: AtomicBool,
+    /// At least one.
+    pairs: Vec<Pair>,
+    /// How many of them the device uses: all or the first.
+    used_pairs: AtomicU32,
     state: AtomicU8,
     link_up: AtomicBool,
     /// In Mbit/s; 0 if the device does not report it.
@@ -83,16 +61,16 @@ pub struct Parts {
     pub bars: MappedBars,
 }
 
-/// The queues that the driver uses: one pair, and the control queue if the device has one.
+/// The queues that the driver uses: at least one pair, and the control queue if the device has one.
 pub struct Queues {
-    pub pair: QueuePair<SharedMemory, BarAccess>,
+    pub pairs: Vec<Pair>,
     pub commands: Option<Box<ControlQueue<SharedMemory, BarAccess>>>,
     pub vectors: Vectors,
 }
 
 impl Port {
     pub fn new(handle: NDIS_HANDLE, parts: Parts, config: &NetConfig) -> Self {
-        let Queues { pair: QueuePair { receive, transmit }, commands, vectors } = parts.queues;
+        let Queues { pairs, commands, vectors } = parts.queues;
         Self {
             handle,
             vectors,
@@ -100,13 +78,8 @@ impl Port {
             has_commands: commands.is_some(),
             commands: SpinLock::new(commands),
             config: *config,
-            receive: SpinLock::new(receive),
-            transmit: ServedLock::new(Transmitter {
-                queue: transmit,
-                waiting: WaitingSends::new(),
-                deferred: None,
-            }),
-            starved: AtomicBool::new(false),
+            pairs,
+            used_pairs: AtomicU32::new(1),
             state: AtomicU8::new(DeviceState::Running as u8),
             link_up: AtomicBool::new(config.link_up),
             speed: AtomicU32::new(config.speed.unwrap_or(0)),
@@ -115,22 +88,50 @@ impl Port {
         }
     }
 
-    /// Sets the deferred routine that resumes a sender; `None` before the interrupt is deregistered. `PASSIVE_LEVEL`.
-    pub fn set_deferred(&self, deferred: Option<Arc<Deferred>>) {
-        let before = self.transmitter(|transmitter| core::mem::replace(&mut transmitter.deferred, deferred));
-        drop(before);
-    }
-
     /// Starts the device, which may interrupt from now on. Returns whether the link state changed since the configuration was
     /// read: a device does not interrupt for a change before its start. `PASSIVE_LEVEL`.
     pub fn start(&self) -> Result<bool, Error> {
         {
             let mut control = self.control.lock();
-            let control = control.as_mut().ok_or(Error::OutOfOrder)?;
-            control.start()?;
-            self.receive.lock().start();
+            self.start_queues(control.as_mut().ok_or(Error::OutOfOrder)?)?;
         }
         self.configuration_changed()
+    }
+
+    /// Starts the device, which uses the first pair.
+    fn start_queues(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
+        control.start()?;
+        for pair in &self.pairs {
+            pair.start();
+        }
+        if let Some(first) = self.pairs.first() {
+            first.set_used();
+        }
+        Ok(())
+    }
+
+    /// Has the device, which was started, use all pairs. One that refuses goes on with the first. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn use_all_pairs(&self) -> Result<(), Error> {
+        let Ok(count) = u16::try_from(self.pairs.len()) else { return Ok(()) };
+        if count == 1 {
+            return Ok(());
+        }
+        let accepted = self.with_commands(|commands| {
+            let accepted = commands.set_pairs(count, || self.is_running())?;
+            if accepted {
+                // While the control queue is taken: `stop` waits for it, and has the first pair alone used.
+                self.pairs.iter().for_each(Pair::set_used);
+                self.used_pairs.store(u32::from(count), Ordering::Release);
+            }
+            Ok(())
+        });
+        match accepted {
+            Some(Err(error)) if self.is_running() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Stops the device, which loses its state: the queues are disconnected, then the device is reset. Waits for the end of
@@ -150,10 +151,11 @@ impl Port {
 
     /// Has no queue notify the device from now on. The device does not run.
     fn disconnect(&self) {
-        self.transmitter(|transmitter| transmitter.queue.stop());
-        self.receive.lock().stop();
         // A user of the control queue waits for no answer of a device that does not run.
         let _ = self.with_commands(ControlQueue::stop);
+        // From now on no other thread has more pairs used.
+        self.used_pairs.store(1, Ordering::Release);
+        self.pairs.iter().for_each(Pair::stop);
     }
 
     /// Brings a stopped device back: negotiates, programs the queues, which keep their memory, and starts it. Returns whether
@@ -199,24 +201,18 @@ impl Port {
         control: &mut Control<SharedMemory, BarAccess>,
         commands: Option<&mut ControlQueue<SharedMemory, BarAccess>>,
     ) -> Result<(), Error> {
-        // Not only the lock: a pump that finds it taken relies on the holder.
-        self.transmitter(|transmitter| {
-            let mut receive = self.receive.lock();
-            let Vectors { config, receive: of_receive, transmit: of_transmit, .. } = self.vectors;
-            control.reassign_config_vector(config)?;
-            receive.reprogram(control, of_receive)?;
-            transmitter.queue.reprogram(control, of_transmit)?;
-            if let Some(commands) = commands {
-                commands.reprogram(control)?;
-            }
-            // Before the device runs: its first interrupt must find it running.
-            if !self.step(DeviceEvent::Start) {
-                return Err(Error::Removed);
-            }
-            control.start()?;
-            receive.start();
-            Ok(())
-        })
+        control.reassign_config_vector(self.vectors.config)?;
+        for pair in &self.pairs {
+            pair.reprogram(control)?;
+        }
+        if let Some(commands) = commands {
+            commands.reprogram(control)?;
+        }
+        // Before the device runs: its first interrupt must find it running. Senders wait until the queues are used.
+        if !self.step(DeviceEvent::Start) {
+            return Err(Error::Removed);
+        }
+        self.start_queues(control)
     }
 
     /// Runs `use_it` with the control queue, which no other thread uses meanwhile; `None` if the device has none, or another
@@ -250,53 +246,37 @@ impl Port {
         self.config.mac
     }
 
-    /// Takes at most `budget` frames from the device, each with whether its checksum is known to be right. The device sends no receive interrupts meanwhile, so that a
-    /// second processor waits here only for the end of [`request_receive_interrupt`](Self::request_receive_interrupt), or
-    /// after a spurious interrupt. IRQL <= `DISPATCH_LEVEL`.
-    pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8], bool)) -> Result<Polled, Error> {
-        let mut receive = self.receive.lock();
-        receive.suppress_interrupts();
-        receive.poll(budget, sink)
+    /// Returns the pairs, at least one.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
     }
 
-    /// Requests a receive interrupt. Returns `true` if frames have arrived already: the caller must poll again.
-    pub fn request_receive_interrupt(&self) -> bool {
-        self.receive.lock().request_interrupt()
+    /// Returns the number of pairs that the device uses: those after the first are idle otherwise.
+    pub fn used_pairs(&self) -> u32 {
+        self.used_pairs.load(Ordering::Acquire)
     }
 
-    /// Runs `send` with the transmit queue, then notifies the device. IRQL <= `DISPATCH_LEVEL`.
-    pub fn with_transmitter<T>(&self, send: impl FnOnce(&mut Transmitter) -> T) -> T {
-        self.transmitter(|transmitter| {
-            let result = send(transmitter);
-            transmitter.queue.kick();
-            self.go_on_later(transmitter, false);
-            result
-        })
-    }
-
-    /// Calls `pump` to fill slots until it has no more frames or no slot is free; see
+    /// Calls `pump`, of the shard with this number, to fill slots; see
     /// `ndk_provider::environment::Environment::transmit`.
-    pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+    pub fn pump(&self, shard: u32, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         if !self.is_running() {
             return;
         }
-        self.transmit.serve(PUMP_PASSES, |transmitter, last| {
-            let mut slots = Slots { queue: &mut transmitter.queue, left: TRANSMIT_BUDGET, exhausted: false };
-            while !slots.exhausted && pump(&mut slots) > 0 {}
-            let exhausted = slots.exhausted;
-            transmitter.queue.kick();
-            self.go_on_later(transmitter, exhausted || last);
-        });
+        match self.pairs.get(shard as usize) {
+            Some(pair) if shard < self.used_pairs() => pair.pump(pump),
+            _ => {
+                if let Some(first) = self.pairs.first() {
+                    first.pump_shared(pump);
+                }
+            }
+        }
     }
 
-    /// Runs `use_it` with the transmit lock held. The deferred routine serves a pump that arrived meanwhile.
-    fn transmitter<T>(&self, use_it: impl FnOnce(&mut Transmitter) -> T) -> T {
-        self.transmit.with(use_it, |transmitter| self.go_on_later(transmitter, true))
-    }
-
-    /// Returns whether a sender waited for slots, and clears that.
-    pub fn take_starved(&self) -> bool {
-        self.starved.swap(false, Ordering::AcqRel)
+    /// Returns the shards whose frames a pair sends.
+    pub fn shards_of(&self, pair: u32) -> impl Iterator<Item = u32> {
+        let all = self.pairs.len() as u32;
+        let end = if pair == 0 && self.used_pairs() == 1 { all } else { pair.saturating_add(1) };
+        pair..end
     }
 
     /// Reads the configuration after a configuration interrupt: an error if the device has failed, otherwise whether the link
@@ -368,40 +348,23 @@ impl Port {
         set_bus_master(self.handle, false);
     }
 
+    /// The sums over all pairs.
     pub fn receive_counters(&self) -> ReceiveCounters {
-        self.receive.lock().counters()
+        self.pairs.iter().map(Pair::receive_counters).sum()
     }
 
-    /// The error that stopped the transmit queue: the device violated the ring's format.
-    pub fn transmit_fault(&self) -> Option<Error> {
-        self.transmitter(|transmitter| transmitter.queue.fault())
-    }
-
+    /// Likewise.
     pub fn transmit_counters(&self) -> TransmitCounters {
-        self.transmitter(|transmitter| transmitter.queue.counters())
+        self.pairs.iter().map(Pair::transmit_counters).sum()
     }
 
     /// Removes the waiting NET_BUFFER_LISTs that `cancelled` selects, and returns them as a chain.
-    pub fn take_waiting(&self, cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> *mut NET_BUFFER_LIST {
-        self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
-    }
-
-    /// If a sender waits for slots, has it resumed when slots are free: by the transmit message's DPC, or by the deferred
-    /// routine. `waits` says that the caller waits as well.
-    fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
-        if waits || !transmitter.waiting.is_empty() {
-            self.starved.store(true, Ordering::Release);
+    pub fn take_waiting(&self, mut cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> *mut NET_BUFFER_LIST {
+        let mut taken = NblList::new();
+        for pair in &self.pairs {
+            taken.append(pair.take_waiting(&mut cancelled));
         }
-        // Also for senders that waited before: reclaiming slots has withdrawn the request for an interrupt.
-        let Some(deferred) = &transmitter.deferred else { return };
-        if !self.starved.load(Ordering::Acquire) {
-            return;
-        }
-        // No interrupt follows if slots are free already or the ring is broken. The deferred routine resumes sending, or gives
-        // up the device.
-        if transmitter.queue.request_interrupt() || transmitter.queue.fault().is_some() {
-            deferred.queue();
-        }
+        taken.first()
     }
 }
 
@@ -414,26 +377,5 @@ impl Drop for Port {
             // The device does not respond: disable its DMA in PCI configuration space.
             set_bus_master(self.handle, false);
         }
-    }
-}
-
-/// The transmit queue with a budget, as the engine's transmitter.
-struct Slots<'a> {
-    queue: &'a mut TransmitSlots,
-    left: usize,
-    /// No slot was free, or the budget is used up.
-    exhausted: bool,
-}
-
-impl roce::Transmit for Slots<'_> {
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        let slot = if self.left == 0 { None } else { self.queue.slot() };
-        self.exhausted = slot.is_none();
-        slot
-    }
-
-    fn commit(&mut self, len: usize) {
-        self.left = self.left.saturating_sub(1);
-        self.queue.commit(len);
     }
 }

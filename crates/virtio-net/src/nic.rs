@@ -89,9 +89,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     #[inline(never)]
     fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
         let commands = Self::commands(hal, control)?;
+        // More than one have a control queue, which MQ needs.
         let wanted = options.pairs.min(control.max_pairs());
-        // Without a control queue, the device uses one pair.
-        let wanted = if commands.is_some() { wanted } else { 1 };
         let vectors = control.assign_vectors(options.messages, wanted)?;
         let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;
         for pair in 0..vectors.pairs {

@@ -42,6 +42,17 @@ pub struct ReceiveCounters {
     pub notifications: u64,
 }
 
+impl core::iter::Sum for ReceiveCounters {
+    fn sum<I: Iterator<Item = Self>>(counters: I) -> Self {
+        counters.fold(Self::default(), |sum, next| Self {
+            frames: sum.frames.wrapping_add(next.frames),
+            bytes: sum.bytes.wrapping_add(next.bytes),
+            invalid: sum.invalid.wrapping_add(next.invalid),
+            notifications: sum.notifications.wrapping_add(next.notifications),
+        })
+    }
+}
+
 /// Result of [`ReceiveQueue::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polled {

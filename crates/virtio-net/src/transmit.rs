@@ -35,6 +35,19 @@ pub struct TransmitCounters {
     pub full: u64,
 }
 
+impl core::iter::Sum for TransmitCounters {
+    fn sum<I: Iterator<Item = Self>>(counters: I) -> Self {
+        counters.fold(Self::default(), |sum, next| Self {
+            frames: sum.frames.wrapping_add(next.frames),
+            bytes: sum.bytes.wrapping_add(next.bytes),
+            bad_length: sum.bad_length.wrapping_add(next.bad_length),
+            notifications: sum.notifications.wrapping_add(next.notifications),
+            suppressed: sum.suppressed.wrapping_add(next.suppressed),
+            full: sum.full.wrapping_add(next.full),
+        })
+    }
+}
+
 /// Sends frames from its own slots. One user at a time, at IRQL <= DISPATCH_LEVEL.
 ///
 /// Per frame: [`slot`](Self::slot), write, [`commit`](Self::commit). Per batch: [`kick`](Self::kick).

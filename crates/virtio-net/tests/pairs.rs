@@ -164,6 +164,7 @@ fn failed_allocation_of_a_later_pair_frees_all_memory() {
     for allocations in 0..needed {
         let fake = Fake::new(Quirks { allocations, ..with_pairs(&Quirks::default()) });
         assert_eq!(fake.bring_up_with(1514, 2, 16).err(), Some(Error::NoMemory));
+        assert_eq!(fake.status(), 0, "the device is reset");
         fake.assert_well_treated();
     }
 }

@@ -24,6 +24,8 @@ pub enum Pending {
 pub struct Config {
     /// When calls that may pend do.
     pub pending: Pending,
+    /// Shards of the engine: one for each queue pair of the NIC, at least 1.
+    pub shards: u32,
     /// Timeouts of the transport and of connection management.
     pub timing: roce::Timing,
     /// Congestion control.
@@ -40,6 +42,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             pending: Pending::default(),
+            shards: 1,
             timing: roce::Timing::default(),
             congestion: roce::CongestionConfig::default(),
             early_placement: true,

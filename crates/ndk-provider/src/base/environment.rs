@@ -58,20 +58,20 @@ pub struct Link {
 
 /// The adapter and the system around the provider.
 pub trait Environment: Send + Sync + 'static {
-    /// Lets `pump` fill the transmit queue.
+    /// Lets `pump` fill the transmit queue of a shard, less than [`Config::shards`](crate::Config::shards).
     ///
     /// The implementation calls `pump` with the queue's lock held. `pump` writes frames into slots of the queue
     /// and returns their number; it is called again as long as it returns more than 0 and slots are free. The
     /// device is notified once, after the last call.
     ///
     /// If another thread is inside, the implementation may return at once without calling `pump`, provided that
-    /// the other thread calls its own pump once more before it leaves: all pumps of one adapter are equivalent,
-    /// and a frame that was ready when `transmit` was called must not wait for a timer.
+    /// the other thread calls its own pump of the same shard once more before it leaves: all pumps of one shard are
+    /// equivalent, and a frame that was ready when `transmit` was called must not wait for a timer.
     ///
     /// When slots run out, the implementation calls
-    /// [`Provider::transmit_ready`](crate::Provider::transmit_ready) after some have become free again.
+    /// [`Provider::shard_ready`](crate::Provider::shard_ready) after some have become free again.
     /// IRQL <= `DISPATCH_LEVEL`.
-    fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize);
+    fn transmit(&self, shard: u32, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize);
 
     /// Returns the path from a local address of this adapter to a remote address, as far as the system knows it; `None` if
     /// finding it takes to wait for the network. `PASSIVE_LEVEL`.

@@ -28,10 +28,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use fallible::Arc;
 use nt::{Deferred, RawSpinLock, SpinLock, Timer};
-use roce::Instant;
+use roce::{Instant, Qp};
 
 /// The engine with the kernel's lock.
 pub type Engine = roce::Engine<RawSpinLock>;
+
+/// One of the engine's shards.
+pub type Shard<'a> = roce::Shard<'a, RawSpinLock>;
 
 /// What the objects of one provider share.
 pub struct Shared {
@@ -80,10 +83,26 @@ impl Shared {
     /// Transmits what a consumer's call made ready, and defers its events.
     pub fn after_call(&self) {
         self.transmit();
+        self.defer_events();
+        self.set_timer();
+    }
+
+    /// As [`Shared::after_call`], of a call that concerns this queue pair alone.
+    pub fn after_post(&self, qp: &Qp<RawSpinLock>) {
+        self.after_call_of(&self.engine.shard_of(qp));
+    }
+
+    /// As [`Shared::after_call`], of a call that makes frames ready in one shard only.
+    pub fn after_call_of(&self, shard: &Shard<'_>) {
+        self.transmit_of(shard);
+        self.defer_events();
+        self.set_timer_of(shard);
+    }
+
+    fn defer_events(&self) {
         if self.engine.has_event() || self.registry.has_deferred() || self.loopback.has_frames() {
             self.defer();
         }
-        self.set_timer();
     }
 
     /// As [`Shared::after_call`], after a call that makes nothing ready to transmit.
@@ -93,13 +112,20 @@ impl Shared {
         }
     }
 
-    /// Lets the engine fill the transmit queue.
+    /// Lets the engine fill the transmit queues.
     pub fn transmit(&self) {
-        if self.engine.wants_transmit() {
+        for shard in self.engine.shards() {
+            self.transmit_of(&shard);
+        }
+    }
+
+    /// Lets a shard fill its transmit queue.
+    pub fn transmit_of(&self, shard: &Shard<'_>) {
+        if shard.wants_transmit() {
             let link = self.environment.link();
-            self.environment.transmit(&mut |queue| {
+            self.environment.transmit(shard.number(), &mut |queue| {
                 let mut outgoing = Outgoing::new(queue, &self.loopback, link);
-                let frames = self.engine.poll_transmit(now(), &mut outgoing, BUDGET);
+                let frames = shard.poll_transmit(now(), &mut outgoing, BUDGET);
                 self.counters.frames_out.add_many(frames);
                 self.counters.octets_out.add_many(outgoing.octets());
                 frames
@@ -138,7 +164,14 @@ impl Shared {
 
     /// Sets the timer if the engine's next timeout is earlier than the timer's.
     pub fn set_timer(&self) {
-        if let Some(timeout) = self.engine.poll_timeout() {
+        for shard in self.engine.shards() {
+            self.set_timer_of(&shard);
+        }
+    }
+
+    /// As [`Shared::set_timer`], after something that concerns one shard only.
+    pub fn set_timer_of(&self, shard: &Shard<'_>) {
+        if let Some(timeout) = shard.poll_timeout() {
             self.scheduler.set_timer(timeout.as_nanos());
         }
     }

@@ -177,7 +177,7 @@ impl Qp {
             shared.engine.post_send(&self.pair, &request).map_err(status::post)
         });
         match posted {
-            Ok(()) => shared.after_call(),
+            Ok(()) => shared.after_post(&self.pair),
             Err(_) => self.post_failed(),
         }
         posted
@@ -188,7 +188,7 @@ impl Qp {
     pub fn post_failed(&self) {
         let shared = self.pd.shared();
         shared.engine.undefer(&self.pair);
-        shared.after_call();
+        shared.after_post(&self.pair);
     }
 
     /// Checks what is specific to NDKPI and returns the flags for the engine.

@@ -4,7 +4,7 @@
 //! Windows, the precise clock costs as much as a part of a packet's processing.
 
 use super::dpc;
-use crate::base::shared::{Shared, now};
+use crate::base::shared::{Shard, Shared, now};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nt::RawSpinLock;
 use roce::{Instant, Receiver, Verdict};
@@ -16,6 +16,8 @@ const FRAMES_PER_TIME: u32 = 16;
 /// A batch of received frames, in the order of their arrival. IRQL == `DISPATCH_LEVEL` as long as it exists.
 pub struct Batch<'a> {
     shared: &'a Shared,
+    /// The shard whose queue pair has received the frames.
+    of: Shard<'a>,
     /// Of the provider: whether it is enabled, and its open NDK adapters.
     enabled: &'a AtomicBool,
     open_adapters: &'a AtomicUsize,
@@ -28,9 +30,14 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(shared: &'a Shared, enabled: &'a AtomicBool, open_adapters: &'a AtomicUsize) -> Self {
+    pub(super) fn new(
+        shared: &'a Shared,
+        of: Shard<'a>,
+        enabled: &'a AtomicBool,
+        open_adapters: &'a AtomicUsize,
+    ) -> Self {
         let clock = BatchClock::default();
-        Self { shared, enabled, open_adapters, clock, receiver: None, frames: 0, octets: 0 }
+        Self { shared, of, enabled, open_adapters, clock, receiver: None, frames: 0, octets: 0 }
     }
 
     /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
@@ -48,7 +55,7 @@ impl<'a> Batch<'a> {
             self.pause();
         }
         let now = self.clock.time(now);
-        let receiver = self.receiver.get_or_insert_with(|| self.shared.engine.receiver());
+        let receiver = self.receiver.get_or_insert_with(|| self.of.receiver());
         let verdict = receiver.handle_frame(now, frame);
         if verdict == Verdict::Consumed {
             self.frames = self.frames.saturating_add(1);
@@ -77,7 +84,7 @@ impl<'a> Batch<'a> {
     /// Ends the batch: sends acknowledgments and makes callbacks.
     pub fn end(mut self) {
         self.pause();
-        dpc::run(self.shared);
+        dpc::run(self.shared, Some(&self.of));
     }
 }
 

@@ -9,22 +9,24 @@
 
 use super::engine_events;
 use crate::base::limits::BUDGET;
-use crate::base::shared::{Shared, now};
+use crate::base::shared::{Shard, Shared, now};
 use crate::objects::connector::Connector;
-use roce::{Instant, Verdict};
+use roce::Verdict;
 
-/// Processes loopback frames, transmits, and makes the callbacks that are due. Returns whether the budget left some.
+/// Processes loopback frames, transmits, and makes the callbacks that are due. Returns whether the budget left some. With
+/// `only`, the other shards do not transmit.
 ///
 /// IRQL == `DISPATCH_LEVEL`: the engine holds objects of its tables meanwhile, for which closes wait.
-pub fn round(shared: &Shared) -> bool {
+pub fn round(shared: &Shared, only: Option<&Shard<'_>>) -> bool {
+    let transmit = || match only {
+        Some(only) => shared.transmit_of(only),
+        None => shared.transmit(),
+    };
     let aborting = shared.removal.abort_some::<Connector>(&shared.registry);
     if shared.loopback.has_frames() {
-        let now = now();
-        shared.loopback.take(|frame| {
-            receive(shared, now, frame);
-        });
+        receive_loopback(shared, only);
     }
-    shared.transmit();
+    transmit();
     let held = shared.holds_events();
     let delivered = if held { 0 } else { engine_events::deliver(shared, BUDGET) };
     shared.run_held();
@@ -36,9 +38,12 @@ pub fn round(shared: &Shared) -> bool {
     }
     if delivered != 0 {
         // Callbacks may have posted requests.
-        shared.transmit();
+        transmit();
     }
-    shared.set_timer();
+    match only {
+        Some(only) => shared.set_timer_of(only),
+        None => shared.set_timer(),
+    }
     // Transmission fails a request whose memory is no longer valid, which is a new event.
     aborting
         || delivered == BUDGET
@@ -62,8 +67,8 @@ pub fn round_on(shared: &Shared, processor: u32) -> bool {
 }
 
 /// As [`round`]; defers what it left.
-pub fn run(shared: &Shared) {
-    if round(shared) {
+pub fn run(shared: &Shared, only: Option<&Shard<'_>>) {
+    if round(shared, only) {
         shared.defer();
     }
 }
@@ -71,16 +76,24 @@ pub fn run(shared: &Shared) {
 /// Processes the engine's timeouts, then everything else.
 pub fn on_timer(shared: &Shared) {
     shared.scheduler.timer_expired();
-    shared.engine.handle_timeout(now());
-    run(shared);
+    let now = now();
+    for shard in shared.engine.shards() {
+        shard.handle_timeout(now);
+    }
+    run(shared, None);
 }
 
-/// Passes a frame of this adapter to itself to the engine, and counts it as received.
-pub fn receive(shared: &Shared, now: Instant, frame: &[u8]) -> Verdict {
-    let verdict = shared.engine.handle_frame(now, frame);
-    if verdict == Verdict::Consumed {
-        shared.counters.frames_in.add();
-        shared.counters.octets_in.add_many(frame.len());
-    }
-    verdict
+/// Passes the loopback frames to a shard, or the first one, as if they had been received there, and counts them.
+fn receive_loopback(shared: &Shared, only: Option<&Shard<'_>>) {
+    let now = now();
+    shared.loopback.take(|frame| {
+        let verdict = match only {
+            Some(only) => only.handle_frame(now, frame),
+            None => shared.engine.handle_frame(now, frame),
+        };
+        if verdict == Verdict::Consumed {
+            shared.counters.frames_in.add();
+            shared.counters.octets_in.add_many(frame.len());
+        }
+    });
 }

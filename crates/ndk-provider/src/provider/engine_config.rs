@@ -25,6 +25,7 @@ pub fn new(link: Link, seed: [u8; 32], config: &Config) -> roce::Config {
         },
         // Peers may ask for a larger path MTU than the frames of this link allow.
         max_mtu: PathMtu::largest_for(link.mtu as usize).unwrap_or(PathMtu::Bytes256),
+        shards: config.shards,
         notice_queues: affinity::notice_queues(),
         timing: config.timing,
         congestion: config.congestion,

@@ -127,15 +127,25 @@ impl Provider {
         self.open_adapters.load(Ordering::Acquire)
     }
 
-    /// Begins a batch of received frames. IRQL == `DISPATCH_LEVEL`.
+    /// Begins a batch of frames that the queue pair of a shard has received; `None` if there are fewer shards. IRQL ==
+    /// `DISPATCH_LEVEL`.
     #[must_use]
-    pub fn batch(&self) -> Batch<'_> {
-        Batch::new(&self.shared, &self.enabled, &self.open_adapters)
+    pub fn batch(&self, shard: u32) -> Option<Batch<'_>> {
+        let shard = self.shared.engine.shard(shard)?;
+        Some(Batch::new(&self.shared, shard, &self.enabled, &self.open_adapters))
     }
 
-    /// The transmit queue has free slots again. IRQL <= `DISPATCH_LEVEL`.
+    /// All transmit queues have free slots again, or something else has changed that frames may wait for. IRQL <=
+    /// `DISPATCH_LEVEL`.
     pub fn transmit_ready(&self) {
         self.shared.after_call();
+    }
+
+    /// The transmit queue of a shard has free slots again. IRQL <= `DISPATCH_LEVEL`.
+    pub fn shard_ready(&self, shard: u32) {
+        if let Some(shard) = self.shared.engine.shard(shard) {
+            self.shared.after_call_of(&shard);
+        }
     }
 
     /// The device is removed, or loses its state: has the deferred routine abort connections and cancel requests, and refuses
@@ -171,7 +181,7 @@ fn routines(shared: &Arc<Shared>) -> Option<Routines> {
     let (of_timer, of_events) = (Arc::clone(shared), Arc::clone(shared));
     let owner = shared.environment.owner();
     let timer = Timer::try_new(move || dpc::on_timer(&of_timer))?;
-    let events = Deferred::try_new(owner, move || dpc::round(&of_events))?;
+    let events = Deferred::try_new(owner, move || dpc::round(&of_events, None))?;
     let mut processors = Vec::new();
     for processor in 0..shared.engine.config().notice_queues {
         let shared = Arc::clone(shared);

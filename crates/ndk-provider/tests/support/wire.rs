@@ -95,7 +95,7 @@ impl roce::Transmit for Cable {
 }
 
 impl Environment for Nic {
-    fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+    fn transmit(&self, _shard: u32, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         let mut cable = self.transmit.lock().unwrap();
         while pump(&mut *cable) != 0 {}
     }
@@ -381,7 +381,7 @@ impl Drop for Node {
 /// The receiver thread: processes frames in batches of up to 64.
 fn receive(provider: &Provider, queue: &Receiver<Frame>, batch_end: &Mutex<()>) {
     while let Ok(Some(frame)) = queue.recv() {
-        let mut batch = provider.batch();
+        let mut batch = provider.batch(0).unwrap();
         batch.receive(&frame);
         for frame in queue.try_iter().take(63) {
             let Some(frame) = frame else { return };

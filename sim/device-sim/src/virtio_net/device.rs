@@ -49,8 +49,16 @@ pub struct NicCounters {
     pub interrupts: u64,
 }
 
+/// Frames of one queue pair.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct PairCounters {
+    pub sent: u64,
+    pub received: u64,
+}
+
 #[derive(Default)]
 pub(super) struct Counters {
+    pub pairs: Vec<[AtomicU64; 2]>,
     pub sent_frames: AtomicU64,
     pub sent_bytes: AtomicU64,
     pub received_frames: AtomicU64,
@@ -108,7 +116,10 @@ impl Device {
             shut_down: AtomicBool::new(false),
             filter: Mutex::new(Filter::new(options.mac)),
             commands: AtomicU32::new(0),
-            counters: Counters::default(),
+            counters: Counters {
+                pairs: (0..options.pairs).map(|_| Default::default()).collect(),
+                ..Counters::default()
+            },
             segments: (0..options.pairs).map(|_| Mutex::default()).collect(),
             steering: Mutex::default(),
             repeated: Mutex::default(),
@@ -152,6 +163,13 @@ impl Device {
             notifications: counters.notifications.load(Relaxed),
             interrupts: counters.interrupts.load(Relaxed),
         }
+    }
+
+    /// Returns the counters of each queue pair.
+    #[must_use]
+    pub fn pair_counters(&self) -> Vec<PairCounters> {
+        let pairs = self.counters.pairs.iter().map(|pair| pair.each_ref().map(|count| count.load(Relaxed)));
+        pairs.map(|[sent, received]| PairCounters { sent, received }).collect()
     }
 
     /// Accesses configuration space. Returns `None` when the device is removed.

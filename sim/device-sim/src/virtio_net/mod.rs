@@ -30,7 +30,7 @@ mod receive;
 mod steering;
 mod transmit;
 
-pub use device::{Device, NicCounters};
+pub use device::{Device, NicCounters, PairCounters};
 pub use features::{Features, Status};
 pub use nic::Nic;
 pub use options::{CONTROL, NicOptions, RECEIVE, Role, TRANSMIT};

@@ -175,6 +175,7 @@ impl Device {
             parts.map(|&(address, len)| rest.write(&self.memory, address, len)).sum::<Result<u32, Misuse>>()
         };
         let written = fill(first)?;
+        self.counters.pairs[pair][1].fetch_add(1, Relaxed);
         self.counters.received_frames.fetch_add(1, Relaxed);
         self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
         if others.is_empty() {

@@ -45,6 +45,7 @@ impl Device {
                 port.transmit(self.bus.now(), frame);
             }
         };
+        self.counters.pairs[pair][0].fetch_add(sent, Relaxed);
         let total = self.counters.sent_frames.fetch_add(sent, Relaxed) + sent;
         self.counters.sent_bytes.fetch_add(bytes, Relaxed);
         self.fail_after(total);

@@ -153,7 +153,7 @@ impl Drop for Pair {
 fn receive(provider: &OnceLock<Provider>, frames: &Receiver<Option<Vec<u8>>>) {
     let provider = provider.get().expect("set before the thread was started");
     while let Ok(Some(frame)) = frames.recv() {
-        let mut batch = provider.batch();
+        let mut batch = provider.batch(0).unwrap();
         batch.receive(&frame);
         for next in frames.try_iter().take(BATCH) {
             let Some(frame) = next else { return };
@@ -164,7 +164,7 @@ fn receive(provider: &OnceLock<Provider>, frames: &Receiver<Option<Vec<u8>>>) {
 }
 
 impl Environment for Nic {
-    fn transmit(&self, pump: &mut dyn FnMut(&mut dyn Transmit) -> usize) {
+    fn transmit(&self, _shard: u32, pump: &mut dyn FnMut(&mut dyn Transmit) -> usize) {
         let mut slot = self.queue.lock().unwrap();
         while pump(&mut Queue { slot: &mut slot, nic: self }) != 0 {}
     }

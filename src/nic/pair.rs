@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A pair of queues: receive and transmit, each behind its own lock.
+//!
+//! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
+//! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use fallible::Arc;
+use ndk_abi::ndis::NET_BUFFER_LIST;
+use nt::{Deferred, ServedLock, SpinLock};
+use virtio_net::{
+    Control, Error, Polled, QueuePair, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
+};
+
+use super::dma::SharedMemory;
+use super::registers::BarAccess;
+use crate::nbl::{NblList, WaitingSends};
+
+/// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
+/// bounds the time at `DISPATCH_LEVEL` if a fast device returns slots continuously.
+pub const TRANSMIT_BUDGET: usize = 128;
+/// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
+const PUMP_PASSES: usize = 2;
+/// Bytes after a pair, so that no two pairs share a cache line, nor two lines that a processor fetches together.
+const PADDING: usize = 128;
+
+/// The transmit queue on this kernel.
+pub type TransmitSlots = TransmitQueue<SharedMemory, BarAccess>;
+
+/// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
+pub struct Transmitter {
+    pub queue: TransmitSlots,
+    pub waiting: WaitingSends,
+    /// The device sends what is in this queue.
+    pub is_used: bool,
+    /// Resumes senders that wait; `None` while there is no interrupt.
+    deferred: Option<Arc<Deferred>>,
+}
+
+/// Both queues of a pair.
+pub struct Pair {
+    /// Messages of the receive and the transmit queue.
+    vectors: [u16; 2],
+    receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
+    /// A pump that finds it taken leaves its work to the holder.
+    transmit: ServedLock<Transmitter>,
+    /// A sender waits for transmit slots.
+    starved: AtomicBool,
+    /// RDMA is the next to get slots that have become free; otherwise Ethernet is.
+    rdma_first: AtomicBool,
+    _padding: [u8; PADDING],
+}
+
+impl Pair {
+    /// Takes the queues of a pair, whose messages are `vectors`.
+    pub fn new(queues: QueuePair<SharedMemory, BarAccess>, vectors: [u16; 2]) -> Self {
+        Self {
+            vectors,
+            receive: SpinLock::new(queues.receive),
+            transmit: ServedLock::new(Transmitter {
+                queue: queues.transmit,
+                waiting: WaitingSends::new(),
+                is_used: false,
+                deferred: None,
+            }),
+            starved: AtomicBool::new(false),
+            rdma_first: AtomicBool::new(false),
+            _padding: [0; PADDING],
+        }
+    }
+
+    /// Sets the deferred routine that resumes a sender; `None` before the interrupt is deregistered. `PASSIVE_LEVEL`.
+    pub fn set_deferred(&self, deferred: Option<Arc<Deferred>>) {
+        let before = self.transmitter(|transmitter| core::mem::replace(&mut transmitter.deferred, deferred));
+        drop(before);
+    }
+
+    /// Makes the receive buffers available to the device, which has started.
+    pub fn start(&self) {
+        self.receive.lock().start();
+    }
+
+    /// Has frames sent from now on: the device uses the queue.
+    pub fn set_used(&self) {
+        self.transmitter(|transmitter| transmitter.is_used = true);
+    }
+
+    /// Disconnects both queues from the device.
+    pub fn stop(&self) {
+        self.transmitter(|transmitter| {
+            transmitter.queue.stop();
+            transmitter.is_used = false;
+        });
+        self.receive.lock().stop();
+    }
+
+    /// Programs both queues into the device again, which was reset.
+    ///
+    /// # Errors
+    /// The device's queues are not as they were. They are stopped then.
+    pub fn reprogram(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
+        let [of_receive, of_transmit] = self.vectors;
+        self.receive.lock().reprogram(control, of_receive)?;
+        // Not only the lock: a pump that finds it taken relies on the holder.
+        self.transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
+    }
+
+    /// Takes at most `budget` frames from the device, each with whether its checksum is known to be right. The device sends no
+    /// receive interrupts meanwhile, so that a second processor waits here only for the end of
+    /// [`request_receive_interrupt`](Self::request_receive_interrupt), or after a spurious interrupt. IRQL <=
+    /// `DISPATCH_LEVEL`.
+    pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8], bool)) -> Result<Polled, Error> {
+        let mut receive = self.receive.lock();
+        receive.suppress_interrupts();
+        receive.poll(budget, sink)
+    }
+
+    /// Requests a receive interrupt. Returns `true` if frames have arrived already: the caller must poll again.
+    pub fn request_receive_interrupt(&self) -> bool {
+        self.receive.lock().request_interrupt()
+    }
+
+    /// Runs `send` with the transmit queue, then notifies the device. IRQL <= `DISPATCH_LEVEL`.
+    pub fn with_transmitter<T>(&self, send: impl FnOnce(&mut Transmitter) -> T) -> T {
+        self.transmitter(|transmitter| {
+            let result = send(transmitter);
+            transmitter.queue.kick();
+            self.go_on_later(transmitter, false);
+            result
+        })
+    }
+
+    /// Calls `pump` to fill slots until it has no more frames or no slot is free; see
+    /// `ndk_provider::environment::Environment::transmit`. The queue is used by no other shard.
+    pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+        self.transmit.serve(PUMP_PASSES, |transmitter, last| self.fill(transmitter, last, pump));
+    }
+
+    /// As [`pump`](Self::pump), for a queue that several shards use: waits for the lock, because its holder does not call the
+    /// pumps of others.
+    #[cold]
+    pub fn pump_shared(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+        self.transmitter(|transmitter| self.fill(transmitter, false, pump));
+    }
+
+    fn fill(
+        &self,
+        transmitter: &mut Transmitter,
+        last: bool,
+        pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize,
+    ) {
+        if !transmitter.is_used {
+            // The device was reset meanwhile, and every connection aborted.
+            return;
+        }
+        let mut slots = Slots { queue: &mut transmitter.queue, left: TRANSMIT_BUDGET, exhausted: false };
+        while !slots.exhausted && pump(&mut slots) > 0 {}
+        let exhausted = slots.exhausted;
+        transmitter.queue.kick();
+        self.go_on_later(transmitter, exhausted || last);
+    }
+
+    /// Runs `use_it` with the transmit lock held. The deferred routine serves a pump that arrived meanwhile.
+    fn transmitter<T>(&self, use_it: impl FnOnce(&mut Transmitter) -> T) -> T {
+        self.transmit.with(use_it, |transmitter| self.go_on_later(transmitter, true))
+    }
+
+    /// Returns whether a sender waited for slots, and clears that.
+    pub fn take_starved(&self) -> bool {
+        self.starved.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns whether RDMA is to be resumed before Ethernet: every second time, so that neither gets all the slots.
+    pub fn take_turn(&self) -> bool {
+        self.rdma_first.fetch_xor(true, Ordering::Relaxed)
+    }
+
+    /// Whether the transmit queue has failed: the device violated the ring's format.
+    pub fn transmit_fault(&self) -> Option<Error> {
+        self.transmitter(|transmitter| transmitter.queue.fault())
+    }
+
+    pub fn receive_counters(&self) -> ReceiveCounters {
+        self.receive.lock().counters()
+    }
+
+    pub fn transmit_counters(&self) -> TransmitCounters {
+        self.transmitter(|transmitter| transmitter.queue.counters())
+    }
+
+    /// Removes and returns the waiting NET_BUFFER_LISTs that `cancelled` selects.
+    pub fn take_waiting(&self, cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> NblList {
+        self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
+    }
+
+    /// If a sender waits for slots, has it resumed when slots are free: by the transmit message's DPC, or by the deferred
+    /// routine. `waits` says that the caller waits as well.
+    fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
+        if waits || !transmitter.waiting.is_empty() {
+            self.starved.store(true, Ordering::Release);
+        }
+        // Also for senders that waited before: reclaiming slots has withdrawn the request for an interrupt.
+        let Some(deferred) = &transmitter.deferred else { return };
+        if !self.starved.load(Ordering::Acquire) {
+            return;
+        }
+        // No interrupt follows if slots are free already or the ring is broken. The deferred routine resumes sending, or gives
+        // up the device.
+        if transmitter.queue.request_interrupt() || transmitter.queue.fault().is_some() {
+            deferred.queue();
+        }
+    }
+}
+
+/// The transmit queue with a budget, as the engine's transmitter.
+struct Slots<'a> {
+    queue: &'a mut TransmitSlots,
+    left: usize,
+    /// No slot was free, or the budget is used up.
+    exhausted: bool,
+}
+
+impl roce::Transmit for Slots<'_> {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        let slot = if self.left == 0 { None } else { self.queue.slot() };
+        self.exhausted = slot.is_none();
+        slot
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.left = self.left.saturating_sub(1);
+        self.queue.commit(len);
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Devices with several queue pairs: which of them the driver uses, where flows are sent and received, and what is left of them
+//! after a reset.
+
+#![cfg(target_os = "linux")]
+
+mod bed;
+mod copying;
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use bed::{exchange, finish, miniport, started_with};
+use copying::copy;
+use device_sim::{
+    Quirks,
+    virtio_net::{Features, PairCounters},
+};
+use lab::{
+    device::{DeviceKind, QemuVariant},
+    has_qemu,
+    testbed::{Machine, Options, Testbed},
+};
+use ndis_sim::Keyword;
+use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
+use ndk_consumer::transfer;
+
+const MOMENT: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(100);
+
+/// Both hosts, with a processor for each of so many queue pairs.
+fn with_pairs(pairs: u16, format: Features) -> Options {
+    let features = Features::DEFAULT | Features::MQ | format;
+    Options { features, pairs, processors: u32::from(pairs), ..Options::default() }
+}
+
+fn over_formats(test: impl Fn(Features)) {
+    for format in [Features::default(), Features::RING_PACKED] {
+        test(format);
+    }
+}
+
+/// A UDP packet from the first host to the second, of the flow with this source port.
+fn udp(port: u16, number: u32) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+    frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+    frame[23] = 17;
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..36].copy_from_slice(&port.to_be_bytes());
+    frame[36..38].copy_from_slice(&9_u16.to_be_bytes());
+    frame[42..46].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// The flow of a frame of [`udp`], and its number.
+fn of(frame: &[u8]) -> (u16, u32) {
+    let number = u32::from_be_bytes(frame[42..46].try_into().unwrap());
+    (u16::from_be_bytes(frame[34..36].try_into().unwrap()), number)
+}
+
+/// Sends `count` frames of each of `flows` flows, one of each flow in turn. All arrive, those of a flow in order.
+fn send_flows(bed: &Testbed, flows: u16, count: u32) {
+    let [sender, receiver] = bed.machines().map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    let _ = receiver.received();
+    let frames: Vec<_> =
+        (0..count).flat_map(|number| (0..flows).map(move |flow| udp(1000 + flow, number))).collect();
+    let _ = sender.send_chain(&frames, 0);
+    let mut arrived = Vec::new();
+    let deadline = bed.now() + MOMENT;
+    while arrived.len() < frames.len() && bed.now() < deadline {
+        let _ = bed.event().wait(SOON);
+        arrived.extend(receiver.received());
+    }
+    assert_eq!(arrived.len(), frames.len());
+    let mut next = BTreeMap::new();
+    for (flow, number) in arrived.iter().map(|frame| of(frame)) {
+        let expected = next.entry(flow).or_insert(0);
+        assert_eq!(number, *expected, "flow {flow}");
+        *expected += 1;
+    }
+}
+
+/// Copies by so many connections at the same time, each with a protection domain and queues of its own.
+fn copy_by(bed: &Testbed, connections: u16) {
+    let [client, server] = bed.machines();
+    let options = transfer::Options::default();
+    let ends: Vec<_> = (0..connections)
+        .flat_map(|number| {
+            let address = SocketAddr::new(server.address(), 6000 + number);
+            let local = SocketAddr::new(client.address(), 0);
+            let listening = bed.event();
+            let is_listening = listening.clone();
+            let serving = server.consumer("server", move |adapter| {
+                transfer::serve(adapter, &options, address, |_| is_listening.set(), &|_| {}).map(drop)
+            });
+            let copying = client.consumer("client", move |adapter| {
+                let _ = listening.wait(MOMENT);
+                let data: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
+                transfer::copy(adapter, &options, local, address, "data", &data[..], &|_| {}).map(drop)
+            });
+            [copying, serving]
+        })
+        .collect();
+    for end in ends {
+        let end = end.join().unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")));
+        assert!(end.is_ok(), "the copy completes");
+    }
+}
+
+fn counters(machine: &Machine) -> Vec<PairCounters> {
+    machine.nic().pair_counters()
+}
+
+/// The numbers of the pairs that `count` selects a number of frames of.
+fn busy(machine: &Machine, count: impl Fn(&PairCounters) -> u64) -> Vec<usize> {
+    let pairs = counters(machine);
+    pairs.iter().enumerate().filter(|(_, pair)| count(pair) > 0).map(|(number, _)| number).collect()
+}
+
+//= virtio §4
+//= virtio §12
+#[test]
+fn ethernet_and_rdma_use_all_pairs_in_every_ring_format() {
+    over_formats(|format| {
+        let Some(bed) = started_with(&with_pairs(4, format)) else { return };
+        let [client, server] = bed.machines();
+        assert_eq!([client, server].map(|machine| machine.nic().active_pairs()), [4, 4]);
+        send_flows(&bed, 40, 30);
+        assert_eq!(busy(client, |pair| pair.sent), [0, 1, 2, 3]);
+        assert_eq!(busy(server, |pair| pair.received), [0, 1, 2, 3]);
+        let before = counters(client);
+        copy_by(&bed, 16);
+        // By chance a pair may get few of the connections.
+        let grown = |count: fn(&PairCounters) -> u64| {
+            let pairs = counters(client);
+            pairs.iter().zip(&before).filter(|(now, before)| count(now) > count(before) + 100).count()
+        };
+        let grown = [grown(|pair| pair.sent), grown(|pair| pair.received)];
+        assert!(grown.iter().all(|&pairs| pairs >= 3), "pairs used by RDMA: {grown:?}");
+        finish(bed);
+    });
+}
+
+/// The device returns a flow on the pair that sends it, so that the stack's processor of the flow handles both directions.
+#[test]
+fn frames_of_a_flow_are_sent_by_one_pair() {
+    let Some(bed) = started_with(&with_pairs(4, Features::default())) else { return };
+    let client = bed.machines()[0];
+    let mut last = counters(client);
+    for flow in 0..8 {
+        let [sender, receiver] = bed.machines().map(miniport);
+        exchange(&bed, &sender, &receiver, &(0..50).map(|number| udp(flow, number)).collect::<Vec<_>>());
+        let now = counters(client);
+        let sent: Vec<_> = now.iter().zip(&last).map(|(now, last)| now.sent - last.sent).collect();
+        assert_eq!(sent.iter().filter(|&&sent| sent > 0).count(), 1, "flow {flow}: {sent:?}");
+        last = now;
+    }
+    finish(bed);
+}
+
+//= virtio §15
+#[test]
+fn as_many_pairs_are_used_as_device_processors_and_keyword_allow() {
+    let used = |options: &Options| {
+        let bed = started_with(options)?;
+        copy(&bed);
+        send_flows(&bed, 20, 5);
+        let used = bed.machines()[0].nic().active_pairs();
+        finish(bed);
+        Some(used)
+    };
+    let options = with_pairs(4, Features::default());
+    let keyword = |value: &str| vec![("QueuePairs", Keyword::Text(value.into()))];
+    let Some(all) = used(&options) else { return };
+    assert_eq!(all, 4);
+    assert_eq!(used(&Options { processors: 3, ..options.clone() }), Some(3));
+    assert_eq!(used(&Options { keywords: keyword("2"), ..options.clone() }), Some(2));
+    assert_eq!(used(&Options { keywords: keyword("1"), ..options.clone() }), Some(1));
+    assert_eq!(used(&Options { keywords: keyword("0"), ..options.clone() }), Some(4), "not a valid value");
+    assert_eq!(used(&Options { processors: 20, pairs: 40, ..options }), Some(16), "the driver's limit");
+}
+
+#[test]
+fn machine_with_more_processors_than_the_device_has_pairs_works() {
+    let Some(bed) = started_with(&Options { processors: 60, ..with_pairs(4, Features::default()) }) else {
+        return;
+    };
+    copy_by(&bed, 8);
+    send_flows(&bed, 40, 10);
+    assert_eq!(bed.machines().map(|machine| machine.nic().active_pairs()), [4, 4]);
+    finish(bed);
+}
+
+//= virtio §16
+#[test]
+fn pairs_are_used_again_after_a_reset_and_after_a_low_power_state() {
+    over_formats(|format| {
+        let Some(bed) = started_with(&with_pairs(3, format)) else { return };
+        let machine = bed.machines()[0];
+        send_flows(&bed, 20, 20);
+        machine.nic().need_reset();
+        assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        send_flows(&bed, 20, 20);
+        copy_by(&bed, 6);
+        assert_eq!(machine.nic().active_pairs(), 3);
+        miniport(machine).sleep().unwrap();
+        miniport(machine).wake().unwrap();
+        assert_eq!(machine.nic().active_pairs(), 3);
+        send_flows(&bed, 20, 20);
+        copy_by(&bed, 6);
+        finish(bed);
+    });
+}
+
+#[test]
+fn device_that_refuses_to_use_several_pairs_is_used_with_the_first() {
+    over_formats(|format| {
+        let quirks = Quirks { refuses_class: Some(4), ..Quirks::default() };
+        let Some(bed) = started_with(&Options { quirks, ..with_pairs(4, format) }) else { return };
+        let [refuses, other] = bed.machines();
+        assert_eq!([refuses, other].map(|machine| machine.nic().active_pairs()), [1, 4]);
+        copy_by(&bed, 8);
+        send_flows(&bed, 20, 30);
+        assert_eq!(busy(refuses, |pair| pair.sent + pair.received), [0]);
+        finish(bed);
+    });
+}
+
+/// Thousands of Ethernet frames wait for slots. RDMA gets its share of those that become free: a copy does not wait for the last
+/// of them, and does not keep them from being sent.
+#[test]
+fn rdma_and_ethernet_share_a_transmit_queue_that_is_full() {
+    for pairs in [1, 2] {
+        let Some(bed) = started_with(&with_pairs(pairs, Features::default())) else { return };
+        let client = bed.machines()[0];
+        let mut frame = udp(1, 0);
+        frame.resize(1514, 0);
+        let ids = miniport(client).send_chain(&vec![frame; 30_000], 0);
+        let before = client.nic().counters().sent_frames;
+        copy(&bed);
+        let sent = client.nic().counters().sent_frames - before;
+        let is_done = |&id: &_| miniport(client).send_status(id, Duration::ZERO).is_some();
+        assert!(!is_done(ids.last().unwrap()), "{pairs} pairs: the copy waited for all Ethernet frames");
+        assert!(sent > 2000, "{pairs} pairs: the copy kept Ethernet frames from being sent: {sent}");
+        assert_eq!(miniport(client).send_status(*ids.last().unwrap(), MOMENT), Some(NDIS_STATUS_SUCCESS));
+        finish(bed);
+    }
+}
+
+/// QEMU offers MQ with the one pair of a backend that has no more; the control queue is behind it.
+#[test]
+fn qemus_device_with_mq_works() {
+    if !has_qemu() {
+        return;
+    }
+    let variant = QemuVariant { properties: vec!["mq=on".into()], ..QemuVariant::default() };
+    let device = DeviceKind::Qemu(variant);
+    let Some(bed) = started_with(&Options { device, real_time: true, path_mtu: 1024, ..Options::default() })
+    else {
+        return;
+    };
+    copy(&bed);
+    let [sender, receiver] = bed.machines().map(miniport);
+    exchange(&bed, &sender, &receiver, &(0..500).map(|number| udp(7, number)).collect::<Vec<_>>());
+    finish(bed);
+}
