@@ -189,6 +189,7 @@ fn link_change_is_indicated_with_state_and_speed() {
 
 #[test]
 fn change_of_the_speed_alone_is_indicated_while_the_link_is_up() {
+    const GIGABIT: u64 = 1_000_000_000;
     let Some(bed) = started(&[]) else { return };
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
@@ -204,7 +205,6 @@ fn change_of_the_speed_alone_is_indicated_while_the_link_is_up() {
         });
         speeds.collect::<Vec<_>>()
     };
-    const GIGABIT: u64 = 1_000_000_000;
     assert_eq!(set(|nic| nic.set_speed(25_000)), [25 * GIGABIT]);
     assert_eq!(set(|nic| nic.set_speed(25_000)), [25 * GIGABIT], "no change");
     assert_eq!(set(|nic| nic.set_link(false)), [25 * GIGABIT, 0]);

@@ -5,6 +5,8 @@
 
 #![cfg(target_os = "linux")]
 
+use std::fmt::Write as _;
+
 use lab::{
     image,
     spin::{plan, run, script::Script},
@@ -70,7 +72,7 @@ fn offloads_that_change_while_frames_are_indicated_lose_no_connection() {
         let mut script = format!("path-mtu 1024\n{without}\ntcp 400000\n");
         for number in 0..10 {
             let (at, act) = (number * 137, if number % 2 == 0 { off } else { on });
-            script += &format!("later {at} alpha {act}\nlater {at} beta {act}\n");
+            writeln!(script, "later {at} alpha {act}\nlater {at} beta {act}").unwrap();
         }
         script += "wait 700\ncheck";
         let Some(summary) = play_text(&script) else { return };
