@@ -26,8 +26,10 @@ pub fn shrink(script: &Script, limit: usize, mut fails: impl FnMut(&Script) -> b
     loop {
         let before = best.clone();
         without_ranges(&mut best, &mut attempt);
-        for setup in simpler(&best.setup) {
-            attempt(Script { setup, ..best.clone() }, &mut best);
+        for simplify in SIMPLIFICATIONS {
+            let mut candidate = best.clone();
+            simplify(&mut candidate.setup, Setup { seed: best.setup.seed, ..Setup::default() });
+            attempt(candidate, &mut best);
         }
         for number in 0..best.steps.len() {
             while let Some(step) = smaller(&best.steps[number]) {
@@ -61,18 +63,16 @@ fn without_ranges(best: &mut Script, attempt: &mut impl FnMut(Script, &mut Scrip
     }
 }
 
-fn simpler(setup: &Setup) -> Vec<Setup> {
-    let default = Setup { seed: setup.seed, ..Setup::default() };
-    vec![
-        default.clone(),
-        Setup { path_mtu: default.path_mtu, ..setup.clone() },
-        Setup { processors: default.processors, ..setup.clone() },
-        Setup { packed: default.packed, ..setup.clone() },
-        Setup { without: default.without, ..setup.clone() },
-        Setup { reset_millis: default.reset_millis, ..setup.clone() },
-        Setup { keywords: Vec::new(), ..setup.clone() },
-    ]
-}
+/// Changes of a setup towards the default one, which is the second parameter.
+const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 7] = [
+    |setup, default| *setup = default,
+    |setup, default| setup.path_mtu = default.path_mtu,
+    |setup, default| setup.processors = default.processors,
+    |setup, default| setup.packed = default.packed,
+    |setup, default| setup.without = default.without,
+    |setup, default| setup.reset_millis = default.reset_millis,
+    |setup, default| setup.keywords = default.keywords,
+];
 
 /// Returns the step with half of its number.
 fn smaller(step: &Step) -> Option<Step> {

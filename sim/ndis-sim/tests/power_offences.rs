@@ -15,7 +15,8 @@ use ndis_sim::Miniport;
 use ndk_abi::ndis::{
     NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OID_REQUEST,
     NDIS_PM_CAPABILITIES_REVISION_1, NDIS_REQUEST_TYPE, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1,
-    NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
+    NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER,
+    OID_PNP_SET_POWER,
 };
 use nt_sim::guest::Guest;
 
@@ -24,6 +25,14 @@ type Answer = fn(usize, *mut NDIS_OID_REQUEST) -> NDIS_STATUS;
 
 fn is_set(request: *mut NDIS_OID_REQUEST) -> bool {
     Guest::new(request).read().RequestType == NDIS_REQUEST_TYPE::NdisRequestSetInformation
+}
+
+/// Refuses one request.
+fn refuse<const OID: u32>(_: usize, request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
+    let request = Guest::new(request).read();
+    // SAFETY: every member begins with the OID.
+    let set = unsafe { request.DATA.SET_INFORMATION };
+    if set.Oid == OID { NDIS_STATUS_FAILURE } else { NDIS_STATUS_SUCCESS }
 }
 
 /// A miniport with power management, which initializes its device with `initialize` and answers requests with `answer`.
@@ -52,10 +61,10 @@ fn short_capabilities_are_reported() {
 
 #[test]
 fn requests_that_fail_are_reported() {
-    let refuse_sets = |_, request| if is_set(request) { NDIS_STATUS_FAILURE } else { NDIS_STATUS_SUCCESS };
-    let answers: [(Answer, &str); 2] = [
-        (|_, _| NDIS_STATUS_FAILURE, "OID_PNP_QUERY_POWER failed, which is not allowed"),
-        (refuse_sets, "OID_PNP_SET_POWER to D3 failed"),
+    let answers: [(Answer, &str); 3] = [
+        (refuse::<OID_PNP_QUERY_POWER>, "OID_PNP_QUERY_POWER failed, which is not allowed"),
+        (refuse::<OID_PM_PARAMETERS>, "OID_PM_PARAMETERS that enables nothing failed"),
+        (refuse::<OID_PNP_SET_POWER>, "OID_PNP_SET_POWER to D3 failed"),
     ];
     for (answer, expected) in answers {
         let sleep = |miniport: &Miniport| _ = miniport.sleep();
