@@ -66,6 +66,9 @@ pub const JUMBO_PACKET: Keyword =
 pub const QUEUE_PAIRS: Keyword =
     Keyword { name: "QueuePairs", default: 16, allowed: Allowed::Range { min: 1, max: 16 } };
 
+/// Whether NDIS polls for received frames. 0: the driver's DPC receives them.
+pub const NDIS_POLL: Keyword = Keyword { name: "*NdisPoll", default: 0, allowed: Allowed::OneOf(&[0, 1]) };
+
 /// Checksums that the device computes and verifies: 0 none, 1 of sent packets, 2 of received packets, 3 of both.
 pub const CHECKSUM_OFFLOADS: [Keyword; 5] = [
     checksum("*IPChecksumOffloadIPv4"),
@@ -140,6 +143,7 @@ pub const KEYWORDS: &[Keyword] = &[
     ROCE_FRAME_SIZE,
     JUMBO_PACKET,
     QUEUE_PAIRS,
+    NDIS_POLL,
     CHECKSUM_OFFLOADS[0],
     CHECKSUM_OFFLOADS[1],
     CHECKSUM_OFFLOADS[2],

@@ -52,6 +52,7 @@ pub struct OffloadKeywords {
 
 /// The configuration of one adapter. Every value is valid.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "settings that are independent of each other")]
 pub struct Configuration {
     /// Whether RDMA may be enabled.
     pub network_direct: bool,
@@ -61,6 +62,8 @@ pub struct Configuration {
     pub jumbo_packet: u32,
     /// Queue pairs used at most.
     pub queue_pairs: u16,
+    /// Whether NDIS polls for received frames.
+    pub ndis_poll: bool,
     pub offloads: OffloadKeywords,
     pub congestion: CongestionMode,
     /// Whether packets after a gap are placed when they arrive.
@@ -83,6 +86,7 @@ impl Configuration {
             configured_roce_frame_size: key.read(&keywords::ROCE_FRAME_SIZE),
             jumbo_packet: key.read(&keywords::JUMBO_PACKET),
             queue_pairs: key.read(&keywords::QUEUE_PAIRS) as u16,
+            ndis_poll: key.read(&keywords::NDIS_POLL) != 0,
             offloads: OffloadKeywords {
                 checksums: keywords::CHECKSUM_OFFLOADS.map(|keyword| key.read(&keyword)),
                 large_sends: [&keywords::LARGE_SEND_IPV4, &keywords::LARGE_SEND_IPV6]

@@ -19,15 +19,18 @@ use super::traffic::Traffic;
 use super::transitions::Transitions;
 use crate::ndk::provider::Ndk;
 use crate::nic::interrupt::Interrupt;
+use crate::nic::poll::PollObjects;
 use crate::nic::port::Port;
 
 /// Number of multicast addresses an adapter supports.
 pub const MAX_MULTICAST: usize = 32;
 
 /// An initialized adapter. NDIS and the interrupt hold its address, so it is borrowed shared only, until both have given the
-/// address up. Its fields are dropped in the order of declaration: the interrupt first, then the NDK provider, then the device.
+/// address up. Its fields are dropped in the order of declaration: the interrupt first, then the poll objects, the NDK provider, then the device.
 pub struct Adapter {
     pub(super) interrupt: Interrupt<Adapter>,
+    /// `None` if the driver polls by itself, in its DPC.
+    pub(super) polls: Option<Arc<PollObjects<Adapter>>>,
     ndk: Ndk,
     port: Arc<Port>,
     receive_pool: ReceivePool,
@@ -76,6 +79,7 @@ pub struct Filter {
 /// The initialized parts of an [`Adapter`].
 pub(super) struct Parts {
     pub interrupt: Interrupt<Adapter>,
+    pub polls: Option<Arc<PollObjects<Adapter>>>,
     pub ndk: Ndk,
     pub port: Arc<Port>,
     pub receive_pool: ReceivePool,
@@ -91,6 +95,7 @@ impl Adapter {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
             interrupt: parts.interrupt,
+            polls: parts.polls,
             ndk: parts.ndk,
             port: parts.port,
             receive_pool: parts.receive_pool,

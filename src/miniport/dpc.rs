@@ -4,8 +4,10 @@
 //! `DISPATCH_LEVEL`.
 //!
 //! While frames keep arriving, NDIS calls the DPC again, or the driver does where NDIS sets no limit. When that has kept the
-//! processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is empty.
+//! processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is empty. With
+//! poll objects, the DPC only requests a poll, and NDIS decides when and how often frames are received.
 
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use ndk_abi::ndis::{
@@ -24,6 +26,7 @@ use super::statistics::Cast;
 use crate::events;
 use crate::nic::interrupt::MessageHandler;
 use crate::nic::pair::Pair;
+use crate::nic::poll::{PollHandler, Received};
 use crate::nic::state::DeviceEvent;
 
 /// Frames per DPC when NDIS sets no limit, and per batch of the deferred routine.
@@ -54,6 +57,22 @@ impl MessageHandler for Adapter {
     }
 }
 
+impl PollHandler for Adapter {
+    fn poll(&self, pair: u32, limit: u32) -> Received {
+        let none = Received { chain: null_mut(), count: 0, more: false };
+        Served::new(self, pair).map_or(none, |served| served.poll(limit))
+    }
+
+    fn set_receive_interrupt(&self, pair: u32, is_enabled: bool) -> bool {
+        let Some(pair) = self.port().pairs().get(pair as usize) else { return false };
+        if is_enabled {
+            return pair.request_receive_interrupt();
+        }
+        pair.suppress_receive_interrupts();
+        false
+    }
+}
+
 /// A pair of queues, as its DPC and its deferred routine serve it.
 struct Served<'a> {
     adapter: &'a Adapter,
@@ -78,7 +97,7 @@ impl<'a> Served<'a> {
         if !self.backlog.receive.load(Ordering::Acquire) {
             return false;
         }
-        let drained = self.receive_batch(RECEIVE_BUDGET);
+        let drained = self.receive_batch(RECEIVE_BUDGET, Indication::indicate);
         if drained == Ok(false) {
             return true;
         }
@@ -93,7 +112,12 @@ impl<'a> Served<'a> {
 
     /// Handles received frames. Returns whether NDIS must call the DPC again.
     fn receive_message(&self, limit: u32) -> bool {
-        let Ok(drained) = self.receive_batch(RECEIVE_BUDGET.min(limit)) else { return false };
+        if let Some(polls) = &self.adapter.polls {
+            polls.request(self.number);
+            return false;
+        }
+        let budget = RECEIVE_BUDGET.min(limit);
+        let Ok(drained) = self.receive_batch(budget, Indication::indicate) else { return false };
         if self.backlog.streak.is_over(!drained) {
             // Interrupts stay suppressed.
             self.backlog.receive.store(true, Ordering::Release);
@@ -109,10 +133,20 @@ impl<'a> Served<'a> {
         more
     }
 
-    /// Handles up to `budget` received frames: RDMA frames go to the provider, others to NDIS. Then the provider ends the
+    /// Handles received frames, as NDIS asks for them.
+    fn poll(&self, limit: u32) -> Received {
+        let mut received = Received { chain: null_mut(), count: 0, more: false };
+        let drained = self.receive_batch(RECEIVE_BUDGET.min(limit), |indication| {
+            (received.chain, received.count) = indication.into_chain();
+        });
+        received.more = drained == Ok(false);
+        received
+    }
+
+    /// Handles up to `budget` received frames: RDMA frames go to the provider, others are passed to `deliver`. Then the provider ends the
     /// batch: it sends pending acknowledgments and notifies CQs. Returns whether no frame is left; an error if the device has
     /// failed.
-    fn receive_batch(&self, budget: u32) -> Result<bool, ()> {
+    fn receive_batch(&self, budget: u32, deliver: impl FnOnce(Indication<'a>)) -> Result<bool, ()> {
         let adapter = self.adapter;
         // There is a shard for each pair.
         let Some(mut batch) = adapter.ndk().provider().batch(self.number) else { return Err(()) };
@@ -131,7 +165,7 @@ impl<'a> Served<'a> {
         });
         batch.pause();
         if let Some(indication) = indication {
-            indication.indicate();
+            deliver(indication);
         }
         drop(passing);
         batch.end();

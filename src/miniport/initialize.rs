@@ -45,6 +45,7 @@ use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
 use crate::nic::pair::Pair;
+use crate::nic::poll::PollObjects;
 use crate::nic::port::{self, Port, Queues};
 use crate::nic::registers::{BarAccess, MappedBars};
 use crate::nic::resources::{Resources, set_bus_master};
@@ -132,6 +133,8 @@ fn build(
     let port = build_port(handle, bars, dma, control, wanted, &device)?;
     let pairs = port.pairs().len();
     interrupt.add_deferred(handle, pairs)?;
+    // Without them, the DPC receives.
+    let polls = if configuration.ndis_poll { PollObjects::register(handle, pairs) } else { None };
     let backlogs = backlogs(pairs)?;
     let receive_pool = ReceivePool::new(handle, max_frame as usize, pairs)?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
@@ -140,6 +143,7 @@ fn build(
     let transitions = Transitions::try_new(handle).ok_or(Failure::NoResources)?;
     let parts = Parts {
         interrupt,
+        polls,
         ndk,
         port,
         receive_pool,
@@ -215,6 +219,10 @@ fn backlogs(pairs: usize) -> Result<Vec<Backlog>, Failure> {
 fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     // SAFETY: `take_down` disconnects the interrupt before the adapter is dropped.
     unsafe { adapter.interrupt.set_target(adapter.as_ptr()) };
+    if let Some(polls) = &adapter.polls {
+        // SAFETY: as above: it disconnects the poll objects, too.
+        unsafe { polls.set_target(adapter.as_ptr()) };
+    }
     for (pair, deferred) in adapter.port().pairs().iter().zip(adapter.interrupt.deferred()) {
         pair.set_deferred(Some(Arc::clone(deferred)));
     }

@@ -75,6 +75,9 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.
     adapter.port().shut_down();
     adapter.interrupt.disconnect();
+    if let Some(polls) = &adapter.polls {
+        polls.disconnect();
+    }
     drop(adapter);
 }
 

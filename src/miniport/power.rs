@@ -154,6 +154,9 @@ fn sleep(adapter: &Adapter) {
     for deferred in adapter.interrupt.deferred() {
         deferred.flush();
     }
+    if let Some(polls) = &adapter.polls {
+        polls.flush(adapter.handle());
+    }
 }
 
 /// Initializes the device after the loss of power.

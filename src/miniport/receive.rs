@@ -34,6 +34,11 @@ impl<'a> Indication<'a> {
         true
     }
 
+    /// Returns the lists, which NDIS indicates, and their number.
+    pub fn into_chain(self) -> (*mut NET_BUFFER_LIST, u32) {
+        (self.chain.first(), self.count)
+    }
+
     /// Indicates the frames to the protocol stack. `DISPATCH_LEVEL`, no lock held.
     pub fn indicate(self) {
         if self.chain.is_empty() {

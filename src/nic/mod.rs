@@ -5,6 +5,7 @@
 pub mod dma;
 pub mod interrupt;
 pub mod pair;
+pub mod poll;
 pub mod port;
 pub mod registers;
 pub mod resources;

@@ -122,6 +122,11 @@ impl Pair {
         self.receive.lock().request_interrupt()
     }
 
+    /// Has the device send no receive interrupts.
+    pub fn suppress_receive_interrupts(&self) {
+        self.receive.lock().suppress_interrupts();
+    }
+
     /// Runs `send` with the transmit queue, then notifies the device. IRQL <= `DISPATCH_LEVEL`.
     pub fn with_transmitter<T>(&self, send: impl FnOnce(&mut Transmitter) -> T) -> T {
         self.transmitter(|transmitter| {

@@ -2,7 +2,10 @@
 
 //! One adapter: its states, and the attributes the miniport set. (windows-packaging §8.1, §8.2)
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use ndk_abi::{
     ndis::{
@@ -127,6 +130,8 @@ pub struct Adapter {
     pub(crate) data_path: InFlight,
     pub(crate) offloads: Mutex<AdapterOffloads>,
     pub(crate) rss: Mutex<Rss>,
+    /// Number of calls of NdisPoll.
+    pub(crate) polls: AtomicU64,
     pub(crate) hang: Hang,
     /// What the miniport indicated by NdisMIndicateStatusEx.
     pub(crate) indications: Mutex<Vec<StatusIndication>>,
@@ -171,6 +176,7 @@ impl Adapter {
             data_path: InFlight::new(host),
             offloads: Mutex::default(),
             rss: Mutex::default(),
+            polls: AtomicU64::new(0),
             hang: Hang::new(host),
             indications: Mutex::default(),
         }

@@ -541,6 +541,12 @@ impl Miniport {
         &self.adapter.data_path.arrived
     }
 
+    /// Returns how often NDIS has polled the adapter.
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.adapter.polls.load(SeqCst)
+    }
+
     /// Returns the task offloads in force, as the miniport reported them last.
     #[must_use]
     pub fn offloads(&self) -> Offloads {

@@ -8,7 +8,7 @@
 //! the same time. The first [`CALLS_AT_DISPATCH`] calls after a request are made in a DPC, those that follow on a thread at
 //! `PASSIVE_LEVEL`: a miniport must not assume either.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use ndk_abi::{
     ndis::{
@@ -173,6 +173,7 @@ impl PollObject {
         data.Receive.MaxNblsToIndicate = limit;
         data.Transmit.MaxNblsToComplete = limit;
         let pointer = &raw mut data;
+        self.adapter.polls.fetch_add(1, Relaxed);
         call("NdisPoll", || {
             // SAFETY: the image registered the function under this contract; the data lives through the call.
             unsafe { (self.on_poll)(self.context as *mut _, pointer) };
