@@ -2,6 +2,10 @@
 
 //! Connections, from REQ to DREP.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 use roce::{
@@ -10,7 +14,7 @@ use roce::{
 };
 use roce_wire::{Opcode, Packet, PathMtu};
 
-use crate::pair::{Options, PORT, Pair, spec};
+use crate::pair::{Options, PORT, Pair, on_release, spec};
 
 fn rejection(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
     pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
@@ -302,6 +306,42 @@ fn a_disconnect_after_an_abort_reports_the_abort() {
             pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Aborted)))
         });
     }
+}
+
+/// A thread aborts the connection of a failed queue pair, and another one disconnects: wherever the first has just released a
+/// lock, also while it holds another one, for which the second has to wait.
+//= R-CONN-81, R-PERF-5
+#[test]
+fn a_disconnect_while_a_failed_connection_is_aborted_ends_a_failed_connection() {
+    let mut places = 0;
+    loop {
+        let mut pair = Pair::connected(Options::default());
+        let alice = &pair.sides[0];
+        alice.engine.flush(&alice.qp);
+        let (engine, conn, now) = (alice.engine.clone(), alice.conn.unwrap(), pair.now);
+        let disconnecting = Rc::new(RefCell::new(None));
+        let (started, mut released) = (disconnecting.clone(), 0);
+        let disconnect = move |_| {
+            if released == places {
+                let (engine, (done, is_done)) = (engine.clone(), channel());
+                let thread = thread::spawn(move || {
+                    engine.disconnect(now, conn).unwrap();
+                    let _ = done.send(());
+                });
+                let _ = is_done.recv_timeout(Duration::from_millis(20));
+                started.replace(Some(thread));
+            }
+            released += 1;
+        };
+        on_release(disconnect, || pair.take_events(0));
+        let Some(thread) = disconnecting.take() else { break };
+        thread.join().unwrap();
+        pair.take_events(0);
+        let failed = |event: &ConnEvent| matches!(event, ConnEvent::DisconnectDone(outcome) if *outcome == DisconnectOutcome::Aborted);
+        assert!(pair.has_event(0, failed), "after release {places}");
+        places += 1;
+    }
+    assert!(places >= 3, "{places}");
 }
 
 //= rocev2 §12
