@@ -8,6 +8,7 @@ mod bed;
 mod copying;
 
 use std::{
+    mem::offset_of,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -19,21 +20,26 @@ use lab::{
     image,
     testbed::{Options, Testbed},
 };
-use ndis_sim::{IpHost as _, NdisHost as _, NdkEvent};
+use ndis_sim::{IpHost as _, Miniport, NdisHost as _, NdkEvent};
 use ndk_abi::{
     ndis::{
-        NDIS_OID, NDIS_REQUEST_TYPE, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION,
-        NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER,
-        NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST,
-        OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_STATISTICS,
-        OID_GEN_VENDOR_DESCRIPTION,
+        NDIS_OID, NDIS_PACKET_TYPE_DIRECTED, NDIS_REQUEST_TYPE, NDIS_STATUS_ADAPTER_NOT_READY,
+        NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_INVALID_LENGTH,
+        NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+        OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
+        OID_GEN_STATISTICS, OID_GEN_VENDOR_DESCRIPTION,
     },
     ndk::{
-        NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION, OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS,
-        OID_NDK_SET_STATE, OID_NDK_STATISTICS,
+        NDIS_NDK_PERFORMANCE_COUNTERS, NDIS_NDK_STATISTICS_INFO, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+        NDK_VERSION, OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS,
     },
 };
-use ndk_consumer::{Listener, transfer::Progress};
+use ndk_consumer::{
+    Listener,
+    endpoint::{Endpoint, EndpointConfig, listen_for_one},
+    transfer::Progress,
+};
+use nt_sim::delays::Moment;
 
 const MOMENT: Duration = Duration::from_secs(5);
 const ON: &[u8] = &[1];
@@ -291,6 +297,66 @@ fn statistics_are_available_as_oid_and_direct_oid_while_rdma_is_disabled() {
         let answer = answer.unwrap();
         assert_eq!((answer.len(), header(&answer), word(&answer, 4)), (248, (0x80, 1, 248), 0));
     }
+    finish(bed);
+}
+
+/// RDMA frames and an Ethernet frame are received in one batch. What a driver above finds while it receives the Ethernet frame: the
+/// frames before it are counted, and nothing of them is kept for the rest of the batch.
+//= R-OIDNDK-16
+#[test]
+fn statistics_at_the_indication_of_a_frame_have_the_rdma_frames_before_it() {
+    let Some(bed) = started(&[]) else { return };
+    let [client, server] = bed.machines();
+    let (local, remote) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), 5445));
+    let config = EndpointConfig { requests: 8, receives: 8, message: 64 };
+    let [listening, connected, begin, sent] = [(); 4].map(|()| bed.event());
+    let [is_listening, is_connected, may_begin, is_sent] =
+        [&listening, &connected, &begin, &sent].map(Clone::clone);
+    let serving = server.consumer("server", move |adapter| {
+        let mut end = Endpoint::new(adapter, config)?;
+        end.accept(listen_for_one(adapter, remote, MOMENT, |_| listening.set())?, &[])?;
+        let outcome = (0..3).try_for_each(|_| end.next_message().map(drop));
+        end.close(outcome).0
+    });
+    let sending = client.consumer("client", move |adapter| {
+        let _ = is_listening.wait(MOMENT);
+        let mut end = Endpoint::new(adapter, config)?;
+        end.connect(local, remote, &[])?;
+        connected.set();
+        let _ = may_begin.wait(MOMENT);
+        (0..3).try_for_each(|tag| end.send(b"message", tag))?;
+        sent.set();
+        let outcome = end.complete_requests();
+        end.close(outcome).0
+    });
+    assert!(is_connected.wait(MOMENT));
+    let _ = bed.event().wait(Duration::from_millis(100));
+    let frames_in = |miniport: &Miniport| {
+        let answer = miniport.query_direct(OID_NDK_STATISTICS, 300).unwrap();
+        let frames = offset_of!(NDIS_NDK_PERFORMANCE_COUNTERS, RDMAInFrames);
+        counter(&answer, offset_of!(NDIS_NDK_STATISTICS_INFO, CounterSet) + frames)
+    };
+    let [sender, receiver] = [client, server].map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    let before = frames_in(&receiver);
+    let (seen, above) = (Arc::new(Mutex::new(Vec::new())), receiver.clone());
+    let found = seen.clone();
+    receiver.on_received(move |frame| {
+        if frame.ends_with(b"beside") {
+            found.lock().unwrap().push(frames_in(&above));
+        }
+    });
+    let dpc = Moment::Call("MiniportMessageInterruptDPC");
+    let late = server.host().delays.add(dpc, Duration::from_millis(5));
+    begin.set();
+    assert!(is_sent.wait(MOMENT));
+    let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5][..], &[0; 60], b"beside"].concat();
+    assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    for end in [sending, serving] {
+        end.join().unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n"))).unwrap();
+    }
+    assert!(late.is_reached());
+    assert_eq!(*seen.lock().unwrap(), [before + 3]);
     finish(bed);
 }
 

@@ -19,19 +19,31 @@ use device_sim::{
 use lab::{
     device::{DeviceKind, QemuVariant},
     has_qemu,
+    os::SimOs,
     testbed::{Machine, Options, Testbed},
 };
 use ndis_sim::Keyword;
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
-use ndk_consumer::transfer;
+use ndk_consumer::{
+    Listener, Os as _,
+    endpoint::{Endpoint, EndpointConfig},
+    transfer,
+};
 
 const MOMENT: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
+/// Longer than a connection is busy after it was made.
+const QUIET: Duration = Duration::from_millis(2);
 
 /// Both hosts, with a processor for each of so many queue pairs.
 fn with_pairs(pairs: u16, format: Features) -> Options {
     let features = Features::DEFAULT | Features::MQ | format;
     Options { features, pairs, processors: u32::from(pairs), ..Options::default() }
+}
+
+/// The device interrupts for a few free slots, which the first sender to be resumed uses up.
+fn few_slots_at_a_time(options: Options) -> Options {
+    Options { features: options.features.without(Features::EVENT_IDX), capacity: 16, ..options }
 }
 
 fn over_formats(test: impl Fn(Features)) {
@@ -107,6 +119,62 @@ fn copy_by(bed: &Testbed, connections: u16) {
         let end = end.join().unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")));
         assert!(end.is_ok(), "the copy completes");
     }
+}
+
+fn close(ends: Vec<Endpoint<SimOs>>) {
+    for end in ends {
+        end.close(Ok(())).0.expect("the endpoint closes");
+    }
+}
+
+/// Two connections of the first host, whose queue pairs are of different shards as long as nothing has arrived for them: one after
+/// the other sends a first message. Nothing else happens meanwhile that would transmit it.
+fn send_first_messages(bed: &Testbed) {
+    let [client, server] = bed.machines();
+    let (local, remote) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), 6000));
+    let config = EndpointConfig { requests: 2, receives: 2, message: 64 };
+    let listening = bed.event();
+    let is_listening = listening.clone();
+    let serving = server.consumer("server", move |adapter| {
+        let listener = Listener::new(adapter, remote).unwrap();
+        listening.set();
+        let mut ends: Vec<_> = (0..2)
+            .map(|_| {
+                let mut end = Endpoint::new(adapter, config).unwrap();
+                end.accept(listener.next(Some(MOMENT)).expect("a connection"), &[]).unwrap();
+                end
+            })
+            .collect();
+        for end in &mut ends {
+            let _ = end.next_message().unwrap();
+        }
+        close(ends);
+    });
+    let pause = bed.event();
+    let sending = client.consumer("client", move |adapter| {
+        let _ = is_listening.wait(MOMENT);
+        let mut ends: Vec<_> = (0..2)
+            .map(|_| {
+                let mut end = Endpoint::new(adapter, config).unwrap();
+                end.connect(local, remote, &[]).unwrap();
+                end
+            })
+            .collect();
+        let mut times = Vec::new();
+        for end in &mut ends {
+            let _ = pause.wait(QUIET);
+            let begin = adapter.os().now();
+            end.send(b"first", 0).unwrap();
+            end.complete_requests().unwrap();
+            times.push(adapter.os().now().saturating_sub(begin));
+        }
+        let _ = pause.wait(QUIET);
+        close(ends);
+        times
+    });
+    let times = sending.join().unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")));
+    serving.join().unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")));
+    assert!(times.iter().all(|time| *time < Duration::from_millis(10)), "{times:?}");
 }
 
 fn counters(machine: &Machine) -> Vec<PairCounters> {
@@ -228,12 +296,50 @@ fn device_that_refuses_to_use_several_pairs_is_used_with_the_first() {
     });
 }
 
+/// Both shards use the first pair from then on.
+#[test]
+fn device_that_refuses_to_use_several_pairs_after_a_reset_is_used_with_the_first() {
+    over_formats(|format| {
+        let Some(bed) = started_with(&with_pairs(2, format)) else { return };
+        let machine = bed.machines()[0];
+        send_first_messages(&bed);
+        machine.nic().refuse_class(4);
+        machine.nic().need_reset();
+        assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        assert_eq!(machine.nic().active_pairs(), 1);
+        let before = counters(machine)[1];
+        send_first_messages(&bed);
+        send_flows(&bed, 20, 30);
+        assert_eq!(counters(machine)[1], before);
+        finish(bed);
+    });
+}
+
+/// All slots of the only pair in use hold Ethernet frames when a queue pair of the other shard sends its first message.
+#[test]
+fn each_shard_gets_slots_of_the_only_pair_in_use() {
+    let quirks = Quirks { refuses_class: Some(4), ..Quirks::default() };
+    let options = few_slots_at_a_time(with_pairs(2, Features::default()));
+    let Some(bed) = started_with(&Options { quirks, ..options }) else { return };
+    let client = miniport(bed.machines()[0]);
+    let mut frame = udp(1, 0);
+    frame.resize(1514, 0);
+    let ids = client.send_chain(&vec![frame; 30_000], 0);
+    send_first_messages(&bed);
+    let last = *ids.last().unwrap();
+    assert_eq!(client.send_status(last, Duration::ZERO), None, "the queue was full");
+    assert_eq!(client.send_status(last, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    finish(bed);
+}
+
 /// Thousands of Ethernet frames wait for slots. RDMA gets its share of those that become free: a copy does not wait for the last
 /// of them, and does not keep them from being sent.
 #[test]
 fn rdma_and_ethernet_share_a_transmit_queue_that_is_full() {
-    for pairs in [1, 2] {
-        let Some(bed) = started_with(&with_pairs(pairs, Features::default())) else { return };
+    for (pairs, few) in [(1, false), (2, false), (1, true)] {
+        let options = with_pairs(pairs, Features::default());
+        let options = if few { few_slots_at_a_time(options) } else { options };
+        let Some(bed) = started_with(&options) else { return };
         let client = bed.machines()[0];
         let mut frame = udp(1, 0);
         frame.resize(1514, 0);

@@ -48,6 +48,8 @@ pub struct Options {
     /// Runs in real time, with racing threads, instead of in virtual time.
     pub real_time: bool,
     pub faults: Faults,
+    /// Frames that a direction of the link holds before the sender has to wait.
+    pub capacity: usize,
     /// RoCE path MTU; the MTU of the NICs is set accordingly.
     pub path_mtu: u32,
     pub capture: Option<PathBuf>,
@@ -81,6 +83,7 @@ impl Default for Options {
             seed: 0,
             real_time: false,
             faults: Faults::NONE,
+            capacity: WireOptions::immediate().capacity,
             path_mtu: 4096,
             capture: None,
             verifier: true,
@@ -229,6 +232,7 @@ impl Testbed {
             (ClockKind::Deterministic { seed: options.seed }, WireOptions::ten_gigabit())
         };
         let mut sim = ndis_sim::builder().clock(clock).build();
+        let wire = WireOptions { capacity: options.capacity, ..wire };
         let wire = Wire::new(wire.with_seed(options.seed).with_faults(options.faults));
         let mtu = mtu_for(options.path_mtu)?;
         let adapter = |number: u8| {

@@ -35,6 +35,23 @@ fn message_to_the_own_address_is_delivered_and_acknowledged_without_a_timer() {
     listener.close();
 }
 
+/// Packets arrive by the second of two shards: the first one is asked for nothing, and no timer follows.
+#[test]
+fn post_transmits_in_the_shard_of_its_queue_pair() {
+    let (a, b) = pair_with(Config { shards: 2, ..without_timers() });
+    let (active, passive, listener) = connect(&a, &b);
+    for _ in 0..10 {
+        for (sender, receiver) in [(&active, &passive), (&passive, &active)] {
+            assert_eq!(receiver.receive(1, &[]), STATUS_SUCCESS);
+            assert_eq!(sender.send(2, &[], 0), STATUS_SUCCESS);
+            assert_eq!([sender.cq.next().Status, receiver.cq.next().Status], [STATUS_SUCCESS; 2]);
+        }
+    }
+    active.close();
+    passive.close();
+    listener.close();
+}
+
 /// The post is the only event: no frame arrives, and the timers of the connection have ended.
 //= R-CQ-1, R-QP-64
 #[test]

@@ -152,7 +152,11 @@ impl Adapter {
 
     /// Ends the bindings of protocol drivers, before the adapter is halted.
     pub(crate) fn unbind(&self) {
-        self.data_path.state.lock().closed = true;
+        {
+            let mut state = self.data_path.state.lock();
+            state.closed = true;
+            state.on_received = None;
+        }
         self.await_bound();
     }
 
@@ -284,6 +288,10 @@ impl Adapter {
                 self.check_scaling(host, list, &frame.bytes);
                 for protocol in host.state(&PROTOCOLS) {
                     protocol.received(host, self, &frame.bytes);
+                }
+                let handler = self.data_path.state.lock().on_received.clone();
+                if let Some(handler) = handler {
+                    handler(&frame.bytes);
                 }
                 let mut state = self.data_path.state.lock();
                 if state.received.len() == MAX_RECEIVED {

@@ -2,7 +2,10 @@
 
 //! NET_BUFFER_LISTs in flight between the stack and the miniport.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use ndk_abi::ndis::NDIS_STATUS;
 use nt_sim::{Event, Host, current, thread::ThreadId};
@@ -29,6 +32,9 @@ pub(crate) struct InFlight {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SendId(u64);
 
+/// See [`Miniport::on_received`](crate::Miniport::on_received).
+pub(crate) type ReceiveHandler = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
 #[derive(Default)]
 pub(crate) struct State {
     /// Lists the miniport holds, by address.
@@ -50,6 +56,8 @@ pub(crate) struct State {
     /// Received lists that the stack keeps.
     pub kept: Vec<usize>,
     pub received: VecDeque<ReceivedFrame>,
+    /// Called with each received frame, during its indication.
+    pub on_received: Option<ReceiveHandler>,
     /// Lists that a receive DPC may still indicate, by its thread.
     pub allowances: BTreeMap<ThreadId, u32>,
 }

@@ -524,6 +524,12 @@ impl Miniport {
         done.unwrap_or_else(|lost| panic!("{lost}"));
     }
 
+    /// Calls `handler` with each frame that the miniport indicates from now on until the adapter is halted: during the
+    /// indication, on the miniport's thread and at its IRQL.
+    pub fn on_received(&self, handler: impl Fn(&[u8]) + Send + Sync + 'static) {
+        self.adapter.data_path.state.lock().on_received = Some(Arc::new(handler));
+    }
+
     /// Returns the frames that the miniport indicated since the last call.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u8>> {

@@ -2,7 +2,8 @@
 
 //! The wire and the hosts at its ends.
 //!
-//! The wire is two queues of frames. Each host has a receiver thread in place of the NIC's receive DPC.
+//! The wire is two queues of frames. Each host has a receiver thread in place of the NIC's receive DPC. All frames arrive by the
+//! last shard.
 
 use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
@@ -261,7 +262,8 @@ impl Node {
         let receiving = Arc::clone(&provider);
         let batch_end = Arc::new(Mutex::new(()));
         let held = Arc::clone(&batch_end);
-        let receiver = std::thread::spawn(move || receive(&receiving, &queue, &held));
+        let shard = config.shards - 1;
+        let receiver = std::thread::spawn(move || receive(&receiving, shard, &queue, &held));
         let receiver = Some(receiver);
         Self { opened, receiver, own_queue, cut, lengths, present, resolutions, batch_end, number }
     }
@@ -378,10 +380,10 @@ impl Drop for Node {
     }
 }
 
-/// The receiver thread: processes frames in batches of up to 64.
-fn receive(provider: &Provider, queue: &Receiver<Frame>, batch_end: &Mutex<()>) {
+/// The receiver thread: processes frames in batches of up to 64, in this shard.
+fn receive(provider: &Provider, shard: u32, queue: &Receiver<Frame>, batch_end: &Mutex<()>) {
     while let Ok(Some(frame)) = queue.recv() {
-        let mut batch = provider.batch(0).unwrap();
+        let mut batch = provider.batch(shard).unwrap();
         batch.receive(&frame);
         for frame in queue.try_iter().take(63) {
             let Some(frame) = frame else { return };

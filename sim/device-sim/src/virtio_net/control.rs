@@ -45,7 +45,7 @@ impl Device {
             }
             let answer = match request.split_first_chunk::<2>() {
                 _ if quirks.commands_refused_from.is_some_and(|first| number >= first) => None,
-                Some((&[class, _], _)) if quirks.refuses_class == Some(class) => None,
+                Some((&[class, _], _)) if *self.refused_class.lock() == Some(class) => None,
                 Some((&[4, 0], data)) if accepted.contains(Features::MQ) => self.set_pairs(data)?,
                 Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),
                 None => None,

@@ -88,6 +88,8 @@ pub struct Device {
     pub(super) filter: Mutex<Filter>,
     /// Commands of the control queue since the last reset.
     pub(super) commands: AtomicU32,
+    /// The class of [`Quirks::refuses_class`](super::Quirks::refuses_class).
+    pub(super) refused_class: Mutex<Option<u8>>,
     pub(super) counters: Counters,
     /// By pair: segments of the frame that was taken out of the transmit ring last, which are not sent yet.
     pub(super) segments: Vec<Mutex<VecDeque<Frame>>>,
@@ -116,6 +118,7 @@ impl Device {
             shut_down: AtomicBool::new(false),
             filter: Mutex::new(Filter::new(options.mac)),
             commands: AtomicU32::new(0),
+            refused_class: Mutex::new(options.quirks.refuses_class),
             counters: Counters {
                 pairs: (0..options.pairs).map(|_| Default::default()).collect(),
                 ..Counters::default()
@@ -193,6 +196,7 @@ impl Device {
             common.reset();
             common.repair(&self.options);
         }
+        *self.refused_class.lock() = self.options.quirks.refuses_class;
         self.low_power.store(false, Relaxed);
         self.shut_down.store(false, Relaxed);
         self.removed.store(false, Relaxed);
@@ -259,6 +263,11 @@ impl Device {
     /// From now on the status register does not return to 0.
     pub fn stop_resetting(&self) {
         self.common.lock().stop_resetting();
+    }
+
+    /// Refuses commands of this class of the control queue from now on.
+    pub fn refuse_class(&self, class: u8) {
+        *self.refused_class.lock() = Some(class);
     }
 
     /// Sets whether the generation of the configuration differs at each read; see
