@@ -30,8 +30,8 @@ fn attributes_describe_an_ethernet_adapter() {
     // Hardware, bus master, surprise removal. (WDK: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES)
     assert_eq!(registration.AttributeFlags, 0x1 | 0x40 | 0x4);
     let general = attributes.general.unwrap();
-    // (WDK: NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA, _TRANSFERS_NOT_PEND, _NO_LOOPBACK)
-    assert_eq!(general.MacOptions, 0x1 | 0x4 | 0x8);
+    // (WDK: NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA, _TRANSFERS_NOT_PEND, _NO_LOOPBACK, _8021P_PRIORITY, _8021Q_VLAN)
+    assert_eq!(general.MacOptions, 0x1 | 0x4 | 0x8 | 0x40 | 0x200);
     assert_eq!(general.MacAddressLength, 6);
     let mut address = [0; 32];
     address[..6].copy_from_slice(&machine.nic().mac());
@@ -85,7 +85,7 @@ fn with_mtu(mtu: u16, features: Features, check: impl FnOnce(&Machine)) {
 /// The driver must have room for each frame that the device's MTU allows, in 4 MiB at most, if a frame takes one buffer.
 #[test]
 fn number_of_receive_buffers_is_limited_by_their_memory() {
-    for (mtu, buffers) in [(1500, 256), (16_370, 256), (16_371, 128), (65_535, 32)] {
+    for (mtu, buffers) in [(1500, 256), (16_366, 256), (16_367, 128), (65_535, 32)] {
         let features = Features::DEFAULT.without(Features::MRG_RXBUF);
         with_mtu(mtu, features, |machine| assert_eq!(machine.nic().receive_size(), buffers, "MTU {mtu}"));
     }

@@ -5,9 +5,8 @@
 #![cfg(target_os = "linux")]
 
 mod bed;
+mod packets;
 mod tcp;
-
-use std::time::Duration;
 
 use bed::{counter, finish, miniport, started_with};
 use device_sim::{Quirks, checksum::Transport, virtio_net::Features};
@@ -16,24 +15,25 @@ use lab::{
     has_qemu,
     testbed::{Options, Testbed},
 };
-use ndis_sim::{Keyword, Miniport, Offloads, ReceivedFrame, SendRequest, offload::encapsulation};
+use ndis_sim::{Keyword, Miniport, Offloads, SendRequest, offload::encapsulation};
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED, NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED,
     NDIS_OFFLOAD_PARAMETERS_REVISION_1, NDIS_OFFLOAD_PARAMETERS_REVISION_5,
     NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED, NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED,
     NDIS_OFFLOAD_PARAMETERS_RX_ENABLED_TX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED,
     NDIS_OFFLOAD_PARAMETERS_TX_RX_DISABLED, NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED,
-    NDIS_OFFLOAD_PARAMETERS_USO_DISABLED, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED, NDIS_PACKET_TYPE_DIRECTED,
-    NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH,
-    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS,
-    NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
+    NDIS_OFFLOAD_PARAMETERS_USO_DISABLED, NDIS_OFFLOAD_PARAMETERS_USO_ENABLED, NDIS_STATUS_FAILURE,
+    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER,
+    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
-    NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, OID_GEN_CURRENT_PACKET_FILTER,
-    OID_GEN_STATISTICS, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
+    NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, OID_GEN_STATISTICS,
+    OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
-use tcp::{MACS, exchange, ipv4, ipv6, stream};
+use packets::{
+    bytes, complete, deliver, deliver_requests, everything, frame4, frame6, packets, tcp, udp, udp4,
+};
+use tcp::{exchange, ipv4, ipv6};
 
-const MOMENT: Duration = Duration::from_secs(5);
 /// Lengths of an NDIS_OFFLOAD_PARAMETERS of revisions 1 and 5.
 const PARAMETERS: usize = 20;
 const PARAMETERS_5: usize = 36;
@@ -117,112 +117,6 @@ fn frame_whose_checksum_would_be_outside_of_it_is_dropped_and_counted() {
 /// Offset of `ifInErrors` in NDIS_STATISTICS_INFO.
 const IN_ERRORS: usize = 16;
 
-/// Returns a frame from one host to the other, with an IP header of the length given by `options` in 32-bit words, and an
-/// IPv4 header checksum. The packet's payload begins with its own header, whose checksum is 0.
-fn frame4(from: usize, protocol: u8, options: usize, transport: &[u8]) -> Vec<u8> {
-    let mut frame = [&MACS[1 - from][..], &MACS[from][..], &[8, 0]].concat();
-    let total = (20 + 4 * options + transport.len()) as u16;
-    frame.extend([0x45 + options as u8, 0]);
-    frame.extend(total.to_be_bytes());
-    frame.extend([0, 7, 0, 0, 64, protocol, 0, 0, 10, 0, 0, from as u8 + 1, 10, 0, 0, 2 - from as u8]);
-    frame.extend(vec![1; 4 * options]);
-    let sum = !device_sim::checksum::sum(&frame[14..], 0);
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame.extend(transport);
-    frame
-}
-
-/// As [`frame4`], over IPv6, with `extensions` headers of destination options.
-fn frame6(from: usize, protocol: u8, extensions: usize, transport: &[u8]) -> Vec<u8> {
-    let mut frame = [&MACS[1 - from][..], &MACS[from][..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
-    frame.extend(((8 * extensions + transport.len()) as u16).to_be_bytes());
-    frame.extend([if extensions == 0 { protocol } else { 60 }, 64]);
-    for host in [from as u8 + 1, 2 - from as u8] {
-        frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
-    }
-    for left in (0..extensions).rev() {
-        frame.extend([if left == 0 { protocol } else { 60 }, 0, 1, 4, 0, 0, 0, 0]);
-    }
-    frame.extend(transport);
-    frame
-}
-
-/// A TCP segment with options of `options` 32-bit words, and `len` bytes of payload.
-fn tcp(options: usize, len: usize) -> Vec<u8> {
-    let mut segment =
-        vec![0xc0, 1, 1, 0xbd, 0, 0, 0, 1, 0, 0, 0, 2, (5 + options as u8) << 4, 0x18, 1, 0, 0, 0, 0, 0];
-    segment.extend(vec![1; 4 * options]);
-    segment.extend(stream(0, len));
-    segment
-}
-
-fn udp4(from: usize, options: usize, len: usize) -> Vec<u8> {
-    frame4(from, 17, options, &udp(len))
-}
-
-fn udp(len: usize) -> Vec<u8> {
-    let mut datagram = vec![0xc0, 1, 0, 53];
-    datagram.extend(((8 + len) as u16).to_be_bytes());
-    datagram.extend([0, 0]);
-    datagram.extend(stream(0, len));
-    datagram
-}
-
-/// Returns a frame with the right checksum of TCP or UDP.
-fn complete(mut frame: Vec<u8>) -> Vec<u8> {
-    let found = Transport::find(&frame).unwrap();
-    let seed = found.pseudo_header(&frame, found.range.len());
-    let sum = !device_sim::checksum::sum(&frame[found.range.clone()], seed.into());
-    found.write(&mut frame, if sum == 0 { 0xffff } else { sum });
-    frame
-}
-
-/// Every kind of packet that offloads know: over both IP versions, with and without options, of odd and even lengths.
-fn packets() -> Vec<Vec<u8>> {
-    let mut packets = Vec::new();
-    for len in [0, 1, 18, 1000, 1399] {
-        for options in [0, 3] {
-            packets.extend([udp4(0, options, len), frame4(0, 6, options, &tcp(options, len))]);
-            packets.extend([frame6(0, 17, options, &udp(len)), frame6(0, 6, options, &tcp(options, len))]);
-        }
-    }
-    packets
-}
-
-/// Sends frames from one host without requests; returns those that the other receives.
-fn deliver(bed: &Testbed, from: usize, frames: Vec<Vec<u8>>) -> Vec<ReceivedFrame> {
-    let requests = frames.into_iter().map(|frame| (frame, SendRequest::default())).collect();
-    let (statuses, received) = deliver_requests(bed, from, requests);
-    assert!(statuses.iter().all(|&status| status == NDIS_STATUS_SUCCESS));
-    received
-}
-
-fn deliver_requests(
-    bed: &Testbed,
-    from: usize,
-    frames: Vec<(Vec<u8>, SendRequest)>,
-) -> (Vec<NDIS_STATUS>, Vec<ReceivedFrame>) {
-    let machines = bed.machines();
-    let (sender, receiver) = (miniport(machines[from]), miniport(machines[1 - from]));
-    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
-    let _ = receiver.received();
-    let ids = sender.send_requests(frames);
-    let statuses = ids.into_iter().map(|id| sender.send_status(id, MOMENT).expect("the send completes"));
-    let statuses = statuses.collect();
-    let event = bed.event();
-    let _ = receiver.host().spawn("wait", move || event.wait(Duration::from_millis(20))).join();
-    (statuses, receiver.received_frames())
-}
-
-/// The bytes of received frames, without the padding of short ones.
-fn bytes(received: Vec<ReceivedFrame>) -> Vec<Vec<u8>> {
-    let unpadded = |frame: ReceivedFrame| {
-        let end = Transport::find(&frame.bytes).map_or(frame.bytes.len(), |found| found.range.end);
-        frame.bytes[..end].to_vec()
-    };
-    received.into_iter().map(unpadded).collect()
-}
-
 #[test]
 fn requested_checksums_are_on_the_wire_whether_the_device_or_the_driver_computes_them() {
     for without in [Features::default(), Features::OFFLOADS] {
@@ -240,10 +134,6 @@ fn requested_checksums_are_on_the_wire_whether_the_device_or_the_driver_computes
         assert!(bytes(deliver(&bed, 0, vec![udp4(0, 0, 100); 300])) == vec![udp4(0, 0, 100); 300]);
         finish(bed);
     }
-}
-
-fn everything() -> ndis_sim::offload::Checksums {
-    ndis_sim::offload::Checksums { ipv4: true, tcp4: true, udp4: true, tcp6: true, udp6: true }
 }
 
 #[test]

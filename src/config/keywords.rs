@@ -69,6 +69,14 @@ pub const QUEUE_PAIRS: Keyword =
 /// Whether NDIS polls for received frames. 0: the driver's DPC receives them.
 pub const NDIS_POLL: Keyword = Keyword { name: "*NdisPoll", default: 0, allowed: Allowed::OneOf(&[0, 1]) };
 
+/// What of 802.1Q tags is used: 0 nothing, 1 priorities, 2 VLANs, 3 both.
+pub const PRIORITY_VLAN_TAG: Keyword =
+    Keyword { name: "*PriorityVLANTag", default: 3, allowed: Allowed::OneOf(&[0, 1, 2, 3]) };
+
+/// The VLAN of the adapter, of Ethernet and RDMA alike; 0 for none.
+pub const VLAN_ID: Keyword =
+    Keyword { name: "VlanID", default: 0, allowed: Allowed::Range { min: 0, max: 4094 } };
+
 /// Checksums that the device computes and verifies: 0 none, 1 of sent packets, 2 of received packets, 3 of both.
 pub const CHECKSUM_OFFLOADS: [Keyword; 5] = [
     checksum("*IPChecksumOffloadIPv4"),
@@ -144,6 +152,8 @@ pub const KEYWORDS: &[Keyword] = &[
     JUMBO_PACKET,
     QUEUE_PAIRS,
     NDIS_POLL,
+    PRIORITY_VLAN_TAG,
+    VLAN_ID,
     CHECKSUM_OFFLOADS[0],
     CHECKSUM_OFFLOADS[1],
     CHECKSUM_OFFLOADS[2],

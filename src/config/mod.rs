@@ -64,6 +64,10 @@ pub struct Configuration {
     pub queue_pairs: u16,
     /// Whether NDIS polls for received frames.
     pub ndis_poll: bool,
+    /// Bit 0: priorities, bit 1: VLANs.
+    pub priority_vlan_tag: u32,
+    /// The adapter's VLAN; 0 for none.
+    pub vlan_id: u16,
     pub offloads: OffloadKeywords,
     pub congestion: CongestionMode,
     /// Whether packets after a gap are placed when they arrive.
@@ -87,6 +91,8 @@ impl Configuration {
             jumbo_packet: key.read(&keywords::JUMBO_PACKET),
             queue_pairs: key.read(&keywords::QUEUE_PAIRS) as u16,
             ndis_poll: key.read(&keywords::NDIS_POLL) != 0,
+            priority_vlan_tag: key.read(&keywords::PRIORITY_VLAN_TAG),
+            vlan_id: key.read(&keywords::VLAN_ID) as u16,
             offloads: OffloadKeywords {
                 checksums: keywords::CHECKSUM_OFFLOADS.map(|keyword| key.read(&keyword)),
                 large_sends: [&keywords::LARGE_SEND_IPV4, &keywords::LARGE_SEND_IPV6]

@@ -17,6 +17,7 @@ use super::statistics::Statistics;
 use super::task_offload::OffloadState;
 use super::traffic::Traffic;
 use super::transitions::Transitions;
+use super::vlan::Vlan;
 use crate::ndk::provider::Ndk;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::poll::PollObjects;
@@ -43,6 +44,7 @@ pub struct Adapter {
     statistics: Statistics,
     pub(super) filter: Filter,
     pub(super) offloads: OffloadState,
+    pub(super) vlan: Vlan,
     pub(super) lookahead: AtomicU32,
     pub(super) transitions: Transitions,
     /// By pair of queues.
@@ -87,6 +89,7 @@ pub(super) struct Parts {
     pub addresses: StationAddresses,
     pub max_frame: u32,
     pub offloads: OffloadState,
+    pub vlan: Vlan,
     pub transitions: Transitions,
     pub backlogs: Vec<Backlog>,
 }
@@ -110,6 +113,7 @@ impl Adapter {
                 multicast: SpinLock::new(([[0; 6]; MAX_MULTICAST], 0)),
             },
             offloads: parts.offloads,
+            vlan: parts.vlan,
             lookahead: AtomicU32::new(parts.max_frame),
             backlogs: parts.backlogs,
             link: LinkIndications::new(),

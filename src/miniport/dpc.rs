@@ -28,6 +28,7 @@ use crate::nic::interrupt::MessageHandler;
 use crate::nic::pair::Pair;
 use crate::nic::poll::{PollHandler, Received};
 use crate::nic::state::DeviceEvent;
+use crate::nic::tag;
 
 /// Frames per DPC when NDIS sets no limit, and per batch of the deferred routine.
 const RECEIVE_BUDGET: u32 = 128;
@@ -153,11 +154,15 @@ impl<'a> Served<'a> {
         let passing = adapter.pass();
         let mut indication = passing.as_ref().map(|_| Indication::new(adapter));
         let polled = self.pair.poll(budget, |frame, is_verified| {
-            if batch.receive(frame) == Verdict::NotOurs {
-                adapter.statistics().received(Cast::of(frame), frame.len());
+            let len = frame.len();
+            let (frame, tag) = tag::remove(frame);
+            let frame = &*frame;
+            if !adapter.vlan.has_frame(tag) || batch.receive(frame) == Verdict::NotOurs {
+                adapter.statistics().received(Cast::of(frame), len);
                 if let Some(indication) = &mut indication
+                    && adapter.vlan.admits(tag, frame)
                     && adapter.wants(frame)
-                    && !indication.add(frame, is_verified)
+                    && !indication.add(frame, tag, is_verified)
                 {
                     adapter.statistics().received_without_buffer();
                 }

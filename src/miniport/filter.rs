@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The receive filters of the device: what the packet filter, the multicast list and RDMA need, set through the control queue.
+//! The receive filters of the device: what the packet filter, the multicast list, the VLAN and RDMA need, set through the control queue.
 //!
 //! They only reduce what arrives. Frames that the device delivers nevertheless are dropped in the receive DPC, so that a device
 //! without filters, or one that refuses them, works as well.
@@ -33,6 +33,7 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
             all_multicast: has(NDIS_PACKET_TYPE_ALL_MULTICAST),
             station: (port.device_address() != Some(current)).then_some(current),
             multicast: addresses.get(..count).unwrap_or_default(),
+            vlan: adapter.vlan.filter(),
         };
         commands.set_receive_mode(&mode, || port.is_running())
     });

@@ -38,6 +38,7 @@ use super::receive_pool::ReceivePool;
 use super::state::Event;
 use super::task_offload::OffloadState;
 use super::transitions::Transitions;
+use super::vlan::Vlan;
 use crate::config::{Configuration, ETHERNET_HEADER};
 use crate::events::{self, Failure, Request};
 use crate::ndk::interface::Interface;
@@ -49,6 +50,7 @@ use crate::nic::poll::PollObjects;
 use crate::nic::port::{self, Port, Queues};
 use crate::nic::registers::{BarAccess, MappedBars};
 use crate::nic::resources::{Resources, set_bus_master};
+use crate::nic::tag::TAG_LEN;
 
 /// Buffers in each queue, if the device supports so many.
 const QUEUE_SIZE: u16 = 256;
@@ -118,11 +120,16 @@ fn build(
     let layout = Layout::find(&resources.config, |bar| resources.bar_len(bar))?;
     let bars = MappedBars::map(handle, &resources.bars, &layout)?;
     let mut control = Control::new(SharedMemory::new(handle), bars.access(), layout);
+    let vlan = Vlan::new(configuration.priority_vlan_tag, configuration.vlan_id);
+    if vlan.filter().is_none() {
+        // All VLANs: there is nothing to filter, and a filter would take a command for each.
+        control.refuse(Features::CTRL_VLAN);
+    }
     control.negotiate()?;
     let device = control.net_config()?;
     let max_frame = max_frame(&configuration, &device);
     let addresses = station_addresses(&configuration, &device)?;
-    set_general_attributes(handle, &device, addresses, max_frame)?;
+    set_general_attributes(handle, &device, addresses, max_frame, &vlan)?;
     let offloads = OffloadState::new(control.features(), &configuration.offloads);
     set_offload_attributes(handle, &offloads)?;
     report_frame_size(handle, &configuration, max_frame);
@@ -151,6 +158,7 @@ fn build(
         addresses,
         max_frame,
         offloads,
+        vlan,
         transitions,
         backlogs,
     };
@@ -167,10 +175,10 @@ fn build_port(
     wanted: Wanted,
     device: &NetConfig,
 ) -> Result<Arc<Port>, Failure> {
-    let receive_frame = receive_frame(device, wanted.max_frame) as usize;
+    let receive_frame = TAG_LEN.saturating_add(receive_frame(device, wanted.max_frame) as usize);
     let is_merged = control.features().contains(Features::MRG_RXBUF);
     let options = Options {
-        transmit_frame: wanted.max_frame as usize,
+        transmit_frame: TAG_LEN.saturating_add(wanted.max_frame as usize),
         receive_frame,
         receive_size: receive_size(receive_buffer_len(receive_frame, is_merged)),
         transmit_size: QUEUE_SIZE,
@@ -225,6 +233,7 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     }
     for (pair, deferred) in adapter.port().pairs().iter().zip(adapter.interrupt.deferred()) {
         pair.set_deferred(Some(Arc::clone(deferred)));
+        pair.set_tag(adapter.vlan.own_tag());
     }
     adapter.step(Event::Initialized);
     match start(&adapter) {
@@ -258,7 +267,7 @@ fn max_frame(configuration: &Configuration, device: &NetConfig) -> u32 {
     configuration.jumbo_packet.min(device.max(576 + ETHERNET_HEADER))
 }
 
-/// Returns the length of the longest frame that the device may deliver. The driver accepted the device's MTU, so it must
+/// Returns the length of the longest frame that the device may deliver, without a tag. The driver accepted the device's MTU, so it must
 /// provide buffers for it, even if the configured frame length is smaller.
 fn receive_frame(device: &NetConfig, max_frame: u32) -> u32 {
     device.mtu.map_or(max_frame, |mtu| max_frame.max(u32::from(mtu).saturating_add(ETHERNET_HEADER)))
@@ -321,6 +330,7 @@ fn set_general_attributes(
     device: &NetConfig,
     addresses: StationAddresses,
     max_frame: u32,
+    vlan: &Vlan,
 ) -> Result<(), Failure> {
     let speed = link::speed(device.speed.unwrap_or(0));
     let mut oids = oid::SUPPORTED;
@@ -348,7 +358,8 @@ fn set_general_attributes(
     general.MediaDuplexState = NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull;
     general.MacOptions = NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA
         | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
-        | NDIS_MAC_OPTION_NO_LOOPBACK;
+        | NDIS_MAC_OPTION_NO_LOOPBACK
+        | vlan.mac_options();
     general.SupportedPacketFilters = PACKET_FILTERS;
     general.MaxMulticastListSize = MAX_MULTICAST as u32;
     general.MacAddressLength = 6;

@@ -14,13 +14,13 @@ use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STA
 use super::adapter::{Adapter, MAX_MULTICAST};
 use super::task_offload::{LONGEST_PARAMETERS, PARAMETERS_LEN};
 use super::version::DRIVER_VERSION;
-use super::{filter, power};
+use super::{filter, power, vlan};
 use crate::ndk;
 use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 27] = [
+pub const SUPPORTED: [NDIS_OID; 28] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -36,6 +36,7 @@ pub const SUPPORTED: [NDIS_OID; 27] = [
     OID_GEN_VENDOR_ID,
     OID_GEN_VENDOR_DESCRIPTION,
     OID_GEN_VENDOR_DRIVER_VERSION,
+    OID_GEN_VLAN_ID,
     OID_802_3_MULTICAST_LIST,
     OID_TCP_OFFLOAD_PARAMETERS,
     OID_OFFLOAD_ENCAPSULATION,
@@ -173,6 +174,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
             let (major, minor) = DRIVER_VERSION;
             answer.value(&(u32::from(major) << 16 | u32::from(minor)));
         }
+        OID_GEN_VLAN_ID => answer.value(&u32::from(adapter.vlan.id())),
         OID_802_3_MULTICAST_LIST => {
             let (addresses, count) = *adapter.filter.multicast.lock();
             answer.bytes(addresses.get(..count).unwrap_or_default().as_flattened());
@@ -211,6 +213,10 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             }
         },
         OID_802_3_MULTICAST_LIST => set_multicast(adapter, request),
+        OID_GEN_VLAN_ID => match value::<u32>(request) {
+            Err(status) => status,
+            Ok(id) => set_vlan(adapter, id),
+        },
         // Interrupt moderation is not supported; a virtual link has no parameters.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
@@ -258,6 +264,20 @@ fn set_multicast(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_
     }
     *adapter.filter.multicast.lock() = (addresses, count);
     request.BytesRead = request.InformationBufferLength;
+    program_filter(adapter)
+}
+
+/// Moves the adapter to another VLAN, or to none.
+fn set_vlan(adapter: &Adapter, id: u32) -> NDIS_STATUS {
+    let Some(id) = u16::try_from(id).ok().filter(|&id| id <= vlan::MAX_ID) else {
+        return NDIS_STATUS_INVALID_DATA;
+    };
+    if !adapter.vlan.set_id(id) {
+        return NDIS_STATUS_NOT_SUPPORTED;
+    }
+    for pair in adapter.port().pairs() {
+        pair.set_tag(adapter.vlan.own_tag());
+    }
     program_filter(adapter)
 }
 

@@ -8,7 +8,9 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
+use super::receive_pool::ReceivedInfo;
 use crate::nbl::NblList;
+use crate::nic::tag::Tag;
 
 /// The frames of one poll that are to be indicated.
 pub struct Indication<'a> {
@@ -23,10 +25,12 @@ impl<'a> Indication<'a> {
         Self { adapter, chain: NblList::new(), count: 0 }
     }
 
-    /// Copies and adds a frame, whose checksum is known to be right if `is_verified`; `false` if no list is free.
-    pub fn add(&mut self, frame: &[u8], is_verified: bool) -> bool {
-        let checksum = self.adapter.offloads.report(frame, is_verified);
-        let Some(nbl) = self.adapter.receive_pool().fill(frame, checksum as usize) else { return false };
+    /// Copies and adds a frame, from which `tag` was removed, and whose checksum is known to be right if `is_verified`; `false` if
+    /// no list is free.
+    pub fn add(&mut self, frame: &[u8], tag: Option<Tag>, is_verified: bool) -> bool {
+        let checksum = self.adapter.offloads.report(frame, is_verified) as usize;
+        let info = ReceivedInfo { checksum, priority_vlan: self.adapter.vlan.report(tag) };
+        let Some(nbl) = self.adapter.receive_pool().fill(frame, info) else { return false };
         self.adapter.traffic.join();
         // SAFETY: fresh from the free list.
         unsafe { self.chain.push(nbl) };

@@ -31,6 +31,15 @@ struct Entry {
     buffer: AliasableBytes,
 }
 
+/// What a list says of its frame.
+#[derive(Clone, Copy)]
+pub struct ReceivedInfo {
+    /// `TcpIpChecksumNetBufferListInfo`.
+    pub checksum: usize,
+    /// `Ieee8021QNetBufferListInfo`.
+    pub priority_vlan: usize,
+}
+
 /// The pool. Every list is either free or indicated to the stack; the latter count in the adapter's traffic.
 pub struct ReceivePool {
     handle: NDIS_HANDLE,
@@ -102,11 +111,11 @@ impl ReceivePool {
         Some(())
     }
 
-    /// Copies a frame into a free list, with this `TcpIpChecksumNetBufferListInfo`, and returns it; `None` if no list is free
-    /// or the frame is too long.
-    pub fn fill(&self, frame: &[u8], checksum: usize) -> Option<*mut NET_BUFFER_LIST> {
+    /// Copies a frame into a free list, with this information, and returns it; `None` if no list is free or the frame is too
+    /// long.
+    pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<*mut NET_BUFFER_LIST> {
         let nbl = self.free.lock().pop()?;
-        if self.copy(nbl, frame, checksum).is_none() {
+        if self.copy(nbl, frame, info).is_none() {
             // SAFETY: just taken off the free list.
             unsafe { self.free.lock().push(nbl) };
             return None;
@@ -114,7 +123,7 @@ impl ReceivePool {
         Some(nbl)
     }
 
-    fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8], checksum: usize) -> Option<()> {
+    fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8], info: ReceivedInfo) -> Option<()> {
         // SAFETY: one of the pool's own lists, off the free list, so not referenced elsewhere.
         let list = unsafe { &mut *nbl };
         let [index, _] = list.MiniportReserved;
@@ -132,9 +141,10 @@ impl ReceivePool {
         net_buffer.CurrentMdl = entry.mdl;
         net_buffer.CurrentMdlOffset = 0;
         list.NetBufferListInfo = [null_mut(); 27];
-        // The first slot: `TcpIpChecksumNetBufferListInfo`.
-        let [of_checksums, ..] = &mut list.NetBufferListInfo;
-        *of_checksums = core::ptr::without_provenance_mut(checksum);
+        // `TcpIpChecksumNetBufferListInfo` and `Ieee8021QNetBufferListInfo`.
+        let [checksum, _, _, _, priority_vlan, ..] = &mut list.NetBufferListInfo;
+        *checksum = core::ptr::without_provenance_mut(info.checksum);
+        *priority_vlan = core::ptr::without_provenance_mut(info.priority_vlan);
         list.Status = NDIS_STATUS_SUCCESS;
         list.NblFlags = 0;
         Some(())

@@ -10,15 +10,16 @@ use core::ffi::c_void;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_PORT_NUMBER, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
     NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_LOW_POWER_STATE,
-    NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED, NET_BUFFER_LIST,
 };
 
 use super::adapter::Adapter;
 use super::completion::{abort_waiting, begin, complete, position, set_position, set_status};
 use super::flow;
+use super::outgoing::Outgoing;
 use super::send_offload::{Requested, Sent};
 use super::statistics::Cast;
-use crate::nbl::{NblList, copy_data, info};
+use crate::nbl::{NblList, info};
 use crate::nic::pair::{Pair, TRANSMIT_BUDGET, TransmitSlots, Transmitter};
 use crate::nic::state::DeviceState;
 
@@ -167,7 +168,11 @@ fn send_list(
     budget: &mut usize,
 ) -> bool {
     // SAFETY: the driver's own.
-    let requested = Requested::of(unsafe { &*nbl });
+    let list = unsafe { &*nbl };
+    let requested = Requested::of(list);
+    let vlan = adapter.vlan.id();
+    let tag =
+        adapter.vlan.requested(info(list, NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo).addr());
     loop {
         let net_buffer = position(nbl);
         if net_buffer.is_null() {
@@ -176,9 +181,11 @@ fn send_list(
         let Some(left) = budget.checked_sub(1) else { return false };
         *budget = left;
         let queue = &mut transmitter.queue;
-        let sent = match requested {
-            None => send_plain(queue, net_buffer),
-            Some(requested) => requested.send(&adapter.offloads, queue, adapter.max_frame, net_buffer),
+        let outgoing = |tag| Outgoing { net_buffer, tag, vlan, max_frame: adapter.max_frame as usize };
+        let sent = match (tag, requested) {
+            (Err(status), _) => Some(Err(status)),
+            (Ok(tag), None) => send_plain(queue, outgoing(tag)),
+            (Ok(tag), Some(requested)) => requested.send(&adapter.offloads, queue, outgoing(tag)),
         };
         match sent {
             None => return false,
@@ -198,13 +205,19 @@ fn send_list(
 }
 
 /// Queues a frame without offloads; `None` if no slot is free, otherwise the status of a list that fails.
-fn send_plain(queue: &mut TransmitSlots, net_buffer: *mut NET_BUFFER) -> Option<Result<Sent, NDIS_STATUS>> {
+fn send_plain(queue: &mut TransmitSlots, outgoing: Outgoing) -> Option<Result<Sent, NDIS_STATUS>> {
     let slot = queue.slot()?;
-    let len = match copy_data(net_buffer, slot) {
-        Ok(len) => len,
+    let (cast, len) = match outgoing.copy(slot, outgoing.max_frame) {
+        Ok(frame) => (Cast::of(frame), frame.len()),
         Err(status) => return Some(Err(status)),
     };
-    let cast = Cast::of(slot);
+    let len = match outgoing.tag {
+        None => len,
+        Some(_) => match outgoing.insert_tag_unless_tagged(slot, len) {
+            Ok(len) => len,
+            Err(status) => return Some(Err(status)),
+        },
+    };
     queue.commit(len);
     Some(Ok(Sent { cast, len }))
 }

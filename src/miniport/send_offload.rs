@@ -8,13 +8,14 @@ use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_FAILURE,
     NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum,
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
-    NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NET_BUFFER_LIST,
 };
 use virtio_net::{Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum};
 
+use super::outgoing::Outgoing;
 use super::statistics::Cast;
 use super::task_offload::{OffloadState, TaskOffloads};
-use crate::nbl::{copy_data, info};
+use crate::nbl::info;
 use crate::nic::pair::TransmitSlots;
 
 /// What the stack requests for a list.
@@ -42,7 +43,7 @@ pub struct Segmentation {
 /// A frame that was queued.
 pub struct Sent {
     pub cast: Cast,
-    /// Its length in bytes, before it is divided.
+    /// Its length in bytes with its tag, before it is divided.
     pub len: usize,
 }
 
@@ -67,7 +68,7 @@ impl Segmentation {
         }
     }
 
-    const fn offload(self) -> TaskOffloads {
+    const fn task(self) -> TaskOffloads {
         match (self.protocol, self.is_ipv6) {
             (Protocol::Tcp, false) => TaskOffloads::LARGE_SEND4,
             (Protocol::Tcp, true) => TaskOffloads::LARGE_SEND6,
@@ -80,30 +81,35 @@ impl Segmentation {
         self,
         offloads: &OffloadState,
         queue: &mut TransmitSlots,
-        max_frame: u32,
-        net_buffer: *mut NET_BUFFER,
+        outgoing: Outgoing,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
         // After the offload was disabled such lists are dropped.
-        if !offloads.current().has(self.offload()) {
+        if !offloads.current().has(self.task()) {
             return Some(Err(NDIS_STATUS_FAILURE));
         }
         let slot = queue.large_slot()?;
-        let len = match copy_data(net_buffer, slot) {
-            Ok(len) => len,
+        let frame = match outgoing.copy(slot, usize::MAX) {
+            Ok(frame) => frame,
             Err(status) => return Some(Err(status)),
         };
-        let cast = Cast::of(slot);
-        let offload = slot.get_mut(..len).and_then(|frame| {
-            let found = Transport::find_large(frame)?;
-            let size = u16::try_from(self.size).ok()?;
-            let agrees = (found.protocol, found.is_ipv6) == (self.protocol, self.is_ipv6)
-                && u32::from(found.start) == self.header;
-            let offload = agrees.then(|| Offload::segmentation(frame, &found, size)).flatten()?;
-            (offload.longest_frame(len) <= max_frame as usize).then_some(offload)
-        });
-        let Some(offload) = offload else { return Some(Err(NDIS_STATUS_FAILURE)) };
-        queue.commit_large(len, &offload);
+        let (cast, len) = (Cast::of(frame), frame.len());
+        let Some(offload) = self.offload_of(frame, outgoing.max_frame) else {
+            return Some(Err(NDIS_STATUS_FAILURE));
+        };
+        let len = outgoing.insert_tag(slot, len);
+        queue.commit_large(len, &offload.behind(outgoing.room() as u16));
         Some(Ok(Sent { cast, len }))
+    }
+
+    /// Returns what the device is to do with a frame without its tag; `None` if the request contradicts the frame, or asks for
+    /// frames that are too long.
+    fn offload_of(self, frame: &mut [u8], max_frame: usize) -> Option<Offload> {
+        let found = Transport::find_large(frame)?;
+        let size = u16::try_from(self.size).ok()?;
+        let agrees = (found.protocol, found.is_ipv6) == (self.protocol, self.is_ipv6)
+            && u32::from(found.start) == self.header;
+        let offload = agrees.then(|| Offload::segmentation(frame, &found, size)).flatten()?;
+        (offload.longest_frame(frame.len()) <= max_frame).then_some(offload)
     }
 }
 
@@ -138,12 +144,11 @@ impl Requested {
         self,
         offloads: &OffloadState,
         queue: &mut TransmitSlots,
-        max_frame: u32,
-        net_buffer: *mut NET_BUFFER,
+        outgoing: Outgoing,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
         match self {
-            Self::Checksum(info) => Self::send_checksum(info, offloads, queue, net_buffer),
-            Self::Segmentation(segmentation) => segmentation.send(offloads, queue, max_frame, net_buffer),
+            Self::Checksum(info) => Self::send_checksum(info, offloads, queue, outgoing),
+            Self::Segmentation(segmentation) => segmentation.send(offloads, queue, outgoing),
             Self::Unsupported => Some(Err(NDIS_STATUS_FAILURE)),
         }
     }
@@ -152,19 +157,19 @@ impl Requested {
         info: u32,
         offloads: &OffloadState,
         queue: &mut TransmitSlots,
-        net_buffer: *mut NET_BUFFER,
+        outgoing: Outgoing,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
         let slot = queue.slot()?;
-        let len = match copy_data(net_buffer, slot) {
-            Ok(len) => len,
+        let frame = match outgoing.copy(slot, outgoing.max_frame) {
+            Ok(frame) => frame,
             Err(status) => return Some(Err(status)),
         };
-        let cast = Cast::of(slot);
-        let by_device = offloads.completes_checksums();
-        let Some(offload) = slot.get_mut(..len).and_then(|frame| Self::checksum(info, frame, by_device))
-        else {
+        let (cast, len) = (Cast::of(frame), frame.len());
+        let Some(offload) = Self::checksum(info, frame, offloads.completes_checksums()) else {
             return Some(Err(NDIS_STATUS_FAILURE));
         };
+        let len = outgoing.insert_tag(slot, len);
+        let offload = offload.behind(outgoing.room() as u16);
         if offload == Offload::default() {
             queue.commit(len);
         } else {

@@ -10,3 +10,4 @@ pub mod port;
 pub mod registers;
 pub mod resources;
 pub mod state;
+pub mod tag;

@@ -16,6 +16,7 @@ use virtio_net::{
 
 use super::dma::SharedMemory;
 use super::registers::BarAccess;
+use super::tag::{self, TAG_LEN, Tag};
 use crate::nbl::{NblList, WaitingSends};
 
 /// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
@@ -35,6 +36,8 @@ pub struct Transmitter {
     pub waiting: WaitingSends,
     /// The device sends what is in this queue.
     pub is_used: bool,
+    /// The tag of RDMA frames.
+    tag: Option<Tag>,
     /// Resumes senders that wait; `None` while there is no interrupt.
     deferred: Option<Arc<Deferred>>,
 }
@@ -63,6 +66,7 @@ impl Pair {
                 queue: queues.transmit,
                 waiting: WaitingSends::new(),
                 is_used: false,
+                tag: None,
                 deferred: None,
             }),
             starved: AtomicBool::new(false),
@@ -75,6 +79,11 @@ impl Pair {
     pub fn set_deferred(&self, deferred: Option<Arc<Deferred>>) {
         let before = self.transmitter(|transmitter| core::mem::replace(&mut transmitter.deferred, deferred));
         drop(before);
+    }
+
+    /// Sets the tag of RDMA frames from now on.
+    pub fn set_tag(&self, tag: Option<Tag>) {
+        self.transmitter(|transmitter| transmitter.tag = tag);
     }
 
     /// Makes the receive buffers available to the device, which has started.
@@ -111,7 +120,7 @@ impl Pair {
     /// receive interrupts meanwhile, so that a second processor waits here only for the end of
     /// [`request_receive_interrupt`](Self::request_receive_interrupt), or after a spurious interrupt. IRQL <=
     /// `DISPATCH_LEVEL`.
-    pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8], bool)) -> Result<Polled, Error> {
+    pub fn poll(&self, budget: u32, sink: impl FnMut(&mut [u8], bool)) -> Result<Polled, Error> {
         let mut receive = self.receive.lock();
         receive.suppress_interrupts();
         receive.poll(budget, sink)
@@ -160,7 +169,8 @@ impl Pair {
             // The device was reset meanwhile, and every connection aborted.
             return;
         }
-        let mut slots = Slots { queue: &mut transmitter.queue, left: TRANSMIT_BUDGET, exhausted: false };
+        let tag = transmitter.tag;
+        let mut slots = Slots { queue: &mut transmitter.queue, tag, left: TRANSMIT_BUDGET, exhausted: false };
         while !slots.exhausted && pump(&mut slots) > 0 {}
         let exhausted = slots.exhausted;
         transmitter.queue.kick();
@@ -222,6 +232,7 @@ impl Pair {
 /// The transmit queue with a budget, as the engine's transmitter.
 struct Slots<'a> {
     queue: &'a mut TransmitSlots,
+    tag: Option<Tag>,
     left: usize,
     /// No slot was free, or the budget is used up.
     exhausted: bool,
@@ -231,11 +242,19 @@ impl roce::Transmit for Slots<'_> {
     fn slot(&mut self) -> Option<&mut [u8]> {
         let slot = if self.left == 0 { None } else { self.queue.slot() };
         self.exhausted = slot.is_none();
-        slot
+        match self.tag {
+            None => slot,
+            Some(_) => slot?.get_mut(TAG_LEN..),
+        }
     }
 
     fn commit(&mut self, len: usize) {
         self.left = self.left.saturating_sub(1);
-        self.queue.commit(len);
+        let Some(tag) = self.tag else { return self.queue.commit(len) };
+        // The same slot again.
+        if let Some(slot) = self.queue.slot() {
+            tag::insert(slot, tag);
+        }
+        self.queue.commit(len.saturating_add(TAG_LEN));
     }
 }

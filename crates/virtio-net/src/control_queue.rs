@@ -21,6 +21,8 @@ const SIZE: u16 = 8;
 /// Value of the answer before the device writes it; no answer of the specification.
 const NO_ANSWER: u8 = 0xFF;
 const ANSWER_OK: u8 = 0;
+/// VLAN IDs that frames can have, from 0 on; the last one of 12 bits is reserved. (IEEE 802.1Q §9.6)
+const VLAN_IDS: u16 = 4095;
 
 /// Time that the device has to answer a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -31,6 +33,8 @@ mod command {
     pub(super) const ALL_MULTICAST: [u8; 2] = [0, 1];
     pub(super) const SET_MAC_TABLE: [u8; 2] = [1, 0];
     pub(super) const SET_MAC: [u8; 2] = [1, 1];
+    pub(super) const ADD_VLAN: [u8; 2] = [2, 0];
+    pub(super) const DELETE_VLAN: [u8; 2] = [2, 1];
     pub(super) const SET_PAIRS: [u8; 2] = [4, 0];
 }
 
@@ -45,6 +49,27 @@ pub struct ReceiveMode<'a> {
     pub station: Option<[u8; 6]>,
     /// Multicast addresses, at most 64.
     pub multicast: &'a [[u8; 6]],
+    /// The VLAN whose frames are delivered, 0 for frames without a VLAN; `None` for all. Untagged frames always are.
+    pub vlan: Option<u16>,
+}
+
+/// The VLANs whose frames a device with the filter delivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vlans {
+    /// As after a reset.
+    None,
+    One(u16),
+    All,
+}
+
+impl Vlans {
+    const fn contains(self, id: u16) -> bool {
+        match self {
+            Self::None => false,
+            Self::One(one) => one == id,
+            Self::All => true,
+        }
+    }
 }
 
 /// Sends commands to the device. One user at a time, at PASSIVE_LEVEL.
@@ -59,6 +84,8 @@ pub struct ControlQueue<H: Hal, R> {
     features: Features,
     /// The device filters: it does not deliver every frame, as after a reset.
     filtering: bool,
+    /// As the device is set.
+    vlans: Vlans,
     doorbell: Option<Doorbell<R>>,
 }
 
@@ -70,8 +97,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         }
         let ring = Ring::new(hal, size.min(SIZE), RingOptions::of(features))?;
         let memory = Dma::new(hal, COMMAND_LEN.saturating_add(1))?;
-        let mut queue =
-            Self { hal: hal.clone(), index, ring, memory, features, filtering: false, doorbell: None };
+        let (hal, vlans) = (hal.clone(), Vlans::None);
+        let mut queue = Self { hal, index, ring, memory, features, filtering: false, vlans, doorbell: None };
         queue.describe();
         Ok(queue)
     }
@@ -105,6 +132,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.ring.clear();
         self.describe();
         self.filtering = false;
+        self.vlans = Vlans::None;
         self.enable(control)
     }
 
@@ -130,10 +158,12 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             return Ok(false);
         }
         if mode.promiscuous {
+            // Also of every VLAN: the device's filter does not apply.
             return self.receive_everything(&mut alive).map(|()| true);
         }
         // Wider filters first: no wanted frame is dropped in between.
-        let filters = self.set_station(mode.station, &mut alive)?
+        let filters = self.set_vlans(mode.vlan, &mut alive)?
+            && self.set_station(mode.station, &mut alive)?
             && self.set_mac_table(mode, &mut alive)?
             && self.execute(command::ALL_MULTICAST, &[&[u8::from(mode.all_multicast)]], &mut alive)?
             && self.execute(command::PROMISCUOUS, &[&[0]], &mut alive)?;
@@ -178,6 +208,26 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             }
             _ => Ok(true),
         }
+    }
+
+    /// Sets the VLANs whose frames are delivered, by a command for each ID that changes.
+    fn set_vlans(&mut self, only: Option<u16>, alive: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        let wanted = only.map_or(Vlans::All, Vlans::One);
+        if !self.features.contains(Features::CTRL_VLAN) || wanted == self.vlans {
+            return Ok(true);
+        }
+        let before = self.vlans;
+        for (command, from, to) in
+            [(command::ADD_VLAN, before, wanted), (command::DELETE_VLAN, wanted, before)]
+        {
+            for id in (0..VLAN_IDS).filter(|&id| to.contains(id) && !from.contains(id)) {
+                if !self.execute(command, &[&id.to_le_bytes()], alive)? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.vlans = wanted;
+        Ok(true)
     }
 
     fn set_mac_table(

@@ -32,6 +32,8 @@ bitflags! {
         const CTRL_VQ = 1 << 17;
         /// The control queue sets receive filters.
         const CTRL_RX = 1 << 18;
+        /// The control queue sets the VLANs whose frames are delivered.
+        const CTRL_VLAN = 1 << 19;
         /// The device has several queue pairs, and returns a flow on the pair that sent it.
         const MQ = 1 << 22;
         /// The control queue sets the MAC address.
@@ -140,6 +142,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::CTRL_VQ,
         policy: Policy::Accepted,
         reason: "the device drops frames for other stations",
+    },
+    Feature {
+        feature: Features::CTRL_VLAN,
+        name: "CTRL_VLAN",
+        needs: Features::CTRL_VQ.union(Features::CTRL_RX),
+        policy: Policy::Accepted,
+        reason: "the device drops frames of other VLANs; not accepted by an adapter that takes those of all",
     },
     Feature {
         feature: Features::CTRL_MAC_ADDR,

@@ -198,6 +198,14 @@ impl Offload {
         }
     }
 
+    /// Returns the same for a frame into which `len` bytes were inserted before the IP header.
+    #[must_use]
+    pub fn behind(self, len: u16) -> Self {
+        let moved = |offset: u16| if self.flags == 0 { offset } else { offset.wrapping_add(len) };
+        let header_len = if self.segment_size == 0 { 0 } else { moved(self.header_len) };
+        Self { header_len, checksum_start: moved(self.checksum_start), ..self }
+    }
+
     /// Number of frames on the wire beyond the first, and the bytes of their headers.
     pub(crate) fn further_frames(&self) -> (u64, u64) {
         let further = u64::from(self.further);

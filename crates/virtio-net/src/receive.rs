@@ -156,13 +156,13 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
 
     /// Passes the received frames in at most `budget` buffers, and the rest of the last frame, to `sink`, each from its Ethernet
     /// header on, a copy that is valid during the call and that the device cannot access, and whether its checksum is known to be
-    /// right. Then makes their buffers available again with at most one notification.
+    /// right; `sink` may change the copy. Then makes their buffers available again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
     /// fails.
     /// A queue that was stopped has no frames.
-    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&[u8], bool)) -> Result<Polled, Error> {
+    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&mut [u8], bool)) -> Result<Polled, Error> {
         let mut taken = 0;
         if self.doorbell.is_none() {
             return Ok(Polled { taken, more: false });
@@ -194,7 +194,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 len = self.complete(header, len);
             }
             let is_verified = is_partial || self.options.has_checksums && header.is_verified();
-            match len.and_then(|len| self.frame.get(..len)).filter(|frame| frame.len() >= MIN_FRAME) {
+            match len.and_then(|len| self.frame.get_mut(..len)).filter(|frame| frame.len() >= MIN_FRAME) {
                 Some(frame) => {
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(frame.len() as u64);

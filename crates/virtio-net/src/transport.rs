@@ -152,6 +152,8 @@ pub struct Control<H, R: Registers> {
     layout: Layout,
     state: State,
     features: Features,
+    /// Not accepted even if the device offers them.
+    refused: Features,
 }
 
 impl<H, R: Registers> Control<H, R> {
@@ -176,7 +178,13 @@ impl<H, R: Registers> Drop for Control<H, R> {
 impl<H: Hal, R: Registers> Control<H, R> {
     /// Creates the control of a device just found, without accessing the device.
     pub fn new(hal: H, registers: R, layout: Layout) -> Self {
-        Self { hal, registers, layout, state: State::Found, features: Features::empty() }
+        let features = Features::empty();
+        Self { hal, registers, layout, state: State::Found, features, refused: features }
+    }
+
+    /// Sets the features that the driver has no use for: they are not accepted from the next negotiation on.
+    pub fn refuse(&mut self, features: Features) {
+        self.refused = features;
     }
 
     /// Steps 1 to 4 of bring-up: reset, ACKNOWLEDGE, DRIVER, features, FEATURES_OK.
@@ -188,7 +196,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.reset()?;
         self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
         self.step(Event::Drive, Status::DRIVER)?;
-        let offered = self.offered_features();
+        let offered = self.offered_features().difference(self.refused);
         let accepted = Features::negotiate(offered).inspect_err(|_| self.fail())?;
         if u64::from(self.layout.device.len) < config_len(accepted) {
             self.fail();

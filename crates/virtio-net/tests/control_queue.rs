@@ -14,7 +14,7 @@ use virtio_net::{Error, Features, ReceiveMode, RingFault};
 const GROUPS: [[u8; 6]; 2] = [[1, 0, 0x5E, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1]];
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const DIRECTED: ReceiveMode<'_> =
-    ReceiveMode { promiscuous: false, all_multicast: false, station: None, multicast: &[] };
+    ReceiveMode { promiscuous: false, all_multicast: false, station: None, multicast: &[], vlan: None };
 
 /// Runs `test` with a device with receive filters, in each ring format.
 fn with_filters(answer: Answer, test: impl Fn(&Fake, Driver)) {
@@ -61,6 +61,37 @@ fn station_address_is_set_before_it_is_filtered_for() {
         assert_eq!(set(&mut driver, &ReceiveMode { station: Some(STATION), ..DIRECTED }), Ok(true));
         let address = [&[1, 1][..], &STATION].concat();
         assert_eq!(fake.commands(), [address, table(&[STATION], &[]), vec![0, 1, 0], vec![0, 0, 0]]);
+    });
+}
+
+/// IDs that change take a command each: those to add first.
+//= virtio §12
+#[test]
+fn vlans_are_added_before_the_device_filters_and_others_deleted_afterwards() {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN;
+        let fake = Fake::new(Quirks { offered, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        let mut commands = |vlan, promiscuous| {
+            assert_eq!(set(&mut driver, &ReceiveMode { vlan, promiscuous, ..DIRECTED }), Ok(true));
+            let mut commands = fake.commands();
+            let others = commands.iter().position(|command| command[0] != 2).unwrap();
+            commands.truncate(others);
+            commands
+        };
+        assert_eq!(commands(Some(5), false), [[2, 0, 5, 0]]);
+        assert_eq!(commands(Some(5), false), [[0; 0]; 0]);
+        assert_eq!(commands(Some(0x123), false), [[2, 0, 0x23, 1], [2, 1, 5, 0]]);
+        assert_eq!(commands(None, true), [[0; 0]; 0], "promiscuous: no filter applies");
+        let all = commands(None, false);
+        let ids: Vec<_> = all.iter().map(|command| u16::from_le_bytes([command[2], command[3]])).collect();
+        assert!(all.iter().all(|command| command[..2] == [2, 0]));
+        assert_eq!(ids, (0..4095).filter(|&id| id != 0x123).collect::<Vec<_>>());
+        let one = commands(Some(5), false);
+        assert!(one.len() == 4094 && one.iter().all(|command| command[..2] == [2, 1]));
+        assert!(!one.contains(&vec![2, 1, 5, 0]));
+        drop(driver);
+        fake.assert_well_treated();
     });
 }
 

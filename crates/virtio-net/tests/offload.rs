@@ -374,7 +374,7 @@ fn receive(
 ) -> Option<(Vec<u8>, bool)> {
     fake.deliver_with(header, frame, &[HEADER_LEN + frame.len()]);
     let mut received = None;
-    let sink = |frame: &[u8], is_verified: bool| received = Some((frame.to_vec(), is_verified));
+    let sink = |frame: &mut [u8], is_verified: bool| received = Some((frame.to_vec(), is_verified));
     driver.receive().poll(1, sink).unwrap();
     received
 }

@@ -5,6 +5,9 @@
 use std::ops::Range;
 
 const ETHERNET_HEADER: usize = 14;
+/// The ethertype of an 802.1Q tag, and its length with that.
+const TAG: [u8; 2] = [0x81, 0x00];
+const TAG_LEN: usize = 4;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 const IPV6_HEADER: usize = 40;
@@ -52,21 +55,40 @@ impl Protocol {
 pub struct Transport {
     pub protocol: Protocol,
     pub is_ipv6: bool,
+    /// Offset of the IP header in the frame.
+    pub ip: usize,
     /// Where it is in the frame, from its header on, without padding of the frame.
     pub range: Range<usize>,
     /// Source and destination address in the frame.
     addresses: Range<usize>,
 }
 
+/// Returns the ethertype of a frame and the offset of what is behind it, behind its 802.1Q tag if it has one.
+#[must_use]
+pub fn ethertype(frame: &[u8]) -> Option<([u8; 2], usize)> {
+    let at = |start: usize| frame.get(start..start + 2)?.try_into().ok();
+    match at(ETHERNET_HEADER - 2)? {
+        TAG => Some((at(ETHERNET_HEADER + TAG_LEN - 2)?, ETHERNET_HEADER + TAG_LEN)),
+        ethertype => Some((ethertype, ETHERNET_HEADER)),
+    }
+}
+
+/// Returns the VLAN ID in the 802.1Q tag of a frame; `None` if it has no tag.
+#[must_use]
+pub fn vlan_id(frame: &[u8]) -> Option<u16> {
+    let tag = frame.get(ETHERNET_HEADER - 2..)?.first_chunk::<TAG_LEN>().filter(|tag| tag[..2] == TAG)?;
+    Some(u16::from_be_bytes([tag[2] & 0xf, tag[3]]))
+}
+
 impl Transport {
-    /// Returns the offset of the IP header in the frame.
+    /// Returns the offset of the IP header in a frame without a tag.
     pub const IP: usize = ETHERNET_HEADER;
 
     /// Finds the segment or datagram in a frame.
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
-        let packet = frame.get(Self::IP..)?;
-        let ether_type = [frame[12], frame[13]];
+        let (ether_type, ip) = ethertype(frame)?;
+        let packet = frame.get(ip..)?;
         let (number, header, len, addresses) = match ether_type {
             IPV4 => {
                 let header = usize::from(packet.first()? & 0xf) * 4;
@@ -87,11 +109,12 @@ impl Transport {
             _ => return None,
         };
         let protocol = [Protocol::Tcp, Protocol::Udp].into_iter().find(|of| of.number() == number)?;
-        let in_frame = |of: Range<usize>| Self::IP + of.start..Self::IP + of.end;
+        let in_frame = |of: Range<usize>| ip + of.start..ip + of.end;
         let is_whole = len <= packet.len() && header + protocol.min_header() <= len;
         is_whole.then(|| Self {
             protocol,
             is_ipv6: ether_type == IPV6,
+            ip,
             range: in_frame(header..len),
             addresses: in_frame(addresses),
         })
@@ -154,7 +177,8 @@ pub fn sum(bytes: &[u8], initial: u32) -> u16 {
 /// Whether the checksum of an IPv4 header is right; `None` without one.
 #[must_use]
 pub fn ipv4_header_is_valid(frame: &[u8]) -> Option<bool> {
-    let packet = frame.get(ETHERNET_HEADER..).filter(|_| frame[12..14] == IPV4)?;
+    let (ethertype, ip) = ethertype(frame)?;
+    let packet = frame.get(ip..).filter(|_| ethertype == IPV4)?;
     let header = packet.get(..usize::from(packet.first()? & 0xf) * 4)?;
     Some(header.len() >= 20 && sum(header, 0) == 0xffff)
 }
@@ -200,6 +224,19 @@ mod tests {
         // Padding of the frame is not part of the datagram.
         frame.extend([7; 20]);
         assert!(Transport::find(&frame).unwrap().is_valid(&frame));
+    }
+
+    #[test]
+    fn packets_behind_a_tag_are_found() {
+        let (mut tagged, untagged) = (udp(), Transport::find(&udp()).unwrap());
+        tagged.splice(12..12, [0x81, 0, 0x60, 5]);
+        let found = Transport::find(&tagged).unwrap();
+        assert_eq!((found.ip, found.range.clone()), (18, 38..49));
+        assert_eq!(found.pseudo_header(&tagged, 11), untagged.pseudo_header(&udp(), 11));
+        assert_eq!(ipv4_header_is_valid(&tagged), ipv4_header_is_valid(&udp()));
+        for len in 0..tagged.len() {
+            assert_eq!(Transport::find(&tagged[..len]), None);
+        }
     }
 
     #[test]

@@ -166,8 +166,13 @@ fn driver_without_mq_has_one_pair_and_the_control_queue_behind_it() {
     let bench = Bench::new(NicOptions { features, ..options });
     let mut driver = bench.bring_up_with(PAIRS).unwrap();
     assert_eq!(driver.nic().pairs.len(), 1);
-    let mode =
-        virtio_net::ReceiveMode { promiscuous: true, all_multicast: false, station: None, multicast: &[] };
+    let mode = virtio_net::ReceiveMode {
+        promiscuous: true,
+        all_multicast: false,
+        station: None,
+        multicast: &[],
+        vlan: None,
+    };
     assert_eq!(driver.nic().commands.as_mut().unwrap().set_receive_mode(&mode, || true), Ok(true));
     assert_eq!(bench.machine.misuse(), [""; 0]);
 }

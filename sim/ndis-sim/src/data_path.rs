@@ -17,6 +17,7 @@ use crate::{
     in_flight::{MAX_RECEIVED, SendId, Sending},
     nbl::{self, StackList},
     offload::{ReceivedFrame, SendRequest},
+    priority_vlan,
     protocol::PROTOCOLS,
     rss::Received,
     rules::{broken, require},
@@ -33,6 +34,8 @@ const CANCEL_ID: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize * size_of::<usize>();
 const CHECKSUM: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo.0 as usize * size_of::<usize>();
+const PRIORITY_VLAN: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo.0 as usize * size_of::<usize>();
 const HASH_INFO: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo.0 as usize * size_of::<usize>();
 const HASH_VALUE: usize =
@@ -175,6 +178,7 @@ impl Adapter {
             this.field::<usize>(SOURCE).write(self.binding);
             this.field::<usize>(CHECKSUM).write(send.request.checksum as usize);
             this.field::<usize>(LARGE_SEND).write(send.request.large_send as usize);
+            this.field::<usize>(PRIORITY_VLAN).write(send.request.priority_vlan as usize);
             this.field::<usize>(UDP_SEGMENTATION).write(send.request.udp_segmentation as usize);
             match last.replace(this) {
                 Some(last) => last.field::<*mut NET_BUFFER_LIST>(NEXT).write(this.as_ptr()),
@@ -282,7 +286,10 @@ impl Adapter {
         for &list in lists {
             for buffer in nbl::buffers(list) {
                 let checksum = list.field::<usize>(CHECKSUM).read() as u32;
-                let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum };
+                let priority_vlan = list.field::<usize>(PRIORITY_VLAN).read() as u32;
+                let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum, priority_vlan };
+                let general = self.attributes().general;
+                priority_vlan::require_true(&frame, general.map_or(0, |general| general.MacOptions));
                 let reported = self.offloads.lock().reported(host.world().now());
                 reported.require_true(&frame);
                 self.check_scaling(host, list, &frame.bytes);

@@ -65,6 +65,7 @@ pub mod oid;
 mod owner;
 pub mod poll;
 mod power;
+pub mod priority_vlan;
 pub mod protocol;
 pub mod registration;
 mod removal;

@@ -77,6 +77,8 @@ pub struct SendRequest {
     pub large_send: u32,
     /// `UdpSegmentationOffloadInfo`.
     pub udp_segmentation: u32,
+    /// `Ieee8021QNetBufferListInfo`.
+    pub priority_vlan: u32,
 }
 
 /// A frame that an adapter has received.
@@ -85,6 +87,8 @@ pub struct ReceivedFrame {
     pub bytes: Vec<u8>,
     /// The low 32 bits of `TcpIpChecksumNetBufferListInfo`.
     pub checksum: u32,
+    /// The low 32 bits of `Ieee8021QNetBufferListInfo`.
+    pub priority_vlan: u32,
 }
 
 /// Length of an Ethernet header in bytes.

@@ -22,8 +22,8 @@ use ndis_sim::{Miniport, SendRequest, adapter, data_path, ndk, offload::encapsul
 use ndk_abi::ndis::{
     NDIS_ENCAPSULATION_IEEE_802_3, NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
-    NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES, NDIS_OBJECT_TYPE_OFFLOAD,
-    NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OFFLOAD, NDIS_OFFLOAD_REVISION_6,
+    NDIS_NET_BUFFER_LIST_INFO, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
+    NDIS_OBJECT_TYPE_OFFLOAD, NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OFFLOAD, NDIS_OFFLOAD_REVISION_6,
     NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_1,
     NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_2, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_3,
     NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_4, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_5,
@@ -344,4 +344,15 @@ fn large_send_that_completes_without_its_result_is_reported() {
     assert!(host.spawn("protocol", send).join().is_err(), "the host dies");
     let verdict = sim.verdict().to_string();
     assert!(verdict.contains("TcpLargeSendNetBufferListInfo of a completed list is"), "{verdict}");
+}
+
+#[test]
+fn priority_or_vlan_that_is_reported_without_its_mac_option_is_a_violation() {
+    let verdict = reported(false, |handle| {
+        let list = list_of(handle, &SEGMENT);
+        let slot = NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo.0 as usize * size_of::<usize>();
+        list.field::<usize>(offset_of!(NET_BUFFER_LIST, NetBufferListInfo) + slot).write(0x53);
+        data_path::NdisMIndicateReceiveNetBufferLists(handle, list, 0, 1, 0);
+    });
+    assert!(verdict.contains("Ieee8021QNetBufferListInfo of a received frame is 0x53"), "{verdict}");
 }

@@ -142,6 +142,12 @@ impl Device {
         self.filter.lock().mac()
     }
 
+    /// Returns the VLANs whose frames the driver has let pass the filters; `None` if it has not accepted that filter.
+    #[must_use]
+    pub fn vlans(&self) -> Option<Vec<u16>> {
+        self.filter.lock().vlans()
+    }
+
     #[must_use]
     pub fn options(&self) -> &NicOptions {
         &self.options

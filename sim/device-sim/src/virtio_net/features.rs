@@ -20,6 +20,7 @@ impl Features {
     pub const STATUS: Self = Self(1 << 16);
     pub const CTRL_VQ: Self = Self(1 << 17);
     pub const CTRL_RX: Self = Self(1 << 18);
+    pub const CTRL_VLAN: Self = Self(1 << 19);
     pub const MQ: Self = Self(1 << 22);
     pub const CTRL_MAC_ADDR: Self = Self(1 << 23);
     pub const INDIRECT_DESC: Self = Self(1 << 28);
@@ -48,6 +49,7 @@ impl Features {
             | Self::STATUS.0
             | Self::CTRL_VQ.0
             | Self::CTRL_RX.0
+            | Self::CTRL_VLAN.0
             | Self::CTRL_MAC_ADDR.0
             | Self::INDIRECT_DESC.0
             | Self::EVENT_IDX.0
@@ -61,6 +63,7 @@ impl Features {
         (Self::HOST_TSO6, Self::CSUM),
         (Self::HOST_USO, Self::CSUM),
         (Self::CTRL_RX, Self::CTRL_VQ),
+        (Self::CTRL_VLAN, Self::CTRL_VQ),
         (Self::CTRL_MAC_ADDR, Self::CTRL_VQ),
         (Self::MQ, Self::CTRL_VQ),
     ];

@@ -3,24 +3,42 @@
 //! The receive filters that the control queue sets. (virtio §12)
 
 use super::features::Features;
+use crate::checksum;
 
 /// Entries of the MAC table, unicast and multicast together.
 const MAC_TABLE_LEN: usize = 64;
 
+/// VLAN IDs, of 12 bits.
+const VLANS: usize = 4096;
+
 type Mac = [u8; 6];
 
-/// Receive filters: they pass every frame until the driver sets them.
+/// Receive filters: they pass every frame until the driver sets them, but no tagged frame from then on, if the driver accepted
+/// `CTRL_VLAN`, unless it adds the frame's VLAN.
 pub struct Filter {
     permanent: Mac,
     mac: Mac,
     promiscuous: bool,
     all_multicast: bool,
     table: Vec<Mac>,
+    /// By ID; `None` if VLANs are not filtered.
+    vlans: Option<Box<[bool; VLANS]>>,
 }
 
 impl Filter {
     pub fn new(mac: Mac) -> Self {
-        Self { permanent: mac, mac, promiscuous: true, all_multicast: false, table: Vec::new() }
+        Self { permanent: mac, mac, promiscuous: true, all_multicast: false, table: Vec::new(), vlans: None }
+    }
+
+    /// The driver has accepted these features.
+    pub fn start(&mut self, accepted: Features) {
+        self.vlans = accepted.contains(Features::CTRL_VLAN).then(|| Box::new([false; VLANS]));
+    }
+
+    /// Returns the VLANs whose frames pass; `None` for all.
+    pub fn vlans(&self) -> Option<Vec<u16>> {
+        let vlans = self.vlans.as_ref()?;
+        Some((0..).zip(vlans.iter()).filter(|(_, passes)| **passes).map(|(id, _)| id).collect())
     }
 
     pub fn reset(&mut self) {
@@ -33,12 +51,15 @@ impl Filter {
 
     pub fn accepts(&self, frame: &[u8]) -> bool {
         let Some(&to) = frame.first_chunk::<6>() else { return false };
+        if self.promiscuous {
+            return true;
+        }
+        let id = checksum::vlan_id(frame).zip(self.vlans.as_ref());
+        if id.is_some_and(|(id, vlans)| !vlans[usize::from(id)]) {
+            return false;
+        }
         let multicast = to[0] & 1 != 0;
-        self.promiscuous
-            || to == self.mac
-            || to == [0xff; 6]
-            || multicast && self.all_multicast
-            || self.table.contains(&to)
+        to == self.mac || to == [0xff; 6] || multicast && self.all_multicast || self.table.contains(&to)
     }
 
     /// Executes a command; `None` when it is unknown or malformed.
@@ -55,6 +76,10 @@ impl Filter {
                     return None;
                 }
                 self.table = [unicast, multicast].concat();
+            }
+            (2, 0 | 1) => {
+                let id = usize::from(u16::from_le_bytes(data.try_into().ok()?));
+                *self.vlans.as_mut()?.get_mut(id)? = command == 0;
             }
             (1, 1) if accepted.contains(Features::CTRL_MAC_ADDR) => self.mac = data.try_into().ok()?,
             _ => return None,
@@ -87,6 +112,28 @@ mod tests {
         assert!(filter.accepts(&[0xff; 6]));
         assert!(!filter.accepts(&OTHER));
         assert!(!filter.accepts(&GROUP));
+    }
+
+    #[test]
+    fn tagged_frames_pass_in_promiscuous_mode_and_if_their_vlan_was_added() {
+        let tagged =
+            |id: u16| [&MINE[..], &OTHER, &[0x81, 0], &(0xe000 | id).to_be_bytes(), &[8, 0]].concat();
+        let mut filter = Filter::new(MINE);
+        assert_eq!(filter.command(2, 0, &[5, 0], Features::DEFAULT), None, "not accepted");
+        filter.start(Features::DEFAULT);
+        assert!(filter.accepts(&tagged(5)));
+        assert!(filter.command(0, 0, &[0], Features::DEFAULT).is_some());
+        assert!(!filter.accepts(&tagged(0)) && !filter.accepts(&tagged(5)) && filter.accepts(&MINE));
+        assert!(filter.command(2, 0, &[5, 0], Features::DEFAULT).is_some());
+        assert_eq!(filter.vlans(), Some(vec![5]));
+        assert!(filter.accepts(&tagged(5)) && !filter.accepts(&tagged(6)) && filter.accepts(&MINE));
+        assert!(filter.command(2, 1, &[5, 0], Features::DEFAULT).is_some());
+        assert!(!filter.accepts(&tagged(5)));
+        for data in [&[][..], &[5], &[0, 0x10], &[5, 0, 0]] {
+            assert_eq!(filter.command(2, 0, data, Features::DEFAULT), None, "{data:?}");
+        }
+        filter.start(Features::DEFAULT.without(Features::CTRL_VLAN));
+        assert!(filter.accepts(&tagged(5)));
     }
 
     #[test]

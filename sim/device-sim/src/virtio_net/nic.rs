@@ -202,6 +202,8 @@ impl Nic {
                 return Err(Misuse::register("DRIVER_OK was set after the driver was shut down"));
             }
             Effect::Start => {
+                let accepted = self.common.lock().accepted();
+                self.filter.lock().start(accepted);
                 self.running.store(true, Relaxed);
                 // Buffers may have been made available before.
                 self.schedule(RECEIVE, self.bus.now());

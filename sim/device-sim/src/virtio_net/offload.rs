@@ -211,7 +211,7 @@ fn write(bytes: &mut [u8], at: usize, value: u16) {
 
 /// Completes the IP header of a segment: its length; over IPv4 the identification and the checksum.
 fn number_ip(frame: &mut [u8], of: &Transport, number: usize) {
-    let (len, ip) = (frame.len(), Transport::IP);
+    let (len, ip) = (frame.len(), of.ip);
     if of.is_ipv6 {
         write(frame, ip + 4, (len - ip - 40) as u16);
     } else {

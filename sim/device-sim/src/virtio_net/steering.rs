@@ -6,14 +6,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::link::wire::Frame;
+use crate::{checksum::ethertype, link::wire::Frame};
 
 /// Frames that wait for buffers of one pair; more are dropped, as by the queue of a Linux tap device.
 const MAX_WAITING: usize = 1000;
 /// Flows that are remembered; when there are more, all are forgotten.
 const MAX_FLOWS: usize = 4096;
 
-const ETHERNET_HEADER: usize = 14;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 /// Of an IPv4 packet: the flag "more fragments" and the offset.
@@ -105,13 +104,14 @@ impl Steering {
 impl Flow {
     /// Returns the flow of a frame; `None` if it is not IP. Fragments have no ports.
     fn of(frame: &[u8]) -> Option<Self> {
-        let (header, packet) = frame.split_at_checked(ETHERNET_HEADER)?;
+        let (ethertype, at) = ethertype(frame)?;
+        let packet = frame.get(at..)?;
         let address = |bytes: &[u8]| {
             let mut address = [0; 16];
             address[..bytes.len()].copy_from_slice(bytes);
             address
         };
-        let (from, to, ports) = match header[12..] {
+        let (from, to, ports) = match ethertype {
             [0x08, 0x00] if packet.len() >= IPV4_HEADER => {
                 let len = 4 * usize::from(packet[0] & 0xf);
                 let fragment = u16::from_be_bytes([packet[6], packet[7]]) & FRAGMENT;
@@ -147,7 +147,7 @@ mod tests {
 
     /// A UDP packet between hosts 1 and 2.
     fn udp([from, to]: [u8; 2], [source, destination]: [u16; 2]) -> Frame {
-        let mut frame = vec![0; ETHERNET_HEADER + IPV4_HEADER + 8];
+        let mut frame = vec![0; 14 + IPV4_HEADER + 8];
         frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
         frame[23] = UDP;
         (frame[29], frame[33]) = (from, to);

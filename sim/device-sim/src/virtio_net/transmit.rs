@@ -11,10 +11,12 @@ use super::{
     options::transmit_index,
     queue::Chain,
 };
-use crate::{link::wire::Frame, registers::Misuse};
+use crate::{checksum, link::wire::Frame, registers::Misuse};
 
 /// Minimum length of a frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
+/// A driver need not take an MTU below that of IPv4 for serious.
+const LEAST_MTU: u16 = 576;
 
 impl Device {
     /// Sends the frames of the transmit queue of a pair.
@@ -73,11 +75,25 @@ impl Device {
             )));
         }
         let (header, frame) = self.read_frame(&chain)?;
-        let mut frames = offload::carry_out(&header, frame, accepted)?.into_iter();
+        let frames = offload::carry_out(&header, frame, accepted)?;
+        if accepted.contains(Features::MTU) {
+            frames.iter().try_for_each(|frame| self.check_length(frame))?;
+        }
+        let mut frames = frames.into_iter();
         let first = frames.next();
         self.segments[pair].lock().extend(frames);
         queue.push(&self.memory, chain.head, 0, self.options.quirks.used)?;
         Ok(first)
+    }
+
+    /// Checks that a frame is not longer than the MTU allows. A tag is a part of the Ethernet header. (virtio 5.1.4.2)
+    fn check_length(&self, frame: &[u8]) -> Result<(), Misuse> {
+        let header = checksum::ethertype(frame).map_or(MIN_FRAME, |(_, len)| len);
+        let mtu = usize::from(self.options.mtu.max(LEAST_MTU));
+        if frame.len() > header + mtu {
+            return Err(Misuse::ring(format!("a frame of {} bytes is sent; the MTU is {mtu}", frame.len())));
+        }
+        Ok(())
     }
 
     fn read_frame(&self, chain: &Chain) -> Result<(Header, Frame), Misuse> {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A frame to send, on its way from its NET_BUFFER to a transmit slot, where its tag is inserted. IRQL <= `DISPATCH_LEVEL`.
+
+use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_INVALID_PACKET, NET_BUFFER};
+
+use crate::nbl::copy_data;
+use crate::nic::tag::{self, TAG_LEN, Tag};
+
+/// A frame to send.
+#[derive(Clone, Copy)]
+pub struct Outgoing {
+    /// A frame of a list that is the driver's own.
+    pub net_buffer: *mut NET_BUFFER,
+    /// The tag that is inserted.
+    pub tag: Option<Tag>,
+    /// The adapter's VLAN; 0 for none.
+    pub vlan: u16,
+    /// Longest frame on the wire with its Ethernet header, without a tag, in bytes.
+    pub max_frame: usize,
+}
+
+impl Outgoing {
+    /// Bytes in front of the frame until the tag is inserted.
+    pub const fn room(&self) -> usize {
+        if self.tag.is_some() { TAG_LEN } else { 0 }
+    }
+
+    /// Copies the frame, of at most `longest` bytes, into a slot, behind the [`room`](Self::room) for its tag. Returns the copy.
+    pub fn copy<'s>(&self, slot: &'s mut [u8], longest: usize) -> Result<&'s mut [u8], NDIS_STATUS> {
+        let behind = slot.get_mut(self.room()..).unwrap_or_default();
+        let longest = longest.min(behind.len());
+        let place = behind.get_mut(..longest).unwrap_or_default();
+        let len = copy_data(self.net_buffer, place)?;
+        Ok(place.get_mut(..len).unwrap_or_default())
+    }
+
+    /// Inserts the tag in front of the `len` bytes that were copied into a slot. Returns the length with it.
+    pub fn insert_tag(&self, slot: &mut [u8], len: usize) -> usize {
+        if let Some(tag) = self.tag {
+            tag::insert(slot, tag);
+        }
+        len.saturating_add(self.room())
+    }
+
+    /// As [`insert_tag`](Self::insert_tag), unless the stack has tagged the frame for the adapter's VLAN, or with a priority: such a
+    /// tag gets the VLAN.
+    ///
+    /// # Errors
+    /// `NDIS_STATUS_INVALID_PACKET`: the frame has the tag of another VLAN.
+    pub fn insert_tag_unless_tagged(&self, slot: &mut [u8], len: usize) -> Result<usize, NDIS_STATUS> {
+        let frame = slot.get(self.room()..).unwrap_or_default();
+        match Tag::of(frame.get(..len).unwrap_or_default()) {
+            Some(present) if self.vlan != 0 => {
+                if present.id() != 0 && present.id() != self.vlan {
+                    return Err(NDIS_STATUS_INVALID_PACKET);
+                }
+                // Without room for another.
+                let len = copy_data(self.net_buffer, slot)?;
+                tag::set_id(slot, self.vlan);
+                Ok(len)
+            }
+            _ => Ok(self.insert_tag(slot, len)),
+        }
+    }
+}
