@@ -31,13 +31,17 @@ pub fn in_order<'a>(directories: impl Iterator<Item = &'a Path>, names: &[&str])
 pub fn add<W: std::io::Write>(archive: &mut Archive<W>, modules: &[Module], list: &str) -> Result<()> {
     let mut lines = String::new();
     for (path, content) in modules {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let place = format!("lib/modules/{name}");
+        let place = place(path);
         archive.file(&place, content)?;
         lines.extend(["/", &place, "\n"]);
     }
     archive.file(list, lines.as_bytes())?;
     Ok(())
+}
+
+/// Returns where the guest has a module.
+pub fn place(path: &Path) -> String {
+    format!("lib/modules/{}", path.file_name().unwrap_or_default().to_string_lossy())
 }
 
 /// Appends a module to `order`, after its dependencies.

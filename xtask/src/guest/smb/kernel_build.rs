@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Builds `cifs` and `ksmbd` with SMB Direct from Debian's source of the kernel, against Debian's headers.
+//! Builds `cifs` and `ksmbd` with SMB Direct, and `rdma_rxe`, from Debian's source of the kernel, against Debian's headers.
 //!
 //! Nothing is installed: headers and source are unpacked below `target/guest/smb`. The modules are built again only if a package
 //! or this file has changed.
@@ -16,50 +16,86 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::{guest::debian, shell};
 
 /// Parts of the source that the modules are made of.
-const SOURCES: [&str; 5] =
-    ["fs/smb/*", "fs/internal.h", "fs/mount.h", "scripts/asn1_compiler.c", "include/linux/asn1*"];
+const SOURCES: [&str; 6] = [
+    "fs/smb/*",
+    "fs/internal.h",
+    "fs/mount.h",
+    "scripts/asn1_compiler.c",
+    "include/linux/asn1*",
+    "drivers/infiniband/sw/rxe/*",
+];
 
-/// The modules, below `fs/smb`.
-const MODULES: [&str; 4] = ["client/cifs.ko", "server/ksmbd.ko", "common/cifs_arc4.ko", "common/cifs_md4.ko"];
+/// Directories that are built, with the options of each.
+const DIRECTORIES: [(&str, &[&str]); 2] = [
+    (
+        "fs/smb",
+        &[
+            "CONFIG_CIFS_SMB_DIRECT=y",
+            "CONFIG_SMB_SERVER_SMBDIRECT=y",
+            "KCFLAGS=-DCONFIG_CIFS_SMB_DIRECT=1 -DCONFIG_SMB_SERVER_SMBDIRECT=1",
+        ],
+    ),
+    ("drivers/infiniband/sw/rxe", &[]),
+];
 
-/// Grammars of which C is made, below `fs/smb`.
+/// The modules.
+const MODULES: [&str; 5] = [
+    "fs/smb/client/cifs.ko",
+    "fs/smb/server/ksmbd.ko",
+    "fs/smb/common/cifs_arc4.ko",
+    "fs/smb/common/cifs_md4.ko",
+    "drivers/infiniband/sw/rxe/rdma_rxe.ko",
+];
+
+/// Grammars of which C is made.
 const GRAMMARS: [&str; 3] = [
-    "client/cifs_spnego_negtokeninit.asn1",
-    "server/ksmbd_spnego_negtokeninit.asn1",
-    "server/ksmbd_spnego_negtokentarg.asn1",
+    "fs/smb/client/cifs_spnego_negtokeninit.asn1",
+    "fs/smb/server/ksmbd_spnego_negtokeninit.asn1",
+    "fs/smb/server/ksmbd_spnego_negtokentarg.asn1",
 ];
 
 /// Inputs from this repository.
 pub const INPUTS: [&[u8]; 1] = [include_bytes!("kernel_build.rs")];
 
-/// A change of the source: in `file` below `fs/smb`, `old` is replaced by `new`.
+/// A change of the source: in `file`, `old` is replaced by `new`.
 struct Change {
     file: &'static str,
     old: &'static str,
     new: &'static str,
 }
 
-/// Defects of Linux 6.1 that keep a share from being used at all, or by IPv6. A change whose `old` is not in the file is not
-/// needed.
-const CHANGES: [Change; 4] = [
+/// Defects of Linux 6.1 that keep a share from being used at all, by IPv6, or on a link with loss. A change whose `old` is not
+/// in the file is not needed.
+const CHANGES: [Change; 5] = [
     // ksmbd: each open without an oplock, as of a directory, ends with a null pointer here.
     Change {
-        file: "server/oplock.c",
+        file: "fs/smb/server/oplock.c",
         old: "void opinfo_put(struct oplock_info *opinfo)\n{\n\tif (!atomic_dec_and_test",
         new: "void opinfo_put(struct oplock_info *opinfo)\n{\n\tif (!opinfo)\n\t\treturn;\n\tif (!atomic_dec_and_test",
     },
     // cifs: padding of compounds is in the module's data, of which there is no page to be sent by RDMA.
-    Change { file: "client/smb2ops.c", old: "char smb2_padding[7] = {0, 0, 0, 0, 0, 0, 0};", new: "" },
+    Change { file: "fs/smb/client/smb2ops.c", old: "char smb2_padding[7] = {0, 0, 0, 0, 0, 0, 0};", new: "" },
     Change {
-        file: "client/smb2pdu.h",
+        file: "fs/smb/client/smb2pdu.h",
         old: "extern char smb2_padding[7];",
         new: "#define smb2_padding ((char *)empty_zero_page)",
     },
     // ksmbd: listens on IPv4 only. An unspecified address of IPv6 is for both.
     Change {
-        file: "server/transport_rdma.c",
+        file: "fs/smb/server/transport_rdma.c",
         old: "struct sockaddr_in sin = {\n\t\t.sin_family\t\t= AF_INET,\n\t\t.sin_addr.s_addr\t= htonl(INADDR_ANY),\n\t\t.sin_port\t\t= htons(port),",
         new: "struct sockaddr_in6 sin = {\n\t\t.sin6_family = AF_INET6,\n\t\t.sin6_port = htons(port),",
+    },
+    // rxe: if a SEND before a registration is repeated, the registration is repeated, too, and fails. A queue pair in this state
+    // repeats nothing more. A registration that is done has no second turn.
+    Change {
+        file: "drivers/infiniband/sw/rxe/rxe_req.c",
+        old: "\tif (wqe->mask & WR_LOCAL_OP_MASK) {\n",
+        new: "\tif ((wqe->mask & WR_LOCAL_OP_MASK) && wqe->state == wqe_state_done) {\n\
+              \t\tqp->req.wqe_index = queue_next_index(q, qp->req.wqe_index);\n\
+              \t\tgoto done;\n\
+              \t}\n\
+              \tif (wqe->mask & WR_LOCAL_OP_MASK) {\n",
     },
 ];
 
@@ -119,13 +155,15 @@ pub fn make(directory: &Path, kernel: &Kernel, packages: &[PathBuf]) -> Result<P
     if fs::read_to_string(&made).is_ok_and(|old| old == key) {
         return Ok(built);
     }
-    eprintln!("building cifs and ksmbd for Linux {} (a few minutes, once)", kernel.release);
+    eprintln!("building cifs, ksmbd and rdma_rxe for Linux {} (a few minutes, once)", kernel.release);
     debian::empty(directory)?;
     let headers = unpack_headers(directory, kernel, packages)?;
-    let source = unpack_source(directory, kernel, packages)?.join("fs/smb");
+    let source = unpack_source(directory, kernel, packages)?;
     change(&source)?;
     make_grammars(directory, &source)?;
-    compile(directory, &headers, &source)?;
+    for (part, options) in DIRECTORIES {
+        compile(directory, &headers, &source.join(part), options)?;
+    }
     debian::empty(&built)?;
     for module in MODULES {
         let from = source.join(module);
@@ -191,15 +229,19 @@ fn change(source: &Path) -> Result<()> {
 
 /// Compiles the kernel's ASN.1 compiler, which the headers lack, and runs it.
 fn make_grammars(directory: &Path, source: &Path) -> Result<()> {
-    let root = source.parent().and_then(Path::parent).context("the source's root")?;
     let include = directory.join("source/asn1");
     fs::create_dir_all(include.join("linux"))?;
     for header in ["asn1.h", "asn1_ber_bytecode.h"] {
-        fs::copy(root.join("include/linux").join(header), include.join("linux").join(header))?;
+        fs::copy(source.join("include/linux").join(header), include.join("linux").join(header))?;
     }
     let compiler = directory.join("source/asn1_compiler");
     let mut gcc = Command::new("gcc");
-    gcc.arg("-O2").arg("-I").arg(&include).arg("-o").arg(&compiler).arg(root.join("scripts/asn1_compiler.c"));
+    gcc.arg("-O2")
+        .arg("-I")
+        .arg(&include)
+        .arg("-o")
+        .arg(&compiler)
+        .arg(source.join("scripts/asn1_compiler.c"));
     shell::run(&mut gcc)?;
     for grammar in GRAMMARS {
         let grammar = source.join(grammar);
@@ -210,12 +252,12 @@ fn make_grammars(directory: &Path, source: &Path) -> Result<()> {
     Ok(())
 }
 
-fn compile(directory: &Path, headers: &Path, source: &Path) -> Result<()> {
+/// Compiles the modules of a directory.
+fn compile(directory: &Path, headers: &Path, part: &Path, options: &[&str]) -> Result<()> {
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut make = Command::new("make");
-    make.arg(format!("-j{jobs}")).arg("-C").arg(headers).arg(format!("M={}", source.display()));
-    make.args(["CONFIG_CIFS_SMB_DIRECT=y", "CONFIG_SMB_SERVER_SMBDIRECT=y"]);
-    make.arg("KCFLAGS=-DCONFIG_CIFS_SMB_DIRECT=1 -DCONFIG_SMB_SERVER_SMBDIRECT=1").arg("modules");
+    make.arg(format!("-j{jobs}")).arg("-C").arg(headers).arg(format!("M={}", part.display()));
+    make.args(options).arg("modules");
     let output = make.stdin(Stdio::null()).output().context("cannot run make")?;
     let log = directory.join("log");
     fs::write(&log, [output.stdout, output.stderr].concat())?;
