@@ -260,6 +260,7 @@ fn of_smb() -> Vec<Case> {
             case("SMB, 24 connections at once", SmbWork::Connections(24), 1024),
             case("SMB, guest killed during transfer", SmbWork::GuestKilled, 1024),
             case("SMB, server ends and starts again", SmbWork::ServerEnds, 1024),
+            case("SMB, share removed and restored", SmbWork::ShareRemoved, 1024),
             case("SMB, link down and up again", SmbWork::LinkDown, 1024),
         ]);
     }

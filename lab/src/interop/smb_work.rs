@@ -19,6 +19,8 @@ pub enum SmbWork {
     GuestKilled,
     /// The server ends while a file is copied, and is started again.
     ServerEnds,
+    /// The directory of the share is removed while a file is copied, and restored.
+    ShareRemoved,
     /// The link goes down while a file is copied, until the image has given the connection up. Then it comes up again.
     LinkDown,
 }

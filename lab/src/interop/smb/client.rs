@@ -54,6 +54,7 @@ pub fn run(
         SmbWork::Files(lengths) => side.files(&mut guest, lengths),
         SmbWork::LongRequests | SmbWork::Outstanding(_) => side.large_file(&mut guest),
         SmbWork::Connections(count) => side.connections(&mut guest, count),
+        SmbWork::ShareRemoved => side.share_removed(&mut guest),
         SmbWork::LinkDown => side.link_down(&mut guest),
         work => bail!("{work:?} is no work of Samba's client"),
     };
@@ -224,6 +225,17 @@ impl Side<'_> {
         notes.extend(self.files(guest, &LENGTHS)?);
         stop(guest, &server)?;
         Ok(notes)
+    }
+
+    /// Requests of the client fail while there is no directory, and its connection remains. The next client succeeds.
+    fn share_removed(&self, guest: &mut Guest) -> Result<Vec<String>> {
+        let running = self.start_large()?;
+        guest.run("rm -r /export/share", TIMEOUT)?.ok()?;
+        let output = running.client.output(self.case.limit())?;
+        ensure!(output.contains("NT_STATUS_"), "smbclient succeeded without a share:\n{output}");
+        end_of(running.gateway.join()?)??;
+        guest.run("mkdir /export/share", TIMEOUT)?.ok()?;
+        self.files(guest, &LENGTHS)
     }
 
     fn link_down(&self, guest: &mut Guest) -> Result<Vec<String>> {

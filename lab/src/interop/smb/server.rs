@@ -57,6 +57,7 @@ pub fn run(
         SmbWork::Exerciser => side.exerciser(&mut guest),
         SmbWork::Connections(count) => side.connections(&mut guest, count),
         SmbWork::ServerEnds => side.server_ends(&mut guest),
+        SmbWork::ShareRemoved => side.share_removed(&mut guest),
         SmbWork::LinkDown => side.link_down(&mut guest),
         SmbWork::GuestKilled => return side.guest_killed(guest),
     }
@@ -233,6 +234,26 @@ impl<'a> Side<'a> {
             side.host.set_link(true);
             Ok(())
         })
+    }
+
+    /// Requests fail while there is no directory, the connection remains, and the same mount is used when there is one again.
+    fn share_removed(&self, guest: &mut Guest) -> Result<Vec<String>> {
+        make_file(&self.share.join("from-server"), LARGE)?;
+        let commands = "while dd if=/mnt/from-server of=/dev/null bs=1M; do :; done; touch /tmp/failed
+            until dd if=/mnt/from-server of=/tmp/copy bs=1M; do sleep 0.1; done
+            dd if=/tmp/copy of=/mnt/to-server bs=1M; sha256sum /tmp/copy";
+        let limit = self.case.limit();
+        let copy = guest.start_shell(&self.mounted(",cache=none", commands), limit)?;
+        wait_for_transfer(self.host)?;
+        let removed = self.directory.join("removed");
+        fs::rename(&self.share, &removed)?;
+        guest.run("until [ -e /tmp/failed ]; do sleep 0.05; done", TIMEOUT)?.ok()?;
+        fs::rename(&removed, &self.share)?;
+        let hashes = guest.wait(&copy, limit)?.ok()?.text;
+        ensure!(self.gateways.accepted() == 1, "the client connected again");
+        self.compare("from-server", &hashes)?;
+        self.compare("to-server", &hashes)?;
+        Ok(Vec::new())
     }
 
     /// Waits until the first connection has ended.
