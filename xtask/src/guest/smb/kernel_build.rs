@@ -66,7 +66,7 @@ struct Change {
 
 /// Defects of Linux 6.1 that keep a share from being used at all, by IPv6, or on a link with loss. A change whose `old` is not
 /// in the file is not needed.
-const CHANGES: [Change; 5] = [
+const CHANGES: [Change; 6] = [
     // ksmbd: each open without an oplock, as of a directory, ends with a null pointer here.
     Change {
         file: "fs/smb/server/oplock.c",
@@ -85,6 +85,12 @@ const CHANGES: [Change; 5] = [
         file: "fs/smb/server/transport_rdma.c",
         old: "struct sockaddr_in sin = {\n\t\t.sin_family\t\t= AF_INET,\n\t\t.sin_addr.s_addr\t= htonl(INADDR_ANY),\n\t\t.sin_port\t\t= htons(port),",
         new: "struct sockaddr_in6 sin = {\n\t\t.sin6_family = AF_INET6,\n\t\t.sin6_port = htons(port),",
+    },
+    // ksmbd: may use a connection that has ended while it ends all of them. Shutting down does not wait for what takes the lock.
+    Change {
+        file: "fs/smb/server/connection.c",
+        old: "\t\t\tup_read(&conn_list_lock);\n\t\t\tt->ops->shutdown(t);\n\t\t\tdown_read(&conn_list_lock);\n",
+        new: "\t\t\tt->ops->shutdown(t);\n",
     },
     // rxe: if a SEND before a registration is repeated, the registration is repeated, too, and fails. A queue pair in this state
     // repeats nothing more. A registration that is done has no second turn.
