@@ -11,6 +11,7 @@ use nt::{SpinLock, Streak};
 
 use super::completion::abort_waiting;
 use super::link::LinkIndications;
+use super::moderation::Moderation;
 use super::receive_pool::ReceivePool;
 use super::state::{Event, State};
 use super::statistics::Statistics;
@@ -58,6 +59,7 @@ pub(super) struct Backlog {
     /// The deferred routine polls the receive queue, whose interrupt stays suppressed.
     pub receive: AtomicBool,
     pub streak: Streak,
+    pub moderation: Moderation,
 }
 
 // SAFETY: the handle is one that NDIS takes on any thread; everything else is `Sync` by itself.

@@ -3,7 +3,7 @@
 //! The DPCs of the device's interrupt messages: received frames, free transmit slots, configuration changes.
 //! `DISPATCH_LEVEL`.
 //!
-//! While frames keep arriving, NDIS calls the DPC again, or the driver does where NDIS sets no limit. When that has kept the
+//! While frames keep arriving, or are expected at once ([`Moderation`](super::moderation::Moderation)), NDIS calls the DPC again, or the driver does where NDIS sets no limit. When that has kept the
 //! processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is empty. With
 //! poll objects, the DPC only requests a poll, and NDIS decides when and how often frames are received.
 
@@ -16,7 +16,7 @@ use ndk_abi::ndis::{
 };
 use nt::Deferred;
 use roce::Verdict;
-use virtio_net::Error;
+use virtio_net::{Error, Polled};
 
 use super::adapter::{Adapter, Backlog};
 use super::power;
@@ -98,13 +98,13 @@ impl<'a> Served<'a> {
         if !self.backlog.receive.load(Ordering::Acquire) {
             return false;
         }
-        let drained = self.receive_batch(RECEIVE_BUDGET, Indication::indicate);
-        if drained == Ok(false) {
+        let polled = self.receive_batch(RECEIVE_BUDGET, Indication::indicate);
+        if polled.is_ok_and(|polled| self.polls_again(polled)) {
             return true;
         }
         // Before the interrupt is requested, whose DPC may defer again.
         self.backlog.receive.store(false, Ordering::Release);
-        let more = drained.is_ok() && self.pair.request_receive_interrupt();
+        let more = polled.is_ok() && self.pair.request_receive_interrupt();
         if more {
             self.backlog.receive.store(true, Ordering::Release);
         }
@@ -118,14 +118,15 @@ impl<'a> Served<'a> {
             return false;
         }
         let budget = RECEIVE_BUDGET.min(limit);
-        let Ok(drained) = self.receive_batch(budget, Indication::indicate) else { return false };
-        if self.backlog.streak.is_over(!drained) {
+        let Ok(polled) = self.receive_batch(budget, Indication::indicate) else { return false };
+        let again = self.polls_again(polled);
+        if self.backlog.streak.is_over(again) {
             // Interrupts stay suppressed.
             self.backlog.receive.store(true, Ordering::Release);
             self.deferred.queue_worker();
             return false;
         }
-        let more = !drained || self.pair.request_receive_interrupt();
+        let more = again || self.pair.request_receive_interrupt();
         if more && limit == INDICATE_ALL {
             self.backlog.receive.store(true, Ordering::Release);
             self.deferred.queue();
@@ -134,20 +135,24 @@ impl<'a> Served<'a> {
         more
     }
 
+    /// Whether another poll is to follow, before the interrupt is requested.
+    fn polls_again(&self, polled: Polled) -> bool {
+        polled.more || self.backlog.moderation.polls_again(polled.taken != 0)
+    }
+
     /// Handles received frames, as NDIS asks for them.
     fn poll(&self, limit: u32) -> Received {
         let mut received = Received { chain: null_mut(), count: 0, more: false };
-        let drained = self.receive_batch(RECEIVE_BUDGET.min(limit), |indication| {
+        let polled = self.receive_batch(RECEIVE_BUDGET.min(limit), |indication| {
             (received.chain, received.count) = indication.into_chain();
         });
-        received.more = drained == Ok(false);
+        received.more = polled.is_ok_and(|polled| polled.more);
         received
     }
 
     /// Handles up to `budget` received frames: RDMA frames go to the provider, others are passed to `deliver`. Then the provider ends the
-    /// batch: it sends pending acknowledgments and notifies CQs. Returns whether no frame is left; an error if the device has
-    /// failed.
-    fn receive_batch(&self, budget: u32, deliver: impl FnOnce(Indication<'a>)) -> Result<bool, ()> {
+    /// batch: it sends pending acknowledgments and notifies CQs. Returns an error if the device has failed.
+    fn receive_batch(&self, budget: u32, deliver: impl FnOnce(Indication<'a>)) -> Result<Polled, ()> {
         let adapter = self.adapter;
         // There is a shard for each pair.
         let Some(mut batch) = adapter.ndk().provider().batch(self.number) else { return Err(()) };
@@ -175,7 +180,7 @@ impl<'a> Served<'a> {
         drop(passing);
         batch.end();
         match polled {
-            Ok(polled) => Ok(!polled.more),
+            Ok(polled) => Ok(polled),
             Err(error) => {
                 adapter.device_failed(error);
                 Err(())

@@ -10,6 +10,7 @@ mod flow;
 pub mod initialize;
 pub mod lifecycle;
 pub mod link;
+mod moderation;
 pub mod oid;
 pub mod outgoing;
 pub mod power;
