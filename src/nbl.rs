@@ -155,6 +155,13 @@ pub fn info(nbl: &NET_BUFFER_LIST, slot: NDIS_NET_BUFFER_LIST_INFO) -> *mut c_vo
         .unwrap_or(null_mut())
 }
 
+/// Sets a slot of a list's information.
+pub fn set_info(nbl: &mut NET_BUFFER_LIST, slot: NDIS_NET_BUFFER_LIST_INFO, value: usize) {
+    if let Some(slot) = usize::try_from(slot.0).ok().and_then(|slot| nbl.NetBufferListInfo.get_mut(slot)) {
+        *slot = core::ptr::without_provenance_mut(value);
+    }
+}
+
 /// Copies one frame into `slot`. Returns its length.
 ///
 /// # Errors

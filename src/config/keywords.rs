@@ -77,6 +77,21 @@ pub const PRIORITY_VLAN_TAG: Keyword =
 pub const VLAN_ID: Keyword =
     Keyword { name: "VlanID", default: 0, allowed: Allowed::Range { min: 0, max: 4094 } };
 
+/// Whether receive side scaling is offered to NDIS.
+pub const RSS: Keyword = Keyword { name: "*RSS", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
+/// Receive queues that are reported to NDIS at most: on so many processors it has frames received.
+pub const NUM_RSS_QUEUES: Keyword =
+    Keyword { name: "*NumRSSQueues", default: 16, allowed: Allowed::Range { min: 1, max: 64 } };
+
+/// Processors that NDIS uses for receive side scaling at most. NDIS reads it.
+pub const MAX_RSS_PROCESSORS: Keyword =
+    Keyword { name: "*MaxRssProcessors", default: 16, allowed: Allowed::Range { min: 1, max: 64 } };
+
+/// How NDIS chooses these processors: 1 closest, 2 closest static, 3 NUMA, 4 NUMA static, 5 conservative. NDIS reads it.
+pub const RSS_PROFILE: Keyword =
+    Keyword { name: "*RSSProfile", default: 4, allowed: Allowed::OneOf(&[1, 2, 3, 4, 5]) };
+
 /// Checksums that the device computes and verifies: 0 none, 1 of sent packets, 2 of received packets, 3 of both.
 pub const CHECKSUM_OFFLOADS: [Keyword; 5] = [
     checksum("*IPChecksumOffloadIPv4"),
@@ -154,6 +169,10 @@ pub const KEYWORDS: &[Keyword] = &[
     NDIS_POLL,
     PRIORITY_VLAN_TAG,
     VLAN_ID,
+    RSS,
+    NUM_RSS_QUEUES,
+    MAX_RSS_PROCESSORS,
+    RSS_PROFILE,
     CHECKSUM_OFFLOADS[0],
     CHECKSUM_OFFLOADS[1],
     CHECKSUM_OFFLOADS[2],

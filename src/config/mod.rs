@@ -68,6 +68,9 @@ pub struct Configuration {
     pub priority_vlan_tag: u32,
     /// The adapter's VLAN; 0 for none.
     pub vlan_id: u16,
+    /// Whether receive side scaling is offered, and with how many receive queues at most.
+    pub rss: bool,
+    pub rss_queues: u32,
     pub offloads: OffloadKeywords,
     pub congestion: CongestionMode,
     /// Whether packets after a gap are placed when they arrive.
@@ -93,6 +96,8 @@ impl Configuration {
             ndis_poll: key.read(&keywords::NDIS_POLL) != 0,
             priority_vlan_tag: key.read(&keywords::PRIORITY_VLAN_TAG),
             vlan_id: key.read(&keywords::VLAN_ID) as u16,
+            rss: key.read(&keywords::RSS) != 0,
+            rss_queues: key.read(&keywords::NUM_RSS_QUEUES),
             offloads: OffloadKeywords {
                 checksums: keywords::CHECKSUM_OFFLOADS.map(|keyword| key.read(&keyword)),
                 large_sends: [&keywords::LARGE_SEND_IPV4, &keywords::LARGE_SEND_IPV6]

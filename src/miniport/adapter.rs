@@ -13,6 +13,7 @@ use super::completion::abort_waiting;
 use super::link::LinkIndications;
 use super::moderation::Moderation;
 use super::receive_pool::ReceivePool;
+use super::rss::Rss;
 use super::state::{Event, State};
 use super::statistics::Statistics;
 use super::task_offload::OffloadState;
@@ -28,11 +29,13 @@ use crate::nic::port::Port;
 pub const MAX_MULTICAST: usize = 32;
 
 /// An initialized adapter. NDIS and the interrupt hold its address, so it is borrowed shared only, until both have given the
-/// address up. Its fields are dropped in the order of declaration: the interrupt first, then the poll objects, the NDK provider, then the device.
+/// address up. Its fields are dropped in the order of declaration: the interrupt first, then the poll objects, what indicates on other
+/// processors, the NDK provider, then the device.
 pub struct Adapter {
     pub(super) interrupt: Interrupt<Adapter>,
     /// `None` if the driver polls by itself, in its DPC.
     pub(super) polls: Option<Arc<PollObjects<Adapter>>>,
+    pub(super) rss: Arc<Rss>,
     ndk: Ndk,
     port: Arc<Port>,
     receive_pool: ReceivePool,
@@ -84,6 +87,7 @@ pub struct Filter {
 pub(super) struct Parts {
     pub interrupt: Interrupt<Adapter>,
     pub polls: Option<Arc<PollObjects<Adapter>>>,
+    pub rss: Arc<Rss>,
     pub ndk: Ndk,
     pub port: Arc<Port>,
     pub receive_pool: ReceivePool,
@@ -101,6 +105,7 @@ impl Adapter {
         Self {
             interrupt: parts.interrupt,
             polls: parts.polls,
+            rss: parts.rss,
             ndk: parts.ndk,
             port: parts.port,
             receive_pool: parts.receive_pool,

@@ -35,6 +35,7 @@ use super::link;
 use super::oid::{self, PACKET_FILTERS, STATISTICS};
 use super::power;
 use super::receive_pool::ReceivePool;
+use super::rss::Rss;
 use super::state::Event;
 use super::task_offload::OffloadState;
 use super::transitions::Transitions;
@@ -129,14 +130,16 @@ fn build(
     let device = control.net_config()?;
     let max_frame = max_frame(&configuration, &device);
     let addresses = station_addresses(&configuration, &device)?;
-    set_general_attributes(handle, &device, addresses, max_frame, &vlan)?;
+    let messages = resources.messages.max(1);
+    let rss = Rss::new(handle, &configuration)?;
+    set_general_attributes(handle, &device, addresses, max_frame, &vlan, (&rss, messages))?;
     let offloads = OffloadState::new(control.features(), &configuration.offloads);
     set_offload_attributes(handle, &offloads)?;
     report_frame_size(handle, &configuration, max_frame);
 
     let dma = DmaRegistration::new(handle, max_frame)?;
     let mut interrupt = Interrupt::register(handle)?;
-    let wanted = Wanted { pairs: pairs(&configuration), messages: resources.messages.max(1), max_frame };
+    let wanted = Wanted { pairs: pairs(&configuration), messages, max_frame };
     let port = build_port(handle, bars, dma, control, wanted, &device)?;
     let pairs = port.pairs().len();
     interrupt.add_deferred(handle, pairs)?;
@@ -151,6 +154,7 @@ fn build(
     let parts = Parts {
         interrupt,
         polls,
+        rss,
         ndk,
         port,
         receive_pool,
@@ -223,7 +227,8 @@ fn backlogs(pairs: usize) -> Result<Vec<Backlog>, Failure> {
     Ok(backlogs)
 }
 
-/// Connects the complete adapter with its interrupt, then starts the device.
+/// Connects the complete adapter with its interrupt, then starts the device. Not inlined, as above.
+#[inline(never)]
 fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     // SAFETY: `take_down` disconnects the interrupt before the adapter is dropped.
     unsafe { adapter.interrupt.set_target(adapter.as_ptr()) };
@@ -304,7 +309,8 @@ fn report_frame_size(handle: NDIS_HANDLE, configuration: &Configuration, max_fra
     }
 }
 
-/// Registers the adapter's context and its attributes as a device.
+/// Registers the adapter's context and its attributes as a device. Not inlined, as above.
+#[inline(never)]
 fn set_registration_attributes(handle: NDIS_HANDLE, slot: &Slot<Adapter>) -> Result<(), Failure> {
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
         RegistrationAttributes: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
@@ -324,17 +330,20 @@ fn set_registration_attributes(handle: NDIS_HANDLE, slot: &Slot<Adapter>) -> Res
     set_attributes(handle, attributes, Request::RegistrationAttributes)
 }
 
-/// Reports the adapter's general attributes to NDIS.
+/// Reports the adapter's general attributes to NDIS. Not inlined, as above.
+#[inline(never)]
 fn set_general_attributes(
     handle: NDIS_HANDLE,
     device: &NetConfig,
     addresses: StationAddresses,
     max_frame: u32,
     vlan: &Vlan,
+    (rss, messages): (&Rss, u32),
 ) -> Result<(), Failure> {
     let speed = link::speed(device.speed.unwrap_or(0));
     let mut oids = oid::SUPPORTED;
     let mut power = power::capabilities();
+    let mut scaling = rss.capabilities(messages);
     // SAFETY: integers and pointers only: all zeroes is a value, and means "not supported" wherever it is left.
     let mut general: NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES = unsafe { core::mem::zeroed() };
     general.Header = NDIS_OBJECT_HEADER {
@@ -365,6 +374,8 @@ fn set_general_attributes(
     general.MacAddressLength = 6;
     set_address(&mut general.PermanentMacAddress, addresses.permanent);
     set_address(&mut general.CurrentMacAddress, addresses.current);
+    general.RecvScaleCapabilities =
+        scaling.as_mut().map_or(null_mut(), |capabilities| &raw mut *capabilities);
     general.AccessType = NET_IF_ACCESS_TYPE::NET_IF_ACCESS_BROADCAST;
     general.DirectionType = NET_IF_DIRECTION_TYPE::NET_IF_DIRECTION_SENDRECEIVE;
     general.ConnectionType = NET_IF_CONNECTION_TYPE::NET_IF_CONNECTION_DEDICATED;
@@ -378,7 +389,8 @@ fn set_general_attributes(
     set_attributes(handle, attributes, Request::GeneralAttributes)
 }
 
-/// Reports the task offloads that are possible, and those in force.
+/// Reports the task offloads that are possible, and those in force. Not inlined, as above.
+#[inline(never)]
 fn set_offload_attributes(handle: NDIS_HANDLE, offloads: &OffloadState) -> Result<(), Failure> {
     let [mut possible, mut current] = offloads.describe();
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {

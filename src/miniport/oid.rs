@@ -20,7 +20,7 @@ use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 28] = [
+pub const SUPPORTED: [NDIS_OID; 29] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -33,6 +33,7 @@ pub const SUPPORTED: [NDIS_OID; 28] = [
     OID_GEN_STATISTICS,
     OID_GEN_XMIT_OK,
     OID_GEN_RCV_OK,
+    OID_GEN_RECEIVE_SCALE_PARAMETERS,
     OID_GEN_VENDOR_ID,
     OID_GEN_VENDOR_DESCRIPTION,
     OID_GEN_VENDOR_DRIVER_VERSION,
@@ -185,7 +186,13 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
         OID_NDK_CONNECTIONS => ndk::oid::connections(adapter.ndk(), answer),
         OID_NDK_LOCAL_ENDPOINTS => ndk::oid::local_endpoints(adapter.ndk(), answer),
         OID_VIORDMA_COUNTERS => {
-            ndk::oid::counters(adapter.ndk(), &adapter.port().transmit_counters(), answer);
+            let queue = adapter.port().transmit_counters();
+            let others = [
+                ("tx_notifications", queue.notifications),
+                ("tx_notifications_suppressed", queue.suppressed),
+                ("rx_handed_over", adapter.rss.handed_over()),
+            ];
+            ndk::oid::counters(adapter.ndk(), &others, answer);
         }
         OID_VIORDMA_TRACE => ndk::oid::trace(adapter.ndk(), answer),
         // A query without an answer fails with NDIS_STATUS_NOT_SUPPORTED.
@@ -228,6 +235,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             Err(status) => status,
             Ok(encapsulation) => adapter.offloads.set_encapsulation(adapter.handle(), &encapsulation),
         },
+        OID_GEN_RECEIVE_SCALE_PARAMETERS => adapter.rss.set(request),
         OID_PM_PARAMETERS => power::set_parameters(request),
         //= R-OIDNDK-2, R-OIDNDK-3
         OID_NDK_SET_STATE => match value::<u8>(request) {

@@ -3,18 +3,21 @@
 //! Receive indications: frames that the RDMA provider does not claim are copied into NET_BUFFER_LISTs of a fixed pool and
 //! indicated to NDIS.
 
-use ndk_abi::ndis::{
-    NDIS_HANDLE, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NET_BUFFER_LIST, NdisMIndicateReceiveNetBufferLists,
-};
+use fallible::Arc;
+use ndk_abi::ndis::{NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST};
 
 use super::adapter::Adapter;
+use super::receive_lanes::indicate;
 use super::receive_pool::ReceivedInfo;
-use crate::nbl::NblList;
+use super::rss::{Scaled, Scaling};
+use crate::nbl::{NblList, set_info};
 use crate::nic::tag::Tag;
 
 /// The frames of one poll that are to be indicated.
 pub struct Indication<'a> {
     adapter: &'a Adapter,
+    /// Receive side scaling as it is in force for these frames.
+    scaling: Option<Arc<Scaling>>,
     chain: NblList,
     count: u32,
 }
@@ -22,7 +25,7 @@ pub struct Indication<'a> {
 impl<'a> Indication<'a> {
     /// Returns an empty indication. The caller holds a [permission](Adapter::pass) until after [`indicate`](Self::indicate).
     pub fn new(adapter: &'a Adapter) -> Self {
-        Self { adapter, chain: NblList::new(), count: 0 }
+        Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0 }
     }
 
     /// Copies and adds a frame, from which `tag` was removed, and whose checksum is known to be right if `is_verified`; `false` if
@@ -31,6 +34,10 @@ impl<'a> Indication<'a> {
         let checksum = self.adapter.offloads.report(frame, is_verified) as usize;
         let info = ReceivedInfo { checksum, priority_vlan: self.adapter.vlan.report(tag) };
         let Some(nbl) = self.adapter.receive_pool().fill(frame, info) else { return false };
+        if let Some(scaling) = &self.scaling {
+            // SAFETY: fresh from the free list.
+            set_scaled(unsafe { &mut *nbl }, scaling.of(frame));
+        }
         self.adapter.traffic.join();
         // SAFETY: fresh from the free list.
         unsafe { self.chain.push(nbl) };
@@ -43,22 +50,56 @@ impl<'a> Indication<'a> {
         (self.chain.first(), self.count)
     }
 
-    /// Indicates the frames to the protocol stack. `DISPATCH_LEVEL`, no lock held.
-    pub fn indicate(self) {
-        if self.chain.is_empty() {
-            return;
+    /// Indicates the frames to the protocol stack, those of other processors there. `DISPATCH_LEVEL`, no lock held.
+    pub fn indicate(mut self) {
+        if self.scaling.is_some() {
+            self.hand_over();
         }
-        // SAFETY: a chain of `count` lists of this adapter's; they come back through `return_net_buffer_lists`.
-        unsafe {
-            NdisMIndicateReceiveNetBufferLists(
-                self.adapter.handle(),
-                self.chain.first(),
-                0,
-                self.count,
-                NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL,
-            );
-        }
+        indicate(self.adapter.handle(), &self.chain, self.count);
     }
+
+    /// Hands over the frames of other processors. Frames of this one remain, unless earlier ones are waiting for it.
+    fn hand_over(&mut self) {
+        let rss = &self.adapter.rss;
+        let here = nt::processor::current();
+        let is_idle = rss.lanes().is_idle(here);
+        let (mut kept, mut count) = (NblList::new(), 0);
+        while let Some(first) = self.chain.pop() {
+            let processor = processor_of(first);
+            let stays = processor == here && is_idle;
+            let (mut run, mut frames) = (NblList::new(), 1);
+            let to = if stays { &mut kept } else { &mut run };
+            // SAFETY: just taken off its list.
+            unsafe { to.push(first) };
+            while let Some(next) = self.chain.take_first_if(|nbl| processor_of(nbl) == processor) {
+                // SAFETY: just taken off its list.
+                unsafe { to.push(next) };
+                frames += 1;
+            }
+            if stays {
+                count += frames;
+            } else {
+                rss.count_handed_over(frames.into());
+                rss.lanes().hand_over(processor, run);
+            }
+        }
+        (self.chain, self.count) = (kept, count);
+    }
+}
+
+/// Writes the hash of a frame into its list, for NDIS, and the processor, for the driver.
+fn set_scaled(nbl: &mut NET_BUFFER_LIST, scaled: Scaled) {
+    set_info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo, scaled.hash_info as usize);
+    set_info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue, scaled.hash_value as usize);
+    let [_, processor] = &mut nbl.MiniportReserved;
+    *processor = core::ptr::without_provenance_mut(scaled.processor as usize);
+}
+
+/// Returns the processor of a list, which [`set_scaled`] has written.
+fn processor_of(nbl: *mut NET_BUFFER_LIST) -> u32 {
+    // SAFETY: the driver's own.
+    let [_, processor] = unsafe { (*nbl).MiniportReserved };
+    processor.addr() as u32
 }
 
 /// `MiniportReturnNetBufferLists`.

@@ -16,7 +16,6 @@ use ndk_abi::ndk::{
 use super::provider::Ndk;
 use crate::oid_answer::Answer;
 use crate::trace::TimedRecord;
-use virtio_net::TransmitCounters;
 
 /// `OID_NDK_STATISTICS`. IRQL <= `DISPATCH_LEVEL`.
 //= R-OIDNDK-17
@@ -66,13 +65,10 @@ struct Record {
     value: u64,
 }
 
-/// `OID_VIORDMA_COUNTERS`: the engine's counters, then those of `queue`, the transmit queue, as an array of records of a name in
-/// 32 bytes and a 64-bit value.
-pub fn counters(ndk: &Ndk, queue: &TransmitCounters, answer: &mut Answer) {
+/// `OID_VIORDMA_COUNTERS`: the engine's counters, then `others`, as an array of records of a name in 32 bytes and a 64-bit value.
+pub fn counters(ndk: &Ndk, others: &[(&'static str, u64)], answer: &mut Answer) {
     let provider = ndk.provider();
-    let of_queue =
-        [("tx_notifications", queue.notifications), ("tx_notifications_suppressed", queue.suppressed)];
-    let mut count = of_queue.len();
+    let mut count = others.len();
     provider.counters(&mut |_, _| count = count.saturating_add(1));
     if !answer.fits(length::<Record>(0, count)) {
         return;
@@ -87,7 +83,7 @@ pub fn counters(ndk: &Ndk, queue: &TransmitCounters, answer: &mut Answer) {
         added = added.saturating_add(1);
     };
     provider.counters(&mut add);
-    for (name, value) in of_queue {
+    for &(name, value) in others {
         add(name, value);
     }
 }

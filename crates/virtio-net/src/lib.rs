@@ -20,6 +20,7 @@ mod control_queue;
 mod error;
 mod features;
 mod hal;
+mod hash;
 mod nic;
 mod notify;
 mod offload;
@@ -38,6 +39,7 @@ pub use control_queue::{ControlQueue, ReceiveMode};
 pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
 pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
+pub use hash::{HASH_KEY_LEN, HashTypes, Toeplitz};
 pub use nic::{Nic, Options, QueuePair};
 pub use offload::{
     Offload, Protocol, Transport, complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,

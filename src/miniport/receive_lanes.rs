@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Received lists on their way to the processor that is to indicate them.
+//!
+//! The lists of a lane are indicated in their order, by a routine that runs on the lane's processor at `DISPATCH_LEVEL`: in a DPC, and
+//! under load in a work item. A caller at that level on the same processor therefore knows that none is being indicated.
+
+use alloc::vec::Vec;
+
+use fallible::{Arc, vec};
+use ndk_abi::ndis::{NDIS_HANDLE, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NdisMIndicateReceiveNetBufferLists};
+use nt::{Deferred, Owner, SpinLock};
+
+use crate::events::Failure;
+use crate::nbl::NblList;
+
+/// Lists that are indicated at a time.
+const BATCH: u32 = 128;
+
+/// A lane for each processor.
+pub struct ReceiveLanes(Vec<Lane>);
+
+struct Lane {
+    waiting: Arc<Waiting>,
+    deferred: Deferred,
+}
+
+/// The lists of a lane, in order.
+struct Waiting {
+    handle: NDIS_HANDLE,
+    lists: SpinLock<NblList>,
+}
+
+// SAFETY: a handle that NDIS takes on any thread, and lists behind a lock.
+unsafe impl Send for Waiting {}
+// SAFETY: as above.
+unsafe impl Sync for Waiting {}
+
+impl ReceiveLanes {
+    /// Returns lanes for processors 0 to `processors` - 1. `PASSIVE_LEVEL`.
+    pub fn new(handle: NDIS_HANDLE, processors: u32) -> Result<Self, Failure> {
+        let mut lanes = vec::with_capacity(processors as usize).map_err(|_| Failure::NoResources)?;
+        for processor in 0..processors {
+            let lane = Lane::new(handle, processor).ok_or(Failure::NoResources)?;
+            vec::push_within_capacity(&mut lanes, lane).map_err(|_| Failure::NoResources)?;
+        }
+        Ok(Self(lanes))
+    }
+
+    /// Returns the number of processors.
+    pub fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// Whether lists for the calling processor can be indicated by the caller, because no earlier one waits. `DISPATCH_LEVEL`.
+    pub fn is_idle(&self, processor: u32) -> bool {
+        self.lane(processor).is_none_or(|lane| lane.waiting.lists.lock().is_empty())
+    }
+
+    /// Has `lists` indicated on a processor. IRQL <= `DISPATCH_LEVEL`.
+    pub fn hand_over(&self, processor: u32, lists: NblList) {
+        // `Scaling` names no processor without a lane.
+        let Some(lane) = self.lane(processor).or_else(|| self.0.first()) else { return };
+        lane.waiting.lists.lock().append(lists);
+        lane.deferred.queue();
+    }
+
+    fn lane(&self, processor: u32) -> Option<&Lane> {
+        self.0.get(processor as usize)
+    }
+}
+
+impl Lane {
+    fn new(handle: NDIS_HANDLE, processor: u32) -> Option<Self> {
+        let waiting = Arc::try_new(Waiting { handle, lists: SpinLock::new(NblList::new()) }).ok()?;
+        let of_routine = Arc::clone(&waiting);
+        let routine = move || of_routine.indicate_batch();
+        let deferred = Deferred::try_new_on(Owner::new(handle), processor, routine)?;
+        Some(Self { waiting, deferred })
+    }
+}
+
+impl Waiting {
+    /// Indicates the first lists. Returns whether others are left. `DISPATCH_LEVEL`.
+    fn indicate_batch(&self) -> bool {
+        let (mut batch, mut count) = (NblList::new(), 0);
+        let more = {
+            let mut lists = self.lists.lock();
+            while count < BATCH
+                && let Some(nbl) = lists.pop()
+            {
+                // SAFETY: just taken off its list.
+                unsafe { batch.push(nbl) };
+                count += 1;
+            }
+            !lists.is_empty()
+        };
+        indicate(self.handle, &batch, count);
+        more
+    }
+}
+
+/// Indicates `count` lists of an adapter to the protocol stack. `DISPATCH_LEVEL`, no lock held.
+pub fn indicate(handle: NDIS_HANDLE, lists: &NblList, count: u32) {
+    if lists.is_empty() {
+        return;
+    }
+    // SAFETY: a chain of `count` lists of this adapter's; they come back through `return_net_buffer_lists`.
+    unsafe {
+        NdisMIndicateReceiveNetBufferLists(
+            handle,
+            lists.first(),
+            0,
+            count,
+            NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL,
+        );
+    }
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Receive side scaling: the hash of each received frame, and the processor on which it is indicated. (WDK: receive side scaling;
+//! `OID_GEN_RECEIVE_SCALE_PARAMETERS`)
+//!
+//! The device may steer a frame to any pair of queues. The pair's DPC processes the RDMA frames and hands the others over to the
+//! processor that the indirection table names ([`ReceiveLanes`]), unless it runs there itself. The frames of a flow keep their order.
+
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fallible::{Arc, vec};
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_HASH_FUNCTION_MASK, NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4,
+    NDIS_HASH_TCP_IPV6, NDIS_HASH_TYPE_MASK, NDIS_HASH_UDP_IPV4, NDIS_HASH_UDP_IPV6, NDIS_OBJECT_HEADER,
+    NDIS_OBJECT_TYPE_RSS_CAPABILITIES, NDIS_OBJECT_TYPE_RSS_PARAMETERS, NDIS_OID_REQUEST_SET,
+    NDIS_RECEIVE_SCALE_CAPABILITIES, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+    NDIS_RECEIVE_SCALE_PARAMETERS as Parameters, NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2,
+    NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_3, NDIS_RSS_CAPS_CLASSIFICATION_AT_DPC,
+    NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4,
+    NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6, NDIS_RSS_CAPS_MESSAGE_SIGNALED_INTERRUPTS,
+    NDIS_RSS_CAPS_SUPPORTS_MSI_X, NDIS_RSS_CAPS_USING_MSI_X, NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2,
+    NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED, NDIS_RSS_PARAM_FLAG_DISABLE_RSS,
+    NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED, NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED,
+    NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+    NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2, NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3,
+    NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED,
+    NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, NdisHashFunctionToeplitz,
+};
+use ndk_abi::nt::PROCESSOR_NUMBER;
+use nt::SpinLock;
+use virtio_net::{HASH_KEY_LEN, HashTypes, Toeplitz};
+
+use super::receive_lanes::ReceiveLanes;
+use crate::config::Configuration;
+use crate::events::Failure;
+
+/// Length of an entry of the indirection table, in bytes.
+const ENTRY_LEN: usize = size_of::<PROCESSOR_NUMBER>();
+/// Largest number of entries: the largest that NDIS has.
+const MAX_ENTRIES: usize = NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2 as usize / ENTRY_LEN;
+/// Least length of a request.
+const LEAST: usize = NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2 as usize;
+
+/// Types of hashes, as NDIS numbers them.
+const TYPES: [(HashTypes, u32); 6] = [
+    (HashTypes::IPV4, NDIS_HASH_IPV4),
+    (HashTypes::TCP_IPV4, NDIS_HASH_TCP_IPV4),
+    (HashTypes::UDP_IPV4, NDIS_HASH_UDP_IPV4),
+    (HashTypes::IPV6, NDIS_HASH_IPV6),
+    (HashTypes::TCP_IPV6, NDIS_HASH_TCP_IPV6),
+    (HashTypes::UDP_IPV6, NDIS_HASH_UDP_IPV6),
+];
+
+/// The parameters in force.
+pub struct Scaling {
+    types: HashTypes,
+    key: [u8; HASH_KEY_LEN],
+    toeplitz: Arc<Toeplitz>,
+    /// The index of a processor for each value of the low bits of a hash; a power of two of them.
+    table: Vec<u32>,
+    /// The processor of frames without a hash.
+    default_processor: u32,
+}
+
+/// A received frame, as NDIS is to get it.
+#[derive(Clone, Copy)]
+pub struct Scaled {
+    /// `NetBufferListHashInfo`: function and type; 0 without a hash.
+    pub hash_info: u32,
+    /// `NetBufferListHashValue`
+    pub hash_value: u32,
+    /// Index of the processor that is to indicate it.
+    pub processor: u32,
+}
+
+impl Scaling {
+    /// Returns hash and processor of a frame.
+    pub fn of(&self, frame: &[u8]) -> Scaled {
+        let unhashed = Scaled { hash_info: 0, hash_value: 0, processor: self.default_processor };
+        let Some((kind, hash_value)) = self.toeplitz.of_frame(frame, self.types) else { return unhashed };
+        let Some((_, number)) = TYPES.iter().find(|(of, _)| *of == kind) else { return unhashed };
+        let entry = hash_value as usize & self.table.len().wrapping_sub(1);
+        let processor = self.table.get(entry).copied().unwrap_or(self.default_processor);
+        Scaled { hash_info: NdisHashFunctionToeplitz | number, hash_value, processor }
+    }
+
+    /// Returns the parameters of a request of at least [`LEAST`] bytes, which may leave a part of `current` as it is; `None` if it disables
+    /// receive side scaling. `PASSIVE_LEVEL`.
+    fn parse(
+        request: &Request<'_>,
+        current: Option<&Self>,
+        processors: u32,
+    ) -> Result<Option<Self>, NDIS_STATUS> {
+        let invalid = NDIS_STATUS_INVALID_PARAMETER;
+        let [kind, revision] = request.array(0)?;
+        let size = u16::from_le_bytes(request.array(offset_of!(NDIS_OBJECT_HEADER, Size))?);
+        if kind != NDIS_OBJECT_TYPE_RSS_PARAMETERS
+            || revision < NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2
+            || usize::from(size) < LEAST
+        {
+            return Err(invalid);
+        }
+        let flags = request.half(offset_of!(Parameters, Flags))?;
+        let information = request.word(offset_of!(Parameters, HashInformation))?;
+        if flags & NDIS_RSS_PARAM_FLAG_DISABLE_RSS != 0 || information & NDIS_HASH_FUNCTION_MASK == 0 {
+            return Ok(None);
+        }
+        // A part that is said to be unchanged must be in the request if there is none.
+        let unchanged = |flag: u16| current.filter(|_| flags & flag != 0);
+        if information & NDIS_HASH_FUNCTION_MASK != NdisHashFunctionToeplitz {
+            return Err(invalid);
+        }
+        let types = match unchanged(NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED) {
+            Some(current) => current.types,
+            None => hash_types(information & NDIS_HASH_TYPE_MASK).ok_or(invalid)?,
+        };
+        let table = match unchanged(NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED) {
+            Some(current) => copied(&current.table)?,
+            None => processors_of(request.table()?, processors)?,
+        };
+        let key = match unchanged(NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED) {
+            Some(current) => current.key,
+            None => request.key()?.try_into().map_err(|_| invalid)?,
+        };
+        let has_default = revision >= NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_3
+            && size >= NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3;
+        let default_processor = match unchanged(NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED) {
+            Some(current) => current.default_processor,
+            None if has_default => {
+                let number = request.array(offset_of!(Parameters, DefaultProcessorNumber))?;
+                processor(number, processors).ok_or(invalid)?
+            }
+            None => table.first().copied().ok_or(invalid)?,
+        };
+        let toeplitz = match current.filter(|current| current.key == key) {
+            Some(current) => Arc::clone(&current.toeplitz),
+            None => toeplitz(&key).ok_or(NDIS_STATUS_RESOURCES)?,
+        };
+        Ok(Some(Self { types, key, toeplitz, table, default_processor }))
+    }
+}
+
+/// Returns the types with these numbers of NDIS; `None` if there are none, or one is not among the capabilities.
+fn hash_types(numbers: u32) -> Option<HashTypes> {
+    let chosen = TYPES.iter().filter(|(_, number)| numbers & number != 0);
+    let (types, known) =
+        chosen.fold((HashTypes::empty(), 0), |(types, known), (of, number)| (types | *of, known | number));
+    (known == numbers && numbers != 0).then_some(types)
+}
+
+/// Returns the indices of the processors of an indirection table.
+fn processors_of(table: &[u8], processors: u32) -> Result<Vec<u32>, NDIS_STATUS> {
+    let (entries, rest) = table.as_chunks::<ENTRY_LEN>();
+    if !rest.is_empty() || !entries.len().is_power_of_two() || entries.len() > MAX_ENTRIES {
+        return Err(NDIS_STATUS_INVALID_PARAMETER);
+    }
+    let mut indices = vec::with_capacity(entries.len()).map_err(|_| NDIS_STATUS_RESOURCES)?;
+    for &entry in entries {
+        let index = processor(entry, processors).ok_or(NDIS_STATUS_INVALID_PARAMETER)?;
+        vec::push_within_capacity(&mut indices, index).map_err(|_| NDIS_STATUS_RESOURCES)?;
+    }
+    Ok(indices)
+}
+
+/// Returns the index, less than `processors`, of the processor of a `PROCESSOR_NUMBER`.
+fn processor([low, high, number, _]: [u8; ENTRY_LEN], processors: u32) -> Option<u32> {
+    nt::processor::index(u16::from_le_bytes([low, high]), number).filter(|&index| index < processors)
+}
+
+fn toeplitz(key: &[u8; HASH_KEY_LEN]) -> Option<Arc<Toeplitz>> {
+    Arc::try_new(Toeplitz::try_new(key).ok()?).ok()
+}
+
+fn copied(table: &[u32]) -> Result<Vec<u32>, NDIS_STATUS> {
+    let mut copy = Vec::new();
+    vec::extend(&mut copy, table).map_err(|_| NDIS_STATUS_RESOURCES)?;
+    Ok(copy)
+}
+
+/// The bytes of a request. It may be unaligned.
+struct Request<'a>(&'a [u8]);
+
+impl<'a> Request<'a> {
+    fn array<const LEN: usize>(&self, at: usize) -> Result<[u8; LEN], NDIS_STATUS> {
+        let bytes = self.0.get(at..).and_then(<[u8]>::first_chunk);
+        bytes.copied().ok_or(NDIS_STATUS_INVALID_LENGTH)
+    }
+
+    fn half(&self, at: usize) -> Result<u16, NDIS_STATUS> {
+        self.array(at).map(u16::from_le_bytes)
+    }
+
+    fn word(&self, at: usize) -> Result<u32, NDIS_STATUS> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+
+    fn table(&self) -> Result<&'a [u8], NDIS_STATUS> {
+        self.part(
+            offset_of!(Parameters, IndirectionTableOffset),
+            offset_of!(Parameters, IndirectionTableSize),
+        )
+    }
+
+    fn key(&self) -> Result<&'a [u8], NDIS_STATUS> {
+        self.part(offset_of!(Parameters, HashSecretKeyOffset), offset_of!(Parameters, HashSecretKeySize))
+    }
+
+    /// Returns the part whose offset and length are at these places.
+    fn part(&self, offset: usize, len: usize) -> Result<&'a [u8], NDIS_STATUS> {
+        let (start, len) = (self.word(offset)? as usize, usize::from(self.half(len)?));
+        let part = self.0.get(start..).and_then(|rest| rest.get(..len));
+        part.ok_or(NDIS_STATUS_INVALID_LENGTH)
+    }
+}
+
+/// Receive side scaling of an adapter.
+pub struct Rss {
+    /// Without lanes, it is not offered.
+    lanes: ReceiveLanes,
+    /// Receive queues that are reported.
+    queues: u32,
+    /// Whether there are parameters: so that without them no lock is taken.
+    is_enabled: AtomicBool,
+    scaling: SpinLock<Option<Arc<Scaling>>>,
+    handed_over: AtomicU64,
+}
+
+impl Rss {
+    /// Prepares receive side scaling, which is disabled at first. It is not offered on a machine with one processor, nor with poll objects:
+    /// NDIS indicates their lists where it polls. `PASSIVE_LEVEL`.
+    ///
+    /// Not inlined: with the caller's, its frame is too large for a kernel stack.
+    #[inline(never)]
+    pub fn new(handle: NDIS_HANDLE, configuration: &Configuration) -> Result<Arc<Self>, Failure> {
+        let processors = nt::processor::count();
+        let is_offered = configuration.rss && !configuration.ndis_poll && processors > 1;
+        let this = Self {
+            lanes: ReceiveLanes::new(handle, if is_offered { processors } else { 0 })?,
+            queues: configuration.rss_queues.min(processors),
+            is_enabled: AtomicBool::new(false),
+            scaling: SpinLock::new(None),
+            handed_over: AtomicU64::new(0),
+        };
+        Arc::try_new(this).map_err(|_| Failure::NoResources)
+    }
+
+    /// Returns the capabilities for the general attributes of an adapter with so many interrupt messages; `None` if it is not offered.
+    pub fn capabilities(&self, messages: u32) -> Option<NDIS_RECEIVE_SCALE_CAPABILITIES> {
+        (self.lanes.len() != 0).then_some(NDIS_RECEIVE_SCALE_CAPABILITIES {
+            Header: NDIS_OBJECT_HEADER {
+                Type: NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
+                Revision: NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+                Size: NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+            },
+            CapabilitiesFlags: NdisHashFunctionToeplitz
+                | NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4
+                | NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6
+                | NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4
+                | NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6
+                | NDIS_RSS_CAPS_MESSAGE_SIGNALED_INTERRUPTS
+                | NDIS_RSS_CAPS_CLASSIFICATION_AT_DPC
+                | NDIS_RSS_CAPS_SUPPORTS_MSI_X
+                | NDIS_RSS_CAPS_USING_MSI_X,
+            NumberOfInterruptMessages: messages,
+            NumberOfReceiveQueues: self.queues,
+            NumberOfIndirectionTableEntries: MAX_ENTRIES as u16,
+        })
+    }
+
+    /// `OID_GEN_RECEIVE_SCALE_PARAMETERS`: changes the parameters, or disables receive side scaling. A request that fails changes nothing.
+    /// `PASSIVE_LEVEL`, one at a time.
+    pub fn set(&self, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
+        if self.lanes.len() == 0 {
+            return NDIS_STATUS_NOT_SUPPORTED;
+        }
+        let len = request.InformationBufferLength;
+        if (len as usize) < LEAST {
+            request.BytesNeeded = LEAST as u32;
+            return NDIS_STATUS_INVALID_LENGTH;
+        }
+        let from = request.InformationBuffer.cast::<u8>();
+        // SAFETY: NDIS's buffer has `len` bytes, more than none, which nothing changes during the request.
+        let bytes = unsafe { core::slice::from_raw_parts(from, len as usize) };
+        let current = self.current();
+        match Scaling::parse(&Request(bytes), current.as_deref(), self.lanes.len()) {
+            Err(status) => status,
+            Ok(scaling) => self.replace(scaling).map_or(NDIS_STATUS_RESOURCES, |()| {
+                request.BytesRead = len;
+                NDIS_STATUS_SUCCESS
+            }),
+        }
+    }
+
+    /// Puts parameters in force; `None` without memory.
+    fn replace(&self, scaling: Option<Scaling>) -> Option<()> {
+        let next = match scaling {
+            Some(scaling) => Some(Arc::try_new(scaling).ok()?),
+            None => None,
+        };
+        let is_enabled = next.is_some();
+        let before = core::mem::replace(&mut *self.scaling.lock(), next);
+        self.is_enabled.store(is_enabled, Ordering::Release);
+        // Freed without the lock; by the last DPC that uses them, if one does.
+        drop(before);
+        Some(())
+    }
+
+    /// Returns the parameters in force; `None` while receive side scaling is disabled. IRQL <= `DISPATCH_LEVEL`.
+    pub fn current(&self) -> Option<Arc<Scaling>> {
+        if self.is_enabled.load(Ordering::Acquire) { self.scaling.lock().clone() } else { None }
+    }
+
+    pub fn lanes(&self) -> &ReceiveLanes {
+        &self.lanes
+    }
+
+    /// Counts frames that are indicated by another processor than the one that has received them.
+    pub fn count_handed_over(&self, frames: u64) {
+        self.handed_over.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Returns the number of these frames.
+    pub fn handed_over(&self) -> u64 {
+        self.handed_over.load(Ordering::Relaxed)
+    }
+}
