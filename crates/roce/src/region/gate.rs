@@ -136,6 +136,18 @@ mod tests {
     }
 
     #[test]
+    fn an_opening_that_has_ended_cannot_be_closed() {
+        let gate = Gate::closed();
+        let mut ended = Vec::new();
+        for _ in 0..5 {
+            gate.open();
+            assert!(ended.iter().all(|&ended| !gate.close(ended)), "{ended:?}");
+            ended.push(opening(&gate));
+            assert!(gate.close(ended[ended.len() - 1]));
+        }
+    }
+
+    #[test]
     fn the_count_of_openings_wraps() {
         let gate = Gate::closed();
         gate.0.store(!OPEN & !USERS, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::sync::Barrier;
 use lock_api::Mutex;
 
 use super::access::RegionAccess;
-use super::access_rights::{Access, Pd, Scope};
+use super::access_rights::{Access, PRIVILEGED_KEY, Pd, Scope};
 use super::fast_register::Registration;
 use super::key_state::State;
 use super::memory_region::Region;
@@ -18,6 +18,7 @@ use super::window::Binding;
 use crate::memory::Backing;
 use crate::random::Random;
 use crate::testing::{Lock, preemptible_visits};
+use crate::work::Sge;
 use fallible::Arc;
 use roce_wire::Qpn;
 
@@ -129,6 +130,55 @@ fn a_free_region_shows_its_last_key_and_nothing_else() {
         assert_eq!(seen(), nothing(low));
         bench.regions.cancel(index, ticket);
     }
+}
+
+/// As a strict provider asks before a request is posted.
+#[test]
+fn a_local_element_is_known_by_its_domain_key_range_and_rights() {
+    let bench = Bench::new();
+    let logical = bench.regions.map_logical(0, bench.backing()).unwrap();
+    let fixed = bench.fixed();
+    let read_only =
+        bench.regions.register(BY.pd, BASE, LENGTH, Access::REMOTE_READ, bench.backing()).unwrap();
+    let fast = bench.regions.allocate(BY.pd, 1, false).unwrap();
+    let window = bench.regions.create_window(BY.pd).unwrap();
+    let other = Pd(2);
+    for (pd, address, length, key, to_read, to_write) in [
+        (BY.pd, BASE, LENGTH, fixed.key(), true, true),
+        (BY.pd, BASE + 1, LENGTH, fixed.key(), false, false),
+        (BY.pd, BASE, LENGTH, fixed.key() ^ 1, false, false),
+        (other, BASE, LENGTH, fixed.key(), false, false),
+        (BY.pd, BASE, LENGTH, read_only.key(), true, false),
+        // What will be registered when the request executes is not known yet.
+        (BY.pd, BASE + 1, LENGTH, fast.key(), true, true),
+        (other, BASE, LENGTH, fast.key(), false, false),
+        (BY.pd, BASE, LENGTH, window.key(), false, false),
+        (other, logical, LENGTH, PRIVILEGED_KEY, true, true),
+        (BY.pd, logical + 1, LENGTH, PRIVILEGED_KEY, false, false),
+        (BY.pd, logical + (1 << 40), 1, PRIVILEGED_KEY, false, false),
+    ] {
+        let sge = Sge { address, length: length as u32, key };
+        let known = [false, true].map(|write| bench.regions.is_known_local(pd, &sge, write));
+        assert_eq!(known, [to_read, to_write], "{pd:?} {sge:?}");
+    }
+}
+
+#[test]
+fn a_logical_range_ends_within_a_tebibyte() {
+    let bench = Bench::new();
+    let last = (1 << 40) - LENGTH;
+    let base = bench.regions.map_logical(last, bench.backing()).unwrap();
+    assert_eq!(bench.regions.logical(base | last | 1).map(|(_, offset)| offset), Ok(1));
+    for offset in [last + 1, last + 2, 1 << 40, u64::MAX] {
+        assert!(bench.regions.map_logical(offset, bench.backing()).is_err(), "{offset:#x}");
+    }
+}
+
+#[test]
+fn a_region_for_fast_registration_has_up_to_256_mib() {
+    let bench = Bench::new();
+    assert!(bench.regions.allocate(BY.pd, 1 << 16, false).is_ok());
+    assert!(bench.regions.allocate(BY.pd, (1 << 16) + 1, false).is_err());
 }
 
 #[test]

@@ -171,12 +171,15 @@ fn without_early_placement_nothing_behind_a_gap_is_written() {
 #[test]
 fn genuine_read_responses_replace_forged_ones() {
     // Numbers of forged and genuine responses, in order of their arrival.
-    let cases: [&[(u32, bool)]; 4] = [
+    let cases: [&[(u32, bool)]; 6] = [
         &[(1, false), (0, true), (1, true), (2, true), (3, true)],
         &[(0, true), (2, false), (1, true), (2, true), (3, true)],
         &[(2, false), (1, false), (0, true), (1, true), (2, true), (3, true)],
         // The first is lost. Of two with the same number neither is kept: the repeated READ brings them again.
         &[(1, true), (2, true), (2, false), (0, true), (1, true), (2, true), (3, true)],
+        &[(2, false), (2, true), (0, true), (1, true), (3, true), (2, true)],
+        // One that arrives twice is kept.
+        &[(2, true), (2, true), (0, true), (1, true), (3, true)],
     ];
     for case in cases {
         let mut forger = Forger::new(Options::default());
