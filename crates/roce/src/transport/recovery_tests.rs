@@ -258,4 +258,6 @@ fn rnr_naks_wait_and_end_with_the_retries() {
         requester.now += 1000;
         assert!(requester.recovery.end_rnr_wait(requester.now()));
     }
+    requester.recovery.handle_progress(at(1), requester.now());
+    assert!(requester.recovery.handle_rnr_nak(requester.now(), timer), "progress gives the retries back");
 }

@@ -117,6 +117,37 @@ fn a_last_packet_after_a_gap_that_is_too_short_does_not_complete_the_write() {
     assert_eq!(target.read(), data);
 }
 
+/// The peer would send packets again that have arrived.
+//= rocev2 §6
+#[test]
+fn a_gap_that_is_filled_before_its_nak_is_sent_is_not_reported() {
+    let mut script = Script::new(Options::default());
+    let data = pattern(3072, 1);
+    let target = script.shared(&[0; 3072]);
+    let first = script.psn;
+    script.next(1, Opcode::WRITE_FIRST, Ext::Reth(reth(&target, 0, 3072)), &data[..1024]);
+    script.send(1, Opcode::WRITE_LAST, Ext::None, &data[2048..]);
+    script.next(1, Opcode::WRITE_MIDDLE, Ext::None, &data[1024..2048]);
+    assert_eq!(script.answers(), [acknowledge(first.add(2), 0x1F, 2)]);
+    assert_eq!(target.read(), data);
+}
+
+//= rocev2 §6
+#[test]
+fn a_write_behind_a_read_is_acknowledged_after_the_responses() {
+    for length in [4, 3000] {
+        let mut script = Script::new(Options::default());
+        let target = script.shared(&pattern(3000, 1));
+        let packets = if length == 4 { 1 } else { 3 };
+        script.next(packets, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, length)), &[]);
+        let write = script.psn;
+        script.next(1, Opcode::WRITE_ONLY, Ext::Reth(reth(&target, 0, 4)), b"data");
+        let answers = script.answers();
+        assert_eq!(answers.len(), packets as usize + 1, "{answers:?}");
+        assert_eq!(answers.last(), Some(&acknowledge(write, 0x1F, 3)));
+    }
+}
+
 /// An atomic is never executed, so a duplicate of one cannot have been.
 //= rocev2 §6
 #[test]
