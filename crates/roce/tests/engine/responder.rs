@@ -122,6 +122,26 @@ pub fn reth(memory: &Memory, offset: usize, length: usize) -> RethRepr {
 
 //= rocev2 §6
 #[test]
+fn a_send_within_another_message_ends_the_connection() {
+    for (opcode, length) in [(Opcode::WRITE_FIRST, 4), (Opcode::WRITE_FIRST, 1024), (Opcode::SEND_FIRST, 4)] {
+        let mut script = Script::new(Options::default());
+        let (target, sink) = (script.shared(&[0; 2048]), script.pair.sides[1].sink(4096));
+        for context in 1..=2 {
+            script.pair.sides[1].recv(context, &[sink.all()]);
+        }
+        let ext = if opcode == Opcode::SEND_FIRST { Ext::None } else { Ext::Reth(reth(&target, 0, 2048)) };
+        script.next(1, opcode, ext, &[1; 1024]);
+        assert_eq!(script.answers(), [acknowledge(script.psn.add(0x00FF_FFFF), ACK, 1)]);
+        script.send(0, Opcode::SEND_ONLY, Ext::None, &vec![2; length]);
+        assert_eq!(script.answers(), [acknowledge(script.psn, INVALID, 1)], "{opcode:?}, {length} bytes");
+        assert_eq!(script.state(), QpState::Error);
+        let received = script.pair.sides[1].outcomes();
+        assert!(received.iter().all(|(_, status)| *status != CompletionStatus::Success), "{received:?}");
+    }
+}
+
+//= rocev2 §6
+#[test]
 fn duplicates_are_acknowledged_once_and_not_executed_again() {
     let mut script = Script::new(Options::default());
     let (target, sink) = (script.shared(&[0; 8]), script.pair.sides[1].sink(8));
