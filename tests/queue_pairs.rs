@@ -22,13 +22,14 @@ use lab::{
     os::SimOs,
     testbed::{Machine, Options, Testbed},
 };
-use ndis_sim::Keyword;
+use ndis_sim::{Keyword, NdisHost as _};
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
 use ndk_consumer::{
     Listener, Os as _,
     endpoint::{Endpoint, EndpointConfig},
     transfer,
 };
+use nt_sim::{delays::Moment, nt::time::sleep};
 
 const MOMENT: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
@@ -226,6 +227,31 @@ fn frames_of_a_flow_are_sent_by_one_pair() {
         last = now;
     }
     finish(bed);
+}
+
+/// A work item receives the frames of a pair on any processor, after indications that take long, while the pair's message
+/// interrupts its own processor again and again.
+#[test]
+fn frames_of_a_flow_are_indicated_in_order_by_two_processors() {
+    for seed in 0..8 {
+        let Some(bed) = started_with(&Options { seed, ..with_pairs(2, Features::default()) }) else { return };
+        let [_, receiver] = bed.machines();
+        let host = receiver.host();
+        host.set_receive_limit(None);
+        let indication = Moment::Enter("NdisMIndicateReceiveNetBufferLists");
+        let delays = [3; 8].map(|millis| host.delays.add(indication, Duration::from_millis(millis)));
+        let nic = receiver.nic().clone();
+        let interrupting = host.spawn("interrupts", move || {
+            for _ in 0..200 {
+                (1..=2).for_each(|message| nic.interrupt(message));
+                sleep(1000);
+            }
+        });
+        send_flows(&bed, 1, 1000);
+        interrupting.join().expect("the host lives");
+        assert!(delays.iter().all(|delay| delay.is_reached()));
+        finish(bed);
+    }
 }
 
 //= virtio §15

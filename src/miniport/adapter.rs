@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
-use nt::{SpinLock, Streak};
+use nt::{SpinLock, Streak, Turn};
 
 use super::completion::abort_waiting;
 use super::link::LinkIndications;
@@ -56,9 +56,11 @@ pub struct Adapter {
     link: LinkIndications,
 }
 
-/// Receive processing that the DPC has left to the deferred routine.
+/// Receive processing of a pair of queues, by the DPC of its message and by its deferred routine.
 #[derive(Default)]
 pub(super) struct Backlog {
+    /// One processor at a time polls the receive queue and indicates what it has received.
+    pub turn: Turn,
     /// The deferred routine polls the receive queue, whose interrupt stays suppressed.
     pub receive: AtomicBool,
     pub streak: Streak,

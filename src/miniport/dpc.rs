@@ -95,16 +95,11 @@ impl<'a> Served<'a> {
     /// Runs a batch of what was deferred. Returns whether it left some.
     fn run_deferred(&self) -> bool {
         self.resume_senders();
-        if !self.backlog.receive.load(Ordering::Acquire) {
+        // Cleared before the interrupt is requested, whose DPC may defer again.
+        if !self.backlog.receive.swap(false, Ordering::AcqRel) {
             return false;
         }
-        let polled = self.receive_batch(RECEIVE_BUDGET, Indication::indicate);
-        if polled.is_ok_and(|polled| self.polls_again(polled)) {
-            return true;
-        }
-        // Before the interrupt is requested, whose DPC may defer again.
-        self.backlog.receive.store(false, Ordering::Release);
-        let more = polled.is_ok() && self.pair.request_receive_interrupt();
+        let more = self.receive(RECEIVE_BUDGET);
         if more {
             self.backlog.receive.store(true, Ordering::Release);
         }
@@ -117,22 +112,34 @@ impl<'a> Served<'a> {
             polls.request(self.number);
             return false;
         }
-        let budget = RECEIVE_BUDGET.min(limit);
-        let Ok(polled) = self.receive_batch(budget, Indication::indicate) else { return false };
-        let again = self.polls_again(polled);
-        if self.backlog.streak.is_over(again) {
-            // Interrupts stay suppressed.
+        let more = self.receive(RECEIVE_BUDGET.min(limit));
+        if self.backlog.streak.is_over(more) {
+            self.pair.suppress_receive_interrupts();
             self.backlog.receive.store(true, Ordering::Release);
             self.deferred.queue_worker();
             return false;
         }
-        let more = again || self.pair.request_receive_interrupt();
         if more && limit == INDICATE_ALL {
             self.backlog.receive.store(true, Ordering::Release);
             self.deferred.queue();
             return false;
         }
         more
+    }
+
+    /// Receives a batch and indicates it, unless another processor does so now: frames of a flow are indicated in order. If none is
+    /// left or expected at once, requests the interrupt. Returns whether some may be left, for which none comes.
+    fn receive(&self, budget: u32) -> bool {
+        let turn = &self.backlog.turn;
+        if !turn.take() {
+            return false;
+        }
+        let polled = self.receive_batch(budget, Indication::indicate);
+        let more =
+            polled.is_ok_and(|polled| self.polls_again(polled) || self.pair.request_receive_interrupt());
+        // The interrupt may have come to another processor before the end of the turn.
+        let asked = turn.end();
+        more || asked && polled.is_ok()
     }
 
     /// Whether another poll is to follow, before the interrupt is requested.

@@ -2,41 +2,35 @@
 
 //! Link state and speed, as reported to NDIS.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_STATUS_LINK_STATE, NDIS_SUPPORTED_PAUSE_FUNCTIONS,
     NET_IF_MEDIA_CONNECT_STATE, NET_IF_MEDIA_DUPLEX_STATE,
 };
+use nt::Turn;
 
 use super::status;
 use crate::nic::port::Port;
 
 /// Indications of the link's state: one at a time, so that the last one is of the state that the link has.
 pub struct LinkIndications {
-    /// Calls of [`indicate`](Self::indicate) that the indicating thread has not considered; it is the first of them.
-    pending: AtomicU32,
+    turn: Turn,
 }
 
 impl LinkIndications {
-    pub const fn new() -> Self {
-        Self { pending: AtomicU32::new(0) }
+    pub fn new() -> Self {
+        Self { turn: Turn::new() }
     }
 
     /// Indicates the link's state to NDIS. If another thread does that now, it indicates the state once more. IRQL <=
     /// `DISPATCH_LEVEL`, no lock held.
     pub fn indicate(&self, handle: NDIS_HANDLE, port: &Port) {
-        if self.pending.fetch_add(1, Ordering::AcqRel) != 0 {
-            return;
-        }
         // Each repetition is for a call of another thread, which follows a change of the link.
-        let mut considered = 1;
-        loop {
+        while self.turn.take() {
             status::indicate(handle, NDIS_STATUS_LINK_STATE, &mut state(port));
-            let ended = self.pending.compare_exchange(considered, 0, Ordering::AcqRel, Ordering::Acquire);
-            let Err(pending) = ended else { return };
-            considered = pending;
+            if !self.turn.end() {
+                return;
+            }
         }
     }
 }

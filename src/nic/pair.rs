@@ -117,9 +117,7 @@ impl Pair {
     }
 
     /// Takes at most `budget` frames from the device, each with whether its checksum is known to be right. The device sends no
-    /// receive interrupts meanwhile, so that a second processor waits here only for the end of
-    /// [`request_receive_interrupt`](Self::request_receive_interrupt), or after a spurious interrupt. IRQL <=
-    /// `DISPATCH_LEVEL`.
+    /// receive interrupts meanwhile. IRQL <= `DISPATCH_LEVEL`.
     pub fn poll(&self, budget: u32, sink: impl FnMut(&mut [u8], bool)) -> Result<Polled, Error> {
         let mut receive = self.receive.lock();
         receive.suppress_interrupts();

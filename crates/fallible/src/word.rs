@@ -32,6 +32,18 @@ pub trait Word {
     ) -> Result<usize, usize>;
     /// See [`atomic::fence`].
     fn fence(order: Ordering);
+
+    /// Replaces the value by the one that `next` returns for it, and returns the one before. Acquires, and releases.
+    #[inline]
+    fn update(&self, next: impl Fn(usize) -> usize) -> usize {
+        let mut value = self.load(Ordering::Relaxed);
+        loop {
+            match self.compare_exchange_weak(value, next(value), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(before) => return before,
+                Err(found) => value = found,
+            }
+        }
+    }
 }
 
 impl Word for AtomicUsize {
@@ -100,6 +112,7 @@ mod tests {
             }
         };
         assert_eq!((exchanged, word.load(relaxed)), (15, 20));
+        assert_eq!((word.update(|value| value + 1), word.load(relaxed)), (20, 21));
     }
 
     #[test]

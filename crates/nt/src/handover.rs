@@ -69,7 +69,7 @@ impl<W: Word> Handover<W> {
     }
 
     fn request_in(&self, runner: usize) -> bool {
-        let before = self.update(|state| {
+        let before = self.0.update(|state| {
             let runner = if state & (RUNNER | STOPPED) == 0 { runner } else { 0 };
             state | REQUESTED | runner
         });
@@ -79,7 +79,7 @@ impl<W: Word> Handover<W> {
     /// Begins a batch: called by the runner, before it looks for work. Returns `false` if there is to be none.
     #[must_use]
     pub fn begin(&self) -> bool {
-        self.update(|state| state & !REQUESTED) & STOPPED == 0
+        self.0.update(|state| state & !REQUESTED) & STOPPED == 0
     }
 
     /// Ends a batch that left work if `more`. `yields` moves what remains from the DPC to a worker.
@@ -97,37 +97,27 @@ impl<W: Word> Handover<W> {
                 (Next::Dpc, state)
             }
         };
-        next(self.update(|state| next(state).1)).0
+        next(self.0.update(|state| next(state).1)).0
     }
 
     /// Returns `true` if a runner is queued or running: it calls [`take_awaited`](Self::take_awaited) after a batch.
     #[must_use]
     pub fn await_batch(&self) -> bool {
-        self.update(|state| if state & RUNNER == 0 { state } else { state | AWAITED }) & RUNNER != 0
+        self.0.update(|state| if state & RUNNER == 0 { state } else { state | AWAITED }) & RUNNER != 0
     }
 
     /// Called by the runner between a batch and its [`end`](Self::end). Returns `true` if a thread waits, which must be woken.
     #[must_use]
     pub fn take_awaited(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & AWAITED != 0 && self.update(|state| state & !AWAITED) & AWAITED != 0
+        self.0.load(Ordering::Relaxed) & AWAITED != 0
+            && self.0.update(|state| state & !AWAITED) & AWAITED != 0
     }
 
     /// Stops: no batch begins from now on. Returns `true` if a runner is queued or running, whose [`end`](Self::end) returns
     /// [`Next::Stopped`].
     #[must_use]
     pub fn stop(&self) -> bool {
-        self.update(|state| state | STOPPED) & RUNNER != 0
-    }
-
-    /// Replaces the state and returns the one before.
-    fn update(&self, next: impl Fn(usize) -> usize) -> usize {
-        let mut state = self.0.load(Ordering::Relaxed);
-        loop {
-            match self.0.compare_exchange_weak(state, next(state), Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(before) => return before,
-                Err(found) => state = found,
-            }
-        }
+        self.0.update(|state| state | STOPPED) & RUNNER != 0
     }
 }
 

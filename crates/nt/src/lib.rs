@@ -31,6 +31,7 @@ mod served_lock;
 mod thread;
 pub mod time;
 mod timer;
+mod turn;
 mod work;
 
 #[cfg(not(all(windows, feature = "kernel")))]
@@ -52,4 +53,5 @@ pub use rundown::{Rundown, RundownGuard};
 pub use served_lock::ServedLock;
 pub use thread::{DriverObject, start_thread};
 pub use timer::Timer;
+pub use turn::Turn;
 pub use work::{Owner, ReusableWorkItem, Work, WorkItem};
