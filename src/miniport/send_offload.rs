@@ -10,7 +10,7 @@ use ndk_abi::ndis::{
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
     NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NET_BUFFER_LIST,
 };
-use virtio_net::{Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum};
+use virtio_net::{MAX_HEADERS, Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum};
 
 use super::outgoing::Outgoing;
 use super::statistics::Cast;
@@ -92,24 +92,53 @@ impl Segmentation {
             Ok(frame) => frame,
             Err(status) => return Some(Err(status)),
         };
-        let (cast, len) = (Cast::of(frame), frame.len());
-        let Some(offload) = self.offload_of(frame, outgoing.max_frame) else {
+        let (mut headers, len) = (Headers::of(frame), frame.len());
+        let Some(offload) = self.offload_of(headers.get(), len, outgoing.max_frame) else {
             return Some(Err(NDIS_STATUS_FAILURE));
         };
+        let cast = Cast::of(headers.get());
+        headers.write_to(frame);
         let len = outgoing.insert_tag(slot, len);
         queue.commit_large(len, &offload.behind(outgoing.room() as u16));
         Some(Ok(Sent { cast, len }))
     }
 
-    /// Returns what the device is to do with a frame without its tag; `None` if the request contradicts the frame, or asks for
-    /// frames that are too long.
-    fn offload_of(self, frame: &mut [u8], max_frame: usize) -> Option<Offload> {
-        let found = Transport::find_large(frame)?;
+    /// Completes the headers of a frame of `len` bytes, without its tag. Returns what the device is to do; `None` if the request
+    /// contradicts the frame, or asks for frames that are too long.
+    fn offload_of(self, headers: &mut [u8], len: usize, max_frame: usize) -> Option<Offload> {
+        let found = Transport::find_large(headers, len)?;
         let size = u16::try_from(self.size).ok()?;
         let agrees = (found.protocol, found.is_ipv6) == (self.protocol, self.is_ipv6)
             && u32::from(found.start) == self.header;
-        let offload = agrees.then(|| Offload::segmentation(frame, &found, size)).flatten()?;
-        (offload.longest_frame(frame.len()) <= max_frame).then_some(offload)
+        let offload = agrees.then(|| Offload::segmentation(headers, &found, size)).flatten()?;
+        (offload.longest_frame(len) <= max_frame).then_some(offload)
+    }
+}
+
+/// The first bytes of a frame that was copied into a slot, in memory that the device cannot write: what is checked is what is used.
+struct Headers {
+    bytes: [u8; MAX_HEADERS],
+    len: usize,
+}
+
+impl Headers {
+    fn of(frame: &[u8]) -> Self {
+        let mut bytes = [0; MAX_HEADERS];
+        for (to, from) in bytes.iter_mut().zip(frame) {
+            *to = *from;
+        }
+        Self { bytes, len: frame.len().min(MAX_HEADERS) }
+    }
+
+    fn get(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.len).unwrap_or_default()
+    }
+
+    /// Replaces the first bytes of the frame that these were copied from.
+    fn write_to(&mut self, frame: &mut [u8]) {
+        for (to, from) in frame.iter_mut().zip(self.get()) {
+            *to = *from;
+        }
     }
 }
 
@@ -164,8 +193,10 @@ impl Requested {
             Ok(frame) => frame,
             Err(status) => return Some(Err(status)),
         };
-        let (cast, len) = (Cast::of(frame), frame.len());
-        let Some(offload) = Self::checksum(info, frame, offloads.completes_checksums()) else {
+        let (mut headers, len) = (Headers::of(frame), frame.len());
+        let cast = Cast::of(headers.get());
+        let by_device = offloads.completes_checksums();
+        let Some(offload) = Self::checksum(info, &mut headers, frame, by_device) else {
             return Some(Err(NDIS_STATUS_FAILURE));
         };
         let len = outgoing.insert_tag(slot, len);
@@ -180,7 +211,7 @@ impl Requested {
 
     /// Computes the checksums of a frame, or leaves that of TCP or UDP to the device. Returns what the device is to do; `None`
     /// if the request contradicts the frame.
-    fn checksum(info: u32, frame: &mut [u8], by_device: bool) -> Option<Offload> {
+    fn checksum(info: u32, headers: &mut Headers, frame: &mut [u8], by_device: bool) -> Option<Offload> {
         let has = |bit: u32| info & bit != 0;
         if has(Checksum::TRANSMIT_IS_IPV4) == has(Checksum::TRANSMIT_IS_IPV6) {
             return None;
@@ -189,7 +220,8 @@ impl Requested {
             if has(Checksum::TRANSMIT_IS_IPV6) {
                 return None;
             }
-            write_ipv4_checksum(frame)?;
+            write_ipv4_checksum(headers.get())?;
+            headers.write_to(frame);
         }
         let protocol = match (has(Checksum::TRANSMIT_TCP_CHECKSUM), has(Checksum::TRANSMIT_UDP_CHECKSUM)) {
             (false, false) => return Some(Offload::default()),
@@ -197,7 +229,7 @@ impl Requested {
             (false, true) => Protocol::Udp,
             (true, true) => return None,
         };
-        let found = Transport::find(frame)?;
+        let found = Transport::find_in(headers.get(), frame.len())?;
         let offset = (info & Checksum::TRANSMIT_TCP_HEADER_OFFSET)
             .wrapping_shr(Checksum::TRANSMIT_TCP_HEADER_OFFSET_SHIFT);
         // The offset is one of TCP headers.

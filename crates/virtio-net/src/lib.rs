@@ -42,7 +42,7 @@ pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
 pub use hash::{HASH_KEY_LEN, HashTypes, Toeplitz};
 pub use nic::{Nic, Options, QueuePair};
 pub use offload::{
-    Offload, Protocol, Transport, complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,
+    MAX_HEADERS, Offload, Protocol, Transport, complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,
 };
 pub use offload_slots::MAX_LARGE_FRAME;
 pub use pci::Layout;

@@ -3,7 +3,8 @@
 //! Checksums and segmentation: what the header before a frame requests of the device or reports, and the headers of packets to which
 //! it refers. (virtio §9; RFC 1071)
 //!
-//! Everything here works on bytes of the driver's own: frames are copied before.
+//! Everything here works on bytes of the driver's own. A received frame is copied before. Of a frame to send, which is built in memory
+//! that the device reads, the first [`MAX_HEADERS`] bytes are copied, and written back.
 
 use crate::buffers::HEADER_LEN;
 
@@ -17,6 +18,9 @@ const IPV6_HEADER: usize = 40;
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// Extension headers of a packet beyond which no transport header is looked for.
 const MAX_EXTENSIONS: usize = 8;
+/// Bytes of a frame to send in which its headers must be: with the longest TCP header over IPv6, they leave 142 for extension headers.
+/// Few enough for a kernel stack.
+pub const MAX_HEADERS: usize = 256;
 const MIN_TCP: usize = 20;
 const MIN_UDP: usize = 8;
 
@@ -94,20 +98,26 @@ impl Transport {
     /// Finds the transport header of a frame whose IP header states its length.
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
-        Self::find_with(frame, Some)
+        Self::find_in(frame, frame.len())
     }
 
-    /// Finds the transport header of a frame to be divided, which fills the frame: the length in its IP header may be missing.
+    /// As [`find`](Self::find), in the first bytes of a frame of `frame_len` bytes.
     #[must_use]
-    pub fn find_large(frame: &[u8]) -> Option<Self> {
-        let len = frame.len().checked_sub(ETHERNET)?;
-        Self::find_with(frame, |_| Some(len))
+    pub fn find_in(headers: &[u8], frame_len: usize) -> Option<Self> {
+        Self::find_with(headers, frame_len.checked_sub(ETHERNET)?, Some)
     }
 
-    /// As above, with the length of the packet that `len` derives from the one in its header.
-    fn find_with(frame: &[u8], len: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
-        let packet = frame.get(ETHERNET..)?;
-        let is_ipv6 = match ether_type(frame)? {
+    /// As [`find_in`](Self::find_in), of a packet to be divided, which fills the frame: the length in its IP header may be missing.
+    #[must_use]
+    pub fn find_large(headers: &[u8], frame_len: usize) -> Option<Self> {
+        let len = frame_len.checked_sub(ETHERNET)?;
+        Self::find_with(headers, len, |_| Some(len))
+    }
+
+    /// As above, with the length of the packet that `len` derives from the one in its header, at most `longest`.
+    fn find_with(headers: &[u8], longest: usize, len: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
+        let packet = headers.get(ETHERNET..)?;
+        let is_ipv6 = match ether_type(headers)? {
             IPV4 => false,
             IPV6 => true,
             _ => return None,
@@ -115,7 +125,7 @@ impl Transport {
         let (number, header, stated) = if is_ipv6 { ipv6(packet)? } else { ipv4(packet)? };
         let protocol = [Protocol::Tcp, Protocol::Udp].into_iter().find(|of| of.number() == number)?;
         let len = len(stated)?;
-        if len > packet.len() || header.checked_add(protocol.min_header())? > len {
+        if len > longest || header.checked_add(protocol.min_header())? > len.min(packet.len()) {
             return None;
         }
         let start = u16::try_from(header.checked_add(ETHERNET)?).ok()?;
@@ -123,9 +133,9 @@ impl Transport {
     }
 
     /// Returns the sum of the pseudo-header, whose addresses are at the end of the fixed IP header.
-    fn pseudo_header(&self, frame: &[u8]) -> Option<u16> {
+    fn pseudo_header(&self, headers: &[u8]) -> Option<u16> {
         let addresses = if self.is_ipv6 { 8..IPV6_HEADER } else { 12..MIN_IPV4 };
-        let addresses = frame.get(ETHERNET..)?.get(addresses)?;
+        let addresses = headers.get(ETHERNET..)?.get(addresses)?;
         let len = self.end.checked_sub(usize::from(self.start))?;
         Some(sum(addresses, u64::from(self.protocol.number()).wrapping_add(len as u64)))
     }
@@ -143,34 +153,34 @@ impl Offload {
         }
     }
 
-    /// The device divides a TCP segment or UDP datagram, which fills `frame`, into such of `size` bytes of payload, or only completes
-    /// the checksum of one that has no more. Completes the lengths, the sum of the pseudo-header and the checksum of the IP header;
-    /// `None` if a header is invalid.
+    /// The device divides a TCP segment or UDP datagram, which fills its frame, into such of `size` bytes of payload, or only completes
+    /// the checksum of one that has no more. Completes the lengths, the sum of the pseudo-header and the checksum of the IP header
+    /// in `headers`, the first bytes of the frame; `None` if a header is invalid, or not in them.
     #[must_use]
-    pub fn segmentation(frame: &mut [u8], of: &Transport, size: u16) -> Option<Self> {
-        let start = usize::from(of.start);
+    pub fn segmentation(headers: &mut [u8], of: &Transport, size: u16) -> Option<Self> {
+        let (start, frame_len) = (usize::from(of.start), of.end);
         let transport_header = match of.protocol {
-            Protocol::Tcp => usize::from(frame.get(start.checked_add(12)?)? >> 4).checked_mul(4)?,
+            Protocol::Tcp => usize::from(headers.get(start.checked_add(12)?)? >> 4).checked_mul(4)?,
             Protocol::Udp => MIN_UDP,
         };
         let header_len = start.checked_add(transport_header)?;
-        if transport_header < of.protocol.min_header() || header_len > frame.len() || size == 0 {
+        if transport_header < of.protocol.min_header() || header_len > headers.len() || size == 0 {
             return None;
         }
-        let ip_len = frame.len().checked_sub(ETHERNET)?;
+        let ip_len = frame_len.checked_sub(ETHERNET)?;
         if of.is_ipv6 {
-            write(frame, ETHERNET.checked_add(4)?, u16::try_from(ip_len.checked_sub(IPV6_HEADER)?).ok()?)?;
+            write(headers, ETHERNET.checked_add(4)?, u16::try_from(ip_len.checked_sub(IPV6_HEADER)?).ok()?)?;
         } else {
-            write(frame, ETHERNET.checked_add(2)?, u16::try_from(ip_len).ok()?)?;
-            write_ipv4_checksum(frame)?;
+            write(headers, ETHERNET.checked_add(2)?, u16::try_from(ip_len).ok()?)?;
+            write_ipv4_checksum(headers)?;
         }
         if of.protocol == Protocol::Udp {
-            let len = frame.len().checked_sub(start)?;
-            write(frame, start.checked_add(4)?, u16::try_from(len).ok()?)?;
+            let len = frame_len.checked_sub(start)?;
+            write(headers, start.checked_add(4)?, u16::try_from(len).ok()?)?;
         }
-        let pseudo_header = of.pseudo_header(frame)?;
-        write(frame, start.checked_add(usize::from(of.protocol.checksum_offset()))?, pseudo_header)?;
-        let payload = frame.len().checked_sub(header_len)?;
+        let pseudo_header = of.pseudo_header(headers)?;
+        write(headers, start.checked_add(usize::from(of.protocol.checksum_offset()))?, pseudo_header)?;
+        let payload = frame_len.checked_sub(header_len)?;
         if payload <= usize::from(size) {
             return Some(Self::checksum(of));
         }
@@ -183,7 +193,7 @@ impl Offload {
             header_len: u16::try_from(header_len).ok()?,
             segment_size: size,
             further: u16::try_from(payload.div_ceil(size.into()).checked_sub(1)?).ok()?,
-            has_cwr: of.protocol == Protocol::Tcp && *frame.get(start.checked_add(TCP_FLAGS)?)? & CWR != 0,
+            has_cwr: of.protocol == Protocol::Tcp && *headers.get(start.checked_add(TCP_FLAGS)?)? & CWR != 0,
             ..Self::checksum(of)
         })
     }

@@ -9,7 +9,7 @@ mod fake;
 use fake::{Driver, Fake, Quirks, over_formats};
 use proptest::prelude::*;
 use virtio_net::{
-    Features, HEADER_LEN, MAX_LARGE_FRAME, Offload, Protocol, Transport, complete_checksum,
+    Features, HEADER_LEN, MAX_HEADERS, MAX_LARGE_FRAME, Offload, Protocol, Transport, complete_checksum,
     ipv4_checksum_is_valid, write_ipv4_checksum,
 };
 
@@ -70,6 +70,10 @@ fn tcp(len: usize) -> Vec<u8> {
     let mut segment = vec![1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0xAB, 0xCD, 0, 0];
     segment.extend((0..len).map(|n| (n % 253) as u8));
     segment
+}
+
+fn find_large(frame: &[u8]) -> Option<Transport> {
+    Transport::find_large(frame, frame.len())
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn large_frame_has_the_lengths_and_sums_that_a_device_relies_on() {
     {
         let (is_ipv6, at, len) = (kind == 4, usize::from(start), frame.len());
         frame[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
-        let found = Transport::find_large(&frame).unwrap();
+        let found = find_large(&frame).unwrap();
         assert_eq!((found.start, found.is_ipv6), (start, is_ipv6));
         let before = frame.clone();
         let offload = Offload::segmentation(&mut frame, &found, 1400).unwrap();
@@ -177,19 +181,47 @@ fn large_frame_has_the_lengths_and_sums_that_a_device_relies_on() {
         assert_eq!(frame[at..at + 16], before[at..at + 16]);
     }
     let mut frame = ipv4(6, 0, &tcp(3000));
-    let found = Transport::find_large(&frame).unwrap();
+    let found = find_large(&frame).unwrap();
     assert_eq!(Offload::segmentation(&mut frame, &found, 0), None);
     for offset in [0x40, 0x00] {
         frame[46] = offset;
         assert_eq!(Offload::segmentation(&mut frame, &found, 1400), None, "{offset:#x}");
     }
-    assert_eq!(Transport::find_large(&ipv4(1, 0, &[0; 100])), None);
+    assert_eq!(find_large(&ipv4(1, 0, &[0; 100])), None);
     let mut longest = ipv4(6, 0, &tcp(65_535 - 40));
-    let found = Transport::find_large(&longest).unwrap();
+    let found = find_large(&longest).unwrap();
     assert!(Offload::segmentation(&mut longest, &found, 1400).is_some());
     longest.push(0);
-    let found = Transport::find_large(&longest).unwrap();
+    let found = find_large(&longest).unwrap();
     assert_eq!(Offload::segmentation(&mut longest, &found, 1400), None, "longer than an IPv4 packet");
+}
+
+/// The driver copies them from memory that the device may write.
+#[test]
+fn headers_are_found_and_completed_in_the_first_bytes_of_a_frame() {
+    let udp = [&[1, 2, 3, 4, 0, 0, 0xAB, 0xCD], &tcp(3000)[20..]].concat();
+    for whole in [ipv4(6, 2, &tcp(50_000)), ipv6(6, &[60; 8], &tcp(2000)), ipv4(17, 0, &udp)] {
+        let (mut frame, mut headers) = (whole.clone(), whole[..MAX_HEADERS].to_vec());
+        let found = Transport::find_large(&headers, whole.len()).unwrap();
+        assert_eq!(Some(found), find_large(&frame));
+        assert_eq!(Transport::find_in(&headers, whole.len()), Transport::find(&frame));
+        let offload = Offload::segmentation(&mut headers, &found, 1400);
+        assert!(offload.is_some());
+        assert_eq!(offload, Offload::segmentation(&mut frame, &found, 1400));
+        assert!(headers == frame[..MAX_HEADERS] && frame[MAX_HEADERS..] == whole[MAX_HEADERS..]);
+        // Without the last byte of the shortest header.
+        let end = usize::from(found.start) + if found.protocol == Protocol::Tcp { 20 } else { 8 };
+        let mut cut = whole[..end - 1].to_vec();
+        assert_eq!(Transport::find_large(&cut, whole.len()), None);
+        assert_eq!(Transport::find_in(&cut, whole.len()), None);
+        assert_eq!(Offload::segmentation(&mut cut, &found, 1400), None);
+    }
+    // TCP options that are not in the first bytes.
+    let mut frame = ipv4(6, 0, &tcp(3000));
+    frame[46] = 0xF0;
+    let found = find_large(&frame).unwrap();
+    assert_eq!(Offload::segmentation(&mut frame[..14 + 20 + 59], &found, 1400), None);
+    assert!(Offload::segmentation(&mut frame[..14 + 20 + 60], &found, 1400).is_some());
 }
 
 #[test]
@@ -199,7 +231,7 @@ fn large_datagram_has_the_lengths_and_sums_that_a_device_relies_on() {
     for (mut frame, start) in [(ipv4(17, 2, &udp(50_000)), 42), (ipv6(17, &[60], &udp(60_001)), 62_u16)] {
         let (is_ipv6, at, len) = (start == 62, usize::from(start), frame.len());
         frame[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
-        let found = Transport::find_large(&frame).unwrap();
+        let found = find_large(&frame).unwrap();
         assert_eq!((found.protocol, found.start, found.is_ipv6), (Protocol::Udp, start, is_ipv6));
         let before = frame.clone();
         let offload = Offload::segmentation(&mut frame, &found, 1400).unwrap();
@@ -216,7 +248,7 @@ fn large_datagram_has_the_lengths_and_sums_that_a_device_relies_on() {
     }
     // What fits in one datagram has its checksum completed alone.
     let mut frame = ipv4(17, 0, &udp(1000));
-    let found = Transport::find_large(&frame).unwrap();
+    let found = find_large(&frame).unwrap();
     let offload = Offload::segmentation(&mut frame, &found, 1000);
     assert_eq!(offload, Some(Offload::checksum(&found)));
 }
@@ -225,7 +257,7 @@ fn large_datagram_has_the_lengths_and_sums_that_a_device_relies_on() {
 fn header_of_a_datagram_to_be_divided_is_that_of_the_specification() {
     with(all(), |fake, mut driver| {
         for (mut frame, start) in [(ipv4(17, 0, &[0; 3008]), 34), (ipv6(17, &[], &[0; 3008]), 54)] {
-            let found = Transport::find_large(&frame).unwrap();
+            let found = find_large(&frame).unwrap();
             let offload = Offload::segmentation(&mut frame, &found, 1000).unwrap();
             let queue = driver.transmit();
             queue.large_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
@@ -247,7 +279,7 @@ fn header_says_that_a_segment_has_cwr_if_the_device_can_divide_such() {
             for (flags, expected) in [(0x18, 1), (0x98, gso_type)] {
                 let mut frame = ipv4(6, 0, &tcp(3000));
                 frame[47] = flags;
-                let found = Transport::find_large(&frame).unwrap();
+                let found = find_large(&frame).unwrap();
                 let offload = Offload::segmentation(&mut frame, &found, 1000).unwrap();
                 let queue = driver.transmit();
                 queue.large_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
@@ -262,7 +294,7 @@ fn header_says_that_a_segment_has_cwr_if_the_device_can_divide_such() {
 
 fn send_large(driver: &mut Driver, len: usize) -> bool {
     let mut frame = ipv4(6, 0, &tcp(len));
-    let found = Transport::find_large(&frame).unwrap();
+    let found = find_large(&frame).unwrap();
     let offload = Offload::segmentation(&mut frame, &found, 1000).unwrap();
     let queue = driver.transmit();
     let Some(slot) = queue.large_slot() else { return false };
@@ -486,7 +518,7 @@ proptest! {
             prop_assert!(usize::from(found.start) + 8 <= len);
             prop_assert!(complete_checksum(&mut frame, &found).is_some());
         }
-        if let Some(found) = Transport::find_large(&frame) {
+        if let Some(found) = find_large(&frame) {
             let _ = Offload::segmentation(&mut frame, &found, size);
         }
         let _ = write_ipv4_checksum(&mut frame);

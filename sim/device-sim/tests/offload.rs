@@ -40,7 +40,7 @@ fn tcp(len: usize) -> Vec<u8> {
 }
 
 fn send_large(driver: &mut Driver, mut frame: Vec<u8>, size: u16) {
-    let found = Headers::find_large(&frame).unwrap();
+    let found = Headers::find_large(&frame, frame.len()).unwrap();
     let offload = Offload::segmentation(&mut frame, &found, size).unwrap();
     let queue = driver.transmit(0);
     queue.large_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
@@ -152,7 +152,7 @@ fn requests_that_break_the_rules_are_misuse() {
     let all = Features::DEFAULT;
     let frame = {
         let mut frame = tcp(1000);
-        let found = Headers::find_large(&frame).unwrap();
+        let found = Headers::find_large(&frame, frame.len()).unwrap();
         let _ = Offload::segmentation(&mut frame, &found, 400).unwrap();
         frame
     };
@@ -170,7 +170,7 @@ fn requests_that_break_the_rules_are_misuse() {
     assert_eq!(misuse(all, tso, &frame), (vec![], 3));
     let datagram = {
         let mut frame = udp(1000);
-        let found = Headers::find_large(&frame).unwrap();
+        let found = Headers::find_large(&frame, frame.len()).unwrap();
         let _ = Offload::segmentation(&mut frame, &found, 400).unwrap();
         frame
     };
