@@ -279,21 +279,22 @@ impl Port {
         pair..end
     }
 
-    /// Reads the configuration after a configuration interrupt: an error if the device has failed, otherwise whether the link
-    /// changed: its state, or the speed while it is up. Accesses no register of a device that does not run. IRQL <= `DISPATCH_LEVEL`.
+    /// Looks for changes after a configuration interrupt: an error if the device has failed, otherwise whether the link changed: its
+    /// state, or the speed while it is up. With one message, every interrupt leads here. Accesses no register of a device that does
+    /// not run. IRQL <= `DISPATCH_LEVEL`.
     pub fn configuration_changed(&self) -> Result<bool, Error> {
         let control = self.control.lock();
         let Some(control) = control.as_ref().filter(|_| self.is_running()) else { return Ok(false) };
         control.check()?;
-        let config = match control.net_config() {
+        let (is_up, speed) = match control.link() {
             // It changed meanwhile: the interrupt for that change leads here again.
             Err(Error::UnsteadyConfig) => return Ok(false),
-            config => config?,
+            link => link?,
         };
-        let speed = config.speed.unwrap_or(0);
+        let speed = speed.unwrap_or(0);
         let has_other_speed = self.speed.swap(speed, Ordering::Relaxed) != speed;
-        let was_up = self.link_up.swap(config.link_up, Ordering::AcqRel);
-        Ok(was_up != config.link_up || config.link_up && has_other_speed)
+        let was_up = self.link_up.swap(is_up, Ordering::AcqRel);
+        Ok(was_up != is_up || is_up && has_other_speed)
     }
 
     /// Whether the device runs and its link is up.

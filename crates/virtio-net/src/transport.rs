@@ -272,9 +272,23 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// [`Error::UnsteadyConfig`] if they did not agree in [`CONFIG_READS`] reads.
     //= virtio §14
     pub fn net_config(&self) -> Result<NetConfig, Error> {
+        self.read_steady(|| self.read_net_config())
+    }
+
+    /// As [`Control::net_config`], of the link alone: whether it is up, and its speed. These change while the device runs.
+    ///
+    /// # Errors
+    /// As [`Control::net_config`].
+    //= virtio §14
+    pub fn link(&self) -> Result<(bool, Option<u32>), Error> {
+        self.read_steady(|| (self.link_up(), self.speed()))
+    }
+
+    /// Reads a part of the configuration until two reads of the generation agree.
+    fn read_steady<T>(&self, read: impl Fn() -> T) -> Result<T, Error> {
         for _ in 0..CONFIG_READS {
             let before = self.generation();
-            let reading = self.read_net_config();
+            let reading = read();
             if self.generation() == before {
                 return Ok(reading);
             }
@@ -480,10 +494,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     fn read_net_config(&self) -> NetConfig {
-        let Region { bar, offset, len } = self.layout.device;
+        let Region { bar, offset, .. } = self.layout.device;
         let at = |field: u64| offset.wrapping_add(field);
-        let speed =
-            self.features.contains(Features::SPEED_DUPLEX) && u64::from(len) >= device::SPEED.wrapping_add(4);
         NetConfig {
             mac: self.features.contains(Features::MAC).then(|| {
                 let mut mac = [0; 6];
@@ -493,12 +505,24 @@ impl<H: Hal, R: Registers> Control<H, R> {
                 mac
             }),
             mtu: self.features.contains(Features::MTU).then(|| self.registers.read16(bar, at(device::MTU))),
-            link_up: !self.features.contains(Features::STATUS)
-                || self.registers.read16(bar, at(device::STATUS)) & device::LINK_UP != 0,
-            speed: speed
-                .then(|| self.registers.read32(bar, at(device::SPEED)))
-                .filter(|&mbits| (1..=device::MAX_SPEED).contains(&mbits)),
+            link_up: self.link_up(),
+            speed: self.speed(),
         }
+    }
+
+    fn link_up(&self) -> bool {
+        let Region { bar, offset, .. } = self.layout.device;
+        !self.features.contains(Features::STATUS)
+            || self.registers.read16(bar, offset.wrapping_add(device::STATUS)) & device::LINK_UP != 0
+    }
+
+    fn speed(&self) -> Option<u32> {
+        let Region { bar, offset, len } = self.layout.device;
+        if !self.features.contains(Features::SPEED_DUPLEX) || u64::from(len) < device::SPEED.wrapping_add(4) {
+            return None;
+        }
+        let mbits = self.registers.read32(bar, offset.wrapping_add(device::SPEED));
+        (1..=device::MAX_SPEED).contains(&mbits).then_some(mbits)
     }
 
     fn set_config_vector(&mut self, vector: u16) -> bool {

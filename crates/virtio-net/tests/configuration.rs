@@ -71,6 +71,16 @@ fn a_configuration_that_changes_at_each_read_is_not_used() {
     }
 }
 
+/// With one message, each interrupt reads the link.
+#[test]
+fn the_link_is_read_without_the_rest_of_the_configuration() {
+    let offered = Quirks::default().offered | Features::SPEED_DUPLEX;
+    let (device, control) = negotiated(Quirks { offered, speed: 10_000, ..Quirks::default() });
+    let before = device.register_reads();
+    assert_eq!(control.link(), Ok((true, Some(10_000))));
+    assert_eq!(device.register_reads() - before, 4, "two fields between two readings of the generation");
+}
+
 //= virtio §14
 #[test]
 fn only_a_speed_of_the_valid_range_is_reported() {

@@ -2,9 +2,24 @@
 
 //! The driver of a [`Fake`] device.
 
+use std::sync::MutexGuard;
+
 use virtio_net::{Control, Error, Nic, ReceiveQueue, TransmitQueue};
 
-use super::Fake;
+use super::{Device, Fake};
+
+impl Fake {
+    /// Returns how many registers the driver has read.
+    pub fn register_reads(&self) -> u64 {
+        self.lock().register_reads
+    }
+
+    pub(super) fn read_register(&self) -> MutexGuard<'_, Device> {
+        let mut device = self.lock();
+        device.register_reads += 1;
+        device
+    }
+}
 
 /// A device after bring-up; reset before its queues are dropped.
 pub struct Driver {

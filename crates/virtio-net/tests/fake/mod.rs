@@ -116,6 +116,7 @@ impl Default for Quirks {
 struct Device {
     quirks: Quirks,
     config_generation: u8,
+    register_reads: u64,
     status: u8,
     feature_select: u32,
     driver_feature_select: u32,
@@ -185,6 +186,7 @@ impl Fake {
         let device = Device {
             quirks,
             config_generation: 0,
+            register_reads: 0,
             status: 0x7,
             feature_select: 0,
             driver_feature_select: 0,
@@ -439,7 +441,7 @@ unsafe impl Hal for Fake {
 impl Registers for Fake {
     fn read8(&self, bar: u8, offset: u64) -> u8 {
         assert_eq!(bar, BAR);
-        let mut device = self.lock();
+        let mut device = self.read_register();
         if device.quirks.removed {
             return 0xFF;
         }
@@ -459,7 +461,7 @@ impl Registers for Fake {
 
     fn read16(&self, bar: u8, offset: u64) -> u16 {
         assert_eq!(bar, BAR);
-        let device = self.lock();
+        let device = self.read_register();
         if device.quirks.removed {
             return 0xFFFF;
         }
@@ -478,7 +480,7 @@ impl Registers for Fake {
 
     fn read32(&self, bar: u8, offset: u64) -> u32 {
         assert_eq!(bar, BAR);
-        let device = self.lock();
+        let device = self.read_register();
         if device.quirks.removed {
             return u32::MAX;
         }
