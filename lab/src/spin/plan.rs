@@ -11,7 +11,7 @@ use ndk_abi::{
         OID_GEN_RECEIVE_BLOCK_SIZE, OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_STATISTICS,
         OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE, OID_GEN_VENDOR_DESCRIPTION,
         OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_XMIT_OK, OID_OFFLOAD_ENCAPSULATION,
-        OID_PNP_QUERY_POWER, OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
+        OID_PM_PARAMETERS, OID_PNP_QUERY_POWER, OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
     },
     ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
 };
@@ -26,7 +26,7 @@ use crate::testbed::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
 const BETWEEN_CHECKS: usize = 12;
 
 /// OIDs that are queried and set, and the length of their usual value.
-const OIDS: [(NDIS_OID, usize); 27] = [
+const OIDS: [(NDIS_OID, usize); 28] = [
     (OID_GEN_CURRENT_PACKET_FILTER, 4),
     (OID_GEN_CURRENT_LOOKAHEAD, 4),
     (OID_GEN_INTERRUPT_MODERATION, 12),
@@ -46,6 +46,7 @@ const OIDS: [(NDIS_OID, usize); 27] = [
     (OID_TCP_OFFLOAD_PARAMETERS, 20),
     (OID_OFFLOAD_ENCAPSULATION, 28),
     (OID_PNP_QUERY_POWER, 4),
+    (OID_PM_PARAMETERS, 20),
     (OID_PNP_SET_POWER, 4),
     (OID_NDK_SET_STATE, 1),
     (OID_NDK_STATISTICS, 80),
@@ -58,11 +59,13 @@ const OIDS: [(NDIS_OID, usize); 27] = [
 ];
 
 /// Features without which a device is usable.
-const OPTIONAL: [Features; 10] = [
+const OPTIONAL: [Features; 12] = [
     Features::CSUM,
     Features::GUEST_CSUM,
     Features::HOST_TSO4,
     Features::HOST_TSO6,
+    Features::HOST_ECN,
+    Features::HOST_USO,
     Features::MRG_RXBUF,
     Features::STATUS,
     Features::CTRL_VQ,
@@ -71,11 +74,14 @@ const OPTIONAL: [Features; 10] = [
     Features::SPEED_DUPLEX,
 ];
 
-/// Settings of consumers' calls and of offloads.
-const KEYWORDS: [(&str, &str); 8] = [
+/// Settings of consumers' calls, of receiving, and of offloads.
+const KEYWORDS: [(&str, &str); 11] = [
     ("NdkCreateCompletion", "2"),
     ("NdkStrictReport", "1"),
+    ("*NdisPoll", "1"),
+    ("QueuePairs", "2"),
     ("*LsoV2IPv4", "0"),
+    ("*UsoIPv4", "0"),
     ("*TCPChecksumOffloadIPv4", "0"),
     ("*UDPChecksumOffloadIPv4", "1"),
     ("*IPChecksumOffloadIPv4", "2"),
@@ -96,6 +102,7 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
     let mut setup = Setup { seed, packed: random.bool(), ..Setup::default() };
     setup.path_mtu = *pick(random, &[1024, 1024, 4096]);
     setup.processors = *pick(random, &[1, 2, 2, 4]);
+    setup.pairs = *pick(random, &[1, 1, 2, 4]);
     if random.bool() {
         for feature in OPTIONAL {
             if random.u8(..4) == 0 {
@@ -104,8 +111,9 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
         }
         // A feature is not offered without those that it needs.
         let needs = [
-            (Features::CSUM, Features::HOST_TSO4 | Features::HOST_TSO6),
-            (Features::CTRL_VQ, Features::CTRL_RX | Features::CTRL_MAC_ADDR),
+            (Features::CSUM, Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_USO),
+            (Features::HOST_TSO4, Features::HOST_ECN),
+            (Features::CTRL_VQ, Features::CTRL_RX | Features::CTRL_MAC_ADDR | Features::MQ),
         ];
         for (needed, by) in needs {
             if setup.without & needed.0 != 0 {
@@ -116,9 +124,10 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
     if random.u8(..4) == 0 {
         setup.reset_millis = random.u32(1..60);
     }
-    if random.bool() {
-        let (name, value) = pick(random, &KEYWORDS);
-        setup.keywords.push(((*name).into(), (*value).into()));
+    for (name, value) in KEYWORDS {
+        if random.u8(..8) == 0 {
+            setup.keywords.push((name.into(), value.into()));
+        }
     }
     setup
 }

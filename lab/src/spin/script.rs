@@ -5,6 +5,7 @@
 //! ```text
 //! seed 7
 //! path-mtu 1024
+//! pairs 2
 //! packed
 //! without 0x20000000
 //!
@@ -29,6 +30,8 @@ pub struct Setup {
     pub seed: u64,
     pub path_mtu: u32,
     pub processors: u32,
+    /// Queue pairs of the devices, with MQ if more than one.
+    pub pairs: u16,
     /// The devices use packed rings.
     pub packed: bool,
     /// Features that the devices do not offer, as bits.
@@ -45,6 +48,7 @@ impl Default for Setup {
             seed: 0,
             path_mtu: 4096,
             processors: 2,
+            pairs: 1,
             packed: false,
             without: 0,
             reset_millis: 0,
@@ -62,11 +66,13 @@ impl Setup {
             (name, Keyword::Text(value.clone()))
         };
         let packed = if self.packed { Features::RING_PACKED } else { Features::default() };
+        let several = if self.pairs > 1 { Features::MQ } else { Features::default() };
         testbed::Options {
             seed: self.seed,
             path_mtu: self.path_mtu,
             processors: self.processors,
-            features: Features::DEFAULT.without(Features(self.without)) | packed,
+            features: (Features::DEFAULT | packed | several).without(Features(self.without)),
+            pairs: self.pairs,
             quirks: Quirks {
                 reset_time: Duration::from_millis(self.reset_millis.into()),
                 ..Quirks::default()
@@ -83,6 +89,7 @@ impl Setup {
             ["seed", seed] => self.seed = seed.parse()?,
             ["path-mtu", mtu] => self.path_mtu = mtu.parse()?,
             ["processors", count] => self.processors = count.parse()?,
+            ["pairs", count] => self.pairs = count.parse()?,
             ["packed"] => self.packed = true,
             ["without", bits] => {
                 let digits = bits.strip_prefix("0x").context("feature bits begin with 0x")?;
@@ -105,6 +112,9 @@ impl fmt::Display for Setup {
         }
         if self.processors != default.processors {
             writeln!(f, "processors {}", self.processors)?;
+        }
+        if self.pairs != default.pairs {
+            writeln!(f, "pairs {}", self.pairs)?;
         }
         if self.packed {
             writeln!(f, "packed")?;

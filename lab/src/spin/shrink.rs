@@ -64,10 +64,11 @@ fn without_ranges(best: &mut Script, attempt: &mut impl FnMut(Script, &mut Scrip
 }
 
 /// Changes of a setup towards the default one, which is the second parameter.
-const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 7] = [
+const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 8] = [
     |setup, default| *setup = default,
     |setup, default| setup.path_mtu = default.path_mtu,
     |setup, default| setup.processors = default.processors,
+    |setup, default| setup.pairs = default.pairs,
     |setup, default| setup.packed = default.packed,
     |setup, default| setup.without = default.without,
     |setup, default| setup.reset_millis = default.reset_millis,

@@ -2,7 +2,7 @@
 
 use super::{
     plan,
-    script::Script,
+    script::{Script, Setup},
     shrink::shrink,
     step::{Act, Side, Step},
 };
@@ -35,6 +35,20 @@ fn scripts_contain_each_kind_of_step() {
         .map(|text| text.split(' ').next().unwrap().to_owned())
         .collect();
     assert_eq!(words.len(), 29, "{words:?}");
+}
+
+#[test]
+fn scripts_are_set_up_with_each_way_to_receive() {
+    let setups: Vec<_> = (0..100).map(|seed| plan::script(seed, 1).setup).collect();
+    let polls = |setup: &Setup| setup.keywords.iter().any(|(name, _)| name == "*NdisPoll");
+    for (pairs, polled) in [(1, false), (1, true), (2, false), (4, true)] {
+        assert!(
+            setups.iter().any(|setup| setup.pairs == pairs && polls(setup) == polled),
+            "{pairs}, {polled}"
+        );
+    }
+    let text = setups.iter().map(ToString::to_string).collect::<String>();
+    assert!(text.contains("keyword QueuePairs 2") && text.contains("without"));
 }
 
 #[test]
@@ -71,7 +85,7 @@ fn failing_script_is_reduced_to_the_steps_that_matter() {
     };
     let short = shrink(&script, 1000, is_wanted);
     assert!(matches!(short.steps[..], [Step::On(Side::Beta, Act::Vanish), Step::Copy(100..200)]), "{short}");
-    assert!(short.setup.keywords.is_empty() && !short.setup.packed);
+    assert!(short.setup.keywords.is_empty() && !short.setup.packed && short.setup.pairs == 1);
     let untouched = shrink(&script, 0, is_wanted);
     assert_eq!(untouched, script);
 }
