@@ -227,16 +227,21 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         // Interrupt moderation is not supported; a virtual link has no parameters.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
-        OID_TCP_OFFLOAD_PARAMETERS => match padded::<LONGEST_PARAMETERS>(request, PARAMETERS_LEN) {
-            Err(status) => status,
-            Ok(parameters) => adapter.offloads.set_parameters(adapter.handle(), &parameters),
-        },
+        OID_TCP_OFFLOAD_PARAMETERS => {
+            match padded::<LONGEST_PARAMETERS>(request, PARAMETERS_LEN, NDIS_STATUS_INVALID_LENGTH) {
+                Err(status) => status,
+                Ok(parameters) => adapter.offloads.set_parameters(adapter.handle(), &parameters),
+            }
+        }
         OID_OFFLOAD_ENCAPSULATION => match value::<NDIS_OFFLOAD_ENCAPSULATION>(request) {
             Err(status) => status,
             Ok(encapsulation) => adapter.offloads.set_encapsulation(adapter.handle(), &encapsulation),
         },
         OID_GEN_RECEIVE_SCALE_PARAMETERS => adapter.rss.set(request),
-        OID_PM_PARAMETERS => power::set_parameters(request),
+        OID_PM_PARAMETERS => match padded(request, power::PARAMETERS_LEN, NDIS_STATUS_BUFFER_TOO_SHORT) {
+            Err(status) => status,
+            Ok(parameters) => power::set_parameters(&parameters),
+        },
         //= R-OIDNDK-2, R-OIDNDK-3
         OID_NDK_SET_STATE => match value::<u8>(request) {
             Err(status) => status,
@@ -309,15 +314,16 @@ fn value<T: Copy>(request: &mut NDIS_OID_REQUEST_SET) -> Result<T, NDIS_STATUS> 
     Ok(unsafe { request.InformationBuffer.cast::<T>().read_unaligned() })
 }
 
-/// As [`value`]: a structure of at least `min` bytes, the missing ones of which are 0.
+/// As [`value`]: a structure of at least `min` bytes, the missing ones of which are 0. A shorter one is `too_short`.
 fn padded<const LONGEST: usize>(
     request: &mut NDIS_OID_REQUEST_SET,
     min: usize,
+    too_short: NDIS_STATUS,
 ) -> Result<[u8; LONGEST], NDIS_STATUS> {
     let len = request.InformationBufferLength as usize;
     if len < min {
         request.BytesNeeded = min as u32;
-        return Err(NDIS_STATUS_INVALID_LENGTH);
+        return Err(too_short);
     }
     let len = len.min(LONGEST);
     request.BytesRead = len as u32;

@@ -10,12 +10,11 @@ use core::time::Duration;
 
 use ndk_abi::ndis::{
     NDIS_DEVICE_POWER_STATE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_OID_REQUEST,
-    NDIS_OID_REQUEST_SET, NDIS_PM_CAPABILITIES, NDIS_PM_CAPABILITIES_REVISION_2,
-    NDIS_PM_PARAMETERS_REVISION_1, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
-    NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1, NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_2, NDIS_STATUS,
-    NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_DEVICE_FAILED,
-    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
-    NdisMOidRequestComplete, NdisMRemoveMiniport,
+    NDIS_PM_CAPABILITIES, NDIS_PM_CAPABILITIES_REVISION_2, NDIS_PM_PARAMETERS_REVISION_1,
+    NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2, NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1,
+    NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_2, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED,
+    NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_PENDING,
+    NDIS_STATUS_SUCCESS, NdisMOidRequestComplete, NdisMRemoveMiniport,
 };
 use nt::Work;
 use virtio_net::Error;
@@ -26,6 +25,9 @@ use super::{filter, send};
 use crate::events;
 use crate::nic::state::{DeviceEvent, DeviceState};
 
+/// Length of the shortest `NDIS_PM_PARAMETERS`, and of one with the last member, which revision 2 added, in bytes.
+pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1 as usize;
+pub const LONGEST_PARAMETERS: usize = NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_2 as usize;
 /// Time that consumers have to close their NDK adapters before the device loses its state.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -97,22 +99,8 @@ pub fn set(adapter: &Adapter, state: NDIS_DEVICE_POWER_STATE, request: *mut NDIS
 }
 
 /// `OID_PM_PARAMETERS`: what is to wake the system. Nothing can, see [`capabilities`], so that only "nothing" is accepted.
-/// `PASSIVE_LEVEL`. (WDK: `OID_PM_PARAMETERS`)
-pub fn set_parameters(request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
-    const REVISION_1_LEN: u32 = NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1 as u32;
-    const LEN: usize = NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_2 as usize;
-    let len = request.InformationBufferLength;
-    if len < REVISION_1_LEN {
-        request.BytesNeeded = REVISION_1_LEN;
-        return NDIS_STATUS_BUFFER_TOO_SHORT;
-    }
-    // The last member is of revision 2.
-    let mut bytes = [0; LEN];
-    let read = LEN.min(len as usize);
-    request.BytesRead = read as u32;
-    // SAFETY: NDIS's buffer has `len` bytes, and `bytes` has room for those that are read.
-    unsafe { request.InformationBuffer.cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), read) };
-    let [kind, revision, _, _, enabled @ ..] = bytes;
+/// (WDK: `OID_PM_PARAMETERS`)
+pub fn set_parameters(&[kind, revision, _, _, ref enabled @ ..]: &[u8; LONGEST_PARAMETERS]) -> NDIS_STATUS {
     if kind != NDIS_OBJECT_TYPE_DEFAULT || revision < NDIS_PM_PARAMETERS_REVISION_1 {
         return NDIS_STATUS_INVALID_DATA;
     }
