@@ -72,6 +72,11 @@ fn tcp(len: usize) -> Vec<u8> {
     segment
 }
 
+/// A datagram whose length the stack leaves out.
+fn udp(len: usize) -> Vec<u8> {
+    [&[1, 2, 3, 4, 0, 0, 0xAB, 0xCD], &tcp(len)[20..]].concat()
+}
+
 fn find_large(frame: &[u8]) -> Option<Transport> {
     Transport::find_large(frame, frame.len())
 }
@@ -157,29 +162,58 @@ fn frame_that_is_dropped_leaves_no_header_behind() {
 }
 
 #[test]
-fn large_frame_has_the_lengths_and_sums_that_a_device_relies_on() {
-    // The stack leaves out the length of the IPv4 header and that of the pseudo-header.
-    for (mut frame, kind, start) in
-        [(ipv4(6, 2, &tcp(50_000)), 1, 42), (ipv6(6, &[60], &tcp(60_001)), 4, 62_u16)]
-    {
-        let (is_ipv6, at, len) = (kind == 4, usize::from(start), frame.len());
+fn large_packet_has_the_lengths_and_sums_that_a_device_relies_on() {
+    // The stack leaves out the lengths of the IP header, the UDP header and the pseudo-header.
+    for (mut frame, protocol, start) in [
+        (ipv4(6, 2, &tcp(50_000)), Protocol::Tcp, 42),
+        (ipv6(6, &[60], &tcp(60_001)), Protocol::Tcp, 62),
+        (ipv4(17, 2, &udp(50_000)), Protocol::Udp, 42),
+        (ipv6(17, &[60], &udp(60_001)), Protocol::Udp, 62_u16),
+    ] {
+        let (is_ipv6, at, len) = (start == 62, usize::from(start), frame.len());
         frame[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
         let found = find_large(&frame).unwrap();
-        assert_eq!((found.start, found.is_ipv6), (start, is_ipv6));
-        let before = frame.clone();
+        assert_eq!((found.protocol, found.start, found.is_ipv6), (protocol, start, is_ipv6));
+        let mut expected = frame.clone();
         let offload = Offload::segmentation(&mut frame, &found, 1400).unwrap();
-        assert_eq!(offload.longest_frame(len), usize::from(start) + 20 + 1400);
-        let field = if is_ipv6 { 18 } else { 16 };
-        let stated = if is_ipv6 { len - 54 } else { len - 14 };
-        assert_eq!(frame[field..field + 2], (stated as u16).to_be_bytes());
-        assert_eq!(ipv4_checksum_is_valid(&frame), (!is_ipv6).then_some(true));
-        let addresses = if is_ipv6 { &frame[22..54] } else { &frame[26..34] };
-        let pseudo = [addresses, &[0, 6], &((len - at) as u16).to_be_bytes()].concat();
-        assert_eq!(frame[at + 16..at + 18], sum(&pseudo).to_be_bytes());
-        let rest = at + 18..;
-        assert!(frame[rest.clone()] == before[rest] && frame[..14] == before[..14]);
-        assert_eq!(frame[at..at + 16], before[at..at + 16]);
+        let mut put = |at: usize, value: usize| {
+            expected[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
+        };
+        if is_ipv6 {
+            put(18, len - 54);
+        } else {
+            put(16, len - 14);
+            // It is checked as a whole.
+            put(24, u16::from_be_bytes([frame[24], frame[25]]).into());
+            assert_eq!(ipv4_checksum_is_valid(&frame), Some(true));
+        }
+        let addresses = if is_ipv6 { 22..54 } else { 26..34 };
+        let pseudo = |number: u8| {
+            let rest = [&[0, number][..], &((len - at) as u16).to_be_bytes()].concat();
+            sum(&[&frame[addresses], &rest].concat()).into()
+        };
+        let header = match protocol {
+            Protocol::Tcp => {
+                put(at + 16, pseudo(6));
+                20
+            }
+            Protocol::Udp => {
+                put(at + 4, len - at);
+                put(at + 6, pseudo(17));
+                8
+            }
+        };
+        assert!(frame == expected, "nothing else has changed");
+        assert_eq!(offload.longest_frame(len), at + header + 1400);
     }
+    // What fits in one datagram has its checksum completed alone.
+    let mut frame = ipv4(17, 0, &udp(1000));
+    let found = find_large(&frame).unwrap();
+    assert_eq!(Offload::segmentation(&mut frame, &found, 1000), Some(Offload::checksum(&found)));
+}
+
+#[test]
+fn headers_of_a_large_packet_that_are_invalid_are_refused() {
     let mut frame = ipv4(6, 0, &tcp(3000));
     let found = find_large(&frame).unwrap();
     assert_eq!(Offload::segmentation(&mut frame, &found, 0), None);
@@ -199,8 +233,7 @@ fn large_frame_has_the_lengths_and_sums_that_a_device_relies_on() {
 /// The driver copies them from memory that the device may write.
 #[test]
 fn headers_are_found_and_completed_in_the_first_bytes_of_a_frame() {
-    let udp = [&[1, 2, 3, 4, 0, 0, 0xAB, 0xCD], &tcp(3000)[20..]].concat();
-    for whole in [ipv4(6, 2, &tcp(50_000)), ipv6(6, &[60; 8], &tcp(2000)), ipv4(17, 0, &udp)] {
+    for whole in [ipv4(6, 2, &tcp(50_000)), ipv6(6, &[60; 8], &tcp(2000)), ipv4(17, 0, &udp(3000))] {
         let (mut frame, mut headers) = (whole.clone(), whole[..MAX_HEADERS].to_vec());
         let found = Transport::find_large(&headers, whole.len()).unwrap();
         assert_eq!(Some(found), find_large(&frame));
@@ -222,35 +255,6 @@ fn headers_are_found_and_completed_in_the_first_bytes_of_a_frame() {
     let found = find_large(&frame).unwrap();
     assert_eq!(Offload::segmentation(&mut frame[..14 + 20 + 59], &found, 1400), None);
     assert!(Offload::segmentation(&mut frame[..14 + 20 + 60], &found, 1400).is_some());
-}
-
-#[test]
-fn large_datagram_has_the_lengths_and_sums_that_a_device_relies_on() {
-    // The stack leaves out the lengths of the IPv4 header, the UDP header and the pseudo-header.
-    let udp = |len: usize| [&[1, 2, 3, 4, 0, 0, 0xAB, 0xCD], &tcp(len)[20..]].concat();
-    for (mut frame, start) in [(ipv4(17, 2, &udp(50_000)), 42), (ipv6(17, &[60], &udp(60_001)), 62_u16)] {
-        let (is_ipv6, at, len) = (start == 62, usize::from(start), frame.len());
-        frame[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
-        let found = find_large(&frame).unwrap();
-        assert_eq!((found.protocol, found.start, found.is_ipv6), (Protocol::Udp, start, is_ipv6));
-        let before = frame.clone();
-        let offload = Offload::segmentation(&mut frame, &found, 1400).unwrap();
-        assert_eq!(offload.longest_frame(len), usize::from(start) + 8 + 1400);
-        let field = if is_ipv6 { 18 } else { 16 };
-        let stated = if is_ipv6 { len - 54 } else { len - 14 };
-        assert_eq!(frame[field..field + 2], (stated as u16).to_be_bytes());
-        assert_eq!(frame[at + 4..at + 6], ((len - at) as u16).to_be_bytes());
-        assert_eq!(ipv4_checksum_is_valid(&frame), (!is_ipv6).then_some(true));
-        let addresses = if is_ipv6 { &frame[22..54] } else { &frame[26..34] };
-        let pseudo = [addresses, &[0, 17], &((len - at) as u16).to_be_bytes()].concat();
-        assert_eq!(frame[at + 6..at + 8], sum(&pseudo).to_be_bytes());
-        assert!(frame[at + 8..] == before[at + 8..] && frame[at..at + 4] == before[at..at + 4]);
-    }
-    // What fits in one datagram has its checksum completed alone.
-    let mut frame = ipv4(17, 0, &udp(1000));
-    let found = find_large(&frame).unwrap();
-    let offload = Offload::segmentation(&mut frame, &found, 1000);
-    assert_eq!(offload, Some(Offload::checksum(&found)));
 }
 
 #[test]
