@@ -5,8 +5,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use roce_wire::MadHeaderRepr;
 use roce_wire::cm::{CommId, DreqRepr, RejRepr, RtuRepr};
+use roce_wire::{MadHeaderRepr, Vlan};
 
 //= rocev2 §11
 #[test]
@@ -270,6 +270,22 @@ proptest! {
     }
 }
 
+/// The answer is to a message that belongs to no connection.
+#[test]
+fn answer_is_sent_to_the_vlan_of_the_message() {
+    for vlan in [None, Some(Vlan(5))] {
+        let mut pair = Pair::new();
+        let (req, transaction) = pair.req();
+        let path = Path { vlan, ..Path::new(pair.a.mac, pair.b.mac, pair.a.ip, pair.b.ip) };
+        let mad = datagram(&CmMessage::Req(req), transaction);
+        let frame = frame_on(&path, Qpn::GSI, DethRepr::GSI, &mad);
+        assert_eq!(pair.b.cm.deliver(pair.now, &Packet::parse(&frame).unwrap()), Err(Ignored::Refused));
+        let mut slot = [0; 2048];
+        let len = pair.b.cm.poll_transmit(pair.now, Crc::detect(), &mut slot).unwrap();
+        assert_eq!(Packet::parse(&slot[..len]).unwrap().eth().vlan(), vlan);
+    }
+}
+
 #[test]
 fn datagrams_other_than_cm_messages_are_ignored() {
     let mut pair = Pair::new();
@@ -289,6 +305,17 @@ fn datagrams_other_than_cm_messages_are_ignored() {
         let mut mad = mad;
         mad[byte] = value;
         assert_eq!(handle(&mut pair, &mad), Err(Ignored::NotCm), "header byte {byte}");
+    }
+    //= rocev2 §11
+    let path = Path::new(pair.a.mac, pair.b.mac, pair.a.ip, pair.b.ip);
+    for (to, deth) in [
+        (Qpn::new(2), DethRepr::GSI),
+        (Qpn::GSI, DethRepr { source_qp: Qpn::new(2), ..DethRepr::GSI }),
+        (Qpn::GSI, DethRepr { q_key: 1, ..DethRepr::GSI }),
+    ] {
+        let frame = frame_on(&path, to, deth, &mad);
+        let handled = pair.b.cm.deliver(pair.now, &Packet::parse(&frame).unwrap());
+        assert_eq!(handled, Err(Ignored::NotCm), "{to:?} {deth:?}");
     }
     //= rocev2 §11
     // LAP, APR, and unknown attributes.

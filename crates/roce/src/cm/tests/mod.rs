@@ -362,13 +362,18 @@ impl Pair {
 
 /// Returns a frame with `mad` to queue pair 1, from `from` to `to`.
 fn frame(from: &Host, to: &Host, source: IpAddr, mad: &[u8]) -> Vec<u8> {
-    let template = Template::new(&Path::new(from.mac, to.mac, source, to.ip), Qpn::GSI).unwrap();
+    frame_on(&Path::new(from.mac, to.mac, source, to.ip), Qpn::GSI, DethRepr::GSI, mad)
+}
+
+/// Returns a frame with `mad` to queue pair `to` on `path`.
+fn frame_on(path: &Path, to: Qpn, deth: DethRepr, mad: &[u8]) -> Vec<u8> {
+    let template = Template::new(path, to).unwrap();
     let headers = Headers {
         opcode: Opcode::UD_SEND_ONLY,
         solicited: false,
         ack_req: true,
         psn: Psn::new(7),
-        ext: Ext::Deth(DethRepr::GSI),
+        ext: Ext::Deth(deth),
     };
     let mut slot = vec![0; 2048];
     let mut frame = template.begin(Crc::detect(), &mut slot, &headers, mad.len()).unwrap();
