@@ -3,6 +3,7 @@
 //! Establishment of connections.
 
 use super::*;
+use roce_wire::cm::RtuRepr;
 
 //= rocev2 §12
 #[test]
@@ -250,4 +251,17 @@ fn req_of_linux_becomes_a_request() {
     assert_eq!((peer.mtu, peer.ack_timeout), (PathMtu::Bytes1024, 19));
     assert_eq!((peer.retry_count, peer.rnr_retry_count), (7, 7));
     assert_eq!(peer.reads, ReadLimits { inbound: 1, outbound: 1 });
+}
+
+//= rocev2 §12
+#[test]
+fn an_rtu_that_arrives_twice_is_a_duplicate() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let (_, b) = pair.established();
+    let (_, conn) = pair.b.cm.resolve(b).unwrap();
+    let (source, transaction) = (pair.a.ip, conn.transaction);
+    let rtu =
+        RtuRepr { local_comm_id: conn.remote_id, remote_comm_id: conn.local_id, private_data: [0; 224] };
+    assert_eq!(pair.deliver(source, &CmMessage::Rtu(rtu), transaction), Err(Ignored::Duplicate));
 }

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::conn::PrivateData;
+use roce_wire::cm::{CommId, RejRepr, RespondedMessage};
 
 /// Returns the event for a REJ without private data.
 fn refused(reason: RejReason) -> EventKind {
@@ -312,4 +313,39 @@ fn a_refusal_is_remembered_for_two_intervals_of_the_peer() {
         assert_eq!(pair.b.sent, [Attribute::CM_REJ], "code {code}");
         assert_eq!(pair.b.events, []);
     }
+}
+
+/// The REJ by which a peer withdraws its REQ before it knows this side's communication ID.
+//= rocev2 §12
+#[test]
+fn only_a_timeout_rej_that_names_the_request_withdraws_it() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let (req, transaction) = pair.req();
+    let (source, local_comm_id, guid) = (pair.a.ip, req.local_comm_id, req.local_ca_guid);
+    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
+    let rej = |reason, information_len, local_comm_id| {
+        let mut information = [0; 72];
+        information[..8].copy_from_slice(&guid.to_be_bytes());
+        CmMessage::Rej(RejRepr {
+            local_comm_id,
+            remote_comm_id: CommId(0),
+            message_rejected: RespondedMessage::OTHER,
+            information_len,
+            reason,
+            information,
+            private_data: [0; 148],
+        })
+    };
+    let right = rej(RejReason::TIMEOUT, 8, local_comm_id);
+    let other = CommId(local_comm_id.0 ^ 1);
+    for (what, wrong, transaction) in [
+        ("transaction", &right, transaction + 1),
+        ("reason", &rej(RejReason::CONSUMER, 8, local_comm_id), transaction),
+        ("length of the GUID", &rej(RejReason::TIMEOUT, 7, local_comm_id), transaction),
+        ("communication ID", &rej(RejReason::TIMEOUT, 8, other), transaction),
+    ] {
+        assert_eq!(pair.deliver(source, wrong, transaction), Err(Ignored::Unknown), "another {what}");
+    }
+    assert_eq!(pair.deliver(source, &right, transaction), Ok(()));
 }

@@ -364,3 +364,31 @@ fn rep_of_a_stale_queue_pair_is_refused_and_connect_can_be_repeated() {
     pair.accept(b);
     pair.replied(a);
 }
+
+/// Nothing keeps a host from naming the GUID, the communication ID and the queue pair of another one.
+//= rocev2 §12
+#[test]
+fn a_req_with_the_numbers_of_another_hosts_connection_is_one_of_its_own() {
+    let mut pair = Pair::new();
+    pair.listen();
+    for address in ["192.0.2.21", "192.0.2.22"] {
+        assert_eq!(pair.req_from(address.parse().unwrap(), 1), Ok(()), "{address}");
+    }
+    assert_eq!(pair.b.cm.connections(), 2);
+}
+
+//= rocev2 §11
+//= rocev2 §13
+#[test]
+fn a_req_without_communication_id_or_with_a_reserved_queue_pair_is_malformed() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let source = pair.a.ip;
+    for (id, qpn) in [(0, 0x5000), (7, 0), (7, 1), (7, 0x00FF_FFFF)] {
+        let (mut req, transaction) = pair.req();
+        (req.local_comm_id, req.local_qpn) = (CommId(id), Qpn::new(qpn));
+        let handled = pair.deliver(source, &CmMessage::Req(req), transaction);
+        assert_eq!(handled, Err(Ignored::Malformed), "{id} {qpn:#x}");
+    }
+    assert_eq!(pair.b.cm.connections(), 0);
+}
