@@ -13,7 +13,7 @@ use crate::{
     ipv6::{self, Ipv6, Ipv6Repr},
     opcode::Opcode,
     packet::{Ip, Packet},
-    plain::{PlainAck, PlainSend},
+    plain::PlainHeaders,
     psn::Psn,
     qpn::Qpn,
     udp::{self, UDP_PORT, Udp, UdpRepr},
@@ -260,18 +260,11 @@ impl Template {
         }
     }
 
-    /// [`Template::is_reverse_of`] for an acknowledgement of the usual form. `false` for a template with a VLAN tag, too.
+    /// [`Template::is_reverse_of`] for a frame of the usual form. `false` for a template with a VLAN tag, too.
     #[must_use]
     #[inline]
-    pub fn is_reverse_of_ack(&self, ack: PlainAck<'_>) -> bool {
-        matches!(self.shape, Shape::V4) && self.is_reverse_v4::<{ Eth::LEN }>(ack.addresses())
-    }
-
-    /// [`Template::is_reverse_of_ack`] for a SEND of the usual form.
-    #[must_use]
-    #[inline]
-    pub fn is_reverse_of_send(&self, send: &PlainSend<'_>) -> bool {
-        matches!(self.shape, Shape::V4) && self.is_reverse_v4::<{ Eth::LEN }>(send.addresses())
+    pub fn is_reverse_of_plain(&self, headers: PlainHeaders<'_>) -> bool {
+        matches!(self.shape, Shape::V4) && self.is_reverse_v4::<{ Eth::LEN }>(headers.addresses())
     }
 
     #[inline]

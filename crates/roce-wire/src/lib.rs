@@ -76,7 +76,7 @@ pub use mad::{Attribute, Mad, MadHeader, MadHeaderRepr};
 pub use mtu::{MtuCode, PathMtu};
 pub use opcode::{Class, ExtHeaders, Opcode, OpcodeInfo, Operation, PayloadRule};
 pub use packet::{DropReason, Ip, Packet, ParseError, destination};
-pub use plain::{PlainAck, PlainFrame, PlainSend};
+pub use plain::{PlainAck, PlainFrame, PlainHeaders, PlainSend};
 pub use psn::Psn;
 pub use qpn::Qpn;
 pub use reth::{Reth, RethRepr};

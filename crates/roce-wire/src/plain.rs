@@ -47,13 +47,13 @@ pub enum PlainFrame<'a> {
 /// A positive acknowledgement, see [`PlainFrame::Ack`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlainAck<'a> {
-    start: Start<'a>,
+    pub headers: PlainHeaders<'a>,
 }
 
 /// A SEND of one packet, see [`PlainFrame::Send`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlainSend<'a> {
-    start: Start<'a>,
+    pub headers: PlainHeaders<'a>,
     /// The bytes that the ICRC covers, and [`icrc::LEAD`] bytes before them.
     led: &'a [u8],
     /// Without pad bytes.
@@ -67,32 +67,33 @@ impl<'a> PlainFrame<'a> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every frame")]
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
-        let start = Start { bytes: frame.first_chunk()? };
+        let headers = PlainHeaders { bytes: frame.first_chunk()? };
         // First what tells the two from other RoCE frames: opcode, transport version 0, and the partition key with or without
         // the bit of full membership.
         //= rocev2 §3
         //= rocev2 §13
-        let word = Be32::<BTH>::get(start.bytes);
+        let word = Be32::<BTH>::get(headers.bytes);
         if word & KIND_AND_PAD == u32::from(Opcode::ACKNOWLEDGE.0) << 24 | 0x7FFF {
             // The upper bits of the syndrome are zero, the lower ones are credits.
-            let is_positive = Bytes::<BODY, 1>::get(start.bytes)[0] & !Syndrome::ACK.0 == 0;
-            (is_positive & (start.total() == ACK - IP) && start.is_plain())
-                .then_some(Self::Ack(PlainAck { start }))
-        } else if word & KIND == u32::from(Opcode::SEND_ONLY.0) << 24 | 0x7FFF && start.is_plain() {
-            PlainSend::new(start, frame, word >> 20 & 3).map(Self::Send)
+            let is_positive = Bytes::<BODY, 1>::get(headers.bytes)[0] & !Syndrome::ACK.0 == 0;
+            (is_positive & (headers.total() == ACK - IP) && headers.is_plain())
+                .then_some(Self::Ack(PlainAck { headers }))
+        } else if word & KIND == u32::from(Opcode::SEND_ONLY.0) << 24 | 0x7FFF && headers.is_plain() {
+            PlainSend::new(headers, frame, word >> 20 & 3).map(Self::Send)
         } else {
             None
         }
     }
 }
 
-/// The first bytes of a frame.
+/// The headers of a frame of the usual form, up to the BTH.
 #[derive(Clone, Copy, Debug)]
-struct Start<'a> {
+pub struct PlainHeaders<'a> {
+    /// The first bytes of the frame: as many as its shortest form has.
     bytes: &'a [u8; ACK],
 }
 
-impl<'a> Start<'a> {
+impl<'a> PlainHeaders<'a> {
     /// Returns the bytes of the IP datagram, as its header claims.
     #[inline]
     fn total(self) -> usize {
@@ -119,19 +120,23 @@ impl<'a> Start<'a> {
         self.bytes.split_at(IP).1.first_chunk().map(Ipv4::new)
     }
 
+    /// Returns the queue pair that the frame is to.
+    #[must_use]
     #[inline]
-    fn dest_qp(self) -> Qpn {
+    pub fn dest_qp(self) -> Qpn {
         Qpn::new(Be32::<{ BTH + 4 }>::get(self.bytes))
     }
 
+    /// Returns the PSN: of an acknowledgement, that of the last packet that is acknowledged.
+    #[must_use]
     #[inline]
-    fn psn(self) -> Psn {
+    pub fn psn(self) -> Psn {
         Psn::new(Be32::<{ BTH + 8 }>::get(self.bytes))
     }
 
     /// Returns source and destination address as one number, as [`Ipv4::addresses`] does.
     #[inline]
-    fn addresses(self) -> u64 {
+    pub(crate) fn addresses(self) -> u64 {
         self.ip().map_or(0, Ipv4::addresses)
     }
 }
@@ -141,42 +146,23 @@ impl PlainAck<'_> {
     #[must_use]
     #[inline]
     pub fn icrc_valid(&self, crc: Crc) -> bool {
-        let (led, icrc) = self.start.bytes.split_at(LED).1.split_at(ACK - LED - ICRC_LEN);
+        let (led, icrc) = self.headers.bytes.split_at(LED).1.split_at(ACK - LED - ICRC_LEN);
         let led = led.first_chunk::<{ ACK - LED - ICRC_LEN }>();
         led.is_some_and(|led| icrc::of_v4(crc, led).to_wire() == icrc)
-    }
-
-    #[inline]
-    pub(crate) fn addresses(self) -> u64 {
-        self.start.addresses()
-    }
-
-    /// Returns the queue pair that the acknowledgement is to.
-    #[must_use]
-    #[inline]
-    pub fn dest_qp(&self) -> Qpn {
-        self.start.dest_qp()
-    }
-
-    /// Returns the PSN of the last packet that is acknowledged.
-    #[must_use]
-    #[inline]
-    pub fn psn(&self) -> Psn {
-        self.start.psn()
     }
 }
 
 impl<'a> PlainSend<'a> {
-    /// Returns the SEND with `pad` pad bytes that begins with `start`, whose headers were checked.
+    /// Returns the SEND with `pad` pad bytes, whose headers were checked.
     #[inline]
-    fn new(start: Start<'a>, frame: &'a [u8], pad: u32) -> Option<Self> {
-        let end = IP.checked_add(start.total())?;
+    fn new(headers: PlainHeaders<'a>, frame: &'a [u8], pad: u32) -> Option<Self> {
+        let end = IP.checked_add(headers.total())?;
         let (led, icrc) = frame.get(LED..end)?.split_last_chunk::<ICRC_LEN>()?;
         let padded = led.get(BODY - LED..)?;
         let payload = padded.get(..padded.len().checked_sub(pad as usize)?)?;
         //= rocev2 §3
         (padded.len().is_multiple_of(4) && !payload.is_empty()).then_some(Self {
-            start,
+            headers,
             led,
             payload,
             icrc: *icrc,
@@ -190,37 +176,18 @@ impl<'a> PlainSend<'a> {
         icrc::of_packet(crc, true, self.led).to_wire() == self.icrc
     }
 
-    #[inline]
-    pub(crate) fn addresses(&self) -> u64 {
-        self.start.addresses()
-    }
-
-    /// Returns the queue pair that the SEND is to.
-    #[must_use]
-    #[inline]
-    pub fn dest_qp(&self) -> Qpn {
-        self.start.dest_qp()
-    }
-
-    /// Returns the PSN.
-    #[must_use]
-    #[inline]
-    pub fn psn(&self) -> Psn {
-        self.start.psn()
-    }
-
     /// Returns whether the requester asks for an acknowledgement.
     #[must_use]
     #[inline]
     pub fn ack_req(&self) -> bool {
-        Flag::<{ BTH + 8 }, 7>::get(self.start.bytes)
+        Flag::<{ BTH + 8 }, 7>::get(self.headers.bytes)
     }
 
     /// Returns whether the message is a solicited event.
     #[must_use]
     #[inline]
     pub fn solicited(&self) -> bool {
-        Flag::<{ BTH + 1 }, 7>::get(self.start.bytes)
+        Flag::<{ BTH + 1 }, 7>::get(self.headers.bytes)
     }
 
     /// Returns the payload, without pad bytes; at least one byte.

@@ -395,15 +395,15 @@ proptest! {
         prop_assert_eq!(plain.is_some(), is_usual, "{:?}", packet);
         let (Some(plain), Ok(packet)) = (plain, packet) else { return Ok(()) };
         let bth = packet.bth();
-        let (dest_qp, psn) = match plain {
-            PlainFrame::Ack(ack) => (ack.dest_qp(), ack.psn()),
+        let headers = match plain {
+            PlainFrame::Ack(ack) => ack.headers,
             PlainFrame::Send(send) => {
                 prop_assert_eq!(send.payload(), packet.payload());
                 prop_assert_eq!((send.ack_req(), send.solicited()), (bth.ack_req(), bth.solicited()));
-                (send.dest_qp(), send.psn())
+                send.headers
             }
         };
-        prop_assert_eq!((dest_qp, psn), (bth.dest_qp(), bth.psn()));
+        prop_assert_eq!((headers.dest_qp(), headers.psn()), (bth.dest_qp(), bth.psn()));
         for crc in [Crc::table(), Crc::detect()] {
             let valid = match plain {
                 PlainFrame::Ack(ack) => ack.icrc_valid(crc),
@@ -414,10 +414,7 @@ proptest! {
         let peer = Path { local_ip: [10, 0, 0, 2].into(), remote_ip: [10, 0, 0, 1].into(), ..path(false, None) };
         for vlan in [None, Some(Vlan(5))] {
             let template = Template::new(&Path { vlan, ..peer }, Qpn::new(1)).unwrap();
-            let is_reverse = match plain {
-                PlainFrame::Ack(ack) => template.is_reverse_of_ack(ack),
-                PlainFrame::Send(send) => template.is_reverse_of_send(&send),
-            };
+            let is_reverse = template.is_reverse_of_plain(headers);
             prop_assert_eq!(is_reverse, vlan.is_none() && template.is_reverse_of(&packet));
         }
     }

@@ -13,7 +13,9 @@ use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::{Batch, Env};
 use crate::transport::payload_copy::MIN_LENGTH;
-use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, PlainFrame, PlainSend, Qpn};
+use crate::transport::rc_transport::RcTransport;
+use roce_wire::icrc::Crc;
+use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, PlainFrame, PlainHeaders, PlainSend, Qpn};
 
 /// Outcome of processing a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,35 +77,38 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         }
     }
 
-    /// Handles an acknowledgement of the usual form, as [`Receiver::handle_any`] does in more instructions. Returns `false`, and has
-    /// changed nothing, if it does not.
     fn handle_ack(&mut self, now: Instant, ack: PlainAck<'_>) -> bool {
-        let Self { engine, shard, batch, last } = self;
-        let Some(qp) = Self::queue_pair(engine, last, ack.dest_qp()) else { return false };
-        //= rocev2 §2
-        if !ack.icrc_valid(engine.shared.config.crc) {
-            return false;
-        }
-        let env = Env::new(batch, &qp.attributes, now);
-        let mut transport = qp.lock();
-        let handled = shard.has(qp) && transport.handle_plain_ack(&env, ack);
-        if handled {
-            Engine::after(shard, &mut transport, qp, || qp.to_arc());
-        }
-        handled
+        let is_valid = |crc| ack.icrc_valid(crc);
+        self.handle_plain(now, ack.headers, is_valid, |transport, env| transport.handle_plain_ack(env, ack))
     }
 
-    /// [`Receiver::handle_ack`] for a SEND of the usual form.
     fn handle_send(&mut self, now: Instant, send: &PlainSend<'_>) -> bool {
+        let is_valid = |crc| send.icrc_valid(crc);
+        self.handle_plain(now, send.headers, is_valid, |transport, env| {
+            transport.handle_plain_send(env, send)
+        })
+    }
+
+    /// Handles a frame of the usual form, as [`Receiver::handle_any`] does in more instructions. `is_valid` checks its ICRC.
+    /// Returns `false`, and has changed nothing, if `handle` has not handled it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every small message, of two kinds")]
+    fn handle_plain(
+        &mut self,
+        now: Instant,
+        headers: PlainHeaders<'_>,
+        is_valid: impl FnOnce(Crc) -> bool,
+        handle: impl FnOnce(&mut RcTransport, &Env<'_, R>) -> bool,
+    ) -> bool {
         let Self { engine, shard, batch, last } = self;
-        let Some(qp) = Self::queue_pair(engine, last, send.dest_qp()) else { return false };
+        let Some(qp) = Self::queue_pair(engine, last, headers.dest_qp()) else { return false };
         //= rocev2 §2
-        if !send.icrc_valid(engine.shared.config.crc) {
+        if !is_valid(engine.shared.config.crc) {
             return false;
         }
         let env = Env::new(batch, &qp.attributes, now);
         let mut transport = qp.lock();
-        let handled = shard.has(qp) && transport.handle_plain_send(&env, send);
+        let handled = shard.has(qp) && handle(&mut transport, &env);
         if handled {
             Engine::after(shard, &mut transport, qp, || qp.to_arc());
         }

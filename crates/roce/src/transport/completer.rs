@@ -44,10 +44,10 @@ impl RcTransport {
     #[allow(clippy::inline_always, reason = "called in one place, for every ACK")]
     pub(crate) fn handle_plain_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, ack: PlainAck<'_>) -> bool {
         //= rocev2 §6
-        let is_peer = self.link.as_ref().is_some_and(|link| link.template.is_reverse_of_ack(ack));
+        let is_peer = self.link.as_ref().is_some_and(|link| link.template.is_reverse_of_plain(ack.headers));
         let requester = &self.requester;
         //= rocev2 §7
-        let sequence = requester.psns.sequence(ack.psn(), requester.una);
+        let sequence = requester.psns.sequence(ack.headers.psn(), requester.una);
         let Some(sequence) = sequence.filter(|&sequence| sequence < requester.high) else { return false };
         // In other states, it may establish the connection, or is of no use.
         if self.state != State::Rts || !is_peer {

@@ -89,14 +89,14 @@ impl RcTransport {
     #[allow(clippy::inline_always, reason = "called in one place, for every small SEND")]
     pub(crate) fn handle_plain_send<R: RawMutex>(&mut self, env: &Env<'_, R>, send: &PlainSend<'_>) -> bool {
         //= rocev2 §6
-        let is_peer = self.link.as_ref().is_some_and(|link| link.template.is_reverse_of_send(send));
+        let is_peer = self.link.as_ref().is_some_and(|link| link.template.is_reverse_of_plain(send.headers));
         let responder = &self.responder;
         let sequence = responder.expected;
         let payload = send.payload();
         // In other states, it may establish the connection, or is of no use.
         let is_usual = self.state == State::Rts
             && is_peer
-            && responder.psns.psn(sequence) == send.psn()
+            && responder.psns.psn(sequence) == send.headers.psn()
             && matches!(responder.message, InboundMessage::None)
             && payload.len() <= responder.mtu as usize;
         if !is_usual || !self.recv_queue.take(&mut self.current_receive) {
