@@ -173,8 +173,8 @@ impl RcTransport {
         slot: &'s mut [u8],
         copy: &PayloadCopy,
     ) -> Option<Frame<'s>> {
-        let Some(Copying::Frame(copied)) = self.copying else { return None };
-        let frame = copy.begin(self.link.as_ref(), env, slot, copied.length);
+        let length = self.copying.and_then(Copying::frame_payload)?;
+        let frame = copy.begin(self.link.as_ref(), env, slot, length);
         if frame.is_err() {
             self.fail_to_build(env);
         }
@@ -189,17 +189,25 @@ impl RcTransport {
         self.fail(env, Some(CompletionStatus::LocalOperation));
     }
 
-    /// Accounts for the packet whose payload was copied: `copied` is the length of its frame. Returns that, or `None` if the
-    /// request has failed.
+    /// Accounts for the packet whose payload was copied: `copied` is the length of its frame. Returns that, or `None` if its
+    /// memory could not be read.
     pub(crate) fn finish_copy<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         copied: Result<usize, AccessError>,
     ) -> Option<usize> {
-        let Some(Copying::Frame(copying)) = self.copying.take() else { return None };
-        let sent = self.finish_request(env, copying, copied);
-        if copying.paced {
-            self.account_paced(env, sent, self.responder.is_serving());
+        let (sent, paced, serving) = match self.copying.take()? {
+            Copying::Request(copying) => {
+                (self.finish_request(env, copying, copied), copying.paced, self.responder.is_serving())
+            }
+            Copying::Response(copying) => {
+                let sent = self.finish_response(env, copying, copied).ok_or(Unsent::Idle);
+                (sent, copying.paced, true)
+            }
+            Copying::Packet => return None,
+        };
+        if paced {
+            self.account_paced(env, sent, serving);
         }
         sent.ok()
     }
@@ -215,7 +223,7 @@ impl RcTransport {
         // Responses go first, but not twice in a row while there are requests to send.
         let request_first = self.responder.take_responded();
         if next.response && !(request_first && next.request) {
-            let sent = self.transmit_response(env, slot);
+            let sent = self.transmit_response(env, slot, copy);
             // What is executed for a response may end the connection.
             if sent != Err(Unsent::Idle) || request_first || !self.wants_to_request() {
                 return sent;
@@ -229,7 +237,7 @@ impl RcTransport {
             }
         }
         if request_first && self.responder.has_response() {
-            return self.transmit_response(env, slot);
+            return self.transmit_response(env, slot, copy);
         }
         Err(Unsent::Idle)
     }
@@ -257,7 +265,7 @@ impl RcTransport {
             self.rate.wait();
         }
         // An ACK must not overtake READ responses.
-        if serving { Err(Unsent::Idle) } else { self.transmit_response(env, slot) }
+        if serving { Err(Unsent::Idle) } else { self.transmit_response(env, slot, copy) }
     }
 
     /// Accounts for a frame that the rate allowed. `serving` tells whether the next response was a READ response before.

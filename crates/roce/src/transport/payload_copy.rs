@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Copies the payload of a request into its frame, with its CRC, while the lock of the queue pair is free.
+//! Copies the payload of a request or READ response into its frame, with its CRC, while the lock of the queue pair is free.
 //!
-//! With the lock held, the requester writes the headers and notes where the payload is; then the lock is released, the payload is
+//! With the lock held, the transport writes the headers and notes where the payload is; then the lock is released, the payload is
 //! copied, and with the lock held again the packet counts as sent. Meanwhile requests may be posted. Everything else waits
 //! for the copy ([`Qp::lock`](crate::Qp)), as it would for the lock: completions and flushes, which return memory to the
-//! consumer, and changes of the requester's position.
+//! consumer, and changes of what is sent next.
 
 use lock_api::RawMutex;
 
 use super::env::Env;
 use super::frame::Unsent;
+use super::inbound_reads::NextResponse;
 use super::peer::Link;
 use super::pieces::Pieces;
 use crate::region::access_rights::AccessError;
@@ -23,13 +24,28 @@ pub(crate) const MIN_LENGTH: u32 = 512;
 #[derive(Debug)]
 pub(crate) struct PayloadCopy {
     headers: Headers,
-    pieces: Pieces,
+    source: Source,
+}
+
+/// Memory that a payload is copied from.
+#[derive(Debug)]
+enum Source {
+    /// Of a request: see [`Pieces::collect`].
+    Pieces(Pieces),
+    /// Of a READ response: what the peer may read.
+    Region { key: u32, address: u64, length: u32 },
 }
 
 impl PayloadCopy {
-    /// Notes the headers of the packet and the pieces of its payload, see [`Pieces::collect`].
-    pub(super) fn new(headers: Headers, pieces: Pieces) -> Self {
-        Self { headers, pieces }
+    /// Notes the headers of a packet of a request, and the pieces of its payload.
+    pub(super) fn of_request(headers: Headers, pieces: Pieces) -> Self {
+        Self { headers, source: Source::Pieces(pieces) }
+    }
+
+    /// Notes the headers of a READ response, and where its payload is.
+    pub(super) fn of_response(headers: Headers, next: &NextResponse) -> Self {
+        let NextResponse { key, address, len: length, .. } = *next;
+        Self { headers, source: Source::Region { key, address, length } }
     }
 
     /// Writes the headers to `slot`. The lock is held.
@@ -52,8 +68,17 @@ impl PayloadCopy {
         env: &Env<'_, R>,
         mut frame: Frame<'_>,
     ) -> Result<usize, AccessError> {
-        for piece in self.pieces.as_slice() {
-            env.regions.read_local(env.qp.pd, piece, 0, piece.length, &mut frame)?;
+        match &self.source {
+            Source::Pieces(pieces) => {
+                for piece in pieces.as_slice() {
+                    env.regions.read_local(env.qp.pd, piece, 0, piece.length, &mut frame)?;
+                }
+            }
+            // Checked for each packet: the region may be deregistered meanwhile.
+            //= R-MR-17
+            Source::Region { key, address, length } => {
+                env.regions.read_remote(env.qp.scope(), *key, *address, *length, &mut frame)?;
+            }
         }
         Ok(frame.finish())
     }
@@ -62,15 +87,39 @@ impl PayloadCopy {
 /// What is being copied.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Copying {
-    /// The payload of the next frame.
-    Frame(CopiedFrame),
+    /// The payload of the next packet of a request.
+    Request(CopiedRequest),
+    /// The payload of the next READ response.
+    Response(CopiedResponse),
     /// The payload of the packet in order, see [`super::placement`].
     Packet,
 }
 
-/// A frame whose payload is being copied.
+impl Copying {
+    /// Returns the length of the payload of a frame, in bytes.
+    pub(super) fn frame_payload(self) -> Option<u32> {
+        match self {
+            Self::Request(CopiedRequest { length, .. }) | Self::Response(CopiedResponse { length, .. }) => {
+                Some(length)
+            }
+            Self::Packet => None,
+        }
+    }
+}
+
+/// A READ response whose payload is being copied.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CopiedFrame {
+pub(super) struct CopiedResponse {
+    /// Bytes of the payload.
+    pub(super) length: u32,
+    /// The rate is limited.
+    pub(super) paced: bool,
+}
+
+/// A packet of a request whose payload is being copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopiedRequest {
+    /// Bytes of the payload.
     pub(super) length: u32,
     pub(super) ack_req: bool,
     /// Its acknowledgement measures the path.

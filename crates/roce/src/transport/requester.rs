@@ -10,7 +10,7 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::frame::{Unsent, build_frame};
-use super::payload_copy::{CopiedFrame, Copying, MIN_LENGTH, PayloadCopy};
+use super::payload_copy::{CopiedRequest, Copying, MIN_LENGTH, PayloadCopy};
 use super::pieces::Pieces;
 use super::rc_transport::RcTransport;
 use super::requester_state::Requester;
@@ -31,7 +31,7 @@ impl RcTransport {
             && self.requester.recovery.rnr_until.is_none()
             && ((self.requester.next < self.send_queue.end() || self.send_queue.has_pending_local())
                 && !self.requester.recovery.awaits_answer(self.requester.una, self.requester.next)
-                || self.requester.gaps.is_wanted())
+                || self.requester.waiting() && self.requester.gaps.is_wanted())
     }
 
     /// Writes the next request packet, if [`RcTransport::wants_to_request`].
@@ -172,9 +172,10 @@ impl RcTransport {
             && let Payload::Sges(sges) = payload
             && let Some(pieces) = Pieces::collect(cursor, sges, offset, len)
         {
-            *copy = Some(PayloadCopy::new(headers, pieces));
+            *copy = Some(PayloadCopy::of_request(headers, pieces));
             let paced = self.rate.is_limited();
-            self.copying = Some(Copying::Frame(CopiedFrame { length: len, ack_req, measures_path, paced }));
+            self.copying =
+                Some(Copying::Request(CopiedRequest { length: len, ack_req, measures_path, paced }));
             return Err(Unsent::Copying);
         }
         let built =
@@ -267,7 +268,7 @@ impl RcTransport {
     pub(super) fn finish_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        copying: CopiedFrame,
+        copying: CopiedRequest,
         copied: Result<usize, AccessError>,
     ) -> Result<usize, Unsent> {
         let requester = &self.requester;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Payload is copied to frames without the lock of the queue pair. What another processor could do then is done when the lock is
+//! Payload of requests and READ responses is copied to frames without the lock of the queue pair. What another processor could do then is done when the lock is
 //! released.
 
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use roce::{CompletionStatus, QpSpec, QpState, SendData, SendFlags, SendOperation, SendRequest, Sge};
 
-use crate::pair::{Options, Pair, Side, on_release, pattern, poll, spec};
+use crate::pair::{Memory, Options, Pair, Side, on_release, pattern, poll, spec};
 
 /// Path MTU of the pairs, in bytes.
 const MTU: usize = 1024;
@@ -22,10 +22,15 @@ fn lock_of(side: &Side) -> usize {
     address.get()
 }
 
-/// Transmits the frames of side 0. Calls `at` whenever the lock of its queue pair is released, with the number of times that it
-/// was before.
-fn transmit(pair: &Pair, mut at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
-    let side = &pair.sides[0];
+/// Transmits the frames of side 0, see [`transmit_by`].
+fn transmit(pair: &Pair, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
+    transmit_by(pair, 0, at)
+}
+
+/// Transmits the frames of a side. Calls `at` whenever the lock of its queue pair is released, with the number of times that it
+/// was before. Returns the frames, and that number in the end.
+fn transmit_by(pair: &Pair, side: usize, mut at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
+    let side = &pair.sides[side];
     let (lock, count) = (lock_of(side), Rc::new(Cell::new(0)));
     let seen = count.clone();
     let released = move |address| {
@@ -198,4 +203,138 @@ fn a_flush_waits_for_the_copy() {
 #[test]
 fn destruction_waits_for_the_copy() {
     ends_after_the_copy(|side| side.engine.destroy_qp(&side.qp));
+}
+
+/// Has side 0 read `length` bytes of side 1, which has received the request. Returns the memory at either end.
+fn requested(pair: &Pair, length: usize) -> (Memory, Rc<Memory>) {
+    let [alice, bob] = &pair.sides;
+    let (sink, target) = (alice.sink(length), Rc::new(bob.shared(length)));
+    target.write(&pattern(length, 1));
+    alice.read(1, &[sink.all()], &target, 0);
+    for frame in alice.transmit(pair.now, 64) {
+        bob.engine.handle_frame(pair.now, &frame);
+    }
+    (sink, target)
+}
+
+/// Delivers READ responses to side 0. Returns what became of the request.
+fn answered(pair: &mut Pair, frames: Vec<Vec<u8>>) -> Vec<(u64, CompletionStatus)> {
+    for frame in frames {
+        pair.deliver(0, pair.now, frame);
+    }
+    pair.run();
+    pair.sides[0].outcomes()
+}
+
+/// Reads `length` bytes, and returns how often the lock of the responder is released while it sends the response.
+fn releases_of_a_response(length: usize) -> usize {
+    let mut pair = pair();
+    let (sink, _target) = requested(&pair, length);
+    let (frames, released) = transmit_by(&pair, 1, |_| ());
+    assert_eq!(frames.len(), length.div_ceil(MTU));
+    assert_eq!(answered(&mut pair, frames), [(1, CompletionStatus::Success)]);
+    assert_eq!(sink.read(), pattern(length, 1));
+    released
+}
+
+#[test]
+fn payload_of_read_responses_is_copied_without_the_lock() {
+    assert_eq!(releases_of_a_response(512), 2);
+    assert_eq!(releases_of_a_response(5 * MTU), 6);
+    assert_eq!(releases_of_a_response(511), 1, "a short payload costs less than the lock");
+    assert_eq!(releases_of_a_response(2 * MTU + 7), 3);
+}
+
+/// What a processor posts meanwhile is neither lost nor sent before, and requests and responses take turns.
+//= R-QP-8
+#[test]
+fn posts_during_the_copy_of_a_response_are_accepted() {
+    let mut pair = pair();
+    let (sink, _target) = requested(&pair, 3 * MTU);
+    let [alice, bob] = &pair.sides;
+    alice.recv(2, &[alice.sink(8).all()]);
+    let (engine, qp, source) = (bob.engine.clone(), bob.qp.clone(), bob.source(&[1; 8]));
+    let post = move |count| {
+        if count == 0 {
+            let (operation, flags) = (SendOperation::Send, SendFlags::empty());
+            let (sges, context) = ([source.all()], 3);
+            let request = SendRequest { context, operation, flags, data: SendData::Sges(&sges) };
+            engine.post_send(&qp, &request).unwrap();
+        }
+    };
+    let (frames, _) = transmit_by(&pair, 1, post);
+    assert_eq!(frames.len(), 4);
+    let mut outcomes = answered(&mut pair, frames);
+    outcomes.sort_unstable_by_key(|(context, _)| *context);
+    assert_eq!(outcomes, [1, 2].map(|context| (context, CompletionStatus::Success)));
+    assert_eq!(pair.sides[1].outcomes(), [(3, CompletionStatus::Success)]);
+    assert_eq!(sink.read(), pattern(3 * MTU, 1));
+}
+
+/// Memory that is deregistered before its copy is not sent: a NAK is.
+//= R-MR-17
+#[test]
+fn memory_deregistered_before_the_copy_of_a_response_is_not_sent() {
+    let mut pair = pair();
+    let (sink, target) = requested(&pair, 3 * MTU);
+    let (engine, region) = (pair.sides[1].engine.clone(), target.region.clone());
+    let (frames, _) = transmit_by(&pair, 1, move |count| {
+        if count == 1 {
+            assert!(engine.deregister(&region));
+        }
+    });
+    assert_eq!(frames.len(), 2, "a response and the NAK");
+    assert_eq!(answered(&mut pair, frames), [(1, CompletionStatus::RemoteAccess)]);
+    assert_eq!(pair.sides[1].qp.state(), QpState::Error);
+    assert_eq!(sink.read()[MTU..], [0; 2 * MTU]);
+}
+
+/// What a peer has read is not requested again by it, but a copy of its request may arrive late: if its memory is gone, that ends
+/// nothing, and what follows is sent.
+#[test]
+fn a_late_request_for_memory_that_is_gone_ends_nothing() {
+    let mut pair = pair();
+    let (sink, target) = (pair.sides[0].sink(MTU), pair.sides[1].shared(MTU));
+    pair.sides[0].read(1, &[sink.all()], &target, 0);
+    let requests = pair.sides[0].transmit(pair.now, 64);
+    for late in [false, true] {
+        for request in &requests {
+            pair.sides[1].engine.handle_frame(pair.now, request);
+        }
+        if late {
+            assert!(pair.sides[1].engine.deregister(&target.region));
+            pair.sides[0].recv(2, &[sink.all()]);
+            pair.sides[1].send(3, &[pair.sides[1].source(&[1; 8]).all()]);
+        }
+        let (frames, _) = transmit_by(&pair, 1, |_| ());
+        assert_eq!(frames.len(), 1);
+        let context = 1 + u64::from(late);
+        assert_eq!(answered(&mut pair, frames), [(context, CompletionStatus::Success)]);
+    }
+    assert_eq!(pair.sides[1].outcomes(), [(3, CompletionStatus::Success)]);
+}
+
+/// The peer's next request waits for the copy, and the queue pair's flush.
+#[test]
+fn a_flush_waits_for_the_copy_of_a_response() {
+    let pair = pair();
+    let (_sink, _target) = requested(&pair, MTU);
+    let bob = &pair.sides[1];
+    std::thread::scope(|scope| {
+        let (start, started) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            started.recv().unwrap();
+            bob.engine.flush(&bob.qp);
+        });
+        let qp = bob.qp.clone();
+        let (frames, _) = transmit_by(&pair, 1, move |count| {
+            if count == 0 {
+                start.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                assert_eq!(qp.state(), QpState::Rts);
+            }
+        });
+        assert_eq!(frames.len(), 1);
+    });
+    assert_eq!(bob.qp.state(), QpState::Error);
 }
