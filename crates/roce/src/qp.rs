@@ -2,11 +2,12 @@
 
 //! Queue pairs.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
-use crate::prefetch::prefetch;
+use crate::prefetch::prefetch_bytes;
 use crate::qp_attributes::QpAttributes;
 use crate::region::access_rights::Pd;
 use crate::transport::rc_transport::RcTransport;
@@ -16,12 +17,13 @@ use roce_wire::Qpn;
 
 /// A reliable-connection queue pair. The methods that post requests are the engine's.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Qp<R: RawMutex> {
-    pub(crate) attributes: QpAttributes<R>,
-    /// Whether it is in its shard's ready list. Changes with that list locked.
-    pub(crate) ready: AtomicBool,
     /// Number of its shard, [`Qp::NO_SHARD`] once it is destroyed. Changes under the lock.
     pub(crate) shard: AtomicU32,
+    /// Whether it is in its shard's ready list. Changes with that list locked.
+    pub(crate) ready: AtomicBool,
+    pub(crate) attributes: QpAttributes<R>,
     /// Posts to either queue, flushes and the connection's end take this lock: they may run at the same time.
     //= R-QP-8, R-QP-9, R-QP-11, R-QP-12
     pub(crate) transport: Mutex<R, RcTransport>,
@@ -48,16 +50,24 @@ impl<R: RawMutex> Qp<R> {
         self.attributes.pd
     }
 
-    /// Starts to load what a packet touches. The caller does something else before it takes the lock.
+    /// Starts to load what a packet uses. The caller does something else before it takes the lock.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch(core::ptr::from_ref(self));
+        self.prefetch_attributes();
+        RcTransport::prefetch(self.transport.data_ptr());
     }
 
-    /// Starts to load the receive queue, as [`Qp::prefetch`] does.
+    /// Starts to load the attributes and the lock.
+    #[inline]
+    fn prefetch_attributes(&self) {
+        prefetch_bytes(core::ptr::from_ref(self).cast(), 0..offset_of!(Self, transport));
+    }
+
+    /// Starts to load what a post to the receive queue uses, as [`Qp::prefetch`] does.
     #[inline]
     pub(crate) fn prefetch_receives(&self) {
-        prefetch(RcTransport::receives_of(self.transport.data_ptr()));
+        self.prefetch_attributes();
+        RcTransport::prefetch_receives(self.transport.data_ptr());
     }
 
     #[inline]

@@ -9,56 +9,95 @@ use crate::sge_cursor::{SgeCursor, copy_sges, total};
 use crate::work::{RecvRequest, Sge};
 use fallible::vec;
 
-/// Posted receives, oldest first.
+/// Posted receives, oldest first. What each receive uses comes first: see
+/// [`RcTransport`](crate::transport::rc_transport::RcTransport).
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct RecvQueue {
-    /// `depth` entries, the oldest at `head`.
-    entries: Vec<Entry>,
-    /// `max_sges` for each entry.
+    /// `depth` entries, the oldest at `head`. The first is here, and is used again whenever the queue was empty: a queue pair
+    /// with one receive at a time uses no other memory.
+    first: Entry,
+    others: Vec<Entry>,
+    depth: u32,
+    max_sges: u32,
+    head: u32,
+    len: u32,
+    /// `max_sges` for each entry, if that is more than one.
     sges: Vec<Sge>,
-    max_sges: usize,
-    head: usize,
-    len: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     context: u64,
-    sges: usize,
+    /// Number of elements.
+    count: u32,
+    /// The element, if there is one: with the rest of the entry, so that no other memory is used.
+    only: Sge,
+}
+
+impl Entry {
+    const EMPTY: Self = Self { context: 0, count: 0, only: Sge::NONE };
 }
 
 /// The receive that a message fills.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct CurrentReceive {
-    /// Whether there is a current receive.
-    pub(crate) active: bool,
     pub(crate) context: u64,
-    /// As many elements as a receive may have; the first `count` are used.
-    sges: Vec<Sge>,
-    count: usize,
+    /// The element, if there is one.
+    only: Sge,
+    /// Number of elements.
+    count: u32,
     /// Position of the next byte.
     pub(crate) cursor: SgeCursor,
+    /// Whether there is a current receive.
+    pub(crate) active: bool,
+    /// As many elements as a receive may have, if that is more than one; the first `count` are used, if that is.
+    sges: Vec<Sge>,
+}
+
+/// Returns the number of elements that are stored apart for a receive of up to `most`.
+const fn stored_apart(most: u32) -> usize {
+    if most > 1 { most as usize } else { 0 }
+}
+
+/// Returns `count` elements: the `only` one, or those at the start of `sges`.
+#[inline]
+fn elements<'a>(count: u32, only: &'a Sge, sges: &'a [Sge]) -> &'a [Sge] {
+    match count {
+        0 => &[],
+        1 => core::slice::from_ref(only),
+        _ => sges.get(..count as usize).unwrap_or_default(),
+    }
 }
 
 impl RecvQueue {
     /// Without capacity.
-    pub(crate) const EMPTY: Self =
-        Self { entries: Vec::new(), sges: Vec::new(), max_sges: 0, head: 0, len: 0 };
+    pub(crate) const EMPTY: Self = Self {
+        first: Entry::EMPTY,
+        others: Vec::new(),
+        depth: 0,
+        max_sges: 0,
+        head: 0,
+        len: 0,
+        sges: Vec::new(),
+    };
 
     pub(crate) fn try_new(depth: u32, max_sges: u32) -> Result<Self, CreateError> {
-        let (depth, max_sges) = (depth as usize, max_sges as usize);
-        let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
+        let sges = (depth as usize).checked_mul(stored_apart(max_sges)).ok_or(CreateError::Invalid)?;
+        // Far more than there is memory for; indices below twice the depth do not wrap.
+        let depth = Some(depth).filter(|&depth| depth < 1 << 30).ok_or(CreateError::Invalid)?;
         Ok(Self {
-            entries: vec::filled(depth, Entry::default())?,
+            others: vec::filled(depth.saturating_sub(1) as usize, Entry::EMPTY)?,
+            depth,
             sges: vec::filled(sges, Sge::default())?,
             max_sges,
-            head: 0,
-            len: 0,
+            ..Self::EMPTY
         })
     }
 
     pub(crate) fn len(&self) -> u32 {
-        self.len as u32
+        self.len
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,12 +105,12 @@ impl RecvQueue {
     }
 
     pub(crate) fn post(&mut self, request: &RecvRequest<'_>, max_message: u32) -> Result<(), PostError> {
-        if request.sges.len() > self.max_sges {
+        if request.sges.len() > self.max_sges as usize {
             return Err(PostError::TooManySges);
         }
         //= R-QP-18
         //= R-QP-20
-        if self.len == self.entries.len() {
+        if self.len == self.depth {
             return Err(PostError::QueueFull);
         }
         if total(request.sges).is_none_or(|length| length > max_message) {
@@ -79,10 +118,13 @@ impl RecvQueue {
         }
         let at = self.wrap(self.head.wrapping_add(self.len));
         //= R-QP-13
-        if let (Some(entry), Some(room)) =
-            (self.entries.get_mut(at), sges_at(&mut self.sges, at, self.max_sges))
-        {
-            *entry = Entry { context: request.context, sges: copy_sges(room, request.sges) };
+        let (count, only) = match request.sges {
+            [] => (0, Sge::NONE),
+            &[only] => (1, only),
+            sges => (copy_sges(sges_at_mut(&mut self.sges, at, self.max_sges), sges), Sge::NONE),
+        };
+        if let Some(entry) = self.entry_mut(at) {
+            *entry = Entry { context: request.context, count, only };
             self.len += 1;
         }
         Ok(())
@@ -92,10 +134,9 @@ impl RecvQueue {
     pub(crate) fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
         (0..self.len).any(|index| {
             let at = self.wrap(self.head.wrapping_add(index));
-            let used = self.entries.get(at).map_or(0, |entry| entry.sges);
-            let start = at.saturating_mul(self.max_sges);
-            let sges = self.sges.get(start..start.saturating_add(used)).unwrap_or_default();
-            sges.iter().any(wanted)
+            let sges = sges_at(&self.sges, at, self.max_sges);
+            let entry = self.entry(at);
+            entry.is_some_and(|entry| elements(entry.count, &entry.only, sges).iter().any(wanted))
         })
     }
 
@@ -107,14 +148,17 @@ impl RecvQueue {
         if self.len == 0 {
             return false;
         }
-        let Some(&entry) = self.entries.get(self.head) else { return false };
-        // Below the number of elements, which was allocated.
-        let start = self.head.wrapping_mul(self.max_sges);
-        let sges = self.sges.get(start..start.wrapping_add(entry.sges)).unwrap_or_default();
+        let Some(&entry) = self.entry(self.head) else { return false };
         current.active = true;
         current.context = entry.context;
-        current.count = copy_sges(&mut current.sges, sges);
+        current.count = entry.count;
+        current.only = entry.only;
         current.cursor = SgeCursor::default();
+        if entry.count > 1 {
+            let sges = sges_at(&self.sges, self.head, self.max_sges);
+            current.count =
+                copy_sges(&mut current.sges, sges.get(..entry.count as usize).unwrap_or_default());
+        }
         self.drop_oldest();
         true
     }
@@ -124,7 +168,7 @@ impl RecvQueue {
         if self.len == 0 {
             return None;
         }
-        let context = self.entries.get(self.head)?.context;
+        let context = self.entry(self.head)?.context;
         self.drop_oldest();
         Some(context)
     }
@@ -138,16 +182,13 @@ impl RecvQueue {
     /// receives. Afterwards `other` has the entries that were used before.
     pub(crate) fn move_to(&mut self, other: &mut Self) {
         other.clear();
-        while self.len > 0 && other.len < other.entries.len() {
+        while self.len > 0 && other.len < other.depth {
             let (from, to) = (self.head, other.len);
-            if let (Some(old), Some(new)) = (self.entries.get(from), other.entries.get_mut(to)) {
+            if let (Some(old), Some(new)) = (self.entry(from), other.entry_mut(to)) {
                 *new = *old;
             }
-            if let (Some(old), Some(new)) =
-                (sges_at(&mut self.sges, from, self.max_sges), sges_at(&mut other.sges, to, other.max_sges))
-            {
-                copy_sges(new, old);
-            }
+            let old = sges_at(&self.sges, from, self.max_sges);
+            copy_sges(sges_at_mut(&mut other.sges, to, other.max_sges), old);
             other.len += 1;
             self.drop_oldest();
         }
@@ -156,32 +197,147 @@ impl RecvQueue {
 
     #[inline]
     fn drop_oldest(&mut self) {
-        self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.wrapping_sub(1);
+        self.head = if self.len == 0 { 0 } else { self.wrap(self.head.wrapping_add(1)) };
+    }
+
+    /// Returns the entry at `at`.
+    #[inline]
+    fn entry(&self, at: u32) -> Option<&Entry> {
+        match at.checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get(other as usize),
+        }
+    }
+
+    /// [`RecvQueue::entry`], to change it.
+    #[inline]
+    fn entry_mut(&mut self, at: u32) -> Option<&mut Entry> {
+        match at.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) => self.others.get_mut(other as usize),
+        }
     }
 
     /// Returns `index` modulo the capacity; `index` is below twice the capacity.
-    fn wrap(&self, index: usize) -> usize {
-        if index >= self.entries.len() { index.wrapping_sub(self.entries.len()) } else { index }
+    fn wrap(&self, index: u32) -> u32 {
+        if index >= self.depth { index.wrapping_sub(self.depth) } else { index }
     }
 }
 
 impl CurrentReceive {
     /// Without capacity.
-    pub(crate) const NONE: Self =
-        Self { active: false, context: 0, sges: Vec::new(), count: 0, cursor: SgeCursor::START };
+    pub(crate) const NONE: Self = Self {
+        context: 0,
+        only: Sge::NONE,
+        count: 0,
+        cursor: SgeCursor::START,
+        active: false,
+        sges: Vec::new(),
+    };
 
     pub(crate) fn try_new(max_sges: u32) -> Result<Self, CreateError> {
-        let sges = vec::filled(max_sges as usize, Sge::default())?;
-        Ok(Self { active: false, context: 0, sges, count: 0, cursor: SgeCursor::default() })
+        Ok(Self { sges: vec::filled(stored_apart(max_sges), Sge::default())?, ..Self::NONE })
     }
 
+    #[inline]
     pub(crate) fn sges(&self) -> &[Sge] {
-        self.sges.get(..self.count).unwrap_or_default()
+        elements(self.count, &self.only, &self.sges)
     }
 }
 
-fn sges_at(sges: &mut [Sge], at: usize, max: usize) -> Option<&mut [Sge]> {
-    let start = at.checked_mul(max)?;
-    sges.get_mut(start..start.checked_add(max)?)
+/// Returns where the elements of the entry at `at` are, if they are stored apart.
+fn sges_at(sges: &[Sge], at: u32, max: u32) -> &[Sge] {
+    let start = (at as usize).saturating_mul(max as usize);
+    sges.get(start..start.saturating_add(max as usize)).unwrap_or_default()
+}
+
+/// [`sges_at`], to change them.
+fn sges_at_mut(sges: &mut [Sge], at: u32, max: u32) -> &mut [Sge] {
+    let start = (at as usize).saturating_mul(max as usize);
+    sges.get_mut(start..start.saturating_add(max as usize)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A receive with elements that tell which one it is.
+    fn sges(context: u64, count: usize) -> Vec<Sge> {
+        (0..count as u32).map(|at| Sge { address: context, length: at, key: at }).collect()
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Post(usize),
+        Take,
+        Pop,
+        /// To a queue of this depth.
+        Move(u32),
+    }
+
+    proptest! {
+        #[test]
+        fn receives_are_taken_in_the_order_of_posting(
+            most in 0usize..4,
+            mut depth in 1u32..5,
+            steps in proptest::collection::vec(
+                prop_oneof![
+                    4 => (0usize..5).prop_map(Step::Post),
+                    3 => Just(Step::Take),
+                    1 => Just(Step::Pop),
+                    1 => (1u32..6).prop_map(Step::Move),
+                ],
+                1..60,
+            ),
+        ) {
+            let mut queue = RecvQueue::try_new(depth, most as u32).unwrap();
+            let mut current = CurrentReceive::try_new(most as u32).unwrap();
+            let mut model: VecDeque<(u64, usize)> = VecDeque::new();
+            for (context, step) in (0..).zip(steps) {
+                match step {
+                    Step::Post(count) => {
+                        let expected = if count > most {
+                            Err(PostError::TooManySges)
+                        } else if model.len() == depth as usize {
+                            Err(PostError::QueueFull)
+                        } else {
+                            model.push_back((context, count));
+                            Ok(())
+                        };
+                        let request = RecvRequest { context, sges: &sges(context, count) };
+                        prop_assert_eq!(queue.post(&request, 1 << 31), expected);
+                    }
+                    Step::Take => {
+                        let expected = model.pop_front();
+                        prop_assert_eq!(queue.take(&mut current), expected.is_some());
+                        if let Some((context, count)) = expected {
+                            prop_assert_eq!((current.active, current.context), (true, context));
+                            prop_assert_eq!(current.sges(), sges(context, count));
+                            prop_assert_eq!(current.cursor, SgeCursor::START);
+                        }
+                    }
+                    Step::Pop => {
+                        prop_assert_eq!(queue.pop(), model.pop_front().map(|(context, _)| context));
+                    }
+                    Step::Move(to) if to as usize >= model.len() => {
+                        let mut other = RecvQueue::try_new(to, most as u32).unwrap();
+                        queue.move_to(&mut other);
+                        depth = to;
+                    }
+                    Step::Move(_) => {}
+                }
+                prop_assert_eq!(queue.len() as usize, model.len());
+                let posted = |context| queue.has_element(&|sge| sge.address == context);
+                for context in 0..=context {
+                    let expected = model.iter().any(|&(posted, count)| posted == context && count > 0);
+                    prop_assert_eq!(posted(context), expected);
+                }
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::work::Sge;
 pub(crate) struct SgeCursor {
     /// Offset in the whole list, in bytes.
     pub(crate) position: u32,
-    element: usize,
+    element: u32,
     /// Offset in that element, in bytes.
     within: u32,
 }
@@ -33,7 +33,7 @@ impl SgeCursor {
         mut each: impl FnMut(&Sge, u32, u32) -> Result<(), E>,
     ) -> Result<(), E> {
         // The usual range is in one element, and has bytes.
-        if let Some(sge) = sges.get(self.element)
+        if let Some(sge) = sges.get(self.element as usize)
             && let Some(rest) = sge.length.checked_sub(self.within)
             && length.wrapping_sub(1) < rest
         {
@@ -63,7 +63,7 @@ impl SgeCursor {
         let mut cursor = *self;
         let mut left = length;
         while left > 0 {
-            let Some(sge) = sges.get(cursor.element) else { return Err(short) };
+            let Some(sge) = sges.get(cursor.element as usize) else { return Err(short) };
             let rest = sge.length.saturating_sub(cursor.within);
             let now = rest.min(left);
             if now > 0 {
@@ -101,21 +101,10 @@ pub(crate) fn total(sges: &[Sge]) -> Option<u32> {
     sges.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
 }
 
-/// Copies as many elements as there is room for, and returns how many.
-#[inline]
-pub(crate) fn copy_sges(room: &mut [Sge], sges: &[Sge]) -> usize {
-    // The usual case, without a call of `memcpy`.
-    if let ([to, ..], &[from]) = (&mut *room, sges) {
-        *to = from;
-        return 1;
-    }
-    copy_several(room, sges)
-}
-
-/// [`copy_sges`] out of line, so that the compiler does not join it with the usual case.
+/// Copies as many elements as there is room for, and returns how many. For several: out of line.
 #[inline(never)]
-fn copy_several(room: &mut [Sge], sges: &[Sge]) -> usize {
-    room.iter_mut().zip(sges).map(|(to, from)| *to = *from).count()
+pub(crate) fn copy_sges(room: &mut [Sge], sges: &[Sge]) -> u32 {
+    room.iter_mut().zip(sges).map(|(to, from)| *to = *from).count() as u32
 }
 
 #[cfg(test)]

@@ -18,6 +18,11 @@ pub struct Sge {
     pub key: u32,
 }
 
+impl Sge {
+    /// Of length zero.
+    pub(crate) const NONE: Self = Self { address: 0, length: 0, key: 0 };
+}
+
 /// Operation of a request on the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOperation {

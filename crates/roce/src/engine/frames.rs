@@ -9,6 +9,7 @@ use lock_api::{MutexGuard, RawMutex};
 use super::Engine;
 use super::receive::{Receiver, Verdict};
 use super::transmit::Transmit;
+use crate::object_table::Pinned;
 use crate::qp::Qp;
 use crate::shard::ShardState;
 use crate::stats::Stats;
@@ -24,6 +25,9 @@ const TURN: usize = 32;
 
 /// Deadlines that one call handles: bounds its duration.
 const TIMEOUT_BUDGET: usize = 256;
+
+/// Of these, deadlines whose queue pairs are loaded at the same time.
+const EXPIRED_TOGETHER: usize = 8;
 
 /// A shard of an engine: the connections whose packets arrive by one queue pair of the NIC. The driver calls it from the
 /// processor that serves that queue pair, and after posts; other threads may call it at the same time.
@@ -234,17 +238,23 @@ impl<R: RawMutex> Engine<R> {
     fn handle_timeout_on(&self, shard: &ShardState<R>, now: Instant) {
         shard.advance_clock(now);
         let batch = Batch::new(&self.shared, &shard.stats);
-        for _ in 0..TIMEOUT_BUDGET {
-            let Some(index) = shard.expire(now) else { break };
-            let Some(qp) = self.qps.at(index) else { continue };
-            let env = Env::new(&batch, &qp.attributes, now);
-            let mut transport = qp.lock();
-            if !shard.has(&qp) {
-                // It has moved meanwhile, and its new shard has its timer.
-                continue;
+        for _ in 0..TIMEOUT_BUDGET / EXPIRED_TOGETHER {
+            let mut expired = [const { None }; EXPIRED_TOGETHER];
+            let mut count = 0usize;
+            for qp in &mut expired {
+                let Some(index) = shard.expire(now) else { break };
+                count = count.saturating_add(1);
+                *qp = self.qps.at(index);
+                if let Some(qp) = qp {
+                    qp.prefetch();
+                }
             }
-            transport.handle_timeout(&env);
-            Self::after(shard, &mut transport, &qp, || qp.to_arc());
+            for qp in expired.into_iter().flatten() {
+                Self::expired(shard, &batch, now, &qp);
+            }
+            if count < EXPIRED_TOGETHER {
+                break;
+            }
         }
         drop(batch);
         for _ in 0..TIMEOUT_BUDGET {
@@ -254,6 +264,17 @@ impl<R: RawMutex> Engine<R> {
         }
         if self.connections.deadline().is_some_and(|deadline| deadline <= now) {
             self.handle_conn_timeout(now);
+        }
+    }
+
+    /// Handles a deadline of a queue pair.
+    fn expired(shard: &ShardState<R>, batch: &Batch<'_, R>, now: Instant, qp: &Pinned<'_, Qp<R>>) {
+        let env = Env::new(batch, &qp.attributes, now);
+        let mut transport = qp.lock();
+        // If it has moved meanwhile, its new shard has its timer.
+        if shard.has(qp) {
+            transport.handle_timeout(&env);
+            Self::after(shard, &mut transport, qp, || qp.to_arc());
         }
     }
 

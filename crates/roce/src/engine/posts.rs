@@ -82,11 +82,11 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`PostError::NotAllowed`] if the queue pair has a shared receive queue; else see [`PostError`].
     pub fn post_recv(&self, qp: &Arc<Qp<R>>, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        qp.prefetch_receives();
         //= R-QP-84
         if qp.attributes.srq.is_some() {
             return Err(PostError::NotAllowed);
         }
-        qp.prefetch_receives();
         let mut transport = qp.transport.lock();
         //= R-QP-5
         transport.post_recv(request, &self.shared.config)?;

@@ -18,9 +18,10 @@ const CNP_TRAFFIC_CLASS: u8 = 48 << 2;
 
 /// CNPs that a queue pair sends: at most one per [`CongestionConfig::notify_interval`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct CnpState {
-    pending: bool,
     last: Option<Instant>,
+    pending: bool,
 }
 
 impl CnpState {

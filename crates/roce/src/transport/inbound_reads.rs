@@ -15,9 +15,13 @@ use roce_wire::{Opcode, RethRepr};
 /// Ranges at most that wait to be answered again. The request for another one is dropped: the peer requests it later.
 const MAX_REPEATS: usize = 64;
 
-/// READ requests of the peer: those being answered, and those answered that it may request again.
+/// READ requests of the peer: those being answered, and those answered that it may request again. What
+/// each packet uses comes first: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct InboundReads {
+    /// READs and ranges with responses to send.
+    unsent: usize,
     /// A ring, the oldest at `head`.
     ring: Vec<InboundRead>,
     limit: usize,
@@ -29,8 +33,6 @@ pub(super) struct InboundReads {
     repeats: Vec<Repeat>,
     first_repeat: usize,
     waiting_repeats: usize,
-    /// READs and ranges with responses to send.
-    unsent: usize,
 }
 
 /// A READ request of the peer.
@@ -126,6 +128,9 @@ const fn opcode(first: bool, last: bool) -> Opcode {
 }
 
 impl InboundReads {
+    /// Offset up to which each packet uses this.
+    pub(super) const USUAL: usize = size_of::<usize>();
+
     /// Without capacity.
     pub(super) const NONE: Self = Self {
         ring: Vec::new(),

@@ -36,18 +36,19 @@ use fallible::vec;
 /// sends them in order; one with a guessed PSN has to hit one of so many, however many are in flight.
 pub(super) const REACH: u64 = 128;
 
-/// Which packets after the expected one are stored.
+/// Which packets after the expected one are stored. What each packet uses comes last: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct OutOfOrder {
     /// A ring of bits, one for each packet that may be stored; a power of two of them. That of a packet is at its sequence
     /// number modulo their number.
     stored: Vec<u64>,
-    /// Bits that are set.
-    count: u32,
     /// The newest packet after a gap within reach.
     newest: Sequence,
     /// After a gap was filled: the next packet of those that follow in order. If it is a duplicate, it is written again.
     following: Option<Sequence>,
+    /// Bits that are set.
+    count: u32,
     /// One has arrived.
     followed: bool,
 }

@@ -17,6 +17,7 @@
 //! * The time for which a timer is late counts as one round of recovery at most. Nothing is sent meanwhile that could be
 //!   marked; if the rate rose with the time alone, it would be above the old one after each tick.
 
+use core::mem::offset_of;
 use core::time::Duration;
 
 use crate::congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
@@ -41,11 +42,10 @@ const MAX_GAIN: u32 = 9;
 /// Rounds of recovery that are computed one by one. A sender that was idle for longer starts again without limit.
 const MAX_ROUNDS: u64 = 1024;
 
-/// The transmit rate of a queue pair.
+/// The transmit rate of a queue pair. What each packet uses comes last: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct RateLimiter {
-    /// Whether frames are paced.
-    limited: bool,
     current: u64,
     /// The rate that recovery approaches.
     target: u64,
@@ -60,20 +60,25 @@ pub(super) struct RateLimiter {
     rounds: u32,
     byte_rounds: u32,
     last_cnp: Option<Instant>,
-    /// When the next frame may be sent. The time since then is the credit of a burst.
-    next: Instant,
     /// The time of the present burst, and when its next frame may be sent: at twice the rate.
     burst: Instant,
     burst_next: Instant,
-    /// Whether a timer is needed for the next frame.
-    waiting: bool,
     /// Since when the sender has nothing to send, or is held by something else than its rate, such as its window.
     held: Option<Instant>,
+    /// When the next frame may be sent. The time since then is the credit of a burst.
+    next: Instant,
     /// Whether a frame waits for `next`, with a timer or without.
     waits: bool,
+    /// Whether a timer is needed for the next frame.
+    waiting: bool,
+    /// Whether frames are paced.
+    limited: bool,
 }
 
 impl RateLimiter {
+    /// Offset from which on each packet uses this.
+    pub(super) const USUAL: usize = offset_of!(Self, waits);
+
     pub(super) const UNLIMITED: Self = Self {
         limited: false,
         current: 0,

@@ -1,7 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Transport state of one queue pair: life cycle, error state, completions.
+//!
+//! # Cache lines
+//!
+//! With many busy queue pairs, each packet finds the state of its queue pair in memory. What every packet uses is therefore
+//! together, in the order of the fields, and loaded at once ([`RcTransport::prefetch`]):
+//!
+//! | fields | used by |
+//! | --- | --- |
+//! | to the start of `responder.reads` | received SENDs and WRITEs, acknowledgements to send; `link` by every packet |
+//! | from the end of `rate` to the first part of `send_queue` | requests |
+//! | from the end of `requester.gaps` to the start of `requester.recovery.retransmission` | requests, received acknowledgements |
+//!
+//! The rest is for READs, losses, paced queue pairs, and requests of several elements.
 
+use core::mem::offset_of;
+use core::ops::Range;
 use core::time::Duration;
 
 use alloc::vec::Vec;
@@ -11,9 +26,11 @@ use state_table::TransitionError;
 
 use super::cnp::CnpState;
 use super::env::Env;
+use super::inbound_reads::InboundReads;
 use super::payload_copy::Copying;
 use super::peer::{Link, Peer};
 use super::rate::RateLimiter;
+use super::recovery::Recovery;
 use super::requester_state::Requester;
 use super::responder_state::Responder;
 use super::send_queue::SendQueue;
@@ -21,6 +38,7 @@ use super::state::{Event, State};
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::error::{CreateError, PostError};
+use crate::prefetch::prefetch_bytes;
 use crate::qp_attributes::QpSpec;
 use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::time::Instant;
@@ -34,27 +52,28 @@ const ALIVE_TIME: Duration = Duration::from_secs(5);
 
 /// The part of a queue pair that changes, under its lock.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct RcTransport {
+    pub(super) cnp: CnpState,
     pub(super) state: State,
-    /// The connection of the queue pair, until the queue pair's failure is reported to it.
-    pub(super) conn: Option<ConnId>,
-    pub(super) link: Option<Link>,
-    pub(super) send_queue: SendQueue,
-    pub(super) requester: Requester,
+    /// A payload is being copied, without the lock.
+    pub(super) copying: Option<Copying>,
+    /// When the last valid packet of the peer arrived.
+    pub(super) last_received: Option<Instant>,
+    /// The deadline scheduled in the timer wheel.
+    pub(super) scheduled: Option<Instant>,
     pub(super) recv_queue: RecvQueue,
+    pub(super) link: Option<Link>,
     /// The receive that the current message fills.
     pub(super) current_receive: CurrentReceive,
     pub(super) responder: Responder,
-    pub(super) cnp: CnpState,
-    pub(super) rate: RateLimiter,
-    /// The deadline scheduled in the timer wheel.
-    pub(super) scheduled: Option<Instant>,
-    /// When the last valid packet of the peer arrived.
-    pub(super) last_received: Option<Instant>,
+    /// The connection of the queue pair, until the queue pair's failure is reported to it.
+    pub(super) conn: Option<ConnId>,
     /// It was reported that the path may have another next hop, and the driver does not know yet.
     path_suspected: bool,
-    /// A payload is being copied, without the lock.
-    pub(super) copying: Option<Copying>,
+    pub(super) rate: RateLimiter,
+    pub(super) send_queue: SendQueue,
+    pub(super) requester: Requester,
 }
 
 impl RcTransport {
@@ -94,11 +113,26 @@ impl RcTransport {
         Ok(())
     }
 
-    /// Returns where the receive queue is, without access to it.
+    /// Starts to load what a packet uses of the transport at `this`, which other threads may use.
     #[inline]
-    pub(crate) fn receives_of(this: *const Self) -> *const RecvQueue {
-        this.cast::<u8>().wrapping_add(core::mem::offset_of!(Self, recv_queue)).cast()
+    pub(crate) fn prefetch(this: *const Self) {
+        prefetch_bytes(this.cast(), Self::RECEIVED);
+        prefetch_bytes(this.cast(), Self::POSTED);
+        prefetch_bytes(this.cast(), Self::REQUESTED);
     }
+
+    /// [`RcTransport::prefetch`] of the receive queue.
+    #[inline]
+    pub(crate) fn prefetch_receives(this: *const Self) {
+        prefetch_bytes(this.cast(), 0..offset_of!(Self, recv_queue) + size_of::<RecvQueue>());
+    }
+
+    /// Offsets of what the table above lists.
+    const RECEIVED: Range<usize> = 0..offset_of!(Self, responder.reads) + InboundReads::USUAL;
+    const POSTED: Range<usize> =
+        offset_of!(Self, rate) + RateLimiter::USUAL..offset_of!(Self, send_queue) + SendQueue::USUAL;
+    const REQUESTED: Range<usize> = offset_of!(Self, requester) + Requester::USUAL
+        ..offset_of!(Self, requester.recovery) + Recovery::USUAL;
 
     pub(crate) fn state(&self) -> State {
         self.state

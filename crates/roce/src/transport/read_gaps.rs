@@ -24,6 +24,7 @@ use super::sequence::Sequence;
 use crate::error::CreateError;
 use crate::time::Instant;
 use alloc::vec::Vec;
+use core::mem::offset_of;
 use fallible::vec;
 
 /// Responses after a chunk that show a loss in it: fewer may only have overtaken the missing one.
@@ -32,14 +33,13 @@ const REORDERED: u64 = 3;
 /// Gaps of a chunk that are requested apart; the last request asks for the rest.
 const MAX_GAPS: u8 = 8;
 
-/// The READ chunks that are requested again.
+/// The READ chunks that are requested again. What each packet uses comes last: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct ReadGaps {
     /// The first `count` are in use, in any order.
     chunks: Vec<Chunk>,
     count: usize,
-    /// Chunks that are to be requested.
-    wanted: u32,
     /// Chunks before it were looked at.
     frontier: Sequence,
     /// Number of the last request for a chunk.
@@ -50,6 +50,8 @@ pub(super) struct ReadGaps {
     peer_drops: bool,
     /// The peer answers each request as one of its own.
     as_gaps: bool,
+    /// Chunks that are to be requested.
+    wanted: u32,
 }
 
 /// A chunk that misses responses.
@@ -116,6 +118,9 @@ impl Progress<'_> {
 }
 
 impl ReadGaps {
+    /// Offset from which on each packet uses this.
+    pub(super) const USUAL: usize = offset_of!(Self, wanted);
+
     /// Without room.
     pub(super) const EMPTY: Self = Self {
         chunks: Vec::new(),

@@ -25,7 +25,7 @@ use roce_wire::{Ext, Headers, Opcode, Packet};
 /// Returns the READ that the response at `sequence` belongs to, if all requests before it are READs.
 fn read_at(queue: &SendQueue, sequence: Sequence) -> Option<&Wqe> {
     // As many as there are chunks in flight, at most.
-    (0..usize::from(u8::MAX))
+    (0..u32::from(u8::MAX))
         .map_while(|index| queue.get(index).filter(|wqe| wqe.is_read() && wqe.first <= sequence))
         .find(|wqe| sequence < wqe.end())
 }

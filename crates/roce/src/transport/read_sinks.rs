@@ -31,7 +31,7 @@ impl ReadSinks {
 
     #[inline(never)]
     fn check(&mut self, queue: &SendQueue, sequence: Sequence) -> bool {
-        let reads = || (0..usize::from(u8::MAX)).map_while(|index| queue.get(index));
+        let reads = || (0..u32::from(u8::MAX)).map_while(|index| queue.get(index));
         let checked = self.checked;
         for later in reads().skip_while(|wqe| wqe.end() <= checked) {
             if later.first > sequence {

@@ -18,8 +18,11 @@
 
 #[path = "recovery_reads.rs"]
 mod reads;
+#[path = "recovery_retries.rs"]
+mod retries;
 
 use super::sequence::Sequence;
+use core::mem::offset_of;
 use core::time::Duration;
 
 use super::peer::Peer;
@@ -28,9 +31,6 @@ use super::round_trip::{Rtt, Sample, SampleKind};
 use super::window::Window;
 use crate::config::{Config, MOST_PACKETS};
 use crate::time::{Instant, nanos};
-
-/// RNR retry count 7: no limit.
-const NO_LIMIT: u8 = 7;
 
 /// Failures of selective repeat, in a row, before go-back-N is used.
 const MAX_SELECTIVE_FAILURES: u8 = 3;
@@ -47,18 +47,14 @@ const GO_BACK_N_LOSSES: u8 = 16;
 /// First retransmission timeout, in minimum resend times, before a round trip is measured.
 const INITIAL_RESEND_FACTOR: u64 = 16;
 
-/// Loss recovery state of a requester.
+/// Loss recovery state of a requester. What each packet uses comes first: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Recovery {
-    retries: u8,
-    /// Retries since the last progress.
-    retries_used: u8,
-    rnr_retries: u8,
-    rnr_retries_used: u8,
-    /// When the peer sent the first RNR NAK without progress since.
-    rnr_since: Option<Instant>,
     /// End of the wait after an RNR NAK. No request is sent before.
     pub(super) rnr_until: Option<Instant>,
+    /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
+    last_progress: Instant,
     /// ACK timeout: time without progress that costs a retry; zero for no timeout. This and the next three are in
     /// nanoseconds: arithmetic of [`Duration`] is slow.
     ack_timeout: u64,
@@ -67,35 +63,43 @@ pub(super) struct Recovery {
     first_resend: u64,
     /// Retransmission timeout from the last progress, or from the first AckReq after it. Backs off exponentially.
     resend: u64,
-    rnr_limit: Duration,
-    /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
-    last_progress: Instant,
     /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
     ack_requested: Option<(Sequence, Instant)>,
     /// The packet whose acknowledgement measures the round-trip time.
     sample: Sample,
-    /// The first packet of a burst, whose acknowledgement measures the path.
-    path_sample: Sample,
     rtt: Option<Rtt>,
     /// How many packets may be unacknowledged.
     window: Window,
-    /// The last retransmission.
-    retransmission: Option<Retransmission>,
     /// READ responses before it were requested again.
     repaired: Sequence,
+    /// When the peer sent the first RNR NAK without progress since.
+    rnr_since: Option<Instant>,
+    /// Retries since the last progress.
+    retries_used: u8,
+    rnr_retries_used: u8,
+    retries: u8,
+    rnr_retries: u8,
     /// Below [`MAX_SELECTIVE_FAILURES`]: failures of selective repeat in a row. From there on: losses since then,
     /// which are handled by go-back-N.
     selective_failures: u8,
     /// The peer has stored packets after a gap before.
     peer_stores: bool,
+    /// The mean number of packets from what was resent to the next loss, up to [`RARE`], in eighths.
+    spacing: u16,
+    /// The last retransmission.
+    retransmission: Option<Retransmission>,
     /// The packet of a run of resent packets that was last reported lost, [`Sequence::MAX`] for none; when it was first, and
     /// how many times.
     reported_within_run: (Sequence, Instant, u8),
-    /// The mean number of packets from what was resent to the next loss, up to [`RARE`], in eighths.
-    spacing: u16,
+    /// The first packet of a burst, whose acknowledgement measures the path.
+    path_sample: Sample,
+    rnr_limit: Duration,
 }
 
 impl Recovery {
+    /// Offset up to which each packet uses this.
+    pub(super) const USUAL: usize = offset_of!(Self, retransmission) + size_of::<u64>();
+
     /// Before the peer is known.
     pub(super) const IDLE: Self = Self {
         retries: 0,
@@ -550,62 +554,6 @@ impl Recovery {
     /// Returns whether the last retransmission can have been acknowledged by now.
     fn could_be_answered(&self, now: Instant) -> bool {
         self.retransmission.is_none_or(|retransmission| self.answered_since(retransmission.at, now))
-    }
-
-    /// Accounts for going back once more. Returns `false` when no retry is left.
-    ///
-    /// By the specification every timeout and every NAK that sends the requester back uses a retry. Here a retry
-    /// is used when the ACK timeout has passed without progress, whether the peer is silent or reports the same
-    /// loss repeatedly. Before that, resending is free and finds a lost last packet early. The requester gives up
-    /// exactly when one without any answer and with as many retries would.
-    pub(super) fn may_retry(&mut self, now: Instant) -> bool {
-        //= rocev2 §7
-        let waited = now.nanos_since(self.last_progress);
-        let due = self.ack_timeout.saturating_mul(u64::from(self.retries_used).saturating_add(1));
-        if self.ack_timeout != 0 && waited >= due {
-            self.retries_used = self.retries_used.saturating_add(1);
-        }
-        self.retries_used <= self.retries
-    }
-
-    /// Returns the retries used since the last progress.
-    pub(super) fn retries_used(&self) -> u8 {
-        self.retries_used
-    }
-
-    /// Returns what to resend after the wait for the peer's receive.
-    pub(super) fn resend_after_rnr(&self) -> Resend {
-        // A peer that was not ready twice may not be ready for long: one packet at a time is sent to ask.
-        if self.rnr_since.is_some() { Resend::Probe { selective: false } } else { Resend::GoBackN }
-    }
-
-    /// Handles an RNR NAK: waits for `timer`. Returns `false` when the RNR retries or the RNR limit are used up.
-    pub(super) fn handle_rnr_nak(&mut self, now: Instant, timer: Duration) -> bool {
-        let since = *self.rnr_since.get_or_insert(now);
-        //= rocev2 §7
-        self.rnr_until = Some(now + timer);
-        // A pending sample would include the wait.
-        self.sample = Sample::NONE;
-        self.retries_used = 0;
-        //= R-QP-7
-        if now.duration_since(since) >= self.rnr_limit {
-            return false;
-        }
-        self.rnr_retries_used = self.rnr_retries_used.saturating_add(1).min(NO_LIMIT);
-        self.rnr_retries >= NO_LIMIT || self.rnr_retries_used <= self.rnr_retries
-    }
-
-    /// Ends the wait after an RNR NAK if it is over. Returns `true` once per wait.
-    pub(super) fn end_rnr_wait(&mut self, now: Instant) -> bool {
-        if self.rnr_until.take_if(|until| *until <= now).is_none() {
-            return false;
-        }
-        self.last_progress = now;
-        // Packets are resent from now on: the wait is not part of the round trip.
-        if let Some(retransmission) = &mut self.retransmission {
-            retransmission.at = now;
-        }
-        true
     }
 }
 

@@ -15,6 +15,8 @@
 //! responses in flight, and what is lost of a chunk is one request ([`super::read_gaps`]). Chunk boundaries never move: a responder
 //! finds any part of a chunk inside one READ that it remembers.
 
+use core::mem::offset_of;
+
 use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
 use super::read_gaps::ReadGaps;
@@ -31,9 +33,12 @@ use crate::time::Instant;
 use crate::work::CompletionStatus;
 use roce_wire::{PathMtu, RethRepr};
 
-/// The requester half.
+/// The requester half. What each packet uses is in the middle: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Requester {
+    /// Which responses are requested again.
+    pub(super) gaps: ReadGaps,
     pub(super) psns: SequenceSpace,
     /// Bytes per packet.
     pub(super) mtu: u32,
@@ -42,28 +47,30 @@ pub(super) struct Requester {
     /// Limit of outstanding READ request packets.
     pub(super) max_reads: u32,
 
+    /// Index of the request that `next` belongs to, counted from the oldest.
+    pub(super) index: u32,
+    /// Number of READs before that request.
+    pub(super) reads_before: u32,
+    /// Position of the next packet's payload in the request at `index`.
+    pub(super) cursor: SgeCursor,
+    /// First sequence number of a request that cannot be sent, and its status once it is the oldest.
+    pub(super) failed_request: Option<(Sequence, CompletionStatus)>,
     /// The oldest unacknowledged packet.
     pub(super) una: Sequence,
     /// The next packet to send.
     pub(super) next: Sequence,
     /// The first packet that was never sent; above `next` after going back.
     pub(super) high: Sequence,
-    /// Index of the request that `next` belongs to, counted from the oldest.
-    pub(super) index: usize,
-    /// Number of READs before that request.
-    pub(super) reads_before: usize,
+    pub(super) recovery: Recovery,
+
     /// Outstanding READ request packets.
     pub(super) reads_in_flight: u32,
     /// The end of the last READ that was requested.
     pub(super) reads_end: Sequence,
-    /// Position of the next packet's payload in the request at `index`.
-    pub(super) cursor: SgeCursor,
     /// Position of the next response's payload in the oldest READ.
     pub(super) response_cursor: SgeCursor,
     /// Responses to that READ and to those behind it that arrived after a gap.
     pub(super) out_of_order: OutOfOrder,
-    /// Which responses are requested again.
-    pub(super) gaps: ReadGaps,
     /// Which of them are stored.
     pub(super) sinks: ReadSinks,
     pub(super) read_sample: ReadSample,
@@ -71,12 +78,12 @@ pub(super) struct Requester {
     pub(super) acknowledged: Sequence,
     /// The newest response after a gap; `None` without a gap. Without early placement.
     pub(super) newest_after_gap: Option<Sequence>,
-    /// First sequence number of a request that cannot be sent, and its status once it is the oldest.
-    pub(super) failed_request: Option<(Sequence, CompletionStatus)>,
-    pub(super) recovery: Recovery,
 }
 
 impl Requester {
+    /// Offset from which on each packet uses this.
+    pub(super) const USUAL: usize = offset_of!(Self, gaps) + ReadGaps::USUAL;
+
     /// Before the peer is known.
     pub(super) const IDLE: Self = Self {
         psns: SequenceSpace::START_AT_ZERO,
@@ -187,7 +194,7 @@ impl Requester {
     /// Advances to the request after `wqe`, which is sent or executed.
     #[inline]
     pub(super) fn advance_request(&mut self, wqe: &Wqe) {
-        self.reads_before = self.reads_before.saturating_add(usize::from(wqe.is_read()));
+        self.reads_before = self.reads_before.saturating_add(u32::from(wqe.is_read()));
         self.index = self.index.saturating_add(1);
         self.cursor = SgeCursor::default();
     }
@@ -197,7 +204,7 @@ impl Requester {
     pub(super) fn request_completed(&mut self, wqe: &Wqe) {
         if let Some(index) = self.index.checked_sub(1) {
             self.index = index;
-            self.reads_before = self.reads_before.saturating_sub(usize::from(wqe.is_read()));
+            self.reads_before = self.reads_before.saturating_sub(u32::from(wqe.is_read()));
         } else {
             self.cursor = SgeCursor::default();
         }

@@ -26,43 +26,44 @@ const REORDERED: u64 = 3;
 /// Maximum message length (IBTA Volume 1, chapter 9): 2^31 bytes.
 pub(super) const MAX_LENGTH: u32 = 1 << 31;
 
-/// State of the responder.
+/// State of the responder. What each packet uses is in the middle: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 #[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(super) struct Responder {
-    pub(super) psns: SequenceSpace,
-    pub(super) mtu: u32,
+    /// Packets after the gap that are placed.
+    pub(super) out_of_order: OutOfOrder,
     /// Sequence number of the next request packet: the expected PSN (ePSN).
     pub(super) expected: Sequence,
-    /// Message sequence number (MSN): completed request messages.
-    msn: u32,
+    /// Everything before this is acknowledged.
+    pub(super) acknowledged: Sequence,
     pub(super) message: InboundMessage,
     /// The newest request packet after a gap; `None` without a gap. The next packet after the gap that is not newer reports
     /// it.
     pub(super) newest_after_gap: Option<Sequence>,
-    /// Packets after the gap that are placed.
-    pub(super) out_of_order: OutOfOrder,
-    /// Packets after the gap that are stored.
-    pub(super) stash: Stash,
-    /// The expected packet is stored and is executed before the next frame is sent.
-    pub(super) executing: bool,
-    /// The expected packet found no receive: what follows it is sent again anyway.
-    pub(super) without_receive: bool,
-    pub(super) reads: InboundReads,
+    pub(super) psns: SequenceSpace,
+    pub(super) mtu: u32,
+    pub(super) nak_pending: Option<(Syndrome, Sequence)>,
+    /// Message sequence number (MSN): completed request messages.
+    msn: u32,
     /// An ACK for everything before `expected` is to be sent.
     pub(super) ack_pending: bool,
-    /// Everything before this is acknowledged.
-    pub(super) acknowledged: Sequence,
-    pub(super) nak_pending: Option<(Syndrome, Sequence)>,
     /// It is sent once more.
     pub(super) nak_twice: bool,
+    /// The expected packet is stored and is executed before the next frame is sent.
+    pub(super) executing: bool,
+    /// The last frame sent was a response, so a request may go first.
+    pub(super) responded: bool,
+    /// The expected packet found no receive: what follows it is sent again anyway.
+    pub(super) without_receive: bool,
     /// Stored packets were executed without being sent again: the peer repeats selectively, and heeds one of two NAKs for the
     /// same packet.
     pub(super) peer_repeats_selectively: bool,
     /// Timer code in RNR NAKs.
     pub(super) rnr_code: u8,
-    /// The last frame sent was a response, so a request may go first.
-    pub(super) responded: bool,
+    pub(super) reads: InboundReads,
+    /// Packets after the gap that are stored.
+    pub(super) stash: Stash,
 }
 
 /// The message being received.

@@ -21,7 +21,10 @@ pub(super) enum Resend {
 
 /// The last retransmission.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Retransmission {
+    /// The first field, which tells whether there was one: of most queue pairs nothing else is used.
+    pub(super) kind: Resend,
     /// The packet that the requester went back to.
     pub(super) first: Sequence,
     /// The packet after those sent again at once; for a READ request, after its responses.
@@ -29,7 +32,6 @@ pub(super) struct Retransmission {
     /// The first packet that was never sent, at that time.
     pub(super) high: Sequence,
     pub(super) at: Instant,
-    pub(super) kind: Resend,
     /// The first packet is acknowledged.
     pub(super) answered: bool,
     /// A packet behind `end` is acknowledged.

@@ -7,6 +7,7 @@
 
 use super::sequence::Sequence;
 use alloc::vec::Vec;
+use core::mem::offset_of;
 
 use crate::error::{CreateError, PostError};
 use crate::region::binding_slot::Ticket;
@@ -34,15 +35,20 @@ pub(crate) struct Wqe {
     pub(super) chunk_shift: u8,
     data: Source,
     /// Index of its elements or inline data in the queue's arrays.
-    at: usize,
+    at: u32,
+    /// Its element, if it has one: with the rest of the entry, so that no other memory is used.
+    only: Sge,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
+    /// No element, or [`Wqe::only`].
+    None,
+    Only,
     /// Number of scatter/gather elements.
-    Sges(usize),
+    Sges(u32),
     /// The same, of a READ with more elements than others may have.
-    WideSges(usize),
+    WideSges(u32),
     Inline,
     /// A local request that is not executed yet, and its staged parameters.
     Pending(Ticket),
@@ -68,8 +74,9 @@ impl Wqe {
         first: Sequence::ZERO,
         packets: 1,
         chunk_shift: LEAST_CHUNK_SHIFT,
-        data: Source::Sges(0),
+        data: Source::None,
         at: 0,
+        only: Sge::NONE,
     };
 
     /// Returns the sequence number after its last.
@@ -122,87 +129,90 @@ impl Wqe {
     }
 }
 
-/// The send queue.
+/// The send queue. What each request uses comes first: see [`super::rc_transport`].
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct SendQueue {
-    /// An entry more than the consumer asked for, which is for the challenge; the oldest at `head`.
-    entries: Vec<Wqe>,
-    /// Number of entries that may be in use: all while there is a challenge, otherwise one less.
-    limit: usize,
-    /// `max_sges` for each entry.
-    sges: Vec<Sge>,
-    max_sges: usize,
-    /// `max_wide` for each entry, once a READ with more than `max_sges` elements was posted.
-    wide: Vec<Sge>,
-    max_wide: usize,
-    /// `max_inline` for each entry.
-    inline: Vec<u8>,
-    max_inline: usize,
-    head: usize,
-    len: usize,
     /// Sequence number of the next request.
     next: Sequence,
-    /// Local requests in the queue and the challenge, and the local requests that are not executed.
-    local: usize,
-    pending_local: usize,
+    /// Local requests in the queue that are not executed; all local requests in the queue and the challenge.
+    pending_local: u32,
+    local: u32,
     /// READs in the queue that invalidate a key.
-    invalidating: usize,
+    invalidating: u32,
+    /// The oldest entry, and how many there are.
+    head: u32,
+    len: u32,
+    /// Number of entries that may be in use: all while there is a challenge, otherwise one less.
+    limit: u32,
+    max_sges: u32,
+    /// Entries: one more than the consumer asked for, which is for the challenge. The first is here, and is used again whenever the
+    /// queue was empty: a queue pair with one request at a time uses no other memory.
+    first: Wqe,
+    others: Vec<Wqe>,
+    /// `max_sges` for each entry, if that is more than one.
+    sges: Vec<Sge>,
+    /// `max_wide` for each entry, once a READ with more than `max_sges` elements was posted.
+    wide: Vec<Sge>,
+    /// `max_inline` for each entry.
+    inline: Vec<u8>,
+    max_wide: u32,
+    max_inline: u32,
 }
 
 impl SendQueue {
+    /// Offset up to which each packet uses this.
+    pub(super) const USUAL: usize = offset_of!(Self, sges);
+
     /// Without capacity.
     pub(crate) const EMPTY: Self = Self {
-        entries: Vec::new(),
-        limit: 0,
         sges: Vec::new(),
-        max_sges: 0,
         wide: Vec::new(),
-        max_wide: 0,
         inline: Vec::new(),
+        max_wide: 0,
         max_inline: 0,
+        first: Wqe::EMPTY,
+        others: Vec::new(),
+        limit: 0,
+        max_sges: 0,
         head: 0,
         len: 0,
-        next: Sequence::ZERO,
         local: 0,
         pending_local: 0,
         invalidating: 0,
+        next: Sequence::ZERO,
     };
 
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
-        let (depth, max_sges, max_inline) = (depth as usize, max_sges as usize, max_inline as usize);
-        let entries = depth.checked_add(1).ok_or(CreateError::Invalid)?;
-        let sges = entries.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
-        let inline = entries.checked_mul(max_inline).ok_or(CreateError::Invalid)?;
+        // Far more than there is memory for; indices below twice the number of entries do not wrap.
+        let depth = Some(depth).filter(|&depth| depth < 1 << 30).ok_or(CreateError::Invalid)?;
+        let entries = depth.saturating_add(1) as usize;
+        let in_array = if max_sges > 1 { max_sges } else { 0 };
+        let sges = entries.checked_mul(in_array as usize).ok_or(CreateError::Invalid)?;
+        let inline = entries.checked_mul(max_inline as usize).ok_or(CreateError::Invalid)?;
         Ok(Self {
-            entries: vec::filled(entries, Wqe::EMPTY)?,
+            others: vec::filled(entries.saturating_sub(1), Wqe::EMPTY)?,
             limit: depth,
             sges: vec::filled(sges, Sge::default())?,
             max_sges,
-            wide: Vec::new(),
-            max_wide: 0,
             inline: vec::filled(inline, 0)?,
             max_inline,
-            head: 0,
-            len: 0,
-            next: Sequence::ZERO,
-            local: 0,
-            pending_local: 0,
-            invalidating: 0,
+            ..Self::EMPTY
         })
     }
 
     /// Sets the number of elements that a READ may have, if others may not have as many.
     pub(crate) fn set_wide(&mut self, elements: u32) {
-        self.max_wide = elements as usize;
+        self.max_wide = elements;
     }
 
     /// Returns how many elements [`SendQueue::widen`] needs before a READ with `elements` elements can be posted; 0 if it
     /// can be, or never can.
     pub(crate) fn room_for(&self, elements: usize) -> usize {
-        if elements <= self.max_sges || elements > self.max_wide || !self.wide.is_empty() {
+        if elements <= self.max_sges as usize || elements > self.max_wide as usize || !self.wide.is_empty() {
             return 0;
         }
-        self.entries.len().saturating_mul(self.max_wide)
+        (self.capacity() as usize).saturating_mul(self.max_wide as usize)
     }
 
     /// Takes `room`, of the length that [`SendQueue::room_for`] returned, for READs with many elements. Returns what is not
@@ -254,7 +264,8 @@ impl SendQueue {
             //= R-QP-16
             //= R-QP-17
             SendData::Sges(sges)
-                if sges.len() > self.max_sges && !(is_read && sges.len() <= self.max_wide) =>
+                if sges.len() > self.max_sges as usize
+                    && !(is_read && sges.len() <= self.max_wide as usize) =>
             {
                 return Err(PostError::TooManySges);
             }
@@ -266,7 +277,7 @@ impl SendQueue {
                 let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
                 //= R-QP-33
                 match length {
-                    Some(length) if length <= self.max_inline => u32::try_from(length).ok(),
+                    Some(length) if length <= self.max_inline as usize => u32::try_from(length).ok(),
                     _ => return Err(PostError::InlineTooLong),
                 }
             }
@@ -279,13 +290,19 @@ impl SendQueue {
         //= R-QP-19
         let length = length.filter(|&length| length <= max_message).ok_or(PostError::TooLong)?;
         let at = self.wrap(self.head.wrapping_add(self.len));
+        let mut only = Sge::NONE;
         let data = match request.data {
-            SendData::Sges(sges) if sges.len() > self.max_sges => {
-                let start = at.saturating_mul(self.max_wide);
+            //= R-QP-13
+            SendData::Sges(&[sge]) => {
+                only = sge;
+                Source::Only
+            }
+            SendData::Sges([]) => Source::None,
+            SendData::Sges(sges) if sges.len() > self.max_sges as usize => {
+                let start = (at as usize).saturating_mul(self.max_wide as usize);
                 let room = self.wide.get_mut(start..start.saturating_add(sges.len()));
                 Source::WideSges(copy_sges(room.ok_or(PostError::QueueFull)?, sges))
             }
-            //= R-QP-13
             SendData::Sges(sges) => Source::Sges(copy_sges(self.sges_mut(at), sges)),
             //= R-QP-30
             //= R-QP-31
@@ -314,18 +331,15 @@ impl SendQueue {
             chunk_shift: LEAST_CHUNK_SHIFT,
             data,
             at,
+            only,
         };
-        self.invalidating = self.invalidating.saturating_add(usize::from(wqe.invalidates_sink()));
+        self.invalidating = self.invalidating.saturating_add(u32::from(wqe.invalidates_sink()));
         self.append(wqe);
         Ok(())
     }
 
     /// Appends a local request and returns its index, counted from the oldest.
-    pub(crate) fn post_local(
-        &mut self,
-        request: &SendRequest<'_>,
-        ticket: Ticket,
-    ) -> Result<usize, PostError> {
+    pub(crate) fn post_local(&mut self, request: &SendRequest<'_>, ticket: Ticket) -> Result<u32, PostError> {
         //= R-QP-18
         //= R-QP-20
         if self.len >= self.limit {
@@ -344,6 +358,7 @@ impl SendQueue {
             chunk_shift: LEAST_CHUNK_SHIFT,
             data: Source::Pending(ticket),
             at: 0,
+            only: Sge::NONE,
         });
         Ok(index)
     }
@@ -352,9 +367,10 @@ impl SendQueue {
     /// `false` if there is one already. It takes a sequence number, but no entry of the consumer's.
     //= rocev2 §5
     pub(crate) fn post_challenge(&mut self) -> bool {
-        let room = self.limit < self.entries.len();
+        let all = self.capacity();
+        let room = self.limit < all;
         if room {
-            self.limit = self.entries.len();
+            self.limit = all;
             self.local = self.local.saturating_add(1);
             self.append(Wqe {
                 operation: SendOperation::Write { address: 0, key: 0 },
@@ -370,7 +386,7 @@ impl SendQueue {
     /// Appends a request, for which there is room.
     fn append(&mut self, wqe: Wqe) {
         let at = self.wrap(self.head.wrapping_add(self.len));
-        if let Some(entry) = self.entries.get_mut(at) {
+        if let Some(entry) = self.entry_mut(at) {
             *entry = wqe;
             self.len += 1;
             self.next = wqe.end();
@@ -378,9 +394,9 @@ impl SendQueue {
     }
 
     /// Marks the local request at `index`, counted from the oldest, as executed.
-    pub(crate) fn mark_executed(&mut self, index: usize) {
+    pub(crate) fn mark_executed(&mut self, index: u32) {
         let at = self.wrap(self.head.wrapping_add(index));
-        if let Some(entry) = self.entries.get_mut(at) {
+        if let Some(entry) = self.entry_mut(at) {
             entry.data = Source::Executed;
             self.pending_local = self.pending_local.saturating_sub(1);
         }
@@ -388,17 +404,21 @@ impl SendQueue {
 
     /// Returns the request at `index`, counted from the oldest.
     #[inline]
-    pub(crate) fn get(&self, index: usize) -> Option<&Wqe> {
+    pub(crate) fn get(&self, index: u32) -> Option<&Wqe> {
         if index >= self.len {
             return None;
         }
-        self.entries.get(self.wrap(self.head.wrapping_add(index)))
+        match self.wrap(self.head.wrapping_add(index)).checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get(other as usize),
+        }
     }
 
     /// Sets the chunks of a READ, before it is requested for the first time.
-    pub(super) fn set_chunk(&mut self, index: usize, shift: u8) {
+    pub(super) fn set_chunk(&mut self, index: u32, shift: u8) {
         let at = self.wrap(self.head.wrapping_add(index));
-        if let Some(wqe) = self.entries.get_mut(at).filter(|_| index < self.len) {
+        let is_used = index < self.len;
+        if let Some(wqe) = self.entry_mut(at).filter(|_| is_used) {
             wqe.chunk_shift = shift.clamp(LEAST_CHUNK_SHIFT, MOST_CHUNK_SHIFT);
         }
     }
@@ -417,9 +437,24 @@ impl SendQueue {
             // It gets no reference to `wqe`, which need not be in memory then.
             self.uncount_oldest();
         }
-        self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.wrapping_sub(1);
+        self.head = if self.len == 0 { 0 } else { self.wrap(self.head.wrapping_add(1)) };
         Some(wqe)
+    }
+
+    /// Returns the entry at `at`.
+    #[inline]
+    fn entry_mut(&mut self, at: u32) -> Option<&mut Wqe> {
+        match at.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) => self.others.get_mut(other as usize),
+        }
+    }
+
+    /// Returns the number of entries.
+    #[inline]
+    fn capacity(&self) -> u32 {
+        (self.others.len() as u32).wrapping_add(1)
     }
 
     /// Corrects the counts for the oldest request, which is about to be removed.
@@ -435,30 +470,19 @@ impl SendQueue {
         }
         if wqe.operation.is_local() {
             self.local = self.local.saturating_sub(1);
-            self.pending_local =
-                self.pending_local.saturating_sub(usize::from(wqe.pending_ticket().is_some()));
+            self.pending_local = self.pending_local.saturating_sub(u32::from(wqe.pending_ticket().is_some()));
         }
     }
 
     /// Returns the payload of a request of this queue.
     #[inline]
-    pub(crate) fn payload(&self, wqe: &Wqe) -> Payload<'_> {
+    pub(crate) fn payload<'a>(&'a self, wqe: &'a Wqe) -> Payload<'a> {
         match wqe.data {
-            Source::Sges(count) => {
-                // Below the number of elements, which was allocated.
-                let start = wqe.at.wrapping_mul(self.max_sges);
-                Payload::Sges(self.sges.get(start..start.wrapping_add(count)).unwrap_or_default())
-            }
-            Source::WideSges(count) => {
-                let start = wqe.at.saturating_mul(self.max_wide);
-                Payload::Sges(self.wide.get(start..start.saturating_add(count)).unwrap_or_default())
-            }
-            Source::Inline => {
-                let start = wqe.at.saturating_mul(self.max_inline);
-                let end = start.saturating_add(wqe.length as usize);
-                Payload::Inline(self.inline.get(start..end).unwrap_or_default())
-            }
-            Source::Pending(_) | Source::Executed | Source::Challenge => Payload::Sges(&[]),
+            Source::Only => Payload::Sges(core::slice::from_ref(&wqe.only)),
+            Source::Sges(count) => Payload::Sges(part(&self.sges, wqe.at, self.max_sges, count)),
+            Source::WideSges(count) => Payload::Sges(part(&self.wide, wqe.at, self.max_wide, count)),
+            Source::Inline => Payload::Inline(part(&self.inline, wqe.at, self.max_inline, wqe.length)),
+            Source::None | Source::Pending(_) | Source::Executed | Source::Challenge => Payload::Sges(&[]),
         }
     }
 
@@ -470,19 +494,34 @@ impl SendQueue {
         })
     }
 
-    fn sges_mut(&mut self, at: usize) -> &mut [Sge] {
-        let start = at.wrapping_mul(self.max_sges);
-        self.sges.get_mut(start..start.wrapping_add(self.max_sges)).unwrap_or_default()
+    fn sges_mut(&mut self, at: u32) -> &mut [Sge] {
+        part_mut(&mut self.sges, at, self.max_sges)
     }
 
-    fn inline_mut(&mut self, at: usize) -> &mut [u8] {
-        let start = at.saturating_mul(self.max_inline);
-        self.inline.get_mut(start..start.saturating_add(self.max_inline)).unwrap_or_default()
+    fn inline_mut(&mut self, at: u32) -> &mut [u8] {
+        part_mut(&mut self.inline, at, self.max_inline)
     }
 
     /// Returns `index` modulo the capacity; `index` is below twice the capacity.
     #[inline]
-    fn wrap(&self, index: usize) -> usize {
-        if index >= self.entries.len() { index.wrapping_sub(self.entries.len()) } else { index }
+    fn wrap(&self, index: u32) -> u32 {
+        let capacity = self.capacity();
+        if index >= capacity { index.wrapping_sub(capacity) } else { index }
     }
 }
+
+/// Returns the first `count` elements of the part at `at`, of `most` elements each.
+fn part<T>(all: &[T], at: u32, most: u32, count: u32) -> &[T] {
+    let start = (at as usize).saturating_mul(most as usize);
+    all.get(start..start.saturating_add(count as usize)).unwrap_or_default()
+}
+
+/// Returns the part at `at`, of `most` elements each.
+fn part_mut<T>(all: &mut [T], at: u32, most: u32) -> &mut [T] {
+    let start = (at as usize).saturating_mul(most as usize);
+    all.get_mut(start..start.saturating_add(most as usize)).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "send_queue_tests.rs"]
+mod tests;

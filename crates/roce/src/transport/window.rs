@@ -18,7 +18,10 @@ const RISE: u64 = 16;
 
 /// The window of a requester.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Window {
+    /// The round trip without queues, in nanoseconds; [`UNMEASURED`] before the first one.
+    base: u64,
     /// Packets.
     packets: u64,
     least: u64,
@@ -27,8 +30,6 @@ pub(super) struct Window {
     limit: u64,
     /// The first packet that was not sent when the window was made smaller.
     shrunk: Sequence,
-    /// The round trip without queues, in nanoseconds; [`UNMEASURED`] before the first one.
-    base: u64,
 }
 
 /// Nanoseconds by which the round trip rises at least.

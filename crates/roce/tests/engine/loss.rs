@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use roce::{CompletionKind, CompletionStatus, ReadLimits, SendFlags, SendOperation};
+use roce::{CompletionKind, CompletionStatus, ReadLimits, SendData, SendFlags, SendOperation, SendRequest};
 use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::pair::{Memory, Options, Pair, pattern};
@@ -306,4 +306,26 @@ fn the_timeout_adapts_to_a_slower_peer() {
     // 50 ms: after 1, 2, 4 ... ms.
     assert!(again[0] <= 7, "{again:?}");
     assert!(again[39] <= 1, "{again:?}");
+}
+
+/// More than are loaded into the cache at the same time.
+#[test]
+fn the_timers_of_many_queue_pairs_expire_together() {
+    let mut pair = Pair::connected(Options::default());
+    let mut qps = vec![pair.sides[0].qp.clone()];
+    qps.extend((0..20).map(|context| pair.connect_another(context)[0].clone()));
+    let (source, sink) = (pair.sides[0].source(&[1; 8]), pair.sides[1].shared(8));
+    let alice = &pair.sides[0];
+    let operation = SendOperation::Write { address: sink.address(0), key: sink.key() };
+    let sges = [source.all()];
+    for qp in &qps {
+        let (flags, data) = (SendFlags::empty(), SendData::Sges(&sges));
+        alice.engine.post_send(qp, &SendRequest { context: 1, operation, flags, data }).unwrap();
+    }
+    assert_eq!(alice.transmit(pair.now, 100).len(), qps.len());
+    // After all of their timeouts.
+    let later = pair.now + Duration::from_millis(100);
+    alice.engine.handle_timeout(later);
+    assert_eq!(alice.stat("timeouts"), qps.len() as u64);
+    assert_eq!(alice.transmit(later, 100).len(), qps.len());
 }
