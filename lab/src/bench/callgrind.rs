@@ -45,6 +45,14 @@ impl Profile {
         Ok(total)
     }
 
+    /// Returns the sum of the counts of some events. The profile has to have them ([`CACHES`]).
+    ///
+    /// # Errors
+    /// It does not have them.
+    pub fn sum_of(&self, events: &[&str]) -> Result<u64> {
+        sum_of(&self.text, events).context("the profile does not have the events")
+    }
+
     /// Returns the number of instructions that were executed at `addresses`. The profile has to be by instruction, with
     /// absolute positions ([`BY_INSTRUCTION`]).
     pub fn instructions_at(&self, addresses: &Range<u64>) -> u64 {
@@ -61,6 +69,23 @@ pub const BY_INSTRUCTION: [&str; 5] = [
     "--compress-strings=no",
     "--vex-iropt-register-updates=allregs-at-mem-access",
 ];
+
+/// Options of a profile with a simulation of caches: 32 KiB, and 1 MiB as the last level. Prefetching has no effect on it.
+pub const CACHES: [&str; 4] = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64"];
+
+/// Returns the sum of the totals of some events.
+fn sum_of(profile: &str, events: &[&str]) -> Option<u64> {
+    let names: Vec<&str> =
+        profile.lines().find_map(|line| line.strip_prefix("events:"))?.split_whitespace().collect();
+    let totals: Vec<&str> =
+        profile.lines().find_map(|line| line.strip_prefix("totals:"))?.split_whitespace().collect();
+    let of = |event: &&str| {
+        let at = names.iter().position(|name| name == event)?;
+        // Zeros at the end are left out.
+        totals.get(at).map_or(Some(0), |total| total.parse::<u64>().ok())
+    };
+    events.iter().map(of).sum()
+}
 
 /// Returns the total at the end of a profile.
 fn total(profile: &str) -> Option<u64> {
@@ -91,6 +116,14 @@ mod tests {
         assert_eq!(total(profile), Some(1_651_180));
         assert_eq!(total("events: Ir\ntotals: 5\n"), Some(5));
         assert_eq!(total("events: Ir\n"), None);
+    }
+
+    #[test]
+    fn events_are_summed_by_name() {
+        let profile = "events: Ir DLmr DLmw\nfn=(1) main\n12 7 1\ntotals: 50 4 3\n";
+        assert_eq!(sum_of(profile, &["DLmr", "DLmw"]), Some(7));
+        assert_eq!(sum_of("events: Ir DLmr DLmw\ntotals: 50 4\n", &["DLmr", "DLmw"]), Some(4));
+        assert_eq!(sum_of("events: Ir\ntotals: 50\n", &["DLmr"]), None);
     }
 
     #[test]

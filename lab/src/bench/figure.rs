@@ -39,6 +39,7 @@ pub enum Unit {
     Nanoseconds,
     Bytes,
     Instructions,
+    CacheLines,
     /// CPU time.
     SecondsPerGib,
     /// A ratio of two figures.
@@ -79,6 +80,7 @@ impl Figure {
             Unit::Nanoseconds => format!("{value:.0} ns"),
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Instructions => format!("{value:.0}"),
+            Unit::CacheLines => format!("{value:.1} lines"),
             Unit::SecondsPerGib => format!("{value:.3} s/GiB"),
             Unit::Times => format!("{value:.2} x"),
         };
@@ -111,6 +113,7 @@ pub fn json(figures: &[Figure]) -> Value {
                 Unit::Nanoseconds => "ns",
                 Unit::Bytes => "B",
                 Unit::Instructions => "instructions",
+                Unit::CacheLines => "cache lines",
                 Unit::SecondsPerGib => "s/GiB",
                 Unit::Times => "1",
             };

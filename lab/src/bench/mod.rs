@@ -37,6 +37,9 @@ use crate::{
 /// Goal: largest cost of a packet with any number of queue pairs, relative to the lowest cost.
 const FLAT: f64 = 1.2;
 
+/// Goal: cost of a packet if the largest number of queue pairs send in turn, relative to one queue pair.
+const BUSY_IN_TURN: f64 = 1.5;
+
 #[derive(clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of the command")]
 pub struct Options {
@@ -76,6 +79,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     match options.under_callgrind.as_deref() {
         Some(instructions::WORK) => return instructions::work(),
+        Some(scale::WORK) => return scale::work(),
         Some(of_smb) if of_smb.starts_with(smb::WORK) => return smb::work(of_smb),
         Some(of_miniport) if of_miniport.starts_with(miniport::WORK) => return miniport::work(of_miniport),
         Some(of_image) => return image::work(of_image),
@@ -117,6 +121,12 @@ pub fn run(options: &Options) -> Result<()> {
     cores::measure(&say, &mut figures)?;
     let points = scale::measure(TIME, |count| say(format!("engine: {count} queue pairs")))?;
     figures.extend(over_queue_pairs(&points));
+    say("cache lines, by callgrind".into());
+    figures.push(Figure::new(
+        format!("cache lines of a message, {} busy in turn", scale::COUNTS[scale::COUNTS.len() - 1]),
+        scale::cache_lines()?,
+        Unit::CacheLines,
+    ));
     say("instructions, by callgrind".into());
     let counts = instructions::count()?;
     figures.extend(counted(&counts)?);
@@ -206,6 +216,12 @@ fn over_queue_pairs(points: &[scale::Point]) -> Vec<Figure> {
     for point in points {
         let name = format!("cost of a packet, {} connected, all busy in turn", point.queue_pairs);
         figures.push(Figure::new(name, point.all, Unit::Nanoseconds));
+    }
+    if let (Some(first), Some(last)) = (points.first(), points.last()) {
+        let name =
+            format!("cost of a packet, {} busy in turn, against {}", last.queue_pairs, first.queue_pairs);
+        let figure = Figure::new(name, last.all / first.all, Unit::Times);
+        figures.push(Figure { limit: Some(BUSY_IN_TURN), ..figure });
     }
     if let Some(last) = points.last() {
         let name = format!("memory of an idle queue pair, depth {}", scale::DEPTH);

@@ -9,7 +9,7 @@ use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
 
 use super::{
-    allocations,
+    allocations, callgrind,
     pair::{Pair, Shape},
 };
 use crate::cpu_time;
@@ -73,6 +73,39 @@ fn cost(pair: &mut Pair, over: &[usize], time: Duration) -> Result<f64> {
         best = best.min(elapsed / (pair.frames() - frames) as f64);
     }
     Ok(best)
+}
+
+/// What this program does under callgrind.
+pub const WORK: &str = "queue-pairs";
+
+/// Messages that are counted: some of each queue pair.
+const COUNTED: u64 = 20_000;
+
+/// Sends messages over the largest number of queue pairs, all of them in turn.
+pub fn work() -> Result<()> {
+    let (crc, mtu, depth) = (Crc::detect(), PathMtu::Bytes4096, DEPTH);
+    let queue_pairs = COUNTS[COUNTS.len() - 1];
+    let mut pair = Pair::new(Shape { crc, mtu, buffer: 4096, queue_pairs, depth })?;
+    for _ in 0..queue_pairs {
+        pair.connect_one()?;
+    }
+    let all = shuffled(queue_pairs);
+    pair.send_over(&all, super::figure::SMALL, queue_pairs as u64)?;
+    counted_messages(&mut pair, &all)
+}
+
+#[inline(never)]
+fn counted_messages(pair: &mut Pair, over: &[usize]) -> Result<()> {
+    pair.send_over(over, super::figure::SMALL, COUNTED)
+}
+
+/// Counts the cache lines that both sides load for a message while all queue pairs send in turn: those that a cache of 1 MiB does
+/// not have.
+pub fn cache_lines() -> Result<f64> {
+    let toggle = "--toggle-collect=*::bench::scale::counted_messages*";
+    let options: Vec<&str> = callgrind::CACHES.into_iter().chain([toggle]).collect();
+    let loaded = callgrind::run(&options, WORK)?.sum_of(&["DLmr", "DLmw"])?;
+    Ok(loaded as f64 / COUNTED as f64)
 }
 
 /// Returns the numbers below `count` in pseudorandom order, which defeats prefetching.
