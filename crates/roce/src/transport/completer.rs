@@ -6,19 +6,24 @@ use super::sequence::Sequence;
 use lock_api::RawMutex;
 
 use super::env::Env;
+use super::placement::Placement;
 use super::rc_transport::RcTransport;
 use super::retransmission::Resend;
 use super::state::State;
 use crate::drop_reason::DropReason;
+use crate::region::access_rights::AccessError;
+use crate::sge_cursor::SgeCursor;
 use crate::work::{CompletionStatus, SendFlags};
 use roce_wire::{AethRepr, NakCode, Operation, Packet, PlainAck, SyndromeKind, rnr_timer};
 
 impl RcTransport {
-    /// Handles a response packet.
+    /// Handles a response packet. It may set `placement` instead of copying the payload: [`RcTransport::finish_response_packet`] then
+    /// follows.
     pub(super) fn handle_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         packet: &Packet<'_>,
+        placement: &mut Option<Placement>,
     ) -> Result<(), DropReason> {
         let requester = &self.requester;
         //= rocev2 §7
@@ -30,12 +35,24 @@ impl RcTransport {
         let aeth = packet.aeth().map(|aeth| AethRepr::parse(&aeth));
         match (packet.info().operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth),
-            (Operation::Read, _) => self.handle_read_response(env, sequence, packet),
+            (Operation::Read, _) => self.handle_read_response(env, sequence, packet, placement),
             // This side sends no atomics.
             _ => return Err(DropReason::Opcode),
         }
         self.finish_failed_request(env);
         Ok(())
+    }
+
+    /// Continues with the READ response in order whose payload was copied to the READ's memory before `end`.
+    pub(super) fn finish_response_packet<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        end: SgeCursor,
+        placed: Result<(), AccessError>,
+    ) {
+        self.response_stored(env, packet, end, placed);
+        self.finish_failed_request(env);
     }
 
     /// Handles an acknowledgement of the usual form. Its ICRC was checked. Returns `false`, and has changed nothing, if

@@ -104,7 +104,7 @@ impl RcTransport {
         }
         let handled = match packet.info().class {
             Class::Request => self.handle_request(env, packet, Some(placement)),
-            Class::Response => self.handle_response(env, packet),
+            Class::Response => self.handle_response(env, packet, placement),
             // A CNP has no PSN of the connection.
             Class::Congestion if packet.bth().becn() => {
                 self.handle_cnp(env);
@@ -129,7 +129,11 @@ impl RcTransport {
         placed: Result<(), AccessError>,
     ) -> Handled {
         self.copying = None;
-        self.finish_execution(env, packet, placement, placed);
+        match placement {
+            Placement::Receive { end, .. } => self.finish_send(env, packet, *end, placed),
+            Placement::Write(write) => self.finish_write(env, packet, *write, placed),
+            Placement::Response { end, .. } => self.finish_response_packet(env, packet, *end, placed),
+        }
         self.handled()
     }
 

@@ -2,7 +2,7 @@
 
 //! Copies the payload of a received packet to consumer memory while the lock of the queue pair is free.
 //!
-//! The counterpart of [`super::payload_copy`]: with the lock held, the responder executes the packet up to its payload and notes
+//! The counterpart of [`super::payload_copy`]: with the lock held, the transport handles the packet up to its payload and notes
 //! where that goes; then the lock is released, the payload is copied, and with the lock held again the packet counts as
 //! received. Meanwhile requests and receives may be posted. Everything else waits for the copy ([`Qp::lock`](crate::Qp)): other
 //! packets, frames to transmit, and what returns memory to the consumer.
@@ -21,6 +21,12 @@ pub(crate) enum Placement {
     Receive {
         pieces: Pieces,
         /// Position in the receive behind the payload.
+        end: SgeCursor,
+    },
+    /// The memory of the oldest READ, whose response the packet is.
+    Response {
+        pieces: Pieces,
+        /// Position in that memory behind the payload.
         end: SgeCursor,
     },
     Write(InboundWrite),
@@ -42,7 +48,7 @@ impl Placement {
     /// Copies the payload. IRQL == `DISPATCH_LEVEL`, the lock of the queue pair is not held.
     pub(crate) fn run<R: RawMutex>(&self, env: &Env<'_, R>, payload: &[u8]) -> Result<(), AccessError> {
         match self {
-            Self::Receive { pieces, .. } => {
+            Self::Receive { pieces, .. } | Self::Response { pieces, .. } => {
                 let mut rest = payload;
                 for piece in pieces.as_slice() {
                     let (now, later) = rest.split_at_checked(piece.length as usize).ok_or(AccessError)?;

@@ -12,6 +12,9 @@ use lock_api::RawMutex;
 use super::env::Env;
 use super::frame::{Unsent, build_frame};
 use super::out_of_order::Placement;
+use super::payload_copy::{Copying, MIN_LENGTH};
+use super::pieces::Pieces;
+use super::placement as packet_placement;
 use super::rc_transport::RcTransport;
 use super::read_gaps::Progress;
 use super::requester_state::Requester;
@@ -41,12 +44,14 @@ fn begins_within_chunk(wqe: &Wqe, sequence: Sequence, packet: &Packet<'_>) -> bo
 }
 
 impl RcTransport {
-    /// Handles the READ response at `sequence`.
+    /// Handles the READ response at `sequence`. It may set `placement` instead of copying the payload:
+    /// [`RcTransport::response_stored`] then follows.
     pub(super) fn handle_read_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         sequence: Sequence,
         packet: &Packet<'_>,
+        placement: &mut Option<packet_placement::Placement>,
     ) {
         //= rocev2 §7
         if sequence < self.requester.una {
@@ -67,11 +72,47 @@ impl RcTransport {
             return;
         }
         let mut sink = self.requester.response_cursor;
-        //= R-QP-43
-        if self.store_response(env, wqe, &mut sink, sequence, packet).is_err() {
-            self.fail(env, Some(CompletionStatus::LocalProtection));
+        if let Some(pieces) = self.response_pieces(wqe, &mut sink, sequence, packet) {
+            *placement = Some(packet_placement::Placement::Response { pieces, end: sink });
+            self.copying = Some(Copying::Packet);
             return;
         }
+        let stored = self.store_response(env, wqe, &mut sink, sequence, packet);
+        self.response_stored(env, packet, sink, stored);
+    }
+
+    /// Returns the pieces of the READ's memory that the payload of a response takes, and advances `sink` over them. Returns `None` if
+    /// the payload is short, or there are too many pieces.
+    fn response_pieces(
+        &self,
+        wqe: &Wqe,
+        sink: &mut SgeCursor,
+        sequence: Sequence,
+        packet: &Packet<'_>,
+    ) -> Option<Pieces> {
+        let length = packet.payload().len() as u32;
+        match self.send_queue.payload(wqe) {
+            Payload::Sges(sges) if length >= MIN_LENGTH => {
+                Pieces::collect(sink, sges, self.response_offset(wqe, sequence), length)
+            }
+            _ => None,
+        }
+    }
+
+    /// Accounts for the response that was the oldest missing one, whose payload is `stored` in the READ's memory before `sink`.
+    pub(super) fn response_stored<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        sink: SgeCursor,
+        stored: Result<(), AccessError>,
+    ) {
+        let sequence = self.requester.una;
+        //= R-QP-43
+        let Some(wqe) = self.send_queue.front().filter(|_| stored.is_ok()) else {
+            self.fail(env, Some(CompletionStatus::LocalProtection));
+            return;
+        };
         let begins = begins_within_chunk(wqe, sequence, packet);
         let requester = &mut self.requester;
         requester.response_cursor = sink;
@@ -127,10 +168,15 @@ impl RcTransport {
         env.shared.regions.invalidate(env.qp.scope(), first.key).is_ok()
     }
 
+    /// Returns the offset of the payload of a response in the READ's memory.
+    #[inline]
+    fn response_offset(&self, wqe: &Wqe, sequence: Sequence) -> u32 {
+        sequence.since(wqe.first).saturating_mul(u64::from(self.requester.mtu)) as u32
+    }
+
     /// Returns whether a response has the expected length and ends the chunk where it must.
     fn fits(&self, wqe: &Wqe, sequence: Sequence, packet: &Packet<'_>) -> bool {
-        let into = sequence.since(wqe.first);
-        let offset = into.saturating_mul(u64::from(self.requester.mtu)) as u32;
+        let offset = self.response_offset(wqe, sequence);
         let expected = wqe.length.saturating_sub(offset).min(self.requester.mtu);
         // After a loss a responder may start with First or continue with Middle (rocev2 §6), and ends where the request for what
         // is missing does, but it must end at the end of the chunk.
@@ -183,8 +229,7 @@ impl RcTransport {
         mut each: impl FnMut(&Sge, u32, &[u8]) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
         let Payload::Sges(sges) = self.send_queue.payload(wqe) else { return Err(AccessError) };
-        let into = sequence.since(wqe.first);
-        let offset = into.saturating_mul(u64::from(self.requester.mtu)) as u32;
+        let offset = self.response_offset(wqe, sequence);
         let mut rest = payload;
         sink.seek(sges, offset).map_err(|TooShort| AccessError)?;
         sink.walk(sges, payload.len() as u32, AccessError, |sge, within, len| {

@@ -52,7 +52,7 @@ enum Execution {
 
 impl RcTransport {
     /// Handles a request packet, received now or stored before. It may set `placement` instead of copying the payload:
-    /// [`RcTransport::finish_execution`] then follows.
+    /// [`RcTransport::finish_send`] or [`RcTransport::finish_write`] then follows.
     pub(super) fn handle_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -116,19 +116,32 @@ impl RcTransport {
         true
     }
 
-    /// Continues with the request packet in order whose payload was copied.
-    pub(super) fn finish_execution<R: RawMutex>(
+    /// Continues with the packet in order of a SEND whose payload was copied to the current receive before `end`.
+    pub(super) fn finish_send<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         packet: &Packet<'_>,
-        placement: &Placement,
+        end: SgeCursor,
         placed: Result<(), AccessError>,
     ) {
-        let executed = match (placement, placed) {
-            (Placement::Receive { end, .. }, Ok(())) => self.end_send(env, packet, *end),
-            (Placement::Write(write), Ok(())) => Ok(self.end_write(env, packet, *write)),
-            (Placement::Receive { .. }, Err(AccessError)) => Err(FatalNak::PROTECTION),
-            (Placement::Write(_), Err(AccessError)) => Err(FatalNak::ACCESS),
+        let executed = match placed {
+            Ok(()) => self.end_send(env, packet, end),
+            Err(AccessError) => Err(FatalNak::PROTECTION),
+        };
+        self.conclude(env, self.responder.expected, packet.bth().ack_req(), executed);
+    }
+
+    /// [`RcTransport::finish_send`] for a packet of a WRITE.
+    pub(super) fn finish_write<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        write: InboundWrite,
+        placed: Result<(), AccessError>,
+    ) {
+        let executed = match placed {
+            Ok(()) => Ok(self.end_write(env, packet, write)),
+            Err(AccessError) => Err(FatalNak::ACCESS),
         };
         self.conclude(env, self.responder.expected, packet.bth().ack_req(), executed);
     }

@@ -17,7 +17,7 @@ const MTU: usize = 1024;
 fn pair() -> Pair {
     let mut pair = Pair::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
     let side = &mut pair.sides[1];
-    let spec = QpSpec { recv_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
+    let spec = QpSpec { send_sges: 8, recv_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
     side.qp = side.engine.create_qp(spec).unwrap();
     pair.establish();
     pair.run();
@@ -247,4 +247,86 @@ fn the_next_packet_waits_for_the_copy() {
     let outcomes = pair.sides[1].outcomes();
     assert_eq!(outcomes, [1, 2].map(|context| (context, CompletionStatus::Success)));
     assert_eq!(pair.sides[1].stat("rx_out_of_order"), 0);
+}
+
+/// Has side 1 read `length` bytes into elements of these lengths. Returns its memory, that of the peer, and the responses.
+fn read(pair: &Pair, lengths: &[usize]) -> (Rc<Memory>, Memory, Vec<Vec<u8>>) {
+    let [alice, bob] = &pair.sides;
+    let total: usize = lengths.iter().sum();
+    let (source, sink) = (alice.shared(total), Rc::new(bob.sink(total)));
+    source.write(&pattern(total, 1));
+    let starts = lengths.iter().scan(0, |at, len| Some(std::mem::replace(at, *at + len)));
+    let sges: Vec<Sge> = starts.zip(lengths).map(|(at, &len)| sink.sge(at, len)).collect();
+    bob.read(1, &sges, &source, 0);
+    for frame in bob.transmit(pair.now, 64) {
+        alice.engine.handle_frame(pair.now, &frame);
+    }
+    (sink, source, frames(pair))
+}
+
+/// Reads into elements of these lengths, and returns how often the lock is released for each response.
+fn releases_of_responses(lengths: &[usize]) -> Vec<usize> {
+    let pair = pair();
+    let (sink, _source, responses) = read(&pair, lengths);
+    let total = lengths.iter().sum();
+    let released = responses.iter().map(|frame| {
+        let (cq, is_complete) = (pair.sides[1].cq.clone(), Rc::new(RefCell::new(Vec::new())));
+        let seen = is_complete.clone();
+        let count = receive(&pair, frame, move |_| seen.borrow_mut().push(!cq.is_empty()));
+        assert!(count == 1 || !is_complete.borrow()[0], "complete before the copy");
+        count
+    });
+    let released = released.collect();
+    assert_eq!(outcomes(pair), [vec![], vec![(1, CompletionStatus::Success)]]);
+    assert_eq!(sink.read(), pattern(total, 1));
+    released
+}
+
+#[test]
+fn payload_of_a_read_response_is_stored_without_the_lock() {
+    assert_eq!(releases_of_responses(&[512]), [2]);
+    assert_eq!(releases_of_responses(&[511]), [1], "a short payload costs less than the lock");
+    assert_eq!(releases_of_responses(&[1, 600, 2, 421]), [2]);
+    assert_eq!(releases_of_responses(&[100, 100, 100, 100, 624]), [1], "more than four pieces in a packet");
+    assert_eq!(releases_of_responses(&[700, 2 * MTU, MTU - 690]), [2, 2, 2, 1]);
+}
+
+/// The READ fails, and what follows is flushed.
+//= R-QP-43
+#[test]
+fn the_memory_of_a_read_deregistered_before_the_copy_is_not_written() {
+    let pair = pair();
+    let (sink, _source, responses) = read(&pair, &[2 * MTU]);
+    let (engine, region) = (pair.sides[1].engine.clone(), sink.region.clone());
+    receive(&pair, &responses[0], |_| ());
+    receive(&pair, &responses[1], move |count| assert!(count > 0 || engine.deregister(&region)));
+    assert_eq!(sink.read()[..MTU], pattern(2 * MTU, 1)[..MTU]);
+    assert_eq!(sink.read()[MTU..], [0; MTU]);
+    assert_eq!(outcomes(pair)[1], [(1, CompletionStatus::LocalProtection)]);
+}
+
+/// The completion of a READ, which returns its memory to the consumer, follows the copy.
+//= R-QP-2
+#[test]
+fn a_flush_waits_for_the_copy_of_a_received_response() {
+    let pair = pair();
+    let (sink, _source, responses) = read(&pair, &[2 * MTU]);
+    let bob = &pair.sides[1];
+    std::thread::scope(|scope| {
+        let (start, started) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            started.recv().unwrap();
+            bob.engine.flush(&bob.qp);
+        });
+        let (cq, qp) = (bob.cq.clone(), bob.qp.clone());
+        receive(&pair, &responses[0], move |count| {
+            if count == 0 {
+                start.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                assert_eq!((poll(&cq), qp.state()), (Vec::new(), QpState::Rts));
+            }
+        });
+    });
+    assert_eq!(bob.outcomes(), [(1, CompletionStatus::Flushed)]);
+    assert_eq!(sink.read()[..MTU], pattern(2 * MTU, 1)[..MTU]);
 }
