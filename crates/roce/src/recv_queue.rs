@@ -163,6 +163,13 @@ impl RecvQueue {
         true
     }
 
+    /// Returns context and element of the oldest receive, if it has one element.
+    #[inline]
+    pub(crate) fn front_with_one(&self) -> Option<(u64, &Sge)> {
+        let entry = self.entry(self.head).filter(|entry| self.len > 0 && entry.count == 1)?;
+        Some((entry.context, &entry.only))
+    }
+
     /// Removes the oldest receive and returns its context.
     pub(crate) fn pop(&mut self) -> Option<u64> {
         if self.len == 0 {
@@ -195,8 +202,9 @@ impl RecvQueue {
         core::mem::swap(self, other);
     }
 
+    /// Removes the oldest receive, which exists.
     #[inline]
-    fn drop_oldest(&mut self) {
+    pub(crate) fn drop_oldest(&mut self) {
         self.len = self.len.wrapping_sub(1);
         self.head = if self.len == 0 { 0 } else { self.wrap(self.head.wrapping_add(1)) };
     }

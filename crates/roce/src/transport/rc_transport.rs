@@ -327,12 +327,13 @@ impl RcTransport {
         }
     }
 
-    /// Completes the current message and its receive.
+    /// Completes the current message and its receive, of this `context`.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every SEND")]
     pub(super) fn complete_message<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        context: u64,
         kind: CompletionKind,
         immediate: Option<ImmDt<'_>>,
         solicited: bool,
@@ -342,8 +343,7 @@ impl RcTransport {
         self.responder.end_message();
         //= R-CQ-23
         //= R-CQ-26
-        let mut completion =
-            env.completion(self.current_receive.context, kind, CompletionStatus::Success, bytes);
+        let mut completion = env.completion(context, kind, CompletionStatus::Success, bytes);
         completion.immediate = immediate.map(|imm| imm.data());
         //= R-CQ-5
         env.push_completion(&env.qp.recv_cq, completion, solicited);

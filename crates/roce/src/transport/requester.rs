@@ -17,7 +17,6 @@ use super::requester_state::Requester;
 use super::send_queue::Payload;
 use super::state::State;
 use crate::region::access_rights::AccessError;
-use crate::sge_cursor::SgeCursor;
 use crate::trace::TraceEvent;
 use crate::work::{CompletionStatus, SendFlags, SendOperation};
 use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
@@ -46,8 +45,8 @@ impl RcTransport {
         self.transmit_plain_send(env, slot).unwrap_or_else(|| self.transmit_any_request(env, slot, copy))
     }
 
-    /// Writes the next request packet if that is a short SEND of one packet, which was not sent before, and no loss is
-    /// repaired. Returns `None`, and has changed nothing, if it is another one, or must wait.
+    /// Writes the next request packet if that is a short SEND of one packet and one element, which was not sent before, and no loss
+    /// is repaired. Returns `None`, and has changed nothing, if it is another one, or must wait.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "called in one place, for every small SEND")]
     fn transmit_plain_send<R: RawMutex>(
@@ -55,14 +54,16 @@ impl RcTransport {
         env: &Env<'_, R>,
         slot: &mut [u8],
     ) -> Option<Result<usize, Unsent>> {
-        let requester = &mut self.requester;
+        let requester = &self.requester;
         let wqe = self.send_queue.get(requester.index)?;
-        let Payload::Sges(sges) = self.send_queue.payload(wqe) else { return None };
+        if !matches!(wqe.operation, SendOperation::Send) || wqe.length >= MIN_LENGTH {
+            return None;
+        }
+        let sge = wqe.only_element()?;
         let sequence = requester.next;
-        let is_usual = matches!(wqe.operation, SendOperation::Send)
-            && wqe.first == sequence
+        let is_usual = wqe.first == sequence
             && wqe.packets == 1
-            && wqe.length < MIN_LENGTH
+            && wqe.length > 0
             && sequence >= requester.high
             && sequence.since(requester.una).saturating_add(1) < requester.recovery.window()
             && !requester.gaps.is_wanted()
@@ -80,12 +81,8 @@ impl RcTransport {
             psn: requester.psns.psn(sequence),
             ext: Ext::None,
         };
-        requester.cursor = SgeCursor::START;
-        let cursor = &mut requester.cursor;
         let built = build_frame(self.link.as_ref(), env, slot, &headers, wqe.length as usize, |frame| {
-            cursor.walk(sges, wqe.length, AccessError, |sge, within, len| {
-                env.regions.read_local(env.qp.pd, sge, within, len, frame)
-            })
+            env.regions.read_local(env.qp.pd, sge, 0, wqe.length, frame)
         });
         Some(match built {
             Ok(Ok(length)) => {

@@ -99,17 +99,22 @@ impl RcTransport {
             && responder.psns.psn(sequence) == send.headers.psn()
             && matches!(responder.message, InboundMessage::None)
             && payload.len() <= responder.mtu as usize;
-        if !is_usual || !self.recv_queue.take(&mut self.current_receive) {
+        let Some((context, sge)) = self.recv_queue.front_with_one() else { return false };
+        let bytes = payload.len() as u32;
+        //= R-QP-47
+        if !is_usual || bytes > sge.length {
             return false;
         }
-        let mut cursor = self.current_receive.cursor;
-        let executed = match self.write_receive(env, &mut cursor, payload) {
-            Ok(()) => {
-                self.current_receive.cursor = cursor;
-                self.complete_send(env, CompletionKind::Receive, None, send.solicited());
-                Ok(Execution::Executed(1))
-            }
-            Err(nak) => Err(nak),
+        //= R-QP-48
+        let executed = if env.regions.write_local(env.qp.pd, sge, 0, payload).is_ok() {
+            self.recv_queue.drop_oldest();
+            env.stats.rx_sends.inc();
+            let (kind, solicited) = (CompletionKind::Receive, send.solicited());
+            self.complete_message(env, context, kind, None, solicited, bytes);
+            Ok(Execution::Executed(1))
+        } else {
+            self.recv_queue.take(&mut self.current_receive);
+            Err(FatalNak::PROTECTION)
         };
         self.conclude(env, sequence, send.ack_req(), executed);
         self.last_received = Some(env.now);
@@ -311,7 +316,7 @@ impl RcTransport {
     ) {
         env.stats.rx_sends.inc();
         let bytes = self.current_receive.cursor.position;
-        self.complete_message(env, kind, immediate, solicited, bytes);
+        self.complete_message(env, self.current_receive.context, kind, immediate, solicited, bytes);
     }
 
     fn execute_write<R: RawMutex>(
@@ -383,8 +388,8 @@ impl RcTransport {
         }
         env.stats.rx_writes.inc();
         if packet.imm_dt().is_some() {
-            let kind = CompletionKind::Receive;
-            self.complete_message(env, kind, packet.imm_dt(), packet.bth().solicited(), total);
+            let (context, kind) = (self.current_receive.context, CompletionKind::Receive);
+            self.complete_message(env, context, kind, packet.imm_dt(), packet.bth().solicited(), total);
         } else {
             self.responder.end_message();
         }

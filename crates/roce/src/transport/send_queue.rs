@@ -116,6 +116,12 @@ impl Wqe {
         matches!(self.data, Source::Challenge)
     }
 
+    /// Returns its element if it has one and its data is in no other.
+    #[inline]
+    pub(super) fn only_element(&self) -> Option<&Sge> {
+        matches!(self.data, Source::Only).then_some(&self.only)
+    }
+
     //= R-CQ-25
     pub(crate) fn kind(&self) -> CompletionKind {
         match self.operation {
@@ -253,12 +259,40 @@ impl SendQueue {
     }
 
     /// Appends a request whose packets carry up to `mtu` bytes.
+    #[inline]
     pub(crate) fn post(
         &mut self,
         request: &SendRequest<'_>,
         mtu: u32,
         max_message: u32,
     ) -> Result<(), PostError> {
+        match request.data {
+            // Most requests have one element.
+            SendData::Sges(&[only]) if self.max_sges > 0 => {
+                let (at, length) = self.room(Some(only.length), max_message)?;
+                self.append_request(request, mtu, length, Source::Only, at, only);
+                Ok(())
+            }
+            _ => self.post_any(request, mtu, max_message),
+        }
+    }
+
+    /// Returns the index of the next entry and the length of its request, which is `None` for 2^32 or more.
+    #[inline]
+    fn room(&self, length: Option<u32>, max_message: u32) -> Result<(u32, u32), PostError> {
+        //= R-QP-18
+        //= R-QP-20
+        if self.len >= self.limit {
+            return Err(PostError::QueueFull);
+        }
+        //= R-QP-19
+        let length = length.filter(|&length| length <= max_message).ok_or(PostError::TooLong)?;
+        Ok((self.wrap(self.head.wrapping_add(self.len)), length))
+    }
+
+    /// [`SendQueue::post`] of any request.
+    #[inline(never)]
+    fn post_any(&mut self, request: &SendRequest<'_>, mtu: u32, max_message: u32) -> Result<(), PostError> {
         let is_read = matches!(request.operation, SendOperation::Read { .. });
         let length = match request.data {
             //= R-QP-16
@@ -282,14 +316,7 @@ impl SendQueue {
                 }
             }
         };
-        //= R-QP-18
-        //= R-QP-20
-        if self.len >= self.limit {
-            return Err(PostError::QueueFull);
-        }
-        //= R-QP-19
-        let length = length.filter(|&length| length <= max_message).ok_or(PostError::TooLong)?;
-        let at = self.wrap(self.head.wrapping_add(self.len));
+        let (at, length) = self.room(length, max_message)?;
         let mut only = Sge::NONE;
         let data = match request.data {
             //= R-QP-13
@@ -319,6 +346,21 @@ impl SendQueue {
             }
             SendData::Registration(_) | SendData::Binding(_) => return Err(PostError::NotAllowed),
         };
+        self.append_request(request, mtu, length, data, at, only);
+        Ok(())
+    }
+
+    /// Appends a request of `length` bytes, for which there is room at `at`.
+    #[inline]
+    fn append_request(
+        &mut self,
+        request: &SendRequest<'_>,
+        mtu: u32,
+        length: u32,
+        data: Source,
+        at: u32,
+        only: Sge,
+    ) {
         //= rocev2 §5
         let packets = if length <= mtu { 1 } else { length.div_ceil(mtu.max(1)) };
         let wqe = Wqe {
@@ -335,7 +377,6 @@ impl SendQueue {
         };
         self.invalidating = self.invalidating.saturating_add(u32::from(wqe.invalidates_sink()));
         self.append(wqe);
-        Ok(())
     }
 
     /// Appends a local request and returns its index, counted from the oldest.
@@ -384,6 +425,7 @@ impl SendQueue {
     }
 
     /// Appends a request, for which there is room.
+    #[inline]
     fn append(&mut self, wqe: Wqe) {
         let at = self.wrap(self.head.wrapping_add(self.len));
         if let Some(entry) = self.entry_mut(at) {
