@@ -58,3 +58,30 @@ fn a_cnp_is_accepted_only_from_the_peer() {
     assert_eq!(pair.sides[1].stat("rx_cnp"), 1);
     assert!(!sends_deferred(&mut pair));
 }
+
+/// The two kinds of frames that are not read header by header if they are of the usual form: changed in nothing but an address, they
+/// have no effect.
+//= rocev2 §6
+#[test]
+fn a_short_send_and_its_acknowledgement_are_accepted_only_from_the_peer() {
+    let pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (alice.source(b"message"), bob.sink(7));
+    bob.recv(2, &[sink.all()]);
+    alice.send(1, &[source.all()]);
+    for (from, to) in [(alice, bob), (bob, alice)] {
+        let frames = from.transmit(pair.now, 64);
+        assert_eq!(frames.len(), 1);
+        // Of the source and the destination address; the sum of the header's words stays the same.
+        for at in [26, 30] {
+            let mut forged = frames[0].clone();
+            forged.swap(at, at + 2);
+            crate::fields::reseal(&mut forged);
+            let expected = if at == 26 { Verdict::Dropped(DropReason::Address) } else { Verdict::NotOurs };
+            assert_eq!(to.engine.handle_frame(pair.now, &forged), expected);
+        }
+        assert!(to.cq.is_empty());
+        assert_eq!(to.engine.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
+        assert_eq!(to.cq.len(), 1);
+    }
+}

@@ -100,6 +100,23 @@ fn a_spoofed_req_does_not_end_an_idle_connection() {
     }
 }
 
+/// Neither a peer that has sent a short message, nor one that has acknowledged one.
+#[test]
+fn a_peer_that_was_heard_of_is_not_challenged() {
+    for from in [0, 1] {
+        let (mut pair, req) = connected(Options::default());
+        pair.run_for(Duration::from_secs(60));
+        let (source, sink) = (pair.sides[from].source(b"message"), pair.sides[1 - from].sink(7));
+        pair.sides[1 - from].recv(1, &[sink.all()]);
+        pair.sides[from].send(2, &[source.all()]);
+        pair.run_until("the message", |pair| !pair.sides[from].cq.is_empty());
+        pair.capture = Some(Vec::new());
+        pair.deliver(1, pair.now, another(&req, 1));
+        pair.run_for(Duration::from_secs(1));
+        assert_eq!(answers(&pair), (vec![RejReason::STALE_CONNECTION], 0), "sent by side {from}");
+    }
+}
+
 //= rocev2 §12
 #[test]
 fn the_connection_of_a_peer_that_restarted_ends_by_its_silence_and_the_peer_connects_again() {
