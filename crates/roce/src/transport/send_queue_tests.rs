@@ -26,9 +26,10 @@ proptest! {
         let mut model: VecDeque<(u64, usize, bool)> = VecDeque::new();
         for (context, (is_post, count, special)) in (0..).zip(steps) {
             if is_post {
-                // A READ may have more elements; inline data is that of a WRITE.
-                let is_read = count > most as usize;
-                let inline = special && !is_read;
+                // A READ may have more elements, others may not; inline data is that of a WRITE.
+                let is_long = count > most as usize;
+                let is_read = is_long && !special;
+                let inline = special && !is_long;
                 let (address, key) = (0, 0);
                 let operation = if is_read {
                     SendOperation::Read { address, key }
@@ -40,9 +41,15 @@ proptest! {
                 let data = if inline { SendData::Inline(&pieces) } else { SendData::Sges(&elements) };
                 let request = SendRequest { context, operation, flags: SendFlags::empty(), data };
                 let is_full = model.len() == depth as usize;
-                let expected = if is_full { Err(PostError::QueueFull) } else { Ok(()) };
+                let expected = if is_long && !is_read {
+                    Err(PostError::TooManySges)
+                } else if is_full {
+                    Err(PostError::QueueFull)
+                } else {
+                    Ok(())
+                };
                 prop_assert_eq!(queue.post(&request, 1024, 1 << 31), expected);
-                if !is_full {
+                if expected.is_ok() {
                     model.push_back((context, count, inline));
                 }
             } else {

@@ -151,6 +151,21 @@ fn the_address_of_a_zero_length_request_is_not_checked() {
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
 }
 
+//= R-QP-15
+#[test]
+fn an_element_of_length_zero_is_not_checked() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let nowhere = Sge { address: 1, length: 0, key: 2 };
+    let operation = SendOperation::Write { address: 1, key: 2 };
+    bob.recv(3, &[nowhere]);
+    alice.send(1, &[nowhere]);
+    alice.post(2, operation, SendFlags::empty(), &[nowhere]).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
+    assert_eq!(pair.sides[1].outcomes(), [(3, CompletionStatus::Success)]);
+}
+
 //= R-QP-46
 //= R-QP-47
 #[test]

@@ -105,6 +105,23 @@ fn payload_of_512_bytes_and_more_is_copied_without_the_lock() {
     assert!(!copied_without_lock(pair(), &[100, 100, 100, 100, 624]), "more than four pieces in a packet");
 }
 
+/// The shorter ones have a path of their own.
+#[test]
+fn a_send_of_512_bytes_is_copied_without_the_lock() {
+    for (length, expected) in [(511, 1), (512, 2)] {
+        let mut pair = pair();
+        let [alice, bob] = &pair.sides;
+        let (source, sink) = (alice.source(&pattern(length, 1)), bob.sink(length));
+        bob.recv(2, &[sink.all()]);
+        alice.send(1, &[source.all()]);
+        let (frames, released) = transmit(&pair, |_| ());
+        assert_eq!((frames.len(), released), (1, expected), "{length} bytes");
+        deliver(&mut pair, frames);
+        assert_eq!(pair.sides[1].outcomes(), [(2, CompletionStatus::Success)]);
+        assert_eq!(sink.read(), pattern(length, 1));
+    }
+}
+
 /// The lock is released once for each payload, and not held longer.
 #[test]
 fn each_packet_releases_the_lock_once() {

@@ -362,3 +362,23 @@ fn sequence_numbers_wrap() {
     assert_eq!(pair.sides[1].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(remote.read(), pattern(5_000_000, 1));
 }
+
+/// Short messages as well as long ones: what is beyond the window waits for acknowledgements.
+#[test]
+fn no_more_packets_than_a_window_are_unacknowledged() {
+    for length in [8, 600] {
+        let config = |config: &mut roce::Config| config.window = 4;
+        let mut pair =
+            Pair::connected(Options { config, send_depth: 16, recv_depth: 16, ..Options::default() });
+        let [alice, bob] = &pair.sides;
+        let (source, sink) = (alice.source(&pattern(length, 1)), bob.sink(length));
+        for context in 0..16 {
+            bob.recv(context, &[sink.all()]);
+            alice.send(context, &[source.all()]);
+        }
+        assert_eq!(alice.transmit(pair.now, 100).len(), 4, "{length} bytes");
+        pair.run();
+        let all: Vec<_> = (0..16).map(|context| (context, CompletionStatus::Success)).collect();
+        assert_eq!(pair.sides.each_ref().map(crate::pair::Side::outcomes), [all.clone(), all]);
+    }
+}
