@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use device_sim::Nic;
-use ndis_sim::{AdapterState, Miniport};
+use ndis_sim::{AdapterState, Miniport, RssParameters};
 use ndk_abi::ndk::OID_NDK_SET_STATE;
 use nt_sim::{JoinHandle, nt::time::sleep};
 
@@ -20,8 +20,13 @@ use crate::testbed::{Machine, Testbed};
 const LONGEST: Duration = Duration::from_mins(1);
 /// How long a stack keeps received lists once the adapter is to be paused.
 const SLOW_RETURN: u64 = 3_000_000;
-/// The failures in quick succession after which the driver gives up its device.
-const FAILURES: u32 = 4;
+/// The failures within [`SHORT_TIME`] after which the driver gives up its device.
+const FAILURES: usize = 4;
+/// A minute, and the time until the driver has noticed a failure.
+const SHORT_TIME: Duration = Duration::from_secs(65);
+/// Entries of the indirection tables, and the key of the hash.
+const RSS_ENTRIES: u8 = 16;
+const RSS_KEY: [u8; 40] = [0x6d; 40];
 /// The number of an allocation that is not reached.
 const NEVER: u64 = u64::MAX / 2;
 
@@ -40,8 +45,10 @@ pub struct HostUnderTest {
     is_broken: bool,
     /// The stack keeps received lists.
     keeps: bool,
-    /// Failures of the device since the adapter was started.
-    failures: u32,
+    /// Since the last check: the device has failed.
+    has_failed: bool,
+    /// When the device failed since the adapter was started.
+    failures: Vec<Duration>,
     /// The driver may have its adapter removed.
     may_be_removed: bool,
     sends: Vec<(Sends, bool)>,
@@ -58,7 +65,8 @@ impl HostUnderTest {
             is_off: false,
             is_broken: false,
             keeps: false,
-            failures: 0,
+            has_failed: false,
+            failures: Vec::new(),
             may_be_removed: false,
             sends: Vec::new(),
             later: Vec::new(),
@@ -79,10 +87,10 @@ impl HostUnderTest {
             machine.miniport().filter(|miniport| miniport.state() != AdapterState::Halted).cloned();
         if act.can_be_later() {
             let Some(miniport) = miniport else { return Ok(false) };
-            if self.is_asleep && matches!(act, Act::Query(..) | Act::Set(..) | Act::Rdma(_)) {
+            if self.is_asleep && matches!(act, Act::Query(..) | Act::Set(..) | Act::Rdma(_) | Act::Rss(_)) {
                 return Ok(false);
             }
-            self.expect(act);
+            self.expect(bed.now(), act);
             let outcome = act_now(&self.nic, &miniport, act);
             self.sends.extend(outcome.map(|sends| (sends, self.disturbed)));
             return Ok(true);
@@ -166,7 +174,7 @@ impl HostUnderTest {
     pub fn act_later(&mut self, bed: &Testbed, micros: u64, act: &Act) -> bool {
         let machine = bed.machines()[self.side.number()];
         let Some(miniport) = machine.miniport().cloned() else { return false };
-        self.expect(act);
+        self.expect(bed.now(), act);
         self.disturbed |= !matches!(act, Act::Query(..) | Act::Frames { .. } | Act::Interrupt(_));
         let (nic, act) = (self.nic.clone(), act.clone());
         self.later.push(machine.host().spawn("later", move || {
@@ -176,15 +184,15 @@ impl HostUnderTest {
         true
     }
 
-    /// Notes what an act may lead to.
-    fn expect(&mut self, act: &Act) {
+    /// Notes what an act at the time `now` may lead to.
+    fn expect(&mut self, now: Duration, act: &Act) {
         match act {
             Act::Vanish => {
                 (self.is_broken, self.may_be_removed, self.disturbed) = (true, true, true);
             }
             Act::Fail => {
-                self.failures += 1;
-                self.disturbed = true;
+                self.failures.push(now);
+                (self.has_failed, self.disturbed) = (true, true);
             }
             Act::Link(_) | Act::Rdma(_) | Act::Set(..) | Act::Cancel => self.disturbed = true,
             _ => {}
@@ -210,11 +218,12 @@ impl HostUnderTest {
     }
 
     fn may_fail(&self) -> bool {
-        self.may_be_removed || self.is_broken || self.failures > 0
+        self.may_be_removed || self.is_broken || self.has_failed
     }
 
     fn start(&mut self, machine: &mut Machine) -> Result<()> {
-        (self.failures, self.is_asleep) = (0, false);
+        self.failures.clear();
+        self.is_asleep = false;
         match machine.start_adapter() {
             Err(error) if !self.may_fail() => Err(error.context("the adapter does not start")),
             _ => Ok(()),
@@ -281,6 +290,7 @@ impl HostUnderTest {
     fn await_settled(&mut self, bed: &mut Testbed) -> Result<()> {
         let deadline = bed.now() + LONGEST;
         loop {
+            let recent = bed.now().saturating_sub(SHORT_TIME);
             let machine = bed.machine_mut(self.side.number());
             let state = machine.miniport().map_or(AdapterState::Halted, Miniport::state);
             let miniport = machine.miniport().cloned();
@@ -292,14 +302,14 @@ impl HostUnderTest {
                 (AdapterState::Halted, miniport) => {
                     // Halted by NDIS at the request of the driver.
                     let removed = miniport.is_some();
+                    let failures = self.failures.iter().filter(|&&at| at >= recent).count();
                     ensure!(
-                        !removed || self.may_be_removed || self.failures >= FAILURES,
-                        "the adapter of {} was removed after {} failures of its device",
-                        self.side,
-                        self.failures
+                        !removed || self.may_be_removed || failures >= FAILURES,
+                        "the adapter of {} was removed after {failures} failures of its device",
+                        self.side
                     );
                     machine.start_adapter().with_context(|| format!("{} does not start again", self.side))?;
-                    self.failures = 0;
+                    self.failures.clear();
                 }
                 _ => {}
             }
@@ -340,7 +350,7 @@ impl HostUnderTest {
         for (sends, disturbed) in std::mem::take(&mut self.sends) {
             sends.join(disturbed || self.disturbed).with_context(|| self.side.to_string())?;
         }
-        (self.disturbed, self.may_be_removed, self.failures) = (false, false, 0);
+        (self.disturbed, self.may_be_removed, self.has_failed) = (false, false, false);
         Ok(())
     }
 }
@@ -357,6 +367,13 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
         Act::Link(up) => nic.set_link(*up),
         Act::Rdma(on) => {
             let _ = miniport.set(OID_NDK_SET_STATE, &[u8::from(*on)]);
+        }
+        Act::Rss(processors) => {
+            // The adapter may be without, and a processor may not exist.
+            let types = miniport.rss_capabilities().map_or(0, |capabilities| capabilities.types());
+            let table: Vec<u8> = (0..RSS_ENTRIES).map(|entry| entry % (*processors).max(1)).collect();
+            let parameters = RssParameters { types, key: RSS_KEY, table, default_processor: 0 };
+            let _ = miniport.set_rss((*processors > 0).then_some(&parameters));
         }
         Act::Query(oid, length) => {
             let _ = miniport.query(*oid, *length);

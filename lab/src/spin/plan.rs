@@ -8,10 +8,11 @@ use ndk_abi::{
     ndis::{
         NDIS_OID, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_LOOKAHEAD, OID_GEN_CURRENT_PACKET_FILTER,
         OID_GEN_INTERRUPT_MODERATION, OID_GEN_LINK_PARAMETERS, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_RCV_OK,
-        OID_GEN_RECEIVE_BLOCK_SIZE, OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_STATISTICS,
-        OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE, OID_GEN_VENDOR_DESCRIPTION,
-        OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_XMIT_OK, OID_OFFLOAD_ENCAPSULATION,
-        OID_PM_PARAMETERS, OID_PNP_QUERY_POWER, OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
+        OID_GEN_RECEIVE_BLOCK_SIZE, OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_RECEIVE_SCALE_PARAMETERS,
+        OID_GEN_STATISTICS, OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE,
+        OID_GEN_VENDOR_DESCRIPTION, OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_VLAN_ID,
+        OID_GEN_XMIT_OK, OID_OFFLOAD_ENCAPSULATION, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER,
+        OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
     },
     ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
 };
@@ -26,7 +27,7 @@ use crate::testbed::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
 const BETWEEN_CHECKS: usize = 12;
 
 /// OIDs that are queried and set, and the length of their usual value.
-const OIDS: [(NDIS_OID, usize); 28] = [
+const OIDS: [(NDIS_OID, usize); 30] = [
     (OID_GEN_CURRENT_PACKET_FILTER, 4),
     (OID_GEN_CURRENT_LOOKAHEAD, 4),
     (OID_GEN_INTERRUPT_MODERATION, 12),
@@ -43,10 +44,12 @@ const OIDS: [(NDIS_OID, usize); 28] = [
     (OID_GEN_VENDOR_DESCRIPTION, 64),
     (OID_GEN_VENDOR_DRIVER_VERSION, 4),
     (OID_802_3_MULTICAST_LIST, 6),
+    (OID_GEN_RECEIVE_SCALE_PARAMETERS, 48),
+    (OID_GEN_VLAN_ID, 4),
+    (OID_PM_PARAMETERS, 20),
     (OID_TCP_OFFLOAD_PARAMETERS, 20),
     (OID_OFFLOAD_ENCAPSULATION, 28),
     (OID_PNP_QUERY_POWER, 4),
-    (OID_PM_PARAMETERS, 20),
     (OID_PNP_SET_POWER, 4),
     (OID_NDK_SET_STATE, 1),
     (OID_NDK_STATISTICS, 80),
@@ -59,29 +62,32 @@ const OIDS: [(NDIS_OID, usize); 28] = [
 ];
 
 /// Features without which a device is usable.
-const OPTIONAL: [Features; 12] = [
+const OPTIONAL: [Features; 13] = [
     Features::CSUM,
     Features::GUEST_CSUM,
     Features::HOST_TSO4,
     Features::HOST_TSO6,
-    Features::HOST_ECN,
     Features::HOST_USO,
+    Features::HOST_ECN,
     Features::MRG_RXBUF,
     Features::STATUS,
     Features::CTRL_VQ,
     Features::CTRL_RX,
+    Features::CTRL_VLAN,
     Features::EVENT_IDX,
     Features::SPEED_DUPLEX,
 ];
 
-/// Settings of consumers' calls, of receiving, and of offloads.
-const KEYWORDS: [(&str, &str); 11] = [
+/// Settings of consumers' calls, of receiving, and of offloads. Values of a keyword follow each other.
+const KEYWORDS: [(&str, &str); 13] = [
     ("NdkCreateCompletion", "2"),
     ("NdkStrictReport", "1"),
     ("*NdisPoll", "1"),
     ("QueuePairs", "2"),
-    ("*LsoV2IPv4", "0"),
     ("*UsoIPv4", "0"),
+    ("*PriorityVLANTag", "0"),
+    ("*PriorityVLANTag", "2"),
+    ("*LsoV2IPv4", "0"),
     ("*TCPChecksumOffloadIPv4", "0"),
     ("*UDPChecksumOffloadIPv4", "1"),
     ("*IPChecksumOffloadIPv4", "2"),
@@ -101,7 +107,7 @@ pub fn script(seed: u64, steps: usize) -> Script {
 fn setup(random: &mut Rng, seed: u64) -> Setup {
     let mut setup = Setup { seed, packed: random.bool(), ..Setup::default() };
     setup.path_mtu = *pick(random, &[1024, 1024, 4096]);
-    setup.processors = *pick(random, &[1, 2, 2, 4]);
+    setup.processors = *pick(random, &[1, 2, 2, 4, 6]);
     setup.pairs = *pick(random, &[1, 1, 2, 4]);
     if random.bool() {
         for feature in OPTIONAL {
@@ -109,23 +115,12 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
                 setup.without |= feature.0;
             }
         }
-        // A feature is not offered without those that it needs.
-        let needs = [
-            (Features::CSUM, Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_USO),
-            (Features::HOST_TSO4, Features::HOST_ECN),
-            (Features::CTRL_VQ, Features::CTRL_RX | Features::CTRL_MAC_ADDR | Features::MQ),
-        ];
-        for (needed, by) in needs {
-            if setup.without & needed.0 != 0 {
-                setup.without |= by.0;
-            }
-        }
     }
     if random.u8(..4) == 0 {
         setup.reset_millis = random.u32(1..60);
     }
     for (name, value) in KEYWORDS {
-        if random.u8(..8) == 0 {
+        if random.u8(..8) == 0 && setup.keywords.last().is_none_or(|(last, _)| last != name) {
             setup.keywords.push((name.into(), value.into()));
         }
     }
@@ -184,8 +179,9 @@ fn act(random: &mut Rng) -> Act {
         26..28 => Act::Unsteady(random.bool()),
         28..30 => Act::Interrupt(random.u16(..4)),
         30..33 => Act::Link(random.bool()),
-        33..36 => Act::Rdma(random.bool()),
-        36..41 => query(random),
+        33..35 => Act::Rdma(random.bool()),
+        35..37 => Act::Rss(random.u8(..5)),
+        37..41 => query(random),
         41..47 => set(random),
         47..53 => Act::Frames { count: random.usize(1..200), length: random.usize(14..1515) },
         53..55 => Act::Cancel,
@@ -230,6 +226,8 @@ fn set(random: &mut Rng) -> Act {
         }
         // A power state that exists is set by the power manager only.
         OID_PNP_SET_POWER => value = value.into_iter().map(|byte| byte | 0x10).collect(),
+        // In a VLAN of its own, a host would not reach the other one.
+        OID_GEN_VLAN_ID => value.iter_mut().for_each(|byte| *byte = 0),
         OID_NDK_SET_STATE => value.push(0),
         _ => {}
     }

@@ -5,7 +5,6 @@
 //! ```text
 //! seed 7
 //! path-mtu 1024
-//! pairs 2
 //! packed
 //! without 0x20000000
 //!
@@ -30,11 +29,11 @@ pub struct Setup {
     pub seed: u64,
     pub path_mtu: u32,
     pub processors: u32,
-    /// Queue pairs of the devices, with MQ if more than one.
+    /// Queue pairs of each device.
     pub pairs: u16,
     /// The devices use packed rings.
     pub packed: bool,
-    /// Features that the devices do not offer, as bits.
+    /// Features that the devices do not offer, as bits. Nor do they offer those that need one of them.
     pub without: u64,
     /// Time that a reset of the first device takes, in milliseconds.
     pub reset_millis: u32,
@@ -65,14 +64,15 @@ impl Setup {
             let name: &'static str = Box::leak(name.clone().into_boxed_str());
             (name, Keyword::Text(value.clone()))
         };
-        let packed = if self.packed { Features::RING_PACKED } else { Features::default() };
-        let several = if self.pairs > 1 { Features::MQ } else { Features::default() };
+        let when = |is_offered, feature| if is_offered { feature } else { Features::default() };
+        let offered =
+            Features::DEFAULT | when(self.packed, Features::RING_PACKED) | when(self.pairs > 1, Features::MQ);
         testbed::Options {
             seed: self.seed,
             path_mtu: self.path_mtu,
             processors: self.processors,
-            features: (Features::DEFAULT | packed | several).without(Features(self.without)),
             pairs: self.pairs,
+            features: offered.without(Features(self.without)).consistent(),
             quirks: Quirks {
                 reset_time: Duration::from_millis(self.reset_millis.into()),
                 ..Quirks::default()

@@ -83,6 +83,8 @@ pub enum Act {
     Link(bool),
     /// RDMA is enabled or disabled by OID.
     Rdma(bool),
+    /// The stack spreads received frames over this number of processors, or no longer.
+    Rss(u8),
     Query(NDIS_OID, usize),
     Set(NDIS_OID, Vec<u8>),
     /// Frames of a length are sent to the peer in one chain.
@@ -111,6 +113,7 @@ impl Act {
                 | Self::Interrupt(_)
                 | Self::Link(_)
                 | Self::Rdma(_)
+                | Self::Rss(_)
                 | Self::Query(..)
                 | Self::Set(..)
                 | Self::Frames { .. }
@@ -204,6 +207,7 @@ impl fmt::Display for Act {
             Self::Interrupt(vector) => write!(f, "interrupt {vector}"),
             Self::Link(up) => write!(f, "link {}", switch(up)),
             Self::Rdma(on) => write!(f, "rdma {}", switch(on)),
+            Self::Rss(processors) => write!(f, "rss {processors}"),
             Self::Query(oid, length) => write!(f, "query {oid:#010x} {length}"),
             Self::Set(oid, bytes) => write!(f, "set {oid:#010x} {}", hex(bytes)),
             Self::Frames { count, length } => write!(f, "frames {count} {length}"),
@@ -239,6 +243,7 @@ impl Act {
             ["interrupt", vector] => Self::Interrupt(vector.parse()?),
             ["link", up] => Self::Link(switch(up)?),
             ["rdma", on] => Self::Rdma(switch(on)?),
+            ["rss", processors] => Self::Rss(processors.parse()?),
             ["query", oid, length] => Self::Query(number(oid)?, length.parse()?),
             ["set", oid, bytes] => Self::Set(number(oid)?, from_hex(bytes)?),
             ["frames", count, length] => Self::Frames { count: count.parse()?, length: length.parse()? },

@@ -78,6 +78,14 @@ impl Features {
         Self(self.0 & !other.0)
     }
 
+    /// Returns these features but those that need another one.
+    #[must_use]
+    pub fn consistent(self) -> Self {
+        Self::NEEDS.iter().fold(self, |features, &(feature, needed)| {
+            if features.contains(needed) { features } else { features.without(feature) }
+        })
+    }
+
     pub(super) const fn half(self, select: u32) -> u32 {
         match select {
             0 => self.0 as u32,
