@@ -101,6 +101,7 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
         Error::UnsteadyConfig => (table::UNSTEADY_CONFIG, [0, 0]),
         Error::CommandTimeout => (table::COMMAND_TIMEOUT, [0, 0]),
         Error::CommandRefused => (table::COMMAND_REFUSED, [0, 0]),
+        Error::TransmitStalled => (table::TRANSMIT_STALLED, [0, 0]),
         Error::OutOfOrder => (table::OUT_OF_ORDER, [0, 0]),
     }
 }

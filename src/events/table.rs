@@ -52,8 +52,10 @@ events! {
     UNSTEADY_CONFIG = error(27, "%2: the device's configuration cannot be read, because it changes at each read.");
     COMMAND_TIMEOUT = error(28, "%2: the device did not answer a command, and will be reset.");
     COMMAND_REFUSED = error(29, "%2: the device refused a command without which it cannot be used.");
+    TRANSMIT_STALLED = error(30, "%2: the device does not take frames to send, and will be reset.");
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.");
     RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.");
+    QUEUE_RESET = warning(42, "%2: the device did not take frames to send, and has reset the transmit queue. Frames were lost, no connections. Data: the number of the queue pair.");
     CONSUMER_WRONG_IRQL = warning(60, "%2: an NDK consumer called a function above its IRQL (R-IRQL-1). Data: the type of the object, the low half of its address, details.");
     CONSUMER_WRONG_OBJECT = warning(61, "%2: an NDK consumer passed a null pointer or an object of another type (R-CLOSE-37). Data: the type of the object, the low half of its address, details.");
     CONSUMER_USE_AFTER_CLOSE = warning(62, "%2: an NDK consumer used an object after closing it (R-CLOSE-12). Data: the type of the object, the low half of its address, details.");

@@ -12,6 +12,7 @@ use nt::{SpinLock, Streak, Turn};
 use super::completion::abort_waiting;
 use super::link::LinkIndications;
 use super::moderation::Moderation;
+use super::network_addresses::NetworkAddresses;
 use super::receive_pool::ReceivePool;
 use super::rss::Rss;
 use super::state::{Event, State};
@@ -49,6 +50,7 @@ pub struct Adapter {
     pub(super) filter: Filter,
     pub(super) offloads: OffloadState,
     pub(super) vlan: Vlan,
+    pub(super) network_addresses: SpinLock<NetworkAddresses>,
     pub(super) lookahead: AtomicU32,
     pub(super) transitions: Transitions,
     /// By pair of queues.
@@ -123,6 +125,7 @@ impl Adapter {
             },
             offloads: parts.offloads,
             vlan: parts.vlan,
+            network_addresses: SpinLock::new(NetworkAddresses::new()),
             lookahead: AtomicU32::new(parts.max_frame),
             backlogs: parts.backlogs,
             link: LinkIndications::new(),

@@ -25,7 +25,7 @@ use super::send;
 use super::statistics::Cast;
 use crate::events;
 use crate::nic::interrupt::MessageHandler;
-use crate::nic::pair::Pair;
+use crate::nic::pair::{Pair, Progress};
 use crate::nic::poll::{PollHandler, Received};
 use crate::nic::state::DeviceEvent;
 use crate::nic::tag;
@@ -224,8 +224,10 @@ impl<'a> Served<'a> {
 
 impl Adapter {
     /// Handles a configuration change: the link state, or a failure of the device.
-    fn configuration_message(&self) {
-        match self.port().configuration_changed() {
+    pub(super) fn configuration_message(&self) {
+        let changed = self.port().configuration_changed();
+        power::announce_if_asked(self);
+        match changed {
             Ok(true) => self.indicate_link(),
             Ok(false) => {}
             Err(error) => self.device_failed(error),
@@ -248,6 +250,22 @@ impl Adapter {
             power::remove(self);
         } else {
             power::recover(self);
+        }
+    }
+
+    /// Checks whether the device returns transmit slots while its link is up. `DISPATCH_LEVEL`.
+    pub(super) fn check_transmission(&self) {
+        let port = self.port();
+        for (number, pair) in (0..).zip(port.pairs()) {
+            if let Some(error) = pair.transmit_fault() {
+                self.device_failed(error);
+                return;
+            }
+            match pair.check_progress(port.link_up()) {
+                Progress::Fine => {}
+                Progress::Stalled => power::recover_queue(self, number),
+                Progress::Hung => self.device_failed(Error::TransmitStalled),
+            }
         }
     }
 

@@ -52,6 +52,7 @@ use crate::nic::port::{self, Port, Queues};
 use crate::nic::registers::{BarAccess, MappedBars};
 use crate::nic::resources::{Resources, set_bus_master};
 use crate::nic::tag::TAG_LEN;
+use crate::nic::watchdog::Watchdog;
 
 /// Buffers in each queue, if the device supports so many.
 const QUEUE_SIZE: u16 = 256;
@@ -240,12 +241,14 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
         pair.set_deferred(Some(Arc::clone(deferred)));
         pair.set_tag(adapter.vlan.own_tag());
     }
+    set_watchdog(&adapter);
     adapter.step(Event::Initialized);
     match start(&adapter) {
         Ok(link_changed) => {
             if link_changed {
                 adapter.indicate_link();
             }
+            power::announce_if_asked(&adapter);
             // NDIS has the address since the registration attributes were set; `halt` takes the adapter back.
             let _ = adapter.into_raw();
             Ok(())
@@ -254,6 +257,36 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
             take_down(adapter);
             Err(error.into())
         }
+    }
+}
+
+/// Has a watchdog check the transmit queues. Without memory for it, a queue that the device does not serve stays so. Not inlined:
+/// with the caller's, its frame is too large for a kernel stack.
+#[inline(never)]
+fn set_watchdog(adapter: &AliasableBox<Adapter>) {
+    let target = Target(adapter.as_ptr());
+    // SAFETY: `take_down` takes the watchdog from all pairs, and so waits for a check that runs, before the adapter is dropped.
+    let check = move || unsafe { target.adapter() }.check_transmission();
+    let Some(watchdog) = Watchdog::try_new(check) else { return };
+    for pair in adapter.port().pairs() {
+        pair.set_watchdog(Some(Arc::clone(&watchdog)));
+    }
+}
+
+/// The adapter of a watchdog.
+struct Target(*const Adapter);
+
+// SAFETY: the adapter is `Sync`.
+unsafe impl Send for Target {}
+// SAFETY: as above.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// # Safety
+    /// The adapter has not been dropped.
+    unsafe fn adapter(&self) -> &Adapter {
+        // SAFETY: this function's contract; the adapter is only ever borrowed shared.
+        unsafe { &*self.0 }
     }
 }
 

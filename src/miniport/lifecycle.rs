@@ -71,6 +71,7 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     adapter.ndk().close(adapter.handle());
     for pair in adapter.port().pairs() {
         pair.set_deferred(None);
+        pair.set_watchdog(None);
     }
     // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.
     adapter.port().shut_down();

@@ -3,6 +3,7 @@
 //! The NDIS miniport: registration, the adapter's life cycle, OID requests, sends and receives.
 
 pub mod adapter;
+pub mod announce;
 pub mod completion;
 pub mod dpc;
 pub mod filter;
@@ -11,6 +12,7 @@ pub mod initialize;
 pub mod lifecycle;
 pub mod link;
 mod moderation;
+pub mod network_addresses;
 pub mod oid;
 pub mod outgoing;
 pub mod power;

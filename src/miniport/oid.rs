@@ -14,13 +14,13 @@ use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STA
 use super::adapter::{Adapter, MAX_MULTICAST};
 use super::task_offload::{LONGEST_PARAMETERS, PARAMETERS_LEN};
 use super::version::DRIVER_VERSION;
-use super::{filter, power, vlan};
+use super::{announce, filter, power, vlan};
 use crate::ndk;
 use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 29] = [
+pub const SUPPORTED: [NDIS_OID; 30] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -38,6 +38,7 @@ pub const SUPPORTED: [NDIS_OID; 29] = [
     OID_GEN_VENDOR_DESCRIPTION,
     OID_GEN_VENDOR_DRIVER_VERSION,
     OID_GEN_VLAN_ID,
+    OID_GEN_NETWORK_LAYER_ADDRESSES,
     OID_802_3_MULTICAST_LIST,
     OID_TCP_OFFLOAD_PARAMETERS,
     OID_OFFLOAD_ENCAPSULATION,
@@ -220,6 +221,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             }
         },
         OID_802_3_MULTICAST_LIST => set_multicast(adapter, request),
+        OID_GEN_NETWORK_LAYER_ADDRESSES => announce::set_addresses(adapter, request),
         OID_GEN_VLAN_ID => match value::<u32>(request) {
             Err(status) => status,
             Ok(id) => set_vlan(adapter, id),

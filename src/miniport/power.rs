@@ -21,7 +21,7 @@ use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::transitions::{Pending, Request, Step};
-use super::{filter, send};
+use super::{announce, filter, send};
 use crate::events;
 use crate::nic::state::{DeviceEvent, DeviceState};
 
@@ -47,6 +47,8 @@ impl Work for Adapter {
                 }
                 Step::Reset => reset(adapter),
                 Step::GiveUp => give_up(adapter),
+                Step::Stalled { pairs, is_first } => stalled(adapter, pairs, is_first),
+                Step::Announce => announce::run(adapter),
             }
         }
     }
@@ -112,6 +114,18 @@ pub fn recover(adapter: &Adapter) {
     begin(adapter, |pending| pending.failed = true);
 }
 
+/// Resets the transmit queue of a pair, which has stalled, soon. IRQL <= `DISPATCH_LEVEL`.
+pub fn recover_queue(adapter: &Adapter, pair: u32) {
+    begin(adapter, |pending| pending.stalled |= 1_u32.wrapping_shl(pair));
+}
+
+/// Announces the adapter's addresses soon, if the device has asked for it. IRQL <= `DISPATCH_LEVEL`.
+pub fn announce_if_asked(adapter: &Adapter) {
+    if adapter.port().take_announcement() {
+        begin(adapter, |pending| pending.announce = true);
+    }
+}
+
 /// Lets NDIS remove the adapter. IRQL <= `DISPATCH_LEVEL`.
 pub fn remove(adapter: &Adapter) {
     // A failure means that NDIS is removing the adapter already.
@@ -169,6 +183,20 @@ fn reset(adapter: &Adapter) {
     }
 }
 
+/// Has the device reset transmit queues that it no longer serves. If it cannot, or did shortly before, it is reset later unless it
+/// goes on.
+fn stalled(adapter: &Adapter, pairs: u32, is_first: bool) {
+    for number in (0..u32::BITS).filter(|&number| is_first && pairs & 1_u32.wrapping_shl(number) != 0) {
+        match adapter.port().reset_transmit_queue(number as u16) {
+            Ok(()) => events::write(adapter.handle(), events::table::QUEUE_RESET, [number, 0]),
+            Err(Error::OutOfOrder) => {}
+            Err(_) => adapter.device_failed(Error::TransmitStalled),
+        }
+    }
+    // The configuration may have changed while its registers were in use.
+    adapter.configuration_message();
+}
+
 /// Starts the stopped device. If it does not work, the adapter is removed; `false` then.
 //= R-PNP-16
 fn restart(adapter: &Adapter) -> bool {
@@ -180,6 +208,7 @@ fn restart(adapter: &Adapter) -> bool {
         return false;
     }
     adapter.indicate_link();
+    announce_if_asked(adapter);
     adapter.ndk().resume();
     true
 }

@@ -10,6 +10,9 @@ use nt::{Event, Owner, ReusableWorkItem, SpinLock};
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 const MAX_RESETS: usize = 3;
 
+/// A transmit queue that stalls again in this time after it was reset, in nanoseconds, is a failure of the device.
+const QUEUE_RESET_WINDOW: u64 = 60 * 1_000_000_000;
+
 /// What the work item has to do, and whether it runs.
 pub struct Transitions {
     /// Allocated beforehand: a transition must not fail for lack of memory, and there is one worker at most.
@@ -27,6 +30,12 @@ pub struct Pending {
     pub request: Option<Request>,
     /// The device failed and is to be reset.
     pub failed: bool,
+    /// The device has asked for an announcement.
+    pub announce: bool,
+    /// By pair, from bit 0 on: its transmit queue has stalled.
+    pub stalled: u32,
+    /// Time of the last reset of a transmit queue; 0 for none.
+    queue_reset: u64,
     /// Times of the last resets, the oldest first; 0 for none.
     resets: [u64; MAX_RESETS],
     /// A work item is queued or running.
@@ -62,6 +71,10 @@ pub enum Step {
     Reset,
     /// The device failed too often.
     GiveUp,
+    /// The transmit queues of these pairs have stalled; `is_first`: none has in the last time.
+    Stalled { pairs: u32, is_first: bool },
+    /// The device has asked for an announcement.
+    Announce,
 }
 
 impl Transitions {
@@ -74,6 +87,9 @@ impl Transitions {
             full_power: true,
             request: None,
             failed: false,
+            announce: false,
+            stalled: 0,
+            queue_reset: 0,
             resets: [0; MAX_RESETS],
             working: false,
             closing: false,
@@ -112,6 +128,15 @@ impl Transitions {
         if core::mem::take(&mut pending.failed) && pending.full_power && !pending.closing {
             return Some(pending.reset(nt::time::now()));
         }
+        if pending.full_power && !pending.closing {
+            let pairs = core::mem::take(&mut pending.stalled);
+            if pairs != 0 {
+                return Some(pending.stalled(pairs, nt::time::now()));
+            }
+            if core::mem::take(&mut pending.announce) {
+                return Some(Step::Announce);
+            }
+        }
         pending.working = false;
         self.idle.set();
         None
@@ -119,6 +144,11 @@ impl Transitions {
 }
 
 impl Pending {
+    fn stalled(&mut self, pairs: u32, now: u64) -> Step {
+        let last = core::mem::replace(&mut self.queue_reset, now.max(1));
+        Step::Stalled { pairs, is_first: last == 0 || now.saturating_sub(last) >= QUEUE_RESET_WINDOW }
+    }
+
     /// Decides about a reset at `now`.
     fn reset(&mut self, now: u64) -> Step {
         let [oldest, ..] = self.resets;

@@ -11,3 +11,4 @@ pub mod registers;
 pub mod resources;
 pub mod state;
 pub mod tag;
+pub mod watchdog;

@@ -17,11 +17,16 @@ use virtio_net::{
 use super::dma::SharedMemory;
 use super::registers::BarAccess;
 use super::tag::{self, TAG_LEN, Tag};
+use super::watchdog::Watchdog;
 use crate::nbl::{NblList, WaitingSends};
 
 /// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
 /// bounds the time at `DISPATCH_LEVEL` if a fast device returns slots continuously.
 pub const TRANSMIT_BUDGET: usize = 128;
+/// Checks of the watchdog without a returned slot after which a queue is stalled, after a second: RDMA retries for two.
+const STALLED_CHECKS: u32 = 4;
+/// As above, after which the device does not work, after five seconds. No time passes in a virtual machine that is suspended.
+const HUNG_CHECKS: u32 = 20;
 /// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
 const PUMP_PASSES: usize = 2;
 /// Bytes after a pair, so that no two pairs share a cache line, nor two lines that a processor fetches together.
@@ -40,6 +45,28 @@ pub struct Transmitter {
     tag: Option<Tag>,
     /// Resumes senders that wait; `None` while there is no interrupt.
     deferred: Option<Arc<Deferred>>,
+    watch: Watch,
+}
+
+/// Whether the device returns slots, as the checks of the watchdog have found.
+#[derive(Default)]
+struct Watch {
+    watchdog: Option<Arc<Watchdog>>,
+    /// [`TransmitSlots::completed`] at the last check.
+    completed: u64,
+    /// Checks since the device returned a slot last, while others were outstanding.
+    checks: u32,
+}
+
+/// Outcome of a check whether the device returns slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It does, or there is nothing to return, or there is nothing new to say.
+    Fine,
+    /// It has not for a while: the queue is to be reset.
+    Stalled,
+    /// It has not for long: the device is to be reset.
+    Hung,
 }
 
 /// Both queues of a pair.
@@ -68,6 +95,7 @@ impl Pair {
                 is_used: false,
                 tag: None,
                 deferred: None,
+                watch: Watch::default(),
             }),
             starved: AtomicBool::new(false),
             rdma_first: AtomicBool::new(false),
@@ -79,6 +107,66 @@ impl Pair {
     pub fn set_deferred(&self, deferred: Option<Arc<Deferred>>) {
         let before = self.transmitter(|transmitter| core::mem::replace(&mut transmitter.deferred, deferred));
         drop(before);
+    }
+
+    /// Sets the watchdog, which is started while slots are outstanding; `None` before the adapter ends. `PASSIVE_LEVEL`.
+    pub fn set_watchdog(&self, watchdog: Option<Arc<Watchdog>>) {
+        let before =
+            self.transmitter(|transmitter| core::mem::replace(&mut transmitter.watch.watchdog, watchdog));
+        drop(before);
+    }
+
+    /// Checks whether the device returns slots; a check while `is_expected` is `false` does not count. Starts the watchdog again while
+    /// slots are outstanding. IRQL <= `DISPATCH_LEVEL`.
+    pub fn check_progress(&self, is_expected: bool) -> Progress {
+        self.with_transmitter(|transmitter| {
+            let Transmitter { queue, watch, is_used, .. } = transmitter;
+            // An error is reported by `transmit_fault`.
+            let _ = queue.reap();
+            let completed = queue.completed();
+            if !*is_used || !is_expected || queue.is_idle() || completed != watch.completed {
+                (watch.completed, watch.checks) = (completed, 0);
+                return Progress::Fine;
+            }
+            watch.checks += 1;
+            match watch.checks {
+                STALLED_CHECKS => Progress::Stalled,
+                HUNG_CHECKS => Progress::Hung,
+                _ => Progress::Fine,
+            }
+        })
+    }
+
+    /// Sends a frame without a tag, with that of the adapter's VLAN; `false` if there is no slot or the device does not use the queue.
+    /// IRQL <= `DISPATCH_LEVEL`.
+    pub fn send(&self, frame: &[u8]) -> bool {
+        self.with_transmitter(|transmitter| {
+            if !transmitter.is_used {
+                return false;
+            }
+            let mut slots =
+                Slots { queue: &mut transmitter.queue, tag: transmitter.tag, left: 1, exhausted: false };
+            let Some(slot) = roce::Transmit::slot(&mut slots) else { return false };
+            for (to, from) in slot.iter_mut().zip(frame) {
+                *to = *from;
+            }
+            roce::Transmit::commit(&mut slots, frame.len());
+            true
+        })
+    }
+
+    /// Stops the transmit queue, before the device resets it.
+    pub fn stop_transmit(&self) {
+        self.transmitter(|transmitter| transmitter.queue.stop());
+    }
+
+    /// Programs the transmit queue, which the running device has reset, and resumes senders. Frames that were not sent are dropped.
+    ///
+    /// # Errors
+    /// The device's queue is not as it was. It is stopped then.
+    pub fn restart_transmit(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
+        let [_, of_transmit] = self.vectors;
+        self.with_transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
     }
 
     /// Sets the tag of RDMA frames from now on.
@@ -101,6 +189,7 @@ impl Pair {
         self.transmitter(|transmitter| {
             transmitter.queue.stop();
             transmitter.is_used = false;
+            transmitter.watch.checks = 0;
         });
         self.receive.lock().stop();
     }
@@ -211,6 +300,12 @@ impl Pair {
     /// If a sender waits for slots, has it resumed when slots are free: by the transmit message's DPC, or by the deferred
     /// routine. `waits` says that the caller waits as well.
     fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
+        if let Some(watchdog) = transmitter.watch.watchdog.as_deref()
+            && transmitter.is_used
+            && !transmitter.queue.is_idle()
+        {
+            watchdog.start();
+        }
         if waits || !transmitter.waiting.is_empty() {
             self.starved.store(true, Ordering::Release);
         }

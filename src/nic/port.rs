@@ -9,7 +9,9 @@ use core::time::Duration;
 
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::SpinLock;
-use virtio_net::{Control, ControlQueue, Error, NetConfig, ReceiveCounters, TransmitCounters, Vectors, Wait};
+use virtio_net::{
+    Control, ControlQueue, Error, Features, NetConfig, ReceiveCounters, TransmitCounters, Vectors, Wait,
+};
 
 use super::dma::{DmaRegistration, SharedMemory};
 use super::pair::Pair;
@@ -41,6 +43,8 @@ pub struct Port {
     used_pairs: AtomicU32,
     state: AtomicU8,
     link_up: AtomicBool,
+    /// The device has asked for an announcement of the adapter's addresses.
+    announce: AtomicBool,
     /// In Mbit/s; 0 if the device does not report it.
     speed: AtomicU32,
     // Dropped last, in this order: the registration after all shared memory, the mappings after all access.
@@ -82,6 +86,7 @@ impl Port {
             used_pairs: AtomicU32::new(1),
             state: AtomicU8::new(DeviceState::Running as u8),
             link_up: AtomicBool::new(config.link_up),
+            announce: AtomicBool::new(false),
             speed: AtomicU32::new(config.speed.unwrap_or(0)),
             _dma: parts.dma,
             _bars: parts.bars,
@@ -291,10 +296,35 @@ impl Port {
             Err(Error::UnsteadyConfig) => return Ok(false),
             link => link?,
         };
+        if control.asks_for_announcement() {
+            self.announce.store(true, Ordering::Release);
+        }
         let speed = speed.unwrap_or(0);
         let has_other_speed = self.speed.swap(speed, Ordering::Relaxed) != speed;
         let was_up = self.link_up.swap(is_up, Ordering::AcqRel);
         Ok(was_up != is_up || is_up && has_other_speed)
+    }
+
+    /// Returns whether the device has asked for an announcement since the last call.
+    pub fn take_announcement(&self) -> bool {
+        self.announce.swap(false, Ordering::AcqRel)
+    }
+
+    /// Has the device, which runs, reset the transmit queue of a pair, whose frames that were not sent are dropped. Waits for the end of
+    /// that, at most a second. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or [`restart`](Self::restart) at a time.
+    ///
+    /// # Errors
+    /// The device cannot reset queues, does not respond, or has failed.
+    pub fn reset_transmit_queue(&self, number: u16) -> Result<(), Error> {
+        let pair = self.pairs.get(usize::from(number)).ok_or(Error::OutOfOrder)?;
+        let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
+        let mut outcome = Err(Error::OutOfOrder);
+        if self.is_running() && control.features().contains(Features::RING_RESET) {
+            pair.stop_transmit();
+            outcome = control.reset_transmit_queue(number).and_then(|()| pair.restart_transmit(&mut control));
+        }
+        *self.control.lock() = Some(control);
+        outcome
     }
 
     /// Whether the device runs and its link is up.

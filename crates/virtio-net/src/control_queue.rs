@@ -35,6 +35,7 @@ mod command {
     pub(super) const SET_MAC: [u8; 2] = [1, 1];
     pub(super) const ADD_VLAN: [u8; 2] = [2, 0];
     pub(super) const DELETE_VLAN: [u8; 2] = [2, 1];
+    pub(super) const ACKNOWLEDGE_ANNOUNCEMENT: [u8; 2] = [3, 0];
     pub(super) const SET_PAIRS: [u8; 2] = [4, 0];
 }
 
@@ -187,6 +188,16 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             return Ok(pairs == 1);
         }
         self.execute(command::SET_PAIRS, &[&pairs.to_le_bytes()], &mut alive)
+    }
+
+    /// Acknowledges the device's request to announce addresses, after they were. Returns `false` if the device refuses. `alive` as
+    /// above.
+    ///
+    /// # Errors
+    /// As [`set_pairs`](Self::set_pairs).
+    //= virtio §12
+    pub fn acknowledge_announcement(&mut self, mut alive: impl FnMut() -> bool) -> Result<bool, Error> {
+        self.execute(command::ACKNOWLEDGE_ANNOUNCEMENT, &[], &mut alive)
     }
 
     fn receive_everything(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {

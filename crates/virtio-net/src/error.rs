@@ -51,6 +51,8 @@ pub enum Error {
     CommandTimeout,
     /// The device refused a command of the control queue without which it cannot be used.
     CommandRefused,
+    /// The device does not take frames to send.
+    TransmitStalled,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
 }
@@ -112,6 +114,7 @@ impl fmt::Display for Error {
             Self::UnsteadyConfig => f.write_str("the device's configuration changes at each read"),
             Self::CommandTimeout => f.write_str("the device did not answer a command of the control queue"),
             Self::CommandRefused => f.write_str("the device refused a command of the control queue"),
+            Self::TransmitStalled => f.write_str("the device does not take frames to send"),
             Self::OutOfOrder => f.write_str("a bring-up step was called in the wrong state"),
         }
     }

@@ -34,6 +34,8 @@ bitflags! {
         const CTRL_RX = 1 << 18;
         /// The control queue sets the VLANs whose frames are delivered.
         const CTRL_VLAN = 1 << 19;
+        /// The device asks the driver to announce its addresses.
+        const GUEST_ANNOUNCE = 1 << 21;
         /// The device has several queue pairs, and returns a flow on the pair that sent it.
         const MQ = 1 << 22;
         /// The control queue sets the MAC address.
@@ -48,6 +50,8 @@ bitflags! {
         const RING_PACKED = 1 << 34;
         /// The device needs the barriers of a hardware device, not only those between CPUs.
         const ORDER_PLATFORM = 1 << 36;
+        /// The driver can reset a queue by itself.
+        const RING_RESET = 1 << 40;
         /// The device divides UDP datagrams.
         const HOST_USO = 1 << 56;
         /// The fields `speed` and `duplex` are valid.
@@ -156,6 +160,20 @@ pub const TABLE: &[Feature] = &[
         needs: Features::CTRL_VQ,
         policy: Policy::Accepted,
         reason: "a configured address is known to the device and the hypervisor",
+    },
+    Feature {
+        feature: Features::GUEST_ANNOUNCE,
+        name: "GUEST_ANNOUNCE",
+        needs: Features::CTRL_VQ.union(Features::STATUS),
+        policy: Policy::Accepted,
+        reason: "switches learn where the machine is after a migration",
+    },
+    Feature {
+        feature: Features::RING_RESET,
+        name: "RING_RESET",
+        needs: Features::empty(),
+        policy: Policy::Accepted,
+        reason: "a transmit queue that the device no longer serves is reset without the device",
     },
     Feature {
         feature: Features::MQ,

@@ -63,6 +63,8 @@ pub(crate) mod common {
     pub(crate) const QUEUE_DESC: u64 = 0x20;
     pub(crate) const QUEUE_DRIVER: u64 = 0x28;
     pub(crate) const QUEUE_DEVICE: u64 = 0x30;
+    /// With RING_RESET.
+    pub(crate) const QUEUE_RESET: u64 = 0x3A;
 
     /// A vector register reads this if the device refused the vector. (virtio §15)
     pub(crate) const NO_VECTOR: u16 = 0xFFFF;
@@ -80,6 +82,8 @@ pub(crate) mod device {
 
     /// Bit of `STATUS`.
     pub(crate) const LINK_UP: u16 = 1;
+    /// Likewise, with GUEST_ANNOUNCE.
+    pub(crate) const ANNOUNCE: u16 = 2;
     /// Larger values of `SPEED` mean "unknown".
     pub(crate) const MAX_SPEED: u32 = 0x7FFF_FFFF;
 }

@@ -66,6 +66,8 @@ pub struct TransmitQueue<H: Hal, R> {
     counters: TransmitCounters,
     /// [`TransmitCounters::frames`] at the last kick.
     kicked: u64,
+    /// Slots that the device has returned since the queue's creation.
+    completed: u64,
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
@@ -87,7 +89,8 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
             None => None,
         };
         let counters = TransmitCounters::default();
-        let mut queue = Self { index, ring, buffers, free, offloads, doorbell: None, counters, kicked: 0 };
+        let mut queue =
+            Self { index, ring, buffers, free, offloads, doorbell: None, counters, kicked: 0, completed: 0 };
         queue.describe()?;
         Ok(queue)
     }
@@ -277,6 +280,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
             }
             reaped = reaped.wrapping_add(1);
         }
+        self.completed = self.completed.wrapping_add(reaped.into());
         self.ring.suppress_interrupts();
         Ok(reaped)
     }
@@ -306,6 +310,11 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Whether no frame is outstanding.
     pub fn is_idle(&self) -> bool {
         self.ring.outstanding() == 0
+    }
+
+    /// Returns the number of slots that [`reap`](Self::reap) has freed.
+    pub fn completed(&self) -> u64 {
+        self.completed
     }
 
     /// Returns the counters.

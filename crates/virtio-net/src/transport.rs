@@ -196,7 +196,11 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.reset()?;
         self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
         self.step(Event::Drive, Status::DRIVER)?;
-        let offered = self.offered_features().difference(self.refused);
+        let mut refused = self.refused;
+        if u64::from(self.layout.common.len) < common::QUEUE_RESET.wrapping_add(2) {
+            refused |= Features::RING_RESET;
+        }
+        let offered = self.offered_features().difference(refused);
         let accepted = Features::negotiate(offered).inspect_err(|_| self.fail())?;
         if u64::from(self.layout.device.len) < config_len(accepted) {
             self.fail();
@@ -296,6 +300,15 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Err(Error::UnsteadyConfig)
     }
 
+    /// Returns whether the device asks the driver to announce its addresses, until [`acknowledge_announcement`]. Any IRQL.
+    ///
+    /// [`acknowledge_announcement`]: crate::ControlQueue::acknowledge_announcement
+    pub fn asks_for_announcement(&self) -> bool {
+        let Region { bar, offset, .. } = self.layout.device;
+        self.features.contains(Features::GUEST_ANNOUNCE)
+            && self.registers.read16(bar, offset.wrapping_add(device::STATUS)) & device::ANNOUNCE != 0
+    }
+
     /// Returns the number of queue pairs that the device has: 1 without MQ.
     pub fn max_pairs(&self) -> u16 {
         let Region { bar, offset, .. } = self.layout.device;
@@ -385,14 +398,19 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Programs and enables queue `index`.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] before features are negotiated or after the start; [`Error::NotifyOutOfRange`].
+    /// [`Error::OutOfOrder`] before features are negotiated, or after the start without RING_RESET; [`Error::NotifyOutOfRange`].
     pub(crate) fn enable_queue(
         &mut self,
         index: u16,
         size: u16,
         addresses: &QueueAddresses,
     ) -> Result<Doorbell<R>, Error> {
-        if self.state != State::Negotiated {
+        let allows = match self.state {
+            State::Negotiated => true,
+            State::Live => self.features.contains(Features::RING_RESET),
+            _ => false,
+        };
+        if !allows {
             return Err(Error::OutOfOrder);
         }
         self.write16(common::QUEUE_SELECT, index);
@@ -403,6 +421,28 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.write64(common::QUEUE_DEVICE, addresses.device);
         self.write16(common::QUEUE_ENABLE, 1);
         Ok(doorbell)
+    }
+
+    /// Resets the transmit queue of a pair of a running device, and waits for the end of that, at most a second. Then the device uses
+    /// none of its memory, and the queue can be programmed again. The queue was stopped.
+    ///
+    /// # Errors
+    /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::ResetTimeout`], [`Error::Removed`].
+    //= virtio §16
+    pub fn reset_transmit_queue(&mut self, pair: u16) -> Result<(), Error> {
+        if self.state != State::Live || !self.features.contains(Features::RING_RESET) {
+            return Err(Error::OutOfOrder);
+        }
+        self.write16(common::QUEUE_SELECT, transmit_queue(pair));
+        self.write16(common::QUEUE_RESET, 1);
+        let mut wait = Wait::new(&self.hal, RESET_LIMIT);
+        while self.read16(common::QUEUE_RESET) != 0 {
+            self.status()?;
+            if !wait.go_on() {
+                return Err(Error::ResetTimeout);
+            }
+        }
+        Ok(())
     }
 
     /// Sets DRIVER_OK: from now on the device uses the queues, and may interrupt. [`ReceiveQueue::start`] of each receive queue

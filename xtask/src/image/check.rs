@@ -48,7 +48,7 @@ const LARGE_FRAMES: [(&str, u32, &str); 7] = [
     ),
     (
         "viordma::miniport::initialize::initialize",
-        2048,
+        2112,
         "PASSIVE_LEVEL, once per start: holds configuration space and the adapter's parts",
     ),
     (

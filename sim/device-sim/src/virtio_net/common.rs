@@ -16,6 +16,8 @@ use crate::{dma::DmaSpace, registers::Misuse};
 const NO_VECTOR: u16 = 0xffff;
 /// Link status bit of the device configuration.
 const LINK_UP: u16 = 1;
+/// Likewise: the driver is asked to announce its addresses.
+const ANNOUNCE: u16 = 2;
 /// Link speed in Mbit/s that is reported unless [`Quirks::speed`] says another, and full duplex.
 const SPEED: u32 = 10_000;
 const FULL_DUPLEX: u8 = 1;
@@ -38,6 +40,8 @@ pub enum Effect {
     None,
     Reset,
     Enable(usize, RingAddresses),
+    /// A queue of the running device was reset.
+    ResetQueue(usize),
     Start,
 }
 
@@ -83,6 +87,7 @@ pub struct Common {
     queue_sizes: [u16; 3],
     queues: Vec<QueueRegisters>,
     link_up: bool,
+    announce: bool,
     /// When the reset ends, while one lasts.
     resetting: Option<u64>,
 }
@@ -105,6 +110,7 @@ impl Common {
             queue_sizes: options.queue_sizes,
             queues: Vec::new(),
             link_up: true,
+            announce: false,
             resetting: None,
         };
         common.renew_queues();
@@ -185,6 +191,23 @@ impl Common {
         self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
     }
 
+    /// Asks the driver to announce its addresses; returns the vector to signal.
+    pub fn announce(&mut self) -> Option<u16> {
+        self.announce = true;
+        self.generation = self.generation.wrapping_add(1);
+        self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
+    }
+
+    /// Returns whether the driver is asked to announce its addresses.
+    pub fn is_announcement_asked(&self) -> bool {
+        self.announce
+    }
+
+    /// The driver has announced its addresses; `None` if it has not accepted the feature.
+    pub fn acknowledge_announcement(&mut self) -> Option<()> {
+        self.accepted.contains(Features::GUEST_ANNOUNCE).then(|| self.announce = false)
+    }
+
     pub fn accepted(&self) -> Features {
         self.accepted
     }
@@ -237,6 +260,10 @@ impl Common {
             0x20 | 0x24 => (Dword, half(of_queue(|queue| queue.descriptors), 0x20)),
             0x28 | 0x2c => (Dword, half(of_queue(|queue| queue.driver), 0x28)),
             0x30 | 0x34 => (Dword, half(of_queue(|queue| queue.device), 0x30)),
+            // A reset of a queue ends at once.
+            0x3a if self.accepted.contains(Features::RING_RESET) => {
+                (Word, self.quirks.never_resets_queues.into())
+            }
             _ => {
                 return Err(Misuse::register(format!(
                     "a read of common configuration at {offset:#x}, where no field starts"
@@ -261,6 +288,7 @@ impl Common {
         let natural = match offset {
             0x00 | 0x08 | 0x0c | 0x20..=0x34 if offset.is_multiple_of(4) => Dword,
             0x10 | 0x16 | 0x18 | 0x1a | 0x1c => Word,
+            0x3a if self.accepted.contains(Features::RING_RESET) => Word,
             0x14 => Byte,
             _ => {
                 return Err(Misuse::register(format!(
@@ -276,6 +304,7 @@ impl Common {
             0x10 => self.config_vector = self.grant_vector(value as u16),
             0x14 => return self.write_status(Status(value as u8), now, bus_master),
             0x16 => self.queue_select = value as u16,
+            0x3a => return self.reset_queue(value),
             _ => return self.write_queue(offset, value, memory),
         }
         Ok(Effect::None)
@@ -390,6 +419,20 @@ impl Common {
         Ok(accepted.contains(Features::VERSION_1) && !self.quirks.rejects_features)
     }
 
+    /// Gives a queue the registers that it has after a reset.
+    fn reset_queue(&mut self, value: u64) -> Result<Effect, Misuse> {
+        let index = usize::from(self.queue_select);
+        let running = self.status.has(Status::DRIVER_OK);
+        let Some(queue) = self.queues.get_mut(index).filter(|queue| running && queue.enabled && value == 1)
+        else {
+            return Err(Misuse::register(format!(
+                "{value} was written to queue_reset of queue {index}, which is not in use (virtio 4.1.4.3)"
+            )));
+        };
+        *queue = QueueRegisters::new(queue.max_size);
+        Ok(Effect::ResetQueue(index))
+    }
+
     fn write_queue(&mut self, offset: u64, value: u64, memory: &DmaSpace) -> Result<Effect, Misuse> {
         let index = usize::from(self.queue_select);
         let granted = self.grant_vector(value as u16);
@@ -461,7 +504,11 @@ impl Common {
         };
         match offset {
             0..6 => gate(Features::MAC, Width::Byte, mac[offset as usize].into()),
-            6 => gate(Features::STATUS, Width::Word, if self.link_up { LINK_UP.into() } else { 0 }),
+            6 => {
+                let announce = self.announce && self.accepted.contains(Features::GUEST_ANNOUNCE);
+                let bit = |is_set: bool, bit: u16| u64::from(if is_set { bit } else { 0 });
+                gate(Features::STATUS, Width::Word, bit(self.link_up, LINK_UP) | bit(announce, ANNOUNCE))
+            }
             8 => gate(Features::MQ, Width::Word, self.pairs.into()),
             10 => gate(Features::MTU, Width::Word, self.mtu.into()),
             12 => gate(Features::SPEED_DUPLEX, Width::Dword, self.quirks.speed.unwrap_or(SPEED).into()),

@@ -47,6 +47,7 @@ impl Device {
                 _ if quirks.commands_refused_from.is_some_and(|first| number >= first) => None,
                 Some((&[class, _], _)) if *self.refused_class.lock() == Some(class) => None,
                 Some((&[4, 0], data)) if accepted.contains(Features::MQ) => self.set_pairs(data)?,
+                Some((&[3, 0], [])) => self.common.lock().acknowledge_announcement(),
                 Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),
                 None => None,
             };

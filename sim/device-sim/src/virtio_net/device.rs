@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::{
     common::Common,
     filter::Filter,
-    options::{NicOptions, RECEIVE},
+    options::{NicOptions, RECEIVE, Role},
     queue::DeviceQueue,
     steering::Steering,
 };
@@ -93,6 +93,8 @@ pub struct Device {
     pub(super) counters: Counters,
     /// By pair: segments of the frame that was taken out of the transmit ring last, which are not sent yet.
     pub(super) segments: Vec<Mutex<VecDeque<Frame>>>,
+    /// By pair: the device takes no frames out of the transmit ring.
+    pub(super) hung: Vec<AtomicBool>,
     pub(super) steering: Mutex<Steering>,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
     pub(super) repeated: Mutex<(Option<Frame>, u32)>,
@@ -124,6 +126,7 @@ impl Device {
                 ..Counters::default()
             },
             segments: (0..options.pairs).map(|_| Mutex::default()).collect(),
+            hung: (0..options.pairs).map(|_| AtomicBool::new(false)).collect(),
             steering: Mutex::default(),
             repeated: Mutex::default(),
             options,
@@ -261,9 +264,38 @@ impl Device {
         for segments in &self.segments {
             segments.lock().clear();
         }
+        for hung in &self.hung {
+            hung.store(self.options.quirks.sends_nothing, Relaxed);
+        }
         self.steering.lock().reset();
         self.filter.lock().reset();
         self.commands.store(0, Relaxed);
+    }
+
+    /// Forgets one queue, which the driver resets.
+    pub(super) fn lose_queue(&self, index: usize) {
+        self.queues[index].lock().reset();
+        if let Some(Role::Transmit(pair)) = self.common.lock().role(index) {
+            self.segments[pair].lock().clear();
+            self.hung[pair].store(false, Relaxed);
+        }
+    }
+
+    /// From now on the device takes no frames out of the transmit queue of a pair, until that or the device is reset.
+    pub fn hang(&self, pair: usize) {
+        self.hung[pair].store(true, Relaxed);
+    }
+
+    /// Asks the driver to announce its addresses, as after a migration.
+    pub fn announce(&self) {
+        let vector = self.common.lock().announce();
+        self.signal(vector);
+    }
+
+    /// Returns whether the driver has not yet acknowledged [`announce`](Self::announce).
+    #[must_use]
+    pub fn is_announcement_asked(&self) -> bool {
+        self.common.lock().is_announcement_asked()
     }
 
     /// From now on the status register does not return to 0.

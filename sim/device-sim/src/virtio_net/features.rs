@@ -21,12 +21,14 @@ impl Features {
     pub const CTRL_VQ: Self = Self(1 << 17);
     pub const CTRL_RX: Self = Self(1 << 18);
     pub const CTRL_VLAN: Self = Self(1 << 19);
+    pub const GUEST_ANNOUNCE: Self = Self(1 << 21);
     pub const MQ: Self = Self(1 << 22);
     pub const CTRL_MAC_ADDR: Self = Self(1 << 23);
     pub const INDIRECT_DESC: Self = Self(1 << 28);
     pub const EVENT_IDX: Self = Self(1 << 29);
     pub const VERSION_1: Self = Self(1 << 32);
     pub const RING_PACKED: Self = Self(1 << 34);
+    pub const RING_RESET: Self = Self(1 << 40);
     pub const HOST_USO: Self = Self(1 << 56);
     pub const SPEED_DUPLEX: Self = Self(1 << 63);
 
@@ -50,6 +52,8 @@ impl Features {
             | Self::CTRL_VQ.0
             | Self::CTRL_RX.0
             | Self::CTRL_VLAN.0
+            | Self::GUEST_ANNOUNCE.0
+            | Self::RING_RESET.0
             | Self::CTRL_MAC_ADDR.0
             | Self::INDIRECT_DESC.0
             | Self::EVENT_IDX.0
@@ -64,6 +68,7 @@ impl Features {
         (Self::HOST_USO, Self::CSUM),
         (Self::CTRL_RX, Self::CTRL_VQ),
         (Self::CTRL_VLAN, Self::CTRL_VQ),
+        (Self::GUEST_ANNOUNCE, Self::CTRL_VQ),
         (Self::CTRL_MAC_ADDR, Self::CTRL_VQ),
         (Self::MQ, Self::CTRL_VQ),
     ];

@@ -198,6 +198,7 @@ impl Nic {
                 self.schedule_receive(self.bus.now());
             }
             Effect::Enable(queue, ring) => self.queues[queue].lock().enable(&ring),
+            Effect::ResetQueue(queue) => self.lose_queue(queue),
             Effect::Start if self.shut_down.load(Relaxed) => {
                 return Err(Misuse::register("DRIVER_OK was set after the driver was shut down"));
             }

@@ -58,6 +58,10 @@ pub struct Quirks {
     pub commands_refused_from: Option<u32>,
     /// Refuses commands of this class of the control queue.
     pub refuses_class: Option<u8>,
+    /// Takes no frames to send.
+    pub sends_nothing: bool,
+    /// A reset of a queue does not end.
+    pub never_resets_queues: bool,
     /// Sets DEVICE_NEEDS_RESET after this number of frames sent.
     pub needs_reset_after: Option<u64>,
     /// The device is removed after this number of frames sent.

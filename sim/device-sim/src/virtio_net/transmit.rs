@@ -28,6 +28,9 @@ impl Device {
             if done == BUDGET {
                 break true;
             }
+            if self.hung[pair].load(Relaxed) {
+                break false;
+            }
             if self.port().is_some_and(|port| !port.is_writable()) {
                 // `writable` schedules the rest.
                 break false;
