@@ -3,9 +3,10 @@
 //! The DPCs of the device's interrupt messages: received frames, free transmit slots, configuration changes.
 //! `DISPATCH_LEVEL`.
 //!
-//! While frames keep arriving, or are expected at once ([`Moderation`](super::moderation::Moderation)), NDIS calls the DPC again, or the driver does where NDIS sets no limit. When that has kept the
-//! processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is empty. With
-//! poll objects, the DPC only requests a poll, and NDIS decides when and how often frames are received.
+//! While frames keep arriving, or are expected at once ([`Moderation`](super::moderation::Moderation)), NDIS calls the DPC again,
+//! or the driver does where NDIS sets no limit. When that has kept the processor at `DISPATCH_LEVEL` for too long, the deferred
+//! routine takes over in a work item until the queue is empty. With poll objects, the DPC only requests a poll, and NDIS decides
+//! when and how often frames are received.
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
