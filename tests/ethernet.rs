@@ -375,7 +375,8 @@ fn send_while_a_pause_begins(keeps: bool) {
     hold_transmit_message(machine, true);
     let sends = sender.send_chain(&numbered(2 * RING), 0);
     let completed = Moment::Return("NdisMSendNetBufferListsComplete");
-    let delay = machine.host().delays.add(completed, Duration::from_secs(1));
+    // Shorter than the interval of the driver's watchdog, which finds slots without an interrupt.
+    let delay = machine.host().delays.add(completed, 3 * SOON);
     let pausing = {
         let sender = sender.clone();
         machine.host().spawn("pause", move || sender.pause())
@@ -386,7 +387,7 @@ fn send_while_a_pause_begins(keeps: bool) {
     let late = sender.send_chain(&numbered(3 * RING), 0);
     let (_, late) = late.split_at(2 * RING);
     assert_eq!(sender.send_status(late[0], SOON), None, "no slot is free");
-    wait(&bed, Duration::from_secs(2));
+    wait(&bed, 6 * SOON);
     sender.keep_received(false);
     pausing.join().expect("the host lives").unwrap();
     assert_eq!(statuses(&sender, late), [Some(NDIS_STATUS_PAUSED); RING]);
