@@ -13,7 +13,8 @@ use std::{
 use device_sim::link::{Wire, WireOptions};
 use lab::{
     image,
-    testbed::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions, Options, Testbed},
+    machine::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions},
+    testbed::{Options, Testbed},
 };
 use ndis_sim::{NdisHost as _, bus, netio::Discovery};
 use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_PD};
@@ -139,7 +140,7 @@ fn adapter_is_halted_and_started_while_the_other_carries_traffic() {
     for clock in CLOCKS {
         let Some(mut pairs) = Pairs::started(clock, &[]) else { return };
         let copy = pairs.begin(0, 16 << 20);
-        let idle = pairs.machines[0].adapter_mut(1);
+        let idle = &mut pairs.machines[0].adapters_mut()[1];
         for _ in 0..3 {
             idle.halt().expect("the adapter is halted");
             idle.start().expect("the adapter starts again");
@@ -156,7 +157,7 @@ fn device_is_removed_by_surprise_while_the_other_adapter_carries_traffic() {
         let Some(mut pairs) = Pairs::started(clock, &[]) else { return };
         let copy = pairs.begin(0, 16 << 20);
         let lost = pairs.begin(1, 16 << 20);
-        pairs.machines[0].adapter_mut(1).surprise_remove().expect("the removal ends");
+        pairs.machines[0].adapters_mut()[1].surprise_remove().expect("the removal ends");
         let [client, server] = lost.map(|end| end.join().expect("the host lives"));
         assert!(client.is_err(), "the client's device is gone");
         assert!(server.is_err(), "the server's peer is gone");
@@ -199,7 +200,7 @@ fn consumer_slow_to_close_delays_its_own_adapter_only() {
         other.set(ndk_abi::ndk::OID_NDK_SET_STATE, &[state]).expect("RDMA can be switched");
         assert!(other.await_ndk_events(events, MOMENT), "{}", pairs.sim.verdict());
     }
-    let first = pairs.machines[0].adapter_mut(0);
+    let first = &mut pairs.machines[0].adapters_mut()[0];
     first.halt().expect("the adapter is halted");
     first.start().expect("the adapter starts again");
     complete(pairs.begin(0, 4 << 20));

@@ -19,7 +19,8 @@ use std::{
 use device_sim::link::Faults;
 use lab::{
     image,
-    testbed::{Consumer, Machine, Options, Testbed},
+    machine::{Consumer, Machine},
+    testbed::{Options, Testbed},
 };
 use ndis_sim::{
     IpHost as _, Keyword,

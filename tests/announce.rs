@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use bed::{finish, miniport, started, started_with};
 use device_sim::{Quirks, virtio_net::Features};
-use lab::testbed::{Machine, Options, Testbed};
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
 use ndis_sim::{Keyword, Miniport};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH,

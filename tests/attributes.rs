@@ -14,7 +14,8 @@ use copying::try_copy;
 use device_sim::{Quirks, link::Faults, virtio_net::Features};
 use lab::{
     image,
-    testbed::{AdapterOptions, Machine, MachineOptions, Options, Testbed},
+    machine::{AdapterOptions, Machine, MachineOptions},
+    testbed::{Options, Testbed},
 };
 use ndis_sim::{Keyword, NdisHost as _};
 #[allow(clippy::wildcard_imports, reason = "OIDs, statuses and flags")]

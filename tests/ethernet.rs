@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use bed::{finish, miniport, started, started_with};
 use device_sim::{Quirks, pci};
-use lab::testbed::{Machine, Options, Testbed};
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
 use ndis_sim::{AdapterState, Miniport, SendId, StatusIndication};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_LOCAL, NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST,

@@ -12,7 +12,10 @@ use std::time::Duration;
 use bed::{exchange, finish, miniport, started_with};
 use copying::{copy, try_copy};
 use device_sim::virtio_net::Features;
-use lab::testbed::{Machine, Options, Testbed};
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
 use ndis_sim::{Keyword, NdisHost as _};
 use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
 

@@ -14,7 +14,8 @@ use copying::{copy, try_copy};
 use device_sim::{Quirks, virtio_net::UsedQuirk};
 use lab::{
     image,
-    testbed::{Machine, Options, Testbed},
+    machine::Machine,
+    testbed::{Options, Testbed},
 };
 use ndis_sim::{AdapterState, Miniport, NdkEvent, StartError};
 use ndk_abi::ndis::{

@@ -19,8 +19,9 @@ use device_sim::{
 use lab::{
     device::{DeviceKind, QemuVariant},
     has_qemu,
+    machine::Machine,
     os::SimOs,
-    testbed::{Machine, Options, Testbed},
+    testbed::{Options, Testbed},
 };
 use ndis_sim::{Keyword, NdisHost as _};
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};

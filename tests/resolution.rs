@@ -12,7 +12,8 @@ use std::{
 
 use lab::{
     image,
-    testbed::{Consumer, Machine, Options, Testbed},
+    machine::{Consumer, Machine},
+    testbed::{Options, Testbed},
 };
 use ndis_sim::{IpHost as _, netio::Discovery};
 use ndk_abi::nt::{STATUS_HOST_UNREACHABLE, STATUS_INSUFFICIENT_RESOURCES};

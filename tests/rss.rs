@@ -21,7 +21,10 @@ use std::{
 use bed::{finish, miniport, started_with};
 use copying::copy;
 use device_sim::virtio_net::Features;
-use lab::testbed::{Machine, Options, Testbed};
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
 use ndis_sim::{Keyword, Miniport, RssParameters};
 use ndk_abi::ndis::*;
 use nt_sim::nt::time::sleep;

@@ -12,7 +12,10 @@ use std::time::Duration;
 use bed::{finish, miniport, started_with};
 use copying::{copy, try_copy};
 use device_sim::{Quirks, virtio_net::Features};
-use lab::testbed::{Machine, Options, Testbed};
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
 use ndis_sim::{AdapterState, SendId};
 use ndk_abi::ndis::{NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS};
 

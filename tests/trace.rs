@@ -13,7 +13,8 @@ use bed::{counter, finish, miniport, started, word};
 use copying::try_copy;
 use lab::{
     image,
-    testbed::{AdapterOptions, Machine, MachineOptions, Testbed},
+    machine::{AdapterOptions, Machine, MachineOptions},
+    testbed::Testbed,
 };
 use ndis_sim::Miniport;
 use ndk_abi::ndis::{
@@ -176,8 +177,8 @@ fn adapters_beyond_the_sixteenth_are_not_traced_until_another_is_gone() {
         assert_eq!(records(&beyond), []);
     }
     // The number of an adapter that is gone is that of the next one that starts.
-    machine.adapter_mut(3).halt().expect("the adapter halts");
-    let last = machine.adapter_mut(TRACED.into());
+    machine.adapters_mut()[3].halt().expect("the adapter halts");
+    let last = &mut machine.adapters_mut()[usize::from(TRACED)];
     last.halt().expect("the adapter halts");
     last.start().expect("the adapter starts");
     set(&tracing(&machine, TRACED), 1);

@@ -16,7 +16,7 @@ use nt_sim::{ClockKind, Sim};
 
 use crate::{
     device::DeviceKind,
-    testbed::{AdapterOptions, Machine, MachineOptions},
+    machine::{AdapterOptions, Machine, MachineOptions},
 };
 
 /// Frames that each direction of the link queues for a receiver without a free buffer.
@@ -118,7 +118,7 @@ impl ExternalHost {
             ..MachineOptions::new("viordma", vec![adapter])
         };
         let mut machine = Machine::new(&mut sim, image, &machine)?;
-        machine.adapter_mut(0).connect(wire.port(0))?;
+        machine.adapters_mut()[0].connect(wire.port(0))?;
         let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams).context("cannot open the tunnel")?;
         Ok(Self { machine, tunnel, wire, faults: options.faults, capture, sim })
     }

@@ -17,6 +17,7 @@ pub mod exit;
 pub mod external_host;
 mod files;
 pub mod interop;
+pub mod machine;
 pub mod measure;
 pub mod miniport;
 pub mod os;

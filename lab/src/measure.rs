@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cpu_time,
-    testbed::{Machine, Options, Testbed},
+    machine::Machine,
+    testbed::{Options, Testbed},
 };
 
 const PORT: u16 = 5446;

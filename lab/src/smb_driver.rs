@@ -14,7 +14,7 @@ use smb_consumer::{
     control::{self, Answer, Order},
 };
 
-use crate::testbed::{Machine, Testbed};
+use crate::{machine::Machine, testbed::Testbed};
 
 /// The driver on each host.
 pub struct SmbDriver {

@@ -11,7 +11,7 @@ use ndk_consumer::Error;
 use nt_sim::world::World;
 use smb_consumer::MessageStream;
 
-use crate::testbed::{Machine, Testbed};
+use crate::{machine::Machine, testbed::Testbed};
 
 const PORT: u16 = 445;
 /// Prefix length of the hosts' subnet.

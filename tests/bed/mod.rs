@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use lab::{
     image,
-    testbed::{Machine, Options, Testbed},
+    machine::Machine,
+    testbed::{Options, Testbed},
 };
 use ndis_sim::{Keyword, Miniport};
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};

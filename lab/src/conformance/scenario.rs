@@ -108,7 +108,7 @@ impl fmt::Display for Scenario {
 }
 
 /// Two consumers that run.
-struct Pair(crate::testbed::Consumer<Result<(), Error>>, crate::testbed::Consumer<Result<(), Error>>);
+struct Pair(crate::machine::Consumer<Result<(), Error>>, crate::machine::Consumer<Result<(), Error>>);
 
 impl Pair {
     /// Waits for both.

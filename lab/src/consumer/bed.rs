@@ -21,7 +21,7 @@ use super::{
     options::Image,
     script::{Role, Variables},
 };
-use crate::{exit::Exit, testbed};
+use crate::{exit::Exit, machine};
 
 /// How the hosts are set up.
 #[derive(Clone, Debug)]
@@ -201,7 +201,7 @@ impl Bed {
             return counters;
         }
         for port in self.ports.iter().filter(|port| !port.host.is_dead()) {
-            for (name, value) in port.miniport.iter().flat_map(testbed::counters) {
+            for (name, value) in port.miniport.iter().flat_map(machine::counters) {
                 *counters.entry(name).or_default() += value;
             }
         }
@@ -211,7 +211,7 @@ impl Bed {
 
 fn port(host: &Arc<Host>, number: u8, setup: &Setup) -> Result<Port> {
     let mut options = NicOptions::new([0x02, 0, 0, 0, 0, number + 1]);
-    let mtu = testbed::mtu_for(setup.path_mtu)?;
+    let mtu = machine::mtu_for(setup.path_mtu)?;
     options.mtu = mtu;
     let nic = host.plug(options);
     let addresses: [IpAddr; 2] = [

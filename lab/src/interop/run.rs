@@ -29,7 +29,7 @@ use super::{
 use crate::{
     device::DeviceKind,
     external_host::{self, ExternalHost},
-    testbed::Consumer,
+    machine::Consumer,
 };
 
 /// Time limit for the guest to connect, and for each wait without a limit of its own.

@@ -14,7 +14,7 @@ use super::{
     step::{Act, Side},
     traffic::Sends,
 };
-use crate::testbed::{Machine, Testbed};
+use crate::{machine::Machine, testbed::Testbed};
 
 /// How long an adapter may take until it works again, in virtual time.
 const LONGEST: Duration = Duration::from_mins(1);

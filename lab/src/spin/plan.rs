@@ -21,7 +21,7 @@ use super::{
     script::{Script, Setup},
     step::{Act, LinkFaults, Side, Step},
 };
-use crate::testbed::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
+use crate::machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
 
 /// Steps between two checks, on average.
 const BETWEEN_CHECKS: usize = 12;

@@ -22,7 +22,8 @@ use nt_sim::{JoinHandle, current, nt::time::sleep};
 
 use crate::{
     conformance,
-    testbed::{Consumer, Machine, Testbed},
+    machine::{Consumer, Machine},
+    testbed::Testbed,
 };
 
 /// How long the serving side of a copy waits for a connection.

@@ -28,7 +28,7 @@ use crate::{
         guest::{Guest, Job},
         smb_work::{LENGTHS, SmbWork},
     },
-    testbed::Consumer,
+    machine::Consumer,
 };
 
 /// Length of the file of each of many connections, in bytes.

@@ -23,7 +23,7 @@ use super::{
     stream::Stream,
     transfer::{Outcome, TIMEOUT},
 };
-use crate::{external_host::ExternalHost, os::SimOs, testbed::Consumer};
+use crate::{external_host::ExternalHost, machine::Consumer, os::SimOs};
 
 /// Time after which the listener is asked to end.
 const POLL: Duration = Duration::from_millis(50);
