@@ -46,6 +46,12 @@ impl AliasableBytes {
         self.first.as_ptr()
     }
 
+    /// As [`AliasableBytes::as_ptr`].
+    #[must_use]
+    pub const fn as_non_null(&self) -> NonNull<u8> {
+        self.first
+    }
+
     /// Returns the number of bytes; never 0.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "never empty")]

@@ -2,11 +2,11 @@
 
 //! [`Os`] for a driver: the kernel.
 
-use alloc::vec::Vec;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
+use fallible::AliasableBytes;
 use ndk_abi::nt::{IoAllocateMdl, IoFreeMdl, MDL, MmBuildMdlForNonPagedPool, PAGE_SIZE};
 use ndk_consumer::os::{self, Os};
 use nt::SpinLock;
@@ -28,8 +28,8 @@ pub struct Lock<T>(SpinLock<T>);
 pub struct Buffer {
     mdl: NonNull<MDL>,
     length: usize,
-    /// Whole pages, and therefore page-aligned. Accessed through raw pointers only, because the provider accesses it, too.
-    bytes: Vec<u8>,
+    /// Whole pages, and therefore page-aligned.
+    bytes: AliasableBytes,
 }
 
 impl Os for Kernel {
@@ -97,12 +97,9 @@ impl<T: Send> os::Lock<T> for Lock<T> {
 impl Buffer {
     fn new(length: usize) -> Option<Self> {
         let size = u32::try_from(length).ok().filter(|size| *size != 0)?;
-        let mut bytes = Vec::new();
-        let pages = length.checked_next_multiple_of(PAGE_SIZE as usize)?;
-        bytes.try_reserve_exact(pages).ok()?;
-        bytes.resize(pages, 0_u8);
-        // SAFETY: the range is that of the vector, which does not move until it is dropped.
-        let mdl = unsafe { IoAllocateMdl(bytes.as_mut_ptr().cast(), size, 0, 0, null_mut()) };
+        let bytes = AliasableBytes::try_new(length.checked_next_multiple_of(PAGE_SIZE as usize)?).ok()?;
+        // SAFETY: the range is that of the block, which stays until it is dropped.
+        let mdl = unsafe { IoAllocateMdl(bytes.as_ptr().cast(), size, 0, 0, null_mut()) };
         let mdl = NonNull::new(mdl)?;
         // SAFETY: the MDL describes nonpaged pool.
         unsafe { MmBuildMdlForNonPagedPool(mdl.as_ptr()) };
@@ -113,7 +110,7 @@ impl Buffer {
 // SAFETY: the MDL describes the allocation, which is nonpaged; both stay until `drop`.
 unsafe impl os::Buffer for Buffer {
     fn address(&self) -> NonNull<u8> {
-        NonNull::from(self.bytes.as_slice()).cast()
+        self.bytes.as_non_null()
     }
 
     fn len(&self) -> usize {
