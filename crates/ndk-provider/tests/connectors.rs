@@ -17,13 +17,6 @@ use std::thread::{ThreadId, current};
 use std::time::Duration;
 use support::*;
 
-/// Sends a message.
-fn exchange(from: &End, to: &End) {
-    assert_eq!(to.receive(1, &[]), STATUS_SUCCESS);
-    assert_eq!(from.send(2, &[], 0), STATUS_SUCCESS);
-    assert_eq!([from.cq.next().Status, to.cq.next().Status], [STATUS_SUCCESS; 2]);
-}
-
 //= R-CONN-49, R-CONN-59, R-CONN-61
 #[test]
 fn request_that_arrived_before_a_pause_raises_no_event_after_it() {
@@ -74,8 +67,8 @@ fn connect_on_a_connected_connector_is_refused_and_leaves_its_connection() {
     let again = active.connect(a.at(0), b.at(445), &[]);
     assert!(again.is_inline());
     assert_eq!(again.wait(), STATUS_INVALID_DEVICE_STATE);
-    exchange(&active, &passive);
-    exchange(&passive, &active);
+    send_one(&active, &passive);
+    send_one(&passive, &active);
     active.close();
     passive.close();
     listener.close();
@@ -130,11 +123,11 @@ fn shared_endpoint_connects_to_a_peer_of_another_connection() {
             assert!(!connecting.is_inline(), "refused: {:#x}", connecting.wait());
             let accepted = b.end(listener.accept());
             establish(&shared, &accepted, &connecting);
-            exchange(&shared, &accepted);
+            send_one(&shared, &accepted);
             (shared, accepted)
         })
         .collect();
-    exchange(&active, &passive);
+    send_one(&active, &passive);
     for (shared, accepted) in connections {
         shared.close();
         accepted.close();

@@ -212,6 +212,13 @@ pub fn connect(a: &OpenAdapter, b: &OpenAdapter) -> (End, End, Listener) {
     connect_over(a, b, a.at(0), b.at(445))
 }
 
+/// Sends a message without data, and takes the completions of both ends.
+pub fn send_one(from: &End, to: &End) {
+    assert_eq!(to.receive(1, &[]), STATUS_SUCCESS);
+    assert_eq!(from.send(2, &[], 0), STATUS_SUCCESS);
+    assert_eq!([from.cq.next().Status, to.cq.next().Status], [STATUS_SUCCESS; 2]);
+}
+
 /// Connects the two hosts over these addresses.
 pub fn connect_over(
     a: &OpenAdapter,
