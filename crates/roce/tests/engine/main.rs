@@ -6,6 +6,7 @@ mod addresses;
 mod bursts;
 mod congestion;
 mod connect;
+mod copies;
 mod cq;
 mod cq_changes;
 mod errors;

@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Payload of requests and READ responses is copied to frames without the lock of the queue pair. What another processor could do then is done when the lock is
-//! released.
+//! Payload of requests and READ responses is copied to frames without the lock of the queue pair.
 
-use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
-use roce::{CompletionStatus, QpSpec, QpState, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use roce::{CompletionStatus, QpState, SendData, SendFlags, SendOperation, SendRequest};
 
-use crate::pair::{Memory, Options, Pair, Side, on_release, pattern, poll, spec};
-
-/// Path MTU of the pairs, in bytes.
-const MTU: usize = 1024;
-
-/// Returns the address of the lock of a side's queue pair.
-fn lock_of(side: &Side) -> usize {
-    let address = Rc::new(Cell::new(0));
-    let seen = address.clone();
-    on_release(move |lock| seen.set(lock), || side.qp.state());
-    address.get()
-}
+use crate::copies::{MTU, elements, pair, waits_for_copy, with_releases};
+use crate::pair::{Memory, Pair, Side, pattern};
 
 /// Transmits the frames of side 0, see [`transmit_by`].
 fn transmit(pair: &Pair, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
@@ -29,19 +16,11 @@ fn transmit(pair: &Pair, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usiz
 
 /// Transmits the frames of a side. Calls `at` whenever the lock of its queue pair is released, with the number of times that it
 /// was before. Returns the frames, and that number in the end.
-fn transmit_by(pair: &Pair, side: usize, mut at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
+fn transmit_by(pair: &Pair, side: usize, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
     let side = &pair.sides[side];
-    let (lock, count) = (lock_of(side), Rc::new(Cell::new(0)));
-    let seen = count.clone();
-    let released = move |address| {
-        if address == lock {
-            at(seen.get());
-            seen.set(seen.get() + 1);
-        }
-    };
     let mut slots = Slots { slot: vec![0; 1200], frames: Vec::new() };
-    on_release(released, || side.engine.poll_transmit(pair.now, &mut slots, 64));
-    (slots.frames, count.get())
+    let (_, count) = with_releases(side, at, || side.engine.poll_transmit(pair.now, &mut slots, 64));
+    (slots.frames, count)
 }
 
 struct Slots {
@@ -67,16 +46,6 @@ fn deliver(pair: &mut Pair, frames: Vec<Vec<u8>>) {
     pair.run();
 }
 
-fn pair() -> Pair {
-    let mut pair = Pair::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
-    let side = &mut pair.sides[0];
-    let spec = QpSpec { send_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
-    side.qp = side.engine.create_qp(spec).unwrap();
-    pair.establish();
-    pair.run();
-    pair
-}
-
 /// Posts a WRITE of `sges` to `target` and returns whether the lock is released for the copy of the payload, by a change of the
 /// source at the first release.
 fn copied_without_lock(mut pair: Pair, lengths: &[usize]) -> bool {
@@ -84,9 +53,7 @@ fn copied_without_lock(mut pair: Pair, lengths: &[usize]) -> bool {
     let (before, after) = (pattern(total, 1), pattern(total, 2));
     let [alice, bob] = &pair.sides;
     let (source, target) = (Rc::new(alice.source(&before)), bob.shared(total));
-    let starts = lengths.iter().scan(0, |at, len| Some(std::mem::replace(at, *at + len)));
-    let sges: Vec<Sge> = starts.zip(lengths).map(|(at, &len)| source.sge(at, len)).collect();
-    alice.write(1, &sges, &target, 0);
+    alice.write(1, &elements(&source, lengths), &target, 0);
     let (changed, new) = (source.clone(), after.clone());
     let (frames, _) = transmit(&pair, move |_| changed.write(&new));
     deliver(&mut pair, frames);
@@ -192,22 +159,7 @@ fn ends_after_the_copy(end: fn(&Side)) {
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&[1; MTU]), bob.shared(MTU));
     alice.write(1, &[source.all()], &target, 0);
-    std::thread::scope(|scope| {
-        let (start, started) = std::sync::mpsc::channel();
-        scope.spawn(move || {
-            started.recv().unwrap();
-            end(alice);
-        });
-        let (cq, qp) = (alice.cq.clone(), alice.qp.clone());
-        let (frames, _) = transmit(&pair, move |count| {
-            if count == 0 {
-                start.send(()).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-                assert_eq!((poll(&cq), qp.state()), (Vec::new(), QpState::Rts));
-            }
-        });
-        assert_eq!(frames.len(), 1);
-    });
+    waits_for_copy(alice, end, |at| assert_eq!(transmit(&pair, at).0.len(), 1));
     assert_eq!(alice.outcomes(), [(1, CompletionStatus::Flushed)]);
 }
 
@@ -337,21 +289,10 @@ fn a_flush_waits_for_the_copy_of_a_response() {
     let pair = pair();
     let (_sink, _target) = requested(&pair, MTU);
     let bob = &pair.sides[1];
-    std::thread::scope(|scope| {
-        let (start, started) = std::sync::mpsc::channel();
-        scope.spawn(move || {
-            started.recv().unwrap();
-            bob.engine.flush(&bob.qp);
-        });
-        let qp = bob.qp.clone();
-        let (frames, _) = transmit_by(&pair, 1, move |count| {
-            if count == 0 {
-                start.send(()).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-                assert_eq!(qp.state(), QpState::Rts);
-            }
-        });
-        assert_eq!(frames.len(), 1);
-    });
+    waits_for_copy(
+        bob,
+        |side| side.engine.flush(&side.qp),
+        |at| assert_eq!(transmit_by(&pair, 1, at).0.len(), 1),
+    );
     assert_eq!(bob.qp.state(), QpState::Error);
 }

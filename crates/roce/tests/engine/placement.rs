@@ -1,28 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The payload of a received packet is copied to consumer memory without the lock of the queue pair. What another processor could
-//! do then is done when the lock is released.
+//! The payload of a received packet is copied to consumer memory without the lock of the queue pair.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
-use roce::{CompletionStatus, QpSpec, QpState, RecvRequest, Sge, Verdict};
+use roce::{CompletionStatus, QpState, RecvRequest, Verdict};
 
-use crate::pair::{Memory, Options, Pair, Side, on_release, pattern, poll, spec};
-
-/// Path MTU of the pairs, in bytes.
-const MTU: usize = 1024;
-
-fn pair() -> Pair {
-    let mut pair = Pair::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
-    let side = &mut pair.sides[1];
-    let spec = QpSpec { send_sges: 8, recv_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
-    side.qp = side.engine.create_qp(spec).unwrap();
-    pair.establish();
-    pair.run();
-    pair
-}
+use crate::copies::{MTU, elements, pair, waits_for_copy, with_releases};
+use crate::pair::{Memory, Pair, Side, pattern};
 
 /// Returns the frames that side 0 has to send.
 fn frames(pair: &Pair) -> Vec<Vec<u8>> {
@@ -31,21 +17,11 @@ fn frames(pair: &Pair) -> Vec<Vec<u8>> {
 
 /// Side 1 receives a frame. Calls `at` whenever the lock of its queue pair is released, with the number of times that it was
 /// before. Returns the number of times.
-fn receive(pair: &Pair, frame: &[u8], mut at: impl FnMut(usize) + 'static) -> usize {
+fn receive(pair: &Pair, frame: &[u8], at: impl FnMut(usize) + 'static) -> usize {
     let side = &pair.sides[1];
-    let lock = Rc::new(Cell::new(0));
-    let seen = lock.clone();
-    on_release(move |address| seen.set(address), || side.qp.state());
-    let (lock, count) = (lock.get(), Rc::new(Cell::new(0)));
-    let seen = count.clone();
-    let released = move |address| {
-        if address == lock {
-            at(seen.get());
-            seen.set(seen.get() + 1);
-        }
-    };
-    assert_eq!(on_release(released, || side.engine.handle_frame(pair.now, frame)), Verdict::Consumed);
-    count.get()
+    let (verdict, count) = with_releases(side, at, || side.engine.handle_frame(pair.now, frame));
+    assert_eq!(verdict, Verdict::Consumed);
+    count
 }
 
 /// Lets the pair run, and returns what became of the requests of both sides.
@@ -81,9 +57,7 @@ fn releases_of_a_send(lengths: &[usize]) -> usize {
     let total: usize = lengths.iter().sum();
     let data = pattern(total, 1);
     let (source, sink) = (alice.source(&data), bob.sink(total));
-    let starts = lengths.iter().scan(0, |at, len| Some(std::mem::replace(at, *at + len)));
-    let sges: Vec<Sge> = starts.zip(lengths).map(|(at, &len)| sink.sge(at, len)).collect();
-    bob.recv(2, &sges);
+    bob.recv(2, &elements(&sink, lengths));
     alice.send(1, &[source.all()]);
     let count = receive(&pair, &frames(&pair)[0], |_| ());
     assert_eq!(outcomes(pair), [1, 2].map(|context| vec![(context, CompletionStatus::Success)]));
@@ -203,22 +177,14 @@ fn waits_for_the_copy(other: impl FnOnce(&Side, &[Vec<u8>], roce::Instant) + Sen
     alice.send(3, &[source.all()]);
     alice.send(4, &[source.all()]);
     let sent = frames(&pair);
-    std::thread::scope(|scope| {
-        let (start, started) = std::sync::mpsc::channel();
-        let (later, now) = (&sent[1..], pair.now);
-        scope.spawn(move || {
-            started.recv().unwrap();
-            other(bob, later, now);
-        });
-        let (cq, qp) = (bob.cq.clone(), bob.qp.clone());
-        receive(&pair, &sent[0], move |count| {
-            if count == 0 {
-                start.send(()).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-                assert_eq!((poll(&cq), qp.state()), (Vec::new(), QpState::Rts));
-            }
-        });
-    });
+    let (later, now) = (&sent[1..], pair.now);
+    waits_for_copy(
+        bob,
+        |side| other(side, later, now),
+        |at| {
+            receive(&pair, &sent[0], at);
+        },
+    );
     assert_eq!(sink.read()[..MTU], pattern(MTU, 1));
     pair
 }
@@ -255,9 +221,7 @@ fn read(pair: &Pair, lengths: &[usize]) -> (Rc<Memory>, Memory, Vec<Vec<u8>>) {
     let total: usize = lengths.iter().sum();
     let (source, sink) = (alice.shared(total), Rc::new(bob.sink(total)));
     source.write(&pattern(total, 1));
-    let starts = lengths.iter().scan(0, |at, len| Some(std::mem::replace(at, *at + len)));
-    let sges: Vec<Sge> = starts.zip(lengths).map(|(at, &len)| sink.sge(at, len)).collect();
-    bob.read(1, &sges, &source, 0);
+    bob.read(1, &elements(&sink, lengths), &source, 0);
     for frame in bob.transmit(pair.now, 64) {
         alice.engine.handle_frame(pair.now, &frame);
     }
@@ -312,21 +276,13 @@ fn a_flush_waits_for_the_copy_of_a_received_response() {
     let pair = pair();
     let (sink, _source, responses) = read(&pair, &[2 * MTU]);
     let bob = &pair.sides[1];
-    std::thread::scope(|scope| {
-        let (start, started) = std::sync::mpsc::channel();
-        scope.spawn(move || {
-            started.recv().unwrap();
-            bob.engine.flush(&bob.qp);
-        });
-        let (cq, qp) = (bob.cq.clone(), bob.qp.clone());
-        receive(&pair, &responses[0], move |count| {
-            if count == 0 {
-                start.send(()).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-                assert_eq!((poll(&cq), qp.state()), (Vec::new(), QpState::Rts));
-            }
-        });
-    });
+    waits_for_copy(
+        bob,
+        |side| side.engine.flush(&side.qp),
+        |at| {
+            receive(&pair, &responses[0], at);
+        },
+    );
     assert_eq!(bob.outcomes(), [(1, CompletionStatus::Flushed)]);
     assert_eq!(sink.read()[..MTU], pattern(2 * MTU, 1)[..MTU]);
 }
