@@ -29,6 +29,8 @@ impl ReadSinks {
         sequence < self.checked || una >= self.waits_for && self.check(queue, sequence)
     }
 
+    /// Compares READs that were not compared yet with those before them. These were all requested, so that they are 16 of up to 32
+    /// elements at most with the limits of the driver: 120 pairs of READs, and each pair once.
     #[inline(never)]
     fn check(&mut self, queue: &SendQueue, sequence: Sequence) -> bool {
         let reads = || (0..u32::from(u8::MAX)).map_while(|index| queue.get(index));

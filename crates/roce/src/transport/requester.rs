@@ -45,8 +45,8 @@ impl RcTransport {
         self.transmit_plain_send(env, slot).unwrap_or_else(|| self.transmit_any_request(env, slot, copy))
     }
 
-    /// Writes the next request packet if that is a short SEND of one packet and one element, which was not sent before, and no loss
-    /// is repaired. Returns `None`, and has changed nothing, if it is another one, or must wait.
+    /// Writes the next request packet if that is a short SEND of one packet and one element, and the window is not full. Returns
+    /// `None`, and has changed nothing, if it is another one, or must wait.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "called in one place, for every small SEND")]
     fn transmit_plain_send<R: RawMutex>(
@@ -61,10 +61,8 @@ impl RcTransport {
         }
         let sge = wqe.only_element()?;
         let sequence = requester.next;
-        let is_usual = wqe.first == sequence
-            && wqe.packets == 1
+        let is_usual = wqe.packets == 1
             && wqe.length > 0
-            && sequence >= requester.high
             && sequence.since(requester.una).saturating_add(1) < requester.recovery.window()
             && !requester.gaps.is_wanted()
             && requester.failed_request.is_none()
