@@ -291,7 +291,7 @@ mod tests {
     proptest! {
         #[test]
         fn receives_are_taken_in_the_order_of_posting(
-            most in 0usize..4,
+            most in 0usize..5,
             mut depth in 1u32..5,
             steps in proptest::collection::vec(
                 prop_oneof![
@@ -313,12 +313,15 @@ mod tests {
                             Err(PostError::TooManySges)
                         } else if model.len() == depth as usize {
                             Err(PostError::QueueFull)
+                        } else if count == 4 {
+                            Err(PostError::TooLong)
                         } else {
                             model.push_back((context, count));
                             Ok(())
                         };
                         let request = RecvRequest { context, sges: &sges(context, count) };
-                        prop_assert_eq!(queue.post(&request, 1 << 31), expected);
+                        // The length of three elements.
+                        prop_assert_eq!(queue.post(&request, 3), expected);
                     }
                     Step::Take => {
                         let expected = model.pop_front();

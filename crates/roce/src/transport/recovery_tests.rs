@@ -261,3 +261,26 @@ fn rnr_naks_wait_and_end_with_the_retries() {
     requester.recovery.handle_progress(at(1), requester.now());
     assert!(requester.recovery.handle_rnr_nak(requester.now(), timer), "progress gives the retries back");
 }
+
+/// What a peer stores behind a gap has left the path, so that more may be sent. Of other peers that is not known.
+//= rocev2 §7
+#[test]
+fn the_window_is_larger_while_a_peer_that_stores_packets_misses_one() {
+    let mut requester = Requester::new();
+    requester.recovery.window = Window::new(128, 8192);
+    requester.handle(Send(128));
+    let events = [
+        (None, 128),
+        (Some(Nak(10)), 128),
+        // It stores packets.
+        (Some(Nak(20)), 256),
+        (Some(Ack(128)), 128),
+        (Some(Send(256)), 128),
+        (Some(Nak(140)), 256),
+        (Some(Timeout), 128),
+    ];
+    for (event, expected) in events {
+        event.map(|event| requester.handle(event));
+        assert_eq!(requester.recovery.extended_window(requester.una), expected, "after {event:?}");
+    }
+}

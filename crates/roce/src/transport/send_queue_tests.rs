@@ -70,3 +70,26 @@ proptest! {
         }
     }
 }
+
+//= R-QP-19
+#[test]
+fn a_message_longer_than_the_limit_is_refused() {
+    let mut queue = SendQueue::try_new(9, 4, 8).unwrap();
+    let mut post = |data, limit| {
+        let operation = SendOperation::Send;
+        queue.post(&SendRequest { context: 0, operation, flags: SendFlags::empty(), data }, 1024, limit)
+    };
+    let sges = |lengths: [u32; 2]| lengths.map(|length| Sge { address: 0, length, key: 0 });
+    let (two, longest) = (sges([3000, 2000]), sges([u32::MAX, 1]));
+    let forms = [
+        (SendData::Sges(&two[..1]), 3000),
+        (SendData::Sges(&two), 5000),
+        (SendData::Inline(&[b"12", b"345"]), 5),
+    ];
+    for (data, length) in forms {
+        assert_eq!(post(data, length), Ok(()));
+        assert_eq!(post(data, length - 1), Err(PostError::TooLong));
+    }
+    // The sum of their lengths is 2^32.
+    assert_eq!(post(SendData::Sges(&longest), u32::MAX), Err(PostError::TooLong));
+}

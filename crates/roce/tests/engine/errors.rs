@@ -368,14 +368,8 @@ fn destroying_a_queue_pair_does_not_affect_others() {
 fn a_connection_has_failed_if_a_disconnect_follows_a_fatal_nak_at_once() {
     // The NAK with the DREQ that follows it, or alone: then the peer's DREQ meets a driver that has not polled yet.
     for frames in [2, 1] {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = with_fatal_nak_pending();
         let [alice, bob] = &pair.sides;
-        let source = alice.source(b"no such key");
-        let operation = SendOperation::Write { address: 0, key: 1 };
-        alice.post(1, operation, SendFlags::empty(), &[source.all()]).unwrap();
-        for frame in alice.transmit(pair.now, 8) {
-            bob.engine.handle_frame(pair.now, &frame);
-        }
         let answers = bob.transmit(pair.now, frames);
         assert_eq!(answers.len(), frames);
         for frame in &answers {

@@ -136,6 +136,28 @@ fn late_responses_at_the_end_of_a_chunk_are_not_requested_again() {
     assert_eq!(pair.sides[0].stat("retransmissions"), 0);
 }
 
+/// The messages behind it may need what it reads.
+//= rocev2 §7
+#[test]
+fn a_missing_response_is_requested_before_a_short_message_is_sent() {
+    let Reads { pair, source, sink, .. } = Reads::new(rated(), 1);
+    let [alice, bob] = &pair.sides;
+    alice.read(1, &[sink.sge(0, 64 * MTU)], &source, 0);
+    for frame in alice.transmit(pair.now, 64) {
+        bob.engine.handle_frame(pair.now, &frame);
+    }
+    let later = pair.now + Duration::from_micros(100);
+    for (number, response) in bob.transmit(pair.now, 64).iter().enumerate() {
+        if number != 5 {
+            alice.engine.handle_frame(later, response);
+        }
+    }
+    alice.send(2, &[sink.sge(64 * MTU, 8)]);
+    let sent = alice.transmit(later, 64);
+    let sent = sent.iter().map(|frame| Packet::parse(frame).unwrap().bth().opcode()).collect::<Vec<_>>();
+    assert_eq!(sent, [Opcode::READ_REQUEST, Opcode::SEND_ONLY]);
+}
+
 /// Nothing behind the end of the last READ shows its loss: a probe does.
 //= rocev2 §7
 #[test]

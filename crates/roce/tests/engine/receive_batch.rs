@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use roce::{
-    CompletionStatus, DropReason, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Verdict,
+    CompletionStatus, ConnEvent, DropReason, QpState, Receiver, RecvRequest, SendData, SendFlags,
+    SendOperation, SendRequest, Verdict,
 };
 
-use crate::pair::{Options, Pair, pattern};
+use crate::pair::{Lock, Options, Pair, Side, pattern};
 
 /// Two connections over which one side has sent messages of these lengths, in turn. Returns the frames, which have not arrived.
 fn sent(lengths: &[usize]) -> (Pair, Vec<Vec<u8>>) {
@@ -97,12 +98,12 @@ fn what_a_batch_adds_to_the_statistics_is_there_at_its_end() {
     assert_eq!((frames.get() - before.rx_frames.get(), bytes.get() - before.rx_bytes.get()), (3, 192));
 }
 
-/// Destroys the first queue pair of the second side on another thread while `receive` runs, which gets whether that has ended.
-fn destroyed_meanwhile(pair: &Pair, receive: impl FnOnce(&dyn Fn() -> bool)) {
-    let (bob, done) = (&pair.sides[1], AtomicBool::new(false));
+/// Ends the use of an object on another thread while `receive` runs, which gets whether that has ended.
+fn ended_meanwhile(side: &Side, end: impl FnOnce(&Side) + Send, receive: impl FnOnce(&dyn Fn() -> bool)) {
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            bob.engine.destroy_qp(&bob.qp);
+            end(side);
             done.store(true, Ordering::SeqCst);
         });
         receive(&|| done.load(Ordering::SeqCst));
@@ -110,12 +111,16 @@ fn destroyed_meanwhile(pair: &Pair, receive: impl FnOnce(&dyn Fn() -> bool)) {
     assert!(done.into_inner());
 }
 
+fn destroy_qp(side: &Side) {
+    side.engine.destroy_qp(&side.qp);
+}
+
 #[test]
 fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
     let (pair, frames) = sent(&[64, 64, 64]);
     let mut receiver = pair.sides[1].engine.receiver();
     assert_eq!(receiver.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
-    destroyed_meanwhile(&pair, |done| {
+    ended_meanwhile(&pair.sides[1], destroy_qp, |done| {
         // It is flushed at once; its number is free when the batch has ended.
         while receiver.handle_frame(pair.now, &frames[2]) != Verdict::Dropped(DropReason::State) {
             std::thread::yield_now();
@@ -129,25 +134,62 @@ fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
     assert!(outcomes.contains(&(0, CompletionStatus::Success)), "{outcomes:?}");
 }
 
+/// Checks that `end` on another thread does not wait for the end of the batch.
+fn ends_before(receiver: Receiver<'_, Lock>, side: &Side, end: impl FnOnce(&Side) + Send) {
+    ended_meanwhile(side, end, |done| {
+        let begin = std::time::Instant::now();
+        while !done() && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        assert!(done(), "the batch still uses it");
+        drop(receiver);
+    });
+}
+
 #[test]
 fn a_batch_lets_go_of_a_queue_pair_with_the_next_frame_to_another_one() {
-    // Of the other connection, and of connection management, however that ends.
-    for other in 0..2 {
-        let (pair, mut frames) = sent(&[64, 64]);
-        if other == 1 {
-            // To QP 1, and too short.
-            frames[1][47..50].copy_from_slice(&[0, 0, 1]);
+    let (pair, frames) = sent(&[64, 64]);
+    let mut receiver = pair.sides[1].engine.receiver();
+    for frame in &frames {
+        assert_eq!(receiver.handle_frame(pair.now, frame), Verdict::Consumed);
+    }
+    ends_before(receiver, &pair.sides[1], destroy_qp);
+}
+
+/// Two hosts of which the second waits for the RTU, which is lost.
+fn without_rtu() -> Pair {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.cut[1] = true;
+    pair.complete();
+    pair.drive();
+    pair
+}
+
+/// It may wait for the lock of the connections: those that free an object do not wait for that, too.
+#[test]
+fn a_batch_uses_no_object_while_connection_management_handles_a_frame() {
+    // The packet that establishes the connection, and one to QP 1.
+    for pair in [without_rtu(), Pair::connected(Options::default())] {
+        let [alice, bob] = &pair.sides;
+        let (source, sink) = (alice.source(b"message"), bob.sink(7));
+        bob.recv(2, &[sink.all()]);
+        alice.send(1, &[source.all()]);
+        let mut frame = alice.transmit(pair.now, 1).remove(0);
+        let mut receiver = bob.engine.receiver();
+        assert_eq!(receiver.handle_frame(pair.now, &frame), Verdict::Consumed);
+        assert_eq!(sink.read(), b"message");
+        if bob.qp.state() == QpState::Rts {
+            frame[47..50].copy_from_slice(&[0, 0, 1]);
+            receiver.handle_frame(pair.now, &frame);
         }
-        let mut receiver = pair.sides[1].engine.receiver();
-        assert_eq!(receiver.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
-        receiver.handle_frame(pair.now, &frames[1]);
-        destroyed_meanwhile(&pair, |done| {
-            let begin = std::time::Instant::now();
-            while !done() && begin.elapsed() < Duration::from_secs(20) {
-                std::thread::yield_now();
-            }
-            assert!(done(), "the batch still uses the queue pair");
-            drop(receiver);
+        ends_before(receiver, bob, |bob| {
+            destroy_qp(bob);
+            assert!(bob.engine.deregister(&sink.region));
         });
     }
 }

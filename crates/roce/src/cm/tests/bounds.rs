@@ -561,9 +561,16 @@ fn rep_with_wrong_source_or_ids_is_ignored() {
     let now = pair.now;
     let Some((CmMessage::Rep(rep), transaction)) = next_message(&mut pair.b, now) else { panic!("no REP") };
     let wrong_id = RepRepr { remote_comm_id: CommId(rep.remote_comm_id.0 ^ 1), ..rep };
+    let without_id = RepRepr { local_comm_id: CommId(0), ..rep };
+    let reserved = RepRepr { local_qpn: Qpn::GSI, ..rep };
     let peer = pair.b.ip;
-    let attempts =
-        [(peer_address(1), rep, transaction), (peer, wrong_id, transaction), (peer, rep, transaction ^ 1)];
+    let attempts = [
+        (peer_address(1), rep, transaction),
+        (peer, wrong_id, transaction),
+        (peer, rep, transaction ^ 1),
+        (peer, without_id, transaction),
+        (peer, reserved, transaction),
+    ];
     for (source, rep, transaction) in attempts {
         let frame = frame(&pair.b, &pair.a, source, &datagram(&CmMessage::Rep(rep), transaction));
         assert!(pair.a.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
