@@ -12,17 +12,21 @@ use bench::{Bench, Driver, Machine};
 use device_sim::{
     NicOptions,
     link::{Wire, WireOptions},
+    pci,
     virtio_net::Features,
 };
+use trapped_access::Width;
 
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 /// Pairs of each device.
 const PAIRS: u16 = 3;
+/// Frames that the wire holds.
+const CAPACITY: usize = 64;
 
 /// A wire between two NICs whose drivers have programmed all pairs, in one machine.
 fn hosts(features: Features) -> ([Bench; 2], [Driver; 2]) {
     let machine = Arc::new(Machine::default());
-    let wire = Wire::new(WireOptions::immediate());
+    let wire = Wire::new(WireOptions { capacity: CAPACITY, ..WireOptions::immediate() });
     let benches = [0, 1].map(|end| {
         let options = NicOptions::with_pairs(MACS[end], PAIRS);
         let bench = Bench::on(&machine, NicOptions { features: options.features | features, ..options });
@@ -120,6 +124,10 @@ fn frames_that_waited_on_the_wire_for_buffers_are_delivered_when_pairs_are_added
             far.send_by(0, &udp(1, [port, 4791]));
         }
         left.machine.settle();
+        // The receive queue of a pair that is not in use.
+        left.write(pci::NOTIFY + u64::from(2 * pci::NOTIFY_MULTIPLIER), Width::Word, 2);
+        left.machine.settle();
+        assert!(near.received_by(1).unwrap().is_empty());
         assert_eq!(near.set_pairs(PAIRS), Ok(true));
         left.machine.settle();
         let counts = received(&mut near);
@@ -127,6 +135,70 @@ fn frames_that_waited_on_the_wire_for_buffers_are_delivered_when_pairs_are_added
         left.machine.settle();
         let rest = received(&mut near);
         assert_eq!(counts.iter().chain(&rest).sum::<usize>(), 300);
+    });
+}
+
+#[test]
+fn frames_are_counted_by_pair_and_those_beyond_the_limit_as_dropped() {
+    over_formats(|[left, _right], [mut near, mut far]| {
+        assert_eq!(near.set_pairs(PAIRS), Ok(true));
+        near.send_by(2, &udp(0, [700, 53]));
+        left.machine.settle();
+        // The pair has 256 buffers, and 1000 frames may wait for more.
+        for number in 0..1300 {
+            far.send_by(0, &udp(1, [53, 700]));
+            if number % 100 == 99 {
+                left.machine.settle();
+                far.transmit(0).reap().unwrap();
+            }
+        }
+        let counters =
+            left.nic.pair_counters().iter().map(|pair| (pair.sent, pair.received)).collect::<Vec<_>>();
+        assert_eq!(counters, [(0, 0), (0, 0), (1, 256)]);
+        assert_eq!(left.nic.counters().dropped, 1300 - 1256);
+        assert_eq!(near.set_pairs(2), Ok(true));
+        assert_eq!(left.nic.counters().dropped, 1300 - 256, "nor is there a pair for those that waited");
+        assert_eq!(left.machine.misuse(), [""; 0]);
+    });
+}
+
+#[test]
+fn each_pair_goes_on_to_send_when_a_full_wire_has_room() {
+    over_formats(|[left, _right], [mut near, mut far]| {
+        assert_eq!(near.set_pairs(PAIRS), Ok(true));
+        // The other host has 256 buffers.
+        for number in 0..200 {
+            for pair in 0..3 {
+                near.send_by(pair, &udp(0, [number, 53]));
+            }
+        }
+        let mut count = 0;
+        for _ in 0..10 {
+            left.machine.settle();
+            count += received(&mut far)[0];
+        }
+        assert_eq!(count, 600);
+        assert_eq!(left.machine.misuse(), [""; 0]);
+    });
+}
+
+#[test]
+fn pair_that_hangs_sends_nothing_until_the_device_is_reset() {
+    over_formats(|[left, _right], [mut near, mut far]| {
+        assert_eq!(near.set_pairs(PAIRS), Ok(true));
+        left.nic.hang(1);
+        for pair in [1, 2] {
+            near.send_by(pair, &udp(0, [pair as u16, 53]));
+        }
+        left.machine.settle();
+        assert_eq!(received(&mut far), [1, 0, 0]);
+        let mut near = left.bring_up_with(PAIRS).unwrap();
+        assert_eq!(left.nic.active_pairs(), 1);
+        assert_eq!(near.set_pairs(PAIRS), Ok(true));
+        near.send_by(1, &udp(0, [1, 53]));
+        left.machine.settle();
+        assert_eq!(received(&mut far), [1, 0, 0]);
+        assert_eq!(left.machine.misuse(), [""; 0]);
     });
 }
 

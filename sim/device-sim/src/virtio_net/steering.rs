@@ -198,10 +198,34 @@ mod tests {
         };
         assert_eq!(fragment([1, 2], [0x20, 0]), fragment([3, 4], [0x00, 9]));
         assert_ne!(fragment([1, 2], [0x40, 0]), fragment([3, 4], [0x40, 0]), "DF is no fragment");
+        let icmp = |ports| {
+            let mut frame = udp([1, 2], ports);
+            frame[23] = 1;
+            Flow::of(&frame)
+        };
+        assert_eq!(icmp([1, 2]), icmp([3, 4]));
+        let ipv6 = |next: u8, port: u8| {
+            let mut frame = vec![0; 14 + IPV6_HEADER + 8];
+            (frame[12], frame[13], frame[20], frame[55]) = (0x86, 0xdd, next, port);
+            Flow::of(&frame)
+        };
+        assert_eq!(ipv6(58, 1), ipv6(58, 2));
+        assert_ne!(ipv6(UDP, 1), ipv6(UDP, 2));
         let mut steering = with_pairs(4);
         steering.add(vec![0; 60]).unwrap();
         steering.add(vec![0; 5]).unwrap();
         assert_eq!(steering.waiting(), [0]);
+    }
+
+    #[test]
+    fn flows_beyond_the_limit_are_forgotten() {
+        let mut steering = with_pairs(2);
+        for port in 0..MAX_FLOWS as u16 {
+            steering.learn(&udp([1, 2], [port, 53]), 1);
+        }
+        assert_eq!(steering.flows.len(), MAX_FLOWS);
+        steering.learn(&udp([1, 2], [9999, 53]), 1);
+        assert_eq!(steering.flows.len(), 1);
     }
 
     #[test]
