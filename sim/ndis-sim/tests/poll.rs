@@ -29,9 +29,14 @@ use ndk_abi::{
         NDIS_SIZEOF_NDIS_POLL_CHARACTERISTICS_REVISION_1, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
         NET_BUFFER_LIST,
     },
-    nt::PROCESSOR_NUMBER,
+    nt::{GROUP_AFFINITY, PROCESSOR_NUMBER},
 };
-use nt_sim::{Host, Irql, Sim, current, guest::Guest, host::HostOptions, nt::irql::KfRaiseIrql};
+use nt_sim::{
+    Host, Irql, Sim, current,
+    guest::Guest,
+    host::HostOptions,
+    nt::{irql::KfRaiseIrql, processor::KeSetSystemGroupAffinityThread},
+};
 
 const NEXT: usize = offset_of!(NET_BUFFER_LIST, Next);
 
@@ -213,6 +218,15 @@ fn miniport_is_polled_while_it_makes_progress_at_both_levels_and_on_the_processo
         polled(indicate_one, |miniport| {
             settle();
             assert_eq!(calls(), [], "nothing was requested");
+            for processor in [1, 2] {
+                let mask = GROUP_AFFINITY { Mask: 1 << processor, Group: 0, Reserved: [0; 3] };
+                KeSetSystemGroupAffinityThread(kept(mask), Guest::null());
+                request();
+                settle();
+                let level = Irql::DISPATCH_LEVEL;
+                let expected = [Call::Poll(level, processor), Call::Enable(level, processor)];
+                assert_eq!(calls(), expected, "without one that it set, on that of the request");
+            }
             on_processor(2);
             poller().work.store(CALLS_AT_DISPATCH + 1, SeqCst);
             request();

@@ -94,8 +94,15 @@ static GUARDS: &[Guard] = &[
         path: "sim/device-sim/",
         root: "sim/device-sim/src/lib.rs",
         images: &[],
+        needed: &[],
+        tests: &["-p", "device-sim"],
+    },
+    Guard {
+        path: "sim/driver-support/",
+        root: "sim/driver-support/src/lib.rs",
+        images: &["example-consumer"],
         needed: &["viordma"],
-        tests: &["-p", "device-sim", "-p", "viordma-tests"],
+        tests: &["-p", "viordma-tests", "--test", "consumer"],
     },
 ];
 
