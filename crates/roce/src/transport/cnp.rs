@@ -88,12 +88,12 @@ mod tests {
         let config = CongestionConfig { mode: CongestionMode::React, ..CongestionConfig::default() };
         let mut cnp = CnpState::IDLE;
         let mut sent = 0;
-        for micros in 0..500 {
+        for micros in 0..=500 {
             cnp.handle_mark(at(micros), &config);
             sent += u32::from(cnp.is_pending());
             cnp.clear();
         }
-        assert_eq!(sent, 10);
+        assert_eq!(sent, 11);
         cnp.handle_mark(at(1000), &CongestionConfig { mode: CongestionMode::Ignore, ..config });
         assert!(!cnp.is_pending());
     }

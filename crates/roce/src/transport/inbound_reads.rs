@@ -49,8 +49,9 @@ pub(super) struct InboundRead {
 #[derive(Clone, Copy, Debug)]
 struct Repeat {
     next: Sequence,
-    /// Responses left, and their bytes.
+    /// Responses left.
     packets: u32,
+    /// Of the range that was asked for, what is not sent again yet.
     reth: RethRepr,
     /// None is sent yet.
     first: bool,
@@ -77,16 +78,8 @@ impl InboundRead {
         // Responses that are not sent yet need no repetition.
         let sent = self.next.checked_sub(into).filter(|&sent| known && sent > 0)?;
         let packets = reth.length.div_ceil(mtu.max(1)).max(1);
-        let ends = packets <= sent;
-        let length = if ends { reth.length } else { sent.saturating_mul(mtu) };
         let next = self.first.add(u64::from(into));
-        Some(Repeat {
-            next,
-            packets: packets.min(sent),
-            reth: RethRepr { length, ..*reth },
-            first: true,
-            ends,
-        })
+        Some(Repeat { next, packets: packets.min(sent), reth: *reth, first: true, ends: packets <= sent })
     }
 }
 
@@ -193,8 +186,8 @@ impl InboundReads {
     pub(super) fn repeat(&mut self, sequence: Sequence, reth: &RethRepr, mtu: u32) {
         let found = (0..self.len).find_map(|index| {
             let read = self.ring.get(self.wrap(self.head.wrapping_add(index)))?;
-            let into = sequence.checked_since(read.first).filter(|&into| into < u64::from(read.packets))?;
-            read.repeat(into as u32, reth, mtu)
+            let into = u32::try_from(sequence.checked_since(read.first)?).ok()?;
+            read.repeat(into, reth, mtu)
         });
         let Some(repeat) = found else { return };
         let is_waiting = (0..self.waiting_repeats).any(|index| {
@@ -265,11 +258,9 @@ impl InboundReads {
 
     /// Gives up the range whose response [`InboundReads::next`] returned: it is not sent again.
     pub(super) fn drop_repeat(&mut self) {
-        if self.waiting_repeats > 0 {
-            self.first_repeat = self.first_repeat.wrapping_add(1) % MAX_REPEATS;
-            self.waiting_repeats = self.waiting_repeats.saturating_sub(1);
-            self.unsent = self.unsent.saturating_sub(1);
-        }
+        self.first_repeat = self.first_repeat.wrapping_add(1) % MAX_REPEATS;
+        self.waiting_repeats = self.waiting_repeats.saturating_sub(1);
+        self.unsent = self.unsent.saturating_sub(1);
     }
 
     /// Accounts for the packet that [`InboundReads::next`] returned: it was sent.

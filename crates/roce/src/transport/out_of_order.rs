@@ -314,6 +314,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn nothing_is_remembered_after_a_clear() {
+        let mut out_of_order = out_of_order();
+        store(&mut out_of_order, 100, 102);
+        out_of_order.clear();
+        assert!(out_of_order.is_empty());
+        assert_eq!(out_of_order.place(at(100), at(102)), Placement::Store);
+        store(&mut out_of_order, 100, 101);
+        assert_eq!(out_of_order.take_contiguous(at(100)), 1);
+        out_of_order.clear();
+        assert!(!out_of_order.follows(at(101)));
+    }
+
+    #[test]
     fn only_packets_in_order_after_a_filled_gap_are_written_again() {
         let mut out_of_order = out_of_order();
         assert_eq!(out_of_order.take_contiguous(at(99)), 0);

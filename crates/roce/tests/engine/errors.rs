@@ -10,7 +10,7 @@ use roce::{
 };
 use roce_wire::{Opcode, Packet};
 
-use crate::pair::{Options, Pair, pattern};
+use crate::pair::{Options, Pair, Side, pattern};
 
 /// Creates an invalid element at alice.
 type MakeSge = fn(&Pair) -> Sge;
@@ -314,6 +314,11 @@ fn rnr_retries_are_counted() {
     assert_eq!(pair.sides[1].stat("tx_nak_rnr"), 4);
 }
 
+/// Returns the numbers of completions, of those that were flushed and of those that failed otherwise.
+fn completed(side: &Side) -> [u64; 3] {
+    ["completions", "completions_flushed", "completions_failed"].map(|name| side.stat(name))
+}
+
 //= R-QP-27
 //= R-QP-62
 //= R-QP-65
@@ -341,6 +346,7 @@ fn a_flush_completes_all_requests_in_order() {
     // A receive posted later is flushed at once.
     pair.sides[0].recv(55, &[sink.all()]);
     assert_eq!(pair.sides[0].outcomes(), [(55, CompletionStatus::Flushed)]);
+    assert_eq!(completed(&pair.sides[0]), [21, 21, 0]);
 }
 
 //= R-QP-63
@@ -360,6 +366,7 @@ fn destroying_a_queue_pair_does_not_affect_others() {
     pair.sides[0].send(1, &[source.all()]);
     pair.run();
     assert_eq!(sink.read(), b"still");
+    assert_eq!(pair.sides.each_ref().map(completed), [[2, 1, 0], [1, 0, 0]]);
 }
 
 /// The NAK that ends the connection and the DREQ that it causes arrive before the driver polls events.

@@ -402,8 +402,9 @@ fn parts_of_a_read_are_answered_in_the_order_of_their_requests() {
     let part = |number: usize, count: usize| reth(&target, number * MTU, count * MTU);
     request(&mut script, 5, part(5, 2));
     request(&mut script, 2, part(2, 1));
-    // The same again, while it waits; a part of it; and a part that reaches beyond it.
+    // The same again, while they wait; a part of one; and a part that reaches beyond it.
     request(&mut script, 5, part(5, 2));
+    request(&mut script, 2, part(2, 1));
     request(&mut script, 6, part(6, 1));
     request(&mut script, 6, part(6, 3));
     let (first, middle, last, only) = (

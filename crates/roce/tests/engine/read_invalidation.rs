@@ -48,6 +48,26 @@ fn a_read_can_invalidate_the_key_that_it_reads_to() {
     }
 }
 
+/// What a READ invalidates concerns the requests behind it.
+#[test]
+fn an_invalidation_does_not_wait_for_a_read_behind_it_that_invalidates_another_key() {
+    let mut pair = Pair::connected(Options::default());
+    let from = pair.sides[1].shared(4096);
+    let alice = &pair.sides[0];
+    let (fast, other, source) = (Fast::new(alice, 1), Fast::new(alice, 1), alice.source(&[1; 8]));
+    fast.register(alice, 1);
+    other.register(alice, 2);
+    // The invalidation is the oldest request once this is acknowledged.
+    alice.write(3, &[source.all()], &from, 0);
+    invalidate(alice, 4, other.region.key()).unwrap();
+    let sink = roce::Sge { address: 0xABCD_0000, length: 4096, key: fast.region.key() };
+    read_and_invalidate(alice, 5, &[sink], &from);
+    pair.run();
+    let outcomes = pair.sides[0].outcomes();
+    assert_eq!(outcomes, (1..=5).map(|i| (i, CompletionStatus::Success)).collect::<Vec<_>>());
+    assert_eq!([&fast, &other].map(|fast| fast.region.state()), [KeyState::Free; 2]);
+}
+
 //= R-QP-86
 #[test]
 fn a_read_that_cannot_invalidate_its_key_fails() {
