@@ -2,7 +2,7 @@
 
 //! Packets with a guessed PSN while a message is open: the genuine packet wins.
 
-use roce::{CompletionStatus, Config, Verdict};
+use roce::{CompletionStatus, Config, StashLimits, Verdict};
 use roce_wire::{AethRepr, Ext, Opcode, RethRepr, Syndrome};
 
 use crate::forger::{Forger, Options};
@@ -15,6 +15,9 @@ fn genuine(number: u32) -> Vec<u8> {
 }
 
 const FORGED: [u8; MTU] = [0xEE; MTU];
+
+/// What is behind a gap is stored or placed; and without room to store it, placed in any case.
+const CONFIGS: [fn(&mut Config); 2] = [|_| {}, |config| config.stash = StashLimits::NONE];
 
 /// A message of five packets to bob, of which some arrive in any order, and some twice with other content.
 struct Message {
@@ -72,9 +75,9 @@ impl Message {
 /// Nothing is lost; forged packets come before the genuine ones.
 #[test]
 fn genuine_packets_in_order_replace_forged_ones_that_came_first() {
-    for write in [true, false] {
+    for (write, config) in [true, false].into_iter().flat_map(|write| CONFIGS.map(|config| (write, config))) {
         for (after, forged) in [(0, &[2][..]), (0, &[3]), (0, &[2, 3]), (0, &[3, 2]), (1, &[3])] {
-            let mut message = Message::new(write, |_| {});
+            let mut message = Message::new(write, config);
             let begin: Vec<u32> = (0..=after).collect();
             message.genuine(&begin);
             for &number in forged {
@@ -91,10 +94,10 @@ fn genuine_packets_in_order_replace_forged_ones_that_came_first() {
 /// decides.
 #[test]
 fn of_a_forged_and_a_genuine_packet_behind_a_gap_neither_is_kept() {
-    for write in [true, false] {
+    for (write, config) in [true, false].into_iter().flat_map(|write| CONFIGS.map(|config| (write, config))) {
         for first in [true, false] {
             for forged in [2, 3] {
-                let mut message = Message::new(write, |_| {});
+                let mut message = Message::new(write, config);
                 message.genuine(&[0]);
                 for number in [2, 3] {
                     if number == forged && first {
@@ -116,12 +119,15 @@ fn of_a_forged_and_a_genuine_packet_behind_a_gap_neither_is_kept() {
 /// The end of a SEND is where its last packet is; a forged one must not move it.
 #[test]
 fn a_forged_last_packet_behind_a_gap_does_not_end_a_send() {
-    let mut message = Message::new(false, |_| {});
-    message.genuine(&[0]);
-    let last = message.forger.frame(Opcode::SEND_LAST, message.forger.psn.add(2), Ext::None, &FORGED[..8]);
-    message.forger.give(&last);
-    message.genuine(&[1, 2, 3, 4]);
-    message.assert_genuine("a forged last packet");
+    for config in CONFIGS {
+        let mut message = Message::new(false, config);
+        message.genuine(&[0]);
+        let psn = message.forger.psn.add(2);
+        let last = message.forger.frame(Opcode::SEND_LAST, psn, Ext::None, &FORGED[..8]);
+        message.forger.give(&last);
+        message.genuine(&[1, 2, 3, 4]);
+        message.assert_genuine("a forged last packet");
+    }
 }
 
 /// The last packet of a WRITE or a READ that was placed early ends it: a guessed PSN must be exactly its own.
