@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Packets of a message that arrived after a gap, and responses of READs. What follows is about messages; of the responses,
+//! Packets of a WRITE that arrived after a gap, and responses of READs. What follows is about WRITEs; of the responses,
 //! [`super::read_responses`] tells which are stored.
 //!
 //! The specification lets a responder drop every packet after a missing one. Storing them costs nothing:
@@ -8,13 +8,9 @@
 //! Stored packets count from the moment the missing packet arrives; until then they are not acknowledged,
 //! completed or answered.
 //!
-//! Packets of later messages are not placed: they may write the same memory and must do so later. They go to the
-//! [stash](super::stash). A WRITE carries its length, so packets of the next message are recognized at once. A SEND does
-//! not: its packets go to the stash, and are placed only if there is no room; its last packet never is, since it would
-//! decide where the message ends. While it is missing, all packets of the next SEND except the first look like its own, and
-//! their payload is written to the current receive after the end of the message. That is
-//! harmless. Only a run without a gap counts, and a run never passes the first or the last packet of a SEND, since
-//! these are never placed. The end of a message clears everything recorded, so the peer sends those packets again.
+//! A WRITE announces its length, so packets of the next message are recognized at once. They are not placed: they may write the
+//! same memory and must do so later. Nor are packets of a SEND, which does not say where it ends. They go to the
+//! [stash](super::stash). The end of a message clears everything recorded.
 //!
 //! # Forged packets
 //!

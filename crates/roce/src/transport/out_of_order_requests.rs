@@ -3,8 +3,8 @@
 //! Places or stores request packets that arrive after a gap, and executes them once the gap is filled.
 //!
 //! See [`super::out_of_order`] for what is placed into memory and why that is safe. Everything else goes to the
-//! [stash](super::stash) as far as there is room: the end of a SEND, immediate data, keys to invalidate, READ requests,
-//! later messages. Stored packets are executed in order by the ordinary receive path.
+//! [stash](super::stash) as far as there is room: SENDs, immediate data, READ requests, later messages.
+//! Stored packets are executed in order by the ordinary receive path.
 //!
 //! # Forged packets
 //!
@@ -21,9 +21,6 @@ use super::out_of_order::Placement;
 use super::rc_transport::RcTransport;
 use super::responder_state::InboundMessage;
 use crate::drop_reason::DropReason;
-use crate::region::access_rights::AccessError;
-use crate::sge_cursor::TooShort;
-use crate::work::Sge;
 use roce_wire::{Operation, Packet};
 
 /// Stored packets that are executed at once. The others follow, as many with each frame that is sent.
@@ -62,8 +59,7 @@ impl RcTransport {
         let responder = &mut self.responder;
         if responder.executing {
             // The expected packet is not missing.
-            let newest = responder.newest_after_gap.filter(|&newest| newest != Sequence::MAX);
-            responder.newest_after_gap = Some(newest.map_or(sequence, |newest| newest.max(sequence)));
+            responder.newest_after_gap = Some(sequence);
         } else {
             responder.handle_gap(sequence, packet.bth().ack_req(), stored && !known);
         }
@@ -151,21 +147,12 @@ impl RcTransport {
                 }
                 same
             }
-            // A WRITE tells where it ends, so that its packets and those of the next message differ.
             Placement::Store => {
-                let of_write = matches!(responder.message, InboundMessage::Write { .. });
-                if of_write && self.place(env, distance, packet, false) {
+                if self.place(env, distance, packet, false) {
                     self.responder.out_of_order.record(sequence);
                     return true;
                 }
-                if self.stash(env, sequence, packet) {
-                    return true;
-                }
-                let placed = !of_write && self.place(env, distance, packet, false);
-                if placed {
-                    self.responder.out_of_order.record(sequence);
-                }
-                placed
+                self.stash(env, sequence, packet)
             }
         }
     }
@@ -185,8 +172,8 @@ impl RcTransport {
         stored
     }
 
-    /// Places a packet of the current message into memory, or compares memory with it (`is_placed`). Returns whether it could
-    /// be placed, or was the same.
+    /// Places a packet of the current WRITE into memory, or compares memory with it (`is_placed`). Returns whether it could be
+    /// placed, or was the same.
     fn place<R: RawMutex>(
         &self,
         env: &Env<'_, R>,
@@ -195,43 +182,27 @@ impl RcTransport {
         is_placed: bool,
     ) -> bool {
         let responder = &self.responder;
+        let InboundMessage::Write { address, key, left, .. } = responder.message else { return false };
         let (info, payload, mtu) = (packet.info(), packet.payload(), responder.mtu);
-        // Nor is the last packet of a SEND: nothing tells whether the message ends there.
-        let ends_send = info.last && info.operation == Operation::Send;
-        let plain = !info.first && !ends_send && packet.imm_dt().is_none() && packet.ieth().is_none();
-        if !plain || !info.payload.admits(payload.len(), mtu as usize) {
+        let continues = info.operation == Operation::Write && !info.first && packet.imm_dt().is_none();
+        if !continues || !info.payload.admits(payload.len(), mtu as usize) {
             return false;
         }
-        let (offset, len) = (distance.saturating_mul(mtu), payload.len() as u32);
-        let regions = &env.regions;
-        match (responder.message, info.operation) {
-            (InboundMessage::Write { address, key, left, .. }, Operation::Write) => {
-                let rest = left.checked_sub(offset).and_then(|left| left.checked_sub(len));
-                let fits = rest.is_some_and(|rest| (rest == 0) == info.last);
-                let address = address.wrapping_add(u64::from(offset));
-                if is_placed {
-                    fits && regions.holds_remote(env.qp.scope(), key, address, payload)
-                } else {
-                    fits && regions.write_remote(env.qp.scope(), key, address, payload).is_ok()
-                }
-            }
-            (InboundMessage::Send, Operation::Send) => {
-                let position = self.current_receive.cursor.position.saturating_add(offset);
-                self.at_receive(position, payload, |sge, within, bytes| {
-                    if is_placed {
-                        regions.holds_local(env.qp.pd, sge, within, bytes).then_some(()).ok_or(AccessError)
-                    } else {
-                        regions.write_local(env.qp.pd, sge, within, bytes)
-                    }
-                })
-                .is_ok()
-            }
-            _ => false,
+        let offset = distance.saturating_mul(mtu);
+        let rest = left.checked_sub(offset).and_then(|left| left.checked_sub(payload.len() as u32));
+        if rest.is_none_or(|rest| (rest == 0) != info.last) {
+            return false;
+        }
+        let (by, address) = (env.qp.scope(), address.wrapping_add(u64::from(offset)));
+        if is_placed {
+            env.regions.holds_remote(by, key, address, payload)
+        } else {
+            env.regions.write_remote(by, key, address, payload).is_ok()
         }
     }
 
-    /// Writes a duplicate again that follows in order after a filled gap: the packet stored in its place may have
-    /// been forged.
+    /// Writes a duplicate of the current WRITE again that follows in order after a filled gap: the packet stored in its place may
+    /// have been forged.
     #[inline(never)]
     pub(super) fn write_again<R: RawMutex>(
         &mut self,
@@ -240,51 +211,18 @@ impl RcTransport {
         packet: &Packet<'_>,
     ) {
         let responder = &mut self.responder;
+        let InboundMessage::Write { address, key, total, left } = responder.message else { return };
         let (info, payload) = (packet.info(), packet.payload());
         // Between the ends of the message, all packets are full.
-        if info.first || info.last || payload.len() != responder.mtu as usize {
+        let is_middle = info.operation == Operation::Write && !info.first && !info.last;
+        if !is_middle || payload.len() != responder.mtu as usize {
             return;
         }
         let back = responder.expected.since(sequence).saturating_mul(u64::from(responder.mtu));
-        let Ok(back) = u32::try_from(back) else { return };
-        match (responder.message, info.operation) {
-            (InboundMessage::Write { address, key, total, left }, Operation::Write)
-                if back <= total.saturating_sub(left) && responder.out_of_order.follows(sequence) =>
-            {
-                let address = address.wrapping_sub(u64::from(back));
-                // If the region is gone, the next packet in order reports it.
-                let _ = env.regions.write_remote(env.qp.scope(), key, address, payload);
-            }
-            (InboundMessage::Send, Operation::Send) => {
-                if let Some(position) = self.current_receive.cursor.position.checked_sub(back)
-                    && responder.out_of_order.follows(sequence)
-                {
-                    // It was writable before.
-                    let _ = self.at_receive(position, payload, |sge, within, bytes| {
-                        env.regions.write_local(env.qp.pd, sge, within, bytes)
-                    });
-                }
-            }
-            _ => {}
+        if back <= u64::from(total.saturating_sub(left)) && responder.out_of_order.follows(sequence) {
+            // If the region is gone, the next packet in order reports it.
+            let _ = env.regions.write_remote(env.qp.scope(), key, address.wrapping_sub(back), payload);
         }
-    }
-
-    /// Calls `each` for the pieces of the current receive that `payload` takes at `position`.
-    fn at_receive(
-        &self,
-        position: u32,
-        payload: &[u8],
-        mut each: impl FnMut(&Sge, u32, &[u8]) -> Result<(), AccessError>,
-    ) -> Result<(), AccessError> {
-        let sges = self.current_receive.sges();
-        let mut cursor = self.current_receive.cursor;
-        cursor.seek(sges, position).map_err(|TooShort| AccessError)?;
-        let mut rest = payload;
-        cursor.walk(sges, payload.len() as u32, AccessError, |sge, within, len| {
-            let (now, later) = rest.split_at_checked(len as usize).ok_or(AccessError)?;
-            rest = later;
-            each(sge, within, now)
-        })
     }
 
     /// Accepts the placed packets that follow the one at `sequence` without a gap, and reports the next gap.
@@ -331,28 +269,14 @@ impl RcTransport {
     /// Accepts the placed packets that follow the one at `sequence` without a gap. Returns their number.
     fn accept_placed<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: Sequence) -> u32 {
         let responder = &mut self.responder;
+        let InboundMessage::Write { address, left, .. } = &mut responder.message else { return 0 };
         let count = responder.out_of_order.take_contiguous(sequence);
         responder.expected = responder.expected.add(u64::from(count));
         let bytes = count.saturating_mul(responder.mtu);
-        let mut ended = false;
-        match &mut responder.message {
-            InboundMessage::Write { address, left, .. } => {
-                *address = address.wrapping_add(u64::from(bytes));
-                // The last packet may be shorter. It is placed only where it ends the message.
-                *left = left.saturating_sub(bytes);
-                ended = *left == 0;
-            }
-            InboundMessage::Send => {
-                let mut cursor = self.current_receive.cursor;
-                // Succeeds, as it did when the packets were placed.
-                let position = cursor.position.saturating_add(bytes);
-                if cursor.seek(self.current_receive.sges(), position).is_ok() {
-                    self.current_receive.cursor = cursor;
-                }
-            }
-            InboundMessage::None => {}
-        }
-        if ended {
+        *address = address.wrapping_add(u64::from(bytes));
+        // The last packet may be shorter. It is placed only where it ends the message.
+        *left = left.saturating_sub(bytes);
+        if *left == 0 {
             env.stats.rx_writes.inc();
             responder.end_message();
         }

@@ -3,6 +3,7 @@
 //! Tests of the engine through its public interface: two engines on a virtual network, in virtual time.
 
 mod addresses;
+mod after_gap;
 mod bursts;
 mod congestion;
 mod connect;

@@ -31,8 +31,8 @@ pub fn acknowledge(psn: Psn, syndrome: u8, msn: u32) -> Answer {
     Answer { opcode: Opcode::ACKNOWLEDGE, psn, aeth: Some((syndrome, msn)), payload: Vec::new() }
 }
 
-const ACK: u8 = 0x1F;
-const SEQUENCE: u8 = 0x60;
+pub const ACK: u8 = 0x1F;
+pub const SEQUENCE: u8 = 0x60;
 pub const INVALID: u8 = 0x61;
 const ACCESS: u8 = 0x62;
 

@@ -16,7 +16,7 @@ fn genuine(number: u32) -> Vec<u8> {
 
 const FORGED: [u8; MTU] = [0xEE; MTU];
 
-/// What is behind a gap is stored or placed; and without room to store it, placed in any case.
+/// What is behind a gap is stored or placed; without room to store it, placed or dropped.
 const CONFIGS: [fn(&mut Config); 2] = [|_| {}, |config| config.stash = StashLimits::NONE];
 
 /// A message of five packets to bob, of which some arrive in any order, and some twice with other content.
@@ -94,10 +94,10 @@ fn genuine_packets_in_order_replace_forged_ones_that_came_first() {
 /// decides.
 #[test]
 fn of_a_forged_and_a_genuine_packet_behind_a_gap_neither_is_kept() {
-    for (write, config) in [true, false].into_iter().flat_map(|write| CONFIGS.map(|config| (write, config))) {
+    for write in [true, false] {
         for first in [true, false] {
             for forged in [2, 3] {
-                let mut message = Message::new(write, config);
+                let mut message = Message::new(write, |_| {});
                 message.genuine(&[0]);
                 for number in [2, 3] {
                     if number == forged && first {
