@@ -321,6 +321,44 @@ mod tests {
         assert_eq!(rate.current, config.reaction.min_rate, "not below the minimum rate");
     }
 
+    /// The last packet of a burst, and each one at a low rate, requests an ACK: when it comes, the next burst may be sent.
+    #[test]
+    fn the_last_packet_of_a_burst_requests_an_ack() {
+        let config = reacting();
+        let mut rate = RateLimiter::UNLIMITED;
+        rate.handle_cnp(at(0), &config);
+        let bytes = 4096;
+        let mut requests = Vec::new();
+        while rate.may_send(at(1000), true, &config.reaction) {
+            let request = rate.requests_ack(at(1000), bytes, false);
+            assert!(!rate.requests_ack(at(1000), bytes, true), "one is requested already");
+            requests.push(request);
+            rate.sent(at(1000), bytes as usize, &config.reaction);
+        }
+        let last = requests.pop();
+        assert_eq!((last, requests.contains(&true)), (Some(true), false), "{requests:?}");
+        assert!(requests.len() > 3);
+        for (current, expected) in [(100_000_000, false), (99_999_999, true)] {
+            let rate = RateLimiter { current, ..RateLimiter::UNLIMITED };
+            assert_eq!(rate.requests_ack(at(1_000_000), 1, true), expected, "{current} bits per second");
+        }
+    }
+
+    #[test]
+    fn the_rate_is_not_limited_after_many_rounds_without_a_cnp() {
+        let mut config = reacting();
+        // The rate does not rise by itself.
+        (config.reaction.additive_step, config.reaction.hyper_step) = (0, 0);
+        let micros = config.reaction.increase_interval.as_micros() as u64;
+        for (rounds, limited) in [(MAX_ROUNDS, true), (MAX_ROUNDS + 1, false)] {
+            let mut rate = RateLimiter::UNLIMITED;
+            rate.handle_cnp(at(0), &config);
+            rate.handle_cnp(at(50), &config);
+            rate.may_send(at(50 + rounds * micros), true, &config.reaction);
+            assert_eq!(rate.is_limited(), limited, "{rounds} rounds");
+        }
+    }
+
     #[test]
     fn alpha_falls_by_its_gain_in_each_interval_down_to_zero() {
         assert_eq!(decay(ONE, 8, 0), ONE);

@@ -63,3 +63,53 @@ fn shares_bytes(one: &Sge, other: &Sge) -> bool {
         && (one.address.wrapping_sub(other.address) < u64::from(other.length)
             || other.address.wrapping_sub(one.address) < u64::from(one.length))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::{SendData, SendFlags, SendOperation, SendRequest};
+
+    const MTU: u32 = 1024;
+
+    const fn at(number: u64) -> Sequence {
+        Sequence::ZERO.add(number)
+    }
+
+    /// READs of four packets each, into memory at these addresses.
+    fn queue(addresses: &[u64]) -> SendQueue {
+        let mut queue = SendQueue::try_new(8, 1, 0).unwrap();
+        for &address in addresses {
+            let sges = [Sge { address, length: 4 * MTU, key: 7 }];
+            let operation = SendOperation::Read { address: 0, key: 0 };
+            let (flags, data) = (SendFlags::empty(), SendData::Sges(&sges));
+            queue.post(&SendRequest { context: 0, operation, flags, data }, MTU, 1 << 31).unwrap();
+        }
+        queue
+    }
+
+    #[test]
+    fn responses_are_stored_before_those_of_reads_into_other_memory() {
+        let queue = queue(&[0, 4096, 3 * 4096, 2 * 4096]);
+        for sequence in [4, 7, 8, 12, 15] {
+            let mut sinks = ReadSinks::NEW;
+            assert!(sinks.may_store(&queue, at(0), at(sequence)), "{sequence}");
+        }
+    }
+
+    #[test]
+    fn a_read_into_memory_of_earlier_ones_waits_until_these_are_complete() {
+        // The third one writes the last byte of the first one, and all but a byte of the second one.
+        let (mut queue, mut sinks) = (queue(&[0, 4096, 4095]), ReadSinks::NEW);
+        for sequence in [8, 11] {
+            assert!(!sinks.may_store(&queue, at(0), at(sequence)), "{sequence}");
+            assert!(sinks.may_store(&queue, at(0), at(5)), "the second one");
+        }
+        queue.pop();
+        for (una, expected) in [(4, false), (7, false), (8, true)] {
+            if una == 8 {
+                queue.pop();
+            }
+            assert_eq!(sinks.may_store(&queue, at(una), at(9)), expected, "{una}");
+        }
+    }
+}

@@ -284,3 +284,76 @@ fn the_window_is_larger_while_a_peer_that_stores_packets_misses_one() {
         assert_eq!(requester.recovery.extended_window(requester.una), expected, "after {event:?}");
     }
 }
+
+//= rocev2 §7
+#[test]
+fn the_deadline_counts_from_the_first_ack_request_that_is_not_answered() {
+    let mut recovery = Recovery::IDLE;
+    (recovery.resend, recovery.ack_timeout) = (1_000_000, 67_000_000);
+    let time = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+    let mut request = |una, sequence, first, millis| {
+        let end = at(sequence).next();
+        recovery.record_ack_request(at(una), at(sequence), end, first, time(millis));
+        recovery.ack_requested.unwrap()
+    };
+    assert_eq!(request(0, 3, true, 10), (at(4), time(10)));
+    assert_eq!(request(0, 5, true, 11), (at(6), time(10)), "an ACK is due already");
+    assert_eq!(request(6, 7, true, 12), (at(8), time(12)));
+    assert_eq!(request(8, 7, false, 13), (at(8), time(12)), "it is sent again");
+    for (una, awaited, deadline) in [(7, true, time(13)), (8, false, time(67))] {
+        assert_eq!((recovery.awaits_ack(at(una)), recovery.deadline(at(una))), (awaited, deadline), "{una}");
+    }
+    assert!(!Recovery::IDLE.awaits_ack(at(0)));
+}
+
+//= rocev2 §7
+#[test]
+fn a_packet_that_is_sent_again_measures_no_round_trip() {
+    let mut recovery = Recovery::IDLE;
+    let now = Instant::from_nanos(1);
+    recovery.record_ack_request(at(0), at(0), at(1), false, now);
+    assert_eq!(recovery.sample.sequence, Sequence::MAX);
+    recovery.record_ack_request(at(0), at(1), at(2), true, now);
+    recovery.record_ack_request(at(0), at(2), at(3), true, now);
+    assert_eq!(recovery.sample.sequence, at(1), "one at a time");
+}
+
+#[test]
+fn the_first_packet_of_a_burst_measures_the_path() {
+    let mut recovery = Recovery::IDLE;
+    let time = |micros: u64| Instant::from_nanos(1_000_000 + micros * 1000);
+    recovery.record_ack_request(at(0), at(0), at(1), true, time(0));
+    recovery.sample_path();
+    recovery.handle_progress(at(0), time(50));
+    assert!(recovery.is_unmeasured(), "it is not acknowledged");
+    recovery.handle_progress(at(1), time(100));
+    assert_eq!(recovery.window.round_trip(), 100_000);
+}
+
+//= rocev2 §7
+#[test]
+fn what_a_peer_that_stores_packets_does_not_acknowledge_in_time_is_overdue() {
+    let mut requester = Requester::new();
+    requester.handle(Send(128));
+    let round_trip = |requester: &mut Requester| {
+        requester.recovery.rtt = Some(Rtt { smoothed: 100_000, variation: 0 });
+        requester.now()
+    };
+    requester.handle(Nak(10));
+    let sent = round_trip(&mut requester);
+    assert!(
+        !requester.recovery.is_overdue(at(10), sent.after_nanos(1_000_000)),
+        "it is not known to store any"
+    );
+    requester.handle(Nak(20));
+    let sent = round_trip(&mut requester);
+    for (una, nanos, expected) in
+        [(20, 124_999, false), (20, 125_000, true), (5, 125_000, false), (21, 125_000, false)]
+    {
+        assert_eq!(
+            requester.recovery.is_overdue(at(una), sent.after_nanos(nanos)),
+            expected,
+            "{una}, {nanos}"
+        );
+    }
+}

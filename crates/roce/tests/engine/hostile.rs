@@ -7,6 +7,7 @@ use roce_wire::{Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::pair::{Options, Pair, pattern};
+use crate::responder::Script;
 use roce_wire::DropReason as MalformedReason;
 
 /// A connected pair, and the ePSN of bob as an observer of alice's packets knows it.
@@ -294,4 +295,33 @@ fn a_flush_before_a_pending_nak_still_ends_the_connection() {
     pair.sides[1].engine.flush(&pair.sides[1].qp);
     pair.take_events(1);
     assert!(pair.has_event(1, |event| matches!(event, roce::ConnEvent::Aborted)));
+}
+
+#[test]
+fn naks_are_counted_by_their_kind() {
+    let counters = ["sequence", "invalid", "access", "operational", "rnr"];
+    let causes: [fn(&mut Script) -> Verdict; 5] = [
+        |script| script.send(1, Opcode::SEND_ONLY, Ext::None, &[1]),
+        |script| script.send(0, Opcode::SEND_MIDDLE, Ext::None, &[1; 1024]),
+        |script| {
+            let reth = RethRepr { address: 0, r_key: 1, length: 1 };
+            script.send(0, Opcode::WRITE_ONLY, Ext::Reth(reth), &[1])
+        },
+        |script| {
+            let bob = &script.pair.sides[1];
+            let sink = bob.sink(1);
+            bob.recv(1, &[sink.all()]);
+            assert!(bob.engine.deregister(&sink.region));
+            script.send(0, Opcode::SEND_ONLY, Ext::None, &[1])
+        },
+        |script| script.send(0, Opcode::SEND_ONLY, Ext::None, &[1]),
+    ];
+    for (number, cause) in causes.into_iter().enumerate() {
+        let mut script = Script::new(Options::default());
+        assert_eq!(cause(&mut script), Verdict::Consumed);
+        assert_eq!(script.answers().len(), 1);
+        let mut expected = [0; 5];
+        expected[number] = 1;
+        assert_eq!(counters.map(|kind| script.stat(&format!("tx_nak_{kind}"))), expected);
+    }
 }

@@ -7,8 +7,10 @@ use std::collections::HashSet;
 use std::ptr::NonNull;
 
 use roce::{Access, Backing, CompletionStatus, CreateError, PRIVILEGED_KEY, Sge};
+use roce_wire::{Ext, Opcode};
 
 use crate::pair::{Options, Pair, pattern};
+use crate::responder::Script;
 
 /// Memory that is not registered.
 struct Pages(Box<[UnsafeCell<u8>]>);
@@ -135,4 +137,20 @@ fn a_read_of_a_region_deregistered_midway_fails() {
     assert!(pair.sides[1].engine.deregister(&remote.region));
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);
+}
+
+#[test]
+fn elements_are_looked_for_in_requests_that_are_not_complete() {
+    let mut script = Script::new(Options::default());
+    let sink = script.pair.sides[1].sink(2048);
+    let has = |script: &Script| script.pair.sides[1].qp.has_element(&|sge| sge.key == sink.key());
+    assert!(!has(&script));
+    script.pair.sides[1].recv(1, &[sink.all()]);
+    assert!(has(&script));
+    script.next(1, Opcode::SEND_FIRST, Ext::None, &[1; 1024]);
+    assert!(has(&script), "of the message that is being received");
+    script.next(1, Opcode::SEND_LAST, Ext::None, &[1]);
+    assert!(!has(&script));
+    script.pair.sides[1].send(2, &[sink.sge(0, 8)]);
+    assert!(has(&script));
 }

@@ -120,35 +120,6 @@ pub fn reth(memory: &Memory, offset: usize, length: usize) -> RethRepr {
     RethRepr { address: memory.address(offset), r_key: memory.key(), length: length as u32 }
 }
 
-#[test]
-fn naks_are_counted_by_their_kind() {
-    let counters = ["sequence", "invalid", "access", "operational", "rnr"];
-    let causes: [fn(&mut Script) -> Verdict; 5] = [
-        |script| script.send(1, Opcode::SEND_ONLY, Ext::None, &[1]),
-        |script| script.send(0, Opcode::SEND_MIDDLE, Ext::None, &[1; 1024]),
-        |script| {
-            let reth = RethRepr { address: 0, r_key: 1, length: 1 };
-            script.send(0, Opcode::WRITE_ONLY, Ext::Reth(reth), &[1])
-        },
-        |script| {
-            let bob = &script.pair.sides[1];
-            let sink = bob.sink(1);
-            bob.recv(1, &[sink.all()]);
-            assert!(bob.engine.deregister(&sink.region));
-            script.send(0, Opcode::SEND_ONLY, Ext::None, &[1])
-        },
-        |script| script.send(0, Opcode::SEND_ONLY, Ext::None, &[1]),
-    ];
-    for (number, cause) in causes.into_iter().enumerate() {
-        let mut script = Script::new(Options::default());
-        assert_eq!(cause(&mut script), Verdict::Consumed);
-        assert_eq!(script.answers().len(), 1);
-        let mut expected = [0; 5];
-        expected[number] = 1;
-        assert_eq!(counters.map(|kind| script.stat(&format!("tx_nak_{kind}"))), expected);
-    }
-}
-
 //= rocev2 §6
 #[test]
 fn a_send_within_another_message_ends_the_connection() {
