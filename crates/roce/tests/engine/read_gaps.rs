@@ -402,6 +402,7 @@ fn parts_of_a_read_are_answered_in_the_order_of_their_requests() {
     let part = |number: usize, count: usize| reth(&target, number * MTU, count * MTU);
     request(&mut script, 5, part(5, 2));
     request(&mut script, 2, part(2, 1));
+    request(&mut script, 0, part(0, 1));
     // The same again, while they wait; a part of one; and a part that reaches beyond it.
     request(&mut script, 5, part(5, 2));
     request(&mut script, 2, part(2, 1));
@@ -413,7 +414,7 @@ fn parts_of_a_read_are_answered_in_the_order_of_their_requests() {
         Opcode::READ_RESPONSE_LAST,
         Opcode::READ_RESPONSE_ONLY,
     );
-    let expected = [(5, first), (6, last), (2, only), (6, first), (7, middle), (8, last)];
+    let expected = [(5, first), (6, last), (2, only), (0, only), (6, first), (7, middle), (8, last)];
     assert_eq!(responses(&mut script, psn), expected);
     // One that contains others that wait.
     request(&mut script, 5, part(5, 1));
