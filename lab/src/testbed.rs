@@ -47,6 +47,8 @@ pub struct Options {
     pub processors: u32,
     /// Faults of the first host's NIC.
     pub quirks: Quirks,
+    /// Faults of the second host's NIC.
+    pub peer_quirks: Quirks,
     /// Features that both NICs offer, unless QEMU is the device.
     pub features: Features,
     /// Queue pairs of each NIC, likewise; they also need [`Features::MQ`].
@@ -78,6 +80,7 @@ impl Default for Options {
             watchdog: WatchdogLimits::default(),
             processors: 2,
             quirks: Quirks::default(),
+            peer_quirks: Quirks::default(),
             features: Features::DEFAULT,
             pairs: 1,
             keywords: Vec::new(),
@@ -152,7 +155,7 @@ impl Testbed {
                 mac: [0x02, 0, 0, 0, 0, number + 1],
                 addresses: options.subnets.iter().map(of_subnet).collect(),
                 device: options.device.clone(),
-                quirks: if number == 0 { options.quirks } else { Quirks::default() },
+                quirks: if number == 0 { options.quirks } else { options.peer_quirks },
                 features: options.features,
                 pairs: options.pairs,
             }

@@ -166,7 +166,7 @@ impl<'a> Served<'a> {
         let Some(mut batch) = adapter.ndk().provider().batch(self.number) else { return Err(()) };
         let passing = adapter.pass();
         let mut indication = passing.as_ref().map(|_| Indication::new(adapter));
-        let polled = self.pair.poll(budget, |frame, is_verified| {
+        let polled = self.pair.poll(budget, |frame, info| {
             let len = frame.len();
             let (frame, tag) = tag::remove(frame);
             let frame = &*frame;
@@ -175,7 +175,7 @@ impl<'a> Served<'a> {
                 if let Some(indication) = &mut indication
                     && adapter.vlan.admits(tag, frame)
                     && adapter.wants(frame)
-                    && !indication.add(frame, tag, is_verified)
+                    && !indication.add(frame, tag, info)
                 {
                     adapter.statistics().received_without_buffer();
                 }

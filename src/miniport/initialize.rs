@@ -123,10 +123,7 @@ fn build(
     let bars = MappedBars::map(handle, &resources.bars, &layout)?;
     let mut control = Control::new(SharedMemory::new(handle), bars.access(), layout);
     let vlan = Vlan::new(configuration.priority_vlan_tag, configuration.vlan_id);
-    if vlan.filter().is_none() {
-        // All VLANs: there is nothing to filter, and a filter would take a command for each.
-        control.refuse(Features::CTRL_VLAN);
-    }
+    control.refuse(useless_features(&configuration, &vlan));
     control.negotiate()?;
     let device = control.net_config()?;
     let max_frame = max_frame(&configuration, &device);
@@ -168,6 +165,20 @@ fn build(
         backlogs,
     };
     Ok(Adapter::new(parts))
+}
+
+/// Returns the features that the adapter has no use for.
+fn useless_features(configuration: &Configuration, vlan: &Vlan) -> Features {
+    let mut useless = Features::empty();
+    if vlan.filter().is_none() {
+        // All VLANs: there is nothing to filter, and a filter would take a command for each.
+        useless |= Features::CTRL_VLAN;
+    }
+    if !Rss::is_offered(configuration) {
+        // The header of each frame would be longer.
+        useless |= Features::RSS | Features::HASH_REPORT;
+    }
+    useless
 }
 
 /// Programs the queues into the negotiated device. The result owns their memory. On a failure, what the device needs is dropped

@@ -5,6 +5,7 @@
 pub mod adapter;
 pub mod announce;
 pub mod completion;
+mod device_rss;
 pub mod dpc;
 pub mod filter;
 mod flow;

@@ -14,7 +14,7 @@ use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STA
 use super::adapter::{Adapter, MAX_MULTICAST};
 use super::task_offload::{LONGEST_PARAMETERS, PARAMETERS_LEN};
 use super::version::DRIVER_VERSION;
-use super::{announce, filter, power, vlan};
+use super::{announce, device_rss, filter, power, vlan};
 use crate::ndk;
 use crate::oid_answer::Answer;
 
@@ -209,7 +209,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             Ok(types) if types & !PACKET_FILTERS != 0 => NDIS_STATUS_NOT_SUPPORTED,
             Ok(types) => {
                 adapter.filter.packet_types.store(types, Ordering::Relaxed);
-                program_filter(adapter)
+                programmed(adapter, filter::program(adapter))
             }
         },
         OID_GEN_CURRENT_LOOKAHEAD => match value::<u32>(request) {
@@ -239,7 +239,14 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             Err(status) => status,
             Ok(encapsulation) => adapter.offloads.set_encapsulation(adapter.handle(), &encapsulation),
         },
-        OID_GEN_RECEIVE_SCALE_PARAMETERS => adapter.rss.set(request),
+        OID_GEN_RECEIVE_SCALE_PARAMETERS => {
+            let status = adapter.rss.set(adapter.port(), request);
+            if status == NDIS_STATUS_SUCCESS {
+                programmed(adapter, device_rss::program(adapter))
+            } else {
+                status
+            }
+        }
         OID_PM_PARAMETERS => match padded(request, power::PARAMETERS_LEN, NDIS_STATUS_BUFFER_TOO_SHORT) {
             Err(status) => status,
             Ok(parameters) => power::set_parameters(&parameters),
@@ -279,7 +286,7 @@ fn set_multicast(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_
     }
     *adapter.filter.multicast.lock() = (addresses, count);
     request.BytesRead = request.InformationBufferLength;
-    program_filter(adapter)
+    programmed(adapter, filter::program(adapter))
 }
 
 /// Moves the adapter to another VLAN, or to none.
@@ -293,12 +300,12 @@ fn set_vlan(adapter: &Adapter, id: u32) -> NDIS_STATUS {
     for pair in adapter.port().pairs() {
         pair.set_tag(adapter.vlan.own_tag());
     }
-    program_filter(adapter)
+    programmed(adapter, filter::program(adapter))
 }
 
-/// Has the device filter as NDIS has set. A device that fails is reset, and given the filters then.
-fn program_filter(adapter: &Adapter) -> NDIS_STATUS {
-    if let Err(error) = filter::program(adapter) {
+/// Ends a request after which the device was programmed. One that has failed is reset, and programmed then.
+fn programmed(adapter: &Adapter, outcome: Result<(), virtio_net::Error>) -> NDIS_STATUS {
+    if let Err(error) = outcome {
         adapter.device_failed(error);
     }
     NDIS_STATUS_SUCCESS

@@ -21,7 +21,7 @@ use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::transitions::{Pending, Request, Step};
-use super::{announce, filter, send};
+use super::{announce, device_rss, filter, send};
 use crate::events;
 use crate::nic::state::{DeviceEvent, DeviceState};
 
@@ -216,6 +216,7 @@ fn restart(adapter: &Adapter) -> bool {
 fn start_again(adapter: &Adapter) -> Result<(), Error> {
     adapter.port().restart()?;
     adapter.port().use_all_pairs()?;
+    device_rss::program(adapter)?;
     filter::program(adapter)
 }
 

@@ -5,6 +5,7 @@
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST};
+use virtio_net::FrameInfo;
 
 use super::adapter::Adapter;
 use super::receive_lanes::indicate;
@@ -28,15 +29,14 @@ impl<'a> Indication<'a> {
         Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0 }
     }
 
-    /// Copies and adds a frame, from which `tag` was removed, and whose checksum is known to be right if `is_verified`; `false` if
-    /// no list is free.
-    pub fn add(&mut self, frame: &[u8], tag: Option<Tag>, is_verified: bool) -> bool {
-        let checksum = self.adapter.offloads.report(frame, is_verified) as usize;
+    /// Copies and adds a frame, from which `tag` was removed, and of which the device says `of_device`; `false` if no list is free.
+    pub fn add(&mut self, frame: &[u8], tag: Option<Tag>, of_device: FrameInfo) -> bool {
+        let checksum = self.adapter.offloads.report(frame, of_device.is_verified) as usize;
         let info = ReceivedInfo { checksum, priority_vlan: self.adapter.vlan.report(tag) };
         let Some(nbl) = self.adapter.receive_pool().fill(frame, info) else { return false };
         if let Some(scaling) = &self.scaling {
             // SAFETY: fresh from the free list.
-            set_scaled(unsafe { &mut *nbl }, scaling.of(frame));
+            set_scaled(unsafe { &mut *nbl }, scaling.of(frame, of_device.hash));
         }
         self.adapter.traffic.join();
         // SAFETY: fresh from the free list.

@@ -35,6 +35,7 @@ use virtio_net::{HASH_KEY_LEN, HashTypes, Toeplitz};
 use super::receive_lanes::ReceiveLanes;
 use crate::config::Configuration;
 use crate::events::Failure;
+use crate::nic::port::Port;
 
 /// Length of an entry of the indirection table, in bytes.
 const ENTRY_LEN: usize = size_of::<PROCESSOR_NUMBER>();
@@ -55,13 +56,13 @@ const TYPES: [(HashTypes, u32); 6] = [
 
 /// The parameters in force.
 pub struct Scaling {
-    types: HashTypes,
-    key: [u8; HASH_KEY_LEN],
+    pub types: HashTypes,
+    pub key: [u8; HASH_KEY_LEN],
     toeplitz: Arc<Toeplitz>,
     /// The index of a processor for each value of the low bits of a hash; a power of two of them.
-    table: Vec<u32>,
+    pub table: Vec<u32>,
     /// The processor of frames without a hash.
-    default_processor: u32,
+    pub default_processor: u32,
 }
 
 /// A received frame, as NDIS is to get it.
@@ -76,10 +77,12 @@ pub struct Scaled {
 }
 
 impl Scaling {
-    /// Returns hash and processor of a frame.
-    pub fn of(&self, frame: &[u8]) -> Scaled {
+    /// Returns hash and processor of a frame, whose hash the device may have `reported`.
+    pub fn of(&self, frame: &[u8], reported: Option<(HashTypes, u32)>) -> Scaled {
         let unhashed = Scaled { hash_info: 0, hash_value: 0, processor: self.default_processor };
-        let Some((kind, hash_value)) = self.toeplitz.of_frame(frame, self.types) else { return unhashed };
+        let Some((kind, hash_value)) = self.toeplitz.of_received(frame, self.types, reported) else {
+            return unhashed;
+        };
         let Some((_, number)) = TYPES.iter().find(|(of, _)| *of == kind) else { return unhashed };
         let entry = hash_value as usize & self.table.len().wrapping_sub(1);
         let processor = self.table.get(entry).copied().unwrap_or(self.default_processor);
@@ -215,6 +218,15 @@ impl<'a> Request<'a> {
     }
 }
 
+/// What the device was asked for; see [`super::device_rss`].
+#[derive(Default)]
+pub struct DeviceScaling {
+    /// It has accepted the parameters of NDIS.
+    pub is_used: AtomicBool,
+    /// It did not answer, and was reset. It is not asked again.
+    pub is_unanswered: AtomicBool,
+}
+
 /// Receive side scaling of an adapter.
 pub struct Rss {
     /// Without lanes, it is not offered.
@@ -225,6 +237,7 @@ pub struct Rss {
     is_enabled: AtomicBool,
     scaling: SpinLock<Option<Arc<Scaling>>>,
     handed_over: AtomicU64,
+    pub(super) device: DeviceScaling,
 }
 
 impl Rss {
@@ -235,15 +248,20 @@ impl Rss {
     #[inline(never)]
     pub fn new(handle: NDIS_HANDLE, configuration: &Configuration) -> Result<Arc<Self>, Failure> {
         let processors = nt::processor::count();
-        let is_offered = configuration.rss && !configuration.ndis_poll && processors > 1;
         let this = Self {
-            lanes: ReceiveLanes::new(handle, if is_offered { processors } else { 0 })?,
+            lanes: ReceiveLanes::new(handle, if Self::is_offered(configuration) { processors } else { 0 })?,
             queues: configuration.rss_queues.min(processors),
             is_enabled: AtomicBool::new(false),
             scaling: SpinLock::new(None),
             handed_over: AtomicU64::new(0),
+            device: DeviceScaling::default(),
         };
         Arc::try_new(this).map_err(|_| Failure::NoResources)
+    }
+
+    /// Whether receive side scaling is offered to NDIS.
+    pub fn is_offered(configuration: &Configuration) -> bool {
+        configuration.rss && !configuration.ndis_poll && nt::processor::count() > 1
     }
 
     /// Returns the capabilities for the general attributes of an adapter with so many interrupt messages; `None` if it is not offered.
@@ -270,8 +288,9 @@ impl Rss {
     }
 
     /// `OID_GEN_RECEIVE_SCALE_PARAMETERS`: changes the parameters, or disables receive side scaling. A request that fails changes nothing.
+    /// The hashes that the device reports are of no use from then on, until it is [programmed](super::device_rss::program).
     /// `PASSIVE_LEVEL`, one at a time.
-    pub fn set(&self, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
+    pub fn set(&self, port: &Port, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         if self.lanes.len() == 0 {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
@@ -284,27 +303,27 @@ impl Rss {
         // SAFETY: NDIS's buffer has `len` bytes, more than none, which nothing changes during the request.
         let bytes = unsafe { core::slice::from_raw_parts(from, len as usize) };
         let current = self.current();
-        match Scaling::parse(&Request(bytes), current.as_deref(), self.lanes.len()) {
+        let parsed = Scaling::parse(&Request(bytes), current.as_deref(), self.lanes.len());
+        let next = parsed
+            .and_then(|scaling| scaling.map(Arc::try_new).transpose().map_err(|_| NDIS_STATUS_RESOURCES));
+        match next {
             Err(status) => status,
-            Ok(scaling) => self.replace(scaling).map_or(NDIS_STATUS_RESOURCES, |()| {
+            Ok(next) => {
+                port.pairs().iter().for_each(|pair| pair.report_hashes(false));
+                self.replace(next);
                 request.BytesRead = len;
                 NDIS_STATUS_SUCCESS
-            }),
+            }
         }
     }
 
-    /// Puts parameters in force; `None` without memory.
-    fn replace(&self, scaling: Option<Scaling>) -> Option<()> {
-        let next = match scaling {
-            Some(scaling) => Some(Arc::try_new(scaling).ok()?),
-            None => None,
-        };
+    /// Puts parameters in force.
+    fn replace(&self, next: Option<Arc<Scaling>>) {
         let is_enabled = next.is_some();
         let before = core::mem::replace(&mut *self.scaling.lock(), next);
         self.is_enabled.store(is_enabled, Ordering::Release);
         // Freed without the lock; by the last DPC that uses them, if one does.
         drop(before);
-        Some(())
     }
 
     /// Returns the parameters in force; `None` while receive side scaling is disabled. IRQL <= `DISPATCH_LEVEL`.

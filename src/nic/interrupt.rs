@@ -18,7 +18,7 @@ use ndk_abi::ndis::{
     NDIS_RECEIVE_THROTTLE_PARAMETERS, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
     NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMRegisterInterruptEx,
 };
-use ndk_abi::nt::BOOLEAN;
+use ndk_abi::nt::{BOOLEAN, IO_INTERRUPT_MESSAGE_INFO, IO_INTERRUPT_MESSAGE_INFO_ENTRY};
 use nt::{Deferred, Owner};
 
 use crate::events::{Failure, Request};
@@ -46,6 +46,8 @@ pub struct Interrupt<T> {
     context: Arc<InterruptContext<T>>,
     /// By pair of queues.
     deferred: Vec<Arc<Deferred>>,
+    /// NDIS's table of messages; valid until disconnected.
+    messages: AtomicPtr<IO_INTERRUPT_MESSAGE_INFO>,
 }
 
 // SAFETY: a handle that NDIS takes on any thread, and an atomic pointer.
@@ -90,7 +92,8 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         if status != NDIS_STATUS_SUCCESS {
             return Err(Failure::Ndis(Request::RegisterInterrupt, status));
         }
-        let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new() };
+        let messages = AtomicPtr::new(characteristics.MessageInfoTable);
+        let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages };
         if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {
             return Err(Failure::NoMessageInterrupts);
         }
@@ -125,6 +128,25 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         self.context.target.store(target.cast_mut(), Ordering::Release);
     }
 
+    /// Returns the index of the first processor that a message interrupts; `None` if it is not known. Not after
+    /// [`disconnect`](Self::disconnect).
+    pub fn processor_of(&self, message: u16) -> Option<u32> {
+        let table = self.messages.load(Ordering::Acquire);
+        // SAFETY: null, or NDIS's table, which stays as it is.
+        let count = unsafe { table.as_ref() }?.MessageCount;
+        if u32::from(message) >= count {
+            return None;
+        }
+        // SAFETY: only the address of the member is taken.
+        let first = unsafe { &raw const (*table).MessageInfo };
+        // SAFETY: the table has `count` entries, one after the other.
+        let entry = unsafe { first.cast::<IO_INTERRUPT_MESSAGE_INFO_ENTRY>().add(message.into()) };
+        // SAFETY: as above.
+        let processors = unsafe { (*entry).TargetProcessorSet };
+        // The set names no group: it is the first, unless the system has put the device elsewhere.
+        nt::processor::index(0, processors.trailing_zeros() as u8)
+    }
+
     /// Returns the routines that run [`MessageHandler::deferred`], by pair of queues.
     pub fn deferred(&self) -> &[Arc<Deferred>] {
         &self.deferred
@@ -140,6 +162,7 @@ impl<T> Interrupt<T> {
         for deferred in &self.deferred {
             deferred.stop();
         }
+        self.messages.store(null_mut(), Ordering::Release);
         let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
             // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.

@@ -11,7 +11,8 @@ use fallible::Arc;
 use ndk_abi::ndis::NET_BUFFER_LIST;
 use nt::{Deferred, ServedLock, SpinLock};
 use virtio_net::{
-    Control, Error, Polled, QueuePair, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
+    Control, Error, FrameInfo, Polled, QueuePair, ReceiveCounters, ReceiveQueue, TransmitCounters,
+    TransmitQueue,
 };
 
 use super::dma::SharedMemory;
@@ -205,12 +206,17 @@ impl Pair {
         self.transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
     }
 
-    /// Takes at most `budget` frames from the device, each with whether its checksum is known to be right. The device sends no
-    /// receive interrupts meanwhile. IRQL <= `DISPATCH_LEVEL`.
-    pub fn poll(&self, budget: u32, sink: impl FnMut(&mut [u8], bool)) -> Result<Polled, Error> {
+    /// Takes at most `budget` frames from the device, each with what the device says of it. The device sends no receive interrupts
+    /// meanwhile. IRQL <= `DISPATCH_LEVEL`.
+    pub fn poll(&self, budget: u32, sink: impl FnMut(&mut [u8], FrameInfo)) -> Result<Polled, Error> {
         let mut receive = self.receive.lock();
         receive.suppress_interrupts();
         receive.poll(budget, sink)
+    }
+
+    /// Whether the hashes of frames are passed on that arrive from now on; see [`ReceiveQueue::report_hashes`].
+    pub fn report_hashes(&self, are_reported: bool) {
+        self.receive.lock().report_hashes(are_reported);
     }
 
     /// Requests a receive interrupt. Returns `true` if frames have arrived already: the caller must poll again.

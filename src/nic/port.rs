@@ -10,7 +10,8 @@ use core::time::Duration;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::SpinLock;
 use virtio_net::{
-    Control, ControlQueue, Error, Features, NetConfig, ReceiveCounters, TransmitCounters, Vectors, Wait,
+    Control, ControlQueue, Error, Features, NetConfig, ReceiveCounters, RssLimits, TransmitCounters, Vectors,
+    Wait,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -189,7 +190,8 @@ impl Port {
         control.renegotiate()?;
         let config = control.net_config()?;
         // Buffers and filters were made for these.
-        if (config.mac, config.mtu) != (self.config.mac, self.config.mtu) {
+        let made_for = |config: &NetConfig| (config.mac, config.mtu, config.rss);
+        if made_for(&config) != made_for(&self.config) {
             return Err(Error::Changed);
         }
         let mut commands = self.take_commands();
@@ -249,6 +251,11 @@ impl Port {
     /// The device's own MAC address, if it has one.
     pub fn device_address(&self) -> Option<[u8; 6]> {
         self.config.mac
+    }
+
+    /// What the device is capable of in receive side scaling; `None` if it is not.
+    pub fn rss_limits(&self) -> Option<RssLimits> {
+        self.config.rss
     }
 
     /// Returns the pairs, at least one.

@@ -2,6 +2,9 @@
 
 //! Frame buffers of one queue: `count` buffers of one size, each a virtio header followed by a frame.
 //!
+//! With HASH_REPORT the header is longer: behind the part that all headers have, it says the hash of a received frame. On transmit
+//! the rest stays zero.
+//!
 //! They are allocated in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of contiguous
 //! memory.
 
@@ -14,6 +17,10 @@ use crate::hal::{Dma, Hal};
 
 /// The virtio network header with VERSION_1, in bytes, on receive and transmit. (virtio §9)
 pub const HEADER_LEN: usize = 12;
+/// What HASH_REPORT adds to it: value and type of a hash.
+pub(crate) const HASH_LEN: usize = 8;
+/// The longest header, in bytes.
+pub const MAX_HEADER_LEN: usize = HEADER_LEN + HASH_LEN;
 
 /// Alignment of each buffer in bytes: a cache line.
 const ALIGNMENT: usize = 64;
@@ -26,14 +33,17 @@ pub(crate) struct Buffers<H: Hal> {
     /// Bytes from one buffer to the next.
     stride: u32,
     per_block: u32,
+    /// Length of the header, in bytes: [`HEADER_LEN`] or [`MAX_HEADER_LEN`].
+    header: u32,
     /// Length of header and frame, in bytes.
     len: u32,
 }
 
 impl<H: Hal> Buffers<H> {
-    /// Allocates `count` buffers for frames of up to `max_frame` bytes.
-    pub(crate) fn new(hal: &H, count: u16, max_frame: usize) -> Result<Self, Error> {
-        let len = max_frame.checked_add(HEADER_LEN).ok_or(Error::NoMemory)?;
+    /// Allocates `count` buffers for frames of up to `max_frame` bytes, behind headers with the place of a hash if `has_hash`.
+    pub(crate) fn new(hal: &H, count: u16, max_frame: usize, has_hash: bool) -> Result<Self, Error> {
+        let header = if has_hash { MAX_HEADER_LEN } else { HEADER_LEN };
+        let len = max_frame.checked_add(header).ok_or(Error::NoMemory)?;
         let stride = len.checked_next_multiple_of(ALIGNMENT).ok_or(Error::NoMemory)?;
         let per_block = BLOCK.checked_div(stride).unwrap_or(0).max(1);
         let wanted = usize::from(count).div_ceil(per_block);
@@ -43,7 +53,23 @@ impl<H: Hal> Buffers<H> {
             vec::push_within_capacity(&mut blocks, Dma::new(hal, block_len)?)?;
         }
         let fitting = |value: usize| u32::try_from(value).map_err(|_| Error::NoMemory);
-        Ok(Self { blocks, stride: fitting(stride)?, per_block: fitting(per_block)?, len: fitting(len)? })
+        Ok(Self {
+            blocks,
+            stride: fitting(stride)?,
+            per_block: fitting(per_block)?,
+            header: fitting(header)?,
+            len: fitting(len)?,
+        })
+    }
+
+    /// Returns the length of the header, in bytes.
+    pub(crate) fn header_len(&self) -> usize {
+        self.header as usize
+    }
+
+    /// Returns the length of the longest frame, in bytes.
+    pub(crate) fn frame_len(&self) -> usize {
+        self.len().saturating_sub(self.header_len())
     }
 
     /// Returns the length of header and frame, in bytes.
@@ -57,16 +83,29 @@ impl<H: Hal> Buffers<H> {
         Some(self.blocks.get(block)?.device_address(offset))
     }
 
-    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter. Returns the header before it.
+    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter. Returns the header before it, without
+    /// a hash.
     pub(crate) fn read(&self, id: u16, to: &mut [u8]) -> [u8; HEADER_LEN] {
         let mut header = [0; HEADER_LEN];
-        if to.len().saturating_add(HEADER_LEN) <= self.len()
+        if to.len() <= self.frame_len()
             && let Some((block, offset)) = self.place(id)
             && let Some(block) = self.blocks.get(block)
         {
-            block.read_parts(offset, &mut header, to);
+            block.read_parts(offset, &mut header, self.header_len(), to);
         }
         header
+    }
+
+    /// Returns the hash in the header of buffer `id`; 0 if headers have none.
+    pub(crate) fn read_hash(&self, id: u16) -> [u8; HASH_LEN] {
+        let mut hash = [0; HASH_LEN];
+        if self.header_len() == MAX_HEADER_LEN
+            && let Some((block, offset)) = self.place(id)
+            && let Some(block) = self.blocks.get(block)
+        {
+            block.read(offset.saturating_add(HEADER_LEN), &mut hash);
+        }
+        hash
     }
 
     /// Copies the first bytes of buffer `id`, in which a frame continues, to `to`; nothing if the buffer is shorter.
@@ -79,7 +118,7 @@ impl<H: Hal> Buffers<H> {
         }
     }
 
-    /// Writes the header of buffer `id`.
+    /// Writes the header of buffer `id`, without a hash.
     ///
     /// # Safety
     /// Buffer `id` is not outstanding: the device does not access it.
@@ -98,19 +137,11 @@ impl<H: Hal> Buffers<H> {
     /// # Safety
     /// Buffer `id` is not outstanding: the device does not access it.
     pub(crate) unsafe fn frame_mut(&mut self, id: u16) -> &mut [u8] {
-        let capacity = self.len().saturating_sub(HEADER_LEN);
-        let Some((block, offset, len)) = self.frame_place(id, capacity) else { return &mut [] };
+        let (start, len) = (self.header_len(), self.frame_len());
+        let Some((block, offset)) = self.place(id) else { return &mut [] };
         let Some(block) = self.blocks.get_mut(block) else { return &mut [] };
         // SAFETY: the caller's guarantee is that of the called function.
-        unsafe { block.bytes_mut(offset, len) }
-    }
-
-    fn frame_place(&self, id: u16, len: usize) -> Option<(usize, usize, usize)> {
-        if len.checked_add(HEADER_LEN)? > self.len() {
-            return None;
-        }
-        let (block, offset) = self.place(id)?;
-        Some((block, offset.checked_add(HEADER_LEN)?, len))
+        unsafe { block.bytes_mut(offset.saturating_add(start), len) }
     }
 
     /// Returns block index and byte offset of buffer `id`.

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Dma, Hal, Registers};
+use crate::hash::{HASH_KEY_LEN, HashTypes};
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
 use crate::wait::Wait;
@@ -37,6 +38,8 @@ mod command {
     pub(super) const DELETE_VLAN: [u8; 2] = [2, 1];
     pub(super) const ACKNOWLEDGE_ANNOUNCEMENT: [u8; 2] = [3, 0];
     pub(super) const SET_PAIRS: [u8; 2] = [4, 0];
+    pub(super) const SET_STEERING: [u8; 2] = [4, 1];
+    pub(super) const SET_HASHING: [u8; 2] = [4, 2];
 }
 
 /// Which frames the device delivers. Broadcasts and frames to the station's address always are.
@@ -52,6 +55,26 @@ pub struct ReceiveMode<'a> {
     pub multicast: &'a [[u8; 6]],
     /// The VLAN whose frames are delivered, 0 for frames without a VLAN; `None` for all. Untagged frames always are.
     pub vlan: Option<u16>,
+}
+
+/// Which hashes of received frames the device computes.
+#[derive(Debug, Clone, Copy)]
+pub struct Hashing<'a> {
+    /// Those of the device's [`RssLimits`](crate::RssLimits).
+    pub types: HashTypes,
+    pub key: &'a [u8; HASH_KEY_LEN],
+}
+
+/// Where the device receives frames with a hash.
+#[derive(Debug, Clone, Copy)]
+pub struct Steering<'a> {
+    /// The pair of each value of a hash's low bits, little-endian: a power of two of them, as many as the device's
+    /// [`RssLimits`](crate::RssLimits) allow. All pairs were programmed.
+    pub table: &'a [[u8; 2]],
+    /// The pair of frames without a hash.
+    pub unclassified: u16,
+    /// Number of pairs that frames are sent by.
+    pub pairs: u16,
 }
 
 /// The VLANs whose frames a device with the filter delivers.
@@ -188,6 +211,55 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             return Ok(pairs == 1);
         }
         self.execute(command::SET_PAIRS, &[&pairs.to_le_bytes()], &mut alive)
+    }
+
+    /// Has the device steer received frames by their hashes, instead of automatically, until [`set_pairs`](Self::set_pairs). Also
+    /// enables the pairs. Returns `false` if the device cannot, or refuses, and steers as before. `alive` as above.
+    ///
+    /// # Errors
+    /// As [`set_pairs`](Self::set_pairs).
+    //= virtio §13
+    pub fn set_steering(
+        &mut self,
+        hashing: &Hashing<'_>,
+        steering: &Steering<'_>,
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let mask = u16::try_from(steering.table.len().wrapping_sub(1));
+        let Some(mask) = mask.ok().filter(|_| self.features.contains(Features::RSS)) else {
+            return Ok(false);
+        };
+        let data: [&[u8]; 7] = [
+            &hashing.types.bits().to_le_bytes(),
+            &mask.to_le_bytes(),
+            &steering.unclassified.to_le_bytes(),
+            steering.table.as_flattened(),
+            &steering.pairs.to_le_bytes(),
+            &[HASH_KEY_LEN as u8],
+            hashing.key,
+        ];
+        self.execute(command::SET_STEERING, &data, &mut alive)
+    }
+
+    /// Has the device report hashes, without steering by them; `None`: no longer. Returns `false` if the device cannot, or refuses.
+    /// `alive` as above.
+    ///
+    /// # Errors
+    /// As [`set_pairs`](Self::set_pairs).
+    //= virtio §13
+    pub fn set_hashing(
+        &mut self,
+        hashing: Option<&Hashing<'_>>,
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        if !self.features.contains(Features::HASH_REPORT) {
+            return Ok(false);
+        }
+        let types = hashing.map_or(HashTypes::empty(), |hashing| hashing.types);
+        let key = hashing.map_or(&[][..], |hashing| hashing.key);
+        let reserved = [0; 8];
+        let data: [&[u8]; 4] = [&types.bits().to_le_bytes(), &reserved, &[key.len() as u8], key];
+        self.execute(command::SET_HASHING, &data, &mut alive)
     }
 
     /// Acknowledges the device's request to announce addresses, after they were. Returns `false` if the device refuses. `alive` as

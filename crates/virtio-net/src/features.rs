@@ -54,6 +54,10 @@ bitflags! {
         const RING_RESET = 1 << 40;
         /// The device divides UDP datagrams.
         const HOST_USO = 1 << 56;
+        /// The device reports the hashes of received frames.
+        const HASH_REPORT = 1 << 57;
+        /// The device steers received frames by a table of hashes.
+        const RSS = 1 << 60;
         /// The fields `speed` and `duplex` are valid.
         const SPEED_DUPLEX = 1 << 63;
         const _ = !0;
@@ -181,6 +185,20 @@ pub const TABLE: &[Feature] = &[
         needs: Features::CTRL_VQ,
         policy: Policy::Accepted,
         reason: "a queue pair for each of several CPUs",
+    },
+    Feature {
+        feature: Features::RSS,
+        name: "RSS",
+        needs: Features::CTRL_VQ.union(Features::MQ),
+        policy: Policy::Accepted,
+        reason: "a frame is received on the processor that is to process it; MQ, because steering is automatic at first",
+    },
+    Feature {
+        feature: Features::HASH_REPORT,
+        name: "HASH_REPORT",
+        needs: Features::CTRL_VQ,
+        policy: Policy::Accepted,
+        reason: "hashes of received frames need not be computed; without commands they would never be enabled",
     },
     Feature {
         feature: Features::MRG_RXBUF,

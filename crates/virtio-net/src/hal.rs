@@ -128,13 +128,21 @@ impl<H: Hal> Dma<H> {
         unsafe { first.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies the bytes from `offset` on to `head`, those behind them to `to`, as [`read`](Self::read) does.
-    pub(crate) fn read_parts<const N: usize>(&self, offset: usize, head: &mut [u8; N], to: &mut [u8]) {
-        let Some(first) = self.range(offset, N.checked_add(to.len())) else { return };
+    /// Copies the bytes from `offset` on to `head`, those that follow `start` bytes later, behind the head, to `to`, as
+    /// [`read`](Self::read) does.
+    pub(crate) fn read_parts<const N: usize>(
+        &self,
+        offset: usize,
+        head: &mut [u8; N],
+        start: usize,
+        to: &mut [u8],
+    ) {
+        let len = start.checked_add(to.len()).filter(|_| N <= start);
+        let Some(first) = self.range(offset, len) else { return };
         // SAFETY: as in `read`.
         unsafe { first.as_ptr().copy_to_nonoverlapping(head.as_mut_ptr(), N) };
-        // SAFETY: inside the block, whose part from `first` on has `N` bytes and more.
-        let second = unsafe { first.add(N) };
+        // SAFETY: inside the block, whose part from `first` on has `start` bytes and more.
+        let second = unsafe { first.add(start) };
         // SAFETY: as in `read`.
         unsafe { second.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }

@@ -49,6 +49,15 @@ bitflags! {
     }
 }
 
+impl HashTypes {
+    /// Returns the type with this number in the header of a received frame; `None` if it has no hash, or one of another type.
+    //= virtio §13
+    pub(crate) fn of_report(number: u16) -> Option<Self> {
+        let bit = u32::from(number).checked_sub(1)?;
+        Self::from_bits(1_u32.checked_shl(bit)?)
+    }
+}
+
 /// The Toeplitz function with a key, as a table of the results of each half of each byte.
 #[derive(Debug)]
 pub struct Toeplitz {
@@ -86,8 +95,22 @@ impl Toeplitz {
     /// frame is malformed.
     #[must_use]
     pub fn of_frame(&self, frame: &[u8], types: HashTypes) -> Option<(HashTypes, u32)> {
+        self.of_received(frame, types, None)
+    }
+
+    /// As [`of_frame`](Self::of_frame), of a frame whose hash the device has `reported`. If that is of another type, the hash is computed.
+    #[must_use]
+    pub fn of_received(
+        &self,
+        frame: &[u8],
+        types: HashTypes,
+        reported: Option<(HashTypes, u32)>,
+    ) -> Option<(HashTypes, u32)> {
         let (kind, input) = Input::find(frame, types)?;
-        Some((kind, self.of(&input)))
+        match reported {
+            Some((of, value)) if of == kind => Some((kind, value)),
+            _ => Some((kind, self.of(&input))),
+        }
     }
 
     fn of(&self, input: &Input<'_>) -> u32 {

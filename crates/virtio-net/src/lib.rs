@@ -32,10 +32,11 @@ mod ring;
 mod state;
 mod transmit;
 mod transport;
+mod vectors;
 mod wait;
 
-pub use buffers::HEADER_LEN;
-pub use control_queue::{ControlQueue, ReceiveMode};
+pub use buffers::{HEADER_LEN, MAX_HEADER_LEN};
+pub use control_queue::{ControlQueue, Hashing, ReceiveMode, Steering};
 pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
 pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
@@ -46,8 +47,9 @@ pub use offload::{
 };
 pub use offload_slots::MAX_LARGE_FRAME;
 pub use pci::Layout;
-pub use receive::{Polled, ReceiveCounters, ReceiveQueue, receive_buffer_len};
+pub use receive::{FrameInfo, Polled, ReceiveCounters, ReceiveQueue, receive_buffer_len};
 pub use state::{Event, State};
 pub use transmit::{MIN_FRAME, TransmitCounters, TransmitQueue};
-pub use transport::{Control, NetConfig, Status, Vectors};
+pub use transport::{Control, NetConfig, RssLimits, Status};
+pub use vectors::Vectors;
 pub use wait::Wait;

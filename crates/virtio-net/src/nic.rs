@@ -15,7 +15,8 @@ use crate::offload_slots::LargeFrames;
 use crate::receive::{ReceiveOptions, ReceiveQueue};
 use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
-use crate::transport::{Control, Vectors, receive_queue, transmit_queue};
+use crate::transport::{Control, receive_queue, transmit_queue};
+use crate::vectors::Vectors;
 
 /// Buffers for frames that the device divides, of 64 KiB each.
 const LARGE_BUFFERS: u16 = 16;
@@ -116,6 +117,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let receive_options = ReceiveOptions {
             is_merged: features.contains(Features::MRG_RXBUF),
             has_checksums: features.contains(Features::GUEST_CSUM),
+            has_hashes: features.contains(Features::HASH_REPORT),
         };
         ReceiveQueue::new(hal, index, size, options.receive_frame, receive_options, RingOptions::of(features))
     }
@@ -135,7 +137,16 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let has_ecn = features.contains(Features::HOST_ECN);
         let large =
             completes.then_some(LargeFrames { buffers: if divides { LARGE_BUFFERS } else { 0 }, has_ecn });
-        TransmitQueue::new(hal, index, size, options.transmit_frame, large, RingOptions::of(features))
+        let has_hash = features.contains(Features::HASH_REPORT);
+        TransmitQueue::new(
+            hal,
+            index,
+            size,
+            options.transmit_frame,
+            large,
+            has_hash,
+            RingOptions::of(features),
+        )
     }
 
     /// Not inlined, as above.

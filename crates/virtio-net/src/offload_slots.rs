@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 
 use fallible::{try_box, vec};
 
-use crate::buffers::{Buffers, HEADER_LEN};
+use crate::buffers::{Buffers, MAX_HEADER_LEN};
 use crate::error::Error;
 use crate::hal::Hal;
 
-/// Longest frame that a device divides, from its Ethernet header on, in bytes: with its header it fills a block of 64 KiB.
-pub const MAX_LARGE_FRAME: usize = (64 * 1024) - HEADER_LEN;
+/// Longest frame that a device divides, from its Ethernet header on, in bytes: with the longest header it fills a block of 64 KiB.
+pub const MAX_LARGE_FRAME: usize = (64 * 1024) - MAX_HEADER_LEN;
 
 /// What a slot has that others do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,14 +54,19 @@ impl<H: Hal> OffloadSlots<H> {
     /// Allocates the large buffers for a queue of `slots` slots. Not inlined: with the caller's, its frame is too large for a
     /// kernel stack.
     #[inline(never)]
-    pub(crate) fn boxed(hal: &H, slots: u16, frames: LargeFrames) -> Result<Box<Self>, Error> {
+    pub(crate) fn boxed(
+        hal: &H,
+        slots: u16,
+        frames: LargeFrames,
+        has_hash: bool,
+    ) -> Result<Box<Self>, Error> {
         let LargeFrames { buffers: count, has_ecn } = frames;
         let mut free = vec::with_capacity(usize::from(count))?;
         for id in (0..count).rev() {
             vec::push_within_capacity(&mut free, id)?;
         }
         let uses = vec::filled(usize::from(slots), Use::Plain)?;
-        let large = Buffers::new(hal, count, MAX_LARGE_FRAME)?;
+        let large = Buffers::new(hal, count, MAX_LARGE_FRAME, has_hash)?;
         Ok(try_box(Self { large, has_ecn, free, uses, special: 0, waits: false })?)
     }
 

@@ -9,9 +9,10 @@ use alloc::vec::Vec;
 
 use fallible::vec;
 
-use crate::buffers::{Buffers, HEADER_LEN};
+use crate::buffers::Buffers;
 use crate::error::{Error, RingFault};
 use crate::hal::{Hal, Registers};
+use crate::hash::HashTypes;
 use crate::offload::ReceiveHeader;
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
@@ -62,6 +63,15 @@ pub struct Polled {
     pub more: bool,
 }
 
+/// What the device says of a received frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameInfo {
+    /// Its checksum is known to be right.
+    pub is_verified: bool,
+    /// Its hash, and what that covers. It is not known to be right.
+    pub hash: Option<(HashTypes, u32)>,
+}
+
 /// Receives frames into its own buffers. One user at a time, at IRQL <= DISPATCH_LEVEL.
 #[derive(Debug)]
 pub struct ReceiveQueue<H: Hal, R> {
@@ -70,6 +80,9 @@ pub struct ReceiveQueue<H: Hal, R> {
     ring: Ring<H>,
     buffers: Buffers<H>,
     options: ReceiveOptions,
+    /// Buffers in the ring that the device may have filled before the parameters of its hashes changed; `None` if its hashes are of
+    /// no use.
+    old_hashes: Option<u16>,
     /// Memory of the driver for the frame that is being processed.
     frame: Vec<u8>,
     doorbell: Option<Doorbell<R>>,
@@ -83,6 +96,8 @@ pub(crate) struct ReceiveOptions {
     pub(crate) is_merged: bool,
     /// The device says whether a checksum is verified, or is to be completed.
     pub(crate) has_checksums: bool,
+    /// The header says the hash of the frame.
+    pub(crate) has_hashes: bool,
 }
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
@@ -97,10 +112,12 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         rings: RingOptions,
     ) -> Result<Self, Error> {
         let ring = Ring::new(hal, size, rings)?;
-        let buffers = Buffers::new(hal, size, receive_buffer_len(max_frame, options.is_merged))?;
+        let buffers =
+            Buffers::new(hal, size, receive_buffer_len(max_frame, options.is_merged), options.has_hashes)?;
         let frame = vec::filled(max_frame, 0)?;
         let counters = ReceiveCounters::default();
-        let mut queue = Self { index, ring, buffers, options, frame, doorbell: None, counters };
+        let (doorbell, old_hashes) = (None, None);
+        let mut queue = Self { index, ring, buffers, options, old_hashes, frame, doorbell, counters };
         queue.describe()?;
         Ok(queue)
     }
@@ -155,14 +172,14 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     }
 
     /// Passes the received frames in at most `budget` buffers, and the rest of the last frame, to `sink`, each from its Ethernet
-    /// header on, a copy that is valid during the call and that the device cannot access, and whether its checksum is known to be
-    /// right; `sink` may change the copy. Then makes their buffers available again with at most one notification.
+    /// header on, a copy that is valid during the call and that the device cannot access, and what the device says of it; `sink` may
+    /// change the copy. Then makes their buffers available again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
     /// fails.
     /// A queue that was stopped has no frames.
-    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&mut [u8], bool)) -> Result<Polled, Error> {
+    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&mut [u8], FrameInfo)) -> Result<Polled, Error> {
         let mut taken = 0;
         if self.doorbell.is_none() {
             return Ok(Polled { taken, more: false });
@@ -173,13 +190,17 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
             }
             let used = match self.ring.take_used() {
                 Ok(Some(used)) => used,
-                Ok(None) => break Ok(Polled { taken, more: false }),
+                Ok(None) => {
+                    self.old_hashes = self.old_hashes.map(|_| 0);
+                    break Ok(Polled { taken, more: false });
+                }
                 Err(error) => break Err(error),
             };
             taken = taken.wrapping_add(1);
             let mut len = self.frame_len(used.len);
             let frame = len.and_then(|len| self.frame.get_mut(..len)).unwrap_or_default();
             let header = ReceiveHeader::parse(self.buffers.read(used.id, frame));
+            let hash = if self.options.has_hashes { self.hash(used.id) } else { None };
             self.ring.offer(used.id);
             let count = header.buffers;
             if count != 1 && self.options.is_merged {
@@ -198,7 +219,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 Some(frame) => {
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(frame.len() as u64);
-                    sink(frame, is_verified);
+                    sink(frame, FrameInfo { is_verified, hash });
                 }
                 None => self.counters.invalid = self.counters.invalid.wrapping_add(1),
             }
@@ -217,6 +238,12 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
         self.doorbell.is_some() && self.ring.request_interrupt(1)
+    }
+
+    /// Whether the hashes of frames are passed on that arrive from now on: with `true`, the device computes them as it was asked to.
+    /// Those of frames in the ring may be others.
+    pub fn report_hashes(&mut self, are_reported: bool) {
+        self.old_hashes = are_reported.then(|| self.ring.size());
     }
 
     /// Returns the counters.
@@ -250,6 +277,19 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         Ok(len)
     }
 
+    /// Returns the hash of the frame in a buffer, if the device has reported one.
+    //= virtio §9
+    fn hash(&mut self, id: u16) -> Option<(HashTypes, u32)> {
+        let old = self.old_hashes.as_mut()?;
+        if *old != 0 {
+            *old = old.saturating_sub(1);
+            return None;
+        }
+        let [a, b, c, d, kind, kind_high, _, _] = self.buffers.read_hash(id);
+        let kind = HashTypes::of_report(u16::from_le_bytes([kind, kind_high]))?;
+        Some((kind, u32::from_le_bytes([a, b, c, d])))
+    }
+
     /// Completes the checksum of a frame from the same machine. Returns its length; `None` if the checksum would not be in it.
     #[cold]
     fn complete(&mut self, header: ReceiveHeader, len: Option<usize>) -> Option<usize> {
@@ -261,7 +301,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     //= virtio §10
     fn frame_len(&self, used: u32) -> Option<usize> {
         let used = usize::try_from(used).ok()?;
-        let len = used.checked_sub(HEADER_LEN)?;
+        let len = used.checked_sub(self.buffers.header_len())?;
         (used <= self.buffers.len()).then_some(len)
     }
 

@@ -72,20 +72,21 @@ pub struct TransmitQueue<H: Hal, R> {
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and buffers for longer ones that
-    /// the device divides; `None` if the device completes no checksums.
+    /// the device divides; `None` if the device completes no checksums. `has_hash`: headers have the place of a hash.
     pub(crate) fn new(
         hal: &H,
         index: u16,
         size: u16,
         max_frame: usize,
         large: Option<LargeFrames>,
+        has_hash: bool,
         options: RingOptions,
     ) -> Result<Self, Error> {
         let ring = Ring::new(hal, size, options)?;
-        let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME))?;
+        let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME), has_hash)?;
         let free = vec::with_capacity(usize::from(size))?;
         let offloads = match large {
-            Some(large) => Some(OffloadSlots::boxed(hal, size, large)?),
+            Some(large) => Some(OffloadSlots::boxed(hal, size, large, has_hash)?),
             None => None,
         };
         let counters = TransmitCounters::default();
@@ -158,7 +159,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Queues the first `len` bytes of the slot as a frame, padded with zeros to [`MIN_FRAME`], for the next
     /// [`kick`](Self::kick). A `len` of 0 or more than the slot's drops the frame.
     pub fn commit(&mut self, len: usize) {
-        let capacity = self.buffers.len().saturating_sub(HEADER_LEN);
+        let capacity = self.buffers.frame_len();
         let Some(&id) = self.free.last() else { return };
         if len == 0 || len > capacity {
             self.counters.bad_length = self.counters.bad_length.wrapping_add(1);
@@ -172,7 +173,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
                 padding.fill(0);
             }
         }
-        let Ok(total) = u32::try_from(padded.saturating_add(HEADER_LEN)) else { return };
+        let Ok(total) = u32::try_from(padded.saturating_add(self.buffers.header_len())) else { return };
         self.free.pop();
         self.ring.set_len(id, total);
         self.ring.offer(id);
@@ -216,7 +217,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         let Some(offloads) = &mut self.offloads else { return };
         let (Some(&id), Some(large)) = (self.free.last(), offloads.free_large()) else { return };
         let padded = len.max(MIN_FRAME);
-        if len == 0 || padded.saturating_add(HEADER_LEN) > offloads.large.len() {
+        if len == 0 || padded > offloads.large.frame_len() {
             self.counters.bad_length = self.counters.bad_length.wrapping_add(1);
             return;
         }
@@ -227,7 +228,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         }
         // SAFETY: as above.
         unsafe { offloads.large.write_header(large, header) };
-        let total = u32::try_from(padded.saturating_add(HEADER_LEN));
+        let total = u32::try_from(padded.saturating_add(offloads.large.header_len()));
         let (Some(address), Ok(total)) = (offloads.large.device_address(large), total) else { return };
         offloads.set(id, Use::Large(large));
         self.free.pop();

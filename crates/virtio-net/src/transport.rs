@@ -13,10 +13,12 @@ use bitflags::bitflags;
 use crate::error::{Error, Structure};
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
+use crate::hash::HashTypes;
 use crate::pci::{Layout, Region};
 use crate::register_map::{common, device};
 use crate::ring::QueueAddresses;
 use crate::state::{Event, State};
+use crate::vectors::Vectors;
 use crate::wait::Wait;
 
 /// Time that a device has for a reset.
@@ -51,60 +53,26 @@ pub struct NetConfig {
     pub link_up: bool,
     /// Link speed in Mbit/s, if the device reports it.
     pub speed: Option<u32>,
+    /// `None` without RSS and HASH_REPORT.
+    pub rss: Option<RssLimits>,
 }
+
+/// What the device is capable of in receive side scaling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RssLimits {
+    /// Longest key, in bytes.
+    pub key_len: u8,
+    /// Entries of the largest table; 0 if the device reports hashes, but does not steer by them.
+    pub entries: u16,
+    /// Types of hashes, without those that this driver does not support.
+    pub types: HashTypes,
+}
+
+/// Features with limits in the configuration.
+const SCALING: Features = Features::RSS.union(Features::HASH_REPORT);
 
 /// Queue index of the control queue of a device without MQ. (virtio §4)
 const CONTROL_OF_ONE_PAIR: u16 = 2;
-
-/// MSI-X vectors by purpose. (virtio §15)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Vectors {
-    pub config: u16,
-    /// That of the first receive queue. Those of other pairs follow it.
-    pub receive: u16,
-    /// Likewise of the transmit queues.
-    pub transmit: u16,
-    /// Number of queue pairs, at least 1. If more, both queues of a pair share a vector.
-    pub pairs: u16,
-}
-
-impl Vectors {
-    /// Returns the assignment for `messages` interrupt messages and at most `pairs` queue pairs: one message for the
-    /// configuration and one for each pair, of which there are fewer if messages are; for a single pair, one each for receive
-    /// and transmit, or one for both, or one shared by all. `None` without a message.
-    #[must_use]
-    pub const fn plan(messages: u32, pairs: u16) -> Option<Self> {
-        let of_pairs = messages.saturating_sub(1);
-        match (messages, pairs) {
-            (0, _) => None,
-            (1, _) => Some(Self { config: 0, receive: 0, transmit: 0, pairs: 1 }),
-            (2, _) => Some(Self { config: 0, receive: 1, transmit: 1, pairs: 1 }),
-            (_, 0 | 1) => Some(Self { config: 0, receive: 1, transmit: 2, pairs: 1 }),
-            _ if of_pairs < pairs as u32 => {
-                Some(Self { config: 0, receive: 1, transmit: 1, pairs: of_pairs as u16 })
-            }
-            _ => Some(Self { config: 0, receive: 1, transmit: 1, pairs }),
-        }
-    }
-
-    /// Returns the vectors of the receive and the transmit queue of a pair, from 0 on.
-    #[must_use]
-    pub const fn of_pair(self, pair: u16) -> [u16; 2] {
-        [self.receive.wrapping_add(pair), self.transmit.wrapping_add(pair)]
-    }
-
-    /// Returns the next assignment to try after the device refused this one.
-    #[must_use]
-    const fn fewer(self) -> Option<Self> {
-        match self {
-            Self { pairs: 2, .. } => Self::plan(3, 1),
-            Self { pairs: 3.., .. } => Self::plan(self.pairs as u32, self.pairs),
-            Self { transmit: 2, .. } => Self::plan(2, 1),
-            Self { receive: 1, .. } => Self::plan(1, 1),
-            _ => None,
-        }
-    }
-}
 
 /// Returns the least length in bytes of the configuration of a device with these features. The speed, for which there is a
 /// default, may be missing. (virtio §14)
@@ -199,6 +167,9 @@ impl<H: Hal, R: Registers> Control<H, R> {
         let mut refused = self.refused;
         if u64::from(self.layout.common.len) < common::QUEUE_RESET.wrapping_add(2) {
             refused |= Features::RING_RESET;
+        }
+        if u64::from(self.layout.device.len) < device::HASH_TYPES.wrapping_add(4) {
+            refused |= SCALING;
         }
         let offered = self.offered_features().difference(refused);
         let accepted = Features::negotiate(offered).inspect_err(|_| self.fail())?;
@@ -547,6 +518,15 @@ impl<H: Hal, R: Registers> Control<H, R> {
             mtu: self.features.contains(Features::MTU).then(|| self.registers.read16(bar, at(device::MTU))),
             link_up: self.link_up(),
             speed: self.speed(),
+            rss: self.features.intersects(SCALING).then(|| RssLimits {
+                key_len: self.registers.read8(bar, at(device::RSS_KEY_LEN)),
+                entries: if self.features.contains(Features::RSS) {
+                    self.registers.read16(bar, at(device::RSS_ENTRIES))
+                } else {
+                    0
+                },
+                types: HashTypes::from_bits_truncate(self.registers.read32(bar, at(device::HASH_TYPES))),
+            }),
         }
     }
 

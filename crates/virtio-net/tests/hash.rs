@@ -165,6 +165,19 @@ fn frame_that_is_malformed_or_not_ip_has_no_hash() {
     assert_eq!(edited(16, 0xFF), None, "longer than the frame");
 }
 
+#[test]
+fn hash_that_the_device_reports_is_used_only_if_it_is_of_the_expected_type() {
+    let frame = first_v4();
+    let of = |types, reported| toeplitz().of_received(&frame, types, reported);
+    let computed = of(HashTypes::all(), None);
+    assert!(computed.is_some_and(|(kind, _)| kind == HashTypes::TCP_IPV4));
+    assert_eq!(of(HashTypes::all(), Some((HashTypes::TCP_IPV4, 9))), Some((HashTypes::TCP_IPV4, 9)));
+    for other in [HashTypes::IPV4, HashTypes::UDP_IPV4, HashTypes::TCP_IPV6] {
+        assert_eq!(of(HashTypes::all(), Some((other, 9))), computed, "{other:?}");
+    }
+    assert_eq!(of(HashTypes::IPV6, Some((HashTypes::TCP_IPV4, 9))), None, "not asked for");
+}
+
 /// The hash bit by bit: for each bit of the input that is set, the 32 bits of the key from the same position on.
 fn by_definition(key: &[u8; HASH_KEY_LEN], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], index: usize| u32::from(bytes[index / 8] >> (7 - index % 8) & 1);

@@ -9,8 +9,8 @@ mod fake;
 use fake::{Driver, Fake, Quirks, over_formats};
 use proptest::prelude::*;
 use virtio_net::{
-    Features, HEADER_LEN, MAX_HEADERS, MAX_LARGE_FRAME, Offload, Protocol, Transport, complete_checksum,
-    ipv4_checksum_is_valid, write_ipv4_checksum,
+    Features, FrameInfo, HEADER_LEN, MAX_HEADERS, MAX_LARGE_FRAME, Offload, Protocol, Transport,
+    complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,
 };
 
 /// Buffers for frames that the device divides.
@@ -410,7 +410,7 @@ fn receive(
 ) -> Option<(Vec<u8>, bool)> {
     fake.deliver_with(header, frame, &[HEADER_LEN + frame.len()]);
     let mut received = None;
-    let sink = |frame: &mut [u8], is_verified: bool| received = Some((frame.to_vec(), is_verified));
+    let sink = |frame: &mut [u8], info: FrameInfo| received = Some((frame.to_vec(), info.is_verified));
     driver.receive().poll(1, sink).unwrap();
     received
 }

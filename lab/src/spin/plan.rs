@@ -116,6 +116,12 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
             }
         }
     }
+    // Devices without these are usual.
+    for feature in [Features::RSS, Features::HASH_REPORT] {
+        if random.bool() {
+            setup.without |= feature.0;
+        }
+    }
     if random.u8(..4) == 0 {
         setup.reset_millis = random.u32(1..60);
     }

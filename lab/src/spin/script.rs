@@ -65,8 +65,9 @@ impl Setup {
             (name, Keyword::Text(value.clone()))
         };
         let when = |is_offered, feature| if is_offered { feature } else { Features::default() };
+        let of_pairs = Features::MQ | Features::RSS | Features::HASH_REPORT;
         let offered =
-            Features::DEFAULT | when(self.packed, Features::RING_PACKED) | when(self.pairs > 1, Features::MQ);
+            Features::DEFAULT | when(self.packed, Features::RING_PACKED) | when(self.pairs > 1, of_pairs);
         testbed::Options {
             seed: self.seed,
             path_mtu: self.path_mtu,

@@ -8,6 +8,7 @@
 //! | [`bus`] | what a device needs of the machine it is plugged into |
 //! | [`function`] | a network device as the system of its machine uses it |
 //! | [`checksum`] | checksums of TCP and UDP packets |
+//! | [`toeplitz`] | hashes of addresses and ports |
 //! | [`pci`] | configuration space, capabilities, BARs, the MSI-X table |
 //! | [`dma`] | the device's view of memory: only what was mapped for it |
 //! | [`mmio`] | trapped register accesses: instructions are decoded and forwarded to the device |
@@ -27,6 +28,7 @@ pub mod link;
 pub mod mmio;
 pub mod pci;
 pub mod registers;
+pub mod toeplitz;
 pub mod virtio_net;
 
 pub use bus::Bus;

@@ -13,7 +13,7 @@
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
 //! | [`oid`] | OID requests |
 //! | [`offload`] | task offloads |
-//! | `rss`, `rss_requests`, [`toeplitz`] | receive side scaling: its parameters, and the check of received frames |
+//! | `rss`, `rss_requests` | receive side scaling: its parameters, and the check of received frames |
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
@@ -76,7 +76,6 @@ pub mod runtime;
 pub mod sg_list;
 mod subsystem;
 pub mod tcp_stack;
-pub mod toeplitz;
 mod wait;
 pub mod wsk;
 

@@ -5,6 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use device_sim::toeplitz::{
+    self, HASH_IPV4, HASH_IPV6, HASH_TCP_IPV4, HASH_TCP_IPV6, HASH_UDP_IPV4, HASH_UDP_IPV6, KEY_LEN,
+};
 use ndk_abi::{
     ndis::{
         NDIS_HASH_FUNCTION_MASK, NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6,
@@ -24,10 +27,7 @@ use ndk_abi::{
 };
 use nt_sim::guest::Guest;
 
-use crate::{
-    rules::require,
-    toeplitz::{self, KEY_LEN},
-};
+use crate::rules::require;
 
 /// Nanoseconds after a change in which frames may still be indicated as before: they were received earlier. Our choice.
 const GRACE: u64 = 10_000_000;
@@ -41,6 +41,16 @@ const TYPES: [(u32, u32); 4] = [
     (NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4, NDIS_HASH_UDP_IPV4 | NDIS_HASH_IPV4),
     (NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_HASH_TCP_IPV6 | NDIS_HASH_IPV6),
     (NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6, NDIS_HASH_UDP_IPV6 | NDIS_HASH_IPV6),
+];
+
+/// Each hash type, as NDIS and as virtio numbers it.
+const NUMBERS: [(u32, u32); 6] = [
+    (NDIS_HASH_IPV4, HASH_IPV4),
+    (NDIS_HASH_TCP_IPV4, HASH_TCP_IPV4),
+    (NDIS_HASH_UDP_IPV4, HASH_UDP_IPV4),
+    (NDIS_HASH_IPV6, HASH_IPV6),
+    (NDIS_HASH_TCP_IPV6, HASH_TCP_IPV6),
+    (NDIS_HASH_UDP_IPV6, HASH_UDP_IPV6),
 ];
 
 /// What a miniport says of receive side scaling in its general attributes.
@@ -286,6 +296,15 @@ impl Rss {
     }
 }
 
+/// Returns the hash type of a frame, as NDIS numbers it, and its hash.
+fn hash(frame: &[u8], parameters: &RssParameters) -> Option<(u32, u32)> {
+    let types = NUMBERS.iter().filter(|(of_ndis, _)| parameters.types & of_ndis != 0);
+    let types = types.fold(0, |types, (_, of_virtio)| types | of_virtio);
+    let (kind, value) = toeplitz::hash(frame, types, &parameters.key)?;
+    let (number, _) = NUMBERS.iter().find(|(_, of_virtio)| *of_virtio == kind)?;
+    Some((*number, value))
+}
+
 /// Checks a frame against the parameters. Returns the entry of the table that it belongs to, if any.
 fn check(
     frame: &Received<'_>,
@@ -297,7 +316,7 @@ fn check(
         let is_right = function == 0;
         return if is_right { Ok(None) } else { Err("a hash is reported, but RSS is disabled".into()) };
     };
-    let expected = toeplitz::hash(frame.bytes, parameters.types, &parameters.key);
+    let expected = hash(frame.bytes, parameters);
     let reported = (function == NdisHashFunctionToeplitz)
         .then_some((frame.info & NDIS_HASH_TYPE_MASK, frame.value))
         .filter(|_| function != 0);

@@ -2,13 +2,13 @@
 
 //! The harness's side of receive side scaling: what the IP stack requests of an adapter.
 
+use device_sim::toeplitz::KEY_LEN;
 use ndk_abi::ndis::{NDIS_RSS_PARAM_FLAG_DISABLE_RSS, OID_GEN_RECEIVE_SCALE_PARAMETERS};
 
 use crate::{
     miniport::Miniport,
     oid::OidError,
     rss::{RssCapabilities, RssParameters},
-    toeplitz::KEY_LEN,
 };
 
 impl Miniport {

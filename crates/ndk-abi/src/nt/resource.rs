@@ -2,7 +2,9 @@
 
 //! Assigned resources, PCI configuration space, scatter/gather lists.
 
-use super::{KAFFINITY, PHYSICAL_ADDRESS};
+use core::ffi::c_void;
+
+use super::{KAFFINITY, KIRQL, PHYSICAL_ADDRESS};
 
 /// Kind of a bus.
 #[repr(transparent)]
@@ -356,10 +358,28 @@ pub const PCI_MAX_BRIDGE_NUMBER: u32 = 0xff;
 pub const PCI_DISABLE_LEVEL_INTERRUPT: u32 = 0x400;
 pub const PCI_INVALID_VENDORID: u32 = 0xffff;
 
-/// Opaque; known by pointer only.
+/// Messages of an interrupt.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct IO_INTERRUPT_MESSAGE_INFO {
-    _opaque: [u8; 0],
+    pub UnifiedIrql: KIRQL,
+    pub MessageCount: u32,
+    /// `MessageCount` of them.
+    pub MessageInfo: [IO_INTERRUPT_MESSAGE_INFO_ENTRY; 1],
+}
+
+/// One message of an interrupt.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IO_INTERRUPT_MESSAGE_INFO_ENTRY {
+    pub MessageAddress: PHYSICAL_ADDRESS,
+    pub TargetProcessorSet: KAFFINITY,
+    pub InterruptObject: *mut c_void,
+    pub MessageData: u32,
+    pub Vector: u32,
+    pub Irql: KIRQL,
+    pub Mode: i32,
+    pub Polarity: i32,
 }
 
 /// Opaque; known by pointer only.

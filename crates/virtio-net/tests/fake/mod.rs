@@ -85,6 +85,8 @@ pub struct Quirks {
     pub config_changes: u32,
     /// The speed register.
     pub speed: u32,
+    /// Key length, entries and types of hashes that the device is capable of.
+    pub rss_limits: (u8, u16, u32),
 }
 
 impl Default for Quirks {
@@ -109,6 +111,7 @@ impl Default for Quirks {
             allocations: usize::MAX,
             config_changes: 0,
             speed: u32::MAX,
+            rss_limits: (40, 128, 0x1FF),
         }
     }
 }
@@ -319,10 +322,10 @@ impl Fake {
     }
 
     /// Receives a frame behind `header` into buffers of `parts` bytes each.
-    pub fn deliver_with(&self, header: [u8; HEADER_LEN], frame: &[u8], parts: &[usize]) {
+    pub fn deliver_with<const LEN: usize>(&self, header: [u8; LEN], frame: &[u8], parts: &[usize]) {
         let mut device = self.lock();
         let queue = &mut device.queues[RECEIVE];
-        let bytes = [&header, frame].concat();
+        let bytes = [&header[..], frame].concat();
         let mut rest = &bytes[..];
         for &len in parts {
             let buffer = queue.pop(&self.memory).expect("a buffer is available");
@@ -455,6 +458,7 @@ impl Registers for Fake {
                 }
                 mac_of(device.config_generation)[(o - DEVICE) as usize]
             }
+            o if o == DEVICE + 17 => device.quirks.rss_limits.0,
             o => panic!("8-bit read of {o:#x}"),
         }
     }
@@ -474,6 +478,7 @@ impl Registers for Fake {
             o if o == DEVICE + 6 => 1,
             o if o == DEVICE + 8 => device.quirks.pairs,
             o if o == DEVICE + 10 => 1500,
+            o if o == DEVICE + 18 => device.quirks.rss_limits.1,
             o => panic!("16-bit read of {o:#x}"),
         }
     }
@@ -487,6 +492,7 @@ impl Registers for Fake {
         match offset {
             o if o == COMMON + 4 => (device.quirks.offered.bits() >> (32 * device.feature_select)) as u32,
             o if o == DEVICE + 12 => device.quirks.speed,
+            o if o == DEVICE + 20 => device.quirks.rss_limits.2,
             o => panic!("32-bit read of {o:#x}"),
         }
     }

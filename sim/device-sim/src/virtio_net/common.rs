@@ -132,7 +132,10 @@ impl Common {
 
     /// Returns the purpose of a queue.
     pub fn role(&self, index: usize) -> Option<Role> {
-        Role::of(index, if self.accepted.contains(Features::MQ) { self.pairs.into() } else { 1 })
+        Role::of(
+            index,
+            if self.accepted.intersects(Features::MQ | Features::RSS) { self.pairs.into() } else { 1 },
+        )
     }
 
     /// Returns whether both queues of each of the first `pairs` pairs are enabled.
@@ -494,14 +497,16 @@ impl Common {
 
     /// Reads the device configuration. (virtio §14)
     pub fn read_device(&self, offset: u64, width: Width, mac: [u8; 6]) -> Result<u64, Misuse> {
-        let gate = |feature: Features, natural: Width, value: u64| {
+        // One of the features is needed.
+        let gate = |features: Features, natural: Width, value: u64| {
             natural_width("device configuration", offset, natural, width)?;
-            if self.status.has(Status::FEATURES_OK) && !self.accepted.contains(feature) {
-                let text = format!("device configuration {offset:#x} read without feature {:#x}", feature.0);
+            if self.status.has(Status::FEATURES_OK) && !self.accepted.intersects(features) {
+                let text = format!("device configuration {offset:#x} read without feature {:#x}", features.0);
                 return Err(Misuse::register(text));
             }
-            Ok(if self.offered.contains(feature) { value } else { width.all_ones() })
+            Ok(if self.offered.intersects(features) { value } else { width.all_ones() })
         };
+        let limits = self.quirks.rss_limits.unwrap_or_default();
         match offset {
             0..6 => gate(Features::MAC, Width::Byte, mac[offset as usize].into()),
             6 => {
@@ -509,10 +514,13 @@ impl Common {
                 let bit = |is_set: bool, bit: u16| u64::from(if is_set { bit } else { 0 });
                 gate(Features::STATUS, Width::Word, bit(self.link_up, LINK_UP) | bit(announce, ANNOUNCE))
             }
-            8 => gate(Features::MQ, Width::Word, self.pairs.into()),
+            8 => gate(Features::MQ | Features::RSS, Width::Word, self.pairs.into()),
             10 => gate(Features::MTU, Width::Word, self.mtu.into()),
             12 => gate(Features::SPEED_DUPLEX, Width::Dword, self.quirks.speed.unwrap_or(SPEED).into()),
             16 => gate(Features::SPEED_DUPLEX, Width::Byte, FULL_DUPLEX.into()),
+            17 => gate(Features::RSS | Features::HASH_REPORT, Width::Byte, limits.key_len.into()),
+            18 => gate(Features::RSS, Width::Word, limits.entries.into()),
+            20 => gate(Features::RSS | Features::HASH_REPORT, Width::Dword, limits.types.into()),
             _ => Err(Misuse::register(format!("a read of device configuration {offset:#x}"))),
         }
     }

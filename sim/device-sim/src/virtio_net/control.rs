@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{
     device::{Device, Outcome},
     features::Features,
+    scaling::{Hashing, Scaling},
 };
 use crate::registers::Misuse;
 
@@ -40,13 +41,19 @@ impl Device {
             };
             let number = self.commands.fetch_add(1, Relaxed);
             let quirks = &self.options.quirks;
-            if quirks.commands_unanswered_from.is_some_and(|first| number >= first) {
+            let is = |command: Option<[u8; 2]>| command.is_some_and(|command| request.starts_with(&command));
+            if quirks.commands_unanswered_from.is_some_and(|first| number >= first)
+                || is(quirks.leaves_command)
+            {
                 continue;
             }
             let answer = match request.split_first_chunk::<2>() {
                 _ if quirks.commands_refused_from.is_some_and(|first| number >= first) => None,
+                _ if is(quirks.refuses_command) => None,
                 Some((&[class, _], _)) if *self.refused_class.lock() == Some(class) => None,
                 Some((&[4, 0], data)) if accepted.contains(Features::MQ) => self.set_pairs(data)?,
+                Some((&[4, 1], data)) => self.set_scaling(data, accepted)?,
+                Some((&[4, 2], data)) => self.set_hashing(data, accepted)?,
                 Some((&[3, 0], [])) => self.common.lock().acknowledge_announcement(),
                 Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),
                 None => None,
@@ -72,6 +79,37 @@ impl Device {
         }
         let dropped = self.steering.lock().set_pairs(pairs.into());
         self.counters.dropped.fetch_add(dropped, Relaxed);
+        Ok(Some(()))
+    }
+
+    /// Steers by the indirection table of the driver.
+    fn set_scaling(&self, data: &[u8], accepted: Features) -> Result<Option<()>, Misuse> {
+        if !accepted.contains(Features::RSS) {
+            return Err(Misuse::ring("RSS_CONFIG is sent, but RSS was not negotiated (virtio 5.1.6.5.7)"));
+        }
+        let limits = self.options.quirks.rss_limits.unwrap_or_default();
+        let scaling = Scaling::parse(data, limits, self.options.pairs)?;
+        let pairs = scaling.pairs();
+        if pairs > self.options.pairs.into() || !self.common.lock().has_enabled(pairs) {
+            return Err(Misuse::ring(format!(
+                "the indirection table has queue {} of those that are enabled (virtio 5.1.6.5.7)",
+                pairs - 1
+            )));
+        }
+        let dropped = self.steering.lock().set_scaling(scaling);
+        self.counters.dropped.fetch_add(dropped, Relaxed);
+        Ok(Some(()))
+    }
+
+    /// Reports hashes as the driver sets them.
+    fn set_hashing(&self, data: &[u8], accepted: Features) -> Result<Option<()>, Misuse> {
+        if !accepted.contains(Features::HASH_REPORT) {
+            return Err(Misuse::ring(
+                "HASH_CONFIG is sent, but HASH_REPORT was not negotiated (virtio 5.1.6.5.6)",
+            ));
+        }
+        let hashing = Hashing::parse(data, self.options.quirks.rss_limits.unwrap_or_default())?;
+        self.steering.lock().set_hashing(hashing);
         Ok(Some(()))
     }
 }

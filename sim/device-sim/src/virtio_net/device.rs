@@ -344,6 +344,18 @@ impl Device {
         self.steering.lock().pairs()
     }
 
+    /// Returns the pair of each entry of the indirection table by which the device steers; `None` if it steers automatically.
+    #[must_use]
+    pub fn rss_table(&self) -> Option<Vec<u16>> {
+        self.steering.lock().scaling().map(|scaling| scaling.table.clone())
+    }
+
+    /// Returns the types of the hashes that the device computes, as virtio numbers them.
+    #[must_use]
+    pub fn hash_types(&self) -> u32 {
+        self.steering.lock().hashing().map_or(0, |hashing| hashing.types)
+    }
+
     /// Returns the size of the first receive queue that the driver chose; 0 before it has enabled the queue.
     #[must_use]
     pub fn receive_size(&self) -> u16 {

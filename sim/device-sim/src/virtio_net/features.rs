@@ -30,6 +30,8 @@ impl Features {
     pub const RING_PACKED: Self = Self(1 << 34);
     pub const RING_RESET: Self = Self(1 << 40);
     pub const HOST_USO: Self = Self(1 << 56);
+    pub const HASH_REPORT: Self = Self(1 << 57);
+    pub const RSS: Self = Self(1 << 60);
     pub const SPEED_DUPLEX: Self = Self(1 << 63);
 
     /// Checksums both ways, and segmentation.
@@ -71,11 +73,17 @@ impl Features {
         (Self::GUEST_ANNOUNCE, Self::CTRL_VQ),
         (Self::CTRL_MAC_ADDR, Self::CTRL_VQ),
         (Self::MQ, Self::CTRL_VQ),
+        (Self::RSS, Self::CTRL_VQ),
     ];
 
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     #[must_use]

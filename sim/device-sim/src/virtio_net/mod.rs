@@ -10,6 +10,7 @@
 //! | `common` | common and device configuration |
 //! | `queue` | the device's side of a split or packed ring |
 //! | `filter` | receive filters |
+//! | `scaling` | receive side scaling and hash reports, as the driver sets them |
 //! | `steering` | queue pairs in use, and the pair that a received frame belongs to |
 //! | `offload` | the header before every frame: checksums and segmentation |
 //! | `device` | the state that the queues share |
@@ -27,6 +28,7 @@ pub mod options;
 mod queue;
 pub mod quirks;
 mod receive;
+mod scaling;
 mod steering;
 mod transmit;
 
@@ -35,3 +37,4 @@ pub use features::{Features, Status};
 pub use nic::Nic;
 pub use options::{CONTROL, NicOptions, RECEIVE, Role, TRANSMIT};
 pub use quirks::{Quirks, UsedQuirk};
+pub use scaling::RssLimits;

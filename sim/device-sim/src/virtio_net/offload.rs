@@ -10,7 +10,9 @@ use crate::{
 };
 
 /// Bytes of the header with VERSION_1.
-pub const HEADER_LEN: usize = 12;
+const HEADER_LEN: usize = 12;
+/// The same with HASH_REPORT: the hash and its type follow.
+pub const MAX_HEADER_LEN: usize = 20;
 
 /// The checksum field of the frame contains the sum of the pseudo-header only.
 const NEEDS_CSUM: u8 = 1;
@@ -26,6 +28,11 @@ const CWR: u8 = 0x80;
 /// Bytes of the header of a UDP datagram.
 const UDP_HEADER: usize = 8;
 
+/// Returns the number of bytes of the header.
+pub const fn header_len(accepted: Features) -> usize {
+    if accepted.contains(Features::HASH_REPORT) { MAX_HEADER_LEN } else { HEADER_LEN }
+}
+
 /// The header before a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
@@ -39,7 +46,7 @@ pub struct Header {
 }
 
 impl Header {
-    pub fn parse(bytes: [u8; HEADER_LEN]) -> Self {
+    pub fn parse(bytes: &[u8; MAX_HEADER_LEN]) -> Self {
         let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         Self {
             flags: bytes[0],
@@ -52,14 +59,17 @@ impl Header {
         }
     }
 
-    pub fn bytes(&self) -> [u8; HEADER_LEN] {
-        let mut bytes = [0; HEADER_LEN];
+    /// Returns the bytes of the header with this hash, and its type.
+    pub fn bytes(&self, (hash_value, hash_report): (u32, u16)) -> [u8; MAX_HEADER_LEN] {
+        let mut bytes = [0; MAX_HEADER_LEN];
         bytes[0] = self.flags;
         bytes[1] = self.gso_type;
         let words = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset, self.num_buffers];
         for (to, word) in bytes[2..].as_chunks_mut::<2>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
         }
+        bytes[12..16].copy_from_slice(&hash_value.to_le_bytes());
+        bytes[16..18].copy_from_slice(&hash_report.to_le_bytes());
         bytes
     }
 

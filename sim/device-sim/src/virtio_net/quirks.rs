@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::features::Features;
+use super::{features::Features, scaling::RssLimits};
 use crate::pci::{BarLayout, BrokenCapabilities, Identity};
 
 /// Deviations from what a device should do. The default is none.
@@ -58,6 +58,14 @@ pub struct Quirks {
     pub commands_refused_from: Option<u32>,
     /// Refuses commands of this class of the control queue.
     pub refuses_class: Option<u8>,
+    /// Refuses this command of the control queue: class and command.
+    pub refuses_command: Option<[u8; 2]>,
+    /// Does not answer this command of the control queue.
+    pub leaves_command: Option<[u8; 2]>,
+    /// What receive side scaling the device reports to be capable of.
+    pub rss_limits: Option<RssLimits>,
+    /// Reports this hash, and this type of it, with every frame.
+    pub hash_report: Option<(u32, u16)>,
     /// Takes no frames to send.
     pub sends_nothing: bool,
     /// A reset of a queue does not end.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{
     device::{BUDGET, Device, Outcome},
     features::Features,
-    offload::{HEADER_LEN, Header},
+    offload::{Header, header_len},
     options::receive_index,
     queue::{Chain, DeviceQueue},
 };
@@ -109,6 +109,15 @@ impl Device {
         }
     }
 
+    /// Returns `hash_value` and `hash_report` of a received frame.
+    fn hash_report(&self, frame: &[u8], accepted: Features) -> (u32, u16) {
+        if !accepted.contains(Features::HASH_REPORT) {
+            return (0, 0);
+        }
+        let report = || self.steering.lock().hashing().map_or((0, 0), |hashing| hashing.report(frame));
+        self.options.quirks.hash_report.unwrap_or_else(report)
+    }
+
     /// Returns the frame of [`Quirks::repeats`](super::Quirks::repeats) once more.
     fn repeated_frame(&self) -> Option<Frame> {
         let limit = self.options.quirks.repeats?;
@@ -151,7 +160,8 @@ impl Device {
             self.counters.dropped.fetch_add(1, Relaxed);
             return Ok(());
         }
-        let needed = (HEADER_LEN + frame.len()) as u64;
+        let header_len = header_len(accepted);
+        let needed = (header_len + frame.len()) as u64;
         let (mut others, mut room) = (Vec::new(), first.writable_len());
         while room < needed && accepted.contains(Features::MRG_RXBUF) {
             let Some(chain) = pop_writable(&mut queue, self, accepted)? else { break };
@@ -168,8 +178,8 @@ impl Device {
         let number = self.counters.received_frames.load(Relaxed) + 1;
         let lie = self.options.quirks.num_buffers.filter(|(every, _)| number.is_multiple_of(*every));
         let num_buffers = lie.map_or(1 + others.len() as u16, |(_, buffers)| buffers);
-        let header = Header { num_buffers, ..header }.bytes();
-        let mut rest = Rest { parts: [&header, frame] };
+        let header = Header { num_buffers, ..header }.bytes(self.hash_report(frame, accepted));
+        let mut rest = Rest { parts: [&header[..header_len], frame] };
         let mut fill = |chain: &Chain| {
             let parts = chain.writable.iter();
             parts.map(|&(address, len)| rest.write(&self.memory, address, len)).sum::<Result<u32, Misuse>>()
@@ -218,7 +228,7 @@ fn pop_writable(
         return Err(Misuse::ring("the receive queue has a device-readable buffer (virtio 5.1.6.3)"));
     }
     let alone = !accepted.contains(Features::MRG_RXBUF);
-    let needed = (HEADER_LEN + ETHERNET_HEADER) as u64 + u64::from(device.options.mtu);
+    let needed = (header_len(accepted) + ETHERNET_HEADER) as u64 + u64::from(device.options.mtu);
     if alone && accepted.contains(Features::MTU) && chain.writable_len() < needed {
         let text = format!("a receive buffer has {} bytes; the MTU needs {needed}", chain.writable_len());
         return Err(Misuse::ring(text));

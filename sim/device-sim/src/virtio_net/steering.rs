@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Automatic receive steering: a flow returns on the pair by which it was last sent, another by its hash. (virtio 5.1.6.5.5)
+//! Receive steering: automatic, until the driver sets an indirection table.
 //!
-//! A flow is known by its addresses and ports in either direction. Frames other than IP belong to the first pair.
+//! Automatic: a flow returns on the pair by which it was last sent, another by its hash. (virtio 5.1.6.5.5) A flow is known by its addresses and ports in either direction. Frames other than IP belong to the first pair.
 
 use std::collections::{HashMap, VecDeque};
 
+use super::scaling::{Hashing, Scaling};
 use crate::{checksum::ethertype, link::wire::Frame};
 
 /// Frames that wait for buffers of one pair; more are dropped, as by the queue of a Linux tap device.
@@ -32,11 +33,15 @@ pub struct Steering {
     /// By pair.
     waiting: Vec<VecDeque<Frame>>,
     flows: HashMap<Flow, usize>,
+    /// The table that the driver has set last, unless it returned to automatic steering since.
+    scaling: Option<Scaling>,
+    /// What hashes are reported without a table.
+    hashing: Option<Hashing>,
 }
 
 impl Default for Steering {
     fn default() -> Self {
-        Self { waiting: vec![VecDeque::new()], flows: HashMap::new() }
+        Self { waiting: vec![VecDeque::new()], flows: HashMap::new(), scaling: None, hashing: None }
     }
 }
 
@@ -51,8 +56,39 @@ impl Steering {
         self.waiting.len()
     }
 
-    /// Sets the number of pairs in use. Returns the number of frames that waited for another and are dropped.
+    /// Returns the number of pairs that may send.
+    pub fn transmit_pairs(&self) -> usize {
+        self.scaling.as_ref().map_or(self.pairs(), |scaling| scaling.transmit_pairs.into())
+    }
+
+    /// Steers by a table from now on. Returns the number of frames that waited for a pair that is no longer in use, and are dropped.
+    pub fn set_scaling(&mut self, scaling: Scaling) -> u64 {
+        let dropped = self.use_pairs(scaling.pairs());
+        self.scaling = Some(scaling);
+        dropped
+    }
+
+    /// Reports hashes from now on, and steers automatically.
+    pub fn set_hashing(&mut self, hashing: Hashing) {
+        (self.scaling, self.hashing) = (None, Some(hashing));
+    }
+
+    pub fn scaling(&self) -> Option<&Scaling> {
+        self.scaling.as_ref()
+    }
+
+    /// Returns which hashes the device computes.
+    pub fn hashing(&self) -> Option<&Hashing> {
+        self.scaling.as_ref().map(|scaling| &scaling.hashing).or(self.hashing.as_ref())
+    }
+
+    /// Sets the number of pairs in use, and steers automatically, without hashes. Returns as above.
     pub fn set_pairs(&mut self, pairs: usize) -> u64 {
+        (self.scaling, self.hashing) = (None, None);
+        self.use_pairs(pairs)
+    }
+
+    fn use_pairs(&mut self, pairs: usize) -> u64 {
         let dropped = self.waiting.iter().skip(pairs).map(|frames| frames.len() as u64).sum();
         self.waiting.resize_with(pairs, VecDeque::new);
         self.flows.retain(|_, pair| *pair < pairs);
@@ -96,6 +132,9 @@ impl Steering {
     }
 
     fn pair_of(&self, frame: &[u8]) -> usize {
+        if let Some(scaling) = &self.scaling {
+            return scaling.pair_of(frame);
+        }
         let Some(flow) = Flow::of(frame) else { return 0 };
         self.flows.get(&flow).copied().unwrap_or_else(|| flow.hash() as usize % self.pairs())
     }

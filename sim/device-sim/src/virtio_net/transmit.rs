@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{
     device::{BUDGET, Device, Outcome},
     features::Features,
-    offload::{self, HEADER_LEN, Header},
+    offload::{self, Header, MAX_HEADER_LEN, header_len},
     options::transmit_index,
     queue::Chain,
 };
@@ -72,12 +72,12 @@ impl Device {
         let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
             return Ok(None);
         };
-        if pair >= self.active_pairs() {
+        if pair >= self.steering.lock().transmit_pairs() {
             return Err(Misuse::ring(format!(
                 "a frame is sent by pair {pair}, which is not in use (virtio 5.1.6.5.5)"
             )));
         }
-        let (header, frame) = self.read_frame(&chain)?;
+        let (header, frame) = self.read_frame(&chain, header_len(accepted))?;
         let frames = offload::carry_out(&header, frame, accepted)?;
         if accepted.contains(Features::MTU) {
             frames.iter().try_for_each(|frame| self.check_length(frame))?;
@@ -99,23 +99,24 @@ impl Device {
         Ok(())
     }
 
-    fn read_frame(&self, chain: &Chain) -> Result<(Header, Frame), Misuse> {
+    /// Reads a frame behind a header of `header_len` bytes, of which the hash has no meaning.
+    fn read_frame(&self, chain: &Chain, header_len: usize) -> Result<(Header, Frame), Misuse> {
         if !chain.writable.is_empty() {
             return Err(Misuse::ring("the transmit queue has a device-writable buffer (virtio 5.1.6.2)"));
         }
-        let mut header = [0; HEADER_LEN];
-        let mut wanted = HEADER_LEN as u32;
+        let mut header = [0; MAX_HEADER_LEN];
+        let mut wanted = header_len as u32;
         let total: usize = chain.readable.iter().map(|&(_, len)| len as usize).sum();
-        if total < HEADER_LEN + MIN_FRAME {
+        if total < header_len + MIN_FRAME {
             return Err(Misuse::ring(format!(
                 "a transmit buffer of {total} bytes is shorter than the virtio-net and Ethernet headers"
             )));
         }
-        let mut frame = Frame::with_capacity(total - HEADER_LEN);
+        let mut frame = Frame::with_capacity(total - header_len);
         for &(address, len) in &chain.readable {
             let of_header = wanted.min(len);
             if of_header > 0 {
-                let start = HEADER_LEN - wanted as usize;
+                let start = header_len - wanted as usize;
                 self.memory.fill(&mut header[start..start + of_header as usize], address)?;
                 wanted -= of_header;
             }
@@ -123,7 +124,7 @@ impl Device {
                 self.memory.read(address + u64::from(of_header), len - of_header, &mut frame)?;
             }
         }
-        Ok((Header::parse(header), frame))
+        Ok((Header::parse(&header), frame))
     }
 
     /// Injects the failures of [`Quirks`](super::quirks::Quirks) that depend on the number of frames sent.

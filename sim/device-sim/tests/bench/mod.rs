@@ -19,7 +19,9 @@ use device_sim::{
     pci::{self, Message},
 };
 use trapped_access::Width;
-use virtio_net::{Control, DmaBlock, Hal, Layout, Options, ReceiveQueue, Registers, TransmitQueue};
+use virtio_net::{
+    Control, ControlQueue, DmaBlock, Hal, Layout, Options, ReceiveQueue, Registers, TransmitQueue,
+};
 
 const MEMORY: usize = 64 << 20;
 
@@ -257,9 +259,13 @@ impl Driver {
         queue.kick();
     }
 
+    pub fn commands(&mut self) -> &mut ControlQueue<Bench, Bench> {
+        self.nic().commands.as_mut().unwrap()
+    }
+
     /// Sets how many pairs the device uses.
     pub fn set_pairs(&mut self, pairs: u16) -> Result<bool, virtio_net::Error> {
-        self.nic().commands.as_mut().unwrap().set_pairs(pairs, || true)
+        self.commands().set_pairs(pairs, || true)
     }
 
     pub fn send(&mut self, frame: &[u8]) -> bool {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The hashes of receive side scaling, bit by bit, as the documentation defines them.
-//! (windows-driver-docs: network/rss-hashing-functions, network/rss-hashing-types)
-
-use ndk_abi::ndis::{
-    NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6, NDIS_HASH_UDP_IPV4,
-    NDIS_HASH_UDP_IPV6,
-};
+//! The hashes of receive side scaling, bit by bit, as the documentation of Windows and virtio defines them.
+//! (windows-driver-docs: network/rss-hashing-functions, network/rss-hashing-types; virtio §13)
 
 /// Length of the key, in bytes.
 pub const KEY_LEN: usize = 40;
+
+/// Types of hashes, as virtio numbers them. (virtio §13)
+pub const HASH_IPV4: u32 = 1 << 0;
+pub const HASH_TCP_IPV4: u32 = 1 << 1;
+pub const HASH_UDP_IPV4: u32 = 1 << 2;
+pub const HASH_IPV6: u32 = 1 << 3;
+pub const HASH_TCP_IPV6: u32 = 1 << 4;
+pub const HASH_UDP_IPV6: u32 = 1 << 5;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_VLAN: u16 = 0x8100;
@@ -27,10 +30,15 @@ const MAX_EXTENSIONS: usize = 8;
 /// Returns the Toeplitz hash of `input`, of at most 36 bytes.
 #[must_use]
 pub fn toeplitz(key: &[u8; KEY_LEN], input: &[u8]) -> u32 {
-    let bit = |bytes: &[u8], index: usize| bytes[index / 8] >> (7 - index % 8) & 1;
+    let bit = |bytes: &[u8], index: usize| u32::from(bytes[index / 8] >> (7 - index % 8) & 1);
+    // The 32 bits of the key from each bit of the input on.
+    let mut window = (0..32).fold(0, |window, index| window << 1 | bit(key, index));
     let mut result = 0;
-    for index in (0..input.len() * 8).filter(|&index| bit(input, index) != 0) {
-        result ^= (0..32).fold(0, |window, offset| window << 1 | u32::from(bit(key, index + offset)));
+    for index in 0..input.len() * 8 {
+        if bit(input, index) != 0 {
+            result ^= window;
+        }
+        window = window << 1 | bit(key, index + 32);
     }
     result
 }
@@ -42,8 +50,8 @@ struct Types {
     udp: u32,
 }
 
-const IPV4: Types = Types { addresses: NDIS_HASH_IPV4, tcp: NDIS_HASH_TCP_IPV4, udp: NDIS_HASH_UDP_IPV4 };
-const IPV6: Types = Types { addresses: NDIS_HASH_IPV6, tcp: NDIS_HASH_TCP_IPV6, udp: NDIS_HASH_UDP_IPV6 };
+const IPV4: Types = Types { addresses: HASH_IPV4, tcp: HASH_TCP_IPV4, udp: HASH_UDP_IPV4 };
+const IPV6: Types = Types { addresses: HASH_IPV6, tcp: HASH_TCP_IPV6, udp: HASH_UDP_IPV6 };
 
 /// Returns the hash type of an Ethernet frame, one of `types`, and the input of its hash. `None` if the frame is of none of the
 /// types, or malformed.
@@ -178,8 +186,8 @@ mod tests {
         [&[2; 12][..], &ethertype.to_be_bytes(), packet].concat()
     }
 
-    const ALL4: u32 = NDIS_HASH_IPV4 | NDIS_HASH_TCP_IPV4 | NDIS_HASH_UDP_IPV4;
-    const ALL6: u32 = NDIS_HASH_IPV6 | NDIS_HASH_TCP_IPV6 | NDIS_HASH_UDP_IPV6;
+    const ALL4: u32 = HASH_IPV4 | HASH_TCP_IPV4 | HASH_UDP_IPV4;
+    const ALL6: u32 = HASH_IPV6 | HASH_TCP_IPV6 | HASH_UDP_IPV6;
 
     #[test]
     fn documented_vectors_of_ipv4() {
@@ -188,22 +196,22 @@ mod tests {
             let pair = [octets(source), octets(destination)].concat();
             let ports = transport(from, to);
             let tcp = ipv4(TCP, 0x4000, 0, &pair, &ports);
-            assert_eq!(hash(&tcp, ALL4, &KEY), Some((NDIS_HASH_TCP_IPV4, with_ports)));
-            assert_eq!(hash(&tcp, NDIS_HASH_IPV4, &KEY), Some((NDIS_HASH_IPV4, addresses)));
-            assert_eq!(hash(&tcp, NDIS_HASH_UDP_IPV4 | ALL6, &KEY), None);
+            assert_eq!(hash(&tcp, ALL4, &KEY), Some((HASH_TCP_IPV4, with_ports)));
+            assert_eq!(hash(&tcp, HASH_IPV4, &KEY), Some((HASH_IPV4, addresses)));
+            assert_eq!(hash(&tcp, HASH_UDP_IPV4 | ALL6, &KEY), None);
             let udp = ipv4(UDP, 0, 8, &pair, &ports);
-            assert_eq!(hash(&udp, ALL4, &KEY), Some((NDIS_HASH_UDP_IPV4, with_ports)), "options are skipped");
-            let not_udp = NDIS_HASH_IPV4 | NDIS_HASH_TCP_IPV4;
-            assert_eq!(hash(&udp, not_udp, &KEY), Some((NDIS_HASH_IPV4, addresses)));
+            assert_eq!(hash(&udp, ALL4, &KEY), Some((HASH_UDP_IPV4, with_ports)), "options are skipped");
+            let not_udp = HASH_IPV4 | HASH_TCP_IPV4;
+            assert_eq!(hash(&udp, not_udp, &KEY), Some((HASH_IPV4, addresses)));
             for fragment in [0x2000, 1] {
                 let frame = ipv4(TCP, fragment, 0, &pair, &ports);
-                assert_eq!(hash(&frame, ALL4, &KEY), Some((NDIS_HASH_IPV4, addresses)));
-                assert_eq!(hash(&frame, NDIS_HASH_TCP_IPV4, &KEY), None);
+                assert_eq!(hash(&frame, ALL4, &KEY), Some((HASH_IPV4, addresses)));
+                assert_eq!(hash(&frame, HASH_TCP_IPV4, &KEY), None);
             }
             let icmp = ipv4(1, 0, 0, &pair, &ports);
-            assert_eq!(hash(&icmp, ALL4, &KEY), Some((NDIS_HASH_IPV4, addresses)));
+            assert_eq!(hash(&icmp, ALL4, &KEY), Some((HASH_IPV4, addresses)));
             let tagged = [&tcp[..12], &[0x81, 0, 0, 5], &tcp[12..]].concat();
-            assert_eq!(hash(&tagged, ALL4, &KEY), Some((NDIS_HASH_TCP_IPV4, with_ports)));
+            assert_eq!(hash(&tagged, ALL4, &KEY), Some((HASH_TCP_IPV4, with_ports)));
         }
     }
 
@@ -214,14 +222,14 @@ mod tests {
             let pair = [octets(source), octets(destination)].concat();
             let ports = transport(from, to);
             let tcp = ipv6(TCP, &pair, &ports);
-            assert_eq!(hash(&tcp, ALL6, &KEY), Some((NDIS_HASH_TCP_IPV6, with_ports)));
-            assert_eq!(hash(&tcp, NDIS_HASH_IPV6, &KEY), Some((NDIS_HASH_IPV6, addresses)));
+            assert_eq!(hash(&tcp, ALL6, &KEY), Some((HASH_TCP_IPV6, with_ports)));
+            assert_eq!(hash(&tcp, HASH_IPV6, &KEY), Some((HASH_IPV6, addresses)));
             assert_eq!(hash(&tcp, ALL4, &KEY), None);
             let extended =
                 ipv6(0, &pair, &[&[60, 0, 0, 0, 0, 0, 0, 0][..], &[UDP, 1], &[0; 14], &ports].concat());
-            assert_eq!(hash(&extended, ALL6, &KEY), Some((NDIS_HASH_UDP_IPV6, with_ports)));
+            assert_eq!(hash(&extended, ALL6, &KEY), Some((HASH_UDP_IPV6, with_ports)));
             let fragment = ipv6(FRAGMENT, &pair, &[&[TCP, 0, 0, 1, 0, 0, 0, 0][..], &ports].concat());
-            assert_eq!(hash(&fragment, ALL6, &KEY), Some((NDIS_HASH_IPV6, addresses)));
+            assert_eq!(hash(&fragment, ALL6, &KEY), Some((HASH_IPV6, addresses)));
         }
     }
 

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Receive side scaling by the device: it is given the table and the key that NDIS has set, so that it steers each frame to the pair
+//! whose interrupt is on the frame's processor, and reports hashes. What the device does not do, or does otherwise, the driver does
+//! ([`super::rss`]): a frame that is received elsewhere is handed over, a hash of another type is computed.
+//!
+//! RDMA frames are UDP packets to one port. The device always hashes the ports of UDP, also if NDIS wants hashes of addresses: without
+//! that, all RDMA between two hosts would arrive by one pair.
+
+use core::sync::atomic::Ordering;
+
+use fallible::vec;
+use virtio_net::{ControlQueue, Error, HASH_KEY_LEN, HashTypes, Hashing, RssLimits, Steering};
+
+use super::adapter::Adapter;
+use super::rss::Scaling;
+use crate::nic::dma::SharedMemory;
+use crate::nic::registers::BarAccess;
+
+const UDP: HashTypes = HashTypes::UDP_IPV4.union(HashTypes::UDP_IPV6);
+
+/// Has the device, which has started, scale as NDIS has set; one that cannot or refuses steers automatically. For a device that does not
+/// run nothing is done: its start does it. Waits for the device's answer, at most two seconds. `PASSIVE_LEVEL`.
+///
+/// # Errors
+/// The device failed.
+pub fn program(adapter: &Adapter) -> Result<(), Error> {
+    let (port, state) = (adapter.port(), &adapter.rss.device);
+    let Some(limits) = port.rss_limits().filter(|_| !state.is_unanswered.load(Ordering::Relaxed)) else {
+        return Ok(());
+    };
+    let programmed = port.with_commands(|commands| {
+        // Not before: a change meanwhile is programmed by the next user of the queue.
+        let scaling = adapter.rss.current();
+        let accepted = match scaling.as_deref() {
+            Some(scaling) => set(adapter, commands, limits, scaling)?,
+            None => false,
+        };
+        let was_used = state.is_used.swap(accepted, Ordering::Relaxed);
+        if was_used && !accepted {
+            leave(adapter, commands, limits)?;
+        }
+        port.pairs().iter().for_each(|pair| pair.report_hashes(accepted));
+        Ok(())
+    });
+    match programmed {
+        Some(Err(error)) if port.is_running() => {
+            state.is_unanswered.fetch_or(error == Error::CommandTimeout, Ordering::Relaxed);
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+type Commands = ControlQueue<SharedMemory, BarAccess>;
+
+/// Passes the parameters to the device. Returns whether it has accepted them.
+fn set(
+    adapter: &Adapter,
+    commands: &mut Commands,
+    limits: RssLimits,
+    scaling: &Scaling,
+) -> Result<bool, Error> {
+    let alive = || adapter.port().is_running();
+    if usize::from(limits.key_len) < HASH_KEY_LEN {
+        return Ok(false);
+    }
+    if limits.entries == 0 {
+        let hashing = Hashing { types: scaling.types & limits.types, key: &scaling.key };
+        return commands.set_hashing(Some(&hashing), alive);
+    }
+    let entries = scaling.table.len();
+    if entries > limits.entries.into() || !limits.types.contains(UDP) {
+        return Ok(false);
+    }
+    let Ok(mut table) = vec::with_capacity(entries) else { return Ok(false) };
+    for &processor in &scaling.table {
+        let pair = pair_of(adapter, processor).to_le_bytes();
+        vec::push_within_capacity(&mut table, pair)?;
+    }
+    let hashing = Hashing { types: (scaling.types | UDP) & limits.types, key: &scaling.key };
+    let steering = Steering {
+        table: &table,
+        unclassified: pair_of(adapter, scaling.default_processor),
+        pairs: used_pairs(adapter),
+    };
+    commands.set_steering(&hashing, &steering, alive)
+}
+
+/// Has the device steer automatically, without hashes.
+fn leave(adapter: &Adapter, commands: &mut Commands, limits: RssLimits) -> Result<bool, Error> {
+    let alive = || adapter.port().is_running();
+    if limits.entries == 0 {
+        return commands.set_hashing(None, alive);
+    }
+    commands.set_pairs(used_pairs(adapter), alive)
+}
+
+/// Returns the pair whose message interrupts a processor; if there is none, the same one for each frame of that processor.
+fn pair_of(adapter: &Adapter, processor: u32) -> u16 {
+    let used = used_pairs(adapter);
+    let vectors = adapter.port().vectors;
+    let own = |pair: &u16| {
+        let [of_receive, _] = vectors.of_pair(*pair);
+        adapter.interrupt.processor_of(of_receive) == Some(processor)
+    };
+    let other = processor.checked_rem(used.into()).unwrap_or(0);
+    (0..used).find(own).unwrap_or(other as u16)
+}
+
+fn used_pairs(adapter: &Adapter) -> u16 {
+    adapter.port().used_pairs() as u16
+}

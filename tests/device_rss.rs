@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Receive side scaling by the device: it is given table and key, and reports hashes. The simulated NDIS checks each received frame, as
+//! in `rss.rs`.
+
+#![cfg(target_os = "linux")]
+
+mod bed;
+mod copying;
+mod scaling;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bed::{finish, miniport, started_with};
+use copying::copy;
+use device_sim::{
+    Quirks,
+    virtio_net::{Features, RssLimits},
+};
+use lab::{machine::Machine, testbed::Options};
+use nt_sim::nt::time::sleep;
+use scaling::{
+    ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, ipv4, mixture, options, over_formats,
+    parameters, receive_directed, send, send_flows, settle, udp,
+};
+
+/// As [`options`], with a device that steers by hashes, and reports them.
+fn by_device(pairs: u16, processors: u32) -> Options {
+    let options = options(pairs, processors);
+    Options { features: options.features | Features::RSS | Features::HASH_REPORT, ..options }
+}
+
+/// The device's types, as virtio numbers them.
+const UDP: u32 = 1 << 2 | 1 << 5;
+
+fn table_of(machine: &Machine) -> Option<Vec<u16>> {
+    machine.nic().rss_table()
+}
+
+#[test]
+fn device_steers_to_the_pair_of_each_processor_and_nothing_is_handed_over() {
+    for reports in [Features::default(), Features::HASH_REPORT] {
+        over_formats(|format| {
+            let features = Features::DEFAULT | Features::MQ | Features::RSS | reports | format;
+            // A processor more than there are pairs: the messages of pairs follow that of the configuration.
+            let Some(bed) = started_with(&Options { features, ..options(4, 5) }) else { return };
+            let machine = bed.machines()[1];
+            let receiver = miniport(machine);
+            assert_eq!(table_of(machine), None);
+            for types in [ALL_TYPES, TCP_TYPES] {
+                receiver.set_rss(Some(&parameters(types, &[1, 2, 3, 4]))).unwrap();
+                settle(&bed);
+                assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]));
+                assert_eq!(machine.nic().hash_types() & UDP, UDP, "that of RDMA");
+                send(&bed, &mixture());
+            }
+            receiver.set_rss(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
+            settle(&bed);
+            let before = handed_over(machine);
+            send_flows(&bed, 40, 30);
+            assert_eq!(handed_over(machine), before, "each frame is received on its processor");
+            receiver.set_rss(None).unwrap();
+            settle(&bed);
+            assert_eq!((table_of(machine), machine.nic().active_pairs()), (None, 4), "automatic steering");
+            send_flows(&bed, 40, 30);
+            finish(bed);
+        });
+    }
+}
+
+/// The simulated NDIS checks hash and processor of each frame.
+#[test]
+fn driver_scales_where_the_device_does_not() {
+    type Expected = fn(&Machine) -> bool;
+    let steers: Expected = |machine| table_of(machine).is_some();
+    let steers_not: Expected = |machine| table_of(machine).is_none();
+    let none = Quirks::default();
+    let limits = RssLimits::default();
+    let limited = |limits| Quirks { rss_limits: Some(limits), ..none };
+    let cases = [
+        (Quirks { refuses_command: Some([4, 1]), ..none }, steers_not, "the table is refused"),
+        (limited(RssLimits { types: 0x1b, ..limits }), steers_not, "it would steer all RDMA to one pair"),
+        (limited(RssLimits { types: 0x24, ..limits }), steers, "hashes of UDP alone"),
+        (limited(RssLimits { entries: 2, ..limits }), steers_not, "a smaller table"),
+        (limited(RssLimits { key_len: 39, ..limits }), steers_not, "a shorter key"),
+        (limited(RssLimits { key_len: 255, entries: u16::MAX, types: u32::MAX }), steers, "more than needed"),
+        (Quirks { hash_report: Some((7, u16::MAX)), ..none }, steers, "a type that does not exist"),
+        (Quirks { hash_report: Some((7, 8)), ..none }, steers, "a type that was not asked for"),
+    ];
+    for (quirks, expected, what) in cases {
+        let Some(bed) = started_with(&Options { peer_quirks: quirks, ..by_device(4, 5) }) else { return };
+        let machine = bed.machines()[1];
+        let receiver = miniport(machine);
+        receiver.set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+        settle(&bed);
+        assert!(expected(machine), "{what}");
+        send(&bed, &mixture());
+        send_flows(&bed, 20, 20);
+        copy(&bed);
+        finish(bed);
+    }
+}
+
+#[test]
+fn hashes_without_steering_are_used() {
+    let options = options(4, 5);
+    let options = Options { features: options.features | Features::HASH_REPORT, ..options };
+    let Some(bed) = started_with(&options) else { return };
+    let machine = bed.machines()[1];
+    let receiver = miniport(machine);
+    receiver.set_rss(Some(&parameters(TCP_TYPES, &[1, 2, 3, 4]))).unwrap();
+    settle(&bed);
+    assert_eq!((table_of(machine), machine.nic().hash_types()), (None, 0x1b));
+    send(&bed, &mixture());
+    receiver.set_rss(None).unwrap();
+    assert_eq!(machine.nic().hash_types(), 0);
+    settle(&bed);
+    send(&bed, &mixture());
+    finish(bed);
+}
+
+/// A device that lies about a hash gets what it asks for: that list has its hash, no other has. Shown by a value that the simulated
+/// NDIS refuses.
+#[test]
+fn reported_hash_is_used_where_its_type_is_the_expected_one() {
+    let quirks = Quirks { hash_report: Some((7, 3)), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { peer_quirks: quirks, ..by_device(4, 5) }) else { return };
+    let [sender, receiver] = bed.machines().map(miniport);
+    receive_directed(&receiver);
+    receiver.set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+    settle(&bed);
+    let _ = sender.send_chain(&[ipv4(6, 1, 0)], 0);
+    let _ = arrived(&bed, 1);
+    assert_eq!(bed.violations(), [""; 0], "TCP, whose hash is computed");
+    let _ = sender.send_chain(&[udp(1, 0)], 0);
+    let deadline = bed.now() + MOMENT;
+    while bed.violations().is_empty() && bed.now() < deadline {
+        let _ = bed.event().wait(SOON);
+    }
+    assert!(bed.violations().concat().contains("0x00000007"), "{}", bed.violations().join("\n"));
+}
+
+#[test]
+fn device_that_does_not_answer_is_reset_and_not_asked_again() {
+    let quirks = Quirks { leaves_command: Some([4, 1]), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { peer_quirks: quirks, ..by_device(4, 5) }) else { return };
+    let machine = bed.machines()[1];
+    let receiver = miniport(machine);
+    for table in [&[1, 2, 3, 4], &[4, 3, 2, 1]] {
+        receiver.set_rss(Some(&parameters(ALL_TYPES, table))).unwrap();
+        let _ = bed.event().wait(Duration::from_secs(3));
+        assert!(machine.nic().is_running());
+        send(&bed, &mixture());
+        send_flows(&bed, 20, 20);
+    }
+    copy(&bed);
+    finish(bed);
+}
+
+#[test]
+fn device_steers_again_after_a_reset_and_a_low_power_state() {
+    over_formats(|format| {
+        let options = by_device(4, 5);
+        let Some(bed) = started_with(&Options { features: options.features | format, ..options }) else {
+            return;
+        };
+        let machine = bed.machines()[1];
+        let receiver = miniport(machine);
+        receiver.set_rss(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
+        receiver.sleep().unwrap();
+        assert_eq!(table_of(machine), None);
+        // A change while the device does not run is made by its start.
+        receiver.wake().unwrap();
+        assert_eq!(table_of(machine), Some(vec![3, 2, 1, 0]));
+        send_flows(&bed, 20, 20);
+        machine.nic().need_reset();
+        assert!(receiver.await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        let _ = bed.event().wait(SOON);
+        assert_eq!(table_of(machine), Some(vec![3, 2, 1, 0]));
+        send_flows(&bed, 20, 20);
+        finish(bed);
+    });
+}
+
+/// Steering moves RDMA connections from pair to pair, on both hosts.
+#[test]
+fn rdma_goes_on_while_the_device_steers_otherwise() {
+    over_formats(|format| {
+        let options = by_device(4, 5);
+        let Some(bed) = started_with(&Options { features: options.features | format, ..options }) else {
+            return;
+        };
+        let is_done = Arc::new(AtomicBool::new(false));
+        let changing: Vec<_> = bed
+            .machines()
+            .map(|machine| {
+                let (receiver, done) = (miniport(machine), is_done.clone());
+                machine.host().spawn("changes", move || {
+                    let mut changes = 0_u8;
+                    while !done.load(Relaxed) {
+                        let table: Vec<u8> = (0..8).map(|entry| 1 + (entry + changes) % 4).collect();
+                        let mut rss =
+                            parameters(if changes.is_multiple_of(2) { TCP_TYPES } else { ALL_TYPES }, &table);
+                        rss.key[0] = changes / 4;
+                        receiver.set_rss((changes % 7 != 6).then_some(&rss)).unwrap();
+                        changes = changes.wrapping_add(1);
+                        sleep(200_000);
+                    }
+                    changes
+                })
+            })
+            .into_iter()
+            .collect();
+        for _ in 0..4 {
+            copy(&bed);
+        }
+        is_done.store(true, Relaxed);
+        for changing in changing {
+            assert!(changing.join().unwrap() > 5);
+        }
+        let used = bed.machines()[1].nic().pair_counters().iter().filter(|pair| pair.received > 10).count();
+        assert_eq!(used, 4, "the connections' packets arrived by every pair");
+        finish(bed);
+    });
+}
