@@ -7,7 +7,7 @@
 use ndk_abi::ndis::{NDIS_OID_REQUEST_SET, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_SUCCESS};
 
 use super::adapter::Adapter;
-use super::network_addresses::LIST_HEADER;
+use super::network_addresses::{LIST_HEADER, Replacement};
 use super::statistics::Cast;
 
 /// Lengths of the frames.
@@ -23,11 +23,10 @@ pub fn set_addresses(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> N
     }
     // SAFETY: NDIS's buffer has `len` bytes, and is the driver's alone until the request is completed.
     let list = unsafe { core::slice::from_raw_parts(request.InformationBuffer.cast::<u8>(), len as usize) };
-    let mut addresses = *adapter.network_addresses.lock();
-    if let Err(status) = addresses.set(list) {
-        return status;
+    match Replacement::read(list) {
+        Ok(replacement) => adapter.network_addresses.lock().replace(replacement),
+        Err(status) => return status,
     }
-    *adapter.network_addresses.lock() = addresses;
     request.BytesRead = len;
     NDIS_STATUS_SUCCESS
 }

@@ -50,16 +50,35 @@ impl NetworkAddresses {
         Self { ipv4: List::EMPTY, ipv6: List::EMPTY }
     }
 
-    /// Replaces the addresses of the protocol that a `NETWORK_ADDRESS_LIST` is of; those of protocols without announcements are
-    /// ignored, and those of other protocols in the list.
-    pub fn set(&mut self, list: &[u8]) -> Result<(), NDIS_STATUS> {
+    /// Replaces the addresses of a protocol.
+    pub fn replace(&mut self, by: Replacement) {
+        match by {
+            Replacement::Ipv4(addresses) => self.ipv4 = addresses,
+            Replacement::Ipv6(addresses) => self.ipv6 = addresses,
+            Replacement::None => {}
+        }
+    }
+}
+
+/// Addresses of one protocol.
+#[derive(Clone, Copy)]
+pub enum Replacement {
+    Ipv4(List<4>),
+    Ipv6(List<16>),
+    /// Of a protocol without announcements.
+    None,
+}
+
+impl Replacement {
+    /// Reads a `NETWORK_ADDRESS_LIST`. Addresses in it of other protocols than its own are ignored.
+    pub fn read(list: &[u8]) -> Result<Self, NDIS_STATUS> {
         let (&[count @ .., low, high], mut rest) =
             list.split_first_chunk::<LIST_HEADER>().ok_or(NDIS_STATUS_INVALID_LENGTH)?;
         let (count, protocol) = (i32::from_le_bytes(count), u16::from_le_bytes([low, high]));
         if count < 0 {
             return Err(NDIS_STATUS_INVALID_DATA);
         }
-        let mut set = Self::new();
+        let mut set = NetworkAddresses::new();
         for _ in 0..count {
             let (&[length, length_high, kind, kind_high], behind) =
                 rest.split_first_chunk::<ADDRESS_HEADER>().ok_or(NDIS_STATUS_INVALID_LENGTH)?;
@@ -73,12 +92,11 @@ impl NetworkAddresses {
                 _ => {}
             }
         }
-        match protocol {
-            PROTOCOL_IP => self.ipv4 = set.ipv4,
-            PROTOCOL_IP6 => self.ipv6 = set.ipv6,
-            _ => {}
-        }
-        Ok(())
+        Ok(match protocol {
+            PROTOCOL_IP => Self::Ipv4(set.ipv4),
+            PROTOCOL_IP6 => Self::Ipv6(set.ipv6),
+            _ => Self::None,
+        })
     }
 }
 

@@ -157,7 +157,7 @@ fn sleep(adapter: &Adapter) {
         deferred.flush();
     }
     if let Some(polls) = &adapter.polls {
-        polls.flush(adapter.handle());
+        polls.flush();
     }
 }
 

@@ -8,11 +8,12 @@ use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_PHYSICAL_ADDRESS,
     NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION, NDIS_SG_DMA_DESCRIPTION_REVISION_1,
     NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS_SUCCESS, NdisMAllocateSharedMemory,
-    NdisMDeregisterScatterGatherDma, NdisMFreeSharedMemory, NdisMRegisterScatterGatherDma, NdisMSleep,
+    NdisMDeregisterScatterGatherDma, NdisMFreeSharedMemory, NdisMRegisterScatterGatherDma,
 };
 use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, KeStallExecutionProcessor, SCATTER_GATHER_LIST};
 use virtio_net::{DMA_ALIGNMENT, DmaBlock, Hal};
 
+use super::sleep::sleep;
 use crate::events::{Failure, Request};
 
 /// Shared memory is mapped cached: DMA is coherent on every platform that Windows Server supports.
@@ -123,8 +124,7 @@ unsafe impl Hal for SharedMemory {
     }
 
     fn delay(&self, microseconds: u32) {
-        // SAFETY: PASSIVE_LEVEL by the trait's contract.
-        unsafe { NdisMSleep(microseconds) };
+        sleep(microseconds);
     }
 
     fn stall(&self, microseconds: u32) {

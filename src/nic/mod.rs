@@ -9,6 +9,7 @@ pub mod poll;
 pub mod port;
 pub mod registers;
 pub mod resources;
+mod sleep;
 pub mod state;
 pub mod tag;
 pub mod watchdog;

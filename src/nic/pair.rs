@@ -53,7 +53,7 @@ pub struct Transmitter {
 #[derive(Default)]
 struct Watch {
     watchdog: Option<Arc<Watchdog>>,
-    /// [`TransmitSlots::completed`] at the last check.
+    /// [`TransmitQueue::completed`] at the last check.
     completed: u64,
     /// Checks since the device returned a slot last, while others were outstanding.
     checks: u32,
@@ -129,7 +129,7 @@ impl Pair {
                 (watch.completed, watch.checks) = (completed, 0);
                 return Progress::Fine;
             }
-            watch.checks += 1;
+            watch.checks = watch.checks.saturating_add(1);
             match watch.checks {
                 STALLED_CHECKS => Progress::Stalled,
                 HUNG_CHECKS => Progress::Hung,

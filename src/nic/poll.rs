@@ -19,9 +19,11 @@ use ndk_abi::ndis::{
     NdisDeregisterPoll, NdisRegisterPoll, NdisRequestPoll,
 };
 use nt::irql::AtDispatch;
-use virtio_net::Hal as _;
 
-use super::dma::SharedMemory;
+use super::sleep::sleep;
+
+/// Time between two looks at whether a handler runs, in microseconds.
+const FLUSH_INTERVAL_US: u32 = 1000;
 
 /// Handles the calls of poll objects. `DISPATCH_LEVEL`.
 pub trait PollHandler {
@@ -128,10 +130,10 @@ impl<T> PollObjects<T> {
     }
 
     /// Waits for the handlers that run. `PASSIVE_LEVEL`.
-    pub fn flush(&self, adapter: NDIS_HANDLE) {
+    pub fn flush(&self) {
         for context in &self.contexts {
             while context.is_running.load(Ordering::Acquire) {
-                SharedMemory::new(adapter).delay(1000);
+                sleep(FLUSH_INTERVAL_US);
             }
         }
     }
