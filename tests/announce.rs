@@ -225,7 +225,7 @@ fn request_that_is_made_while_the_device_does_not_run_is_answered_when_it_does()
 #[test]
 fn device_that_does_not_take_the_acknowledgment_is_reset() {
     // After the filters of the start, which take three commands and no command for VLANs.
-    let quirks = Quirks { commands_unanswered_from: Some(3), ..Quirks::default() };
+    let quirks = Quirks { commands_unanswered_from: Some(4), ..Quirks::default() };
     let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
     bed.machines()[0].nic().announce();
     let _ = bed.event().wait(Duration::from_secs(3));

@@ -219,7 +219,7 @@ fn command_that_is_answered_soon_takes_no_tick_of_the_clock() {
 #[test]
 fn command_that_is_not_answered_is_waited_for_two_seconds() {
     // The start takes three commands.
-    let quirks = Quirks { commands_unanswered_from: Some(3), ..Quirks::default() };
+    let quirks = Quirks { commands_unanswered_from: Some(4), ..Quirks::default() };
     let Some(bed) = started_with(&Options { quirks, timers: WINDOWS, ..Options::default() }) else { return };
     let before = bed.now();
     set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
@@ -255,12 +255,12 @@ fn device_is_reset_and_given_up_the_fourth_time(quirks: Quirks, failure: u32) {
 //= virtio §12
 #[test]
 fn device_that_ceases_to_answer_commands_is_reset_and_given_up_the_fourth_time() {
-    let quirks = Quirks { commands_unanswered_from: Some(3), ..Quirks::default() };
+    let quirks = Quirks { commands_unanswered_from: Some(4), ..Quirks::default() };
     device_is_reset_and_given_up_the_fourth_time(quirks, COMMAND_TIMEOUT);
 }
 
 #[test]
 fn device_that_ceases_to_accept_commands_is_reset_and_given_up_the_fourth_time() {
-    let quirks = Quirks { commands_refused_from: Some(3), ..Quirks::default() };
+    let quirks = Quirks { commands_refused_from: Some(4), ..Quirks::default() };
     device_is_reset_and_given_up_the_fourth_time(quirks, COMMAND_REFUSED);
 }

@@ -43,7 +43,9 @@ fn options() -> Options {
     Options { path_mtu: 1024, ..Options::default() }
 }
 
+/// Coalescing has a test file of its own.
 fn with(features: Features, quirks: Quirks) -> Option<Testbed> {
+    let features = features.without(Features::COALESCING);
     started_with(&Options { features, quirks, ..options() })
 }
 

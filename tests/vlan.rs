@@ -296,8 +296,8 @@ fn tcp_in_a_vlan_uses_all_offloads_in_every_ring_format() {
             let Some(bed) = started_with(&Options { keywords, features, ..options() }) else { return };
             for counters in exchange(&bed, addresses, 1 << 20) {
                 assert!(counters.large_sends >= 10, "{counters:?}");
-                assert!(counters.received >= 718, "each of 1460 bytes at most: {counters:?}");
-                assert!(counters.verified >= 718 && counters.invalid == 0, "{counters:?}");
+                assert!(counters.received < 400, "instead of 718 segments: {counters:?}");
+                assert!(counters.coalesced >= 20 && counters.invalid == 0, "{counters:?}");
             }
             finish(bed);
         }

@@ -121,6 +121,14 @@ pub const UDP_SEGMENTATION_IPV4: Keyword =
 pub const UDP_SEGMENTATION_IPV6: Keyword =
     Keyword { name: "*UsoIPv6", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
 
+/// Whether received TCP segments over IPv4 are coalesced.
+pub const COALESCING_IPV4: Keyword =
+    Keyword { name: "*RscIPv4", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
+/// Whether received TCP segments over IPv6 are coalesced.
+pub const COALESCING_IPV6: Keyword =
+    Keyword { name: "*RscIPv6", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
 /// Congestion control, numbered as `roce::CongestionMode`: 0 none; 1 answers ECN marks with CNPs; 2 also sends ECN-capable
 /// frames and reduces the rate on CNPs.
 pub const ROCE_CONGESTION: Keyword =
@@ -182,6 +190,8 @@ pub const KEYWORDS: &[Keyword] = &[
     LARGE_SEND_IPV6,
     UDP_SEGMENTATION_IPV4,
     UDP_SEGMENTATION_IPV6,
+    COALESCING_IPV4,
+    COALESCING_IPV6,
     ROCE_CONGESTION,
     ROCE_EARLY_PLACEMENT,
     NDK_CREATE_COMPLETION,

@@ -48,6 +48,8 @@ pub struct OffloadKeywords {
     pub large_sends: [bool; 2],
     /// The same, of UDP.
     pub udp_segmentation: [bool; 2],
+    /// Coalescing of received TCP segments.
+    pub coalescing: [bool; 2],
 }
 
 /// The configuration of one adapter. Every value is valid.
@@ -103,6 +105,8 @@ impl Configuration {
                 large_sends: [&keywords::LARGE_SEND_IPV4, &keywords::LARGE_SEND_IPV6]
                     .map(|keyword| key.read(keyword) != 0),
                 udp_segmentation: [&keywords::UDP_SEGMENTATION_IPV4, &keywords::UDP_SEGMENTATION_IPV6]
+                    .map(|keyword| key.read(keyword) != 0),
+                coalescing: [&keywords::COALESCING_IPV4, &keywords::COALESCING_IPV6]
                     .map(|keyword| key.read(keyword) != 0),
             },
             congestion: match key.read(&keywords::ROCE_CONGESTION) {

@@ -2,6 +2,7 @@
 
 //! One adapter: the object that NDIS's miniport adapter context points to.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
@@ -9,6 +10,7 @@ use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
 use nt::{SpinLock, Streak, Turn};
 
+use super::coalescing::Coalescing;
 use super::completion::abort_waiting;
 use super::link::LinkIndications;
 use super::moderation::Moderation;
@@ -39,7 +41,8 @@ pub struct Adapter {
     pub(super) rss: Arc<Rss>,
     ndk: Ndk,
     port: Arc<Port>,
-    receive_pool: ReceivePool,
+    /// A box, like others below: an adapter is large for a kernel stack.
+    receive_pool: Box<ReceivePool>,
     handle: NDIS_HANDLE,
     pub(super) addresses: StationAddresses,
     /// Longest frame with its Ethernet header, in bytes.
@@ -49,6 +52,7 @@ pub struct Adapter {
     statistics: Statistics,
     pub(super) filter: Filter,
     pub(super) offloads: OffloadState,
+    pub(super) coalescing: Box<Coalescing>,
     pub(super) vlan: Vlan,
     pub(super) network_addresses: SpinLock<NetworkAddresses>,
     pub(super) lookahead: AtomicU32,
@@ -94,11 +98,12 @@ pub(super) struct Parts {
     pub rss: Arc<Rss>,
     pub ndk: Ndk,
     pub port: Arc<Port>,
-    pub receive_pool: ReceivePool,
+    pub receive_pool: Box<ReceivePool>,
     pub handle: NDIS_HANDLE,
     pub addresses: StationAddresses,
     pub max_frame: u32,
     pub offloads: OffloadState,
+    pub coalescing: Box<Coalescing>,
     pub vlan: Vlan,
     pub transitions: Transitions,
     pub backlogs: Vec<Backlog>,
@@ -124,6 +129,7 @@ impl Adapter {
                 multicast: SpinLock::new(([[0; 6]; MAX_MULTICAST], 0)),
             },
             offloads: parts.offloads,
+            coalescing: parts.coalescing,
             vlan: parts.vlan,
             network_addresses: SpinLock::new(NetworkAddresses::new()),
             lookahead: AtomicU32::new(parts.max_frame),

@@ -17,11 +17,11 @@ use ndk_abi::ndis::{
 };
 use nt::Deferred;
 use roce::Verdict;
-use virtio_net::{Error, Polled};
+use virtio_net::{Error, FrameInfo, Polled};
 
 use super::adapter::{Adapter, Backlog};
 use super::power;
-use super::receive::Indication;
+use super::receive::{Checked, Indication};
 use super::send;
 use super::statistics::Cast;
 use crate::events;
@@ -169,13 +169,14 @@ impl<'a> Served<'a> {
         let polled = self.pair.poll(budget, |frame, info| {
             let len = frame.len();
             let (frame, tag) = tag::remove(frame);
+            let Some(checked) = self.check(frame, info) else { return };
             let frame = &*frame;
             if !adapter.vlan.has_frame(tag) || batch.receive(frame) == Verdict::NotOurs {
                 adapter.statistics().received(Cast::of(frame), len);
                 if let Some(indication) = &mut indication
                     && adapter.vlan.admits(tag, frame)
                     && adapter.wants(frame)
-                    && !indication.add(frame, tag, info)
+                    && !indication.add(frame, tag, checked, info.hash)
                 {
                     adapter.statistics().received_without_buffer();
                 }
@@ -194,6 +195,16 @@ impl<'a> Served<'a> {
                 Err(())
             }
         }
+    }
+
+    /// Checks a frame without a tag of which the device says that it consists of several segments, and completes it; `None` if it is to
+    /// be dropped.
+    fn check(&self, frame: &mut [u8], info: FrameInfo) -> Option<Checked> {
+        let Some(header) = info.coalesced else { return Some(Checked::Verified(info.is_verified)) };
+        Some(match self.adapter.coalescing.complete(frame, header, self.adapter.max_frame)? {
+            1 => Checked::Verified(true),
+            segments => Checked::Coalesced(segments),
+        })
     }
 
     /// Handles free transmit slots: resumes sends. Ethernet and RDMA take turns at being first.

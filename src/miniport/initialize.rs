@@ -7,8 +7,9 @@
 
 use core::ptr::null_mut;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
-use fallible::{AliasableBox, Arc, Slot, vec};
+use fallible::{AliasableBox, Arc, Slot, try_box, vec};
 use ndk_abi::ndis::{
     IF_TYPE_ETHERNET_CSMACD, NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA,
     NDIS_MAC_OPTION_NO_LOOPBACK, NDIS_MAC_OPTION_TRANSFERS_NOT_PEND, NDIS_MEDIUM,
@@ -29,6 +30,7 @@ use ndk_abi::ndis::{
 use virtio_net::{Control, Features, Layout, NetConfig, Nic, Options, receive_buffer_len};
 
 use super::adapter::{Adapter, Backlog, MAX_MULTICAST, Parts, StationAddresses};
+use super::coalescing::Coalescing;
 use super::filter;
 use super::lifecycle::take_down;
 use super::link;
@@ -144,7 +146,7 @@ fn build(
     // Without them, the DPC receives.
     let polls = if configuration.ndis_poll { PollObjects::register(handle, pairs) } else { None };
     let backlogs = backlogs(pairs)?;
-    let receive_pool = ReceivePool::new(handle, max_frame as usize, pairs)?;
+    let receive_pool = receive_pool(handle, max_frame as usize, pairs, offloads.can_coalesce())?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
@@ -160,6 +162,7 @@ fn build(
         addresses,
         max_frame,
         offloads,
+        coalescing: Coalescing::try_new().map_err(|_| Failure::NoResources)?,
         vlan,
         transitions,
         backlogs,
@@ -229,6 +232,18 @@ fn program(
 fn pairs(configuration: &Configuration) -> u16 {
     let processors = u16::try_from(nt::processor::count()).unwrap_or(u16::MAX);
     configuration.queue_pairs.min(processors).max(1)
+}
+
+/// Not inlined, as above.
+#[inline(never)]
+fn receive_pool(
+    handle: NDIS_HANDLE,
+    max_frame: usize,
+    pairs: usize,
+    is_coalesced: bool,
+) -> Result<Box<ReceivePool>, Failure> {
+    let pool = ReceivePool::new(handle, max_frame, pairs, is_coalesced)?;
+    try_box(pool).map_err(|_| Failure::NoResources)
 }
 
 fn backlogs(pairs: usize) -> Result<Vec<Backlog>, Failure> {
@@ -306,6 +321,7 @@ fn start(adapter: &Adapter) -> Result<bool, virtio_net::Error> {
     let link_changed = adapter.port().start()?;
     adapter.port().use_all_pairs()?;
     filter::program(adapter)?;
+    adapter.coalescing.program(adapter.port(), &adapter.offloads)?;
     Ok(link_changed)
 }
 
@@ -436,7 +452,7 @@ fn set_general_attributes(
 /// Reports the task offloads that are possible, and those in force. Not inlined, as above.
 #[inline(never)]
 fn set_offload_attributes(handle: NDIS_HANDLE, offloads: &OffloadState) -> Result<(), Failure> {
-    let [mut possible, mut current] = offloads.describe();
+    let (mut possible, mut current) = (offloads.describe_possible(), offloads.describe_current());
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
         OffloadAttributes: NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES {
             Header: NDIS_OBJECT_HEADER {

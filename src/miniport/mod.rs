@@ -4,6 +4,7 @@
 
 pub mod adapter;
 pub mod announce;
+mod coalescing;
 pub mod completion;
 mod device_rss;
 pub mod dpc;

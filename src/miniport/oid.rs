@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 #[allow(clippy::wildcard_imports, reason = "a screen of OIDs, statuses and flags otherwise")]
 use ndk_abi::ndis::*;
 use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
+use virtio_net::ReceiveCounters;
 
 use super::adapter::{Adapter, MAX_MULTICAST};
 use super::task_offload::{LONGEST_PARAMETERS, PARAMETERS_LEN};
@@ -20,7 +21,7 @@ use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 30] = [
+pub const SUPPORTED: [NDIS_OID; 31] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -41,6 +42,7 @@ pub const SUPPORTED: [NDIS_OID; 30] = [
     OID_GEN_NETWORK_LAYER_ADDRESSES,
     OID_802_3_MULTICAST_LIST,
     OID_TCP_OFFLOAD_PARAMETERS,
+    OID_TCP_RSC_STATISTICS,
     OID_OFFLOAD_ENCAPSULATION,
     OID_PNP_QUERY_POWER,
     OID_PNP_SET_POWER,
@@ -169,7 +171,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
         }
         OID_GEN_STATISTICS => answer.value(&statistics(adapter)),
         OID_GEN_XMIT_OK => answer.counter(adapter.port().transmit_counters().frames),
-        OID_GEN_RCV_OK => answer.counter(adapter.port().receive_counters().frames),
+        OID_GEN_RCV_OK => answer.counter(receive_counters(adapter).frames),
         OID_GEN_VENDOR_ID => answer.value(&ndk_provider::VENDOR_ID),
         OID_GEN_VENDOR_DESCRIPTION => answer.bytes(VENDOR_DESCRIPTION),
         OID_GEN_VENDOR_DRIVER_VERSION => {
@@ -177,6 +179,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
             answer.value(&(u32::from(major) << 16 | u32::from(minor)));
         }
         OID_GEN_VLAN_ID => answer.value(&u32::from(adapter.vlan.id())),
+        OID_TCP_RSC_STATISTICS => answer.value(&adapter.coalescing.statistics()),
         OID_802_3_MULTICAST_LIST => {
             let (addresses, count) = *adapter.filter.multicast.lock();
             answer.bytes(addresses.get(..count).unwrap_or_default().as_flattened());
@@ -232,12 +235,14 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         OID_TCP_OFFLOAD_PARAMETERS => {
             match padded::<LONGEST_PARAMETERS>(request, PARAMETERS_LEN, NDIS_STATUS_INVALID_LENGTH) {
                 Err(status) => status,
-                Ok(parameters) => adapter.offloads.set_parameters(adapter.handle(), &parameters),
+                Ok(parameters) => offloads_changed(adapter, adapter.offloads.set_parameters(&parameters)),
             }
         }
         OID_OFFLOAD_ENCAPSULATION => match value::<NDIS_OFFLOAD_ENCAPSULATION>(request) {
             Err(status) => status,
-            Ok(encapsulation) => adapter.offloads.set_encapsulation(adapter.handle(), &encapsulation),
+            Ok(encapsulation) => {
+                offloads_changed(adapter, adapter.offloads.set_encapsulation(&encapsulation))
+            }
         },
         OID_GEN_RECEIVE_SCALE_PARAMETERS => {
             let status = adapter.rss.set(adapter.port(), request);
@@ -303,6 +308,19 @@ fn set_vlan(adapter: &Adapter, id: u32) -> NDIS_STATUS {
     programmed(adapter, filter::program(adapter))
 }
 
+/// Tells NDIS what is in force, and has the device do it, after a request that has succeeded: NDIS knows before frames are coalesced,
+/// and the request ends after the last that was. A device that fails is reset.
+fn offloads_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
+    if status != NDIS_STATUS_SUCCESS {
+        return status;
+    }
+    adapter.offloads.indicate(adapter.handle());
+    if let Err(error) = adapter.coalescing.program(adapter.port(), &adapter.offloads) {
+        adapter.device_failed(error);
+    }
+    NDIS_STATUS_SUCCESS
+}
+
 /// Ends a request after which the device was programmed. One that has failed is reset, and programmed then.
 fn programmed(adapter: &Adapter, outcome: Result<(), virtio_net::Error>) -> NDIS_STATUS {
     if let Err(error) = outcome {
@@ -354,10 +372,15 @@ fn interrupt_moderation() -> NDIS_INTERRUPT_MODERATION_PARAMETERS {
     }
 }
 
+/// Returns the counters of the frames on the wire.
+fn receive_counters(adapter: &Adapter) -> ReceiveCounters {
+    adapter.coalescing.complete_counters(adapter.port().receive_counters())
+}
+
 /// All traffic of the adapter, RDMA included.
 //= R-OIDNDK-29
 fn statistics(adapter: &Adapter) -> NDIS_STATISTICS_INFO {
-    let (sent, received) = (adapter.port().transmit_counters(), adapter.port().receive_counters());
+    let (sent, received) = (adapter.port().transmit_counters(), receive_counters(adapter));
     let kinds = adapter.statistics();
     let directed = |all: u64, multicast: u64, broadcast: u64| all.saturating_sub(multicast + broadcast);
     NDIS_STATISTICS_INFO {

@@ -217,7 +217,8 @@ fn start_again(adapter: &Adapter) -> Result<(), Error> {
     adapter.port().restart()?;
     adapter.port().use_all_pairs()?;
     device_rss::program(adapter)?;
-    filter::program(adapter)
+    filter::program(adapter)?;
+    adapter.coalescing.program(adapter.port(), &adapter.offloads)
 }
 
 /// Gives up the device: the adapter is removed.

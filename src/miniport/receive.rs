@@ -5,12 +5,13 @@
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST};
-use virtio_net::FrameInfo;
+use virtio_net::HashTypes;
 
 use super::adapter::Adapter;
 use super::receive_lanes::indicate;
 use super::receive_pool::ReceivedInfo;
 use super::rss::{Scaled, Scaling};
+use super::task_offload::OffloadState;
 use crate::nbl::{NblList, set_info};
 use crate::nic::tag::Tag;
 
@@ -23,20 +24,39 @@ pub struct Indication<'a> {
     count: u32,
 }
 
+/// What is known of a received frame.
+#[derive(Clone, Copy)]
+pub enum Checked {
+    /// Whether the checksum of TCP or UDP is right.
+    Verified(bool),
+    /// It consists of this number of TCP segments, at least 2, and its checksums are right.
+    Coalesced(u16),
+}
+
 impl<'a> Indication<'a> {
     /// Returns an empty indication. The caller holds a [permission](Adapter::pass) until after [`indicate`](Self::indicate).
     pub fn new(adapter: &'a Adapter) -> Self {
         Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0 }
     }
 
-    /// Copies and adds a frame, from which `tag` was removed, and of which the device says `of_device`; `false` if no list is free.
-    pub fn add(&mut self, frame: &[u8], tag: Option<Tag>, of_device: FrameInfo) -> bool {
-        let checksum = self.adapter.offloads.report(frame, of_device.is_verified) as usize;
-        let info = ReceivedInfo { checksum, priority_vlan: self.adapter.vlan.report(tag) };
+    /// Copies and adds a frame, from which `tag` was removed, and whose hash the device may have `reported`; `false` if no list is free.
+    pub fn add(
+        &mut self,
+        frame: &[u8],
+        tag: Option<Tag>,
+        checked: Checked,
+        reported: Option<(HashTypes, u32)>,
+    ) -> bool {
+        let (checksum, coalesced) = match checked {
+            Checked::Verified(is_verified) => (self.adapter.offloads.report(frame, is_verified), 0),
+            Checked::Coalesced(segments) => (OffloadState::report_coalesced(frame), segments.into()),
+        };
+        let priority_vlan = self.adapter.vlan.report(tag);
+        let info = ReceivedInfo { checksum: checksum as usize, priority_vlan, coalesced };
         let Some(nbl) = self.adapter.receive_pool().fill(frame, info) else { return false };
         if let Some(scaling) = &self.scaling {
             // SAFETY: fresh from the free list.
-            set_scaled(unsafe { &mut *nbl }, scaling.of(frame, of_device.hash));
+            set_scaled(unsafe { &mut *nbl }, scaling.of(frame, reported));
         }
         self.adapter.traffic.join();
         // SAFETY: fresh from the free list.

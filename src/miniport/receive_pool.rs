@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 
 use fallible::{AliasableBytes, vec};
 use ndk_abi::ndis::{
-    NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
+    NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
     NET_BUFFER_LIST_POOL_PARAMETERS, NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NdisAllocateMdl,
     NdisAllocateNetBufferAndNetBufferList, NdisAllocateNetBufferListPool, NdisFreeMdl, NdisFreeNetBufferList,
@@ -15,13 +15,16 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::nt::MDL;
 use nt::SpinLock;
+use virtio_net::MAX_COALESCED;
 
 use crate::events::{Failure, Request};
-use crate::nbl::NblList;
+use crate::nbl::{NblList, set_info};
 use crate::pool;
 
 /// NET_BUFFER_LISTs in the pool for each pair of queues, which limits what the protocol stack can hold.
 const LISTS_PER_PAIR: usize = 256;
+/// Lists for coalesced frames beyond them, of 64 KiB each: about as many as the buffers of a receive queue hold.
+const LARGE_LISTS_PER_PAIR: usize = 16;
 
 /// One NET_BUFFER_LIST with its buffer.
 struct Entry {
@@ -38,6 +41,8 @@ pub struct ReceivedInfo {
     pub checksum: usize,
     /// `Ieee8021QNetBufferListInfo`.
     pub priority_vlan: usize,
+    /// `TcpRecvSegCoalesceInfo`: the number of segments, and no duplicate acknowledgments, which a virtio device does not coalesce.
+    pub coalesced: usize,
 }
 
 /// The pool. Every list is either free or indicated to the stack; the latter count in the adapter's traffic.
@@ -45,7 +50,11 @@ pub struct ReceivePool {
     handle: NDIS_HANDLE,
     pool: NDIS_HANDLE,
     entries: Vec<Entry>,
+    /// Length of a frame that is not coalesced, in bytes.
+    max_frame: usize,
     free: SpinLock<NblList>,
+    /// Lists with longer buffers.
+    free_large: SpinLock<NblList>,
 }
 
 // SAFETY: handles and lists have no thread affinity; the free list is behind its lock, an entry's buffer is written
@@ -55,9 +64,16 @@ unsafe impl Send for ReceivePool {}
 unsafe impl Sync for ReceivePool {}
 
 impl ReceivePool {
-    /// Returns a pool for frames of up to `max_frame` bytes that so many pairs of queues receive. `PASSIVE_LEVEL`.
-    pub fn new(handle: NDIS_HANDLE, max_frame: usize, pairs: usize) -> Result<Self, Failure> {
+    /// Returns a pool for frames of up to `max_frame` bytes that so many pairs of queues receive, and also for coalesced ones.
+    /// `PASSIVE_LEVEL`.
+    pub fn new(
+        handle: NDIS_HANDLE,
+        max_frame: usize,
+        pairs: usize,
+        is_coalesced: bool,
+    ) -> Result<Self, Failure> {
         let size = LISTS_PER_PAIR.saturating_mul(pairs);
+        let large = if is_coalesced { LARGE_LISTS_PER_PAIR.saturating_mul(pairs) } else { 0 };
         let mut parameters = NET_BUFFER_LIST_POOL_PARAMETERS {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_DEFAULT,
@@ -75,18 +91,30 @@ impl ReceivePool {
         if pool.is_null() {
             return Err(Failure::Ndis(Request::ReceivePool, ndk_abi::ndis::NDIS_STATUS_RESOURCES));
         }
-        let mut this = Self { handle, pool, entries: Vec::new(), free: SpinLock::new(NblList::new()) };
-        vec::reserve_exact(&mut this.entries, size).map_err(|_| Failure::NoResources)?;
-        for _ in 0..size {
-            // On failure, dropping `this` frees the lists allocated so far.
-            this.add(max_frame).ok_or(Failure::NoResources)?;
+        let mut this = Self {
+            handle,
+            pool,
+            entries: Vec::new(),
+            max_frame,
+            free: SpinLock::new(NblList::new()),
+            free_large: SpinLock::new(NblList::new()),
+        };
+        vec::reserve_exact(&mut this.entries, size.saturating_add(large))
+            .map_err(|_| Failure::NoResources)?;
+        for (count, len) in [(size, max_frame), (large, MAX_COALESCED.max(max_frame))] {
+            for _ in 0..count {
+                // On failure, dropping `this` frees the lists allocated so far.
+                this.add(len).ok_or(Failure::NoResources)?;
+            }
         }
         Ok(this)
     }
 
-    fn add(&mut self, max_frame: usize) -> Option<()> {
-        let buffer = AliasableBytes::try_new(max_frame).ok()?;
-        let len = u32::try_from(max_frame).ok()?;
+    /// Adds a list with a buffer of `len` bytes.
+    fn add(&mut self, len: usize) -> Option<()> {
+        let buffer = AliasableBytes::try_new(len).ok()?;
+        let is_large = len > self.max_frame;
+        let len = u32::try_from(len).ok()?;
         // SAFETY: the buffer is nonpaged and stays where it is as long as its entry.
         let mdl = unsafe { NdisAllocateMdl(self.handle, buffer.as_ptr().cast(), len) };
         if mdl.is_null() {
@@ -107,17 +135,22 @@ impl ReceivePool {
         // SAFETY: as above.
         unsafe { (*nbl).SourceHandle = self.handle };
         // SAFETY: as above, and on no list.
-        unsafe { self.free.get_mut().push(nbl) };
+        unsafe { self.free(is_large).lock().push(nbl) };
         Some(())
+    }
+
+    fn free(&self, is_large: bool) -> &SpinLock<NblList> {
+        if is_large { &self.free_large } else { &self.free }
     }
 
     /// Copies a frame into a free list, with this information, and returns it; `None` if no list is free or the frame is too
     /// long.
     pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<*mut NET_BUFFER_LIST> {
-        let nbl = self.free.lock().pop()?;
+        let free = self.free(frame.len() > self.max_frame);
+        let nbl = free.lock().pop()?;
         if self.copy(nbl, frame, info).is_none() {
             // SAFETY: just taken off the free list.
-            unsafe { self.free.lock().push(nbl) };
+            unsafe { free.lock().push(nbl) };
             return None;
         }
         Some(nbl)
@@ -141,10 +174,9 @@ impl ReceivePool {
         net_buffer.CurrentMdl = entry.mdl;
         net_buffer.CurrentMdlOffset = 0;
         list.NetBufferListInfo = [null_mut(); 27];
-        // `TcpIpChecksumNetBufferListInfo` and `Ieee8021QNetBufferListInfo`.
-        let [checksum, _, _, _, priority_vlan, ..] = &mut list.NetBufferListInfo;
-        *checksum = core::ptr::without_provenance_mut(info.checksum);
-        *priority_vlan = core::ptr::without_provenance_mut(info.priority_vlan);
+        set_info(list, NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo, info.checksum);
+        set_info(list, NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo, info.priority_vlan);
+        set_info(list, NDIS_NET_BUFFER_LIST_INFO::TcpRecvSegCoalesceInfo, info.coalesced);
         list.Status = NDIS_STATUS_SUCCESS;
         list.NblFlags = 0;
         Some(())
@@ -153,13 +185,19 @@ impl ReceivePool {
     /// Returns lists to the free list. Returns their number.
     pub fn take_back(&self, mut chain: *mut NET_BUFFER_LIST) -> u32 {
         let mut returned = 0_u32;
-        let mut free = self.free.lock();
+        let (mut free, mut free_large) = (self.free.lock(), None);
         while !chain.is_null() {
             let nbl = chain;
             // SAFETY: the stack gave the chain back.
             chain = unsafe { (*nbl).Next };
+            // SAFETY: one of the pool's own, which the stack no longer uses.
+            let [index, _] = unsafe { (*nbl).MiniportReserved };
+            let is_large =
+                self.entries.get(index.addr()).is_some_and(|entry| entry.buffer.len() > self.max_frame);
+            let list =
+                if is_large { free_large.get_or_insert_with(|| self.free_large.lock()) } else { &mut free };
             // SAFETY: one of the pool's own, on no list.
-            unsafe { free.push(nbl) };
+            unsafe { list.push(nbl) };
             returned = returned.wrapping_add(1);
         }
         returned

@@ -52,6 +52,10 @@ impl TaskOffloads {
     pub const UDP_SEGMENTATION4: Self = Self(1 << 12);
     pub const UDP_SEGMENTATION6: Self = Self(1 << 13);
 
+    /// TCP segments that follow each other are received as one.
+    pub const COALESCING4: Self = Self(1 << 14);
+    pub const COALESCING6: Self = Self(1 << 15);
+
     const ALL_SENDS: Self = Self(0x1F);
     const ALL_RECEIVES: Self = Self(0x3E0);
     const ALL_IPV6: Self = Self(
@@ -60,9 +64,12 @@ impl TaskOffloads {
             | Self::RECEIVE_TCP6.0
             | Self::RECEIVE_UDP6.0
             | Self::LARGE_SEND6.0
-            | Self::UDP_SEGMENTATION6.0,
+            | Self::UDP_SEGMENTATION6.0
+            | Self::COALESCING6.0,
     );
-    const ALL_IPV4: Self = Self(0x3FFF & !Self::ALL_IPV6.0);
+    const ALL_IPV4: Self = Self(0xFFFF & !Self::ALL_IPV6.0);
+    /// What is done of received packets, once the stack has started it.
+    const STARTED: Self = Self(Self::ALL_RECEIVES.0 | Self::COALESCING4.0 | Self::COALESCING6.0);
 
     /// Returns the bits for sent and received packets of the checksum with this number, in the order above.
     const fn checksum(number: usize) -> (Self, Self) {
@@ -95,6 +102,8 @@ impl TaskOffloads {
             .set(Self::LARGE_SEND6, features.contains(Features::HOST_TSO6))
             .set(Self::UDP_SEGMENTATION4, features.contains(Features::HOST_USO))
             .set(Self::UDP_SEGMENTATION6, features.contains(Features::HOST_USO))
+            .set(Self::COALESCING4, features.contains(Features::GUEST_TSO4))
+            .set(Self::COALESCING6, features.contains(Features::GUEST_TSO6))
     }
 
     /// Returns what the keywords allow.
@@ -106,10 +115,22 @@ impl TaskOffloads {
         });
         let [v4, v6] = keywords.large_sends;
         let [udp4, udp6] = keywords.udp_segmentation;
+        let [rsc4, rsc6] = keywords.coalescing;
         both.set(Self::LARGE_SEND4, v4)
             .set(Self::LARGE_SEND6, v6)
             .set(Self::UDP_SEGMENTATION4, udp4)
             .set(Self::UDP_SEGMENTATION6, udp6)
+            .set(Self::COALESCING4, rsc4)
+            .set(Self::COALESCING6, rsc6)
+    }
+
+    /// Returns the set without what lacks another one: a coalesced packet is reported with its checksums.
+    const fn consistent(self) -> Self {
+        self.set(
+            Self::COALESCING4,
+            self.has(Self(Self::COALESCING4.0 | Self::RECEIVE_IPV4.0 | Self::RECEIVE_TCP4.0)),
+        )
+        .set(Self::COALESCING6, self.has(Self(Self::COALESCING6.0 | Self::RECEIVE_TCP6.0)))
     }
 
     /// Returns the set as NDIS describes it.
@@ -172,6 +193,8 @@ impl TaskOffloads {
                 IpExtensionHeadersSupported: NDIS_OFFLOAD_SUPPORTED,
             };
         }
+        offload.Rsc.IPv4.Enabled = u8::from(self.has(Self::COALESCING4));
+        offload.Rsc.IPv6.Enabled = u8::from(self.has(Self::COALESCING6));
         offload
     }
 }
@@ -207,18 +230,46 @@ impl OffloadState {
     /// Returns the offloads in force.
     pub fn current(&self) -> TaskOffloads {
         let stopped = TaskOffloads(self.stopped.load(Ordering::Relaxed));
-        TaskOffloads(self.configured.load(Ordering::Relaxed)).without(stopped)
+        TaskOffloads(self.configured.load(Ordering::Relaxed)).without(stopped).consistent()
     }
 
-    /// Returns what is possible, and what is in force, for the offload attributes.
-    pub fn describe(&self) -> [NDIS_OFFLOAD; 2] {
-        [self.possible.describe(), self.current().describe()]
+    /// Returns those among them that the stack has started.
+    fn current_receives(&self) -> TaskOffloads {
+        self.current().and(TaskOffloads(self.started.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the device can coalesce received TCP segments.
+    pub fn can_coalesce(&self) -> bool {
+        self.possible.has(TaskOffloads::COALESCING4) || self.possible.has(TaskOffloads::COALESCING6)
+    }
+
+    /// Returns for which IP versions, 4 and 6, received TCP segments are to be coalesced.
+    pub fn coalescing(&self) -> [bool; 2] {
+        let current = self.current_receives();
+        [TaskOffloads::COALESCING4, TaskOffloads::COALESCING6].map(|of| current.has(of))
+    }
+
+    /// Returns what is possible, for the offload attributes.
+    pub fn describe_possible(&self) -> NDIS_OFFLOAD {
+        self.possible.describe()
+    }
+
+    /// Returns what is in force.
+    pub fn describe_current(&self) -> NDIS_OFFLOAD {
+        self.current().describe()
+    }
+
+    /// Returns `TcpIpChecksumNetBufferListInfo` of a coalesced frame, whose checksums were verified.
+    pub fn report_coalesced(frame: &[u8]) -> u32 {
+        match ipv4_checksum_is_valid(frame) {
+            Some(_) => Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_IP_SUCCEEDED,
+            None => Checksum::RECEIVE_TCP_SUCCEEDED,
+        }
     }
 
     /// Returns `TcpIpChecksumNetBufferListInfo` of a received frame, whose checksum is known to be right if `is_verified`.
     pub fn report(&self, frame: &[u8], is_verified: bool) -> u32 {
-        let started = TaskOffloads(self.started.load(Ordering::Relaxed));
-        let current = self.current().and(started);
+        let current = self.current_receives();
         if current == TaskOffloads::NONE {
             return 0;
         }
@@ -243,8 +294,8 @@ impl OffloadState {
     }
 
     /// `OID_TCP_OFFLOAD_PARAMETERS`: changes what is configured. Members that the request does not have are 0, which changes
-    /// nothing. `PASSIVE_LEVEL`.
-    pub fn set_parameters(&self, handle: NDIS_HANDLE, parameters: &[u8; LONGEST_PARAMETERS]) -> NDIS_STATUS {
+    /// nothing. The caller makes a change [known](Self::indicate). `PASSIVE_LEVEL`.
+    pub fn set_parameters(&self, parameters: &[u8; LONGEST_PARAMETERS]) -> NDIS_STATUS {
         let &[kind, revision, _, _, ip4, tcp4, udp4, tcp6, udp6, others @ ..] = parameters;
         let [lso1, ipsec, lso4, lso6, connection4, connection6, ..] = others;
         let [uso4, uso6] = match parameters.last_chunk() {
@@ -267,18 +318,27 @@ impl OffloadState {
             };
             changed = changed.set(send, sends).set(receive, receives);
         }
-        let divided = [
+        // Of revision 3: `RscIPv4` and `RscIPv6`.
+        let [rsc4, rsc6] = match parameters.get(PARAMETERS_RSC..).and_then(<[u8]>::first_chunk) {
+            Some(&rsc) if revision >= NDIS_OFFLOAD_PARAMETERS_REVISION_3 => rsc,
+            _ => [NDIS_OFFLOAD_PARAMETERS_NO_CHANGE; 2],
+        };
+        let switched = [
             (TaskOffloads::LARGE_SEND4, lso4),
             (TaskOffloads::LARGE_SEND6, lso6),
             (TaskOffloads::UDP_SEGMENTATION4, uso4),
             (TaskOffloads::UDP_SEGMENTATION6, uso6),
+            (TaskOffloads::COALESCING4, rsc4),
+            (TaskOffloads::COALESCING6, rsc6),
         ];
-        // The values for UDP are those for TCP.
+        // All have the same values.
         const {
             assert!(NDIS_OFFLOAD_PARAMETERS_USO_DISABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED);
             assert!(NDIS_OFFLOAD_PARAMETERS_USO_ENABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED);
+            assert!(NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED);
+            assert!(NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED);
         }
-        for (of, value) in divided {
+        for (of, value) in switched {
             changed = match value {
                 NDIS_OFFLOAD_PARAMETERS_NO_CHANGE => changed,
                 NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED => changed.set(of, false),
@@ -286,24 +346,19 @@ impl OffloadState {
                 _ => return NDIS_STATUS_INVALID_DATA,
             };
         }
-        // Of revision 3: `RscIPv4` and `RscIPv6`.
-        let [rsc4, rsc6] = match parameters.get(PARAMETERS_RSC..).and_then(<[u8]>::first_chunk) {
-            Some(&rsc) if revision >= NDIS_OFFLOAD_PARAMETERS_REVISION_3 => rsc,
-            _ => [NDIS_OFFLOAD_PARAMETERS_NO_CHANGE; 2],
-        };
         // What the adapter does not have can be left as it is, or disabled, which is 1.
         if !self.possible.has(changed)
-            || [rsc4, rsc6, lso1, ipsec, connection4, connection6].iter().any(|&value| value > 1)
+            || [lso1, ipsec, connection4, connection6].iter().any(|&value| value > 1)
         {
             return NDIS_STATUS_INVALID_DATA;
         }
         self.configured.store(changed.0, Ordering::Relaxed);
-        self.indicate(handle);
         NDIS_STATUS_SUCCESS
     }
 
-    /// `OID_OFFLOAD_ENCAPSULATION`: starts or stops what is configured. `PASSIVE_LEVEL`.
-    pub fn set_encapsulation(&self, handle: NDIS_HANDLE, to: &NDIS_OFFLOAD_ENCAPSULATION) -> NDIS_STATUS {
+    /// `OID_OFFLOAD_ENCAPSULATION`: starts or stops what is configured. The caller makes a change [known](Self::indicate).
+    /// `PASSIVE_LEVEL`.
+    pub fn set_encapsulation(&self, to: &NDIS_OFFLOAD_ENCAPSULATION) -> NDIS_STATUS {
         if to.Header.Type != NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION
             || to.Header.Revision < NDIS_OFFLOAD_ENCAPSULATION_REVISION_1
         {
@@ -325,18 +380,17 @@ impl OffloadState {
                 NDIS_OFFLOAD_SET_OFF => false,
                 _ => return NDIS_STATUS_INVALID_PARAMETER,
             };
-            started = started.set(of.and(TaskOffloads::ALL_RECEIVES), on);
+            started = started.set(of.and(TaskOffloads::STARTED), on);
             stopped = stopped.set(of, !on);
         }
         self.started.store(started.0, Ordering::Relaxed);
         self.stopped.store(stopped.0, Ordering::Relaxed);
-        self.indicate(handle);
         NDIS_STATUS_SUCCESS
     }
 
     /// Indicates the offloads in force to NDIS.
-    fn indicate(&self, handle: NDIS_HANDLE) {
-        let mut offload = self.current().describe();
+    pub fn indicate(&self, handle: NDIS_HANDLE) {
+        let mut offload = self.describe_current();
         status::indicate(handle, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, &mut offload);
     }
 }

@@ -25,6 +25,9 @@ const ANSWER_OK: u8 = 0;
 /// VLAN IDs that frames can have, from 0 on; the last one of 12 bits is reserved. (IEEE 802.1Q §9.6)
 const VLAN_IDS: u16 = 4095;
 
+/// Offloads of received frames. After a reset, those are in force that were negotiated.
+const GUEST_OFFLOADS: Features = Features::GUEST_CSUM.union(Features::COALESCING);
+
 /// Time that the device has to answer a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
@@ -40,6 +43,7 @@ mod command {
     pub(super) const SET_PAIRS: [u8; 2] = [4, 0];
     pub(super) const SET_STEERING: [u8; 2] = [4, 1];
     pub(super) const SET_HASHING: [u8; 2] = [4, 2];
+    pub(super) const SET_GUEST_OFFLOADS: [u8; 2] = [5, 0];
 }
 
 /// Which frames the device delivers. Broadcasts and frames to the station's address always are.
@@ -110,6 +114,8 @@ pub struct ControlQueue<H: Hal, R> {
     filtering: bool,
     /// As the device is set.
     vlans: Vlans,
+    /// Offloads of received frames that the device does.
+    guest_offloads: Features,
     doorbell: Option<Doorbell<R>>,
 }
 
@@ -121,8 +127,17 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         }
         let ring = Ring::new(hal, size.min(SIZE), RingOptions::of(features))?;
         let memory = Dma::new(hal, COMMAND_LEN.saturating_add(1))?;
-        let (hal, vlans) = (hal.clone(), Vlans::None);
-        let mut queue = Self { hal, index, ring, memory, features, filtering: false, vlans, doorbell: None };
+        let mut queue = Self {
+            hal: hal.clone(),
+            index,
+            ring,
+            memory,
+            features,
+            filtering: false,
+            vlans: Vlans::None,
+            guest_offloads: features & GUEST_OFFLOADS,
+            doorbell: None,
+        };
         queue.describe();
         Ok(queue)
     }
@@ -157,6 +172,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.describe();
         self.filtering = false;
         self.vlans = Vlans::None;
+        self.guest_offloads = self.features & GUEST_OFFLOADS;
         self.enable(control)
     }
 
@@ -260,6 +276,34 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         let reserved = [0; 8];
         let data: [&[u8]; 4] = [&types.bits().to_le_bytes(), &reserved, &[key.len() as u8], key];
         self.execute(command::SET_HASHING, &data, &mut alive)
+    }
+
+    /// Sets for which IP versions, 4 and 6, the device coalesces the TCP segments of frames that it receives from now on, if it can.
+    /// Returns `false` if it refuses, and goes on as before. `alive` as above.
+    ///
+    /// # Errors
+    /// As [`set_pairs`](Self::set_pairs).
+    //= virtio §12
+    pub fn set_coalescing(
+        &mut self,
+        [v4, v6]: [bool; 2],
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let mut wanted = self.features & GUEST_OFFLOADS;
+        for (feature, is_wanted) in [(Features::GUEST_TSO4, v4), (Features::GUEST_TSO6, v6)] {
+            if !is_wanted {
+                wanted.remove(feature);
+            }
+        }
+        if wanted == self.guest_offloads {
+            return Ok(true);
+        }
+        let accepted =
+            self.execute(command::SET_GUEST_OFFLOADS, &[&wanted.bits().to_le_bytes()], &mut alive)?;
+        if accepted {
+            self.guest_offloads = wanted;
+        }
+        Ok(accepted)
     }
 
     /// Acknowledges the device's request to announce addresses, after they were. Returns `false` if the device refuses. `alive` as

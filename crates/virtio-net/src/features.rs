@@ -14,10 +14,16 @@ bitflags! {
         const CSUM = 1 << 0;
         /// The device reports verified checksums, and may deliver frames whose checksum is not complete.
         const GUEST_CSUM = 1 << 1;
+        /// The control queue switches offloads of received frames on and off.
+        const CTRL_GUEST_OFFLOADS = 1 << 2;
         /// The field `mtu` is valid.
         const MTU = 1 << 3;
         /// The field `mac` is valid.
         const MAC = 1 << 5;
+        /// A received frame may consist of several TCP segments over IPv4.
+        const GUEST_TSO4 = 1 << 7;
+        /// As above, over IPv6.
+        const GUEST_TSO6 = 1 << 8;
         /// The device divides TCP segments over IPv4.
         const HOST_TSO4 = 1 << 11;
         /// The device divides TCP segments over IPv6.
@@ -222,6 +228,27 @@ pub const TABLE: &[Feature] = &[
         reason: "checksums that the device has verified",
     },
     Feature {
+        feature: Features::CTRL_GUEST_OFFLOADS,
+        name: "CTRL_GUEST_OFFLOADS",
+        needs: Features::CTRL_VQ,
+        policy: Policy::Accepted,
+        reason: "coalescing is switched on and off while the device runs",
+    },
+    Feature {
+        feature: Features::GUEST_TSO4,
+        name: "GUEST_TSO4",
+        needs: COALESCING_NEEDS,
+        policy: Policy::Accepted,
+        reason: "TCP segments of a flow are received as one; only where that can be switched off, and in several buffers",
+    },
+    Feature {
+        feature: Features::GUEST_TSO6,
+        name: "GUEST_TSO6",
+        needs: COALESCING_NEEDS,
+        policy: Policy::Accepted,
+        reason: "TCP segments of a flow are received as one; only where that can be switched off, and in several buffers",
+    },
+    Feature {
         feature: Features::HOST_TSO4,
         name: "HOST_TSO4",
         needs: Features::CSUM,
@@ -265,7 +292,16 @@ pub const TABLE: &[Feature] = &[
     },
 ];
 
+/// What the driver wants of a device that coalesces TCP segments.
+const COALESCING_NEEDS: Features = Features::GUEST_CSUM
+    .union(Features::MRG_RXBUF)
+    .union(Features::CTRL_VQ)
+    .union(Features::CTRL_GUEST_OFFLOADS);
+
 impl Features {
+    /// Coalescing of received TCP segments, over IPv4 and IPv6.
+    pub const COALESCING: Self = Self::GUEST_TSO4.union(Self::GUEST_TSO6);
+
     /// Returns the subset of `offered` to accept.
     ///
     /// # Errors

@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod buffers;
+mod coalesced;
 mod control_queue;
 mod error;
 mod features;
@@ -36,6 +37,7 @@ mod vectors;
 mod wait;
 
 pub use buffers::{HEADER_LEN, MAX_HEADER_LEN};
+pub use coalesced::{Coalesced, MAX_COALESCED};
 pub use control_queue::{ControlQueue, Hashing, ReceiveMode, Steering};
 pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
@@ -43,7 +45,8 @@ pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
 pub use hash::{HASH_KEY_LEN, HashTypes, Toeplitz};
 pub use nic::{Nic, Options, QueuePair};
 pub use offload::{
-    MAX_HEADERS, Offload, Protocol, Transport, complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,
+    CoalescedHeader, MAX_HEADERS, Offload, Protocol, Transport, complete_checksum, ipv4_checksum_is_valid,
+    write_ipv4_checksum,
 };
 pub use offload_slots::MAX_LARGE_FRAME;
 pub use pci::Layout;

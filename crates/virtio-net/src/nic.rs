@@ -118,6 +118,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
             is_merged: features.contains(Features::MRG_RXBUF),
             has_checksums: features.contains(Features::GUEST_CSUM),
             has_hashes: features.contains(Features::HASH_REPORT),
+            is_coalesced: features.intersects(Features::COALESCING),
         };
         ReceiveQueue::new(hal, index, size, options.receive_frame, receive_options, RingOptions::of(features))
     }

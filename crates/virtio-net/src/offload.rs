@@ -9,11 +9,11 @@
 use crate::buffers::HEADER_LEN;
 
 /// Length of an Ethernet header in bytes.
-const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xDD];
-const MIN_IPV4: usize = 20;
-const IPV6_HEADER: usize = 40;
+pub(crate) const MIN_IPV4: usize = 20;
+pub(crate) const IPV6_HEADER: usize = 40;
 /// Extension headers of IPv6 with a length: hop-by-hop options, routing, destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// Extension headers of a packet beyond which no transport header is looked for.
@@ -21,18 +21,18 @@ const MAX_EXTENSIONS: usize = 8;
 /// Bytes of a frame to send in which its headers must be: with the longest TCP header over IPv6, they leave 142 for extension headers.
 /// Few enough for a kernel stack.
 pub const MAX_HEADERS: usize = 256;
-const MIN_TCP: usize = 20;
+pub(crate) const MIN_TCP: usize = 20;
 const MIN_UDP: usize = 8;
 
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
-const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 4;
+pub(crate) const GSO_TCPV4: u8 = 1;
+pub(crate) const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 /// The flag CWR of a TCP header, and the offset of the flags in it.
 const CWR: u8 = 0x80;
-const TCP_FLAGS: usize = 13;
+pub(crate) const TCP_FLAGS: usize = 13;
 
 /// What the device is to do with a frame, in the fields of its header. The default is nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct Transport {
     /// Offset of its header in the frame.
     pub start: u16,
     /// End of its payload in the frame. A frame may be padded.
-    end: usize,
+    pub(crate) end: usize,
 }
 
 impl Protocol {
@@ -79,7 +79,7 @@ impl Protocol {
         }
     }
 
-    const fn checksum_offset(self) -> u16 {
+    pub(crate) const fn checksum_offset(self) -> u16 {
         match self {
             Self::Tcp => 16,
             Self::Udp => 6,
@@ -133,7 +133,7 @@ impl Transport {
     }
 
     /// Returns the sum of the pseudo-header, whose addresses are at the end of the fixed IP header.
-    fn pseudo_header(&self, headers: &[u8]) -> Option<u16> {
+    pub(crate) fn pseudo_header(&self, headers: &[u8]) -> Option<u16> {
         let addresses = if self.is_ipv6 { 8..IPV6_HEADER } else { 12..MIN_IPV4 };
         let addresses = headers.get(ETHERNET..)?.get(addresses)?;
         let len = self.end.checked_sub(usize::from(self.start))?;
@@ -244,17 +244,33 @@ impl Offload {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiveHeader {
     flags: u8,
+    gso_type: u8,
+    segment_size: u16,
     checksum_start: u16,
     checksum_offset: u16,
     /// Number of buffers of the frame.
     pub(crate) buffers: u16,
 }
 
+/// What the header before a frame says of its segments. To be checked: see [`Coalesced::complete`](crate::Coalesced::complete).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoalescedHeader {
+    pub(crate) gso_type: u8,
+    /// Payload of each segment but the last, in bytes.
+    pub(crate) segment_size: u16,
+    /// The checksum is not complete.
+    pub(crate) is_partial: bool,
+}
+
 impl ReceiveHeader {
     pub(crate) const fn parse(bytes: [u8; HEADER_LEN]) -> Self {
-        let [flags, _, _, _, _, _, start, start_high, offset, offset_high, buffers, buffers_high] = bytes;
+        let [flags, gso_type, _, _, size, size_high, start, start_high, offset, offset_high, words @ ..] =
+            bytes;
+        let [buffers, buffers_high] = words;
         Self {
             flags,
+            gso_type,
+            segment_size: u16::from_le_bytes([size, size_high]),
             checksum_start: u16::from_le_bytes([start, start_high]),
             checksum_offset: u16::from_le_bytes([offset, offset_high]),
             buffers: u16::from_le_bytes([buffers, buffers_high]),
@@ -269,6 +285,18 @@ impl ReceiveHeader {
     /// Whether the driver must complete the checksum: the frame comes from the same machine.
     pub(crate) const fn is_partial(self) -> bool {
         self.flags & NEEDS_CSUM != 0
+    }
+
+    /// What the header says of a frame that consists of several segments; `None` of another.
+    pub(crate) const fn coalesced(self) -> Option<CoalescedHeader> {
+        match self.gso_type {
+            0 => None,
+            gso_type => Some(CoalescedHeader {
+                gso_type,
+                segment_size: self.segment_size,
+                is_partial: self.is_partial(),
+            }),
+        }
     }
 
     /// Completes the checksum of a frame; `None` if it would not be in the frame.
@@ -301,14 +329,14 @@ pub fn ipv4_checksum_is_valid(frame: &[u8]) -> Option<bool> {
     Some(sum(ipv4_header(frame)?, 0) == u16::MAX)
 }
 
-fn complete(frame: &mut [u8], start: usize, offset: usize) -> Option<()> {
+pub(crate) fn complete(frame: &mut [u8], start: usize, offset: usize) -> Option<()> {
     let field = start.checked_add(offset)?;
     let checksum = !sum(frame.get(start..)?, 0);
     // 0 means that a datagram has no checksum. Nothing is written outside of the frame.
     write(frame, field, if checksum == 0 { u16::MAX } else { checksum })
 }
 
-fn write(frame: &mut [u8], at: usize, value: u16) -> Option<()> {
+pub(crate) fn write(frame: &mut [u8], at: usize, value: u16) -> Option<()> {
     frame.get_mut(at..at.checked_add(2)?)?.copy_from_slice(&value.to_be_bytes());
     Some(())
 }

@@ -10,10 +10,11 @@ use alloc::vec::Vec;
 use fallible::vec;
 
 use crate::buffers::Buffers;
+use crate::coalesced::MAX_COALESCED;
 use crate::error::{Error, RingFault};
 use crate::hal::{Hal, Registers};
 use crate::hash::HashTypes;
-use crate::offload::ReceiveHeader;
+use crate::offload::{CoalescedHeader, ReceiveHeader};
 use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
 
@@ -64,10 +65,12 @@ pub struct Polled {
 }
 
 /// What the device says of a received frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameInfo {
-    /// Its checksum is known to be right.
+    /// The checksum of TCP or UDP is known to be right.
     pub is_verified: bool,
+    /// The frame consists of several TCP segments, as [`Coalesced`](crate::Coalesced) checks.
+    pub coalesced: Option<CoalescedHeader>,
     /// Its hash, and what that covers. It is not known to be right.
     pub hash: Option<(HashTypes, u32)>,
 }
@@ -83,6 +86,8 @@ pub struct ReceiveQueue<H: Hal, R> {
     /// Buffers in the ring that the device may have filled before the parameters of its hashes changed; `None` if its hashes are of
     /// no use.
     old_hashes: Option<u16>,
+    /// Length of the longest frame that does not consist of several segments.
+    max_frame: usize,
     /// Memory of the driver for the frame that is being processed.
     frame: Vec<u8>,
     doorbell: Option<Doorbell<R>>,
@@ -98,6 +103,8 @@ pub(crate) struct ReceiveOptions {
     pub(crate) has_checksums: bool,
     /// The header says the hash of the frame.
     pub(crate) has_hashes: bool,
+    /// A frame may consist of several TCP segments.
+    pub(crate) is_coalesced: bool,
 }
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
@@ -114,10 +121,12 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         let ring = Ring::new(hal, size, rings)?;
         let buffers =
             Buffers::new(hal, size, receive_buffer_len(max_frame, options.is_merged), options.has_hashes)?;
-        let frame = vec::filled(max_frame, 0)?;
+        let frame =
+            vec::filled(if options.is_coalesced { max_frame.max(MAX_COALESCED) } else { max_frame }, 0)?;
         let counters = ReceiveCounters::default();
         let (doorbell, old_hashes) = (None, None);
-        let mut queue = Self { index, ring, buffers, options, old_hashes, frame, doorbell, counters };
+        let mut queue =
+            Self { index, ring, buffers, options, old_hashes, max_frame, frame, doorbell, counters };
         queue.describe()?;
         Ok(queue)
     }
@@ -210,16 +219,22 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 };
                 taken = taken.saturating_add(u32::from(count)).saturating_sub(1);
             }
-            let is_partial = self.options.has_checksums && header.is_partial();
-            if is_partial {
-                len = self.complete(header, len);
+            let mut info = FrameInfo { hash, ..Default::default() };
+            if self.options.has_checksums {
+                info.coalesced = header.coalesced().filter(|_| self.options.is_coalesced);
+                if info.coalesced.is_none() {
+                    len = len.filter(|&len| len <= self.max_frame);
+                    if header.is_partial() {
+                        len = self.complete(header, len);
+                    }
+                    info.is_verified = header.is_partial() || header.is_verified();
+                }
             }
-            let is_verified = is_partial || self.options.has_checksums && header.is_verified();
             match len.and_then(|len| self.frame.get_mut(..len)).filter(|frame| frame.len() >= MIN_FRAME) {
                 Some(frame) => {
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(frame.len() as u64);
-                    sink(frame, FrameInfo { is_verified, hash });
+                    sink(frame, info);
                 }
                 None => self.counters.invalid = self.counters.invalid.wrapping_add(1),
             }

@@ -125,7 +125,7 @@ fn hash_of_a_known_type_is_passed_on_once_it_is_of_use() {
         for merged in [Features::empty(), Features::MRG_RXBUF] {
             let fake = Fake::new(with(Features::HASH_REPORT | merged, &quirks));
             let mut driver = fake.bring_up(1514).unwrap();
-            let expect = |hash| [(vec![7; 60], FrameInfo { is_verified: false, hash })];
+            let expect = |hash| [(vec![7; 60], FrameInfo { hash, ..Default::default() })];
             assert_eq!(receive(&fake, &mut driver, 5, 1), expect(None), "not asked for");
             driver.receive().report_hashes(true);
             assert_eq!(

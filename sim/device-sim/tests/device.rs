@@ -354,7 +354,7 @@ fn register_access_at_the_wrong_time_or_width_is_reported() {
     let unknown = misuse(&|bench| {
         bench.write(COMMON + 0x14, Width::Byte, 1);
         bench.write(COMMON + 0x14, Width::Byte, 3);
-        bench.write(COMMON + 0x0c, Width::Dword, 1 << 7);
+        bench.write(COMMON + 0x0c, Width::Dword, 1 << 10);
     });
     assert!(unknown.contains("not offered"), "{unknown}");
 }

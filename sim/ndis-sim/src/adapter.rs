@@ -36,6 +36,7 @@ use device_sim::PciFunction;
 use nt_sim::{Event, Host, guest::Guest, imports, services::Slot, thread::ThreadId};
 
 use crate::{
+    coalescing,
     driver::Driver,
     handle,
     hang_state::Hang,
@@ -340,10 +341,10 @@ impl Adapter {
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES => self.set_general(from.cast()),
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES => self.set_ndk(from.cast()),
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES => {
-                *self.offloads.lock() = AdapterOffloads::new(Offloads::of_attributes(
-                    from.cast(),
-                    self.driver.characteristics.MinorNdisVersion,
-                ));
+                let minor = self.driver.characteristics.MinorNdisVersion;
+                let offloads = AdapterOffloads::new(Offloads::of_attributes(from.cast(), minor));
+                coalescing::require_oid(&offloads.possible, &self.oids.lock());
+                *self.offloads.lock() = offloads;
                 NDIS_STATUS_SUCCESS
             }
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES => NDIS_STATUS_SUCCESS,

@@ -14,6 +14,7 @@ use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
+    coalescing,
     in_flight::{MAX_RECEIVED, SendId, Sending},
     nbl::{self, StackList},
     offload::{ReceivedFrame, SendRequest},
@@ -40,6 +41,10 @@ const HASH_INFO: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo.0 as usize * size_of::<usize>();
 const HASH_VALUE: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue.0 as usize * size_of::<usize>();
+const COALESCED: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpRecvSegCoalesceInfo.0 as usize * size_of::<usize>();
+const TIMESTAMP_DELTA: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::RscTcpTimestampDelta.0 as usize * size_of::<usize>();
 const LARGE_SEND: usize =
     INFO + NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize * size_of::<usize>();
 const UDP_SEGMENTATION: usize =
@@ -287,11 +292,21 @@ impl Adapter {
             for buffer in nbl::buffers(list) {
                 let checksum = list.field::<usize>(CHECKSUM).read() as u32;
                 let priority_vlan = list.field::<usize>(PRIORITY_VLAN).read() as u32;
-                let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum, priority_vlan };
+                let coalesced = list.field::<usize>(COALESCED).read() as u32;
+                let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum, priority_vlan, coalesced };
                 let general = self.attributes().general;
                 priority_vlan::require_true(&frame, general.map_or(0, |general| general.MacOptions));
                 let reported = self.offloads.lock().reported(host.world().now());
-                reported.require_true(&frame);
+                reported.checksums.require_true(&frame);
+                let unit = coalescing::Indicated {
+                    frame: &frame,
+                    buffers: nbl::buffers(list).count(),
+                    timestamp_delta: list.field::<usize>(TIMESTAMP_DELTA).read(),
+                };
+                let mtu = general.map_or(u32::MAX, |general| general.MtuSize);
+                if let Err(wrong) = unit.check(reported.coalescing, mtu) {
+                    broken(wrong);
+                }
                 self.check_scaling(host, list, &frame.bytes);
                 for protocol in host.state(&PROTOCOLS) {
                     protocol.received(host, self, &frame.bytes);

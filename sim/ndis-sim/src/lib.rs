@@ -39,6 +39,7 @@ pub mod adapter;
 mod block;
 pub mod bus;
 pub mod clones;
+mod coalescing;
 pub mod config;
 pub mod data_path;
 pub mod dma;

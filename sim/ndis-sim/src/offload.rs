@@ -43,6 +43,8 @@ pub struct Offloads {
     pub large_send: [Option<(u32, u32)>; 2],
     /// The same, of UDP.
     pub udp_segmentation: [Option<(u32, u32)>; 2],
+    /// Coalescing of received TCP segments over IPv4 and IPv6.
+    pub coalescing: [bool; 2],
 }
 
 /// The task offloads of an adapter as NDIS knows them.
@@ -52,9 +54,16 @@ pub(crate) struct AdapterOffloads {
     pub current: Offloads,
     /// `OID_OFFLOAD_ENCAPSULATION` has started them, for IPv4 and IPv6.
     started: [bool; 2],
-    /// Checksums of received packets that were in force before the last change, which the miniport may still report until this
-    /// time.
-    before: (Checksums, u64),
+    /// What was in force of received packets before the last change, which the miniport may still report until this time.
+    before: (Receives, u64),
+}
+
+/// Offloads of received packets.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Receives {
+    pub checksums: Checksums,
+    /// Over IPv4 and IPv6.
+    pub coalescing: [bool; 2],
 }
 
 /// Checksums that an adapter computes or verifies.
@@ -89,6 +98,8 @@ pub struct ReceivedFrame {
     pub checksum: u32,
     /// The low 32 bits of `Ieee8021QNetBufferListInfo`.
     pub priority_vlan: u32,
+    /// The low 32 bits of `TcpRecvSegCoalesceInfo`.
+    pub coalesced: u32,
 }
 
 /// Length of an Ethernet header in bytes.
@@ -176,7 +187,7 @@ fn without_length(frame: &mut [u8]) -> Transport {
 
 impl AdapterOffloads {
     pub fn new([possible, current]: [Offloads; 2]) -> Self {
-        Self { possible, current, started: [false; 2], before: (Checksums::default(), 0) }
+        Self { possible, current, started: [false; 2], before: (Receives::default(), 0) }
     }
 
     /// The miniport has reported other offloads, at the time `now`.
@@ -185,15 +196,18 @@ impl AdapterOffloads {
         self.current = current;
     }
 
-    /// A protocol driver has set an `NDIS_OFFLOAD_ENCAPSULATION`, which the miniport accepted, at the time `now`.
-    pub fn set_encapsulation(&mut self, bytes: &[u8], now: u64) {
+    /// A protocol driver sets an `NDIS_OFFLOAD_ENCAPSULATION`: what it starts may be in force at once.
+    pub fn begin_encapsulation(&mut self, bytes: &[u8]) {
+        for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
+            *started |= bytes.get(enabled).is_some_and(|&on| u32::from(on) == NDIS_OFFLOAD_SET_ON);
+        }
+    }
+
+    /// The miniport has accepted it, at the time `now`.
+    pub fn end_encapsulation(&mut self, bytes: &[u8], now: u64) {
         self.change(now);
         for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
-            match bytes.get(enabled) {
-                Some(&on) if u32::from(on) == NDIS_OFFLOAD_SET_ON => *started = true,
-                Some(&off) if u32::from(off) == NDIS_OFFLOAD_SET_OFF => *started = false,
-                _ => {}
-            }
+            *started &= bytes.get(enabled).is_none_or(|&off| u32::from(off) != NDIS_OFFLOAD_SET_OFF);
         }
     }
 
@@ -201,24 +215,29 @@ impl AdapterOffloads {
         self.before = (self.reported(now), now + GRACE);
     }
 
-    /// Returns the checksums of received packets that the miniport may report at the time `now`: none before a protocol driver has
-    /// started them.
-    pub fn reported(&self, now: u64) -> Checksums {
+    /// Returns what the miniport may report of received packets at the time `now`: nothing before a protocol driver has started it.
+    pub fn reported(&self, now: u64) -> Receives {
         let (before, until) = self.before;
         let current = self.receives();
-        if now >= until { current } else { current.or(before) }
+        if now >= until {
+            return current;
+        }
+        let [both4, both6] = [0, 1].map(|version| current.coalescing[version] || before.coalescing[version]);
+        Receives { checksums: current.checksums.or(before.checksums), coalescing: [both4, both6] }
     }
 
-    fn receives(&self) -> Checksums {
+    fn receives(&self) -> Receives {
         let [v4, v6] = self.started;
         let of = self.current.receive;
-        Checksums {
+        let checksums = Checksums {
             ipv4: of.ipv4 && v4,
             tcp4: of.tcp4 && v4,
             udp4: of.udp4 && v4,
             tcp6: of.tcp6 && v6,
             udp6: of.udp6 && v6,
-        }
+        };
+        let [rsc4, rsc6] = self.current.coalescing;
+        Receives { checksums, coalescing: [rsc4 && v4, rsc6 && v6] }
     }
 }
 
@@ -367,6 +386,7 @@ impl Offloads {
                     udp6.MinSegmentCount & NDIS_USO_IPV4::MIN_SEGMENT_COUNT,
                 ),
             ],
+            coalescing: [offload.Rsc.IPv4.Enabled != 0, offload.Rsc.IPv6.Enabled != 0],
         }
     }
 
@@ -406,7 +426,8 @@ impl Offloads {
             && divided
                 .into_iter()
                 .flat_map(|(these, those)| these.iter().zip(those))
-                .all(|(this, that)| this.is_none() || this == that);
+                .all(|(this, that)| this.is_none() || this == that)
+            && self.coalescing.iter().zip(possible.coalescing).all(|(&this, that)| !this || that);
         require(is_subset, || {
             format!("task offloads are in force that the hardware does not have: {self:?} of {possible:?}")
         });

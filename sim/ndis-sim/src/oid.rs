@@ -133,6 +133,9 @@ impl Adapter {
             oid == OID_GEN_RECEIVE_SCALE_PARAMETERS && kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation;
         let cpus = current().host().cpus.count();
         let refusal = if is_rss { self.rss.lock().begin(buffer, cpus) } else { None };
+        if oid == OID_OFFLOAD_ENCAPSULATION && kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation {
+            self.offloads.lock().begin_encapsulation(buffer);
+        }
         *self.in_oid.lock() = Some(current().id());
         let status = call("MiniportOidRequest", || {
             // SAFETY: the image registered the function under this contract; the request lives until it is completed.
@@ -168,7 +171,7 @@ impl Adapter {
             });
         }
         if oid == OID_OFFLOAD_ENCAPSULATION {
-            self.offloads.lock().set_encapsulation(buffer, current().world().now());
+            self.offloads.lock().end_encapsulation(buffer, current().world().now());
         }
         require(query.BytesWritten <= buffer.len() as u32, || {
             format!(

@@ -42,6 +42,8 @@ pub struct OffloadCounters {
     /// Frames received, and those among them whose TCP checksum the adapter verified.
     pub received: u64,
     pub verified: u64,
+    /// Frames that consist of several segments.
+    pub coalesced: u64,
     /// Frames dropped because of a wrong checksum.
     pub invalid: u64,
 }
@@ -209,6 +211,7 @@ impl Port {
         {
             return None;
         }
+        self.counters.coalesced += u64::from(frame.coalesced != 0);
         self.counters.verified += u64::from(has(Checksum::RECEIVE_TCP_SUCCEEDED));
         let is_valid = has(Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_UDP_SUCCEEDED)
             || Transport::find(&frame.bytes).is_none_or(|found| found.is_valid(&frame.bytes));

@@ -172,6 +172,21 @@ impl NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO {
     pub const RECEIVE_IP_SUCCEEDED: u32 = 1 << 5;
 }
 
+/// A per-packet information slot; two numbers of 16 bits lie in the low 32 bits of `Value`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NDIS_RSC_NBL_INFO {
+    pub Value: *mut c_void,
+}
+
+/// The numbers, as `abi-x64.toml` states them.
+impl NDIS_RSC_NBL_INFO {
+    /// `Info.CoalescedSegCount`
+    pub const COALESCED_SEG_COUNT: u32 = 0xFFFF;
+    /// `Info.DupAckCount`
+    pub const DUP_ACK_COUNT: u32 = 0xFFFF << 16;
+}
+
 /// A per-packet information slot; its bit-fields lie in the low 32 bits of `Value`.
 #[repr(C)]
 #[derive(Clone, Copy)]

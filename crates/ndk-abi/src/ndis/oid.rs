@@ -151,12 +151,25 @@ pub struct NDIS_STATISTICS_INFO {
     pub ifHCOutBroadcastOctets: u64,
 }
 
+/// `OID_TCP_RSC_STATISTICS`: coalesced TCP segments, their payload in bytes, the packets that they became, exceptions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NDIS_RSC_STATISTICS_INFO {
+    pub Header: NDIS_OBJECT_HEADER,
+    pub CoalescedPkts: u64,
+    pub CoalescedOctets: u64,
+    pub CoalesceEvents: u64,
+    pub Aborts: u64,
+}
+
 pub const NDIS_OID_REQUEST_REVISION_1: u8 = 1;
 pub const NDIS_SIZEOF_OID_REQUEST_REVISION_1: u16 = 0xec;
 pub const NDIS_OID_REQUEST_REVISION_2: u8 = 2;
 pub const NDIS_SIZEOF_OID_REQUEST_REVISION_2: u16 = 0xf8;
 pub const NDIS_STATISTICS_INFO_REVISION_1: u8 = 1;
 pub const NDIS_SIZEOF_STATISTICS_INFO_REVISION_1: u16 = 0x98;
+pub const NDIS_RSC_STATISTICS_REVISION_1: u8 = 1;
+pub const NDIS_SIZEOF_RSC_STATISTICS_REVISION_1: u16 = 0x28;
 pub const NDIS_INTERRUPT_MODERATION_PARAMETERS_REVISION_1: u8 = 1;
 pub const NDIS_SIZEOF_INTERRUPT_MODERATION_PARAMETERS_REVISION_1: u16 = 0xc;
 
@@ -305,6 +318,7 @@ pub const OID_PM_REMOVE_PROTOCOL_OFFLOAD: NDIS_OID = 0xFD01010F;
 pub const OID_PM_PROTOCOL_OFFLOAD_LIST: NDIS_OID = 0xFD010110;
 pub const OID_PM_RESERVED_1: NDIS_OID = 0xFD010111;
 
+pub const OID_TCP_RSC_STATISTICS: NDIS_OID = 0x0002021D;
 pub const OID_TCP_OFFLOAD_CURRENT_CONFIG: NDIS_OID = 0xFC01020B;
 pub const OID_TCP_OFFLOAD_PARAMETERS: NDIS_OID = 0xFC01020C;
 pub const OID_TCP_OFFLOAD_HARDWARE_CAPABILITIES: NDIS_OID = 0xFC01020D;

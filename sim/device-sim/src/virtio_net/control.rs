@@ -54,6 +54,9 @@ impl Device {
                 Some((&[4, 0], data)) if accepted.contains(Features::MQ) => self.set_pairs(data)?,
                 Some((&[4, 1], data)) => self.set_scaling(data, accepted)?,
                 Some((&[4, 2], data)) => self.set_hashing(data, accepted)?,
+                Some((&[5, 0], data)) if accepted.contains(Features::CTRL_GUEST_OFFLOADS) => {
+                    self.set_guest_offloads(data, accepted)
+                }
                 Some((&[3, 0], [])) => self.common.lock().acknowledge_announcement(),
                 Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),
                 None => None,
@@ -63,7 +66,17 @@ impl Device {
             done = true;
         }
         let interrupt = done && queue.needs_interrupt(&self.memory)?;
-        Ok(Outcome { interrupt, more: false })
+        Ok(Outcome { interrupt, ..Outcome::default() })
+    }
+
+    /// Sets which offloads of received frames are in force; `None` if the driver has not accepted one of them.
+    fn set_guest_offloads(&self, data: &[u8], accepted: Features) -> Option<()> {
+        let wanted = Features(u64::from_le_bytes(data.try_into().ok()?));
+        if wanted.and(accepted).and(Features::GUEST_OFFLOADS) != wanted {
+            return None;
+        }
+        *self.guest_offloads.lock() = wanted;
+        Some(())
     }
 
     /// Sets the number of queue pairs in use; `None` if the device has fewer.

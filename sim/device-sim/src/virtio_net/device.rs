@@ -15,7 +15,9 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
+    coalescing::Unit,
     common::Common,
+    features::Features,
     filter::Filter,
     options::{NicOptions, RECEIVE, Role},
     queue::DeviceQueue,
@@ -93,6 +95,10 @@ pub struct Device {
     pub(super) counters: Counters,
     /// By pair: segments of the frame that was taken out of the transmit ring last, which are not sent yet.
     pub(super) segments: Vec<Mutex<VecDeque<Frame>>>,
+    /// Offloads of received frames in force.
+    pub(super) guest_offloads: Mutex<Features>,
+    /// By pair: the received frames that are being coalesced.
+    pub(super) arriving: Vec<Mutex<Arriving>>,
     /// By pair: the device takes no frames out of the transmit ring.
     pub(super) hung: Vec<AtomicBool>,
     pub(super) steering: Mutex<Steering>,
@@ -126,6 +132,8 @@ impl Device {
                 ..Counters::default()
             },
             segments: (0..options.pairs).map(|_| Mutex::default()).collect(),
+            guest_offloads: Mutex::default(),
+            arriving: (0..options.pairs).map(|_| Mutex::default()).collect(),
             hung: (0..options.pairs).map(|_| AtomicBool::new(false)).collect(),
             steering: Mutex::default(),
             repeated: Mutex::default(),
@@ -263,6 +271,9 @@ impl Device {
         }
         for segments in &self.segments {
             segments.lock().clear();
+        }
+        for arriving in &self.arriving {
+            *arriving.lock() = Arriving::default();
         }
         for hung in &self.hung {
             hung.store(self.options.quirks.sends_nothing, Relaxed);
@@ -403,10 +414,30 @@ impl Device {
     }
 }
 
+/// Received frames of a pair that are not delivered yet.
+#[derive(Default)]
+pub(super) struct Arriving {
+    /// Segments that wait for others, and until when.
+    pub unit: Option<(Unit, u64)>,
+    /// Frames that are next, of which the first `singles` are not coalesced.
+    pub frames: VecDeque<Frame>,
+    pub singles: usize,
+}
+
+impl Arriving {
+    /// Returns until when segments wait for others.
+    pub fn deadline(&self) -> Option<u64> {
+        self.unit.as_ref().map(|(_, until)| *until)
+    }
+}
+
 /// Outcome of processing a queue.
+#[derive(Default)]
 pub(super) struct Outcome {
     /// The driver asked for an interrupt.
     pub interrupt: bool,
     /// The budget ran out before the queue was empty.
     pub more: bool,
+    /// Frames wait for others until this time.
+    pub later: Option<u64>,
 }

@@ -11,8 +11,11 @@ pub struct Features(pub u64);
 impl Features {
     pub const CSUM: Self = Self(1 << 0);
     pub const GUEST_CSUM: Self = Self(1 << 1);
+    pub const CTRL_GUEST_OFFLOADS: Self = Self(1 << 2);
     pub const MTU: Self = Self(1 << 3);
     pub const MAC: Self = Self(1 << 5);
+    pub const GUEST_TSO4: Self = Self(1 << 7);
+    pub const GUEST_TSO6: Self = Self(1 << 8);
     pub const HOST_TSO4: Self = Self(1 << 11);
     pub const HOST_TSO6: Self = Self(1 << 12);
     pub const HOST_ECN: Self = Self(1 << 13);
@@ -44,9 +47,17 @@ impl Features {
             | Self::HOST_USO.0,
     );
 
+    /// Coalescing of received TCP segments, which the driver switches on and off.
+    pub const COALESCING: Self = Self(Self::CTRL_GUEST_OFFLOADS.0 | Self::GUEST_TSO4.0 | Self::GUEST_TSO6.0);
+
+    /// What the driver can switch off by the control queue.
+    pub(super) const GUEST_OFFLOADS: Self =
+        Self(Self::GUEST_CSUM.0 | Self::GUEST_TSO4.0 | Self::GUEST_TSO6.0);
+
     /// The features a NIC offers by default.
     pub const DEFAULT: Self = Self(
         Self::OFFLOADS.0
+            | Self::COALESCING.0
             | Self::MTU.0
             | Self::MAC.0
             | Self::MRG_RXBUF.0
@@ -68,6 +79,9 @@ impl Features {
         (Self::HOST_TSO4, Self::CSUM),
         (Self::HOST_TSO6, Self::CSUM),
         (Self::HOST_USO, Self::CSUM),
+        (Self::GUEST_TSO4, Self::GUEST_CSUM),
+        (Self::GUEST_TSO6, Self::GUEST_CSUM),
+        (Self::CTRL_GUEST_OFFLOADS, Self::CTRL_VQ),
         (Self::CTRL_RX, Self::CTRL_VQ),
         (Self::CTRL_VLAN, Self::CTRL_VQ),
         (Self::GUEST_ANNOUNCE, Self::CTRL_VQ),
@@ -97,6 +111,12 @@ impl Features {
         Self::NEEDS.iter().fold(self, |features, &(feature, needed)| {
             if features.contains(needed) { features } else { features.without(feature) }
         })
+    }
+
+    /// Returns these features without those that are not among `others`.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 & others.0)
     }
 
     pub(super) const fn half(self, select: u32) -> u32 {

@@ -13,10 +13,12 @@
 //! | `scaling` | receive side scaling and hash reports, as the driver sets them |
 //! | `steering` | queue pairs in use, and the pair that a received frame belongs to |
 //! | `offload` | the header before every frame: checksums and segmentation |
+//! | `coalescing` | received TCP segments that are delivered as one frame |
 //! | `device` | the state that the queues share |
 //! | `transmit`, `receive`, `control` | the queues |
 //! | [`nic`] | the PCI function: registers in, events out |
 
+mod coalescing;
 mod common;
 mod control;
 mod device;
@@ -36,5 +38,5 @@ pub use device::{Device, NicCounters, PairCounters};
 pub use features::{Features, Status};
 pub use nic::Nic;
 pub use options::{CONTROL, NicOptions, RECEIVE, Role, TRANSMIT};
-pub use quirks::{Quirks, UsedQuirk};
+pub use quirks::{LargeQuirk, Quirks, UsedQuirk};
 pub use scaling::RssLimits;

@@ -27,6 +27,7 @@ use trapped_access::Width;
 use super::{
     common::Effect,
     device::Device,
+    features::Features,
     options::{NicOptions, RECEIVE, Role, receive_index, transmit_index},
 };
 use crate::{
@@ -120,13 +121,29 @@ impl Nic {
         );
     }
 
+    /// Schedules an event for received frames that wait for others, which does not read the wire: each reading has the wire wake the
+    /// device once more.
+    fn schedule_waiting(&self, queue: usize, time: u64) {
+        let this = self.this.clone();
+        let work = move || {
+            if let Some(nic) = this.upgrade() {
+                nic.work_on(queue, false);
+            }
+        };
+        self.bus.at(time, Box::new(work));
+    }
+
     fn work(&self, queue: usize) {
+        self.work_on(queue, true);
+    }
+
+    fn work_on(&self, queue: usize, is_wire_read: bool) {
         if !self.is_running() || !self.config.lock().is_bus_master() || !self.bus.is_alive() {
             return;
         }
         let role = self.common.lock().role(queue);
         let done = match role {
-            Some(Role::Receive(pair)) => self.receive(pair),
+            Some(Role::Receive(pair)) => self.receive(pair, is_wire_read),
             Some(Role::Transmit(pair)) => self.transmit(pair),
             Some(Role::Control) => self.control(queue),
             // Reset meanwhile.
@@ -144,6 +161,9 @@ impl Nic {
                 }
                 if outcome.more {
                     self.schedule(queue, self.bus.now());
+                }
+                if let Some(time) = outcome.later {
+                    self.schedule_waiting(queue, time);
                 }
             }
             Err(misuse) => self.report(misuse),
@@ -205,6 +225,7 @@ impl Nic {
             Effect::Start => {
                 let accepted = self.common.lock().accepted();
                 self.filter.lock().start(accepted);
+                *self.guest_offloads.lock() = accepted.and(Features::GUEST_OFFLOADS);
                 self.running.store(true, Relaxed);
                 // Buffers may have been made available before.
                 self.schedule(RECEIVE, self.bus.now());

@@ -15,11 +15,11 @@ const HEADER_LEN: usize = 12;
 pub const MAX_HEADER_LEN: usize = 20;
 
 /// The checksum field of the frame contains the sum of the pseudo-header only.
-const NEEDS_CSUM: u8 = 1;
+pub(super) const NEEDS_CSUM: u8 = 1;
 /// The checksum was verified.
 const DATA_VALID: u8 = 2;
-const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 4;
+pub(super) const GSO_TCPV4: u8 = 1;
+pub(super) const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 /// Added to the type: the flag CWR is set.
 const GSO_ECN: u8 = 0x80;

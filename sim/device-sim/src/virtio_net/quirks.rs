@@ -50,6 +50,8 @@ pub struct Quirks {
     /// Delivers frames with the sum of the pseudo-header in place of a checksum, as those of a guest on the same machine. With
     /// numbers, the header says that the checksum begins there and is at that offset.
     pub partial_checksums: Option<Option<(u16, u16)>>,
+    /// What is wrong with frames of several TCP segments.
+    pub large: Option<LargeQuirk>,
     /// Time from a notification of the control queue to the commands' execution.
     pub command_time: Duration,
     /// Does not answer commands of the control queue, from the n-th on since the reset.
@@ -93,6 +95,21 @@ pub enum UsedQuirk {
     /// An index ahead of every buffer that was made available; in a packed ring, one more used descriptor, whose id no buffer
     /// has.
     IndexJump,
+}
+
+/// What is wrong with a frame of several TCP segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LargeQuirk {
+    /// The header states this length of a segment.
+    SegmentSize(u16),
+    /// This kind of packet.
+    Type(u8),
+    /// This length of all headers.
+    HeaderLength(u16),
+    /// These flags.
+    Flags(u8),
+    /// It is delivered although the driver has switched coalescing off.
+    Always,
 }
 
 impl Quirks {

@@ -5,11 +5,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    device::{BUDGET, Device, Outcome},
+    coalescing::{self, Unit},
+    device::{Arriving, BUDGET, Device, Outcome},
     features::Features,
     offload::{Header, header_len},
     options::receive_index,
     queue::{Chain, DeviceQueue},
+    quirks::LargeQuirk,
 };
 use crate::{
     dma::DmaSpace,
@@ -18,6 +20,13 @@ use crate::{
 };
 
 const ETHERNET_HEADER: usize = 14;
+
+/// What is delivered next.
+enum Next {
+    Frame(Frame),
+    /// Segments, as one frame.
+    Unit(Unit),
+}
 
 impl Device {
     /// Drops all arrived frames: no driver is running.
@@ -39,10 +48,13 @@ impl Device {
         self.steering.lock().waiting()
     }
 
-    /// Delivers frames to the receive queue of a pair.
-    pub(super) fn receive(&self, pair: usize) -> Result<Outcome, Misuse> {
-        let Some(port) = self.port() else { return Ok(Outcome { interrupt: false, more: false }) };
+    /// Delivers frames to the receive queue of a pair: those on the wire too, or only those that wait for others.
+    pub(super) fn receive(&self, pair: usize, is_wire_read: bool) -> Result<Outcome, Misuse> {
+        let Some(port) = self.port() else { return Ok(Outcome::default()) };
+        let port = is_wire_read.then_some(port);
         let accepted = self.common.lock().accepted();
+        let mut arriving = std::mem::take(&mut *self.arriving[pair].lock());
+        let waited = arriving.deadline();
         let (mut done, mut more) = (0, false);
         loop {
             if done == BUDGET {
@@ -51,20 +63,92 @@ impl Device {
             }
             // A buffer first: a frame taken off the wire cannot be put back.
             let Some(chain) = self.next_buffer(pair, accepted)? else { break };
-            let Some(mut frame) = self.next_frame_of(pair, port) else {
+            let Some(next) = self.next(pair, port, &mut arriving) else {
                 let mut queue = self.queues[receive_index(pair)].lock();
                 if queue.holds(&chain) {
                     queue.unpop(&chain);
                 }
                 break;
             };
-            let header = self.receive_header(&mut frame, accepted);
+            let (header, frame) = match next {
+                Next::Frame(mut frame) => (self.receive_header(&mut frame, accepted), frame),
+                Next::Unit(unit) if !self.has_room(pair, &chain, &unit, accepted)? => {
+                    // Its segments go into the buffers that there are.
+                    let mut queue = self.queues[receive_index(pair)].lock();
+                    if queue.holds(&chain) {
+                        queue.unpop(&chain);
+                    }
+                    for segment in unit.into_segments().into_iter().rev() {
+                        arriving.frames.push_front(segment);
+                    }
+                    arriving.singles = arriving.frames.len();
+                    continue;
+                }
+                Next::Unit(unit) => unit.finish(self.options.quirks.large),
+            };
             self.place(pair, &chain, header, &frame, accepted)?;
             done += 1;
         }
+        let later = arriving.deadline().filter(|_| arriving.deadline() != waited);
+        *self.arriving[pair].lock() = arriving;
         let mut queue = self.queues[receive_index(pair)].lock();
         let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
-        Ok(Outcome { interrupt, more })
+        Ok(Outcome { interrupt, more, later })
+    }
+
+    /// Returns what is delivered next: segments that follow each other as one, once no other can follow or they have waited for
+    /// long enough.
+    fn next(&self, pair: usize, port: Option<&Port>, arriving: &mut Arriving) -> Option<Next> {
+        if arriving.singles > 0 {
+            arriving.singles -= 1;
+            return arriving.frames.pop_front().map(Next::Frame);
+        }
+        let is_forced = self.options.quirks.large == Some(LargeQuirk::Always);
+        let versions = if is_forced { [true; 2] } else { coalescing::versions(*self.guest_offloads.lock()) };
+        let unit = loop {
+            let next = arriving.frames.pop_front().or_else(|| self.next_frame_of(pair, port?));
+            let Some(frame) = next else {
+                let is_due = |(_, until): &mut (Unit, u64)| *until <= self.bus.now();
+                break arriving.unit.take_if(is_due)?.0;
+            };
+            let (unit, until) = match arriving.unit.take() {
+                None => match Unit::new(frame, versions) {
+                    Ok(unit) => (unit, self.bus.now() + coalescing::HOLD),
+                    Err(frame) => return Some(Next::Frame(frame)),
+                },
+                Some((mut unit, until)) => {
+                    if let Err(frame) = unit.add(frame) {
+                        arriving.frames.push_front(frame);
+                        break unit;
+                    }
+                    (unit, until)
+                }
+            };
+            if unit.is_closed {
+                break unit;
+            }
+            arriving.unit = Some((unit, until));
+        };
+        Some(match unit.into_single() {
+            Ok(frame) => Next::Frame(frame),
+            Err(unit) => Next::Unit(unit),
+        })
+    }
+
+    /// Whether the buffers from `first` on hold a frame of several segments.
+    fn has_room(&self, pair: usize, first: &Chain, unit: &Unit, accepted: Features) -> Result<bool, Misuse> {
+        let needed = (header_len(accepted) + unit.len()) as u64;
+        let mut queue = self.queues[receive_index(pair)].lock();
+        let (mut others, mut room) = (Vec::new(), first.writable_len());
+        while queue.holds(first) && room < needed {
+            let Some(chain) = pop_writable(&mut queue, self, accepted)? else { break };
+            room += chain.writable_len();
+            others.push(chain);
+        }
+        for chain in others.iter().rev() {
+            queue.unpop(chain);
+        }
+        Ok(room >= needed)
     }
 
     /// Returns the next frame that belongs to a pair: the first one, whatever it is, if no other is in use.

@@ -56,7 +56,7 @@ impl Device {
         self.fail_after(total);
         let mut queue = self.queues[transmit_index(pair)].lock();
         let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
-        Ok(Outcome { interrupt, more })
+        Ok(Outcome { interrupt, more, later: None })
     }
 
     /// Takes one frame out of the ring and returns its buffer to the driver, or the next segment of the frame before.
