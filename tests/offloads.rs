@@ -211,6 +211,38 @@ fn large_datagrams_are_divided_with_their_options_and_more_of_them_than_there_ar
     }
 }
 
+/// Of a frame, each MDL describes a few bytes: also of its headers, and many more than a ring has descriptors.
+#[test]
+fn frames_of_more_than_64_fragments_arrive_in_every_ring_format() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        let Some(bed) = with(Features::DEFAULT | format, Quirks::default()) else { return };
+        let all = Offloads { send: everything(), ..Offloads::default() };
+        let frames = |mdl_len: usize| {
+            let (mut small, mut large) = (frame4(0, 6, 3, &tcp(3, 1300)), frame6(0, 6, 2, &tcp(1, 64_000)));
+            let mut datagrams = udp4(0, 3, 60_000);
+            let requests = [
+                SendRequest::checksums(&mut small, &all),
+                SendRequest::large_send(&mut large, 1400),
+                SendRequest::udp_segmentation(&mut datagrams, 1400),
+            ];
+            let requests = requests.map(|request| SendRequest { mdl_len, ..request });
+            let plain = SendRequest { mdl_len: mdl_len / 16, ..SendRequest::default() };
+            let mut frames: Vec<_> = [small, large, datagrams].into_iter().zip(requests).collect();
+            frames.push((udp4(0, 0, 1400), plain));
+            frames
+        };
+        let (statuses, whole) = deliver_requests(&bed, 0, frames(0));
+        assert_eq!(statuses, [NDIS_STATUS_SUCCESS; 4]);
+        assert_eq!(whole.len(), 2 + 64_000_usize.div_ceil(1400) + 60_000_usize.div_ceil(1400));
+        for mdl_len in [16, 100] {
+            let (statuses, received) = deliver_requests(&bed, 0, frames(mdl_len));
+            assert_eq!(statuses, [NDIS_STATUS_SUCCESS; 4]);
+            assert!(received == whole, "MDLs of {mdl_len} bytes");
+        }
+        finish(bed);
+    }
+}
+
 #[test]
 fn flag_cwr_is_in_the_first_segment_alone_where_the_device_has_the_feature() {
     for (without, repeated) in [(Features::default(), 0), (Features::HOST_ECN, 0x80)] {

@@ -86,8 +86,8 @@ impl Adapter {
     ) -> Vec<SendId> {
         let ids: Vec<_> = frames.iter().map(|_| self.data_path.state.lock().next_send()).collect();
         let mut lists = Vec::new();
-        for (frame, _) in frames {
-            let Some(list) = StackList::new(host, frame) else {
+        for (frame, request) in frames {
+            let Some(list) = StackList::new(host, frame, request.mdl_len) else {
                 for list in lists {
                     StackList::free(list, host);
                 }
@@ -135,7 +135,7 @@ impl Adapter {
     pub(crate) fn transmit(&self, host: &Host, frame: &[u8]) {
         self.while_running(|| {
             let request = SendRequest::default();
-            self.submit(StackList::new(host, frame).map(|list| Sending { list, id: None, request }));
+            self.submit(StackList::new(host, frame, 0).map(|list| Sending { list, id: None, request }));
         });
     }
 

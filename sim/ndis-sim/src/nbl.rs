@@ -120,39 +120,63 @@ fn allocate_list(
     Some(list)
 }
 
-/// A NET_BUFFER_LIST of the stack for one frame, with MDL and data.
+/// A NET_BUFFER_LIST of the stack for one frame, with MDLs and data.
 pub(crate) struct StackList {
     pub list: Guest<NET_BUFFER_LIST>,
-    mdl: Guest<MDL>,
+    /// The last one first.
+    mdls: Vec<Guest<MDL>>,
     data: Guest<u8>,
 }
 
 impl StackList {
-    /// Builds a list for `frame`; returns `None` when resources run low.
-    pub fn new(host: &Host, frame: &[u8]) -> Option<Self> {
+    /// Builds a list for `frame`, of which each MDL describes `mdl_len` bytes, or one all if that is 0; returns `None` when
+    /// resources run low.
+    pub fn new(host: &Host, frame: &[u8], mdl_len: usize) -> Option<Self> {
         let data = block::allocate(host, frame.len(), LIST_TAG)?;
         data.write_bytes(frame);
-        let Some(mdl) = build_mdl(host, data.address(), frame.len()) else {
-            block::release(host, data, LIST_TAG);
-            return None;
-        };
-        let Some(list) = block::allocate(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG) else {
-            block::release(host, mdl.cast(), MDL_TAG);
+        let mdls = build_mdls(host, data.address(), frame.len(), mdl_len);
+        let list = block::allocate(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG);
+        let Some((mdls, list)) = mdls.clone().zip(list) else {
+            if let Some(list) = list {
+                block::release(host, list, LIST_TAG);
+            }
+            release_mdls(host, mdls.unwrap_or_default());
             block::release(host, data, LIST_TAG);
             return None;
         };
         let list = list.cast::<NET_BUFFER_LIST>();
         let buffer = list.field::<NET_BUFFER>(LIST_LEN);
-        write_buffer(buffer, 0, mdl, 0, frame.len());
+        write_buffer(buffer, 0, mdls.last().copied()?, 0, frame.len());
         list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(buffer.address());
-        Some(Self { list, mdl, data })
+        Some(Self { list, mdls, data })
     }
 
     pub fn free(self, host: &Host) {
         block::release(host, self.list.cast(), LIST_TAG);
-        block::release(host, self.mdl.cast(), MDL_TAG);
+        release_mdls(host, self.mdls);
         block::release(host, self.data, LIST_TAG);
     }
+}
+
+fn release_mdls(host: &Host, mdls: Vec<Guest<MDL>>) {
+    for mdl in mdls {
+        block::release(host, mdl.cast(), MDL_TAG);
+    }
+}
+
+/// Builds a chain of MDLs of `mdl_len` bytes each, and returns them, the last one first; a single one if `mdl_len` is 0.
+fn build_mdls(host: &Host, address: usize, length: usize, mdl_len: usize) -> Option<Vec<Guest<MDL>>> {
+    let each = if mdl_len == 0 { length.max(1) } else { mdl_len };
+    let mut mdls: Vec<Guest<MDL>> = Vec::new();
+    for offset in (0..length.max(1)).step_by(each).rev() {
+        let Some(mdl) = build_mdl(host, address + offset, each.min(length - offset)) else {
+            release_mdls(host, mdls);
+            return None;
+        };
+        GuestMdl(mdl).set_next(mdls.last().map_or(0, |next| next.address()));
+        mdls.push(mdl);
+    }
+    Some(mdls)
 }
 
 fn build_mdl(host: &Host, address: usize, length: usize) -> Option<Guest<MDL>> {

@@ -77,7 +77,7 @@ pub struct Checksums {
     pub udp6: bool,
 }
 
-/// What the stack requests for a frame to send: the low 32 bits of slots of a list's information.
+/// What the stack requests for a frame to send: the low 32 bits of slots of a list's information, and how it describes the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendRequest {
     /// `TcpIpChecksumNetBufferListInfo`.
@@ -88,6 +88,8 @@ pub struct SendRequest {
     pub udp_segmentation: u32,
     /// `Ieee8021QNetBufferListInfo`.
     pub priority_vlan: u32,
+    /// Bytes of the frame that each MDL describes; 0 for a single MDL.
+    pub mdl_len: usize,
 }
 
 /// A frame that an adapter has received.
