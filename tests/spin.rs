@@ -80,6 +80,15 @@ fn offloads_that_change_while_frames_are_indicated_lose_no_connection() {
     }
 }
 
+/// The stack has taken the adapter for one that divides large packets.
+#[test]
+fn connection_goes_on_when_the_offloads_stop_at_its_beginning() {
+    // OID_OFFLOAD_ENCAPSULATION: off, for IPv4 and IPv6.
+    let off = "set 0x0101010a a8011c0002000000020000000e00000002000000020000000e000000";
+    let Some(summary) = play_text(&format!("later 1 alpha {off}\ntcp 7966\nwait 100\ncheck")) else { return };
+    assert_eq!((summary.skipped, summary.lost), (0, 0));
+}
+
 #[test]
 fn sends_can_be_canceled_when_there_are_none() {
     let script =

@@ -29,6 +29,9 @@ const BUFFER: usize = 512 << 10;
 /// Largest IP packet that the stack makes if the adapter divides it.
 const LARGE_PACKET: usize = 60_000;
 const ETHERNET_HEADER: usize = 14;
+/// Flags of TCP that only the last segment of a packet has.
+const FIN: u8 = 1;
+const PSH: u8 = 8;
 /// Shortest wait: the resolution of the stack's clock.
 const MOMENT: Duration = Duration::from_micros(1);
 
@@ -221,16 +224,25 @@ impl Port {
     /// Queues a frame without checksums for [`send_all`](Self::send_all).
     fn queue(&mut self, mut frame: Vec<u8>) {
         let offloads = self.miniport.offloads();
-        self.counters.sent += 1;
         let found = Transport::find(&frame);
         if let Some(found) = found.as_ref().filter(|_| frame.len() > self.mtu + ETHERNET_HEADER) {
             let header =
                 found.range.start - ETHERNET_HEADER + usize::from(frame[found.range.start + 12] >> 4) * 4;
-            let request = SendRequest::large_send(&mut frame, (self.mtu - header) as u32);
+            let mss = self.mtu - header;
+            if offloads.large_send[usize::from(found.is_ipv6)].is_none() {
+                // In force when smoltcp asked for the longest packet, but no longer.
+                for segment in divide(&frame, found, mss) {
+                    self.queue(segment);
+                }
+                return;
+            }
+            let request = SendRequest::large_send(&mut frame, mss as u32);
+            self.counters.sent += 1;
             self.counters.large_sends += 1;
             self.to_send.push((frame, request));
             return;
         }
+        self.counters.sent += 1;
         let request = SendRequest::checksums(&mut frame, &offloads);
         if let Some(found) = found.filter(|found| !offloads.send.covers(found)) {
             let seed = found.pseudo_header(&frame, found.range.len());
@@ -255,6 +267,30 @@ impl Port {
             let _ = self.miniport.send_requests(frames);
         }
     }
+}
+
+/// Divides a TCP packet into segments of up to `mss` bytes of payload, without checksums.
+fn divide(frame: &[u8], found: &Transport, mss: usize) -> Vec<Vec<u8>> {
+    let (ip, tcp) = (found.ip, found.range.start);
+    let headers = tcp + usize::from(frame[tcp + 12] >> 4) * 4;
+    let (headers, payload) = frame[..found.range.end].split_at(headers);
+    let sequence = u32::from_be_bytes([frame[tcp + 4], frame[tcp + 5], frame[tcp + 6], frame[tcp + 7]]);
+    let segment = |(number, part): (usize, &[u8])| {
+        let mut segment = [headers, part].concat();
+        let sequence = sequence.wrapping_add((number * mss) as u32);
+        segment[tcp + 4..tcp + 8].copy_from_slice(&sequence.to_be_bytes());
+        if (number + 1) * mss < payload.len() {
+            segment[tcp + 13] &= !(FIN | PSH);
+        }
+        let length = (segment.len() - ip) as u16;
+        if found.is_ipv6 {
+            segment[ip + 4..ip + 6].copy_from_slice(&(length - 40).to_be_bytes());
+        } else {
+            segment[ip + 2..ip + 4].copy_from_slice(&length.to_be_bytes());
+        }
+        segment
+    };
+    payload.chunks(mss).enumerate().map(segment).collect()
 }
 
 impl Device for Port {
