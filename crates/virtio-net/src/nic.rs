@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::offload_slots::LargeFrames;
-use crate::receive::{ReceiveOptions, ReceiveQueue};
+use crate::receive::ReceiveQueue;
 use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
 use crate::transport::{Control, receive_queue, transmit_queue};
@@ -114,13 +114,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     ) -> Result<ReceiveQueue<H, R>, Error> {
         let features = control.features();
         let size = options.receive_size.min(control.queue_size(index)?);
-        let receive_options = ReceiveOptions {
-            is_merged: features.contains(Features::MRG_RXBUF),
-            has_checksums: features.contains(Features::GUEST_CSUM),
-            has_hashes: features.contains(Features::HASH_REPORT),
-            is_coalesced: features.intersects(Features::COALESCING),
-        };
-        ReceiveQueue::new(hal, index, size, options.receive_frame, receive_options, RingOptions::of(features))
+        ReceiveQueue::new(hal, index, size, options.receive_frame, features)
     }
 
     /// Not inlined, as above.

@@ -12,6 +12,7 @@ use fallible::vec;
 use crate::buffers::Buffers;
 use crate::coalesced::MAX_COALESCED;
 use crate::error::{Error, RingFault};
+use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::hash::HashTypes;
 use crate::offload::{CoalescedHeader, ReceiveHeader};
@@ -82,7 +83,8 @@ pub struct ReceiveQueue<H: Hal, R> {
     index: u16,
     ring: Ring<H>,
     buffers: Buffers<H>,
-    options: ReceiveOptions,
+    /// Accepted ones: they decide what the header before a frame means.
+    features: Features,
     /// Buffers in the ring that the device may have filled before the parameters of its hashes changed; `None` if its hashes are of
     /// no use.
     old_hashes: Option<u16>,
@@ -94,19 +96,6 @@ pub struct ReceiveQueue<H: Hal, R> {
     counters: ReceiveCounters,
 }
 
-/// What the header before a received frame means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ReceiveOptions {
-    /// A frame may continue in further buffers.
-    pub(crate) is_merged: bool,
-    /// The device says whether a checksum is verified, or is to be completed.
-    pub(crate) has_checksums: bool,
-    /// The header says the hash of the frame.
-    pub(crate) has_hashes: bool,
-    /// A frame may consist of several TCP segments.
-    pub(crate) is_coalesced: bool,
-}
-
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// Allocates queue `index` with `size` buffers for frames of up to `max_frame` bytes and describes them, without making
     /// them available. If frames are merged, one may take several of them.
@@ -115,18 +104,17 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         index: u16,
         size: u16,
         max_frame: usize,
-        options: ReceiveOptions,
-        rings: RingOptions,
+        features: Features,
     ) -> Result<Self, Error> {
-        let ring = Ring::new(hal, size, rings)?;
-        let buffers =
-            Buffers::new(hal, size, receive_buffer_len(max_frame, options.is_merged), options.has_hashes)?;
-        let frame =
-            vec::filled(if options.is_coalesced { max_frame.max(MAX_COALESCED) } else { max_frame }, 0)?;
+        let ring = Ring::new(hal, size, RingOptions::of(features))?;
+        let buffer_len = receive_buffer_len(max_frame, features.contains(Features::MRG_RXBUF));
+        let buffers = Buffers::new(hal, size, buffer_len, features.contains(Features::HASH_REPORT))?;
+        let longest = if features.intersects(Features::COALESCING) { MAX_COALESCED } else { 0 };
+        let frame = vec::filled(max_frame.max(longest), 0)?;
         let counters = ReceiveCounters::default();
         let (doorbell, old_hashes) = (None, None);
         let mut queue =
-            Self { index, ring, buffers, options, old_hashes, max_frame, frame, doorbell, counters };
+            Self { index, ring, buffers, features, old_hashes, max_frame, frame, doorbell, counters };
         queue.describe()?;
         Ok(queue)
     }
@@ -209,10 +197,10 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
             let mut len = self.frame_len(used.len);
             let frame = len.and_then(|len| self.frame.get_mut(..len)).unwrap_or_default();
             let header = ReceiveHeader::parse(self.buffers.read(used.id, frame));
-            let hash = if self.options.has_hashes { self.hash(used.id) } else { None };
+            let hash = if self.features.contains(Features::HASH_REPORT) { self.hash(used.id) } else { None };
             self.ring.offer(used.id);
             let count = header.buffers;
-            if count != 1 && self.options.is_merged {
+            if count != 1 && self.features.contains(Features::MRG_RXBUF) {
                 len = match self.continuations(count, len) {
                     Ok(len) => len,
                     Err(error) => break Err(error),
@@ -220,8 +208,9 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 taken = taken.saturating_add(u32::from(count)).saturating_sub(1);
             }
             let mut info = FrameInfo { hash, ..Default::default() };
-            if self.options.has_checksums {
-                info.coalesced = header.coalesced().filter(|_| self.options.is_coalesced);
+            if self.features.contains(Features::GUEST_CSUM) {
+                info.coalesced =
+                    header.coalesced().filter(|_| self.features.intersects(Features::COALESCING));
                 if info.coalesced.is_none() {
                     len = len.filter(|&len| len <= self.max_frame);
                     if header.is_partial() {
