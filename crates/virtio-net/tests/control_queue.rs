@@ -250,3 +250,31 @@ fn device_whose_control_queue_is_smaller_after_a_reset_is_refused() {
         assert_eq!(driver.restart(), Err(Error::Changed));
     });
 }
+
+/// VIRTIO_NET_CTRL_ANNOUNCE_ACK.
+//= virtio §12
+#[test]
+fn announcement_is_acknowledged_by_one_command_and_a_refusal_is_reported() {
+    const ACKNOWLEDGE: [u8; 2] = [3, 0];
+    let acknowledge = |driver: &mut Driver, is_alive: bool| {
+        driver.nic().commands.as_mut().unwrap().acknowledge_announcement(|| is_alive)
+    };
+    for (answer, expected) in [
+        (Answer::Ok, Ok(true)),
+        (Answer::Refused(&ACKNOWLEDGE), Ok(false)),
+        (Answer::Unwritten, Ok(false)),
+        (Answer::Never, Err(Error::CommandTimeout)),
+        (Answer::BadId, Err(Error::BrokenRing(RingFault::BadId))),
+    ] {
+        with_filters(answer, |fake, mut driver| {
+            assert_eq!(acknowledge(&mut driver, true), expected, "{answer:?}");
+            assert_eq!(fake.commands(), [ACKNOWLEDGE.to_vec()]);
+        });
+    }
+    with_filters(Answer::Ok, |fake, mut driver| {
+        for _ in 0..3 {
+            assert_eq!(acknowledge(&mut driver, true), Ok(true));
+        }
+        assert_eq!(fake.commands().len(), 3);
+    });
+}

@@ -14,6 +14,11 @@ impl Fake {
         self.lock().register_reads
     }
 
+    /// Takes the numbers of the queues that the driver has reset.
+    pub fn queue_resets(&self) -> Vec<usize> {
+        std::mem::take(&mut self.lock().queue_resets)
+    }
+
     pub(super) fn read_register(&self) -> MutexGuard<'_, Device> {
         let mut device = self.lock();
         device.register_reads += 1;

@@ -58,12 +58,20 @@ pub fn over_formats(test: impl Fn(Quirks)) {
     }
 }
 
+/// When the reset of a queue ends.
+#[derive(Clone, Copy, Debug)]
+pub enum QueueReset {
+    After(Duration),
+    Never,
+}
+
 /// Deviations from the default device.
 #[derive(Clone, Debug)]
 pub struct Quirks {
     pub offered: Features,
     pub rejects_features: bool,
     pub never_resets: bool,
+    pub reset: QueueReset,
     pub removed: bool,
     pub vectors: u16,
     /// As `vectors`, for changes of the configuration.
@@ -99,6 +107,7 @@ impl Default for Quirks {
                 | Features::MTU,
             rejects_features: false,
             never_resets: false,
+            reset: QueueReset::After(Duration::ZERO),
             removed: false,
             vectors: 3,
             config_vectors: 3,
@@ -127,6 +136,10 @@ struct Device {
     queue_select: u16,
     config_vector: u16,
     queue_vectors: Vec<u16>,
+    /// The queue that is being reset, and when that ends.
+    queue_reset: Option<(usize, u64)>,
+    /// The queues that were reset.
+    queue_resets: Vec<usize>,
     queues: Vec<DeviceQueue>,
     /// The commands of the control queue.
     commands: Vec<Vec<u8>>,
@@ -141,6 +154,23 @@ struct Device {
     time: u64,
     /// When commands that have arrived are answered.
     answer_at: Option<u64>,
+}
+
+impl Device {
+    /// The driver resets the selected queue.
+    fn reset_queue(&mut self) {
+        let queue = usize::from(self.queue_select);
+        assert_ne!(self.status & 4, 0, "the device runs");
+        assert_ne!(self.accepted & Features::RING_RESET.bits(), 0);
+        self.queues[queue].reset();
+        self.queue_vectors[queue] = 0xFFFF;
+        self.queue_resets.push(queue);
+        let end = match self.quirks.reset {
+            QueueReset::After(time) => self.time + time.as_nanos() as u64,
+            QueueReset::Never => u64::MAX,
+        };
+        self.queue_reset = Some((queue, end));
+    }
 }
 
 impl Quirks {
@@ -197,6 +227,8 @@ impl Fake {
             queue_select: 0,
             config_vector: 0xFFFF,
             queue_vectors: vec![0xFFFF; count],
+            queue_reset: None,
+            queue_resets: Vec::new(),
             queues,
             commands: Vec::new(),
             notified: vec![0; count],
@@ -474,6 +506,10 @@ impl Registers for Fake {
             o if o == COMMON + 0x10 => device.config_vector,
             o if o == COMMON + 0x18 => device.quirks.queue_size(queue, device.has_pairs()),
             o if o == COMMON + 0x1A => device.queue_vectors[queue],
+            // QUEUE_RESET.
+            o if o == COMMON + 0x3A => {
+                u16::from(device.queue_reset.is_some_and(|(of, end)| of == queue && device.time < end))
+            }
             o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
             o if o == DEVICE + 6 => 1,
             o if o == DEVICE + 8 => device.quirks.pairs,
@@ -529,9 +565,13 @@ impl Registers for Fake {
             o if o == COMMON + 0x1A => device.queue_vectors[queue] = vector,
             o if o == COMMON + 0x1C => {
                 assert_eq!(value, 1);
+                let is_being_reset =
+                    device.queue_reset.is_some_and(|(of, end)| of == queue && device.time < end);
+                assert!(!is_being_reset, "enabled before the end of its reset");
                 let event_idx = device.accepted & Features::EVENT_IDX.bits() != 0;
                 device.queues[queue].enable(&self.memory, event_idx);
             }
+            o if o == COMMON + 0x3A => device.reset_queue(),
             o if o >= NOTIFY => {
                 assert_eq!(u64::from(value), (o - NOTIFY) / MULTIPLIER, "each queue has its own address");
                 if device.status & 4 == 0 {

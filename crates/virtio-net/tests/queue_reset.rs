@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The reset of one transmit queue of a running device. (virtio RING_RESET)
+
+#![cfg(target_os = "linux")]
+
+mod fake;
+
+use std::time::Duration;
+
+use fake::{Driver, Fake, QueueReset, Quirks, over_formats};
+use virtio_net::{Error, Features};
+
+const PAIRS: u16 = 2;
+/// The numbers of the transmit queues of both pairs.
+const TRANSMIT: [usize; 2] = [1, 3];
+
+/// Runs `test` with a device of two pairs that can reset queues, in each ring format.
+fn with_pairs(reset: QueueReset, test: impl Fn(&Fake, Driver)) {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::MQ | Features::RING_RESET;
+        let fake =
+            Fake::new(Quirks { offered, pairs: PAIRS, vectors: 5, config_vectors: 5, reset, ..quirks });
+        let driver = fake.bring_up_with(1514, PAIRS, 5).unwrap();
+        test(&fake, driver);
+        fake.assert_well_treated();
+    });
+}
+
+fn send(driver: &mut Driver, pair: usize, byte: u8) -> bool {
+    let queue = &mut driver.nic().pairs[pair].transmit;
+    let Some(slot) = queue.slot() else { return false };
+    slot[..60].fill(byte);
+    queue.commit(60);
+    queue.kick();
+    true
+}
+
+/// Stops the transmit queue of a pair, resets it and programs it again.
+fn reset(driver: &mut Driver, pair: u16) -> Result<(), Error> {
+    let Driver { nic: Some(nic), control } = driver else { panic!("a driver has queues") };
+    let [_, vector] = nic.vectors.of_pair(pair);
+    let queue = &mut nic.pairs[usize::from(pair)].transmit;
+    queue.stop();
+    control.reset_transmit_queue(pair)?;
+    queue.reprogram(control, vector)
+}
+
+fn first_bytes(fake: &Fake, pair: usize) -> Vec<u8> {
+    fake.transmit_of(TRANSMIT[pair], usize::MAX).iter().map(|(_, frame)| frame[0]).collect()
+}
+
+//= virtio §16
+#[test]
+fn queue_that_is_reset_drops_its_frames_and_works_again_and_the_other_goes_on() {
+    with_pairs(QueueReset::After(Duration::from_millis(3)), |fake, mut driver| {
+        let blocks = fake.blocks();
+        let vectors = fake.vectors();
+        fake.change(|quirks| quirks.allocations = 0);
+        for pair in [1, 0, 1] {
+            let other = usize::from(1 - pair);
+            while send(&mut driver, pair.into(), 0xEE) {}
+            assert!(send(&mut driver, other, 7));
+            assert_eq!(reset(&mut driver, pair), Ok(()));
+            assert_eq!(fake.queue_resets(), [TRANSMIT[usize::from(pair)]]);
+            assert_eq!(first_bytes(fake, pair.into()), [0; 0], "what was not sent is dropped");
+            for byte in 0..=255 {
+                assert!(send(&mut driver, pair.into(), byte), "slot {byte}");
+            }
+            assert_eq!(first_bytes(fake, pair.into()), (0..=255).collect::<Vec<_>>());
+            assert_eq!(first_bytes(fake, other), [7]);
+            assert_eq!(fake.vectors(), vectors);
+        }
+        assert_eq!(fake.blocks(), blocks);
+    });
+}
+
+//= virtio §16
+#[test]
+fn queue_is_not_programmed_before_its_reset_has_ended() {
+    with_pairs(QueueReset::Never, |fake, mut driver| {
+        let before = fake.elapsed();
+        assert_eq!(reset(&mut driver, 1), Err(Error::ResetTimeout));
+        let waited = fake.elapsed().saturating_sub(before);
+        assert!((1000..1100).contains(&waited.as_millis()), "{waited:?}");
+        assert!(!send(&mut driver, 1, 1), "the queue stays stopped");
+        assert!(send(&mut driver, 0, 1));
+    });
+    with_pairs(QueueReset::Never, |fake, mut driver| {
+        fake.change(|quirks| quirks.removed = true);
+        assert_eq!(reset(&mut driver, 1), Err(Error::Removed));
+        fake.change(|quirks| quirks.removed = false);
+    });
+}
+
+//= virtio §16
+#[test]
+fn queues_of_a_device_that_does_not_offer_it_or_does_not_run_are_not_reset() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert_eq!(reset(&mut driver, 0), Err(Error::OutOfOrder));
+        assert_eq!(fake.queue_resets(), [0; 0]);
+    });
+    with_pairs(QueueReset::After(Duration::ZERO), |fake, mut driver| {
+        driver.control.reset().unwrap();
+        assert_eq!(driver.control.reset_transmit_queue(1), Err(Error::OutOfOrder));
+        assert_eq!(fake.queue_resets(), [0; 0]);
+    });
+}
