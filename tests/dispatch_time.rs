@@ -7,6 +7,10 @@
 
 #![cfg(target_os = "linux")]
 
+mod bed;
+mod copying;
+mod scaling;
+
 use std::{
     net::SocketAddr,
     sync::{
@@ -16,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use device_sim::Quirks;
+use device_sim::{Quirks, virtio_net::Features};
 use lab::{
     image,
     os::SimOs,
@@ -382,4 +386,99 @@ fn sender_that_finds_the_transmit_lock_taken_returns_at_its_own_level() {
     let delayed = delayed.unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
     assert_eq!(delayed, (true, Some(nt_sim::Irql::PASSIVE_LEVEL)), "{}", bed.violations().join("\n"));
     finish(bed);
+}
+
+/// What users of NetKVM met: processors that wait for one lock at `DISPATCH_LEVEL` until the DPC watchdog ends the system. Here each
+/// holder of the transmit lock keeps it for 200 us, as if its virtual processor had none of the host's, and 60 processors post
+/// requests to the same pair of queues. None waits for the others.
+//= R-IRQL-10
+#[test]
+fn processors_that_post_at_once_do_not_wait_for_a_slow_holder_of_the_transmit_lock() {
+    const SENDERS: usize = 60;
+    const MESSAGES: usize = 6;
+    let Some(bed) = started(Options { processors: SENDERS as u32, ..Options::default() }) else { return };
+    let [machine, _] = bed.machines();
+    let address = SocketAddr::new(machine.address(), 0);
+    let outcome = machine.consumer("consumer", move |adapter| {
+        let ends: Vec<_> = (0..SENDERS / 2).map(|_| [Echo::new(adapter), Echo::new(adapter)]).collect();
+        let listener = Listener::new(adapter, address).expect("a listener");
+        let connectors: Vec<_> =
+            ends.iter().map(|[one, other]| connect(adapter, &listener, [one, other])).collect();
+        let ends: Vec<_> = ends.into_iter().flatten().collect();
+        for end in &ends {
+            end.stopped.store(true, Ordering::Relaxed);
+        }
+        let host = adapter.os().host();
+        let locked = Moment::Return("KeTryToAcquireSpinLockAtDpcLevel");
+        let locked: Vec<_> =
+            (0..SENDERS * MESSAGES).map(|_| host.delays.add(locked, Duration::from_micros(200))).collect();
+        let sender = |end: &Arc<Echo>| {
+            let end = Arc::clone(end);
+            host.spawn("sender", move || {
+                for _ in 0..MESSAGES {
+                    end.send();
+                    current().yield_now();
+                }
+            })
+        };
+        let senders: Vec<_> = ends.iter().map(sender).collect();
+        let ended = senders.into_iter().filter_map(|sender| sender.join().ok()).count();
+        nt_sim::nt::time::sleep(10_000_000);
+        drop(connectors);
+        (ended, locked.iter().filter(|delay| delay.is_reached()).count())
+    });
+    let (ended, held) =
+        outcome.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    assert_eq!(ended, SENDERS, "{}", bed.violations().join("\n"));
+    println!("{held} holders, {:?}", bed.now());
+    assert!(held > 10, "{held} holders of the lock");
+    finish(bed);
+}
+
+/// On both hosts each of many processors sends Ethernet frames through one pair of queues, and receives those of its flows, beside RDMA.
+//= R-IRQL-10
+#[test]
+fn many_processors_send_and_receive_through_one_pair_of_queues_within_the_limits() {
+    const PROCESSORS: u32 = 32;
+    for features in [Features::DEFAULT, Features::DEFAULT | Features::RING_PACKED] {
+        let options = Options { processors: PROCESSORS, features, ..Options::default() };
+        let Some(bed) = started(options) else { return };
+        let miniports = bed.machines().map(bed::miniport);
+        let table: Vec<u8> = (0..128).map(|entry| entry % PROCESSORS as u8).collect();
+        for miniport in &miniports {
+            scaling::receive_directed(miniport);
+            miniport.set_rss(Some(&scaling::parameters(scaling::ALL_TYPES, &table))).unwrap();
+        }
+        scaling::settle(&bed);
+        let mut senders = Vec::new();
+        for (number, miniport) in miniports.iter().enumerate() {
+            for processor in 0..PROCESSORS {
+                let miniport = miniport.clone();
+                let body = move || {
+                    for round in 0..10 {
+                        let mut frames: Vec<_> =
+                            (0..40).map(|flow| scaling::udp(flow * 100 + processor as u16, round)).collect();
+                        if number == 1 {
+                            // The other way.
+                            for frame in &mut frames {
+                                (frame[5], frame[11]) = (1, 2);
+                            }
+                        }
+                        for id in miniport.send_chain(&frames, 0) {
+                            assert_eq!(miniport.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+                        }
+                    }
+                };
+                senders.push(miniports[number].host().spawn("sender", body));
+            }
+        }
+        copying::copy(&bed);
+        for sender in senders {
+            sender.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        }
+        let received = bed.machines().map(|machine| machine.nic().counters().received_frames);
+        println!("{received:?} frames in {:?}", bed.now());
+        assert!(received.iter().all(|&count| count > 12_800), "{received:?}");
+        finish(bed);
+    }
 }
