@@ -106,3 +106,26 @@ fn stack_that_keeps_received_lists_does_not_stop_the_adapter() {
     let Some(summary) = play_text(&script) else { return };
     assert_eq!((summary.skipped, summary.lost), (0, 0));
 }
+
+/// Requests and announcements cost no connection, and the reset of a stalled transmit queue costs frames only.
+#[test]
+fn traffic_goes_on_while_scaling_and_coalescing_change_queues_stall_and_the_device_asks_for_announcements() {
+    let requests = "rss 4\nrss key 77\nrss no-table\nrss table 3 7\nrss types 0x300\nrss default 2\nannounce
+        coalescing off on\nrss table 1 0\nencapsulation off on\ncoalescing on off\nrss 0\nrss default 1
+        encapsulation on on\ncoalescing on on\nannounce";
+    for format in ["", "packed"] {
+        let mut script = format!("path-mtu 1024\npairs 4\nprocessors 4\n{format}\ntcp 600000\ncopy 600000\n");
+        for (number, request) in (1..).zip(requests.lines()) {
+            for side in ["alpha", "beta"] {
+                writeln!(script, "later {} {side} {}", number * 100, request.trim()).unwrap();
+            }
+        }
+        script += "wait 2000\ncheck\ntcp 100000\ncopy 2000000\n";
+        for pair in 0..4 {
+            writeln!(script, "later 100 alpha stall {pair}").unwrap();
+        }
+        script += "wait 2000\ncheck";
+        let Some(summary) = play_text(&script) else { return };
+        assert_eq!((summary.skipped, summary.lost), (0, 0));
+    }
+}

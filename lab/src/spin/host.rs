@@ -5,12 +5,13 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use device_sim::Nic;
-use ndis_sim::{AdapterState, Miniport, RssParameters};
-use ndk_abi::ndk::OID_NDK_SET_STATE;
+use device_sim::{Nic, virtio_net::Features};
+use ndis_sim::{AdapterState, Miniport, offload::encapsulation};
+use ndk_abi::{ndis::OID_OFFLOAD_ENCAPSULATION, ndk::OID_NDK_SET_STATE};
 use nt_sim::{JoinHandle, nt::time::sleep};
 
 use super::{
+    requests,
     step::{Act, Side},
     traffic::Sends,
 };
@@ -24,9 +25,6 @@ const SLOW_RETURN: u64 = 3_000_000;
 const FAILURES: usize = 4;
 /// A minute, and the time until the driver has noticed a failure.
 const SHORT_TIME: Duration = Duration::from_secs(65);
-/// Entries of the indirection tables, and the key of the hash.
-const RSS_ENTRIES: u8 = 16;
-const RSS_KEY: [u8; 40] = [0x6d; 40];
 /// The number of an allocation that is not reached.
 const NEVER: u64 = u64::MAX / 2;
 
@@ -51,6 +49,8 @@ pub struct HostUnderTest {
     failures: Vec<Duration>,
     /// The driver may have its adapter removed.
     may_be_removed: bool,
+    /// Pairs whose transmit queue the device has stalled.
+    stalled: Vec<usize>,
     sends: Vec<(Sends, bool)>,
     later: Vec<JoinHandle<Option<Sends>>>,
 }
@@ -68,6 +68,7 @@ impl HostUnderTest {
             has_failed: false,
             failures: Vec::new(),
             may_be_removed: false,
+            stalled: Vec::new(),
             sends: Vec::new(),
             later: Vec::new(),
         }
@@ -87,7 +88,8 @@ impl HostUnderTest {
             machine.miniport().filter(|miniport| miniport.state() != AdapterState::Halted).cloned();
         if act.can_be_later() {
             let Some(miniport) = miniport else { return Ok(false) };
-            if self.is_asleep && matches!(act, Act::Query(..) | Act::Set(..) | Act::Rdma(_) | Act::Rss(_)) {
+            let is_offered = *act != Act::Announce || self.may_announce();
+            if self.is_asleep && act.is_request() || !is_offered {
                 return Ok(false);
             }
             self.expect(bed.now(), act);
@@ -174,8 +176,10 @@ impl HostUnderTest {
     pub fn act_later(&mut self, bed: &Testbed, micros: u64, act: &Act) -> bool {
         let machine = bed.machines()[self.side.number()];
         let Some(miniport) = machine.miniport().cloned() else { return false };
+        if *act == Act::Announce && !self.may_announce() {
+            return false;
+        }
         self.expect(bed.now(), act);
-        self.disturbed |= !matches!(act, Act::Query(..) | Act::Frames { .. } | Act::Interrupt(_));
         let (nic, act) = (self.nic.clone(), act.clone());
         self.later.push(machine.host().spawn("later", move || {
             sleep(micros * 1000);
@@ -194,9 +198,25 @@ impl HostUnderTest {
                 self.failures.push(now);
                 (self.has_failed, self.disturbed) = (true, true);
             }
+            Act::Stall(pair) => {
+                // A stall that lasts is a failure of the device.
+                self.failures.push(now);
+                self.stalled.push(self.pair(*pair));
+                (self.has_failed, self.disturbed) = (true, true);
+            }
             Act::Link(_) | Act::Rdma(_) | Act::Set(..) | Act::Cancel => self.disturbed = true,
             _ => {}
         }
+    }
+
+    /// Returns a pair of the device.
+    fn pair(&self, number: u16) -> usize {
+        usize::from(number % self.nic.options().pairs)
+    }
+
+    /// Whether the device can ask for announcements: it does so in its status.
+    fn may_announce(&self) -> bool {
+        self.nic.options().features.contains(Features::GUEST_ANNOUNCE | Features::STATUS)
     }
 
     fn keep(&mut self, miniport: &Miniport, on: bool) {
@@ -283,7 +303,38 @@ impl HostUnderTest {
         // A change of the link that the driver could not read is followed by one that it can.
         self.nic.set_link(false);
         self.nic.set_link(true);
-        self.await_rdma(bed)
+        self.end_stalls(bed)?;
+        self.await_rdma(bed)?;
+        self.await_announcement(bed)
+    }
+
+    /// Sends frames until the driver has noticed the queues that are stalled, and has reset them or the device.
+    fn end_stalls(&mut self, bed: &mut Testbed) -> Result<()> {
+        let deadline = bed.now() + LONGEST;
+        let stalled = std::mem::take(&mut self.stalled);
+        // Noticed from now on.
+        self.failures.extend(stalled.iter().map(|_| bed.now()));
+        while stalled.iter().any(|&pair| self.nic.is_hung(pair)) {
+            ensure!(bed.now() < deadline, "{}: a stalled transmit queue is not reset", self.side);
+            self.await_settled(bed)?;
+            if let Some(miniport) = bed.machines()[self.side.number()].miniport() {
+                let mac = self.nic.options().mac;
+                let sends = Sends::to_all_queues(miniport, peer_of(mac), mac);
+                self.sends.push((sends, true));
+            }
+            let _ = bed.event().wait(Duration::from_millis(200));
+        }
+        self.await_settled(bed)
+    }
+
+    /// Waits until the driver has acknowledged that it has announced its addresses.
+    fn await_announcement(&self, bed: &Testbed) -> Result<()> {
+        let deadline = bed.now() + LONGEST;
+        while self.may_announce() && self.nic.is_announcement_asked() {
+            ensure!(bed.now() < deadline, "{}: an announcement is not acknowledged", self.side);
+            let _ = bed.event().wait(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Waits until the adapter works; starts it if it is halted.
@@ -355,6 +406,12 @@ impl HostUnderTest {
     }
 }
 
+/// Returns the address of the other host, which differs in the last bits.
+fn peer_of(mut mac: [u8; 6]) -> [u8; 6] {
+    mac[5] ^= 3;
+    mac
+}
+
 /// Does an act that needs no thread of the PnP manager. Returns the sends that it has begun.
 fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
     match act {
@@ -368,13 +425,14 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
         Act::Rdma(on) => {
             let _ = miniport.set(OID_NDK_SET_STATE, &[u8::from(*on)]);
         }
-        Act::Rss(processors) => {
-            // The adapter may be without, and a processor may not exist.
-            let types = miniport.rss_capabilities().map_or(0, |capabilities| capabilities.types());
-            let table: Vec<u8> = (0..RSS_ENTRIES).map(|entry| entry % (*processors).max(1)).collect();
-            let parameters = RssParameters { types, key: RSS_KEY, table, default_processor: 0 };
-            let _ = miniport.set_rss((*processors > 0).then_some(&parameters));
+        Act::Rss(processors) => requests::set_rss(miniport, *processors),
+        Act::RssPart(part) => requests::set_rss_part(miniport, *part),
+        Act::Coalescing(versions) => requests::set_coalescing(miniport, *versions),
+        Act::Encapsulation(versions) => {
+            let _ = miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation(*versions));
         }
+        Act::Stall(pair) => nic.hang(usize::from(pair % nic.options().pairs)),
+        Act::Announce => nic.announce(),
         Act::Query(oid, length) => {
             let _ = miniport.query(*oid, *length);
         }
@@ -383,9 +441,7 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
         }
         Act::Frames { count, length } => {
             let mac = nic.options().mac;
-            // The other host's address differs in the last bits.
-            let to = [mac[0], mac[1], mac[2], mac[3], mac[4], mac[5] ^ 3];
-            return Some(Sends::begin(miniport, to, mac, *count, *length));
+            return Some(Sends::begin(miniport, peer_of(mac), mac, *count, *length));
         }
         Act::Cancel => miniport.cancel_sends(1),
         _ => {}

@@ -2,11 +2,12 @@
 
 //! `cargo xtask spin`: random changes of the adapters' and the devices' state beside traffic, in virtual time under the verifier.
 //!
-//! A seed determines a [script](script::Script): restarts, removals, power states, OIDs, link flaps, failures of the device, allocations
-//! that fail. Each script runs in a process of its own. One that fails is shortened and printed; `--script` runs it again.
+//! A seed determines a [script](script::Script): restarts, removals, power states, OIDs, link flaps, failures of the device and of its
+//! queues, allocations that fail. Each script runs in a process of its own. One that fails is shortened and printed; `--script` runs it again.
 
 mod host;
 pub mod plan;
+mod requests;
 pub mod run;
 pub mod script;
 mod shrink;

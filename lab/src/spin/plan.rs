@@ -7,19 +7,20 @@ use fastrand::Rng;
 use ndk_abi::{
     ndis::{
         NDIS_OID, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_LOOKAHEAD, OID_GEN_CURRENT_PACKET_FILTER,
-        OID_GEN_INTERRUPT_MODERATION, OID_GEN_LINK_PARAMETERS, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_RCV_OK,
-        OID_GEN_RECEIVE_BLOCK_SIZE, OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_RECEIVE_SCALE_PARAMETERS,
-        OID_GEN_STATISTICS, OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE,
-        OID_GEN_VENDOR_DESCRIPTION, OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_VLAN_ID,
-        OID_GEN_XMIT_OK, OID_OFFLOAD_ENCAPSULATION, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER,
-        OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
+        OID_GEN_INTERRUPT_MODERATION, OID_GEN_LINK_PARAMETERS, OID_GEN_MAXIMUM_TOTAL_SIZE,
+        OID_GEN_NETWORK_LAYER_ADDRESSES, OID_GEN_RCV_OK, OID_GEN_RECEIVE_BLOCK_SIZE,
+        OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_STATISTICS,
+        OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE, OID_GEN_VENDOR_DESCRIPTION,
+        OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_VLAN_ID, OID_GEN_XMIT_OK,
+        OID_OFFLOAD_ENCAPSULATION, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER, OID_PNP_SET_POWER,
+        OID_TCP_OFFLOAD_PARAMETERS,
     },
     ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
 };
 
 use super::{
     script::{Script, Setup},
-    step::{Act, LinkFaults, Side, Step},
+    step::{Act, LinkFaults, RssPart, Side, Step},
 };
 use crate::machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
 
@@ -27,7 +28,7 @@ use crate::machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
 const BETWEEN_CHECKS: usize = 12;
 
 /// OIDs that are queried and set, and the length of their usual value.
-const OIDS: [(NDIS_OID, usize); 30] = [
+const OIDS: [(NDIS_OID, usize); 31] = [
     (OID_GEN_CURRENT_PACKET_FILTER, 4),
     (OID_GEN_CURRENT_LOOKAHEAD, 4),
     (OID_GEN_INTERRUPT_MODERATION, 12),
@@ -46,6 +47,7 @@ const OIDS: [(NDIS_OID, usize); 30] = [
     (OID_802_3_MULTICAST_LIST, 6),
     (OID_GEN_RECEIVE_SCALE_PARAMETERS, 48),
     (OID_GEN_VLAN_ID, 4),
+    (OID_GEN_NETWORK_LAYER_ADDRESSES, 34),
     (OID_PM_PARAMETERS, 20),
     (OID_TCP_OFFLOAD_PARAMETERS, 20),
     (OID_OFFLOAD_ENCAPSULATION, 28),
@@ -62,13 +64,18 @@ const OIDS: [(NDIS_OID, usize); 30] = [
 ];
 
 /// Features without which a device is usable.
-const OPTIONAL: [Features; 13] = [
+const OPTIONAL: [Features; 18] = [
     Features::CSUM,
     Features::GUEST_CSUM,
     Features::HOST_TSO4,
     Features::HOST_TSO6,
     Features::HOST_USO,
     Features::HOST_ECN,
+    Features::GUEST_TSO4,
+    Features::GUEST_TSO6,
+    Features::CTRL_GUEST_OFFLOADS,
+    Features::GUEST_ANNOUNCE,
+    Features::RING_RESET,
     Features::MRG_RXBUF,
     Features::STATUS,
     Features::CTRL_VQ,
@@ -79,7 +86,7 @@ const OPTIONAL: [Features; 13] = [
 ];
 
 /// Settings of consumers' calls, of receiving, and of offloads. Values of a keyword follow each other.
-const KEYWORDS: [(&str, &str); 13] = [
+const KEYWORDS: [(&str, &str); 14] = [
     ("NdkCreateCompletion", "2"),
     ("NdkStrictReport", "1"),
     ("*NdisPoll", "1"),
@@ -88,6 +95,7 @@ const KEYWORDS: [(&str, &str); 13] = [
     ("*PriorityVLANTag", "0"),
     ("*PriorityVLANTag", "2"),
     ("*LsoV2IPv4", "0"),
+    ("*RscIPv4", "0"),
     ("*TCPChecksumOffloadIPv4", "0"),
     ("*UDPChecksumOffloadIPv4", "1"),
     ("*IPChecksumOffloadIPv4", "2"),
@@ -169,7 +177,7 @@ fn faults(random: &mut Rng) -> LinkFaults {
 }
 
 fn act(random: &mut Rng) -> Act {
-    match random.u8(..60) {
+    match random.u8(..68) {
         0..5 => Act::Restart,
         5..8 => Act::Reenable,
         8 => Act::Halt,
@@ -187,6 +195,11 @@ fn act(random: &mut Rng) -> Act {
         30..33 => Act::Link(random.bool()),
         33..35 => Act::Rdma(random.bool()),
         35..37 => Act::Rss(random.u8(..5)),
+        60..63 => Act::RssPart(rss_part(random)),
+        63 => Act::Coalescing([random.bool(), random.bool()]),
+        64 => Act::Encapsulation([random.bool(), random.bool()]),
+        65 => Act::Stall(random.u16(..4)),
+        66..68 => Act::Announce,
         37..41 => query(random),
         41..47 => set(random),
         47..53 => Act::Frames { count: random.usize(1..200), length: random.usize(14..1515) },
@@ -194,6 +207,17 @@ fn act(random: &mut Rng) -> Act {
         55..57 => Act::Keep(random.bool()),
         57 => Act::Shortage(*pick(random, &[0, 5, 50, 500])),
         _ => Act::FailNth(random.u16(..200)),
+    }
+}
+
+fn rss_part(random: &mut Rng) -> RssPart {
+    match random.u8(..6) {
+        0 | 1 => RssPart::Table { processors: random.u8(1..5), log2: random.u8(..8) },
+        2 => RssPart::NoTable,
+        3 => RssPart::Key(random.u8(..)),
+        // The types that NDIS has, and a type that is none of them at times.
+        4 => RssPart::Types(u32::from(random.u8(1..)) << 8),
+        _ => RssPart::Default(random.u8(..4)),
     }
 }
 
@@ -230,6 +254,7 @@ fn set(random: &mut Rng) -> Act {
         OID_OFFLOAD_ENCAPSULATION if sensible => {
             value = ndis_sim::offload::encapsulation([random.bool(), random.bool()]);
         }
+        OID_GEN_NETWORK_LAYER_ADDRESSES if sensible => value = addresses(random),
         // A power state that exists is set by the power manager only.
         OID_PNP_SET_POWER => value = value.into_iter().map(|byte| byte | 0x10).collect(),
         // In a VLAN of its own, a host would not reach the other one.
@@ -238,4 +263,17 @@ fn set(random: &mut Rng) -> Act {
         _ => {}
     }
     Act::Set(oid, value)
+}
+
+/// A NETWORK_ADDRESS_LIST of IPv4 addresses for examples (RFC 5737).
+fn addresses(random: &mut Rng) -> Vec<u8> {
+    const IP: u16 = 2;
+    let count = random.u32(..15);
+    let mut list = [&count.to_le_bytes()[..], &IP.to_le_bytes()].concat();
+    for last in 0..count {
+        list.extend([16, 0]);
+        list.extend(IP.to_le_bytes());
+        list.extend([0, 0, 0, 0, 192, 0, 2, last as u8, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    list
 }

@@ -31,6 +31,11 @@ pub fn shrink(script: &Script, limit: usize, mut fails: impl FnMut(&Script) -> b
             simplify(&mut candidate.setup, Setup { seed: best.setup.seed, ..Setup::default() });
             attempt(candidate, &mut best);
         }
+        for bit in (0..u64::BITS).map(|bit| 1 << bit) {
+            let mut candidate = best.clone();
+            candidate.setup.without &= !bit;
+            attempt(candidate, &mut best);
+        }
         for number in 0..best.steps.len() {
             while let Some(step) = smaller(&best.steps[number]) {
                 let mut candidate = best.clone();

@@ -54,6 +54,21 @@ pub enum Step {
     Later(u64, Side, Act),
 }
 
+/// A part of the parameters of receive side scaling. The others stay as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RssPart {
+    /// An indirection table of 2^`log2` entries over this number of processors.
+    Table { processors: u8, log2: u8 },
+    /// A request whose indirection table is null, which the driver refuses.
+    NoTable,
+    /// A key of this byte.
+    Key(u8),
+    /// `NDIS_HASH_*`
+    Types(u32),
+    /// The processor of frames without a hash.
+    Default(u8),
+}
+
 /// What happens on a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Act {
@@ -85,6 +100,15 @@ pub enum Act {
     Rdma(bool),
     /// The stack spreads received frames over this number of processors, or no longer.
     Rss(u8),
+    RssPart(RssPart),
+    /// Coalescing of received segments is switched by OID, for IPv4 and IPv6.
+    Coalescing([bool; 2]),
+    /// The stack starts or stops the offloads by OID, for IPv4 and IPv6.
+    Encapsulation([bool; 2]),
+    /// The device takes no frames out of the transmit queue of a pair, until that or the device is reset.
+    Stall(u16),
+    /// The device asks for an announcement of the adapter's addresses.
+    Announce,
     Query(NDIS_OID, usize),
     Set(NDIS_OID, Vec<u8>),
     /// Frames of a length are sent to the peer in one chain.
@@ -114,10 +138,30 @@ impl Act {
                 | Self::Link(_)
                 | Self::Rdma(_)
                 | Self::Rss(_)
+                | Self::RssPart(_)
+                | Self::Coalescing(_)
+                | Self::Encapsulation(_)
+                | Self::Stall(_)
+                | Self::Announce
                 | Self::Query(..)
                 | Self::Set(..)
                 | Self::Frames { .. }
                 | Self::Cancel
+        )
+    }
+
+    /// Returns whether it is a request to the adapter, which must have power.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        matches!(
+            self,
+            Self::Rdma(_)
+                | Self::Rss(_)
+                | Self::RssPart(_)
+                | Self::Coalescing(_)
+                | Self::Encapsulation(_)
+                | Self::Query(..)
+                | Self::Set(..)
         )
     }
 }
@@ -208,6 +252,17 @@ impl fmt::Display for Act {
             Self::Link(up) => write!(f, "link {}", switch(up)),
             Self::Rdma(on) => write!(f, "rdma {}", switch(on)),
             Self::Rss(processors) => write!(f, "rss {processors}"),
+            Self::RssPart(part) => match part {
+                RssPart::Table { processors, log2 } => write!(f, "rss table {processors} {log2}"),
+                RssPart::NoTable => f.write_str("rss no-table"),
+                RssPart::Key(byte) => write!(f, "rss key {byte}"),
+                RssPart::Types(types) => write!(f, "rss types {types:#x}"),
+                RssPart::Default(processor) => write!(f, "rss default {processor}"),
+            },
+            Self::Coalescing([v4, v6]) => write!(f, "coalescing {} {}", switch(v4), switch(v6)),
+            Self::Encapsulation([v4, v6]) => write!(f, "encapsulation {} {}", switch(v4), switch(v6)),
+            Self::Stall(pair) => write!(f, "stall {pair}"),
+            Self::Announce => f.write_str("announce"),
             Self::Query(oid, length) => write!(f, "query {oid:#010x} {length}"),
             Self::Set(oid, bytes) => write!(f, "set {oid:#010x} {}", hex(bytes)),
             Self::Frames { count, length } => write!(f, "frames {count} {length}"),
@@ -243,7 +298,18 @@ impl Act {
             ["interrupt", vector] => Self::Interrupt(vector.parse()?),
             ["link", up] => Self::Link(switch(up)?),
             ["rdma", on] => Self::Rdma(switch(on)?),
+            ["rss", "no-table"] => Self::RssPart(RssPart::NoTable),
             ["rss", processors] => Self::Rss(processors.parse()?),
+            ["rss", "table", processors, log2] => {
+                Self::RssPart(RssPart::Table { processors: processors.parse()?, log2: log2.parse()? })
+            }
+            ["rss", "key", byte] => Self::RssPart(RssPart::Key(byte.parse()?)),
+            ["rss", "types", types] => Self::RssPart(RssPart::Types(number(types)?)),
+            ["rss", "default", processor] => Self::RssPart(RssPart::Default(processor.parse()?)),
+            ["coalescing", v4, v6] => Self::Coalescing([switch(v4)?, switch(v6)?]),
+            ["encapsulation", v4, v6] => Self::Encapsulation([switch(v4)?, switch(v6)?]),
+            ["stall", pair] => Self::Stall(pair.parse()?),
+            ["announce"] => Self::Announce,
             ["query", oid, length] => Self::Query(number(oid)?, length.parse()?),
             ["set", oid, bytes] => Self::Set(number(oid)?, from_hex(bytes)?),
             ["frames", count, length] => Self::Frames { count: count.parse()?, length: length.parse()? },
@@ -256,10 +322,10 @@ impl Act {
     }
 }
 
-/// Returns an OID, in hexadecimal with a prefix.
-fn number(word: &str) -> Result<NDIS_OID> {
+/// Returns an OID or bits, in hexadecimal with a prefix.
+fn number(word: &str) -> Result<u32> {
     let digits = word.strip_prefix("0x").with_context(|| format!("{word} does not begin with 0x"))?;
-    Ok(NDIS_OID::from_str_radix(digits, 16)?)
+    Ok(u32::from_str_radix(digits, 16)?)
 }
 
 /// Returns bytes as hexadecimal digits; `-` if there are none.

@@ -34,7 +34,7 @@ fn scripts_contain_each_kind_of_step() {
         })
         .map(|text| text.split(' ').next().unwrap().to_owned())
         .collect();
-    assert_eq!(words.len(), 30, "{words:?}");
+    assert_eq!(words.len(), 34, "{words:?}");
 }
 
 #[test]
@@ -61,6 +61,8 @@ fn lines_that_are_no_steps_are_refused_with_their_number() {
         "later 5 alpha restart",
         "alpha set 0x1 123",
         "alpha link",
+        "alpha rss table 2",
+        "alpha coalescing on",
     ] {
         let error = format!("seed 1\n{text}").parse::<Script>().unwrap_err();
         assert!(format!("{error:#}").starts_with("line 2: "), "{error:#}");

@@ -35,6 +35,9 @@ const TCP_PORT: u16 = 445;
 /// Nanoseconds between two looks at a connection: the shortest, and the longest if nothing happens.
 const PAUSES: [u64; 2] = [20_000, 2_000_000];
 
+/// Flows that together use all transmit queues, with high probability.
+const FLOWS: u8 = 128;
+
 /// A copy by RDMA that has begun.
 pub struct Copying([Consumer<Result<(), Error>>; 2]);
 
@@ -230,6 +233,12 @@ impl Sends {
         Self { miniport: miniport.clone(), ids: miniport.send_chain(&frames, 1) }
     }
 
+    /// Sends a frame of each of many flows, so that each transmit queue gets some.
+    pub fn to_all_queues(miniport: &Miniport, to: [u8; 6], from: [u8; 6]) -> Self {
+        let frames: Vec<_> = (0..FLOWS).map(|flow| datagram(to, from, flow)).collect();
+        Self { miniport: miniport.clone(), ids: miniport.send_chain(&frames, 1) }
+    }
+
     /// Waits until each is completed.
     ///
     /// # Errors
@@ -286,6 +295,18 @@ const OTHER: [u8; 2] = [0x88, 0xb6];
 fn frame(to: [u8; 6], from: [u8; 6], ether_type: [u8; 2], number: usize, length: usize) -> Vec<u8> {
     let mut frame = [to.as_slice(), &from, &ether_type].concat();
     frame.resize(length.max(frame.len()), number as u8);
+    frame
+}
+
+/// A UDP packet over IPv4 to the discard port, from a port for each flow. Its addresses are those of a network of examples (RFC 5737).
+fn datagram(to: [u8; 6], from: [u8; 6], flow: u8) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..6].copy_from_slice(&to);
+    frame[6..12].copy_from_slice(&from);
+    frame[12..18].copy_from_slice(&[0x08, 0x00, 0x45, 0, 0, 46]);
+    (frame[22], frame[23]) = (64, 17);
+    frame[26..34].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+    frame[34..40].copy_from_slice(&[0x80, flow, 0, 9, 0, 26]);
     frame
 }
 

@@ -297,6 +297,12 @@ impl Device {
         self.hung[pair].store(true, Relaxed);
     }
 
+    /// Returns whether [`hang`](Self::hang) is in effect for the transmit queue of a pair.
+    #[must_use]
+    pub fn is_hung(&self, pair: usize) -> bool {
+        self.hung[pair].load(Relaxed)
+    }
+
     /// Asks the driver to announce its addresses, as after a migration.
     pub fn announce(&self) {
         let vector = self.common.lock().announce();
