@@ -8,7 +8,7 @@ mod bed;
 
 use std::time::Duration;
 
-use bed::{finish, miniport, started, started_with};
+use bed::{counter, finish, miniport, started, started_with};
 use device_sim::{Quirks, virtio_net::Features};
 use lab::{
     machine::Machine,
@@ -17,7 +17,7 @@ use lab::{
 use ndis_sim::{Keyword, Miniport};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH,
-    OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_NETWORK_LAYER_ADDRESSES,
+    OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_NETWORK_LAYER_ADDRESSES, OID_GEN_STATISTICS,
 };
 use smoltcp::{
     phy::ChecksumCapabilities,
@@ -32,6 +32,9 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IP: u16 = 2;
 const IP6: u16 = 3;
 const IPX: u16 = 6;
+/// Offsets of packets in NDIS_STATISTICS_INFO.
+const OUT_MULTICAST: usize = 72;
+const OUT_BROADCAST: usize = 80;
 /// Event numbers of the driver's event table.
 const COMMAND_TIMEOUT: u32 = 28;
 const RECOVERED: u32 = 41;
@@ -134,9 +137,15 @@ fn addresses_are_announced_and_the_request_is_acknowledged_in_every_ring_format(
         set(&sender, &list(IP6, &[ip6(V6)]));
         // A protocol without announcements.
         set(&sender, &list(IPX, &[(IPX, vec![1; 10])]));
+        let sent = || {
+            let all = sender.query(OID_GEN_STATISTICS, 0x98).unwrap();
+            [OUT_MULTICAST, OUT_BROADCAST].map(|at| counter(&all, at))
+        };
         for _ in 0..2 {
+            let before = sent();
             let frames: Vec<_> = announced(&bed).iter().map(|frame| parse(frame)).collect();
             assert_eq!(frames, [Announced::V4(V4[0]), Announced::V4(V4[1]), Announced::V6(V6)]);
+            assert_eq!(sent(), [before[0] + 1, before[1] + 2]);
         }
         // Each list replaces that of its protocol.
         set(&sender, &list(IP, &[ip(V4[1]), (IPX, vec![1; 10])]));

@@ -163,6 +163,40 @@ fn device_that_does_not_answer_is_reset_and_not_asked_again() {
     finish(bed);
 }
 
+/// While the device has not answered, it goes on with the key before. Its hashes would name processors of the new table.
+#[test]
+fn hashes_that_the_device_reports_are_not_used_once_the_key_changes() {
+    let Some(bed) = started_with(&by_device(4, 5)) else { return };
+    let machine = bed.machines()[1];
+    let [sender, receiver] = bed.machines().map(miniport);
+    receive_directed(&receiver);
+    receiver.set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+    settle(&bed);
+    send_flows(&bed, 20, 20);
+    assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]));
+    machine.nic().leave_commands();
+    let changing = {
+        let receiver = receiver.clone();
+        machine.host().spawn("change", move || {
+            let mut rss = parameters(ALL_TYPES, &[4, 3, 2, 1]);
+            rss.key[0] ^= 0xff;
+            receiver.set_rss(Some(&rss)).unwrap();
+        })
+    };
+    for number in 0..10 {
+        let _ = bed.event().wait(SOON);
+        let frames: Vec<_> = (0..20).map(|flow| udp(flow, number)).collect();
+        let _ = sender.send_chain(&frames, 0);
+        let _ = arrived(&bed, frames.len());
+    }
+    assert!(!changing.is_finished(), "the device does not answer for two seconds");
+    assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]));
+    changing.join().unwrap();
+    let _ = bed.event().wait(Duration::from_secs(1));
+    send_flows(&bed, 20, 20);
+    finish(bed);
+}
+
 #[test]
 fn device_steers_again_after_a_reset_and_a_low_power_state() {
     over_formats(|format| {

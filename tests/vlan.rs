@@ -191,19 +191,26 @@ fn adapter_in_a_vlan_sends_and_receives_frames_of_that_vlan_alone() {
 /// Link aggregation and registration of VLANs are between the host and its bridge.
 #[test]
 fn untagged_frames_between_bridges_are_received_in_any_vlan() {
-    let Some(bed) = second_in_vlan(5, &options()) else { return };
-    let receiver = miniport(bed.machines()[1]);
-    let sender = miniport(bed.machines()[0]);
-    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_PROMISCUOUS.to_le_bytes()).unwrap();
-    let _ = receiver.received();
-    for (last, arrives) in [(0x00, true), (0x02, true), (0x21, true), (0x2f, true), (0x30, false)] {
-        let mut frame = [&[0x01, 0x80, 0xc2, 0, 0, last][..], &MACS[0], &[0x88, 0x09]].concat();
-        frame.resize(60, 0);
-        assert_eq!(sender.send(&frame, MOMENT), Some(OK));
-        let _ = bed.event().wait(Duration::from_millis(20));
-        assert_eq!(receiver.received(), if arrives { vec![frame] } else { vec![] }, "{last:#x}");
+    // The device filters, or the driver alone.
+    for without in [Features::default(), Features::CTRL_VLAN] {
+        let features = options().features.without(without);
+        let Some(bed) = second_in_vlan(5, &Options { features, ..options() }) else { return };
+        let receiver = miniport(bed.machines()[1]);
+        let sender = miniport(bed.machines()[0]);
+        receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_PROMISCUOUS.to_le_bytes()).unwrap();
+        let _ = receiver.received();
+        for (last, arrives) in [(0x00, true), (0x02, true), (0x21, true), (0x2f, true), (0x30, false)] {
+            let mut frame = [&[0x01, 0x80, 0xc2, 0, 0, last][..], &MACS[0], &[0x88, 0x09]].concat();
+            frame.resize(60, 0);
+            assert_eq!(sender.send(&frame, MOMENT), Some(OK));
+            let _ = bed.event().wait(Duration::from_millis(20));
+            assert_eq!(receiver.received(), if arrives { vec![frame.clone()] } else { vec![] }, "{last:#x}");
+            assert_eq!(sender.send(&tagged(frame, 0, 6), MOMENT), Some(OK));
+            let _ = bed.event().wait(Duration::from_millis(20));
+            assert_eq!(receiver.received(), [[0; 0]; 0], "{last:#x} in another VLAN");
+        }
+        finish(bed);
     }
-    finish(bed);
 }
 
 /// Returns VLANs of the first adapter's filter after NDIS has set `id`.

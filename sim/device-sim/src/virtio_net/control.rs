@@ -42,7 +42,8 @@ impl Device {
             let number = self.commands.fetch_add(1, Relaxed);
             let quirks = &self.options.quirks;
             let is = |command: Option<[u8; 2]>| command.is_some_and(|command| request.starts_with(&command));
-            if quirks.commands_unanswered_from.is_some_and(|first| number >= first)
+            if self.leaves_commands.load(Relaxed)
+                || quirks.commands_unanswered_from.is_some_and(|first| number >= first)
                 || is(quirks.leaves_command)
             {
                 continue;

@@ -101,6 +101,8 @@ pub struct Device {
     pub(super) arriving: Vec<Mutex<Arriving>>,
     /// By pair: the device takes no frames out of the transmit ring.
     pub(super) hung: Vec<AtomicBool>,
+    /// Commands are not answered until a reset.
+    pub(super) leaves_commands: AtomicBool,
     pub(super) steering: Mutex<Steering>,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
     pub(super) repeated: Mutex<(Option<Frame>, u32)>,
@@ -134,6 +136,7 @@ impl Device {
             segments: (0..options.pairs).map(|_| Mutex::default()).collect(),
             guest_offloads: Mutex::default(),
             arriving: (0..options.pairs).map(|_| Mutex::default()).collect(),
+            leaves_commands: AtomicBool::new(false),
             hung: (0..options.pairs).map(|_| AtomicBool::new(false)).collect(),
             steering: Mutex::default(),
             repeated: Mutex::default(),
@@ -281,6 +284,7 @@ impl Device {
         self.steering.lock().reset();
         self.filter.lock().reset();
         self.commands.store(0, Relaxed);
+        self.leaves_commands.store(false, Relaxed);
     }
 
     /// Forgets one queue, which the driver resets.
@@ -318,6 +322,11 @@ impl Device {
     /// From now on the status register does not return to 0.
     pub fn stop_resetting(&self) {
         self.common.lock().stop_resetting();
+    }
+
+    /// From now on the device answers no command of the control queue, until it is reset.
+    pub fn leave_commands(&self) {
+        self.leaves_commands.store(true, Relaxed);
     }
 
     /// Refuses commands of this class of the control queue from now on.
