@@ -93,6 +93,21 @@ fn device_that_fails_while_a_halt_waits_for_consumers_is_not_reset() {
     finish(bed);
 }
 
+/// The handler of the open uses what the halt frees.
+//= R-PNP-5
+#[test]
+fn adapter_is_not_halted_while_it_is_being_opened() {
+    for moment in [Moment::Call("OpenNDKAdapterHandler"), Moment::Enter("GetUnicastIpAddressTable")] {
+        let Some(bed) = started() else { return };
+        let delay = delay(&bed, moment);
+        let consumer = bed.machines()[0].consumer("consumer", |_| {});
+        await_reached(&bed, &delay);
+        finish(bed);
+        // RDMA may have been disabled meanwhile.
+        let _ = consumer.join();
+    }
+}
+
 //= R-PNP-14
 #[test]
 fn halt_waits_for_a_timer_callback_that_is_about_to_run() {

@@ -251,6 +251,7 @@ pub(crate) fn stop(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_A
 
 fn halt_and_remove(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     adapter.unbind();
+    adapter.ndk.refuse_opens();
     if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
         call("MiniportHaltEx", || {
             // SAFETY: the image registered the function under this contract.

@@ -52,7 +52,7 @@ impl Adapter {
         let handlers = *self.driver.ndk.lock();
         let open =
             handlers.and_then(|handlers| handlers.OpenNDKAdapterHandler).ok_or(NDIS_STATUS_NOT_SUPPORTED)?;
-        if !matches!(self.state(), AdapterState::Running | AdapterState::Paused) {
+        if !matches!(self.state(), AdapterState::Running | AdapterState::Paused) || !self.ndk.begin_open() {
             return Err(NDIS_STATUS_ADAPTER_NOT_READY);
         }
         let version = parameters.Version;
@@ -62,12 +62,13 @@ impl Adapter {
             // SAFETY: the image registered the function under this contract; both pointers live through the call.
             unsafe { open(self.context() as *mut _, parameters, out) }
         });
+        // SAFETY: our own variable, written by the image through the pointer.
+        let opened = unsafe { (&raw const opened).read_volatile() };
+        self.ndk.end_open((status == NDIS_STATUS_SUCCESS).then(|| opened.address()));
         //= R-OPEN-8
         require(status != NDIS_STATUS_PENDING, || {
             "OpenNDKAdapterHandler returned NDIS_STATUS_PENDING".into()
         });
-        // SAFETY: our own variable, written by the image through the pointer.
-        let opened = unsafe { (&raw const opened).read_volatile() };
         if status != NDIS_STATUS_SUCCESS {
             require(opened.is_null() || opened.address() == POISON, || {
                 format!("OpenNDKAdapterHandler failed, but stored {:#x} as the adapter", opened.address())
@@ -76,8 +77,6 @@ impl Adapter {
         }
         check_adapter(opened, version);
         current().host().state(&NDK_OBJECTS).opened(opened.address());
-        self.ndk.open.lock().push(opened.address());
-        self.ndk.idle.reset();
         Ok(NdkAdapter(opened))
     }
 
@@ -86,7 +85,7 @@ impl Adapter {
     pub(crate) fn close_ndk(&self, opened: NdkAdapter) {
         let handlers = *self.driver.ndk.lock();
         let close = handlers.and_then(|handlers| handlers.CloseNDKAdapterHandler);
-        let known = self.ndk.open.lock().contains(&opened.0.address());
+        let known = self.ndk.open().contains(&opened.0.address());
         assert!(known, "the NDK adapter is open on this miniport");
         let host = current().host().clone();
         let (on, index) = (host.clone(), self.if_index);
@@ -106,14 +105,7 @@ impl Adapter {
         });
         let _ = host.cancel(overdue);
         host.state(&NDK_OBJECTS).closed(opened.0.address());
-        let empty = {
-            let mut open = self.ndk.open.lock();
-            open.retain(|&address| address != opened.0.address());
-            open.is_empty()
-        };
-        if empty {
-            self.ndk.idle.set();
-        }
+        self.ndk.closed(opened.0.address());
     }
 
     /// Delivers a net PnP event to the drivers above.

@@ -5,6 +5,8 @@
 use nt_sim::{Event, Host};
 use parking_lot::Mutex;
 
+use crate::wait::wait_until;
+
 /// A change of state that the miniport reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NdkEvent {
@@ -14,11 +16,22 @@ pub enum NdkEvent {
     Disable,
 }
 
+/// What is open, or being opened.
+#[derive(Default)]
+struct Opens {
+    /// Addresses of the NDK adapters.
+    open: Vec<usize>,
+    /// Calls of OpenNDKAdapterHandler that have not returned.
+    calls: usize,
+    /// The adapter is being halted.
+    refused: bool,
+}
+
 /// The open NDK adapters of one adapter.
 pub(crate) struct NdkState {
-    pub open: Mutex<Vec<usize>>,
+    opens: Mutex<Opens>,
     pub events: Mutex<Vec<NdkEvent>>,
-    /// Set while no NDK adapter is open.
+    /// Set while no NDK adapter is open, nor being opened.
     pub idle: Event,
     /// Set when an event was reported.
     pub reported: Event,
@@ -30,7 +43,7 @@ impl NdkState {
         let idle = host.event();
         idle.set();
         Self {
-            open: Mutex::default(),
+            opens: Mutex::default(),
             events: Mutex::default(),
             idle,
             reported: host.event(),
@@ -42,7 +55,51 @@ impl NdkState {
         self.events.lock().clone()
     }
 
+    /// Begins an open; [`NdkState::end_open`] ends it. Returns `false` if the adapter is being halted.
+    pub fn begin_open(&self) -> bool {
+        let mut opens = self.opens.lock();
+        if opens.refused {
+            return false;
+        }
+        opens.calls += 1;
+        self.idle.reset();
+        true
+    }
+
+    /// Ends an open, which has returned this NDK adapter unless it failed.
+    pub fn end_open(&self, opened: Option<usize>) {
+        let mut opens = self.opens.lock();
+        opens.calls -= 1;
+        opens.open.extend(opened);
+        self.set_if_idle(&opens);
+    }
+
+    /// The NDK adapter at `address` is closed.
+    pub fn closed(&self, address: usize) {
+        let mut opens = self.opens.lock();
+        opens.open.retain(|&other| other != address);
+        self.set_if_idle(&opens);
+    }
+
+    fn set_if_idle(&self, opens: &Opens) {
+        if opens.open.is_empty() && opens.calls == 0 {
+            self.idle.set();
+        }
+    }
+
+    /// Before the adapter is halted: refuses opens from now on, and waits for those in progress. A miniport has no other way to
+    /// know that NDIS has not just called its handler with a context that the halt frees.
+    pub fn refuse_opens(&self) {
+        self.opens.lock().refused = true;
+        wait_until(|| self.opens.lock().calls == 0);
+    }
+
+    /// Returns the addresses of the open NDK adapters.
+    pub fn open(&self) -> Vec<usize> {
+        self.opens.lock().open.clone()
+    }
+
     pub fn open_count(&self) -> usize {
-        self.open.lock().len()
+        self.opens.lock().open.len()
     }
 }
