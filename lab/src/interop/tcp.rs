@@ -33,9 +33,9 @@ pub fn run(case: &Case, length: usize, host: &ExternalHost, guest: &mut Guest) -
     let peer = match case.client {
         Side::Viordma => {
             let server = guest.start(&command, limit)?;
-            // In hexadecimal.
+            // In hexadecimal, and in state LISTEN: connections of an earlier case may not have ended.
             let listens = format!(
-                "until grep -q ':{TCP_PORT:04X} 0' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done"
+                "until grep -qE ':{TCP_PORT:04X} 0+:0000 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done"
             );
             guest.run(&listens, limit)?.ok()?;
             stack.connect(guest_address(case.family), TCP_PORT);
