@@ -89,6 +89,19 @@ fn connection_goes_on_when_the_offloads_stop_at_its_beginning() {
     assert_eq!((summary.skipped, summary.lost), (0, 0));
 }
 
+/// The device does not answer any more: it cannot be woken.
+#[test]
+fn adapter_that_has_not_woken_can_be_restarted() {
+    play_text("beta stuck\nbeta sleep\nbeta wake\nbeta restart\ncheck");
+}
+
+#[test]
+fn connection_goes_on_once_the_packet_filter_admits_it_again() {
+    // OID_GEN_CURRENT_PACKET_FILTER: multicast alone.
+    let Some(summary) = play_text("tcp 1\nalpha set 0x0001010e 06000000\ncheck") else { return };
+    assert_eq!((summary.skipped, summary.lost), (0, 0));
+}
+
 #[test]
 fn sends_can_be_canceled_when_there_are_none() {
     let script =

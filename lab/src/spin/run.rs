@@ -12,8 +12,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use device_sim::link::Faults;
+use ndis_sim::tcp_stack::TcpStack;
 
 use super::{
     host::HostUnderTest,
@@ -21,7 +22,7 @@ use super::{
     step::{LinkFaults, Side, Step},
     traffic::{self, Copying, Tcp},
 };
-use crate::testbed::Testbed;
+use crate::{machine::Machine, testbed::Testbed};
 
 /// How long traffic may take to end, in virtual time.
 const LONGEST: Duration = Duration::from_mins(3);
@@ -251,6 +252,10 @@ impl Player {
         self.set_faults(bed, LinkFaults::default());
         for host in &mut self.hosts {
             host.restore(bed)?;
+        }
+        // A step may have changed the filter, and the connection would never end.
+        for miniport in bed.machines().into_iter().filter_map(Machine::miniport) {
+            TcpStack::set_filter(miniport).context("the packet filter")?;
         }
         self.end_traffic(bed)?;
         self.hosts.iter_mut().try_for_each(HostUnderTest::end_disturbances)?;

@@ -133,7 +133,7 @@ impl Miniport {
     }
 
     /// Pauses the adapter; returns when the miniport has completed the pause. Does nothing if NDIS has removed it already, at the
-    /// request of the miniport.
+    /// request of the miniport, or if it is paused because its restart or its wake-up has failed.
     ///
     /// # Errors
     /// [`Lost`] when the host dies.
@@ -141,7 +141,7 @@ impl Miniport {
         let this = self.clone();
         on_host(&self.host, "PnP", move || {
             lifecycle::exclusively(&this.adapter, || match this.state() {
-                AdapterState::Halted => {}
+                AdapterState::Halted | AdapterState::Paused => {}
                 _ => lifecycle::pause(&this.adapter),
             });
         })
@@ -410,7 +410,7 @@ impl Miniport {
     /// [`NdisHost::track_ndk_objects`](crate::NdisHost::track_ndk_objects) was called before they were opened.
     #[must_use]
     pub fn open_ndk_objects(&self) -> Vec<&'static str> {
-        let adapters = self.adapter.ndk.open.lock().clone();
+        let adapters = self.adapter.ndk.open();
         let objects = self.host.state(&NDK_OBJECTS);
         adapters.into_iter().flat_map(|adapter| objects.open_below(adapter)).collect()
     }

@@ -75,8 +75,7 @@ impl TcpStack {
     /// # Errors
     /// The miniport refuses its packet filter or the offloads.
     pub fn new(miniport: &Miniport, mac: [u8; 6], (address, prefix): (IpAddr, u8)) -> Result<Self, OidError> {
-        let filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_BROADCAST | NDIS_PACKET_TYPE_ALL_MULTICAST;
-        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes())?;
+        Self::set_filter(miniport)?;
         miniport.start_offloads()?;
         let general = miniport.attributes().general;
         let mtu = general.map_or(1500, |general| general.MtuSize as usize);
@@ -99,6 +98,16 @@ impl TcpStack {
         let mut sockets = SocketSet::new(Vec::new());
         let connection = sockets.add(socket);
         Ok(Self { port, interface, sockets, connection })
+    }
+
+    /// Sets the packet filter that a stack needs, as [`TcpStack::new`] does: for one whose filter was changed.
+    ///
+    /// # Errors
+    /// The miniport refuses it.
+    pub fn set_filter(miniport: &Miniport) -> Result<(), OidError> {
+        let filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_BROADCAST | NDIS_PACKET_TYPE_ALL_MULTICAST;
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes())?;
+        Ok(())
     }
 
     /// Accepts a connection to `number`.
