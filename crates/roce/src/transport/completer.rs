@@ -198,10 +198,7 @@ impl RcTransport {
 
     /// Completes requests behind READs that were acknowledged while responses were missing.
     pub(super) fn advance_acknowledged<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        let acknowledged = self.requester.acknowledged;
-        if acknowledged > self.requester.una {
-            self.advance(env, acknowledged);
-        }
+        self.advance(env, self.requester.acknowledged);
     }
 
     /// [`RcTransport::complete_front`] for what is rarer than an ACK.

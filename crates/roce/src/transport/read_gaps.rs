@@ -225,9 +225,7 @@ impl ReadGaps {
     ) -> bool {
         let mut found = false;
         self.frontier = self.frontier.max(progress.una);
-        while self.frontier < end
-            && let Some(next) = chunk_end(self.frontier).filter(|&next| next <= end)
-        {
+        while let Some(next) = chunk_end(self.frontier).filter(|&next| next <= end) {
             let first = self.frontier;
             if progress.missing(first, next).is_some() && self.find(first).is_none() {
                 self.want(first, next, false);

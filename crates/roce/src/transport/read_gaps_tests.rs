@@ -286,3 +286,86 @@ fn requests_behind_a_lost_one_are_sent_again_if_the_peer_drops_them() {
     let mut run = Run::new(Answers::AsItsOwn, 0);
     assert_eq!(nak(&mut run, 0, 10_000), [0, 15], "the first request of a connection");
 }
+
+/// The answer to a request shows by its last response what of it was lost.
+#[test]
+fn what_is_missing_before_the_last_response_that_was_requested_is_lost_again() {
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    for sequence in (0..200).filter(|sequence| ![3, 6].contains(sequence)) {
+        run.receive(at(sequence), false);
+    }
+    assert_eq!(send_wanted(&mut run, 0), [3]);
+    run.receive(at(6), false);
+    assert_eq!(send_wanted(&mut run, 0), [3]);
+}
+
+/// Only the answer to what was requested tells how the peer answers.
+#[test]
+fn a_response_that_was_not_requested_again_does_not_tell_how_the_peer_answers() {
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    for sequence in (0..200).filter(|sequence| *sequence != 3) {
+        run.receive(at(sequence), false);
+    }
+    assert_eq!(send_wanted(&mut run, 0), [3]);
+    run.stored.forget(at(4));
+    run.receive(at(4), true);
+    assert!(!run.gaps.as_gaps);
+    run.receive(at(3), true);
+    assert!(run.gaps.as_gaps);
+}
+
+/// An acknowledgement of a later request shows that all that is missing before it was lost, for the first time or again.
+#[test]
+fn an_acknowledgement_behind_reads_shows_what_is_missing() {
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    run.high = at(2 * CHUNK);
+    for _ in 0..2 {
+        let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
+        assert!(run.gaps.handle_ack(progress, at(2 * CHUNK + 1), |at| {
+            Some(at).filter(|&at| at < run.high).and_then(chunk_end)
+        }));
+        assert_eq!(send_wanted(&mut run, 0), [0, CHUNK]);
+    }
+}
+
+#[test]
+fn nothing_is_known_of_gaps_after_everything_was_requested_again() {
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    for _ in 0..2 {
+        for sequence in 1..70 {
+            run.stored.forget(at(sequence));
+            run.receive(at(sequence), false);
+        }
+        assert!(run.gaps.is_wanted() && run.gaps.is_active());
+        run.gaps.clear();
+        assert!(!run.gaps.is_wanted() && !run.gaps.is_active());
+    }
+}
+
+/// Chunks that are complete are forgotten; of the others one makes room for the oldest.
+#[test]
+fn chunks_that_miss_nothing_are_forgotten() {
+    let chunks = |run: &Run| run.gaps.active().map(|chunk| number(chunk.first) / CHUNK).collect::<Vec<_>>();
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    assert_eq!(run.progress().missing(at(0), at(0)), None);
+    run.una = at(CHUNK);
+    assert_eq!(run.progress().missing(at(0), at(CHUNK)), None);
+    run.gaps.want(at(0), at(CHUNK), false);
+    run.gaps.want(at(CHUNK), at(2 * CHUNK), false);
+    run.receive(at(CHUNK + 5), false);
+    assert_eq!(chunks(&run), [1]);
+
+    let mut run = Run::new(Answers::AsItsOwn, 0);
+    run.gaps.want(at(0), at(CHUNK), false);
+    run.gaps.want(at(3 * CHUNK), at(4 * CHUNK), false);
+    run.gaps.probe(at(CHUNK), at(2 * CHUNK));
+    assert_eq!(chunks(&run), [3, 1]);
+    for chunk in 4..18 {
+        run.gaps.want(at(chunk * CHUNK), at((chunk + 1) * CHUNK), false);
+    }
+    run.gaps.probe(at(CHUNK), at(2 * CHUNK));
+    assert_eq!(run.gaps.count, CHUNKS as usize);
+    assert_eq!(chunks(&run).last(), Some(&17));
+    run.gaps.probe(at(2 * CHUNK), at(3 * CHUNK));
+    assert_eq!(chunks(&run).last(), Some(&2));
+}

@@ -165,7 +165,6 @@ impl Recovery {
         let wait = self.rtt.map_or(u64::MAX, |rtt| rtt.smoothed.saturating_add(rtt.smoothed / 4));
         let is_overdue = |resent: Retransmission| {
             resent.first == una
-                && resent.end > una
                 && now.nanos_since(resent.at) >= wait
                 && matches!(resent.kind, Resend::Selective { .. })
         };
@@ -312,9 +311,7 @@ impl Recovery {
     /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
     #[inline(never)]
     fn evaluate_retransmission(&mut self, una: Sequence, now: Instant) {
-        let Some(retransmission) =
-            self.retransmission.filter(|retransmission| !retransmission.passed && una > retransmission.first)
-        else {
+        let Some(retransmission) = self.retransmission.filter(|retransmission| !retransmission.passed) else {
             return;
         };
         let passed = una > retransmission.end;
@@ -538,7 +535,7 @@ impl Recovery {
         let Some(retransmission) = self.retransmission else { return self.was_sent(una, next) };
         let passed_over = match retransmission.kind {
             Resend::Selective { resume, .. } | Resend::Read(resume) => {
-                una > retransmission.first && (retransmission.end..resume).contains(&una)
+                (retransmission.end..resume).contains(&una)
             }
             Resend::GoBackN | Resend::Probe { .. } => false,
         };

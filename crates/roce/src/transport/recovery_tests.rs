@@ -121,8 +121,13 @@ impl Requester {
 
 /// Runs events from the start of a connection that has sent 128 packets. Each row: an event, and what is sent again.
 fn check(name: &str, rows: &[(Event, &str)]) {
+    check_with(name, 128, rows);
+}
+
+/// [`check`] with another number of packets.
+fn check_with(name: &str, packets: u64, rows: &[(Event, &str)]) {
     let mut requester = Requester::new();
-    requester.handle(Send(128));
+    requester.handle(Send(packets));
     for (row, &(event, expected)) in rows.iter().enumerate() {
         assert_eq!(requester.handle(event), expected, "{name}, row {row}: {event:?}");
     }
@@ -140,28 +145,52 @@ fn each_answer_has_its_retransmission() {
         "several in a row: twice as many each time",
         &[(Nak(10), "10 127"), (Nak(11), "11..=12 127"), (Nak(13), "13..=16 127"), (Ack(128), "")],
     );
+    let runs = |high: u64| {
+        [
+            (Nak(10), std::format!("10 {high}")),
+            (Nak(11), std::format!("11..=12 {high}")),
+            (Nak(13), std::format!("13..=16 {high}")),
+            (Nak(17), std::format!("17..=24 {high}")),
+            (Nak(25), std::format!("25..=40 {high}")),
+            (Nak(41), std::format!("41..={high}")),
+        ]
+    };
+    for high in [127, 1000] {
+        let runs = runs(high);
+        let rows = std::array::from_fn::<_, 6, _>(|row| (runs[row].0, runs[row].1.as_str()));
+        check_with("a peer that was not seen to store packets: at most 16 at once", high + 1, &rows);
+    }
+    check_with(
+        "one that was: more",
+        1000,
+        &[
+            (Nak(10), "10 999"),
+            (Nak(20), "20 999"),
+            (Nak(21), "21..=22 999"),
+            (Nak(23), "23..=26 999"),
+            (Nak(27), "27..=34 999"),
+            (Nak(35), "35..=50 999"),
+            (Nak(51), "51..=178 999"),
+        ],
+    );
     check(
-        "a peer that was not seen to store packets: at most 16 at once",
+        "a packet of a run is lost again: its first report came with the packet before it, its third did not",
         &[
             (Nak(10), "10 127"),
             (Nak(11), "11..=12 127"),
             (Nak(13), "13..=16 127"),
-            (Nak(17), "17..=24 127"),
-            (Nak(25), "25..=40 127"),
-            (Nak(41), "41..=127"),
+            (Nak(14), ""),
+            (NakAgain(14), ""),
+            (NakAgain(14), "14 127"),
         ],
     );
     check(
-        "one that was: more",
-        &[
-            (Nak(10), "10 127"),
-            (Nak(20), "20 127"),
-            (Nak(21), "21..=22 127"),
-            (Nak(23), "23..=26 127"),
-            (Nak(27), "27..=34 127"),
-            (Nak(35), "35..=50 127"),
-            (Nak(51), "51..=127"),
-        ],
+        "a report after a round trip is no copy of the first",
+        &[(Nak(10), "10 127"), (Nak(11), "11..=12 127"), (Nak(12), ""), (Nak(12), "12 127")],
+    );
+    check(
+        "the newest packet is lost again behind a run that ends there",
+        &[(Nak(10), "10 127"), (Nak(20), "20 127"), (Nak(126), "126..=127"), (Nak(127), "127")],
     );
     check("a loss near the end: everything", &[(Nak(126), "126..=127"), (Ack(128), "")]);
     check("the last packet", &[(Nak(127), "127"), (Ack(128), "")]);
@@ -218,8 +247,10 @@ fn a_timeout_sends_one_packet_and_its_answer_tells_what_is_missing() {
     );
     check(
         "few packets are left",
-        &[(Nak(10), "10 127"), (Ack(40), ""), (Timeout, "40"), (Ack(120), "120..=127")],
+        &[(Nak(10), "10 127"), (Ack(40), ""), (Timeout, "40"), (Ack(112), "112..=127")],
     );
+    check("one more than few", &[(Nak(10), "10 127"), (Ack(40), ""), (Timeout, "40"), (Ack(111), "111 127")]);
+    check("a copy of an older answer", &[(Timeout, "0"), (Ack(0), ""), (Ack(64), "64..=127")]);
 }
 
 //= rocev2 §7
@@ -355,5 +386,203 @@ fn what_a_peer_that_stores_packets_does_not_acknowledge_in_time_is_overdue() {
             expected,
             "{una}, {nanos}"
         );
+    }
+}
+
+/// Which packet measures the round trip with those that are acknowledged with it, and when.
+//= rocev2 §7
+#[test]
+fn a_sample_behind_a_loss_measures_no_path() {
+    for (repaired, high, una, kind) in [
+        (5, None, 4, SampleKind::AfterLoss),
+        (5, None, 5, SampleKind::Usual),
+        (0, Some(10), 9, SampleKind::AfterLoss),
+        (0, Some(10), 10, SampleKind::Usual),
+        (11, Some(10), 10, SampleKind::AfterLoss),
+    ] {
+        let mut recovery = Recovery::IDLE;
+        let now = Instant::from_nanos(1000);
+        if let Some(high) = high {
+            recovery.record_go_back(at(0), at(high), Resend::GoBackN, now);
+        }
+        recovery.repaired = at(repaired);
+        recovery.record_ack_request(at(una), at(una), at(una).next(), true, now);
+        assert_eq!(recovery.sample.kind, kind, "{repaired}, {high:?}, {una}");
+    }
+    let mut recovery = Recovery::IDLE;
+    recovery.record_ack_request(at(0), at(3), at(4), true, Instant::from_nanos(1000));
+    recovery.handle_progress(at(3), Instant::from_nanos(2000));
+    assert!(recovery.rtt.is_none(), "those before it are acknowledged");
+    recovery.handle_progress(at(4), Instant::from_nanos(5000));
+    assert_eq!(recovery.rtt.map(|rtt| rtt.smoothed), Some(4000));
+}
+
+/// A requester that misses the answer to 128 packets, and has sent again those from 10 to before 14 of `kind`, or the first ones.
+fn resent(kind: Resend, sent: u64) -> Requester {
+    let mut requester = Requester::new();
+    requester.handle(Send(128));
+    requester.una = at(10);
+    requester.go_back(kind);
+    for number in 10..10 + sent {
+        requester.next = requester.recovery.resume_after_resend(at(number), at(number).next());
+    }
+    requester
+}
+
+const RUN: Resend = Resend::Selective { run_end: at(14), resume: at(127) };
+
+//= rocev2 §7
+#[test]
+fn the_first_answer_to_a_run_measures_the_round_trip_and_one_behind_it_shows_that_packets_are_stored() {
+    let mut requester = resent(RUN, 4);
+    let state = |requester: &Requester| {
+        let recovery = &requester.recovery;
+        (recovery.rtt.map(|rtt| rtt.smoothed), recovery.peer_stores, recovery.selective_failures)
+    };
+    requester.recovery.selective_failures = 2;
+    requester.now += 2 * ROUND_TRIP;
+    requester.advance(at(11));
+    assert_eq!(state(&requester), (Some(112_500), false, 2), "the first packet of the run");
+    requester.now += ROUND_TRIP;
+    requester.advance(at(14));
+    assert_eq!(state(&requester), (Some(112_500), false, 2), "the whole run");
+    requester.advance(at(15));
+    assert_eq!(state(&requester), (Some(112_500), true, 0), "a packet behind it");
+
+    // The first copies were late.
+    let mut requester = resent(RUN, 4);
+    requester.now += ROUND_TRIP - 1;
+    requester.advance(at(15));
+    requester.now += ROUND_TRIP;
+    requester.advance(at(16));
+    assert_eq!(state(&requester), (Some(100_000), false, 0));
+    let mut requester = resent(Resend::Probe { selective: true }, 1);
+    requester.now += ROUND_TRIP;
+    requester.advance(at(15));
+    assert_eq!(state(&requester), (Some(100_000), false, 0), "a probe");
+}
+
+/// What is sent again after a loss of the packet at 126 or 10 of 128, and how many failures are counted then.
+//= rocev2 §7
+#[test]
+fn what_is_sent_again_depends_on_what_the_peer_has_shown() {
+    let selective = |una: u64| Resend::Selective { run_end: at(una + 1), resume: at(127) };
+    let rows = [
+        (false, 0, 10, selective(10), 0),
+        (false, 0, 126, Resend::GoBackN, 0),
+        (false, 0, 127, Resend::GoBackN, 0),
+        (true, 0, 126, selective(126), 0),
+        (true, 2, 126, selective(126), 2),
+        (true, 0, 127, Resend::GoBackN, 0),
+        (true, 3, 126, Resend::GoBackN, 3),
+        (true, 3, 10, Resend::GoBackN, 4),
+        (true, 18, 10, Resend::GoBackN, 19),
+        (true, 19, 10, selective(10), 2),
+    ];
+    for (stores, failures, una, expected, after) in rows {
+        let mut recovery = Requester::new().recovery;
+        (recovery.peer_stores, recovery.selective_failures) = (stores, failures);
+        let kind = recovery.resend_for_loss(at(una), at(128), at(128));
+        assert_eq!((kind, recovery.selective_failures), (expected, after), "{stores}, {failures}, {una}");
+    }
+}
+
+#[test]
+fn a_run_of_16_packets_halves_the_window() {
+    let mut requester = Requester::new();
+    requester.recovery.window = Window::new(2, 8192);
+    requester.recovery.window.measure(1, 100_000);
+    requester.recovery.window.measure(128, 100_000);
+    requester.handle(Send(1000));
+    for (lost, expected) in [(10, 256), (11, 256), (13, 256), (17, 256), (25, 128)] {
+        requester.handle(Nak(lost));
+        assert_eq!(requester.recovery.window(), expected, "{lost}");
+    }
+}
+
+/// By the mean number of packets to the next loss.
+#[test]
+fn many_packets_are_sent_again_at_once_if_losses_are_frequent() {
+    for (spacing, stores, behind, expected) in [
+        (29, true, 1000, 14),
+        (30, true, 1000, 1),
+        (20, true, 1000, 10),
+        (20, true, 40, 10),
+        (20, true, 39, 1),
+        (20, false, 1000, 1),
+        (1, true, 1000, 1),
+    ] {
+        let mut recovery = Recovery { spacing: spacing * 8, peer_stores: stores, ..Recovery::IDLE };
+        assert_eq!(recovery.expected_run(at(10), at(10 + behind)), expected, "{spacing}, {stores}, {behind}");
+    }
+}
+
+//= rocev2 §7
+#[test]
+fn an_acknowledgement_of_a_whole_run_and_no_more_is_remembered() {
+    let ends_at_newest = Resend::Selective { run_end: at(12), resume: at(12) };
+    // What was sent again, the end of what is acknowledged, when, and whether that is the whole run alone.
+    for (kind, sent, una, micros, expected) in [
+        (RUN, 4, 14, ROUND_TRIP, true),
+        (RUN, 4, 14, ROUND_TRIP - 1, false),
+        (RUN, 4, 13, ROUND_TRIP, false),
+        (RUN, 4, 15, ROUND_TRIP, false),
+        (RUN, 2, 12, ROUND_TRIP, false),
+        (RUN, 2, 14, ROUND_TRIP, false),
+        (ends_at_newest, 2, 12, ROUND_TRIP, false),
+    ] {
+        let mut requester = resent(kind, sent);
+        requester.now += micros;
+        let (high, now) = (requester.high, requester.now());
+        assert_eq!(requester.recovery.handle_ack(at(una), high, high, now), None);
+        let alone = requester.recovery.retransmission.unwrap().alone;
+        assert_eq!(alone, expected, "{kind:?}, {sent} sent, {una} after {micros}");
+    }
+    for (stores, failures, expected) in [
+        (true, 2, Some(Resend::Selective { run_end: at(12), resume: at(127) })),
+        (true, 3, None),
+        (false, 0, None),
+    ] {
+        let mut requester = resent(Resend::Probe { selective: true }, 1);
+        let recovery = &mut requester.recovery;
+        (recovery.peer_stores, recovery.selective_failures) = (stores, failures);
+        let now = Instant::from_nanos(requester.now * 1000);
+        assert_eq!(recovery.handle_ack(at(11), at(128), at(128), now), expected, "{stores}, {failures}");
+        assert_eq!(recovery.selective_failures, failures);
+    }
+}
+
+//= rocev2 §7
+#[test]
+fn what_is_sent_again_is_known_by_its_kind() {
+    let probe = Resend::Probe { selective: true };
+    let single = Resend::Probe { selective: false };
+    // Whether packets up to the newest are sent again beyond the window, and whether a NAK for 10 and for 11 answers a probe.
+    for (kind, resending, answers) in [
+        (RUN, true, [false, false]),
+        (probe, true, [false, true]),
+        (single, false, [false, false]),
+        (Resend::GoBackN, false, [false, false]),
+    ] {
+        let requester = resent(kind, 1);
+        let recovery = &requester.recovery;
+        assert!(recovery.has_resent());
+        assert_eq!(recovery.is_resending(at(127), at(128)), resending, "{kind:?}");
+        assert!(!recovery.is_resending(at(128), at(128)), "{kind:?}");
+        assert_eq!([10, 11].map(|una| recovery.answers_probe(at(una))), answers, "{kind:?}");
+        let ends = [12, 13, 14].map(|number| recovery.ends_run(at(number)));
+        assert_eq!(ends, [false, kind == RUN, false], "{kind:?}");
+    }
+    let recovery = Requester::new().recovery;
+    assert!(!recovery.has_resent() && !recovery.ends_run(at(0)) && !recovery.is_resending(at(0), at(128)));
+}
+
+//= rocev2 §7
+#[test]
+fn a_loss_is_not_new_before_the_packet_is_sent_again() {
+    let mut requester = resent(RUN, 0);
+    requester.now += ROUND_TRIP;
+    for (next, expected) in [(10, false), (11, true)] {
+        assert_eq!(requester.recovery.is_new_loss(at(10), at(next), requester.now()), expected, "{next}");
     }
 }
