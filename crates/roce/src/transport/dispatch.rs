@@ -240,7 +240,8 @@ impl RcTransport {
                 return sent;
             }
         }
-        if request_first && self.responder.has_response() {
+        // It waited for the request.
+        if self.responder.has_response() {
             return self.transmit_response(env, slot, copy);
         }
         Err(Unsent::Idle)

@@ -335,6 +335,11 @@ mod tests {
             requests.push(request);
             rate.sent(at(1000), bytes as usize, &config.reaction);
         }
+        assert!(rate.burst_next > at(1000) && rate.next < at(1000), "the rate allows more than the burst");
+        assert!(
+            rate.may_send(Instant::from_nanos(at(1000).as_nanos() + 1), true, &config.reaction),
+            "the next burst"
+        );
         let last = requests.pop();
         assert_eq!((last, requests.contains(&true)), (Some(true), false), "{requests:?}");
         assert!(requests.len() > 3);

@@ -323,3 +323,76 @@ fn a_ce_mark_on_a_cnp_causes_no_cnp() {
         assert_eq!(pair.sides[0].stat("tx_cnp"), 0);
     }
 }
+
+/// Options with a sender that stays at 100 Mb/s once it has received CNPs.
+fn slow() -> Options {
+    let config: fn(&mut roce::Config) = |config| {
+        config.congestion.mode = CongestionMode::React;
+        let reaction = &mut config.congestion.reaction;
+        (reaction.line_rate, reaction.min_rate) = (10_000_000_000, 100_000_000);
+        reaction.increase_interval = Duration::from_secs(100);
+        reaction.alpha_interval = Duration::from_secs(100);
+        reaction.increase_bytes = u64::MAX;
+    };
+    Options { mtu: MTU, marks: 1000, faults_to: [false, true], config, ..Options::default() }
+}
+
+/// Writes until alice has received enough CNPs.
+fn lower_rate(pair: &mut Pair, source: &Memory, target: &Memory) {
+    for _ in 0..3 {
+        pair.sides[0].write(1, &[source.all()], target, 0);
+        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+        pair.sides[0].completions();
+    }
+}
+
+/// A sender that had nothing to send makes up for little of that time.
+#[test]
+fn an_idle_sender_has_no_credit() {
+    let mut pair = Pair::connected(slow());
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
+    // At 100 Mb/s, 125,000 bytes take 10 ms.
+    lower_rate(&mut pair, &source, &target);
+    for pause in [0, 15] {
+        pair.run_for(Duration::from_millis(pause));
+        let start = pair.now;
+        pair.sides[0].write(1, &[source.sge(0, 125_000)], &target, 0);
+        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+        pair.sides[0].completions();
+        let took = pair.now.duration_since(start);
+        assert!(took >= Duration::from_micros(9800), "after {pause} ms: {took:?}");
+    }
+}
+
+/// Messages that are too short to be copied without the lock are paced as others. ACKs are not.
+#[test]
+fn short_messages_are_paced_and_acks_are_not() {
+    let mut pair = Pair::connected(slow());
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
+    let sinks = [alice.sink(64), bob.sink(64)];
+    lower_rate(&mut pair, &source, &target);
+    let start = pair.now;
+    for context in 0..64 {
+        pair.sides[1].recv(context, &[sinks[1].all()]);
+        pair.sides[0].send(context, &[source.sge(0, 64)]);
+    }
+    pair.run_until("the messages", |pair| pair.sides[0].qp.is_drained());
+    // 64 frames of 64 bytes and headers.
+    let took = pair.now.duration_since(start);
+    assert!(took > Duration::from_micros(500), "{took:?}");
+    pair.sides[0].completions();
+    pair.sides[1].completions();
+    // While alice waits for her time.
+    pair.sides[0].write(1, &[source.all()], &target, 0);
+    for _ in 0..20 {
+        pair.run_for(Duration::from_micros(130));
+        pair.sides[0].recv(1, &[sinks[0].all()]);
+        let sent = pair.now;
+        pair.sides[1].send(1, &[sinks[1].all()]);
+        pair.run_until("the message", |pair| !pair.sides[1].cq.is_empty());
+        pair.sides[1].completions();
+        assert_eq!(pair.now.duration_since(sent), 2 * pair.options.latency, "a round trip");
+    }
+}

@@ -68,6 +68,19 @@ fn invalid_local_elements_fail_the_request() {
     }
 }
 
+/// Requests before one that cannot be sent are sent again if they are lost.
+//= R-QP-44
+#[test]
+fn a_lost_request_before_one_that_fails_is_sent_again() {
+    let mut pair = Pair::connected(Options::default());
+    let mut lost = false;
+    pair.filter = Some(Box::new(move |to, _| to != 1 || core::mem::replace(&mut lost, true)));
+    let bad = Sge { key: 0x1234_5600, ..pair.sides[0].source(b"four").all() };
+    let outcomes = with_bad(&mut pair, SendOperation::Send, &[bad]);
+    assert_eq!(outcomes, fails_with(CompletionStatus::LocalProtection));
+    assert_eq!(pair.sides[0].stat("timeouts"), 1);
+}
+
 //= R-QP-45
 #[test]
 fn a_read_requires_local_write_access() {

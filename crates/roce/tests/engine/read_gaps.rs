@@ -52,15 +52,26 @@ struct Cost {
     /// Requests sent again.
     requests: u64,
     timeouts: u64,
+    /// Losses that responses behind them have shown.
+    losses: u64,
     /// Round trips.
     took: u64,
 }
 
 /// Runs `messages` READs of 1 MiB while the responses with these numbers are lost, as often as `copies` says.
 fn lost_responses(messages: u64, copies: usize, lost: impl Fn(u32) -> bool + 'static) -> Cost {
-    let Reads { mut pair, source, sink, data } = Reads::new(rated(), messages);
+    lost_responses_with(rated(), messages, copies, lost)
+}
+
+fn lost_responses_with(
+    options: Options,
+    messages: u64,
+    copies: usize,
+    lost: impl Fn(u32) -> bool + 'static,
+) -> Cost {
+    let Reads { mut pair, source, sink, data } = Reads::new(options, messages);
     lose_responses(&mut pair, move |number, copy| lost(number) && copy <= copies);
-    let names = ["retransmissions", "timeouts"];
+    let names = ["retransmissions", "timeouts", "implied_naks"];
     let before = names.map(|name| pair.sides[0].stat(name));
     let (sent, start) = (pair.sides[1].stat("tx_bytes"), pair.now);
     for context in 0..messages {
@@ -80,6 +91,7 @@ fn lost_responses(messages: u64, copies: usize, lost: impl Fn(u32) -> bool + 'st
         again: (pair.sides[1].stat("tx_bytes") - sent - messages * MESSAGE as u64) / MTU as u64,
         requests: after[0] - before[0],
         timeouts: after[1] - before[1],
+        losses: after[2] - before[2],
         took: pair.now.duration_since(start).as_micros() as u64 / 100,
     }
 }
@@ -110,7 +122,7 @@ fn gaps_are_requested_apart_from_a_peer_that_answers_each_request_as_its_own() {
     let cost =
         lost_responses(2, 1, |number| number == 100 || (1000..1100).contains(&number) && number % 10 == 0);
     assert_eq!((cost.again, cost.timeouts), (11, 0));
-    assert_eq!(cost.requests, 11);
+    assert_eq!((cost.requests, cost.losses), (11, 4));
 }
 
 //= rocev2 §7
@@ -178,6 +190,166 @@ fn a_timeout_does_not_request_later_chunks_that_have_arrived() {
     assert!(cost.again <= 70, "{} sent again", cost.again);
 }
 
+/// Without early placement everything behind a lost response is requested again.
+//= rocev2 §7
+#[test]
+fn without_early_placement_reads_are_requested_again_from_the_lost_response_on() {
+    let options = Options { config: |config| config.early_placement = false, ..rated() };
+    for (lost, copies, expected) in
+        [(300, 1, (212, 4, 1, 0)), (300, 3, (508, 10, 3, 0)), (1023, 1, (1, 1, 0, 1))]
+    {
+        let cost = lost_responses_with(options.clone(), 1, copies, move |number| number == lost);
+        assert_eq!(
+            (cost.again, cost.requests, cost.losses, cost.timeouts),
+            expected,
+            "{lost}, {copies} copies"
+        );
+    }
+}
+
+/// A late response that was sent before does not tell how the peer answers a request for a part of a chunk.
+//= rocev2 §7
+#[test]
+fn a_late_response_does_not_tell_how_the_peer_answers() {
+    let Reads { pair, source, sink, .. } = Reads::new(rated(), 1);
+    let [alice, bob] = &pair.sides;
+    alice.read(1, &[sink.sge(0, 128 * MTU)], &source, 0);
+    for frame in alice.transmit(pair.now, 64) {
+        bob.engine.handle_frame(pair.now, &frame);
+    }
+    let later = pair.now + Duration::from_micros(100);
+    let responses = bob.transmit(pair.now, 256);
+    assert_eq!(responses.len(), 128);
+    let missing = [3, 10, 70, 80];
+    let requests = || {
+        let sent = alice.transmit(later, 64);
+        let sent = sent.iter().map(|frame| {
+            let packet = Packet::parse(frame).unwrap();
+            RethRepr::parse(&packet.reth().unwrap()).length as usize / MTU
+        });
+        sent.collect::<Vec<_>>()
+    };
+    for (number, response) in responses.iter().enumerate().take(72) {
+        if !missing.contains(&number) {
+            alice.engine.handle_frame(later, response);
+        }
+    }
+    assert_eq!(requests(), [8], "from 3 to 10");
+    alice.engine.handle_frame(later, &responses[3]);
+    for (number, response) in responses.iter().enumerate().skip(72) {
+        if !missing.contains(&number) {
+            alice.engine.handle_frame(later, response);
+        }
+    }
+    assert_eq!(requests(), [11], "from 70 to 80");
+}
+
+/// Responses behind the oldest READ are stored in the elements of theirs.
+#[test]
+fn responses_of_a_later_read_are_stored_in_its_own_elements() {
+    let Reads { mut pair, source, sink, data } = Reads::new(rated(), 1);
+    lose_responses(&mut pair, |number, copy| number == 9 && copy == 1);
+    let alice = &pair.sides[0];
+    let parts = [2, 2, 2, 14].map(|packets| packets * MTU);
+    let mut at = 0;
+    let elements = parts.map(|length| {
+        at += length;
+        sink.sge(at - length, length)
+    });
+    let before = alice.stat("retransmissions");
+    alice.read(1, &elements, &source, 0);
+    alice.read(2, &[sink.sge(at, MTU), sink.sge(at + MTU, 19 * MTU)], &source, at);
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
+    assert!(sink.read()[..40 * MTU] == data[..40 * MTU]);
+    assert_eq!(pair.sides[0].stat("retransmissions") - before, 1);
+}
+
+/// A request behind a READ that misses a response is lost, too: of the READ only the oldest chunk is requested again.
+//= rocev2 §7
+//= R-QP-52
+#[test]
+fn a_loss_behind_a_read_that_misses_a_response_resends_one_chunk_of_it() {
+    let options = Options { reads: ReadLimits { inbound: 2, outbound: 2 }, ..rated() };
+    let Reads { pair, source, sink, .. } = Reads::new(options, 1);
+    let [alice, bob] = &pair.sides;
+    let target = bob.shared(4 * MTU);
+    alice.read(1, &[sink.sge(0, 100 * MTU)], &source, 0);
+    alice.write(2, &[sink.sge(128 * MTU, 4 * MTU)], &target, 0);
+    alice.read(3, &[sink.sge(132 * MTU, MTU)], &source, 0);
+    let opcodes = |frames: &[Vec<u8>]| {
+        frames.iter().map(|frame| Packet::parse(frame).unwrap().bth().opcode()).collect::<Vec<_>>()
+    };
+    let all = [
+        Opcode::READ_REQUEST,
+        Opcode::WRITE_FIRST,
+        Opcode::WRITE_MIDDLE,
+        Opcode::WRITE_MIDDLE,
+        Opcode::WRITE_LAST,
+    ];
+    let later = |round: u32| pair.now + Duration::from_micros(100) * round;
+    let sent = alice.transmit(later(0), 64);
+    assert_eq!(opcodes(&sent), [&all[..1], &all[..]].concat());
+    // The first packet of the WRITE and a response are lost.
+    for (_, frame) in sent.iter().enumerate().filter(|(number, _)| *number != 2) {
+        bob.engine.handle_frame(later(0), frame);
+    }
+    for (_, frame) in bob.transmit(later(0), 256).iter().enumerate().filter(|(number, _)| *number != 10) {
+        alice.engine.handle_frame(later(1), frame);
+    }
+    let sent = alice.transmit(later(1), 64);
+    assert_eq!(opcodes(&sent), all, "the third request waits");
+    // The response is lost again, which the acknowledgement of the WRITE shows.
+    for frame in &sent {
+        bob.engine.handle_frame(later(1), frame);
+    }
+    for frame in bob.transmit(later(1), 256).iter().skip(1) {
+        alice.engine.handle_frame(later(2), frame);
+    }
+    assert_eq!(opcodes(&alice.transmit(later(2), 64)), all[..1]);
+}
+
+/// The chunks of a READ stay the same while the window grows.
+//= rocev2 §7
+#[test]
+fn the_chunks_of_a_read_do_not_change_while_the_window_does() {
+    let options = Options { latency: Duration::from_micros(500), ..rated() };
+    let Reads { mut pair, source, sink, .. } = Reads::new(options, 4);
+    for expected in [64, 256] {
+        pair.capture = Some(Vec::new());
+        pair.sides[0].read(1, &[sink.sge(0, 4 * MESSAGE)], &source, 0);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+        let capture = pair.capture.take().unwrap();
+        for (_, frame) in capture.iter().filter(|(from, _)| *from == 0) {
+            let reth = RethRepr::parse(&Packet::parse(frame).unwrap().reth().unwrap());
+            assert_eq!(reth.length as usize / MTU, expected);
+        }
+    }
+}
+
+/// Responses are requested up to the window, and a chunk that is longer than it if nothing else is in flight.
+//= rocev2 §7
+#[test]
+fn responses_are_requested_up_to_the_window() {
+    // Of a window of 96 packets READs may use 144.
+    for (written, expected) in [(15, 2), (16, 2), (17, 1)] {
+        let pair = Pair::connected(Options { config: |config| config.window = 96, ..rated() });
+        let [alice, bob] = &pair.sides;
+        let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
+        alice.write(1, &[sink.sge(0, written * MTU)], &source, 0);
+        alice.read(2, &[sink.sge(0, 192 * MTU)], &source, 0);
+        assert_eq!(alice.transmit(pair.now, 64).len(), written + expected, "{written} packets before");
+    }
+    let config = |config: &mut Config| (config.window, config.max_in_flight) = (2, 2048);
+    let mut pair = Pair::connected(Options { config, ..rated() });
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
+    alice.read(1, &[sink.sge(0, 192 * MTU)], &source, 0);
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+}
+
 /// Drops the READ requests with these numbers, counted from the next one on.
 fn lose_request(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
     let mut seen = 0;
@@ -197,6 +369,7 @@ fn a_lost_request_is_sent_again_and_those_behind_it_if_the_peer_has_dropped_them
         let Reads { mut pair, source, sink, data } = Reads::new(options, 2);
         lose_request(&mut pair, |number| number == 5);
         let sent = pair.sides[1].stat("tx_bytes");
+        let before = ["retransmissions", "implied_naks"].map(|name| pair.sides[0].stat(name));
         for context in 0..2 {
             let offset = context as usize * MESSAGE;
             pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
@@ -205,6 +378,9 @@ fn a_lost_request_is_sent_again_and_those_behind_it_if_the_peer_has_dropped_them
         assert_eq!(pair.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
         assert_eq!(sink.read(), data);
         assert_eq!(pair.sides[0].stat("timeouts"), 0, "keeps: {keeps}");
+        let after = ["retransmissions", "implied_naks"].map(|name| pair.sides[0].stat(name));
+        let expected = if keeps { [2, 1] } else { [6, 2] };
+        assert_eq!([after[0] - before[0], after[1] - before[1]], expected, "keeps: {keeps}");
         let again = (pair.sides[1].stat("tx_bytes") - sent) / MTU as u64 - 2048;
         assert!(again <= 64, "keeps: {keeps}: {again} responses sent again");
     }

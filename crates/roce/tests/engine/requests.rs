@@ -8,7 +8,7 @@ use roce::{
     CompletionKind, CompletionStatus, ConnEvent, PostError, ReadLimits, SendData, SendFlags, SendOperation,
     SendRequest,
 };
-use roce_wire::PathMtu;
+use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::pair::{Options, Pair, pattern};
 
@@ -380,5 +380,29 @@ fn no_more_packets_than_a_window_are_unacknowledged() {
         pair.run();
         let all: Vec<_> = (0..16).map(|context| (context, CompletionStatus::Success)).collect();
         assert_eq!(pair.sides.each_ref().map(crate::pair::Side::outcomes), [all.clone(), all]);
+    }
+}
+
+/// An ACK is requested by the last packet of a message, by one in 32, and by the first one of a burst that measures the path.
+//= rocev2 §7
+#[test]
+fn few_packets_request_an_ack() {
+    let mut pair = Pair::connected(Options::default());
+    let mtu = pair.options.mtu.bytes();
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(100 * mtu, 1)), bob.shared(100 * mtu));
+    // The packets of a message, and which of them request an ACK.
+    let cases: [(usize, &[usize]); 3] = [(4, &[0, 3]), (100, &[27, 59, 91, 99]), (2, &[1])];
+    for (packets, expected) in cases {
+        pair.capture = Some(Vec::new());
+        pair.sides[0].write(1, &[source.sge(0, packets * mtu)], &target, 0);
+        pair.run();
+        let capture = pair.capture.take().unwrap();
+        let sent =
+            capture.iter().filter(|(from, _)| *from == 0).map(|(_, frame)| Packet::parse(frame).unwrap());
+        let sent = sent.filter(|packet| packet.bth().opcode() != Opcode::ACKNOWLEDGE).collect::<Vec<_>>();
+        assert_eq!(sent.len(), packets);
+        let asking = (0..packets).filter(|&number| sent[number].bth().ack_req()).collect::<Vec<_>>();
+        assert_eq!(asking, expected, "{packets} packets");
     }
 }

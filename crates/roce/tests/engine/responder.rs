@@ -427,6 +427,29 @@ fn a_repeated_read_that_matches_no_recorded_read_is_not_answered() {
     assert_eq!(script.state(), QpState::Rts);
 }
 
+/// A range is checked before the first byte of it is sent or written.
+//= rocev2 §6
+#[test]
+fn ranges_and_lengths_are_checked_with_the_first_packet() {
+    const LONGEST: u32 = 1 << 31;
+    for (opcode, length, payload, syndrome) in [
+        (Opcode::WRITE_FIRST, 1024, 1024, INVALID),
+        (Opcode::WRITE_FIRST, 2049, 1024, ACCESS),
+        (Opcode::WRITE_FIRST, LONGEST, 1024, ACCESS),
+        (Opcode::WRITE_FIRST, LONGEST + 1, 1024, INVALID),
+        (Opcode::READ_REQUEST, 2049, 0, ACCESS),
+        (Opcode::READ_REQUEST, LONGEST, 0, ACCESS),
+        (Opcode::READ_REQUEST, LONGEST + 1, 0, INVALID),
+    ] {
+        let mut script = Script::new(Options::default());
+        let target = script.shared(&[0; 2048]);
+        let range = RethRepr { length, ..reth(&target, 0, 0) };
+        script.send(0, opcode, Ext::Reth(range), &vec![1; payload]);
+        assert_eq!(script.answers(), [acknowledge(script.psn, syndrome, 1)], "{opcode:?}, {length} bytes");
+        assert_eq!(target.read(), [0; 2048]);
+    }
+}
+
 //= rocev2 §6
 #[test]
 fn a_repeated_read_whose_key_is_gone_is_dropped() {
@@ -437,6 +460,12 @@ fn a_repeated_read_whose_key_is_gone_is_dropped() {
     assert_eq!(script.give(&frame), Verdict::Consumed);
     // A duplicate that is late: the requester has its data, or the owner would not have taken back the key.
     assert_eq!(script.answers(), []);
+    // A request is sent in its place.
+    assert_eq!(script.give(&frame), Verdict::Consumed);
+    let bob = &script.pair.sides[1];
+    bob.send(1, &[bob.source(&[1; 8]).all()]);
+    let sent = bob.transmit(script.pair.now, 1);
+    assert_eq!(Packet::parse(&sent[0]).unwrap().bth().opcode(), Opcode::SEND_ONLY);
     assert_eq!(script.state(), QpState::Rts);
 }
 

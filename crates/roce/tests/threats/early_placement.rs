@@ -177,7 +177,9 @@ fn without_early_placement_nothing_behind_a_gap_is_written() {
 #[test]
 fn genuine_read_responses_replace_forged_ones() {
     // Numbers of forged and genuine responses, in order of their arrival.
-    let cases: [&[(u32, bool)]; 6] = [
+    let cases: [&[(u32, bool)]; 7] = [
+        // A copy of one that arrived in order is not written.
+        &[(0, true), (1, true), (1, false), (2, true), (3, true)],
         &[(1, false), (0, true), (1, true), (2, true), (3, true)],
         &[(0, true), (2, false), (1, true), (2, true), (3, true)],
         &[(2, false), (1, false), (0, true), (1, true), (2, true), (3, true)],
