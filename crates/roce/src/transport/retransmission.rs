@@ -58,3 +58,45 @@ impl Retransmission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(number: u64) -> Sequence {
+        Sequence::ZERO.add(number)
+    }
+
+    #[test]
+    fn each_kind_continues_where_it_must() {
+        let run = Resend::Selective { run_end: at(12), resume: at(90) };
+        let probe = Resend::Probe { selective: true };
+        // For each kind, of packets that are sent: the first and the end, what is sent next, and the end of what was sent again.
+        let cases: [(Resend, &[(u64, u64, u64, u64)]); 4] = [
+            (Resend::GoBackN, &[(10, 11, 11, 11), (11, 12, 12, 11)]),
+            (probe, &[(10, 11, 11, 11), (11, 12, 12, 11)]),
+            (run, &[(10, 11, 11, 11), (11, 12, 90, 12), (90, 91, 91, 12)]),
+            (Resend::Read(at(90)), &[(10, 64, 90, 64), (90, 91, 91, 64)]),
+        ];
+        for (kind, sent) in cases {
+            let mut retransmission = Retransmission {
+                kind,
+                first: at(10),
+                end: at(10),
+                high: at(100),
+                at: Instant::from_nanos(0),
+                answered: false,
+                passed: false,
+                alone: false,
+            };
+            for &(sequence, end, next, resent) in sent {
+                assert_eq!(
+                    retransmission.resume_after(at(sequence), at(end)),
+                    at(next),
+                    "{kind:?}, {sequence}"
+                );
+                assert_eq!(retransmission.end, at(resent), "{kind:?}, {sequence}");
+            }
+        }
+    }
+}

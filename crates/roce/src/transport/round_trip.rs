@@ -104,3 +104,41 @@ impl Rtt {
         usual.wrapping_add(self.variation.wrapping_mul(4))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(number: u64) -> Sequence {
+        Sequence::ZERO.add(number)
+    }
+
+    /// The estimate is that of RFC 6298.
+    #[test]
+    fn the_first_sample_counts_whole_and_later_ones_in_part() {
+        let mut rtt = None;
+        for (sample, smoothed, variation, timeout) in
+            [(1000, 1000, 375, 3000), (1000, 1000, 281, 2624), (1800, 1100, 410, 3290)]
+        {
+            let new = Rtt::with_sample(rtt, sample);
+            assert_eq!((new.smoothed, new.variation, new.timeout()), (smoothed, variation, timeout));
+            rtt = Some(new);
+        }
+    }
+
+    /// The response measures with those that arrived since its request; one behind it shows that it is lost or late.
+    #[test]
+    fn the_response_of_a_sample_measures_unless_another_overtakes_it() {
+        let time = Instant::from_nanos;
+        let mut sample = ReadSample::NONE;
+        assert_eq!(sample.receive(at(0), time(0)), None);
+        sample.request(at(10), time(1000));
+        sample.request(at(20), time(1100));
+        assert_eq!(sample.receive(at(9), time(1500)), None);
+        assert_eq!(sample.receive(at(10), time(2000)), Some((2, 1000)));
+        assert_eq!(sample.receive(at(11), time(2001)), None);
+        sample.request(at(30), time(3000));
+        assert_eq!(sample.receive(at(31), time(4000)), None);
+        assert_eq!(sample.receive(at(30), time(4001)), None);
+    }
+}

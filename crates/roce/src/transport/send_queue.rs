@@ -459,8 +459,7 @@ impl SendQueue {
     /// Sets the chunks of a READ, before it is requested for the first time.
     pub(super) fn set_chunk(&mut self, index: u32, shift: u8) {
         let at = self.wrap(self.head.wrapping_add(index));
-        let is_used = index < self.len;
-        if let Some(wqe) = self.entry_mut(at).filter(|_| is_used) {
+        if let Some(wqe) = self.entry_mut(at) {
             wqe.chunk_shift = shift.clamp(LEAST_CHUNK_SHIFT, MOST_CHUNK_SHIFT);
         }
     }

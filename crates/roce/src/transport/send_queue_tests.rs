@@ -93,3 +93,48 @@ fn a_message_longer_than_the_limit_is_refused() {
     // The sum of their lengths is 2^32.
     assert_eq!(post(SendData::Sges(&longest), u32::MAX), Err(PostError::TooLong));
 }
+
+/// Memory for READs with many elements is taken once, when the first one is posted.
+#[test]
+fn room_for_many_elements_is_needed_once() {
+    let mut queue = SendQueue::try_new(2, 1, 0).unwrap();
+    queue.set_wide(3);
+    assert_eq!([0, 1, 2, 3, 4].map(|elements| queue.room_for(elements)), [0, 0, 9, 9, 0]);
+    assert!(queue.widen(vec![Sge::NONE; 9]).is_empty());
+    assert_eq!(queue.room_for(3), 0);
+}
+
+#[test]
+fn there_is_one_challenge_at_a_time() {
+    let mut queue = SendQueue::try_new(1, 1, 0).unwrap();
+    assert!(queue.post_challenge());
+    assert!(!queue.post_challenge());
+}
+
+//= R-QP-34
+#[test]
+fn a_read_has_no_inline_data() {
+    let mut queue = SendQueue::try_new(1, 1, 8).unwrap();
+    let operation = SendOperation::Read { address: 0, key: 0 };
+    let data = SendData::Inline(&[b"12"]);
+    let request = SendRequest { context: 0, operation, flags: SendFlags::empty(), data };
+    assert_eq!(queue.post(&request, 1024, 1 << 31), Err(PostError::NotAllowed));
+}
+
+#[test]
+fn requests_of_both_kinds_that_are_counted_leave_together() {
+    let mut queue = SendQueue::try_new(2, 1, 0).unwrap();
+    let operation = SendOperation::Read { address: 0, key: 0 };
+    let request = SendRequest {
+        context: 0,
+        operation,
+        flags: SendFlags::INVALIDATE_SINK,
+        data: SendData::Sges(&[Sge::NONE]),
+    };
+    queue.post(&request, 1024, 1 << 31).unwrap();
+    assert!(queue.post_challenge() && queue.has_local() && queue.has_invalidating());
+    assert!(queue.pop().is_some_and(|wqe| wqe.is_read()));
+    assert!(queue.has_local() && !queue.has_invalidating());
+    assert!(queue.pop().is_some());
+    assert!(!queue.has_local());
+}

@@ -172,6 +172,39 @@ fn a_gap_is_reported_twice_to_a_peer_that_repeats_selectively() {
     }
 }
 
+/// A packet that is stored for the first time was overtaken; one that is sent again shows that the gap was lost again.
+//= rocev2 §6
+#[test]
+fn a_late_packet_does_not_report_the_gap_again() {
+    let mut write = Write::new(Options::default());
+    write.send(&[0, 5]);
+    assert_eq!(write.script.answers(), [write.acknowledge(1, SEQUENCE)]);
+    write.send(&[4]);
+    assert_eq!(write.script.answers(), []);
+    write.send(&[4]);
+    assert_eq!(write.script.answers(), [write.acknowledge(1, SEQUENCE)]);
+}
+
+/// Many stored packets are executed in several turns; the gap behind them is reported by the last one.
+//= rocev2 §6
+#[test]
+fn the_gap_behind_many_stored_packets_is_reported() {
+    const STORED: u32 = 514;
+    let mut script = Script::new(Options::default());
+    let target = script.shared(&[0; 4]);
+    let ext = Ext::Reth(reth(&target, 0, 4));
+    for ahead in (1..=STORED).chain([STORED + 2]) {
+        assert_eq!(script.send(ahead, Opcode::WRITE_ONLY, ext, b"data"), Verdict::Consumed);
+    }
+    script.answers();
+    // They are executed when a later packet arrives.
+    for ahead in [0, STORED + 3] {
+        script.send(ahead, Opcode::WRITE_ONLY, ext, b"data");
+    }
+    let missing = acknowledge(script.psn.add(STORED + 1), SEQUENCE, STORED + 2);
+    assert_eq!(script.answers().last(), Some(&missing));
+}
+
 //= R-QP-6
 #[test]
 fn stored_packets_without_a_receive_are_sent_again() {

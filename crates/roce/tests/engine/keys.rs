@@ -413,6 +413,20 @@ fn local_requests_complete_in_posting_order() {
     assert!(pair.sides[0].qp.is_drained());
 }
 
+/// And so the requests behind it do not.
+#[test]
+fn a_registration_does_not_wait_for_acknowledgements() {
+    let pair = Pair::connected(Options::default());
+    let alice = &pair.sides[0];
+    let (fast, source) = (Fast::new(alice, 1), alice.source(b"data"));
+    alice.send(1, &[source.all()]);
+    let key = fast.region.key();
+    // A fence keeps it in order.
+    register(alice, &alice.qp, 2, key, SendFlags::FENCE, &fast.registration()).unwrap();
+    alice.send(3, &[source.all()]);
+    assert_eq!(alice.transmit(pair.now, 64).len(), 2);
+}
+
 //= R-QP-28
 #[test]
 fn a_fenced_registration_waits_for_reads() {
