@@ -60,3 +60,68 @@ impl Recovery {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Window;
+    use super::*;
+
+    const fn at(number: u64) -> Sequence {
+        Sequence::ZERO.add(number)
+    }
+
+    #[test]
+    fn a_read_request_measures_the_time_only() {
+        for (kind, expected) in [
+            (SampleKind::Usual, SampleKind::AfterLoss),
+            (SampleKind::AfterLoss, SampleKind::AfterLoss),
+            (SampleKind::Ambiguous, SampleKind::Ambiguous),
+        ] {
+            let mut recovery = Recovery::IDLE;
+            recovery.sample.kind = kind;
+            recovery.sample_time_only();
+            assert_eq!(recovery.sample.kind, expected);
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_a_quarter_of_the_window() {
+        for (packets, shift) in [(2, 0), (128, 5), (1020, 7), (1024, 8)] {
+            let recovery = Recovery { window: Window::new(packets, packets), ..Recovery::IDLE };
+            assert_eq!(recovery.chunk_shift(), shift, "{packets}");
+        }
+        let mut recovery = Recovery::IDLE;
+        recovery.measure_responses((1, 1000));
+        assert_eq!(recovery.round_trip(), 1000);
+    }
+
+    #[test]
+    fn only_the_packet_that_asks_after_a_timeout_is_the_probe() {
+        for (kind, expected) in [
+            (Resend::Probe { selective: true }, true),
+            (Resend::Probe { selective: false }, false),
+            (Resend::GoBackN, false),
+        ] {
+            let mut recovery = Recovery::IDLE;
+            recovery.record_go_back(at(10), at(20), kind, Instant::from_nanos(0));
+            assert_eq!([9, 10, 11].map(|number| recovery.is_probe(at(number))), [false, expected, false]);
+        }
+    }
+
+    #[test]
+    fn a_repair_ends_measurements_and_restarts_the_timeout() {
+        let mut recovery = Recovery::IDLE;
+        for path in [true, false] {
+            recovery.record_ack_request(at(0), at(0), at(1), true, Instant::from_nanos(1000));
+            if path {
+                recovery.sample_path();
+            }
+        }
+        recovery.record_repair(at(7));
+        let samples = [recovery.sample.sequence, recovery.path_sample.sequence];
+        assert_eq!((samples, recovery.repaired), ([Sequence::MAX; 2], at(7)));
+        (recovery.first_resend, recovery.resend) = (5000, 40_000);
+        recovery.restart_timeout(Instant::from_nanos(2000));
+        assert_eq!(recovery.deadline(at(0)), Instant::from_nanos(7000));
+    }
+}

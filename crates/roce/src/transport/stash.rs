@@ -424,6 +424,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn frames_before_the_expected_one_are_freed_whatever_was_taken() {
+        let memory = memory(SLOTS);
+        let mut stash = Stash::EMPTY;
+        assert!(insert(&mut stash, 5, &memory) && insert(&mut stash, 7, &memory));
+        assert_eq!(take(&mut stash, 7, &memory), Some(7));
+        stash.forget_before(at(6), &memory);
+        assert!(stash.is_empty());
+    }
+
+    /// The longest frames have 4096 bytes of payload and short headers; none is longer than a slot.
+    #[test]
+    fn frames_fit_their_slots() {
+        let memory = memory(SLOTS);
+        let mut stash = Stash::EMPTY;
+        let headers = frame(1, 0).len();
+        // Payload is padded to 4 bytes.
+        for (length, fits) in [(memory.size - headers - 2, true), (memory.size - headers + 2, false)] {
+            let frame = frame(1, length);
+            let packet = Packet::parse(&frame).unwrap();
+            assert_eq!(stash.insert(at(1), &packet, &memory), fits, "{} bytes", frame.len());
+        }
+    }
+
     /// Queue pairs whose frames share buckets have frames of their own.
     #[test]
     fn frames_of_queue_pairs_are_apart() {

@@ -173,6 +173,9 @@ mod tests {
         for delivered in [1, 2, 10, settled / 2] {
             window.measure(delivered, 1000 * MICROSECOND);
             assert_eq!(window.packets(), settled);
+            // However long it takes.
+            window.measure(delivered, 2000 * MICROSECOND);
+            assert_eq!(window.packets(), settled);
         }
         for round in 0..20 {
             window.shrink(Sequence::ZERO.add(round), Sequence::ZERO.add(round + 1));
@@ -230,5 +233,10 @@ mod tests {
         window.measure(1, 0);
         window.measure(u64::MAX, u64::MAX);
         assert!((128..=8192).contains(&window.packets()));
+        for longest in [UNMEASURED, u64::MAX] {
+            let mut window = Window::new(128, 8192);
+            window.measure(1, longest);
+            assert_eq!(window.round_trip(), UNMEASURED - 1);
+        }
     }
 }
