@@ -67,12 +67,14 @@ mod tests {
         Sequence::ZERO.add(number)
     }
 
+    /// A packet that is sent and its end, what is sent next, and the end of what was sent again.
+    type Sent = (u64, u64, u64, u64);
+
     #[test]
     fn each_kind_continues_where_it_must() {
         let run = Resend::Selective { run_end: at(12), resume: at(90) };
         let probe = Resend::Probe { selective: true };
-        // For each kind, of packets that are sent: the first and the end, what is sent next, and the end of what was sent again.
-        let cases: [(Resend, &[(u64, u64, u64, u64)]); 4] = [
+        let cases: [(Resend, &[Sent]); 4] = [
             (Resend::GoBackN, &[(10, 11, 11, 11), (11, 12, 12, 11)]),
             (probe, &[(10, 11, 11, 11), (11, 12, 12, 11)]),
             (run, &[(10, 11, 11, 11), (11, 12, 90, 12), (90, 91, 91, 12)]),
