@@ -89,7 +89,7 @@ fn connection_goes_on_when_the_offloads_stop_at_its_beginning() {
     assert_eq!((summary.skipped, summary.lost), (0, 0));
 }
 
-/// The device does not answer any more: it cannot be woken.
+/// The device no longer answers: it cannot be woken.
 #[test]
 fn adapter_that_has_not_woken_can_be_restarted() {
     play_text("beta stuck\nbeta sleep\nbeta wake\nbeta restart\ncheck");
