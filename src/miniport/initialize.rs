@@ -31,7 +31,6 @@ use virtio_net::{Control, Features, Layout, NetConfig, Nic, Options, receive_buf
 
 use super::adapter::{Adapter, Backlog, MAX_MULTICAST, Parts, StationAddresses};
 use super::coalescing::Coalescing;
-use super::filter;
 use super::lifecycle::take_down;
 use super::link;
 use super::oid::{self, PACKET_FILTERS, STATISTICS};
@@ -316,12 +315,10 @@ impl Target {
     }
 }
 
-/// Starts the device, and sets what its control queue sets. Returns whether the link state changed.
+/// Starts the device. Returns whether the link state changed.
 fn start(adapter: &Adapter) -> Result<bool, virtio_net::Error> {
     let link_changed = adapter.port().start()?;
-    adapter.port().use_all_pairs()?;
-    filter::program(adapter)?;
-    adapter.coalescing.program(adapter.port(), &adapter.offloads)?;
+    power::program(adapter)?;
     Ok(link_changed)
 }
 

@@ -25,6 +25,24 @@ pub struct List<const LEN: usize>([[u8; LEN]; MAX_ADDRESSES], usize);
 impl<const LEN: usize> List<LEN> {
     const EMPTY: Self = Self([[0; LEN]; MAX_ADDRESSES], 0);
 
+    /// Reads `count` of `NETWORK_ADDRESS`. Those of `protocol` have the address at offset `at`; others are ignored.
+    fn read(count: i32, mut rest: &[u8], protocol: u16, at: usize) -> Result<Self, NDIS_STATUS> {
+        let mut list = Self::EMPTY;
+        for _ in 0..count {
+            let (&[length, length_high, kind, kind_high], behind) =
+                rest.split_first_chunk::<ADDRESS_HEADER>().ok_or(NDIS_STATUS_INVALID_LENGTH)?;
+            let (address, others) = behind
+                .split_at_checked(u16::from_le_bytes([length, length_high]).into())
+                .ok_or(NDIS_STATUS_INVALID_LENGTH)?;
+            rest = others;
+            if u16::from_le_bytes([kind, kind_high]) == protocol {
+                let address = address.get(at..).and_then(<[u8]>::first_chunk);
+                list.push(*address.ok_or(NDIS_STATUS_INVALID_LENGTH)?);
+            }
+        }
+        Ok(list)
+    }
+
     fn push(&mut self, address: [u8; LEN]) {
         let Self(addresses, count) = self;
         if let Some(free) = addresses.get_mut(*count) {
@@ -70,36 +88,19 @@ pub enum Replacement {
 }
 
 impl Replacement {
-    /// Reads a `NETWORK_ADDRESS_LIST`. Addresses in it of other protocols than its own are ignored.
+    /// Reads a `NETWORK_ADDRESS_LIST`. Addresses in it of other protocols than its own are ignored, and lists of protocols without
+    /// announcements as a whole.
     pub fn read(list: &[u8]) -> Result<Self, NDIS_STATUS> {
-        let (&[count @ .., low, high], mut rest) =
+        let (&[count @ .., low, high], addresses) =
             list.split_first_chunk::<LIST_HEADER>().ok_or(NDIS_STATUS_INVALID_LENGTH)?;
         let (count, protocol) = (i32::from_le_bytes(count), u16::from_le_bytes([low, high]));
         if count < 0 {
             return Err(NDIS_STATUS_INVALID_DATA);
         }
-        let mut set = NetworkAddresses::new();
-        for _ in 0..count {
-            let (&[length, length_high, kind, kind_high], behind) =
-                rest.split_first_chunk::<ADDRESS_HEADER>().ok_or(NDIS_STATUS_INVALID_LENGTH)?;
-            let (address, others) = behind
-                .split_at_checked(u16::from_le_bytes([length, length_high]).into())
-                .ok_or(NDIS_STATUS_INVALID_LENGTH)?;
-            rest = others;
-            match u16::from_le_bytes([kind, kind_high]) {
-                PROTOCOL_IP => set.ipv4.push(chunk(address, IN_ADDRESS_IP)?),
-                PROTOCOL_IP6 => set.ipv6.push(chunk(address, IN_ADDRESS_IP6)?),
-                _ => {}
-            }
-        }
         Ok(match protocol {
-            PROTOCOL_IP => Self::Ipv4(set.ipv4),
-            PROTOCOL_IP6 => Self::Ipv6(set.ipv6),
+            PROTOCOL_IP => Self::Ipv4(List::read(count, addresses, protocol, IN_ADDRESS_IP)?),
+            PROTOCOL_IP6 => Self::Ipv6(List::read(count, addresses, protocol, IN_ADDRESS_IP6)?),
             _ => Self::None,
         })
     }
-}
-
-fn chunk<const LEN: usize>(address: &[u8], at: usize) -> Result<[u8; LEN], NDIS_STATUS> {
-    address.get(at..).and_then(<[u8]>::first_chunk).copied().ok_or(NDIS_STATUS_INVALID_LENGTH)
 }

@@ -200,7 +200,7 @@ fn stalled(adapter: &Adapter, pairs: u32, is_first: bool) {
 /// Starts the stopped device. If it does not work, the adapter is removed; `false` then.
 //= R-PNP-16
 fn restart(adapter: &Adapter) -> bool {
-    if let Err(error) = start_again(adapter) {
+    if let Err(error) = adapter.port().restart().and_then(|_| program(adapter)) {
         if adapter.port().state() != DeviceState::Absent {
             events::device_failed(adapter.handle(), error);
         }
@@ -213,8 +213,11 @@ fn restart(adapter: &Adapter) -> bool {
     true
 }
 
-fn start_again(adapter: &Adapter) -> Result<(), Error> {
-    adapter.port().restart()?;
+/// Programs all that the control queue sets into the device, which has started and so knows none of it. `PASSIVE_LEVEL`.
+///
+/// # Errors
+/// The device failed.
+pub fn program(adapter: &Adapter) -> Result<(), Error> {
     adapter.port().use_all_pairs()?;
     device_rss::program(adapter)?;
     filter::program(adapter)?;

@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Dma, Hal, Registers};
 use crate::hash::{HASH_KEY_LEN, HashTypes};
-use crate::ring::{Direction, Ring, RingOptions};
-use crate::transport::{Control, Doorbell};
+use crate::queue::Queue;
+use crate::ring::Direction;
+use crate::transport::Control;
 use crate::wait::Wait;
 
 /// Longest command with its data, in bytes.
@@ -104,9 +105,7 @@ impl Vlans {
 #[derive(Debug)]
 pub struct ControlQueue<H: Hal, R> {
     hal: H,
-    /// The queue's number.
-    index: u16,
-    ring: Ring<H>,
+    queue: Queue<H, R>,
     /// [`COMMAND_LEN`] bytes of the command, and the answer.
     memory: Dma<H>,
     features: Features,
@@ -116,45 +115,42 @@ pub struct ControlQueue<H: Hal, R> {
     vlans: Vlans,
     /// Offloads of received frames that the device does.
     guest_offloads: Features,
-    doorbell: Option<Doorbell<R>>,
 }
 
 impl<H: Hal, R: Registers> ControlQueue<H, R> {
-    /// Allocates queue `index` with at most `size` descriptors for a device with these features.
+    /// Allocates queue `index` with at most `size` descriptors for a device with these features. Not inlined: with the caller's, its
+    /// frame is too large for a kernel stack.
+    #[inline(never)]
     pub(crate) fn new(hal: &H, index: u16, size: u16, features: Features) -> Result<Self, Error> {
         if size <= ANSWER {
             return Err(Error::BadQueueSize(size));
         }
-        let ring = Ring::new(hal, size.min(SIZE), RingOptions::of(features))?;
+        let queue = Queue::new(hal, index, size.min(SIZE), features)?;
         let memory = Dma::new(hal, COMMAND_LEN.saturating_add(1))?;
-        let mut queue = Self {
+        let mut this = Self {
             hal: hal.clone(),
-            index,
-            ring,
+            queue,
             memory,
             features,
             filtering: false,
             vlans: Vlans::None,
             guest_offloads: features & GUEST_OFFLOADS,
-            doorbell: None,
         };
-        queue.describe();
-        Ok(queue)
+        this.describe();
+        Ok(this)
     }
 
     fn describe(&mut self) {
         let [command, answer] = [0, COMMAND_LEN].map(|offset| self.memory.device_address(offset));
-        self.ring.describe(COMMAND, command, 0, Direction::ToDevice);
-        self.ring.describe(ANSWER, answer, 1, Direction::FromDevice);
-        self.ring.link(COMMAND);
-        self.ring.suppress_interrupts();
+        self.queue.ring.describe(COMMAND, command, 0, Direction::ToDevice);
+        self.queue.ring.describe(ANSWER, answer, 1, Direction::FromDevice);
+        self.queue.ring.link(COMMAND);
+        self.queue.ring.suppress_interrupts();
     }
 
     /// Programs the queue into the device. It has no vector: its user polls.
     pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
-        let doorbell = control.enable_queue(self.index, self.ring.size(), &self.ring.addresses())?;
-        self.doorbell = Some(doorbell);
-        Ok(())
+        self.queue.enable(control)
     }
 
     /// Programs the queue into the device again, which was reset and whose features were negotiated anew. Unanswered commands
@@ -165,10 +161,10 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     /// [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
     pub fn reprogram(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
         self.stop();
-        if control.control_queue()? != self.index || control.queue_size(self.index)? < self.ring.size() {
+        if control.control_queue()? != self.queue.index() {
             return Err(Error::Changed);
         }
-        self.ring.clear();
+        self.queue.clear(control, None)?;
         self.describe();
         self.filtering = false;
         self.vlans = Vlans::None;
@@ -178,7 +174,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
 
     /// Disconnects the queue from the device: commands fail from now on. IRQL <= DISPATCH_LEVEL.
     pub fn stop(&mut self) {
-        self.doorbell = None;
+        self.queue.stop();
     }
 
     /// Sets which frames the device delivers. Returns whether the device filters as asked: `false` if it cannot, or refuses a
@@ -376,8 +372,10 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         data: &[&[u8]],
         alive: &mut dyn FnMut() -> bool,
     ) -> Result<bool, Error> {
-        let Some(doorbell) = &self.doorbell else { return Err(Error::OutOfOrder) };
-        if self.ring.outstanding() != 0 {
+        if !self.queue.is_enabled() {
+            return Err(Error::OutOfOrder);
+        }
+        if self.queue.ring.outstanding() != 0 {
             // An earlier command was not answered.
             return Err(Error::CommandTimeout);
         }
@@ -398,11 +396,9 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         if let Some(answer) = memory.last_mut() {
             *answer = NO_ANSWER;
         }
-        self.ring.set_len(COMMAND, u32::try_from(len).map_err(|_| Error::CommandRefused)?);
-        self.ring.offer(COMMAND);
-        if self.ring.publish() {
-            doorbell.ring();
-        }
+        self.queue.ring.set_len(COMMAND, u32::try_from(len).map_err(|_| Error::CommandRefused)?);
+        self.queue.ring.offer(COMMAND);
+        self.queue.publish();
         self.wait(alive)?;
         let mut answer = [NO_ANSWER];
         self.memory.read(COMMAND_LEN, &mut answer);
@@ -413,7 +409,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     fn wait(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         let mut wait = Wait::new(&self.hal, ANSWER_LIMIT);
         loop {
-            if self.ring.take_used()?.is_some() {
+            if self.queue.ring.take_used()?.is_some() {
                 return Ok(());
             }
             if !alive() {

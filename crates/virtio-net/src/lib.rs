@@ -27,6 +27,7 @@ mod notify;
 mod offload;
 mod offload_slots;
 pub mod pci;
+mod queue;
 mod receive;
 mod register_map;
 mod ring;

@@ -13,7 +13,6 @@ use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::offload_slots::LargeFrames;
 use crate::receive::ReceiveQueue;
-use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
 use crate::transport::{Control, receive_queue, transmit_queue};
 use crate::vectors::Vectors;
@@ -132,16 +131,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let has_ecn = features.contains(Features::HOST_ECN);
         let large =
             completes.then_some(LargeFrames { buffers: if divides { LARGE_BUFFERS } else { 0 }, has_ecn });
-        let has_hash = features.contains(Features::HASH_REPORT);
-        TransmitQueue::new(
-            hal,
-            index,
-            size,
-            options.transmit_frame,
-            large,
-            has_hash,
-            RingOptions::of(features),
-        )
+        TransmitQueue::new(hal, index, size, options.transmit_frame, large, features)
     }
 
     /// Not inlined, as above.

@@ -16,8 +16,9 @@ use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::hash::HashTypes;
 use crate::offload::{CoalescedHeader, ReceiveHeader};
-use crate::ring::{Direction, Ring, RingOptions};
-use crate::transport::{Control, Doorbell};
+use crate::queue::Queue;
+use crate::ring::Direction;
+use crate::transport::Control;
 
 /// Length of an Ethernet header in bytes. Shorter frames are dropped.
 const MIN_FRAME: usize = 14;
@@ -79,9 +80,7 @@ pub struct FrameInfo {
 /// Receives frames into its own buffers. One user at a time, at IRQL <= DISPATCH_LEVEL.
 #[derive(Debug)]
 pub struct ReceiveQueue<H: Hal, R> {
-    /// The queue's number.
-    index: u16,
-    ring: Ring<H>,
+    queue: Queue<H, R>,
     buffers: Buffers<H>,
     /// Accepted ones: they decide what the header before a frame means.
     features: Features,
@@ -92,7 +91,6 @@ pub struct ReceiveQueue<H: Hal, R> {
     max_frame: usize,
     /// Memory of the driver for the frame that is being processed.
     frame: Vec<u8>,
-    doorbell: Option<Doorbell<R>>,
     counters: ReceiveCounters,
 }
 
@@ -106,25 +104,24 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         max_frame: usize,
         features: Features,
     ) -> Result<Self, Error> {
-        let ring = Ring::new(hal, size, RingOptions::of(features))?;
+        let queue = Queue::new(hal, index, size, features)?;
         let buffer_len = receive_buffer_len(max_frame, features.contains(Features::MRG_RXBUF));
         let buffers = Buffers::new(hal, size, buffer_len, features.contains(Features::HASH_REPORT))?;
         let longest = if features.intersects(Features::COALESCING) { MAX_COALESCED } else { 0 };
         let frame = vec::filled(max_frame.max(longest), 0)?;
         let counters = ReceiveCounters::default();
-        let (doorbell, old_hashes) = (None, None);
-        let mut queue =
-            Self { index, ring, buffers, features, old_hashes, max_frame, frame, doorbell, counters };
-        queue.describe()?;
-        Ok(queue)
+        let old_hashes = None;
+        let mut this = Self { queue, buffers, features, old_hashes, max_frame, frame, counters };
+        this.describe()?;
+        Ok(this)
     }
 
     /// Describes every buffer to the device.
     fn describe(&mut self) -> Result<(), Error> {
         let len = u32::try_from(self.buffers.len()).map_err(|_| Error::NoMemory)?;
-        for id in 0..self.ring.size() {
+        for id in 0..self.queue.ring.size() {
             let address = self.buffers.device_address(id).ok_or(Error::NoMemory)?;
-            self.ring.describe(id, address, len, Direction::FromDevice);
+            self.queue.ring.describe(id, address, len, Direction::FromDevice);
         }
         Ok(())
     }
@@ -132,7 +129,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// Disconnects the queue from the device: from now on nothing here accesses the device, and no frame is received. IRQL <=
     /// DISPATCH_LEVEL.
     pub fn stop(&mut self) {
-        self.doorbell = None;
+        self.queue.stop();
     }
 
     /// Programs the queue into the device again, which was reset and whose features were negotiated anew; its interrupt
@@ -142,28 +139,23 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// # Errors
     /// [`Error::Changed`] if the device's queue is smaller, or it refuses `vector`; [`Error::NoQueue`],
     /// [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
-    //= virtio §16
     pub fn reprogram(&mut self, control: &mut Control<H, R>, vector: u16) -> Result<(), Error> {
-        self.stop();
-        control.check_queue(self.index, self.ring.size(), vector)?;
-        self.ring.clear();
+        self.queue.clear(control, Some(vector))?;
         self.describe()?;
         self.enable(control)
     }
 
     /// Programs the queue into the device.
     pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
-        let doorbell = control.enable_queue(self.index, self.ring.size(), &self.ring.addresses())?;
-        self.doorbell = Some(doorbell);
-        Ok(())
+        self.queue.enable(control)
     }
 
     /// Makes every buffer available to the device, which was [started](Control::start). Interrupts may occur from now on.
     pub fn start(&mut self) {
         // At the first frame; without a buffer none has arrived.
-        let _ = self.ring.request_interrupt(1);
-        for id in 0..self.ring.size() {
-            self.ring.offer(id);
+        let _ = self.queue.ring.request_interrupt(1);
+        for id in 0..self.queue.ring.size() {
+            self.queue.ring.offer(id);
         }
         self.publish();
     }
@@ -178,14 +170,14 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// A queue that was stopped has no frames.
     pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&mut [u8], FrameInfo)) -> Result<Polled, Error> {
         let mut taken = 0;
-        if self.doorbell.is_none() {
+        if !self.queue.is_enabled() {
             return Ok(Polled { taken, more: false });
         }
         let outcome = loop {
             if taken >= budget {
                 break Ok(Polled { taken, more: true });
             }
-            let used = match self.ring.take_used() {
+            let used = match self.queue.ring.take_used() {
                 Ok(Some(used)) => used,
                 Ok(None) => {
                     self.old_hashes = self.old_hashes.map(|_| 0);
@@ -198,7 +190,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
             let frame = len.and_then(|len| self.frame.get_mut(..len)).unwrap_or_default();
             let header = ReceiveHeader::parse(self.buffers.read(used.id, frame));
             let hash = if self.features.contains(Features::HASH_REPORT) { self.hash(used.id) } else { None };
-            self.ring.offer(used.id);
+            self.queue.ring.offer(used.id);
             let count = header.buffers;
             if count != 1 && self.features.contains(Features::MRG_RXBUF) {
                 len = match self.continuations(count, len) {
@@ -234,20 +226,20 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
 
     /// Suppresses interrupts while the caller polls.
     pub fn suppress_interrupts(&mut self) {
-        self.ring.suppress_interrupts();
+        self.queue.ring.suppress_interrupts();
     }
 
     /// Requests an interrupt at the next frame. Returns `true` if a frame has already arrived and the caller must poll
     /// again.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
-        self.doorbell.is_some() && self.ring.request_interrupt(1)
+        self.queue.is_enabled() && self.queue.ring.request_interrupt(1)
     }
 
     /// Whether the hashes of frames are passed on that arrive from now on: with `true`, the device computes them as it was asked to.
     /// Those of frames in the ring may be others.
     pub fn report_hashes(&mut self, are_reported: bool) {
-        self.old_hashes = are_reported.then(|| self.ring.size());
+        self.old_hashes = are_reported.then(|| self.queue.ring.size());
     }
 
     /// Returns the counters.
@@ -264,11 +256,11 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     #[cold]
     fn continuations(&mut self, count: u16, mut len: Option<usize>) -> Result<Option<usize>, Error> {
         if count == 0 {
-            return Err(self.ring.give_up(RingFault::BadBufferCount));
+            return Err(self.queue.ring.give_up(RingFault::BadBufferCount));
         }
         for _ in 1..count {
-            let Some(used) = self.ring.take_used()? else {
-                return Err(self.ring.give_up(RingFault::BadBufferCount));
+            let Some(used) = self.queue.ring.take_used()? else {
+                return Err(self.queue.ring.give_up(RingFault::BadBufferCount));
             };
             len = len.and_then(|start| {
                 let part = usize::try_from(used.len).ok().filter(|&part| part <= self.buffers.len())?;
@@ -276,7 +268,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 self.buffers.read_continuation(used.id, self.frame.get_mut(start..end)?);
                 Some(end)
             });
-            self.ring.offer(used.id);
+            self.queue.ring.offer(used.id);
         }
         Ok(len)
     }
@@ -310,11 +302,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     }
 
     fn publish(&mut self) {
-        if self.ring.publish() {
+        if self.queue.publish() {
             self.counters.notifications = self.counters.notifications.wrapping_add(1);
-            if let Some(doorbell) = &self.doorbell {
-                doorbell.ring();
-            }
         }
     }
 }

@@ -9,11 +9,13 @@ use fallible::vec;
 
 use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
+use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::offload::Offload;
 use crate::offload_slots::{LargeFrames, OffloadSlots, Use};
-use crate::ring::{Direction, Ring, RingOptions};
-use crate::transport::{Control, Doorbell};
+use crate::queue::Queue;
+use crate::ring::Direction;
+use crate::transport::Control;
 
 /// Shortest Ethernet frame without its check sequence, in bytes; the device does not pad. (virtio §10)
 pub const MIN_FRAME: usize = 60;
@@ -54,15 +56,12 @@ impl core::iter::Sum for TransmitCounters {
 /// When no slot is free, [`request_interrupt`](Self::request_interrupt) requests an interrupt for when most are free again.
 #[derive(Debug)]
 pub struct TransmitQueue<H: Hal, R> {
-    /// The queue's number.
-    index: u16,
-    ring: Ring<H>,
+    queue: Queue<H, R>,
     buffers: Buffers<H>,
     /// Buffers that are not outstanding; the last one is used next.
     free: Vec<u16>,
     /// `None` if the device completes no checksums.
     offloads: Option<Box<OffloadSlots<H>>>,
-    doorbell: Option<Doorbell<R>>,
     counters: TransmitCounters,
     /// [`TransmitCounters::frames`] at the last kick.
     kicked: u64,
@@ -72,17 +71,17 @@ pub struct TransmitQueue<H: Hal, R> {
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and buffers for longer ones that
-    /// the device divides; `None` if the device completes no checksums. `has_hash`: headers have the place of a hash.
+    /// the device divides; `None` if the device completes no checksums.
     pub(crate) fn new(
         hal: &H,
         index: u16,
         size: u16,
         max_frame: usize,
         large: Option<LargeFrames>,
-        has_hash: bool,
-        options: RingOptions,
+        features: Features,
     ) -> Result<Self, Error> {
-        let ring = Ring::new(hal, size, options)?;
+        let has_hash = features.contains(Features::HASH_REPORT);
+        let queue = Queue::new(hal, index, size, features)?;
         let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME), has_hash)?;
         let free = vec::with_capacity(usize::from(size))?;
         let offloads = match large {
@@ -90,31 +89,30 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
             None => None,
         };
         let counters = TransmitCounters::default();
-        let mut queue =
-            Self { index, ring, buffers, free, offloads, doorbell: None, counters, kicked: 0, completed: 0 };
-        queue.describe()?;
-        Ok(queue)
+        let mut this = Self { queue, buffers, free, offloads, counters, kicked: 0, completed: 0 };
+        this.describe()?;
+        Ok(this)
     }
 
     /// Describes every slot to the device, and frees it.
     fn describe(&mut self) -> Result<(), Error> {
         self.free.clear();
-        for id in 0..self.ring.size() {
+        for id in 0..self.queue.ring.size() {
             self.restore(id);
         }
-        for id in (0..self.ring.size()).rev() {
+        for id in (0..self.queue.ring.size()).rev() {
             let address = self.buffers.device_address(id).ok_or(Error::NoMemory)?;
-            self.ring.describe(id, address, 0, Direction::ToDevice);
+            self.queue.ring.describe(id, address, 0, Direction::ToDevice);
             vec::push_within_capacity(&mut self.free, id)?;
         }
-        self.ring.suppress_interrupts();
+        self.queue.ring.suppress_interrupts();
         Ok(())
     }
 
     /// Disconnects the queue from the device: from now on nothing here accesses the device, and no slot is free. IRQL <=
     /// DISPATCH_LEVEL.
     pub fn stop(&mut self) {
-        self.doorbell = None;
+        self.queue.stop();
     }
 
     /// Programs the queue into the device again, which was reset and whose features were negotiated anew; its interrupt
@@ -124,26 +122,23 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// # Errors
     /// [`Error::Changed`] if the device's queue is smaller, or it refuses `vector`; [`Error::NoQueue`],
     /// [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
-    //= virtio §16
     pub fn reprogram(&mut self, control: &mut Control<H, R>, vector: u16) -> Result<(), Error> {
-        self.stop();
-        control.check_queue(self.index, self.ring.size(), vector)?;
-        self.ring.clear();
+        self.queue.clear(control, Some(vector))?;
         self.describe()?;
         self.enable(control)
     }
 
     /// Programs the queue into the device.
     pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
-        let doorbell = control.enable_queue(self.index, self.ring.size(), &self.ring.addresses())?;
-        self.doorbell = Some(doorbell);
-        Ok(())
+        self.queue.enable(control)
     }
 
     /// Returns the slot for the next frame, from its Ethernet header on; `None` if every slot is outstanding. Returns the
     /// same slot until [`commit`](Self::commit).
     pub fn slot(&mut self) -> Option<&mut [u8]> {
-        self.doorbell.as_ref()?;
+        if !self.queue.is_enabled() {
+            return None;
+        }
         if self.free.is_empty() {
             // An error leaves the queue full; `fault` reports it.
             let _ = self.reap();
@@ -175,8 +170,8 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         }
         let Ok(total) = u32::try_from(padded.saturating_add(self.buffers.header_len())) else { return };
         self.free.pop();
-        self.ring.set_len(id, total);
-        self.ring.offer(id);
+        self.queue.ring.set_len(id, total);
+        self.queue.ring.offer(id);
         self.counters.frames = self.counters.frames.wrapping_add(1);
         self.counters.bytes = self.counters.bytes.wrapping_add(padded as u64);
     }
@@ -232,8 +227,8 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         let (Some(address), Ok(total)) = (offloads.large.device_address(large), total) else { return };
         offloads.set(id, Use::Large(large));
         self.free.pop();
-        self.ring.describe(id, address, total, Direction::ToDevice);
-        self.ring.offer(id);
+        self.queue.ring.describe(id, address, total, Direction::ToDevice);
+        self.queue.ring.offer(id);
         let (further, headers) = offload.further_frames();
         self.counters.frames = self.counters.frames.wrapping_add(further).wrapping_add(1);
         self.counters.bytes = self.counters.bytes.wrapping_add(headers).wrapping_add(padded as u64);
@@ -248,7 +243,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
             Use::Header => unsafe { self.buffers.write_header(id, [0; HEADER_LEN]) },
             Use::Large(_) => {
                 if let Some(address) = self.buffers.device_address(id) {
-                    self.ring.describe(id, address, 0, Direction::ToDevice);
+                    self.queue.ring.describe(id, address, 0, Direction::ToDevice);
                 }
             }
         }
@@ -256,10 +251,11 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
 
     /// Makes the committed frames available to the device, with at most one notification.
     pub fn kick(&mut self) {
-        let Some(doorbell) = &self.doorbell else { return };
-        if self.ring.publish() {
+        if !self.queue.is_enabled() {
+            return;
+        }
+        if self.queue.publish() {
             self.counters.notifications = self.counters.notifications.wrapping_add(1);
-            doorbell.ring();
         } else if self.kicked != self.counters.frames {
             self.counters.suppressed = self.counters.suppressed.wrapping_add(1);
         }
@@ -273,7 +269,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     pub fn reap(&mut self) -> Result<u16, Error> {
         let mut reaped = 0_u16;
         // The ring yields at most the outstanding buffers.
-        while let Some(used) = self.ring.take_used()? {
+        while let Some(used) = self.queue.ring.take_used()? {
             // `free` has capacity for every id.
             vec::push_within_capacity(&mut self.free, used.id)?;
             if self.offloads.as_ref().is_some_and(|offloads| offloads.any()) {
@@ -282,7 +278,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
             reaped = reaped.wrapping_add(1);
         }
         self.completed = self.completed.wrapping_add(reaped.into());
-        self.ring.suppress_interrupts();
+        self.queue.ring.suppress_interrupts();
         Ok(reaped)
     }
 
@@ -291,26 +287,26 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// [`fault`](Self::fault), or one that was stopped, requests no interrupt and returns `false`.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
-        if self.doorbell.is_none() || self.ring.fault().is_some() {
+        if !self.queue.is_enabled() || self.queue.ring.fault().is_some() {
             return false;
         }
         if self.offloads.as_ref().is_some_and(|offloads| offloads.waits()) {
             // Other slots may be free, but not what the caller waits for.
-            return self.ring.request_interrupt(1);
+            return self.queue.ring.request_interrupt(1);
         }
-        let outstanding = self.ring.outstanding();
+        let outstanding = self.queue.ring.outstanding();
         let after = outstanding.wrapping_sub(outstanding.wrapping_shr(2)).max(1);
-        !self.free.is_empty() || self.ring.request_interrupt(after)
+        !self.free.is_empty() || self.queue.ring.request_interrupt(after)
     }
 
     /// Returns the inconsistency of the used ring, if one was found. Slots are then not freed until a reset.
     pub fn fault(&self) -> Option<Error> {
-        self.ring.fault()
+        self.queue.ring.fault()
     }
 
     /// Whether no frame is outstanding.
     pub fn is_idle(&self) -> bool {
-        self.ring.outstanding() == 0
+        self.queue.ring.outstanding() == 0
     }
 
     /// Returns the number of slots that [`reap`](Self::reap) has freed.

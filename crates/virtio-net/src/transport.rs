@@ -340,16 +340,14 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if self.set_config_vector(vector) { Ok(()) } else { Err(Error::Changed) }
     }
 
-    /// Checks that queue `index` still has `size` buffers, and assigns its vector.
+    /// Checks that queue `index` still has `size` buffers, and assigns its vector, if it has one.
     ///
     /// # Errors
     /// [`Error::Changed`]; [`Error::NoQueue`], [`Error::BadQueueSize`].
-    pub(crate) fn check_queue(&mut self, index: u16, size: u16, vector: u16) -> Result<(), Error> {
-        if self.queue_size(index)? >= size && self.set_queue_vector(index, vector) {
-            Ok(())
-        } else {
-            Err(Error::Changed)
-        }
+    pub(crate) fn check_queue(&mut self, index: u16, size: u16, vector: Option<u16>) -> Result<(), Error> {
+        let fits = self.queue_size(index)? >= size;
+        let is_assigned = vector.is_none_or(|vector| self.set_queue_vector(index, vector));
+        if fits && is_assigned { Ok(()) } else { Err(Error::Changed) }
     }
 
     /// Reads the largest size of queue `index`: at most 32768; a power of two unless rings are packed.
