@@ -84,6 +84,19 @@ impl NblList {
         Some(nbl)
     }
 
+    /// Removes and returns the first elements, at most `limit`, and their number.
+    pub fn take_first(&mut self, limit: u32) -> (Self, u32) {
+        let (mut taken, mut count) = (Self::new(), 0);
+        while count < limit
+            && let Some(nbl) = self.pop()
+        {
+            // SAFETY: owned, and just removed from its list.
+            unsafe { taken.push(nbl) };
+            count += 1;
+        }
+        (taken, count)
+    }
+
     /// Removes and returns the first element if there is one that `select` accepts.
     pub fn take_first_if(
         &mut self,

@@ -27,7 +27,7 @@ use lab::{machine::Machine, testbed::Options};
 use nt_sim::nt::time::sleep;
 use scaling::{
     ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, ipv4, mixture, options, over_formats,
-    parameters, receive_directed, send, send_flows, settle, udp,
+    parameters, polled, receive_directed, send, send_flows, settle, udp,
 };
 
 /// As [`options`], with a device that steers by hashes, and reports them.
@@ -49,7 +49,9 @@ fn device_steers_to_the_pair_of_each_processor_and_nothing_is_handed_over() {
         over_formats(|format| {
             let features = Features::DEFAULT | Features::MQ | Features::RSS | reports | format;
             // A processor more than there are pairs: the messages of pairs follow that of the configuration.
-            let Some(bed) = started_with(&Options { features, ..options(4, 5) }) else { return };
+            let options = Options { features, ..options(4, 5) };
+            let is_polled = format == Features::RING_PACKED;
+            let Some(bed) = started_with(&if is_polled { polled(options) } else { options }) else { return };
             let machine = bed.machines()[1];
             let receiver = miniport(machine);
             assert_eq!(table_of(machine), None);

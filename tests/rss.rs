@@ -27,7 +27,7 @@ use ndk_abi::ndis::*;
 use nt_sim::nt::time::sleep;
 use scaling::{
     ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, mixture, options, over_formats, parameters,
-    receive_directed, send, send_flows, settle, udp,
+    polled, receive_directed, send, send_flows, settle, udp,
 };
 
 fn keyword(name: &'static str, value: &str) -> Vec<(&'static str, Keyword)> {
@@ -57,17 +57,27 @@ fn capabilities_are_those_of_processors_and_keywords() {
     let with = |keywords| Options { keywords, ..options(4, 8) };
     assert_eq!(capabilities(&with(keyword("*NumRSSQueues", "3"))), Some(Some(3)));
     assert_eq!(capabilities(&with(keyword("*RSS", "0"))), Some(None));
-    assert_eq!(capabilities(&with(keyword("*NdisPoll", "1"))), Some(None), "NDIS chooses the processor");
+    assert_eq!(capabilities(&with(keyword("*NdisPoll", "1"))), Some(Some(8)));
     assert_eq!(capabilities(&options(1, 1)), Some(None), "one processor");
 }
 
 #[test]
 fn frames_have_their_hash_and_are_indicated_where_the_table_says_in_every_ring_format() {
+    frames_are_received_by_table(|options| options);
+}
+
+/// NDIS polls on the processors of the table.
+#[test]
+fn frames_are_polled_where_the_table_says_in_every_ring_format() {
+    frames_are_received_by_table(polled);
+}
+
+fn frames_are_received_by_table(edit: fn(Options) -> Options) {
     over_formats(|format| {
         for pairs in [1, 4] {
             let options =
                 Options { features: Features::DEFAULT | Features::MQ | format, ..options(pairs, 4) };
-            let Some(bed) = started_with(&options) else { return };
+            let Some(bed) = started_with(&edit(options)) else { return };
             let receiver = miniport(bed.machines()[1]);
             let table: Vec<u8> = (0..128).map(|entry| entry % 4).collect();
             for types in [ALL_TYPES, TCP_TYPES, NDIS_HASH_UDP_IPV6] {
@@ -86,6 +96,7 @@ fn frames_have_their_hash_and_are_indicated_where_the_table_says_in_every_ring_f
             let before = handed_over(bed.machines()[1]);
             send_flows(&bed, 40, 30);
             assert_eq!(handed_over(bed.machines()[1]), before, "receive side scaling is disabled");
+            copy(&bed);
             finish(bed);
         }
     });
@@ -179,7 +190,8 @@ fn parts_that_a_request_leaves_unchanged_are_kept() {
 fn table_changes_and_is_missing_under_traffic_without_a_lost_frame() {
     over_formats(|format| {
         let options = Options { features: Features::DEFAULT | Features::MQ | format, ..options(4, 4) };
-        let Some(bed) = started_with(&options) else { return };
+        let is_polled = format == Features::RING_PACKED;
+        let Some(bed) = started_with(&if is_polled { polled(options) } else { options }) else { return };
         let [sender, receiver] = bed.machines().map(miniport);
         receive_directed(&receiver);
         let is_done = Arc::new(AtomicBool::new(false));
@@ -278,7 +290,8 @@ fn rdma_and_ethernet_go_on_while_all_frames_are_for_one_processor() {
 fn parameters_stay_in_force_across_a_pause_a_reset_and_a_low_power_state() {
     over_formats(|format| {
         let options = Options { features: Features::DEFAULT | Features::MQ | format, ..options(3, 4) };
-        let Some(bed) = started_with(&options) else { return };
+        let is_polled = format == Features::RING_PACKED;
+        let Some(bed) = started_with(&if is_polled { polled(options) } else { options }) else { return };
         let machine = bed.machines()[1];
         let [sender, receiver] = bed.machines().map(miniport);
         receiver.set_rss(Some(&parameters(ALL_TYPES, &[0, 1, 2, 3]))).unwrap();

@@ -15,6 +15,7 @@ use super::completion::abort_waiting;
 use super::link::LinkIndications;
 use super::moderation::Moderation;
 use super::network_addresses::NetworkAddresses;
+use super::receive_lanes::ReceiveLanes;
 use super::receive_pool::ReceivePool;
 use super::rss::Rss;
 use super::state::{Event, State};
@@ -38,6 +39,8 @@ pub struct Adapter {
     pub(super) interrupt: Interrupt<Adapter>,
     /// `None` if the driver polls by itself, in its DPC.
     pub(super) polls: Option<Arc<PollObjects<Adapter>>>,
+    /// Empty with poll objects.
+    pub(super) lanes: ReceiveLanes,
     pub(super) rss: Arc<Rss>,
     ndk: Ndk,
     port: Arc<Port>,
@@ -95,6 +98,7 @@ pub struct Filter {
 pub(super) struct Parts {
     pub interrupt: Interrupt<Adapter>,
     pub polls: Option<Arc<PollObjects<Adapter>>>,
+    pub lanes: ReceiveLanes,
     pub rss: Arc<Rss>,
     pub ndk: Ndk,
     pub port: Arc<Port>,
@@ -114,6 +118,7 @@ impl Adapter {
         Self {
             interrupt: parts.interrupt,
             polls: parts.polls,
+            lanes: parts.lanes,
             rss: parts.rss,
             ndk: parts.ndk,
             port: parts.port,

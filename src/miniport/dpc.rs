@@ -8,7 +8,6 @@
 //! routine takes over in a work item until the queue is empty. With poll objects, the DPC only requests a poll, and NDIS decides
 //! when and how often frames are received.
 
-use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use ndk_abi::ndis::{
@@ -27,7 +26,7 @@ use super::statistics::Cast;
 use crate::events;
 use crate::nic::interrupt::MessageHandler;
 use crate::nic::pair::{Pair, Progress};
-use crate::nic::poll::{PollHandler, Received};
+use crate::nic::poll::{PollHandler, PollObjects};
 use crate::nic::state::DeviceEvent;
 use crate::nic::tag;
 
@@ -60,18 +59,26 @@ impl MessageHandler for Adapter {
 }
 
 impl PollHandler for Adapter {
-    fn poll(&self, pair: u32, limit: u32) -> Received {
-        let none = Received { chain: null_mut(), count: 0, more: false };
-        Served::new(self, pair).map_or(none, |served| served.poll(limit))
+    fn poll(&self, object: u32, limit: u32) -> bool {
+        let Some(polls) = &self.polls else { return false };
+        let mut more = false;
+        for served in polls.pairs_of(object).filter_map(|pair| Served::new(self, pair)) {
+            more |= served.poll(polls, object, limit);
+        }
+        more
     }
 
-    fn set_receive_interrupt(&self, pair: u32, is_enabled: bool) -> bool {
-        let Some(pair) = self.port().pairs().get(pair as usize) else { return false };
-        if is_enabled {
-            return pair.request_receive_interrupt();
+    fn set_receive_interrupt(&self, object: u32, is_enabled: bool) -> bool {
+        let Some(polls) = &self.polls else { return false };
+        let mut more = false;
+        for pair in polls.pairs_of(object).filter_map(|pair| self.port().pairs().get(pair as usize)) {
+            if is_enabled {
+                more |= pair.request_receive_interrupt();
+            } else {
+                pair.suppress_receive_interrupts();
+            }
         }
-        pair.suppress_receive_interrupts();
-        false
+        more
     }
 }
 
@@ -110,7 +117,7 @@ impl<'a> Served<'a> {
     /// Handles received frames. Returns whether NDIS must call the DPC again.
     fn receive_message(&self, limit: u32) -> bool {
         if let Some(polls) = &self.adapter.polls {
-            polls.request(self.number);
+            polls.request_for(self.number);
             return false;
         }
         let more = self.receive(RECEIVE_BUDGET.min(limit));
@@ -148,14 +155,12 @@ impl<'a> Served<'a> {
         polled.more || self.backlog.moderation.polls_again(polled.taken != 0)
     }
 
-    /// Handles received frames, as NDIS asks for them.
-    fn poll(&self, limit: u32) -> Received {
-        let mut received = Received { chain: null_mut(), count: 0, more: false };
-        let polled = self.receive_batch(RECEIVE_BUDGET.min(limit), |indication| {
-            (received.chain, received.count) = indication.into_chain();
+    /// Handles received frames for a poll object, which is being polled. Returns whether some are left.
+    fn poll(&self, polls: &PollObjects<Adapter>, object: u32, limit: u32) -> bool {
+        let polled = self.receive_batch(RECEIVE_BUDGET.min(limit), |indication: Indication<'_>| {
+            indication.queue(polls, object);
         });
-        received.more = polled.is_ok_and(|polled| polled.more);
-        received
+        polled.is_ok_and(|polled| polled.more)
     }
 
     /// Handles up to `budget` received frames: RDMA frames go to the provider, others are passed to `deliver`. Then the provider ends the

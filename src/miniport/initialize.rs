@@ -35,6 +35,7 @@ use super::lifecycle::take_down;
 use super::link;
 use super::oid::{self, PACKET_FILTERS, STATISTICS};
 use super::power;
+use super::receive_lanes::ReceiveLanes;
 use super::receive_pool::ReceivePool;
 use super::rss::Rss;
 use super::state::Event;
@@ -130,7 +131,7 @@ fn build(
     let max_frame = max_frame(&configuration, &device);
     let addresses = station_addresses(&configuration, &device)?;
     let messages = resources.messages.max(1);
-    let rss = Rss::new(handle, &configuration)?;
+    let rss = Rss::new(&configuration)?;
     set_general_attributes(handle, &device, addresses, max_frame, &vlan, (&rss, messages))?;
     let offloads = OffloadState::new(control.features(), &configuration.offloads);
     set_offload_attributes(handle, &offloads)?;
@@ -143,7 +144,8 @@ fn build(
     let pairs = port.pairs().len();
     interrupt.add_deferred(handle, pairs)?;
     // Without them, the DPC receives.
-    let polls = if configuration.ndis_poll { PollObjects::register(handle, pairs) } else { None };
+    let polls = if configuration.ndis_poll { poll_objects(handle, &port, &interrupt, &rss) } else { None };
+    let lanes = ReceiveLanes::new(handle, if polls.is_none() { rss.processors() } else { 0 })?;
     let backlogs = backlogs(pairs)?;
     let receive_pool = receive_pool(handle, max_frame as usize, pairs, offloads.can_coalesce())?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
@@ -153,6 +155,7 @@ fn build(
     let parts = Parts {
         interrupt,
         polls,
+        lanes,
         rss,
         ndk,
         port,
@@ -225,6 +228,29 @@ fn program(
         vec::push_within_capacity(&mut pairs, Pair::new(queues, vectors.of_pair(number)))?;
     }
     Ok(Queues { pairs, commands, vectors })
+}
+
+/// Registers poll objects: with receive side scaling one for each processor, which serves the pairs whose messages interrupt it, otherwise
+/// one for each pair. `None` if NDIS refuses or there is no memory. Not inlined, as above.
+#[inline(never)]
+fn poll_objects(
+    handle: NDIS_HANDLE,
+    port: &Port,
+    interrupt: &Interrupt<Adapter>,
+    rss: &Rss,
+) -> Option<Arc<PollObjects<Adapter>>> {
+    let (pairs, processors) = (port.pairs().len() as u32, rss.processors());
+    let mut of_pairs = vec::with_capacity(port.pairs().len()).ok()?;
+    for pair in 0..pairs {
+        let [message, _] = port.vectors.of_pair(pair as u16);
+        let processor = interrupt.processor_of(message).filter(|&processor| processor < processors);
+        vec::push_within_capacity(&mut of_pairs, processor.unwrap_or(pair)).ok()?;
+    }
+    if processors == 0 {
+        PollObjects::register(handle, pairs, of_pairs, |_| None)
+    } else {
+        PollObjects::register(handle, processors, of_pairs, Some)
+    }
 }
 
 /// Returns the number of queue pairs to ask for: as configured, but no more than there are processors.

@@ -13,6 +13,7 @@ use super::receive_pool::ReceivedInfo;
 use super::rss::{Scaled, Scaling};
 use super::task_offload::OffloadState;
 use crate::nbl::{NblList, set_info};
+use crate::nic::poll::PollObjects;
 use crate::nic::tag::Tag;
 
 /// The frames of one poll that are to be indicated.
@@ -65,9 +66,20 @@ impl<'a> Indication<'a> {
         true
     }
 
-    /// Returns the lists, which NDIS indicates, and their number.
-    pub fn into_chain(self) -> (*mut NET_BUFFER_LIST, u32) {
-        (self.chain.first(), self.count)
+    /// Passes the frames to the poll objects that are to indicate them: those of their processors, or `own` without receive side
+    /// scaling. `own` is being polled.
+    pub fn queue(mut self, polls: &PollObjects<Adapter>, own: u32) {
+        if self.scaling.is_none() {
+            polls.queue(own, self.chain);
+            return;
+        }
+        while let Some((processor, run, frames)) = self.take_run() {
+            polls.queue(processor, run);
+            if processor != own {
+                self.adapter.rss.count_handed_over(frames.into());
+                polls.request(processor);
+            }
+        }
     }
 
     /// Indicates the frames to the protocol stack, those of other processors there. `DISPATCH_LEVEL`, no lock held.
@@ -80,30 +92,35 @@ impl<'a> Indication<'a> {
 
     /// Hands over the frames of other processors. Frames of this one remain, unless earlier ones are waiting for it.
     fn hand_over(&mut self) {
-        let rss = &self.adapter.rss;
+        let adapter = self.adapter;
         let here = nt::processor::current();
-        let is_idle = rss.lanes().is_idle(here);
+        let is_idle = adapter.lanes.is_idle(here);
         let (mut kept, mut count) = (NblList::new(), 0);
-        while let Some(first) = self.chain.pop() {
-            let processor = processor_of(first);
-            let stays = processor == here && is_idle;
-            let (mut run, mut frames) = (NblList::new(), 1);
-            let to = if stays { &mut kept } else { &mut run };
-            // SAFETY: just taken off its list.
-            unsafe { to.push(first) };
-            while let Some(next) = self.chain.take_first_if(|nbl| processor_of(nbl) == processor) {
-                // SAFETY: just taken off its list.
-                unsafe { to.push(next) };
-                frames += 1;
-            }
-            if stays {
+        while let Some((processor, run, frames)) = self.take_run() {
+            if processor == here && is_idle {
+                kept.append(run);
                 count += frames;
             } else {
-                rss.count_handed_over(frames.into());
-                rss.lanes().hand_over(processor, run);
+                adapter.rss.count_handed_over(frames.into());
+                adapter.lanes.hand_over(processor, run);
             }
         }
         (self.chain, self.count) = (kept, count);
+    }
+
+    /// Removes the first frames, those for the same processor. Returns it, the frames and their number.
+    fn take_run(&mut self) -> Option<(u32, NblList, u32)> {
+        let first = self.chain.pop()?;
+        let processor = processor_of(first);
+        let (mut run, mut frames) = (NblList::new(), 1);
+        // SAFETY: just taken off its list.
+        unsafe { run.push(first) };
+        while let Some(nbl) = self.chain.take_first_if(|nbl| processor_of(nbl) == processor) {
+            // SAFETY: just taken off its list.
+            unsafe { run.push(nbl) };
+            frames += 1;
+        }
+        Some((processor, run, frames))
     }
 }
 

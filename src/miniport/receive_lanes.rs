@@ -37,7 +37,9 @@ unsafe impl Send for Waiting {}
 unsafe impl Sync for Waiting {}
 
 impl ReceiveLanes {
-    /// Returns lanes for processors 0 to `processors` - 1. `PASSIVE_LEVEL`.
+    /// Returns lanes for processors 0 to `processors` - 1. `PASSIVE_LEVEL`. Not inlined: with the caller's, its frame is too large for
+    /// a kernel stack.
+    #[inline(never)]
     pub fn new(handle: NDIS_HANDLE, processors: u32) -> Result<Self, Failure> {
         let mut lanes = vec::with_capacity(processors as usize).map_err(|_| Failure::NoResources)?;
         for processor in 0..processors {
@@ -45,11 +47,6 @@ impl ReceiveLanes {
             vec::push_within_capacity(&mut lanes, lane).map_err(|_| Failure::NoResources)?;
         }
         Ok(Self(lanes))
-    }
-
-    /// Returns the number of processors.
-    pub fn len(&self) -> u32 {
-        self.0.len() as u32
     }
 
     /// Whether lists for the calling processor can be indicated by the caller, because no earlier one waits. `DISPATCH_LEVEL`.
@@ -83,17 +80,9 @@ impl Lane {
 impl Waiting {
     /// Indicates the first lists. Returns whether others are left. `DISPATCH_LEVEL`.
     fn indicate_batch(&self) -> bool {
-        let (mut batch, mut count) = (NblList::new(), 0);
-        let more = {
+        let ((batch, count), more) = {
             let mut lists = self.lists.lock();
-            while count < BATCH
-                && let Some(nbl) = lists.pop()
-            {
-                // SAFETY: just taken off its list.
-                unsafe { batch.push(nbl) };
-                count += 1;
-            }
-            !lists.is_empty()
+            (lists.take_first(BATCH), !lists.is_empty())
         };
         indicate(self.handle, &batch, count);
         more

@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fallible::{Arc, vec};
 use ndk_abi::ndis::{
-    NDIS_HANDLE, NDIS_HASH_FUNCTION_MASK, NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4,
-    NDIS_HASH_TCP_IPV6, NDIS_HASH_TYPE_MASK, NDIS_HASH_UDP_IPV4, NDIS_HASH_UDP_IPV6, NDIS_OBJECT_HEADER,
+    NDIS_HASH_FUNCTION_MASK, NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6,
+    NDIS_HASH_TYPE_MASK, NDIS_HASH_UDP_IPV4, NDIS_HASH_UDP_IPV6, NDIS_OBJECT_HEADER,
     NDIS_OBJECT_TYPE_RSS_CAPABILITIES, NDIS_OBJECT_TYPE_RSS_PARAMETERS, NDIS_OID_REQUEST_SET,
     NDIS_RECEIVE_SCALE_CAPABILITIES, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
     NDIS_RECEIVE_SCALE_PARAMETERS as Parameters, NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2,
@@ -32,7 +32,6 @@ use ndk_abi::nt::PROCESSOR_NUMBER;
 use nt::SpinLock;
 use virtio_net::{HASH_KEY_LEN, HashTypes, Toeplitz};
 
-use super::receive_lanes::ReceiveLanes;
 use crate::config::Configuration;
 use crate::events::Failure;
 use crate::nic::port::Port;
@@ -229,8 +228,8 @@ pub struct DeviceScaling {
 
 /// Receive side scaling of an adapter.
 pub struct Rss {
-    /// Without lanes, it is not offered.
-    lanes: ReceiveLanes,
+    /// Those of the machine; 0 if receive side scaling is not offered.
+    processors: u32,
     /// Receive queues that are reported.
     queues: u32,
     /// Whether there are parameters: so that without them no lock is taken.
@@ -241,15 +240,11 @@ pub struct Rss {
 }
 
 impl Rss {
-    /// Prepares receive side scaling, which is disabled at first. It is not offered on a machine with one processor, nor with poll objects:
-    /// NDIS indicates their lists where it polls. `PASSIVE_LEVEL`.
-    ///
-    /// Not inlined: with the caller's, its frame is too large for a kernel stack.
-    #[inline(never)]
-    pub fn new(handle: NDIS_HANDLE, configuration: &Configuration) -> Result<Arc<Self>, Failure> {
+    /// Prepares receive side scaling, which is disabled at first. It is not offered on a machine with one processor.
+    pub fn new(configuration: &Configuration) -> Result<Arc<Self>, Failure> {
         let processors = nt::processor::count();
         let this = Self {
-            lanes: ReceiveLanes::new(handle, if Self::is_offered(configuration) { processors } else { 0 })?,
+            processors: if Self::is_offered(configuration) { processors } else { 0 },
             queues: configuration.rss_queues.min(processors),
             is_enabled: AtomicBool::new(false),
             scaling: SpinLock::new(None),
@@ -261,12 +256,12 @@ impl Rss {
 
     /// Whether receive side scaling is offered to NDIS.
     pub fn is_offered(configuration: &Configuration) -> bool {
-        configuration.rss && !configuration.ndis_poll && nt::processor::count() > 1
+        configuration.rss && nt::processor::count() > 1
     }
 
     /// Returns the capabilities for the general attributes of an adapter with so many interrupt messages; `None` if it is not offered.
     pub fn capabilities(&self, messages: u32) -> Option<NDIS_RECEIVE_SCALE_CAPABILITIES> {
-        (self.lanes.len() != 0).then_some(NDIS_RECEIVE_SCALE_CAPABILITIES {
+        (self.processors != 0).then_some(NDIS_RECEIVE_SCALE_CAPABILITIES {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
                 Revision: NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
@@ -291,7 +286,7 @@ impl Rss {
     /// The hashes that the device reports are of no use from then on, until it is [programmed](super::device_rss::program).
     /// `PASSIVE_LEVEL`, one at a time.
     pub fn set(&self, port: &Port, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
-        if self.lanes.len() == 0 {
+        if self.processors == 0 {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
         let len = request.InformationBufferLength;
@@ -303,7 +298,7 @@ impl Rss {
         // SAFETY: NDIS's buffer has `len` bytes, more than none, which nothing changes during the request.
         let bytes = unsafe { core::slice::from_raw_parts(from, len as usize) };
         let current = self.current();
-        let parsed = Scaling::parse(&Request(bytes), current.as_deref(), self.lanes.len());
+        let parsed = Scaling::parse(&Request(bytes), current.as_deref(), self.processors);
         let next = parsed
             .and_then(|scaling| scaling.map(Arc::try_new).transpose().map_err(|_| NDIS_STATUS_RESOURCES));
         match next {
@@ -331,8 +326,9 @@ impl Rss {
         if self.is_enabled.load(Ordering::Acquire) { self.scaling.lock().clone() } else { None }
     }
 
-    pub fn lanes(&self) -> &ReceiveLanes {
-        &self.lanes
+    /// Returns the number of processors that indicate frames; 0 if receive side scaling is not offered.
+    pub fn processors(&self) -> u32 {
+        self.processors
     }
 
     /// Counts frames that are indicated by another processor than the one that has received them.

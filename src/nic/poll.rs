@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Poll objects: NDIS calls for the received frames of each pair of queues, at `PASSIVE_LEVEL` or `DISPATCH_LEVEL`, instead of the
-//! driver's DPC and its deferred routine.
+//! Poll objects: NDIS calls for received frames, at `PASSIVE_LEVEL` or `DISPATCH_LEVEL`, instead of the driver's DPC and its deferred
+//! routine. An object serves some pairs of queues, perhaps none, and indicates the lists that are queued for it, in their order. With
+//! receive side scaling there is one for each processor, on which NDIS polls it.
 //!
-//! NDIS calls again while a call indicates lists, then has the interrupt enabled. It sees no RDMA frames: if some are left then, the
+//! NDIS calls again while a call indicates lists, then has the interrupts enabled. It sees no RDMA frames: if some are left then, the
 //! driver requests the next call.
 
 use alloc::vec::Vec;
@@ -15,39 +16,39 @@ use fallible::{Arc, vec};
 use ndk_abi::ndis::{
     NDIS_ANY_NUMBER_OF_NBLS, NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_POLL_CHARACTERISTICS, NDIS_POLL_CHARACTERISTICS_REVISION_1, NDIS_POLL_DATA, NDIS_POLL_NOTIFICATION,
-    NDIS_SIZEOF_NDIS_POLL_CHARACTERISTICS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
-    NdisDeregisterPoll, NdisRegisterPoll, NdisRequestPoll,
+    NDIS_SIZEOF_NDIS_POLL_CHARACTERISTICS_REVISION_1, NDIS_STATUS_SUCCESS, NdisDeregisterPoll,
+    NdisRegisterPoll, NdisRequestPoll, NdisSetPollAffinity,
 };
+use nt::SpinLock;
 use nt::irql::AtDispatch;
 
 use super::sleep::sleep;
+use crate::nbl::NblList;
 
 /// Time between two looks at whether a handler runs, in microseconds.
 const FLUSH_INTERVAL_US: u32 = 1000;
 
+/// Most lists that a call indicates.
+const BATCH: u32 = 128;
+
 /// Handles the calls of poll objects. `DISPATCH_LEVEL`.
 pub trait PollHandler {
-    /// Handles received frames of a pair of queues; indicates at most `limit` lists.
-    fn poll(&self, pair: u32, limit: u32) -> Received;
+    /// Handles received frames of the pairs of queues of an object, and [queues](PollObjects::queue) lists; NDIS takes at most `limit`.
+    /// Returns whether frames are left.
+    fn poll(&self, object: u32, limit: u32) -> bool;
 
-    /// Enables or disables the receive interrupt of a pair of queues. Returns whether frames have arrived for which none comes.
-    fn set_receive_interrupt(&self, pair: u32, is_enabled: bool) -> bool;
-}
-
-/// What one call of [`PollHandler::poll`] received.
-pub struct Received {
-    /// The lists to indicate: `count` of them.
-    pub chain: *mut NET_BUFFER_LIST,
-    pub count: u32,
-    /// Frames are left.
-    pub more: bool,
+    /// Enables or disables the receive interrupts of these pairs. Returns whether frames have arrived for which none comes.
+    fn set_receive_interrupt(&self, object: u32, is_enabled: bool) -> bool;
 }
 
 /// NDIS's context of a poll object: refers to the handler.
 struct PollContext<T> {
     /// Null until the handler is complete, and after [`PollObjects::disconnect`].
     target: AtomicPtr<T>,
-    pair: u32,
+    /// Its number.
+    object: u32,
+    /// Lists that it is to indicate.
+    waiting: SpinLock<NblList>,
     /// NDIS's handle; null before registration, and once deregistered.
     handle: AtomicPtr<c_void>,
     /// A handler runs. NDIS runs one at a time.
@@ -64,16 +65,24 @@ impl<T> PollContext<T> {
     }
 }
 
-/// A poll object for each pair of queues. Disconnecting or dropping them waits for running handlers.
+/// The poll objects of an adapter. Disconnecting or dropping them waits for running handlers.
 pub struct PollObjects<T> {
     contexts: Vec<Arc<PollContext<T>>>,
+    /// The object of each pair of queues.
+    of_pairs: Vec<u32>,
 }
 
 impl<T: PollHandler + Sync + 'static> PollObjects<T> {
-    /// Registers an object for each of so many pairs of queues; `None` if NDIS refuses or there is no memory. `PASSIVE_LEVEL`.
-    pub fn register(adapter: NDIS_HANDLE, pairs: usize) -> Option<Arc<Self>> {
-        let mut this = Self { contexts: Vec::new() };
-        vec::reserve_exact(&mut this.contexts, pairs).ok()?;
+    /// Registers `count` objects, of which those of `of_pairs` serve the pairs of queues, each polled on a `processor` if it has one.
+    /// `None` if NDIS refuses or there is no memory. `PASSIVE_LEVEL`.
+    pub fn register(
+        adapter: NDIS_HANDLE,
+        count: u32,
+        of_pairs: Vec<u32>,
+        processor: impl Fn(u32) -> Option<u32>,
+    ) -> Option<Arc<Self>> {
+        let mut this = Self { contexts: Vec::new(), of_pairs };
+        vec::reserve_exact(&mut this.contexts, count as usize).ok()?;
         let characteristics = NDIS_POLL_CHARACTERISTICS {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_DEFAULT,
@@ -83,10 +92,11 @@ impl<T: PollHandler + Sync + 'static> PollObjects<T> {
             SetPollNotificationHandler: Some(set_notification::<T>),
             PollHandler: Some(poll::<T>),
         };
-        for pair in (0_u32..).take(pairs) {
+        for object in 0..count {
             let context = PollContext {
                 target: AtomicPtr::new(null_mut()),
-                pair,
+                object,
+                waiting: SpinLock::new(NblList::new()),
                 handle: AtomicPtr::new(null_mut()),
                 is_running: AtomicBool::new(false),
             };
@@ -105,6 +115,10 @@ impl<T: PollHandler + Sync + 'static> PollObjects<T> {
                 return None;
             }
             context.handle.store(handle, Ordering::Release);
+            if let Some(number) = processor(object).and_then(nt::processor::number) {
+                // SAFETY: registered above; the number is our own variable.
+                unsafe { NdisSetPollAffinity(handle, &raw const number) };
+            }
             vec::push_within_capacity(&mut this.contexts, context).ok()?;
         }
         Arc::try_new(this).ok()
@@ -122,10 +136,31 @@ impl<T: PollHandler + Sync + 'static> PollObjects<T> {
 }
 
 impl<T> PollObjects<T> {
-    /// Has NDIS call for the received frames of a pair of queues. Any IRQL.
-    pub fn request(&self, pair: u32) {
-        if let Some(context) = self.contexts.get(pair as usize) {
+    /// Has NDIS poll an object. Any IRQL.
+    pub fn request(&self, object: u32) {
+        if let Some(context) = self.contexts.get(object as usize) {
             context.request();
+        }
+    }
+
+    /// Has NDIS poll the object of a pair of queues. Any IRQL.
+    pub fn request_for(&self, pair: u32) {
+        if let Some(&object) = self.of_pairs.get(pair as usize) {
+            self.request(object);
+        }
+    }
+
+    /// Returns the pairs of queues that an object serves.
+    pub fn pairs_of(&self, object: u32) -> impl Iterator<Item = u32> {
+        let of_pairs = (0..).zip(&self.of_pairs);
+        of_pairs.filter(move |(_, of_pair)| **of_pair == object).map(|(pair, _)| pair)
+    }
+
+    /// Appends lists to those that an object indicates when it is polled. IRQL <= `DISPATCH_LEVEL`.
+    pub fn queue(&self, object: u32, lists: NblList) {
+        // There is one for each processor that frames are for, and for each pair of queues.
+        if let Some(context) = self.contexts.get(object as usize) {
+            context.waiting.lock().append(lists);
         }
     }
 
@@ -170,14 +205,17 @@ unsafe extern "efiapi" fn poll<T: PollHandler>(context: *mut c_void, data: *mut 
     // SAFETY: NDIS's structure for this call alone.
     let receive = unsafe { &mut (*data).Receive };
     context.is_running.store(true, Ordering::Release);
-    let received = {
+    let ((lists, count), more) = {
         let _at_dispatch = AtDispatch::new();
-        target.poll(context.pair, receive.MaxNblsToIndicate)
+        let limit = receive.MaxNblsToIndicate;
+        let more = target.poll(context.object, limit);
+        let mut waiting = context.waiting.lock();
+        (waiting.take_first(BATCH.min(limit)), more || !waiting.is_empty())
     };
     context.is_running.store(false, Ordering::Release);
-    receive.IndicatedNblChain = received.chain;
-    receive.NumberOfIndicatedNbls = received.count;
-    receive.NumberOfRemainingNbls = if received.more { NDIS_ANY_NUMBER_OF_NBLS } else { 0 };
+    receive.IndicatedNblChain = lists.first();
+    receive.NumberOfIndicatedNbls = count;
+    receive.NumberOfRemainingNbls = if more { NDIS_ANY_NUMBER_OF_NBLS } else { 0 };
 }
 
 /// `NdisSetPollNotification`.
@@ -193,7 +231,7 @@ unsafe extern "efiapi" fn set_notification<T: PollHandler>(
     // SAFETY: NDIS's structure for this call alone.
     let is_enabled = unsafe { (*notification).Enabled } != 0;
     let _at_dispatch = AtDispatch::new();
-    if target.set_receive_interrupt(context.pair, is_enabled) {
+    if target.set_receive_interrupt(context.object, is_enabled) {
         context.request();
     }
 }

@@ -11,7 +11,7 @@ use lab::{
     machine::Machine,
     testbed::{Options, Testbed},
 };
-use ndis_sim::{Miniport, RssParameters};
+use ndis_sim::{Keyword, Miniport, RssParameters};
 use ndk_abi::ndis::*;
 
 use crate::bed::miniport;
@@ -41,6 +41,12 @@ pub fn parameters(types: u32, table: &[u8]) -> RssParameters {
 
 pub fn options(pairs: u16, processors: u32) -> Options {
     Options { features: Features::DEFAULT | Features::MQ, pairs, processors, ..Options::default() }
+}
+
+/// As `options`, with poll objects.
+pub fn polled(mut options: Options) -> Options {
+    options.keywords.push(("*NdisPoll", Keyword::Text("1".into())));
+    options
 }
 
 pub fn over_formats(test: impl Fn(Features)) {

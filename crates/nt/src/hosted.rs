@@ -9,7 +9,7 @@
 use crate::callback::Callback;
 use crate::level::{DISPATCH_LEVEL, PASSIVE_LEVEL};
 use crate::page::PAGE_SIZE;
-use ndk_abi::nt::MDL;
+use ndk_abi::nt::{MDL, PROCESSOR_NUMBER};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
@@ -38,6 +38,11 @@ pub fn current_processor() -> u32 {
 
 pub fn processor_index(group: u16, number: u8) -> Option<u32> {
     Some(u32::from(number)).filter(|&number| group == 0 && number < PROCESSORS)
+}
+
+pub fn processor_number(index: u32) -> Option<PROCESSOR_NUMBER> {
+    let number = u8::try_from(index).ok().filter(|_| index < PROCESSORS)?;
+    Some(PROCESSOR_NUMBER { Group: 0, Number: number, Reserved: 0 })
 }
 
 /// Index of a processor.

@@ -88,7 +88,7 @@ pub fn processor_index(group: u16, number: u8) -> Option<u32> {
 }
 
 /// Returns group and number of an active processor.
-fn processor_number(index: u32) -> Option<PROCESSOR_NUMBER> {
+pub fn processor_number(index: u32) -> Option<PROCESSOR_NUMBER> {
     let mut number = PROCESSOR_NUMBER { Group: 0, Number: 0, Reserved: 0 };
     // SAFETY: callable at any IRQL; the number is our own variable.
     let status = unsafe { KeGetProcessorNumberFromIndex(index, &raw mut number) };

@@ -2,6 +2,8 @@
 
 //! Processors of all groups, by the index that the system gives each of them.
 
+use ndk_abi::nt::PROCESSOR_NUMBER;
+
 use crate::sys;
 
 /// Returns the number of active processors. Any IRQL.
@@ -20,6 +22,12 @@ pub fn current() -> u32 {
 #[must_use]
 pub fn index(group: u16, number: u8) -> Option<u32> {
     sys::processor_index(group, number)
+}
+
+/// Returns group and number of the processor with this index; `None` if it is not active. Any IRQL.
+#[must_use]
+pub fn number(index: u32) -> Option<PROCESSOR_NUMBER> {
+    sys::processor_number(index)
 }
 
 /// Keeps the calling thread on one processor while it lives.

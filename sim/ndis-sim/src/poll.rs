@@ -6,7 +6,8 @@
 //! After `NdisRequestPoll` NDIS calls `NdisPoll` at least once, and again while a call indicates or completes a list. Then
 //! it calls `NdisSetPollNotification`, and no handler again before the next request. The handlers of an object never run at
 //! the same time. The first [`CALLS_AT_DISPATCH`] calls after a request are made in a DPC, those that follow on a thread at
-//! `PASSIVE_LEVEL`: a miniport must not assume either.
+//! `PASSIVE_LEVEL`: a miniport must not assume either. Nor may it assume a processor that it has not set with
+//! `NdisSetPollAffinity`: the calls in a DPC are made on that of the request, those of the thread on the next one.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -120,15 +121,16 @@ impl PollObject {
 
     /// Queues the next call of `NdisPoll`.
     fn schedule(self: &Arc<Self>, host: &Arc<Host>) {
-        let (cpu, calls) = {
+        let (cpu, is_bound, calls) = {
             let state = self.state.lock();
-            (state.affinity.unwrap_or(state.requester), state.calls)
+            (state.affinity.unwrap_or(state.requester), state.affinity.is_some(), state.calls)
         };
         let (this, on) = (self.clone(), host.clone());
         if calls < CALLS_AT_DISPATCH {
             host.queue_dpc(cpu, move || this.run(&on));
             return;
         }
+        let cpu = if is_bound { cpu } else { CpuId((cpu.0 + 1) % host.cpus.count()) };
         host.queue_work(move || {
             let me = current();
             let before = me.affinity();

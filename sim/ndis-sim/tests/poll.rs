@@ -227,6 +227,13 @@ fn miniport_is_polled_while_it_makes_progress_at_both_levels_and_on_the_processo
                 let expected = [Call::Poll(level, processor), Call::Enable(level, processor)];
                 assert_eq!(calls(), expected, "without one that it set, on that of the request");
             }
+            poller().work.store(CALLS_AT_DISPATCH, SeqCst);
+            request();
+            settle();
+            let mut expected = vec![Call::Poll(Irql::DISPATCH_LEVEL, 2); CALLS_AT_DISPATCH as usize];
+            expected.extend([Call::Poll(Irql::PASSIVE_LEVEL, 0), Call::Enable(Irql::PASSIVE_LEVEL, 0)]);
+            assert_eq!(calls(), expected, "on another one at PASSIVE_LEVEL");
+            assert_eq!(miniport.received().len(), CALLS_AT_DISPATCH as usize);
             on_processor(2);
             poller().work.store(CALLS_AT_DISPATCH + 1, SeqCst);
             request();
