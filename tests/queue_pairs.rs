@@ -8,7 +8,11 @@
 mod bed;
 mod copying;
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use bed::{exchange, finish, miniport, started_with};
 use copying::copy;
@@ -397,5 +401,42 @@ fn qemus_device_with_mq_works() {
     copy(&bed);
     let [sender, receiver] = bed.machines().map(miniport);
     exchange(&bed, &sender, &receiver, &(0..500).map(|number| udp(7, number)).collect::<Vec<_>>());
+    finish(bed);
+}
+
+/// With one allocation of a start refused, the driver starts with the pairs that it gets, or not at all; what follows is not its fault.
+#[test]
+fn pairs_for_which_there_is_memory_are_used() {
+    const FEWER_PAIRS: u32 = 43;
+    let Some(mut bed) = started_with(&with_pairs(3, Features::default())) else { return };
+    let host = bed.machines()[0].host().clone();
+    let mut used = BTreeSet::new();
+    let mut restart = |bed: &mut Testbed, victim: u64| {
+        bed.machine_mut(0).halt_adapter().expect("the adapter halts");
+        let (asked, logged) = (host.low_resources.asked(), host.event_log().len());
+        host.low_resources.fail_nth(victim);
+        let outcome = bed.machine_mut(0).start_adapter();
+        let asked = host.low_resources.asked() - asked;
+        host.low_resources.fail_nth(u64::MAX / 2);
+        assert!(!host.is_dead(), "allocation {victim} failed:\n{}", bed.violations().join("\n"));
+        let log = host.event_log();
+        let fewer = log[logged..].iter().find(|entry| entry.code & 0xffff == FEWER_PAIRS);
+        if let Some(entry) = fewer.filter(|_| outcome.is_ok()) {
+            let [pairs, 3] = entry.data[..] else { panic!("{:?}", entry.data) };
+            if used.insert(pairs) {
+                send_flows(bed, 12, 5);
+                copy(bed);
+                let sends = busy(bed.machines()[0], |pair| pair.sent);
+                assert!(sends.iter().all(|&pair| pair < pairs as usize), "{sends:?} of {pairs} pairs send");
+            }
+        }
+        (outcome.is_ok(), used.len(), asked)
+    };
+    let (_, _, all) = restart(&mut bed, u64::MAX / 2);
+    let found = (0..all).find(|&victim| restart(&mut bed, victim).1 == 2);
+    assert!(found.is_some(), "one and two pairs are used");
+    // Most allocations are those of received lists.
+    assert!(restart(&mut bed, all * 3 / 4).0, "there are lists enough for one pair");
+    copy(&bed);
     finish(bed);
 }

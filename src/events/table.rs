@@ -56,6 +56,7 @@ events! {
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.");
     RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.");
     QUEUE_RESET = warning(42, "%2: the device did not take frames to send, and has reset the transmit queue. Frames were lost, no connections. Data: the number of the queue pair.");
+    FEWER_PAIRS = warning(43, "%2: there is not enough memory for as many queue pairs as the adapter could use. It uses fewer. Data: the number in use, the number that it could use.");
     CONSUMER_WRONG_IRQL = warning(60, "%2: an NDK consumer called a function above its IRQL (R-IRQL-1). Data: the type of the object, the low half of its address, details.");
     CONSUMER_WRONG_OBJECT = warning(61, "%2: an NDK consumer passed a null pointer or an object of another type (R-CLOSE-37). Data: the type of the object, the low half of its address, details.");
     CONSUMER_USE_AFTER_CLOSE = warning(62, "%2: an NDK consumer used an object after closing it (R-CLOSE-12). Data: the type of the object, the low half of its address, details.");

@@ -222,8 +222,12 @@ fn program(
 ) -> Result<Queues, virtio_net::Error> {
     // First: nothing fails after the queues were programmed.
     let mut pairs = vec::with_capacity(usize::from(options.pairs))?;
-    let Nic { pairs: programmed, commands, vectors } =
+    let Nic { pairs: programmed, commands, vectors, missing } =
         Nic::new(&SharedMemory::new(handle), control, options)?;
+    if missing != 0 {
+        let wanted = u32::from(vectors.pairs).saturating_add(missing.into());
+        events::write(handle, events::table::FEWER_PAIRS, [vectors.pairs.into(), wanted]);
+    }
     for (number, queues) in (0..).zip(programmed) {
         vec::push_within_capacity(&mut pairs, Pair::new(queues, vectors.of_pair(number)))?;
     }

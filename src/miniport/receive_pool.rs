@@ -64,8 +64,8 @@ unsafe impl Send for ReceivePool {}
 unsafe impl Sync for ReceivePool {}
 
 impl ReceivePool {
-    /// Returns a pool for frames of up to `max_frame` bytes that so many pairs of queues receive, and also for coalesced ones.
-    /// `PASSIVE_LEVEL`.
+    /// Returns a pool for frames of up to `max_frame` bytes that so many pairs of queues receive, and also for coalesced ones. It is
+    /// smaller if memory is short, but has at least the lists of one pair. `PASSIVE_LEVEL`.
     pub fn new(
         handle: NDIS_HANDLE,
         max_frame: usize,
@@ -101,10 +101,18 @@ impl ReceivePool {
         };
         vec::reserve_exact(&mut this.entries, size.saturating_add(large))
             .map_err(|_| Failure::NoResources)?;
-        for (count, len) in [(size, max_frame), (large, MAX_COALESCED.max(max_frame))] {
-            for _ in 0..count {
-                // On failure, dropping `this` frees the lists allocated so far.
-                this.add(len).ok_or(Failure::NoResources)?;
+        for (count, least, len) in
+            [(size, LISTS_PER_PAIR, max_frame), (large, LARGE_LISTS_PER_PAIR, MAX_COALESCED.max(max_frame))]
+        {
+            for number in 0..count {
+                if this.add(len).is_some() {
+                    continue;
+                }
+                if number < least {
+                    // Dropping `this` frees the lists allocated so far.
+                    return Err(Failure::NoResources);
+                }
+                break;
             }
         }
         Ok(this)

@@ -28,7 +28,8 @@ pub struct Options {
     /// Longest frame received, likewise. With the MTU feature at least that of the device's MTU, otherwise the device may
     /// have no buffer for a frame. (virtio §10)
     pub receive_frame: usize,
-    /// Queue pairs, at least 1; at most those that the device has are used, and one for each message that is left.
+    /// Queue pairs, at least 1; at most those that the device has are used, and one for each message that is left, and those for which
+    /// there is memory.
     pub pairs: u16,
     /// Buffers in each receive queue, a power of two; at most the device's queue size is used.
     pub receive_size: u16,
@@ -56,11 +57,13 @@ pub struct Nic<H: Hal, R> {
     pub commands: Option<Box<ControlQueue<H, R>>>,
     /// Interrupt messages by purpose.
     pub vectors: Vectors,
+    /// Number of further pairs for which there was no memory.
+    pub missing: u16,
 }
 
 impl<H: Hal, R: Registers> Nic<H, R> {
     /// Allocates the queues and programs their addresses and the vectors into the device, whose features were negotiated.
-    /// On an error the device is reset and all memory freed.
+    /// On an error the device is reset and all memory freed. Memory for one pair is enough.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::NoQueue`], [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`],
@@ -93,14 +96,27 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let wanted = options.pairs.min(control.max_pairs());
         let vectors = control.assign_vectors(options.messages, wanted)?;
         let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;
-        for pair in 0..vectors.pairs {
-            let pair = QueuePair {
-                receive: Self::receive(hal, control, receive_queue(pair), options)?,
-                transmit: Self::transmit(hal, control, transmit_queue(pair), options)?,
-            };
-            vec::push_within_capacity(&mut pairs, pair)?;
+        for number in 0..vectors.pairs {
+            let receive = Self::receive(hal, control, receive_queue(number), options);
+            let pair = receive.and_then(|receive| {
+                let transmit = Self::transmit(hal, control, transmit_queue(number), options)?;
+                Ok(vec::push_within_capacity(&mut pairs, QueuePair { receive, transmit })?)
+            });
+            match pair {
+                // The device does not use a pair that is not enabled.
+                Err(Error::NoMemory) if number != 0 => {
+                    let missing = vectors.pairs.wrapping_sub(number);
+                    return Ok(Self {
+                        pairs,
+                        commands,
+                        vectors: Vectors { pairs: number, ..vectors },
+                        missing,
+                    });
+                }
+                outcome => outcome?,
+            }
         }
-        Ok(Self { pairs, commands, vectors })
+        Ok(Self { pairs, commands, vectors, missing: 0 })
     }
 
     /// Not inlined, as above.

@@ -155,16 +155,29 @@ fn device_with_no_pairs_or_more_than_there_are_queue_indices_is_refused() {
 }
 
 #[test]
-fn failed_allocation_of_a_later_pair_frees_all_memory() {
-    let needed = {
-        let fake = Fake::new(with_pairs(&Quirks::default()));
-        let _driver = fake.bring_up_with(1514, 2, 16).unwrap();
-        fake.blocks()
-    };
-    for allocations in 0..needed {
-        let fake = Fake::new(Quirks { allocations, ..with_pairs(&Quirks::default()) });
-        assert_eq!(fake.bring_up_with(1514, 2, 16).err(), Some(Error::NoMemory));
-        assert_eq!(fake.status(), 0, "the device is reset");
-        fake.assert_well_treated();
-    }
+fn pairs_for_which_there_is_memory_are_used() {
+    over_formats(|quirks| {
+        let needed = [1, 2, 3].map(|pairs| {
+            let fake = Fake::new(with_pairs(&quirks));
+            let _driver = fake.bring_up_with(1514, pairs, 16).unwrap();
+            fake.blocks()
+        });
+        for allocations in 0..needed[2] {
+            let fake = Fake::new(Quirks { allocations, ..with_pairs(&quirks) });
+            let found = needed.iter().filter(|needed| allocations >= **needed).count();
+            match fake.bring_up_with(1514, 3, 16) {
+                Ok(mut driver) => {
+                    assert_eq!(driver.nic().pairs.len(), found, "{allocations} allocations");
+                    assert_eq!(usize::from(driver.nic().missing), 3 - found);
+                    assert_eq!(set_pairs(&mut driver, found as u16), Ok(true));
+                    assert_pairs_work(&fake, &mut driver);
+                }
+                Err(error) => {
+                    assert_eq!((error, found), (Error::NoMemory, 0), "{allocations} allocations");
+                    assert_eq!(fake.status(), 0, "the device is reset");
+                }
+            }
+            fake.assert_well_treated();
+        }
+    });
 }
