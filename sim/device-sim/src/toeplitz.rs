@@ -22,7 +22,6 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Next headers of IPv6 that are skipped: hop-by-hop options, routing, destination options.
 const SKIPPED: [u8; 3] = [0, 43, 60];
-const FRAGMENT: u8 = 44;
 const IPV6_HEADER_LEN: usize = 40;
 /// Largest number of extension headers that are skipped. Our choice: none is documented.
 const MAX_EXTENSIONS: usize = 8;
@@ -104,7 +103,8 @@ fn parse_ipv6(packet: &[u8]) -> Option<Parsed<'_>> {
         let extension = (usize::from(*rest.get(1)?) + 1) * 8;
         (next, rest) = (rest[0], rest.get(extension..)?);
     }
-    let ports = ports(next, next == FRAGMENT, rest)?;
+    // The header of a fragment is not skipped: it is another protocol than those with ports.
+    let ports = ports(next, false, rest)?;
     Some((&IPV6, &packet[8..40], next, ports))
 }
 
@@ -186,6 +186,7 @@ mod tests {
         [&[2; 12][..], &ethertype.to_be_bytes(), packet].concat()
     }
 
+    const FRAGMENT: u8 = 44;
     const ALL4: u32 = HASH_IPV4 | HASH_TCP_IPV4 | HASH_UDP_IPV4;
     const ALL6: u32 = HASH_IPV6 | HASH_TCP_IPV6 | HASH_UDP_IPV6;
 
@@ -228,6 +229,8 @@ mod tests {
             let extended =
                 ipv6(0, &pair, &[&[60, 0, 0, 0, 0, 0, 0, 0][..], &[UDP, 1], &[0; 14], &ports].concat());
             assert_eq!(hash(&extended, ALL6, &KEY), Some((HASH_UDP_IPV6, with_ports)));
+            let routed = ipv6(43, &pair, &[&[TCP, 0, 0, 0, 0, 0, 0, 0][..], &ports].concat());
+            assert_eq!(hash(&routed, ALL6, &KEY), Some((HASH_TCP_IPV6, with_ports)));
             let fragment = ipv6(FRAGMENT, &pair, &[&[TCP, 0, 0, 1, 0, 0, 0, 0][..], &ports].concat());
             assert_eq!(hash(&fragment, ALL6, &KEY), Some((HASH_IPV6, addresses)));
         }
@@ -249,8 +252,10 @@ mod tests {
         version[14] = 0x65;
         assert_eq!(hash(&version, ALL4, &KEY), None);
         let mut header = tcp;
-        header[14] = 0x44;
-        assert_eq!(hash(&header, ALL4, &KEY), None);
+        for words in [4, 15] {
+            header[14] = 0x40 | words;
+            assert_eq!(hash(&header, ALL4, &KEY), None, "a header of {words} words");
+        }
         let mut version = tcp6;
         version[14] = 0x40;
         assert_eq!(hash(&version, ALL6, &KEY), None);

@@ -203,6 +203,24 @@ fn pair_that_hangs_sends_nothing_until_the_device_is_reset() {
 }
 
 #[test]
+fn pair_that_hangs_sends_again_when_its_queue_is_reset() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        let ([left, _right], [mut near, mut far]) = hosts(Features::RING_RESET | format);
+        assert_eq!(near.set_pairs(PAIRS), Ok(true));
+        left.nic.hang(1);
+        near.send_by(1, &udp(0, [1, 53]));
+        left.machine.settle();
+        near.reset_queue(1);
+        for _ in 0..3 {
+            near.send_by(1, &udp(0, [2, 53]));
+        }
+        left.machine.settle();
+        assert_eq!(received(&mut far), [3, 0, 0], "all but the frame that the queue had");
+        assert_eq!(left.machine.misuse(), [""; 0]);
+    }
+}
+
+#[test]
 fn device_refuses_numbers_of_pairs_that_it_does_not_have() {
     over_formats(|[left, _right], [mut near, _far]| {
         assert_eq!((near.set_pairs(0), near.set_pairs(PAIRS + 1)), (Ok(false), Ok(false)));
@@ -231,13 +249,49 @@ fn use_of_pairs_that_are_not_enabled_is_a_misuse() {
     assert_eq!(misuse, ["3 queue pairs are used, but not all are enabled (virtio 5.1.6.5.5)"]);
 }
 
+/// Of the third pair, one queue is enabled.
 #[test]
-fn driver_without_mq_has_one_pair_and_the_control_queue_behind_it() {
+fn use_of_a_pair_with_one_queue_that_is_enabled_is_a_misuse() {
+    for queue in [4, 5] {
+        let options = NicOptions::with_pairs(MACS[0], PAIRS);
+        let bench = Bench::new(NicOptions { features: options.features | Features::RING_RESET, ..options });
+        let mut driver = bench.bring_up_with(2).unwrap();
+        let areas = [0, 1, 2].map(|area| bench.area(1, area));
+        bench.write(pci::COMMON + 0x16, Width::Word, queue);
+        for (register, area) in (0x20..).step_by(8).zip(areas) {
+            bench.write(pci::COMMON + register, Width::Dword, area & 0xffff_ffff);
+            bench.write(pci::COMMON + register + 4, Width::Dword, area >> 32);
+        }
+        bench.write(pci::COMMON + 0x18, Width::Word, 256);
+        bench.write(pci::COMMON + 0x1c, Width::Word, 1);
+        assert!(driver.set_pairs(3).is_err(), "the device has stopped");
+        let misuse = bench.machine.misuse();
+        assert_eq!(misuse, ["3 queue pairs are used, but not all are enabled (virtio 5.1.6.5.5)"]);
+    }
+}
+
+/// The driver sends no such command: an earlier one is changed, and made available again.
+#[test]
+fn command_for_the_number_of_pairs_is_refused_without_mq() {
     let options = NicOptions::with_pairs(MACS[0], PAIRS);
-    let features = options.features.without(Features::MQ);
-    let bench = Bench::new(NicOptions { features, ..options });
-    let mut driver = bench.bring_up_with(PAIRS).unwrap();
-    assert_eq!(driver.nic().pairs.len(), 1);
+    let bench = Bench::new(NicOptions { features: options.features.without(Features::MQ), ..options });
+    let mut driver = bench.bring_up().unwrap();
+    receive_everything(&mut driver);
+    let [descriptors, available] = [0, 1].map(|area| bench.area(2, area));
+    let (command, answer) = (bench.peek(descriptors), bench.peek(descriptors + 16));
+    bench.poke(command, 4, 0x0001_0004);
+    bench.poke(descriptors + 8, 4, 4);
+    bench.poke(answer, 1, 0xff);
+    let index = bench.peek(available) >> 16 & 0xffff;
+    bench.poke(available + 4 + 2 * (index % 8), 2, 0);
+    bench.poke(available + 2, 2, index + 1);
+    bench.write(pci::NOTIFY + u64::from(2 * pci::NOTIFY_MULTIPLIER), Width::Word, 2);
+    bench.machine.settle();
+    assert_eq!(bench.peek(answer) & 0xff, 1, "an error");
+    assert_eq!(bench.machine.misuse(), [""; 0]);
+}
+
+fn receive_everything(driver: &mut Driver) {
     let mode = virtio_net::ReceiveMode {
         promiscuous: true,
         all_multicast: false,
@@ -245,6 +299,16 @@ fn driver_without_mq_has_one_pair_and_the_control_queue_behind_it() {
         multicast: &[],
         vlan: None,
     };
-    assert_eq!(driver.nic().commands.as_mut().unwrap().set_receive_mode(&mode, || true), Ok(true));
+    assert_eq!(driver.commands().set_receive_mode(&mode, || true), Ok(true));
+}
+
+#[test]
+fn driver_without_mq_has_one_pair_and_the_control_queue_behind_it() {
+    let options = NicOptions::with_pairs(MACS[0], PAIRS);
+    let features = options.features.without(Features::MQ);
+    let bench = Bench::new(NicOptions { features, ..options });
+    let mut driver = bench.bring_up_with(PAIRS).unwrap();
+    assert_eq!(driver.nic().pairs.len(), 1);
+    receive_everything(&mut driver);
     assert_eq!(bench.machine.misuse(), [""; 0]);
 }

@@ -217,7 +217,7 @@ fn frames_with_a_wrong_hash_or_on_a_wrong_processor_are_reported() {
     type Frame = (Vec<u8>, u8, u32, u32);
     let udp = NdisHashFunctionToeplitz | NDIS_HASH_UDP_IPV4;
     let addresses = NdisHashFunctionToeplitz | NDIS_HASH_IPV4;
-    let offences: [(Frame, &str); 8] = [
+    let offences: [(Frame, &str); 9] = [
         (
             (tcp(), 0, TCP, TCP_HASH),
             "a frame of entry 2 of the indirection table was received on processor 0, not 2",
@@ -231,6 +231,7 @@ fn frames_with_a_wrong_hash_or_on_a_wrong_processor_are_reported() {
         ((tcp(), 2, 0, TCP_HASH), "the hash of a received frame is none by function 0"),
         ((tcp(), 2, NDIS_HASH_TCP_IPV4 | 2, TCP_HASH), "the hash of a received frame is none by function 2"),
         ((arp(), 0, TCP, TCP_HASH), "by function 1, not none"),
+        ((arp(), 0, 2, 0), "the hash of a received frame is none by function 2, not none"),
         ((arp(), 1, 0, 0), "a frame without a hash was received on processor 1, which RSS does not use"),
     ];
     for ((frame, processor, info, value), expected) in offences {
@@ -285,6 +286,16 @@ fn miniport_with_fewer_queues_than_processors_keeps_a_flow_on_one_of_them() {
     });
     let expected = "frames of entry 2 of the indirection table were received on processors 0 and 1";
     assert_reported(&verdict, expected);
+    let one = |of: &mut NDIS_RECEIVE_SCALE_CAPABILITIES| of.NumberOfReceiveQueues = 1;
+    let verdict = run_with(one, |miniport| {
+        miniport.set_rss(Some(&parameters(&[0, 1, 1, 1]))).unwrap();
+        nt_sim::nt::time::sleep(20_000_000);
+        indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
+    });
+    assert_reported(
+        &verdict,
+        "a frame of entry 2 of the indirection table was received on processor 2, not 1",
+    );
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {

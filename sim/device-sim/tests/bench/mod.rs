@@ -268,6 +268,16 @@ impl Driver {
         self.commands().set_pairs(pairs, || true)
     }
 
+    /// Has the device reset the transmit queue of a pair, and programs it again.
+    pub fn reset_queue(&mut self, pair: u16) {
+        let Self { nic: Some(nic), control } = self else { panic!("a driver has queues") };
+        let [_, vector] = nic.vectors.of_pair(pair);
+        let queue = &mut nic.pairs[usize::from(pair)].transmit;
+        queue.stop();
+        control.reset_transmit_queue(pair).unwrap();
+        queue.reprogram(control, vector).unwrap();
+    }
+
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let queue = self.transmit(0);
         let Some(slot) = queue.slot() else { return false };
