@@ -89,6 +89,12 @@ fn connection_goes_on_when_the_offloads_stop_at_its_beginning() {
     assert_eq!((summary.skipped, summary.lost), (0, 0));
 }
 
+/// The machine has fewer processors than the device has pairs.
+#[test]
+fn queue_that_is_not_used_may_stall() {
+    play_text("processors 2\npairs 4\nbeta stall 3\ncheck");
+}
+
 /// The device no longer answers: it cannot be woken.
 #[test]
 fn adapter_that_has_not_woken_can_be_restarted() {
