@@ -39,6 +39,8 @@ pub fn command() -> Command {
     cargo.arg("--target-dir").arg(shell::root().join("target/races"));
     cargo.args(["--package", "roce", "--test", "engine", "--"]).args(ONLY);
     cargo.env("RUSTFLAGS", "-Zsanitizer=thread");
+    // A report names the lines that race.
+    cargo.env("CARGO_PROFILE_TOOL_DEBUG", "line-tables-only").env("CARGO_PROFILE_TOOL_STRIP", "none");
     // The time that a test may take is that of the machine.
     cargo.env("TSAN_OPTIONS", "halt_on_error=1");
     cargo
