@@ -396,3 +396,54 @@ fn short_messages_are_paced_and_acks_are_not() {
         assert_eq!(pair.now.duration_since(sent), 2 * pair.options.latency, "a round trip");
     }
 }
+
+/// READ responses have no ACKs that would send the next burst, and a peer reads again when it has them: with late timers, each
+/// READ is answered with the credit of all of the time before it.
+#[test]
+fn late_timers_do_not_lower_the_rate_of_read_responses() {
+    let timer_tick = Some(Duration::from_micros(15_625));
+    let mut pair = Pair::connected(Options { faults_to: [true, false], timer_tick, ..slow() });
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (bob.source(&pattern(400_000, 1)), alice.sink(400_000));
+    let target = alice.shared(400_000);
+    for _ in 0..3 {
+        pair.sides[1].write(1, &[source.all()], &target, 0);
+        pair.run_until("the write", |pair| !pair.sides[1].cq.is_empty());
+        pair.sides[1].completions();
+    }
+    let remote = pair.sides[1].shared(400_000);
+    // At 100 Mb/s, 12,500 bytes take 1 ms.
+    for (len, count) in [(400_000, 5), (12_500, 160)] {
+        let start = pair.now;
+        for _ in 0..count {
+            pair.sides[0].read(1, &[sink.sge(0, len)], &remote, 0);
+            pair.run_until("the READ", |pair| !pair.sides[0].cq.is_empty());
+            pair.sides[0].completions();
+        }
+        // Both take 160 ms at the rate. The first frames of a READ wait for a tick at most.
+        let took = pair.now.duration_since(start);
+        assert!(took <= Duration::from_millis(180), "{count} READs of {len} bytes: {took:?}");
+    }
+}
+
+/// The credit for a late timer is spent in bursts that ACKs clock, and ends with what was to be sent.
+#[test]
+fn late_timers_neither_lower_nor_raise_the_rate_of_writes() {
+    let timer_tick = Some(Duration::from_micros(15_625));
+    let mut pair = Pair::connected(Options { timer_tick, ..slow() });
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
+    lower_rate(&mut pair, &source, &target);
+    for (len, ticks) in [(400_000, 5), (8_000, 10)] {
+        let start = pair.now;
+        for _ in 0..10 {
+            pair.sides[0].write(1, &[source.sge(0, len)], &target, 0);
+            pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+            pair.sides[0].completions();
+        }
+        // 80 ns for a byte. Each short WRITE waits for a tick.
+        let at_rate = Duration::from_nanos(10 * 80 * len as u64);
+        let took = pair.now.duration_since(start);
+        assert!(took >= at_rate && took <= at_rate + ticks * timer_tick.unwrap(), "{len} bytes: {took:?}");
+    }
+}

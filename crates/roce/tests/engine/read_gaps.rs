@@ -205,6 +205,9 @@ fn without_early_placement_reads_are_requested_again_from_the_lost_response_on()
             "{lost}, {copies} copies"
         );
     }
+    // A timeout requests all of the rest at once, too: no later loss is found.
+    let cost = lost_responses_with(options, 1, 1, |number| number >= 824);
+    assert_eq!((cost.again, cost.requests, cost.losses, cost.timeouts), (200, 4, 0, 1));
 }
 
 /// A late response that was sent before does not tell how the peer answers a request for a part of a chunk.

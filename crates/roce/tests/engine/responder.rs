@@ -480,6 +480,23 @@ fn a_read_whose_key_is_gone_before_its_first_response_is_refused() {
     assert_eq!(script.state(), QpState::Error);
 }
 
+/// A response that is dropped sends nothing, and the request behind it takes its turn.
+#[test]
+fn a_request_is_sent_after_a_repeated_read_whose_key_is_gone() {
+    let mut script = Script::new(Options::default());
+    let source = script.shared(b"read");
+    let ext = Ext::Reth(reth(&source, 0, 4));
+    script.next(1, Opcode::READ_REQUEST, ext, &[]);
+    assert_eq!(script.answers().len(), 1);
+    let bob = &script.pair.sides[1];
+    assert!(bob.engine.deregister(&source.region));
+    let message = bob.source(b"message");
+    script.send(0x00FF_FFFF, Opcode::READ_REQUEST, ext, &[]);
+    script.pair.sides[1].send(1, &[message.all()]);
+    let sent: Vec<_> = script.answers().iter().map(|answer| answer.opcode).collect();
+    assert_eq!(sent, [Opcode::SEND_ONLY]);
+}
+
 //= rocev2 §6
 #[test]
 fn a_repeated_read_behind_a_dropped_one_is_answered() {
