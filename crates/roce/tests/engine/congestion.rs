@@ -429,8 +429,8 @@ fn late_timers_do_not_lower_the_rate_of_read_responses() {
 /// The credit for a late timer is spent in bursts that ACKs clock, and ends with what was to be sent.
 #[test]
 fn late_timers_neither_lower_nor_raise_the_rate_of_writes() {
-    let timer_tick = Some(Duration::from_micros(15_625));
-    let mut pair = Pair::connected(Options { timer_tick, ..slow() });
+    let tick = Duration::from_micros(15_625);
+    let mut pair = Pair::connected(Options { timer_tick: Some(tick), ..slow() });
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     lower_rate(&mut pair, &source, &target);
@@ -444,6 +444,6 @@ fn late_timers_neither_lower_nor_raise_the_rate_of_writes() {
         // 80 ns for a byte. Each short WRITE waits for a tick.
         let at_rate = Duration::from_nanos(10 * 80 * len as u64);
         let took = pair.now.duration_since(start);
-        assert!(took >= at_rate && took <= at_rate + ticks * timer_tick.unwrap(), "{len} bytes: {took:?}");
+        assert!(took >= at_rate && took <= at_rate + ticks * tick, "{len} bytes: {took:?}");
     }
 }

@@ -25,6 +25,7 @@ mod placement;
 mod read_gaps;
 mod read_invalidation;
 mod receive_batch;
+mod repeated_reads;
 mod requests;
 mod responder;
 mod rnr_ticks;

@@ -6,11 +6,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use roce::{CompletionStatus, Config, QpState, ReadLimits, Verdict};
-use roce_wire::{Ext, Opcode, Packet, RethRepr};
+use roce::{CompletionStatus, Config, QpState, ReadLimits};
+use roce_wire::{Opcode, Packet, RethRepr};
 
 use crate::pair::{Memory, Options, Pair, pattern};
-use crate::responder::{Script, reth};
 
 const MTU: usize = 1024;
 const MESSAGE: usize = 1 << 20;
@@ -558,96 +557,4 @@ fn responses_in_flight_are_as_many_as_can_be_recorded() {
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     assert!(sink.read()[..192 * MTU] == data[..192 * MTU]);
     assert_eq!(pair.sides[0].stat("timeouts"), 0);
-}
-
-/// Numbers and opcodes of the READ responses that bob sends, and their total length.
-fn responses(script: &mut Script, from: roce_wire::Psn) -> Vec<(i32, Opcode)> {
-    script.answers().iter().map(|answer| (answer.psn.distance_from(from), answer.opcode)).collect()
-}
-
-fn request(script: &mut Script, at: u32, reth: RethRepr) {
-    let frame = script.frame(script.psn.add(at), Opcode::READ_REQUEST, true, Ext::Reth(reth), &[]);
-    assert_eq!(script.give(&frame), Verdict::Consumed);
-}
-
-//= rocev2 §6
-#[test]
-fn parts_of_a_read_are_answered_in_the_order_of_their_requests() {
-    let mut script = Script::new(Options::default());
-    let target = script.shared(&pattern(10 * MTU, 1));
-    let psn = script.psn;
-    request(&mut script, 0, reth(&target, 0, 10 * MTU));
-    assert_eq!(responses(&mut script, psn).len(), 10);
-    let part = |number: usize, count: usize| reth(&target, number * MTU, count * MTU);
-    request(&mut script, 5, part(5, 2));
-    request(&mut script, 2, part(2, 1));
-    request(&mut script, 0, part(0, 1));
-    // The same again, while they wait; a part of one; and a part that reaches beyond it.
-    request(&mut script, 5, part(5, 2));
-    request(&mut script, 2, part(2, 1));
-    request(&mut script, 6, part(6, 1));
-    request(&mut script, 6, part(6, 3));
-    let (first, middle, last, only) = (
-        Opcode::READ_RESPONSE_FIRST,
-        Opcode::READ_RESPONSE_MIDDLE,
-        Opcode::READ_RESPONSE_LAST,
-        Opcode::READ_RESPONSE_ONLY,
-    );
-    let expected = [(5, first), (6, last), (2, only), (0, only), (6, first), (7, middle), (8, last)];
-    assert_eq!(responses(&mut script, psn), expected);
-    // One that contains others that wait.
-    request(&mut script, 5, part(5, 1));
-    request(&mut script, 7, part(7, 2));
-    request(&mut script, 1, part(1, 1));
-    request(&mut script, 4, part(4, 5));
-    let expected = [(1, only), (4, first), (5, middle), (6, middle), (7, middle), (8, last)];
-    assert_eq!(responses(&mut script, psn), expected);
-    // Another key, another address, beyond the end, without length.
-    for wrong in
-        [RethRepr { r_key: 1, ..part(3, 1) }, part(4, 1), part(3, 8), RethRepr { length: 0, ..part(3, 1) }]
-    {
-        request(&mut script, 3, wrong);
-        assert_eq!(responses(&mut script, psn), [], "{wrong:?}");
-    }
-}
-
-/// What is not sent yet is not sent twice.
-//= rocev2 §6
-#[test]
-fn a_part_of_a_read_that_is_being_answered_is_sent_again_as_far_as_it_was_sent() {
-    let mut script = Script::new(Options::default());
-    let data = pattern(10 * MTU, 1);
-    let target = script.shared(&data);
-    let psn = script.psn;
-    request(&mut script, 0, reth(&target, 0, 10 * MTU));
-    let now = script.pair.now;
-    assert_eq!(script.pair.sides[1].transmit(now, 4).len(), 4);
-    for (at, count) in [(2, 8), (6, 2), (1, 1)] {
-        request(&mut script, at, reth(&target, at as usize * MTU, count * MTU));
-    }
-    let sent = responses(&mut script, psn);
-    assert_eq!(sent.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 3, 1, 4, 5, 6, 7, 8, 9]);
-    assert_eq!(sent[1].1, Opcode::READ_RESPONSE_MIDDLE, "the answer goes on");
-    assert_eq!(sent[8].1, Opcode::READ_RESPONSE_LAST);
-}
-
-/// Requests for parts of a READ cost their sender a packet each; few of them wait.
-//= rocev2 §6
-#[test]
-fn few_parts_of_a_read_wait_for_an_answer() {
-    let mut script = Script::new(Options::default());
-    let target = script.shared(&pattern(200 * MTU, 1));
-    let psn = script.psn;
-    request(&mut script, 0, reth(&target, 0, 200 * MTU));
-    assert_eq!(responses(&mut script, psn).len(), 200);
-    for round in 0..2 {
-        for at in 0..200 {
-            request(&mut script, at, reth(&target, at as usize * MTU, MTU));
-        }
-        assert_eq!(
-            responses(&mut script, psn),
-            (0..64).map(|at| (at, Opcode::READ_RESPONSE_ONLY)).collect::<Vec<_>>(),
-            "{round}"
-        );
-    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Responses to scripted packets: duplicates, gaps, packets behind an RNR NAK, repeated READs.
+//! Responses to scripted packets: duplicates, gaps, packets behind an RNR NAK.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Answer {
     pub opcode: Opcode,
     pub psn: Psn,
     pub aeth: Option<(u8, u32)>,
-    payload: Vec<u8>,
+    pub payload: Vec<u8>,
 }
 
 pub fn acknowledge(psn: Psn, syndrome: u8, msn: u32) -> Answer {
@@ -34,7 +34,7 @@ pub fn acknowledge(psn: Psn, syndrome: u8, msn: u32) -> Answer {
 pub const ACK: u8 = 0x1F;
 pub const SEQUENCE: u8 = 0x60;
 pub const INVALID: u8 = 0x61;
-const ACCESS: u8 = 0x62;
+pub const ACCESS: u8 = 0x62;
 
 impl Script {
     pub fn new(options: Options) -> Self {
@@ -363,70 +363,6 @@ fn a_write_with_immediate_completes_with_its_total_length() {
     assert_eq!(sink.read(), [0; 8], "the receive's memory is not touched");
 }
 
-/// Creates a script in which bob has answered a READ of `data`. Also returns the READ's first PSN.
-fn after_a_read(data: &[u8]) -> (Script, Memory, Psn) {
-    // Four READs are granted.
-    let config: fn(&mut roce::Config) = |config| config.max_reads.inbound = 4;
-    let mut script = Script::new(Options { config, ..Options::default() });
-    let target = script.shared(data);
-    let first = script.psn;
-    let packets = data.len().div_ceil(1024) as u32;
-    script.next(packets, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, data.len())), &[]);
-    assert_eq!(script.answers().len(), packets as usize);
-    (script, target, first)
-}
-
-//= rocev2 §6
-#[test]
-fn a_repeated_read_is_answered_from_the_requested_psn() {
-    let data = pattern(4000, 3);
-    for skip in 0..4 {
-        let (mut script, target, first) = after_a_read(&data);
-        // The response has the memory's present content.
-        let data = pattern(4000, 4);
-        target.write(&data);
-        let offset = 1024 * skip as usize;
-        let again = Ext::Reth(reth(&target, offset, 4000 - offset));
-        let frame = script.frame(first.add(skip), Opcode::READ_REQUEST, true, again, &[]);
-        assert_eq!(script.give(&frame), Verdict::Consumed);
-        let answers = script.answers();
-        let opcode = if skip == 3 { Opcode::READ_RESPONSE_ONLY } else { Opcode::READ_RESPONSE_FIRST };
-        assert_eq!((answers[0].opcode, answers[0].psn), (opcode, first.add(skip)));
-        let read: Vec<_> = answers.into_iter().flat_map(|answer| answer.payload).collect();
-        assert_eq!(read, data[offset..]);
-    }
-}
-
-//= rocev2 §6
-#[test]
-fn a_repeated_read_that_matches_no_recorded_read_is_not_answered() {
-    let (mut script, target, first) = after_a_read(&pattern(4000, 3));
-    let good = reth(&target, 1024, 4000 - 1024);
-    let others = [
-        RethRepr { address: good.address + 4, ..good },
-        RethRepr { length: good.length + 1, ..good },
-        RethRepr { length: 4000, ..good },
-        RethRepr { r_key: good.r_key ^ 0x100, ..good },
-    ];
-    for other in others {
-        let frame = script.frame(first.add(1), Opcode::READ_REQUEST, true, Ext::Reth(other), &[]);
-        assert_eq!(script.give(&frame), Verdict::Consumed);
-        assert_eq!(script.answers(), [], "{other:?}");
-    }
-    // The fourth READ after it replaces it in the ring of four.
-    let one = script.shared(b"next");
-    for number in 0..5 {
-        let remembered = number < 4;
-        let frame = script.frame(first.add(1), Opcode::READ_REQUEST, true, Ext::Reth(good), &[]);
-        assert_eq!(script.give(&frame), Verdict::Consumed);
-        let answers = script.answers();
-        assert_eq!(!answers.is_empty(), remembered, "{number}");
-        script.next(1, Opcode::READ_REQUEST, Ext::Reth(reth(&one, 0, 4)), &[]);
-        script.answers();
-    }
-    assert_eq!(script.state(), QpState::Rts);
-}
-
 /// A range is checked before the first byte of it is sent or written.
 //= rocev2 §6
 #[test]
@@ -448,70 +384,6 @@ fn ranges_and_lengths_are_checked_with_the_first_packet() {
         assert_eq!(script.answers(), [acknowledge(script.psn, syndrome, 1)], "{opcode:?}, {length} bytes");
         assert_eq!(target.read(), [0; 2048]);
     }
-}
-
-//= rocev2 §6
-#[test]
-fn a_repeated_read_whose_key_is_gone_is_dropped() {
-    let (mut script, target, first) = after_a_read(&pattern(2000, 3));
-    assert!(script.pair.sides[1].engine.deregister(&target.region));
-    let again = Ext::Reth(reth(&target, 0, 2000));
-    let frame = script.frame(first, Opcode::READ_REQUEST, true, again, &[]);
-    assert_eq!(script.give(&frame), Verdict::Consumed);
-    // A duplicate that is late: the requester has its data, or the owner would not have taken back the key.
-    assert_eq!(script.answers(), []);
-    // A request is sent in its place.
-    assert_eq!(script.give(&frame), Verdict::Consumed);
-    let bob = &script.pair.sides[1];
-    bob.send(1, &[bob.source(&[1; 8]).all()]);
-    let sent = bob.transmit(script.pair.now, 1);
-    assert_eq!(Packet::parse(&sent[0]).unwrap().bth().opcode(), Opcode::SEND_ONLY);
-    assert_eq!(script.state(), QpState::Rts);
-}
-
-//= rocev2 §6
-#[test]
-fn a_read_whose_key_is_gone_before_its_first_response_is_refused() {
-    let mut script = Script::new(Options::default());
-    let (target, first) = (script.shared(&pattern(2000, 3)), script.psn);
-    script.next(2, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, 2000)), &[]);
-    assert!(script.pair.sides[1].engine.deregister(&target.region));
-    assert_eq!(script.answers(), [acknowledge(first, ACCESS, 2)]);
-    assert_eq!(script.state(), QpState::Error);
-}
-
-/// A response that is dropped sends nothing, and the request behind it takes its turn.
-#[test]
-fn a_request_is_sent_after_a_repeated_read_whose_key_is_gone() {
-    let mut script = Script::new(Options::default());
-    let source = script.shared(b"read");
-    let ext = Ext::Reth(reth(&source, 0, 4));
-    script.next(1, Opcode::READ_REQUEST, ext, &[]);
-    assert_eq!(script.answers().len(), 1);
-    let bob = &script.pair.sides[1];
-    assert!(bob.engine.deregister(&source.region));
-    let message = bob.source(b"message");
-    script.send(0x00FF_FFFF, Opcode::READ_REQUEST, ext, &[]);
-    script.pair.sides[1].send(1, &[message.all()]);
-    let sent: Vec<_> = script.answers().iter().map(|answer| answer.opcode).collect();
-    assert_eq!(sent, [Opcode::SEND_ONLY]);
-}
-
-//= rocev2 §6
-#[test]
-fn a_repeated_read_behind_a_dropped_one_is_answered() {
-    let (mut script, gone, first) = after_a_read(&pattern(2000, 3));
-    let (kept, second) = (script.shared(b"kept"), script.psn);
-    script.next(1, Opcode::READ_REQUEST, Ext::Reth(reth(&kept, 0, 4)), &[]);
-    assert_eq!(script.answers().len(), 1);
-    assert!(script.pair.sides[1].engine.deregister(&gone.region));
-    for (psn, again) in [(first, reth(&gone, 0, 2000)), (second, reth(&kept, 0, 4))] {
-        let frame = script.frame(psn, Opcode::READ_REQUEST, true, Ext::Reth(again), &[]);
-        assert_eq!(script.give(&frame), Verdict::Consumed);
-    }
-    let answers = script.answers();
-    assert_eq!(answers.len(), 1);
-    assert_eq!((answers[0].psn, &*answers[0].payload), (second, &b"kept"[..]));
 }
 
 /// Repeated READs do not count against the limit, pending READs do.

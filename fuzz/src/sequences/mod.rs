@@ -8,26 +8,27 @@
 //! The consumer registers memory and binds a window by requests, and receives from a shared receive queue if the lowest bit of the
 //! first record is set.
 
-use std::collections::VecDeque;
+mod outputs;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use fallible::Arc;
 use roce::{
-    CompletionStatus, PRIVILEGED_KEY, Qp, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge,
-    Srq, SrqSpec, Verdict,
+    PRIVILEGED_KEY, Qp, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge, Srq, SrqSpec,
+    Verdict,
 };
-use roce_wire::icrc::Crc;
 use roce_wire::{
     AethRepr, AtomicAckEthRepr, AtomicEthRepr, Class, Ext, ExtHeaders, Headers, IethRepr, ImmDtRepr, Opcode,
-    Operation as WireOperation, Packet, PayloadRule, Psn, Qpn, RethRepr, Syndrome,
+    Packet, PayloadRule, Qpn, RethRepr, Syndrome,
 };
 
 use crate::arena::{ZONE, Zone};
-use crate::endpoint::{ENDPOINT_PSN, Endpoint, Link, Lock, MTU, Output, PEER, PEER_QPN, base};
+use crate::endpoint::{ENDPOINT_PSN, Endpoint, Link, Lock, MTU, Output, PEER, base};
 use crate::forge;
 use crate::keys::{Keys, Request, Which};
 use crate::record::{self, Record};
+use outputs::{Expected, Posted};
 
 /// Maximum number of records of a script.
 const STEPS: usize = 96;
@@ -84,57 +85,19 @@ fn is_forged(record: &Record) -> bool {
     record.byte(0) < action::POST && record.byte(frame::SENDER) >= frame::FORGED
 }
 
-/// A request that was accepted and has not completed.
-struct Posted {
-    context: u64,
-    silent: bool,
-}
-
-/// A request of the endpoint that needs a response.
-#[derive(Clone, Copy)]
-struct PendingRequest {
-    psn: Psn,
-    /// Number of PSNs.
-    packets: u32,
-    /// Length of a READ in bytes.
-    read: Option<u32>,
-}
-
 struct Session {
     endpoint: Endpoint,
     qp: Arc<Qp<Lock>>,
     srq: Option<Arc<Srq<Lock>>>,
     keys: Keys,
     link: Link,
+    expected: Expected,
     /// Whether forged frames are delivered.
     forged: bool,
-    /// The next PSN of a correct peer.
-    next: Psn,
-    /// Requests of the endpoint without a response, oldest first.
-    pending_requests: VecDeque<PendingRequest>,
-    sends: VecDeque<Posted>,
-    receives: VecDeque<Posted>,
-    failed: bool,
-    /// A request of the send queue has failed or was flushed.
-    sends_failed: bool,
     context: u64,
     deregistered_key: u32,
-    counts: ResponseCounts,
     /// Outputs that were checked.
     checked: Vec<Output>,
-}
-
-/// Counts of requests to the endpoint and of its responses.
-#[derive(Default)]
-struct ResponseCounts {
-    requests: u64,
-    request_bytes: u64,
-    read_packets: u64,
-    marks: u64,
-    acks: u64,
-    ack_bytes: u64,
-    responses: u64,
-    cnps: u64,
 }
 
 impl Session {
@@ -153,17 +116,11 @@ impl Session {
             qp,
             srq,
             keys,
+            expected: Expected::of(link.psn),
             link,
             forged,
-            next: link.psn,
-            pending_requests: VecDeque::new(),
-            sends: VecDeque::new(),
-            receives: VecDeque::new(),
-            failed: false,
-            sends_failed: false,
             context: 0,
             deregistered_key: 0x1234_5678,
-            counts: ResponseCounts::default(),
             checked: Vec::new(),
         }
     }
@@ -211,7 +168,7 @@ impl Session {
     /// Counts the responses that a frame of the peer allows, and updates the state of the peer.
     fn count_request(&mut self, record: &Record, bytes: &[u8]) {
         let packet = Packet::parse(bytes).expect("a valid frame");
-        let counts = &mut self.counts;
+        let counts = &mut self.expected.counts;
         let mut packets = 1;
         if packet.info().class == Class::Request {
             counts.requests += 1;
@@ -227,18 +184,11 @@ impl Session {
         let verdict = self.endpoint.handle(bytes);
         let in_order = record.byte(frame::PSN) == 0;
         match packet.info().class {
-            Class::Request if in_order && verdict == Verdict::Consumed => self.next = self.next.add(packets),
-            Class::Response => self.acknowledged(packet.bth().psn()),
+            Class::Request if in_order && verdict == Verdict::Consumed => {
+                self.expected.next = self.expected.next.add(packets);
+            }
+            Class::Response => self.expected.acknowledged(packet.bth().psn()),
             _ => {}
-        }
-    }
-
-    /// Removes the requests up to `psn`, which the peer has acknowledged.
-    fn acknowledged(&mut self, psn: Psn) {
-        while let Some(oldest) = self.pending_requests.front()
-            && psn.distance_from(oldest.psn.add(oldest.packets - 1)) >= 0
-        {
-            self.pending_requests.pop_front();
         }
     }
 
@@ -247,9 +197,11 @@ impl Session {
         let info = &table[usize::from(record.byte(frame::OPCODE)) % table.len()];
         let is_response = info.class == Class::Response;
         let expected_psn = match (is_response, record.flag(frame::FLAGS, frame::LATEST)) {
-            (false, _) => self.next,
-            (true, false) => self.pending_requests.front().map_or(ENDPOINT_PSN, |request| request.psn),
-            (true, true) => self.pending_requests.back().map_or(ENDPOINT_PSN, |request| request.psn),
+            (false, _) => self.expected.next,
+            (true, false) => {
+                self.expected.pending_requests.front().map_or(ENDPOINT_PSN, |request| request.psn)
+            }
+            (true, true) => self.expected.pending_requests.back().map_or(ENDPOINT_PSN, |request| request.psn),
         };
         let delta = i32::from(record.byte(frame::PSN).cast_signed());
         let psn = expected_psn.add(delta.cast_unsigned());
@@ -258,7 +210,7 @@ impl Session {
             (PayloadRule::None, _) => 0,
             (_, len @ 0..frame::CORRECT) => usize::from(len),
             (PayloadRule::Full, frame::CORRECT) => MTU.bytes(),
-            (_, frame::CORRECT) if is_response => self.correct_response_length(psn),
+            (_, frame::CORRECT) if is_response => self.expected.correct_response_length(psn),
             (_, frame::CORRECT) => usize::from(record.byte(frame::FILL) % 64) + 1,
             (_, len) => usize::from(len - frame::CORRECT - 1) * 8,
         };
@@ -331,16 +283,6 @@ impl Session {
         bytes
     }
 
-    /// Returns the correct length of the packet `psn` of a READ response.
-    fn correct_response_length(&self, psn: Psn) -> usize {
-        let rest = self.pending_requests.iter().find_map(|request| {
-            let into =
-                u32::try_from(psn.distance_from(request.psn)).ok().filter(|&into| into < request.packets)?;
-            Some((request.read? as usize).saturating_sub(into as usize * MTU.bytes()))
-        });
-        rest.unwrap_or_default().min(MTU.bytes())
-    }
-
     /// Returns a key and the first address of its memory.
     fn key(&self, selector: u8) -> (u32, u64) {
         let first = base(Zone::ALL[usize::from(selector) % Zone::ALL.len()]);
@@ -385,7 +327,7 @@ impl Session {
                 None => self.endpoint.engine.post_recv(&self.qp, &request).is_ok(),
             };
             if posted {
-                self.receives.push_back(Posted { context, silent: false });
+                self.expected.receives.push_back(Posted { context, silent: false });
             }
             posted
         } else {
@@ -403,7 +345,7 @@ impl Session {
             let request = SendRequest { context, operation, flags, data };
             let posted = self.endpoint.engine.post_send(&self.qp, &request).is_ok();
             if posted {
-                self.sends.push_back(Posted { context, silent: flags.contains(SendFlags::SILENT) });
+                self.expected.sends.push_back(Posted { context, silent: flags.contains(SendFlags::SILENT) });
             }
             posted
         };
@@ -452,95 +394,13 @@ impl Session {
             accepted
         });
         if accepted {
-            self.sends.push_back(Posted { context, silent: flags.contains(SendFlags::SILENT) });
+            self.expected.sends.push_back(Posted { context, silent: flags.contains(SendFlags::SILENT) });
         }
     }
 
-    /// Checks the outputs of the endpoint: frames and completions.
     fn observe(&mut self, frames: &[Vec<u8>]) {
-        for bytes in frames {
-            let packet = Packet::parse(bytes).expect("frames of the endpoint are valid");
-            assert!(packet.icrc_valid(Crc::table()), "a frame of the endpoint with a wrong ICRC");
-            let (ip, mac) = forge::address(PEER);
-            assert_eq!(
-                (packet.destination(), packet.eth().destination()),
-                (ip, mac),
-                "the destination is not the peer"
-            );
-            if packet.bth().dest_qp() == PEER_QPN {
-                self.observe_packet(&packet, bytes.len() as u64);
-            }
-        }
-        let counts = &self.counts;
-        assert!(
-            counts.acks <= counts.requests,
-            "{} requests, {} acknowledgments",
-            counts.requests,
-            counts.acks
-        );
-        // An ACK is four bytes longer than the shortest request.
-        let cost = counts.request_bytes + 4 * counts.requests;
-        assert!(
-            counts.ack_bytes <= cost,
-            "{cost} bytes of requests, {} bytes of acknowledgments",
-            counts.ack_bytes
-        );
-        assert!(counts.responses <= counts.read_packets, "more READ responses than requested");
-        assert!(counts.cnps <= counts.marks, "more CNPs than marks");
-        for output in std::mem::take(&mut self.endpoint.outputs) {
-            self.completed(&output);
-            self.checked.push(output);
-        }
-    }
-
-    fn observe_packet(&mut self, packet: &Packet<'_>, len: u64) {
-        let psn = packet.bth().psn();
-        match (packet.info().class, packet.info().operation) {
-            (Class::Congestion, _) => self.counts.cnps += 1,
-            (Class::Response, WireOperation::Read) => self.counts.responses += 1,
-            (Class::Response, _) => {
-                self.counts.acks += 1;
-                self.counts.ack_bytes += len;
-                if packet.aeth().is_some_and(|aeth| aeth.syndrome() != Syndrome::ACK) {
-                    // A correct peer continues from there.
-                    self.next = psn;
-                }
-            }
-            (_, operation) => {
-                let read =
-                    packet.reth().filter(|_| operation == WireOperation::Read).map(|reth| reth.length());
-                let packets = read.map_or(1, |length| length.div_ceil(MTU.bytes() as u32).max(1));
-                // A retransmission.
-                self.pending_requests.retain(|request| psn.distance_from(request.psn) > 0);
-                self.pending_requests.push_back(PendingRequest { psn, packets, read });
-            }
-        }
-    }
-
-    /// Checks a completion: it is that of the oldest request of its queue, and none succeeds after a failure.
-    fn completed(&mut self, output: &Output) {
-        let Output::Completion(completion) = output else { return };
-        let success = completion.status == CompletionStatus::Success;
-        let queue = if completion.kind.is_receive() { &mut self.receives } else { &mut self.sends };
-        while let Some(oldest) = queue.pop_front() {
-            if oldest.context == completion.context {
-                assert!(!(oldest.silent && success), "a silent request completed with success");
-                assert!(!(self.failed && success), "success after failure");
-                if !completion.kind.is_receive() {
-                    assert!(!self.failed || completion.status == CompletionStatus::Flushed, "two failures");
-                    self.sends_failed |= !success;
-                }
-                self.failed |= !success;
-                return;
-            }
-            // Silent requests that have succeeded before.
-            assert!(
-                oldest.silent && !self.sends_failed,
-                "request {} did not complete in order",
-                oldest.context
-            );
-        }
-        panic!("{completion:?} belongs to no request");
+        self.expected.observe(frames, &self.endpoint.outputs);
+        self.checked.append(&mut self.endpoint.outputs);
     }
 
     /// Destroys everything and checks that all objects are free.
@@ -549,8 +409,8 @@ impl Session {
         assert!(self.qp.is_drained());
         self.drive(usize::MAX);
         // Unused receives of a shared queue stay there.
-        assert!(self.receives.is_empty() || self.srq.is_some(), "a receive never completed");
-        let pending = self.sends.iter().any(|posted| !posted.silent);
+        assert!(self.expected.receives.is_empty() || self.srq.is_some(), "a receive never completed");
+        let pending = self.expected.sends.iter().any(|posted| !posted.silent);
         assert!(!pending, "a request never completed");
         self.endpoint.engine.release(self.endpoint.now, self.link.conn);
         self.endpoint.run_until_idle(Duration::from_mins(10));
