@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Checks that files named in documents exist.
+//! Checks that files named in documents exist, and the tests named in these files.
 
 use std::{fs, path::Path};
 
@@ -11,10 +11,10 @@ use crate::shell;
 /// Folders whose paths are checked.
 const FOLDERS: [&str; 8] = ["build/", "crates/", "docs/", "fuzz/", "lab/", "sim/", "src/", "tests/"];
 
-/// Checks every path between backquotes and every relative link of the documents at the root and in `docs`.
+/// Checks every path and test between backquotes and every relative link of the documents at the root and in `docs`.
 ///
 /// # Errors
-/// A path that does not exist.
+/// A path that does not exist, or a test that is not in its file.
 pub fn check() -> Result<()> {
     let mut missing = Vec::new();
     for folder in [shell::root().to_owned(), shell::root().join("docs")] {
@@ -25,9 +25,11 @@ pub fn check() -> Result<()> {
                 let name = path.strip_prefix(shell::root()).unwrap_or(&path).display().to_string();
                 let links = links(&text).into_iter().filter(|link| !folder.join(link).exists());
                 missing.extend(links.map(|link| format!("{name} links to {link}")));
-                let quoted =
-                    quoted(&text).into_iter().filter(|path| !Path::new(shell::root()).join(path).exists());
-                missing.extend(quoted.map(|path| format!("{name} names {path}")));
+                for (path, item) in quoted(&text) {
+                    if !exists(&shell::root().join(path), item) {
+                        missing.push(format!("{name} names {path}{}", item.unwrap_or_default()));
+                    }
+                }
             }
         }
     }
@@ -45,14 +47,25 @@ fn links(text: &str) -> Vec<&str> {
     files.filter(|file| !file.is_empty() && !file.contains("://")).collect()
 }
 
-/// Paths between backquotes, without the test that may follow.
-fn quoted(text: &str) -> Vec<&str> {
+/// Paths between backquotes, each with what follows it, such as `::test`.
+fn quoted(text: &str) -> Vec<(&str, Option<&str>)> {
     let words = text.split('`').skip(1).step_by(2);
-    let paths = words.map(|word| word.split_once("::").map_or(word, |(file, _)| file));
-    let is_path = |path: &&str| {
+    let paths = words.map(|word| match word.find("::").and_then(|at| word.split_at_checked(at)) {
+        Some((file, item)) => (file, Some(item)),
+        None => (word, None),
+    });
+    let is_path = |(path, _): &(&str, Option<&str>)| {
         FOLDERS.iter().any(|folder| path.starts_with(folder)) && !path.contains(['*', ' ', '{', '<', '\n'])
     };
     paths.filter(is_path).collect()
+}
+
+/// Returns whether the path exists and the file contains the item: `::module::test` names the last one.
+fn exists(path: &Path, item: Option<&str>) -> bool {
+    let Some((_, name)) = item.and_then(|item| item.rsplit_once("::")) else { return path.exists() };
+    let definitions = [format!("fn {name}("), format!("fn {name}<"), format!("mod {name}")];
+    let is_defined = |text: String| definitions.iter().any(|definition| text.contains(definition));
+    name.contains('*') && path.exists() || fs::read_to_string(path).is_ok_and(is_defined)
 }
 
 #[cfg(test)]
@@ -64,6 +77,17 @@ mod tests {
         let text =
             "See [a](docs/a.md#part), [b](https://b) and `src/lib.rs::test`, `cargo test`, `crates/*`.";
         assert_eq!(links(text), ["docs/a.md"]);
-        assert_eq!(quoted(text), ["src/lib.rs"]);
+        assert_eq!(quoted(text), [("src/lib.rs", Some("::test"))]);
+    }
+
+    #[test]
+    fn a_test_that_is_not_in_its_file_is_missing() {
+        let file = shell::root().join(file!());
+        for (item, expected) in
+            [(None, true), (Some("::tests::exists"), true), (Some("::exist"), false), (Some("::ex*"), true)]
+        {
+            assert_eq!(exists(&file, item), expected, "{item:?}");
+        }
+        assert!(!exists(&file.with_extension("txt"), None));
     }
 }
