@@ -7,7 +7,10 @@
 
 mod bed;
 mod packets;
+mod scaling;
 mod tcp;
+
+use std::time::Duration;
 
 use bed::{counter, finish, miniport, started_with};
 use device_sim::{
@@ -23,6 +26,7 @@ use ndk_abi::ndis::{
     NDIS_OFFLOAD_PARAMETERS_TX_RX_ENABLED, NDIS_STATUS_INVALID_DATA, OID_GEN_RCV_OK, OID_GEN_STATISTICS,
     OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS, OID_TCP_RSC_STATISTICS,
 };
+use nt_sim::delays::{Delay, Moment};
 use packets::{deliver, frame4, frame6, tcp};
 use tcp::{exchange, ipv4, ipv6, stream};
 
@@ -36,6 +40,9 @@ const RSC: usize = 22;
 const IN_DISCARDS: usize = 8;
 const IN_ERRORS: usize = 16;
 const IN_OCTETS: usize = 24;
+
+/// Longer than a request that does not wait.
+const LATE: Duration = Duration::from_millis(50);
 
 /// Payload of the segments of these tests, in bytes.
 const LEN: usize = 1000;
@@ -73,6 +80,15 @@ fn segments(is_ipv6: bool, count: usize) -> Vec<Vec<u8>> {
 /// Sends `count` segments to the first host, whose stack uses coalescing. Returns the frames that it receives.
 fn receive(bed: &Testbed, is_ipv6: bool, count: usize) -> Vec<ReceivedFrame> {
     deliver(bed, 1, segments(is_ipv6, count))
+}
+
+/// Waits until a thread has come to the moment of a delay.
+fn await_reached(bed: &Testbed, delay: &Delay) {
+    let deadline = bed.now() + Duration::from_secs(5);
+    while !delay.is_reached() {
+        assert!(bed.now() < deadline, "{delay:?}");
+        let _ = bed.event().wait(Duration::from_micros(100));
+    }
 }
 
 /// The number of segments of each frame that the first host receives, if `count` are sent.
@@ -187,6 +203,82 @@ fn coalescing_changes_at_run_time_and_the_change_is_reported() {
         receiver.start_offloads().unwrap();
     }
     assert_eq!(statistics(&receiver)[3], 0);
+    finish(bed);
+}
+
+/// Frames in the receive queue while a DPC or a poll is late, and on their way to another processor, where it is late, too.
+#[test]
+fn frames_that_were_coalesced_before_the_change_are_indicated_before_the_request_completes() {
+    let (interrupt, routine, poll) = (
+        Moment::Call("MiniportMessageInterruptDPC"),
+        Moment::Call("a DPC routine"),
+        Moment::Call("NdisPoll"),
+    );
+    // What is late before the request, from its begin on, and after that.
+    let cases: [(_, _, &[_], &[_]); 4] = [
+        (None, interrupt, &[], &[]),
+        // The routine that the request has receive frames, and that of the other processor.
+        (Some(3), interrupt, &[routine; 2], &[]),
+        (None, poll, &[], &[]),
+        // The next call of the same object, and that of the other processor.
+        (Some(3), poll, &[], &[poll; 2]),
+    ];
+    for (processor, first, then, last) in cases {
+        let keywords = if first == poll { vec![keyword("*NdisPoll", "1")] } else { vec![] };
+        let Some(bed) = started_with(&Options { keywords, processors: 4, ..options() }) else { return };
+        let receiver = receiver(&bed);
+        receiver.start_offloads().unwrap();
+        if let Some(processor) = processor {
+            receiver.set_rss(Some(&scaling::parameters(scaling::ALL_TYPES, &[processor]))).unwrap();
+        }
+        assert_eq!(counts(&bed, false, 3), [3]);
+        let late = |moments: &[Moment]| -> Vec<_> {
+            moments.iter().map(|&moment| bed.machines()[0].host().delays.add(moment, LATE)).collect()
+        };
+        let mut delays = late(&[first]);
+        let _ = miniport(bed.machines()[1]).send_chain(&segments(false, 3), 0);
+        await_reached(&bed, &delays[0]);
+        delays.extend(late(then));
+        let change = receiver.host().spawn("change", {
+            let receiver = receiver.clone();
+            move || {
+                set(&receiver, RSC, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED);
+                receiver.received_frames()
+            }
+        });
+        let _ = bed.event().wait(LATE / 5);
+        delays.extend(late(last));
+        let frames = change.join().expect("the request completes");
+        let coalesced: Vec<_> = frames.iter().map(|frame| frame.coalesced).collect();
+        assert_eq!(coalesced, [3], "{first:?} {processor:?}");
+        assert!(delays.iter().all(|delay| delay.is_reached()), "{delays:?}");
+        assert_eq!(statistics(&receiver)[2..], [2, 0]);
+        finish(bed);
+    }
+}
+
+/// The device coalesces once it has executed the command, before the driver has seen its answer.
+#[test]
+fn frames_that_are_coalesced_before_the_answer_is_seen_are_indicated() {
+    let Some(bed) = with(Quirks { command_time: Duration::from_micros(50), ..Quirks::default() }) else {
+        return;
+    };
+    let receiver = receiver(&bed);
+    receiver.start_offloads().unwrap();
+    assert_eq!(counts(&bed, false, 3), [3]);
+    set(&receiver, RSC, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED);
+    let delay = bed.machines()[0].host().delays.add(Moment::Return("KeStallExecutionProcessor"), LATE);
+    let switch = receiver.host().spawn("switch", {
+        let receiver = receiver.clone();
+        move || set(&receiver, RSC, NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED)
+    });
+    await_reached(&bed, &delay);
+    let _ = bed.event().wait(Duration::from_millis(1));
+    let _ = miniport(bed.machines()[1]).send_chain(&segments(false, 3), 0);
+    let _ = bed.event().wait(Duration::from_millis(10));
+    let coalesced: Vec<_> = receiver.received_frames().iter().map(|frame| frame.coalesced).collect();
+    assert_eq!(coalesced, [3]);
+    switch.join().expect("the request completes");
     finish(bed);
 }
 
@@ -326,7 +418,7 @@ fn coalescing_goes_on_after_a_reset_and_a_low_power_state() {
             _ => {
                 bed.machines()[0].nic().need_reset();
                 let event = bed.event();
-                let wait = move || event.wait(std::time::Duration::from_millis(100));
+                let wait = move || event.wait(Duration::from_millis(100));
                 let _ = receiver.host().spawn("wait", wait).join();
             }
         }

@@ -25,6 +25,7 @@ use super::traffic::Traffic;
 use super::transitions::Transitions;
 use super::vlan::Vlan;
 use crate::ndk::provider::Ndk;
+use crate::nic::drain::Drain;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::poll::PollObjects;
 use crate::nic::port::Port;
@@ -72,6 +73,8 @@ pub(super) struct Backlog {
     pub turn: Turn,
     /// The deferred routine polls the receive queue, whose interrupt stays suppressed.
     pub receive: AtomicBool,
+    /// Whether a turn has found the receive queue empty.
+    pub drain: Drain,
     pub streak: Streak,
     pub moderation: Moderation,
 }

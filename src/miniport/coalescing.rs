@@ -71,19 +71,28 @@ impl Coalescing {
         }
     }
 
-    /// Has the device, which has started, coalesce what is in force. If it refuses, frames that it coalesces nevertheless are dropped. For
+    /// Has the device, which has started, coalesce what is in force. Before frames that it no longer coalesces are dropped,
+    /// `indicate_received` has those indicated that it has received. If it refuses, frames that it coalesces nevertheless are dropped. For
     /// a device that does not run nothing is done: its start does it. Waits for the device's answer, at most two seconds.
     /// `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// The device failed.
-    pub fn program(&self, port: &Port, offloads: &OffloadState) -> Result<(), Error> {
+    pub fn program(
+        &self,
+        port: &Port,
+        offloads: &OffloadState,
+        indicate_received: impl FnOnce(),
+    ) -> Result<(), Error> {
         let programmed = port.with_commands(|commands| {
             // Not before: a change meanwhile is programmed by the next user of the queue.
             let wanted = offloads.coalescing();
             // What the device coalesces until it has answered, and from then on.
-            self.admitted.fetch_or(bits(wanted), Ordering::Relaxed);
+            let before = self.admitted.fetch_or(bits(wanted), Ordering::Relaxed);
             let programmed = commands.set_coalescing(wanted, || port.is_running());
+            if programmed == Ok(true) && before & !bits(wanted) != 0 {
+                indicate_received();
+            }
             self.admitted.store(bits(wanted), Ordering::Relaxed);
             programmed
         });

@@ -9,6 +9,7 @@
 //! when and how often frames are received.
 
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
@@ -16,7 +17,7 @@ use ndk_abi::ndis::{
 };
 use nt::Deferred;
 use roce::Verdict;
-use virtio_net::{Error, FrameInfo, Polled};
+use virtio_net::{Error, FrameInfo, Polled, Wait};
 
 use super::adapter::{Adapter, Backlog};
 use super::power;
@@ -24,6 +25,7 @@ use super::receive::{Checked, Indication};
 use super::send;
 use super::statistics::Cast;
 use crate::events;
+use crate::nic::dma::SharedMemory;
 use crate::nic::interrupt::MessageHandler;
 use crate::nic::pair::{Pair, Progress};
 use crate::nic::poll::{PollHandler, PollObjects};
@@ -34,6 +36,8 @@ use crate::nic::tag;
 const RECEIVE_BUDGET: u32 = 128;
 /// `MaxNblsToIndicate` without a limit.
 const INDICATE_ALL: u32 = u32::MAX;
+/// Time that [`Adapter::indicate_received`] waits.
+const INDICATION_LIMIT: Duration = Duration::from_secs(1);
 
 impl MessageHandler for Adapter {
     fn message(&self, message: u32, limit: u32) -> bool {
@@ -142,12 +146,21 @@ impl<'a> Served<'a> {
         if !turn.take() {
             return false;
         }
+        self.backlog.drain.begin();
         let polled = self.receive_batch(budget, Indication::indicate);
+        self.backlog.drain.end(polled.is_ok_and(|polled| !polled.more));
         let more =
             polled.is_ok_and(|polled| self.polls_again(polled) || self.pair.request_receive_interrupt());
         // The interrupt may have come to another processor before the end of the turn.
         let asked = turn.end();
         more || asked && polled.is_ok()
+    }
+
+    /// Has the receive queue polled until it is empty.
+    fn drain(&self) {
+        self.backlog.drain.request();
+        self.backlog.receive.store(true, Ordering::Release);
+        self.deferred.queue();
     }
 
     /// Whether another poll is to follow, before the interrupt is requested.
@@ -249,6 +262,29 @@ impl Adapter {
             Ok(false) => {}
             Err(error) => self.device_failed(error),
         }
+    }
+
+    /// Has the device coalesce what is in force; see [`Coalescing::program`](super::coalescing::Coalescing::program).
+    pub(super) fn program_coalescing(&self) -> Result<(), Error> {
+        self.coalescing.program(self.port(), &self.offloads, || self.indicate_received())
+    }
+
+    /// Has the frames indicated that are in the receive queues, and waits for that: at most [`INDICATION_LIMIT`], for instance while a
+    /// processor has other work, and only while the device runs. `PASSIVE_LEVEL`, one caller at a time.
+    fn indicate_received(&self) {
+        let platform = SharedMemory::new(self.handle());
+        let mut wait = Wait::new(&platform, INDICATION_LIMIT);
+        let mut go_on = || self.port().is_running() && wait.go_on();
+        if let Some(polls) = &self.polls {
+            // The first time, frames may be queued for objects that are drained already.
+            polls.drain(&mut go_on);
+            polls.drain(&mut go_on);
+            return;
+        }
+        let pairs = || (0..).map_while(|pair| Served::new(self, pair));
+        pairs().for_each(|served| served.drain());
+        while !pairs().all(|served| served.backlog.drain.is_done()) && go_on() {}
+        self.lanes.drain(&mut go_on);
     }
 
     /// Handles a device that failed: logs an event once, aborts all pending work, and reports that the link is down. Then a

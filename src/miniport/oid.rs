@@ -315,7 +315,7 @@ fn offloads_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
         return status;
     }
     adapter.offloads.indicate(adapter.handle());
-    if let Err(error) = adapter.coalescing.program(adapter.port(), &adapter.offloads) {
+    if let Err(error) = adapter.program_coalescing() {
         adapter.device_failed(error);
     }
     NDIS_STATUS_SUCCESS

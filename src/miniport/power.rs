@@ -221,7 +221,7 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
     adapter.port().use_all_pairs()?;
     device_rss::program(adapter)?;
     filter::program(adapter)?;
-    adapter.coalescing.program(adapter.port(), &adapter.offloads)
+    adapter.program_coalescing()
 }
 
 /// Gives up the device: the adapter is removed.

@@ -62,6 +62,16 @@ impl ReceiveLanes {
         lane.deferred.queue();
     }
 
+    /// Waits until the lists that wait now have been indicated, or `go_on` returns `false`. `PASSIVE_LEVEL`, one caller at a time.
+    pub fn drain(&self, go_on: &mut impl FnMut() -> bool) {
+        for lane in &self.0 {
+            lane.deferred.flush();
+            while !lane.waiting.lists.lock().is_empty() && go_on() {
+                lane.deferred.flush();
+            }
+        }
+    }
+
     fn lane(&self, processor: u32) -> Option<&Lane> {
         self.0.get(processor as usize)
     }

@@ -3,6 +3,7 @@
 //! The virtio-net device: PCI resources, registers, DMA memory, interrupts, queues.
 
 pub mod dma;
+pub mod drain;
 pub mod interrupt;
 pub mod pair;
 pub mod poll;

@@ -22,6 +22,7 @@ use ndk_abi::ndis::{
 use nt::SpinLock;
 use nt::irql::AtDispatch;
 
+use super::drain::Drain;
 use super::sleep::sleep;
 use crate::nbl::NblList;
 
@@ -53,6 +54,8 @@ struct PollContext<T> {
     handle: AtomicPtr<c_void>,
     /// A handler runs. NDIS runs one at a time.
     is_running: AtomicBool,
+    /// Whether a call has found nothing to indicate.
+    drain: Drain,
 }
 
 impl<T> PollContext<T> {
@@ -99,6 +102,7 @@ impl<T: PollHandler + Sync + 'static> PollObjects<T> {
                 waiting: SpinLock::new(NblList::new()),
                 handle: AtomicPtr::new(null_mut()),
                 is_running: AtomicBool::new(false),
+                drain: Drain::default(),
             };
             let context = Arc::try_new(context).ok()?;
             let mut handle = null_mut();
@@ -173,6 +177,16 @@ impl<T> PollObjects<T> {
         }
     }
 
+    /// Has NDIS poll until a call of each object has found nothing to indicate: then it has indicated what calls before have found. The wait
+    /// ends when `go_on`, which waits a moment, returns `false`. `PASSIVE_LEVEL`, one caller at a time.
+    pub fn drain(&self, go_on: &mut impl FnMut() -> bool) {
+        for context in &self.contexts {
+            context.drain.request();
+            context.request();
+        }
+        while !self.contexts.iter().all(|context| context.drain.is_done()) && go_on() {}
+    }
+
     /// Deregisters the objects and waits for running handlers, which use the target until then. The interrupt was disconnected
     /// before. `PASSIVE_LEVEL`.
     pub fn disconnect(&self) {
@@ -205,6 +219,7 @@ unsafe extern "efiapi" fn poll<T: PollHandler>(context: *mut c_void, data: *mut 
     // SAFETY: NDIS's structure for this call alone.
     let receive = unsafe { &mut (*data).Receive };
     context.is_running.store(true, Ordering::Release);
+    context.drain.begin();
     let ((lists, count), more) = {
         let _at_dispatch = AtDispatch::new();
         let limit = receive.MaxNblsToIndicate;
@@ -212,6 +227,7 @@ unsafe extern "efiapi" fn poll<T: PollHandler>(context: *mut c_void, data: *mut 
         let mut waiting = context.waiting.lock();
         (waiting.take_first(BATCH.min(limit)), more || !waiting.is_empty())
     };
+    context.drain.end(count == 0 && !more);
     context.is_running.store(false, Ordering::Release);
     receive.IndicatedNblChain = lists.first();
     receive.NumberOfIndicatedNbls = count;
