@@ -258,7 +258,8 @@ impl Host {
         let load = |base| {
             // The upper 16 bits of a cookie are 0, as on Windows.
             let cookie = self.world.random(&format!("security cookie {base:x}")).u64(1..1 << 48);
-            let options = image::Options { cookie, tolerates, on_missing };
+            let yields_at_pauses = self.world.clock.is_deterministic();
+            let options = image::Options { cookie, tolerates, on_missing, yields_at_pauses };
             Image::load(path, base, options, &self.subsystems.imports)
         };
         let image = self.images.load(self.memory.image_base(), load)?;

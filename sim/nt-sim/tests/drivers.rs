@@ -159,6 +159,20 @@ fn control_register_and_shared_time_are_those_of_the_kernel() {
     }
 }
 
+/// As long as it executes `pause`: other code of an image cannot be interrupted with the deterministic clock.
+#[test]
+fn a_thread_that_spins_lets_others_run() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    for clock in [ClockKind::Threaded, ClockKind::Deterministic { seed: 3 }] {
+        let mut sim = Sim::builder().clock(clock).build();
+        let host = host(&mut sim);
+        let driver = load(&host, "spin for a work item", Tolerances::NONE);
+        assert_eq!(start(&host, &driver), Some(0), "{}", sim.verdict());
+        unload(&host, &driver);
+        assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+    }
+}
+
 #[test]
 fn a_dpc_that_is_queued_at_unload_is_reported() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };

@@ -24,6 +24,7 @@ pub const ALL: &[(&str, fn())] = &[
     ("queue work item twice", queue_work_item_twice),
     ("free queued work item", free_queued_work_item),
     ("queue executive work item twice", queue_executive_work_item_twice),
+    ("spin for a work item", spin_for_a_work_item),
 ];
 
 /// Queues a work item that still runs when the driver has unloaded; the I/O manager keeps its code until it returns.
@@ -43,7 +44,21 @@ unsafe extern "efiapi" fn free_and_delay(_: *mut c_void, _: *mut c_void, item: *
     stay();
 }
 
-unsafe extern "efiapi" fn executive_work(_: *mut c_void) {}
+unsafe extern "efiapi" fn executive_work(_: *mut c_void) {
+    HAS_RUN.store(1, SeqCst);
+}
+
+/// Whether [`executive_work`] has run.
+static HAS_RUN: AtomicU32 = AtomicU32::new(0);
+
+/// Waits for a work item without a call of the kernel.
+fn spin_for_a_work_item() {
+    let item = queued_work_item();
+    while HAS_RUN.load(SeqCst) == 0 {
+        core::hint::spin_loop();
+    }
+    free(item.cast());
+}
 
 /// Queues an item, and does not wait until a worker runs it.
 fn queued_work_item() -> *mut WORK_QUEUE_ITEM {

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Instructions that run in a kernel but not in a Linux process: they fault, and are executed here.
+//! Instructions that run in a kernel but not in a Linux process: they fault, and are executed here. So is `pause` where it lets other
+//! threads run.
 
 use trapped_access::CpuState as _;
 
 use super::{
+    detour,
     frame::DEPTH,
     load::Image,
+    pauses,
     registers::{FaultContext, Registers},
-    set_level, stack,
+    stack,
 };
 use crate::{
-    thread::current::Thread,
+    import::run,
+    irql::{Irql, Limit},
+    thread::current::{Thread, current},
     verifier::{codes::BugCheck, report, tolerance::Tolerance},
 };
 
-/// Executes the instruction of `image` that a general protection fault interrupted, and advances the instruction
+/// Executes the instruction of `image` that a fault interrupted, and advances the instruction
 /// pointer; returns `false` when it is none of those that are emulated.
 pub(super) fn execute(me: &Thread, image: &Image, context: &mut FaultContext<'_>) -> bool {
     let registers = context.registers();
@@ -34,7 +39,11 @@ pub(super) fn execute(me: &Thread, image: &Image, context: &mut FaultContext<'_>
         // mov cr8, r64: the image continues in a function that changes the level and returns behind the instruction.
         [rex @ (0x44 | 0x45), 0x0f, 0x22, operand] if operand & 0xf8 == 0xc0 => {
             let register = usize::from(operand & 7) + if rex == 0x45 { 8 } else { 0 };
-            set_level::begin(context, 4, context.general(register));
+            detour::begin(context, 4, set_level, context.general(register));
+            return true;
+        }
+        [0x0f, 0x0b, ..] if image.has_pause_at(registers.ip) => {
+            detour::begin(context, pauses::LENGTH, pause, 0);
             return true;
         }
         _ => return false,
@@ -52,4 +61,22 @@ fn failed_assertion(image: &Image, registers: Registers) {
     } else {
         report::report(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, text, walk);
     }
+}
+
+/// `mov cr8, r64`: an inlined change of the IRQL, which may run DPCs.
+extern "efiapi" fn set_level(level: usize) {
+    run("mov cr8", Limit::ANY, || {
+        let me = current();
+        let level = Irql(level as u8 & 15);
+        if level < me.irql() {
+            me.lower(level);
+        } else {
+            me.raise(level);
+        }
+    });
+}
+
+/// `pause`: a step of the thread, as a call of an import is.
+extern "efiapi" fn pause(_: usize) {
+    run("pause", Limit::ANY, || {});
 }

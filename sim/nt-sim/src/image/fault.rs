@@ -107,7 +107,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     let is_trimmed = |me: &Thread| {
         me.try_host().is_some_and(|host| host.memory.paged.explain(fault.registers.ip).is_some())
     };
-    if signal == libc::SIGSEGV
+    if matches!(signal, libc::SIGSEGV | libc::SIGILL)
         && let Some(me) = me.as_ref().filter(|me| !is_trimmed(me))
         && let Some(image) = me.try_host().and_then(|host| host.images().find(fault.registers.ip))
         && emulate::execute(me, image, &mut context)

@@ -30,6 +30,10 @@ impl Functions {
         Self(functions)
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = RuntimeFunction> {
+        self.0.iter().copied()
+    }
+
     pub fn find(&self, offset: u32) -> Option<RuntimeFunction> {
         let index = self.0.partition_point(|function| function.begin <= offset).checked_sub(1)?;
         self.0.get(index).copied().filter(|function| offset < function.end)

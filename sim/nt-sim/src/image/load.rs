@@ -25,6 +25,7 @@ use super::{
     frame::Frame,
     functions::{Functions, RuntimeFunction},
     missing::{Handler, Missing},
+    pauses,
     symbols::Symbols,
     thunk::Thunks,
 };
@@ -71,6 +72,8 @@ pub(crate) struct Options {
     pub cookie: u64,
     pub tolerates: Tolerances,
     pub on_missing: Handler,
+    /// Whether a `pause` lets other threads run.
+    pub yields_at_pauses: bool,
 }
 
 /// A loaded image. Loading a file twice gives two images with separate globals.
@@ -80,6 +83,8 @@ pub struct Image {
     mapping: Mapping,
     entry: usize,
     functions: Functions,
+    /// Offsets of the `pause` instructions that were replaced, in order.
+    pauses: Vec<u32>,
     /// The code that the import table points to lives as long as the image.
     _thunks: Thunks,
     missing: Missing,
@@ -112,6 +117,8 @@ impl Image {
         set_cookie(&file, &bytes, &mapping, options.cookie)?;
         let (thunks, missing) = bind(&file, &mapping, imports, options.on_missing)?;
         let functions = functions(&file, &bytes)?;
+        let pauses =
+            if options.yields_at_pauses { replace_pauses(&functions, &mapping)? } else { Vec::new() };
         protect(&file, &mapping)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self {
@@ -120,6 +127,7 @@ impl Image {
             entry: mapping.base + optional.address_of_entry_point() as usize,
             mapping,
             functions,
+            pauses,
             _thunks: thunks,
             missing,
             discardable: discardable(&file),
@@ -170,6 +178,12 @@ impl Image {
             return None;
         }
         self.mapping.read(address.checked_sub(self.mapping.base)?).ok()
+    }
+
+    /// Returns whether a `pause` at this address was replaced.
+    pub(super) fn has_pause_at(&self, address: usize) -> bool {
+        let offset = address.checked_sub(self.base()).and_then(|offset| u32::try_from(offset).ok());
+        offset.is_some_and(|offset| self.pauses.binary_search(&offset).is_ok())
     }
 
     /// Returns the imports that the simulated kernel does not have, as `module!name`. A call of one is a bug check.
@@ -295,6 +309,24 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
         }
     }
     Ok(())
+}
+
+/// Replaces each `pause` in a function by an instruction that faults. Returns their offsets, in order.
+fn replace_pauses(functions: &Functions, mapping: &Mapping) -> Result<Vec<u32>, LoadError> {
+    let mut pauses = Vec::new();
+    for function in functions.iter() {
+        let size = function.end.saturating_sub(function.begin) as usize;
+        let at = mapping.check(function.begin as usize, size)?;
+        // SAFETY: inside the mapping, as just checked, and not written before the slice is dropped.
+        let code = unsafe { std::slice::from_raw_parts(at, size) };
+        pauses.extend(pauses::find(function, code));
+    }
+    pauses.sort_unstable();
+    pauses.dedup();
+    for &pause in &pauses {
+        mapping.write(pause as usize, &pauses::FAULT)?;
+    }
+    Ok(pauses)
 }
 
 /// Sets the cookie that code compiled with stack checks (`/GS`) compares, as the loader of Windows does: the

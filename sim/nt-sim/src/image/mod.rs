@@ -23,10 +23,13 @@
 //! | [`stack`] | walks of the calling thread's stack |
 //! | [`call`](mod@call) | calls of the image |
 //! | [`fault`] | faults, as bug checks |
+//! | `pauses` | instructions of waits for other processors |
 //! | `emulate` | instructions that run in a kernel only |
+//! | `detour` | from a fault to a function of the host, and back |
 
 pub mod call;
 mod code;
+mod detour;
 mod emulate;
 pub mod entry_points;
 pub mod fault;
@@ -35,8 +38,8 @@ mod functions;
 pub mod images;
 pub mod load;
 pub(crate) mod missing;
+mod pauses;
 pub mod registers;
-mod set_level;
 pub mod stack;
 pub mod switch;
 mod symbols;

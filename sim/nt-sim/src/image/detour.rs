@@ -1,39 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `mov cr8, r64`: an inlined change of the IRQL. It may run DPCs, and so not happen inside the handler of the fault: the image
-//! continues in [`set_level`], as if it had called it, and then behind the instruction, with all its registers.
+//! Instructions whose effect may let other threads run, and so must not happen inside the handler of the fault: the image continues in
+//! a function of the host, as if it had called it, and then behind the instruction, with all its registers.
 
 use std::arch::naked_asm;
 
 use trapped_access::CpuState as _;
 
 use super::registers::FaultContext;
-use crate::{
-    import::run,
-    irql::{Irql, Limit},
-    thread::current,
-};
 
 /// Index of the stack pointer among the general registers.
 const RSP: usize = 4;
 
-/// Makes the image continue in [`set_level`], and behind the instruction of `length` bytes afterwards.
-pub(super) fn begin(context: &mut FaultContext<'_>, length: u64, level: u64) {
+/// What the image continues with.
+pub(super) type Function = extern "efiapi" fn(argument: usize);
+
+/// Makes the image continue in `function`, and behind the instruction of `length` bytes afterwards.
+pub(super) fn begin(context: &mut FaultContext<'_>, length: u64, function: Function, argument: u64) {
     let after = context.instruction_pointer() + length;
     let stack = context.general(RSP);
-    for (place, value) in [(8, after), (16, level)] {
+    for (place, value) in [(8, after), (16, argument), (24, function as *const () as u64)] {
         let slot = std::ptr::with_exposed_provenance_mut::<u64>((stack - place) as usize);
         // SAFETY: below the image's stack pointer, where its calling convention has no red zone; without room, this faults as
         // a call does.
         unsafe { slot.write_volatile(value) };
     }
-    context.set_general(RSP, stack - 16);
-    context.set_instruction_pointer(set_level as *const () as u64);
+    context.set_general(RSP, stack - 24);
+    context.set_instruction_pointer(call as *const () as u64);
 }
 
-/// Sets the IRQL to the value on top of the stack, removes it, and returns. Preserves all registers that code of a kernel has.
+/// Calls the function on top of the stack with the argument below it, removes both, and returns. Preserves all registers that code of a
+/// kernel has.
 #[unsafe(naked)]
-extern "efiapi" fn set_level() {
+extern "efiapi" fn call() {
     naked_asm!(
         "pushfq",
         "push rax",
@@ -55,8 +54,8 @@ extern "efiapi" fn set_level() {
         "movaps [rsp + 112], xmm5",
         "cld",
         // Nine registers are above.
-        "mov rcx, [rbp + 72]",
-        "call {change}",
+        "mov rcx, [rbp + 80]",
+        "call [rbp + 72]",
         "movaps xmm0, [rsp + 32]",
         "movaps xmm1, [rsp + 48]",
         "movaps xmm2, [rsp + 64]",
@@ -73,20 +72,7 @@ extern "efiapi" fn set_level() {
         "pop rcx",
         "pop rax",
         "popfq",
-        "lea rsp, [rsp + 8]",
+        "lea rsp, [rsp + 16]",
         "ret",
-        change = sym change,
     )
-}
-
-extern "efiapi" fn change(level: usize) {
-    run("mov cr8", Limit::ANY, || {
-        let me = current();
-        let level = Irql(level as u8 & 15);
-        if level < me.irql() {
-            me.lower(level);
-        } else {
-            me.raise(level);
-        }
-    });
 }
