@@ -386,17 +386,18 @@ fn ipv6(packet: &[u8]) -> Option<(u8, usize, usize)> {
 fn sum(bytes: &[u8], initial: u64) -> u16 {
     // Eight bytes at a time, in the machine's byte order: the sum does not depend on it. (RFC 1071 §2)
     let (longs, rest) = bytes.as_chunks::<8>();
-    let mut total = 0_u64;
+    let mut total = 0_u128;
     for &long in longs {
-        let long = u64::from_ne_bytes(long);
-        total = total.wrapping_add(long >> 32).wrapping_add(long & 0xFFFF_FFFF);
+        total = total.wrapping_add(u64::from_ne_bytes(long).into());
     }
     let mut tail = [0; 8];
     for (to, from) in tail.iter_mut().zip(rest) {
         *to = *from;
     }
-    let tail = u64::from_ne_bytes(tail);
-    total = total.wrapping_add(tail >> 32).wrapping_add(tail & 0xFFFF_FFFF);
+    total = total.wrapping_add(u64::from_ne_bytes(tail).into());
+    // The carries beyond 64 bits are fewer than 2^32.
+    let (carries, total) = ((total >> 64) as u64, total as u64);
+    let total = (total >> 32).wrapping_add(total & 0xFFFF_FFFF).wrapping_add(carries);
     fold(u64::from(u16::from_be(fold(total))).wrapping_add(initial))
 }
 
