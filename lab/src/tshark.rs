@@ -8,6 +8,10 @@ use anyhow::{Result, ensure};
 
 use crate::process;
 
+/// Malformed frames. tshark takes the payload of an RDMA operation for an Ethernet frame's if it begins with a known EtherType and two zeros,
+/// as two bytes of a file and their padding may: what follows says nothing of the packet.
+const MALFORMED: &str = "_ws.malformed && !(frame.protocols contains \"infiniband:ethertype\")";
+
 /// Malformed frames that an error shows.
 const SHOWN: usize = 5;
 
@@ -20,7 +24,7 @@ pub fn check_well_formed(capture: &Path) -> Result<()> {
 pub fn check_well_formed_without(capture: &Path, protocols: &[&str]) -> Result<()> {
     // tshark takes the payload of a short SEND for an RPC-over-RDMA header, and reports what does not fit as malformed.
     let disabled = ["rpcordma"].iter().chain(protocols).flat_map(|protocol| ["--disable-protocol", protocol]);
-    let arguments: Vec<&str> = disabled.chain(["-Y", "_ws.malformed"]).collect();
+    let arguments: Vec<&str> = disabled.chain(["-Y", MALFORMED]).collect();
     let malformed = dissect(capture, &arguments)?;
     let lines: Vec<&str> = malformed.lines().collect();
     let shown = lines[..lines.len().min(SHOWN)].join("\n");
