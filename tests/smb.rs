@@ -13,7 +13,8 @@ use lab::{
     copy::{End, Faults, Outcome, Plan, Protocol},
     image,
     smb_load::{self, Load},
-    smb_tcp,
+    smb_tcp::Messages,
+    tcp_stream::{self, Connection},
     testbed::{self, Testbed},
 };
 use ndk_abi::ndk::{
@@ -184,14 +185,19 @@ fn copied_over_tcp(bed_options: &testbed::Options, options: &Options, length: u6
     let mut bed = Testbed::new(&image, bed_options).expect("a testbed");
     bed.start().expect("both hosts start");
     let (for_client, for_server) = (options.clone(), options.clone());
-    let client = move |connection: &mut smb_tcp::Connection| {
+    let client = move |connection: &mut Connection| {
         let source = Generated { seed: 1, bytes: length };
-        smb_consumer::copy_over(connection, &for_client, "file", &source, &|_| {})
+        smb_consumer::copy_over(&mut Messages::new(connection), &for_client, "file", &source, &|_| {})
     };
-    let serve = move |connection: &mut smb_tcp::Connection| {
-        smb_consumer::serve_over(connection, &for_server, &mut MemoryStore::default(), &|_| {})
+    let serve = move |connection: &mut Connection| {
+        smb_consumer::serve_over(
+            &mut Messages::new(connection),
+            &for_server,
+            &mut MemoryStore::default(),
+            &|_| {},
+        )
     };
-    let (copied, served) = smb_tcp::run(&bed, client, serve).expect("a connection");
+    let (copied, served) = tcp_stream::run(&bed, client, serve).expect("a connection");
     let (copied, served) = (copied.expect("the client succeeds"), served.expect("the server succeeds"));
     assert_eq!((copied.bytes, served.bytes), (length, length));
     assert!(copied.digest.is_some());

@@ -29,6 +29,7 @@ mod smb_driver;
 pub mod smb_load;
 pub mod smb_tcp;
 pub mod spin;
+pub mod tcp_stream;
 pub mod testbed;
 mod tshark;
 mod workspace;

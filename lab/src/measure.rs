@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Many operations through the image, between two hosts with the verifier off.
+//! Many operations through the image between two hosts, or bytes over TCP.
 
 use std::{net::SocketAddr, ops::Range, path::Path, time::Duration};
 
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cpu_time,
     machine::Machine,
+    tcp_stream::{self, Connection},
     testbed::{Options, Testbed},
 };
 
@@ -64,42 +65,114 @@ pub struct Run {
 /// # Errors
 /// The image cannot be loaded or started, an operation fails, or a violation is found.
 pub fn run(image: &Path, work: Work, real_time: bool) -> Result<Run> {
-    let options = Options { real_time, verifier: false, ..Options::default() };
-    let mut bed = Testbed::new(image, &options)?;
+    run_on(image, work, &Options { real_time, verifier: false, ..Options::default() })
+}
+
+/// As [`run`], on a testbed with these options and simulated NICs.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on(image: &Path, work: Work, options: &Options) -> Result<Run> {
+    run_several(image, work, 1, options)
+}
+
+/// As [`run_on`], by several consumers at once. The time is that of the slowest.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_several(image: &Path, work: Work, connections: u16, options: &Options) -> Result<Run> {
+    on_testbed(image, options, |bed| rdma(bed, work, connections))
+}
+
+/// Sends bytes over TCP to the target, on a testbed with these options and simulated NICs.
+///
+/// # Errors
+/// The image cannot be loaded or started, the connection fails, or a violation is found.
+pub fn run_tcp(image: &Path, bytes: u64, options: &Options) -> Result<Run> {
+    on_testbed(image, options, |bed| tcp(bed, bytes))
+}
+
+fn on_testbed(
+    image: &Path,
+    options: &Options,
+    body: impl FnOnce(&Testbed) -> Result<(BenchResult, Duration)>,
+) -> Result<Run> {
+    let mut bed = Testbed::new(image, options)?;
     bed.start()?;
-    let [client, server] = bed.machines();
-    let (local, remote) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), PORT));
-    let window = match work {
-        Work::Writes(transfers) | Work::Reads(transfers) => transfers.size * transfers.outstanding as usize,
-        Work::Sends { .. } => 1,
-    };
-    let listening = bed.event();
-    let serving = {
-        let listening = listening.clone();
-        server.consumer("server", move |adapter| {
-            let outcome = bench::serve(adapter, remote, window, TIMEOUT, |_| listening.set());
-            // Also if listening failed: the client must not wait.
-            listening.set();
-            outcome
-        })
-    };
-    let measuring = client.consumer("client", move |adapter| {
-        let _ = listening.wait(TIMEOUT);
-        let before = cpu_time::of_process();
-        let result = match work {
-            Work::Writes(transfers) => bench::writes(adapter, local, remote, transfers),
-            Work::Reads(transfers) => bench::reads(adapter, local, remote, transfers),
-            Work::Sends { count, size } => bench::sends(adapter, local, remote, count, size),
-        };
-        (result, cpu_time::of_process().saturating_sub(before))
-    });
-    let (result, cpu) = measuring.join()?;
-    serving.join()?.context("the server")?;
+    let (result, cpu) = body(&bed)?;
     let hosts = bed.machines().map(report);
     bed.stop()?;
     let violations = bed.violations();
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
-    Ok(Run { result: result?, cpu, hosts })
+    Ok(Run { result, cpu, hosts })
+}
+
+/// Sends bytes over TCP, until the target says that all have arrived.
+fn tcp(bed: &Testbed, bytes: u64) -> Result<(BenchResult, Duration)> {
+    let client = move |connection: &mut Connection| {
+        let (start, before) = (connection.now(), cpu_time::of_process());
+        connection.send_bytes(bytes)?;
+        connection.receive_bytes(1)?;
+        let cpu = cpu_time::of_process().saturating_sub(before);
+        anyhow::Ok((connection.now().saturating_sub(start), cpu))
+    };
+    let server = move |connection: &mut Connection| {
+        connection.receive_bytes(bytes)?;
+        connection.send_bytes(1)
+    };
+    let (sent, received) = tcp_stream::run(bed, client, server)?;
+    received.context("the target")?;
+    let (elapsed, cpu) = sent.context("the initiator")?;
+    Ok((BenchResult { operations: 1, bytes, elapsed, ..BenchResult::default() }, cpu))
+}
+
+/// Runs operations of NDK consumers, as many at once as there are to be connections.
+fn rdma(bed: &Testbed, work: Work, connections: u16) -> Result<(BenchResult, Duration)> {
+    let [client, server] = bed.machines();
+    let (local, remote) = (client.address(), server.address());
+    let window = match work {
+        Work::Writes(transfers) | Work::Reads(transfers) => transfers.size * transfers.outstanding as usize,
+        Work::Sends { .. } => 1,
+    };
+    let mut consumers = Vec::new();
+    for port in (PORT..).take(connections.into()) {
+        let remote = SocketAddr::new(remote, port);
+        let listening = bed.event();
+        let serving = {
+            let listening = listening.clone();
+            server.consumer("server", move |adapter| {
+                let outcome = bench::serve(adapter, remote, window, TIMEOUT, |_| listening.set());
+                // Also if listening failed: the client must not wait.
+                listening.set();
+                outcome
+            })
+        };
+        let measuring = client.consumer("client", move |adapter| {
+            let _ = listening.wait(TIMEOUT);
+            let local = SocketAddr::new(local, 0);
+            let before = cpu_time::of_process();
+            let result = match work {
+                Work::Writes(transfers) => bench::writes(adapter, local, remote, transfers),
+                Work::Reads(transfers) => bench::reads(adapter, local, remote, transfers),
+                Work::Sends { count, size } => bench::sends(adapter, local, remote, count, size),
+            };
+            (result, [before, cpu_time::of_process()])
+        });
+        consumers.push((measuring, serving));
+    }
+    let (mut total, mut cpu) = (BenchResult::default(), None);
+    for (measuring, serving) in consumers {
+        let (result, [before, after]) = measuring.join()?;
+        serving.join()?.context("the server")?;
+        let result = result?;
+        total.operations += result.operations;
+        total.bytes += result.bytes;
+        total.elapsed = total.elapsed.max(result.elapsed);
+        let [first, last] = cpu.unwrap_or([before, after]);
+        cpu = Some([first.min(before), last.max(after)]);
+    }
+    let [before, after] = cpu.unwrap_or_default();
+    Ok((total, after.saturating_sub(before)))
 }
 
 fn report(machine: &Machine) -> HostReport {

@@ -18,7 +18,8 @@ use smb_consumer::{NoStore, Options};
 use crate::{
     cpu_time,
     measure::{self, Transfers, Work},
-    smb_tcp,
+    smb_tcp::Messages,
+    tcp_stream::{self, Connection},
     testbed::{self, Testbed},
 };
 
@@ -146,15 +147,15 @@ pub fn smb_over_tcp(image: &Path, load: &Load, real_time: bool, has_offloads: bo
     let meter: Arc<[Meter; 2]> = Arc::default();
     let client = {
         let (meter, options) = (meter.clone(), options.clone());
-        move |connection: &mut smb_tcp::Connection| {
+        move |connection: &mut Connection| {
             let progress = |progress: Progress| meter[progress.phase as usize].record(progress);
-            smb_consumer::measure_over(connection, &options, bytes, &progress)
+            smb_consumer::measure_over(&mut Messages::new(connection), &options, bytes, &progress)
         }
     };
-    let serve = move |connection: &mut smb_tcp::Connection| {
-        smb_consumer::serve_over(connection, &options, &mut NoStore::default(), &|_| {})
+    let serve = move |connection: &mut Connection| {
+        smb_consumer::serve_over(&mut Messages::new(connection), &options, &mut NoStore::default(), &|_| {})
     };
-    let (measured, served) = smb_tcp::run(&bed, client, serve)?;
+    let (measured, served) = tcp_stream::run(&bed, client, serve)?;
     let report = measured.map_err(|failure| failure.error).context("the client")?;
     served.map_err(|failure| failure.error).context("the server")?;
     bed.stop()?;

@@ -37,8 +37,10 @@ pub struct Options {
     pub faults: Faults,
     /// Frames that a direction of the link holds before the sender has to wait.
     pub capacity: usize,
-    /// RoCE path MTU; the MTU of the NICs is set accordingly.
+    /// RoCE path MTU.
     pub path_mtu: u32,
+    /// MTU of the NICs; `None` for the smallest that the path MTU needs, at least 1500.
+    pub mtu: Option<u16>,
     pub capture: Option<PathBuf>,
     pub verifier: bool,
     pub timers: TimerResolution,
@@ -74,6 +76,7 @@ impl Default for Options {
             faults: Faults::NONE,
             capacity: WireOptions::immediate().capacity,
             path_mtu: 4096,
+            mtu: None,
             capture: None,
             verifier: true,
             timers: TimerResolution::Exact,
@@ -148,7 +151,7 @@ impl Testbed {
         let mut sim = ndis_sim::builder().clock(clock).build();
         let wire = WireOptions { capacity: options.capacity, ..wire };
         let wire = Wire::new(wire.with_seed(options.seed).with_faults(options.faults));
-        let mtu = mtu_for(options.path_mtu)?;
+        let mtu = options.mtu.map_or_else(|| mtu_for(options.path_mtu), Ok)?;
         let adapter = |number: u8| {
             let of_subnet = |&(subnet, prefix): &(IpAddr, u8)| (host_address(subnet, number + 1), prefix);
             AdapterOptions {

@@ -16,7 +16,7 @@ use super::{
     figure::{Figure, MESSAGE, SMALL, Unit},
 };
 use crate::{
-    measure::{self, HostCounters, Transfers, Work},
+    measure::{self, HostCounters, Run, Transfers, Work},
     workspace,
 };
 
@@ -41,9 +41,9 @@ struct HostReport {
 
 /// Instructions and counters of a host.
 #[derive(Clone, Copy)]
-struct HostCosts {
-    instructions: u64,
-    counters: HostCounters,
+pub(super) struct HostCosts {
+    pub(super) instructions: u64,
+    pub(super) counters: HostCounters,
 }
 
 impl fmt::Display for Kind {
@@ -99,7 +99,7 @@ pub fn measure(
 fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     for (kind, lengths) in COUNTED {
         say(format!("image: instructions of {kind}"));
-        let [short, long] = lengths.map(|count| costs(kind, count));
+        let [short, long] = lengths.map(|count| costs(&format!("{kind}:{count}")));
         let (short, long) = (short?, long?);
         let operations = (lengths[1] - lengths[0]) as f64;
         for (side, (short, long)) in ["initiator", "target"].into_iter().zip(short.into_iter().zip(long)) {
@@ -118,7 +118,11 @@ fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
 }
 
 /// Returns how often each side interrupted, and was notified, per 1000 frames between two counts.
-fn of_queues(what: &str, before: [Option<HostCounters>; 2], after: [HostCounters; 2]) -> Vec<Figure> {
+pub(super) fn of_queues(
+    what: &str,
+    before: [Option<HostCounters>; 2],
+    after: [HostCounters; 2],
+) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (side, (before, after)) in ["initiator", "target"].into_iter().zip(before.into_iter().zip(after)) {
         let before = before.unwrap_or_default();
@@ -138,9 +142,9 @@ fn of_queues(what: &str, before: [Option<HostCounters>; 2], after: [HostCounters
     figures
 }
 
-/// Runs `count` operations under callgrind. Returns the costs of initiator and target.
-fn costs(kind: Kind, count: u64) -> Result<[HostCosts; 2]> {
-    let profile = callgrind::run(&callgrind::BY_INSTRUCTION, &format!("{kind}:{count}"))?;
+/// Runs `work` under callgrind, which [prints](print) what its hosts did. Returns the costs of initiator and target.
+pub(super) fn costs(work: &str) -> Result<[HostCosts; 2]> {
+    let profile = callgrind::run(&callgrind::BY_INSTRUCTION, work)?;
     let report = profile.output.lines().last().context("the run printed nothing")?;
     let hosts: [HostReport; 2] = serde_json::from_str(report).context("the run printed no report")?;
     let cost = |host: HostReport| HostCosts {
@@ -167,6 +171,11 @@ pub fn work(request: &str) -> Result<()> {
         .find_map(|kind| Some((kind, request.strip_prefix(&format!("{kind}:"))?)))
         .with_context(|| format!("nothing to count is named {request}"))?;
     let run = measure::run(&workspace::image_path(), kind.work(count.parse()?), real_time)?;
+    print(run)
+}
+
+/// Prints the report of a run under callgrind.
+pub(super) fn print(run: Run) -> Result<()> {
     let report = run.hosts.map(|host| HostReport { image: host.image, counters: host.counters });
     println!("{}", serde_json::to_string(&report)?);
     Ok(())

@@ -11,6 +11,7 @@ mod bound;
 mod callgrind;
 mod cores;
 mod engine;
+mod ethernet;
 mod figure;
 mod image;
 mod instructions;
@@ -61,6 +62,9 @@ pub struct Options {
     /// Only measure the driver's image
     #[arg(long, conflicts_with_all = ["engine", "kernel", "plot", "keep_baseline"])]
     image: bool,
+    /// Only measure Ethernet through the driver's image: TCP, beside RDMA, and several queue pairs
+    #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "smb", "plot", "keep_baseline"])]
+    ethernet: bool,
     /// Only measure this miniport driver for virtio-net, a file that you bring, beside the driver's image
     #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "plot", "keep_baseline"])]
     miniport: Option<PathBuf>,
@@ -81,6 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
         Some(instructions::WORK) => return instructions::work(),
         Some(scale::WORK) => return scale::work(),
         Some(of_smb) if of_smb.starts_with(smb::WORK) => return smb::work(of_smb),
+        Some(of_tcp) if of_tcp.starts_with(ethernet::WORK) => return ethernet::work(of_tcp),
         Some(of_miniport) if of_miniport.starts_with(miniport::WORK) => return miniport::work(of_miniport),
         Some(of_image) => return image::work(of_image),
         None => {}
@@ -100,8 +105,14 @@ pub fn run(options: &Options) -> Result<()> {
         spinner.finish_and_clear();
         return report(&figures, json);
     }
-    if let Some(image) = &options.miniport {
-        let omitted = miniport::measure(image, &say, &mut figures)?;
+    let omitted = if let Some(image) = &options.miniport {
+        Some(miniport::measure(image, &say, &mut figures)?)
+    } else if options.ethernet {
+        Some(ethernet::measure(&workspace::built_image()?, &say, &mut figures)?)
+    } else {
+        None
+    };
+    if let Some(omitted) = omitted {
         spinner.finish_and_clear();
         report(&figures, json)?;
         for reason in omitted {

@@ -4,13 +4,17 @@
 
 use std::{collections::VecDeque, ops::Range, path::Path, time::Duration};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use ndis_sim::Miniport;
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
 use nt_sim::{Tolerances, nt::time::sleep};
 use serde::{Deserialize, Serialize};
 
 use super::pair::{Image, Pair, Setup};
+use crate::{
+    device::DeviceKind,
+    testbed::{Options, Testbed},
+};
 
 /// Length of the frames, an Ethernet frame of MTU 1500.
 const LENGTH: usize = 1514;
@@ -79,6 +83,27 @@ pub fn run(image: &Path, peer: &Path, load: Load) -> Result<Counted> {
     };
     pair.stop()?;
     Ok(counted)
+}
+
+/// Returns how many frames a second arrive of `count` that are sent from one host to another, both with the driver `image` on devices
+/// of this kind, in real time.
+///
+/// # Errors
+/// The driver or a device does not start, or a frame is lost.
+pub fn rate(image: &Path, device: DeviceKind, count: u64) -> Result<f64> {
+    let options = Options { real_time: true, verifier: false, device, ..Options::default() };
+    let mut bed = Testbed::new(image, &options)?;
+    bed.start()?;
+    let [alpha, beta] = bed.machines().map(|machine| machine.miniport().cloned());
+    let (from, to) = alpha.zip(beta).context("an adapter has not started")?;
+    for miniport in [&from, &to] {
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes())?;
+    }
+    let start = std::time::Instant::now();
+    transfer(from, &to, Load { direction: Direction::Transmit, count, chain: 16, outstanding: 64 })?;
+    let took = start.elapsed();
+    bed.stop()?;
+    Ok(count as f64 / took.as_secs_f64())
 }
 
 /// Sends the frames on a thread of the sender's host, and counts what arrives on one of the receiver's.

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! TCP through the driver's image, with and without the device's offloads, beside RDMA on the same device; RDMA over several queue
+//! pairs; and frames through QEMU's device.
+//!
+//! Instructions are those of the driver's image, counted in virtual time as in [`super::image`]. CPU time is that of all threads of a run in
+//! real time: both hosts, their TCP stacks or consumers, both devices and the simulated kernel.
+
+use std::{fmt, path::Path};
+
+use anyhow::{Context as _, Result};
+use device_sim::virtio_net::Features;
+
+use super::{
+    figure::{Figure, MESSAGE, Unit},
+    image::{self, HostCosts},
+};
+use crate::{
+    device::DeviceName,
+    measure::{self, Run, Transfers, Work},
+    miniport::load,
+    testbed::Options,
+    workspace,
+};
+
+/// Bytes of the two runs under callgrind that are subtracted.
+const LENGTHS: [u64; 2] = [8 << 20, 24 << 20];
+/// Bytes of a run in real time.
+const BYTES: u64 = 512 << 20;
+/// Goal: segments for each notification of the device.
+const PER_NOTIFICATION: f64 = 16.0;
+/// Headers of a TCP segment in the MTU, without options.
+const HEADERS: u16 = 40;
+/// The jumbo frames whose TCP is compared with RDMA.
+const JUMBO: u16 = 9000;
+/// Connections that share the queue pairs.
+const CONNECTIONS: u16 = 8;
+/// Frames between two hosts.
+const FRAMES: u64 = 50_000;
+/// Queue pairs of the devices that are compared.
+const PAIRS: [u16; 3] = [1, 2, 4];
+
+/// A kind of TCP connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Tcp {
+    mtu: u16,
+    has_offloads: bool,
+}
+
+const KINDS: [Tcp; 4] = [
+    Tcp { mtu: 1500, has_offloads: false },
+    Tcp { mtu: 1500, has_offloads: true },
+    Tcp { mtu: JUMBO, has_offloads: false },
+    Tcp { mtu: JUMBO, has_offloads: true },
+];
+
+/// Prefix of the counted runs' names.
+pub const WORK: &str = "tcp:";
+
+impl fmt::Display for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let offloads = if self.has_offloads { "with" } else { "without" };
+        write!(f, "TCP, MTU {}, {offloads} offloads", self.mtu)
+    }
+}
+
+impl Tcp {
+    fn options(self, real_time: bool) -> Options {
+        let without = if self.has_offloads { Features::default() } else { Features::OFFLOADS };
+        let features = Features::DEFAULT.without(without);
+        Options { real_time, features, mtu: Some(self.mtu), verifier: false, ..Options::default() }
+    }
+
+    /// Segments of so many bytes.
+    fn segments(self, bytes: u64) -> f64 {
+        bytes as f64 / f64::from(self.mtu - HEADERS)
+    }
+
+    /// The counted run of so many bytes.
+    fn work(self, bytes: u64) -> String {
+        format!("{WORK}{}:{}:{bytes}", self.mtu, self.has_offloads)
+    }
+}
+
+/// Parses what [`Tcp::work`] returned.
+fn parse(request: &str) -> Result<(Tcp, u64)> {
+    let request = request.strip_prefix(WORK).context("not a request for TCP")?;
+    let (mtu, rest) = request.split_once(':').context("no MTU")?;
+    let (has_offloads, bytes) = rest.split_once(':').context("no number of bytes")?;
+    Ok((Tcp { mtu: mtu.parse()?, has_offloads: has_offloads.parse()? }, bytes.parse()?))
+}
+
+/// Runs what [`Tcp::work`] asks for, and prints the report.
+///
+/// # Errors
+/// Another request, or the run fails.
+pub fn work(request: &str) -> Result<()> {
+    let (kind, bytes) = parse(request)?;
+    image::print(measure::run_tcp(&workspace::image_path(), bytes, &kind.options(false))?)
+}
+
+/// Measures all. Returns what could not be measured, with the reason.
+///
+/// # Errors
+/// A run fails.
+pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<Vec<String>> {
+    let mut of_tcp = None;
+    for kind in KINDS {
+        say(kind.to_string());
+        of_queues(kind, figures)?;
+        let run = measure::run_tcp(path, BYTES, &kind.options(true))?;
+        let time = seconds_per_gib(&run);
+        of_tcp = Some(time);
+        figures.push(Figure::new(
+            format!("{kind}, real time"),
+            run.result.bytes_per_second(),
+            Unit::BytesPerSecond,
+        ));
+        figures.push(Figure::new(format!("{kind}, CPU time of all threads"), time, Unit::SecondsPerGib));
+    }
+    beside_rdma(path, of_tcp.context("no TCP")?, say, figures)?;
+    over_queue_pairs(path, say, figures)?;
+    let mut omitted = Vec::new();
+    for device in [DeviceName::Simulated, DeviceName::Qemu] {
+        if device == DeviceName::Qemu && !workspace::has_qemu() {
+            omitted.push("QEMU's device: there is no qemu-system-x86_64".into());
+            continue;
+        }
+        say(format!("frames, {device:?}"));
+        let rate = load::rate(path, device.kind(), FRAMES)?;
+        let name = format!("frames of 1514 bytes between two hosts, {device:?} device, real time");
+        figures.push(Figure::new(name, rate, Unit::PerSecond));
+    }
+    Ok(omitted)
+}
+
+/// Adds what a segment costs the driver's image and its device.
+fn of_queues(kind: Tcp, figures: &mut Vec<Figure>) -> Result<()> {
+    let [short, long] = LENGTHS.map(|bytes| image::costs(&kind.work(bytes)));
+    let (short, long) = (short?, long?);
+    let segments = kind.segments(LENGTHS[1] - LENGTHS[0]);
+    let share =
+        |of: fn(&HostCosts) -> u64, side: usize| (of(&long[side]) - of(&short[side])) as f64 / segments;
+    for (number, side) in ["sender", "receiver"].into_iter().enumerate() {
+        let name = format!("{kind}, instructions of the image per segment, {side}");
+        figures.push(Figure::new(name, share(|host| host.instructions, number), Unit::Instructions));
+        let name = format!("{kind}, interrupts per 1000 segments, {side}");
+        figures.push(Figure::new(
+            name,
+            1000.0 * share(|host| host.counters.interrupts, number),
+            Unit::PerPacket,
+        ));
+    }
+    let name = format!("{kind}, segments per notification, sender");
+    let figure = Figure::new(name, 1.0 / share(|host| host.counters.notifications, 0), Unit::Times);
+    figures.push(Figure { goal: Some(PER_NOTIFICATION), ..figure });
+    Ok(())
+}
+
+/// Adds the CPU time of RDMA WRITEs on a device of the same MTU, beside that of TCP with offloads.
+fn beside_rdma(path: &Path, of_tcp: f64, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    say(format!("RDMA, MTU {JUMBO}"));
+    let options = Options { real_time: true, mtu: Some(JUMBO), verifier: false, ..Options::default() };
+    let count = BYTES / u64::from(MESSAGE);
+    let transfers = Transfers { count, size: MESSAGE as usize, outstanding: 8, buffers: 8 };
+    let time = seconds_per_gib(&measure::run_on(path, Work::Writes(transfers), &options)?);
+    let name = format!("RDMA, 1 MiB writes, MTU {JUMBO}, CPU time of all threads");
+    figures.push(Figure::new(name, time, Unit::SecondsPerGib));
+    let name = format!("RDMA, bytes per CPU time, against TCP with offloads, MTU {JUMBO}");
+    figures.push(Figure { goal: Some(1.0), ..Figure::new(name, of_tcp / time, Unit::Times) });
+    Ok(())
+}
+
+/// Adds the rate of WRITEs of several connections at once over one, two and four queue pairs, on two processors.
+fn over_queue_pairs(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    for pairs in PAIRS {
+        say(format!("RDMA, {pairs} queue pairs"));
+        let features = if pairs == 1 { Features::DEFAULT } else { Features::DEFAULT | Features::MQ };
+        let options = Options { real_time: true, pairs, features, verifier: false, ..Options::default() };
+        let transfers = Transfers { count: 64, size: MESSAGE as usize, outstanding: 4, buffers: 1 };
+        let run = measure::run_several(path, Work::Writes(transfers), CONNECTIONS, &options)?;
+        let name = format!("RDMA, {CONNECTIONS} connections, {pairs} queue pairs on 2 processors, real time");
+        figures.push(Figure::new(name, run.result.bytes_per_second(), Unit::BytesPerSecond));
+    }
+    Ok(())
+}
+
+fn seconds_per_gib(run: &Run) -> f64 {
+    run.cpu.as_secs_f64() / (run.result.bytes as f64 / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_under_callgrind_are_those_that_were_asked_for() {
+        for kind in KINDS {
+            assert_eq!(parse(&kind.work(LENGTHS[0])).unwrap(), (kind, LENGTHS[0]));
+        }
+        assert!(parse("tcp:1500:true").is_err());
+    }
+
+    #[test]
+    fn offloads_divide_the_work_of_a_segment() {
+        let Some(image) = workspace::image() else { return };
+        let sent = [false, true].map(|has_offloads| {
+            let kind = Tcp { mtu: 1500, has_offloads };
+            let run = measure::run_tcp(&image, 1 << 20, &kind.options(false)).unwrap();
+            assert_eq!(run.result.bytes, 1 << 20);
+            run.hosts[0].counters.notifications
+        });
+        assert!(2 * sent[1] < sent[0], "{sent:?} notifications");
+    }
+}
