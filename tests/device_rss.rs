@@ -23,7 +23,12 @@ use device_sim::{
     Quirks,
     virtio_net::{Features, RssLimits},
 };
-use lab::{machine::Machine, testbed::Options};
+use lab::{
+    device::{DeviceKind, QemuVariant},
+    has_qemu,
+    machine::Machine,
+    testbed::Options,
+};
 use nt_sim::nt::time::sleep;
 use scaling::{
     ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, ipv4, mixture, options, over_formats,
@@ -74,6 +79,52 @@ fn device_steers_to_the_pair_of_each_processor_and_nothing_is_handed_over() {
             finish(bed);
         });
     }
+}
+
+/// RSS without MQ: the device has no command for the number of its pairs.
+#[test]
+fn device_without_mq_steers_by_a_table_of_the_driver_until_ndis_has_one() {
+    over_formats(|format| {
+        let options = by_device(4, 5);
+        let features = options.features.without(Features::MQ) | format;
+        let Some(bed) = started_with(&Options { features, ..options }) else { return };
+        let machine = bed.machines()[1];
+        let receiver = miniport(machine);
+        let all_pairs = Some((0..128).map(|entry| entry % 4).collect());
+        assert_eq!(table_of(machine), all_pairs);
+        copy(&bed);
+        send_flows(&bed, 40, 30);
+        let used = machine.nic().pair_counters().iter().filter(|pair| pair.received > 10).count();
+        assert_eq!(used, 4);
+        receiver.set_rss(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
+        settle(&bed);
+        assert_eq!(table_of(machine), Some(vec![3, 2, 1, 0]));
+        send(&bed, &mixture());
+        receiver.set_rss(None).unwrap();
+        settle(&bed);
+        assert_eq!(table_of(machine), all_pairs);
+        send(&bed, &mixture());
+        receiver.sleep().unwrap();
+        receiver.wake().unwrap();
+        assert_eq!(table_of(machine), all_pairs);
+        send_flows(&bed, 40, 30);
+        finish(bed);
+    });
+}
+
+#[test]
+fn device_without_mq_that_refuses_the_table_is_used_with_the_first_pair() {
+    let options = by_device(4, 5);
+    let quirks = Quirks { refuses_command: Some([4, 1]), ..Quirks::default() };
+    let features = options.features.without(Features::MQ);
+    let Some(bed) = started_with(&Options { features, peer_quirks: quirks, ..options }) else { return };
+    let machine = bed.machines()[1];
+    assert_eq!((table_of(machine), machine.nic().active_pairs()), (None, 1));
+    miniport(machine).set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+    settle(&bed);
+    send(&bed, &mixture());
+    copy(&bed);
+    finish(bed);
 }
 
 /// The simulated NDIS checks hash and processor of each frame.
@@ -264,4 +315,31 @@ fn rdma_goes_on_while_the_device_steers_otherwise() {
         assert_eq!(used, 4, "the connections' packets arrived by every pair");
         finish(bed);
     });
+}
+
+/// A device that others have written: it takes table and key, and computes hashes in software. With the backend of the tests it has one
+/// pair.
+#[test]
+fn frames_have_their_hash_on_qemus_device() {
+    for properties in [&["rss=on"][..], &["rss=on", "mq=on"], &["rss=on", "mq=on", "hash=on", "packed=on"]] {
+        if !has_qemu() {
+            return;
+        }
+        let properties = properties.iter().map(|&property| property.to_owned()).collect();
+        let device = DeviceKind::Qemu(QemuVariant { properties, ..QemuVariant::default() });
+        let options =
+            Options { device, real_time: true, path_mtu: 1024, processors: 2, ..Options::default() };
+        let Some(bed) = started_with(&options) else { return };
+        let receiver = miniport(bed.machines()[1]);
+        copy(&bed);
+        receiver.set_rss(Some(&parameters(ALL_TYPES, &[0, 1]))).unwrap();
+        settle(&bed);
+        send(&bed, &mixture());
+        copy(&bed);
+        receiver.set_rss(None).unwrap();
+        settle(&bed);
+        send(&bed, &mixture());
+        assert_eq!(bed.events(), [""; 0], "nothing to report");
+        finish(bed);
+    }
 }

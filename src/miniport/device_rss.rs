@@ -87,13 +87,13 @@ fn set(
     commands.set_steering(&hashing, &steering, alive)
 }
 
-/// Has the device steer automatically, without hashes.
+/// Has the device steer as at its start, without hashes that are of use.
 fn leave(adapter: &Adapter, commands: &mut Commands, limits: RssLimits) -> Result<bool, Error> {
     let alive = || adapter.port().is_running();
     if limits.entries == 0 {
         return commands.set_hashing(None, alive);
     }
-    commands.set_pairs(used_pairs(adapter), alive)
+    commands.set_pairs(used_pairs(adapter), Some(limits), alive)
 }
 
 /// Returns the pair whose message interrupts a processor; if there is none, the same one for each frame of that processor.

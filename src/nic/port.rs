@@ -126,7 +126,7 @@ impl Port {
             return Ok(());
         }
         let accepted = self.with_commands(|commands| {
-            let accepted = commands.set_pairs(count, || self.is_running())?;
+            let accepted = commands.set_pairs(count, self.config.rss, || self.is_running())?;
             if accepted {
                 // While the control queue is taken: `stop` waits for it, and has the first pair alone used.
                 self.pairs.iter().for_each(Pair::set_used);

@@ -10,7 +10,7 @@ use crate::hal::{Dma, Hal, Registers};
 use crate::hash::{HASH_KEY_LEN, HashTypes};
 use crate::queue::Queue;
 use crate::ring::Direction;
-use crate::transport::Control;
+use crate::transport::{Control, RssLimits};
 use crate::wait::Wait;
 
 /// Longest command with its data, in bytes.
@@ -28,6 +28,15 @@ const VLAN_IDS: u16 = 4095;
 
 /// Offloads of received frames. After a reset, those are in force that were negotiated.
 const GUEST_OFFLOADS: Features = Features::GUEST_CSUM.union(Features::COALESCING);
+
+/// Most entries of the table of a device that has no command for the number of pairs, and its key. (WDK: Verifying the RSS Hash
+/// Calculation)
+const DEFAULT_ENTRIES: usize = 128;
+const DEFAULT_KEY: [u8; HASH_KEY_LEN] = [
+    0x6D, 0x5A, 0x56, 0xDA, 0x25, 0x5B, 0x0E, 0xC2, 0x41, 0x67, 0x25, 0x3D, 0x43, 0xA3, 0x8F, 0xB0, 0xD0,
+    0xCA, 0x2B, 0xCB, 0xAE, 0x7B, 0x30, 0xB4, 0x77, 0xCB, 0x2D, 0xA3, 0x80, 0x30, 0xF2, 0x0C, 0x6A, 0x42,
+    0xB7, 0x3B, 0xBE, 0xAC, 0x01, 0xFA,
+];
 
 /// Time that the device has to answer a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -212,17 +221,33 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     }
 
     /// Sets the number of queue pairs in use, which were programmed: 1 to that of [`Nic`](crate::Nic). Returns `false` if the
-    /// device refuses, and uses as many as before; after a reset, one. `alive` as above.
+    /// device refuses, and uses as many as before; after a reset, one. The device steers automatically from then on; one with RSS, whose
+    /// `limits` are these, and without MQ, by a table that has all pairs. `alive` as above.
     ///
     /// # Errors
     /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::OutOfOrder`] if the queue was stopped, or `alive` returned
     /// `false`.
     //= virtio §12
-    pub fn set_pairs(&mut self, pairs: u16, mut alive: impl FnMut() -> bool) -> Result<bool, Error> {
-        if !self.features.contains(Features::MQ) {
-            return Ok(pairs == 1);
+    pub fn set_pairs(
+        &mut self,
+        pairs: u16,
+        limits: Option<RssLimits>,
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        if self.features.contains(Features::MQ) {
+            return self.execute(command::SET_PAIRS, &[&pairs.to_le_bytes()], &mut alive);
         }
-        self.execute(command::SET_PAIRS, &[&pairs.to_le_bytes()], &mut alive)
+        let limits = limits.filter(|limits| usize::from(limits.key_len) >= HASH_KEY_LEN);
+        let entries =
+            limits.and_then(|limits| usize::from(limits.entries).min(DEFAULT_ENTRIES).checked_ilog2());
+        let (Some(limits), Some(bits)) = (limits, entries) else { return Ok(pairs == 1) };
+        let mut table = [[0; 2]; DEFAULT_ENTRIES];
+        for (entry, pair) in table.iter_mut().zip((0..pairs).cycle()) {
+            *entry = pair.to_le_bytes();
+        }
+        let table = table.get(..1_usize.wrapping_shl(bits)).unwrap_or_default();
+        let hashing = Hashing { types: limits.types, key: &DEFAULT_KEY };
+        self.set_steering(&hashing, &Steering { table, unclassified: 0, pairs }, alive)
     }
 
     /// Has the device steer received frames by their hashes, instead of automatically, until [`set_pairs`](Self::set_pairs). Also

@@ -195,9 +195,9 @@ pub const TABLE: &[Feature] = &[
     Feature {
         feature: Features::RSS,
         name: "RSS",
-        needs: Features::CTRL_VQ.union(Features::MQ),
+        needs: Features::CTRL_VQ,
         policy: Policy::Accepted,
-        reason: "a frame is received on the processor that is to process it; MQ, because steering is automatic at first",
+        reason: "a frame is received on the processor that is to process it; several queue pairs also without MQ",
     },
     Feature {
         feature: Features::HASH_REPORT,

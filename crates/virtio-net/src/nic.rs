@@ -92,7 +92,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     #[inline(never)]
     fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
         let commands = Self::commands(hal, control)?;
-        // More than one have a control queue, which MQ needs.
+        // More than one have a control queue, which MQ and RSS need.
         let wanted = options.pairs.min(control.max_pairs());
         let vectors = control.assign_vectors(options.messages, wanted)?;
         let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;

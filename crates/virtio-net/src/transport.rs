@@ -71,15 +71,17 @@ pub struct RssLimits {
 /// Features with limits in the configuration.
 const SCALING: Features = Features::RSS.union(Features::HASH_REPORT);
 
-/// Queue index of the control queue of a device without MQ. (virtio §4)
+/// Features with any of which a device has several queue pairs.
+const PAIRS: Features = Features::MQ.union(Features::RSS);
+
+/// Queue index of the control queue of a device with one pair. (virtio §4)
 const CONTROL_OF_ONE_PAIR: u16 = 2;
 
 /// Returns the least length in bytes of the configuration of a device with these features. The speed, for which there is a
 /// default, may be missing. (virtio §14)
 fn config_len(features: Features) -> u64 {
-    let ends =
-        [(Features::STATUS, device::STATUS), (Features::MQ, device::MAX_PAIRS), (Features::MTU, device::MTU)];
-    let used = ends.into_iter().filter(|&(feature, _)| features.contains(feature));
+    let ends = [(Features::STATUS, device::STATUS), (PAIRS, device::MAX_PAIRS), (Features::MTU, device::MTU)];
+    let used = ends.into_iter().filter(|&(feature, _)| features.intersects(feature));
     used.map(|(_, field)| field.wrapping_add(2)).max().unwrap_or(0)
 }
 
@@ -280,23 +282,23 @@ impl<H: Hal, R: Registers> Control<H, R> {
             && self.registers.read16(bar, offset.wrapping_add(device::STATUS)) & device::ANNOUNCE != 0
     }
 
-    /// Returns the number of queue pairs that the device has: 1 without MQ.
+    /// Returns the number of queue pairs that the device has: 1 without MQ and RSS.
     pub fn max_pairs(&self) -> u16 {
         let Region { bar, offset, .. } = self.layout.device;
-        if self.features.contains(Features::MQ) {
+        if self.features.intersects(PAIRS) {
             self.registers.read16(bar, offset.wrapping_add(device::MAX_PAIRS))
         } else {
             1
         }
     }
 
-    /// Returns the index of the control queue: with MQ, that behind all the pairs that the device has.
+    /// Returns the index of the control queue: with MQ or RSS, that behind all the pairs that the device has.
     ///
     /// # Errors
     /// [`Error::NoQueue`] if the device has no pairs, or more than there are queue indices.
     //= virtio §4
     pub(crate) fn control_queue(&self) -> Result<u16, Error> {
-        if !self.features.contains(Features::MQ) {
+        if !self.features.intersects(PAIRS) {
             return Ok(CONTROL_OF_ONE_PAIR);
         }
         match self.max_pairs().checked_mul(2) {

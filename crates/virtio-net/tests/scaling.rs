@@ -46,11 +46,34 @@ fn limits_are_read_if_a_feature_is_accepted() {
     let reports = Some(RssLimits { entries: 0, ..expected });
     assert_eq!(limits(Features::HASH_REPORT), (Features::HASH_REPORT, reports));
     assert_eq!(limits(Features::empty()), (Features::empty(), None));
-    let without_pairs =
-        Quirks { offered: Quirks::default().offered | Features::CTRL_VQ | BOTH, ..Quirks::default() };
-    let fake = Fake::new(without_pairs);
-    let _driver = fake.bring_up(1514).unwrap();
-    assert_eq!(fake.accepted() & BOTH, Features::HASH_REPORT, "RSS is used with MQ alone");
+}
+
+/// RSS without MQ: there is no command for the number of pairs.
+//= virtio §13
+#[test]
+fn pairs_are_used_by_a_table_where_the_device_has_no_command_for_them() {
+    over_formats(|quirks| {
+        let mut quirks = with(Features::RSS, &quirks);
+        quirks.offered.remove(Features::MQ);
+        let limits = |key_len, entries| Some(RssLimits { key_len, entries, types: HashTypes::all() });
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up_with(1514, 3, 16).unwrap();
+        assert_eq!(driver.nic().pairs.len(), 3);
+        let mut set_pairs =
+            |limits| driver.nic().commands.as_mut().unwrap().set_pairs(3, limits, || true).unwrap();
+        for (entries, used) in [(u16::MAX, 128), (5, 4), (1, 1)] {
+            assert!(set_pairs(limits(40, entries)));
+            let [command] = &fake.commands()[..] else { panic!("one command") };
+            assert_eq!(command[..10], [4, 1, 0x3F, 0, 0, 0, used - 1, 0, 0, 0]);
+            let pairs: Vec<_> = (0..used).flat_map(|entry| [entry % 3, 0]).collect();
+            assert_eq!(command[10..][..pairs.len()], pairs);
+            assert_eq!(command[10 + pairs.len()..][..3], [3, 0, 40]);
+        }
+        assert!(!set_pairs(limits(39, 128)) && !set_pairs(limits(40, 0)) && !set_pairs(None));
+        assert_eq!(fake.commands(), [[0; 0]; 0]);
+        drop(driver);
+        fake.assert_well_treated();
+    });
 }
 
 //= virtio §13

@@ -76,7 +76,7 @@ pub struct Quirks {
     pub vectors: u16,
     /// As `vectors`, for changes of the configuration.
     pub config_vectors: u16,
-    /// Queue pairs, which only a driver with MQ can use.
+    /// Queue pairs, which only a driver with MQ or RSS can use.
     pub pairs: u16,
     /// Sizes of the receive and the transmit queues.
     pub queue_sizes: [u16; 2],
@@ -187,7 +187,7 @@ impl Quirks {
 
 impl Device {
     fn has_pairs(&self) -> bool {
-        Features::from_bits_retain(self.accepted).contains(Features::MQ)
+        Features::from_bits_retain(self.accepted).intersects(Features::MQ | Features::RSS)
     }
 
     /// The index of the control queue.
