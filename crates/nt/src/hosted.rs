@@ -10,7 +10,7 @@ use crate::callback::Callback;
 use crate::level::{DISPATCH_LEVEL, PASSIVE_LEVEL};
 use crate::page::PAGE_SIZE;
 use ndk_abi::nt::{MDL, PROCESSOR_NUMBER};
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
@@ -125,30 +125,40 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// In an `Arc`, because a waiter may drop the event while another thread is still inside `set`, as the kernel allows with
-/// a KEVENT.
-pub struct Event(Arc<(Mutex<bool>, Condvar)>);
+/// a KEVENT. In a cell, because a reference to anything else must be valid until the function returns that it was passed to.
+pub struct Event(UnsafeCell<Arc<(Mutex<bool>, Condvar)>>);
+
+// SAFETY: what is in the cell is never written, and may be shared.
+unsafe impl Sync for Event {}
 
 impl Event {
     #[allow(clippy::unnecessary_wraps)] // the kernel's can fail
     pub fn try_new() -> Option<Self> {
-        Some(Self(Arc::new((Mutex::new(false), Condvar::new()))))
+        Some(Self(UnsafeCell::new(Arc::new((Mutex::new(false), Condvar::new())))))
+    }
+
+    fn shared(&self) -> Arc<(Mutex<bool>, Condvar)> {
+        // SAFETY: never written.
+        let shared = unsafe { &*self.0.get() };
+        Arc::clone(shared)
     }
 
     pub fn set(&self) {
-        let shared = Arc::clone(&self.0);
+        let shared = self.shared();
         *held(&shared.0) = true;
         shared.1.notify_all();
     }
 
     pub fn clear(&self) {
-        *held(&self.0.0) = false;
+        *held(&self.shared().0) = false;
     }
 
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         assert_eq!(irql(), PASSIVE_LEVEL, "waiting above PASSIVE_LEVEL");
-        let set = held(&self.0.0);
+        let shared = self.shared();
+        let set = held(&shared.0);
         let limit = limit.unwrap_or(Duration::MAX);
-        let outcome = self.0.1.wait_timeout_while(set, limit, |set| !*set);
+        let outcome = shared.1.wait_timeout_while(set, limit, |set| !*set);
         *outcome.unwrap_or_else(PoisonError::into_inner).0
     }
 }
