@@ -256,7 +256,10 @@ impl Adapter {
             self.check_power(Guest::new(attributes.PowerManagementCapabilitiesEx).cast());
         }
         if !attributes.RecvScaleCapabilities.is_null() {
-            let capabilities = RssCapabilities::read(Guest::new(attributes.RecvScaleCapabilities));
+            let capabilities = RssCapabilities::read(
+                attributes.RecvScaleCapabilities,
+                self.driver.characteristics.MinorNdisVersion,
+            );
             self.rss.lock().capabilities = Some(capabilities);
         }
         let list = Guest::new(attributes.SupportedOidList);

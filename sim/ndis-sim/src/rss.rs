@@ -11,15 +11,16 @@ use device_sim::toeplitz::{
 use ndk_abi::{
     ndis::{
         NDIS_HASH_FUNCTION_MASK, NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6,
-        NDIS_HASH_TYPE_MASK, NDIS_HASH_UDP_IPV4, NDIS_HASH_UDP_IPV6, NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
-        NDIS_OBJECT_TYPE_RSS_PARAMETERS, NDIS_RECEIVE_SCALE_CAPABILITIES,
-        NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_2, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+        NDIS_HASH_TYPE_MASK, NDIS_HASH_UDP_IPV4, NDIS_HASH_UDP_IPV6, NDIS_OBJECT_HEADER,
+        NDIS_OBJECT_TYPE_RSS_CAPABILITIES, NDIS_OBJECT_TYPE_RSS_PARAMETERS, NDIS_RECEIVE_SCALE_CAPABILITIES,
+        NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_1, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
         NDIS_RECEIVE_SCALE_PARAMETERS, NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2,
         NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4,
         NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6, NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2,
         NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED, NDIS_RSS_PARAM_FLAG_DISABLE_RSS,
         NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED, NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED,
-        NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+        NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_1,
+        NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_2, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
         NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2, NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3,
         NdisHashFunctionToeplitz,
     },
@@ -27,13 +28,23 @@ use ndk_abi::{
 };
 use nt_sim::guest::Guest;
 
-use crate::rules::require;
+use crate::rules::{broken, require};
 
 /// Nanoseconds after a change in which frames may still be indicated as before: they were received earlier. Our choice.
 const GRACE: u64 = 10_000_000;
 
 /// Length of an entry of the indirection table, in bytes.
 const ENTRY_LEN: usize = size_of::<PROCESSOR_NUMBER>();
+/// Most entries of the table; of a miniport whose capabilities do not say how many, too.
+const MAX_ENTRIES: u16 = NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2 / ENTRY_LEN as u16;
+
+/// Revisions of `NDIS_RECEIVE_SCALE_CAPABILITIES`, from 1: the minor version of NDIS 6 from which drivers may state it, and its size
+/// in bytes.
+const REVISIONS: [(u8, u16); NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3 as usize] = [
+    (0, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_1),
+    (30, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_2),
+    (60, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3),
+];
 
 /// Each capability, and the hash types that it permits.
 const TYPES: [(u32, u32); 4] = [
@@ -65,20 +76,26 @@ pub struct RssCapabilities {
 }
 
 impl RssCapabilities {
-    /// Reads and checks the capabilities that a miniport sets.
-    pub(crate) fn read(from: Guest<NDIS_RECEIVE_SCALE_CAPABILITIES>) -> Self {
-        let given = from.read();
-        let header = given.Header;
-        let known = NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_2..=NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3;
-        let is_known = header.Type == NDIS_OBJECT_TYPE_RSS_CAPABILITIES
-            && known.contains(&header.Revision)
-            && header.Size >= NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3;
-        require(is_known, || {
-            format!(
-                "NDIS_RECEIVE_SCALE_CAPABILITIES with type {:#x}, revision {} and {} bytes",
-                header.Type, header.Revision, header.Size
-            )
+    /// Reads and checks the capabilities that a miniport of NDIS 6.`minor` sets.
+    pub(crate) fn read(from: *mut NDIS_RECEIVE_SCALE_CAPABILITIES, minor: u8) -> Self {
+        let header = Guest::<NDIS_OBJECT_HEADER>::new(from.cast()).read();
+        let revision = REVISIONS.get(usize::from(header.Revision).wrapping_sub(1));
+        let known = revision.filter(|(since, size)| {
+            header.Type == NDIS_OBJECT_TYPE_RSS_CAPABILITIES && *since <= minor && header.Size >= *size
         });
+        let Some((_, size)) = known else {
+            broken(format!(
+                "NDIS_RECEIVE_SCALE_CAPABILITIES with type {:#x}, revision {} and {} bytes; NDIS 6.{minor}",
+                header.Type, header.Revision, header.Size
+            ))
+        };
+        let mut bytes = [0; size_of::<NDIS_RECEIVE_SCALE_CAPABILITIES>()];
+        Guest::<u8>::new(from.cast()).read_bytes(&mut bytes[..usize::from(*size)]);
+        let mut given = NDIS_RECEIVE_SCALE_CAPABILITIES::zeroed();
+        Guest::<u8>::new((&raw mut given).cast()).write_bytes(&bytes);
+        if header.Revision == NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_1 {
+            given.NumberOfIndirectionTableEntries = MAX_ENTRIES;
+        }
         let this = Self {
             flags: given.CapabilitiesFlags,
             messages: given.NumberOfInterruptMessages,
@@ -91,10 +108,11 @@ impl RssCapabilities {
         require(this.messages > 0 && this.queues > 0, || {
             format!("RSS with {} interrupt messages and {} receive queues", this.messages, this.queues)
         });
-        let most = usize::from(NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2) / ENTRY_LEN;
-        let entries = usize::from(this.entries);
-        require(entries.is_power_of_two() && entries <= most, || {
-            format!("RSS with {entries} entries of the indirection table: no power of 2, or more than {most}")
+        let entries = this.entries;
+        require(entries.is_power_of_two() && entries <= MAX_ENTRIES, || {
+            format!(
+                "RSS with {entries} entries of the indirection table: no power of 2, or more than {MAX_ENTRIES}"
+            )
         });
         this
     }

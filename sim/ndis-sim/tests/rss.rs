@@ -23,10 +23,10 @@ use ndis_sim::{Miniport, NdisHost as _, RssCapabilities, RssParameters, data_pat
 use ndk_abi::{
     ndis::{
         NDIS_HASH_IPV4, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6, NDIS_HASH_UDP_IPV4,
-        NDIS_NET_BUFFER_LIST_INFO, NDIS_OBJECT_TYPE_RSS_CAPABILITIES, NDIS_RECEIVE_SCALE_CAPABILITIES,
-        NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3, NDIS_RECEIVE_SCALE_PARAMETERS,
-        NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_RSS_CAPS_USING_MSI_X,
-        NDIS_RSS_PARAM_FLAG_DISABLE_RSS, NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED,
+        NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_NET_BUFFER_LIST_INFO, NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
+        NDIS_RECEIVE_SCALE_CAPABILITIES, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
+        NDIS_RECEIVE_SCALE_PARAMETERS, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6,
+        NDIS_RSS_CAPS_USING_MSI_X, NDIS_RSS_PARAM_FLAG_DISABLE_RSS, NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED,
         NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED, NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED,
         NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
         NET_BUFFER_LIST, NdisHashFunctionToeplitz, OID_GEN_RECEIVE_SCALE_PARAMETERS,
@@ -46,6 +46,8 @@ const TYPES: u32 = NDIS_HASH_IPV4 | NDIS_HASH_TCP_IPV4;
 const TCP_HASH: u32 = 0xc626_b0ea;
 const TCP: u32 = NdisHashFunctionToeplitz | NDIS_HASH_TCP_IPV4;
 const CPUS: u32 = 3;
+/// Of the version of NDIS 6 of which the miniports are, unless a test is about that.
+const MINOR: u8 = 60;
 
 /// The status with which the miniport answers requests.
 static ANSWER: AtomicI32 = AtomicI32::new(NDIS_STATUS_SUCCESS);
@@ -131,6 +133,15 @@ fn run_with(
     edit: fn(&mut NDIS_RECEIVE_SCALE_CAPABILITIES),
     body: impl FnOnce(&Miniport) + Send + 'static,
 ) -> String {
+    run_as(MINOR, edit, body)
+}
+
+/// As [`run_with`], of a driver of NDIS 6.`minor`.
+fn run_as(
+    minor: u8,
+    edit: fn(&mut NDIS_RECEIVE_SCALE_CAPABILITIES),
+    body: impl FnOnce(&Miniport) + Send + 'static,
+) -> String {
     let _test = TEST.lock().unwrap_or_else(PoisonError::into_inner);
     *EDIT.lock().unwrap() = edit;
     ANSWER.store(NDIS_STATUS_SUCCESS, SeqCst);
@@ -139,7 +150,8 @@ fn run_with(
     host.plug(NicOptions::new([2, 0, 0, 0, 0, 1]));
     let script =
         Script { initialize: Some(scaling), answer: Some(|_, _| ANSWER.load(SeqCst)), ..Script::default() };
-    assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let version = move |of: &mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS| of.MinorNdisVersion = minor;
+    assert_eq!(register(&host, script, version), Some(NDIS_STATUS_SUCCESS));
     if let Ok(miniport) = Miniport::start(&host) {
         let running = miniport.clone();
         let _ = host.spawn("caller", move || body(&running)).join();
@@ -178,7 +190,7 @@ fn wrong_capabilities_are_reported() {
             |of| of.Header.Type = 0x80,
             "NDIS_RECEIVE_SCALE_CAPABILITIES with type 0x80, revision 3 and 18 bytes",
         ),
-        (|of| of.Header.Revision = 1, "with type 0x88, revision 1 and 18 bytes"),
+        (|of| of.Header.Revision = 0, "with type 0x88, revision 0 and 18 bytes"),
         (|of| of.Header.Revision = 4, "with type 0x88, revision 4 and 18 bytes"),
         (|of| of.Header.Size = 16, "with type 0x88, revision 3 and 16 bytes"),
         (|of| of.CapabilitiesFlags &= !NdisHashFunctionToeplitz, lacks),
@@ -190,6 +202,28 @@ fn wrong_capabilities_are_reported() {
     ];
     for (edit, expected) in offences {
         assert_reported(&run_with(edit, |_| {}), expected);
+    }
+}
+
+/// (windows-driver-docs-ddi: ntddndis/ns-ntddndis-_ndis_receive_scale_capabilities)
+#[test]
+fn revisions_of_the_capabilities_are_those_of_the_drivers_ndis() {
+    type Edit = fn(&mut NDIS_RECEIVE_SCALE_CAPABILITIES);
+    let revisions: [(u8, Edit, u16); 3] = [
+        (20, |of| (of.Header.Revision, of.Header.Size, of.NumberOfIndirectionTableEntries) = (1, 16, 6), 128),
+        (30, |of| (of.Header.Revision, of.Header.Size) = (2, 18), 8),
+        (60, |of| (of.Header.Revision, of.Header.Size) = (3, 18), 8),
+    ];
+    for (minor, edit, entries) in revisions {
+        let verdict = run_as(minor, edit, move |miniport| {
+            let found = miniport.rss_capabilities().expect("the driver scales");
+            assert_eq!((found.messages, found.queues, found.entries), (4, 3, entries));
+        });
+        assert_eq!(verdict, "no violation", "NDIS 6.{minor}");
+    }
+    for (minor, edit, _) in &revisions[1..] {
+        let verdict = run_as(minor - 1, *edit, |_| {});
+        assert_reported(&verdict, &format!("and 18 bytes; NDIS 6.{}", minor - 1));
     }
 }
 
