@@ -15,11 +15,13 @@ use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
     NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
 };
+use ndk_provider::Batch;
 use nt::Deferred;
 use roce::Verdict;
 use virtio_net::{Error, FrameInfo, Polled, Wait};
 
-use super::adapter::{Adapter, Backlog};
+use super::adapter::{Adapter, Backlog, Passing};
+use super::moderation;
 use super::power;
 use super::receive::{Checked, Indication};
 use super::send;
@@ -146,14 +148,29 @@ impl<'a> Served<'a> {
         if !turn.take() {
             return false;
         }
-        self.backlog.drain.begin();
-        let polled = self.receive_batch(budget, Indication::indicate);
-        self.backlog.drain.end(polled.is_ok_and(|polled| !polled.more));
-        let more =
-            polled.is_ok_and(|polled| self.polls_again(polled) || self.pair.request_receive_interrupt());
+        let more = self.receive_batches(budget);
         // The interrupt may have come to another processor before the end of the turn.
         let asked = turn.end();
-        more || asked && polled.is_ok()
+        more == Ok(true) || asked && more.is_ok()
+    }
+
+    /// As [`receive`](Self::receive), in the caller's turn. Returns an error if the device has failed.
+    fn receive_batches(&self, mut budget: u32) -> Result<bool, ()> {
+        for _ in 0..moderation::POLLS {
+            self.backlog.drain.begin();
+            let polled = self.receive_batch(budget, Indication::indicate);
+            self.backlog.drain.end(polled.is_ok_and(|polled| !polled.more));
+            let Polled { taken, more } = polled?;
+            if more {
+                return Ok(true);
+            }
+            budget = budget.saturating_sub(taken);
+            if taken == 0 || !self.backlog.moderation.found() {
+                return Ok(self.pair.request_receive_interrupt());
+            }
+            nt::time::stall(moderation::INTERVAL);
+        }
+        Ok(!nt::irql::should_yield() || self.pair.request_receive_interrupt())
     }
 
     /// Has the receive queue polled until it is empty.
@@ -161,11 +178,6 @@ impl<'a> Served<'a> {
         self.backlog.drain.request();
         self.backlog.receive.store(true, Ordering::Release);
         self.deferred.queue();
-    }
-
-    /// Whether another poll is to follow, before the interrupt is requested.
-    fn polls_again(&self, polled: Polled) -> bool {
-        polled.more || self.backlog.moderation.polls_again(polled.taken != 0)
     }
 
     /// Handles received frames for a poll object, which is being polled. Returns whether some are left.
@@ -179,50 +191,21 @@ impl<'a> Served<'a> {
     /// Handles up to `budget` received frames: RDMA frames go to the provider, others are passed to `deliver`. Then the provider ends the
     /// batch: it sends pending acknowledgments and notifies CQs. Returns an error if the device has failed.
     fn receive_batch(&self, budget: u32, deliver: impl FnOnce(Indication<'a>)) -> Result<Polled, ()> {
-        let adapter = self.adapter;
-        // There is a shard for each pair.
-        let Some(mut batch) = adapter.ndk().provider().batch(self.number) else { return Err(()) };
-        let passing = adapter.pass();
-        let mut indication = passing.as_ref().map(|_| Indication::new(adapter));
+        // Made for the first frame: a poll for frames that are expected often finds none.
+        let mut batch = None;
         let polled = self.pair.poll(budget, |frame, info| {
-            let len = frame.len();
-            let (frame, tag) = tag::remove(frame);
-            let Some(checked) = self.check(frame, info) else { return };
-            let frame = &*frame;
-            if !adapter.vlan.has_frame(tag) || batch.receive(frame) == Verdict::NotOurs {
-                adapter.statistics().received(Cast::of(frame), len);
-                if let Some(indication) = &mut indication
-                    && adapter.vlan.admits(tag, frame)
-                    && adapter.wants(frame)
-                    && !indication.add(frame, tag, checked, info.hash)
-                {
-                    adapter.statistics().received_without_buffer();
-                }
-            }
+            batch.get_or_insert_with(|| ReceiveBatch::new(self)).add(frame, info);
         });
-        batch.pause();
-        if let Some(indication) = indication {
-            deliver(indication);
+        if let Some(batch) = &mut batch {
+            batch.end(deliver);
         }
-        drop(passing);
-        batch.end();
         match polled {
             Ok(polled) => Ok(polled),
             Err(error) => {
-                adapter.device_failed(error);
+                self.adapter.device_failed(error);
                 Err(())
             }
         }
-    }
-
-    /// Checks a frame without a tag of which the device says that it consists of several segments, and completes it; `None` if it is to
-    /// be dropped.
-    fn check(&self, frame: &mut [u8], info: FrameInfo) -> Option<Checked> {
-        let Some(header) = info.coalesced else { return Some(Checked::Verified(info.is_verified)) };
-        Some(match self.adapter.coalescing.complete(frame, header, self.adapter.max_frame)? {
-            1 => Checked::Verified(true),
-            segments => Checked::Coalesced(segments),
-        })
     }
 
     /// Handles free transmit slots: resumes sends. Ethernet and RDMA take turns at being first.
@@ -250,6 +233,72 @@ impl<'a> Served<'a> {
             self.adapter.ndk().provider().shard_ready(shard);
         }
     }
+}
+
+/// Received frames that are processed together.
+struct ReceiveBatch<'a> {
+    adapter: &'a Adapter,
+    /// `None` without a shard; there is one for each pair.
+    rdma: Option<Batch<'a>>,
+    /// The frames for NDIS, and the permission to indicate them; `None` unless the adapter runs.
+    others: Option<(Indication<'a>, Passing<'a>)>,
+}
+
+impl<'a> ReceiveBatch<'a> {
+    fn new(served: &Served<'a>) -> Self {
+        let adapter = served.adapter;
+        let rdma = adapter.ndk().provider().batch(served.number);
+        let others = adapter.pass().map(|passing| (Indication::new(adapter), passing));
+        Self { adapter, rdma, others }
+    }
+
+    /// Processes a frame of RDMA; adds another one to those for NDIS.
+    fn add(&mut self, frame: &mut [u8], info: FrameInfo) {
+        let Self { adapter, rdma, others } = self;
+        let len = frame.len();
+        let (frame, tag) = tag::remove(frame);
+        let Some(checked) = check(adapter, frame, info) else { return };
+        let frame = &*frame;
+        let is_rdma = adapter.vlan.has_frame(tag)
+            && rdma.as_mut().is_some_and(|rdma| rdma.receive(frame) != Verdict::NotOurs);
+        if is_rdma {
+            return;
+        }
+        adapter.statistics().received(Cast::of(frame), len);
+        if let Some((indication, _)) = others
+            && adapter.vlan.admits(tag, frame)
+            && adapter.wants(frame)
+            && !indication.add(frame, tag, checked, info.hash)
+        {
+            adapter.statistics().received_without_buffer();
+        }
+    }
+
+    /// Passes the frames for NDIS to `deliver`; then has the provider send pending acknowledgments and notify CQs. No lock is held.
+    ///
+    /// Not inlined: with the caller's, its frame is too large for a kernel stack.
+    #[inline(never)]
+    fn end(&mut self, deliver: impl FnOnce(Indication<'a>)) {
+        if let Some(rdma) = &mut self.rdma {
+            rdma.pause();
+        }
+        if let Some((indication, _passing)) = self.others.take() {
+            deliver(indication);
+        }
+        if let Some(rdma) = self.rdma.take() {
+            rdma.end();
+        }
+    }
+}
+
+/// Checks a frame without a tag of which the device says that it consists of several segments, and completes it; `None` if it is to
+/// be dropped.
+fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Checked> {
+    let Some(header) = info.coalesced else { return Some(Checked::Verified(info.is_verified)) };
+    Some(match adapter.coalescing.complete(frame, header, adapter.max_frame)? {
+        1 => Checked::Verified(true),
+        segments => Checked::Coalesced(segments),
+    })
 }
 
 impl Adapter {

@@ -1,40 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Moderation of receive interrupts: while frames follow each other closely, the queue is polled for a short time after the last one
-//! before its interrupt is requested.
+//! Moderation of receive interrupts: while frames follow each other closely, the queue is polled again a microsecond later, and its
+//! interrupt is requested when such a poll finds nothing.
 //!
-//! An interrupt of a virtual machine takes some microseconds. Polling for as long costs at most as much again, and saves the
-//! interrupt if a frame arrives meanwhile. Frames that are farther apart than that are not polled for.
+//! An interrupt of a virtual machine takes some microseconds, an empty poll one. Frames that are farther apart are not polled for: a
+//! processor that waits for them runs nothing else.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use nt::time;
 
-/// Time after a frame in which the next one is polled for, in nanoseconds.
-const HOLD: u64 = 5_000;
+/// Time between two polls, in microseconds.
+pub const INTERVAL: u32 = 1;
+/// Polls of a DPC. Then NDIS calls it again, after other DPCs, or a thread runs that wants the processor.
+pub const POLLS: u32 = 32;
 
-/// How the frames of a receive queue follow each other. One poll at a time.
+/// Frames that follow others in less than this time follow them closely, in nanoseconds.
+const CLOSE: u64 = 5_000;
+
+/// How the frames of a receive queue follow each other. One thread at a time polls it.
 #[derive(Default)]
 pub struct Moderation {
-    /// When frames were found last.
+    /// When frames were found last, in nanoseconds.
     last: AtomicU64,
-    /// The last frames found came soon after those before them.
-    is_busy: AtomicBool,
 }
 
 impl Moderation {
-    /// Records a poll, which has found frames or none. Returns whether another one is to follow, instead of an interrupt. IRQL <=
-    /// `DISPATCH_LEVEL`.
-    pub fn polls_again(&self, found: bool) -> bool {
-        if !found && !self.is_busy.load(Ordering::Relaxed) {
-            return false;
-        }
+    /// Records that frames were found. Returns whether they followed others closely. Any IRQL.
+    pub fn found(&self) -> bool {
         let now = time::now();
-        let is_soon = now.saturating_sub(self.last.load(Ordering::Relaxed)) < HOLD;
-        if found {
-            self.last.store(now, Ordering::Relaxed);
-        }
-        self.is_busy.store(is_soon, Ordering::Relaxed);
-        is_soon
+        now.saturating_sub(self.last.swap(now, Ordering::Relaxed)) < CLOSE
     }
 }

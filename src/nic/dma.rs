@@ -10,7 +10,7 @@ use ndk_abi::ndis::{
     NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS_SUCCESS, NdisMAllocateSharedMemory,
     NdisMDeregisterScatterGatherDma, NdisMFreeSharedMemory, NdisMRegisterScatterGatherDma,
 };
-use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, KeStallExecutionProcessor, SCATTER_GATHER_LIST};
+use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, SCATTER_GATHER_LIST};
 use virtio_net::{DMA_ALIGNMENT, DmaBlock, Hal};
 
 use super::sleep::sleep;
@@ -128,8 +128,7 @@ unsafe impl Hal for SharedMemory {
     }
 
     fn stall(&self, microseconds: u32) {
-        // SAFETY: callable at any IRQL.
-        unsafe { KeStallExecutionProcessor(microseconds) };
+        nt::time::stall(microseconds);
     }
 
     fn now(&self) -> u64 {

@@ -112,6 +112,13 @@ pub fn interrupt_time() -> u64 {
     (BOOT.elapsed().as_nanos() / 100) as u64 + 1
 }
 
+pub fn stall(microseconds: u32) {
+    let end = Instant::now() + Duration::from_micros(microseconds.into());
+    while Instant::now() < end {
+        core::hint::spin_loop();
+    }
+}
+
 /// Not cryptographically secure: tests need no secrets.
 pub fn fill_random(bytes: &mut [u8; 32]) -> bool {
     for (number, word) in bytes.chunks_exact_mut(8).enumerate() {

@@ -18,9 +18,9 @@ use ndk_abi::nt::{
     KeInsertQueueDpc, KeLowerIrql, KeQueryActiveProcessorCountEx, KeQueryDpcWatchdogInformation,
     KeQueryInterruptTimePrecise, KeReleaseSpinLock, KeRemoveQueueDpc, KeRevertToUserGroupAffinityThread,
     KeSetEvent, KeSetImportanceDpc, KeSetSystemGroupAffinityThread, KeSetTargetProcessorDpcEx,
-    KeShouldYieldProcessor, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql, MDL,
-    MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, OBJ_KERNEL_HANDLE,
-    OBJECT_ATTRIBUTES, PROCESSOR_NUMBER, THREAD_ALL_ACCESS, ZwClose,
+    KeShouldYieldProcessor, KeStallExecutionProcessor, KeTryToAcquireSpinLockAtDpcLevel,
+    KeWaitForSingleObject, KfRaiseIrql, MDL, MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache,
+    MmUnmapLockedPages, OBJ_KERNEL_HANDLE, OBJECT_ATTRIBUTES, PROCESSOR_NUMBER, THREAD_ALL_ACCESS, ZwClose,
 };
 
 use fallible::AliasableBox;
@@ -149,6 +149,11 @@ pub fn interrupt_time() -> u64 {
     let mut counter = 0;
     // SAFETY: callable at any IRQL; the counter is written to our own variable.
     unsafe { KeQueryInterruptTimePrecise(&raw mut counter) }
+}
+
+pub fn stall(microseconds: u32) {
+    // SAFETY: callable at any IRQL.
+    unsafe { KeStallExecutionProcessor(microseconds) };
 }
 
 /// `PASSIVE_LEVEL`.

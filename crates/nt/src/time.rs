@@ -9,3 +9,8 @@ use crate::sys;
 pub fn now() -> u64 {
     sys::interrupt_time().saturating_mul(100)
 }
+
+/// Busy-waits so many microseconds, at most 50. Any IRQL.
+pub fn stall(microseconds: u32) {
+    sys::stall(microseconds);
+}

@@ -75,7 +75,7 @@ pub use ipv6::{Ipv6, Ipv6Repr};
 pub use mad::{Attribute, Mad, MadHeader, MadHeaderRepr};
 pub use mtu::{MtuCode, PathMtu};
 pub use opcode::{Class, ExtHeaders, Opcode, OpcodeInfo, Operation, PayloadRule};
-pub use packet::{DropReason, Ip, Packet, ParseError, destination};
+pub use packet::{DropReason, Ip, Packet, ParseError, destination, may_be_roce};
 pub use plain::{PlainAck, PlainFrame, PlainHeaders, PlainSend};
 pub use psn::Psn;
 pub use qpn::Qpn;

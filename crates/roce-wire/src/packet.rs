@@ -424,6 +424,25 @@ impl<'a> Packet<'a> {
     }
 }
 
+/// Returns `false` for most frames of which [`Packet::parse`] says that they are not RoCEv2, and for no others: by a look at a few
+/// bytes.
+#[must_use]
+#[inline]
+pub fn may_be_roce(frame: &[u8]) -> bool {
+    let Ok((eth, bytes)) = Eth::split(frame) else { return false };
+    match eth.ethertype() {
+        EtherType::IPV4 => bytes.first_chunk::<{ Ipv4::LEN + Udp::LEN }>().is_some_and(|headers| {
+            let (Some(ip), Some(udp)) = (headers.first_chunk(), headers.last_chunk()) else { return false };
+            let (ip, udp) = (Ipv4::new(ip), Udp::new(udp));
+            ip.protocol() == Ipv4::UDP && (udp.destination_port() == UDP_PORT || ip.header_len() != Ipv4::LEN)
+        }),
+        EtherType::IPV6 => {
+            bytes.split_first_chunk().is_some_and(|(header, _)| Ipv6::new(header).next_header() == Ipv4::UDP)
+        }
+        _ => false,
+    }
+}
+
 /// Returns the destination address of a frame's IP datagram, from the Ethernet header on; `None` if it has none.
 #[must_use]
 pub fn destination(frame: &[u8]) -> Option<IpAddr> {

@@ -220,7 +220,9 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 None => self.counters.invalid = self.counters.invalid.wrapping_add(1),
             }
         };
-        self.publish();
+        if taken != 0 {
+            self.publish();
+        }
         outcome
     }
 

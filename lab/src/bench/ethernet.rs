@@ -127,7 +127,7 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
             continue;
         }
         say(format!("frames, {device:?}"));
-        let rate = load::rate(path, device.kind(), FRAMES)?;
+        let rate = load::rate_on(path, device.kind(), FRAMES)?;
         let name = format!("frames of 1514 bytes between two hosts, {device:?} device, real time");
         figures.push(Figure::new(name, rate, Unit::PerSecond));
     }

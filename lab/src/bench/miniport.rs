@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A miniport driver of others beside viordma, on the simulated device and opposite viordma: what a frame of 1514 bytes costs each
-//! way. In virtual time, so that the figures do not depend on the load of the machine.
+//! way. In virtual time, so that the figures do not depend on the load of the machine; except for the frames per second, which the two
+//! drivers are measured for by turns.
 
 use std::path::Path;
 
@@ -21,6 +22,10 @@ pub const WORK: &str = "miniport:";
 
 /// The lengths of the two runs that are subtracted.
 const LENGTHS: [u64; 2] = [400, 1000];
+
+/// Frames of a run in real time, and runs of each driver, of which the fastest counts.
+const TIMED: u64 = 50_000;
+const RUNS: usize = 5;
 
 /// Frames per chain, and sends at a time.
 const PATTERNS: [(&str, usize, usize); 2] = [("one at a time", 1, 1), ("chains of 16, 64 at a time", 16, 64)];
@@ -51,6 +56,7 @@ pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -
                 }
             }
         }
+        rates(image, &viordma, (way, direction), say, figures)?;
         for path in [image, &viordma] {
             let name = name(path);
             say(format!("{name}: instructions of frames {way}"));
@@ -65,6 +71,33 @@ pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -
         }
     }
     Ok(omitted)
+}
+
+/// Adds the frames per second in real time, and their ratio.
+fn rates(
+    image: &Path,
+    viordma: &Path,
+    (way, direction): (&str, Direction),
+    say: &impl Fn(String),
+    figures: &mut Vec<Figure>,
+) -> Result<()> {
+    say(format!("frames {way} in real time"));
+    let (pattern, chain, outstanding) = PATTERNS[1];
+    let load = Load { direction, count: TIMED, chain, outstanding };
+    let mut best = [0.0_f64; 2];
+    for _ in 0..RUNS {
+        for (path, best) in [image, viordma].into_iter().zip(&mut best) {
+            *best = best.max(load::rate(path, viordma, load)?);
+        }
+    }
+    for (path, rate) in [image, viordma].into_iter().zip(best) {
+        let name = format!("{}, frames {way}, {pattern}, real time", name(path));
+        figures.push(Figure::new(name, rate, Unit::PerSecond));
+    }
+    let [of_image, of_viordma] = best;
+    let name = format!("viordma, frames {way} per second, against {}", name(image));
+    figures.push(Figure { goal: Some(1.0), ..Figure::new(name, of_viordma / of_image, Unit::Times) });
+    Ok(())
 }
 
 fn name(path: &Path) -> String {

@@ -2,7 +2,12 @@
 
 //! Frames from one host to the other, to be measured: how often the driver notified its device, and was interrupted.
 
-use std::{collections::VecDeque, ops::Range, path::Path, time::Duration};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ndis_sim::Miniport;
@@ -50,13 +55,27 @@ pub struct Counted {
 /// # Errors
 /// A driver does not start, or a frame is lost.
 pub fn run(image: &Path, peer: &Path, load: Load) -> Result<Counted> {
+    measured(image, peer, load, false).map(|(counted, _)| counted)
+}
+
+/// Returns how many frames a second arrive, in real time.
+///
+/// # Errors
+/// As [`run`].
+pub fn rate(image: &Path, peer: &Path, load: Load) -> Result<f64> {
+    let (counted, took) = measured(image, peer, load, true)?;
+    Ok(counted.frames as f64 / took.as_secs_f64())
+}
+
+/// Runs a load. Also returns the real time that it took.
+fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(Counted, Duration)> {
     let driver = |path: &Path, service: &str| Image {
         path: path.to_owned(),
         service: service.into(),
         tolerate: Tolerances::NONE,
     };
     let (image, peer) = (driver(image, "measured"), driver(peer, "peer"));
-    let setup = Setup { seed: 1, real_time: false, verifier: false, capture: None, keywords: Vec::new() };
+    let setup = Setup { seed: 1, real_time, verifier: false, capture: None, keywords: Vec::new() };
     let mut pair = Pair::new([&image, &peer], &setup)?;
     pair.start()?;
     let [near, far] = [0, 1].map(|side| pair.sides[side].miniport());
@@ -69,9 +88,11 @@ pub fn run(image: &Path, peer: &Path, load: Load) -> Result<Counted> {
         Direction::Transmit => (near, far),
         Direction::Receive => (far, near),
     };
+    let start = Instant::now();
     if let Err(error) = transfer(from, &to, load) {
         bail!("{error:#}\n{}", pair.violations().join("\n"));
     }
+    let took = start.elapsed();
     let after = pair.sides[0].nic.counters();
     let image = pair.sides[0].driver.image();
     let base = image.base() as u64;
@@ -82,7 +103,7 @@ pub fn run(image: &Path, peer: &Path, load: Load) -> Result<Counted> {
         interrupts: after.interrupts - before.interrupts,
     };
     pair.stop()?;
-    Ok(counted)
+    Ok((counted, took))
 }
 
 /// Returns how many frames a second arrive of `count` that are sent from one host to another, both with the driver `image` on devices
@@ -90,7 +111,7 @@ pub fn run(image: &Path, peer: &Path, load: Load) -> Result<Counted> {
 ///
 /// # Errors
 /// The driver or a device does not start, or a frame is lost.
-pub fn rate(image: &Path, device: DeviceKind, count: u64) -> Result<f64> {
+pub fn rate_on(image: &Path, device: DeviceKind, count: u64) -> Result<f64> {
     let options = Options { real_time: true, verifier: false, device, ..Options::default() };
     let mut bed = Testbed::new(image, &options)?;
     bed.start()?;
@@ -99,7 +120,7 @@ pub fn rate(image: &Path, device: DeviceKind, count: u64) -> Result<f64> {
     for miniport in [&from, &to] {
         miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes())?;
     }
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     transfer(from, &to, Load { direction: Direction::Transmit, count, chain: 16, outstanding: 64 })?;
     let took = start.elapsed();
     bed.stop()?;

@@ -27,6 +27,8 @@ pub struct Batch<'a> {
     /// RDMA frames of the receiver, which are not counted yet, and their bytes.
     frames: usize,
     octets: usize,
+    /// The engine has processed a frame, and may have to answer it or report something.
+    has_work: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -37,7 +39,17 @@ impl<'a> Batch<'a> {
         open_adapters: &'a AtomicUsize,
     ) -> Self {
         let clock = BatchClock::default();
-        Self { shared, of, enabled, open_adapters, clock, receiver: None, frames: 0, octets: 0 }
+        Self {
+            shared,
+            of,
+            enabled,
+            open_adapters,
+            clock,
+            receiver: None,
+            frames: 0,
+            octets: 0,
+            has_work: false,
+        }
     }
 
     /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
@@ -47,7 +59,10 @@ impl<'a> Batch<'a> {
     pub fn receive(&mut self, frame: &[u8]) -> Verdict {
         let takes_frames =
             self.enabled.load(Ordering::Acquire) || self.open_adapters.load(Ordering::Acquire) != 0;
-        if !takes_frames || !frame.starts_with(&self.shared.environment.link().mac) {
+        if !roce_wire::may_be_roce(frame)
+            || !takes_frames
+            || !frame.starts_with(&self.shared.environment.link().mac)
+        {
             self.pass_over();
             return Verdict::NotOurs;
         }
@@ -57,6 +72,7 @@ impl<'a> Batch<'a> {
         let now = self.clock.time(now);
         let receiver = self.receiver.get_or_insert_with(|| self.of.receiver());
         let verdict = receiver.handle_frame(now, frame);
+        self.has_work |= verdict != Verdict::NotOurs;
         if verdict == Verdict::Consumed {
             self.frames = self.frames.saturating_add(1);
             self.octets = self.octets.saturating_add(frame.len());
@@ -81,10 +97,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Ends the batch: sends acknowledgments and makes callbacks.
+    /// Ends the batch: sends acknowledgments and makes callbacks, if there was an RDMA frame.
     pub fn end(mut self) {
         self.pause();
-        dpc::run(self.shared, Some(&self.of));
+        if self.has_work {
+            dpc::run(self.shared, Some(&self.of));
+        }
     }
 }
 

@@ -80,6 +80,8 @@ pub(crate) struct Ring<H: Hal> {
     memory: Dma<H>,
     format: Format,
     suppression: Suppression,
+    /// Interrupts were suppressed, and not requested since.
+    is_suppressed: bool,
     /// The buffers that the device has, by id.
     outstanding: Vec<bool>,
     outstanding_count: u16,
@@ -105,7 +107,8 @@ impl<H: Hal> Ring<H> {
         };
         let memory = Dma::new(hal, len)?;
         let suppression = options.suppression;
-        Ok(Self { memory, format, suppression, outstanding, outstanding_count: 0, broken: None })
+        let is_suppressed = false;
+        Ok(Self { memory, format, suppression, is_suppressed, outstanding, outstanding_count: 0, broken: None })
     }
 
     /// Returns the ring to the state of a new one: no buffer is described, outstanding or returned. The device was reset, so
@@ -115,6 +118,7 @@ impl<H: Hal> Ring<H> {
             Format::Split(ring) => ring.clear(&self.memory),
             Format::Packed(ring) => ring.clear(&self.memory),
         }
+        self.is_suppressed = false;
         self.outstanding.fill(false);
         self.outstanding_count = 0;
         self.broken = None;
@@ -221,6 +225,9 @@ impl<H: Hal> Ring<H> {
 
     /// Suppresses interrupts. A pending or spurious one may still occur.
     pub(crate) fn suppress_interrupts(&mut self) {
+        if core::mem::replace(&mut self.is_suppressed, true) {
+            return;
+        }
         match &self.format {
             Format::Split(ring) => ring.suppress(&self.memory, self.suppression),
             Format::Packed(ring) => ring.suppress(&self.memory),
@@ -231,6 +238,7 @@ impl<H: Hal> Ring<H> {
     /// completed that many: no interrupt may occur, and the caller must continue.
     //= virtio §7
     pub(crate) fn request_interrupt(&mut self, after: u16) -> bool {
+        self.is_suppressed = false;
         match &self.format {
             Format::Split(ring) => ring.request(&self.memory, self.suppression, after),
             Format::Packed(ring) => ring.request(&self.memory, self.suppression, after),
