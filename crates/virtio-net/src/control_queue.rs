@@ -9,15 +9,16 @@ use crate::features::Features;
 use crate::hal::{Dma, Hal, Registers};
 use crate::hash::{HASH_KEY_LEN, HashTypes};
 use crate::queue::Queue;
-use crate::ring::Direction;
+use crate::ring::{Direction, Table};
 use crate::transport::{Control, RssLimits};
 use crate::wait::Wait;
 
 /// Longest command with its data, in bytes.
 const COMMAND_LEN: usize = 512;
-/// The descriptors of a command: its bytes, then the answer.
+/// The parts of a command: its bytes, then the answer. Without a table they are a chain of the buffers with these numbers.
 const COMMAND: u16 = 0;
 const ANSWER: u16 = 1;
+const PARTS: usize = 2;
 /// Size of the ring, if the device's is not smaller. It must hold one command.
 const SIZE: u16 = 8;
 /// Value of the answer before the device writes it; no answer of the specification.
@@ -117,6 +118,8 @@ pub struct ControlQueue<H: Hal, R> {
     queue: Queue<H, R>,
     /// [`COMMAND_LEN`] bytes of the command, and the answer.
     memory: Dma<H>,
+    /// The parts of buffer [`COMMAND`], if the device has INDIRECT_DESC.
+    table: Option<Table<H, PARTS>>,
     features: Features,
     /// The device filters: it does not deliver every frame, as after a reset.
     filtering: bool,
@@ -131,15 +134,18 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     /// frame is too large for a kernel stack.
     #[inline(never)]
     pub(crate) fn new(hal: &H, index: u16, size: u16, features: Features) -> Result<Self, Error> {
-        if size <= ANSWER {
+        let has_table = features.contains(Features::INDIRECT_DESC);
+        if size < if has_table { 1 } else { PARTS as u16 } {
             return Err(Error::BadQueueSize(size));
         }
         let queue = Queue::new(hal, index, size.min(SIZE), features)?;
+        let table = if has_table { Some(queue.ring.table(hal)?) } else { None };
         let memory = Dma::new(hal, COMMAND_LEN.saturating_add(1))?;
         let mut this = Self {
             hal: hal.clone(),
             queue,
             memory,
+            table,
             features,
             filtering: false,
             vlans: Vlans::None,
@@ -150,11 +156,26 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     }
 
     fn describe(&mut self) {
-        let [command, answer] = [0, COMMAND_LEN].map(|offset| self.memory.device_address(offset));
-        self.queue.ring.describe(COMMAND, command, 0, Direction::ToDevice);
-        self.queue.ring.describe(ANSWER, answer, 1, Direction::FromDevice);
-        self.queue.ring.link(COMMAND);
-        self.queue.ring.suppress_interrupts();
+        let Self { queue: Queue { ring, .. }, memory, table, .. } = self;
+        let [command, answer] = [0, COMMAND_LEN].map(|offset| memory.device_address(offset));
+        if let Some(table) = table {
+            table.describe(COMMAND, command, 0, false);
+            table.describe(ANSWER, answer, 1, true);
+            ring.describe_table(COMMAND, table);
+        } else {
+            ring.describe(COMMAND, command, 0, Direction::ToDevice);
+            ring.describe(ANSWER, answer, 1, Direction::FromDevice);
+            ring.link(COMMAND);
+        }
+        ring.suppress_interrupts();
+    }
+
+    /// Sets the length of the next command.
+    fn set_command_len(&mut self, len: u32) {
+        match &self.table {
+            Some(table) => table.describe(COMMAND, self.memory.device_address(0), len, false),
+            None => self.queue.ring.set_len(COMMAND, len),
+        }
     }
 
     /// Programs the queue into the device. It has no vector: its user polls.
@@ -421,7 +442,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         if let Some(answer) = memory.last_mut() {
             *answer = NO_ANSWER;
         }
-        self.queue.ring.set_len(COMMAND, u32::try_from(len).map_err(|_| Error::CommandRefused)?);
+        self.set_command_len(u32::try_from(len).map_err(|_| Error::CommandRefused)?);
         self.queue.ring.offer(COMMAND);
         self.queue.publish();
         self.wait(alive)?;

@@ -46,6 +46,8 @@ bitflags! {
         const MQ = 1 << 22;
         /// The control queue sets the MAC address.
         const CTRL_MAC_ADDR = 1 << 23;
+        /// A descriptor may be a table of the buffer's parts.
+        const INDIRECT_DESC = 1 << 28;
         /// `used_event` and `avail_event` replace the ring flags.
         const EVENT_IDX = 1 << 29;
         /// The device has the modern interface.
@@ -121,6 +123,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::VERSION_1,
         policy: Policy::Accepted,
         reason: "one descriptor instead of three ring entries per frame",
+    },
+    Feature {
+        feature: Features::INDIRECT_DESC,
+        name: "INDIRECT_DESC",
+        needs: Features::empty(),
+        policy: Policy::Accepted,
+        reason: "a command takes one descriptor",
     },
     Feature {
         feature: Features::EVENT_IDX,

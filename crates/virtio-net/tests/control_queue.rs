@@ -16,14 +16,17 @@ const STATION: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const DIRECTED: ReceiveMode<'_> =
     ReceiveMode { promiscuous: false, all_multicast: false, station: None, multicast: &[], vlan: None };
 
-/// Runs `test` with a device with receive filters, in each ring format.
+/// Runs `test` with a device with receive filters, in each ring format, with and without indirect descriptors.
 fn with_filters(answer: Answer, test: impl Fn(&Fake, Driver)) {
     over_formats(|quirks| {
-        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_MAC_ADDR;
-        let fake = Fake::new(Quirks { offered, answer, ..quirks });
-        let driver = fake.bring_up(1514).unwrap();
-        test(&fake, driver);
-        fake.assert_well_treated();
+        for tables in [Features::empty(), Features::INDIRECT_DESC] {
+            let filters = Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_MAC_ADDR;
+            let fake =
+                Fake::new(Quirks { offered: quirks.offered | filters | tables, answer, ..quirks.clone() });
+            let driver = fake.bring_up(1514).unwrap();
+            test(&fake, driver);
+            fake.assert_well_treated();
+        }
     });
 }
 
@@ -226,6 +229,27 @@ fn control_queue_without_room_for_a_command_is_refused() {
         assert_eq!(fake.bring_up(1514).err(), Some(error));
         fake.assert_well_treated();
     }
+}
+
+/// A table takes one descriptor, also in the longest command and around the ring.
+//= virtio §6
+#[test]
+fn control_queue_of_one_descriptor_is_enough_for_a_device_with_tables() {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::INDIRECT_DESC;
+        let fake = Fake::new(Quirks { offered, control_size: 1, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        let groups = [GROUPS[0]; 64];
+        for _ in 0..5 {
+            assert_eq!(set(&mut driver, &ReceiveMode { multicast: &groups, ..DIRECTED }), Ok(true));
+            assert_eq!(fake.commands(), [table(&[], &groups), vec![0, 1, 0], vec![0, 0, 0]]);
+        }
+        driver.restart().unwrap();
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(true));
+        assert_eq!(fake.commands(), [table(&[], &[]), vec![0, 1, 0], vec![0, 0, 0]]);
+        drop(driver);
+        fake.assert_well_treated();
+    });
 }
 
 /// After a reset the device delivers every frame, so that filters which it refuses are not needed.

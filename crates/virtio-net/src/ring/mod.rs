@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A virtqueue in either ring format, whose buffers are one descriptor each, or chains of descriptors that [`link`](Ring::link)
-//! makes. (virtio §5, §6, §7, §8)
+//! makes, or a [table](Ring::table) of descriptors. (virtio §5, §6, §7, §8)
 //!
 //! [`Ring`] owns the memory and knows which buffers the device has. Its owner adds buffers with [`offer`](Ring::offer),
 //! makes them available with [`publish`](Ring::publish) and takes returned buffers with [`take_used`](Ring::take_used). What
@@ -10,6 +10,7 @@
 //!
 //! A ring has one user at a time (`&mut self`), at IRQL <= DISPATCH_LEVEL.
 
+mod indirect;
 mod packed;
 mod split;
 
@@ -17,6 +18,7 @@ use alloc::vec::Vec;
 
 use fallible::vec;
 
+pub(crate) use self::indirect::Table;
 use self::packed::PackedRing;
 use self::split::SplitRing;
 use crate::error::{Error, RingFault};
@@ -108,7 +110,15 @@ impl<H: Hal> Ring<H> {
         let memory = Dma::new(hal, len)?;
         let suppression = options.suppression;
         let is_suppressed = false;
-        Ok(Self { memory, format, suppression, is_suppressed, outstanding, outstanding_count: 0, broken: None })
+        Ok(Self {
+            memory,
+            format,
+            suppression,
+            is_suppressed,
+            outstanding,
+            outstanding_count: 0,
+            broken: None,
+        })
     }
 
     /// Returns the ring to the state of a new one: no buffer is described, outstanding or returned. The device was reset, so
@@ -165,6 +175,20 @@ impl<H: Hal> Ring<H> {
         match &mut self.format {
             Format::Split(ring) => ring.link(&self.memory, id),
             Format::Packed(ring) => ring.link(id),
+        }
+    }
+
+    /// Allocates a table for a buffer of `N` parts, for a device that has INDIRECT_DESC.
+    pub(crate) fn table<const N: usize>(&self, hal: &H) -> Result<Table<H, N>, Error> {
+        Table::new(hal, matches!(self.format, Format::Packed(_)))
+    }
+
+    /// Describes buffer `id` by a table of its parts, which lives as long as the ring is in use.
+    pub(crate) fn describe_table<const N: usize>(&mut self, id: u16, table: &Table<H, N>) {
+        let (address, len) = (table.device_address(), Table::<H, N>::LEN);
+        match &mut self.format {
+            Format::Split(ring) => ring.describe_table(&self.memory, id, address, len),
+            Format::Packed(ring) => ring.describe_table(id, address, len),
         }
     }
 

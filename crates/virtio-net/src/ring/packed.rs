@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The packed ring's format: one ring of descriptors that driver and device write in turn, and an event suppression
-//! structure of each. A buffer takes one descriptor, a chain one for each of its
-//! buffers. (virtio §6)
+//! structure of each. A buffer takes one descriptor, a chain one for each of its buffers. (virtio §6)
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -17,16 +16,17 @@ use crate::notify::{self, Position, Suppression};
 /// Largest queue size. (virtio §6)
 const MAX_SIZE: u16 = 1 << 15;
 
-/// Flags of a descriptor: the buffer continues in the next descriptor; the device writes it; the descriptor is available, or
-/// used, in laps of the same parity.
+/// Flags of a descriptor: the buffer continues in the next descriptor; the device writes it; it is a table of the buffer's parts;
+/// the descriptor is available, or used, in laps of the same parity.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
 #[derive(Debug)]
 #[repr(C)]
-struct Descriptor {
+pub(super) struct Descriptor {
     address: AtomicU64,
     len: AtomicU32,
     id: AtomicU16,
@@ -35,6 +35,15 @@ struct Descriptor {
 
 // SAFETY: atomics only, 8 + 4 + 2 + 2 bytes without padding.
 unsafe impl DeviceShared for Descriptor {}
+
+/// Describes part `at` of a table, in whose flags only the direction has a meaning.
+pub(super) fn describe_part(table: &[Descriptor], at: usize, address: u64, len: u32, writable: bool) {
+    let Some(descriptor) = table.get(at) else { return };
+    descriptor.address.store(address.to_le(), Relaxed);
+    descriptor.len.store(len.to_le(), Relaxed);
+    descriptor.id.store(0, Relaxed);
+    descriptor.flags.store(if writable { WRITE } else { 0 }.to_le(), Relaxed);
+}
 
 /// A buffer of the queue. The device overwrites descriptors, so they are written from here each time.
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +120,13 @@ impl PackedRing {
     pub(super) fn describe(&mut self, id: u16, address: u64, len: u32, writable: bool) {
         if let Some(buffer) = self.buffers.get_mut(usize::from(id)) {
             *buffer = Buffer { address, len, flags: if writable { WRITE } else { 0 } };
+        }
+    }
+
+    /// Remembers that the parts of buffer `id` are in a table at `address`.
+    pub(super) fn describe_table(&mut self, id: u16, address: u64, len: u32) {
+        if let Some(buffer) = self.buffers.get_mut(usize::from(id)) {
+            *buffer = Buffer { address, len, flags: INDIRECT };
         }
     }
 

@@ -10,13 +10,14 @@ use crate::error::RingFault;
 use crate::hal::{DMA_ALIGNMENT, DeviceShared, Dma, Hal};
 use crate::notify::{self, Suppression};
 
-/// Flags of a descriptor: the buffer continues in the descriptor `next`; the device writes it.
+/// Flags of a descriptor: the buffer continues in the descriptor `next`; the device writes it; it is a table of the buffer's parts.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
 
 #[derive(Debug)]
 #[repr(C)]
-struct Descriptor {
+pub(super) struct Descriptor {
     address: AtomicU64,
     len: AtomicU32,
     flags: AtomicU16,
@@ -25,6 +26,30 @@ struct Descriptor {
 
 // SAFETY: atomics only, 8 + 4 + 2 + 2 bytes without padding.
 unsafe impl DeviceShared for Descriptor {}
+
+impl Descriptor {
+    fn write(&self, address: u64, len: u32, flags: u16) {
+        self.address.store(address.to_le(), Relaxed);
+        self.len.store(len.to_le(), Relaxed);
+        self.flags.store(flags.to_le(), Relaxed);
+    }
+}
+
+/// Describes part `at` of a table; after the last one the buffer ends.
+pub(super) fn describe_part(
+    table: &[Descriptor],
+    at: usize,
+    address: u64,
+    len: u32,
+    writable: bool,
+    is_last: bool,
+) {
+    let Some(descriptor) = table.get(at) else { return };
+    let flags = if writable { WRITE } else { 0 } | if is_last { 0 } else { NEXT };
+    descriptor.write(address, len, flags);
+    let next = if is_last { 0 } else { at.wrapping_add(1) as u16 };
+    descriptor.next.store(next.to_le(), Relaxed);
+}
 
 #[derive(Debug)]
 #[repr(C)]
@@ -105,10 +130,14 @@ impl SplitRing {
     /// Writes the descriptor of buffer `id`.
     pub(super) fn describe<H: Hal>(&self, memory: &Dma<H>, id: u16, address: u64, len: u32, writable: bool) {
         if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
-            descriptor.address.store(address.to_le(), Relaxed);
-            descriptor.len.store(len.to_le(), Relaxed);
-            let flags = if writable { WRITE } else { 0 };
-            descriptor.flags.store(flags.to_le(), Relaxed);
+            descriptor.write(address, len, if writable { WRITE } else { 0 });
+        }
+    }
+
+    /// Has the parts of buffer `id` in a table at `address`.
+    pub(super) fn describe_table<H: Hal>(&self, memory: &Dma<H>, id: u16, address: u64, len: u32) {
+        if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
+            descriptor.write(address, len, INDIRECT);
         }
     }
 

@@ -41,6 +41,11 @@ impl Device {
     fn execute(&mut self, memory: &GuestMemoryMmap) {
         let control = self.control();
         while let Some((id, chain)) = self.queues[control].pop_chain(memory) {
+            let has_tables = self.queues[control].indirect;
+            assert!(
+                chain.iter().all(|part| part.in_table == has_tables),
+                "a table where the device has them"
+            );
             let [command, answer] = chain[..] else { panic!("a command of {} descriptors", chain.len()) };
             assert!(!command.writable && answer.writable, "the answer alone is written");
             assert_eq!(answer.len, 1);

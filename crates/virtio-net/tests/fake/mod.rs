@@ -569,7 +569,8 @@ impl Registers for Fake {
                     device.queue_reset.is_some_and(|(of, end)| of == queue && device.time < end);
                 assert!(!is_being_reset, "enabled before the end of its reset");
                 let event_idx = device.accepted & Features::EVENT_IDX.bits() != 0;
-                device.queues[queue].enable(&self.memory, event_idx);
+                let indirect = device.accepted & Features::INDIRECT_DESC.bits() != 0;
+                device.queues[queue].enable(&self.memory, event_idx, indirect);
             }
             o if o == COMMON + 0x3A => device.reset_queue(),
             o if o >= NOTIFY => {

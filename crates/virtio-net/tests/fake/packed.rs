@@ -21,6 +21,8 @@ pub struct Buffer {
     pub address: GuestAddress,
     pub len: u32,
     pub writable: bool,
+    /// It is a part in a table of indirect descriptors.
+    pub in_table: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -46,6 +48,7 @@ pub struct PackedQueue {
     /// Addresses of the descriptor ring and of the event structures of driver and device.
     pub areas: [u64; 3],
     pub event_idx: bool,
+    pub indirect: bool,
     pub ready: bool,
     available: Position,
     used: Position,
@@ -62,6 +65,7 @@ impl PackedQueue {
             size: max_size,
             areas: [0; 3],
             event_idx: false,
+            indirect: false,
             ready: false,
             available: Position::START,
             used: Position::START,
@@ -99,24 +103,31 @@ impl PackedQueue {
 
     /// Takes the next buffer: its id and descriptors.
     pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
-        let mut chain = Vec::new();
+        let (mut chain, mut count) = (Vec::new(), 0);
         loop {
-            let Some((buffer, more)) = self.pop_descriptor(memory) else {
+            let Some((buffer, flags)) = self.pop_descriptor(memory) else {
                 assert!(chain.is_empty(), "the chain is complete");
                 return None;
             };
-            let id = buffer.id;
-            chain.push(buffer);
+            let (id, more) = (buffer.id, flags & NEXT != 0);
+            count += 1;
+            if flags & INDIRECT == 0 {
+                chain.push(buffer);
+            } else {
+                assert!(!more, "a table has all parts");
+                chain.extend(self.parts(memory, &buffer));
+            }
             if !more {
                 assert!(id < self.size, "id {id} in a ring of {}", self.size);
                 let outstanding = &mut self.outstanding[usize::from(id)];
-                assert_eq!(std::mem::replace(outstanding, chain.len() as u16), 0, "id {id} twice");
+                assert_eq!(std::mem::replace(outstanding, count), 0, "id {id} twice");
                 return Some((id, chain));
             }
         }
     }
 
-    fn pop_descriptor(&mut self, memory: &GuestMemoryMmap) -> Option<(Buffer, bool)> {
+    /// Takes the next descriptor. Returns its flags, too.
+    fn pop_descriptor(&mut self, memory: &GuestMemoryMmap) -> Option<(Buffer, u16)> {
         let at = self.descriptor(self.available.slot);
         let flags: u16 = memory.read_obj(at(14)).unwrap();
         if !self.ready
@@ -125,15 +136,35 @@ impl PackedQueue {
         {
             return None;
         }
-        assert_eq!(flags & INDIRECT, 0, "no indirect descriptors");
         self.available.step(self.size);
         let buffer = Buffer {
             id: memory.read_obj(at(12)).unwrap(),
             address: GuestAddress(memory.read_obj(at(0)).unwrap()),
             len: memory.read_obj(at(8)).unwrap(),
             writable: flags & WRITE != 0,
+            in_table: false,
         };
-        Some((buffer, flags & NEXT != 0))
+        Some((buffer, flags))
+    }
+
+    /// Returns the parts in a table.
+    fn parts(&self, memory: &GuestMemoryMmap, table: &Buffer) -> Vec<Buffer> {
+        assert!(self.indirect, "INDIRECT_DESC was not negotiated");
+        assert!(!table.writable && table.len > 0 && table.len.is_multiple_of(16));
+        let starts = (0..u64::from(table.len)).step_by(16);
+        let part = |start| {
+            let at = |field| GuestAddress(table.address.0 + start + field);
+            let flags: u16 = memory.read_obj(at(14)).unwrap();
+            assert_eq!(flags & !WRITE, 0, "a table of a packed ring has no other flags");
+            Buffer {
+                id: table.id,
+                address: GuestAddress(memory.read_obj(at(0)).unwrap()),
+                len: memory.read_obj(at(8)).unwrap(),
+                writable: flags & WRITE != 0,
+                in_table: true,
+            }
+        };
+        starts.map(part).collect()
     }
 
     /// Writes a used descriptor, also one that contradicts the ring.

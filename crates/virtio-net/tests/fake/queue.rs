@@ -13,12 +13,13 @@ pub struct DeviceQueue {
     split: Queue,
     packed: PackedQueue,
     pub is_packed: bool,
+    pub indirect: bool,
 }
 
 impl DeviceQueue {
     pub fn new(size: u16) -> Self {
         let split = Queue::new(size.clamp(1, 1 << 15).next_power_of_two()).unwrap();
-        Self { split, packed: PackedQueue::new(size.max(1)), is_packed: false }
+        Self { split, packed: PackedQueue::new(size.max(1)), is_packed: false, indirect: false }
     }
 
     pub fn reset(&mut self) {
@@ -49,8 +50,10 @@ impl DeviceQueue {
         }
     }
 
-    pub fn enable(&mut self, memory: &GuestMemoryMmap, event_idx: bool) {
+    pub fn enable(&mut self, memory: &GuestMemoryMmap, event_idx: bool, indirect: bool) {
+        self.indirect = indirect;
         if self.is_packed {
+            self.packed.indirect = indirect;
             self.packed.event_idx = event_idx;
             self.packed.set_ready();
         } else {
@@ -74,11 +77,16 @@ impl DeviceQueue {
         }
         let chain = self.split.pop_descriptor_chain(memory)?;
         let id = chain.head_index();
+        let head = GuestAddress(self.split.desc_table() + 16 * u64::from(id));
+        let head: Descriptor = memory.read_obj(head).unwrap();
+        let in_table = head.refers_to_indirect_table();
+        assert!(!in_table || self.indirect && !head.has_next(), "a table has all parts");
         let buffer = |descriptor: Descriptor| Buffer {
             id,
             address: descriptor.addr(),
             len: descriptor.len(),
             writable: descriptor.is_write_only(),
+            in_table,
         };
         Some((id, chain.map(buffer).collect()))
     }
