@@ -54,6 +54,7 @@ fn changed(mut frame: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
 }
 
 fn dropped(frame: &[u8]) -> DropReason {
+    assert!(may_be_roce(frame));
     match Packet::parse(frame) {
         Err(ParseError::Malformed(reason)) => reason,
         other => panic!("{other:?}"),
@@ -81,6 +82,29 @@ fn frames_to_other_destinations_are_not_roce() {
     }
     for len in 0..42 {
         assert!(matches!(Packet::parse(&good[..len]), Err(ParseError::NotRoce)), "{len} bytes");
+    }
+}
+
+//= rocev2 §1
+#[test]
+fn few_bytes_are_enough_to_pass_over_other_protocols() {
+    for (v6, vlan) in [(false, None), (true, None), (false, Some(Vlan(5))), (true, Some(Vlan(5)))] {
+        let good = build(&path(v6, vlan), &headers(Opcode::SEND_ONLY, Ext::None), &[]);
+        assert!(may_be_roce(&good));
+        let with = |at: usize, value| {
+            let mut frame = good.clone();
+            frame[at] = value;
+            frame
+        };
+        let ip = if vlan.is_some() { 18 } else { 14 };
+        // Ethertype; TCP.
+        for (at, value) in [(ip - 2, 0x88), (ip + if v6 { 6 } else { 9 }, 6)] {
+            assert!(!may_be_roce(&with(at, value)), "byte {at}");
+        }
+        // The high byte of the port: the DNS's, for instance.
+        let is_other_port = !may_be_roce(&with(ip + 22, 0));
+        assert_eq!(is_other_port, !v6, "only an IPv4 header has a usual length");
+        assert!(!may_be_roce(&good[..ip + 19]), "no IP header");
     }
 }
 
