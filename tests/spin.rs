@@ -139,17 +139,12 @@ fn traffic_goes_on_while_scaling_and_coalescing_change_queues_stall_and_the_devi
                 writeln!(script, "later {} {side} {}", number * 100, request.trim()).unwrap();
             }
         }
-        script += "wait 2000\ncheck\n";
-        // A second queue that stalls within a minute is not reset by itself, but the device, which ends connections.
-        let stalls = (0..4).map(|pair| {
-            format!(
-                "path-mtu 1024\npairs 4\nprocessors 4\n{format}\ntcp 100000\ncopy 2000000
-                later 100 alpha stall {pair}\nwait 2000\ncheck"
-            )
-        });
-        for script in core::iter::once(script).chain(stalls) {
-            let Some(summary) = play_text(&script) else { return };
-            assert_eq!((summary.skipped, summary.lost), (0, 0), "{script}");
+        script += "wait 2000\ncheck\ntcp 100000\ncopy 2000000\n";
+        for pair in 0..4 {
+            writeln!(script, "later 100 alpha stall {pair}").unwrap();
         }
+        script += "wait 2000\ncheck";
+        let Some(summary) = play_text(&script) else { return };
+        assert_eq!((summary.skipped, summary.lost), (0, 0));
     }
 }

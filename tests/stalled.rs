@@ -6,6 +6,7 @@
 
 mod bed;
 mod copying;
+mod scaling;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use lab::{
 };
 use ndis_sim::{AdapterState, SendId};
 use ndk_abi::ndis::{NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS};
+use scaling::{options, udp};
 
 const MOMENT: Duration = Duration::from_secs(60);
 
@@ -89,6 +91,26 @@ fn transmit_queue_that_stalls_is_reset_alone_and_sends_go_on() {
         copy(&bed);
         finish(bed);
     }
+}
+
+/// Each queue is reset by itself, also shortly after another one.
+//= virtio §16
+#[test]
+fn transmit_queues_that_stall_one_after_the_other_are_each_reset() {
+    let Some(bed) = started_with(&Options { path_mtu: 1024, ..options(4, 4) }) else { return };
+    let nic = bed.machines()[0].nic();
+    // Of many flows, so that each pair sends some.
+    let frames: Vec<_> = (0..100).map(|flow| udp(1000 + flow, 0)).collect();
+    for pair in 0..4 {
+        nic.hang(pair);
+        let sends = miniport(bed.machines()[0]).send_chain(&frames, 0);
+        await_events(&bed, pair + 1);
+        let all = statuses(&bed, sends);
+        assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS), "senders were resumed");
+    }
+    assert_eq!(events(bed.machines()[0]), [QUEUE_RESET; 4]);
+    copy(&bed);
+    finish(bed);
 }
 
 /// The device hangs in the middle of a copy. Retries of RDMA last longer than it takes to notice that.

@@ -47,7 +47,7 @@ impl Work for Adapter {
                 }
                 Step::Reset => reset(adapter),
                 Step::GiveUp => give_up(adapter),
-                Step::Stalled { pairs, is_first } => stalled(adapter, pairs, is_first),
+                Step::Stalled(pairs) => stalled(adapter, pairs),
                 Step::Announce => announce::run(adapter),
             }
         }
@@ -183,10 +183,9 @@ fn reset(adapter: &Adapter) {
     }
 }
 
-/// Has the device reset transmit queues that it no longer serves. If it cannot, or did shortly before, it is reset later unless it
-/// goes on.
-fn stalled(adapter: &Adapter, pairs: u32, is_first: bool) {
-    for number in (0..u32::BITS).filter(|&number| is_first && pairs & 1_u32.wrapping_shl(number) != 0) {
+/// Has the device reset transmit queues that it no longer serves. If it cannot, it is reset later unless it goes on.
+fn stalled(adapter: &Adapter, pairs: u32) {
+    for number in (0..u32::BITS).filter(|&number| pairs & 1_u32.wrapping_shl(number) != 0) {
         match adapter.port().reset_transmit_queue(number as u16) {
             Ok(()) => events::write(adapter.handle(), events::table::QUEUE_RESET, [number, 0]),
             Err(Error::OutOfOrder) => {}

@@ -10,9 +10,6 @@ use nt::{Event, Owner, ReusableWorkItem, SpinLock};
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 const MAX_RESETS: usize = 3;
 
-/// A transmit queue that stalls again in this time after it was reset, in nanoseconds, is a failure of the device.
-const QUEUE_RESET_WINDOW: u64 = 60 * 1_000_000_000;
-
 /// What the work item has to do, and whether it runs.
 pub struct Transitions {
     /// Allocated beforehand: a transition must not fail for lack of memory, and there is one worker at most.
@@ -34,8 +31,6 @@ pub struct Pending {
     pub announce: bool,
     /// By pair, from bit 0 on: its transmit queue has stalled.
     pub stalled: u32,
-    /// Time of the last reset of a transmit queue; 0 for none.
-    queue_reset: u64,
     /// Times of the last resets, the oldest first; 0 for none.
     resets: [u64; MAX_RESETS],
     /// A work item is queued or running.
@@ -71,8 +66,8 @@ pub enum Step {
     Reset,
     /// The device failed too often.
     GiveUp,
-    /// The transmit queues of these pairs have stalled; `is_first`: none has in the last time.
-    Stalled { pairs: u32, is_first: bool },
+    /// The transmit queues of these pairs, from bit 0 on, have stalled and are to be reset.
+    Stalled(u32),
     /// The device has asked for an announcement.
     Announce,
 }
@@ -89,7 +84,6 @@ impl Transitions {
             failed: false,
             announce: false,
             stalled: 0,
-            queue_reset: 0,
             resets: [0; MAX_RESETS],
             working: false,
             closing: false,
@@ -131,7 +125,7 @@ impl Transitions {
         if pending.full_power && !pending.closing {
             let pairs = core::mem::take(&mut pending.stalled);
             if pairs != 0 {
-                return Some(pending.stalled(pairs, nt::time::now()));
+                return Some(Step::Stalled(pairs));
             }
             if core::mem::take(&mut pending.announce) {
                 return Some(Step::Announce);
@@ -144,11 +138,6 @@ impl Transitions {
 }
 
 impl Pending {
-    fn stalled(&mut self, pairs: u32, now: u64) -> Step {
-        let last = core::mem::replace(&mut self.queue_reset, now.max(1));
-        Step::Stalled { pairs, is_first: last == 0 || now.saturating_sub(last) >= QUEUE_RESET_WINDOW }
-    }
-
     /// Decides about a reset at `now`.
     fn reset(&mut self, now: u64) -> Step {
         let [oldest, ..] = self.resets;

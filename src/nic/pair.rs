@@ -28,6 +28,8 @@ pub const TRANSMIT_BUDGET: usize = 128;
 const STALLED_CHECKS: u32 = 4;
 /// As above, after which the device does not work, after five seconds. No time passes in a virtual machine that is suspended.
 const HUNG_CHECKS: u32 = 20;
+/// A queue that stalls again in this time after it was reset, in nanoseconds, is not reset again: the device does not work.
+const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 /// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
 const PUMP_PASSES: usize = 2;
 /// Bytes after a pair, so that no two pairs share a cache line, nor two lines that a processor fetches together.
@@ -57,6 +59,20 @@ struct Watch {
     completed: u64,
     /// Checks since the device returned a slot last, while others were outstanding.
     checks: u32,
+    /// When the queue was to be reset last, in nanoseconds; `None` if never.
+    reset: Option<u64>,
+}
+
+impl Watch {
+    /// Records that the queue is to be reset, unless it was shortly before: `false` then.
+    fn take_reset(&mut self) -> bool {
+        let now = nt::time::now();
+        let may_reset = self.reset.is_none_or(|last| now.saturating_sub(last) >= RESET_WINDOW);
+        if may_reset {
+            self.reset = Some(now);
+        }
+        may_reset
+    }
 }
 
 /// Outcome of a check whether the device returns slots.
@@ -129,9 +145,10 @@ impl Pair {
                 (watch.completed, watch.checks) = (completed, 0);
                 return Progress::Fine;
             }
-            watch.checks = watch.checks.saturating_add(1);
-            match watch.checks {
-                STALLED_CHECKS => Progress::Stalled,
+            let checks = watch.checks.saturating_add(1);
+            watch.checks = checks;
+            match checks {
+                STALLED_CHECKS if watch.take_reset() => Progress::Stalled,
                 HUNG_CHECKS => Progress::Hung,
                 _ => Progress::Fine,
             }
