@@ -3,10 +3,10 @@
 //! The DPCs of the device's interrupt messages: received frames, free transmit slots, configuration changes.
 //! `DISPATCH_LEVEL`.
 //!
-//! While frames keep arriving, or are expected at once ([`Moderation`](super::moderation::Moderation)), NDIS calls the DPC again,
-//! or the driver does where NDIS sets no limit. When that has kept the processor at `DISPATCH_LEVEL` for too long, the deferred
-//! routine takes over in a work item until the queue is empty. With poll objects, the DPC only requests a poll, and NDIS decides
-//! when and how often frames are received.
+//! While frames are expected at once ([`Moderation`](super::moderation::Moderation)), the DPC polls the queue again itself, some times.
+//! While frames are left, NDIS calls it again, or the driver does where NDIS sets no limit. When that has kept the processor at
+//! `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is empty. With poll objects, the DPC
+//! only requests a poll, and NDIS decides when and how often frames are received.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -141,8 +141,8 @@ impl<'a> Served<'a> {
         more
     }
 
-    /// Receives a batch and indicates it, unless another processor does so now: frames of a flow are indicated in order. If none is
-    /// left or expected at once, requests the interrupt. Returns whether some may be left, for which none comes.
+    /// Receives frames in batches and indicates each, unless another processor does so now: frames of a flow are indicated in order. If
+    /// none is left or expected at once, requests the interrupt. Returns whether some may be left, for which none comes.
     fn receive(&self, budget: u32) -> bool {
         let turn = &self.backlog.turn;
         if !turn.take() {
@@ -170,7 +170,7 @@ impl<'a> Served<'a> {
             }
             nt::time::stall(moderation::INTERVAL);
         }
-        Ok(!nt::irql::should_yield() || self.pair.request_receive_interrupt())
+        Ok(true)
     }
 
     /// Has the receive queue polled until it is empty.

@@ -12,7 +12,7 @@ use nt::time;
 
 /// Time between two polls, in microseconds.
 pub const INTERVAL: u32 = 1;
-/// Polls of a DPC. Then NDIS calls it again, after other DPCs, or a thread runs that wants the processor.
+/// Polls of a DPC. Then other DPCs run, and NDIS or the driver calls it again.
 pub const POLLS: u32 = 32;
 
 /// Frames that follow others in less than this time follow them closely, in nanoseconds.
