@@ -431,9 +431,7 @@ impl<'a> Packet<'a> {
 pub fn may_be_roce(frame: &[u8]) -> bool {
     let Ok((eth, bytes)) = Eth::split(frame) else { return false };
     match eth.ethertype() {
-        EtherType::IPV4 => bytes.first_chunk::<{ Ipv4::LEN + Udp::LEN }>().is_some_and(|headers| {
-            let (Some(ip), Some(udp)) = (headers.first_chunk(), headers.last_chunk()) else { return false };
-            let (ip, udp) = (Ipv4::new(ip), Udp::new(udp));
+        EtherType::IPV4 => ipv4_headers(bytes).is_some_and(|(ip, udp)| {
             ip.protocol() == Ipv4::UDP && (udp.destination_port() == UDP_PORT || ip.header_len() != Ipv4::LEN)
         }),
         EtherType::IPV6 => {
@@ -456,18 +454,19 @@ pub fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// Returns the IPv4 header and, if it is UDP without options, the UDP header; `None` if both are not complete. With options it is
+/// longer still.
+#[inline]
+fn ipv4_headers(bytes: &[u8]) -> Option<(Ipv4<'_>, Udp<'_>)> {
+    let headers = bytes.first_chunk::<{ Ipv4::LEN + Udp::LEN }>()?;
+    Some((Ipv4::new(headers.first_chunk()?), Udp::new(headers.last_chunk()?)))
+}
+
 /// Returns the IPv4 header, the UDP header, which is to the RoCEv2 port, and the UDP datagram by the length of the IP header.
 #[inline]
 fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, Udp<'_>, &[u8]), ParseError> {
     let malformed = |reason| Err(ParseError::Malformed(reason));
-    // With options it is longer still.
-    let Some(headers) = bytes.first_chunk::<{ Ipv4::LEN + Udp::LEN }>() else {
-        return Err(ParseError::NotRoce);
-    };
-    let (Some(ip), Some(udp)) = (headers.first_chunk(), headers.last_chunk()) else {
-        return Err(ParseError::NotRoce);
-    };
-    let (ip, udp) = (Ipv4::new(ip), Udp::new(udp));
+    let Some((ip, udp)) = ipv4_headers(bytes) else { return Err(ParseError::NotRoce) };
     if !ip.is_plain_udp() || udp.destination_port() != UDP_PORT {
         return Err(not_plain(bytes, ip, udp));
     }

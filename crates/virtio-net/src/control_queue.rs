@@ -135,7 +135,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     #[inline(never)]
     pub(crate) fn new(hal: &H, index: u16, size: u16, features: Features) -> Result<Self, Error> {
         let has_table = features.contains(Features::INDIRECT_DESC);
-        if size < if has_table { 1 } else { PARTS as u16 } {
+        let least = if has_table { 1 } else { PARTS as u16 };
+        if size < least {
             return Err(Error::BadQueueSize(size));
         }
         let queue = Queue::new(hal, index, size.min(SIZE), features)?;

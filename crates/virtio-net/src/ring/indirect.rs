@@ -15,7 +15,7 @@ pub(crate) struct Table<H: Hal, const N: usize> {
 
 impl<H: Hal, const N: usize> Table<H, N> {
     /// Length in bytes.
-    pub(super) const LEN: u32 = N as u32 * 16;
+    pub(super) const LEN: u32 = (N * size_of::<split::Descriptor>()) as u32;
 
     /// Allocates a table for a packed or a split ring; its parts are not described yet.
     pub(super) fn new(hal: &H, is_packed: bool) -> Result<Self, Error> {
