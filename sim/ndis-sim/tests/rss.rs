@@ -185,7 +185,7 @@ fn capabilities_are_those_of_the_general_attributes() {
 fn wrong_capabilities_are_reported() {
     type Edit = fn(&mut NDIS_RECEIVE_SCALE_CAPABILITIES);
     let lacks = "of RSS lack the Toeplitz hash, or IPv4";
-    let offences: [(Edit, &str); 10] = [
+    let offences: [(Edit, &str); 11] = [
         (
             |of| of.Header.Type = 0x80,
             "NDIS_RECEIVE_SCALE_CAPABILITIES with type 0x80, revision 3 and 18 bytes",
@@ -193,6 +193,7 @@ fn wrong_capabilities_are_reported() {
         (|of| of.Header.Revision = 0, "with type 0x88, revision 0 and 18 bytes"),
         (|of| of.Header.Revision = 4, "with type 0x88, revision 4 and 18 bytes"),
         (|of| of.Header.Size = 16, "with type 0x88, revision 3 and 16 bytes"),
+        (|of| (of.Header.Revision, of.Header.Size) = (1, 12), "with type 0x88, revision 1 and 12 bytes"),
         (|of| of.CapabilitiesFlags &= !NdisHashFunctionToeplitz, lacks),
         (|of| of.CapabilitiesFlags &= !NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, lacks),
         (|of| of.NumberOfInterruptMessages = 0, "RSS with 0 interrupt messages and 3 receive queues"),
