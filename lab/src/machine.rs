@@ -11,6 +11,7 @@ use ndk_abi::nt::NT_SUCCESS;
 use ndk_consumer::Adapter;
 use nt_sim::{
     Driver, DriverOptions, Host, JoinHandle, Sim,
+    cpu::groups::MAX_GROUP_SIZE,
     driver::DriverState,
     host::{HostOptions, TimerResolution, WatchdogLimits},
 };
@@ -67,6 +68,8 @@ pub struct MachineOptions {
     pub timers: TimerResolution,
     pub watchdog: WatchdogLimits,
     pub processors: u32,
+    /// Processors of a processor group.
+    pub group_size: u32,
     /// Registry values of the adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
     pub discovery: Discovery,
@@ -85,6 +88,7 @@ impl MachineOptions {
             timers: TimerResolution::Exact,
             watchdog: WatchdogLimits::default(),
             processors: 2,
+            group_size: MAX_GROUP_SIZE,
             keywords: Vec::new(),
             discovery: Discovery::Simulated,
         }
@@ -122,6 +126,7 @@ impl Machine {
             timers: options.timers,
             watchdog: options.watchdog,
             cpus: options.processors,
+            group_size: options.group_size,
             ..HostOptions::new(options.name)
         });
         host.set_discovery(options.discovery);

@@ -19,6 +19,7 @@ use device_sim::{
 use ndis_sim::{Keyword, netio::Discovery};
 use nt_sim::{
     ClockKind, Event, Sim,
+    cpu::groups::MAX_GROUP_SIZE,
     host::{TimerResolution, WatchdogLimits},
 };
 
@@ -47,6 +48,8 @@ pub struct Options {
     pub watchdog: WatchdogLimits,
     /// Processors of each host.
     pub processors: u32,
+    /// Processors of a processor group, at most 64.
+    pub group_size: u32,
     /// Faults of the first host's NIC.
     pub quirks: Quirks,
     /// Faults of the second host's NIC.
@@ -82,6 +85,7 @@ impl Default for Options {
             timers: TimerResolution::Exact,
             watchdog: WatchdogLimits::default(),
             processors: 2,
+            group_size: MAX_GROUP_SIZE,
             quirks: Quirks::default(),
             peer_quirks: Quirks::default(),
             features: Features::DEFAULT,
@@ -178,6 +182,7 @@ impl Testbed {
                 timers: options.timers,
                 watchdog: options.watchdog,
                 processors: options.processors,
+                group_size: options.group_size,
                 keywords: options.keywords.clone(),
                 discovery,
             };

@@ -143,7 +143,7 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         let entry = unsafe { first.cast::<IO_INTERRUPT_MESSAGE_INFO_ENTRY>().add(message.into()) };
         // SAFETY: as above.
         let processors = unsafe { (*entry).TargetProcessorSet };
-        // The set names no group: it is the first, unless the system has put the device elsewhere.
+        // The set names no group: by default the messages of a device are in group 0 (WDK: IRQ_GROUP_POLICY).
         nt::processor::index(0, processors.trailing_zeros() as u8)
     }
 

@@ -94,9 +94,14 @@ fn claim_message(host: &Host) -> Message {
     Message { address: MESSAGE_ADDRESS, data: FIRST_VECTOR + vectors.next - 1 }
 }
 
-/// Returns the processor that a message interrupts.
+/// Returns the processor that a message interrupts: by default those of all devices are in group 0 (WDK: IRQ_GROUP_POLICY).
 fn processor_of(host: &Host, message: u32) -> CpuId {
-    CpuId(message % host.cpus.count())
+    CpuId(message % host.cpus.groups().count(0))
+}
+
+/// Returns a set of processors of group 0.
+fn of_group_0(processors: u32) -> GROUP_AFFINITY {
+    GROUP_AFFINITY { Mask: processors as usize, Group: 0, Reserved: [0; 3] }
 }
 
 /// Delivers a message from the device.
@@ -150,14 +155,20 @@ impl Interrupt {
         }
         // SAFETY: as above.
         let targets = unsafe { targets_out.read_volatile() };
-        self.queue_dpcs(host, message, u64::from(targets), 0);
+        self.queue_dpcs(host, message, of_group_0(targets), 0);
     }
 
-    /// Queues the message's DPC on each CPU of a set; returns the CPUs on which it was not queued already.
-    fn queue_dpcs(self: &Arc<Self>, host: &Arc<Host>, message: u32, targets: u64, context: usize) -> u64 {
-        let cpus = (0..host.cpus.count().min(64)).filter(|cpu| targets >> cpu & 1 != 0);
-        let queued = cpus.filter(|&cpu| self.queue_dpc(host, message, CpuId(cpu), context));
-        queued.fold(0, |set, cpu| set | 1 << cpu)
+    /// Queues the message's DPC on each CPU of a set; returns those of the set on which it was not queued already.
+    fn queue_dpcs(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        message: u32,
+        targets: GROUP_AFFINITY,
+        context: usize,
+    ) -> u64 {
+        let groups = host.cpus.groups();
+        let queued = groups.cpus(targets).filter(|&cpu| self.queue_dpc(host, message, cpu, context));
+        queued.fold(0, |set, cpu| set | 1 << groups.number(cpu).Number)
     }
 
     fn queue_dpc(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId, context: usize) -> bool {
@@ -211,13 +222,17 @@ impl Interrupt {
 }
 
 /// Queues the DPC of `message` on each CPU of a set; on the current CPU when the set is empty.
-fn queue(handle: usize, message: u32, targets: u64, context: usize) -> u64 {
+fn queue(handle: usize, message: u32, targets: GROUP_AFFINITY, context: usize) -> u64 {
     let interrupt: Arc<Interrupt> = handle::object("interrupt handle", handle);
     require(message < interrupt.messages, || {
         format!("NdisMQueueDpc of message {message} of {}", interrupt.messages)
     });
     let me = current();
-    let targets = if targets == 0 { 1 << me.cpu().0 } else { targets };
+    if targets.Mask == 0 {
+        let cpu = me.cpu();
+        let is_queued = interrupt.queue_dpc(me.host(), message, cpu, context);
+        return if is_queued { 1 << me.host().cpus.groups().number(cpu).Number } else { 0 };
+    }
     interrupt.queue_dpcs(me.host(), message, targets, context)
 }
 
@@ -329,7 +344,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Queues the DPC of a message on CPUs of group 0.
     [<= DIRQL]
     fn NdisMQueueDpc(interrupt: usize, message: u32, targets: u32, context: usize) -> u32 {
-        queue(interrupt, message, targets.into(), context) as u32
+        queue(interrupt, message, of_group_0(targets), context) as u32
     }
 
     /// Queues the DPC of a message on CPUs of a group.
@@ -337,9 +352,9 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMQueueDpcEx(interrupt: usize, message: u32, targets: Guest<GROUP_AFFINITY>, context: usize) -> usize {
         require(!targets.is_null(), || "NdisMQueueDpcEx: TargetProcessors is null".into());
         let targets = targets.read();
-        require(targets.Group == 0 && targets.Mask != 0, || {
+        require(current().host().cpus.groups().cpus(targets).next().is_some(), || {
             format!("NdisMQueueDpcEx for processors {:#x} of group {}", targets.Mask, targets.Group)
         });
-        queue(interrupt, message, targets.Mask as u64, context) as usize
+        queue(interrupt, message, targets, context) as usize
     }
 }

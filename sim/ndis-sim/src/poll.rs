@@ -283,12 +283,13 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisSetPollAffinity(poll: usize, affinity: Guest<PROCESSOR_NUMBER>) {
         let object: Arc<PollObject> = handle::object("poll handle", poll);
         let number = affinity.read();
-        let cpu = u32::from(number.Number);
-        let exists = number.Group == 0 && cpu < current().host().cpus.count();
-        require(exists, || {
-            format!("NdisSetPollAffinity to processor {cpu} of group {}, which does not exist", number.Group)
-        });
-        object.state.lock().affinity = Some(CpuId(cpu));
+        let Some(cpu) = current().host().cpus.groups().cpu(number) else {
+            broken(format!(
+                "NdisSetPollAffinity to processor {} of group {}, which does not exist",
+                number.Number, number.Group
+            ))
+        };
+        object.state.lock().affinity = Some(cpu);
     }
 
     /// Requests at least one call of `NdisPoll`.

@@ -39,8 +39,6 @@ const VERSION: u32 = 0x6_0055;
 
 /// Bytes of a cache line.
 const CACHE_LINE: u32 = 64;
-/// `ALL_PROCESSOR_GROUPS`.
-const ALL_PROCESSOR_GROUPS: u16 = 0xffff;
 /// Longest string that [`NdisInitializeString`] converts, in characters.
 const MAX_STRING: usize = 0x7ffe;
 const STRING_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndst"));
@@ -246,10 +244,10 @@ imports! { IMPORTS: "ndis.sys" =>
         CACHE_LINE
     }
 
-    /// Returns the number of processors of a group; there is one group.
+    /// Returns the number of processors of a group, or of all.
     [any]
     fn NdisGroupActiveProcessorCount(group: u16) -> u32 {
-        if matches!(group, 0 | ALL_PROCESSOR_GROUPS) { current().host().cpus.count() } else { 0 }
+        current().host().cpus.groups().count(group)
     }
 
     /// Allocates a work item; returns null when resources run low.
@@ -421,7 +419,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Returns the current processor.
     [>= DISPATCH_LEVEL]
     fn NdisCurrentGroupAndProcessor() -> PROCESSOR_NUMBER {
-        PROCESSOR_NUMBER { Group: 0, Number: current().cpu().0 as u8, Reserved: 0 }
+        current().host().cpus.groups().number(current().cpu())
     }
 
     /// Returns group and number of a processor.
@@ -430,15 +428,14 @@ imports! { IMPORTS: "ndis.sys" =>
         if index >= current().host().cpus.count() {
             return ndk_abi::nt::STATUS_INVALID_PARAMETER;
         }
-        number.write(PROCESSOR_NUMBER { Group: 0, Number: index as u8, Reserved: 0 });
+        number.write(current().host().cpus.groups().number(nt_sim::cpu::CpuId(index)));
         0
     }
 
     /// Returns the index of a processor.
     [any]
     fn NdisProcessorNumberToIndex(number: PROCESSOR_NUMBER) -> u32 {
-        let index = u32::from(number.Number);
-        if number.Group == 0 && index < current().host().cpus.count() { index } else { u32::MAX }
+        current().host().cpus.groups().cpu(number).map_or(u32::MAX, |cpu| cpu.0)
     }
 
     /// Always fails: RSS is not supported.

@@ -18,7 +18,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    cpu::{Cpus, id::CpuId},
+    cpu::{Cpus, groups::MAX_GROUP_SIZE, id::CpuId},
     delays::Delays,
     event_queue::{EventId, EventQueue},
     image::{
@@ -46,6 +46,8 @@ pub struct HostOptions {
     pub name: String,
     /// Number of CPUs.
     pub cpus: u32,
+    /// CPUs of a processor group, at most 64. Windows has smaller groups for tests (`bcdedit /set groupsize`).
+    pub group_size: u32,
     /// Bytes of physical memory, a quarter of it below 4 GiB. Pages are allocated on first access.
     pub memory: u64,
     /// Makes all checks (the default), or only those without cost (for benches).
@@ -91,6 +93,7 @@ impl HostOptions {
         Self {
             name: name.to_owned(),
             cpus: 2,
+            group_size: MAX_GROUP_SIZE,
             memory: 2 << 30,
             verifier: true,
             echo: false,
@@ -207,7 +210,7 @@ impl Host {
             dead: AtomicBool::new(false),
             next_cpu: AtomicU32::new(0),
             hardware: EventQueue::default(),
-            cpus: Cpus::new(options.cpus, deterministic),
+            cpus: Cpus::new(options.cpus, options.group_size, deterministic),
             memory: Memory::new(
                 options.memory,
                 options.verifier,

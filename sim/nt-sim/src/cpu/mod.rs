@@ -11,6 +11,7 @@
 //!   that other CPUs and devices queue do not stop it.
 
 pub mod dpc;
+pub mod groups;
 pub mod id;
 mod processors;
 mod token;
@@ -20,6 +21,7 @@ use std::sync::{
     atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
 };
 
+pub use groups::Groups;
 pub use id::{Affinity, CpuId};
 use parking_lot::Mutex;
 use processors::Processors;
@@ -29,7 +31,8 @@ use crate::{clock::Clock, irql::Irql, thread::shared::ThreadShared};
 
 /// The CPUs of one host.
 pub struct Cpus {
-    cpus: Box<[Cpu]>,
+    all: Box<[Cpu]>,
+    groups: Groups,
     /// The owners of the CPUs, under the deterministic clock.
     processors: Option<Processors>,
 }
@@ -46,7 +49,7 @@ struct Cpu {
 }
 
 impl Cpus {
-    pub(crate) fn new(count: u32, deterministic: bool) -> Self {
+    pub(crate) fn new(count: u32, group_size: u32, deterministic: bool) -> Self {
         let count = count.max(1);
         let cpu = || Cpu {
             token: Token::new(),
@@ -56,12 +59,19 @@ impl Cpus {
             stalling: Mutex::default(),
         };
         let processors = deterministic.then(|| Processors::new(count as usize));
-        Self { cpus: (0..count).map(|_| cpu()).collect(), processors }
+        let groups = Groups::new(count, group_size);
+        Self { all: (0..count).map(|_| cpu()).collect(), groups, processors }
     }
 
     #[must_use]
     pub fn count(&self) -> u32 {
-        u32::try_from(self.cpus.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.all.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns how Windows names the CPUs.
+    #[must_use]
+    pub fn groups(&self) -> Groups {
+        self.groups
     }
 
     /// Returns whether threads own a CPU at every IRQL, and not only at `DISPATCH_LEVEL` and above.
@@ -173,7 +183,7 @@ impl Cpus {
     }
 
     fn cpu(&self, cpu: CpuId) -> &Cpu {
-        &self.cpus[cpu.0 as usize]
+        &self.all[cpu.0 as usize]
     }
 
     /// Returns the DPC queue of a CPU.

@@ -193,11 +193,10 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Sets the CPU a DPC runs on.
     [any]
     fn KeSetTargetProcessorDpcEx(dpc: Guest<KDPC>, processor: Guest<PROCESSOR_NUMBER>) -> i32 {
-        let processor = processor.read();
-        if processor.Group != 0 || u32::from(processor.Number) >= current().host().cpus.count() {
+        let Some(cpu) = current().host().cpus.groups().cpu(processor.read()) else {
             return STATUS_INVALID_PARAMETER;
-        }
-        dpc.field::<u16>(NUMBER).write(TARGETED + u16::from(processor.Number));
+        };
+        dpc.field::<u16>(NUMBER).write(TARGETED + cpu.0 as u16);
         STATUS_SUCCESS
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Processors. There is one group and one NUMA node.
+//! Processors, by index and by group and number. There is one NUMA node.
 
 use std::time::Duration;
 
@@ -10,57 +10,56 @@ use ndk_abi::nt::{
 };
 
 use super::time;
-use crate::{Irql, cpu::Affinity, guest::Guest, imports, thread::current};
+use crate::{
+    Irql,
+    cpu::{Affinity, CpuId, Groups},
+    guest::Guest,
+    imports,
+    thread::current,
+};
 
-const ALL_PROCESSOR_GROUPS: u16 = 0xffff;
 const INVALID_PROCESSOR_INDEX: u32 = u32::MAX;
 
-fn count(group: u16) -> u32 {
-    if group == 0 || group == ALL_PROCESSOR_GROUPS { current().host().cpus.count() } else { 0 }
-}
-
-fn number(index: u32) -> PROCESSOR_NUMBER {
-    PROCESSOR_NUMBER { Group: 0, Number: u8::try_from(index).unwrap_or(u8::MAX), Reserved: 0 }
+fn groups() -> Groups {
+    current().host().cpus.groups()
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Returns the number of active processors of a group or of all.
     [any]
     fn KeQueryActiveProcessorCountEx(group: u16) -> u32 {
-        count(group)
+        groups().count(group)
     }
 
     /// Returns the maximum number of processors of a group or of all.
     [any]
     fn KeQueryMaximumProcessorCountEx(group: u16) -> u32 {
-        count(group)
+        groups().count(group)
     }
 
     /// Returns index and number of the current processor.
     [any]
     fn KeGetCurrentProcessorNumberEx(processor: Guest<PROCESSOR_NUMBER>) -> u32 {
-        let index = current().cpu().0;
+        let cpu = current().cpu();
         if !processor.is_null() {
-            processor.write(number(index));
+            processor.write(groups().number(cpu));
         }
-        index
+        cpu.0
     }
 
     /// Returns the index of a processor.
     [any]
     fn KeGetProcessorIndexFromNumber(processor: Guest<PROCESSOR_NUMBER>) -> u32 {
-        let processor = processor.read();
-        let index = u32::from(processor.Number);
-        if processor.Group == 0 && index < count(0) { index } else { INVALID_PROCESSOR_INDEX }
+        groups().cpu(processor.read()).map_or(INVALID_PROCESSOR_INDEX, |cpu| cpu.0)
     }
 
     /// Returns the number of a processor.
     [any]
     fn KeGetProcessorNumberFromIndex(index: u32, processor: Guest<PROCESSOR_NUMBER>) -> i32 {
-        if index >= count(0) {
+        if index >= current().host().cpus.count() {
             return STATUS_INVALID_PARAMETER;
         }
-        processor.write(number(index));
+        processor.write(groups().number(CpuId(index)));
         STATUS_SUCCESS
     }
 
@@ -81,23 +80,23 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= APC_LEVEL]
     fn KeSetSystemGroupAffinityThread(affinity: Guest<GROUP_AFFINITY>, previous: Guest<GROUP_AFFINITY>) {
         let me = current();
-        let affinity = affinity.read();
         let before = me.affinity();
-        // A processor that is not there leaves the thread where it is.
-        if affinity.Group == 0 && (0..count(0)).any(|cpu| Affinity(affinity.Mask as u64).contains(cpu as usize)) {
-            me.set_affinity(Affinity(affinity.Mask as u64));
+        let cpus = groups().cpus(affinity.read()).fold(0, |mask, cpu| mask | Affinity::only(cpu).0);
+        // Processors that are not there leave the thread where it is.
+        if cpus != 0 {
+            me.set_affinity(Affinity(cpus));
         }
         if !previous.is_null() {
-            let mask = if before == Affinity::ALL { 0 } else { before.0 as usize };
-            previous.write(GROUP_AFFINITY { Mask: mask, Group: 0, Reserved: [0; 3] });
+            let none = GROUP_AFFINITY { Mask: 0, Group: 0, Reserved: [0; 3] };
+            previous.write(if before == Affinity::ALL { none } else { groups().affinity(before) });
         }
     }
 
     /// Undoes [`KeSetSystemGroupAffinityThread`].
     [<= APC_LEVEL]
     fn KeRevertToUserGroupAffinityThread(previous: Guest<GROUP_AFFINITY>) {
-        let mask = previous.read().Mask as u64;
-        current().set_affinity(if mask == 0 { Affinity::ALL } else { Affinity(mask) });
+        let cpus = groups().cpus(previous.read()).fold(0, |mask, cpu| mask | Affinity::only(cpu).0);
+        current().set_affinity(if cpus == 0 { Affinity::ALL } else { Affinity(cpus) });
     }
 
     /// Returns whether the caller should let others run: a DPC is queued on the processor, a thread waits for it, or
