@@ -315,3 +315,32 @@ fn parameters_stay_in_force_across_a_pause_a_reset_and_a_low_power_state() {
         finish(bed);
     });
 }
+
+/// Windows with groups of four processors: those of the last group are among the table, the default processor, the poll objects. The
+/// device's interrupts are in group 0.
+#[test]
+fn processors_of_every_group_indicate_frames() {
+    for edit in [|options| options, polled as fn(Options) -> Options] {
+        let options = Options { group_size: 4, ..options(4, 10) };
+        let Some(bed) = started_with(&edit(options)) else { return };
+        let receiver = miniport(bed.machines()[1]);
+        let everywhere: Vec<u8> = (0..128).map(|entry| entry % 10).collect();
+        for (table, default_processor) in [(&everywhere[..], 9), (&[9], 4), (&[5, 3, 8, 7], 0)] {
+            let rss = RssParameters { default_processor, ..parameters(ALL_TYPES, table) };
+            receiver.set_rss(Some(&rss)).unwrap();
+            assert_eq!(receiver.rss_parameters(), Some(rss));
+            settle(&bed);
+            send(&bed, &mixture());
+            send_flows(&bed, 40, 10);
+        }
+        // The groups have 4, 4 and 2 processors.
+        for (group, number) in [(0, 4), (2, 2), (3, 0)] {
+            let mut request = parameters(ALL_TYPES, &[0, 1, 2, 0]).encode(0);
+            put(&mut request, 44, &[group, 0, number]);
+            let outcome = receiver.set(OID_GEN_RECEIVE_SCALE_PARAMETERS, &request);
+            assert_eq!(outcome.map_err(|error| error.status), Err(NDIS_STATUS_INVALID_PARAMETER));
+        }
+        copy(&bed);
+        finish(bed);
+    }
+}

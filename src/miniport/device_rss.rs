@@ -13,7 +13,7 @@ use fallible::vec;
 use virtio_net::{ControlQueue, Error, HASH_KEY_LEN, HashTypes, Hashing, RssLimits, Steering};
 
 use super::adapter::Adapter;
-use super::rss::Scaling;
+use super::rss::{Indirection, Scaling};
 use crate::nic::dma::SharedMemory;
 use crate::nic::registers::BarAccess;
 
@@ -65,23 +65,26 @@ fn set(
     if usize::from(limits.key_len) < HASH_KEY_LEN {
         return Ok(false);
     }
+    let Scaling { hash, indirection } = scaling;
     if limits.entries == 0 {
-        let hashing = Hashing { types: scaling.types & limits.types, key: &scaling.key };
+        let hashing = Hashing { types: hash.types & limits.types, key: &hash.key };
         return commands.set_hashing(Some(&hashing), alive);
     }
-    let entries = scaling.table.len();
+    // Hashes alone: the device steers as at its start, and the driver computes them.
+    let Some(Indirection { table: processors, default_processor }) = indirection else { return Ok(false) };
+    let entries = processors.len();
     if entries > limits.entries.into() || !limits.types.contains(UDP) {
         return Ok(false);
     }
     let Ok(mut table) = vec::with_capacity(entries) else { return Ok(false) };
-    for &processor in &scaling.table {
+    for &processor in processors {
         let pair = pair_of(adapter, processor).to_le_bytes();
         vec::push_within_capacity(&mut table, pair)?;
     }
-    let hashing = Hashing { types: (scaling.types | UDP) & limits.types, key: &scaling.key };
+    let hashing = Hashing { types: (hash.types | UDP) & limits.types, key: &hash.key };
     let steering = Steering {
         table: &table,
-        unclassified: pair_of(adapter, scaling.default_processor),
+        unclassified: pair_of(adapter, *default_processor),
         pairs: used_pairs(adapter),
     };
     commands.set_steering(&hashing, &steering, alive)

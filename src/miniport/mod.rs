@@ -19,6 +19,7 @@ pub mod oid;
 pub mod outgoing;
 pub mod power;
 pub mod receive;
+mod receive_hash;
 mod receive_lanes;
 pub mod receive_pool;
 pub mod register;

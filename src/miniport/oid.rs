@@ -21,7 +21,7 @@ use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 31] = [
+pub const SUPPORTED: [NDIS_OID; 32] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -35,6 +35,7 @@ pub const SUPPORTED: [NDIS_OID; 31] = [
     OID_GEN_XMIT_OK,
     OID_GEN_RCV_OK,
     OID_GEN_RECEIVE_SCALE_PARAMETERS,
+    OID_GEN_RECEIVE_HASH,
     OID_GEN_VENDOR_ID,
     OID_GEN_VENDOR_DESCRIPTION,
     OID_GEN_VENDOR_DRIVER_VERSION,
@@ -246,11 +247,11 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         },
         OID_GEN_RECEIVE_SCALE_PARAMETERS => {
             let status = adapter.rss.set(adapter.port(), request);
-            if status == NDIS_STATUS_SUCCESS {
-                programmed(adapter, device_rss::program(adapter))
-            } else {
-                status
-            }
+            scaling_changed(adapter, status)
+        }
+        OID_GEN_RECEIVE_HASH => {
+            let status = adapter.rss.set_hash(adapter.port(), request);
+            scaling_changed(adapter, status)
         }
         OID_PM_PARAMETERS => match padded(request, power::PARAMETERS_LEN, NDIS_STATUS_BUFFER_TOO_SHORT) {
             Err(status) => status,
@@ -319,6 +320,11 @@ fn offloads_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
         adapter.device_failed(error);
     }
     NDIS_STATUS_SUCCESS
+}
+
+/// Has the device scale, or report hashes, as is in force after a request that has succeeded.
+fn scaling_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
+    if status == NDIS_STATUS_SUCCESS { programmed(adapter, device_rss::program(adapter)) } else { status }
 }
 
 /// Ends a request after which the device was programmed. One that has failed is reset, and programmed then.

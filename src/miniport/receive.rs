@@ -69,7 +69,7 @@ impl<'a> Indication<'a> {
     /// Passes the frames to the poll objects that are to indicate them: those of their processors, or `own` without receive side
     /// scaling. `own` is being polled.
     pub fn queue(mut self, polls: &PollObjects<Adapter>, own: u32) {
-        if self.scaling.is_none() {
+        if !self.is_scaled() {
             polls.queue(own, self.chain);
             return;
         }
@@ -84,10 +84,15 @@ impl<'a> Indication<'a> {
 
     /// Indicates the frames to the protocol stack, those of other processors there. `DISPATCH_LEVEL`, no lock held.
     pub fn indicate(mut self) {
-        if self.scaling.is_some() {
+        if self.is_scaled() {
             self.hand_over();
         }
         indicate(self.adapter.handle(), &self.chain, self.count);
+    }
+
+    /// Whether the frames are for the processors of an indirection table.
+    fn is_scaled(&self) -> bool {
+        self.scaling.as_ref().is_some_and(|scaling| scaling.indirection.is_some())
     }
 
     /// Hands over the frames of other processors. Frames of this one remain, unless earlier ones are waiting for it.
@@ -128,8 +133,10 @@ impl<'a> Indication<'a> {
 fn set_scaled(nbl: &mut NET_BUFFER_LIST, scaled: Scaled) {
     set_info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo, scaled.hash_info as usize);
     set_info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue, scaled.hash_value as usize);
-    let [_, processor] = &mut nbl.MiniportReserved;
-    *processor = core::ptr::without_provenance_mut(scaled.processor as usize);
+    if let Some(number) = scaled.processor {
+        let [_, processor] = &mut nbl.MiniportReserved;
+        *processor = core::ptr::without_provenance_mut(number as usize);
+    }
 }
 
 /// Returns the processor of a list, which [`set_scaled`] has written.

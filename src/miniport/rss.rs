@@ -4,7 +4,11 @@
 //! `OID_GEN_RECEIVE_SCALE_PARAMETERS`)
 //!
 //! The device may steer a frame to any pair of queues. The pair's DPC processes the RDMA frames and hands the others over to the
-//! processor that the indirection table names ([`ReceiveLanes`]), unless it runs there itself. The frames of a flow keep their order.
+//! processor that the indirection table names ([`ReceiveLanes`](super::receive_lanes::ReceiveLanes)), unless it runs there itself. The
+//! frames of a flow keep their order.
+//!
+//! A protocol driver may request hashes without receive side scaling (`OID_GEN_RECEIVE_HASH`). Frames then have them, and are indicated
+//! where they are received.
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -12,26 +16,26 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fallible::{Arc, vec};
 use ndk_abi::ndis::{
-    NDIS_HASH_FUNCTION_MASK, NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6,
-    NDIS_HASH_TYPE_MASK, NDIS_HASH_UDP_IPV4, NDIS_HASH_UDP_IPV6, NDIS_OBJECT_HEADER,
-    NDIS_OBJECT_TYPE_RSS_CAPABILITIES, NDIS_OBJECT_TYPE_RSS_PARAMETERS, NDIS_OID_REQUEST_SET,
-    NDIS_RECEIVE_SCALE_CAPABILITIES, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
-    NDIS_RECEIVE_SCALE_PARAMETERS as Parameters, NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2,
-    NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_3, NDIS_RSS_CAPS_CLASSIFICATION_AT_DPC,
-    NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4,
-    NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6, NDIS_RSS_CAPS_MESSAGE_SIGNALED_INTERRUPTS,
-    NDIS_RSS_CAPS_SUPPORTS_MSI_X, NDIS_RSS_CAPS_USING_MSI_X, NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2,
-    NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED, NDIS_RSS_PARAM_FLAG_DISABLE_RSS,
-    NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED, NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED,
-    NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED, NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
-    NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2, NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3,
-    NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED,
-    NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, NdisHashFunctionToeplitz,
+    NDIS_HASH_FUNCTION_MASK, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
+    NDIS_OBJECT_TYPE_RSS_PARAMETERS, NDIS_OID_REQUEST_SET, NDIS_RECEIVE_SCALE_CAPABILITIES,
+    NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3, NDIS_RECEIVE_SCALE_PARAMETERS as Parameters,
+    NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2, NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_3,
+    NDIS_RSS_CAPS_CLASSIFICATION_AT_DPC, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6,
+    NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_UDP_IPV6,
+    NDIS_RSS_CAPS_MESSAGE_SIGNALED_INTERRUPTS, NDIS_RSS_CAPS_SUPPORTS_MSI_X, NDIS_RSS_CAPS_USING_MSI_X,
+    NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2, NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED,
+    NDIS_RSS_PARAM_FLAG_DISABLE_RSS, NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED,
+    NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED, NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED,
+    NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3, NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2,
+    NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH,
+    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+    NdisHashFunctionToeplitz,
 };
 use ndk_abi::nt::PROCESSOR_NUMBER;
 use nt::SpinLock;
-use virtio_net::{HASH_KEY_LEN, HashTypes, Toeplitz};
+use virtio_net::HashTypes;
 
+use super::receive_hash::{self, ReceiveHash, Request};
 use crate::config::Configuration;
 use crate::events::Failure;
 use crate::nic::port::Port;
@@ -43,21 +47,15 @@ const MAX_ENTRIES: usize = NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2 as usi
 /// Least length of a request.
 const LEAST: usize = NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2 as usize;
 
-/// Types of hashes, as NDIS numbers them.
-const TYPES: [(HashTypes, u32); 6] = [
-    (HashTypes::IPV4, NDIS_HASH_IPV4),
-    (HashTypes::TCP_IPV4, NDIS_HASH_TCP_IPV4),
-    (HashTypes::UDP_IPV4, NDIS_HASH_UDP_IPV4),
-    (HashTypes::IPV6, NDIS_HASH_IPV6),
-    (HashTypes::TCP_IPV6, NDIS_HASH_TCP_IPV6),
-    (HashTypes::UDP_IPV6, NDIS_HASH_UDP_IPV6),
-];
-
 /// The parameters in force.
 pub struct Scaling {
-    pub types: HashTypes,
-    pub key: [u8; HASH_KEY_LEN],
-    toeplitz: Arc<Toeplitz>,
+    pub hash: ReceiveHash,
+    /// `None` if hashes are requested alone.
+    pub indirection: Option<Indirection>,
+}
+
+/// The processors that indicate received frames.
+pub struct Indirection {
     /// The index of a processor for each value of the low bits of a hash; a power of two of them.
     pub table: Vec<u32>,
     /// The processor of frames without a hash.
@@ -71,62 +69,51 @@ pub struct Scaled {
     pub hash_info: u32,
     /// `NetBufferListHashValue`
     pub hash_value: u32,
-    /// Index of the processor that is to indicate it.
-    pub processor: u32,
+    /// Index of the processor that is to indicate it; `None` for the one that has received it.
+    pub processor: Option<u32>,
 }
 
 impl Scaling {
     /// Returns hash and processor of a frame, whose hash the device may have `reported`.
     pub fn of(&self, frame: &[u8], reported: Option<(HashTypes, u32)>) -> Scaled {
-        let unhashed = Scaled { hash_info: 0, hash_value: 0, processor: self.default_processor };
-        let Some((kind, hash_value)) = self.toeplitz.of_received(frame, self.types, reported) else {
-            return unhashed;
-        };
-        let Some((_, number)) = TYPES.iter().find(|(of, _)| *of == kind) else { return unhashed };
-        let entry = hash_value as usize & self.table.len().wrapping_sub(1);
-        let processor = self.table.get(entry).copied().unwrap_or(self.default_processor);
-        Scaled { hash_info: NdisHashFunctionToeplitz | number, hash_value, processor }
+        let hash = self.hash.of(frame, reported);
+        let (hash_info, hash_value) = hash.unwrap_or_default();
+        let processor =
+            self.indirection.as_ref().map(|indirection| indirection.processor(hash.map(|(_, value)| value)));
+        Scaled { hash_info, hash_value, processor }
     }
 
     /// Returns the parameters of a request of at least [`LEAST`] bytes, which may leave a part of `current` as it is; `None` if it disables
     /// receive side scaling. `PASSIVE_LEVEL`.
     fn parse(
         request: &Request<'_>,
-        current: Option<&Self>,
+        current: Option<(&ReceiveHash, &Indirection)>,
         processors: u32,
     ) -> Result<Option<Self>, NDIS_STATUS> {
         let invalid = NDIS_STATUS_INVALID_PARAMETER;
-        let [kind, revision] = request.array(0)?;
-        let size = u16::from_le_bytes(request.array(offset_of!(NDIS_OBJECT_HEADER, Size))?);
-        if kind != NDIS_OBJECT_TYPE_RSS_PARAMETERS
-            || revision < NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2
-            || usize::from(size) < LEAST
-        {
-            return Err(invalid);
-        }
+        request.check_header(
+            NDIS_OBJECT_TYPE_RSS_PARAMETERS,
+            NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_2,
+            LEAST,
+        )?;
         let flags = request.half(offset_of!(Parameters, Flags))?;
         let information = request.word(offset_of!(Parameters, HashInformation))?;
         if flags & NDIS_RSS_PARAM_FLAG_DISABLE_RSS != 0 || information & NDIS_HASH_FUNCTION_MASK == 0 {
             return Ok(None);
         }
-        // A part that is said to be unchanged must be in the request if there is none.
-        let unchanged = |flag: u16| current.filter(|_| flags & flag != 0);
         if information & NDIS_HASH_FUNCTION_MASK != NdisHashFunctionToeplitz {
             return Err(invalid);
         }
-        let types = match unchanged(NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED) {
-            Some(current) => current.types,
-            None => hash_types(information & NDIS_HASH_TYPE_MASK).ok_or(invalid)?,
-        };
+        // A part that is said to be unchanged must be in the request if there is none.
+        let is_changed = |flag: u16| current.is_none() || flags & flag == 0;
+        let unchanged = |flag: u16| current.filter(|_| flags & flag != 0).map(|(_, indirection)| indirection);
         let table = match unchanged(NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED) {
             Some(current) => copied(&current.table)?,
-            None => processors_of(request.table()?, processors)?,
+            None => processors_of(table(request)?, processors)?,
         };
-        let key = match unchanged(NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED) {
-            Some(current) => current.key,
-            None => request.key()?.try_into().map_err(|_| invalid)?,
-        };
-        let has_default = revision >= NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_3
+        let key = is_changed(NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED).then(|| key(request)).transpose()?;
+        let size = request.half(offset_of!(NDIS_OBJECT_HEADER, Size))?;
+        let has_default = request.revision()? >= NDIS_RECEIVE_SCALE_PARAMETERS_REVISION_3
             && size >= NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_3;
         let default_processor = match unchanged(NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED) {
             Some(current) => current.default_processor,
@@ -136,20 +123,18 @@ impl Scaling {
             }
             None => table.first().copied().ok_or(invalid)?,
         };
-        let toeplitz = match current.filter(|current| current.key == key) {
-            Some(current) => Arc::clone(&current.toeplitz),
-            None => toeplitz(&key).ok_or(NDIS_STATUS_RESOURCES)?,
-        };
-        Ok(Some(Self { types, key, toeplitz, table, default_processor }))
+        let information = is_changed(NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED).then_some(information);
+        let hash = ReceiveHash::new(information, key, current.map(|(hash, _)| hash))?;
+        Ok(Some(Self { hash, indirection: Some(Indirection { table, default_processor }) }))
     }
 }
 
-/// Returns the types with these numbers of NDIS; `None` if there are none, or one is not among the capabilities.
-fn hash_types(numbers: u32) -> Option<HashTypes> {
-    let chosen = TYPES.iter().filter(|(_, number)| numbers & number != 0);
-    let (types, known) =
-        chosen.fold((HashTypes::empty(), 0), |(types, known), (of, number)| (types | *of, known | number));
-    (known == numbers && numbers != 0).then_some(types)
+impl Indirection {
+    /// Returns the processor of a frame with or without a hash.
+    fn processor(&self, hash: Option<u32>) -> u32 {
+        let entry = hash.and_then(|hash| self.table.get(hash as usize & self.table.len().wrapping_sub(1)));
+        entry.copied().unwrap_or(self.default_processor)
+    }
 }
 
 /// Returns the indices of the processors of an indirection table.
@@ -171,50 +156,18 @@ fn processor([low, high, number, _]: [u8; ENTRY_LEN], processors: u32) -> Option
     nt::processor::index(u16::from_le_bytes([low, high]), number).filter(|&index| index < processors)
 }
 
-fn toeplitz(key: &[u8; HASH_KEY_LEN]) -> Option<Arc<Toeplitz>> {
-    Arc::try_new(Toeplitz::try_new(key).ok()?).ok()
-}
-
 fn copied(table: &[u32]) -> Result<Vec<u32>, NDIS_STATUS> {
     let mut copy = Vec::new();
     vec::extend(&mut copy, table).map_err(|_| NDIS_STATUS_RESOURCES)?;
     Ok(copy)
 }
 
-/// The bytes of a request. It may be unaligned.
-struct Request<'a>(&'a [u8]);
+fn table<'a>(request: &Request<'a>) -> Result<&'a [u8], NDIS_STATUS> {
+    request.part(offset_of!(Parameters, IndirectionTableOffset), offset_of!(Parameters, IndirectionTableSize))
+}
 
-impl<'a> Request<'a> {
-    fn array<const LEN: usize>(&self, at: usize) -> Result<[u8; LEN], NDIS_STATUS> {
-        let bytes = self.0.get(at..).and_then(<[u8]>::first_chunk);
-        bytes.copied().ok_or(NDIS_STATUS_INVALID_LENGTH)
-    }
-
-    fn half(&self, at: usize) -> Result<u16, NDIS_STATUS> {
-        self.array(at).map(u16::from_le_bytes)
-    }
-
-    fn word(&self, at: usize) -> Result<u32, NDIS_STATUS> {
-        self.array(at).map(u32::from_le_bytes)
-    }
-
-    fn table(&self) -> Result<&'a [u8], NDIS_STATUS> {
-        self.part(
-            offset_of!(Parameters, IndirectionTableOffset),
-            offset_of!(Parameters, IndirectionTableSize),
-        )
-    }
-
-    fn key(&self) -> Result<&'a [u8], NDIS_STATUS> {
-        self.part(offset_of!(Parameters, HashSecretKeyOffset), offset_of!(Parameters, HashSecretKeySize))
-    }
-
-    /// Returns the part whose offset and length are at these places.
-    fn part(&self, offset: usize, len: usize) -> Result<&'a [u8], NDIS_STATUS> {
-        let (start, len) = (self.word(offset)? as usize, usize::from(self.half(len)?));
-        let part = self.0.get(start..).and_then(|rest| rest.get(..len));
-        part.ok_or(NDIS_STATUS_INVALID_LENGTH)
-    }
+fn key<'a>(request: &Request<'a>) -> Result<&'a [u8], NDIS_STATUS> {
+    request.part(offset_of!(Parameters, HashSecretKeyOffset), offset_of!(Parameters, HashSecretKeySize))
 }
 
 /// What the device was asked for; see [`super::device_rss`].
@@ -224,6 +177,13 @@ pub struct DeviceScaling {
     pub is_used: AtomicBool,
     /// It did not answer, and was reset. It is not asked again.
     pub is_unanswered: AtomicBool,
+}
+
+/// What a request changes.
+enum Change {
+    Nothing,
+    /// The parameters, or that there are some.
+    To(Option<Scaling>),
 }
 
 /// Receive side scaling of an adapter.
@@ -283,33 +243,69 @@ impl Rss {
     }
 
     /// `OID_GEN_RECEIVE_SCALE_PARAMETERS`: changes the parameters, or disables receive side scaling. A request that fails changes nothing.
-    /// The hashes that the device reports are of no use from then on, until it is [programmed](super::device_rss::program).
-    /// `PASSIVE_LEVEL`, one at a time.
+    /// While hashes are requested alone, receive side scaling is refused. `PASSIVE_LEVEL`, one request at a time.
     pub fn set(&self, port: &Port, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         if self.processors == 0 {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
+        self.change(port, request, LEAST, |request, current| {
+            let scaled = current.and_then(|current| Some((&current.hash, current.indirection.as_ref()?)));
+            let is_hashed_alone = current.is_some() && scaled.is_none();
+            match Scaling::parse(request, scaled, self.processors)? {
+                Some(_) if is_hashed_alone => Err(NDIS_STATUS_NOT_SUPPORTED),
+                None if is_hashed_alone => Ok(Change::Nothing),
+                next => Ok(Change::To(next)),
+            }
+        })
+    }
+
+    /// `OID_GEN_RECEIVE_HASH`: requests hashes alone, or none. A request that fails changes nothing. While receive side scaling is enabled,
+    /// hashes alone are refused. `PASSIVE_LEVEL`, one request at a time.
+    pub fn set_hash(&self, port: &Port, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
+        self.change(port, request, receive_hash::PARAMETERS_LEN, |request, current| {
+            let is_scaled = current.is_some_and(|current| current.indirection.is_some());
+            let hash = current.filter(|_| !is_scaled).map(|current| &current.hash);
+            match ReceiveHash::parse(request, hash)? {
+                Some(_) if is_scaled => Err(NDIS_STATUS_NOT_SUPPORTED),
+                None if is_scaled => Ok(Change::Nothing),
+                next => Ok(Change::To(next.map(|hash| Scaling { hash, indirection: None }))),
+            }
+        })
+    }
+
+    /// Carries out a request of at least `least` bytes, of which `parse` says what it changes. The hashes that the device reports are not
+    /// used after a change, until it is [programmed](super::device_rss::program). `PASSIVE_LEVEL`, one request at a time.
+    fn change(
+        &self,
+        port: &Port,
+        request: &mut NDIS_OID_REQUEST_SET,
+        least: usize,
+        parse: impl FnOnce(&Request<'_>, Option<&Scaling>) -> Result<Change, NDIS_STATUS>,
+    ) -> NDIS_STATUS {
         let len = request.InformationBufferLength;
-        if (len as usize) < LEAST {
-            request.BytesNeeded = LEAST as u32;
+        if (len as usize) < least {
+            request.BytesNeeded = least as u32;
             return NDIS_STATUS_INVALID_LENGTH;
         }
         let from = request.InformationBuffer.cast::<u8>();
         // SAFETY: NDIS's buffer has `len` bytes, more than none, which nothing changes during the request.
         let bytes = unsafe { core::slice::from_raw_parts(from, len as usize) };
         let current = self.current();
-        let parsed = Scaling::parse(&Request(bytes), current.as_deref(), self.processors);
-        let next = parsed
-            .and_then(|scaling| scaling.map(Arc::try_new).transpose().map_err(|_| NDIS_STATUS_RESOURCES));
-        match next {
-            Err(status) => status,
-            Ok(next) => {
-                port.pairs().iter().for_each(|pair| pair.report_hashes(false));
-                self.replace(next);
-                request.BytesRead = len;
-                NDIS_STATUS_SUCCESS
-            }
+        let next = match parse(&Request(bytes), current.as_deref()) {
+            Err(status) => return status,
+            Ok(Change::Nothing) => None,
+            Ok(Change::To(None)) => Some(None),
+            Ok(Change::To(Some(scaling))) => match Arc::try_new(scaling) {
+                Ok(scaling) => Some(Some(scaling)),
+                Err(_) => return NDIS_STATUS_RESOURCES,
+            },
+        };
+        if let Some(next) = next {
+            port.pairs().iter().for_each(|pair| pair.report_hashes(false));
+            self.replace(next);
         }
+        request.BytesRead = len;
+        NDIS_STATUS_SUCCESS
     }
 
     /// Puts parameters in force.
@@ -321,7 +317,7 @@ impl Rss {
         drop(before);
     }
 
-    /// Returns the parameters in force; `None` while receive side scaling is disabled. IRQL <= `DISPATCH_LEVEL`.
+    /// Returns the parameters in force; `None` while no hashes are requested. IRQL <= `DISPATCH_LEVEL`.
     pub fn current(&self) -> Option<Arc<Scaling>> {
         if self.is_enabled.load(Ordering::Acquire) { self.scaling.lock().clone() } else { None }
     }

@@ -13,7 +13,7 @@
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
 //! | [`oid`] | OID requests |
 //! | [`offload`] | task offloads |
-//! | `rss`, `rss_requests` | receive side scaling: its parameters, and the check of received frames |
+//! | `rss`, `rss_requests`, `receive_hash` | receive side scaling, or hashes alone: parameters, and the check of received frames |
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
@@ -68,6 +68,7 @@ pub mod poll;
 mod power;
 pub mod priority_vlan;
 pub mod protocol;
+mod receive_hash;
 pub mod registration;
 mod removal;
 mod rss;
@@ -93,6 +94,7 @@ pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;
 pub use netio::{IpHost, NETIO};
 pub use offload::{Offloads, ReceivedFrame, SendRequest};
+pub use receive_hash::HashParameters;
 pub use rss::{RssCapabilities, RssParameters};
 pub use subsystem::{NDIS, Ndis, builder};
 pub use wsk::WSK;

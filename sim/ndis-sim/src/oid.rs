@@ -8,8 +8,8 @@ use ndk_abi::ndis::{
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY,
     NDIS_OID_REQUEST_REVISION_1, NDIS_OID_REQUEST_SET, NDIS_REQUEST_TYPE, NDIS_SIZEOF_OID_REQUEST_REVISION_1,
     NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
-    NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_GEN_RECEIVE_SCALE_PARAMETERS,
-    OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
+    NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_GEN_RECEIVE_HASH,
+    OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
 
 use nt_sim::{current, guest::Guest, image::call, imports};
@@ -129,10 +129,14 @@ impl Adapter {
         *self.oid_request.lock() = pointer.addr();
         self.oid_done.reset();
         let reports = self.offload_reports();
-        let is_rss =
-            oid == OID_GEN_RECEIVE_SCALE_PARAMETERS && kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation;
-        let cpus = current().host().cpus.count();
-        let refusal = if is_rss { self.rss.lock().begin(buffer, cpus) } else { None };
+        let is_rss = kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation
+            && [OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_RECEIVE_HASH].contains(&oid);
+        let groups = current().host().cpus.groups();
+        let refusal = match oid {
+            _ if !is_rss => None,
+            OID_GEN_RECEIVE_HASH => self.rss.lock().begin_hash(buffer),
+            _ => self.rss.lock().begin(buffer, groups),
+        };
         if oid == OID_OFFLOAD_ENCAPSULATION && kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation {
             self.offloads.lock().begin_encapsulation(buffer);
         }
@@ -152,10 +156,12 @@ impl Adapter {
         if is_rss {
             let succeeded = status == NDIS_STATUS_SUCCESS;
             require(!succeeded || refusal.is_none(), || {
-                format!(
-                    "OID_GEN_RECEIVE_SCALE_PARAMETERS succeeded, although {}",
-                    refusal.unwrap_or_default()
-                )
+                let name = if oid == OID_GEN_RECEIVE_HASH {
+                    "OID_GEN_RECEIVE_HASH"
+                } else {
+                    "OID_GEN_RECEIVE_SCALE_PARAMETERS"
+                };
+                format!("{name} succeeded, although {}", refusal.unwrap_or_default())
             });
             let now = current().world().now();
             self.rss.lock().end(succeeded, now);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receive side scaling of one adapter: its capabilities, the parameters in force, and the check of received frames against
-//! them. (windows-driver-docs: network/rss-configuration, network/indicating-rss-receive-data)
+//! Receive side scaling of one adapter: its capabilities, the parameters in force, or hashes alone, and the check of received frames
+//! against them. (windows-driver-docs: network/rss-configuration, network/indicating-rss-receive-data)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +26,18 @@ use ndk_abi::{
     },
     nt::PROCESSOR_NUMBER,
 };
-use nt_sim::guest::Guest;
+use nt_sim::{
+    cpu::{
+        CpuId,
+        groups::{Groups, MAX_GROUP_SIZE},
+    },
+    guest::Guest,
+};
 
-use crate::rules::{broken, require};
+use crate::{
+    receive_hash::HashParameters,
+    rules::{broken, require},
+};
 
 /// Nanoseconds after a change in which frames may still be indicated as before: they were received earlier. Our choice.
 const GRACE: u64 = 10_000_000;
@@ -63,6 +72,14 @@ const NUMBERS: [(u32, u32); 6] = [
     (NDIS_HASH_TCP_IPV6, HASH_TCP_IPV6),
     (NDIS_HASH_UDP_IPV6, HASH_UDP_IPV6),
 ];
+
+/// The types of hashes that can be requested without receive side scaling. NDIS has no capabilities for them: those that are checked.
+const ALL_TYPES: u32 = NDIS_HASH_IPV4
+    | NDIS_HASH_TCP_IPV4
+    | NDIS_HASH_UDP_IPV4
+    | NDIS_HASH_IPV6
+    | NDIS_HASH_TCP_IPV6
+    | NDIS_HASH_UDP_IPV6;
 
 /// What a miniport says of receive side scaling in its general attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +142,7 @@ impl RssCapabilities {
     }
 }
 
-/// The parameters of receive side scaling, for processors of group 0.
+/// The parameters of receive side scaling. Processors are named by their index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RssParameters {
     /// `NDIS_HASH_*`
@@ -138,10 +155,23 @@ pub struct RssParameters {
 }
 
 impl RssParameters {
-    /// Returns the bytes of an `OID_GEN_RECEIVE_SCALE_PARAMETERS` request, as drivers of NDIS 6.60 and later receive it.
+    /// Returns the bytes of an `OID_GEN_RECEIVE_SCALE_PARAMETERS` request, as drivers of NDIS 6.60 and later receive it, on a host whose
+    /// processors are all in group 0.
     #[must_use]
     pub fn encode(&self, flags: u16) -> Vec<u8> {
-        let table: Vec<u8> = self.table.iter().flat_map(|&number| [0, 0, number, 0]).collect();
+        self.encode_for(flags, Groups::new(MAX_GROUP_SIZE, MAX_GROUP_SIZE))
+    }
+
+    /// As [`encode`](Self::encode), on a host with these processor groups.
+    #[must_use]
+    pub fn encode_for(&self, flags: u16, groups: Groups) -> Vec<u8> {
+        let number = |&index: &u8| groups.number(CpuId(index.into()));
+        let entry = |index| {
+            let PROCESSOR_NUMBER { Group, Number, Reserved } = number(index);
+            let [low, high] = Group.to_le_bytes();
+            [low, high, Number, Reserved]
+        };
+        let table: Vec<u8> = self.table.iter().flat_map(entry).collect();
         let start = size_of::<NDIS_RECEIVE_SCALE_PARAMETERS>();
         let mut request = NDIS_RECEIVE_SCALE_PARAMETERS::zeroed();
         request.Header.Type = NDIS_OBJECT_TYPE_RSS_PARAMETERS;
@@ -153,8 +183,7 @@ impl RssParameters {
         request.IndirectionTableOffset = start as u32;
         request.HashSecretKeySize = KEY_LEN as u16;
         request.HashSecretKeyOffset = (start + table.len()) as u32;
-        request.DefaultProcessorNumber =
-            PROCESSOR_NUMBER { Group: 0, Number: self.default_processor, Reserved: 0 };
+        request.DefaultProcessorNumber = number(&self.default_processor);
         let mut bytes = vec![0; start];
         Guest::<u8>::new((&raw mut request).cast()).read_bytes(&mut bytes);
         bytes.extend(table);
@@ -162,8 +191,8 @@ impl RssParameters {
         bytes
     }
 
-    /// Returns the parameters of a request to an adapter with these capabilities and `current` parameters, on a host with `cpus`
-    /// processors; `None` if it disables RSS.
+    /// Returns the parameters of a request to an adapter with these capabilities and `current` parameters, on a host with these
+    /// processor groups; `None` if it disables RSS.
     ///
     /// # Errors
     /// What is wrong with the request.
@@ -171,7 +200,7 @@ impl RssParameters {
         bytes: &[u8],
         capabilities: RssCapabilities,
         current: Option<&Self>,
-        cpus: u32,
+        groups: Groups,
     ) -> Result<Option<Self>, &'static str> {
         let mut request = NDIS_RECEIVE_SCALE_PARAMETERS::zeroed();
         let least = usize::from(NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2);
@@ -207,7 +236,7 @@ impl RssParameters {
         let table = match unchanged(NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED) {
             Some(current) => current.table.clone(),
             None => part(request.IndirectionTableOffset, request.IndirectionTableSize)
-                .and_then(|table| numbers(table, cpus))
+                .and_then(|table| processors(table, groups))
                 .ok_or("its table is beyond its end, or names no processor")?,
         };
         if !table.len().is_power_of_two() || table.len() > usize::from(capabilities.entries) {
@@ -222,7 +251,10 @@ impl RssParameters {
         let default_processor = match unchanged(NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED) {
             Some(current) => current.default_processor,
             // Revision 2 has none: the first processor.
-            None => request.DefaultProcessorNumber.Number,
+            None => groups
+                .cpu(request.DefaultProcessorNumber)
+                .and_then(|cpu| u8::try_from(cpu.0).ok())
+                .ok_or("its default processor does not exist")?,
         };
         Ok(Some(Self { types, key, table, default_processor }))
     }
@@ -233,10 +265,14 @@ impl RssParameters {
     }
 }
 
-/// Returns the numbers of the processors of a table; `None` if it has a part of an entry or names no processor of group 0.
-fn numbers(table: &[u8], cpus: u32) -> Option<Vec<u8>> {
+/// Returns the indices of the processors of a table; `None` if it has a part of an entry or names a processor that does not exist.
+fn processors(table: &[u8], groups: Groups) -> Option<Vec<u8>> {
     let entries = table.chunks(ENTRY_LEN).map(|entry| match *entry {
-        [0, 0, number, _] if u32::from(number) < cpus => Some(number),
+        [low, high, number, _] => {
+            let group = u16::from_le_bytes([low, high]);
+            let cpu = groups.cpu(PROCESSOR_NUMBER { Group: group, Number: number, Reserved: 0 })?;
+            u8::try_from(cpu.0).ok()
+        }
         _ => None,
     });
     entries.collect()
@@ -253,24 +289,67 @@ pub(crate) struct Received<'a> {
     pub processor: u32,
 }
 
+/// What is in force: receive side scaling, or hashes alone.
+#[derive(Clone)]
+enum Parameters {
+    Scaling(RssParameters),
+    Hash(HashParameters),
+}
+
+impl Parameters {
+    /// Returns types and key of the hashes.
+    fn hash(&self) -> (u32, &[u8; KEY_LEN]) {
+        match self {
+            Self::Scaling(RssParameters { types, key, .. }) | Self::Hash(HashParameters { types, key }) => {
+                (*types, key)
+            }
+        }
+    }
+}
+
 /// Receive side scaling of an adapter.
 #[derive(Default)]
 pub(crate) struct Rss {
     pub capabilities: Option<RssCapabilities>,
-    current: Option<RssParameters>,
+    current: Option<Parameters>,
     /// What frames may also be received with: the parameters before or after a change, until a time.
-    other: Option<(Option<RssParameters>, u64)>,
+    other: Option<(Option<Parameters>, u64)>,
     /// The processor of each entry of the table whose frames were received since the last change.
     seen: BTreeMap<usize, u32>,
 }
 
 impl Rss {
     /// Prepares for a request to change the parameters. Returns why the miniport must fail it, if it must.
-    pub fn begin(&mut self, request: &[u8], cpus: u32) -> Option<&'static str> {
+    pub fn begin(&mut self, request: &[u8], groups: Groups) -> Option<&'static str> {
         let capabilities = self.capabilities?;
-        match RssParameters::decode(request, capabilities, self.current.as_ref(), cpus) {
+        let (scaling, hash) = match &self.current {
+            Some(Parameters::Scaling(scaling)) => (Some(scaling), false),
+            Some(Parameters::Hash(_)) => (None, true),
+            None => (None, false),
+        };
+        match RssParameters::decode(request, capabilities, scaling, groups) {
+            Ok(Some(_)) if hash => Some("hashes are requested alone"),
+            Ok(None) if hash => None,
             Ok(parameters) => {
-                self.other = Some((parameters, u64::MAX));
+                self.other = Some((parameters.map(Parameters::Scaling), u64::MAX));
+                None
+            }
+            Err(error) => Some(error),
+        }
+    }
+
+    /// As [`begin`](Self::begin), for hashes alone.
+    pub fn begin_hash(&mut self, request: &[u8]) -> Option<&'static str> {
+        let (hash, scaling) = match &self.current {
+            Some(Parameters::Hash(hash)) => (Some(hash), false),
+            Some(Parameters::Scaling(_)) => (None, true),
+            None => (None, false),
+        };
+        match HashParameters::decode(request, ALL_TYPES, hash) {
+            Ok(Some(_)) if scaling => Some("receive side scaling is enabled"),
+            Ok(None) if scaling => None,
+            Ok(parameters) => {
+                self.other = Some((parameters.map(Parameters::Hash), u64::MAX));
                 None
             }
             Err(error) => Some(error),
@@ -279,7 +358,8 @@ impl Rss {
 
     /// Ends the request: the miniport has succeeded or failed it.
     pub fn end(&mut self, succeeded: bool, now: u64) {
-        let Some((parameters, _)) = self.other.take() else { return };
+        // A request that changes nothing has none.
+        let Some((parameters, _)) = self.other.take_if(|(_, until)| *until == u64::MAX) else { return };
         if succeeded {
             let before = std::mem::replace(&mut self.current, parameters);
             self.other = Some((before, now.saturating_add(GRACE)));
@@ -287,8 +367,20 @@ impl Rss {
         }
     }
 
+    /// Returns the parameters of receive side scaling; `None` while it is disabled.
     pub fn parameters(&self) -> Option<RssParameters> {
-        self.current.clone()
+        match &self.current {
+            Some(Parameters::Scaling(scaling)) => Some(scaling.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns which hashes are requested without receive side scaling.
+    pub fn hash(&self) -> Option<HashParameters> {
+        match &self.current {
+            Some(Parameters::Hash(hash)) => Some(hash.clone()),
+            _ => None,
+        }
     }
 
     /// Checks a frame that is received at `now`.
@@ -315,10 +407,11 @@ impl Rss {
 }
 
 /// Returns the hash type of a frame, as NDIS numbers it, and its hash.
-fn hash(frame: &[u8], parameters: &RssParameters) -> Option<(u32, u32)> {
-    let types = NUMBERS.iter().filter(|(of_ndis, _)| parameters.types & of_ndis != 0);
+fn hash(frame: &[u8], parameters: &Parameters) -> Option<(u32, u32)> {
+    let (types, key) = parameters.hash();
+    let types = NUMBERS.iter().filter(|(of_ndis, _)| types & of_ndis != 0);
     let types = types.fold(0, |types, (_, of_virtio)| types | of_virtio);
-    let (kind, value) = toeplitz::hash(frame, types, &parameters.key)?;
+    let (kind, value) = toeplitz::hash(frame, types, key)?;
     let (number, _) = NUMBERS.iter().find(|(_, of_virtio)| *of_virtio == kind)?;
     Some((*number, value))
 }
@@ -326,13 +419,13 @@ fn hash(frame: &[u8], parameters: &RssParameters) -> Option<(u32, u32)> {
 /// Checks a frame against the parameters. Returns the entry of the table that it belongs to, if any.
 fn check(
     frame: &Received<'_>,
-    parameters: Option<&RssParameters>,
+    parameters: Option<&Parameters>,
     queues: usize,
 ) -> Result<Option<usize>, String> {
     let function = frame.info & NDIS_HASH_FUNCTION_MASK;
     let Some(parameters) = parameters else {
         let is_right = function == 0;
-        return if is_right { Ok(None) } else { Err("a hash is reported, but RSS is disabled".into()) };
+        return if is_right { Ok(None) } else { Err("a hash is reported, but none is requested".into()) };
     };
     let expected = hash(frame.bytes, parameters);
     let reported = (function == NdisHashFunctionToeplitz)
@@ -348,6 +441,7 @@ fn check(
             text(expected)
         ));
     }
+    let Parameters::Scaling(parameters) = parameters else { return Ok(None) };
     let processor = frame.processor;
     let is = |number: &u8| u32::from(*number) == processor;
     let Some((_, value)) = expected else {

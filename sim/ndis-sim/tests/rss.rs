@@ -19,17 +19,18 @@ use common::{
     scripted::{Script, general_with, in_initialize, kept, register, simulation, verdict},
 };
 use device_sim::NicOptions;
-use ndis_sim::{Miniport, NdisHost as _, RssCapabilities, RssParameters, data_path};
+use ndis_sim::{HashParameters, Miniport, NdisHost as _, RssCapabilities, RssParameters, data_path};
 use ndk_abi::{
     ndis::{
         NDIS_HASH_IPV4, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6, NDIS_HASH_UDP_IPV4,
         NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_NET_BUFFER_LIST_INFO, NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
-        NDIS_RECEIVE_SCALE_CAPABILITIES, NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
-        NDIS_RECEIVE_SCALE_PARAMETERS, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6,
-        NDIS_RSS_CAPS_USING_MSI_X, NDIS_RSS_PARAM_FLAG_DISABLE_RSS, NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED,
+        NDIS_RECEIVE_HASH_FLAG_ENABLE_HASH, NDIS_RECEIVE_SCALE_CAPABILITIES,
+        NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3, NDIS_RECEIVE_SCALE_PARAMETERS,
+        NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV6, NDIS_RSS_CAPS_USING_MSI_X,
+        NDIS_RSS_PARAM_FLAG_DISABLE_RSS, NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED,
         NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED, NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED,
         NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
-        NET_BUFFER_LIST, NdisHashFunctionToeplitz, OID_GEN_RECEIVE_SCALE_PARAMETERS,
+        NET_BUFFER_LIST, NdisHashFunctionToeplitz, OID_GEN_RECEIVE_HASH, OID_GEN_RECEIVE_SCALE_PARAMETERS,
     },
     nt::GROUP_AFFINITY,
 };
@@ -278,7 +279,7 @@ fn frames_with_a_wrong_hash_or_on_a_wrong_processor_are_reported() {
         assert_reported(&verdict, expected);
     }
     let verdict = run(|miniport| indicate(miniport, &tcp(), 0, TCP, TCP_HASH));
-    assert_reported(&verdict, "a hash is reported, but RSS is disabled");
+    assert_reported(&verdict, "a hash is reported, but none is requested");
 }
 
 /// "When the indirection table is changed, for a short time, packets can be processed on the wrong CPU"
@@ -405,6 +406,101 @@ fn parts_that_a_request_leaves_unchanged_are_kept() {
         put(&mut request, 8, &TYPES.to_le_bytes());
         miniport.set(OID_GEN_RECEIVE_SCALE_PARAMETERS, &request).unwrap();
         assert_eq!(miniport.rss_parameters(), None, "without a hash function");
+    });
+    assert_eq!(verdict, "no violation");
+}
+
+fn receive_hash() -> HashParameters {
+    HashParameters { types: TYPES, key: KEY }
+}
+
+#[test]
+fn frames_with_the_requested_hash_are_no_violation_on_any_processor() {
+    let verdict = run(|miniport| {
+        miniport.set_receive_hash(Some(&receive_hash())).unwrap();
+        assert_eq!(miniport.receive_hash(), Some(receive_hash()));
+        nt_sim::nt::time::sleep(20_000_000);
+        indicate(miniport, &tcp(), 0, TCP, TCP_HASH);
+        indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
+        indicate(miniport, &arp(), 1, 0, 0);
+        miniport.set_receive_hash(None).unwrap();
+        assert_eq!(miniport.receive_hash(), None);
+        nt_sim::nt::time::sleep(20_000_000);
+        indicate(miniport, &tcp(), 1, 0, 0);
+    });
+    assert_eq!(verdict, "no violation");
+}
+
+#[test]
+fn frames_with_another_hash_than_the_requested_one_are_reported() {
+    for (info, value, expected) in [
+        (0, 0, "the hash of a received frame is none by function 0"),
+        (TCP, TCP_HASH ^ 1, "is 0xc626b0eb of type 0x200 by function 1"),
+    ] {
+        let verdict = run(move |miniport| {
+            miniport.set_receive_hash(Some(&receive_hash())).unwrap();
+            nt_sim::nt::time::sleep(20_000_000);
+            indicate(miniport, &tcp(), 0, info, value);
+        });
+        assert_reported(&verdict, expected);
+    }
+}
+
+/// A request for hashes alone that the miniport must fail: what is changed, and why.
+#[test]
+fn malformed_requests_for_hashes_that_succeed_are_reported() {
+    type Edit = fn(&mut Vec<u8>);
+    let types = "its hash types are not among the capabilities";
+    let in_key = "its key is beyond its end, or has not 40 bytes";
+    let offences: [(Edit, &str); 8] = [
+        (|of| of.truncate(19), "it is shorter than the structure"),
+        (|of| of[0] = 0x89, "its header is wrong"),
+        (|of| of[1] = 0, "its header is wrong"),
+        (|of| put(of, 2, &19_u16.to_le_bytes()), "its header is wrong"),
+        (|of| put(of, 8, &TYPES.to_le_bytes()), "its hash function is not Toeplitz"),
+        (|of| put(of, 8, &NdisHashFunctionToeplitz.to_le_bytes()), types),
+        (|of| put(of, 8, &0x801_u32.to_le_bytes()), types),
+        (|of| put(of, 16, &21_u32.to_le_bytes()), in_key),
+    ];
+    for (edit, expected) in offences {
+        let verdict = run(move |miniport| {
+            let mut request = receive_hash().encode(NDIS_RECEIVE_HASH_FLAG_ENABLE_HASH);
+            edit(&mut request);
+            let _ = miniport.set(OID_GEN_RECEIVE_HASH, &request);
+        });
+        assert_reported(&verdict, &format!("OID_GEN_RECEIVE_HASH succeeded, although {expected}"));
+    }
+}
+
+#[test]
+fn hashes_alone_beside_receive_side_scaling_are_reported() {
+    let verdict = run(|miniport| {
+        miniport.set_rss(Some(&parameters(&[0, 1]))).unwrap();
+        miniport.set_receive_hash(None).unwrap();
+        assert_eq!(miniport.rss_parameters(), Some(parameters(&[0, 1])));
+        let _ = miniport.set_receive_hash(Some(&receive_hash()));
+    });
+    assert_reported(&verdict, "OID_GEN_RECEIVE_HASH succeeded, although receive side scaling is enabled");
+    let verdict = run(|miniport| {
+        miniport.set_receive_hash(Some(&receive_hash())).unwrap();
+        miniport.set_rss(None).unwrap();
+        assert_eq!(miniport.receive_hash(), Some(receive_hash()));
+        let _ = miniport.set_rss(Some(&parameters(&[0, 1])));
+    });
+    assert_reported(
+        &verdict,
+        "OID_GEN_RECEIVE_SCALE_PARAMETERS succeeded, although hashes are requested alone",
+    );
+}
+
+/// A request that fails leaves what frames may be received with for a moment after the change before it.
+#[test]
+fn request_that_fails_does_not_end_the_time_after_a_change() {
+    let verdict = run(|miniport| {
+        miniport.set_rss(Some(&parameters(&[0, 0, 2, 0]))).unwrap();
+        ANSWER.store(NDIS_STATUS_FAILURE, SeqCst);
+        miniport.set_receive_hash(Some(&receive_hash())).unwrap_err();
+        indicate(miniport, &tcp(), 1, 0, 0);
     });
     assert_eq!(verdict, "no violation");
 }

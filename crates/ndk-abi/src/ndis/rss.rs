@@ -43,6 +43,25 @@ pub const NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED: u16 = 0x20;
 pub const NDIS_RSS_HASH_SECRET_KEY_MAX_SIZE_REVISION_2: u16 = 0x28;
 pub const NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2: u16 = 0x200;
 
+/// `OID_GEN_RECEIVE_HASH`: the key follows, at the given offset in bytes. Header type `NDIS_OBJECT_TYPE_DEFAULT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NDIS_RECEIVE_HASH_PARAMETERS {
+    pub Header: NDIS_OBJECT_HEADER,
+    pub Flags: u32,
+    pub HashInformation: u32,
+    pub HashSecretKeySize: u16,
+    pub HashSecretKeyOffset: u32,
+}
+
+pub const NDIS_RECEIVE_HASH_PARAMETERS_REVISION_1: u8 = 1;
+pub const NDIS_SIZEOF_RECEIVE_HASH_PARAMETERS_REVISION_1: u16 = 0x14;
+
+/// Flags of [`NDIS_RECEIVE_HASH_PARAMETERS`].
+pub const NDIS_RECEIVE_HASH_FLAG_ENABLE_HASH: u32 = 1;
+pub const NDIS_RECEIVE_HASH_FLAG_HASH_INFO_UNCHANGED: u32 = 2;
+pub const NDIS_RECEIVE_HASH_FLAG_HASH_KEY_UNCHANGED: u32 = 4;
+
 /// The hash function, in the lowest byte of hash information and of capabilities.
 pub const NdisHashFunctionToeplitz: u32 = 1;
 
