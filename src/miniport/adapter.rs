@@ -33,19 +33,18 @@ use crate::nic::port::Port;
 /// Number of multicast addresses an adapter supports.
 pub const MAX_MULTICAST: usize = 32;
 
-/// An initialized adapter. NDIS and the interrupt hold its address, so it is borrowed shared only, until both have given the
-/// address up. Its fields are dropped in the order of declaration: the interrupt first, then the poll objects, what indicates on other
-/// processors, the NDK provider, then the device.
+/// An initialized adapter. NDIS and the interrupt hold its address, so it is only borrowed shared until both have released the address. Its
+/// fields are dropped in the order of declaration: the interrupt, the poll objects, the receive lanes, the NDK provider, then the device.
 pub struct Adapter {
     pub(super) interrupt: Interrupt<Adapter>,
-    /// `None` if the driver polls by itself, in its DPC.
+    /// `None` if the driver receives in its DPC.
     pub(super) polls: Option<Arc<PollObjects<Adapter>>>,
-    /// Empty with poll objects.
+    /// Empty if poll objects are used.
     pub(super) lanes: ReceiveLanes,
     pub(super) rss: Arc<Rss>,
     ndk: Ndk,
     port: Arc<Port>,
-    /// A box, like others below: an adapter is large for a kernel stack.
+    /// Boxed, like others below, because an adapter is large for a kernel stack.
     receive_pool: Box<ReceivePool>,
     handle: NDIS_HANDLE,
     pub(super) addresses: StationAddresses,
@@ -61,19 +60,19 @@ pub struct Adapter {
     pub(super) network_addresses: SpinLock<NetworkAddresses>,
     pub(super) lookahead: AtomicU32,
     pub(super) transitions: Transitions,
-    /// By pair of queues.
+    /// One for each queue pair.
     backlogs: Vec<Backlog>,
     link: LinkIndications,
 }
 
-/// Receive processing of a pair of queues, by the DPC of its message and by its deferred routine.
+/// State of a queue pair's receive processing, shared by the DPC of its message and its deferred routine.
 #[derive(Default)]
 pub(super) struct Backlog {
-    /// One processor at a time polls the receive queue and indicates what it has received.
+    /// One processor at a time polls the receive queue and indicates the frames.
     pub turn: Turn,
-    /// The deferred routine polls the receive queue, whose interrupt stays suppressed.
+    /// The deferred routine must poll the receive queue.
     pub receive: AtomicBool,
-    /// Whether a turn has found the receive queue empty.
+    /// Whether a poll has found the receive queue empty since a request.
     pub drain: Drain,
     pub streak: Streak,
     pub moderation: Moderation,
@@ -147,10 +146,10 @@ impl Adapter {
         }
     }
 
-    /// Returns the adapter of a context that NDIS passed.
+    /// Returns the adapter that a miniport adapter context refers to.
     ///
     /// # Safety
-    /// `context` is the one registered at initialization, and the adapter was not halted since.
+    /// `context` is the one registered at initialization, and the adapter has not been halted since.
     pub unsafe fn from_context<'a>(context: NDIS_HANDLE) -> &'a Self {
         // SAFETY: this function's contract; the adapter is only ever borrowed shared.
         unsafe { &*context.cast::<Self>() }
@@ -192,19 +191,19 @@ impl Adapter {
     }
 
     /// Returns permission to move frames between NDIS and the device; `None` unless the adapter runs. A pause completes
-    /// after the permission was dropped.
+    /// only after the permission is dropped.
     pub fn pass(&self) -> Option<Passing<'_>> {
         // Constructed only after entering: dropping it leaves.
         self.traffic.enter().then(|| Passing(self))
     }
 
-    /// Ends the passing of `count` lists or handlers, and completes a pause that waited for the last of them. No lock is
+    /// Subtracts `count` NBLs or handlers from the adapter's traffic, and completes a pause that waited for the last of them. No lock is
     /// held.
     pub(super) fn passed(&self, count: u32) {
         if !self.traffic.leave(count) {
             return;
         }
-        // A sender may have left frames waiting since the pause began.
+        // A sender may have left NBLs waiting since the pause began.
         abort_waiting(self.handle, &self.port, NDIS_STATUS_PAUSED);
         if self.step(Event::Paused) {
             // SAFETY: `MiniportPause` returned pending, and this is the only completion.

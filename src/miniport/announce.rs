@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Announcements: after a migration the device asks the driver to send frames with which switches and neighbors learn where the
-//! adapter is. The addresses are those of the protocols above, `OID_GEN_NETWORK_LAYER_ADDRESSES`. (virtio 5.1.6.5.4; RFC 5227 §3,
-//! RFC 4861 §7.2.6)
+//! Announcements: after a migration the device asks the driver to send frames from which switches and neighbors learn where the adapter is.
+//! The driver announces the addresses that protocols set with `OID_GEN_NETWORK_LAYER_ADDRESSES`. (virtio 5.1.6.5.4; RFC 5227 §3, RFC 4861
+//! §7.2.6)
 
 use ndk_abi::ndis::{NDIS_OID_REQUEST_SET, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_SUCCESS};
 
@@ -10,11 +10,11 @@ use super::adapter::Adapter;
 use super::network_addresses::{LIST_HEADER, Replacement};
 use super::statistics::Cast;
 
-/// Lengths of the frames.
+/// Lengths of the frames, in bytes.
 const ARP_FRAME: usize = 42;
 const ADVERTISEMENT_FRAME: usize = 86;
 
-/// `OID_GEN_NETWORK_LAYER_ADDRESSES`: keeps the addresses. `PASSIVE_LEVEL`.
+/// `OID_GEN_NETWORK_LAYER_ADDRESSES`: stores the addresses. `PASSIVE_LEVEL`.
 pub fn set_addresses(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
     let len = request.InformationBufferLength;
     if (len as usize) < LIST_HEADER {
@@ -31,7 +31,7 @@ pub fn set_addresses(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> N
     NDIS_STATUS_SUCCESS
 }
 
-/// Announces the adapter's addresses, then acknowledges the request. For a device that does not run nothing is done. `PASSIVE_LEVEL`.
+/// Announces the adapter's addresses, then acknowledges the request. Does nothing if the device does not run. `PASSIVE_LEVEL`.
 pub fn run(adapter: &Adapter) {
     let addresses = *adapter.network_addresses.lock();
     let mac = adapter.addresses.current;
@@ -58,7 +58,7 @@ fn send(adapter: &Adapter, frame: &[u8]) {
 
 /// Returns an ARP request of the adapter for its own address.
 fn arp(mac: [u8; 6], address: [u8; 4]) -> [u8; ARP_FRAME] {
-    // Ethernet and IPv4, addresses of 6 and 4 bytes, a request.
+    // ARP for Ethernet and IPv4, addresses of 6 and 4 bytes, a request.
     const KIND: [u8; 10] = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
     let mut frame = [0; ARP_FRAME];
     fill(&mut frame, &[&[0xFF; 6], &mac, &KIND, &mac, &address, &[0; 6], &address]);
@@ -68,10 +68,10 @@ fn arp(mac: [u8; 6], address: [u8; 4]) -> [u8; ARP_FRAME] {
 /// Returns an unsolicited neighbor advertisement of the adapter to all nodes.
 fn advertisement(mac: [u8; 6], address: [u8; 16]) -> [u8; ADVERTISEMENT_FRAME] {
     const ALL_NODES: [u8; 16] = [0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-    // To the group of that address; IPv6, 32 bytes of ICMPv6, hop limit 255.
+    // The multicast MAC address of all nodes; IPv6 with 32 bytes of ICMPv6, hop limit 255.
     const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
     const IPV6: [u8; 10] = [0x86, 0xDD, 0x60, 0, 0, 0, 0, 32, 58, 255];
-    // Neighbor advertisement, the checksum; the neighbor cache is to be overwritten. The option: target link-layer address.
+    // Type neighbor advertisement, code 0; the checksum follows. The override flag; the option target link-layer address.
     const ADVERTISEMENT: [u8; 2] = [136, 0];
     const OVERRIDE: [u8; 4] = [0x20, 0, 0, 0];
     const OPTION: [u8; 2] = [2, 1];
@@ -84,7 +84,7 @@ fn advertisement(mac: [u8; 6], address: [u8; 16]) -> [u8; ADVERTISEMENT_FRAME] {
         fill(&mut frame, &parts);
         frame
     };
-    // Of the pseudo-header, which has the addresses, the length and the protocol, and of the message.
+    // The checksum covers the pseudo-header (addresses, length, protocol) and the message.
     let covered = build([0; 2]);
     let words = covered.get(22..).unwrap_or_default().as_chunks::<2>().0;
     let sum = words.iter().fold(32 + 58_u32, |sum, &word| sum.wrapping_add(u16::from_be_bytes(word).into()));
@@ -93,7 +93,7 @@ fn advertisement(mac: [u8; 6], address: [u8; 16]) -> [u8; ADVERTISEMENT_FRAME] {
     build((!folded).to_be_bytes())
 }
 
-/// Writes `parts` one behind the other.
+/// Writes `parts` one after the other.
 fn fill(frame: &mut [u8], parts: &[&[u8]]) {
     for (to, from) in frame.iter_mut().zip(parts.iter().copied().flatten()) {
         *to = *from;

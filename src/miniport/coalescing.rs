@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receive segment coalescing: the device delivers TCP segments that follow each other as one frame, while the stack uses that.
+//! Receive segment coalescing (RSC): the device delivers consecutive TCP segments of a flow as one frame, while the stack has this enabled.
 //! (WDK: Overview of Receive Segment Coalescing)
 
 use alloc::boxed::Box;
@@ -16,29 +16,29 @@ use virtio_net::{Coalesced, CoalescedHeader, Error, ReceiveCounters};
 use super::task_offload::OffloadState;
 use crate::nic::port::Port;
 
-/// Coalesced frames of an adapter: which are taken, and their counters.
+/// Coalesced frames of an adapter: the IP versions for which they are accepted, and their counters.
 #[derive(Default)]
 pub struct Coalescing {
-    /// Bit 0: IPv4, bit 1: IPv6. Frames of other versions are dropped.
+    /// Bit 0: IPv4, bit 1: IPv6. Coalesced frames of a version whose bit is clear are dropped.
     admitted: AtomicU8,
-    /// Coalesced segments, their payload in bytes, the frames that they became, those that were dropped.
+    /// Counters: coalesced segments, their payload in bytes, the coalesced frames, the frames that were dropped.
     segments: AtomicU64,
     octets: AtomicU64,
     frames: AtomicU64,
     aborts: AtomicU64,
-    /// Bytes of headers that the frames no longer have.
+    /// Header bytes that the segments had on the wire and the coalesced frames lack.
     headers: AtomicU64,
 }
 
 impl Coalescing {
-    /// In a box, and not inlined: an adapter is large for a kernel stack.
+    /// Boxed and not inlined, because an adapter is large for a kernel stack.
     #[inline(never)]
     pub fn try_new() -> Result<Box<Self>, AllocError> {
         try_box(Self::default())
     }
 
-    /// Checks a frame without a tag that consists of several segments, as its header says, and completes it. Returns the number of
-    /// segments; `None` if it is to be dropped.
+    /// Checks an untagged frame that consists of several segments according to its virtio-net header, and completes its checksum. Returns
+    /// the number of segments; `None` if the frame must be dropped.
     pub fn complete(&self, frame: &mut [u8], header: CoalescedHeader, max_frame: u32) -> Option<u16> {
         let checked = Coalesced::complete(frame, header, max_frame as usize);
         let Some(frame) = checked.filter(|frame| self.admits(frame.is_ipv6)) else {
@@ -59,7 +59,8 @@ impl Coalescing {
         self.admitted.load(Ordering::Relaxed) & bits([!is_ipv6, is_ipv6]) != 0
     }
 
-    /// Adds to `counters`, which count each coalesced frame as one, what makes them those of the wire.
+    /// Converts `counters`, which count a coalesced frame once, to wire counts: one frame for each segment, and its
+    /// headers.
     pub fn complete_counters(&self, counters: ReceiveCounters) -> ReceiveCounters {
         let further =
             self.segments.load(Ordering::Relaxed).saturating_sub(self.frames.load(Ordering::Relaxed));
@@ -71,10 +72,10 @@ impl Coalescing {
         }
     }
 
-    /// Has the device, which has started, coalesce what is in force. Before frames that it no longer coalesces are dropped,
-    /// `indicate_received` has those indicated that it has received. If it refuses, frames that it coalesces nevertheless are dropped. For
-    /// a device that does not run nothing is done: its start does it. Waits for the device's answer, at most two seconds.
-    /// `PASSIVE_LEVEL`.
+    /// Has the started device coalesce for the IP versions in force. If this switches coalescing off for a version, `indicate_received`
+    /// indicates the frames in the receive queue; only then are further coalesced frames of that version dropped. If the device refuses,
+    /// coalesced frames that it should not deliver are dropped. Does nothing if the device does not run, because its start calls this
+    /// again. Waits at most two seconds for the device's answer. `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// The device failed.
@@ -85,9 +86,9 @@ impl Coalescing {
         indicate_received: impl FnOnce(),
     ) -> Result<(), Error> {
         let programmed = port.with_commands(|commands| {
-            // Not before: a change meanwhile is programmed by the next user of the queue.
+            // Read only with the control queue taken: a later change is programmed by the next user of the queue.
             let wanted = offloads.coalescing();
-            // What the device coalesces until it has answered, and from then on.
+            // Admits both what the device coalesces until it answers, and what it coalesces afterwards.
             let before = self.admitted.fetch_or(bits(wanted), Ordering::Relaxed);
             let programmed = commands.set_coalescing(wanted, || port.is_running());
             if programmed == Ok(true) && before & !bits(wanted) != 0 {

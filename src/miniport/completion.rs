@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Completion of sends: returns NET_BUFFER_LISTs to NDIS. Also the fields of a list in which the driver keeps its progress.
+//! Completion of sends: returns NET_BUFFER_LISTs to NDIS. Also accesses the fields of an NBL in which the driver keeps its progress.
 //!
 //! IRQL <= `DISPATCH_LEVEL`.
 
@@ -14,12 +14,12 @@ use ndk_abi::ndis::{
 
 use crate::nic::port::Port;
 
-/// Completes all waiting sends with `status`: the adapter pauses, or its device is gone.
+/// Completes all waiting sends with `status`, because the adapter pauses or its device is gone.
 pub fn abort_waiting(handle: NDIS_HANDLE, port: &Port, status: NDIS_STATUS) {
     complete(handle, port.take_waiting(|_| true), Some(status), 0);
 }
 
-/// Completes a chain of lists: all with `status`, or each with its own.
+/// Completes a chain of NBLs with `status`, or with `None` each with its own status.
 pub fn complete(handle: NDIS_HANDLE, chain: *mut NET_BUFFER_LIST, status: Option<NDIS_STATUS>, flags: u32) {
     if chain.is_null() {
         return;
@@ -38,7 +38,7 @@ pub fn complete(handle: NDIS_HANDLE, chain: *mut NET_BUFFER_LIST, status: Option
     unsafe { NdisMSendNetBufferListsComplete(handle, chain, flags) };
 }
 
-/// Sets the result of a large send: its type alone for version 2, no bytes sent for version 1, which fails.
+/// Sets the result of a large send: only the type for LSO version 2; no bytes sent for version 1, which fails.
 fn end_large_send(nbl: *mut NET_BUFFER_LIST) {
     let slot = NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize;
     // SAFETY: owned by the driver, and not referenced elsewhere.
@@ -48,7 +48,7 @@ fn end_large_send(nbl: *mut NET_BUFFER_LIST) {
     }
 }
 
-/// Initializes a list's progress: none of its frames is sent.
+/// Initializes an NBL's progress: none of its frames is sent.
 pub fn begin(nbl: *mut NET_BUFFER_LIST) {
     // SAFETY: owned by the driver.
     let first = unsafe { (*nbl).FirstNetBuffer };
@@ -61,7 +61,7 @@ pub fn set_status(nbl: *mut NET_BUFFER_LIST, status: NDIS_STATUS) {
     unsafe { (*nbl).Status = status };
 }
 
-/// Returns the first frame of a list that is not sent yet, from the list's `MiniportReserved`.
+/// Returns the first frame of an NBL that is not sent yet, from the NBL's `MiniportReserved`.
 pub fn position(nbl: *mut NET_BUFFER_LIST) -> *mut NET_BUFFER {
     // SAFETY: owned by the driver.
     let [position, _] = unsafe { (*nbl).MiniportReserved };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receive side scaling by the device: it is given the table and the key that NDIS has set, so that it steers each frame to the pair
-//! whose interrupt is on the frame's processor, and reports hashes. What the device does not do, or does otherwise, the driver does
-//! ([`super::rss`]): a frame that is received elsewhere is handed over, a hash of another type is computed.
+//! Receive side scaling (RSS) by the device: the driver gives it the indirection table and the key that NDIS has set. The device then
+//! steers each frame to the pair whose interrupt is on the frame's processor, and reports hashes. The driver does the rest in software
+//! ([`super::rss`]): it hands over a frame that arrives on another processor, and computes the hash if the device reports none of the
+//! expected type.
 //!
-//! RDMA frames are UDP packets to one port. The device always hashes the ports of UDP, also if NDIS wants hashes of addresses: without
-//! that, all RDMA between two hosts would arrive by one pair.
+//! RDMA frames are UDP packets to one port. The device always hashes UDP ports, even if NDIS wants only addresses hashed: otherwise all
+//! RDMA between two hosts would arrive on one pair.
 
 use core::sync::atomic::Ordering;
 
@@ -19,8 +20,9 @@ use crate::nic::registers::BarAccess;
 
 const UDP: HashTypes = HashTypes::UDP_IPV4.union(HashTypes::UDP_IPV6);
 
-/// Has the device, which has started, scale as NDIS has set; one that cannot or refuses steers automatically. For a device that does not
-/// run nothing is done: its start does it. Waits for the device's answer, at most two seconds. `PASSIVE_LEVEL`.
+/// Programs NDIS's RSS parameters into the started device. If the device cannot use them or refuses them, it steers automatically. Does
+/// nothing if the device does not run, because its start calls this again. Waits at most two seconds for the device's answer.
+/// `PASSIVE_LEVEL`.
 ///
 /// # Errors
 /// The device failed.
@@ -30,7 +32,7 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
         return Ok(());
     };
     let programmed = port.with_commands(|commands| {
-        // Not before: a change meanwhile is programmed by the next user of the queue.
+        // Read only with the control queue taken: a later change is programmed by the next user of the queue.
         let scaling = adapter.rss.current();
         let accepted = match scaling.as_deref() {
             Some(scaling) => set(adapter, commands, limits, scaling)?,
@@ -54,7 +56,7 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
 
 type Commands = ControlQueue<SharedMemory, BarAccess>;
 
-/// Passes the parameters to the device. Returns whether it has accepted them.
+/// Passes the parameters to the device. Returns whether the device accepted them.
 fn set(
     adapter: &Adapter,
     commands: &mut Commands,
@@ -90,7 +92,7 @@ fn set(
     commands.set_steering(&hashing, &steering, alive)
 }
 
-/// Has the device steer as at its start, without hashes that are of use.
+/// Has the device steer as at its start. The driver ignores its hashes from then on.
 fn leave(adapter: &Adapter, commands: &mut Commands, limits: RssLimits) -> Result<bool, Error> {
     let alive = || adapter.port().is_running();
     if limits.entries == 0 {
@@ -99,7 +101,7 @@ fn leave(adapter: &Adapter, commands: &mut Commands, limits: RssLimits) -> Resul
     commands.set_pairs(used_pairs(adapter), Some(limits), alive)
 }
 
-/// Returns the pair whose message interrupts a processor; if there is none, the same one for each frame of that processor.
+/// Returns the pair whose message interrupts a processor; if there is none, a fixed substitute pair for that processor.
 fn pair_of(adapter: &Adapter, processor: u32) -> u16 {
     let used = used_pairs(adapter);
     let vectors = adapter.port().vectors;

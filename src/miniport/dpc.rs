@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The DPCs of the device's interrupt messages: received frames, free transmit slots, configuration changes.
-//! `DISPATCH_LEVEL`.
+//! The DPCs of the device's interrupt messages. They handle received frames, free transmit slots and configuration
+//! changes. `DISPATCH_LEVEL`.
 //!
-//! While frames are expected at once ([`Moderation`](super::moderation::Moderation)), the DPC polls the queue again itself, some times.
-//! While frames are left, NDIS calls it again, or the driver does where NDIS sets no limit. When that has kept the processor at
-//! `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is empty. With poll objects, the DPC
-//! only requests a poll, and NDIS decides when and how often frames are received.
+//! While frames are expected at once ([`Moderation`](super::moderation::Moderation)), the DPC re-polls the queue, up to
+//! [`POLLS`](moderation::POLLS) times. While frames are left, NDIS calls the DPC again; if NDIS sets no limit, the driver queues it again.
+//! When this has kept the processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is
+//! empty. With poll objects, the DPC only requests a poll, and NDIS decides when and how often frames are received.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -38,7 +38,7 @@ use crate::nic::tag;
 const RECEIVE_BUDGET: u32 = 128;
 /// `MaxNblsToIndicate` without a limit.
 const INDICATE_ALL: u32 = u32::MAX;
-/// Time that [`Adapter::indicate_received`] waits.
+/// Longest time that [`Adapter::indicate_received`] waits.
 const INDICATION_LIMIT: Duration = Duration::from_secs(1);
 
 impl MessageHandler for Adapter {
@@ -47,7 +47,7 @@ impl MessageHandler for Adapter {
         if u32::from(vectors.config) == message {
             self.configuration_message();
         }
-        // Both queues of a pair share a message, unless there is one pair only.
+        // Both queues of a pair share a message, unless there is only one pair.
         let pair_of = |first: u16| message.checked_sub(first.into()).and_then(|pair| Served::new(self, pair));
         if let Some(served) = pair_of(vectors.transmit) {
             if nt::irql::ticks_at_dispatch() == 0 {
@@ -88,7 +88,7 @@ impl PollHandler for Adapter {
     }
 }
 
-/// A pair of queues, as its DPC and its deferred routine serve it.
+/// A queue pair, as its DPC and its deferred routine serve it.
 struct Served<'a> {
     adapter: &'a Adapter,
     number: u32,
@@ -106,10 +106,10 @@ impl<'a> Served<'a> {
         Some(Self { adapter, number, pair, backlog, deferred })
     }
 
-    /// Runs a batch of what was deferred. Returns whether it left some.
+    /// Runs a batch of deferred work. Returns whether work is left.
     fn run_deferred(&self) -> bool {
         self.resume_senders();
-        // Cleared before the interrupt is requested, whose DPC may defer again.
+        // Cleared before the interrupt is requested: the interrupt's DPC may defer work again.
         if !self.backlog.receive.swap(false, Ordering::AcqRel) {
             return false;
         }
@@ -141,20 +141,20 @@ impl<'a> Served<'a> {
         more
     }
 
-    /// Receives frames in batches and indicates each, unless another processor does so now: frames of a flow are indicated in order. If
-    /// none is left or expected at once, requests the interrupt. Returns whether some may be left, for which none comes.
+    /// Receives and indicates frames in batches, unless another processor is doing so: frames of a flow must stay in order. If no frame is
+    /// left or expected at once, requests the receive interrupt. Returns whether frames may remain for which no interrupt will arrive.
     fn receive(&self, budget: u32) -> bool {
         let turn = &self.backlog.turn;
         if !turn.take() {
             return false;
         }
         let more = self.receive_batches(budget);
-        // The interrupt may have come to another processor before the end of the turn.
+        // The interrupt may have occurred on another processor, whose DPC returned, before the turn ended.
         let asked = turn.end();
         more == Ok(true) || asked && more.is_ok()
     }
 
-    /// As [`receive`](Self::receive), in the caller's turn. Returns an error if the device has failed.
+    /// As [`receive`](Self::receive), while the caller holds the turn. Returns an error if the device has failed.
     fn receive_batches(&self, mut budget: u32) -> Result<bool, ()> {
         for _ in 0..moderation::POLLS {
             self.backlog.drain.begin();
@@ -173,14 +173,14 @@ impl<'a> Served<'a> {
         Ok(true)
     }
 
-    /// Has the receive queue polled until it is empty.
+    /// Has the deferred routine poll the receive queue until it is empty.
     fn drain(&self) {
         self.backlog.drain.request();
         self.backlog.receive.store(true, Ordering::Release);
         self.deferred.queue();
     }
 
-    /// Handles received frames for a poll object, which is being polled. Returns whether some are left.
+    /// Handles received frames for the poll object that is being polled. Returns whether frames are left.
     fn poll(&self, polls: &PollObjects<Adapter>, object: u32, limit: u32) -> bool {
         let polled = self.receive_batch(RECEIVE_BUDGET.min(limit), |indication: Indication<'_>| {
             indication.queue(polls, object);
@@ -191,7 +191,7 @@ impl<'a> Served<'a> {
     /// Handles up to `budget` received frames: RDMA frames go to the provider, others are passed to `deliver`. Then the provider ends the
     /// batch: it sends pending acknowledgments and notifies CQs. Returns an error if the device has failed.
     fn receive_batch(&self, budget: u32, deliver: impl FnOnce(Indication<'a>)) -> Result<Polled, ()> {
-        // Made for the first frame: a poll for frames that are expected often finds none.
+        // Set up when the first frame is found: a re-poll often finds none.
         let mut batch = None;
         let polled = self.pair.poll(budget, |frame, info| {
             batch.get_or_insert_with(|| ReceiveBatch::new(self)).add(frame, info);
@@ -208,7 +208,7 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// Handles free transmit slots: resumes sends. Ethernet and RDMA take turns at being first.
+    /// Handles free transmit slots: resumes sends. Ethernet and RDMA take turns at being resumed first.
     fn resume_senders(&self) {
         if !self.pair.take_starved() {
             return;
@@ -238,9 +238,9 @@ impl<'a> Served<'a> {
 /// Received frames that are processed together.
 struct ReceiveBatch<'a> {
     adapter: &'a Adapter,
-    /// `None` without a shard; there is one for each pair.
+    /// `None` if the pair has no shard; each pair has one.
     rdma: Option<Batch<'a>>,
-    /// The frames for NDIS, and the permission to indicate them; `None` unless the adapter runs.
+    /// The frames for NDIS, and permission to indicate them; `None` unless the adapter runs.
     others: Option<(Indication<'a>, Passing<'a>)>,
 }
 
@@ -252,7 +252,7 @@ impl<'a> ReceiveBatch<'a> {
         Self { adapter, rdma, others }
     }
 
-    /// Processes a frame of RDMA; adds another one to those for NDIS.
+    /// Processes an RDMA frame; adds any other frame to those for NDIS.
     fn add(&mut self, frame: &mut [u8], info: FrameInfo) {
         let Self { adapter, rdma, others } = self;
         let len = frame.len();
@@ -276,7 +276,7 @@ impl<'a> ReceiveBatch<'a> {
 
     /// Passes the frames for NDIS to `deliver`; then has the provider send pending acknowledgments and notify CQs. No lock is held.
     ///
-    /// Not inlined: with the caller's, its frame is too large for a kernel stack.
+    /// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
     #[inline(never)]
     fn end(&mut self, deliver: impl FnOnce(Indication<'a>)) {
         if let Some(rdma) = &mut self.rdma {
@@ -291,8 +291,8 @@ impl<'a> ReceiveBatch<'a> {
     }
 }
 
-/// Checks a frame without a tag of which the device says that it consists of several segments, and completes it; `None` if it is to
-/// be dropped.
+/// If the device reports that an untagged frame consists of several segments, checks the frame and completes its checksum. `None` if the
+/// frame must be dropped.
 fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Checked> {
     let Some(header) = info.coalesced else { return Some(Checked::Verified(info.is_verified)) };
     Some(match adapter.coalescing.complete(frame, header, adapter.max_frame)? {
@@ -302,7 +302,8 @@ fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Checked
 }
 
 impl Adapter {
-    /// Handles a configuration change: the link state, or a failure of the device.
+    /// Handles a configuration interrupt: a change of the link, a request for an announcement, or a failure of the
+    /// device.
     pub(super) fn configuration_message(&self) {
         let changed = self.port().configuration_changed();
         power::announce_if_asked(self);
@@ -313,19 +314,20 @@ impl Adapter {
         }
     }
 
-    /// Has the device coalesce what is in force; see [`Coalescing::program`](super::coalescing::Coalescing::program).
+    /// Has the device coalesce for the IP versions in force; see
+    /// [`Coalescing::program`](super::coalescing::Coalescing::program).
     pub(super) fn program_coalescing(&self) -> Result<(), Error> {
         self.coalescing.program(self.port(), &self.offloads, || self.indicate_received())
     }
 
-    /// Has the frames indicated that are in the receive queues, and waits for that: at most [`INDICATION_LIMIT`], for instance while a
-    /// processor has other work, and only while the device runs. `PASSIVE_LEVEL`, one caller at a time.
+    /// Indicates all frames that are in the receive queues now, and waits until that is done: at most [`INDICATION_LIMIT`], because a
+    /// processor may be busy, and only while the device runs. `PASSIVE_LEVEL`, one caller at a time.
     fn indicate_received(&self) {
         let platform = SharedMemory::new(self.handle());
         let mut wait = Wait::new(&platform, INDICATION_LIMIT);
         let mut go_on = || self.port().is_running() && wait.go_on();
         if let Some(polls) = &self.polls {
-            // The first time, frames may be queued for objects that are drained already.
+            // Twice: the first drain may queue frames for objects that were drained before.
             polls.drain(&mut go_on);
             polls.drain(&mut go_on);
             return;
@@ -336,8 +338,8 @@ impl Adapter {
         self.lanes.drain(&mut go_on);
     }
 
-    /// Handles a device that failed: logs an event once, aborts all pending work, and reports that the link is down. Then a
-    /// work item resets the device, or NDIS removes the adapter of a device that is gone. IRQL <= `DISPATCH_LEVEL`.
+    /// Handles a failed device: logs an event once, aborts all pending work, and reports that the link is down. Then a work item resets the
+    /// device, or, if the device is gone, NDIS removes the adapter. IRQL <= `DISPATCH_LEVEL`.
     //= R-PNP-8
     pub(super) fn device_failed(&self, error: Error) {
         let gone = error == Error::Removed;
@@ -371,7 +373,7 @@ impl Adapter {
         }
     }
 
-    /// Whether the packet filter and the multicast list select the frame.
+    /// Whether the packet filter and the multicast list admit the frame.
     fn wants(&self, frame: &[u8]) -> bool {
         let types = self.filter.packet_types.load(Ordering::Relaxed);
         let has = |kind: u32| types & kind != 0;

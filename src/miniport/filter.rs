@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The receive filters of the device: what the packet filter, the multicast list, the VLAN and RDMA need, set through the control queue.
+//! The receive filters of the device, set through the control queue: they admit the frames that the packet filter, the multicast list, the
+//! VLAN and RDMA require.
 //!
-//! They only reduce what arrives. Frames that the device delivers nevertheless are dropped in the receive DPC, so that a device
-//! without filters, or one that refuses them, works as well.
+//! They only reduce the number of frames that arrive. The receive DPC drops unwanted frames that the device delivers nevertheless, so a
+//! device that has no filters or refuses them works, too.
 
 use core::sync::atomic::Ordering;
 
@@ -14,15 +15,15 @@ use virtio_net::{Error, ReceiveMode};
 
 use super::adapter::Adapter;
 
-/// Programs the filters into the device, which has started. For a device that does not run nothing is done: its start does it.
-/// Waits for the device's answers, at most two seconds. `PASSIVE_LEVEL`.
+/// Programs the filters into the started device. Does nothing if the device does not run, because its start calls this again. Waits at most
+/// two seconds for each answer of the device. `PASSIVE_LEVEL`.
 ///
 /// # Errors
 /// The device failed.
 pub fn program(adapter: &Adapter) -> Result<(), Error> {
     let port = adapter.port();
     let programmed = port.with_commands(|commands| {
-        // Not before: a change of the filters meanwhile is programmed by the next user of the queue.
+        // Read only with the control queue taken: a later change is programmed by the next user of the queue.
         let types = adapter.filter.packet_types.load(Ordering::Relaxed);
         let (addresses, count) = *adapter.filter.multicast.lock();
         let has = |kind: u32| types & kind != 0;

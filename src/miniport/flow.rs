@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The flow that a NET_BUFFER_LIST belongs to: the stack's hash, or one of addresses and ports.
+//! The flow that a NET_BUFFER_LIST belongs to: the stack's hash, or a hash of addresses and ports.
 
 use ndk_abi::ndis::{NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST, NdisGetDataBuffer};
 
 use crate::config::ETHERNET_HEADER;
 use crate::nbl::info;
 
-/// Ethernet header, the longest IPv4 header, and ports: all headers that [`of_headers`] reads fit in.
+/// Bytes of a frame that [`of_headers`] reads: Ethernet header, the longest IPv4 header, and ports.
 const HEADERS: usize = 78;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Of an IPv4 packet: the flag "more fragments" and the offset.
+/// Mask of the flag "more fragments" and the fragment offset of an IPv4 packet.
 const FRAGMENT: u16 = 0x3fff;
 
-/// Returns a hash that is the same for all lists of a flow: `NetBufferListHashValue` where the stack has set it.
+/// Returns a hash that is the same for all NBLs of a flow: `NetBufferListHashValue` if the stack has set it.
 pub fn hash(nbl: &NET_BUFFER_LIST) -> u32 {
     match info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue).addr() as u32 {
         0 => of_first_frame(nbl),
@@ -22,7 +22,7 @@ pub fn hash(nbl: &NET_BUFFER_LIST) -> u32 {
     }
 }
 
-/// Returns the hash of the headers of the list's first frame; 0 if it has none that can be read.
+/// Returns the hash of the headers of the NBL's first frame; 0 if there are no headers that can be read.
 fn of_first_frame(nbl: &NET_BUFFER_LIST) -> u32 {
     // SAFETY: null, or a frame of a list that is the driver's own.
     let Some(net_buffer) = (unsafe { nbl.FirstNetBuffer.as_mut() }) else { return 0 };
@@ -43,7 +43,8 @@ fn of_first_frame(nbl: &NET_BUFFER_LIST) -> u32 {
     of_headers(headers).unwrap_or(0)
 }
 
-/// Returns the hash of addresses, protocol and ports of a frame; `None` if it is not IP. Fragments have no ports.
+/// Returns the hash of addresses, protocol and ports of a frame; `None` if it is not an IP packet. Ports of fragments
+/// are not hashed.
 fn of_headers(frame: &[u8]) -> Option<u32> {
     let (header, packet) = frame.split_at_checked(ETHERNET_HEADER as usize)?;
     let (addresses, ports) = match header.get(12..)? {

@@ -56,17 +56,17 @@ use crate::nic::resources::{Resources, set_bus_master};
 use crate::nic::tag::TAG_LEN;
 use crate::nic::watchdog::Watchdog;
 
-/// Buffers in each queue, if the device supports so many.
+/// Buffers in each queue, if the device supports that many.
 const QUEUE_SIZE: u16 = 256;
 /// Upper limit of the memory for receive buffers, in bytes.
 const RECEIVE_MEMORY: usize = 4 << 20;
 
-/// What to ask the device for.
+/// Configuration that the driver requests from the device.
 #[derive(Clone, Copy)]
 struct Wanted {
     /// Queue pairs.
     pairs: u16,
-    /// Interrupt messages that were granted.
+    /// Interrupt messages that the system granted.
     messages: u32,
     /// Longest frame with its Ethernet header, in bytes.
     max_frame: u32,
@@ -143,7 +143,7 @@ fn build(
     let port = build_port(handle, bars, dma, control, wanted, &device)?;
     let pairs = port.pairs().len();
     interrupt.add_deferred(handle, pairs)?;
-    // Without them, the DPC receives.
+    // Without poll objects, the DPC receives.
     let polls = if configuration.ndis_poll { poll_objects(handle, &port, &interrupt, &rss) } else { None };
     let lanes = ReceiveLanes::new(handle, if polls.is_none() { rss.processors() } else { 0 })?;
     let backlogs = backlogs(pairs)?;
@@ -172,22 +172,22 @@ fn build(
     Ok(Adapter::new(parts))
 }
 
-/// Returns the features that the adapter has no use for.
+/// Returns the features that this adapter does not use.
 fn useless_features(configuration: &Configuration, vlan: &Vlan) -> Features {
     let mut useless = Features::empty();
     if vlan.filter().is_none() {
-        // All VLANs: there is nothing to filter, and a filter would take a command for each.
+        // Frames of all VLANs are received: nothing to filter, and a filter would take one command for each VLAN.
         useless |= Features::CTRL_VLAN;
     }
     if !Rss::is_offered(configuration) {
-        // The header of each frame would be longer.
+        // HASH_REPORT would make the header of each frame longer.
         useless |= Features::RSS | Features::HASH_REPORT;
     }
     useless
 }
 
-/// Programs the queues into the negotiated device. The result owns their memory. On a failure, what the device needs is dropped
-/// after `control`, which resets it: the parameters in the reverse order of their declaration.
+/// Programs the queues into the negotiated device. The result owns their memory. On a failure, `control` is dropped first, which resets the
+/// device; then the resources that the device used. (Parameters are dropped in the reverse order of their declaration.)
 fn build_port(
     handle: NDIS_HANDLE,
     bars: MappedBars,
@@ -207,20 +207,20 @@ fn build_port(
         messages: wanted.messages,
     };
     let queues = program(handle, &mut control, &options)?;
-    // Dropped in the order of its fields, if there is no memory for the port.
+    // If there is no memory for the port, the parts are dropped in the order of their fields.
     let parts = port::Parts { control, queues, dma, bars };
-    // In place: a port is large for a kernel stack.
+    // Constructed in place, because a port is large for a kernel stack.
     Arc::try_new_with(|| Port::new(handle, parts, device)).map_err(|_| Failure::NoResources)
 }
 
-/// Not inlined: with the caller's, its frame is too large for a kernel stack.
+/// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
 #[inline(never)]
 fn program(
     handle: NDIS_HANDLE,
     control: &mut Control<SharedMemory, BarAccess>,
     options: &Options,
 ) -> Result<Queues, virtio_net::Error> {
-    // First: nothing fails after the queues were programmed.
+    // Allocated first, so that nothing fails after the queues were programmed.
     let mut pairs = vec::with_capacity(usize::from(options.pairs))?;
     let Nic { pairs: programmed, commands, vectors, missing } =
         Nic::new(&SharedMemory::new(handle), control, options)?;
@@ -234,8 +234,8 @@ fn program(
     Ok(Queues { pairs, commands, vectors })
 }
 
-/// Registers poll objects: with receive side scaling one for each processor, which serves the pairs whose messages interrupt it, otherwise
-/// one for each pair. `None` if NDIS refuses or there is no memory. Not inlined, as above.
+/// Registers poll objects: with RSS one for each processor, which serves the pairs whose messages interrupt that processor; without RSS one
+/// for each pair. `None` if NDIS refuses or there is no memory. Not inlined, as above.
 #[inline(never)]
 fn poll_objects(
     handle: NDIS_HANDLE,
@@ -257,7 +257,7 @@ fn poll_objects(
     }
 }
 
-/// Returns the number of queue pairs to ask for: as configured, but no more than there are processors.
+/// Returns the number of queue pairs to ask for: the configured number, but at most the number of processors.
 fn pairs(configuration: &Configuration) -> u16 {
     let processors = u16::try_from(nt::processor::count()).unwrap_or(u16::MAX);
     configuration.queue_pairs.min(processors).max(1)
@@ -283,7 +283,7 @@ fn backlogs(pairs: usize) -> Result<Vec<Backlog>, Failure> {
     Ok(backlogs)
 }
 
-/// Connects the complete adapter with its interrupt, then starts the device. Not inlined, as above.
+/// Connects the complete adapter to its interrupt, then starts the device. Not inlined, as above.
 #[inline(never)]
 fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     // SAFETY: `take_down` disconnects the interrupt before the adapter is dropped.
@@ -304,7 +304,7 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
                 adapter.indicate_link();
             }
             power::announce_if_asked(&adapter);
-            // NDIS has the address since the registration attributes were set; `halt` takes the adapter back.
+            // NDIS got the address with the registration attributes; `halt` takes the adapter back.
             let _ = adapter.into_raw();
             Ok(())
         }
@@ -315,8 +315,8 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     }
 }
 
-/// Has a watchdog check the transmit queues. Without memory for it, a queue that the device does not serve stays so. Not inlined:
-/// with the caller's, its frame is too large for a kernel stack.
+/// Starts a watchdog for the transmit queues. If there is no memory for it, a stalled queue is not noticed. Not inlined: together with the
+/// caller's, its stack frame is too large for a kernel stack.
 #[inline(never)]
 fn set_watchdog(adapter: &AliasableBox<Adapter>) {
     let target = Target(adapter.as_ptr());
@@ -355,7 +355,7 @@ fn start(adapter: &Adapter) -> Result<bool, virtio_net::Error> {
 /// Returns the length of the longest frame with its Ethernet header: the configured one, limited by the device's MTU.
 fn max_frame(configuration: &Configuration, device: &NetConfig) -> u32 {
     let device = device.mtu.map_or(u32::MAX, |mtu| u32::from(mtu).saturating_add(ETHERNET_HEADER));
-    // An MTU below the minimum of IPv4 is not valid.
+    // An MTU below IPv4's minimum of 576 bytes is not valid.
     configuration.jumbo_packet.min(device.max(576 + ETHERNET_HEADER))
 }
 
@@ -379,7 +379,7 @@ fn station_addresses(configuration: &Configuration, device: &NetConfig) -> Resul
     Ok(StationAddresses { permanent, current: configuration.network_address.unwrap_or(permanent) })
 }
 
-/// Returns a random, locally administered address for a device that has none.
+/// Returns a random, locally administered MAC address, for a device that has none.
 fn local_address() -> Option<[u8; 6]> {
     let mut address: [u8; 6] = *nt::entropy()?.first_chunk()?;
     let [first, ..] = &mut address;
@@ -396,7 +396,7 @@ fn report_frame_size(handle: NDIS_HANDLE, configuration: &Configuration, max_fra
     }
 }
 
-/// Registers the adapter's context and its attributes as a device. Not inlined, as above.
+/// Registers the miniport adapter context and the registration attributes. Not inlined, as above.
 #[inline(never)]
 fn set_registration_attributes(handle: NDIS_HANDLE, slot: &Slot<Adapter>) -> Result<(), Failure> {
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
@@ -476,7 +476,7 @@ fn set_general_attributes(
     set_attributes(handle, attributes, Request::GeneralAttributes)
 }
 
-/// Reports the task offloads that are possible, and those in force. Not inlined, as above.
+/// Reports the task offloads that the adapter supports, and the offloads in force. Not inlined, as above.
 #[inline(never)]
 fn set_offload_attributes(handle: NDIS_HANDLE, offloads: &OffloadState) -> Result<(), Failure> {
     let (mut possible, mut current) = (offloads.describe_possible(), offloads.describe_current());

@@ -15,7 +15,7 @@ use super::send;
 use super::state::Event;
 use crate::nic::state::DeviceEvent;
 
-/// `MiniportPause`: frames to and from NDIS stop. RDMA goes on. `PASSIVE_LEVEL`.
+/// `MiniportPause`: stops frames to and from NDIS. RDMA goes on. `PASSIVE_LEVEL`.
 //= R-PNP-6
 pub unsafe extern "efiapi" fn pause(
     context: NDIS_HANDLE,
@@ -26,19 +26,19 @@ pub unsafe extern "efiapi" fn pause(
     if !adapter.step(Event::Pause) {
         return NDIS_STATUS_FAILURE;
     }
-    // At once, without waiting for received frames that the stack holds.
+    // Done at once, without waiting for received frames that the stack holds.
     abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_PAUSED);
     if !adapter.traffic.stop() {
-        // The last to leave completes the pause, possibly before this returns.
+        // The last caller of `Traffic::leave` completes the pause, possibly before this function returns.
         return NDIS_STATUS_PENDING;
     }
-    // Sends that arrived between the two calls above.
+    // Aborts sends that arrived between the two calls above.
     abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_PAUSED);
     adapter.step(Event::Paused);
     NDIS_STATUS_SUCCESS
 }
 
-/// `MiniportRestart`: frames to and from NDIS pass again. `PASSIVE_LEVEL`.
+/// `MiniportRestart`: lets frames to and from NDIS pass again. `PASSIVE_LEVEL`.
 //= R-PNP-7
 pub unsafe extern "efiapi" fn restart(
     context: NDIS_HANDLE,
@@ -63,17 +63,17 @@ pub unsafe extern "efiapi" fn halt(context: NDIS_HANDLE, _action: NDIS_HALT_ACTI
     take_down(adapter);
 }
 
-/// Drops an adapter, after its interrupt was withdrawn from senders, its device was reset, and the interrupt was
-/// disconnected: no DPC refers to the adapter when it is dropped.
+/// Takes down an adapter: takes the deferred routines from senders, resets the device, disconnects the interrupt, then
+/// drops the adapter. No DPC refers to it then.
 pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     adapter.transitions.close();
-    // Consumers close what they have open while the device still runs.
+    // Consumers close their NDK objects while the device still runs.
     adapter.ndk().close(adapter.handle());
     for pair in adapter.port().pairs() {
         pair.set_deferred(None);
         pair.set_watchdog(None);
     }
-    // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.
+    // Before the interrupt is deregistered. The port waits for the end of the reset before memory is freed.
     adapter.port().shut_down();
     adapter.interrupt.disconnect();
     if let Some(polls) = &adapter.polls {
@@ -82,8 +82,8 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     drop(adapter);
 }
 
-/// `MiniportShutdownEx`: the device stops using memory, and is not started again. `PASSIVE_LEVEL`: NDIS calls it after a crash, at any level, only
-/// for miniports that ask for it.
+/// `MiniportShutdownEx`: the device stops using memory, and is not started again. `PASSIVE_LEVEL`: NDIS calls it after a bug check, at any
+/// IRQL, only for miniports that request that.
 pub unsafe extern "efiapi" fn shutdown(context: NDIS_HANDLE, _action: NDIS_SHUTDOWN_ACTION) {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };

@@ -12,7 +12,7 @@ use nt::Turn;
 use super::status;
 use crate::nic::port::Port;
 
-/// Indications of the link's state: one at a time, so that the last one is of the state that the link has.
+/// Indications of the link's state, made one at a time, so that the last one reports the current state.
 pub struct LinkIndications {
     turn: Turn,
 }
@@ -22,10 +22,10 @@ impl LinkIndications {
         Self { turn: Turn::new() }
     }
 
-    /// Indicates the link's state to NDIS. If another thread does that now, it indicates the state once more. IRQL <=
-    /// `DISPATCH_LEVEL`, no lock held.
+    /// Indicates the link's state to NDIS. If another thread is doing that, it indicates the state once more, and this
+    /// call returns. IRQL <= `DISPATCH_LEVEL`, no lock held.
     pub fn indicate(&self, handle: NDIS_HANDLE, port: &Port) {
-        // Each repetition is for a call of another thread, which follows a change of the link.
+        // Repeats if another thread has called meanwhile, because the link changed.
         while self.turn.take() {
             status::indicate(handle, NDIS_STATUS_LINK_STATE, &mut state(port));
             if !self.turn.end() {
@@ -58,8 +58,8 @@ fn state(port: &Port) -> NDIS_LINK_STATE {
     }
 }
 
-/// Returns the link speed in bit/s of a device that reports `mbits` Mbit/s. A device that reports none counts as 10 Gbit/s,
-/// because consumers compare the speeds of adapters.
+/// Returns the link speed in bit/s for a device that reports `mbits` Mbit/s. A device that reports no speed counts as 10 Gbit/s, because
+/// consumers compare the speeds of adapters.
 pub const fn speed(mbits: u32) -> u64 {
     const DEFAULT_MBITS: u64 = 10_000;
     let mbits = if mbits == 0 { DEFAULT_MBITS } else { mbits as u64 };

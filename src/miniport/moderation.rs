@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Moderation of receive interrupts: while frames follow each other closely, the queue is polled again a microsecond later, and its
-//! interrupt is requested when such a poll finds nothing.
+//! Moderation of receive interrupts: while frames follow each other closely, the DPC polls the queue again after a microsecond. When such a
+//! poll finds nothing, the DPC requests the interrupt.
 //!
-//! An interrupt of a virtual machine takes some microseconds, an empty poll one. Frames that are farther apart are not polled for: a
-//! processor that waits for them runs nothing else.
+//! An interrupt in a virtual machine takes several microseconds, an empty poll takes one. The DPC does not poll for frames that are farther
+//! apart, because a processor that waits for them runs nothing else.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +12,13 @@ use nt::time;
 
 /// Time between two polls, in microseconds.
 pub const INTERVAL: u32 = 1;
-/// Polls of a DPC. Then other DPCs run, and NDIS or the driver calls it again.
+/// Most polls of one DPC. Then other DPCs run, and NDIS or the driver calls it again.
 pub const POLLS: u32 = 32;
 
-/// Frames that follow others in less than this time follow them closely, in nanoseconds.
+/// Frames follow others closely if less than this time passed between them, in nanoseconds.
 const CLOSE: u64 = 5_000;
 
-/// How the frames of a receive queue follow each other. One thread at a time polls it.
+/// Whether the frames of a receive queue follow each other closely. One thread at a time polls the queue.
 #[derive(Default)]
 pub struct Moderation {
     /// When frames were found last, in nanoseconds.

@@ -4,7 +4,7 @@
 
 use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH};
 
-/// Addresses of each protocol that are announced; of more, the first.
+/// Most addresses of each protocol that are announced. Further addresses are ignored.
 const MAX_ADDRESSES: usize = 12;
 
 /// `NETWORK_ADDRESS_LIST`: number and type of the addresses, before the first.
@@ -25,7 +25,8 @@ pub struct List<const LEN: usize>([[u8; LEN]; MAX_ADDRESSES], usize);
 impl<const LEN: usize> List<LEN> {
     const EMPTY: Self = Self([[0; LEN]; MAX_ADDRESSES], 0);
 
-    /// Reads `count` of `NETWORK_ADDRESS`. Those of `protocol` have the address at offset `at`; others are ignored.
+    /// Reads `count` structures `NETWORK_ADDRESS`. A structure of type `protocol` has the address at offset `at`; other
+    /// types are ignored.
     fn read(count: i32, mut rest: &[u8], protocol: u16, at: usize) -> Result<Self, NDIS_STATUS> {
         let mut list = Self::EMPTY;
         for _ in 0..count {
@@ -83,13 +84,13 @@ impl NetworkAddresses {
 pub enum Replacement {
     Ipv4(List<4>),
     Ipv6(List<16>),
-    /// Of a protocol without announcements.
+    /// The list is for a protocol whose addresses are not announced.
     None,
 }
 
 impl Replacement {
-    /// Reads a `NETWORK_ADDRESS_LIST`. Addresses in it of other protocols than its own are ignored, and lists of protocols without
-    /// announcements as a whole.
+    /// Reads a `NETWORK_ADDRESS_LIST`. Ignores addresses of other protocols than the list's own, and whole lists of protocols whose
+    /// addresses are not announced.
     pub fn read(list: &[u8]) -> Result<Self, NDIS_STATUS> {
         let (&[count @ .., low, high], addresses) =
             list.split_first_chunk::<LIST_HEADER>().ok_or(NDIS_STATUS_INVALID_LENGTH)?;

@@ -57,7 +57,7 @@ pub const SUPPORTED: [NDIS_OID; 32] = [
     OID_VIORDMA_TRACE,
 ];
 
-/// Vendor-specific query: the counters of RoCE engine and transmit queue by name.
+/// Vendor-specific query: the counters of the RoCE engine and the transmit queues, by name.
 pub const OID_VIORDMA_COUNTERS: NDIS_OID = 0xFF5D_0101;
 
 /// Vendor-specific query: the last events of the RoCE engine. Set: one byte, 1 to record them, 0 not to.
@@ -185,7 +185,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
             let (addresses, count) = *adapter.filter.multicast.lock();
             answer.bytes(addresses.get(..count).unwrap_or_default().as_flattened());
         }
-        // Always success: the transition that follows is made in any case.
+        // Always succeeds: the driver makes the transition that follows in any case.
         OID_PNP_QUERY_POWER => answer.bytes(&[]),
         OID_NDK_STATISTICS => ndk::oid::statistics(adapter.ndk(), answer),
         OID_NDK_CONNECTIONS => ndk::oid::connections(adapter.ndk(), answer),
@@ -230,7 +230,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             Err(status) => status,
             Ok(id) => set_vlan(adapter, id),
         },
-        // Interrupt moderation is not supported; a virtual link has no parameters.
+        // Interrupt moderation cannot be configured; a virtual link has no parameters.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
         OID_TCP_OFFLOAD_PARAMETERS => {
@@ -309,8 +309,8 @@ fn set_vlan(adapter: &Adapter, id: u32) -> NDIS_STATUS {
     programmed(adapter, filter::program(adapter))
 }
 
-/// Tells NDIS what is in force, and has the device do it, after a request that has succeeded: NDIS knows before frames are coalesced,
-/// and the request ends after the last that was. A device that fails is reset.
+/// After a request that succeeded, indicates the offloads in force to NDIS, then programs the device. So NDIS knows before the first frame
+/// is coalesced, and the request completes after the last coalesced frame is indicated. A device that fails is reset.
 fn offloads_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
     if status != NDIS_STATUS_SUCCESS {
         return status;
@@ -322,12 +322,13 @@ fn offloads_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
     NDIS_STATUS_SUCCESS
 }
 
-/// Has the device scale, or report hashes, as is in force after a request that has succeeded.
+/// Programs the device with the RSS and hash parameters in force, if the request that changed them has succeeded. Returns its status.
 fn scaling_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
     if status == NDIS_STATUS_SUCCESS { programmed(adapter, device_rss::program(adapter)) } else { status }
 }
 
-/// Ends a request after which the device was programmed. One that has failed is reset, and programmed then.
+/// Returns the status of a request that programmed the device: always success. A device that failed is reset, and the
+/// reset programs it.
 fn programmed(adapter: &Adapter, outcome: Result<(), virtio_net::Error>) -> NDIS_STATUS {
     if let Err(error) = outcome {
         adapter.device_failed(error);
@@ -347,7 +348,8 @@ fn value<T: Copy>(request: &mut NDIS_OID_REQUEST_SET) -> Result<T, NDIS_STATUS> 
     Ok(unsafe { request.InformationBuffer.cast::<T>().read_unaligned() })
 }
 
-/// As [`value`]: a structure of at least `min` bytes, the missing ones of which are 0. A shorter one is `too_short`.
+/// As [`value`], for a structure of at least `min` bytes; missing bytes are 0. A shorter structure fails with
+/// `too_short`.
 fn padded<const LONGEST: usize>(
     request: &mut NDIS_OID_REQUEST_SET,
     min: usize,
@@ -383,7 +385,7 @@ fn receive_counters(adapter: &Adapter) -> ReceiveCounters {
     adapter.coalescing.complete_counters(adapter.port().receive_counters())
 }
 
-/// All traffic of the adapter, RDMA included.
+/// Returns the statistics of all traffic of the adapter, RDMA included.
 //= R-OIDNDK-29
 fn statistics(adapter: &Adapter) -> NDIS_STATISTICS_INFO {
     let (sent, received) = (adapter.port().transmit_counters(), receive_counters(adapter));

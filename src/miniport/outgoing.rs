@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A frame to send, on its way from its NET_BUFFER to a transmit slot, where its tag is inserted. IRQL <= `DISPATCH_LEVEL`.
+//! Copies a frame to send from its NET_BUFFER to a transmit slot, and inserts its tag there. IRQL <= `DISPATCH_LEVEL`.
 
 use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_INVALID_PACKET, NET_BUFFER};
 
@@ -10,9 +10,9 @@ use crate::nic::tag::{self, TAG_LEN, Tag};
 /// A frame to send.
 #[derive(Clone, Copy)]
 pub struct Outgoing {
-    /// A frame of a list that is the driver's own.
+    /// A NET_BUFFER of an NBL that the driver owns.
     pub net_buffer: *mut NET_BUFFER,
-    /// The tag that is inserted.
+    /// The tag to insert.
     pub tag: Option<Tag>,
     /// The adapter's VLAN; 0 for none.
     pub vlan: u16,
@@ -21,7 +21,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Bytes in front of the frame until the tag is inserted.
+    /// Bytes to leave free in front of the frame for the tag.
     pub const fn room(&self) -> usize {
         if self.tag.is_some() { TAG_LEN } else { 0 }
     }
@@ -35,7 +35,7 @@ impl Outgoing {
         Ok(place.get_mut(..len).unwrap_or_default())
     }
 
-    /// Inserts the tag in front of the `len` bytes that were copied into a slot. Returns the length with it.
+    /// Inserts the tag in front of the `len` bytes that were copied into a slot. Returns the length including the tag.
     pub fn insert_tag(&self, slot: &mut [u8], len: usize) -> usize {
         if let Some(tag) = self.tag {
             tag::insert(slot, tag);
@@ -43,11 +43,11 @@ impl Outgoing {
         len.saturating_add(self.room())
     }
 
-    /// As [`insert_tag`](Self::insert_tag), unless the stack has tagged the frame for the adapter's VLAN, or with a priority: such a
-    /// tag gets the VLAN.
+    /// As [`insert_tag`](Self::insert_tag), unless the stack has already tagged the frame with the adapter's VLAN or VLAN ID 0: then sets
+    /// the VLAN ID in that tag.
     ///
     /// # Errors
-    /// `NDIS_STATUS_INVALID_PACKET`: the frame has the tag of another VLAN.
+    /// `NDIS_STATUS_INVALID_PACKET`: the stack has tagged the frame for another VLAN.
     pub fn insert_tag_unless_tagged(&self, slot: &mut [u8], len: usize) -> Result<usize, NDIS_STATUS> {
         let frame = slot.get(self.room()..).unwrap_or_default();
         match Tag::of(frame.get(..len).unwrap_or_default()) {
@@ -55,7 +55,7 @@ impl Outgoing {
                 if present.id() != 0 && present.id() != self.vlan {
                     return Err(NDIS_STATUS_INVALID_PACKET);
                 }
-                // Without room for another.
+                // Copied again, without room for another tag.
                 let len = copy_data(self.net_buffer, slot)?;
                 tag::set_id(slot, self.vlan);
                 Ok(len)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Changes of the power state, and recovery of a device that failed. Both stop the device, which loses its state, and
-//! initialize it again with the queues it had.
+//! initialize it again with the same queues.
 //!
-//! A work item does this at `PASSIVE_LEVEL`, one step at a time: a reset and the closing of NDK adapters take time. Each step is
-//! bounded. [`Transitions`](super::transitions::Transitions) says what is to be done.
+//! A work item does this at `PASSIVE_LEVEL`, one step at a time: a reset and the closing of NDK adapters take time. Each step is bounded.
+//! [`Transitions`](super::transitions::Transitions) decides about the next step.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ use super::{announce, device_rss, filter, send};
 use crate::events;
 use crate::nic::state::{DeviceEvent, DeviceState};
 
-/// Length of the shortest `NDIS_PM_PARAMETERS`, and of one with the last member, which revision 2 added, in bytes.
+/// Lengths in bytes of `NDIS_PM_PARAMETERS`: of revision 1, and of revision 2, which added the last member.
 pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1 as usize;
 pub const LONGEST_PARAMETERS: usize = NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_2 as usize;
 /// Time that consumers have to close their NDK adapters before the device loses its state.
@@ -100,8 +100,8 @@ pub fn set(adapter: &Adapter, state: NDIS_DEVICE_POWER_STATE, request: *mut NDIS
     NDIS_STATUS_PENDING
 }
 
-/// `OID_PM_PARAMETERS`: what is to wake the system. Nothing can, see [`capabilities`], so that only "nothing" is accepted.
-/// (WDK: `OID_PM_PARAMETERS`)
+/// `OID_PM_PARAMETERS`: which events wake the system. The adapter supports none, see [`capabilities`], so only parameters that enable
+/// nothing are accepted. (WDK: `OID_PM_PARAMETERS`)
 pub fn set_parameters(&[kind, revision, _, _, ref enabled @ ..]: &[u8; LONGEST_PARAMETERS]) -> NDIS_STATUS {
     if kind != NDIS_OBJECT_TYPE_DEFAULT || revision < NDIS_PM_PARAMETERS_REVISION_1 {
         return NDIS_STATUS_INVALID_DATA;
@@ -109,24 +109,24 @@ pub fn set_parameters(&[kind, revision, _, _, ref enabled @ ..]: &[u8; LONGEST_P
     if enabled.iter().any(|&byte| byte != 0) { NDIS_STATUS_INVALID_PARAMETER } else { NDIS_STATUS_SUCCESS }
 }
 
-/// Resets the device, which failed, soon. IRQL <= `DISPATCH_LEVEL`.
+/// Has the work item reset the failed device. IRQL <= `DISPATCH_LEVEL`.
 pub fn recover(adapter: &Adapter) {
     begin(adapter, |pending| pending.failed = true);
 }
 
-/// Resets the transmit queue of a pair, which has stalled, soon. IRQL <= `DISPATCH_LEVEL`.
+/// Has the work item reset the stalled transmit queue of a pair. IRQL <= `DISPATCH_LEVEL`.
 pub fn recover_queue(adapter: &Adapter, pair: u32) {
     begin(adapter, |pending| pending.stalled |= 1_u32.wrapping_shl(pair));
 }
 
-/// Announces the adapter's addresses soon, if the device has asked for it. IRQL <= `DISPATCH_LEVEL`.
+/// Has the work item announce the adapter's addresses, if the device has asked for that. IRQL <= `DISPATCH_LEVEL`.
 pub fn announce_if_asked(adapter: &Adapter) {
     if adapter.port().take_announcement() {
         begin(adapter, |pending| pending.announce = true);
     }
 }
 
-/// Lets NDIS remove the adapter. IRQL <= `DISPATCH_LEVEL`.
+/// Has NDIS remove the adapter. IRQL <= `DISPATCH_LEVEL`.
 pub fn remove(adapter: &Adapter) {
     // A failure means that NDIS is removing the adapter already.
     // SAFETY: the adapter's handle; no lock is held.
@@ -142,7 +142,7 @@ fn begin(adapter: &Adapter, change: impl FnOnce(&mut Pending)) {
     }
 }
 
-/// Prepares for the loss of power: no register access, DMA or interrupt from here on, and no send is left.
+/// Prepares for the loss of power. Afterwards there is no register access, DMA or interrupt, and no send is pending.
 //= R-PNP-11
 fn sleep(adapter: &Adapter) {
     if adapter.port().state() == DeviceState::Stopped {
@@ -151,7 +151,7 @@ fn sleep(adapter: &Adapter) {
     adapter.ndk().suspend(CLOSE_LIMIT);
     adapter.port().stop();
     send::abandon(adapter);
-    // A DPC may still be processing frames, and so may the deferred routine, which a DPC queues.
+    // A DPC may still be processing frames, and so may a deferred routine that a DPC has queued.
     nt::flush_dpcs();
     for deferred in adapter.interrupt.deferred() {
         deferred.flush();
@@ -161,13 +161,13 @@ fn sleep(adapter: &Adapter) {
     }
 }
 
-/// Initializes the device after the loss of power.
+/// Initializes the device after its power returned.
 //= R-PNP-11
 fn wake(adapter: &Adapter) -> NDIS_STATUS {
     match adapter.port().state() {
         DeviceState::Stopped => {}
         DeviceState::Absent => return NDIS_STATUS_ADAPTER_REMOVED,
-        // The transition to low power that NDIS asked for did not follow; or a reset is due.
+        // The transition to low power that NDIS requested did not follow, or a reset is due.
         DeviceState::Running | DeviceState::Failed => return NDIS_STATUS_SUCCESS,
     }
     if restart(adapter) { NDIS_STATUS_SUCCESS } else { NDIS_STATUS_DEVICE_FAILED }
@@ -183,7 +183,8 @@ fn reset(adapter: &Adapter) {
     }
 }
 
-/// Has the device reset transmit queues that it no longer serves. If it cannot, it is reset later unless it goes on.
+/// Has the device reset its stalled transmit queues. A device that cannot reset queues is reset as a whole later,
+/// unless it serves them again.
 fn stalled(adapter: &Adapter, pairs: u32) {
     for number in (0..u32::BITS).filter(|&number| pairs & 1_u32.wrapping_shl(number) != 0) {
         match adapter.port().reset_transmit_queue(number as u16) {
@@ -192,11 +193,11 @@ fn stalled(adapter: &Adapter, pairs: u32) {
             Err(_) => adapter.device_failed(Error::TransmitStalled),
         }
     }
-    // The configuration may have changed while its registers were in use.
+    // A configuration interrupt may have been missed while the registers were in use here.
     adapter.configuration_message();
 }
 
-/// Starts the stopped device. If it does not work, the adapter is removed; `false` then.
+/// Starts the stopped device. If that fails, removes the adapter and returns `false`.
 //= R-PNP-16
 fn restart(adapter: &Adapter) -> bool {
     if let Err(error) = adapter.port().restart().and_then(|_| program(adapter)) {
@@ -212,7 +213,7 @@ fn restart(adapter: &Adapter) -> bool {
     true
 }
 
-/// Programs all that the control queue sets into the device, which has started and so knows none of it. `PASSIVE_LEVEL`.
+/// Programs all settings of the control queue into the device, which lost them when it was reset and has started again. `PASSIVE_LEVEL`.
 ///
 /// # Errors
 /// The device failed.
@@ -223,7 +224,7 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
     adapter.program_coalescing()
 }
 
-/// Gives up the device: the adapter is removed.
+/// Gives up the device: has NDIS remove the adapter.
 fn give_up(adapter: &Adapter) {
     if adapter.port().step(DeviceEvent::Remove) {
         events::write(adapter.handle(), events::table::GIVEN_UP, [0, 0]);

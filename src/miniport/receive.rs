@@ -16,21 +16,21 @@ use crate::nbl::{NblList, set_info};
 use crate::nic::poll::PollObjects;
 use crate::nic::tag::Tag;
 
-/// The frames of one poll that are to be indicated.
+/// The frames of one poll that the driver will indicate.
 pub struct Indication<'a> {
     adapter: &'a Adapter,
-    /// Receive side scaling as it is in force for these frames.
+    /// The RSS parameters in force for these frames.
     scaling: Option<Arc<Scaling>>,
     chain: NblList,
     count: u32,
 }
 
-/// What is known of a received frame.
+/// What the driver has verified about a received frame.
 #[derive(Clone, Copy)]
 pub enum Checked {
-    /// Whether the checksum of TCP or UDP is right.
+    /// Whether the TCP or UDP checksum was verified.
     Verified(bool),
-    /// It consists of this number of TCP segments, at least 2, and its checksums are right.
+    /// It consists of this number of TCP segments, at least 2, and its checksums were verified.
     Coalesced(u16),
 }
 
@@ -40,7 +40,8 @@ impl<'a> Indication<'a> {
         Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0 }
     }
 
-    /// Copies and adds a frame, from which `tag` was removed, and whose hash the device may have `reported`; `false` if no list is free.
+    /// Copies and adds a frame; `false` if no NBL is free. `tag` was removed from the frame; `reported` is the device's hash, if it
+    /// reported one.
     pub fn add(
         &mut self,
         frame: &[u8],
@@ -66,8 +67,7 @@ impl<'a> Indication<'a> {
         true
     }
 
-    /// Passes the frames to the poll objects that are to indicate them: those of their processors, or `own` without receive side
-    /// scaling. `own` is being polled.
+    /// Passes each frame to the poll object that indicates it: the one of its processor, or without RSS `own`, which is being polled.
     pub fn queue(mut self, polls: &PollObjects<Adapter>, own: u32) {
         if !self.is_scaled() {
             polls.queue(own, self.chain);
@@ -82,7 +82,8 @@ impl<'a> Indication<'a> {
         }
     }
 
-    /// Indicates the frames to the protocol stack, those of other processors there. `DISPATCH_LEVEL`, no lock held.
+    /// Indicates the frames to the protocol stack; hands over frames of other processors. `DISPATCH_LEVEL`, no lock
+    /// held.
     pub fn indicate(mut self) {
         if self.is_scaled() {
             self.hand_over();
@@ -90,12 +91,13 @@ impl<'a> Indication<'a> {
         indicate(self.adapter.handle(), &self.chain, self.count);
     }
 
-    /// Whether the frames are for the processors of an indirection table.
+    /// Whether an indirection table says which processors indicate the frames.
     fn is_scaled(&self) -> bool {
         self.scaling.as_ref().is_some_and(|scaling| scaling.indirection.is_some())
     }
 
-    /// Hands over the frames of other processors. Frames of this one remain, unless earlier ones are waiting for it.
+    /// Hands over the frames of other processors. Keeps the frames of this processor, unless earlier ones are still
+    /// waiting for it.
     fn hand_over(&mut self) {
         let adapter = self.adapter;
         let here = nt::processor::current();
@@ -113,7 +115,8 @@ impl<'a> Indication<'a> {
         (self.chain, self.count) = (kept, count);
     }
 
-    /// Removes the first frames, those for the same processor. Returns it, the frames and their number.
+    /// Removes the first run of frames that are for the same processor. Returns the processor, the frames and their
+    /// number.
     fn take_run(&mut self) -> Option<(u32, NblList, u32)> {
         let first = self.chain.pop()?;
         let processor = processor_of(first);
@@ -129,7 +132,7 @@ impl<'a> Indication<'a> {
     }
 }
 
-/// Writes the hash of a frame into its list, for NDIS, and the processor, for the driver.
+/// Writes the hash into the frame's NBL for NDIS, and the processor for the driver.
 fn set_scaled(nbl: &mut NET_BUFFER_LIST, scaled: Scaled) {
     set_info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo, scaled.hash_info as usize);
     set_info(nbl, NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue, scaled.hash_value as usize);
@@ -139,7 +142,7 @@ fn set_scaled(nbl: &mut NET_BUFFER_LIST, scaled: Scaled) {
     }
 }
 
-/// Returns the processor of a list, which [`set_scaled`] has written.
+/// Returns the processor that [`set_scaled`] wrote into an NBL.
 fn processor_of(nbl: *mut NET_BUFFER_LIST) -> u32 {
     // SAFETY: the driver's own.
     let [_, processor] = unsafe { (*nbl).MiniportReserved };

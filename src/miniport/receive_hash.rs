@@ -22,7 +22,7 @@ use virtio_net::{HASH_KEY_LEN, HashTypes, Toeplitz};
 /// Minimum length of an `OID_GEN_RECEIVE_HASH` request, in bytes.
 pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_RECEIVE_HASH_PARAMETERS_REVISION_1 as usize;
 
-/// Types of hashes, as NDIS numbers them.
+/// Hash types, and NDIS's values for them.
 const TYPES: [(HashTypes, u32); 6] = [
     (HashTypes::IPV4, NDIS_HASH_IPV4),
     (HashTypes::TCP_IPV4, NDIS_HASH_TCP_IPV4),
@@ -88,7 +88,7 @@ impl ReceiveHash {
         if flags & NDIS_RECEIVE_HASH_FLAG_ENABLE_HASH == 0 {
             return Ok(None);
         }
-        // A part that is said to be unchanged must be in the request if there is none.
+        // A part flagged as unchanged must be in the request if there are no current parameters.
         let is_changed = |flag: u32| current.is_none() || flags & flag == 0;
         let information = is_changed(NDIS_RECEIVE_HASH_FLAG_HASH_INFO_UNCHANGED)
             .then(|| request.word(offset_of!(Parameters, HashInformation)))
@@ -119,7 +119,7 @@ fn toeplitz(key: &[u8; HASH_KEY_LEN]) -> Option<Arc<Toeplitz>> {
     Arc::try_new(Toeplitz::try_new(key).ok()?).ok()
 }
 
-/// The bytes of a request. It may be unaligned.
+/// The bytes of a request, which may be unaligned.
 pub struct Request<'a>(pub &'a [u8]);
 
 impl<'a> Request<'a> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Received lists on their way to the processor that is to indicate them.
+//! Queues of received NBLs that are handed over to the processor that indicates them.
 //!
-//! The lists of a lane are indicated in their order, by a routine that runs on the lane's processor at `DISPATCH_LEVEL`: in a DPC, and
-//! under load in a work item. A caller at that level on the same processor therefore knows that none is being indicated.
+//! A routine on the lane's processor indicates the lane's NBLs in order at `DISPATCH_LEVEL`: in a DPC, or under load in a work item. So
+//! while a caller runs at that level on the same processor, the routine is not indicating.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use nt::{Deferred, Owner, SpinLock};
 use crate::events::Failure;
 use crate::nbl::NblList;
 
-/// Lists that are indicated at a time.
+/// Most NBLs in one indication.
 const BATCH: u32 = 128;
 
 /// A lane for each processor.
@@ -25,7 +25,7 @@ struct Lane {
     deferred: Deferred,
 }
 
-/// The lists of a lane, in order.
+/// The NBLs of a lane, in order.
 struct Waiting {
     handle: NDIS_HANDLE,
     lists: SpinLock<NblList>,
@@ -37,8 +37,8 @@ unsafe impl Send for Waiting {}
 unsafe impl Sync for Waiting {}
 
 impl ReceiveLanes {
-    /// Returns lanes for processors 0 to `processors` - 1. `PASSIVE_LEVEL`. Not inlined: with the caller's, its frame is too large for
-    /// a kernel stack.
+    /// Returns lanes for processors 0 to `processors` - 1. `PASSIVE_LEVEL`. Not inlined: together with the caller's, its stack frame is too
+    /// large for a kernel stack.
     #[inline(never)]
     pub fn new(handle: NDIS_HANDLE, processors: u32) -> Result<Self, Failure> {
         let mut lanes = vec::with_capacity(processors as usize).map_err(|_| Failure::NoResources)?;
@@ -49,7 +49,7 @@ impl ReceiveLanes {
         Ok(Self(lanes))
     }
 
-    /// Whether lists for the calling processor can be indicated by the caller, because no earlier one waits. `DISPATCH_LEVEL`.
+    /// Whether the caller may indicate NBLs for its own processor directly, because no earlier NBL waits. `DISPATCH_LEVEL`.
     pub fn is_idle(&self, processor: u32) -> bool {
         self.lane(processor).is_none_or(|lane| lane.waiting.lists.lock().is_empty())
     }
@@ -62,7 +62,7 @@ impl ReceiveLanes {
         lane.deferred.queue();
     }
 
-    /// Waits until the lists that wait now have been indicated, or `go_on` returns `false`. `PASSIVE_LEVEL`, one caller at a time.
+    /// Waits until the NBLs that are queued now have been indicated, or `go_on` returns `false`. `PASSIVE_LEVEL`, one caller at a time.
     pub fn drain(&self, go_on: &mut impl FnMut() -> bool) {
         for lane in &self.0 {
             lane.deferred.flush();
@@ -88,7 +88,7 @@ impl Lane {
 }
 
 impl Waiting {
-    /// Indicates the first lists. Returns whether others are left. `DISPATCH_LEVEL`.
+    /// Indicates a batch of NBLs. Returns whether more are queued. `DISPATCH_LEVEL`.
     fn indicate_batch(&self) -> bool {
         let ((batch, count), more) = {
             let mut lists = self.lists.lock();
@@ -99,7 +99,7 @@ impl Waiting {
     }
 }
 
-/// Indicates `count` lists of an adapter to the protocol stack. `DISPATCH_LEVEL`, no lock held.
+/// Indicates `count` NBLs of an adapter to the protocol stack. `DISPATCH_LEVEL`, no lock held.
 pub fn indicate(handle: NDIS_HANDLE, lists: &NblList, count: u32) {
     if lists.is_empty() {
         return;

@@ -21,39 +21,39 @@ use crate::events::{Failure, Request};
 use crate::nbl::{NblList, set_info};
 use crate::pool;
 
-/// NET_BUFFER_LISTs in the pool for each pair of queues, which limits what the protocol stack can hold.
+/// NET_BUFFER_LISTs in the pool for each queue pair. Limits how many received frames the protocol stack can hold.
 const LISTS_PER_PAIR: usize = 256;
-/// Lists for coalesced frames beyond them, of 64 KiB each: about as many as the buffers of a receive queue hold.
+/// Additional NBLs for coalesced frames, of 64 KiB each: about as many frames as the buffers of a receive queue hold.
 const LARGE_LISTS_PER_PAIR: usize = 16;
 
 /// One NET_BUFFER_LIST with its buffer.
 struct Entry {
     nbl: *mut NET_BUFFER_LIST,
     mdl: *mut MDL,
-    /// The MDL holds its address, and the protocol stack reads and writes it.
+    /// The MDL refers to the buffer, and the protocol stack reads and writes it.
     buffer: AliasableBytes,
 }
 
-/// What a list says of its frame.
+/// Out-of-band information of a received NBL.
 #[derive(Clone, Copy)]
 pub struct ReceivedInfo {
     /// `TcpIpChecksumNetBufferListInfo`.
     pub checksum: usize,
     /// `Ieee8021QNetBufferListInfo`.
     pub priority_vlan: usize,
-    /// `TcpRecvSegCoalesceInfo`: the number of segments, and no duplicate acknowledgments, which a virtio device does not coalesce.
+    /// `TcpRecvSegCoalesceInfo`: the number of segments. `DupAckCount` is 0: the device does not coalesce duplicate acknowledgments.
     pub coalesced: usize,
 }
 
-/// The pool. Every list is either free or indicated to the stack; the latter count in the adapter's traffic.
+/// The pool. Every NBL is either free or indicated to the stack; indicated NBLs count in the adapter's traffic.
 pub struct ReceivePool {
     handle: NDIS_HANDLE,
     pool: NDIS_HANDLE,
     entries: Vec<Entry>,
-    /// Length of a frame that is not coalesced, in bytes.
+    /// Longest frame that is not coalesced, in bytes.
     max_frame: usize,
     free: SpinLock<NblList>,
-    /// Lists with longer buffers.
+    /// Free NBLs with buffers for coalesced frames.
     free_large: SpinLock<NblList>,
 }
 
@@ -64,8 +64,8 @@ unsafe impl Send for ReceivePool {}
 unsafe impl Sync for ReceivePool {}
 
 impl ReceivePool {
-    /// Returns a pool for frames of up to `max_frame` bytes that so many pairs of queues receive, and also for coalesced ones. It is
-    /// smaller if memory is short, but has at least the lists of one pair. `PASSIVE_LEVEL`.
+    /// Returns a pool for frames of up to `max_frame` bytes that the given number of queue pairs receive, and optionally for coalesced
+    /// frames. The pool is smaller if memory is short, but has at least the NBLs of one pair. `PASSIVE_LEVEL`.
     pub fn new(
         handle: NDIS_HANDLE,
         max_frame: usize,
@@ -118,7 +118,7 @@ impl ReceivePool {
         Ok(this)
     }
 
-    /// Adds a list with a buffer of `len` bytes.
+    /// Adds an NBL with a buffer of `len` bytes.
     fn add(&mut self, len: usize) -> Option<()> {
         let buffer = AliasableBytes::try_new(len).ok()?;
         let is_large = len > self.max_frame;
@@ -151,7 +151,7 @@ impl ReceivePool {
         if is_large { &self.free_large } else { &self.free }
     }
 
-    /// Copies a frame into a free list, with this information, and returns it; `None` if no list is free or the frame is too
+    /// Copies a frame and its out-of-band information into a free NBL, and returns the NBL; `None` if no NBL is free or the frame is too
     /// long.
     pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<*mut NET_BUFFER_LIST> {
         let free = self.free(frame.len() > self.max_frame);
@@ -190,7 +190,7 @@ impl ReceivePool {
         Some(())
     }
 
-    /// Returns lists to the free list. Returns their number.
+    /// Puts NBLs back on the free list. Returns their number.
     pub fn take_back(&self, mut chain: *mut NET_BUFFER_LIST) -> u32 {
         let mut returned = 0_u32;
         let (mut free, mut free_large) = (self.free.lock(), None);
@@ -213,7 +213,7 @@ impl ReceivePool {
 }
 
 impl Drop for ReceivePool {
-    /// No list is indicated: NDIS halts an adapter only after it was paused. `PASSIVE_LEVEL`.
+    /// No NBL is indicated: NDIS halts an adapter only after a pause. `PASSIVE_LEVEL`.
     fn drop(&mut self) {
         for entry in &self.entries {
             // SAFETY: allocated in `add`, back from the stack, freed once.

@@ -71,7 +71,7 @@ pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) ->
     status
 }
 
-/// `MiniportDriverUnload`: no adapter is left.
+/// `MiniportDriverUnload`: deregisters the driver. No adapter is left.
 unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {
     let handle = DRIVER_HANDLE.swap(null_mut(), Ordering::AcqRel);
     // SAFETY: the handle of the one registration, given back once.

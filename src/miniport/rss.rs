@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receive side scaling: the hash of each received frame, and the processor on which it is indicated. (WDK: receive side scaling;
+//! Receive side scaling (RSS): the hash of each received frame, and the processor on which it is indicated. (WDK: receive side scaling;
 //! `OID_GEN_RECEIVE_SCALE_PARAMETERS`)
 //!
-//! The device may steer a frame to any pair of queues. The pair's DPC processes the RDMA frames and hands the others over to the
-//! processor that the indirection table names ([`ReceiveLanes`](super::receive_lanes::ReceiveLanes)), unless it runs there itself. The
-//! frames of a flow keep their order.
+//! The device may steer a frame to any queue pair. The pair's DPC processes RDMA frames. It hands other frames over to the processor that
+//! the indirection table names ([`ReceiveLanes`](super::receive_lanes::ReceiveLanes)), unless it runs there itself. The frames of a flow
+//! keep their order.
 //!
-//! A protocol driver may request hashes without receive side scaling (`OID_GEN_RECEIVE_HASH`). Frames then have them, and are indicated
-//! where they are received.
+//! A protocol driver can request hashes without RSS (`OID_GEN_RECEIVE_HASH`). Each frame then has a hash, and is indicated on the
+//! processor that received it.
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -42,39 +42,39 @@ use crate::nic::port::Port;
 
 /// Length of an entry of the indirection table, in bytes.
 const ENTRY_LEN: usize = size_of::<PROCESSOR_NUMBER>();
-/// Largest number of entries: the largest that NDIS has.
+/// Largest number of entries of an indirection table in NDIS.
 const MAX_ENTRIES: usize = NDIS_RSS_INDIRECTION_TABLE_MAX_SIZE_REVISION_2 as usize / ENTRY_LEN;
-/// Least length of a request.
+/// Smallest length of a request, in bytes.
 const LEAST: usize = NDIS_SIZEOF_RECEIVE_SCALE_PARAMETERS_REVISION_2 as usize;
 
 /// The parameters in force.
 pub struct Scaling {
     pub hash: ReceiveHash,
-    /// `None` if hashes are requested alone.
+    /// `None` if hashes are requested without RSS.
     pub indirection: Option<Indirection>,
 }
 
 /// The processors that indicate received frames.
 pub struct Indirection {
-    /// The index of a processor for each value of the low bits of a hash; a power of two of them.
+    /// A processor index for each value of the hash's low bits. Its length is a power of two.
     pub table: Vec<u32>,
-    /// The processor of frames without a hash.
+    /// The index of the processor for frames without a hash.
     pub default_processor: u32,
 }
 
-/// A received frame, as NDIS is to get it.
+/// The hash of a received frame for NDIS, and its processor.
 #[derive(Clone, Copy)]
 pub struct Scaled {
     /// `NetBufferListHashInfo`: function and type; 0 without a hash.
     pub hash_info: u32,
     /// `NetBufferListHashValue`
     pub hash_value: u32,
-    /// Index of the processor that is to indicate it; `None` for the one that has received it.
+    /// Index of the processor that indicates the frame; `None` for the one that received it.
     pub processor: Option<u32>,
 }
 
 impl Scaling {
-    /// Returns hash and processor of a frame, whose hash the device may have `reported`.
+    /// Returns hash and processor of a frame. `reported` is the device's hash, if it reported one.
     pub fn of(&self, frame: &[u8], reported: Option<(HashTypes, u32)>) -> Scaled {
         let hash = self.hash.of(frame, reported);
         let (hash_info, hash_value) = hash.unwrap_or_default();
@@ -83,8 +83,8 @@ impl Scaling {
         Scaled { hash_info, hash_value, processor }
     }
 
-    /// Returns the parameters of a request of at least [`LEAST`] bytes, which may leave a part of `current` as it is; `None` if it disables
-    /// receive side scaling. `PASSIVE_LEVEL`.
+    /// Parses a request of at least [`LEAST`] bytes, which may leave parts of `current` unchanged. `None` if it disables RSS.
+    /// `PASSIVE_LEVEL`.
     fn parse(
         request: &Request<'_>,
         current: Option<(&ReceiveHash, &Indirection)>,
@@ -104,7 +104,7 @@ impl Scaling {
         if information & NDIS_HASH_FUNCTION_MASK != NdisHashFunctionToeplitz {
             return Err(invalid);
         }
-        // A part that is said to be unchanged must be in the request if there is none.
+        // A part flagged as unchanged must be in the request if there are no current parameters.
         let is_changed = |flag: u16| current.is_none() || flags & flag == 0;
         let unchanged = |flag: u16| current.filter(|_| flags & flag != 0).map(|(_, indirection)| indirection);
         let table = match unchanged(NDIS_RSS_PARAM_FLAG_ITABLE_UNCHANGED) {
@@ -170,12 +170,12 @@ fn key<'a>(request: &Request<'a>) -> Result<&'a [u8], NDIS_STATUS> {
     request.part(offset_of!(Parameters, HashSecretKeyOffset), offset_of!(Parameters, HashSecretKeySize))
 }
 
-/// What the device was asked for; see [`super::device_rss`].
+/// RSS by the device; see [`super::device_rss`].
 #[derive(Default)]
 pub struct DeviceScaling {
-    /// It has accepted the parameters of NDIS.
+    /// The device has accepted NDIS's parameters.
     pub is_used: AtomicBool,
-    /// It did not answer, and was reset. It is not asked again.
+    /// The device did not answer, and was reset. It is not asked again.
     pub is_unanswered: AtomicBool,
 }
 
@@ -188,11 +188,11 @@ enum Change {
 
 /// Receive side scaling of an adapter.
 pub struct Rss {
-    /// Those of the machine; 0 if receive side scaling is not offered.
+    /// Number of the machine's processors; 0 if RSS is not offered.
     processors: u32,
-    /// Receive queues that are reported.
+    /// `NumberOfReceiveQueues` of the capabilities.
     queues: u32,
-    /// Whether there are parameters: so that without them no lock is taken.
+    /// Whether there are parameters. Spares the lock if there are none.
     is_enabled: AtomicBool,
     scaling: SpinLock<Option<Arc<Scaling>>>,
     handed_over: AtomicU64,
@@ -200,7 +200,7 @@ pub struct Rss {
 }
 
 impl Rss {
-    /// Prepares receive side scaling, which is disabled at first. It is not offered on a machine with one processor.
+    /// Prepares RSS, which is initially disabled. It is not offered on a machine with one processor.
     pub fn new(configuration: &Configuration) -> Result<Arc<Self>, Failure> {
         let processors = nt::processor::count();
         let this = Self {
@@ -219,7 +219,8 @@ impl Rss {
         configuration.rss && nt::processor::count() > 1
     }
 
-    /// Returns the capabilities for the general attributes of an adapter with so many interrupt messages; `None` if it is not offered.
+    /// Returns the RSS capabilities for the general attributes of an adapter with this number of interrupt messages; `None` if RSS is not
+    /// offered.
     pub fn capabilities(&self, messages: u32) -> Option<NDIS_RECEIVE_SCALE_CAPABILITIES> {
         (self.processors != 0).then_some(NDIS_RECEIVE_SCALE_CAPABILITIES {
             Header: NDIS_OBJECT_HEADER {
@@ -313,7 +314,7 @@ impl Rss {
         let is_enabled = next.is_some();
         let before = core::mem::replace(&mut *self.scaling.lock(), next);
         self.is_enabled.store(is_enabled, Ordering::Release);
-        // Freed without the lock; by the last DPC that uses them, if one does.
+        // Freed without the lock held, here or by the last DPC that uses them.
         drop(before);
     }
 
@@ -322,17 +323,17 @@ impl Rss {
         if self.is_enabled.load(Ordering::Acquire) { self.scaling.lock().clone() } else { None }
     }
 
-    /// Returns the number of processors that indicate frames; 0 if receive side scaling is not offered.
+    /// Returns the number of processors that may indicate frames; 0 if RSS is not offered.
     pub fn processors(&self) -> u32 {
         self.processors
     }
 
-    /// Counts frames that are indicated by another processor than the one that has received them.
+    /// Counts frames that are indicated on another processor than the one that received them.
     pub fn count_handed_over(&self, frames: u64) {
         self.handed_over.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Returns the number of these frames.
+    /// Returns the number of frames that were handed over.
     pub fn handed_over(&self) -> u64 {
         self.handed_over.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sends: copies each frame of a NET_BUFFER_LIST into a transmit slot, so that the list can be completed at once.
+//! Sends: copies each frame of a NET_BUFFER_LIST into a transmit slot, so that the NBL can be completed at once.
 //!
-//! Lists for which no slot is free wait, in order, for the transmit interrupt. All lists of a flow are sent by the same pair of
-//! queues. IRQL <= `DISPATCH_LEVEL`.
+//! NBLs for which no slot is free wait in order for the transmit interrupt. The same queue pair sends all NBLs of a flow. IRQL <=
+//! `DISPATCH_LEVEL`.
 
 use core::ffi::c_void;
 
@@ -23,7 +23,7 @@ use crate::nbl::{NblList, info};
 use crate::nic::pair::{Pair, TRANSMIT_BUDGET, TransmitSlots, Transmitter};
 use crate::nic::state::DeviceState;
 
-/// Bytes of a frame that [`TRANSMIT_BUDGET`] counts as one.
+/// [`TRANSMIT_BUDGET`] counts this number of bytes as one frame.
 const FRAME: usize = 1514;
 
 /// `MiniportSendNetBufferLists`.
@@ -55,15 +55,16 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
         pairs => queue_by_flow(adapter, pairs, &mut arrived),
     };
     complete(adapter.handle(), done.first(), None, flags);
-    // Those that were not queued.
+    // The NBLs that were not queued.
     complete(adapter.handle(), arrived.first(), Some(refusal(adapter)), flags);
 }
 
-/// Queues lists on a pair and sends as many frames as there are slots. Returns the finished lists; `arrived` keeps its lists if
-/// the device does not use the pair.
+/// Queues NBLs on a pair and sends as many frames as there are slots. Returns the finished NBLs; `arrived` keeps its NBLs if the device
+/// does not use the pair.
 fn queue(adapter: &Adapter, pair: &Pair, arrived: &mut NblList) -> NblList {
     pair.with_transmitter(|transmitter| {
-        // Under the lock: `abandon` takes it after the state has changed, and finds what went in before.
+        // Checked with the lock held: `abandon` takes the lock after the state has changed, and finds all NBLs queued
+        // before.
         if !transmitter.is_used || !adapter.port().is_running() {
             return NblList::new();
         }
@@ -75,7 +76,7 @@ fn queue(adapter: &Adapter, pair: &Pair, arrived: &mut NblList) -> NblList {
     })
 }
 
-/// As [`queue`], each list on the pair of its flow. Successive lists of a pair are queued together.
+/// As [`queue`], but each NBL on the pair of its flow. Successive NBLs of a pair are queued together.
 fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], arrived: &mut NblList) -> NblList {
     let (mut done, mut refused) = (NblList::new(), NblList::new());
     while let Some(first) = arrived.pop() {
@@ -93,7 +94,7 @@ fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], arrived: &mut NblList) -> Nb
         if let Some(pair) = pairs.first()
             && !run.is_empty()
         {
-            // The device was reset since, and uses the first pair alone.
+            // The device has been reset meanwhile, and may use only the first pair.
             done.append(queue(adapter, pair, &mut run));
         }
         refused.append(run);
@@ -102,7 +103,7 @@ fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], arrived: &mut NblList) -> Nb
     done
 }
 
-/// Returns the number of the pair that sends a list.
+/// Returns the number of the pair that sends an NBL.
 fn pair_of(adapter: &Adapter, nbl: *mut NET_BUFFER_LIST) -> usize {
     // SAFETY: the driver's own, and not referenced elsewhere.
     let hash = flow::hash(unsafe { &*nbl });
@@ -120,14 +121,14 @@ pub unsafe extern "efiapi" fn cancel_send(context: NDIS_HANDLE, cancel_id: *mut 
     complete(adapter.handle(), cancelled, Some(NDIS_STATUS_SEND_ABORTED), 0);
 }
 
-/// Sends the waiting lists of a pair while slots are free, after the device returned some. `DISPATCH_LEVEL`.
+/// Sends the waiting NBLs of a pair while slots are free, after the device returned slots. `DISPATCH_LEVEL`.
 pub fn resume(adapter: &Adapter, pair: &Pair) {
     let Some(_passing) = adapter.pass() else { return };
     let done = pair.with_transmitter(|transmitter| send_waiting(adapter, transmitter));
     complete(adapter.handle(), done.first(), None, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
 }
 
-/// Completes all waiting lists unsent, after the device stopped running.
+/// Completes all waiting NBLs unsent, after the device stopped running.
 pub fn abandon(adapter: &Adapter) {
     // A pause completes everything.
     let Some(_passing) = adapter.pass() else { return };
@@ -143,14 +144,14 @@ fn refusal(adapter: &Adapter) -> NDIS_STATUS {
     }
 }
 
-/// Copies the frames of waiting lists into slots. Returns the finished lists.
+/// Copies the frames of waiting NBLs into slots. Returns the finished NBLs.
 fn send_waiting(adapter: &Adapter, transmitter: &mut Transmitter) -> NblList {
     let mut done = NblList::new();
     let mut budget = TRANSMIT_BUDGET;
     while let Some(nbl) = transmitter.waiting.pop() {
         if !send_list(adapter, transmitter, nbl, &mut budget) {
-            // No slot is free, or the budget is used up: the list stays first, at the frame where it stopped.
-            // SAFETY: just taken off its list.
+            // No slot is free, or the budget is used up: the NBL stays first, and continues with the frame at which it
+            // stopped. SAFETY: just taken off its list.
             unsafe { transmitter.waiting.push_front(nbl) };
             break;
         }
@@ -160,7 +161,7 @@ fn send_waiting(adapter: &Adapter, transmitter: &mut Transmitter) -> NblList {
     done
 }
 
-/// Copies the remaining frames of one list; `false` if slots or the budget ran out.
+/// Copies the remaining frames of one NBL; `false` if slots or the budget ran out.
 fn send_list(
     adapter: &Adapter,
     transmitter: &mut Transmitter,
@@ -190,7 +191,7 @@ fn send_list(
         match sent {
             None => return false,
             Some(Ok(sent)) => {
-                // A frame to be divided takes as long as its parts.
+                // Copying an LSO or USO packet takes as long as copying its segments.
                 *budget = budget.saturating_sub(sent.len / FRAME);
                 adapter.statistics().sent(sent.cast, sent.len);
             }
@@ -204,7 +205,7 @@ fn send_list(
     }
 }
 
-/// Queues a frame without offloads; `None` if no slot is free, otherwise the status of a list that fails.
+/// Queues a frame without offloads; `None` if no slot is free. An error is the status with which the NBL fails.
 fn send_plain(queue: &mut TransmitSlots, outgoing: Outgoing) -> Option<Result<Sent, NDIS_STATUS>> {
     let slot = queue.slot()?;
     let (cast, len) = match outgoing.copy(slot, outgoing.max_frame) {

@@ -2,7 +2,8 @@
 
 //! Frames for which the stack requests checksums or segmentation. IRQL <= `DISPATCH_LEVEL`.
 //!
-//! A request that contradicts its frame fails the list: the device would send something else than the stack means.
+//! If a request contradicts its frame, the NBL fails, because the device would not send the packet that the stack
+//! intended.
 
 use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_FAILURE,
@@ -18,32 +19,32 @@ use super::task_offload::{OffloadState, TaskOffloads};
 use crate::nbl::info;
 use crate::nic::pair::TransmitSlots;
 
-/// What the stack requests for a list.
+/// The offload that the stack requests for an NBL.
 #[derive(Clone, Copy)]
 pub enum Requested {
     /// Checksums: `TcpIpChecksumNetBufferListInfo`.
     Checksum(u32),
-    /// Packets that are divided.
+    /// LSO and USO packets: the device segments them.
     Segmentation(Segmentation),
     /// Large send offload, version 1.
     Unsupported,
 }
 
-/// Packets that are divided.
+/// LSO and USO packets: the device segments them.
 #[derive(Clone, Copy)]
 pub struct Segmentation {
     protocol: Protocol,
     is_ipv6: bool,
-    /// Offset of the transport header in the frame, in bytes.
+    /// Offset of the transport header in the frame according to the stack, in bytes.
     header: u32,
-    /// Payload of a segment, in bytes.
+    /// Payload of a segment (MSS), in bytes.
     size: u32,
 }
 
 /// A frame that was queued.
 pub struct Sent {
     pub cast: Cast,
-    /// Its length in bytes with its tag, before it is divided.
+    /// Its length in bytes with its tag, before segmentation.
     pub len: usize,
 }
 
@@ -83,7 +84,7 @@ impl Segmentation {
         queue: &mut TransmitSlots,
         outgoing: Outgoing,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
-        // After the offload was disabled such lists are dropped.
+        // The stack may not have seen yet that the offload was disabled.
         if !offloads.current().has(self.task()) {
             return Some(Err(NDIS_STATUS_FAILURE));
         }
@@ -103,8 +104,8 @@ impl Segmentation {
         Some(Ok(Sent { cast, len }))
     }
 
-    /// Completes the headers of a frame of `len` bytes, without its tag. Returns what the device is to do; `None` if the request
-    /// contradicts the frame, or asks for frames that are too long.
+    /// Completes the headers of an untagged frame of `len` bytes. Returns the offload for the device; `None` if the request contradicts the
+    /// frame, or asks for segments that are too long.
     fn offload_of(self, headers: &mut [u8], len: usize, max_frame: usize) -> Option<Offload> {
         let found = Transport::find_large(headers, len)?;
         let size = u16::try_from(self.size).ok()?;
@@ -115,7 +116,8 @@ impl Segmentation {
     }
 }
 
-/// The first bytes of a frame that was copied into a slot, in memory that the device cannot write: what is checked is what is used.
+/// A private copy of the first bytes of a frame in a slot. The device cannot write to it, so checked bytes do not change before they are
+/// used.
 struct Headers {
     bytes: [u8; MAX_HEADERS],
     len: usize,
@@ -134,7 +136,7 @@ impl Headers {
         self.bytes.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Replaces the first bytes of the frame that these were copied from.
+    /// Writes the bytes back to the frame that they were copied from.
     fn write_to(&mut self, frame: &mut [u8]) {
         for (to, from) in frame.iter_mut().zip(self.get()) {
             *to = *from;
@@ -143,7 +145,7 @@ impl Headers {
 }
 
 impl Requested {
-    /// Returns what is requested for a list; `None` if nothing is.
+    /// Returns the request of an NBL; `None` if it requests no offload.
     pub fn of(nbl: &NET_BUFFER_LIST) -> Option<Self> {
         let slot = |slot| info(nbl, slot).addr() as u32;
         let checksum = slot(NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo);
@@ -167,7 +169,7 @@ impl Requested {
         }
     }
 
-    /// Queues a frame of the list; `None` if no slot is free, otherwise the status of a list that fails.
+    /// Queues a frame of the NBL; `None` if no slot is free. An error is the status with which the NBL fails.
     #[cold]
     pub fn send(
         self,
@@ -209,8 +211,8 @@ impl Requested {
         Some(Ok(Sent { cast, len }))
     }
 
-    /// Computes the checksums of a frame, or leaves that of TCP or UDP to the device. Returns what the device is to do; `None`
-    /// if the request contradicts the frame.
+    /// Computes the checksums of a frame; with `by_device`, leaves the TCP or UDP checksum to the device. Returns the offload for the
+    /// device; `None` if the request contradicts the frame.
     fn checksum(info: u32, headers: &mut Headers, frame: &mut [u8], by_device: bool) -> Option<Offload> {
         let has = |bit: u32| info & bit != 0;
         if has(Checksum::TRANSMIT_IS_IPV4) == has(Checksum::TRANSMIT_IS_IPV6) {
@@ -232,7 +234,7 @@ impl Requested {
         let found = Transport::find_in(headers.get(), frame.len())?;
         let offset = (info & Checksum::TRANSMIT_TCP_HEADER_OFFSET)
             .wrapping_shr(Checksum::TRANSMIT_TCP_HEADER_OFFSET_SHIFT);
-        // The offset is one of TCP headers.
+        // NDIS defines the offset for TCP headers only.
         let agrees = protocol == Protocol::Udp || u32::from(found.start) == offset;
         if found.protocol != protocol || found.is_ipv6 != has(Checksum::TRANSMIT_IS_IPV6) || !agrees {
             return None;

@@ -10,13 +10,13 @@ state_table::state_table! {
         Halted,
         /// `MiniportInitializeEx` runs.
         Initializing,
-        /// OID requests are served; no frame passes between NDIS and the device. RDMA runs.
+        /// OID requests are handled; no frame passes between NDIS and the device. RDMA runs.
         Paused,
         /// `MiniportRestart` runs.
         Restarting,
         /// Frames pass.
         Running,
-        /// Pausing waits for received frames that NDIS still holds.
+        /// The pause waits for received frames that the stack still holds.
         Pausing,
     }
     /// Events of an adapter.

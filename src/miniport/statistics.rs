@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frame counters by kind of destination address. RDMA frames count as well.
+//! Frame counters by kind of destination address. RDMA frames are counted, too.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ pub enum Cast {
 }
 
 impl Cast {
-    /// Returns the kind of a frame, which starts with its Ethernet header.
+    /// Returns the kind of a frame that starts with its Ethernet header.
     pub fn of(frame: &[u8]) -> Self {
         match frame.first_chunk() {
             Some([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => Self::Broadcast,
@@ -45,7 +45,7 @@ impl FrameCounter {
     }
 }
 
-/// Counters that the queues do not keep. Frames that are neither multicast nor broadcast are directed.
+/// Counters that the queues do not keep. Frames that are neither multicast nor broadcast count as directed.
 #[derive(Default)]
 pub struct Statistics {
     pub multicast_sent: FrameCounter,

@@ -8,7 +8,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS_INDICATION_REVISION_1, NdisMIndicateStatusEx,
 };
 
-/// Indicates `code` with a structure of NDIS. IRQL <= `DISPATCH_LEVEL`, no lock held.
+/// Indicates `code` with an NDIS structure as its status buffer. IRQL <= `DISPATCH_LEVEL`, no lock held.
 pub fn indicate<T: Copy>(handle: NDIS_HANDLE, code: NDIS_STATUS, buffer: &mut T) {
     // SAFETY: integers, handles and pointers only: all zeroes is a value.
     let mut indication: NDIS_STATUS_INDICATION = unsafe { core::mem::zeroed() };

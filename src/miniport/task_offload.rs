@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Task offloads in NDIS's terms: what the adapter can compute, what is in force, and the OIDs that change it.
+//! Task offloads in NDIS's terms: the offloads that the adapter supports, the offloads in force, and the OIDs that
+//! change them.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,19 +13,19 @@ use virtio_net::{Features, Protocol, Transport, ipv4_checksum_is_valid};
 use super::status;
 use crate::config::OffloadKeywords;
 
-/// Longest payload of a packet to be divided, in bytes. With the longest headers it fits in an IPv4 packet and in a buffer.
+/// Longest payload of an LSO or USO packet, in bytes. With the longest headers it fits in an IPv4 packet and in a buffer.
 const MAX_OFFLOAD_SIZE: u32 = 64_000;
-/// Fewest segments of such a packet.
+/// `MinSegmentCount`: fewest segments of such a packet.
 const MIN_SEGMENT_COUNT: u32 = 2;
 
-/// Length of the shortest `NDIS_OFFLOAD_PARAMETERS`, and of one with all members that the driver uses, in bytes. The
-/// last two are `UdpSegmentation`, which revision 5 added.
+/// Lengths in bytes of `NDIS_OFFLOAD_PARAMETERS`: of revision 1, and with all members that the driver uses. The last
+/// two members are `UdpSegmentation`, which revision 5 added.
 pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_OFFLOAD_PARAMETERS_REVISION_1 as usize;
 pub const LONGEST_PARAMETERS: usize = 34;
-/// Offset of `RscIPv4` in it.
+/// Offset of `RscIPv4` in that structure, in bytes.
 const PARAMETERS_RSC: usize = 22;
 
-/// IP options or extension headers, and TCP options, as NDIS describes what is supported.
+/// Support for IP options or extension headers, and for TCP options, in NDIS's encoding.
 const OPTIONS: u32 = NDIS_OFFLOAD_SUPPORTED | NDIS_OFFLOAD_SUPPORTED << 2;
 
 /// A set of task offloads.
@@ -33,26 +34,26 @@ pub struct TaskOffloads(u32);
 
 impl TaskOffloads {
     pub const NONE: Self = Self(0);
-    /// Checksums of packets to send: of the IPv4 header, TCP and UDP over IPv4, TCP and UDP over IPv6.
+    /// Checksums of sent packets: IPv4 header, TCP and UDP over IPv4, TCP and UDP over IPv6.
     pub const SEND_IPV4: Self = Self(1 << 0);
     pub const SEND_TCP4: Self = Self(1 << 1);
     pub const SEND_UDP4: Self = Self(1 << 2);
     pub const SEND_TCP6: Self = Self(1 << 3);
     pub const SEND_UDP6: Self = Self(1 << 4);
-    /// The same, of received packets.
+    /// The same checksums, of received packets.
     pub const RECEIVE_IPV4: Self = Self(1 << 5);
     pub const RECEIVE_TCP4: Self = Self(1 << 6);
     pub const RECEIVE_UDP4: Self = Self(1 << 7);
     pub const RECEIVE_TCP6: Self = Self(1 << 8);
     pub const RECEIVE_UDP6: Self = Self(1 << 9);
-    /// TCP packets are divided.
+    /// LSO: the device segments TCP packets.
     pub const LARGE_SEND4: Self = Self(1 << 10);
     pub const LARGE_SEND6: Self = Self(1 << 11);
-    /// UDP packets are divided.
+    /// USO: the device segments UDP packets.
     pub const UDP_SEGMENTATION4: Self = Self(1 << 12);
     pub const UDP_SEGMENTATION6: Self = Self(1 << 13);
 
-    /// TCP segments that follow each other are received as one.
+    /// RSC: consecutive TCP segments of a flow are received as one frame.
     pub const COALESCING4: Self = Self(1 << 14);
     pub const COALESCING6: Self = Self(1 << 15);
 
@@ -68,10 +69,10 @@ impl TaskOffloads {
             | Self::COALESCING6.0,
     );
     const ALL_IPV4: Self = Self(0xFFFF & !Self::ALL_IPV6.0);
-    /// What is done of received packets, once the stack has started it.
+    /// Offloads of received packets, which are in force once the stack has started them.
     const STARTED: Self = Self(Self::ALL_RECEIVES.0 | Self::COALESCING4.0 | Self::COALESCING6.0);
 
-    /// Returns the bits for sent and received packets of the checksum with this number, in the order above.
+    /// Returns the bits of a checksum for sent and for received packets. `number` is its position in the order above.
     const fn checksum(number: usize) -> (Self, Self) {
         let send = 1_u32.wrapping_shl(number as u32);
         (Self(send), Self(send.wrapping_shl(5)))
@@ -93,7 +94,8 @@ impl TaskOffloads {
         if on { Self(self.0 | other.0) } else { self.without(other) }
     }
 
-    /// Returns what the driver can do on a device with these features. It computes checksums of IPv4 headers itself.
+    /// Returns the offloads that are possible on a device with these features. The driver computes checksums of IPv4
+    /// headers itself.
     fn of_device(features: Features) -> Self {
         Self::NONE
             .set(Self::ALL_SENDS, features.contains(Features::CSUM))
@@ -106,7 +108,7 @@ impl TaskOffloads {
             .set(Self::COALESCING6, features.contains(Features::GUEST_TSO6))
     }
 
-    /// Returns what the keywords allow.
+    /// Returns the offloads that the keywords allow.
     fn of_keywords(keywords: &OffloadKeywords) -> Self {
         let checksums = keywords.checksums.iter().enumerate();
         let both = checksums.fold(Self::NONE, |set, (number, &value)| {
@@ -124,7 +126,8 @@ impl TaskOffloads {
             .set(Self::COALESCING6, rsc6)
     }
 
-    /// Returns the set without what lacks another one: a coalesced packet is reported with its checksums.
+    /// Returns the set without coalescing for IP versions whose receive checksums are not in it: a coalesced packet is
+    /// indicated with verified checksums.
     const fn consistent(self) -> Self {
         self.set(
             Self::COALESCING4,
@@ -145,7 +148,7 @@ impl TaskOffloads {
         let bits = |of: [Self; 3]| {
             let [tcp, udp, ip] =
                 of.map(|one| if one != Self::NONE && self.has(one) { NDIS_OFFLOAD_SUPPORTED } else { 0 });
-            // Options are part of what any of the checksums covers.
+            // Every checksum offload supports options.
             let any = if tcp | udp | ip == 0 { 0 } else { OPTIONS };
             let word = any | tcp << 4 | udp << 6 | ip << 8;
             (if word == 0 { NDIS_ENCAPSULATION_NOT_SUPPORTED } else { NDIS_ENCAPSULATION_IEEE_802_3 }, word)
@@ -206,7 +209,7 @@ pub struct OffloadState {
     configured: AtomicU32,
     /// Receive offloads that `OID_OFFLOAD_ENCAPSULATION` has started.
     started: AtomicU32,
-    /// All offloads of the IP versions for which it has stopped them.
+    /// Offloads of the IP versions for which `OID_OFFLOAD_ENCAPSULATION` has stopped them.
     stopped: AtomicU32,
 }
 
@@ -222,7 +225,7 @@ impl OffloadState {
         }
     }
 
-    /// Whether the device completes checksums of frames to send.
+    /// Whether the device completes checksums of sent frames.
     pub fn completes_checksums(&self) -> bool {
         self.possible.has(TaskOffloads::ALL_SENDS)
     }
@@ -233,7 +236,7 @@ impl OffloadState {
         TaskOffloads(self.configured.load(Ordering::Relaxed)).without(stopped).consistent()
     }
 
-    /// Returns those among them that the stack has started.
+    /// Returns the receive offloads in force, which the stack has started.
     fn current_receives(&self) -> TaskOffloads {
         self.current().and(TaskOffloads(self.started.load(Ordering::Relaxed)))
     }
@@ -243,18 +246,18 @@ impl OffloadState {
         self.possible.has(TaskOffloads::COALESCING4) || self.possible.has(TaskOffloads::COALESCING6)
     }
 
-    /// Returns for which IP versions, 4 and 6, received TCP segments are to be coalesced.
+    /// Returns whether received TCP segments are to be coalesced, for IPv4 and for IPv6.
     pub fn coalescing(&self) -> [bool; 2] {
         let current = self.current_receives();
         [TaskOffloads::COALESCING4, TaskOffloads::COALESCING6].map(|of| current.has(of))
     }
 
-    /// Returns what is possible, for the offload attributes.
+    /// Returns the possible offloads, for the offload attributes.
     pub fn describe_possible(&self) -> NDIS_OFFLOAD {
         self.possible.describe()
     }
 
-    /// Returns what is in force.
+    /// Returns the offloads in force.
     pub fn describe_current(&self) -> NDIS_OFFLOAD {
         self.current().describe()
     }
@@ -267,7 +270,7 @@ impl OffloadState {
         }
     }
 
-    /// Returns `TcpIpChecksumNetBufferListInfo` of a received frame, whose checksum is known to be right if `is_verified`.
+    /// Returns `TcpIpChecksumNetBufferListInfo` of a received frame. `is_verified`: its TCP or UDP checksum was verified.
     pub fn report(&self, frame: &[u8], is_verified: bool) -> u32 {
         let current = self.current_receives();
         if current == TaskOffloads::NONE {
@@ -293,8 +296,8 @@ impl OffloadState {
         if current.has(offload) { ip | succeeded } else { ip }
     }
 
-    /// `OID_TCP_OFFLOAD_PARAMETERS`: changes what is configured. Members that the request does not have are 0, which changes
-    /// nothing. The caller makes a change [known](Self::indicate). `PASSIVE_LEVEL`.
+    /// `OID_TCP_OFFLOAD_PARAMETERS`: changes the configured offloads. Members that the request lacks are 0, which changes nothing. The
+    /// caller [indicates](Self::indicate) the change. `PASSIVE_LEVEL`.
     pub fn set_parameters(&self, parameters: &[u8; LONGEST_PARAMETERS]) -> NDIS_STATUS {
         let &[kind, revision, _, _, ip4, tcp4, udp4, tcp6, udp6, others @ ..] = parameters;
         let [lso1, ipsec, lso4, lso6, connection4, connection6, ..] = others;
@@ -318,7 +321,7 @@ impl OffloadState {
             };
             changed = changed.set(send, sends).set(receive, receives);
         }
-        // Of revision 3: `RscIPv4` and `RscIPv6`.
+        // Revision 3 added `RscIPv4` and `RscIPv6`.
         let [rsc4, rsc6] = match parameters.get(PARAMETERS_RSC..).and_then(<[u8]>::first_chunk) {
             Some(&rsc) if revision >= NDIS_OFFLOAD_PARAMETERS_REVISION_3 => rsc,
             _ => [NDIS_OFFLOAD_PARAMETERS_NO_CHANGE; 2],
@@ -331,7 +334,7 @@ impl OffloadState {
             (TaskOffloads::COALESCING4, rsc4),
             (TaskOffloads::COALESCING6, rsc6),
         ];
-        // All have the same values.
+        // All members have the same values.
         const {
             assert!(NDIS_OFFLOAD_PARAMETERS_USO_DISABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_DISABLED);
             assert!(NDIS_OFFLOAD_PARAMETERS_USO_ENABLED == NDIS_OFFLOAD_PARAMETERS_LSOV2_ENABLED);
@@ -346,7 +349,7 @@ impl OffloadState {
                 _ => return NDIS_STATUS_INVALID_DATA,
             };
         }
-        // What the adapter does not have can be left as it is, or disabled, which is 1.
+        // For an offload that the adapter lacks, only "no change" and "disabled", which is 1, are valid.
         if !self.possible.has(changed)
             || [lso1, ipsec, connection4, connection6].iter().any(|&value| value > 1)
         {
@@ -356,7 +359,7 @@ impl OffloadState {
         NDIS_STATUS_SUCCESS
     }
 
-    /// `OID_OFFLOAD_ENCAPSULATION`: starts or stops what is configured. The caller makes a change [known](Self::indicate).
+    /// `OID_OFFLOAD_ENCAPSULATION`: starts or stops the configured offloads. The caller [indicates](Self::indicate) the change.
     /// `PASSIVE_LEVEL`.
     pub fn set_encapsulation(&self, to: &NDIS_OFFLOAD_ENCAPSULATION) -> NDIS_STATUS {
         if to.Header.Type != NDIS_OBJECT_TYPE_OFFLOAD_ENCAPSULATION

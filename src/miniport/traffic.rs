@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Counts what a pause waits for: handlers that move frames between NDIS and the device, and received NET_BUFFER_LISTs that
-//! the protocol stack holds.
+//! Counts the handlers and lists that a pause waits for: handlers that move frames between NDIS and the device, and received
+//! NET_BUFFER_LISTs that the protocol stack holds.
 //!
-//! One word holds the count and the stopped flag, so that exactly one caller completes the pause: `MiniportPause` if the
-//! count is zero, otherwise the last to leave after it.
+//! One word holds the count and the stopped flag, so that exactly one caller completes the pause: `MiniportPause` if the count is zero,
+//! otherwise the last caller of [`leave`](Traffic::leave).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const STOPPED: u32 = 1;
 const ONE: u32 = 2;
 
-/// Traffic between NDIS and the device; stopped at first.
+/// Traffic between NDIS and the device. Initially stopped.
 pub struct Traffic(AtomicU32);
 
 impl Traffic {
@@ -42,8 +42,8 @@ impl Traffic {
         self.0.fetch_add(ONE, Ordering::AcqRel);
     }
 
-    /// Subtracts `count`. Returns `true` to the last to leave after [`stop`](Self::stop), which must complete the pause.
-    /// Others must not access the adapter afterwards.
+    /// Subtracts `count`. Returns `true` to the last caller after [`stop`](Self::stop), which must complete the pause. Other callers must
+    /// not access the adapter afterwards.
     #[must_use]
     pub fn leave(&self, count: u32) -> bool {
         let left = count.wrapping_mul(ONE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pending transitions of the device: power states that NDIS requested, and resets after failures. Decides what the one work
-//! item does next.
+//! Pending transitions of the device: power states that NDIS requested, and resets after failures. Decides what the adapter's one work item
+//! does next.
 
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_OID_REQUEST};
 use nt::{Event, Owner, ReusableWorkItem, SpinLock};
@@ -10,9 +10,9 @@ use nt::{Event, Owner, ReusableWorkItem, SpinLock};
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 const MAX_RESETS: usize = 3;
 
-/// What the work item has to do, and whether it runs.
+/// The pending work of the work item, and whether it runs.
 pub struct Transitions {
-    /// Allocated beforehand: a transition must not fail for lack of memory, and there is one worker at most.
+    /// Allocated in advance, because a transition must not fail for lack of memory. There is at most one worker.
     pub item: ReusableWorkItem,
     pending: SpinLock<Pending>,
     /// Set while no work item is queued or running.
@@ -31,11 +31,11 @@ pub struct Pending {
     pub announce: bool,
     /// By pair, from bit 0 on: its transmit queue has stalled.
     pub stalled: u32,
-    /// Times of the last resets, the oldest first; 0 for none.
+    /// Times of the last resets in nanoseconds, the oldest first; 0 for none.
     resets: [u64; MAX_RESETS],
     /// A work item is queued or running.
     working: bool,
-    /// The adapter is being halted: no work begins.
+    /// The adapter is being halted: no work is started.
     closing: bool,
 }
 
@@ -91,7 +91,7 @@ impl Transitions {
         Some(Self { item, pending: SpinLock::new(pending), idle })
     }
 
-    /// Ends the work: returns when the work item has finished, and none is started later. `PASSIVE_LEVEL`.
+    /// Ends the work: returns when the work item has finished. No work is started afterwards. `PASSIVE_LEVEL`.
     pub fn close(&self) {
         self.pending.lock().closing = true;
         self.idle.wait();
@@ -113,7 +113,7 @@ impl Transitions {
         start
     }
 
-    /// Returns the next step; `None` if the work is done. The caller does not access the adapter then.
+    /// Returns the next step; `None` if the work is done. After `None` the caller must not access the adapter.
     pub fn next(&self) -> Option<Step> {
         let mut pending = self.pending.lock();
         if let Some(request) = pending.request.take() {
@@ -138,7 +138,7 @@ impl Transitions {
 }
 
 impl Pending {
-    /// Decides about a reset at `now`.
+    /// Decides at time `now`, in nanoseconds, whether to reset the device or to give it up.
     fn reset(&mut self, now: u64) -> Step {
         let [oldest, ..] = self.resets;
         if oldest != 0 && now.saturating_sub(oldest) < RESET_WINDOW {

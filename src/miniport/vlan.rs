@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The adapter's VLAN, and priorities of frames: what is inserted into frames to send, which received frames are the adapter's, and
-//! what is reported of their tags. IRQL <= `DISPATCH_LEVEL`. (WDK: "Sending 802.1Q-Marked Packets", "Receiving 802.1Q-Marked
-//! Packets", `OID_GEN_VLAN_ID`, `*PriorityVLANTag`)
+//! The adapter's VLAN, and priorities of frames: the tags that are inserted into sent frames, the received frames that the adapter accepts,
+//! and the tag information that is reported to NDIS. IRQL <= `DISPATCH_LEVEL`. (WDK: "Sending 802.1Q-Marked Packets", "Receiving
+//! 802.1Q-Marked Packets", `OID_GEN_VLAN_ID`, `*PriorityVLANTag`)
 //!
-//! RDMA knows of no tags: its frames belong to the adapter's VLAN, with priority 0. Those that arrive with another VLAN are not
-//! RDMA frames of this adapter.
+//! The RDMA engine does not handle tags: its frames belong to the adapter's VLAN, with priority 0. A frame that arrives with the tag of
+//! another VLAN is not an RDMA frame of this adapter.
 
 use core::sync::atomic::{AtomicU16, Ordering};
 
@@ -23,8 +23,8 @@ const VLAN_ID: usize = 0xFFF;
 /// The largest ID of a VLAN. (IEEE 802.1Q §9.6)
 pub const MAX_ID: u16 = 4094;
 
-/// Addresses of protocols that end at the next bridge, and of registrations with bridges: 01-80-C2-00-00-00 to -2F. Their frames
-/// belong to no VLAN. (IEEE 802.1Q §8.6.3, §10.5)
+/// Link-local and bridge-group addresses, 01-80-C2-00-00-00 to -2F: frames that bridges do not forward, and registration protocols. These
+/// frames belong to no VLAN. (IEEE 802.1Q §8.6.3, §10.5)
 const BRIDGE_GROUPS: [u8; 5] = [0x01, 0x80, 0xC2, 0x00, 0x00];
 const LAST_BRIDGE_GROUP: u8 = 0x2F;
 
@@ -32,7 +32,7 @@ const LAST_BRIDGE_GROUP: u8 = 0x2F;
 pub struct Vlan {
     sets_priority: bool,
     sets_id: bool,
-    /// 0 for none.
+    /// VLAN ID; 0 if the adapter is in no VLAN.
     id: AtomicU16,
 }
 
@@ -43,7 +43,7 @@ impl Vlan {
         Self { sets_priority: setting & 1 != 0, sets_id, id: AtomicU16::new(if sets_id { id } else { 0 }) }
     }
 
-    /// Returns the bits of `MacOptions`.
+    /// Returns the VLAN and priority bits of `MacOptions`.
     pub const fn mac_options(&self) -> u32 {
         let priority = if self.sets_priority { NDIS_MAC_OPTION_8021P_PRIORITY } else { 0 };
         if self.sets_id { priority | NDIS_MAC_OPTION_8021Q_VLAN } else { priority }
@@ -54,7 +54,7 @@ impl Vlan {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Sets the ID, at most [`MAX_ID`]; `false` if the adapter has no VLANs.
+    /// Sets the ID, at most [`MAX_ID`]; `false` if VLANs are off.
     pub fn set_id(&self, id: u16) -> bool {
         if self.sets_id {
             self.id.store(id, Ordering::Relaxed);
@@ -62,7 +62,8 @@ impl Vlan {
         self.sets_id
     }
 
-    /// Returns the one VLAN whose frames the device has to deliver, 0 for frames without a VLAN; `None` for all.
+    /// Returns the VLAN whose frames the device must deliver, 0 for frames without a VLAN; `None` for the frames of all
+    /// VLANs.
     pub fn filter(&self) -> Option<u16> {
         match self.id() {
             0 if self.sets_id => None,
@@ -70,7 +71,7 @@ impl Vlan {
         }
     }
 
-    /// Returns the tag of frames to which no list belongs.
+    /// Returns the tag of frames that the driver sends without an NBL.
     pub fn own_tag(&self) -> Option<Tag> {
         match self.id() {
             0 => None,
@@ -78,10 +79,10 @@ impl Vlan {
         }
     }
 
-    /// Returns the tag that is requested for the frames of a list by its `Ieee8021QNetBufferListInfo`.
+    /// Returns the tag that an NBL requests for its frames by `Ieee8021QNetBufferListInfo`.
     ///
     /// # Errors
-    /// The status of the list, which is not sent.
+    /// The status with which the NBL fails.
     pub fn requested(&self, info: usize) -> Result<Option<Tag>, NDIS_STATUS> {
         let own = self.id();
         let id = if self.sets_id { info.wrapping_shr(VLAN_ID_SHIFT) & VLAN_ID } else { 0 } as u16;
@@ -94,7 +95,7 @@ impl Vlan {
         Ok((id | priority != 0).then_some(Tag::new(priority, id)))
     }
 
-    /// Whether a received frame with this tag is in the adapter's VLAN: it may be one of RDMA.
+    /// Whether a received frame with this tag is in the adapter's VLAN, so that it may be an RDMA frame.
     pub fn has_frame(&self, tag: Option<Tag>) -> bool {
         let own = self.id();
         match tag {
@@ -103,7 +104,8 @@ impl Vlan {
         }
     }
 
-    /// Whether a received frame that had this tag is indicated. An adapter without a VLAN takes those of all, if it has VLANs.
+    /// Whether a received frame that had this tag is indicated. If VLANs are on and the adapter is in no VLAN, it accepts the frames of all
+    /// VLANs.
     pub fn admits(&self, tag: Option<Tag>, frame: &[u8]) -> bool {
         self.has_frame(tag)
             || self.filter().is_none()
