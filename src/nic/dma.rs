@@ -72,7 +72,7 @@ unsafe extern "efiapi" fn process_sg_list(
 ) {
 }
 
-/// Shared memory and delays for one adapter, which is registered for DMA as long as this is used.
+/// Shared memory and delays for one adapter, which stays registered for DMA while this handle is used.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedMemory {
     handle: NDIS_HANDLE,

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Waiting for work that arrives continuously: until the runs of a routine that does it have found none left.
+//! Waits for work that arrives continuously: until a run of the routine that does the work has found none left.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
 const DONE: u8 = 0;
 const REQUESTED: u8 = 1;
-/// A run has begun since.
+/// A run has begun since the request.
 const RUNNING: u8 = 2;
 
-/// Whether a run of a routine has begun since a request and found nothing left to do. Runs do not overlap.
+/// Records whether a run of a routine has begun since a request and found nothing left to do. Runs do not overlap.
 #[derive(Default)]
 pub struct Drain(AtomicU8);
 
 impl Drain {
-    /// Requests that: runs that have begun before do not count. One caller at a time.
+    /// Starts a request. Runs that began before it do not count. One caller at a time.
     pub fn request(&self) {
         self.0.store(REQUESTED, Ordering::Release);
     }
 
-    /// A run begins. It sees what the requester saw.
+    /// Called when a run begins. The run sees everything that happened before the request.
     pub fn begin(&self) {
         let _ = self.0.compare_exchange(REQUESTED, RUNNING, Ordering::Acquire, Ordering::Relaxed);
     }
 
-    /// The run ends.
+    /// Called when the run ends.
     pub fn end(&self, nothing_is_left: bool) {
         if nothing_is_left {
             let _ = self.0.compare_exchange(RUNNING, DONE, Ordering::Release, Ordering::Relaxed);

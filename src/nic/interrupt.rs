@@ -2,9 +2,9 @@
 
 //! Message-signaled interrupts: registration, and dispatch of a message to the adapter's DPC.
 //!
-//! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS takes the
-//! context before the adapter is complete. What a DPC leaves is deferred ([`nt::Deferred`]), so that a device that keeps the
-//! DPC busy does not keep the processor at `DISPATCH_LEVEL`.
+//! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS needs the context before the adapter
+//! is complete. Work that a DPC leaves is deferred ([`nt::Deferred`]), so that a device that keeps the DPC busy does not keep the processor
+//! at `DISPATCH_LEVEL`.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -29,11 +29,11 @@ pub trait MessageHandler {
     /// more are pending; never with `u32::MAX`, which means no limit.
     fn message(&self, message: u32, limit: u32) -> bool;
 
-    /// Processes a batch of what a pair of queues deferred. Returns whether it left some. `DISPATCH_LEVEL`.
+    /// Processes a batch of a queue pair's deferred work. Returns whether work is left. `DISPATCH_LEVEL`.
     fn deferred(&self, pair: u32) -> bool;
 }
 
-/// NDIS's context of the interrupt: refers to the handler.
+/// NDIS's context of the interrupt. Refers to the handler.
 struct InterruptContext<T> {
     /// Null until the handler is complete.
     target: AtomicPtr<T>,
@@ -44,7 +44,7 @@ pub struct Interrupt<T> {
     /// NDIS's handle; null once disconnected.
     handle: AtomicPtr<c_void>,
     context: Arc<InterruptContext<T>>,
-    /// By pair of queues.
+    /// One for each queue pair.
     deferred: Vec<Arc<Deferred>>,
     /// NDIS's table of messages; valid until disconnected.
     messages: AtomicPtr<IO_INTERRUPT_MESSAGE_INFO>,
@@ -100,7 +100,7 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         Ok(interrupt)
     }
 
-    /// Makes a deferred routine for each of so many pairs of queues. `PASSIVE_LEVEL`.
+    /// Creates a deferred routine for each of `pairs` queue pairs. `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// There is no memory.
@@ -128,8 +128,8 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         self.context.target.store(target.cast_mut(), Ordering::Release);
     }
 
-    /// Returns the index of the first processor that a message interrupts; `None` if it is not known. Not after
-    /// [`disconnect`](Self::disconnect).
+    /// Returns the index of the first processor that a message interrupts; `None` if it is unknown. Must not be called
+    /// after [`disconnect`](Self::disconnect).
     pub fn processor_of(&self, message: u16) -> Option<u32> {
         let table = self.messages.load(Ordering::Acquire);
         // SAFETY: null, or NDIS's table, which stays as it is.
@@ -143,11 +143,11 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         let entry = unsafe { first.cast::<IO_INTERRUPT_MESSAGE_INFO_ENTRY>().add(message.into()) };
         // SAFETY: as above.
         let processors = unsafe { (*entry).TargetProcessorSet };
-        // The set names no group: by default the messages of a device are in group 0 (WDK: IRQ_GROUP_POLICY).
+        // The set has no group number. By default the messages of a device are in group 0 (WDK: `IRQ_GROUP_POLICY`).
         nt::processor::index(0, processors.trailing_zeros() as u8)
     }
 
-    /// Returns the routines that run [`MessageHandler::deferred`], by pair of queues.
+    /// Returns the routines that run [`MessageHandler::deferred`], one for each queue pair.
     pub fn deferred(&self) -> &[Arc<Deferred>] {
         &self.deferred
     }
@@ -157,7 +157,7 @@ impl<T> Interrupt<T> {
     /// Deregisters the interrupt and waits for running ISRs, DPCs and the deferred routine, which use the target until then.
     /// `PASSIVE_LEVEL`.
     pub fn disconnect(&self) {
-        // DPCs do nothing from now on, and defer nothing.
+        // From now on DPCs do nothing and defer nothing.
         self.context.target.store(null_mut(), Ordering::Release);
         for deferred in &self.deferred {
             deferred.stop();
@@ -177,7 +177,7 @@ impl<T> Drop for Interrupt<T> {
     }
 }
 
-/// Line interrupts are never the device's: it uses messages only.
+/// `MiniportInterrupt`: the device never raises line interrupts; it uses messages only.
 unsafe extern "efiapi" fn line_isr(
     _context: NDIS_HANDLE,
     queue_dpc: *mut BOOLEAN,
@@ -202,7 +202,7 @@ unsafe extern "efiapi" fn leave_line(_context: NDIS_HANDLE) {}
 /// As [`leave_line`].
 unsafe extern "efiapi" fn leave_message(_context: NDIS_HANDLE, _message: u32) {}
 
-/// DIRQL. The device's event indices suppress further messages until the DPC has requested them.
+/// `MiniportMessageInterrupt`, at DIRQL. The event indices suppress further messages until the DPC requests them.
 unsafe extern "efiapi" fn message_isr(
     _context: NDIS_HANDLE,
     _message: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A pair of queues: receive and transmit, each behind its own lock.
+//! A queue pair: receive and transmit queue, each behind its own lock.
 //!
 //! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
 //! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
@@ -24,47 +24,49 @@ use crate::nbl::{NblList, WaitingSends};
 /// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
 /// bounds the time at `DISPATCH_LEVEL` if a fast device returns slots continuously.
 pub const TRANSMIT_BUDGET: usize = 128;
-/// Checks of the watchdog without a returned slot after which a queue is stalled, after a second: RDMA retries for two.
+/// Number of watchdog checks without a returned slot after which a queue counts as stalled: one second, because RDMA
+/// retries for two.
 const STALLED_CHECKS: u32 = 4;
-/// As above, after which the device does not work, after five seconds. No time passes in a virtual machine that is suspended.
+/// Number of such checks after which the device counts as hung: five seconds. No checks are made while the virtual machine is suspended.
 const HUNG_CHECKS: u32 = 20;
-/// A queue that stalls again in this time after it was reset, in nanoseconds, is not reset again: the device does not work.
+/// A queue that stalls again within this time after its reset, in nanoseconds, is not reset again.
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
-/// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
+/// Number of passes that one pump makes for callers that arrive meanwhile, before it defers their work.
 const PUMP_PASSES: usize = 2;
-/// Bytes after a pair, so that no two pairs share a cache line, nor two lines that a processor fetches together.
+/// Padding after a pair, in bytes: no two pairs share a cache line, or a pair of lines that a processor fetches
+/// together.
 const PADDING: usize = 128;
 
-/// The transmit queue on this kernel.
+/// The transmit queue, with the memory and registers of this platform.
 pub type TransmitSlots = TransmitQueue<SharedMemory, BarAccess>;
 
 /// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
 pub struct Transmitter {
     pub queue: TransmitSlots,
     pub waiting: WaitingSends,
-    /// The device sends what is in this queue.
+    /// The device uses this queue.
     pub is_used: bool,
-    /// The tag of RDMA frames.
+    /// The tag that RDMA frames get.
     tag: Option<Tag>,
-    /// Resumes senders that wait; `None` while there is no interrupt.
+    /// The routine that resumes waiting senders; `None` while there is no interrupt.
     deferred: Option<Arc<Deferred>>,
     watch: Watch,
 }
 
-/// Whether the device returns slots, as the checks of the watchdog have found.
+/// The watchdog's record of whether the device returns slots.
 #[derive(Default)]
 struct Watch {
     watchdog: Option<Arc<Watchdog>>,
     /// [`TransmitQueue::completed`] at the last check.
     completed: u64,
-    /// Checks since the device returned a slot last, while others were outstanding.
+    /// Checks since the device last returned a slot, while others were outstanding.
     checks: u32,
-    /// When the queue was to be reset last, in nanoseconds; `None` if never.
+    /// Time of the last reset of the queue, in nanoseconds; `None` if there was none.
     reset: Option<u64>,
 }
 
 impl Watch {
-    /// Records that the queue is to be reset, unless it was shortly before: `false` then.
+    /// Records a reset of the queue. Returns `false` if the last reset was within [`RESET_WINDOW`].
     fn take_reset(&mut self) -> bool {
         let now = nt::time::now();
         let may_reset = self.reset.is_none_or(|last| now.saturating_sub(last) >= RESET_WINDOW);
@@ -78,30 +80,30 @@ impl Watch {
 /// Outcome of a check whether the device returns slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It does, or there is nothing to return, or there is nothing new to say.
+    /// The device returns slots, or none is outstanding, or its state was reported already.
     Fine,
-    /// It has not for a while: the queue is to be reset.
+    /// The device has returned no slot for a second: the queue must be reset.
     Stalled,
-    /// It has not for long: the device is to be reset.
+    /// The device has returned no slot for five seconds: the device must be reset.
     Hung,
 }
 
 /// Both queues of a pair.
 pub struct Pair {
-    /// Messages of the receive and the transmit queue.
+    /// Interrupt messages of the receive and the transmit queue.
     vectors: [u16; 2],
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
-    /// A pump that finds it taken leaves its work to the holder.
+    /// A pump that finds the lock held leaves its work to the holder.
     transmit: ServedLock<Transmitter>,
     /// A sender waits for transmit slots.
     starved: AtomicBool,
-    /// RDMA is the next to get slots that have become free; otherwise Ethernet is.
+    /// RDMA is resumed first when slots become free; otherwise Ethernet is.
     rdma_first: AtomicBool,
     _padding: [u8; PADDING],
 }
 
 impl Pair {
-    /// Takes the queues of a pair, whose messages are `vectors`.
+    /// Creates a pair of its queues; `vectors` are their interrupt messages.
     pub fn new(queues: QueuePair<SharedMemory, BarAccess>, vectors: [u16; 2]) -> Self {
         Self {
             vectors,
@@ -126,15 +128,15 @@ impl Pair {
         drop(before);
     }
 
-    /// Sets the watchdog, which is started while slots are outstanding; `None` before the adapter ends. `PASSIVE_LEVEL`.
+    /// Sets the watchdog, which runs while slots are outstanding; `None` before the adapter is halted. `PASSIVE_LEVEL`.
     pub fn set_watchdog(&self, watchdog: Option<Arc<Watchdog>>) {
         let before =
             self.transmitter(|transmitter| core::mem::replace(&mut transmitter.watch.watchdog, watchdog));
         drop(before);
     }
 
-    /// Checks whether the device returns slots; a check while `is_expected` is `false` does not count. Starts the watchdog again while
-    /// slots are outstanding. IRQL <= `DISPATCH_LEVEL`.
+    /// Checks whether the device returns slots. A check with `is_expected` `false` does not count. Restarts the watchdog while slots are
+    /// outstanding. IRQL <= `DISPATCH_LEVEL`.
     pub fn check_progress(&self, is_expected: bool) -> Progress {
         self.with_transmitter(|transmitter| {
             let Transmitter { queue, watch, is_used, .. } = transmitter;
@@ -155,8 +157,8 @@ impl Pair {
         })
     }
 
-    /// Sends a frame without a tag, with that of the adapter's VLAN; `false` if there is no slot or the device does not use the queue.
-    /// IRQL <= `DISPATCH_LEVEL`.
+    /// Sends an untagged frame, with the tag of the adapter's VLAN; `false` if no slot is free or the device does not use the queue. IRQL
+    /// <= `DISPATCH_LEVEL`.
     pub fn send(&self, frame: &[u8]) -> bool {
         self.with_transmitter(|transmitter| {
             if !transmitter.is_used {
@@ -178,10 +180,10 @@ impl Pair {
         self.transmitter(|transmitter| transmitter.queue.stop());
     }
 
-    /// Programs the transmit queue, which the running device has reset, and resumes senders. Frames that were not sent are dropped.
+    /// Programs the transmit queue again after the running device has reset it, and resumes senders. Frames that were not sent are dropped.
     ///
     /// # Errors
-    /// The device's queue is not as it was. It is stopped then.
+    /// The device's queue differs from before. The queue is then stopped.
     pub fn restart_transmit(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         let [_, of_transmit] = self.vectors;
         self.with_transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
@@ -192,12 +194,12 @@ impl Pair {
         self.transmitter(|transmitter| transmitter.tag = tag);
     }
 
-    /// Makes the receive buffers available to the device, which has started.
+    /// Makes the receive buffers available to the started device.
     pub fn start(&self) {
         self.receive.lock().start();
     }
 
-    /// Has frames sent from now on: the device uses the queue.
+    /// Allows sends from now on: the device uses the queue.
     pub fn set_used(&self) {
         self.transmitter(|transmitter| transmitter.is_used = true);
     }
@@ -212,26 +214,27 @@ impl Pair {
         self.receive.lock().stop();
     }
 
-    /// Programs both queues into the device again, which was reset.
+    /// Programs both queues into the device again after its reset.
     ///
     /// # Errors
-    /// The device's queues are not as they were. They are stopped then.
+    /// The device's queues differ from before. The queues are then stopped.
     pub fn reprogram(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         let [of_receive, of_transmit] = self.vectors;
         self.receive.lock().reprogram(control, of_receive)?;
-        // Not only the lock: a pump that finds it taken relies on the holder.
+        // By `transmitter`, which also serves a pump that found the lock held.
         self.transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
     }
 
-    /// Takes at most `budget` frames from the device, each with what the device says of it. The device sends no receive interrupts
-    /// meanwhile. IRQL <= `DISPATCH_LEVEL`.
+    /// Passes at most `budget` received frames to `sink`, each with its virtio-net information. Suppresses receive interrupts. IRQL <=
+    /// `DISPATCH_LEVEL`.
     pub fn poll(&self, budget: u32, sink: impl FnMut(&mut [u8], FrameInfo)) -> Result<Polled, Error> {
         let mut receive = self.receive.lock();
         receive.suppress_interrupts();
         receive.poll(budget, sink)
     }
 
-    /// Whether the hashes of frames are passed on that arrive from now on; see [`ReceiveQueue::report_hashes`].
+    /// Sets whether the device's hashes are passed on with frames that arrive from now on; see
+    /// [`ReceiveQueue::report_hashes`].
     pub fn report_hashes(&self, are_reported: bool) {
         self.receive.lock().report_hashes(are_reported);
     }
@@ -241,7 +244,7 @@ impl Pair {
         self.receive.lock().request_interrupt()
     }
 
-    /// Has the device send no receive interrupts.
+    /// Suppresses receive interrupts.
     pub fn suppress_receive_interrupts(&self) {
         self.receive.lock().suppress_interrupts();
     }
@@ -257,13 +260,13 @@ impl Pair {
     }
 
     /// Calls `pump` to fill slots until it has no more frames or no slot is free; see
-    /// `ndk_provider::environment::Environment::transmit`. The queue is used by no other shard.
+    /// `ndk_provider::environment::Environment::transmit`. No other shard uses the queue.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         self.transmit.serve(PUMP_PASSES, |transmitter, last| self.fill(transmitter, last, pump));
     }
 
-    /// As [`pump`](Self::pump), for a queue that several shards use: waits for the lock, because its holder does not call the
-    /// pumps of others.
+    /// As [`pump`](Self::pump), for a queue that several shards use: waits for the lock, because its holder does not call other shards'
+    /// pumps.
     #[cold]
     pub fn pump_shared(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         self.transmitter(|transmitter| self.fill(transmitter, false, pump));
@@ -276,7 +279,7 @@ impl Pair {
         pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize,
     ) {
         if !transmitter.is_used {
-            // The device was reset meanwhile, and every connection aborted.
+            // The device was reset meanwhile, and every connection was aborted.
             return;
         }
         let tag = transmitter.tag;
@@ -292,12 +295,12 @@ impl Pair {
         self.transmit.with(use_it, |transmitter| self.go_on_later(transmitter, true))
     }
 
-    /// Returns whether a sender waited for slots, and clears that.
+    /// Returns whether a sender was waiting for slots, and clears the flag.
     pub fn take_starved(&self) -> bool {
         self.starved.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns whether RDMA is to be resumed before Ethernet: every second time, so that neither gets all the slots.
+    /// Returns whether to resume RDMA before Ethernet: every second time, so that neither gets all slots.
     pub fn take_turn(&self) -> bool {
         self.rdma_first.fetch_xor(true, Ordering::Relaxed)
     }
@@ -315,13 +318,13 @@ impl Pair {
         self.transmitter(|transmitter| transmitter.queue.counters())
     }
 
-    /// Removes and returns the waiting NET_BUFFER_LISTs that `cancelled` selects.
+    /// Removes and returns the waiting NET_BUFFER_LISTs for which `cancelled` returns `true`.
     pub fn take_waiting(&self, cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> NblList {
         self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
     }
 
-    /// If a sender waits for slots, has it resumed when slots are free: by the transmit message's DPC, or by the deferred
-    /// routine. `waits` says that the caller waits as well.
+    /// If a sender waits for slots, arranges for it to be resumed when slots are free: by the transmit message's DPC, or by the deferred
+    /// routine. `waits`: the caller waits, too.
     fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
         if let Some(watchdog) = transmitter.watch.watchdog.as_deref()
             && transmitter.is_used
@@ -332,7 +335,7 @@ impl Pair {
         if waits || !transmitter.waiting.is_empty() {
             self.starved.store(true, Ordering::Release);
         }
-        // Also for senders that waited before: reclaiming slots has withdrawn the request for an interrupt.
+        // Also for senders that waited before: reclaiming slots has canceled the interrupt request.
         let Some(deferred) = &transmitter.deferred else { return };
         if !self.starved.load(Ordering::Acquire) {
             return;
@@ -345,7 +348,7 @@ impl Pair {
     }
 }
 
-/// The transmit queue with a budget, as the engine's transmitter.
+/// The transmit queue with a budget, as the RoCE engine's transmitter.
 struct Slots<'a> {
     queue: &'a mut TransmitSlots,
     tag: Option<Tag>,
@@ -367,7 +370,7 @@ impl roce::Transmit for Slots<'_> {
     fn commit(&mut self, len: usize) {
         self.left = self.left.saturating_sub(1);
         let Some(tag) = self.tag else { return self.queue.commit(len) };
-        // The same slot again.
+        // `slot` returns the same slot until `commit`.
         if let Some(slot) = self.queue.slot() {
             tag::insert(slot, tag);
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Poll objects: NDIS calls for received frames, at `PASSIVE_LEVEL` or `DISPATCH_LEVEL`, instead of the driver's DPC and its deferred
-//! routine. An object serves some pairs of queues, perhaps none, and indicates the lists that are queued for it, in their order. With
-//! receive side scaling there is one for each processor, on which NDIS polls it.
+//! Poll objects: NDIS polls for received frames at `PASSIVE_LEVEL` or `DISPATCH_LEVEL`, in place of the driver's DPC and deferred routine.
+//! A poll object serves zero or more queue pairs, and indicates the NBLs that are queued for it, in order. With receive side scaling there
+//! is one object for each processor, and NDIS polls it there.
 //!
-//! NDIS calls again while a call indicates lists, then has the interrupts enabled. It sees no RDMA frames: if some are left then, the
-//! driver requests the next call.
+//! NDIS repeats the call as long as a call indicates NBLs, then has the driver enable the interrupts. NDIS does not see RDMA frames: if
+//! some are left at that moment, the driver requests the next call.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -26,35 +26,36 @@ use super::drain::Drain;
 use super::sleep::sleep;
 use crate::nbl::NblList;
 
-/// Time between two looks at whether a handler runs, in microseconds.
+/// Interval of the checks whether a handler still runs, in microseconds.
 const FLUSH_INTERVAL_US: u32 = 1000;
 
-/// Most lists that a call indicates.
+/// Most NBLs that one call indicates.
 const BATCH: u32 = 128;
 
-/// Handles the calls of poll objects. `DISPATCH_LEVEL`.
+/// Handles the calls to poll objects. `DISPATCH_LEVEL`.
 pub trait PollHandler {
-    /// Handles received frames of the pairs of queues of an object, and [queues](PollObjects::queue) lists; NDIS takes at most `limit`.
-    /// Returns whether frames are left.
+    /// Handles received frames of an object's queue pairs, and [queues](PollObjects::queue) NBLs; NDIS accepts at most `limit`. Returns
+    /// whether frames are left.
     fn poll(&self, object: u32, limit: u32) -> bool;
 
-    /// Enables or disables the receive interrupts of these pairs. Returns whether frames have arrived for which none comes.
+    /// Enables or disables the receive interrupts of an object's pairs. Returns whether frames have arrived for which no interrupt will
+    /// arrive.
     fn set_receive_interrupt(&self, object: u32, is_enabled: bool) -> bool;
 }
 
-/// NDIS's context of a poll object: refers to the handler.
+/// NDIS's context of a poll object. Refers to the handler.
 struct PollContext<T> {
     /// Null until the handler is complete, and after [`PollObjects::disconnect`].
     target: AtomicPtr<T>,
-    /// Its number.
+    /// The object's number.
     object: u32,
-    /// Lists that it is to indicate.
+    /// NBLs that the object will indicate.
     waiting: SpinLock<NblList>,
     /// NDIS's handle; null before registration, and once deregistered.
     handle: AtomicPtr<c_void>,
-    /// A handler runs. NDIS runs one at a time.
+    /// The object's handler runs. NDIS runs it once at a time.
     is_running: AtomicBool,
-    /// Whether a call has found nothing to indicate.
+    /// Whether a call has found nothing to indicate since a request.
     drain: Drain,
 }
 
@@ -71,13 +72,13 @@ impl<T> PollContext<T> {
 /// The poll objects of an adapter. Disconnecting or dropping them waits for running handlers.
 pub struct PollObjects<T> {
     contexts: Vec<Arc<PollContext<T>>>,
-    /// The object of each pair of queues.
+    /// The object that serves each queue pair.
     of_pairs: Vec<u32>,
 }
 
 impl<T: PollHandler + Sync + 'static> PollObjects<T> {
-    /// Registers `count` objects, of which those of `of_pairs` serve the pairs of queues, each polled on a `processor` if it has one.
-    /// `None` if NDIS refuses or there is no memory. `PASSIVE_LEVEL`.
+    /// Registers `count` objects. `of_pairs` names the object that serves each queue pair; `processor` returns the processor on which an
+    /// object is polled, if it is bound to one. `None` if NDIS refuses or there is no memory. `PASSIVE_LEVEL`.
     pub fn register(
         adapter: NDIS_HANDLE,
         count: u32,
@@ -147,28 +148,28 @@ impl<T> PollObjects<T> {
         }
     }
 
-    /// Has NDIS poll the object of a pair of queues. Any IRQL.
+    /// Has NDIS poll the object that serves a queue pair. Any IRQL.
     pub fn request_for(&self, pair: u32) {
         if let Some(&object) = self.of_pairs.get(pair as usize) {
             self.request(object);
         }
     }
 
-    /// Returns the pairs of queues that an object serves.
+    /// Returns the queue pairs that an object serves.
     pub fn pairs_of(&self, object: u32) -> impl Iterator<Item = u32> {
         let of_pairs = (0..).zip(&self.of_pairs);
         of_pairs.filter(move |(_, of_pair)| **of_pair == object).map(|(pair, _)| pair)
     }
 
-    /// Appends lists to those that an object indicates when it is polled. IRQL <= `DISPATCH_LEVEL`.
+    /// Queues NBLs that an object indicates when it is polled. IRQL <= `DISPATCH_LEVEL`.
     pub fn queue(&self, object: u32, lists: NblList) {
-        // There is one for each processor that frames are for, and for each pair of queues.
+        // Every processor in the indirection table, or without RSS every queue pair, has an object.
         if let Some(context) = self.contexts.get(object as usize) {
             context.waiting.lock().append(lists);
         }
     }
 
-    /// Waits for the handlers that run. `PASSIVE_LEVEL`.
+    /// Waits until no handler runs. `PASSIVE_LEVEL`.
     pub fn flush(&self) {
         for context in &self.contexts {
             while context.is_running.load(Ordering::Acquire) {
@@ -177,8 +178,8 @@ impl<T> PollObjects<T> {
         }
     }
 
-    /// Has NDIS poll until a call of each object has found nothing to indicate: then it has indicated what calls before have found. The wait
-    /// ends when `go_on`, which waits a moment, returns `false`. `PASSIVE_LEVEL`, one caller at a time.
+    /// Has NDIS poll each object until a call finds nothing to indicate: then NDIS has indicated everything that earlier calls found. The
+    /// wait ends when `go_on`, which waits for a moment, returns `false`. `PASSIVE_LEVEL`, one caller at a time.
     pub fn drain(&self, go_on: &mut impl FnMut() -> bool) {
         for context in &self.contexts {
             context.drain.request();
@@ -187,8 +188,8 @@ impl<T> PollObjects<T> {
         while !self.contexts.iter().all(|context| context.drain.is_done()) && go_on() {}
     }
 
-    /// Deregisters the objects and waits for running handlers, which use the target until then. The interrupt was disconnected
-    /// before. `PASSIVE_LEVEL`.
+    /// Deregisters the objects and waits for running handlers, which use the target until then. The interrupt must be disconnected already.
+    /// `PASSIVE_LEVEL`.
     pub fn disconnect(&self) {
         for context in &self.contexts {
             // Handlers do nothing from now on.

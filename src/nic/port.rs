@@ -21,34 +21,35 @@ use super::resources::set_bus_master;
 use super::state::{DeviceEvent, DeviceState};
 use crate::nbl::NblList;
 
-/// Time that [`Port::shut_down`] waits for the control registers: longer than the two resets of a restart take from a device
-/// that responds.
+/// Longest time that [`Port::shut_down`] waits for the control registers: longer than the two resets of a restart take on a device that
+/// responds.
 const SHUT_DOWN_LIMIT: Duration = Duration::from_millis(2500);
-/// Time that a user of the control queue waits for it: longer than a command takes that is not answered.
+/// Longest time that a user waits for the control queue: longer than a command that is not answered takes.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// A device with its queues.
 pub struct Port {
     handle: NDIS_HANDLE,
     pub vectors: Vectors,
-    /// `None` while [`stop`](Self::stop) or [`restart`](Self::restart) uses it at `PASSIVE_LEVEL`.
+    /// `None` while a method has taken it for use at `PASSIVE_LEVEL`.
     control: SpinLock<Option<Control<SharedMemory, BarAccess>>>,
-    /// `None` while a user has it at `PASSIVE_LEVEL`, and if the device has none.
+    /// `None` while a user has taken it for use at `PASSIVE_LEVEL`, and if the device has none.
     commands: SpinLock<Option<Box<ControlQueue<SharedMemory, BarAccess>>>>,
     has_commands: bool,
-    /// The configuration that buffers and attributes were made for.
+    /// The configuration for which buffers and attributes were set up.
     config: NetConfig,
     /// At least one.
     pairs: Vec<Pair>,
-    /// How many of them the device uses: all or the first.
+    /// Number of pairs that the device uses: all, or only the first.
     used_pairs: AtomicU32,
     state: AtomicU8,
     link_up: AtomicBool,
     /// The device has asked for an announcement of the adapter's addresses.
     announce: AtomicBool,
-    /// In Mbit/s; 0 if the device does not report it.
+    /// Link speed in Mbit/s; 0 if the device does not report it.
     speed: AtomicU32,
-    // Dropped last, in this order: the registration after all shared memory, the mappings after all access.
+    // Dropped last, in this order: the DMA registration after all shared memory, the mappings after all register
+    // access.
     _dma: DmaRegistration,
     _bars: MappedBars,
 }
@@ -58,7 +59,7 @@ unsafe impl Sync for Port {}
 // SAFETY: as above.
 unsafe impl Send for Port {}
 
-/// The parts of a [`Port`]. Dropped in this order, which is that of the port's own fields.
+/// The parts of a [`Port`], in the order in which the port drops its fields.
 pub struct Parts {
     pub control: Control<SharedMemory, BarAccess>,
     pub queues: Queues,
@@ -94,8 +95,8 @@ impl Port {
         }
     }
 
-    /// Starts the device, which may interrupt from now on. Returns whether the link state changed since the configuration was
-    /// read: a device does not interrupt for a change before its start. `PASSIVE_LEVEL`.
+    /// Starts the device, which may interrupt from now on. Returns whether the link state has changed since the configuration was read,
+    /// because a device does not interrupt for a change before its start. `PASSIVE_LEVEL`.
     pub fn start(&self) -> Result<bool, Error> {
         {
             let mut control = self.control.lock();
@@ -104,7 +105,7 @@ impl Port {
         self.configuration_changed()
     }
 
-    /// Starts the device, which uses the first pair.
+    /// Starts the device, with the first pair in use.
     fn start_queues(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         control.start()?;
         for pair in &self.pairs {
@@ -116,7 +117,7 @@ impl Port {
         Ok(())
     }
 
-    /// Has the device, which was started, use all pairs. One that refuses goes on with the first. `PASSIVE_LEVEL`.
+    /// Has the started device use all pairs. A device that refuses continues with the first pair. `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// The device failed.
@@ -128,7 +129,8 @@ impl Port {
         let accepted = self.with_commands(|commands| {
             let accepted = commands.set_pairs(count, self.config.rss, || self.is_running())?;
             if accepted {
-                // While the control queue is taken: `stop` waits for it, and has the first pair alone used.
+                // Done with the control queue taken: `stop` waits for the queue before it resets the number of used
+                // pairs.
                 self.pairs.iter().for_each(Pair::set_used);
                 self.used_pairs.store(u32::from(count), Ordering::Release);
             }
@@ -155,20 +157,20 @@ impl Port {
         }
     }
 
-    /// Has no queue notify the device from now on. The device does not run.
+    /// Disconnects all queues, so that none notifies the device from now on. The device does not run.
     fn disconnect(&self) {
-        // A user of the control queue waits for no answer of a device that does not run.
+        // A user of the control queue stops waiting for an answer when the device does not run.
         let _ = self.with_commands(ControlQueue::stop);
-        // From now on no other thread has more pairs used.
+        // From now on no other thread increases the number of used pairs.
         self.used_pairs.store(1, Ordering::Release);
         self.pairs.iter().for_each(Pair::stop);
     }
 
-    /// Brings a stopped device back: negotiates, programs the queues, which keep their memory, and starts it. Returns whether
-    /// the link state changed. `PASSIVE_LEVEL`, one caller of this or [`stop`](Self::stop) at a time.
+    /// Brings a stopped device back: negotiates, programs the queues, which keep their memory, and starts the device. Returns whether the
+    /// link state changed. `PASSIVE_LEVEL`, one caller of this or [`stop`](Self::stop) at a time.
     ///
     /// # Errors
-    /// The device does not respond, or is not the one it was. It stays stopped.
+    /// The device does not respond, or differs from before. It stays stopped.
     pub fn restart(&self) -> Result<bool, Error> {
         if self.state() == DeviceState::Absent {
             return Err(Error::Removed);
@@ -177,7 +179,7 @@ impl Port {
         let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
         let restarted = self.restart_with(&mut control);
         *self.control.lock() = Some(control);
-        // Removed or shut down meanwhile, when the registers were not in their place.
+        // The device may have been removed or shut down while the registers were taken.
         let absent = if self.state() == DeviceState::Absent { Err(Error::Removed) } else { Ok(()) };
         if let Err(error) = restarted.and(absent) {
             self.stop();
@@ -189,7 +191,7 @@ impl Port {
     fn restart_with(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         control.renegotiate()?;
         let config = control.net_config()?;
-        // Buffers and filters were made for these.
+        // Buffers and filters were set up for these values.
         let made_for = |config: &NetConfig| (config.mac, config.mtu, config.rss);
         if made_for(&config) != made_for(&self.config) {
             return Err(Error::Changed);
@@ -215,15 +217,16 @@ impl Port {
         if let Some(commands) = commands {
             commands.reprogram(control)?;
         }
-        // Before the device runs: its first interrupt must find it running. Senders wait until the queues are used.
+        // Set before the device starts, because its first interrupt must find the state Running. Senders wait until the
+        // queues are used.
         if !self.step(DeviceEvent::Start) {
             return Err(Error::Removed);
         }
         self.start_queues(control)
     }
 
-    /// Runs `use_it` with the control queue, which no other thread uses meanwhile; `None` if the device has none, or another
-    /// user has it for too long. `PASSIVE_LEVEL`.
+    /// Runs `use_it` with exclusive use of the control queue; `None` if the device has none, or another user keeps it for too long.
+    /// `PASSIVE_LEVEL`.
     pub fn with_commands<T>(
         &self,
         use_it: impl FnOnce(&mut ControlQueue<SharedMemory, BarAccess>) -> T,
@@ -253,7 +256,7 @@ impl Port {
         self.config.mac
     }
 
-    /// What the device is capable of in receive side scaling; `None` if it is not.
+    /// The device's RSS limits; `None` if the device has neither RSS nor HASH_REPORT.
     pub fn rss_limits(&self) -> Option<RssLimits> {
         self.config.rss
     }
@@ -263,12 +266,12 @@ impl Port {
         &self.pairs
     }
 
-    /// Returns the number of pairs that the device uses: those after the first are idle otherwise.
+    /// Returns the number of pairs that the device uses: all, or 1. Unused pairs are idle.
     pub fn used_pairs(&self) -> u32 {
         self.used_pairs.load(Ordering::Acquire)
     }
 
-    /// Calls `pump`, of the shard with this number, to fill slots; see
+    /// Calls `pump`, which belongs to shard `shard`, to fill slots; see
     /// `ndk_provider::environment::Environment::transmit`.
     pub fn pump(&self, shard: u32, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         if !self.is_running() {
@@ -291,15 +294,15 @@ impl Port {
         pair..end
     }
 
-    /// Looks for changes after a configuration interrupt: an error if the device has failed, otherwise whether the link changed: its
-    /// state, or the speed while it is up. With one message, every interrupt leads here. Accesses no register of a device that does
+    /// Checks for changes after a configuration interrupt. Returns an error if the device has failed, otherwise whether the link changed:
+    /// its state, or its speed while it is up. With a single message, every interrupt leads here. Accesses no register if the device does
     /// not run. IRQL <= `DISPATCH_LEVEL`.
     pub fn configuration_changed(&self) -> Result<bool, Error> {
         let control = self.control.lock();
         let Some(control) = control.as_ref().filter(|_| self.is_running()) else { return Ok(false) };
         control.check()?;
         let (is_up, speed) = match control.link() {
-            // It changed meanwhile: the interrupt for that change leads here again.
+            // The configuration changed during the read: the interrupt for that change leads here again.
             Err(Error::UnsteadyConfig) => return Ok(false),
             link => link?,
         };
@@ -317,8 +320,8 @@ impl Port {
         self.announce.swap(false, Ordering::AcqRel)
     }
 
-    /// Has the device, which runs, reset the transmit queue of a pair, whose frames that were not sent are dropped. Waits for the end of
-    /// that, at most a second. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or [`restart`](Self::restart) at a time.
+    /// Has the running device reset the transmit queue of a pair. Frames that were not sent are dropped. Waits at most a second for the end
+    /// of the reset. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or [`restart`](Self::restart) at a time.
     ///
     /// # Errors
     /// The device cannot reset queues, does not respond, or has failed.
@@ -363,9 +366,8 @@ impl Port {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
 
-    /// Gives up the device, which is not started again, and starts a reset without waiting for its end, unless the device is
-    /// stopped. Interrupts and DMA end soon after. A work item that resets the device meanwhile is waited for, at most
-    /// [`SHUT_DOWN_LIMIT`]. `PASSIVE_LEVEL`.
+    /// Gives up the device: it is not started again. Starts a reset without waiting for its end, unless the device is stopped. Interrupts
+    /// and DMA end soon after. If a work item is resetting the device, waits for it, at most [`SHUT_DOWN_LIMIT`]. `PASSIVE_LEVEL`.
     pub fn shut_down(&self) {
         let _ = self.step(DeviceEvent::Remove);
         self.disconnect();
@@ -382,21 +384,21 @@ impl Port {
                 break;
             }
         }
-        // The work item, which finds the device given up, is late.
+        // The work item is late. It will find that the device was given up.
         set_bus_master(self.handle, false);
     }
 
-    /// The sums over all pairs.
+    /// Returns the receive counters, summed over all pairs.
     pub fn receive_counters(&self) -> ReceiveCounters {
         self.pairs.iter().map(Pair::receive_counters).sum()
     }
 
-    /// Likewise.
+    /// Returns the transmit counters, summed over all pairs.
     pub fn transmit_counters(&self) -> TransmitCounters {
         self.pairs.iter().map(Pair::transmit_counters).sum()
     }
 
-    /// Removes the waiting NET_BUFFER_LISTs that `cancelled` selects, and returns them as a chain.
+    /// Removes the waiting NET_BUFFER_LISTs for which `cancelled` returns `true`, and returns them as a chain.
     pub fn take_waiting(&self, mut cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> *mut NET_BUFFER_LIST {
         let mut taken = NblList::new();
         for pair in &self.pairs {
@@ -407,10 +409,11 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Stops the device's DMA before the queues' memory is freed. `PASSIVE_LEVEL`, interrupts are deregistered.
+    /// Stops the device's DMA before the queues' memory is freed. `PASSIVE_LEVEL`, after the interrupt was
+    /// deregistered.
     fn drop(&mut self) {
         let Some(control) = self.control.get_mut() else { return };
-        // No register is accessed of a device that was reset already, or whose reset did not end: it may be in a low-power state.
+        // Accesses no register if the device was reset already, or its reset did not end: it may be in a low-power state.
         if !control.is_finished() && control.reset() == Err(Error::ResetTimeout) {
             // The device does not respond: disable its DMA in PCI configuration space.
             set_bus_master(self.handle, false);

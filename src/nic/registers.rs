@@ -58,7 +58,7 @@ impl MappedBars {
         Ok(bars)
     }
 
-    /// Returns access to the registers. It must not be used after `self` is dropped.
+    /// Returns access to the registers. The result must not be used after `self` is dropped.
     pub fn access(&self) -> BarAccess {
         BarAccess { windows: self.windows }
     }

@@ -38,7 +38,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Takes configuration space through NDIS and the assignment from `parameters`.
+    /// Reads configuration space through NDIS, and the assigned resources from `parameters`.
     ///
     /// # Safety
     /// `parameters` is what NDIS gave `MiniportInitializeEx`, which has not returned yet.
@@ -69,13 +69,13 @@ impl Resources {
         resources
     }
 
-    /// Length of an assigned BAR.
+    /// Returns the length of an assigned BAR in bytes.
     pub fn bar_len(&self, bar: u8) -> Option<u64> {
         Some(u64::from((*self.bars.get(usize::from(bar))?)?.len))
     }
 }
 
-/// Lets the device reach memory, or no longer.
+/// Enables or disables bus mastering, that is, the device's DMA.
 pub fn set_bus_master(handle: NDIS_HANDLE, on: bool) {
     let mut command = [0; 2];
     if read_config(handle, COMMAND, &mut command) != command.len() {
@@ -92,7 +92,7 @@ pub fn set_bus_master(handle: NDIS_HANDLE, on: bool) {
     }
 }
 
-/// Reads configuration space. If that fails, all bits are one, as for an absent device.
+/// Reads configuration space. If that fails, returns all ones, as for an absent device.
 fn config_space(handle: NDIS_HANDLE) -> [u8; CONFIG_LEN] {
     let mut config = [0xFF; CONFIG_LEN];
     if read_config(handle, 0, &mut config) == 0 {
@@ -127,7 +127,7 @@ fn bar_addresses(config: &[u8; CONFIG_LEN]) -> [Option<u64>; 6] {
             }
             upper = false;
         } else if register & BAR_IS_IO == 0 {
-            // A BAR that does not exist has the address 0, at which no memory is assigned.
+            // A BAR that does not exist reads as address 0, where no memory is ever assigned.
             upper = register & BAR_IS_64_BIT != 0;
             if let Some(slot) = addresses.get_mut(number) {
                 *slot = Some(u64::from(register & !0xF));
@@ -137,7 +137,7 @@ fn bar_addresses(config: &[u8; CONFIG_LEN]) -> [Option<u64>; 6] {
     addresses
 }
 
-/// The descriptors of the assigned resources.
+/// Returns the descriptors of the assigned resources.
 ///
 /// # Safety
 /// As for [`Resources::collect`]; the result is used before `MiniportInitializeEx` returns.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! States of the device, as the driver uses it.
+//! States of the device, as the driver sees it.
 
 state_table::state_table! {
     /// State of a device.
@@ -8,11 +8,11 @@ state_table::state_table! {
     pub enum DeviceState {
         /// The device moves frames.
         Running,
-        /// The device reported an error or broke a ring. It is to be reset.
+        /// The device reported an error or violated a ring's format. It must be reset.
         Failed,
         /// The device was reset and lost its state, or is about to lose it in a low-power state. No register is accessed.
         Stopped,
-        /// The device was removed, or does not work any longer.
+        /// The device was removed, or was given up.
         Absent,
     }
     /// Events of a device.

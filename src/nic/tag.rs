@@ -4,11 +4,11 @@
 
 /// Length of a tag in bytes.
 pub const TAG_LEN: usize = 4;
-/// Length of the addresses, behind which a tag is.
+/// Length of the MAC addresses in bytes. The tag follows them.
 const ADDRESSES: usize = 12;
 /// The ethertype of a tag.
 const TAG_PROTOCOL: [u8; 2] = [0x81, 0x00];
-/// Length of an Ethernet header with a tag.
+/// Length of an Ethernet header with a tag, in bytes.
 const HEADER: usize = 18;
 
 /// Tag control information: priority (bits 15 to 13), drop eligible indicator (12), VLAN ID (11 to 0).
@@ -25,7 +25,7 @@ impl Tag {
         self.0.wrapping_shr(13)
     }
 
-    /// Returns the VLAN ID; 0 if the tag has a priority only.
+    /// Returns the VLAN ID; 0 for a priority tag.
     pub const fn id(self) -> u16 {
         self.0 & 0xFFF
     }
@@ -37,7 +37,7 @@ impl Tag {
     }
 }
 
-/// Removes the tag of a frame. Returns the frame without it, which ends where it did, and the tag.
+/// Removes the tag of a frame. Returns the untagged frame, which begins [`TAG_LEN`] bytes later, and the tag.
 pub fn remove(frame: &mut [u8]) -> (&mut [u8], Option<Tag>) {
     let Some(tag) = Tag::of(frame) else { return (frame, None) };
     let Some(&addresses) = frame.first_chunk::<ADDRESSES>() else { return (frame, None) };
@@ -48,7 +48,7 @@ pub fn remove(frame: &mut [u8]) -> (&mut [u8], Option<Tag>) {
     (untagged, Some(tag))
 }
 
-/// Inserts a tag into the frame that begins [`TAG_LEN`] bytes behind the start of `slot`. The tagged frame begins at the start.
+/// Inserts a tag into the frame that begins [`TAG_LEN`] bytes after the start of `slot`. The tagged frame begins at the start.
 pub fn insert(slot: &mut [u8], tag: Tag) {
     let Some(&addresses) = slot.get(TAG_LEN..).and_then(<[u8]>::first_chunk::<ADDRESSES>) else { return };
     if let Some(header) = slot.first_chunk_mut::<{ ADDRESSES + TAG_LEN }>() {
@@ -59,7 +59,7 @@ pub fn insert(slot: &mut [u8], tag: Tag) {
     }
 }
 
-/// Sets the VLAN ID in the tag of a frame, which has one.
+/// Sets the VLAN ID in the tag of a tagged frame.
 pub fn set_id(frame: &mut [u8], id: u16) {
     if let Some(header) = frame.first_chunk_mut::<{ ADDRESSES + TAG_LEN }>() {
         let [.., high, low] = header;
