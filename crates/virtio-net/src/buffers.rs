@@ -2,11 +2,11 @@
 
 //! Frame buffers of one queue: `count` buffers of one size, each a virtio header followed by a frame.
 //!
-//! With HASH_REPORT the header is longer: behind the part that all headers have, it says the hash of a received frame. On transmit
-//! the rest stays zero.
+//! With HASH_REPORT the header is longer: after the common part it contains the hash of a received frame. On transmit these bytes stay
+//! zero.
 //!
-//! They are allocated in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of contiguous
-//! memory.
+//! Buffers are allocated in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of
+//! contiguous memory.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ use crate::hal::{Dma, Hal};
 
 /// The virtio network header with VERSION_1, in bytes, on receive and transmit. (virtio §9)
 pub const HEADER_LEN: usize = 12;
-/// What HASH_REPORT adds to it: value and type of a hash.
+/// Bytes that HASH_REPORT adds to the header: value and type of a hash.
 pub(crate) const HASH_LEN: usize = 8;
 /// The longest header, in bytes.
 pub const MAX_HEADER_LEN: usize = HEADER_LEN + HASH_LEN;
@@ -40,7 +40,7 @@ pub(crate) struct Buffers<H: Hal> {
 }
 
 impl<H: Hal> Buffers<H> {
-    /// Allocates `count` buffers for frames of up to `max_frame` bytes, behind headers with the place of a hash if `has_hash`.
+    /// Allocates `count` buffers for frames of up to `max_frame` bytes. `has_hash`: the headers contain a hash.
     pub(crate) fn new(hal: &H, count: u16, max_frame: usize, has_hash: bool) -> Result<Self, Error> {
         let header = if has_hash { MAX_HEADER_LEN } else { HEADER_LEN };
         let len = max_frame.checked_add(header).ok_or(Error::NoMemory)?;
@@ -83,8 +83,8 @@ impl<H: Hal> Buffers<H> {
         Some(self.blocks.get(block)?.device_address(offset))
     }
 
-    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter. Returns the header before it, without
-    /// a hash.
+    /// Copies the first `to.len()` bytes of the frame in buffer `id` to `to`; copies nothing if the buffer is shorter. Returns the frame's
+    /// header, without a hash.
     pub(crate) fn read(&self, id: u16, to: &mut [u8]) -> [u8; HEADER_LEN] {
         let mut header = [0; HEADER_LEN];
         if to.len() <= self.frame_len()
@@ -96,7 +96,7 @@ impl<H: Hal> Buffers<H> {
         header
     }
 
-    /// Returns the hash in the header of buffer `id`; 0 if headers have none.
+    /// Returns the hash in the header of buffer `id`; zeros if headers contain none.
     pub(crate) fn read_hash(&self, id: u16) -> [u8; HASH_LEN] {
         let mut hash = [0; HASH_LEN];
         if self.header_len() == MAX_HEADER_LEN
@@ -108,7 +108,8 @@ impl<H: Hal> Buffers<H> {
         hash
     }
 
-    /// Copies the first bytes of buffer `id`, in which a frame continues, to `to`; nothing if the buffer is shorter.
+    /// Copies the first `to.len()` bytes of buffer `id`, in which a frame continues, to `to`; copies nothing if the
+    /// buffer is shorter.
     pub(crate) fn read_continuation(&self, id: u16, to: &mut [u8]) {
         if to.len() <= self.len()
             && let Some((block, offset)) = self.place(id)
@@ -132,7 +133,7 @@ impl<H: Hal> Buffers<H> {
         }
     }
 
-    /// Returns the whole frame area of buffer `id`, for writing.
+    /// Returns the frame area of buffer `id`, for writing.
     ///
     /// # Safety
     /// Buffer `id` is not outstanding: the device does not access it.
@@ -144,7 +145,7 @@ impl<H: Hal> Buffers<H> {
         unsafe { block.bytes_mut(offset.saturating_add(start), len) }
     }
 
-    /// Returns block index and byte offset of buffer `id`.
+    /// Returns the block index and the byte offset of buffer `id`.
     fn place(&self, id: u16) -> Option<(usize, usize)> {
         let id = u32::from(id);
         let block = id.checked_div(self.per_block)?;

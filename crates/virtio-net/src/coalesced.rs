@@ -10,26 +10,26 @@ use crate::offload::{
 /// Length of the longest such frame in bytes: Ethernet header, tag, and the longest IP packet.
 pub const MAX_COALESCED: usize = 14 + 4 + 65_535;
 
-/// Flags of TCP that no segment of such a frame has: SYN, RST, URG.
+/// TCP flags that a coalesced frame must not have: SYN, RST, URG.
 const NOT_COALESCED: u8 = 0x26;
-/// Offset of the TCP header's length, in its upper half.
+/// Offset in the TCP header of the byte whose upper half is the header's length.
 const TCP_LEN: usize = 12;
 
 /// A received frame of several TCP segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coalesced {
     pub is_ipv6: bool,
-    /// Number of segments; a device may also say of one segment that it is several.
+    /// Number of segments, at least 1: a device may also report a single segment as coalesced.
     pub segments: u16,
-    /// Bytes of all headers, which each segment had.
+    /// Bytes of the headers, which each segment had on the wire.
     pub headers: usize,
     /// Bytes of payload.
     pub payload: usize,
 }
 
 impl Coalesced {
-    /// Checks that a frame without a tag consists of TCP segments as its header says, each in a frame of at most `max_frame` bytes, and
-    /// computes its checksum. `None` if it does not.
+    /// Checks that an untagged frame consists of TCP segments as its virtio-net header states, each in a frame of at most `max_frame`
+    /// bytes, and computes the frame's checksum. `None` if the check fails.
     //= virtio §9
     #[must_use]
     pub fn complete(frame: &mut [u8], header: CoalescedHeader, max_frame: usize) -> Option<Self> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The control queue: one command at a time, whose answer the caller waits for. (virtio §12)
+//! The control queue: executes one command at a time, and waits for its answer. (virtio §12)
 
 use core::time::Duration;
 
@@ -15,22 +15,22 @@ use crate::wait::Wait;
 
 /// Longest command with its data, in bytes.
 const COMMAND_LEN: usize = 512;
-/// The parts of a command: its bytes, then the answer. Without a table they are a chain of the buffers with these numbers.
+/// The parts of a command: its bytes, then the answer. Without an indirect table they are a chain of the buffers with these numbers.
 const COMMAND: u16 = 0;
 const ANSWER: u16 = 1;
 const PARTS: usize = 2;
-/// Size of the ring, if the device's is not smaller. It must hold one command.
+/// Size of the ring, or the device's queue size if that is smaller. It must hold one command.
 const SIZE: u16 = 8;
-/// Value of the answer before the device writes it; no answer of the specification.
+/// Value of the answer before the device writes it. The specification defines no such answer.
 const NO_ANSWER: u8 = 0xFF;
 const ANSWER_OK: u8 = 0;
-/// VLAN IDs that frames can have, from 0 on; the last one of 12 bits is reserved. (IEEE 802.1Q §9.6)
+/// Number of VLAN IDs that frames can have, from 0; ID 4095 is reserved. (IEEE 802.1Q §9.6)
 const VLAN_IDS: u16 = 4095;
 
-/// Offloads of received frames. After a reset, those are in force that were negotiated.
+/// Offloads of received frames. After a reset, the negotiated ones are in force.
 const GUEST_OFFLOADS: Features = Features::GUEST_CSUM.union(Features::COALESCING);
 
-/// Most entries of the table of a device that has no command for the number of pairs, and its key. (WDK: Verifying the RSS Hash
+/// Largest size of the driver's round-robin table, and its key, for a device with RSS but without MQ. (WDK: Verifying the RSS Hash
 /// Calculation)
 const DEFAULT_ENTRIES: usize = 128;
 const DEFAULT_KEY: [u8; HASH_KEY_LEN] = [
@@ -39,7 +39,7 @@ const DEFAULT_KEY: [u8; HASH_KEY_LEN] = [
     0xB7, 0x3B, 0xBE, 0xAC, 0x01, 0xFA,
 ];
 
-/// Time that the device has to answer a command.
+/// Longest time that the driver waits for the answer to a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Classes and commands.
@@ -57,7 +57,7 @@ mod command {
     pub(super) const SET_GUEST_OFFLOADS: [u8; 2] = [5, 0];
 }
 
-/// Which frames the device delivers. Broadcasts and frames to the station's address always are.
+/// Selects the frames that the device delivers. It always delivers broadcasts and frames to the station's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveMode<'a> {
     /// Every frame.
@@ -68,34 +68,35 @@ pub struct ReceiveMode<'a> {
     pub station: Option<[u8; 6]>,
     /// Multicast addresses, at most 64.
     pub multicast: &'a [[u8; 6]],
-    /// The VLAN whose frames are delivered, 0 for frames without a VLAN; `None` for all. Untagged frames always are.
+    /// The VLAN whose frames are delivered, 0 for frames without a VLAN; `None` for all VLANs. Untagged frames are
+    /// always delivered.
     pub vlan: Option<u16>,
 }
 
-/// Which hashes of received frames the device computes.
+/// The hashes of received frames that the device computes.
 #[derive(Debug, Clone, Copy)]
 pub struct Hashing<'a> {
-    /// Those of the device's [`RssLimits`](crate::RssLimits).
+    /// A subset of the types in the device's [`RssLimits`](crate::RssLimits).
     pub types: HashTypes,
     pub key: &'a [u8; HASH_KEY_LEN],
 }
 
-/// Where the device receives frames with a hash.
+/// The queue pairs to which the device steers frames by their hashes.
 #[derive(Debug, Clone, Copy)]
 pub struct Steering<'a> {
-    /// The pair of each value of a hash's low bits, little-endian: a power of two of them, as many as the device's
-    /// [`RssLimits`](crate::RssLimits) allow. All pairs were programmed.
+    /// The indirection table: a pair for each value of the hash's low bits, little-endian. Its length is a power of
+    /// two, within the device's [`RssLimits`](crate::RssLimits). All pairs were programmed.
     pub table: &'a [[u8; 2]],
-    /// The pair of frames without a hash.
+    /// The pair for frames without a hash.
     pub unclassified: u16,
-    /// Number of pairs that frames are sent by.
+    /// Number of transmit queues in use.
     pub pairs: u16,
 }
 
-/// The VLANs whose frames a device with the filter delivers.
+/// The VLANs whose frames a device with a VLAN filter delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vlans {
-    /// As after a reset.
+    /// No VLAN, as after a reset.
     None,
     One(u16),
     All,
@@ -118,20 +119,20 @@ pub struct ControlQueue<H: Hal, R> {
     queue: Queue<H, R>,
     /// [`COMMAND_LEN`] bytes of the command, and the answer.
     memory: Dma<H>,
-    /// The parts of buffer [`COMMAND`], if the device has INDIRECT_DESC.
+    /// The indirect table of buffer [`COMMAND`], if the device has INDIRECT_DESC.
     table: Option<Table<H, PARTS>>,
     features: Features,
-    /// The device filters: it does not deliver every frame, as after a reset.
+    /// The device filters. After a reset it delivers every frame.
     filtering: bool,
-    /// As the device is set.
+    /// The VLAN filter that the device has.
     vlans: Vlans,
-    /// Offloads of received frames that the device does.
+    /// Receive offloads that are switched on in the device.
     guest_offloads: Features,
 }
 
 impl<H: Hal, R: Registers> ControlQueue<H, R> {
-    /// Allocates queue `index` with at most `size` descriptors for a device with these features. Not inlined: with the caller's, its
-    /// frame is too large for a kernel stack.
+    /// Allocates queue `index` with at most `size` descriptors for a device with these features. Not inlined: together with the caller's,
+    /// its stack frame is too large for a kernel stack.
     #[inline(never)]
     pub(crate) fn new(hal: &H, index: u16, size: u16, features: Features) -> Result<Self, Error> {
         let has_table = features.contains(Features::INDIRECT_DESC);
@@ -179,13 +180,12 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         }
     }
 
-    /// Programs the queue into the device. It has no vector: its user polls.
+    /// Programs the queue into the device. The queue has no vector, because its user polls.
     pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
         self.queue.enable(control)
     }
 
-    /// Programs the queue into the device again, which was reset and whose features were negotiated anew. Unanswered commands
-    /// are dropped. IRQL <= DISPATCH_LEVEL.
+    /// Programs the queue again into a device that was reset and renegotiated. Unanswered commands are dropped. IRQL <= DISPATCH_LEVEL.
     ///
     /// # Errors
     /// [`Error::Changed`] if the device's queue is smaller; [`Error::NoQueue`], [`Error::BadQueueSize`],
@@ -208,9 +208,9 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.queue.stop();
     }
 
-    /// Sets which frames the device delivers. Returns whether the device filters as asked: `false` if it cannot, or refuses a
-    /// command and therefore delivers every frame. Afterwards the device delivers all frames of `mode`, and perhaps others.
-    /// `alive` is called before a command and while its answer is waited for, and returns whether the device runs.
+    /// Sets which frames the device delivers. Returns whether the device filters as requested: `false` if it has no filters, or refuses a
+    /// command and so delivers every frame. Afterwards the device delivers all frames that `mode` selects, and perhaps others. `alive`
+    /// returns whether the device runs; it is called before each command and during the wait for its answer.
     ///
     /// # Errors
     /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::CommandRefused`] if the device filters and cannot be made to
@@ -225,7 +225,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             return Ok(false);
         }
         if mode.promiscuous {
-            // Also of every VLAN: the device's filter does not apply.
+            // Includes frames of every VLAN: the device's VLAN filter does not apply.
             return self.receive_everything(&mut alive).map(|()| true);
         }
         // Wider filters first: no wanted frame is dropped in between.
@@ -242,9 +242,10 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         Ok(filters)
     }
 
-    /// Sets the number of queue pairs in use, which were programmed: 1 to that of [`Nic`](crate::Nic). Returns `false` if the
-    /// device refuses, and uses as many as before; after a reset, one. The device steers automatically from then on; one with RSS, whose
-    /// `limits` are these, and without MQ, by a table that has all pairs. `alive` as above.
+    /// Sets the number of queue pairs in use: 1 to the number of pairs of [`Nic`](crate::Nic). They were programmed. Returns `false` if the
+    /// device refuses; it then uses as many pairs as before (one after a reset). From then on the device steers automatically. A device
+    /// with RSS and without MQ, whose limits are `limits`, steers by a round-robin table over all pairs. `alive` as in
+    /// [`set_receive_mode`](Self::set_receive_mode).
     ///
     /// # Errors
     /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::OutOfOrder`] if the queue was stopped, or `alive` returned
@@ -272,8 +273,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.set_steering(&hashing, &Steering { table, unclassified: 0, pairs }, alive)
     }
 
-    /// Has the device steer received frames by their hashes, instead of automatically, until [`set_pairs`](Self::set_pairs). Also
-    /// enables the pairs. Returns `false` if the device cannot, or refuses, and steers as before. `alive` as above.
+    /// Has the device steer received frames by their hashes, instead of automatically, until [`set_pairs`](Self::set_pairs). Also enables
+    /// the pairs. Returns `false` if the device cannot do that, or refuses; it then steers as before. `alive` as above.
     ///
     /// # Errors
     /// As [`set_pairs`](Self::set_pairs).
@@ -300,7 +301,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.execute(command::SET_STEERING, &data, &mut alive)
     }
 
-    /// Has the device report hashes, without steering by them; `None`: no longer. Returns `false` if the device cannot, or refuses.
+    /// Has the device report hashes, without steering by them; `None` stops that. Returns `false` if the device cannot do that, or refuses.
     /// `alive` as above.
     ///
     /// # Errors
@@ -321,8 +322,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.execute(command::SET_HASHING, &data, &mut alive)
     }
 
-    /// Sets for which IP versions, 4 and 6, the device coalesces the TCP segments of frames that it receives from now on, if it can.
-    /// Returns `false` if it refuses, and goes on as before. `alive` as above.
+    /// Sets whether the device coalesces TCP segments that it receives from now on, for IPv4 and for IPv6, if it supports that. Returns
+    /// `false` if the device refuses; it then coalesces as before. `alive` as above.
     ///
     /// # Errors
     /// As [`set_pairs`](Self::set_pairs).
@@ -349,8 +350,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         Ok(accepted)
     }
 
-    /// Acknowledges the device's request to announce addresses, after they were. Returns `false` if the device refuses. `alive` as
-    /// above.
+    /// Acknowledges the device's request to announce addresses, after they were announced. Returns `false` if the device refuses. `alive`
+    /// as above.
     ///
     /// # Errors
     /// As [`set_pairs`](Self::set_pairs).
@@ -366,7 +367,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         if self.filtering { Err(Error::CommandRefused) } else { Ok(()) }
     }
 
-    /// Sets the station's address where the device has a command for it; otherwise it is in the table of addresses.
+    /// Sets the station's address if the device has a command for it. The address is in the unicast table in any case.
     fn set_station(
         &mut self,
         station: Option<[u8; 6]>,

@@ -51,7 +51,7 @@ pub enum Error {
     CommandTimeout,
     /// The device refused a command of the control queue without which it cannot be used.
     CommandRefused,
-    /// The device does not take frames to send.
+    /// The device does not process the transmit queue.
     TransmitStalled,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
@@ -66,14 +66,14 @@ pub enum Structure {
     Device,
 }
 
-/// Inconsistency of what the device returned.
+/// Inconsistency in the ring that the device caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingFault {
     /// The used index is ahead of the available index; in a packed ring, a descriptor is used that was not made available.
     IndexJump,
     /// The id is not a descriptor of this ring, or its buffer is not outstanding.
     BadId,
-    /// A received frame has no buffers, or more of them than the device has returned.
+    /// The header of a received frame states 0 buffers, or more than the device has returned.
     BadBufferCount,
 }
 

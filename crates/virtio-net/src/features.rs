@@ -10,7 +10,7 @@ bitflags! {
     /// A set of feature bits. Bits that this driver does not support have no name and are preserved.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Features: u64 {
-        /// The device completes checksums of frames to send.
+        /// The device completes checksums of sent frames.
         const CSUM = 1 << 0;
         /// The device reports verified checksums, and may deliver frames whose checksum is not complete.
         const GUEST_CSUM = 1 << 1;
@@ -24,11 +24,11 @@ bitflags! {
         const GUEST_TSO4 = 1 << 7;
         /// As above, over IPv6.
         const GUEST_TSO6 = 1 << 8;
-        /// The device divides TCP segments over IPv4.
+        /// The device segments TCP packets over IPv4 (TSO).
         const HOST_TSO4 = 1 << 11;
-        /// The device divides TCP segments over IPv6.
+        /// The device segments TCP packets over IPv6 (TSO).
         const HOST_TSO6 = 1 << 12;
-        /// The device divides TCP segments with the flag CWR.
+        /// The device segments TCP packets with the flag CWR.
         const HOST_ECN = 1 << 13;
         /// A received frame may continue in further buffers.
         const MRG_RXBUF = 1 << 15;
@@ -42,11 +42,11 @@ bitflags! {
         const CTRL_VLAN = 1 << 19;
         /// The device asks the driver to announce its addresses.
         const GUEST_ANNOUNCE = 1 << 21;
-        /// The device has several queue pairs, and returns a flow on the pair that sent it.
+        /// The device has several queue pairs, and delivers a flow on the pair that sends it.
         const MQ = 1 << 22;
         /// The control queue sets the MAC address.
         const CTRL_MAC_ADDR = 1 << 23;
-        /// A descriptor may be a table of the buffer's parts.
+        /// A descriptor may refer to a table of descriptors for the buffer's parts.
         const INDIRECT_DESC = 1 << 28;
         /// `used_event` and `avail_event` replace the ring flags.
         const EVENT_IDX = 1 << 29;
@@ -60,11 +60,11 @@ bitflags! {
         const ORDER_PLATFORM = 1 << 36;
         /// The driver can reset a queue by itself.
         const RING_RESET = 1 << 40;
-        /// The device divides UDP datagrams.
+        /// The device segments UDP packets (USO).
         const HOST_USO = 1 << 56;
         /// The device reports the hashes of received frames.
         const HASH_REPORT = 1 << 57;
-        /// The device steers received frames by a table of hashes.
+        /// The device steers received frames by an indirection table.
         const RSS = 1 << 60;
         /// The fields `speed` and `duplex` are valid.
         const SPEED_DUPLEX = 1 << 63;
@@ -301,7 +301,7 @@ pub const TABLE: &[Feature] = &[
     },
 ];
 
-/// What the driver wants of a device that coalesces TCP segments.
+/// Features that coalescing of received TCP segments depends on.
 const COALESCING_NEEDS: Features = Features::GUEST_CSUM
     .union(Features::MRG_RXBUF)
     .union(Features::CTRL_VQ)

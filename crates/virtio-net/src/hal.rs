@@ -47,13 +47,13 @@ pub unsafe trait Hal: Clone {
     /// the device was reset or removed, so that it no longer accesses the block.
     unsafe fn release(&self, block: DmaBlock);
 
-    /// Lets the thread sleep for at least `microseconds`: on Windows until a later tick of the clock. Called at PASSIVE_LEVEL.
+    /// Has the thread sleep for at least `microseconds`: on Windows until a later clock tick. Called at PASSIVE_LEVEL.
     fn delay(&self, microseconds: u32);
 
     /// Stalls the processor for `microseconds`, at most 50. Called at PASSIVE_LEVEL.
     fn stall(&self, microseconds: u32);
 
-    /// Returns the time in nanoseconds since some moment. Never decreases. Called at PASSIVE_LEVEL.
+    /// Returns a monotonic time in nanoseconds, from an arbitrary start. Called at PASSIVE_LEVEL.
     fn now(&self) -> u64;
 }
 
@@ -120,15 +120,15 @@ impl<H: Hal> Dma<H> {
         unsafe { slice::from_raw_parts(first.as_ptr(), count) }
     }
 
-    /// Copies the bytes from `offset` on to `to`; nothing if they are not in the block. Bytes that the device writes meanwhile
-    /// arrive as before or after: there is no reference to memory of the block, and `to` does not change afterwards.
+    /// Copies bytes from `offset` to `to`; copies nothing if they are not in the block. If the device writes meanwhile, each copied byte
+    /// has its old or its new value. No reference to the block is created, and `to` does not change afterwards.
     pub(crate) fn read(&self, offset: usize, to: &mut [u8]) {
         let Some(first) = self.range(offset, Some(to.len())) else { return };
         // SAFETY: inside the block; initialized (zeroed by `allocate`); `to` is exclusive, so it is elsewhere.
         unsafe { first.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies the bytes from `offset` on to `head`, those that follow `start` bytes later, behind the head, to `to`, as
+    /// Copies bytes from `offset` to `head`, and bytes from `offset + start`, after the head, to `to`, as
     /// [`read`](Self::read) does.
     pub(crate) fn read_parts<const N: usize>(
         &self,
@@ -151,7 +151,7 @@ impl<H: Hal> Dma<H> {
     ///
     /// # Safety
     /// The buffer that contains these bytes is not outstanding: it was never made available, or the device returned it.
-    /// (A device that writes to it nevertheless changes what it is about to send.)
+    /// (A device that writes to it nevertheless changes the data that it will send.)
     pub(crate) unsafe fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let Some(first) = self.range(offset, Some(len)) else { return &mut [] };
         // SAFETY: inside the block; `&mut self` excludes other references, the contract excludes the device.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The hash by which received frames are spread over queues and processors: Toeplitz, of addresses and ports. (virtio §13; Windows'
-//! receive side scaling has the same function and types)
+//! The RSS hash, which spreads received frames over queues and processors: the Toeplitz hash of addresses and ports. (virtio §13; Windows'
+//! receive side scaling uses the same function and types)
 
 use alloc::vec::Vec;
 
@@ -24,14 +24,14 @@ const MIN_IPV4: usize = 20;
 const IPV6_HEADER: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Of an IPv4 packet: the flag "more fragments" and the offset.
+/// Mask of the flag "more fragments" and the fragment offset of an IPv4 packet.
 const FRAGMENT: u16 = 0x3FFF;
-/// Extension headers of IPv6 beyond which ports are looked for: hop-by-hop options, routing, destination options.
+/// IPv6 extension headers that are skipped to find ports: hop-by-hop options, routing, destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const MAX_EXTENSIONS: usize = 8;
 
 bitflags! {
-    /// What a hash covers.
+    /// Hash types: the fields that a hash covers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HashTypes: u32 {
         /// Addresses of any IPv4 packet.
@@ -50,7 +50,8 @@ bitflags! {
 }
 
 impl HashTypes {
-    /// Returns the type with this number in the header of a received frame; `None` if it has no hash, or one of another type.
+    /// Returns the hash type with this number in the header of a received frame; `None` if the frame has no hash, or a hash of an
+    /// unsupported type.
     //= virtio §13
     pub(crate) fn of_report(number: u16) -> Option<Self> {
         let bit = u32::from(number).checked_sub(1)?;
@@ -58,10 +59,10 @@ impl HashTypes {
     }
 }
 
-/// The Toeplitz function with a key, as a table of the results of each half of each byte.
+/// The Toeplitz function for a key, as a table of results for each half of each input byte.
 #[derive(Debug)]
 pub struct Toeplitz {
-    /// For each byte of the input, its upper and its lower half.
+    /// For each byte of the input: the results of its upper and its lower half.
     halves: Vec<[[u32; 16]; 2]>,
 }
 
@@ -91,14 +92,14 @@ impl Toeplitz {
         Ok(Self { halves })
     }
 
-    /// Returns the hash of a frame and what it covers, the most specific one of `types`; `None` if no type is that of the frame, or if the
-    /// frame is malformed.
+    /// Returns the hash of a frame and its type, the most specific one of `types`; `None` if no type applies to the frame, or if the frame
+    /// is malformed.
     #[must_use]
     pub fn of_frame(&self, frame: &[u8], types: HashTypes) -> Option<(HashTypes, u32)> {
         self.of_received(frame, types, None)
     }
 
-    /// As [`of_frame`](Self::of_frame), of a frame whose hash the device has `reported`. If that is of another type, the hash is computed.
+    /// As [`of_frame`](Self::of_frame), but uses the `reported` hash of the device if it has the right type. Otherwise computes the hash.
     #[must_use]
     pub fn of_received(
         &self,
@@ -122,15 +123,15 @@ impl Toeplitz {
     }
 }
 
-/// What is hashed of a frame.
+/// The fields of a frame that are hashed.
 struct Input<'a> {
     addresses: &'a [u8],
-    /// Empty if the hash covers none.
+    /// Empty if the hash covers no ports.
     ports: &'a [u8],
 }
 
 impl<'a> Input<'a> {
-    /// Returns the type of a frame's hash, one of `types`, and its input.
+    /// Returns the type of a frame's hash, which is one of `types`, and the hash's input.
     fn find(frame: &'a [u8], types: HashTypes) -> Option<(HashTypes, Self)> {
         let (mut ether_type, mut packet) = (frame.get(12..ETHERNET)?, frame.get(ETHERNET..)?);
         if ether_type == VLAN {
@@ -187,11 +188,11 @@ fn ipv6(packet: &[u8]) -> Option<Parsed<'_>> {
         next = following;
         rest = rest.get(usize::from(units).checked_add(1)?.checked_mul(8)?..)?;
     }
-    // A fragment header is none that is skipped.
+    // A fragment header is not skipped.
     Some((packet.get(8..IPV6_HEADER)?, next, ports(next, false, rest)?))
 }
 
-/// Returns the ports of a transport header, no bytes of a fragment or another protocol; `None` if the header is too short.
+/// Returns the ports of a TCP or UDP header; no bytes for a fragment or another protocol; `None` if the header is too short.
 fn ports(protocol: u8, is_fragment: bool, header: &[u8]) -> Option<&[u8]> {
     let len = if !is_fragment && matches!(protocol, TCP | UDP) { 4 } else { 0 };
     header.get(..len)

@@ -17,7 +17,7 @@ use crate::transmit::TransmitQueue;
 use crate::transport::{Control, receive_queue, transmit_queue};
 use crate::vectors::Vectors;
 
-/// Buffers for frames that the device divides, of 64 KiB each.
+/// Buffers in each transmit queue for packets that the device segments, of 64 KiB each.
 const LARGE_BUFFERS: u16 = 16;
 
 /// Frame lengths, queue sizes and interrupt messages.
@@ -25,11 +25,10 @@ const LARGE_BUFFERS: u16 = 16;
 pub struct Options {
     /// Longest frame sent, from the Ethernet header on, without check sequence, in bytes.
     pub transmit_frame: usize,
-    /// Longest frame received, likewise. With the MTU feature at least that of the device's MTU, otherwise the device may
+    /// Longest frame received, likewise. With the MTU feature it must be at least the frame of the device's MTU; otherwise the device may
     /// have no buffer for a frame. (virtio §10)
     pub receive_frame: usize,
-    /// Queue pairs, at least 1; at most those that the device has are used, and one for each message that is left, and those for which
-    /// there is memory.
+    /// Queue pairs, at least 1. Fewer are used if the device has fewer, or there are fewer interrupt messages or less memory.
     pub pairs: u16,
     /// Buffers in each receive queue, a power of two; at most the device's queue size is used.
     pub receive_size: u16,
@@ -53,17 +52,17 @@ pub struct QueuePair<H: Hal, R> {
 pub struct Nic<H: Hal, R> {
     /// At least one. The device uses the first until [`ControlQueue::set_pairs`].
     pub pairs: Vec<QueuePair<H, R>>,
-    /// `None` without the feature.
+    /// `None` without CTRL_VQ.
     pub commands: Option<Box<ControlQueue<H, R>>>,
     /// Interrupt messages by purpose.
     pub vectors: Vectors,
-    /// Number of further pairs for which there was no memory.
+    /// Number of pairs that are missing because there was no memory for them.
     pub missing: u16,
 }
 
 impl<H: Hal, R: Registers> Nic<H, R> {
-    /// Allocates the queues and programs their addresses and the vectors into the device, whose features were negotiated.
-    /// On an error the device is reset and all memory freed. Memory for one pair is enough.
+    /// Allocates the queues and programs their addresses and the vectors into the negotiated device. On an error the device is reset and
+    /// all memory freed. Memory for one pair is enough.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::NoQueue`], [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`],
@@ -88,11 +87,11 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         Ok(())
     }
 
-    /// Not inlined: with the caller's, its frame is too large for a kernel stack.
+    /// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
     #[inline(never)]
     fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
         let commands = Self::commands(hal, control)?;
-        // More than one have a control queue, which MQ and RSS need.
+        // Several pairs imply a control queue, which MQ and RSS depend on.
         let wanted = options.pairs.min(control.max_pairs());
         let vectors = control.assign_vectors(options.messages, wanted)?;
         let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;
@@ -177,6 +176,6 @@ impl<H: Hal, R: Registers> Nic<H, R> {
 
 /// Resets a device with enabled queues before their memory is freed.
 fn abandon<H: Hal, R: Registers>(control: &mut Control<H, R>) {
-    // If the reset fails: DRIVER_OK was never set, so the device does not use the memory.
+    // Even if the reset fails, the device does not use the memory, because DRIVER_OK was never set.
     let _ = control.reset();
 }

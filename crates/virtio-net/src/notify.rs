@@ -2,9 +2,9 @@
 
 //! Notification and interrupt suppression, with the memory barriers it needs. (virtio §7, §8)
 //!
-//! The functions named `packed_` are those of the packed ring. Independent of the ring, so that loom can check the two races in isolation: a notification lost between the driver's
-//! publication of a buffer and the device going idle, and an interrupt lost between the driver's last poll and its
-//! request for an interrupt.
+//! The functions named `packed_` are those of the packed ring. The code is independent of the ring, so that loom can check the two races in
+//! isolation: a notification lost between the driver's publication of a buffer and the device going idle, and an interrupt lost between the
+//! driver's last poll and its request for an interrupt.
 
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::sync::atomic::{self, AtomicU16, AtomicU32};
@@ -75,7 +75,7 @@ pub(crate) fn publish<W: RingWord<u16>>(
     new: u16,
 ) -> bool {
     index.store(new, Release);
-    // The device reads the index again after it wrote its event: one side sees the other's store.
+    // The device reads the index again after it has written its event: at least one side sees the other's store.
     W::full_barrier();
     match suppression {
         Suppression::Flags => device_flags.load(Relaxed) & NO_NOTIFY == 0,
@@ -114,7 +114,7 @@ pub(crate) fn request<W: RingWord<u16>>(
             after
         }
     };
-    // The device reads the event after it wrote the index: one side sees the other's store.
+    // The device reads the event after it has written the index: at least one side sees the other's store.
     W::full_barrier();
     used_index.load(Acquire).wrapping_sub(taken) >= after
 }
@@ -160,16 +160,16 @@ impl Position {
 /// Publishes the first descriptor of a batch by its `flags`: the other descriptors of the batch are written. Returns `true`
 /// if the device must be notified: unless it disabled notifications.
 ///
-/// The position of its event (EVENT_IDX) is not compared. QEMU's device keeps one that it has passed, when it resumes
-/// transmission after its backend was busy, and then waits for a notification. A position that is more than a lap behind
-/// looks like one ahead.
+/// The position in the device's event structure (EVENT_IDX) is not compared. When QEMU's device resumes transmission after its backend was
+/// busy, it keeps a position that it has passed, and then waits for a notification. A position that is more than a lap behind cannot be
+/// distinguished from one ahead.
 pub(crate) fn packed_publish<W: RingWord<u16>, E: RingWord<u32>>(
     flags: &W,
     value: u16,
     device_event: &E,
 ) -> bool {
     flags.store(value, Release);
-    // The device reads the flags again after it wrote its event: one side sees the other's store.
+    // The device reads the flags again after it has written its event: at least one side sees the other's store.
     W::full_barrier();
     device_event.load(Relaxed) & packed_event::FLAGS_MASK != packed_event::DISABLE
 }
@@ -179,15 +179,15 @@ pub(crate) fn packed_suppress<E: RingWord<u32>>(driver_event: &E) {
     driver_event.store(packed_event::DISABLE, Relaxed);
 }
 
-/// Requests an interrupt when the descriptor at `last` is used; without event indices at every completion. The caller then
-/// looks for used descriptors again.
+/// Requests an interrupt when the descriptor at `last` is used; without event indices at every completion. The caller must then check for
+/// used descriptors again.
 pub(crate) fn packed_request<E: RingWord<u32>>(suppression: Suppression, driver_event: &E, last: Position) {
     let event = match suppression {
         Suppression::Flags => packed_event::ENABLE,
         Suppression::EventIndex => last.event() | packed_event::AT_POSITION,
     };
     driver_event.store(event, Relaxed);
-    // The device reads the event after it wrote the descriptor: one side sees the other's store.
+    // The device reads the event after it has written the descriptor: at least one side sees the other's store.
     E::full_barrier();
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Checksums and segmentation: what the header before a frame requests of the device or reports, and the headers of packets to which
-//! it refers. (virtio §9; RFC 1071)
+//! Checksums and segmentation: the fields of the virtio-net header that request or report offloads, and the packet headers to which they
+//! refer. (virtio §9; RFC 1071)
 //!
-//! Everything here works on bytes of the driver's own. A received frame is copied before. Of a frame to send, which is built in memory
-//! that the device reads, the first [`MAX_HEADERS`] bytes are copied, and written back.
+//! All functions here work on memory that the device cannot access. A received frame is copied first. A sent frame is built in memory that
+//! the device can access, so its first [`MAX_HEADERS`] bytes are copied, and written back.
 
 use crate::buffers::HEADER_LEN;
 
@@ -14,12 +14,12 @@ const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xDD];
 pub(crate) const MIN_IPV4: usize = 20;
 pub(crate) const IPV6_HEADER: usize = 40;
-/// Extension headers of IPv6 with a length: hop-by-hop options, routing, destination options.
+/// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
-/// Extension headers of a packet beyond which no transport header is looked for.
+/// Most extension headers that are skipped to find the transport header.
 const MAX_EXTENSIONS: usize = 8;
-/// Bytes of a frame to send in which its headers must be: with the longest TCP header over IPv6, they leave 142 for extension headers.
-/// Few enough for a kernel stack.
+/// Number of bytes at the start of a sent frame that must contain all its headers. With the longest TCP header over IPv6, this leaves 142
+/// bytes for extension headers. The bytes fit on a kernel stack.
 pub const MAX_HEADERS: usize = 256;
 pub(crate) const MIN_TCP: usize = 20;
 const MIN_UDP: usize = 8;
@@ -34,22 +34,22 @@ const GSO_ECN: u8 = 0x80;
 const CWR: u8 = 0x80;
 pub(crate) const TCP_FLAGS: usize = 13;
 
-/// What the device is to do with a frame, in the fields of its header. The default is nothing.
+/// Offload request for a sent frame, as fields of its virtio-net header. The default requests nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
     flags: u8,
     gso_type: u8,
-    /// Length of all headers of a frame to be divided, in bytes; the device repeats them.
+    /// Length of all headers of a packet to segment, in bytes. The device repeats them in each segment.
     header_len: u16,
     /// Payload of each segment, in bytes.
     segment_size: u16,
-    /// Where the bytes begin that the checksum covers.
+    /// Offset in the frame at which the checksum's coverage begins, in bytes.
     checksum_start: u16,
-    /// Offset of the checksum from there.
+    /// Offset of the checksum field from there, in bytes.
     checksum_offset: u16,
-    /// Number of frames on the wire beyond one, for the counters.
+    /// Number of frames on the wire minus one, for the counters.
     further: u16,
-    /// The frame is a TCP segment with the flag CWR, which belongs in the first frame only.
+    /// The packet has the TCP flag CWR, which belongs in the first segment only.
     has_cwr: bool,
 }
 
@@ -95,26 +95,26 @@ impl Protocol {
 }
 
 impl Transport {
-    /// Finds the transport header of a frame whose IP header states its length.
+    /// Finds the transport header of a frame whose IP header states the packet's length.
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
         Self::find_in(frame, frame.len())
     }
 
-    /// As [`find`](Self::find), in the first bytes of a frame of `frame_len` bytes.
+    /// As [`find`](Self::find), given only the first bytes of a frame of `frame_len` bytes.
     #[must_use]
     pub fn find_in(headers: &[u8], frame_len: usize) -> Option<Self> {
         Self::find_with(headers, frame_len.checked_sub(ETHERNET)?, Some)
     }
 
-    /// As [`find_in`](Self::find_in), of a packet to be divided, which fills the frame: the length in its IP header may be missing.
+    /// As [`find_in`](Self::find_in), for an LSO or USO packet, which fills the frame: its IP header need not state the length.
     #[must_use]
     pub fn find_large(headers: &[u8], frame_len: usize) -> Option<Self> {
         let len = frame_len.checked_sub(ETHERNET)?;
         Self::find_with(headers, len, |_| Some(len))
     }
 
-    /// As above, with the length of the packet that `len` derives from the one in its header, at most `longest`.
+    /// As above. `len` maps the length in the IP header to the packet's length, at most `longest`.
     fn find_with(headers: &[u8], longest: usize, len: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
         let packet = headers.get(ETHERNET..)?;
         let is_ipv6 = match ether_type(headers)? {
@@ -132,7 +132,7 @@ impl Transport {
         Some(Self { protocol, is_ipv6, start, end: len.checked_add(ETHERNET)? })
     }
 
-    /// Returns the sum of the pseudo-header, whose addresses are at the end of the fixed IP header.
+    /// Returns the sum of the pseudo-header. Its addresses are at the end of the fixed IP header.
     pub(crate) fn pseudo_header(&self, headers: &[u8]) -> Option<u16> {
         let addresses = if self.is_ipv6 { 8..IPV6_HEADER } else { 12..MIN_IPV4 };
         let addresses = headers.get(ETHERNET..)?.get(addresses)?;
@@ -142,7 +142,7 @@ impl Transport {
 }
 
 impl Offload {
-    /// The device completes a checksum, whose field contains the sum of the pseudo-header.
+    /// Requests that the device complete a checksum. The checksum field contains the sum of the pseudo-header.
     #[must_use]
     pub fn checksum(of: &Transport) -> Self {
         Self {
@@ -153,9 +153,9 @@ impl Offload {
         }
     }
 
-    /// The device divides a TCP segment or UDP datagram, which fills its frame, into such of `size` bytes of payload, or only completes
-    /// the checksum of one that has no more. Completes the lengths, the sum of the pseudo-header and the checksum of the IP header
-    /// in `headers`, the first bytes of the frame; `None` if a header is invalid, or not in them.
+    /// Requests that the device segment a TCP or UDP packet, which fills its frame, into segments with `size` bytes of payload. A packet
+    /// with at most `size` bytes only gets its checksum completed. In `headers`, the first bytes of the frame, writes the lengths, the sum
+    /// of the pseudo-header and the IP header's checksum. `None` if a header is invalid, or not within `headers`.
     #[must_use]
     pub fn segmentation(headers: &mut [u8], of: &Transport, size: u16) -> Option<Self> {
         let (start, frame_len) = (usize::from(of.start), of.end);
@@ -198,7 +198,7 @@ impl Offload {
         })
     }
 
-    /// Returns the length of the longest frame on the wire that a frame of `len` bytes becomes.
+    /// Returns the length of the longest frame on the wire that results from a frame of `len` bytes.
     #[must_use]
     pub fn longest_frame(&self, len: usize) -> usize {
         if self.segment_size == 0 {
@@ -208,7 +208,7 @@ impl Offload {
         }
     }
 
-    /// Returns the same for a frame into which `len` bytes were inserted before the IP header.
+    /// Returns the request for a frame into which `len` bytes were inserted before the IP header.
     #[must_use]
     pub fn behind(self, len: u16) -> Self {
         let moved = |offset: u16| if self.flags == 0 { offset } else { offset.wrapping_add(len) };
@@ -216,13 +216,13 @@ impl Offload {
         Self { header_len, checksum_start: moved(self.checksum_start), ..self }
     }
 
-    /// Number of frames on the wire beyond the first, and the bytes of their headers.
+    /// Returns the number of frames on the wire after the first, and the bytes of their headers.
     pub(crate) fn further_frames(&self) -> (u64, u64) {
         let further = u64::from(self.further);
         (further, further.wrapping_mul(self.header_len.into()))
     }
 
-    /// The header for a device with HOST_ECN.
+    /// Returns the virtio-net header for a device with HOST_ECN.
     pub(crate) fn to_bytes_with_ecn(self) -> [u8; HEADER_LEN] {
         let gso_type = self.gso_type | if self.has_cwr { GSO_ECN } else { 0 };
         Self { gso_type, ..self }.to_bytes()
@@ -240,7 +240,7 @@ impl Offload {
     }
 }
 
-/// The fields of the header before a received frame that the driver uses.
+/// The fields of a received frame's virtio-net header that the driver uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiveHeader {
     flags: u8,
@@ -252,11 +252,12 @@ pub(crate) struct ReceiveHeader {
     pub(crate) buffers: u16,
 }
 
-/// What the header before a frame says of its segments. To be checked: see [`Coalesced::complete`](crate::Coalesced::complete).
+/// The virtio-net header's information about the segments of a coalesced frame. Not verified: see
+/// [`Coalesced::complete`](crate::Coalesced::complete).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoalescedHeader {
     pub(crate) gso_type: u8,
-    /// Payload of each segment but the last, in bytes.
+    /// Payload of each segment except the last, in bytes.
     pub(crate) segment_size: u16,
     /// The checksum is not complete.
     pub(crate) is_partial: bool,
@@ -282,12 +283,12 @@ impl ReceiveHeader {
         self.flags & DATA_VALID != 0
     }
 
-    /// Whether the driver must complete the checksum: the frame comes from the same machine.
+    /// Whether the driver must complete the checksum, because the frame comes from a VM on the same host.
     pub(crate) const fn is_partial(self) -> bool {
         self.flags & NEEDS_CSUM != 0
     }
 
-    /// What the header says of a frame that consists of several segments; `None` of another.
+    /// Returns the segment information of a coalesced frame; `None` for any other frame.
     pub(crate) const fn coalesced(self) -> Option<CoalescedHeader> {
         match self.gso_type {
             0 => None,
@@ -299,21 +300,21 @@ impl ReceiveHeader {
         }
     }
 
-    /// Completes the checksum of a frame; `None` if it would not be in the frame.
+    /// Completes the checksum of a frame; `None` if the checksum field lies outside the frame.
     #[must_use]
     pub(crate) fn complete(self, frame: &mut [u8]) -> Option<()> {
         complete(frame, self.checksum_start.into(), self.checksum_offset.into())
     }
 }
 
-/// Completes the checksum of a frame to send, which the device does not complete. Its field contains the sum of the pseudo-header.
+/// Completes the checksum of a sent frame in place of the device. The checksum field contains the sum of the pseudo-header.
 #[must_use]
 pub fn complete_checksum(frame: &mut [u8], of: &Transport) -> Option<()> {
     let frame = frame.get_mut(..of.end)?;
     complete(frame, of.start.into(), of.protocol.checksum_offset().into())
 }
 
-/// Computes the checksum of the IPv4 header of a frame; `None` if it has none.
+/// Computes and writes the IPv4 header checksum of a frame; `None` if it is not an IPv4 packet.
 #[must_use]
 pub fn write_ipv4_checksum(frame: &mut [u8]) -> Option<()> {
     let at = ETHERNET.checked_add(10)?;
@@ -323,7 +324,7 @@ pub fn write_ipv4_checksum(frame: &mut [u8]) -> Option<()> {
     write(frame, at, checksum)
 }
 
-/// Whether the checksum of the IPv4 header of a frame is right; `None` if it has none.
+/// Whether the IPv4 header checksum of a frame is correct; `None` if it is not an IPv4 packet.
 #[must_use]
 pub fn ipv4_checksum_is_valid(frame: &[u8]) -> Option<bool> {
     Some(sum(ipv4_header(frame)?, 0) == u16::MAX)
@@ -332,7 +333,7 @@ pub fn ipv4_checksum_is_valid(frame: &[u8]) -> Option<bool> {
 pub(crate) fn complete(frame: &mut [u8], start: usize, offset: usize) -> Option<()> {
     let field = start.checked_add(offset)?;
     let checksum = !sum(frame.get(start..)?, 0);
-    // 0 means that a datagram has no checksum. Nothing is written outside of the frame.
+    // 0 means that a datagram has no checksum. `write` writes nothing outside of the frame.
     write(frame, field, if checksum == 0 { u16::MAX } else { checksum })
 }
 
@@ -368,7 +369,7 @@ fn ipv4(packet: &[u8]) -> Option<(u8, usize, usize)> {
     Some((*packet.get(9)?, header, word(packet, 2)?.into()))
 }
 
-/// As [`ipv4`]; the header includes extension headers. The fragment header is none that is skipped.
+/// As [`ipv4`]; the header length includes extension headers. `None` for a fragment, too: its header is not skipped.
 fn ipv6(packet: &[u8]) -> Option<(u8, usize, usize)> {
     let (mut number, mut header) = (*packet.get(6)?, IPV6_HEADER);
     for _ in 0..MAX_EXTENSIONS {
@@ -395,7 +396,7 @@ fn sum(bytes: &[u8], initial: u64) -> u16 {
         *to = *from;
     }
     total = total.wrapping_add(u64::from_ne_bytes(tail).into());
-    // The carries beyond 64 bits are fewer than 2^32.
+    // There are fewer than 2^32 carries out of 64 bits.
     let (carries, total) = ((total >> 64) as u64, total as u64);
     let total = (total >> 32).wrapping_add(total & 0xFFFF_FFFF).wrapping_add(carries);
     fold(u64::from(u16::from_be(fold(total))).wrapping_add(initial))

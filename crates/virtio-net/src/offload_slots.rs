@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What distinguishes transmit slots whose frames request an offload: a header that is not zero, or a buffer for frames that the
-//! device divides.
+//! The state of transmit slots whose frames request an offload: a virtio-net header that is not zero, or a buffer for packets that the
+//! device segments.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,30 +12,30 @@ use crate::buffers::{Buffers, MAX_HEADER_LEN};
 use crate::error::Error;
 use crate::hal::Hal;
 
-/// Longest frame that a device divides, from its Ethernet header on, in bytes: with the longest header it fills a block of 64 KiB.
+/// Longest LSO or USO packet from its Ethernet header on, in bytes: with the longest virtio-net header it fills a block of 64 KiB.
 pub const MAX_LARGE_FRAME: usize = (64 * 1024) - MAX_HEADER_LEN;
 
-/// What a slot has that others do not.
+/// Use of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Nothing: its own buffer, and a header of zeros.
+    /// Its own buffer, and a virtio-net header of zeros.
     Plain,
-    /// A header that requests an offload.
+    /// Its own buffer, and a virtio-net header that requests an offload.
     Header,
-    /// This large buffer instead of its own.
+    /// The large buffer with this number, instead of its own buffer.
     Large(u16),
 }
 
-/// Frames that the device divides.
+/// Packets that the device segments (LSO, USO).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LargeFrames {
     /// Number of buffers for them.
     pub(crate) buffers: u16,
-    /// The header says whether the flag CWR is set.
+    /// The virtio-net header states whether the TCP flag CWR is set (HOST_ECN).
     pub(crate) has_ecn: bool,
 }
 
-/// The use of each slot, and the large buffers.
+/// Use of each slot, and the large buffers.
 #[derive(Debug)]
 pub(crate) struct OffloadSlots<H: Hal> {
     pub(crate) large: Buffers<H>,
@@ -46,13 +46,13 @@ pub(crate) struct OffloadSlots<H: Hal> {
     uses: Vec<Use>,
     /// Number of slots that are not plain.
     special: u16,
-    /// A large buffer was asked for last, and none was free.
+    /// The last request for a large buffer found none free.
     waits: bool,
 }
 
 impl<H: Hal> OffloadSlots<H> {
-    /// Allocates the large buffers for a queue of `slots` slots. Not inlined: with the caller's, its frame is too large for a
-    /// kernel stack.
+    /// Allocates the large buffers for a queue of `slots` slots. Not inlined: together with the caller's, its stack frame is too large for
+    /// a kernel stack.
     #[inline(never)]
     pub(crate) fn boxed(
         hal: &H,
@@ -77,12 +77,12 @@ impl<H: Hal> OffloadSlots<H> {
         id
     }
 
-    /// Whether a large buffer was asked for, and still none is free.
+    /// Whether the last request for a large buffer found none free, and still none is free.
     pub(crate) fn waits(&self) -> bool {
         self.waits && self.free.is_empty()
     }
 
-    /// Whether a slot is not plain.
+    /// Whether any slot is not plain.
     pub(crate) fn any(&self) -> bool {
         self.special != 0
     }
@@ -98,7 +98,7 @@ impl<H: Hal> OffloadSlots<H> {
         }
     }
 
-    /// Makes a slot plain that is not outstanding. Returns what it was.
+    /// Makes a slot plain again. The slot is not outstanding. Returns its previous use.
     pub(crate) fn clear(&mut self, id: u16) -> Use {
         let was = self
             .uses

@@ -21,7 +21,7 @@ pub const DEVICE_ID_TRANSITIONAL: u16 = 0x1000;
 /// Limit on the length of the capability list.
 const MAX_CAPABILITIES: usize = (CONFIG_LEN - header::FIRST_CAPABILITY as usize) / 4;
 
-/// A structure's place, checked to lie inside its BAR.
+/// A structure's location, checked to lie inside its BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     pub bar: u8,
@@ -29,7 +29,7 @@ pub struct Region {
     pub len: u32,
 }
 
-/// Places of the device's structures.
+/// Locations of the device's structures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub common: Region,
@@ -106,8 +106,8 @@ impl Layout {
     }
 }
 
-/// `cfg_type` of a vendor capability. Those without a constant here are ignored, whatever follows the type: some have another
-/// format and may be shorter.
+/// `cfg_type` of a vendor capability. Types without a constant here are ignored, without reading further: some have another format and may
+/// be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CfgType(u8);
 
@@ -118,7 +118,7 @@ impl CfgType {
     const DEVICE: Self = Self(4);
 }
 
-/// The place that a capability gives for its structure.
+/// The location of a structure, as its capability states it.
 struct Place {
     bar: u8,
     offset: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A ring and its place in the device: what the queues for frames and for commands have in common.
+//! A ring and its queue in the device: the common part of receive, transmit and control queues.
 
 use crate::error::Error;
 use crate::features::Features;
@@ -39,7 +39,7 @@ impl<H: Hal, R: Registers> Queue<H, R> {
         self.doorbell.is_some()
     }
 
-    /// Disconnects the queue from the device, which is not notified from now on.
+    /// Disconnects the queue from the device. The queue does not notify it from now on.
     pub(crate) fn stop(&mut self) {
         self.doorbell = None;
     }
@@ -48,8 +48,8 @@ impl<H: Hal, R: Registers> Queue<H, R> {
     /// again. Assigns its interrupt message if it has one.
     ///
     /// # Errors
-    /// [`Error::Changed`] if the device's queue is smaller or another one, or it refuses `vector`; [`Error::NoQueue`],
-    /// [`Error::BadQueueSize`]. The queue is stopped in any case.
+    /// [`Error::Changed`] if the device's queue is smaller than the ring, or the device refuses `vector`;
+    /// [`Error::NoQueue`], [`Error::BadQueueSize`]. The queue is stopped in any case.
     //= virtio §16
     pub(crate) fn clear(&mut self, control: &mut Control<H, R>, vector: Option<u16>) -> Result<(), Error> {
         self.stop();

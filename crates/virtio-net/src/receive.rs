@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The receive queue: every buffer is outstanding except while its frame is copied. (virtio §10)
+//! The receive queue. Every buffer is outstanding except while its frame is copied. (virtio §10)
 //!
 //! A frame is copied before anything is read from it: a device that writes to a buffer it has returned cannot change what was
 //! checked.
@@ -39,8 +39,8 @@ pub struct ReceiveCounters {
     pub frames: u64,
     /// Their bytes, from the Ethernet header on.
     pub bytes: u64,
-    /// Frames dropped because the device returned them with an invalid length, or because the checksum that the driver is to
-    /// complete is not in the frame.
+    /// Frames dropped because the device returned an invalid length, or because the checksum field that the driver must complete lies
+    /// outside the frame.
     pub invalid: u64,
     /// Notifications sent for returned buffers.
     pub notifications: u64,
@@ -60,20 +60,20 @@ impl core::iter::Sum for ReceiveCounters {
 /// Result of [`ReceiveQueue::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polled {
-    /// Buffers taken from the ring; beyond the budget only those in which the last frame continues.
+    /// Buffers taken from the ring. They exceed the budget only by those in which the last frame continues.
     pub taken: u32,
     /// The budget is used up: the ring may contain more.
     pub more: bool,
 }
 
-/// What the device says of a received frame.
+/// Information from the device about a received frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameInfo {
-    /// The checksum of TCP or UDP is known to be right.
+    /// The TCP or UDP checksum was verified.
     pub is_verified: bool,
-    /// The frame consists of several TCP segments, as [`Coalesced`](crate::Coalesced) checks.
+    /// Set if the frame consists of several TCP segments; [`Coalesced`](crate::Coalesced) checks that.
     pub coalesced: Option<CoalescedHeader>,
-    /// Its hash, and what that covers. It is not known to be right.
+    /// The frame's hash and its type, as reported by the device. Not verified.
     pub hash: Option<(HashTypes, u32)>,
 }
 
@@ -82,21 +82,21 @@ pub struct FrameInfo {
 pub struct ReceiveQueue<H: Hal, R> {
     queue: Queue<H, R>,
     buffers: Buffers<H>,
-    /// Accepted ones: they decide what the header before a frame means.
+    /// The accepted features, which decide how the virtio-net header is interpreted.
     features: Features,
-    /// Buffers in the ring that the device may have filled before the parameters of its hashes changed; `None` if its hashes are of
-    /// no use.
+    /// Number of buffers in the ring that the device may have filled before its hash parameters changed; `None` if hashes are not passed
+    /// on.
     old_hashes: Option<u16>,
     /// Length of the longest frame that does not consist of several segments.
     max_frame: usize,
-    /// Memory of the driver for the frame that is being processed.
+    /// Private memory for the frame that is being processed.
     frame: Vec<u8>,
     counters: ReceiveCounters,
 }
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
-    /// Allocates queue `index` with `size` buffers for frames of up to `max_frame` bytes and describes them, without making
-    /// them available. If frames are merged, one may take several of them.
+    /// Allocates queue `index` with `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available.
+    /// With MRG_RXBUF a frame may take several buffers.
     pub(crate) fn new(
         hal: &H,
         index: u16,
@@ -126,15 +126,14 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         Ok(())
     }
 
-    /// Disconnects the queue from the device: from now on nothing here accesses the device, and no frame is received. IRQL <=
+    /// Disconnects the queue from the device: from now on the queue does not access the device, and receives no frame. IRQL <=
     /// DISPATCH_LEVEL.
     pub fn stop(&mut self) {
         self.queue.stop();
     }
 
-    /// Programs the queue into the device again, which was reset and whose features were negotiated anew; its interrupt
-    /// message is `vector`. The queue keeps its memory, so that no memory is needed; frames that it contained are dropped, the
-    /// counters go on. IRQL <= DISPATCH_LEVEL.
+    /// Programs the queue again into a device that was reset and renegotiated. `vector` is the queue's interrupt message. The queue keeps
+    /// its memory, so this allocates none. Frames that it contained are dropped; the counters continue. IRQL <= DISPATCH_LEVEL.
     ///
     /// # Errors
     /// [`Error::Changed`] if the device's queue is smaller, or it refuses `vector`; [`Error::NoQueue`],
@@ -150,9 +149,9 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.queue.enable(control)
     }
 
-    /// Makes every buffer available to the device, which was [started](Control::start). Interrupts may occur from now on.
+    /// Makes every buffer available to the [started](Control::start) device. Interrupts may occur from now on.
     pub fn start(&mut self) {
-        // At the first frame; without a buffer none has arrived.
+        // Requests an interrupt at the first frame. None has arrived, because the device had no buffers.
         let _ = self.queue.ring.request_interrupt(1);
         for id in 0..self.queue.ring.size() {
             self.queue.ring.offer(id);
@@ -160,9 +159,9 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.publish();
     }
 
-    /// Passes the received frames in at most `budget` buffers, and the rest of the last frame, to `sink`, each from its Ethernet
-    /// header on, a copy that is valid during the call and that the device cannot access, and what the device says of it; `sink` may
-    /// change the copy. Then makes their buffers available again with at most one notification.
+    /// Passes the received frames in at most `budget` buffers (and the rest of the last frame) to `sink`, with the device's information
+    /// about them. `sink` gets a copy of the frame from its Ethernet header on, which is valid during the call; the device cannot access
+    /// the copy, and `sink` may change it. Then makes the buffers available again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
@@ -238,8 +237,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.queue.is_enabled() && self.queue.ring.request_interrupt(1)
     }
 
-    /// Whether the hashes of frames are passed on that arrive from now on: with `true`, the device computes them as it was asked to.
-    /// Those of frames in the ring may be others.
+    /// Sets whether the device's hashes are passed on, for frames that arrive from now on. Pass `true` when the device has accepted new
+    /// hash parameters. Hashes of frames already in the ring are not passed on, because they may use other parameters.
     pub fn report_hashes(&mut self, are_reported: bool) {
         self.old_hashes = are_reported.then(|| self.queue.ring.size());
     }
@@ -249,11 +248,11 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.counters
     }
 
-    /// Takes the other buffers of a frame of `count` buffers, whose first `len` bytes have been copied. Returns the length of
+    /// Takes the other buffers of a frame that consists of `count` buffers. Its first `len` bytes have been copied. Returns the length of
     /// the whole frame; `None` if it is too long, or a length is invalid.
     ///
     /// # Errors
-    /// [`Error::BrokenRing`]: the device has not returned so many. It returns those of a frame together.
+    /// [`Error::BrokenRing`]: the device has returned fewer buffers. It must return all buffers of a frame together.
     //= virtio §10
     #[cold]
     fn continuations(&mut self, count: u16, mut len: Option<usize>) -> Result<Option<usize>, Error> {
@@ -288,14 +287,16 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         Some((kind, u32::from_le_bytes([a, b, c, d])))
     }
 
-    /// Completes the checksum of a frame from the same machine. Returns its length; `None` if the checksum would not be in it.
+    /// Completes the checksum of a frame from a VM on the same host. Returns the frame's length; `None` if the checksum field lies outside
+    /// the frame.
     #[cold]
     fn complete(&mut self, header: ReceiveHeader, len: Option<usize>) -> Option<usize> {
         header.complete(self.frame.get_mut(..len?)?)?;
         len
     }
 
-    /// Returns the length of the frame in a buffer with `used` bytes written; `None` if `used` is invalid.
+    /// Returns the length of the frame in a buffer into which the device wrote `used` bytes; `None` if `used` is
+    /// invalid.
     //= virtio §10
     fn frame_len(&self, used: u32) -> Option<usize> {
         let used = usize::try_from(used).ok()?;

@@ -11,7 +11,7 @@ pub(crate) mod header {
 
     /// Bit of `STATUS`: the function has a capability list.
     pub(crate) const STATUS_CAPABILITIES: u16 = 1 << 4;
-    /// Capabilities begin behind the header, four-byte aligned.
+    /// Capabilities begin after the header, four-byte aligned.
     pub(crate) const FIRST_CAPABILITY: u8 = 0x40;
 }
 
@@ -42,7 +42,7 @@ pub(crate) mod min_len {
     pub(crate) const COMMON: u32 = 0x38;
     pub(crate) const NOTIFY: u32 = 2;
     pub(crate) const ISR: u32 = 1;
-    /// That of the MAC address. Other fields are there if their features are.
+    /// Length of the MAC address. Other fields exist only with their features.
     pub(crate) const DEVICE: u32 = 6;
 }
 
@@ -85,7 +85,7 @@ pub(crate) mod device {
 
     /// Bit of `STATUS`.
     pub(crate) const LINK_UP: u16 = 1;
-    /// Likewise, with GUEST_ANNOUNCE.
+    /// Bit of `STATUS`, with GUEST_ANNOUNCE.
     pub(crate) const ANNOUNCE: u16 = 2;
     /// Larger values of `SPEED` mean "unknown".
     pub(crate) const MAX_SPEED: u32 = 0x7FFF_FFFF;

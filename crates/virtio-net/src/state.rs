@@ -20,12 +20,12 @@ state_table::state_table! {
         Live,
         /// FAILED is set, or the device needs a reset. Only a reset leads out of this state.
         Failed,
-        /// A reset did not end. No register is accessed but for another reset.
+        /// A reset did not end. The driver accesses registers only for another reset.
         Unresponsive,
         /// Registers read all ones: the device is gone.
         Removed,
     }
-    /// Steps of bring-up, and what may happen to a device.
+    /// Steps of bring-up, and events of a device.
     pub enum Event {
         Reset: Found | Reset | Acknowledged | Driver | Negotiated | Live | Failed | Unresponsive => Reset;
         ResetTimeout: Found | Reset | Acknowledged | Driver | Negotiated | Live | Failed | Unresponsive => Unresponsive;

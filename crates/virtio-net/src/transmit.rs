@@ -23,15 +23,15 @@ pub const MIN_FRAME: usize = 60;
 /// Counters of a transmit queue since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransmitCounters {
-    /// Frames committed, as they are on the wire.
+    /// Frames committed, counted as on the wire.
     pub frames: u64,
     /// Their bytes, padding included.
     pub bytes: u64,
-    /// Frames dropped because of a length of 0 or more than a slot.
+    /// Frames dropped because their length was 0 or exceeded the slot.
     pub bad_length: u64,
     /// Notifications sent.
     pub notifications: u64,
-    /// Calls of [`TransmitQueue::kick`] with frames that the device did not want to be notified of, because it is at work.
+    /// Calls of [`TransmitQueue::kick`] with frames for which the busy device had suppressed the notification.
     pub suppressed: u64,
     /// Calls of [`TransmitQueue::slot`] that found no free slot.
     pub full: u64,
@@ -70,8 +70,8 @@ pub struct TransmitQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
-    /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes, and buffers for longer ones that
-    /// the device divides; `None` if the device completes no checksums.
+    /// Allocates queue `index` with `size` slots for frames of up to `max_frame` bytes. `large` describes the buffers for packets that the
+    /// device segments; `None` if the device completes no checksums.
     pub(crate) fn new(
         hal: &H,
         index: u16,
@@ -94,7 +94,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         Ok(this)
     }
 
-    /// Describes every slot to the device, and frees it.
+    /// Describes every slot to the device, and marks it free.
     fn describe(&mut self) -> Result<(), Error> {
         self.free.clear();
         for id in 0..self.queue.ring.size() {
@@ -109,15 +109,14 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         Ok(())
     }
 
-    /// Disconnects the queue from the device: from now on nothing here accesses the device, and no slot is free. IRQL <=
+    /// Disconnects the queue from the device: from now on the queue does not access the device, and no slot is free. IRQL <=
     /// DISPATCH_LEVEL.
     pub fn stop(&mut self) {
         self.queue.stop();
     }
 
-    /// Programs the queue into the device again, which was reset and whose features were negotiated anew; its interrupt
-    /// message is `vector`. The queue keeps its memory, so that no memory is needed; frames that were not sent are dropped, the
-    /// counters go on. IRQL <= DISPATCH_LEVEL.
+    /// Programs the queue again into a device that was reset and renegotiated. `vector` is the queue's interrupt message. The queue keeps
+    /// its memory, so this allocates none. Frames that were not sent are dropped; the counters continue. IRQL <= DISPATCH_LEVEL.
     ///
     /// # Errors
     /// [`Error::Changed`] if the device's queue is smaller, or it refuses `vector`; [`Error::NoQueue`],
@@ -176,7 +175,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.counters.bytes = self.counters.bytes.wrapping_add(padded as u64);
     }
 
-    /// As [`commit`](Self::commit), and the device does what `offload` requests. If it completes no checksums, the frame is dropped.
+    /// As [`commit`](Self::commit), with an offload request for the device. If the device completes no checksums, the frame is dropped.
     pub fn commit_with(&mut self, len: usize, offload: &Offload) {
         let free = self.free.len();
         let (Some(&id), Some(offloads)) = (self.free.last(), &mut self.offloads) else {
@@ -206,8 +205,8 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         Some(unsafe { offloads.large.frame_mut(id) })
     }
 
-    /// Queues the first `len` bytes of the buffer of [`large_slot`](Self::large_slot), padded as in [`commit`](Self::commit), which
-    /// the device divides as `offload` requests. A `len` of 0 or more than the buffer's drops the frame.
+    /// Queues the first `len` bytes of the buffer of [`large_slot`](Self::large_slot), padded as in [`commit`](Self::commit). The device
+    /// segments them as `offload` requests. A `len` of 0 or more than the buffer's drops the frame.
     pub fn commit_large(&mut self, len: usize, offload: &Offload) {
         let Some(offloads) = &mut self.offloads else { return };
         let (Some(&id), Some(large)) = (self.free.last(), offloads.free_large()) else { return };
@@ -234,7 +233,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.counters.bytes = self.counters.bytes.wrapping_add(headers).wrapping_add(padded as u64);
     }
 
-    /// Makes a slot plain that is not outstanding.
+    /// Makes a slot plain again. The slot is not outstanding.
     #[cold]
     fn restore(&mut self, id: u16) {
         match self.offloads.as_mut().map_or(Use::Plain, |offloads| offloads.clear(id)) {
@@ -282,16 +281,16 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         Ok(reaped)
     }
 
-    /// Requests an interrupt when three quarters of the outstanding frames are sent. Returns `true` if slots are free
-    /// already, or the frames are already sent: the caller continues instead of waiting. A queue with a
-    /// [`fault`](Self::fault), or one that was stopped, requests no interrupt and returns `false`.
+    /// Requests an interrupt when three quarters of the outstanding frames are sent. Returns `true` if slots are
+    /// already free, or the frames already sent: the caller must continue instead of waiting. A queue that was stopped
+    /// or has a [`fault`](Self::fault) requests no interrupt and returns `false`.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
         if !self.queue.is_enabled() || self.queue.ring.fault().is_some() {
             return false;
         }
         if self.offloads.as_ref().is_some_and(|offloads| offloads.waits()) {
-            // Other slots may be free, but not what the caller waits for.
+            // Slots may be free, but the caller waits for a large buffer.
             return self.queue.ring.request_interrupt(1);
         }
         let outstanding = self.queue.ring.outstanding();

@@ -21,7 +21,7 @@ use crate::state::{Event, State};
 use crate::vectors::Vectors;
 use crate::wait::Wait;
 
-/// Time that a device has for a reset.
+/// Longest time that the driver waits for a reset.
 const RESET_LIMIT: Duration = Duration::from_secs(1);
 /// Largest size of a queue. (virtio §5, §6)
 const MAX_QUEUE_SIZE: u16 = 1 << 15;
@@ -57,28 +57,28 @@ pub struct NetConfig {
     pub rss: Option<RssLimits>,
 }
 
-/// What the device is capable of in receive side scaling.
+/// Limits of the device's receive side scaling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RssLimits {
     /// Longest key, in bytes.
     pub key_len: u8,
     /// Entries of the largest table; 0 if the device reports hashes, but does not steer by them.
     pub entries: u16,
-    /// Types of hashes, without those that this driver does not support.
+    /// Hash types, without those that this driver does not support.
     pub types: HashTypes,
 }
 
-/// Features with limits in the configuration.
+/// Features for which the configuration states RSS limits.
 const SCALING: Features = Features::RSS.union(Features::HASH_REPORT);
 
-/// Features with any of which a device has several queue pairs.
+/// Features with either of which a device may have several queue pairs.
 const PAIRS: Features = Features::MQ.union(Features::RSS);
 
 /// Queue index of the control queue of a device with one pair. (virtio §4)
 const CONTROL_OF_ONE_PAIR: u16 = 2;
 
-/// Returns the least length in bytes of the configuration of a device with these features. The speed, for which there is a
-/// default, may be missing. (virtio §14)
+/// Returns the smallest length in bytes of the configuration of a device with these features. The speed may be missing, because there is a
+/// default for it. (virtio §14)
 fn config_len(features: Features) -> u64 {
     let ends = [(Features::STATUS, device::STATUS), (PAIRS, device::MAX_PAIRS), (Features::MTU, device::MTU)];
     let used = ends.into_iter().filter(|&(feature, _)| features.intersects(feature));
@@ -114,7 +114,7 @@ impl<R: Registers> Doorbell<R> {
 /// A device's registers and the state of its bring-up.
 ///
 /// Dropping it between ACKNOWLEDGE and reset starts a reset without waiting for its end. The owner of queues that the
-/// device uses calls [`reset`](Control::reset), which waits, first.
+/// device uses must call [`reset`](Control::reset) first, which waits.
 #[derive(Debug)]
 pub struct Control<H, R: Registers> {
     hal: H,
@@ -152,7 +152,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Self { hal, registers, layout, state: State::Found, features, refused: features }
     }
 
-    /// Sets the features that the driver has no use for: they are not accepted from the next negotiation on.
+    /// Sets features that the driver does not use. They are not accepted from the next negotiation on.
     pub fn refuse(&mut self, features: Features) {
         self.refused = features;
     }
@@ -190,7 +190,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(accepted)
     }
 
-    /// As [`negotiate`](Self::negotiate), for a device that was in use before: it must offer what was accepted then.
+    /// As [`negotiate`](Self::negotiate), for a device that was in use before: it must offer the features that were
+    /// accepted then.
     ///
     /// # Errors
     /// [`Error::Changed`], and those of [`negotiate`](Self::negotiate).
@@ -215,7 +216,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.state
     }
 
-    /// Returns the places of the device's structures.
+    /// Returns the locations of the device's structures.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -252,7 +253,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.read_steady(|| self.read_net_config())
     }
 
-    /// As [`Control::net_config`], of the link alone: whether it is up, and its speed. These change while the device runs.
+    /// As [`Control::net_config`], but reads only the link: whether it is up, and its speed. These may change while the device runs.
     ///
     /// # Errors
     /// As [`Control::net_config`].
@@ -273,7 +274,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Err(Error::UnsteadyConfig)
     }
 
-    /// Returns whether the device asks the driver to announce its addresses, until [`acknowledge_announcement`]. Any IRQL.
+    /// Returns whether the device asks the driver to announce its addresses. It asks until [`acknowledge_announcement`]. Any IRQL.
     ///
     /// [`acknowledge_announcement`]: crate::ControlQueue::acknowledge_announcement
     pub fn asks_for_announcement(&self) -> bool {
@@ -292,7 +293,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         }
     }
 
-    /// Returns the index of the control queue: with MQ or RSS, that behind all the pairs that the device has.
+    /// Returns the index of the control queue: with MQ or RSS, it follows the queues of all the device's pairs.
     ///
     /// # Errors
     /// [`Error::NoQueue`] if the device has no pairs, or more than there are queue indices.
@@ -334,7 +335,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
             })
     }
 
-    /// Assigns the vector of configuration changes to the device again, which was reset.
+    /// Assigns the vector of configuration changes again after a reset.
     ///
     /// # Errors
     /// [`Error::Changed`] if the device refuses it.
@@ -342,10 +343,11 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if self.set_config_vector(vector) { Ok(()) } else { Err(Error::Changed) }
     }
 
-    /// Checks that queue `index` still has `size` buffers, and assigns its vector, if it has one.
+    /// Checks that queue `index` still supports `size` buffers, and assigns its vector, if it has one.
     ///
     /// # Errors
-    /// [`Error::Changed`]; [`Error::NoQueue`], [`Error::BadQueueSize`].
+    /// [`Error::Changed`] if the device's queue is smaller, or the device refuses the vector; [`Error::NoQueue`],
+    /// [`Error::BadQueueSize`].
     pub(crate) fn check_queue(&mut self, index: u16, size: u16, vector: Option<u16>) -> Result<(), Error> {
         let fits = self.queue_size(index)? >= size;
         let is_assigned = vector.is_none_or(|vector| self.set_queue_vector(index, vector));
@@ -394,8 +396,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(doorbell)
     }
 
-    /// Resets the transmit queue of a pair of a running device, and waits for the end of that, at most a second. Then the device uses
-    /// none of its memory, and the queue can be programmed again. The queue was stopped.
+    /// Resets the transmit queue of a pair while the device runs, and waits at most a second for the end of the reset. Afterwards the
+    /// device uses none of the queue's memory, and the queue can be programmed again. The queue must be stopped already.
     ///
     /// # Errors
     /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::ResetTimeout`], [`Error::Removed`].
@@ -457,7 +459,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         }
     }
 
-    /// Whether no register has to be accessed: the device was reset, or does not respond to a reset.
+    /// Whether the device needs no further reset: it was reset, or does not respond to a reset.
     pub fn is_finished(&self) -> bool {
         matches!(self.state, State::Reset | State::Unresponsive)
     }

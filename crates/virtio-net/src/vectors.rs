@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which interrupt message each queue has.
+//! Assignment of interrupt messages to queues.
 
 /// MSI-X vectors by purpose. (virtio §15)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vectors {
     pub config: u16,
-    /// That of the first receive queue. Those of other pairs follow it.
+    /// Vector of the first receive queue. The vectors of other pairs follow it.
     pub receive: u16,
-    /// Likewise of the transmit queues.
+    /// Vector of the first transmit queue, likewise.
     pub transmit: u16,
-    /// Number of queue pairs, at least 1. If more, both queues of a pair share a vector.
+    /// Number of queue pairs, at least 1. With several pairs, both queues of a pair share a vector.
     pub pairs: u16,
 }
 
 impl Vectors {
-    /// Returns the assignment for `messages` interrupt messages and at most `pairs` queue pairs: one message for the
-    /// configuration and one for each pair, of which there are fewer if messages are; for a single pair, one each for receive
-    /// and transmit, or one for both, or one shared by all. `None` without a message.
+    /// Returns the assignment for `messages` interrupt messages and at most `pairs` queue pairs. The configuration gets one message, and
+    /// each pair gets one; fewer messages mean fewer pairs. A single pair gets one message each for receive and transmit, or one for both,
+    /// or shares one with the configuration. `None` without a message.
     #[must_use]
     pub const fn plan(messages: u32, pairs: u16) -> Option<Self> {
         let of_pairs = messages.saturating_sub(1);

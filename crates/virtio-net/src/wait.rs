@@ -2,22 +2,21 @@
 
 //! Waits for the device, with a limit in time.
 //!
-//! A device model in the same machine answers within some ten microseconds, but a thread that sleeps may not wake before the
-//! next tick of the clock, on Windows up to 15.6 ms later. So a wait begins with short stalls of the processor, and its limit is
-//! one of the clock, not a number of sleeps.
+//! A device model in the same machine answers within some ten microseconds, but a sleeping thread may not wake before the next clock tick,
+//! on Windows up to 15.6 ms later. So a wait begins with short stalls of the processor, and its limit is a time, not a number of sleeps.
 
 use core::time::Duration;
 
 use crate::hal::Hal;
 
-/// Stalls before the first sleep, and their length in microseconds.
+/// Number of stalls before the first sleep, and their length in microseconds.
 const STALLS: u32 = 20;
 const STALL_US: u32 = 10;
-/// Length of a sleep in microseconds, as far as the platform's clock allows.
+/// Length of a sleep in microseconds; longer if the platform's clock is coarser.
 const SLEEP_US: u32 = 1000;
 
-/// A wait. Its user looks for what it waits for, before the first call of [`go_on`](Self::go_on) and after each that returned
-/// `true`. At PASSIVE_LEVEL.
+/// A wait. The caller checks its condition before the first call of [`go_on`](Self::go_on), and after each call that returns `true`. At
+/// PASSIVE_LEVEL.
 #[derive(Debug)]
 pub struct Wait<'a, H> {
     hal: &'a H,
@@ -33,7 +32,7 @@ impl<'a, H: Hal> Wait<'a, H> {
         Self { hal, deadline: hal.now().saturating_add(limit), stalls: 0 }
     }
 
-    /// Lets some time pass; `false` at once if the limit is reached.
+    /// Waits for a moment. Returns `false` at once if the limit is reached.
     pub fn go_on(&mut self) -> bool {
         if self.hal.now() >= self.deadline {
             return false;

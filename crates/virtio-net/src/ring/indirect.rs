@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Tables of indirect descriptors: the parts of a buffer that takes one descriptor of the ring. (virtio §5, §6)
+//! Tables of indirect descriptors. They describe the parts of a buffer that takes one descriptor of the ring. (virtio
+//! §5, §6)
 
 use super::{packed, split};
 use crate::error::Error;
 use crate::hal::{Dma, Hal};
 
-/// A table of `N` parts, which all are used.
+/// A table of `N` parts, all of which are used.
 #[derive(Debug)]
 pub(crate) struct Table<H: Hal, const N: usize> {
     memory: Dma<H>,
@@ -27,7 +28,7 @@ impl<H: Hal, const N: usize> Table<H, N> {
         self.memory.device_address(0)
     }
 
-    /// Describes a part, which the device writes or reads. The buffer is not outstanding.
+    /// Describes a part, which the device writes if it is `writable`, otherwise reads. The buffer is not outstanding.
     pub(crate) fn describe(&self, part: u16, address: u64, len: u32, writable: bool) {
         let (at, is_last) = (usize::from(part), usize::from(part).saturating_add(1) >= N);
         if self.is_packed {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A virtqueue in either ring format, whose buffers are one descriptor each, or chains of descriptors that [`link`](Ring::link)
-//! makes, or a [table](Ring::table) of descriptors. (virtio §5, §6, §7, §8)
+//! A virtqueue in either ring format. Each buffer is one descriptor, a chain of descriptors that [`link`](Ring::link) makes, or a
+//! [table](Ring::table) of descriptors. (virtio §5, §6, §7, §8)
 //!
-//! [`Ring`] owns the memory and knows which buffers the device has. Its owner adds buffers with [`offer`](Ring::offer),
-//! makes them available with [`publish`](Ring::publish) and takes returned buffers with [`take_used`](Ring::take_used). What
-//! the device writes is not trusted: each element is read once, then checked against the outstanding buffers. After the
-//! first inconsistency `take_used` only returns that error.
+//! [`Ring`] owns the memory and knows which buffers the device has. Its owner adds buffers with [`offer`](Ring::offer), makes them
+//! available with [`publish`](Ring::publish) and takes returned buffers with [`take_used`](Ring::take_used). Data that the device writes is
+//! not trusted: each element is read once, then checked against the outstanding buffers. After the first inconsistency `take_used` only
+//! returns that error.
 //!
 //! A ring has one user at a time (`&mut self`), at IRQL <= DISPATCH_LEVEL.
 
@@ -61,7 +61,7 @@ pub(crate) struct RingOptions {
 }
 
 impl RingOptions {
-    /// Returns the options that `accepted` features mean.
+    /// Returns the options for the `accepted` features.
     pub(crate) fn of(accepted: Features) -> Self {
         let event_idx = accepted.contains(Features::EVENT_IDX);
         Self {
@@ -82,7 +82,7 @@ pub(crate) struct Ring<H: Hal> {
     memory: Dma<H>,
     format: Format,
     suppression: Suppression,
-    /// Interrupts were suppressed, and not requested since.
+    /// Interrupts were suppressed, and have not been requested since.
     is_suppressed: bool,
     /// The buffers that the device has, by id.
     outstanding: Vec<bool>,
@@ -121,8 +121,8 @@ impl<H: Hal> Ring<H> {
         })
     }
 
-    /// Returns the ring to the state of a new one: no buffer is described, outstanding or returned. The device was reset, so
-    /// that it does not use the ring.
+    /// Returns the ring to the state of a new one: no buffer is described, outstanding or returned. The device was reset, so it does not
+    /// use the ring.
     pub(crate) fn clear(&mut self) {
         match &mut self.format {
             Format::Split(ring) => ring.clear(&self.memory),
@@ -169,8 +169,8 @@ impl<H: Hal> Ring<H> {
         }
     }
 
-    /// Continues buffer `id` in buffer `id + 1`: a chain that is added, returned and outstanding as buffer `id`. Both were
-    /// described; neither is outstanding.
+    /// Continues buffer `id` in buffer `id + 1`. The chain is added, returned and outstanding as buffer `id`. Both were described; neither
+    /// is outstanding.
     pub(crate) fn link(&mut self, id: u16) {
         match &mut self.format {
             Format::Split(ring) => ring.link(&self.memory, id),
@@ -258,8 +258,8 @@ impl<H: Hal> Ring<H> {
         }
     }
 
-    /// Requests an interrupt at the `after`-th completion from now (at least 1). Returns `true` if the device has already
-    /// completed that many: no interrupt may occur, and the caller must continue.
+    /// Requests an interrupt at the `after`-th completion from now (at least 1). Returns `true` if the device has already completed that
+    /// many: possibly no interrupt will occur, and the caller must continue.
     //= virtio §7
     pub(crate) fn request_interrupt(&mut self, after: u16) -> bool {
         self.is_suppressed = false;

@@ -60,15 +60,15 @@ struct Batch {
     flags: u16,
 }
 
-/// The driver's positions, and what the buffers are.
+/// The driver's positions, and its record of the buffers.
 #[derive(Debug)]
 pub(super) struct PackedRing {
     size: u16,
     buffers: Vec<Buffer>,
-    /// Where the next descriptor is made available.
+    /// Position at which the driver makes the next descriptor available.
     next: Position,
     batch: Option<Batch>,
-    /// Where the device uses the next descriptor.
+    /// Position at which the device uses the next descriptor.
     taken: Position,
 }
 
@@ -102,7 +102,7 @@ impl PackedRing {
 
     /// Zeroes the memory and the positions.
     pub(super) fn clear<H: Hal>(&mut self, memory: &Dma<H>) {
-        // Each field with its own width, as in any other access.
+        // Each field is written with its own width, as in all other accesses.
         for descriptor in self.descriptors(memory) {
             descriptor.address.store(0, Relaxed);
             descriptor.len.store(0, Relaxed);
@@ -116,14 +116,14 @@ impl PackedRing {
         self.taken = Position::START;
     }
 
-    /// Remembers what buffer `id` is.
+    /// Records the address, length and direction of buffer `id`.
     pub(super) fn describe(&mut self, id: u16, address: u64, len: u32, writable: bool) {
         if let Some(buffer) = self.buffers.get_mut(usize::from(id)) {
             *buffer = Buffer { address, len, flags: if writable { WRITE } else { 0 } };
         }
     }
 
-    /// Remembers that the parts of buffer `id` are in a table at `address`.
+    /// Records that a table at `address` describes the parts of buffer `id`.
     pub(super) fn describe_table(&mut self, id: u16, address: u64, len: u32) {
         if let Some(buffer) = self.buffers.get_mut(usize::from(id)) {
             *buffer = Buffer { address, len, flags: INDIRECT };
@@ -199,7 +199,7 @@ impl PackedRing {
         Ok(Some((id.into(), len)))
     }
 
-    /// Advances behind the chain `id`, whose descriptor [`used`](Self::used) read.
+    /// Advances past the chain `id`, whose descriptor [`used`](Self::used) read.
     pub(super) fn take(&mut self, id: u16) {
         let parts = self.buffers.get(usize::from(id)..).unwrap_or_default();
         for part in parts {

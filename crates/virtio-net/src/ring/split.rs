@@ -61,7 +61,7 @@ struct UsedElement {
 // SAFETY: atomics only, 4 + 4 bytes without padding.
 unsafe impl DeviceShared for UsedElement {}
 
-/// Places of the three areas in the ring's memory, and the driver's indices.
+/// Offsets of the three areas in the ring's memory, and the driver's indices.
 #[derive(Debug)]
 pub(super) struct SplitRing {
     size: u16,
@@ -77,8 +77,7 @@ pub(super) struct SplitRing {
 }
 
 impl SplitRing {
-    /// Returns a ring of `size` descriptors; `None` unless `size` is a power of two. That of the specification is at most
-    /// 32768.
+    /// Returns a ring of `size` descriptors; `None` unless `size` is a power of two. The specification allows at most 32768.
     pub(super) fn new(size: u16) -> Option<Self> {
         const { assert!(size_of::<Descriptor>() == DMA_ALIGNMENT) };
         if !size.is_power_of_two() {
@@ -108,7 +107,7 @@ impl SplitRing {
 
     /// Zeroes the memory and the indices.
     pub(super) fn clear<H: Hal>(&mut self, memory: &Dma<H>) {
-        // Each field with its own width, as in any other access.
+        // Each field is written with its own width, as in all other accesses.
         for descriptor in self.descriptors(memory) {
             descriptor.address.store(0, Relaxed);
             descriptor.len.store(0, Relaxed);
@@ -134,7 +133,7 @@ impl SplitRing {
         }
     }
 
-    /// Has the parts of buffer `id` in a table at `address`.
+    /// Writes the descriptor of buffer `id`, whose parts a table at `address` describes.
     pub(super) fn describe_table<H: Hal>(&self, memory: &Dma<H>, id: u16, address: u64, len: u32) {
         if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
             descriptor.write(address, len, INDIRECT);
@@ -196,7 +195,7 @@ impl SplitRing {
         Ok(Some((u32::from_le(element.id.load(Relaxed)), u32::from_le(element.len.load(Relaxed)))))
     }
 
-    /// Advances behind the element that [`used`](Self::used) read.
+    /// Advances past the element that [`used`](Self::used) read.
     pub(super) fn take(&mut self) {
         self.taken = self.taken.wrapping_add(1);
     }
