@@ -41,8 +41,15 @@ pub struct Made {
     /// The object that was created inline.
     pub created: *mut c_void,
     pub buffer: Box<Guarded>,
-    /// The size that the call wrote.
+    pub variables: Box<Variables>,
+}
+
+/// Variables that a call writes. Not on the stack: one that pends writes them until its callback.
+pub struct Variables {
+    /// Size of the buffer in bytes.
     pub size: u32,
+    /// Offset of a mapping in its first page.
+    offset: u32,
 }
 
 const UNWRITTEN: usize = 0x5a5a_5a50;
@@ -86,8 +93,9 @@ pub fn make(function: Function, arguments: &Arguments, post: *mut c_void) -> Mad
     let mut buffer = Guarded::new();
     buffer.0[..arguments.lam.len()].copy_from_slice(&arguments.lam);
     let into: *mut c_void = if arguments.buffer { buffer.pointer() } else { null_mut() };
-    let mut room = arguments.size.unwrap_or(0);
-    let size = if arguments.size.is_some() { &raw mut room } else { null_mut() };
+    let mut variables = Box::new(Variables { size: arguments.size.unwrap_or(0), offset: 0 });
+    let (size, offset) = (&raw mut variables.size, &raw mut variables.offset);
+    let size = if arguments.size.is_some() { size } else { null_mut() };
     let mut token = CANARY as u32;
     let number = |number: u32| if number == 0 { NONE } else { STATUS_SUCCESS };
     let none: *mut c_void = null_mut();
@@ -95,8 +103,6 @@ pub fn make(function: Function, arguments: &Arguments, post: *mut c_void) -> Mad
         F::QueryAdapterInfo => on!(right, NDK_ADAPTER, object, NdkQueryAdapterInfo, into.cast(), size),
         F::BuildLam => {
             let (mdl, length) = (arguments.mdl, arguments.length);
-            let mut offset = 0;
-            let offset = &raw mut offset;
             on!(
                 right,
                 NDK_ADAPTER,
@@ -338,7 +344,7 @@ pub fn make(function: Function, arguments: &Arguments, post: *mut c_void) -> Mad
     let status = if level == 0 { call() } else { nt::irql::at_level(level, call) };
     let created = if status == STATUS_SUCCESS && object_out.addr() != UNWRITTEN { object_out } else { none };
     check_variable(function, arguments, status, object_out);
-    Made { status, callbacks, created, buffer, size: room }
+    Made { status, callbacks, created, buffer, variables }
 }
 
 /// Checks what a create call did to the variable for the object.

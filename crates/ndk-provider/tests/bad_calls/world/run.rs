@@ -186,7 +186,7 @@ fn check_buffer(function: Function, arguments: &Arguments, made: &Made, status: 
         (F::GetCqResultsEx, STATUS_SUCCESS) => size_of::<NDK_RESULT_EX>(),
         //= R-CONN-66
         (F::GetConnectionData, STATUS_SUCCESS | STATUS_BUFFER_TOO_SMALL) => given,
-        (_, STATUS_SUCCESS) => given.min(made.size as usize),
+        (_, STATUS_SUCCESS) => given.min(made.variables.size as usize),
         //= R-INFO-4, R-LAM-6
         _ => 8 * arguments.lam.len(),
     };
