@@ -73,6 +73,8 @@ impl QueueRegisters {
 pub struct Common {
     quirks: Quirks,
     offered: Features,
+    /// Features that are offered no more after the next reset.
+    withdrawn: Features,
     accepted: Features,
     vectors: u16,
     mtu: u16,
@@ -97,6 +99,7 @@ impl Common {
         let mut common = Self {
             quirks: options.quirks,
             offered: options.quirks.offered(options.features),
+            withdrawn: Features::default(),
             accepted: Features::default(),
             vectors: options.vectors,
             mtu: options.quirks.mtu.unwrap_or(options.mtu),
@@ -147,9 +150,12 @@ impl Common {
         self.quirks.never_resets = true;
     }
 
-    /// Ends what [`stop_resetting`](Self::stop_resetting) and [`set_config_unsteady`](Self::set_config_unsteady) began.
+    /// Ends what [`stop_resetting`](Self::stop_resetting), [`set_config_unsteady`](Self::set_config_unsteady) and
+    /// [`withdraw`](Self::withdraw) began.
     pub fn repair(&mut self, options: &NicOptions) {
         self.quirks = options.quirks;
+        self.withdrawn = Features::default();
+        self.offered = options.quirks.offered(options.features);
         self.link_up = true;
     }
 
@@ -157,7 +163,15 @@ impl Common {
         self.quirks.unsteady_config = unsteady;
     }
 
+    /// Offers these features no more, nor those that need one of them, after the next reset.
+    pub fn withdraw(&mut self, features: Features) {
+        self.withdrawn = features;
+    }
+
     pub fn reset(&mut self) {
+        if self.withdrawn != Features::default() {
+            self.offered = self.offered.without(self.withdrawn).consistent();
+        }
         self.resetting = None;
         self.accepted = Features::default();
         self.status = Status::default();

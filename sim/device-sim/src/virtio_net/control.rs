@@ -46,6 +46,7 @@ impl Device {
                 || quirks.commands_unanswered_from.is_some_and(|first| number >= first)
                 || is(quirks.leaves_command)
             {
+                self.left_commands.fetch_add(1, Relaxed);
                 continue;
             }
             let answer = match request.split_first_chunk::<2>() {
@@ -63,7 +64,7 @@ impl Device {
                 None => None,
             };
             self.memory.write(ack, &[if answer.is_some() { ACK_OK } else { ACK_ERROR }])?;
-            queue.push(&self.memory, chain.head, 1, None)?;
+            queue.push(&self.memory, chain.head, 1, self.used_quirk(index))?;
             done = true;
         }
         let interrupt = done && queue.needs_interrupt(&self.memory)?;

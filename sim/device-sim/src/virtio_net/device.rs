@@ -19,8 +19,9 @@ use super::{
     common::Common,
     features::Features,
     filter::Filter,
-    options::{NicOptions, RECEIVE, Role},
+    options::{NicOptions, RECEIVE, Role, receive_index},
     queue::DeviceQueue,
+    quirks::UsedQuirk,
     steering::Steering,
 };
 use crate::{
@@ -71,6 +72,14 @@ pub(super) struct Counters {
     pub interrupts: AtomicU64,
 }
 
+/// What is wrong with the next buffer that a queue returns.
+#[derive(Default)]
+pub(super) struct Lies {
+    used: Option<UsedQuirk>,
+    /// The number of buffers in the header of a received frame.
+    pub num_buffers: Option<u16>,
+}
+
 /// Registers, rings, filters and counters of one NIC.
 pub struct Device {
     pub(super) bus: Arc<dyn Bus>,
@@ -103,6 +112,12 @@ pub struct Device {
     pub(super) hung: Vec<AtomicBool>,
     /// Commands are not answered until a reset.
     pub(super) leaves_commands: AtomicBool,
+    /// Commands since the last reset that were not answered.
+    pub(super) left_commands: AtomicU32,
+    /// By queue: what is wrong with the next buffer that is returned.
+    pub(super) lies: Vec<Mutex<Lies>>,
+    /// Since the last reset, [`corrupt`](Self::corrupt) has returned the id of a buffer that the driver may have made available again.
+    has_confused: AtomicBool,
     pub(super) steering: Mutex<Steering>,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
     pub(super) repeated: Mutex<(Option<Frame>, u32)>,
@@ -137,6 +152,9 @@ impl Device {
             guest_offloads: Mutex::default(),
             arriving: (0..options.pairs).map(|_| Mutex::default()).collect(),
             leaves_commands: AtomicBool::new(false),
+            left_commands: AtomicU32::new(0),
+            has_confused: AtomicBool::new(false),
+            lies: (0..options.queues()).map(|_| Mutex::default()).collect(),
             hung: (0..options.pairs).map(|_| AtomicBool::new(false)).collect(),
             steering: Mutex::default(),
             repeated: Mutex::default(),
@@ -285,11 +303,17 @@ impl Device {
         self.filter.lock().reset();
         self.commands.store(0, Relaxed);
         self.leaves_commands.store(false, Relaxed);
+        self.left_commands.store(0, Relaxed);
+        self.has_confused.store(false, Relaxed);
+        for lies in &self.lies {
+            *lies.lock() = Lies::default();
+        }
     }
 
     /// Forgets one queue, which the driver resets.
     pub(super) fn lose_queue(&self, index: usize) {
         self.queues[index].lock().reset();
+        *self.lies[index].lock() = Lies::default();
         if let Some(Role::Transmit(pair)) = self.common.lock().role(index) {
             self.segments[pair].lock().clear();
             self.hung[pair].store(false, Relaxed);
@@ -327,6 +351,61 @@ impl Device {
     /// From now on the device answers no command of the control queue, until it is reset.
     pub fn leave_commands(&self) {
         self.leaves_commands.store(true, Relaxed);
+    }
+
+    /// Returns the number of commands since the last reset that the device has left without an answer.
+    #[must_use]
+    pub fn left_commands(&self) -> u32 {
+        self.left_commands.load(Relaxed)
+    }
+
+    /// Corrupts the used ring's entry of the next buffer of a queue, unless that or the device is reset before. An index that jumps
+    /// does so until then.
+    pub fn corrupt(&self, role: Role, quirk: UsedQuirk) {
+        if let Some(index) = self.index_of(role) {
+            self.lies[index].lock().used = Some(quirk);
+        }
+    }
+
+    /// Writes this number of buffers to the header of the next frame that a pair receives into one buffer, unless its queue or the
+    /// device is reset before.
+    pub fn misstate_buffers(&self, pair: usize, buffers: u16) {
+        self.lies[receive_index(pair)].lock().num_buffers = Some(buffers);
+    }
+
+    /// Ends what [`corrupt`](Self::corrupt), [`misstate_buffers`](Self::misstate_buffers), [`leave_commands`](Self::leave_commands) and
+    /// [`refuse_class`](Self::refuse_class) have begun. What the driver has read already stays.
+    pub fn behave(&self) {
+        for lies in &self.lies {
+            *lies.lock() = Lies::default();
+        }
+        self.leaves_commands.store(false, Relaxed);
+        *self.refused_class.lock() = self.options.quirks.refuses_class;
+    }
+
+    /// Offers these features no more, nor those that need one of them, after the next reset, until the device is replaced by
+    /// another.
+    pub fn withdraw(&self, features: Features) {
+        self.common.lock().withdraw(features);
+    }
+
+    /// Returns the index of a queue with the features in force.
+    fn index_of(&self, role: Role) -> Option<usize> {
+        let common = self.common.lock();
+        (0..self.queues.len()).find(|&index| common.role(index) == Some(role))
+    }
+
+    /// Returns what is wrong with the used ring's entry of a buffer that is being returned to a queue.
+    pub(super) fn used_quirk(&self, index: usize) -> Option<(u32, UsedQuirk)> {
+        self.options.quirks.used.or_else(|| {
+            let mut lies = self.lies[index].lock();
+            let lasts = lies.used == Some(UsedQuirk::IndexJump);
+            let quirk = if lasts { lies.used } else { lies.used.take() };
+            if quirk == Some(UsedQuirk::IdTwice) {
+                self.has_confused.store(true, Relaxed);
+            }
+            quirk.map(|quirk| (1, quirk))
+        })
     }
 
     /// Refuses commands of this class of the control queue from now on.
@@ -401,10 +480,14 @@ impl Device {
         self.send(message);
     }
 
-    /// Reports a misuse and stops the device.
+    /// Reports a misuse and stops the device. A driver that the device has told of another buffer than it returned cannot know which
+    /// buffers the device has: the device stops only.
     pub(super) fn report(&self, misuse: Misuse) {
+        let is_own_fault = self.has_confused.load(Relaxed);
         self.need_reset();
-        self.bus.misuse(misuse);
+        if !is_own_fault {
+            self.bus.misuse(misuse);
+        }
     }
 
     /// Signals an MSI-X vector.

@@ -261,7 +261,9 @@ impl Device {
         }
         let number = self.counters.received_frames.load(Relaxed) + 1;
         let lie = self.options.quirks.num_buffers.filter(|(every, _)| number.is_multiple_of(*every));
-        let num_buffers = lie.map_or(1 + others.len() as u16, |(_, buffers)| buffers);
+        let next =
+            if others.is_empty() { self.lies[receive_index(pair)].lock().num_buffers.take() } else { None };
+        let num_buffers = next.or(lie.map(|(_, buffers)| buffers)).unwrap_or_else(|| 1 + others.len() as u16);
         let header = Header { num_buffers, ..header }.bytes(self.hash_report(frame, accepted));
         let mut rest = Rest { parts: [&header[..header_len], frame] };
         let mut fill = |chain: &Chain| {
@@ -273,7 +275,7 @@ impl Device {
         self.counters.received_frames.fetch_add(1, Relaxed);
         self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
         if others.is_empty() {
-            return queue.push(&self.memory, first.head, written, self.options.quirks.used);
+            return queue.push(&self.memory, first.head, written, self.used_quirk(receive_index(pair)));
         }
         let mut used = vec![(first.head, written)];
         for chain in &others {

@@ -85,7 +85,7 @@ impl Device {
         let mut frames = frames.into_iter();
         let first = frames.next();
         self.segments[pair].lock().extend(frames);
-        queue.push(&self.memory, chain.head, 0, self.options.quirks.used)?;
+        queue.push(&self.memory, chain.head, 0, self.used_quirk(transmit_index(pair)))?;
         Ok(first)
     }
 
