@@ -7,10 +7,15 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context as _, Result, bail, ensure};
 use device_sim::{Nic, virtio_net::Features};
 use ndis_sim::{AdapterState, Miniport, offload::encapsulation};
-use ndk_abi::{ndis::OID_OFFLOAD_ENCAPSULATION, ndk::OID_NDK_SET_STATE};
+use ndk_abi::{
+    ndis::{OID_GEN_VLAN_ID, OID_OFFLOAD_ENCAPSULATION},
+    ndk::OID_NDK_SET_STATE,
+};
 use nt_sim::{JoinHandle, nt::time::sleep};
 
 use super::{
+    misbehavior::Misbehavior,
+    reasons::Reasons,
     requests,
     step::{Act, Side},
     traffic::Sends,
@@ -51,12 +56,18 @@ pub struct HostUnderTest {
     may_be_removed: bool,
     /// Pairs whose transmit queue the device has stalled.
     stalled: Vec<usize>,
+    /// Since the last check: the device has misbehaved.
+    misbehaved: bool,
+    /// The VLAN of the adapter's configuration.
+    vlan: u16,
+    reasons: Reasons,
     sends: Vec<(Sends, bool)>,
     later: Vec<JoinHandle<Option<Sends>>>,
 }
 
 impl HostUnderTest {
-    pub fn new(side: Side, nic: Arc<Nic>) -> Self {
+    /// `vlan` is that of the adapter's configuration.
+    pub fn new(side: Side, nic: Arc<Nic>, vlan: u16) -> Self {
         Self {
             side,
             nic,
@@ -69,6 +80,9 @@ impl HostUnderTest {
             failures: Vec::new(),
             may_be_removed: false,
             stalled: Vec::new(),
+            misbehaved: false,
+            vlan,
+            reasons: Reasons::default(),
             sends: Vec::new(),
             later: Vec::new(),
         }
@@ -98,6 +112,7 @@ impl HostUnderTest {
             return Ok(true);
         }
         let is_started = miniport.is_some();
+        self.reasons.note(act);
         match act {
             Act::Unsteady(on) => {
                 self.nic.set_config_unsteady(*on);
@@ -190,7 +205,17 @@ impl HostUnderTest {
 
     /// Notes what an act at the time `now` may lead to.
     fn expect(&mut self, now: Duration, act: &Act) {
+        self.reasons.note(act);
         match act {
+            Act::Misbehave(misbehavior) => {
+                // The driver notices it later, or not at all.
+                self.failures.push(now);
+                (self.has_failed, self.disturbed, self.misbehaved) = (true, true, true);
+                // What is refused is refused after each reset.
+                self.may_be_removed |=
+                    matches!(misbehavior, Misbehavior::Refused(_) | Misbehavior::Withdrawn(_));
+                self.is_broken |= matches!(misbehavior, Misbehavior::Withdrawn(_));
+            }
             Act::Vanish => {
                 (self.is_broken, self.may_be_removed, self.disturbed) = (true, true, true);
             }
@@ -204,7 +229,7 @@ impl HostUnderTest {
                 self.stalled.push(self.pair(*pair));
                 (self.has_failed, self.disturbed) = (true, true);
             }
-            Act::Link(_) | Act::Rdma(_) | Act::Set(..) | Act::Cancel => self.disturbed = true,
+            Act::Link(_) | Act::Rdma(_) | Act::Set(..) | Act::Vlan(_) | Act::Cancel => self.disturbed = true,
             _ => {}
         }
     }
@@ -299,13 +324,61 @@ impl HostUnderTest {
             self.insert();
             self.is_off = false;
         }
+        self.nic.behave();
         self.await_settled(bed)?;
+        self.await_commands(bed)?;
         // A change of the link that the driver could not read is followed by one that it can.
         self.nic.set_link(false);
         self.nic.set_link(true);
         self.end_stalls(bed)?;
+        self.restore_vlan(bed)?;
         self.await_rdma(bed)?;
         self.await_announcement(bed)
+    }
+
+    /// Waits until the driver has reset a device that has left commands without an answer.
+    fn await_commands(&mut self, bed: &mut Testbed) -> Result<()> {
+        let deadline = bed.now() + LONGEST;
+        while self.nic.left_commands() > 0 {
+            ensure!(
+                bed.now() < deadline,
+                "{}: a command is not answered, and the device not reset",
+                self.side
+            );
+            let _ = bed.event().wait(Duration::from_millis(10));
+            self.await_settled(bed)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the device has misbehaved since the last check.
+    pub fn has_misbehaved(&self) -> bool {
+        self.misbehaved
+    }
+
+    /// Sends frames of many flows, of which the peer need not get any.
+    pub fn probe(&mut self, bed: &Testbed) {
+        if let Some(miniport) = bed.machines()[self.side.number()].miniport() {
+            let mac = self.nic.options().mac;
+            self.sends.push((Sends::to_all_queues(miniport, peer_of(mac), mac), true));
+        }
+    }
+
+    /// Waits until the driver has answered what it has found in the rings since the device misbehaved.
+    pub fn settle(&mut self, bed: &mut Testbed) -> Result<()> {
+        self.failures.push(bed.now());
+        self.await_settled(bed)?;
+        self.await_commands(bed)?;
+        self.await_rdma(bed)
+    }
+
+    /// Puts the adapter into the VLAN of its configuration.
+    fn restore_vlan(&self, bed: &Testbed) -> Result<()> {
+        let machine = bed.machines()[self.side.number()];
+        let miniport = machine.miniport().context("the adapter has started")?;
+        // One that has no VLANs refuses it.
+        let _ = miniport.set(OID_GEN_VLAN_ID, &u32::from(self.vlan).to_le_bytes());
+        Ok(())
     }
 
     /// Sends frames until the driver has noticed the queues that are stalled, and has reset them or the device.
@@ -395,15 +468,19 @@ impl HostUnderTest {
         }
     }
 
-    /// Requires that each send was completed, and forgets the disturbances.
+    /// Requires that each send was completed and that the events have reasons, and forgets the disturbances.
     ///
     /// # Errors
-    /// A send was not.
-    pub fn end_disturbances(&mut self) -> Result<()> {
+    /// A send was not, or an event has none.
+    pub fn end_disturbances(&mut self, bed: &Testbed) -> Result<()> {
         for (sends, disturbed) in std::mem::take(&mut self.sends) {
             sends.join(disturbed || self.disturbed).with_context(|| self.side.to_string())?;
         }
+        let machine = bed.machines()[self.side.number()];
+        let log: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
+        self.reasons.judge(&log).with_context(|| self.side.to_string())?;
         (self.disturbed, self.may_be_removed, self.has_failed) = (false, false, false);
+        self.misbehaved = false;
         Ok(())
     }
 }
@@ -435,6 +512,11 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
         }
         Act::Stall(pair) => nic.hang(usize::from(pair % nic.options().pairs)),
         Act::Announce => nic.announce(),
+        Act::Misbehave(misbehavior) => misbehavior.begin(nic),
+        Act::Speed(megabits) => nic.set_speed(*megabits),
+        Act::Vlan(id) => {
+            let _ = miniport.set(OID_GEN_VLAN_ID, &u32::from(*id).to_le_bytes());
+        }
         Act::Query(oid, length) => {
             let _ = miniport.query(*oid, *length);
         }
@@ -443,7 +525,8 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
         }
         Act::Frames { count, length } => {
             let mac = nic.options().mac;
-            return Some(Sends::begin(miniport, peer_of(mac), mac, *count, *length));
+            let longest = miniport.attributes().general.map_or(1514, |general| general.MtuSize as usize + 14);
+            return Some(Sends::begin(miniport, peer_of(mac), mac, *count, (*length).min(longest)));
         }
         Act::Cancel => miniport.cancel_sends(1),
         _ => {}

@@ -6,7 +6,9 @@
 //! queues, allocations that fail. Each script runs in a process of its own. One that fails is shortened and printed; `--script` runs it again.
 
 mod host;
+mod misbehavior;
 pub mod plan;
+mod reasons;
 mod requests;
 pub mod run;
 pub mod script;
@@ -32,6 +34,8 @@ use crate::{exit::Exit, process, workspace};
 const LIMIT: Duration = Duration::from_secs(600);
 /// Scripts that are run to shorten one.
 const ATTEMPTS: usize = 400;
+/// Likewise in real time, and how often each is run.
+const REAL_TIME_ATTEMPTS: (usize, usize) = (60, 3);
 /// Scripts of `--minutes` have the seeds from this multiple of `--seed` on.
 const STRIDE: u64 = 1 << 20;
 
@@ -53,6 +57,17 @@ pub struct Options {
     /// Print the script without running it
     #[arg(long, conflicts_with_all = ["minutes", "script"])]
     print: bool,
+    /// Run with racing threads in real time. What fails need not fail again: each attempt to shorten is repeated
+    #[arg(long)]
+    real_time: bool,
+}
+
+impl Options {
+    fn script(&self, seed: u64) -> Script {
+        let mut script = plan::script(seed, self.steps);
+        script.setup.real_time = self.real_time;
+        script
+    }
 }
 
 /// Runs the command.
@@ -61,14 +76,15 @@ pub struct Options {
 /// With exit code 2, if the script cannot be read; with exit code 1, if a script has failed.
 pub fn run(options: &Options) -> Result<()> {
     if options.print {
-        print!("{}", plan::script(options.seed, options.steps));
+        print!("{}", options.script(options.seed));
         return Ok(());
     }
     if let Some(path) = &options.script {
         let text = fs::read_to_string(path);
         let text = text.map_err(|error| Exit::usage(format!("{}: {error}", path.display())))?;
-        let script: Script =
+        let mut script: Script =
             text.parse().map_err(|error| Exit::usage(format!("{}: {error:#}", path.display())))?;
+        script.setup.real_time |= options.real_time;
         println!("{}", run::run(&workspace::built_image()?, &script)?);
         return Ok(());
     }
@@ -78,13 +94,14 @@ pub fn run(options: &Options) -> Result<()> {
     let limit = Duration::from_secs_f64(options.minutes.unwrap_or_default().max(0.0) * 60.0);
     loop {
         let seed = first.wrapping_add(runs);
-        let script = plan::script(seed, options.steps);
+        let script = options.script(seed);
         runs += 1;
         match in_a_process(&image, &script) {
             Ok(summary) => println!("seed {seed}: {}", summary.trim_end()),
             Err(error) => {
                 failed += 1;
-                println!("FAILED  --seed {seed} --steps {}\n{error:#}", options.steps);
+                let real_time = if options.real_time { " --real-time" } else { "" };
+                println!("FAILED  --seed {seed} --steps {}{real_time}\n{error:#}", options.steps);
                 println!("{}", shortened(&image, &script, &format!("{error:#}")));
             }
         }
@@ -100,13 +117,16 @@ pub fn run(options: &Options) -> Result<()> {
 fn shortened(image: &Path, script: &Script, error: &str) -> String {
     let kind = signature(error);
     let mut last = error.to_owned();
-    let short = shrink::shrink(script, ATTEMPTS, |candidate| match in_a_process(image, candidate) {
+    // In real time a script that has a defect may pass.
+    let (attempts, runs) = if script.setup.real_time { REAL_TIME_ATTEMPTS } else { (ATTEMPTS, 1) };
+    let mut fails_alike = |candidate: &Script| match in_a_process(image, candidate) {
         Err(error) if signature(&format!("{error:#}")) == kind => {
             last = format!("{error:#}");
             true
         }
         _ => false,
-    });
+    };
+    let short = shrink::shrink(script, attempts, |candidate| (0..runs).any(|_| fails_alike(candidate)));
     format!("shortened; run it by `cargo xtask spin --script FILE`:\n\n{short}\n{last}")
 }
 

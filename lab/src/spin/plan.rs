@@ -19,6 +19,7 @@ use ndk_abi::{
 };
 
 use super::{
+    misbehavior::{ENTRIES, Misbehavior, Queue},
     script::{Script, Setup},
     step::{Act, LinkFaults, RssPart, Side, Step},
 };
@@ -64,7 +65,7 @@ const OIDS: [(NDIS_OID, usize); 31] = [
 ];
 
 /// Features without which a device is usable.
-const OPTIONAL: [Features; 18] = [
+const OPTIONAL: [Features; 21] = [
     Features::CSUM,
     Features::GUEST_CSUM,
     Features::HOST_TSO4,
@@ -83,24 +84,36 @@ const OPTIONAL: [Features; 18] = [
     Features::CTRL_VLAN,
     Features::EVENT_IDX,
     Features::SPEED_DUPLEX,
+    Features::MTU,
+    Features::CTRL_MAC_ADDR,
+    Features::INDIRECT_DESC,
 ];
 
-/// Settings of consumers' calls, of receiving, and of offloads. Values of a keyword follow each other.
-const KEYWORDS: [(&str, &str); 14] = [
-    ("NdkCreateCompletion", "2"),
-    ("NdkStrictReport", "1"),
-    ("*NdisPoll", "1"),
-    ("QueuePairs", "2"),
-    ("*UsoIPv4", "0"),
-    ("*PriorityVLANTag", "0"),
-    ("*PriorityVLANTag", "2"),
-    ("*LsoV2IPv4", "0"),
-    ("*RscIPv4", "0"),
-    ("*TCPChecksumOffloadIPv4", "0"),
-    ("*UDPChecksumOffloadIPv4", "1"),
-    ("*IPChecksumOffloadIPv4", "2"),
-    ("RoCECongestionControl", "0"),
-    ("RoCEEarlyPlacement", "0"),
+/// Settings of consumers' calls, of receiving, of VLANs and of offloads, with values other than the usual ones.
+const KEYWORDS: &[(&str, &[&str])] = &[
+    ("NdkCreateCompletion", &["1", "2", "3"]),
+    ("NdkStrictReport", &["1"]),
+    ("NdkStrictDelay", &["100"]),
+    ("*NdisPoll", &["1"]),
+    ("QueuePairs", &["1", "2", "3"]),
+    ("*JumboPacket", &["1514", "4088", "9014", "9999"]),
+    ("*NetworkDirectRoCEFrameSize", &["256", "2048"]),
+    ("*RSS", &["0"]),
+    ("*NumRSSQueues", &["1", "2", "3", "64"]),
+    ("*UsoIPv4", &["0"]),
+    ("*UsoIPv6", &["0"]),
+    ("VlanID", &["1", "77", "4094"]),
+    ("*PriorityVLANTag", &["0", "1", "2"]),
+    ("*LsoV2IPv4", &["0"]),
+    ("*LsoV2IPv6", &["0"]),
+    ("*RscIPv4", &["0"]),
+    ("*RscIPv6", &["0"]),
+    ("*TCPChecksumOffloadIPv4", &["0", "1", "2"]),
+    ("*UDPChecksumOffloadIPv4", &["0", "1", "2"]),
+    ("*IPChecksumOffloadIPv4", &["0", "1", "2"]),
+    ("*TCPChecksumOffloadIPv6", &["0", "1", "2"]),
+    ("RoCECongestionControl", &["0", "2"]),
+    ("RoCEEarlyPlacement", &["0"]),
 ];
 
 /// Returns the script of a seed with a number of steps.
@@ -115,8 +128,13 @@ pub fn script(seed: u64, steps: usize) -> Script {
 fn setup(random: &mut Rng, seed: u64) -> Setup {
     let mut setup = Setup { seed, packed: random.bool(), ..Setup::default() };
     setup.path_mtu = *pick(random, &[1024, 1024, 4096]);
-    setup.processors = *pick(random, &[1, 2, 2, 4, 6]);
-    setup.pairs = *pick(random, &[1, 1, 2, 4]);
+    setup.processors = match random.u8(..16) {
+        0 => 60,
+        1..4 => 1,
+        4..8 => 2,
+        _ => random.u32(2..=16),
+    };
+    setup.pairs = *pick(random, &[1, 1, 2, 4, 8]);
     if random.bool() {
         for feature in OPTIONAL {
             if random.u8(..4) == 0 {
@@ -133,9 +151,23 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
     if random.u8(..4) == 0 {
         setup.reset_millis = random.u32(1..60);
     }
-    for (name, value) in KEYWORDS {
-        if random.u8(..8) == 0 && setup.keywords.last().is_none_or(|(last, _)| last != name) {
-            setup.keywords.push((name.into(), value.into()));
+    if random.bool() {
+        setup.mtu = *pick(random, &[1280, 1500, 2000, 4192, 9000, 9000]);
+    }
+    if random.u8(..4) == 0 {
+        setup.speed = *pick(random, &[10, 1000, 100_000, u32::MAX]);
+    }
+    if random.u8(..4) == 0 {
+        setup.command_micros = random.u32(1..2000);
+    }
+    if random.u8(..4) == 0 {
+        // Less than a device must have, too: the driver does without.
+        let (key, entries) = (*pick(random, &[40, 40, 16, 52]), *pick(random, &[128, 64, 16, 1]));
+        setup.rss_limits = Some((key, entries, *pick(random, &[0x3f, 0x3, 0x1, 0])));
+    }
+    for (name, values) in KEYWORDS {
+        if random.u8(..10) == 0 {
+            setup.keywords.push(((*name).into(), (*pick(random, values)).into()));
         }
     }
     setup
@@ -177,7 +209,7 @@ fn faults(random: &mut Rng) -> LinkFaults {
 }
 
 fn act(random: &mut Rng) -> Act {
-    match random.u8(..68) {
+    match random.u8(..80) {
         0..5 => Act::Restart,
         5..8 => Act::Reenable,
         8 => Act::Halt,
@@ -191,18 +223,22 @@ fn act(random: &mut Rng) -> Act {
         22..25 => Act::Fail,
         25 => Act::Stuck,
         26..28 => Act::Unsteady(random.bool()),
-        28..30 => Act::Interrupt(random.u16(..4)),
+        28..30 => Act::Interrupt(random.u16(..18)),
         30..33 => Act::Link(random.bool()),
         33..35 => Act::Rdma(random.bool()),
-        35..37 => Act::Rss(random.u8(..5)),
+        35..37 => Act::Rss(*pick(random, &[0, 1, 2, 3, 4, 8, 16])),
+        68..76 => Act::Misbehave(misbehavior(random)),
+        76 => Act::Speed(*pick(random, &[0, 10, 2500, 400_000, u32::MAX])),
+        77..79 => Act::Vlan(*pick(random, &[0, 1, 77, 4094, 4095])),
+        79 => Act::Stall(random.u16(..8)),
         60..63 => Act::RssPart(rss_part(random)),
         63 => Act::Coalescing([random.bool(), random.bool()]),
         64 => Act::Encapsulation([random.bool(), random.bool()]),
-        65 => Act::Stall(random.u16(..4)),
+        65 => Act::Stall(random.u16(..8)),
         66..68 => Act::Announce,
         37..41 => query(random),
         41..47 => set(random),
-        47..53 => Act::Frames { count: random.usize(1..200), length: random.usize(14..1515) },
+        47..53 => frames(random),
         53..55 => Act::Cancel,
         55..57 => Act::Keep(random.bool()),
         57 => Act::Shortage(*pick(random, &[0, 5, 50, 500])),
@@ -210,14 +246,35 @@ fn act(random: &mut Rng) -> Act {
     }
 }
 
+fn frames(random: &mut Rng) -> Act {
+    // Longer ones than the adapter's are cut.
+    let longest = *pick(random, &[1515, 1515, 9015]);
+    Act::Frames { count: random.usize(1..200), length: random.usize(14..longest) }
+}
+
+fn misbehavior(random: &mut Rng) -> Misbehavior {
+    match random.u8(..9) {
+        0..4 => {
+            let pair = random.u16(..8);
+            let queues = [Queue::Receive(pair), Queue::Receive(pair), Queue::Transmit(pair), Queue::Control];
+            let &(_, entry) = pick(random, &ENTRIES);
+            Misbehavior::Corrupt(*pick(random, &queues), entry)
+        }
+        4 => Misbehavior::Buffers(random.u16(..8), *pick(random, &[0, 2, 3, 64, u16::MAX])),
+        5 => Misbehavior::Unanswered,
+        6 => Misbehavior::Withdrawn(pick(random, &OPTIONAL).0),
+        _ => Misbehavior::Refused(random.u8(..6)),
+    }
+}
+
 fn rss_part(random: &mut Rng) -> RssPart {
     match random.u8(..6) {
-        0 | 1 => RssPart::Table { processors: random.u8(1..5), log2: random.u8(..8) },
+        0 | 1 => RssPart::Table { processors: random.u8(1..17), log2: random.u8(..9) },
         2 => RssPart::NoTable,
         3 => RssPart::Key(random.u8(..)),
         // The types that NDIS has, and a type that is none of them at times.
         4 => RssPart::Types(u32::from(random.u8(1..)) << 8),
-        _ => RssPart::Default(random.u8(..4)),
+        _ => RssPart::Default(random.u8(..16)),
     }
 }
 
@@ -254,11 +311,14 @@ fn set(random: &mut Rng) -> Act {
         OID_OFFLOAD_ENCAPSULATION if sensible => {
             value = ndis_sim::offload::encapsulation([random.bool(), random.bool()]);
         }
+        OID_GEN_INTERRUPT_MODERATION if sensible => {
+            // A header of revision 1, no flags, moderation enabled or disabled.
+            value = [0x80, 1, 12, 0, 0, 0, 0, 0, random.u8(2..4), 0, 0, 0].into();
+        }
         OID_GEN_NETWORK_LAYER_ADDRESSES if sensible => value = addresses(random),
         // A power state that exists is set by the power manager only.
         OID_PNP_SET_POWER => value = value.into_iter().map(|byte| byte | 0x10).collect(),
-        // In a VLAN of its own, a host would not reach the other one.
-        OID_GEN_VLAN_ID => value.iter_mut().for_each(|byte| *byte = 0),
+        OID_GEN_VLAN_ID if sensible => value = u32::from(random.u16(..4096)).to_le_bytes().into(),
         OID_NDK_SET_STATE => value.push(0),
         _ => {}
     }

@@ -30,6 +30,8 @@ const LONGEST: Duration = Duration::from_mins(3);
 const SAMPLE: usize = 1 << 16;
 /// Faults per thousand frames that RDMA and TCP have to recover from.
 const RECOVERABLE: u16 = 30;
+/// How long a driver takes to notice a corrupt ring in which it gets buffers, at most.
+const NOTICED: Duration = Duration::from_millis(500);
 /// First port of copies; each has its own.
 const FIRST_PORT: u16 = 5445;
 
@@ -70,7 +72,8 @@ pub fn run(image: &Path, script: &Script) -> Result<Summary> {
     // A host that dies ends the calls of its harness by a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         bed.start()?;
-        let mut player = Player::new(bed.machines().map(|machine| machine.nic().clone()));
+        let mut player =
+            Player::new(bed.machines().map(|machine| machine.nic().clone()), script.setup.vlan());
         for (number, step) in script.steps.iter().enumerate() {
             at = Some(number);
             player.step(&mut bed, step)?;
@@ -118,10 +121,13 @@ struct Player {
 }
 
 impl Player {
-    fn new(nics: [std::sync::Arc<device_sim::Nic>; 2]) -> Self {
+    fn new(nics: [std::sync::Arc<device_sim::Nic>; 2], vlan: u16) -> Self {
         let [first, second] = nics;
         Self {
-            hosts: [HostUnderTest::new(Side::Alpha, first), HostUnderTest::new(Side::Beta, second)],
+            hosts: [
+                HostUnderTest::new(Side::Alpha, first, vlan),
+                HostUnderTest::new(Side::Beta, second, vlan),
+            ],
             copies: Vec::new(),
             tcp: None,
             is_lossy: false,
@@ -253,14 +259,25 @@ impl Player {
         for host in &mut self.hosts {
             host.restore(bed)?;
         }
+        self.find_corruption(bed)?;
         // A step may have changed the filter, and the connection would never end.
         for miniport in bed.machines().into_iter().filter_map(Machine::miniport) {
             TcpStack::set_filter(miniport).context("the packet filter")?;
         }
         self.end_traffic(bed)?;
-        self.hosts.iter_mut().try_for_each(HostUnderTest::end_disturbances)?;
+        self.hosts.iter_mut().try_for_each(|host| host.end_disturbances(bed))?;
         self.exchange(bed)?;
         self.summary.checks += 1;
+        Ok(())
+    }
+
+    /// Has the drivers look at each ring, so that they notice now what a device has done wrong.
+    fn find_corruption(&mut self, bed: &mut Testbed) -> Result<()> {
+        if self.hosts.iter().any(HostUnderTest::has_misbehaved) {
+            self.hosts.iter_mut().for_each(|host| host.probe(bed));
+            let _ = bed.event().wait(NOTICED);
+            self.hosts.iter_mut().try_for_each(|host| host.settle(bed))?;
+        }
         Ok(())
     }
 

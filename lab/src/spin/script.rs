@@ -16,10 +16,13 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use anyhow::{Context as _, Result};
-use device_sim::{Quirks, virtio_net::Features};
+use device_sim::{
+    Quirks,
+    virtio_net::{Features, RssLimits},
+};
 use ndis_sim::Keyword;
 
-use super::step::Step;
+use super::{misbehavior::bits_of, step::Step};
 use crate::testbed;
 
 /// How the hosts are set up.
@@ -37,6 +40,17 @@ pub struct Setup {
     pub without: u64,
     /// Time that a reset of the first device takes, in milliseconds.
     pub reset_millis: u32,
+    /// Largest IP packet of both devices; 0 for the smallest that the path MTU needs. `*JumboPacket` is set to it unless `keywords`
+    /// has it.
+    pub mtu: u16,
+    /// Link speed that the first device reports, in Mbit/s; 0 for its usual one.
+    pub speed: u32,
+    /// Time that a command of the first device's control queue takes, in microseconds.
+    pub command_micros: u32,
+    /// Receive side scaling of the first device: length of the key in bytes, entries of the table, types of hashes.
+    pub rss_limits: Option<(u8, u16, u32)>,
+    /// Threads run in real time: what races with what differs from run to run.
+    pub real_time: bool,
     /// Registry values of both adapters.
     pub keywords: Vec<(String, String)>,
 }
@@ -51,6 +65,11 @@ impl Default for Setup {
             packed: false,
             without: 0,
             reset_millis: 0,
+            mtu: 0,
+            speed: 0,
+            command_micros: 0,
+            rss_limits: None,
+            real_time: false,
             keywords: Vec::new(),
         }
     }
@@ -70,17 +89,33 @@ impl Setup {
             Features::DEFAULT | when(self.packed, Features::RING_PACKED) | when(self.pairs > 1, of_pairs);
         testbed::Options {
             seed: self.seed,
+            real_time: self.real_time,
             path_mtu: self.path_mtu,
+            mtu: (self.mtu != 0).then_some(self.mtu),
             processors: self.processors,
             pairs: self.pairs,
             features: offered.without(Features(self.without)).consistent(),
             quirks: Quirks {
                 reset_time: Duration::from_millis(self.reset_millis.into()),
+                speed: (self.speed != 0).then_some(self.speed),
+                command_time: Duration::from_micros(self.command_micros.into()),
+                rss_limits: self.rss_limits.map(|(key_len, entries, types)| RssLimits {
+                    key_len,
+                    entries,
+                    types,
+                }),
                 ..Quirks::default()
             },
             keywords: self.keywords.iter().map(keyword).collect(),
             ..testbed::Options::default()
         }
+    }
+
+    /// Returns the VLAN that the adapters are in when they start; 0 for none.
+    #[must_use]
+    pub fn vlan(&self) -> u16 {
+        let value = self.keywords.iter().find(|(name, _)| name == "VlanID");
+        value.and_then(|(_, value)| value.parse().ok()).unwrap_or_default()
     }
 
     /// Reads a line. Returns `false` if it is a step.
@@ -92,11 +127,15 @@ impl Setup {
             ["processors", count] => self.processors = count.parse()?,
             ["pairs", count] => self.pairs = count.parse()?,
             ["packed"] => self.packed = true,
-            ["without", bits] => {
-                let digits = bits.strip_prefix("0x").context("feature bits begin with 0x")?;
-                self.without = u64::from_str_radix(digits, 16)?;
-            }
+            ["without", bits] => self.without = bits_of(bits)?,
             ["reset-millis", count] => self.reset_millis = count.parse()?,
+            ["mtu", mtu] => self.mtu = mtu.parse()?,
+            ["speed", megabits] => self.speed = megabits.parse()?,
+            ["command-micros", count] => self.command_micros = count.parse()?,
+            ["rss-limits", key, entries, types] => {
+                self.rss_limits = Some((key.parse()?, entries.parse()?, types.parse()?));
+            }
+            ["real-time"] => self.real_time = true,
             ["keyword", name, value] => self.keywords.push((name.into(), value.into())),
             _ => return Ok(false),
         }
@@ -125,6 +164,19 @@ impl fmt::Display for Setup {
         }
         if self.reset_millis != 0 {
             writeln!(f, "reset-millis {}", self.reset_millis)?;
+        }
+        let numbers =
+            [("mtu", self.mtu.into()), ("speed", self.speed), ("command-micros", self.command_micros)];
+        for (name, value) in numbers {
+            if value != 0 {
+                writeln!(f, "{name} {value}")?;
+            }
+        }
+        if let Some((key, entries, types)) = self.rss_limits {
+            writeln!(f, "rss-limits {key} {entries} {types}")?;
+        }
+        if self.real_time {
+            writeln!(f, "real-time")?;
         }
         for (name, value) in &self.keywords {
             writeln!(f, "keyword {name} {value}")?;

@@ -31,6 +31,11 @@ pub fn shrink(script: &Script, limit: usize, mut fails: impl FnMut(&Script) -> b
             simplify(&mut candidate.setup, Setup { seed: best.setup.seed, ..Setup::default() });
             attempt(candidate, &mut best);
         }
+        for number in (0..best.setup.keywords.len()).rev() {
+            let mut candidate = best.clone();
+            candidate.setup.keywords.remove(number);
+            attempt(candidate, &mut best);
+        }
         for bit in (0..u64::BITS).map(|bit| 1 << bit) {
             let mut candidate = best.clone();
             candidate.setup.without &= !bit;
@@ -69,14 +74,18 @@ fn without_ranges(best: &mut Script, attempt: &mut impl FnMut(Script, &mut Scrip
 }
 
 /// Changes of a setup towards the default one, which is the second parameter.
-const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 8] = [
-    |setup, default| *setup = default,
+const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 12] = [
+    |setup, default| *setup = Setup { real_time: setup.real_time, ..default },
     |setup, default| setup.path_mtu = default.path_mtu,
     |setup, default| setup.processors = default.processors,
     |setup, default| setup.pairs = default.pairs,
     |setup, default| setup.packed = default.packed,
     |setup, default| setup.without = default.without,
     |setup, default| setup.reset_millis = default.reset_millis,
+    |setup, default| setup.mtu = default.mtu,
+    |setup, default| setup.speed = default.speed,
+    |setup, default| setup.command_micros = default.command_micros,
+    |setup, default| setup.rss_limits = default.rss_limits,
     |setup, default| setup.keywords = default.keywords,
 ];
 

@@ -7,6 +7,8 @@ use std::{fmt, str::FromStr};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ndk_abi::ndis::NDIS_OID;
 
+use super::misbehavior::{Misbehavior, bits_of};
+
 /// Probabilities of the link's faults, per thousand frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkFaults {
@@ -109,6 +111,12 @@ pub enum Act {
     Stall(u16),
     /// The device asks for an announcement of the adapter's addresses.
     Announce,
+    /// The device does something wrong.
+    Misbehave(Misbehavior),
+    /// The device reports this speed of the link, in Mbit/s.
+    Speed(u32),
+    /// The adapter is put into a VLAN by OID; 0 for none.
+    Vlan(u16),
     Query(NDIS_OID, usize),
     Set(NDIS_OID, Vec<u8>),
     /// Frames of a length are sent to the peer in one chain.
@@ -143,6 +151,9 @@ impl Act {
                 | Self::Encapsulation(_)
                 | Self::Stall(_)
                 | Self::Announce
+                | Self::Misbehave(_)
+                | Self::Speed(_)
+                | Self::Vlan(_)
                 | Self::Query(..)
                 | Self::Set(..)
                 | Self::Frames { .. }
@@ -160,6 +171,7 @@ impl Act {
                 | Self::RssPart(_)
                 | Self::Coalescing(_)
                 | Self::Encapsulation(_)
+                | Self::Vlan(_)
                 | Self::Query(..)
                 | Self::Set(..)
         )
@@ -263,6 +275,9 @@ impl fmt::Display for Act {
             Self::Encapsulation([v4, v6]) => write!(f, "encapsulation {} {}", switch(v4), switch(v6)),
             Self::Stall(pair) => write!(f, "stall {pair}"),
             Self::Announce => f.write_str("announce"),
+            Self::Misbehave(misbehavior) => misbehavior.fmt(f),
+            Self::Speed(megabits) => write!(f, "speed {megabits}"),
+            Self::Vlan(id) => write!(f, "vlan {id}"),
             Self::Query(oid, length) => write!(f, "query {oid:#010x} {length}"),
             Self::Set(oid, bytes) => write!(f, "set {oid:#010x} {}", hex(bytes)),
             Self::Frames { count, length } => write!(f, "frames {count} {length}"),
@@ -317,15 +332,16 @@ impl Act {
             ["keep", on] => Self::Keep(switch(on)?),
             ["shortage", share] => Self::Shortage(share.parse()?),
             ["fail-nth", number] => Self::FailNth(number.parse()?),
-            _ => bail!("no such act: {}", words.join(" ")),
+            ["speed", megabits] => Self::Speed(megabits.parse()?),
+            ["vlan", id] => Self::Vlan(id.parse()?),
+            _ => Self::Misbehave(Misbehavior::from_words(words)?),
         })
     }
 }
 
 /// Returns an OID or bits, in hexadecimal with a prefix.
 fn number(word: &str) -> Result<u32> {
-    let digits = word.strip_prefix("0x").with_context(|| format!("{word} does not begin with 0x"))?;
-    Ok(u32::from_str_radix(digits, 16)?)
+    Ok(u32::try_from(bits_of(word)?)?)
 }
 
 /// Returns bytes as hexadecimal digits; `-` if there are none.

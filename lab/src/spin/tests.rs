@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::{
+    misbehavior::Misbehavior,
     plan,
+    reasons::Reasons,
     script::{Script, Setup},
     shrink::shrink,
     step::{Act, Side, Step},
@@ -34,7 +36,7 @@ fn scripts_contain_each_kind_of_step() {
         })
         .map(|text| text.split(' ').next().unwrap().to_owned())
         .collect();
-    assert_eq!(words.len(), 34, "{words:?}");
+    assert_eq!(words.len(), 40, "{words:?}");
 }
 
 #[test]
@@ -52,6 +54,64 @@ fn scripts_are_set_up_with_each_way_to_receive() {
 }
 
 #[test]
+fn setups_have_each_number_of_processors_and_each_setting() {
+    let setups: Vec<_> = (0..400).map(|seed| plan::script(seed, 1).setup).collect();
+    for processors in (1..=16).chain([60]) {
+        assert!(setups.iter().any(|setup| setup.processors == processors), "{processors} processors");
+    }
+    let text = setups.iter().map(ToString::to_string).collect::<String>();
+    for line in [
+        "mtu 9000",
+        "speed 10",
+        "command-micros",
+        "rss-limits",
+        "pairs 8",
+        "keyword VlanID 77",
+        "keyword *RSS 0",
+    ] {
+        assert!(text.contains(&format!("\n{line}")), "{line}");
+    }
+}
+
+#[test]
+fn real_time_is_kept_when_a_script_is_shortened() {
+    let mut script = plan::script(3, 20);
+    script.setup.real_time = true;
+    let short = shrink(&script, 1000, |_| true);
+    assert_eq!(short.setup, Setup { seed: 3, real_time: true, ..Setup::default() });
+    assert!(short.to_string().contains("real-time\n"));
+}
+
+#[test]
+fn events_need_a_reason_in_the_script_and_resets_one_in_the_log() {
+    let fail = [Act::Fail];
+    let refused = [Act::Misbehave(Misbehavior::Refused(4))];
+    for (acts, log, is_right) in [
+        (&[][..], &[][..], true),
+        (&[], &[22, 41], false),
+        (&fail, &[22, 41], true),
+        (&fail, &[22, 26], true),
+        (&fail, &[41], false),
+        (&fail, &[26], false),
+        (&fail, &[22, 41, 41], false),
+        (&fail, &[21, 41], false),
+        (&refused, &[29, 41, 29, 26], true),
+        (&[], &[40, 60], true),
+        (&[], &[23], false),
+    ] {
+        let mut reasons = Reasons::default();
+        acts.iter().for_each(|act| reasons.note(act));
+        assert_eq!(reasons.judge(log).is_ok(), is_right, "{acts:?} {log:?}");
+    }
+    // What was judged is not judged again, and a reason lasts until then.
+    let mut reasons = Reasons::default();
+    reasons.note(&Act::Fail);
+    reasons.judge(&[22, 41]).unwrap();
+    reasons.judge(&[22, 41]).unwrap();
+    assert!(reasons.judge(&[22, 41, 22, 41]).is_err());
+}
+
+#[test]
 fn lines_that_are_no_steps_are_refused_with_their_number() {
     for text in [
         "jump",
@@ -63,6 +123,10 @@ fn lines_that_are_no_steps_are_refused_with_their_number() {
         "alpha link",
         "alpha rss table 2",
         "alpha coalescing on",
+        "alpha corrupt receive id-twice",
+        "alpha corrupt control 0 id-twice",
+        "alpha corrupt transmit 0 id-thrice",
+        "alpha commands lost",
     ] {
         let error = format!("seed 1\n{text}").parse::<Script>().unwrap_err();
         assert!(format!("{error:#}").starts_with("line 2: "), "{error:#}");

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The events that a driver may write to the system log after what a script has done, and the order in which they follow each other:
+//! each reset and each removal has a reason in the log.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+
+use device_sim::virtio_net::UsedQuirk;
+
+use super::{misbehavior::Misbehavior, step::Act};
+
+/// Event numbers of the driver's table.
+const REMOVED: u32 = 10;
+const RESET_TIMEOUT: u32 = 14;
+const BROKEN_RING: u32 = 21;
+const NEEDS_RESET: u32 = 22;
+const CHANGED: u32 = 25;
+const GIVEN_UP: u32 = 26;
+const UNSTEADY_CONFIG: u32 = 27;
+const COMMAND_TIMEOUT: u32 = 28;
+const COMMAND_REFUSED: u32 = 29;
+const TRANSMIT_STALLED: u32 = 30;
+const ROCE_FRAME_SIZE: u32 = 40;
+const RECOVERED: u32 = 41;
+const QUEUE_RESET: u32 = 42;
+const FEWER_PAIRS: u32 = 43;
+/// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
+const CONSUMER: u32 = 60;
+/// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
+const OF_MISSING_RESOURCES: [u32; 3] = [1, 2, 3];
+const OF_MISSING_DEVICE: [u32; 12] =
+    [REMOVED, 11, 12, 13, RESET_TIMEOUT, 15, 16, 17, 18, 19, NEEDS_RESET, CHANGED];
+
+/// The reasons that a script has given a driver since the last check.
+#[derive(Default, Debug)]
+pub struct Reasons {
+    allowed: BTreeSet<u32>,
+    /// Entries of the log that were judged.
+    judged: usize,
+}
+
+impl Reasons {
+    /// Notes what may follow from an act.
+    pub fn note(&mut self, act: &Act) {
+        let events: &[u32] = match act {
+            Act::Fail => &[NEEDS_RESET],
+            Act::Vanish | Act::Remove | Act::Stuck => {
+                self.allowed.extend(OF_MISSING_DEVICE);
+                &[COMMAND_TIMEOUT, UNSTEADY_CONFIG, TRANSMIT_STALLED, COMMAND_REFUSED]
+            }
+            Act::Unsteady(_) => &[UNSTEADY_CONFIG],
+            Act::Stall(_) => &[TRANSMIT_STALLED, QUEUE_RESET],
+            Act::Misbehave(Misbehavior::Corrupt(_, entry)) => {
+                // The device notices at times that the driver has another view of the ring.
+                self.allowed.extend((*entry == UsedQuirk::IdTwice).then_some(NEEDS_RESET));
+                &[BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_TIMEOUT]
+            }
+            Act::Misbehave(Misbehavior::Buffers(..)) => &[BROKEN_RING],
+            Act::Misbehave(Misbehavior::Unanswered) => &[COMMAND_TIMEOUT],
+            Act::Misbehave(Misbehavior::Refused(_)) => &[COMMAND_REFUSED],
+            Act::Misbehave(Misbehavior::Withdrawn(_)) => &[CHANGED],
+            Act::Shortage(_) | Act::FailNth(_) => {
+                self.allowed.extend(OF_MISSING_RESOURCES);
+                &[FEWER_PAIRS]
+            }
+            _ => &[],
+        };
+        self.allowed.extend(events);
+    }
+
+    /// Judges the events of a log that are new, and forgets the reasons.
+    ///
+    /// # Errors
+    /// An event has no reason, or a reset or a removal is not preceded by an event that names its reason.
+    pub fn judge(&mut self, log: &[u32]) -> Result<()> {
+        // Another failure may be logged before the reset after the first one has ended.
+        let mut named = 0_u32;
+        for &event in log.get(self.judged..).unwrap_or_default() {
+            match event {
+                RECOVERED | GIVEN_UP => {
+                    let left = named.checked_sub(1);
+                    named = left.with_context(|| {
+                        format!("event {event} without one that names its reason: {log:?}")
+                    })?;
+                }
+                ROCE_FRAME_SIZE | CONSUMER.. => {}
+                reason => {
+                    ensure!(self.allowed.contains(&reason), "event {reason} without a reason: {log:?}");
+                    named += u32::from(![QUEUE_RESET, FEWER_PAIRS].contains(&reason));
+                }
+            }
+        }
+        self.judged = log.len();
+        self.allowed.clear();
+        Ok(())
+    }
+}
