@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask spin`: random changes of the adapters' and the devices' state beside traffic, in virtual time under the verifier.
+//! `cargo xtask spin`: random changes of the adapters' and the devices' state beside traffic, under the verifier, in virtual time or
+//! in real time.
 //!
-//! A seed determines a [script](script::Script): restarts, removals, power states, OIDs, link flaps, failures of the device and of its
-//! queues, allocations that fail. Each script runs in a process of its own. One that fails is shortened and printed; `--script` runs it again.
+//! A seed determines a [script](script::Script): restarts, removals, power states, OIDs, link flaps, failures and misbehavior of the
+//! device and of its queues, allocations that fail. Each script runs in a process of its own. One that fails is shortened and printed; `--script` runs it again.
 
 mod host;
 mod misbehavior;

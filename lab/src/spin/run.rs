@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Runs a script on two hosts in virtual time.
+//! Runs a script on two hosts.
 //!
 //! Traffic that was begun and has ended without a disturbance must be complete. Traffic beside one may be lost, with a status that says so. At
 //! each [`Step::Check`], and at the end, the disturbances are over: both adapters must work then.

@@ -480,8 +480,8 @@ impl Device {
         self.send(message);
     }
 
-    /// Reports a misuse and stops the device. A driver that the device has told of another buffer than it returned cannot know which
-    /// buffers the device has: the device stops only.
+    /// Reports a misuse and stops the device. If the device has returned the id of another buffer, the driver cannot know which
+    /// buffers it has: the device stops only.
     pub(super) fn report(&self, misuse: Misuse) {
         let is_own_fault = self.has_confused.load(Relaxed);
         self.need_reset();
