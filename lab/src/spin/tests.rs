@@ -100,7 +100,9 @@ fn events_need_a_reason_in_the_script_and_resets_one_in_the_log() {
         (&[], &[23], false),
     ] {
         let mut reasons = Reasons::default();
-        acts.iter().for_each(|act| reasons.note(act));
+        for act in acts {
+            reasons.note(act);
+        }
         assert_eq!(reasons.judge(log).is_ok(), is_right, "{acts:?} {log:?}");
     }
     // What was judged is not judged again, and a reason lasts until then.
