@@ -505,6 +505,7 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
             let _ = miniport.set(OID_NDK_SET_STATE, &[u8::from(*on)]);
         }
         Act::Rss(processors) => requests::set_rss(miniport, *processors),
+        Act::ReceiveHash(on) => requests::set_receive_hash(miniport, *on),
         Act::RssPart(part) => requests::set_rss_part(miniport, *part),
         Act::Coalescing(versions) => requests::set_coalescing(miniport, *versions),
         Act::Encapsulation(versions) => {

@@ -9,11 +9,11 @@ use ndk_abi::{
         NDIS_OID, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_LOOKAHEAD, OID_GEN_CURRENT_PACKET_FILTER,
         OID_GEN_INTERRUPT_MODERATION, OID_GEN_LINK_PARAMETERS, OID_GEN_MAXIMUM_TOTAL_SIZE,
         OID_GEN_NETWORK_LAYER_ADDRESSES, OID_GEN_RCV_OK, OID_GEN_RECEIVE_BLOCK_SIZE,
-        OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_STATISTICS,
-        OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE, OID_GEN_VENDOR_DESCRIPTION,
-        OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_VLAN_ID, OID_GEN_XMIT_OK,
-        OID_OFFLOAD_ENCAPSULATION, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER, OID_PNP_SET_POWER,
-        OID_TCP_OFFLOAD_PARAMETERS,
+        OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_RECEIVE_HASH, OID_GEN_RECEIVE_SCALE_PARAMETERS,
+        OID_GEN_STATISTICS, OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE,
+        OID_GEN_VENDOR_DESCRIPTION, OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_VLAN_ID,
+        OID_GEN_XMIT_OK, OID_OFFLOAD_ENCAPSULATION, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER,
+        OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
     },
     ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
 };
@@ -29,7 +29,7 @@ use crate::machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
 const BETWEEN_CHECKS: usize = 12;
 
 /// OIDs that are queried and set, and the length of their usual value.
-const OIDS: [(NDIS_OID, usize); 31] = [
+const OIDS: [(NDIS_OID, usize); 32] = [
     (OID_GEN_CURRENT_PACKET_FILTER, 4),
     (OID_GEN_CURRENT_LOOKAHEAD, 4),
     (OID_GEN_INTERRUPT_MODERATION, 12),
@@ -47,6 +47,7 @@ const OIDS: [(NDIS_OID, usize); 31] = [
     (OID_GEN_VENDOR_DRIVER_VERSION, 4),
     (OID_802_3_MULTICAST_LIST, 6),
     (OID_GEN_RECEIVE_SCALE_PARAMETERS, 48),
+    (OID_GEN_RECEIVE_HASH, 60),
     (OID_GEN_VLAN_ID, 4),
     (OID_GEN_NETWORK_LAYER_ADDRESSES, 34),
     (OID_PM_PARAMETERS, 20),
@@ -134,6 +135,9 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
         4..8 => 2,
         _ => random.u32(2..=16),
     };
+    if random.u8(..4) == 0 {
+        setup.group_size = random.u32(1..=8);
+    }
     setup.pairs = *pick(random, &[1, 1, 2, 4, 8]);
     if random.bool() {
         for feature in OPTIONAL {
@@ -226,7 +230,8 @@ fn act(random: &mut Rng) -> Act {
         28..30 => Act::Interrupt(random.u16(..18)),
         30..33 => Act::Link(random.bool()),
         33..35 => Act::Rdma(random.bool()),
-        35..37 => Act::Rss(*pick(random, &[0, 1, 2, 3, 4, 8, 16])),
+        35 => Act::ReceiveHash(random.bool()),
+        36 => Act::Rss(*pick(random, &[0, 1, 2, 3, 4, 8, 16])),
         68..76 => Act::Misbehave(misbehavior(random)),
         76 => Act::Speed(*pick(random, &[0, 10, 2500, 400_000, u32::MAX])),
         77..79 => Act::Vlan(*pick(random, &[0, 1, 77, 4094, 4095])),

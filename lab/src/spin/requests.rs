@@ -2,8 +2,9 @@
 
 //! Requests of a stack that several steps make: receive side scaling and coalescing. The simulated NDIS checks their statuses.
 
-use ndis_sim::{Miniport, RssParameters};
+use ndis_sim::{HashParameters, Miniport, RssParameters};
 use ndk_abi::ndis::{
+    NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6, NDIS_HASH_UDP_IPV4,
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_REVISION_3, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED,
     NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED, NDIS_RSS_PARAM_FLAG_DEFAULT_PROCESSOR_UNCHANGED,
     NDIS_RSS_PARAM_FLAG_HASH_INFO_UNCHANGED, NDIS_RSS_PARAM_FLAG_HASH_KEY_UNCHANGED,
@@ -65,6 +66,13 @@ fn parameters(miniport: &Miniport, processors: u8, log2: u8) -> RssParameters {
     let entries = 1_usize << log2.min(10);
     let table = (0..entries).map(|entry| (entry % usize::from(processors.max(1))) as u8).collect();
     RssParameters { types, key: [KEY; 40], table, default_processor: 0 }
+}
+
+/// Requests hashes of received frames without receive side scaling, or none. While that is enabled, the adapter refuses.
+pub fn set_receive_hash(miniport: &Miniport, on: bool) {
+    let types =
+        NDIS_HASH_IPV4 | NDIS_HASH_TCP_IPV4 | NDIS_HASH_UDP_IPV4 | NDIS_HASH_IPV6 | NDIS_HASH_TCP_IPV6;
+    let _ = miniport.set_receive_hash(on.then_some(&HashParameters { types, key: [KEY; 40] }));
 }
 
 /// Switches coalescing for IPv4 and IPv6. The adapter may be without.

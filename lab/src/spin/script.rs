@@ -21,6 +21,7 @@ use device_sim::{
     virtio_net::{Features, RssLimits},
 };
 use ndis_sim::Keyword;
+use nt_sim::cpu::groups::MAX_GROUP_SIZE;
 
 use super::{misbehavior::bits_of, step::Step};
 use crate::testbed;
@@ -32,6 +33,8 @@ pub struct Setup {
     pub seed: u64,
     pub path_mtu: u32,
     pub processors: u32,
+    /// Processors of a processor group.
+    pub group_size: u32,
     /// Queue pairs of each device.
     pub pairs: u16,
     /// The devices use packed rings.
@@ -61,6 +64,7 @@ impl Default for Setup {
             seed: 0,
             path_mtu: 4096,
             processors: 2,
+            group_size: MAX_GROUP_SIZE,
             pairs: 1,
             packed: false,
             without: 0,
@@ -93,6 +97,7 @@ impl Setup {
             path_mtu: self.path_mtu,
             mtu: (self.mtu != 0).then_some(self.mtu),
             processors: self.processors,
+            group_size: self.group_size,
             pairs: self.pairs,
             features: offered.without(Features(self.without)).consistent(),
             quirks: Quirks {
@@ -125,6 +130,7 @@ impl Setup {
             ["seed", seed] => self.seed = seed.parse()?,
             ["path-mtu", mtu] => self.path_mtu = mtu.parse()?,
             ["processors", count] => self.processors = count.parse()?,
+            ["group-size", count] => self.group_size = count.parse()?,
             ["pairs", count] => self.pairs = count.parse()?,
             ["packed"] => self.packed = true,
             ["without", bits] => self.without = bits_of(bits)?,
@@ -152,6 +158,9 @@ impl fmt::Display for Setup {
         }
         if self.processors != default.processors {
             writeln!(f, "processors {}", self.processors)?;
+        }
+        if self.group_size != default.group_size {
+            writeln!(f, "group-size {}", self.group_size)?;
         }
         if self.pairs != default.pairs {
             writeln!(f, "pairs {}", self.pairs)?;

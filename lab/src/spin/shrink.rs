@@ -74,10 +74,11 @@ fn without_ranges(best: &mut Script, attempt: &mut impl FnMut(Script, &mut Scrip
 }
 
 /// Changes of a setup towards the default one, which is the second parameter.
-const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 12] = [
+const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 13] = [
     |setup, default| *setup = Setup { real_time: setup.real_time, ..default },
     |setup, default| setup.path_mtu = default.path_mtu,
     |setup, default| setup.processors = default.processors,
+    |setup, default| setup.group_size = default.group_size,
     |setup, default| setup.pairs = default.pairs,
     |setup, default| setup.packed = default.packed,
     |setup, default| setup.without = default.without,

@@ -103,6 +103,8 @@ pub enum Act {
     /// The stack spreads received frames over this number of processors, or no longer.
     Rss(u8),
     RssPart(RssPart),
+    /// Hashes of received frames are requested without receive side scaling, or no longer.
+    ReceiveHash(bool),
     /// Coalescing of received segments is switched by OID, for IPv4 and IPv6.
     Coalescing([bool; 2]),
     /// The stack starts or stops the offloads by OID, for IPv4 and IPv6.
@@ -146,6 +148,7 @@ impl Act {
                 | Self::Link(_)
                 | Self::Rdma(_)
                 | Self::Rss(_)
+                | Self::ReceiveHash(_)
                 | Self::RssPart(_)
                 | Self::Coalescing(_)
                 | Self::Encapsulation(_)
@@ -168,6 +171,7 @@ impl Act {
             self,
             Self::Rdma(_)
                 | Self::Rss(_)
+                | Self::ReceiveHash(_)
                 | Self::RssPart(_)
                 | Self::Coalescing(_)
                 | Self::Encapsulation(_)
@@ -264,6 +268,7 @@ impl fmt::Display for Act {
             Self::Link(up) => write!(f, "link {}", switch(up)),
             Self::Rdma(on) => write!(f, "rdma {}", switch(on)),
             Self::Rss(processors) => write!(f, "rss {processors}"),
+            Self::ReceiveHash(on) => write!(f, "receive-hash {}", switch(on)),
             Self::RssPart(part) => match part {
                 RssPart::Table { processors, log2 } => write!(f, "rss table {processors} {log2}"),
                 RssPart::NoTable => f.write_str("rss no-table"),
@@ -313,6 +318,7 @@ impl Act {
             ["interrupt", vector] => Self::Interrupt(vector.parse()?),
             ["link", up] => Self::Link(switch(up)?),
             ["rdma", on] => Self::Rdma(switch(on)?),
+            ["receive-hash", on] => Self::ReceiveHash(switch(on)?),
             ["rss", "no-table"] => Self::RssPart(RssPart::NoTable),
             ["rss", processors] => Self::Rss(processors.parse()?),
             ["rss", "table", processors, log2] => {

@@ -36,7 +36,7 @@ fn scripts_contain_each_kind_of_step() {
         })
         .map(|text| text.split(' ').next().unwrap().to_owned())
         .collect();
-    assert_eq!(words.len(), 40, "{words:?}");
+    assert_eq!(words.len(), 41, "{words:?}");
 }
 
 #[test]
@@ -66,6 +66,7 @@ fn setups_have_each_number_of_processors_and_each_setting() {
         "command-micros",
         "rss-limits",
         "pairs 8",
+        "group-size 3",
         "keyword VlanID 77",
         "keyword *RSS 0",
     ] {
