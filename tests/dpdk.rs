@@ -7,13 +7,15 @@
 
 mod bed;
 mod copying;
+mod flows;
 mod tcp;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bed::{exchange, finish, miniport, started_with};
 use copying::copy;
 use device_sim::virtio_net::Features;
+use flows::{copy_by, send_flows};
 use lab::{
     device::{DeviceKind, QemuVariant},
     has_dpdk, has_qemu,
@@ -23,10 +25,19 @@ use qemu_device::{DpdkSwitch, Identity};
 
 /// Two hosts whose devices have these properties, and what connects them. `None` if a program or the image is missing.
 fn started(properties: &[&str], identity: Identity) -> Option<(Testbed, Arc<DpdkSwitch>)> {
+    started_with_pairs(1, properties, identity)
+}
+
+/// [`started`], with so many queue pairs and processors.
+fn started_with_pairs(
+    pairs: u16,
+    properties: &[&str],
+    identity: Identity,
+) -> Option<(Testbed, Arc<DpdkSwitch>)> {
     if !has_qemu() || !has_dpdk() {
         return None;
     }
-    let switch = Arc::new(DpdkSwitch::start().expect("testpmd starts"));
+    let switch = Arc::new(DpdkSwitch::start(pairs).expect("testpmd starts"));
     let variant = QemuVariant {
         backend: Some(switch.clone()),
         properties: properties.iter().map(|&property| property.to_owned()).collect(),
@@ -34,7 +45,10 @@ fn started(properties: &[&str], identity: Identity) -> Option<(Testbed, Arc<Dpdk
         ..QemuVariant::default()
     };
     let device = DeviceKind::Qemu(variant);
-    let bed = started_with(&Options { device, real_time: true, path_mtu: 1024, ..Options::default() })?;
+    let processors = u32::from(pairs.max(2));
+    let options = Options { device, real_time: true, path_mtu: 1024, processors, ..Options::default() };
+    let bed = started_with(&options)?;
+    switch.await_queues().expect("DPDK uses all queues");
     Some((bed, switch))
 }
 
@@ -76,6 +90,45 @@ fn frames_and_rdma_pass_through_dpdks_rings_in_every_format() {
         assert_eq!(bed.events(), [""; 0], "{properties:?}: nothing to report");
         transfer(&bed);
         finish(bed);
+    }
+}
+
+/// Frames that each pair has forwarded, in both directions.
+fn forwarded(switch: &DpdkSwitch) -> BTreeMap<(usize, u16), u64> {
+    let streams = switch.end().expect("testpmd reports what it has forwarded");
+    streams.into_iter().map(|stream| ((stream.from, stream.pair), stream.delivered)).collect()
+}
+
+/// DPDK delivers on a pair what the pair with the same number of the other device sends.
+#[test]
+fn ethernet_and_rdma_use_each_pair_of_dpdks_rings_in_every_format() {
+    let formats: [(u16, &[&str]); 4] =
+        [(4, &[]), (2, &["mrg_rxbuf=off"]), (4, &["packed=on"]), (2, &["packed=on", "event_idx=off"])];
+    for (pairs, properties) in formats {
+        let all: Vec<_> = (0..pairs).collect();
+        let busy = |streams: &BTreeMap<(usize, u16), u64>, from, least| -> Vec<u16> {
+            let of = streams.iter().filter(|((other, _), delivered)| *other == from && **delivered >= least);
+            of.map(|((_, pair), _)| *pair).collect()
+        };
+        let Some((bed, switch)) = started_with_pairs(pairs, properties, Identity::Modern) else { return };
+        // In bursts that fit the backend's queue.
+        for _ in 0..5 {
+            send_flows(&bed, 32, 2);
+        }
+        finish(bed);
+        let streams = forwarded(&switch);
+        assert_eq!(busy(&streams, 0, 10), all, "{properties:?}: {streams:?}");
+
+        let Some((bed, switch)) = started_with_pairs(pairs, properties, Identity::Modern) else { return };
+        copy_by(&bed, 16);
+        assert_eq!(bed.events(), [""; 0], "{properties:?}: nothing to report");
+        finish(bed);
+        let streams = forwarded(&switch);
+        for from in [0, 1] {
+            // By chance a pair may get few of the connections.
+            let busy = busy(&streams, from, 100);
+            assert!(busy.len() >= all.len().min(3), "{properties:?}: {streams:?}");
+        }
     }
 }
 

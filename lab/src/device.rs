@@ -89,7 +89,10 @@ impl Device {
                     }
                     Some(switch) => {
                         let socket = switch.next_socket().context("the switch has two ports, both in use")?;
-                        (Backend::VhostUser { socket }, QemuLink::Backend { _running: switch.clone() })
+                        (
+                            Backend::VhostUser { socket, pairs: switch.pairs() },
+                            QemuLink::Backend { _running: switch.clone() },
+                        )
                     }
                 };
                 let qemu = QemuOptions {

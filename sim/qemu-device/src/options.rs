@@ -29,8 +29,9 @@ pub enum Slot {
 pub enum Backend {
     /// QEMU: one datagram per frame from socket to socket. Paths have at most 107 bytes; `remote` need not exist yet.
     Datagrams { local: PathBuf, remote: PathBuf },
-    /// A vhost-user backend that listens on this socket.
-    VhostUser { socket: PathBuf },
+    /// A vhost-user backend that listens on this socket and has so many queue pairs, at least 1. With several, the device offers
+    /// MQ.
+    VhostUser { socket: PathBuf, pairs: u16 },
 }
 
 /// Configuration of a device.

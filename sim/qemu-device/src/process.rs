@@ -138,9 +138,9 @@ fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -
                 remote.display()
             ));
         }
-        Backend::VhostUser { socket } => {
+        Backend::VhostUser { socket, pairs } => {
             qemu.arg("-chardev").arg(format!("socket,id=backend,path={}", socket.display()));
-            qemu.args(["-netdev", "vhost-user,id=link,chardev=backend"]);
+            qemu.arg("-netdev").arg(format!("vhost-user,id=link,chardev=backend,queues={pairs}"));
         }
     }
     let slot = match options.slot {
@@ -159,6 +159,9 @@ fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -
     let mut nic = format!("virtio-net-pci,netdev=link,mac={mac},romfile=,disable-legacy={legacy},{slot}");
     if let Some(mtu) = options.mtu {
         nic = format!("{nic},host_mtu={mtu}");
+    }
+    if matches!(options.backend, Backend::VhostUser { pairs: 2.., .. }) {
+        nic = format!("{nic},mq=on");
     }
     for property in &options.properties {
         nic = format!("{nic},{property}");
