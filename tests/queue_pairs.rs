@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 use bed::{exchange, finish, miniport, started_with};
 use copying::copy;
 use device_sim::{
-    Quirks,
+    PciFunction as _, Quirks,
     virtio_net::{Features, PairCounters},
 };
 use flows::{copy_by, send_flows, udp};
@@ -206,6 +206,33 @@ fn as_many_pairs_are_used_as_device_processors_and_keyword_allow() {
     assert_eq!(used(&Options { keywords: keyword("1"), ..options.clone() }), Some(1));
     assert_eq!(used(&Options { keywords: keyword("0"), ..options.clone() }), Some(4), "not a valid value");
     assert_eq!(used(&Options { processors: 20, pairs: 40, ..options }), Some(16), "the driver's limit");
+}
+
+/// One message is that of the configuration. A single one serves everything.
+//= virtio §15
+#[test]
+fn as_many_pairs_are_used_as_there_are_interrupt_messages_besides_one() {
+    over_formats(|format| {
+        for (messages, pairs) in [(9, 4), (5, 4), (4, 3), (3, 2), (2, 1), (1, 1)] {
+            let options = Options { messages: Some(messages), ..with_pairs(4, format) };
+            let Some(bed) = started_with(&options) else { return };
+            let machines = bed.machines();
+            assert!(machines.iter().all(|machine| machine.nic().vectors() == messages));
+            let active = machines.map(|machine| machine.nic().active_pairs());
+            assert_eq!(active, [pairs; 2], "{messages} messages");
+            send_flows(&bed, 40, 10);
+            let used: Vec<_> = (0..pairs).collect();
+            assert_eq!(busy(machines[0], |pair| pair.sent), used, "{messages} messages");
+            assert_eq!(busy(machines[1], |pair| pair.received), used, "{messages} messages");
+            copy_by(&bed, 8);
+            miniport(machines[0]).sleep().unwrap();
+            miniport(machines[0]).wake().unwrap();
+            copy(&bed);
+            send_flows(&bed, 40, 10);
+            assert_eq!(bed.events(), [""; 0], "{messages} messages: nothing to report");
+            finish(bed);
+        }
+    });
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub struct AdapterOptions {
     pub features: Features,
     /// Queue pairs of the NIC, likewise.
     pub pairs: u16,
+    /// Interrupt messages of the NIC, likewise, at least 1; `None` for one for each queue and one for the configuration.
+    pub messages: Option<u16>,
 }
 
 impl AdapterOptions {
@@ -50,7 +52,7 @@ impl AdapterOptions {
     #[must_use]
     pub fn new(mac: [u8; 6], addresses: Vec<(IpAddr, u8)>) -> Self {
         let (device, quirks) = (DeviceKind::Simulated, Quirks::default());
-        Self { mac, addresses, device, quirks, features: Features::DEFAULT, pairs: 1 }
+        Self { mac, addresses, device, quirks, features: Features::DEFAULT, pairs: 1, messages: None }
     }
 }
 
@@ -137,8 +139,9 @@ impl Machine {
             nic.quirks = adapter.quirks;
             nic.features = adapter.features;
             nic.pairs = adapter.pairs;
-            // One for each queue, and one for the configuration.
-            nic.vectors = nic.vectors.max(adapter.pairs.saturating_mul(2).saturating_add(1));
+            // The control queue has none.
+            let enough = nic.vectors.max(adapter.pairs.saturating_mul(2).saturating_add(1));
+            nic.vectors = adapter.messages.unwrap_or(enough);
             let device = Device::plug(&host, &adapter.device, nic)?;
             let function = device.function();
             for &(address, prefix) in &adapter.addresses {

@@ -58,6 +58,8 @@ pub struct Options {
     pub features: Features,
     /// Queue pairs of each NIC, likewise; they also need [`Features::MQ`].
     pub pairs: u16,
+    /// Interrupt messages of each NIC, likewise, at least 1; `None` for as many as it has use for.
+    pub messages: Option<u16>,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
     /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each;
@@ -90,6 +92,7 @@ impl Default for Options {
             peer_quirks: Quirks::default(),
             features: Features::DEFAULT,
             pairs: 1,
+            messages: None,
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
             discovery: Discovery::Simulated,
@@ -165,6 +168,7 @@ impl Testbed {
                 quirks: if number == 0 { options.quirks } else { options.peer_quirks },
                 features: options.features,
                 pairs: options.pairs,
+                messages: options.messages,
             }
         };
         let hosts = if options.one_host {
