@@ -4,17 +4,25 @@
 
 #![cfg(target_os = "linux")]
 
-use std::sync::Arc;
+mod bed;
+mod copying;
 
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bed::{exchange, finish, miniport};
+use copying::copy;
 use lab::{
-    copy::{self, End, Faults, Plan},
+    copy::{End, Faults, Plan, run},
     device::{DeviceKind, QemuVariant},
     has_qemu, image,
     testbed::{Options, Testbed},
 };
 use qemu_device::{Identity, Slot};
 
-fn bed(variant: QemuVariant) -> Option<Testbed> {
+fn new_bed(variant: QemuVariant) -> Option<Testbed> {
     let options =
         Options { device: DeviceKind::Qemu(variant), real_time: true, path_mtu: 1024, ..Options::default() };
     if !has_qemu() {
@@ -23,17 +31,9 @@ fn bed(variant: QemuVariant) -> Option<Testbed> {
     Some(Testbed::new(&image()?, &options).expect("QEMU starts and the image can be loaded"))
 }
 
-/// Stops both drivers. Fails if the verifier found a violation.
-fn finish(mut bed: Testbed) {
-    let stopped = bed.stop();
-    let violations = bed.violations();
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
-    stopped.expect("both drivers stop");
-}
-
 #[test]
 fn driver_starts_and_stops_on_qemus_device() {
-    let Some(mut bed) = bed(QemuVariant::default()) else { return };
+    let Some(mut bed) = new_bed(QemuVariant::default()) else { return };
     bed.start().expect("both drivers start");
     assert_eq!(bed.events(), [""; 0], "nothing to report");
     assert!(bed.adapters().iter().all(|adapter| adapter.function().is_running()));
@@ -45,7 +45,7 @@ fn driver_starts_and_stops_on_qemus_device() {
 fn qemu_ends_with_the_testbed() {
     let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
     let count = || children().split_whitespace().count();
-    let Some(mut bed) = bed(QemuVariant::default()) else { return };
+    let Some(mut bed) = new_bed(QemuVariant::default()) else { return };
     bed.start().expect("both drivers start");
     assert_eq!(count(), 2, "one QEMU for each host");
     finish(bed);
@@ -57,7 +57,7 @@ fn copy_over(variant: &QemuVariant, faults: Faults) {
     let (Some(image), true) = (image(), has_qemu()) else { return };
     let plan =
         Plan { device: DeviceKind::Qemu(variant.clone()), real_time: true, faults, ..Plan::of(1 << 20) };
-    let outcome = copy::run(&image, &plan, &(Arc::new(|_| {}) as Arc<_>)).expect("both hosts start and stop");
+    let outcome = run(&image, &plan, &(Arc::new(|_| {}) as Arc<_>)).expect("both hosts start and stop");
     assert_eq!(outcome.violations, [""; 0], "{variant:?}");
     assert_eq!(outcome.end, End::Complete, "{variant:?}");
     assert!(outcome.hashes_match(), "{variant:?}");
@@ -107,7 +107,7 @@ fn rdma_copies_through_every_variant_of_qemus_device() {
 #[test]
 fn driver_restarts_on_qemus_device() {
     for slot in [Slot::RootBus, Slot::RootPort] {
-        let Some(mut bed) = bed(QemuVariant { slot, ..QemuVariant::default() }) else { return };
+        let Some(mut bed) = new_bed(QemuVariant { slot, ..QemuVariant::default() }) else { return };
         bed.start().expect("both drivers start");
         for _ in 0..3 {
             let miniport = bed.machines()[0].miniport().expect("it has started");
@@ -128,8 +128,40 @@ fn driver_restarts_on_qemus_device() {
 
 #[test]
 fn halt_after_removal_of_qemus_device_releases_everything() {
-    let Some(mut bed) = bed(QemuVariant::default()) else { return };
+    let Some(mut bed) = new_bed(QemuVariant::default()) else { return };
     bed.start().expect("both drivers start");
     bed.machine_mut(0).surprise_remove_adapter().expect("the adapter halts");
     finish(bed);
+}
+
+/// Event numbers of the driver's event table.
+const NEEDS_RESET: u32 = 22;
+const RECOVERED: u32 = 41;
+const MOMENT: Duration = Duration::from_secs(20);
+/// The first transmit queue.
+const TRANSMIT: u16 = 1;
+
+/// QEMU finds what no driver may write in a ring, reports it in its log, and does nothing until it is reset.
+//= virtio §16
+#[test]
+fn qemus_device_that_needs_a_reset_is_reset_and_works_again() {
+    for properties in [&[][..], &["packed=on"]] {
+        let properties = properties.iter().map(|&property: &&str| property.to_owned()).collect();
+        let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
+        bed.start().expect("both drivers start");
+        let machine = bed.machines()[0];
+        let events = || machine.event_log().iter().map(|entry| entry.code & 0xffff).collect::<Vec<_>>();
+        assert!(bed.adapters()[0].qemu().damage_ring(TRANSMIT), "the device notices");
+        let start = Instant::now();
+        while events().len() < 2 && start.elapsed() < MOMENT {
+            let _ = bed.event().wait(Duration::from_millis(10));
+        }
+        assert_eq!(events(), [NEEDS_RESET, RECOVERED]);
+        copy(&bed);
+        let [sender, receiver] = bed.machines().map(miniport);
+        let header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
+        let frames: Vec<_> = (0..50).map(|number| [&header[..], &[number; 60]].concat()).collect();
+        exchange(&bed, &sender, &receiver, &frames);
+        finish(bed);
+    }
 }

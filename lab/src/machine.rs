@@ -15,6 +15,7 @@ use nt_sim::{
     driver::DriverState,
     host::{HostOptions, TimerResolution, WatchdogLimits},
 };
+use qemu_device::QemuNic;
 
 use crate::{
     device::{Device, DeviceKind},
@@ -300,6 +301,16 @@ impl MachineAdapter {
     #[must_use]
     pub fn nic(&self) -> &Arc<Nic> {
         let Device::Simulated(nic) = &self.device else { panic!("a simulated NIC") };
+        nic
+    }
+
+    /// Returns QEMU's device.
+    ///
+    /// # Panics
+    /// When the device is simulated.
+    #[must_use]
+    pub fn qemu(&self) -> &Arc<QemuNic> {
+        let Device::Qemu { nic, .. } = &self.device else { panic!("QEMU's device") };
         nic
     }
 

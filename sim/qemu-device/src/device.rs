@@ -24,6 +24,7 @@ use trapped_access::Width;
 
 use crate::{
     capabilities::{Structure, Structures},
+    damage::damage,
     doorbells::{DOORBELL, Doorbells, VECTORS, message_data},
     options::{Backend, QemuOptions, Slot},
     pci::{Address, Firmware},
@@ -32,9 +33,9 @@ use crate::{
 };
 
 /// Offset of `device_status` in the common configuration, and its bits. (virtio §2, §3)
-const DEVICE_STATUS: u64 = 0x14;
+pub const DEVICE_STATUS: u64 = 0x14;
 const DRIVER_OK: u64 = 4;
-const NEEDS_RESET: u64 = 0x40;
+pub const NEEDS_RESET: u64 = 0x40;
 const ALL_ONES: u64 = 0xff;
 
 const MSIX_ENABLE: u64 = 1 << 15;
@@ -45,6 +46,9 @@ const D3: u64 = 3;
 
 /// Time between two reads of the interrupt status of a device without messages.
 const POLL: Duration = Duration::from_micros(200);
+
+/// How often a ring is damaged until the device notices.
+const DAMAGE_ATTEMPTS: usize = 200;
 
 /// Time limit of the first interrupt of the doorbell device.
 const DOORBELL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -125,6 +129,20 @@ impl QemuNic {
             }
         })?;
         Ok(Arc::new(Self { shared, running: Mutex::new(Some((process, interrupts))) }))
+    }
+
+    /// Damages the ring of transmit queue `queue` in memory, so that the device sets NEEDS_RESET and does nothing until it is reset.
+    /// Returns whether it has. In packed rings it needs the feature INDIRECT_DESC.
+    #[must_use]
+    pub fn damage_ring(&self, queue: u16) -> bool {
+        let structures = &self.shared.structures;
+        // One command, so that the driver does not select another queue meanwhile, or reset the device before it was seen.
+        let attempt = |number| {
+            let damage = |qtest: &mut Qtest| damage(structures, qtest, queue.into(), number);
+            self.shared.with_qtest(damage)
+        };
+        // The driver may repair it.
+        (0..DAMAGE_ATTEMPTS).any(|number| attempt(number) == Some(true))
     }
 
     /// Removes the device and ends QEMU. A host may outlive its simulation, and its devices with it.

@@ -15,6 +15,7 @@
 //! | [`pci`] | what firmware does on a PC: configuration space, BARs, the root port |
 //! | [`capabilities`] | the places of the device's structures |
 //! | [`device`] | the PCI function |
+//! | [`damage`] | a ring that makes the device set NEEDS_RESET |
 //! | [`dpdk`] | a vhost-user backend: the queues of two devices, and the link between them |
 //!
 //! What the device does with memory is not checked: QEMU reaches all memory of the host, mapped for the device or not.
@@ -22,6 +23,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod capabilities;
+pub mod damage;
 pub mod device;
 pub mod doorbells;
 pub mod dpdk;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A ring that a driver must not write: QEMU then sets NEEDS_RESET, and its device does nothing until it is reset.
+
+use std::io;
+
+use trapped_access::Width;
+
+use crate::{
+    capabilities::Structures,
+    device::{DEVICE_STATUS, NEEDS_RESET},
+    qtest::Qtest,
+};
+
+/// Offsets in the common configuration. (virtio §2)
+const DRIVER_FEATURE_SELECT: u64 = 0x08;
+const DRIVER_FEATURE: u64 = 0x0c;
+const QUEUE_SELECT: u64 = 0x16;
+const QUEUE_SIZE: u64 = 0x18;
+const QUEUE_DESC: u64 = 0x20;
+const QUEUE_DRIVER: u64 = 0x28;
+
+/// RING_PACKED, in the upper half of the features.
+const RING_PACKED: u64 = 1 << (34 - 32);
+/// Offsets in the available ring of a split ring: its index, and its entries. (virtio §5)
+const AVAILABLE_INDEX: u64 = 2;
+const AVAILABLE: u64 = 4;
+/// Not the number of a descriptor.
+const NO_DESCRIPTOR: u64 = 0xffff;
+/// Descriptor of a packed ring: its size, the offset of length, ID and flags, and flags. (virtio §6)
+const DESCRIPTOR: u64 = 16;
+const LENGTH: u64 = 8;
+const INDIRECT: u64 = 1 << 2;
+const FLAG_AVAILABLE: u64 = 1 << 7;
+const FLAG_USED: u64 = 1 << 15;
+
+/// How often the status is read.
+const READS: usize = 20;
+
+/// Damages the ring of transmit queue `queue` in memory and notifies the queue. Entries of a split ring name no descriptor;
+/// each descriptor of a packed one is a table of one byte, which needs the feature INDIRECT_DESC: of this round of the ring if
+/// `attempt` is even, otherwise of the next one. Returns whether the device has set NEEDS_RESET.
+///
+/// # Errors
+/// When QEMU does not reply.
+pub fn damage(device: &Structures, qtest: &mut Qtest, queue: u64, attempt: usize) -> io::Result<bool> {
+    let common = device.common.address;
+    let selected = qtest.read(common + QUEUE_SELECT, Width::Word)?;
+    qtest.write(common + QUEUE_SELECT, Width::Word, queue)?;
+    let size = qtest.read(common + QUEUE_SIZE, Width::Word)?;
+    let mut address = |offset| {
+        let low = qtest.read(common + offset, Width::Dword)?;
+        Ok::<_, io::Error>(qtest.read(common + offset + 4, Width::Dword)? << 32 | low)
+    };
+    let (descriptors, driver) = (address(QUEUE_DESC)?, address(QUEUE_DRIVER)?);
+    qtest.write(common + QUEUE_SELECT, Width::Word, selected)?;
+    let half = qtest.read(common + DRIVER_FEATURE_SELECT, Width::Dword)?;
+    qtest.write(common + DRIVER_FEATURE_SELECT, Width::Dword, 1)?;
+    let is_packed = qtest.read(common + DRIVER_FEATURE, Width::Dword)? & RING_PACKED != 0;
+    qtest.write(common + DRIVER_FEATURE_SELECT, Width::Dword, half)?;
+    if is_packed {
+        let flags = INDIRECT | if attempt.is_multiple_of(2) { FLAG_AVAILABLE } else { FLAG_USED };
+        for number in 0..size {
+            let at = descriptors + number * DESCRIPTOR + LENGTH;
+            qtest.write(at, Width::Qword, flags << 48 | number << 32 | 1)?;
+        }
+    } else {
+        for number in 0..size {
+            qtest.write(driver + AVAILABLE + 2 * number, Width::Word, NO_DESCRIPTOR)?;
+        }
+        let index = qtest.read(driver + AVAILABLE_INDEX, Width::Word)?;
+        qtest.write(driver + AVAILABLE_INDEX, Width::Word, index + 1)?;
+    }
+    let register = device.notify.address + queue * device.multiplier;
+    qtest.write(register, Width::Word, queue)?;
+    for _ in 0..READS {
+        if qtest.read(common + DEVICE_STATUS, Width::Byte)? & NEEDS_RESET != 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
