@@ -95,6 +95,8 @@ fn rdma_copies_through_every_variant_of_qemus_device() {
         with(&["mq=on"]),
         with(&["packed=on"]),
         with(&["packed=on", "event_idx=off"]),
+        with(&["iommu_platform=on"]),
+        with(&["iommu_platform=on", "packed=on"]),
         QemuVariant { identity: Identity::Transitional, ..QemuVariant::default() },
         QemuVariant { slot: Slot::RootPort, ..QemuVariant::default() },
     ];
