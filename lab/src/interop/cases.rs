@@ -13,6 +13,7 @@ use ndk_consumer::protocols::{
 use super::{
     addresses::{Family, guest_address, host_address},
     smb_work::{LENGTHS, SHORT_LENGTHS, SmbWork},
+    variants::{VARIANTS, Variant},
 };
 
 /// One test case.
@@ -28,6 +29,8 @@ pub struct Case {
     pub mtu: u32,
     /// Share of lost frames, 0 to 1: of frames from the host, of frames from the guest.
     pub loss: [f64; 2],
+    /// The host's device is this one of QEMU; `None` for the one that the command's options name.
+    pub variant: Option<Variant>,
     /// Part of `cargo xtask interop --short`.
     pub short: bool,
 }
@@ -75,10 +78,11 @@ pub const TCP_PORT: u16 = 5001;
 const LOSS: f64 = 0.02;
 
 impl Case {
-    /// Returns the unique title: name, direction, address family, MTU.
+    /// Returns the unique title: name, device if the case has one of its own, direction, address family, MTU.
     #[must_use]
     pub fn title(&self) -> String {
         let Self { name, family, mtu, .. } = self;
+        let device = self.variant.map_or_else(String::new, |variant| format!("{}, ", variant.name));
         let (client, server) = match self.client {
             Side::Viordma => (self.host(), "Linux"),
             Side::Linux => ("Linux", self.host()),
@@ -88,7 +92,7 @@ impl Case {
             Family::V6 => "IPv6",
             Family::LinkLocal => "IPv6 link-local",
         };
-        format!("{name}, {client} to {server}, {family}, MTU {mtu}")
+        format!("{name}, {device}{client} to {server}, {family}, MTU {mtu}")
     }
 
     /// Returns the implementation on the host: "image" or "engine".
@@ -216,6 +220,7 @@ pub fn all() -> Vec<Case> {
         cases.push(case("guest killed during transfer", client, work, 1024));
     }
     cases.extend(of_tcp());
+    cases.extend(of_variants());
     cases.extend(of_smb());
     // Changing the MTU takes time, and those at the end need a guest of their own.
     let rank = |work: &Work| match work {
@@ -238,6 +243,30 @@ fn of_tcp() -> Vec<Case> {
         ]
     };
     [Side::Viordma, Side::Linux].into_iter().flat_map(of).collect()
+}
+
+/// Returns the cases with variants of QEMU's device: Ethernet, and data by RDMA to the guest and from it.
+fn of_variants() -> Vec<Case> {
+    let of = |variant: Variant| {
+        let write = Work::Image(probe(Scenario::Write, MAX_LENGTH, 0));
+        let at = |mtu| {
+            let case = |name, client, work| Case { variant: Some(variant), ..case(name, client, work, mtu) };
+            [
+                case("ping and TCP", Side::Linux, Work::Tcp(1 << 20)),
+                case("write", Side::Viordma, write.clone()),
+                case("write", Side::Linux, write.clone()),
+            ]
+        };
+        let mut cases = at(1024).to_vec();
+        if variant.depends_on_mtu {
+            cases.extend(at(4096));
+        }
+        for case in &mut cases {
+            case.short = variant.short && case.mtu == 1024 && matches!(case.work, Work::Image(_));
+        }
+        cases
+    };
+    VARIANTS.into_iter().flat_map(of).collect()
 }
 
 /// Returns the cases of SMB Direct.
@@ -270,7 +299,7 @@ fn of_smb() -> Vec<Case> {
 
 /// Returns a case without faults, over IPv4.
 fn case(name: &'static str, client: Side, work: Work, mtu: u32) -> Case {
-    Case { name, client, work, family: Family::V4, mtu, loss: [0.0; 2], short: false }
+    Case { name, client, work, family: Family::V4, mtu, loss: [0.0; 2], variant: None, short: false }
 }
 
 fn probe(scenario: Scenario, length: u32, count: u32) -> Program {

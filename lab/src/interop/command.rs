@@ -39,7 +39,7 @@ pub struct Options {
     #[arg(long)]
     pub short: bool,
     /// Network device of the host with the image: simulated, or QEMU's virtio-net-pci. Cases without the image are left
-    /// out with QEMU's
+    /// out with QEMU's. Cases with a variant of QEMU's device have that one
     #[arg(long, value_name = "DEVICE", default_value = "simulated")]
     pub device: DeviceName,
     /// Keep the captures of all cases in this directory, which must not hold any yet [default: only those of failed

@@ -16,3 +16,4 @@ mod smb;
 mod smb_work;
 pub mod table;
 pub mod tcp;
+pub mod variants;

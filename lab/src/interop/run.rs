@@ -158,7 +158,7 @@ impl Runner {
             faults: case.faults(),
             seed: 1,
             capture: Some(capture.to_owned()),
-            device: self.setup.device.clone(),
+            device: case.variant.map_or_else(|| self.setup.device.clone(), |variant| variant.device()),
             ..external_host::Options::new(HOST_MAC, &addresses)
         };
         let mut host = ExternalHost::new(&self.setup.image, &options, sockets)?;
