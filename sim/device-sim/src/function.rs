@@ -56,7 +56,7 @@ pub trait PciFunction: Registers {
     /// Switches MSI-X on or off, as the system does when interrupts are connected.
     fn enable_msix(&self, enabled: bool);
 
-    /// Returns whether the driver has started the device and it works: it may use memory and send interrupts.
+    /// Returns whether the driver has started the device, and it works and is a bus master: it may use memory and send interrupts.
     fn is_running(&self) -> bool;
 
     /// Returns whether the device may still write to a ring in `address..address + len`.

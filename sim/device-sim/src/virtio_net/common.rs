@@ -92,6 +92,8 @@ pub struct Common {
     announce: bool,
     /// When the reset ends, while one lasts.
     resetting: Option<u64>,
+    /// The status register reads all ones.
+    status_hidden: bool,
 }
 
 impl Common {
@@ -115,6 +117,7 @@ impl Common {
             link_up: true,
             announce: false,
             resetting: None,
+            status_hidden: false,
         };
         common.renew_queues();
         common
@@ -150,10 +153,15 @@ impl Common {
         self.quirks.never_resets = true;
     }
 
-    /// Ends what [`stop_resetting`](Self::stop_resetting), [`set_config_unsteady`](Self::set_config_unsteady) and
-    /// [`withdraw`](Self::withdraw) began.
+    pub fn hide_status(&mut self) {
+        self.status_hidden = true;
+    }
+
+    /// Ends what [`stop_resetting`](Self::stop_resetting), [`hide_status`](Self::hide_status),
+    /// [`set_config_unsteady`](Self::set_config_unsteady) and [`withdraw`](Self::withdraw) began.
     pub fn repair(&mut self, options: &NicOptions) {
         self.quirks = options.quirks;
+        self.status_hidden = false;
         self.withdrawn = Features::default();
         self.offered = options.quirks.offered(options.features);
         self.link_up = true;
@@ -267,7 +275,7 @@ impl Common {
             0x0c => (Dword, self.accepted.half(self.driver_feature_select).into()),
             0x10 => (Word, self.config_vector.into()),
             0x12 => (Word, self.queues.len() as u64),
-            0x14 => (Byte, self.status.0.into()),
+            0x14 => (Byte, if self.status_hidden { Byte.all_ones() } else { self.status.0.into() }),
             0x15 => (Byte, self.generation.into()),
             0x16 => (Word, self.queue_select.into()),
             0x18 => (Word, of_queue(|queue| queue.size.into())),
@@ -363,17 +371,21 @@ impl Common {
         if new == Status::default() {
             let stuck = self.quirks.never_resets
                 || self.quirks.never_resets_once_negotiated && self.status.has(Status::FEATURES_OK)
-                || self.quirks.never_resets_once_started && self.status.has(Status::DRIVER_OK);
+                || self.quirks.never_resets_once_started && self.status.has(Status::DRIVER_OK)
+                || self.status_hidden;
             if !stuck {
                 if self.quirks.reset_time.is_zero() || self.status == Status::default() {
                     self.reset();
                 } else {
                     self.resetting = Some(now + self.quirks.reset_time.as_nanos() as u64);
                 }
-            } else if self.status == Status::default() {
+                return Ok(Effect::Reset);
+            }
+            if self.status == Status::default() {
                 self.status = Status::FAILED;
             }
-            return Ok(Effect::Reset);
+            // It goes on with the queues that it has.
+            return Ok(Effect::None);
         }
         let old = self.status;
         if old.0 & !new.0 & !Status::NEEDS_RESET.0 != 0 {

@@ -265,7 +265,7 @@ impl Device {
 
     /// Puts the device in D3. A driver must have stopped it: in D3 no register may be accessed.
     pub fn enter_low_power(&self) {
-        let was_running = self.is_running();
+        let was_running = self.reaches_memory();
         self.low_power.store(true, Relaxed);
         self.running.store(false, Relaxed);
         if was_running && !self.is_removed() {
@@ -343,9 +343,15 @@ impl Device {
         self.common.lock().is_announcement_asked()
     }
 
-    /// From now on the status register does not return to 0.
+    /// From now on the status register does not return to 0: the device goes on with what it does.
     pub fn stop_resetting(&self) {
         self.common.lock().stop_resetting();
+    }
+
+    /// From now on the status register reads all ones, as that of a removed device, and a reset has no effect: the device goes on with
+    /// what it does.
+    pub fn hide_status(&self) {
+        self.common.lock().hide_status();
     }
 
     /// From now on the device answers no command of the control queue, until it is reset.
@@ -467,11 +473,17 @@ impl Device {
         self.queues[RECEIVE].lock().size()
     }
 
-    /// Returns whether the device may still write to `address..address + len`: it is live, and the
+    /// Returns whether the device may use memory and send interrupts: it is live and a bus master.
+    #[must_use]
+    pub fn reaches_memory(&self) -> bool {
+        self.is_running() && self.config.lock().is_bus_master()
+    }
+
+    /// Returns whether the device may still write to `address..address + len`: it [reaches memory](Self::reaches_memory), and the
     /// range holds a part of a ring.
     #[must_use]
     pub fn uses(&self, address: u64, len: u64) -> bool {
-        self.is_running() && self.queues.iter().any(|queue| queue.lock().overlaps(address, len))
+        self.reaches_memory() && self.queues.iter().any(|queue| queue.lock().overlaps(address, len))
     }
 
     /// Masks or unmasks a vector, as the system does; a pending message is delivered.

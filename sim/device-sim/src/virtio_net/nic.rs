@@ -138,7 +138,7 @@ impl Nic {
     }
 
     fn work_on(&self, queue: usize, is_wire_read: bool) {
-        if !self.is_running() || !self.config.lock().is_bus_master() || !self.bus.is_alive() {
+        if !self.reaches_memory() || !self.bus.is_alive() {
             return;
         }
         let role = self.common.lock().role(queue);
@@ -333,7 +333,7 @@ impl PciFunction for Nic {
     }
 
     fn is_running(&self) -> bool {
-        self.device.is_running()
+        self.device.reaches_memory()
     }
 
     fn uses(&self, address: u64, len: u64) -> bool {
