@@ -163,6 +163,27 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// [`Error::Removed`], [`Error::ResetTimeout`], [`Error::NoVersion1`], [`Error::FeaturesRejected`];
     /// [`Error::MissingStructure`] if the device's configuration is too short for its features. FAILED is set then.
     pub fn negotiate(&mut self) -> Result<Features, Error> {
+        self.negotiate_with(Features::negotiate)
+    }
+
+    /// As [`negotiate`](Self::negotiate), for a device that was in use before: it must offer at least what was accepted then, which
+    /// is accepted again.
+    ///
+    /// # Errors
+    /// [`Error::Changed`], and those of [`negotiate`](Self::negotiate).
+    //= virtio §16
+    pub fn renegotiate(&mut self) -> Result<(), Error> {
+        let before = self.features;
+        let as_before =
+            |offered: Features| if offered.contains(before) { Ok(before) } else { Err(Error::Changed) };
+        self.negotiate_with(as_before).map(drop)
+    }
+
+    /// `choose` is given the features that the device offers and the driver has a use for, and returns those to accept.
+    fn negotiate_with(
+        &mut self,
+        choose: impl FnOnce(Features) -> Result<Features, Error>,
+    ) -> Result<Features, Error> {
         self.reset()?;
         self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
         self.step(Event::Drive, Status::DRIVER)?;
@@ -174,7 +195,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
             refused |= SCALING;
         }
         let offered = self.offered_features().difference(refused);
-        let accepted = Features::negotiate(offered).inspect_err(|_| self.fail())?;
+        let accepted = choose(offered).inspect_err(|_| self.fail())?;
         if u64::from(self.layout.device.len) < config_len(accepted) {
             self.fail();
             return Err(Error::MissingStructure(Structure::Device));
@@ -188,22 +209,6 @@ impl<H: Hal, R: Registers> Control<H, R> {
         }
         self.features = accepted;
         Ok(accepted)
-    }
-
-    /// As [`negotiate`](Self::negotiate), for a device that was in use before: it must offer the features that were
-    /// accepted then.
-    ///
-    /// # Errors
-    /// [`Error::Changed`], and those of [`negotiate`](Self::negotiate).
-    //= virtio §16
-    pub fn renegotiate(&mut self) -> Result<(), Error> {
-        let before = self.features;
-        if self.negotiate()? == before {
-            return Ok(());
-        }
-        self.features = before;
-        self.fail();
-        Err(Error::Changed)
     }
 
     /// Returns the accepted features.

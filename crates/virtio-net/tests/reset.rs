@@ -122,6 +122,21 @@ fn device_that_offers_less_after_a_reset_is_refused() {
     });
 }
 
+/// What it offers in addition is not accepted: the queues were made for what was accepted before.
+//= virtio §16
+#[test]
+fn device_that_offers_more_after_a_reset_is_used_as_before() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks.clone());
+        let mut driver = fake.bring_up(1514).unwrap();
+        fake.change(|quirks| quirks.offered |= Features::MRG_RXBUF | Features::CSUM);
+        assert_eq!(reset(&mut driver), Ok(()));
+        assert_eq!((fake.accepted(), driver.control.features()), (quirks.offered, quirks.offered));
+        assert!(fake.deliver(&[5; 60]));
+        assert_eq!(receive(&mut driver), Ok(1));
+    });
+}
+
 #[test]
 fn device_that_does_not_come_back_is_reported() {
     over_formats(|quirks| {
