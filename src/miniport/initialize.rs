@@ -52,7 +52,7 @@ use crate::nic::pair::Pair;
 use crate::nic::poll::PollObjects;
 use crate::nic::port::{self, Port, Queues};
 use crate::nic::registers::{BarAccess, MappedBars};
-use crate::nic::resources::{Resources, set_bus_master};
+use crate::nic::resources::{Resources, enable_registers};
 use crate::nic::tag::TAG_LEN;
 use crate::nic::watchdog::Watchdog;
 
@@ -107,11 +107,10 @@ unsafe fn bring_up(
     // SAFETY: this function's contract.
     let index = unsafe { (*parameters).IfIndex };
     let interface = Interface { luid, index };
-    set_bus_master(handle, true);
-    // On failure, the device must not access memory.
-    let adapter =
-        build(handle, configuration, &resources, interface).inspect_err(|_| set_bus_master(handle, false))?;
-    run(slot.fill(adapter)).inspect_err(|_| set_bus_master(handle, false))
+    // `Control` lets the device access memory after its reset, and no longer on a failure.
+    enable_registers(handle);
+    let adapter = build(handle, configuration, &resources, interface)?;
+    run(slot.fill(adapter))
 }
 
 /// Builds the adapter: from the configuration to the programmed queues, before the first interrupt.

@@ -13,6 +13,7 @@ use ndk_abi::ndis::{
 use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, SCATTER_GATHER_LIST};
 use virtio_net::{DMA_ALIGNMENT, DmaBlock, Hal};
 
+use super::resources::set_bus_master;
 use super::sleep::sleep;
 use crate::events::{Failure, Request};
 
@@ -121,6 +122,10 @@ unsafe impl Hal for SharedMemory {
     unsafe fn release(&self, block: DmaBlock) {
         // `allocate` took the length as a `u32`.
         self.free(block.address, block.device_address, block.len as u32);
+    }
+
+    fn allow_dma(&self, is_allowed: bool) {
+        set_bus_master(self.handle, is_allowed);
     }
 
     fn delay(&self, microseconds: u32) {

@@ -17,7 +17,7 @@ use virtio_net::{
 use super::dma::{DmaRegistration, SharedMemory};
 use super::pair::Pair;
 use super::registers::{BarAccess, MappedBars};
-use super::resources::set_bus_master;
+use super::resources::{enable_registers, set_bus_master};
 use super::state::{DeviceEvent, DeviceState};
 use crate::nbl::NblList;
 
@@ -148,13 +148,9 @@ impl Port {
         let _ = self.step(DeviceEvent::Stop);
         self.disconnect();
         let Some(mut control) = self.control.lock().take() else { return };
-        // A device that was removed needs no reset.
-        let reset = control.reset();
+        // After a reset that does not end, the device cannot access memory, either.
+        let _ = control.reset();
         *self.control.lock() = Some(control);
-        if reset == Err(Error::ResetTimeout) {
-            // The device does not respond: disable its DMA in PCI configuration space.
-            set_bus_master(self.handle, false);
-        }
     }
 
     /// Disconnects all queues, so that none notifies the device from now on. The device does not run.
@@ -175,7 +171,8 @@ impl Port {
         if self.state() == DeviceState::Absent {
             return Err(Error::Removed);
         }
-        set_bus_master(self.handle, true);
+        // Also if the system has enabled bus mastering with the power: the reset may not end.
+        enable_registers(self.handle);
         let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
         let restarted = self.restart_with(&mut control);
         *self.control.lock() = Some(control);
@@ -414,9 +411,9 @@ impl Drop for Port {
     fn drop(&mut self) {
         let Some(control) = self.control.get_mut() else { return };
         // Accesses no register if the device was reset already, or its reset did not end: it may be in a low-power state.
-        if !control.is_finished() && control.reset() == Err(Error::ResetTimeout) {
-            // The device does not respond: disable its DMA in PCI configuration space.
-            set_bus_master(self.handle, false);
+        if !control.is_finished() {
+            // Without an end, the device cannot access memory. Nor can any once `control` was dropped, before the queues.
+            let _ = control.reset();
         }
     }
 }

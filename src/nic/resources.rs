@@ -75,14 +75,29 @@ impl Resources {
     }
 }
 
+/// Has the device respond to accesses of its registers, and not access memory: it may still have the addresses of memory that was
+/// freed, until it is reset.
+pub fn enable_registers(handle: NDIS_HANDLE) {
+    change_command(handle, |command| command & !COMMAND_BUS_MASTER | COMMAND_MEMORY);
+}
+
 /// Enables or disables bus mastering, that is, the device's DMA.
 pub fn set_bus_master(handle: NDIS_HANDLE, on: bool) {
+    change_command(
+        handle,
+        |command| {
+            if on { command | COMMAND_BUS_MASTER } else { command & !COMMAND_BUS_MASTER }
+        },
+    );
+}
+
+fn change_command(handle: NDIS_HANDLE, change: impl FnOnce(u16) -> u16) {
     let mut command = [0; 2];
     if read_config(handle, COMMAND, &mut command) != command.len() {
         return;
     }
     let old = u16::from_le_bytes(command);
-    let new = if on { old | COMMAND_MEMORY | COMMAND_BUS_MASTER } else { old & !COMMAND_BUS_MASTER };
+    let new = change(old);
     if new != old {
         let mut command = new.to_le_bytes();
         // SAFETY: the buffer has the length that follows it.

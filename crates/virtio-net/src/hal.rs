@@ -26,7 +26,7 @@ pub struct DmaBlock {
     pub len: usize,
 }
 
-/// DMA memory and time of the platform.
+/// DMA memory of the platform, the device's access to it, and time.
 ///
 /// A value of this type is a handle: cloning it is cheap, and all clones belong to one device.
 ///
@@ -44,8 +44,12 @@ pub unsafe trait Hal: Clone {
     ///
     /// # Safety
     /// `block` was allocated by this handle or a clone of it and not released since, no reference into it exists, and
-    /// the device was reset or removed, so that it no longer accesses the block.
+    /// the device was reset, or [may not access memory](Hal::allow_dma), so that it no longer accesses the block.
     unsafe fn release(&self, block: DmaBlock);
+
+    /// Allows the device to access memory, or forbids it, whatever it does: bus mastering in the PCI command register. It is forbidden
+    /// before a [`Control`](crate::Control) is created, and once it was dropped. Called at PASSIVE_LEVEL.
+    fn allow_dma(&self, is_allowed: bool);
 
     /// Has the thread sleep for at least `microseconds`: on Windows until a later clock tick. Called at PASSIVE_LEVEL.
     fn delay(&self, microseconds: u32);

@@ -176,6 +176,6 @@ impl<H: Hal, R: Registers> Nic<H, R> {
 
 /// Resets a device with enabled queues before their memory is freed.
 fn abandon<H: Hal, R: Registers>(control: &mut Control<H, R>) {
-    // Even if the reset fails, the device does not use the memory, because DRIVER_OK was never set.
+    // If the reset fails, the device may not access memory.
     let _ = control.reset();
 }

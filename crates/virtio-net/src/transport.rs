@@ -113,10 +113,13 @@ impl<R: Registers> Doorbell<R> {
 
 /// A device's registers and the state of its bring-up.
 ///
-/// Dropping it between ACKNOWLEDGE and reset starts a reset without waiting for its end. The owner of queues that the
-/// device uses must call [`reset`](Control::reset) first, which waits.
+/// The device may access memory from [`negotiate`](Control::negotiate), after its reset has ended, until a reset that does not end or
+/// the end of this value.
+///
+/// Dropping it between ACKNOWLEDGE and reset also starts a reset without waiting for its end. The owner of queues that the
+/// device uses calls [`reset`](Control::reset), which waits, first, and drops the queues after this.
 #[derive(Debug)]
-pub struct Control<H, R: Registers> {
+pub struct Control<H: Hal, R: Registers> {
     hal: H,
     registers: R,
     layout: Layout,
@@ -126,22 +129,14 @@ pub struct Control<H, R: Registers> {
     refused: Features,
 }
 
-impl<H, R: Registers> Control<H, R> {
-    /// Starts a reset without waiting for its end, for shutdown. Any IRQL.
-    pub fn reset_without_waiting(&self) {
-        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), 0);
-    }
-
-    fn common(&self, field: u64) -> u64 {
-        self.layout.common.offset.wrapping_add(field)
-    }
-}
-
-impl<H, R: Registers> Drop for Control<H, R> {
+impl<H: Hal, R: Registers> Drop for Control<H, R> {
+    //= virtio §3
     fn drop(&mut self) {
         if matches!(self.state, State::Acknowledged | State::Driver | State::Negotiated | State::Live) {
             self.reset_without_waiting();
         }
+        // The reset may not have ended, and memory of queues is freed next.
+        self.hal.allow_dma(false);
     }
 }
 
@@ -152,12 +147,17 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Self { hal, registers, layout, state: State::Found, features, refused: features }
     }
 
+    /// Starts a reset without waiting for its end, for shutdown. Any IRQL.
+    pub fn reset_without_waiting(&self) {
+        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), 0);
+    }
+
     /// Sets features that the driver does not use. They are not accepted from the next negotiation on.
     pub fn refuse(&mut self, features: Features) {
         self.refused = features;
     }
 
-    /// Steps 1 to 4 of bring-up: reset, ACKNOWLEDGE, DRIVER, features, FEATURES_OK.
+    /// Steps 1 to 4 of bring-up: reset, ACKNOWLEDGE, DRIVER, features, FEATURES_OK. After the reset, the device may access memory.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::ResetTimeout`], [`Error::NoVersion1`], [`Error::FeaturesRejected`];
@@ -185,6 +185,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         choose: impl FnOnce(Features) -> Result<Features, Error>,
     ) -> Result<Features, Error> {
         self.reset()?;
+        self.hal.allow_dma(true);
         self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
         self.step(Event::Drive, Status::DRIVER)?;
         let mut refused = self.refused;
@@ -434,12 +435,17 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.step(Event::Start, Status::DRIVER_OK)
     }
 
-    /// Resets the device and waits for the end of the reset, at most a second and one delay of the [`Hal`]. Afterwards the device uses no memory.
+    /// Resets the device and waits for the end of the reset, at most a second and one delay of the [`Hal`]. Afterwards the device uses
+    /// no memory: on an error because it may not.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::ResetTimeout`].
     //= virtio §16
     pub fn reset(&mut self) -> Result<(), Error> {
+        self.try_reset().inspect_err(|_| self.hal.allow_dma(false))
+    }
+
+    fn try_reset(&mut self) -> Result<(), Error> {
         if self.state == State::Removed {
             return Err(Error::Removed);
         }
@@ -571,6 +577,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
             .ok_or(Error::NotifyOutOfRange(queue))?;
         let offset = offset.checked_add(inside).ok_or(Error::MissingStructure(Structure::Notify))?;
         Ok(Doorbell { registers: self.registers.clone(), bar, offset, queue })
+    }
+
+    fn common(&self, field: u64) -> u64 {
+        self.layout.common.offset.wrapping_add(field)
     }
 
     fn read16(&self, field: u64) -> u16 {

@@ -67,6 +67,48 @@ fn a_reset_that_never_ends_times_out() {
     assert!((1000..1020).contains(&fake.elapsed().as_millis()), "{:?}", fake.elapsed());
 }
 
+//= virtio §3
+#[test]
+fn a_device_may_access_memory_from_the_end_of_its_reset_to_the_end_of_its_control() {
+    let fake = Fake::new(Quirks { never_resets: true, ..Quirks::default() });
+    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
+    let mut control = Control::new(fake.clone(), fake.clone(), layout);
+    assert_eq!(control.negotiate(), Err(Error::ResetTimeout));
+    assert!(!fake.has_dma(), "it may have addresses that an earlier driver left there");
+    fake.change(|quirks| quirks.never_resets = false);
+    control.negotiate().unwrap();
+    assert!(fake.has_dma());
+    drop(control);
+    assert!(!fake.has_dma());
+}
+
+/// Without DRIVER_OK it should not use the queues.
+//= virtio §3
+#[test]
+fn memory_of_a_failed_bring_up_is_freed_once_the_device_was_reset_or_cannot_access_it() {
+    for never_resets in [false, true] {
+        // Too little memory, and a queue whose notification address is wrong behind one that is enabled.
+        for (allocations, notify_off) in [(3, 1), (usize::MAX, 0x400)] {
+            let fake = Fake::new(Quirks { notify_off, ..Quirks::default() });
+            let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
+            let mut control = Control::new(fake.clone(), fake.clone(), layout);
+            control.negotiate().unwrap();
+            fake.change(|quirks| (quirks.never_resets, quirks.allocations) = (never_resets, allocations));
+            let options = Options {
+                transmit_frame: 1514,
+                receive_frame: 1514,
+                pairs: 1,
+                receive_size: 256,
+                transmit_size: 256,
+                messages: 3,
+            };
+            assert!(Nic::new(&fake, &mut control, &options).is_err());
+            assert_eq!(fake.has_dma(), !never_resets);
+            fake.assert_well_treated();
+        }
+    }
+}
+
 //= virtio §16
 #[test]
 fn a_removed_device_is_reported_at_once() {

@@ -144,7 +144,13 @@ fn device_that_does_not_come_back_is_reported() {
         let mut driver = fake.bring_up(1514).unwrap();
         fake.change(|quirks| quirks.never_resets = true);
         assert_eq!(reset(&mut driver), Err(Error::ResetTimeout));
-        fake.change(|quirks| (quirks.never_resets, quirks.removed) = (false, true));
+        assert!(!fake.has_dma());
+        fake.change(|quirks| quirks.never_resets = false);
+        assert_eq!(reset(&mut driver), Ok(()));
+        assert!(fake.has_dma());
+        fake.change(|quirks| quirks.removed = true);
+        assert_eq!(reset(&mut driver), Err(Error::Removed));
+        assert!(!fake.has_dma(), "registers that read all ones say nothing about memory");
         assert_eq!(reset(&mut driver), Err(Error::Removed));
     });
 }

@@ -154,6 +154,7 @@ struct Device {
     time: u64,
     /// When commands that have arrived are answered.
     answer_at: Option<u64>,
+    has_dma: bool,
 }
 
 impl Device {
@@ -239,6 +240,7 @@ impl Fake {
             freed_while_live: false,
             time: 0,
             answer_at: None,
+            has_dma: false,
         };
         #[cfg(not(miri))]
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(MEMORY_START), MEMORY)]).unwrap();
@@ -423,6 +425,11 @@ impl Fake {
         Features::from_bits_retain(self.lock().accepted)
     }
 
+    /// Whether the device may access memory.
+    pub fn has_dma(&self) -> bool {
+        self.lock().has_dma
+    }
+
     /// Number of allocated blocks of DMA memory.
     pub fn blocks(&self) -> usize {
         self.lock().blocks.len()
@@ -454,8 +461,14 @@ unsafe impl Hal for Fake {
         let mut device = self.lock();
         assert_eq!(device.blocks.remove(&block.device_address), Some(block.len), "not a live block");
         let is_used = device.status & 4 != 0 || device.queues.iter().any(DeviceQueue::is_ready);
-        device.freed_while_live |= is_used && !device.quirks.removed;
+        device.freed_while_live |= is_used && device.has_dma;
         self.memory.write_slice(&vec![0xDD; block.len], GuestAddress(block.device_address)).unwrap();
+    }
+
+    fn allow_dma(&self, is_allowed: bool) {
+        let mut device = self.lock();
+        assert!(!is_allowed || device.status & 0xF == 0, "allowed before the end of the reset");
+        device.has_dma = is_allowed;
     }
 
     /// As on Windows: until the next tick of the clock.
@@ -565,6 +578,7 @@ impl Registers for Fake {
             o if o == COMMON + 0x1A => device.queue_vectors[queue] = vector,
             o if o == COMMON + 0x1C => {
                 assert_eq!(value, 1);
+                assert!(device.has_dma, "enabled before the device may access the queue");
                 let is_being_reset =
                     device.queue_reset.is_some_and(|(of, end)| of == queue && device.time < end);
                 assert!(!is_being_reset, "enabled before the end of its reset");

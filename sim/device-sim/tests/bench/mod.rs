@@ -330,6 +330,13 @@ unsafe impl Hal for Bench {
         self.nic.memory().unmap(block.device_address);
     }
 
+    fn allow_dma(&self, is_allowed: bool) {
+        self.nic.with_config(|config| {
+            let others = config.command() & !pci::COMMAND_BUS_MASTER;
+            config.set_command(if is_allowed { others | pci::COMMAND_BUS_MASTER } else { others });
+        });
+    }
+
     fn delay(&self, microseconds: u32) {
         self.stall(microseconds);
         self.machine.settle();
