@@ -66,8 +66,6 @@ pub(crate) mod common {
     /// With RING_RESET.
     pub(crate) const QUEUE_RESET: u64 = 0x3A;
 
-    /// A vector register reads this if the device refused the vector. (virtio §15)
-    pub(crate) const NO_VECTOR: u16 = 0xFFFF;
     /// `DEVICE_STATUS` reads this if the device was removed. (virtio §16)
     pub(crate) const STATUS_REMOVED: u8 = 0xFF;
 }

@@ -415,7 +415,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.write16(common::QUEUE_SELECT, transmit_queue(pair));
         self.write16(common::QUEUE_RESET, 1);
         let mut wait = Wait::new(&self.hal, RESET_LIMIT);
-        while self.read16(common::QUEUE_RESET) != 0 {
+        while self.read16(common::QUEUE_RESET) != 0 || self.read16(common::QUEUE_ENABLE) != 0 {
             self.status()?;
             if !wait.go_on() {
                 return Err(Error::ResetTimeout);
@@ -560,13 +560,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
 
     fn set_config_vector(&mut self, vector: u16) -> bool {
         self.write16(common::CONFIG_MSIX_VECTOR, vector);
-        self.read16(common::CONFIG_MSIX_VECTOR) != common::NO_VECTOR
+        self.read16(common::CONFIG_MSIX_VECTOR) == vector
     }
 
     fn set_queue_vector(&mut self, queue: u16, vector: u16) -> bool {
         self.write16(common::QUEUE_SELECT, queue);
         self.write16(common::QUEUE_MSIX_VECTOR, vector);
-        self.read16(common::QUEUE_MSIX_VECTOR) != common::NO_VECTOR
+        self.read16(common::QUEUE_MSIX_VECTOR) == vector
     }
 
     fn doorbell(&self, queue: u16, notify_off: u16) -> Result<Doorbell<R>, Error> {

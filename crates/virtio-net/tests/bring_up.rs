@@ -208,6 +208,11 @@ fn queues_share_vectors_and_a_device_without_one_is_refused() {
     assert_eq!(refused(Quirks { vectors: 0, ..Quirks::default() }).0, Error::VectorRefused);
     let quirks = Quirks { config_vectors: 0, ..Quirks::default() };
     assert_eq!(refused(quirks).0, Error::VectorRefused);
+    // Another vector than that which was written.
+    let quirks = Quirks { changed_vector: 1, ..Quirks::default() };
+    assert_eq!(refused(quirks).0, Error::VectorRefused);
+    let quirks = Quirks { changed_config_vector: 1, ..Quirks::default() };
+    assert_eq!(refused(quirks).0, Error::VectorRefused);
 }
 
 #[test]

@@ -78,14 +78,16 @@ fn queue_that_is_reset_drops_its_frames_and_works_again_and_the_other_goes_on() 
 //= virtio §16
 #[test]
 fn queue_is_not_programmed_before_its_reset_has_ended() {
-    with_pairs(QueueReset::Never, |fake, mut driver| {
-        let before = fake.elapsed();
-        assert_eq!(reset(&mut driver, 1), Err(Error::ResetTimeout));
-        let waited = fake.elapsed().saturating_sub(before);
-        assert!((1000..1100).contains(&waited.as_millis()), "{waited:?}");
-        assert!(!send(&mut driver, 1, 1), "the queue stays stopped");
-        assert!(send(&mut driver, 0, 1));
-    });
+    for never in [QueueReset::Never, QueueReset::Enabled] {
+        with_pairs(never, |fake, mut driver| {
+            let before = fake.elapsed();
+            assert_eq!(reset(&mut driver, 1), Err(Error::ResetTimeout), "{never:?}");
+            let waited = fake.elapsed().saturating_sub(before);
+            assert!((1000..1100).contains(&waited.as_millis()), "{waited:?}");
+            assert!(!send(&mut driver, 1, 1), "the queue stays stopped");
+            assert!(send(&mut driver, 0, 1));
+        });
+    }
     with_pairs(QueueReset::Never, |fake, mut driver| {
         fake.change(|quirks| quirks.removed = true);
         assert_eq!(reset(&mut driver, 1), Err(Error::Removed));

@@ -63,6 +63,8 @@ pub fn over_formats(test: impl Fn(Quirks)) {
 pub enum QueueReset {
     After(Duration),
     Never,
+    /// The queue stays enabled.
+    Enabled,
 }
 
 /// Deviations from the default device.
@@ -76,6 +78,10 @@ pub struct Quirks {
     pub vectors: u16,
     /// As `vectors`, for changes of the configuration.
     pub config_vectors: u16,
+    /// Takes another vector than the driver writes: with these bits changed.
+    pub changed_vector: u16,
+    /// As `changed_vector`, for changes of the configuration.
+    pub changed_config_vector: u16,
     /// Queue pairs, which only a driver with MQ or RSS can use.
     pub pairs: u16,
     /// Sizes of the receive and the transmit queues.
@@ -111,6 +117,8 @@ impl Default for Quirks {
             removed: false,
             vectors: 3,
             config_vectors: 3,
+            changed_vector: 0,
+            changed_config_vector: 0,
             pairs: 1,
             queue_sizes: [256, 256],
             control_size: 64,
@@ -169,6 +177,7 @@ impl Device {
         let end = match self.quirks.reset {
             QueueReset::After(time) => self.time + time.as_nanos() as u64,
             QueueReset::Never => u64::MAX,
+            QueueReset::Enabled => self.time,
         };
         self.queue_reset = Some((queue, end));
     }
@@ -523,6 +532,11 @@ impl Registers for Fake {
             o if o == COMMON + 0x3A => {
                 u16::from(device.queue_reset.is_some_and(|(of, end)| of == queue && device.time < end))
             }
+            o if o == COMMON + 0x1C => {
+                let was_reset = device.queue_reset.is_some_and(|(of, _)| of == queue);
+                let stays = was_reset && matches!(device.quirks.reset, QueueReset::Enabled);
+                u16::from(device.queues[queue].is_ready() || stays)
+            }
             o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
             o if o == DEVICE + 6 => 1,
             o if o == DEVICE + 8 => device.quirks.pairs,
@@ -571,11 +585,12 @@ impl Registers for Fake {
         let queue = usize::from(device.queue_select);
         match offset {
             o if o == COMMON + 0x10 => {
-                device.config_vector = if value < device.quirks.config_vectors { vector } else { 0xFFFF };
+                let vector = if value < device.quirks.config_vectors { vector } else { 0xFFFF };
+                device.config_vector = vector ^ device.quirks.changed_config_vector;
             }
             o if o == COMMON + 0x16 => device.queue_select = value,
             o if o == COMMON + 0x18 => device.queues[queue].set_size(value),
-            o if o == COMMON + 0x1A => device.queue_vectors[queue] = vector,
+            o if o == COMMON + 0x1A => device.queue_vectors[queue] = vector ^ device.quirks.changed_vector,
             o if o == COMMON + 0x1C => {
                 assert_eq!(value, 1);
                 assert!(device.has_dma, "enabled before the device may access the queue");
