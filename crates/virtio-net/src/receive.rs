@@ -140,6 +140,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
     pub fn reprogram(&mut self, control: &mut Control<H, R>, vector: u16) -> Result<(), Error> {
         self.queue.clear(control, Some(vector))?;
+        // Until the device is asked for hashes again, they are those of other parameters.
+        self.old_hashes = None;
         self.describe()?;
         self.enable(control)
     }

@@ -198,6 +198,29 @@ fn hashes_of_frames_that_may_be_older_than_the_parameters_are_not_passed_on() {
     });
 }
 
+/// A device that steers by a table reports hashes as soon as it has one: by a key that its user does not know.
+#[test]
+fn hashes_are_not_passed_on_after_a_reset_until_they_are_of_use_again() {
+    over_formats(|quirks| {
+        let fake = Fake::new(with(Features::HASH_REPORT, &quirks));
+        let mut driver = fake.bring_up(1514).unwrap();
+        let hash = |value| {
+            let hash = Some((HashTypes::IPV4, value));
+            [(vec![7; 60], FrameInfo { hash, ..Default::default() })]
+        };
+        driver.receive().report_hashes(true);
+        poll(&mut driver);
+        assert_eq!(receive(&fake, &mut driver, 5, 1), hash(5));
+        driver.receive().stop();
+        driver.restart().unwrap();
+        poll(&mut driver);
+        assert_eq!(receive(&fake, &mut driver, 6, 1)[0].1.hash, None);
+        driver.receive().report_hashes(true);
+        poll(&mut driver);
+        assert_eq!(receive(&fake, &mut driver, 7, 1), hash(7));
+    });
+}
+
 //= virtio §9
 #[test]
 fn frames_are_sent_and_received_behind_the_longer_header() {
