@@ -393,6 +393,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         {
             for id in (0..VLAN_IDS).filter(|&id| to.contains(id) && !from.contains(id)) {
                 if !self.execute(command, &[&id.to_le_bytes()], alive)? {
+                    // It lets an unknown set of them pass: whatever is wanted next is added again.
+                    self.vlans = Vlans::None;
                     return Ok(false);
                 }
             }

@@ -98,6 +98,30 @@ fn vlans_are_added_before_the_device_filters_and_others_deleted_afterwards() {
     });
 }
 
+/// The device may filter by any part of the IDs then.
+//= virtio §12
+#[test]
+fn vlans_are_all_added_again_after_the_device_has_refused_to_delete_one() {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN;
+        let fake = Fake::new(Quirks { offered, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(true));
+        fake.commands();
+        fake.change(|quirks| quirks.answer = Answer::Refused(&[2, 1, 10, 0]));
+        assert_eq!(set(&mut driver, &ReceiveMode { vlan: Some(5), ..DIRECTED }), Ok(false));
+        let deleted = |id: u8| vec![2, 1, id, 0];
+        let expected = [0, 1, 2, 3, 4, 6, 7, 8, 9, 10].map(deleted);
+        assert_eq!(fake.commands(), [&expected[..], &[vec![0, 0, 1]]].concat());
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(true));
+        let added = fake.commands().into_iter().filter(|command| command[..2] == [2, 0]);
+        let ids: Vec<_> = added.map(|command| u16::from_le_bytes([command[2], command[3]])).collect();
+        assert_eq!(ids, (0..4095).collect::<Vec<_>>());
+        drop(driver);
+        fake.assert_well_treated();
+    });
+}
+
 #[test]
 fn without_the_feature_no_filter_is_sent() {
     let offered = Quirks::default().offered | Features::CTRL_VQ;
