@@ -136,8 +136,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     #[inline(never)]
     pub(crate) fn new(hal: &H, index: u16, size: u16, features: Features) -> Result<Self, Error> {
         let has_table = features.contains(Features::INDIRECT_DESC);
-        let least = if has_table { 1 } else { PARTS as u16 };
-        if size < least {
+        // A table is no longer than the queue, either. (virtio §5, §6)
+        if usize::from(size) < PARTS {
             return Err(Error::BadQueueSize(size));
         }
         let queue = Queue::new(hal, index, size.min(SIZE), features)?;

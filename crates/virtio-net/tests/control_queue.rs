@@ -247,21 +247,25 @@ fn answer_to_a_command_that_was_not_sent_breaks_the_ring() {
 #[test]
 fn control_queue_without_room_for_a_command_is_refused() {
     for (size, error) in [(0, Error::NoQueue(2)), (1, Error::BadQueueSize(1))] {
-        let quirks = Quirks::default();
-        let offered = quirks.offered | Features::CTRL_VQ;
-        let fake = Fake::new(Quirks { offered, control_size: size, ..quirks });
-        assert_eq!(fake.bring_up(1514).err(), Some(error));
-        fake.assert_well_treated();
+        // Nor is a table longer than the queue.
+        for tables in [Features::empty(), Features::INDIRECT_DESC] {
+            over_formats(|quirks| {
+                let offered = quirks.offered | Features::CTRL_VQ | tables;
+                let fake = Fake::new(Quirks { offered, control_size: size, ..quirks });
+                assert_eq!(fake.bring_up(1514).err(), Some(error));
+                fake.assert_well_treated();
+            });
+        }
     }
 }
 
-/// A table takes one descriptor, also in the longest command and around the ring.
+/// A command has two parts. A table takes one descriptor, also in the longest command and around the ring.
 //= virtio §6
 #[test]
-fn control_queue_of_one_descriptor_is_enough_for_a_device_with_tables() {
+fn control_queue_of_two_descriptors_is_enough_for_a_device_with_tables() {
     over_formats(|quirks| {
         let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::INDIRECT_DESC;
-        let fake = Fake::new(Quirks { offered, control_size: 1, ..quirks });
+        let fake = Fake::new(Quirks { offered, control_size: 2, ..quirks });
         let mut driver = fake.bring_up(1514).unwrap();
         let groups = [GROUPS[0]; 64];
         for _ in 0..5 {

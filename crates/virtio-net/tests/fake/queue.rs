@@ -70,8 +70,15 @@ impl DeviceQueue {
         chain.first().copied()
     }
 
-    /// Takes the next buffer: its id and descriptors.
+    /// Takes the next buffer: its id and descriptors, no more than the queue has.
     pub fn pop_chain(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
+        let (id, chain) = self.pop_any_chain(memory)?;
+        let size = if self.is_packed { self.packed.size() } else { self.split.size() };
+        assert!(chain.len() <= size.into(), "{} descriptors in a queue of {size}", chain.len());
+        Some((id, chain))
+    }
+
+    fn pop_any_chain(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
         if self.is_packed {
             return self.packed.pop(memory);
         }
