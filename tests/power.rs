@@ -17,7 +17,7 @@ use lab::{
     machine::Machine,
     testbed::{Options, Testbed},
 };
-use ndis_sim::{AdapterState, Miniport, NdkEvent, StartError};
+use ndis_sim::{AdapterState, Keyword, Miniport, NdkEvent, StartError};
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_ADAPTER_REMOVED,
     NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA,
@@ -478,6 +478,24 @@ fn device_that_does_not_wake_up_fails_the_request_and_is_removed() {
     assert_eq!(miniport.wake().unwrap_err(), StartError::Restart(NDIS_STATUS_DEVICE_FAILED));
     await_until(&bed, "the adapter is removed", || miniport.state() == AdapterState::Halted);
     assert_eq!(events(machine), [event::RESET_TIMEOUT, event::GIVEN_UP]);
+    finish(bed);
+}
+
+/// The address of `NetworkAddress`, which the driver has set in the device. The permanent address is another.
+//= virtio §16
+#[test]
+fn device_that_keeps_the_address_set_by_the_driver_across_resets_goes_on() {
+    let keywords = vec![("NetworkAddress", Keyword::Text("02123456789A".into()))];
+    let quirks = Quirks { keeps_mac: true, ..Quirks::default() };
+    let Some(bed) = bed::started_with(&Options { quirks, keywords, ..Options::default() }) else { return };
+    let machine = bed.machines()[0];
+    miniport(machine).sleep().unwrap();
+    miniport(machine).wake().unwrap();
+    assert_eq!(machine.nic().mac(), [2, 0x12, 0x34, 0x56, 0x78, 0x9A]);
+    machine.nic().need_reset();
+    await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
+    assert_eq!(machine.nic().mac(), [2, 0x12, 0x34, 0x56, 0x78, 0x9A]);
+    assert_eq!(events(machine), [event::NEEDS_RESET, event::RECOVERED]);
     finish(bed);
 }
 

@@ -70,6 +70,8 @@ struct Wanted {
     messages: u32,
     /// Longest frame with its Ethernet header, in bytes.
     max_frame: u32,
+    /// The MAC address in use.
+    station: [u8; 6],
 }
 
 /// `MiniportInitializeEx`.
@@ -138,7 +140,8 @@ fn build(
 
     let dma = DmaRegistration::new(handle, max_frame)?;
     let mut interrupt = Interrupt::register(handle)?;
-    let wanted = Wanted { pairs: pairs(&configuration), messages, max_frame };
+    let station = addresses.current;
+    let wanted = Wanted { pairs: pairs(&configuration), messages, max_frame, station };
     let port = build_port(handle, bars, dma, control, wanted, &device)?;
     let pairs = port.pairs().len();
     interrupt.add_deferred(handle, pairs)?;
@@ -209,7 +212,7 @@ fn build_port(
     // If there is no memory for the port, the parts are dropped in the order of their fields.
     let parts = port::Parts { control, queues, dma, bars };
     // Constructed in place, because a port is large for a kernel stack.
-    Arc::try_new_with(|| Port::new(handle, parts, device)).map_err(|_| Failure::NoResources)
+    Arc::try_new_with(|| Port::new(handle, parts, device, wanted.station)).map_err(|_| Failure::NoResources)
 }
 
 /// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.

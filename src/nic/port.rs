@@ -38,6 +38,8 @@ pub struct Port {
     has_commands: bool,
     /// The configuration for which buffers and attributes were set up.
     config: NetConfig,
+    /// The MAC address in use.
+    station: [u8; 6],
     /// At least one.
     pairs: Vec<Pair>,
     /// Number of pairs that the device uses: all, or only the first.
@@ -75,7 +77,8 @@ pub struct Queues {
 }
 
 impl Port {
-    pub fn new(handle: NDIS_HANDLE, parts: Parts, config: &NetConfig) -> Self {
+    /// `config` is the device's, `station` the MAC address in use.
+    pub fn new(handle: NDIS_HANDLE, parts: Parts, config: &NetConfig, station: [u8; 6]) -> Self {
         let Queues { pairs, commands, vectors } = parts.queues;
         Self {
             handle,
@@ -84,6 +87,7 @@ impl Port {
             has_commands: commands.is_some(),
             commands: SpinLock::new(commands),
             config: *config,
+            station,
             pairs,
             used_pairs: AtomicU32::new(1),
             state: AtomicU8::new(DeviceState::Running as u8),
@@ -187,7 +191,11 @@ impl Port {
 
     fn restart_with(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         control.renegotiate()?;
-        let config = control.net_config()?;
+        let mut config = control.net_config()?;
+        if config.mac == Some(self.station) {
+            // A reset need not undo that the driver has set this address.
+            config.mac = self.config.mac;
+        }
         // Buffers and filters were set up for these values.
         let made_for = |config: &NetConfig| (config.mac, config.mtu, config.rss);
         if made_for(&config) != made_for(&self.config) {

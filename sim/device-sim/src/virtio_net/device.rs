@@ -300,7 +300,7 @@ impl Device {
             hung.store(self.options.quirks.sends_nothing, Relaxed);
         }
         self.steering.lock().reset();
-        self.filter.lock().reset();
+        self.filter.lock().reset(self.options.quirks.keeps_mac);
         self.commands.store(0, Relaxed);
         self.leaves_commands.store(false, Relaxed);
         self.left_commands.store(0, Relaxed);

@@ -41,8 +41,10 @@ impl Filter {
         Some((0..).zip(vlans.iter()).filter(|(_, passes)| **passes).map(|(id, _)| id).collect())
     }
 
-    pub fn reset(&mut self) {
-        *self = Self::new(self.permanent);
+    /// As after power-on; with `keeps_mac`, except for the MAC address.
+    pub fn reset(&mut self, keeps_mac: bool) {
+        let mac = if keeps_mac { self.mac } else { self.permanent };
+        *self = Self { mac, ..Self::new(self.permanent) };
     }
 
     pub fn mac(&self) -> Mac {

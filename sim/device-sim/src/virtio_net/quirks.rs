@@ -25,6 +25,8 @@ pub struct Quirks {
     pub no_version_1: bool,
     /// Has no MAC address: does not offer VIRTIO_NET_F_MAC.
     pub no_mac: bool,
+    /// Keeps the MAC address that the driver has set, also across a reset.
+    pub keeps_mac: bool,
     /// The MTU that the device reports; that of the link unless set.
     pub mtu: Option<u16>,
     /// The speed that the device reports, in Mbit/s; 10,000 unless set.
