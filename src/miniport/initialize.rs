@@ -357,8 +357,7 @@ fn start(adapter: &Adapter) -> Result<bool, virtio_net::Error> {
 /// Returns the length of the longest frame with its Ethernet header: the configured one, limited by the device's MTU.
 fn max_frame(configuration: &Configuration, device: &NetConfig) -> u32 {
     let device = device.mtu.map_or(u32::MAX, |mtu| u32::from(mtu).saturating_add(ETHERNET_HEADER));
-    // An MTU below IPv4's minimum of 576 bytes is not valid.
-    configuration.jumbo_packet.min(device.max(576 + ETHERNET_HEADER))
+    configuration.jumbo_packet.min(device)
 }
 
 /// Returns the length of the longest frame that the device may deliver, without a tag. The driver accepted the device's MTU, so it must

@@ -25,6 +25,8 @@ use crate::wait::Wait;
 const RESET_LIMIT: Duration = Duration::from_secs(1);
 /// Largest size of a queue. (virtio §5, §6)
 const MAX_QUEUE_SIZE: u16 = 1 << 15;
+/// A device with a smaller MTU is used as if it reported none, in bytes: each IPv4 host accepts datagrams of this length. (RFC 791)
+const LEAST_MTU: u16 = 576;
 /// Limit on repetitions of a configuration read while the device keeps changing it.
 const CONFIG_READS: usize = 8;
 
@@ -196,6 +198,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
             refused |= SCALING;
         }
         let offered = self.offered_features().difference(refused);
+        let offered = if self.has_unusable_mtu(offered) { offered - Features::MTU } else { offered };
         let accepted = choose(offered).inspect_err(|_| self.fail())?;
         if u64::from(self.layout.device.len) < config_len(accepted) {
             self.fail();
@@ -504,6 +507,15 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.write32(common::DEVICE_FEATURE_SELECT, 1);
         let high = self.read32(common::DEVICE_FEATURE);
         Features::from_bits_retain(u64::from(high) << 32 | u64::from(low))
+    }
+
+    /// Whether the device reports an MTU below [`LEAST_MTU`], which a driver that accepts the feature must not exceed.
+    //= virtio §10
+    fn has_unusable_mtu(&self, offered: Features) -> bool {
+        let Region { bar, offset, len } = self.layout.device;
+        offered.contains(Features::MTU)
+            && u64::from(len) >= config_len(Features::MTU)
+            && self.registers.read16(bar, offset.wrapping_add(device::MTU)) < LEAST_MTU
     }
 
     fn write_features(&self, accepted: Features) {

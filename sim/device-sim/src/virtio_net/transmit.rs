@@ -15,8 +15,6 @@ use crate::{checksum, link::wire::Frame, registers::Misuse};
 
 /// Minimum length of a frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
-/// A driver need not take an MTU below that of IPv4 for serious.
-const LEAST_MTU: u16 = 576;
 
 impl Device {
     /// Sends the frames of the transmit queue of a pair.
@@ -92,7 +90,7 @@ impl Device {
     /// Checks that a frame is not longer than the MTU allows. A tag is a part of the Ethernet header. (virtio 5.1.4.2)
     fn check_length(&self, frame: &[u8]) -> Result<(), Misuse> {
         let header = checksum::ethertype(frame).map_or(MIN_FRAME, |(_, len)| len);
-        let mtu = usize::from(self.options.mtu.max(LEAST_MTU));
+        let mtu = usize::from(self.options.quirks.mtu.unwrap_or(self.options.mtu));
         if frame.len() > header + mtu {
             return Err(Misuse::ring(format!("a frame of {} bytes is sent; the MTU is {mtu}", frame.len())));
         }
