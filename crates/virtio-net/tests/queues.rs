@@ -308,6 +308,79 @@ fn a_buffer_returned_twice_stops_the_queue() {
     });
 }
 
+/// What was requested while the queue was full is suppressed again once its slots are freed.
+//= virtio §7
+#[test]
+fn interrupts_of_the_transmit_queue_are_suppressed_again_when_slots_are_freed() {
+    over_formats(|mut quirks| {
+        quirks.offered.remove(Features::EVENT_IDX);
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for _ in 0..3 {
+            while send(&mut driver, &[1; 60]) {}
+            driver.transmit().kick();
+            assert!(fake.has_no_interrupt_flag(TRANSMIT));
+            assert!(!driver.transmit().request_interrupt());
+            assert!(!fake.has_no_interrupt_flag(TRANSMIT));
+            assert_eq!(fake.transmitted().len(), 256);
+            assert_eq!(driver.transmit().reap(), Ok(256));
+            assert!(fake.has_no_interrupt_flag(TRANSMIT));
+        }
+    });
+}
+
+/// Indices of a split ring have 16 bits.
+//= virtio §7
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn queues_work_after_their_indices_have_passed_65535() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for round in 0..66_000 / 200 {
+            for _ in 0..200 {
+                assert!(send(&mut driver, &[round as u8; 60]), "round {round}");
+            }
+            driver.transmit().kick();
+            assert_eq!(fake.transmitted().len(), 200, "round {round}");
+            // The index by which interrupts were suppressed at first matches once.
+            assert!(!fake.wants_interrupt(TRANSMIT) || round == 65_535 / 200, "round {round}");
+            assert_eq!(driver.transmit().reap(), Ok(200), "round {round}");
+            assert!(!driver.receive().request_interrupt());
+            (0..200).for_each(|_| assert!(fake.deliver(&[round as u8; 60]), "round {round}"));
+            assert!(fake.wants_interrupt(RECEIVE), "round {round}");
+            driver.receive().suppress_interrupts();
+            assert_eq!(
+                receive(&mut driver, 1000).unwrap(),
+                vec![vec![round as u8; 60]; 200],
+                "round {round}"
+            );
+            assert!(fake.deliver(&[2; 60]));
+            assert!(!fake.wants_interrupt(RECEIVE), "round {round}");
+            assert_eq!(receive(&mut driver, 1000).unwrap().len(), 1);
+        }
+    });
+}
+
+/// The driver has added the buffer again, but not yet made it available.
+//= virtio §18
+#[test]
+fn a_received_buffer_returned_twice_stops_the_queue() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for _ in 0..3 {
+            assert!(fake.deliver(&[4; 60]));
+            assert_eq!(receive(&mut driver, 10), Ok(vec![vec![4; 60]]), "a buffer is used again and again");
+        }
+        fake.forge_used(RECEIVE, 7, 100, 1);
+        fake.forge_used(RECEIVE, 7, 100, 1);
+        let mut frames = 0;
+        let polled = driver.receive().poll(10, |_, _| frames += 1);
+        assert_eq!((polled, frames), (Err(Error::BrokenRing(RingFault::BadId)), 1));
+    });
+}
+
 //= virtio §18
 #[test]
 fn a_used_index_that_jumps_stops_the_queue() {

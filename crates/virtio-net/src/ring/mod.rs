@@ -71,6 +71,9 @@ impl RingOptions {
     }
 }
 
+/// The batch of no buffer.
+const FREE: u64 = 0;
+
 #[derive(Debug)]
 enum Format {
     Split(SplitRing),
@@ -84,8 +87,10 @@ pub(crate) struct Ring<H: Hal> {
     suppression: Suppression,
     /// Interrupts were suppressed, and have not been requested since.
     is_suppressed: bool,
-    /// The buffers that the device has, by id.
-    outstanding: Vec<bool>,
+    /// By id: the batch in which the buffer was added, if it has not returned; otherwise [`FREE`].
+    outstanding: Vec<u64>,
+    /// The batch that is not published yet, from 1 on: its buffers the device cannot return.
+    batch: u64,
     outstanding_count: u16,
     broken: Option<RingFault>,
 }
@@ -102,7 +107,7 @@ impl<H: Hal> Ring<H> {
             SplitRing::new(size).map(Format::Split)
         };
         let format = format.ok_or(Error::BadQueueSize(size))?;
-        let outstanding = vec::filled(usize::from(size), false)?;
+        let outstanding = vec::filled(usize::from(size), FREE)?;
         let len = match &format {
             Format::Split(ring) => ring.len(),
             Format::Packed(ring) => ring.len(),
@@ -116,6 +121,7 @@ impl<H: Hal> Ring<H> {
             suppression,
             is_suppressed,
             outstanding,
+            batch: 1,
             outstanding_count: 0,
             broken: None,
         })
@@ -129,7 +135,7 @@ impl<H: Hal> Ring<H> {
             Format::Packed(ring) => ring.clear(&self.memory),
         }
         self.is_suppressed = false;
-        self.outstanding.fill(false);
+        self.outstanding.fill(FREE);
         self.outstanding_count = 0;
         self.broken = None;
     }
@@ -203,9 +209,10 @@ impl<H: Hal> Ring<H> {
     /// Adds buffer `id`, which is not outstanding, to the ring, for the next [`publish`](Self::publish).
     pub(crate) fn offer(&mut self, id: u16) {
         let Some(outstanding) = self.outstanding.get_mut(usize::from(id)) else { return };
-        if core::mem::replace(outstanding, true) {
+        if *outstanding != FREE {
             return;
         }
+        *outstanding = self.batch;
         self.outstanding_count = self.outstanding_count.wrapping_add(1);
         match &mut self.format {
             Format::Split(ring) => ring.offer(&self.memory, id),
@@ -215,6 +222,7 @@ impl<H: Hal> Ring<H> {
 
     /// Makes the added buffers available to the device. Returns `true` if the device must be notified.
     pub(crate) fn publish(&mut self) -> bool {
+        self.batch = self.batch.wrapping_add(1);
         match &mut self.format {
             Format::Split(ring) => ring.publish(&self.memory, self.suppression),
             Format::Packed(ring) => ring.publish(&self.memory),
@@ -235,10 +243,12 @@ impl<H: Hal> Ring<H> {
             Format::Packed(ring) => ring.used(&self.memory),
         };
         let Some((id, len)) = used.map_err(|fault| self.give_up(fault))? else { return Ok(None) };
-        let outstanding = |id: &u16| self.outstanding.get_mut(usize::from(*id)).is_some_and(core::mem::take);
-        let Some(id) = u16::try_from(id).ok().filter(outstanding) else {
+        let id = u16::try_from(id).ok();
+        let entry = id.and_then(|id| Some((id, self.outstanding.get_mut(usize::from(id))?)));
+        let Some((id, entry)) = entry.filter(|(_, batch)| **batch != FREE && **batch != self.batch) else {
             return Err(self.give_up(RingFault::BadId));
         };
+        *entry = FREE;
         self.outstanding_count = self.outstanding_count.wrapping_sub(1);
         match &mut self.format {
             Format::Split(ring) => ring.take(),
