@@ -267,16 +267,20 @@ mod tests {
         assert!(positions.into_iter().all(notifies));
         assert!(notifies(packed_event::ENABLE));
         assert!(!notifies(packed_event::DISABLE) && !notifies(packed_event::DISABLE | 5));
+        assert!(notifies(packed_event::FLAGS_MASK), "a reserved value disables nothing");
     }
 
     struct Shared {
+        /// What is published by the index: a descriptor, say.
+        payload: AtomicU16,
         index: AtomicU16,
         event: AtomicU16,
         flags: AtomicU16,
     }
 
     fn shared() -> Arc<Shared> {
-        Arc::new(Shared { index: AtomicU16::new(0), event: AtomicU16::new(0), flags: AtomicU16::new(0) })
+        let word = || AtomicU16::new(0);
+        Arc::new(Shared { payload: word(), index: word(), event: word(), flags: word() })
     }
 
     /// The driver publishes a buffer while the device goes idle: either the driver notifies, or the device's last
@@ -293,9 +297,15 @@ mod tests {
                 move || {
                     ring.event.store(0, Relaxed);
                     atomic::fence(Ordering::SeqCst);
-                    ring.index.load(Acquire) != 0
+                    let found = ring.index.load(Acquire) != 0;
+                    assert!(
+                        !found || ring.payload.load(Relaxed) == 7,
+                        "the buffer is written before it is found"
+                    );
+                    found
                 }
             });
+            ring.payload.store(7, Relaxed);
             let notify = publish(Suppression::EventIndex, &ring.index, &ring.flags, &ring.event, 0, 1);
             let found = device.join().unwrap();
             assert!(notify || found, "the buffer is not noticed by either side");
@@ -329,15 +339,19 @@ mod tests {
     #[test]
     fn a_packed_descriptor_published_while_the_device_goes_idle_is_not_lost() {
         loom::model(|| {
-            let ring = Arc::new((AtomicU16::new(0), AtomicU32::new(packed_event::DISABLE)));
+            let ring =
+                Arc::new((AtomicU16::new(0), AtomicU32::new(packed_event::DISABLE), AtomicU16::new(0)));
             let device = thread::spawn({
                 let ring = Arc::clone(&ring);
                 move || {
                     ring.1.store(Position::START.event() | packed_event::AT_POSITION, Relaxed);
                     atomic::fence(Ordering::SeqCst);
-                    ring.0.load(Acquire) != 0
+                    let found = ring.0.load(Acquire) != 0;
+                    assert!(!found || ring.2.load(Relaxed) == 7, "the buffer is written before it is found");
+                    found
                 }
             });
+            ring.2.store(7, Relaxed);
             let notify = packed_publish(&ring.0, 0x80, &ring.1);
             let found = device.join().unwrap();
             assert!(notify || found, "the buffer is not noticed by either side");

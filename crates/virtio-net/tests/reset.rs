@@ -101,6 +101,38 @@ fn stopped_queues_access_neither_device_nor_rings() {
     });
 }
 
+/// Nothing of the time before is left in a ring: neither a frame that was committed and not made available, nor that the device had
+/// disabled notifications, nor that the driver had suppressed interrupts.
+//= virtio §16
+#[test]
+fn rings_are_as_new_after_a_reset() {
+    over_formats(|quirks| {
+        for events in [Features::EVENT_IDX, Features::empty()] {
+            let offered = quirks.offered - Features::EVENT_IDX | events;
+            let is_flag = quirks.offered.contains(Features::RING_PACKED) || events.is_empty();
+            let fake = Fake::new(Quirks { offered, ..quirks.clone() });
+            let mut driver = fake.bring_up(1514).unwrap();
+            for byte in 0..4 {
+                assert!(fake.has_no_interrupt_flag(fake::TRANSMIT) || !is_flag, "suppressed");
+                assert!(send(&mut driver, byte));
+                assert!(send(&mut driver, byte));
+                // It takes one, and leaves notifications disabled.
+                assert_eq!(fake.transmit(1).len(), 1);
+                let queue = driver.transmit();
+                queue.slot().unwrap()[..60].fill(0xEE);
+                queue.commit(60);
+                let before = fake.notified(fake::TRANSMIT);
+                reset(&mut driver).unwrap();
+                assert!(fake.has_no_interrupt_flag(fake::TRANSMIT) || !is_flag, "suppressed again");
+                assert!(send(&mut driver, byte));
+                assert_eq!(fake.notified(fake::TRANSMIT), before + 1);
+                assert_eq!(fake.transmitted(), [[byte; 60]]);
+                assert_eq!(driver.transmit().reap(), Ok(1));
+            }
+        }
+    });
+}
+
 //= virtio §16
 #[test]
 fn device_that_offers_less_after_a_reset_is_refused() {
