@@ -73,8 +73,9 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
         pair.set_deferred(None);
         pair.set_watchdog(None);
     }
-    // Before the interrupt is deregistered. The port waits for the end of the reset before memory is freed.
+    // Before the interrupt is deregistered and memory is freed.
     adapter.port().shut_down();
+    adapter.port().await_reset();
     adapter.interrupt.disconnect();
     if let Some(polls) = &adapter.polls {
         polls.disconnect();

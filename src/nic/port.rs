@@ -393,6 +393,16 @@ impl Port {
         set_bus_master(self.handle, false);
     }
 
+    /// Resets the device, which was [shut down](Self::shut_down), and waits for the end of that, at most a second. Afterwards it does not
+    /// access memory, and a message is such an access: it does not interrupt. `PASSIVE_LEVEL`.
+    pub fn await_reset(&self) {
+        let Some(mut control) = self.control.lock().take() else { return };
+        if !control.is_finished() {
+            let _ = control.reset();
+        }
+        *self.control.lock() = Some(control);
+    }
+
     /// Returns the receive counters, summed over all pairs.
     pub fn receive_counters(&self) -> ReceiveCounters {
         self.pairs.iter().map(Pair::receive_counters).sum()
