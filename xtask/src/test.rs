@@ -29,6 +29,38 @@ struct Count {
     skipped: usize,
 }
 
+impl Count {
+    /// Of a check that this machine cannot run.
+    const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
+    const fn mark(self) -> &'static str {
+        match self {
+            Self { failed: 1.., .. } => "FAIL",
+            Self { passed: 0, skipped: 1.., .. } => "skip",
+            _ => "ok  ",
+        }
+    }
+}
+
+/// The sums over all steps, and the names of those of which something was skipped.
+fn sums(counts: &[(&str, Count)]) -> String {
+    let mut total = Count::default();
+    counts.iter().for_each(|(_, count)| total.add(*count));
+    let mut text = format!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    let names: Vec<&str> =
+        counts.iter().filter(|(_, count)| count.skipped > 0).map(|(name, _)| *name).collect();
+    if !names.is_empty() {
+        text += &format!(": {}", names.join(", "));
+    }
+    text
+}
+
 struct Step {
     name: &'static str,
     run: fn() -> Result<Count>,
@@ -59,7 +91,7 @@ const STEPS: [Step; 19] = [
 pub fn run(options: &Options) -> Result<()> {
     let steps = selected(options.only.as_deref())?;
     let begin = Instant::now();
-    let mut total = Count::default();
+    let mut counts = Vec::new();
     let mut lines = Vec::new();
     for step in steps {
         println!("\n== {}", step.name);
@@ -68,7 +100,7 @@ pub fn run(options: &Options) -> Result<()> {
             Ok(count) => (count, String::new()),
             Err(error) => (Count { failed: 1, ..Count::default() }, format!(": {error:#}")),
         };
-        let mark = if count.failed == 0 { "ok  " } else { "FAIL" };
+        let mark = count.mark();
         let took = start.elapsed();
         lines.push(format!(
             "{mark} {:<28} {:>4} passed {:>6}{remark}",
@@ -77,16 +109,14 @@ pub fn run(options: &Options) -> Result<()> {
             seconds(took)
         ));
         println!("{}", lines.last().map_or("", String::as_str));
-        total.passed += count.passed;
-        total.failed += count.failed;
-        total.skipped += count.skipped;
+        counts.push((step.name, count));
     }
     println!("\nsummary ({})", seconds(begin.elapsed()));
     for line in &lines {
         println!("  {line}");
     }
-    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    if total.failed > 0 {
+    println!("\n{}", sums(&counts));
+    if counts.iter().any(|(_, count)| count.failed > 0) {
         bail!("{} of the steps above failed", lines.iter().filter(|line| line.starts_with("FAIL")).count());
     }
     Ok(())
@@ -182,26 +212,38 @@ fn licenses() -> Result<Count> {
     crate::licenses::headers()?;
     if shell::succeeds(cargo().args(["deny", "--version"])) {
         shell::run(cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
-        advisories()?;
-    } else {
-        crate::licenses::check()?;
+        let mut count = WHOLE?;
+        count.add(advisories()?);
+        return Ok(count);
     }
+    crate::licenses::check()?;
     WHOLE
 }
 
 /// Advisories about dependencies. Their database comes from the network: without it, this check is skipped.
-fn advisories() -> Result<()> {
-    if shell::succeeds(cargo().args(["deny", "fetch", "db"])) {
-        shell::run(cargo().args(["deny", "check", "--disable-fetch", "advisories"]))
-    } else {
-        println!("skipped: advisories (cargo deny cannot fetch their database)");
-        Ok(())
+fn advisories() -> Result<Count> {
+    let is_available = shell::succeeds(cargo().args(["deny", "fetch", "db"]));
+    if_available(is_available, "advisories (cargo deny cannot fetch their database)", || {
+        shell::run(cargo().args(["deny", "check", "--disable-fetch", "advisories"]))?;
+        WHOLE
+    })
+}
+
+/// Runs a check, or counts it as skipped where its tools are not available.
+fn if_available(is_available: bool, what: &str, check: impl FnOnce() -> Result<Count>) -> Result<Count> {
+    if is_available {
+        return check();
     }
+    println!("skipped: {what}");
+    Ok(Count::SKIPPED)
 }
 
 /// Everything but the driver compiles for Windows. The lints and the image compile the driver.
 fn windows_target() -> Result<Count> {
-    if windows::check()? { WHOLE } else { Ok(Count::default()) }
+    if_available(windows::is_available(), "the target for Windows (rustup cannot install it)", || {
+        windows::check()?;
+        WHOLE
+    })
 }
 
 fn build_image() -> Result<Count> {
@@ -261,26 +303,22 @@ fn number_before(line: &str, what: &str) -> usize {
 
 /// Tests of portable crates in Miri. Without a nightly toolchain, this step is skipped.
 fn in_miri() -> Result<Count> {
-    let mut count = Count::default();
-    if !miri::is_available() {
-        println!("skipped: Miri (no nightly toolchain with it can be installed)");
-        return Ok(count);
-    }
-    for mut command in miri::commands() {
-        let run = run_tests(&mut command)?;
-        count.passed += run.passed;
-        count.failed += run.failed;
-    }
-    Ok(count)
+    if_available(miri::is_available(), "Miri (no nightly toolchain with it can be installed)", || {
+        let mut count = Count::default();
+        for mut command in miri::commands() {
+            count.add(run_tests(&mut command)?);
+        }
+        Ok(count)
+    })
 }
 
 /// Tests with threads under ThreadSanitizer. Without a nightly toolchain, this step is skipped.
 fn races() -> Result<Count> {
-    if !races::is_available() {
-        println!("skipped: data races (no nightly toolchain with sources can be installed)");
-        return Ok(Count::default());
-    }
-    run_tests(&mut races::command())
+    if_available(
+        races::is_available(),
+        "data races (no nightly toolchain with sources can be installed)",
+        || run_tests(&mut races::command()),
+    )
 }
 
 /// Runs fuzz targets over their seeds and over generated inputs, then for a short time with libFuzzer.
@@ -401,6 +439,21 @@ mod tests {
         let error = selected(Some("typo")).err().unwrap();
         assert!(error.to_string().contains("formatting, structure"));
         assert_eq!(shell::exit_code(&error), 2);
+    }
+
+    #[test]
+    fn check_that_cannot_run_is_counted_as_skipped_under_the_name_of_its_step() {
+        let skipped = if_available(false, "Miri", || panic!("it is not run")).unwrap();
+        assert_eq!(skipped.mark(), "skip");
+        let ran = if_available(true, "", || WHOLE).unwrap();
+        assert_eq!((ran.mark(), sums(&[("lints", ran)]).as_str()), ("ok  ", "1 passed, 0 failed, 0 skipped"));
+        let mut both = ran;
+        both.add(skipped);
+        assert_eq!(both.mark(), "ok  ");
+        let failed = Count { failed: 1, ..both };
+        assert_eq!(failed.mark(), "FAIL");
+        let counts = [("lints", ran), ("Miri", skipped), ("licenses", both)];
+        assert_eq!(sums(&counts), "2 passed, 0 failed, 2 skipped: Miri, licenses");
     }
 
     #[test]

@@ -29,18 +29,18 @@ pub const PORTABLE: [&str; 12] = [
     "xtask",
 ];
 
-/// Checks the workspace for the Windows target. Returns `false`, having said so, if rustup cannot install the target.
-pub fn check() -> Result<bool> {
-    if !shell::succeeds(Command::new("rustup").args(["target", "add", TARGET]).current_dir(shell::root())) {
-        println!("skipped: rustup cannot install the target {TARGET}");
-        return Ok(false);
-    }
+/// Installs the target if necessary; `false` if rustup cannot.
+pub fn is_available() -> bool {
+    shell::succeeds(Command::new("rustup").args(["target", "add", TARGET]).current_dir(shell::root()))
+}
+
+/// Checks the workspace for the Windows target.
+pub fn check() -> Result<()> {
     shell::run(cargo().args(drivers::all_others()))?;
     shell::run(cargo().args(["--package", "roce-fuzz", "--no-default-features"]))?;
     shell::run(cargo().args(["--package", "nt", "--features", "kernel"]))?;
     let portable = PORTABLE.iter().flat_map(|name| ["--package", name]);
-    shell::run(cargo().arg("--all-targets").args(portable))?;
-    Ok(true)
+    shell::run(cargo().arg("--all-targets").args(portable))
 }
 
 fn cargo() -> Command {
