@@ -36,7 +36,9 @@ pub const ALL_TYPES: u32 = NDIS_HASH_IPV4
 pub const TCP_TYPES: u32 = NDIS_HASH_IPV4 | NDIS_HASH_TCP_IPV4 | NDIS_HASH_IPV6 | NDIS_HASH_TCP_IPV6;
 
 pub fn parameters(types: u32, table: &[u8]) -> RssParameters {
-    RssParameters { types, key: KEY, table: table.to_vec(), default_processor: table[0] }
+    // Not that of the first entry, where a hash of 0 would be.
+    let default_processor = table[table.len() - 1];
+    RssParameters { types, key: KEY, table: table.to_vec(), default_processor }
 }
 
 pub fn options(pairs: u16, processors: u32) -> Options {

@@ -444,18 +444,19 @@ fn check(
     let Parameters::Scaling(parameters) = parameters else { return Ok(None) };
     let processor = frame.processor;
     let is = |number: &u8| u32::from(*number) == processor;
+    // Then the miniport uses some of the processors only.
+    let lacks_queues = parameters.processors() > queues;
     let Some((_, value)) = expected else {
-        let may = is(&parameters.default_processor) || parameters.table.iter().any(is);
+        let default = parameters.default_processor;
+        let may = is(&default) || lacks_queues && parameters.table.iter().any(is);
         return if may {
             Ok(None)
         } else {
-            Err(format!(
-                "a frame without a hash was received on processor {processor}, which RSS does not use"
-            ))
+            Err(format!("a frame without a hash was received on processor {processor}, not {default}"))
         };
     };
     let entry = value as usize & (parameters.table.len() - 1);
-    let may = if parameters.processors() > queues {
+    let may = if lacks_queues {
         parameters.table.iter().any(is)
     } else {
         parameters.table.get(entry).is_some_and(is)
