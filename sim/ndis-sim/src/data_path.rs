@@ -185,6 +185,10 @@ impl Adapter {
             this.field::<usize>(LARGE_SEND).write(send.request.large_send as usize);
             this.field::<usize>(PRIORITY_VLAN).write(send.request.priority_vlan as usize);
             this.field::<usize>(UDP_SEGMENTATION).write(send.request.udp_segmentation as usize);
+            this.field::<usize>(HASH_VALUE).write(send.request.hash as usize);
+            if send.request.is_empty {
+                send.list.remove_buffers();
+            }
             match last.replace(this) {
                 Some(last) => last.field::<*mut NET_BUFFER_LIST>(NEXT).write(this.as_ptr()),
                 None => first = this,

@@ -151,6 +151,11 @@ impl StackList {
         Some(Self { list, mdls, data })
     }
 
+    /// Makes it a list without NET_BUFFERs.
+    pub fn remove_buffers(&self) {
+        self.list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(0);
+    }
+
     pub fn free(self, host: &Host) {
         block::release(host, self.list.cast(), LIST_TAG);
         release_mdls(host, self.mdls);

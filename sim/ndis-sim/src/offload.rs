@@ -31,8 +31,9 @@ const REVISIONS: [(u8, u16); NDIS_OFFLOAD_REVISION_6 as usize] = [
     (83, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6),
 ];
 
-/// Nanoseconds for which checksums may still be reported after they were switched off: frames are on their way.
-const GRACE: u64 = 1_000_000_000;
+/// Nanoseconds for which checksums may still be reported after they were switched off: the miniport has processed these frames, and
+/// is about to indicate them. Our choice.
+const GRACE: u64 = 10_000_000;
 
 /// Task offloads of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,6 +57,8 @@ pub(crate) struct AdapterOffloads {
     started: [bool; 2],
     /// What was in force of received packets before the last change, which the miniport may still report until this time.
     before: (Receives, u64),
+    /// A request is in progress that changes them.
+    is_changing: bool,
 }
 
 /// Offloads of received packets.
@@ -88,8 +91,12 @@ pub struct SendRequest {
     pub udp_segmentation: u32,
     /// `Ieee8021QNetBufferListInfo`.
     pub priority_vlan: u32,
+    /// `NetBufferListHashValue`; 0 for none.
+    pub hash: u32,
     /// Bytes of the frame that each MDL describes; 0 for a single MDL.
     pub mdl_len: usize,
+    /// The list has no NET_BUFFER, and the frame is not sent.
+    pub is_empty: bool,
 }
 
 /// A frame that an adapter has received.
@@ -189,32 +196,35 @@ fn without_length(frame: &mut [u8]) -> Transport {
 
 impl AdapterOffloads {
     pub fn new([possible, current]: [Offloads; 2]) -> Self {
-        Self { possible, current, started: [false; 2], before: (Receives::default(), 0) }
+        Self { possible, current, started: [false; 2], before: (Receives::default(), 0), is_changing: false }
     }
 
     /// The miniport has reported other offloads, at the time `now`.
     pub fn set_current(&mut self, current: Offloads, now: u64) {
-        self.change(now);
+        // Frames that were coalesced before a request are indicated before it completes.
+        let until = if self.is_changing { u64::MAX } else { now + GRACE };
+        self.before = (self.reported(now), until);
         self.current = current;
     }
 
-    /// A protocol driver sets an `NDIS_OFFLOAD_ENCAPSULATION`: what it starts may be in force at once.
-    pub fn begin_encapsulation(&mut self, bytes: &[u8]) {
+    /// A protocol driver requests a change. What an `NDIS_OFFLOAD_ENCAPSULATION` starts may be in force at once.
+    pub fn begin_request(&mut self, encapsulation: Option<&[u8]>) {
+        self.is_changing = true;
+        let Some(bytes) = encapsulation else { return };
         for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
             *started |= bytes.get(enabled).is_some_and(|&on| u32::from(on) == NDIS_OFFLOAD_SET_ON);
         }
     }
 
-    /// The miniport has accepted it, at the time `now`.
-    pub fn end_encapsulation(&mut self, bytes: &[u8], now: u64) {
-        self.change(now);
+    /// The miniport has completed the request at the time `now`. An `NDIS_OFFLOAD_ENCAPSULATION` is that of one that succeeded.
+    pub fn end_request(&mut self, encapsulation: Option<&[u8]>, now: u64) {
+        self.is_changing = false;
+        let before = Receives { coalescing: [false; 2], ..self.reported(now) };
+        self.before = (before, now + GRACE);
+        let Some(bytes) = encapsulation else { return };
         for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
             *started &= bytes.get(enabled).is_none_or(|&off| u32::from(off) != NDIS_OFFLOAD_SET_OFF);
         }
-    }
-
-    fn change(&mut self, now: u64) {
-        self.before = (self.reported(now), now + GRACE);
     }
 
     /// Returns what the miniport may report of received packets at the time `now`: nothing before a protocol driver has started it.
@@ -433,5 +443,46 @@ impl Offloads {
         require(is_subset, || {
             format!("task offloads are in force that the hardware does not have: {self:?} of {possible:?}")
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHECKSUMS: Checksums = Checksums { ipv4: true, tcp4: true, udp4: true, tcp6: true, udp6: true };
+
+    fn reported(offloads: &AdapterOffloads, now: u64) -> (bool, [bool; 2]) {
+        let reported = offloads.reported(now);
+        (reported.checksums.tcp4, reported.coalescing)
+    }
+
+    /// A miniport indicates what it has coalesced before it completes the request; frames whose checksums it has verified may be on
+    /// their way to NDIS.
+    #[test]
+    fn what_is_switched_off_may_be_reported_until_the_request_completes_and_checksums_for_a_moment_more() {
+        let on = Offloads { receive: CHECKSUMS, coalescing: [true; 2], ..Offloads::default() };
+        let mut offloads = AdapterOffloads::new([on; 2]);
+        assert_eq!(reported(&offloads, 0), (false, [false; 2]), "not started");
+        let start = encapsulation([true; 2]);
+        offloads.begin_request(Some(&start));
+        offloads.end_request(Some(&start), 0);
+        assert_eq!(reported(&offloads, GRACE), (true, [true; 2]));
+        offloads.begin_request(None);
+        offloads.set_current(Offloads::default(), 2 * GRACE);
+        assert_eq!(reported(&offloads, 500 * GRACE), (true, [true; 2]), "the request is in progress");
+        offloads.end_request(None, 500 * GRACE);
+        assert_eq!(reported(&offloads, 500 * GRACE), (true, [false; 2]));
+        assert_eq!(reported(&offloads, 501 * GRACE), (false, [false; 2]));
+        offloads.set_current(on, 600 * GRACE);
+        let stop = encapsulation([false, true]);
+        offloads.begin_request(Some(&stop));
+        assert_eq!(reported(&offloads, 700 * GRACE), (true, [true; 2]));
+        offloads.end_request(Some(&stop), 700 * GRACE);
+        assert_eq!(reported(&offloads, 700 * GRACE), (true, [false, true]), "over IPv6 nothing has changed");
+        assert_eq!(reported(&offloads, 701 * GRACE), (false, [false, true]));
+        offloads.set_current(Offloads::default(), 800 * GRACE);
+        assert_eq!(reported(&offloads, 800 * GRACE), (false, [false, true]), "without a request");
+        assert_eq!(reported(&offloads, 801 * GRACE), (false, [false; 2]));
     }
 }

@@ -129,16 +129,19 @@ impl Adapter {
         *self.oid_request.lock() = pointer.addr();
         self.oid_done.reset();
         let reports = self.offload_reports();
-        let is_rss = kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation
-            && [OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_RECEIVE_HASH].contains(&oid);
+        let is_set = kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation;
+        let is_rss = is_set && [OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_RECEIVE_HASH].contains(&oid);
         let groups = current().host().cpus.groups();
         let refusal = match oid {
             _ if !is_rss => None,
             OID_GEN_RECEIVE_HASH => self.rss.lock().begin_hash(buffer),
             _ => self.rss.lock().begin(buffer, groups),
         };
-        if oid == OID_OFFLOAD_ENCAPSULATION && kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation {
-            self.offloads.lock().begin_encapsulation(buffer);
+        let changes_offloads =
+            is_set && [OID_TCP_OFFLOAD_PARAMETERS, OID_OFFLOAD_ENCAPSULATION].contains(&oid);
+        let is_encapsulation = is_set && oid == OID_OFFLOAD_ENCAPSULATION;
+        if changes_offloads {
+            self.offloads.lock().begin_request(is_encapsulation.then_some(&*buffer));
         }
         *self.in_oid.lock() = Some(current().id());
         let status = call("MiniportOidRequest", || {
@@ -166,18 +169,19 @@ impl Adapter {
             let now = current().world().now();
             self.rss.lock().end(succeeded, now);
         }
+        if changes_offloads {
+            let succeeded = is_encapsulation && status == NDIS_STATUS_SUCCESS;
+            self.offloads.lock().end_request(succeeded.then_some(&*buffer), current().world().now());
+        }
         // SAFETY: query and set have the same layout; the miniport is done with it.
         let query = unsafe { Guest::new(pointer).read().DATA.QUERY_INFORMATION };
         if status != NDIS_STATUS_SUCCESS {
             return Err(OidError { status, needed: query.BytesNeeded });
         }
-        if [OID_TCP_OFFLOAD_PARAMETERS, OID_OFFLOAD_ENCAPSULATION].contains(&oid) {
+        if changes_offloads {
             require(self.offload_reports() > reports, || {
                 format!("OID {oid:#x} succeeded without NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG")
             });
-        }
-        if oid == OID_OFFLOAD_ENCAPSULATION {
-            self.offloads.lock().end_encapsulation(buffer, current().world().now());
         }
         require(query.BytesWritten <= buffer.len() as u32, || {
             format!(
@@ -186,7 +190,7 @@ impl Adapter {
                 buffer.len()
             )
         });
-        if kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation {
+        if is_set {
             self.hang.note(oid, buffer);
         }
         Ok(query.BytesWritten)

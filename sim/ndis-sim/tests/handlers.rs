@@ -21,7 +21,7 @@ use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OID_REQUEST, NDIS_STATUS, NDIS_STATUS_FAILURE,
     NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST, OID_GEN_CURRENT_PACKET_FILTER,
 };
-use nt_sim::{Irql, current, guest::Guest};
+use nt_sim::{Irql, current, guest::Guest, nt::time};
 
 const SOURCE: usize = offset_of!(NET_BUFFER_LIST, SourceHandle);
 
@@ -254,4 +254,35 @@ fn completion_of_an_oid_request_that_does_not_pend_is_reported() {
     };
     let verdict = verdict_while_running(Script { answer: Some(another), ..Script::default() }, |_| {});
     assert!(verdict.contains("the OID request") && verdict.contains(" pends"), "{verdict}");
+}
+
+/// NDIS passes a request to a miniport once the one before is completed, also where that pends.
+#[test]
+fn oid_requests_of_several_protocol_drivers_are_passed_one_after_the_other() {
+    static PENDING: AtomicU32 = AtomicU32::new(0);
+    static MOST: AtomicU32 = AtomicU32::new(0);
+    static DONE: AtomicU32 = AtomicU32::new(0);
+    let later = |handle: usize, request: *mut NDIS_OID_REQUEST| {
+        MOST.fetch_max(PENDING.fetch_add(1, SeqCst) + 1, SeqCst);
+        let request = request.addr();
+        drop(current().host().spawn("completion", move || {
+            time::sleep(1_000_000);
+            PENDING.fetch_sub(1, SeqCst);
+            oid::NdisMOidRequestComplete(handle, Guest::from_address(request), NDIS_STATUS_SUCCESS);
+        }));
+        NDIS_STATUS_PENDING
+    };
+    let script = Script { answer: Some(later), ..Script::default() };
+    let verdict = verdict_while_running(script, |miniport| {
+        for _ in 0..5 {
+            let this = miniport.clone();
+            drop(miniport.host().spawn("protocol", move || {
+                this.set(OID_GEN_CURRENT_PACKET_FILTER, &[5, 0, 0, 0]).unwrap();
+                DONE.fetch_add(1, SeqCst);
+            }));
+        }
+        time::sleep(20_000_000);
+    });
+    assert_eq!(verdict, "no violation");
+    assert_eq!((MOST.load(SeqCst), DONE.load(SeqCst)), (1, 5));
 }

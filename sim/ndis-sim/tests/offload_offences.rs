@@ -310,7 +310,7 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
         }),
         ..Script::default()
     };
-    for (wait, reported) in [(0, false), (2_000_000_000, true)] {
+    for (wait, reported) in [(0, false), (20_000_000, true)] {
         static WAIT: AtomicU64 = AtomicU64::new(0);
         WAIT.store(wait, Relaxed);
         let verdict = verdict_while_running(stopped, |miniport| {
