@@ -27,8 +27,9 @@ use lab::{
     device::{DeviceKind, QemuVariant},
     has_qemu,
     machine::Machine,
-    testbed::Options,
+    testbed::{Options, Testbed},
 };
+use ndis_sim::Keyword;
 use nt_sim::nt::time::sleep;
 use scaling::{
     ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, ipv4, mixture, options, over_formats,
@@ -40,6 +41,12 @@ fn by_device(pairs: u16, processors: u32) -> Options {
     let options = options(pairs, processors);
     Options { features: options.features | Features::RSS | Features::HASH_REPORT, ..options }
 }
+
+/// The command with which the device is given table and key: class and command.
+const RSS_CONFIG: [u8; 2] = [4, 1];
+/// Event numbers of the driver's event table.
+const COMMAND_TIMEOUT: u32 = 28;
+const RECOVERED: u32 = 41;
 
 /// The device's types, as virtio numbers them.
 const UDP: u32 = 1 << 2 | 1 << 5;
@@ -115,7 +122,7 @@ fn device_without_mq_steers_by_a_table_of_the_driver_until_ndis_has_one() {
 #[test]
 fn device_without_mq_that_refuses_the_table_is_used_with_the_first_pair() {
     let options = by_device(4, 5);
-    let quirks = Quirks { refuses_command: Some([4, 1]), ..Quirks::default() };
+    let quirks = Quirks { refuses_command: Some(RSS_CONFIG), ..Quirks::default() };
     let features = options.features.without(Features::MQ);
     let Some(bed) = started_with(&Options { features, peer_quirks: quirks, ..options }) else { return };
     let machine = bed.machines()[1];
@@ -137,7 +144,7 @@ fn driver_scales_where_the_device_does_not() {
     let limits = RssLimits::default();
     let limited = |limits| Quirks { rss_limits: Some(limits), ..none };
     let cases = [
-        (Quirks { refuses_command: Some([4, 1]), ..none }, steers_not, "the table is refused"),
+        (Quirks { refuses_command: Some(RSS_CONFIG), ..none }, steers_not, "the table is refused"),
         (limited(RssLimits { types: 0x1b, ..limits }), steers_not, "it would steer all RDMA to one pair"),
         (limited(RssLimits { types: 0x24, ..limits }), steers, "hashes of UDP alone"),
         (limited(RssLimits { entries: 2, ..limits }), steers_not, "a smaller table"),
@@ -162,9 +169,12 @@ fn driver_scales_where_the_device_does_not() {
 
 #[test]
 fn hashes_without_steering_are_used() {
-    let options = options(4, 5);
-    let options = Options { features: options.features | Features::HASH_REPORT, ..options };
-    let Some(bed) = started_with(&options) else { return };
+    let by_hash = |quirks| {
+        let options = options(4, 5);
+        let features = options.features | Features::HASH_REPORT;
+        Options { features, peer_quirks: quirks, ..options }
+    };
+    let Some(bed) = started_with(&by_hash(Quirks::default())) else { return };
     let machine = bed.machines()[1];
     let receiver = miniport(machine);
     receiver.set_rss(Some(&parameters(TCP_TYPES, &[1, 2, 3, 4]))).unwrap();
@@ -176,20 +186,32 @@ fn hashes_without_steering_are_used() {
     settle(&bed);
     send(&bed, &mixture());
     finish(bed);
+    let Some(bed) = started_with(&by_hash(seven_for_udp())) else { return };
+    assert_reported_hash_is_used(&bed);
+}
+
+#[test]
+fn reported_hash_is_used_where_its_type_is_the_expected_one() {
+    let Some(bed) = started_with(&Options { peer_quirks: seven_for_udp(), ..by_device(4, 5) }) else {
+        return;
+    };
+    assert_reported_hash_is_used(&bed);
+}
+
+/// The device says that the hash of each frame is 7, of UDP over IPv4.
+fn seven_for_udp() -> Quirks {
+    Quirks { hash_report: Some((7, 3)), ..Quirks::default() }
 }
 
 /// A device that lies about a hash gets what it asks for: that list has its hash, no other has. Shown by a value that the simulated
 /// NDIS refuses.
-#[test]
-fn reported_hash_is_used_where_its_type_is_the_expected_one() {
-    let quirks = Quirks { hash_report: Some((7, 3)), ..Quirks::default() };
-    let Some(bed) = started_with(&Options { peer_quirks: quirks, ..by_device(4, 5) }) else { return };
+fn assert_reported_hash_is_used(bed: &Testbed) {
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
     receiver.set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
-    settle(&bed);
+    settle(bed);
     let _ = sender.send_chain(&[ipv4(6, 1, 0)], 0);
-    let _ = arrived(&bed, 1);
+    let _ = arrived(bed, 1);
     assert_eq!(bed.violations(), [""; 0], "TCP, whose hash is computed");
     let _ = sender.send_chain(&[udp(1, 0)], 0);
     let deadline = bed.now() + MOMENT;
@@ -199,9 +221,33 @@ fn reported_hash_is_used_where_its_type_is_the_expected_one() {
     assert!(bed.violations().concat().contains("0x00000007"), "{}", bed.violations().join("\n"));
 }
 
+/// An adapter without receive side scaling has no use for hashes, and no table for the device.
+#[test]
+fn hashes_and_steering_are_not_accepted_without_receive_side_scaling() {
+    for (scaling, is_used) in [("1", true), ("0", false)] {
+        for (without, pairs) in [(Features::default(), 4), (Features::MQ, if is_used { 4 } else { 1 })] {
+            let options = by_device(4, 5);
+            let features = options.features.without(without);
+            let keywords = vec![("*RSS", Keyword::Text(scaling.into()))];
+            let Some(bed) = started_with(&Options { features, keywords, ..options }) else { return };
+            let nic = bed.machines()[1].nic();
+            for feature in [Features::RSS, Features::HASH_REPORT] {
+                assert_eq!(nic.accepted().contains(feature), is_used, "*RSS {scaling}: {feature:?}");
+            }
+            assert_eq!(nic.active_pairs(), pairs, "*RSS {scaling}, {without:?}");
+            assert_eq!(nic.sent_commands(RSS_CONFIG) > 0, is_used && without == Features::MQ);
+            send_flows(&bed, 40, 30);
+            let used = nic.pair_counters().iter().filter(|pair| pair.received > 0).count();
+            assert_eq!(used, pairs, "*RSS {scaling}, {without:?}");
+            copy(&bed);
+            finish(bed);
+        }
+    }
+}
+
 #[test]
 fn device_that_does_not_answer_is_reset_and_not_asked_again() {
-    let quirks = Quirks { leaves_command: Some([4, 1]), ..Quirks::default() };
+    let quirks = Quirks { leaves_command: Some(RSS_CONFIG), ..Quirks::default() };
     let Some(bed) = started_with(&Options { peer_quirks: quirks, ..by_device(4, 5) }) else { return };
     let machine = bed.machines()[1];
     let receiver = miniport(machine);
@@ -209,6 +255,9 @@ fn device_that_does_not_answer_is_reset_and_not_asked_again() {
         receiver.set_rss(Some(&parameters(ALL_TYPES, table))).unwrap();
         let _ = bed.event().wait(Duration::from_secs(3));
         assert!(machine.nic().is_running());
+        assert_eq!(machine.nic().sent_commands(RSS_CONFIG), 1);
+        let events: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
+        assert_eq!(events, [COMMAND_TIMEOUT, RECOVERED]);
         send(&bed, &mixture());
         send_flows(&bed, 20, 20);
     }

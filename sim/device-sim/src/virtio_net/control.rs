@@ -40,6 +40,9 @@ impl Device {
                 ));
             };
             let number = self.commands.fetch_add(1, Relaxed);
+            if let Some(command) = request.first_chunk() {
+                *self.sent_commands.lock().entry(*command).or_default() += 1;
+            }
             let quirks = &self.options.quirks;
             let is = |command: Option<[u8; 2]>| command.is_some_and(|command| request.starts_with(&command));
             if self.leaves_commands.load(Relaxed)

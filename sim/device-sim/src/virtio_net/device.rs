@@ -5,7 +5,7 @@
 //! No lock is held while the bus or the link is called.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -99,6 +99,8 @@ pub struct Device {
     pub(super) filter: Mutex<Filter>,
     /// Commands of the control queue since the last reset.
     pub(super) commands: AtomicU32,
+    /// How often the driver has sent each command of the control queue, class and command, in all.
+    pub(super) sent_commands: Mutex<BTreeMap<[u8; 2], u32>>,
     /// The class of [`Quirks::refuses_class`](super::Quirks::refuses_class).
     pub(super) refused_class: Mutex<Option<u8>>,
     pub(super) counters: Counters,
@@ -143,6 +145,7 @@ impl Device {
             shut_down: AtomicBool::new(false),
             filter: Mutex::new(Filter::new(options.mac)),
             commands: AtomicU32::new(0),
+            sent_commands: Mutex::default(),
             refused_class: Mutex::new(options.quirks.refuses_class),
             counters: Counters {
                 pairs: (0..options.pairs).map(|_| Default::default()).collect(),
@@ -459,6 +462,18 @@ impl Device {
     #[must_use]
     pub fn rss_table(&self) -> Option<Vec<u16>> {
         self.steering.lock().scaling().map(|scaling| scaling.table.clone())
+    }
+
+    /// Returns the features that the driver has accepted.
+    #[must_use]
+    pub fn accepted(&self) -> Features {
+        self.common.lock().accepted()
+    }
+
+    /// Returns how often the driver has sent a command of the control queue, given by class and command, also before resets.
+    #[must_use]
+    pub fn sent_commands(&self, command: [u8; 2]) -> u32 {
+        self.sent_commands.lock().get(&command).copied().unwrap_or(0)
     }
 
     /// Returns the types of the hashes that the device computes, as virtio numbers them.
