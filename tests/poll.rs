@@ -6,6 +6,7 @@
 
 mod bed;
 mod copying;
+mod scaling;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use lab::{
 };
 use ndis_sim::{Keyword, NdisHost as _};
 use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
+use scaling::{over_formats, polled, send_flows};
 
 const MOMENT: Duration = Duration::from_secs(20);
 
@@ -64,15 +66,32 @@ fn frames_are_received_by_poll_in_every_ring_format() {
     }
 }
 
+/// An object for each processor, which is that of a pair's message, and without receive side scaling one for each pair.
 #[test]
-fn each_pair_of_queues_is_polled() {
-    let features = Features::DEFAULT | Features::MQ;
-    let options = Options { pairs: 4, processors: 4, ..polling(features) };
-    let Some(bed) = started_with(&options) else { return };
-    send(&bed, 300);
-    copy(&bed);
-    assert!(polls(bed.machines()[0]) > 0);
-    finish(bed);
+fn each_pair_of_queues_is_polled_by_its_object() {
+    for scaling in ["1", "0"] {
+        over_formats(|format| {
+            let mut options = polled(scaling::options(4, 4));
+            options.features = options.features | format;
+            options.keywords.push(("*RSS", Keyword::Text(scaling.into())));
+            let Some(bed) = started_with(&options) else { return };
+            let receiver = bed.machines()[1];
+            let is_scaled = miniport(receiver).rss_capabilities().is_some();
+            assert_eq!(is_scaled, scaling == "1");
+            send_flows(&bed, 40, 30);
+            let mut delivered: Vec<_> =
+                receiver.nic().pair_counters().iter().map(|pair| pair.received).collect();
+            assert!(delivered.iter().all(|&frames| frames >= 30), "by the device: {delivered:?}");
+            assert_eq!(delivered.iter().sum::<u64>(), 1200);
+            if is_scaled {
+                // The message of the configuration interrupts the first processor, those of the pairs the next ones.
+                delivered.rotate_right(1);
+            }
+            assert_eq!(miniport(receiver).polled_lists(), delivered);
+            copy(&bed);
+            finish(bed);
+        });
+    }
 }
 
 #[test]

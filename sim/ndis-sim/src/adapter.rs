@@ -133,6 +133,8 @@ pub struct Adapter {
     pub(crate) rss: Mutex<Rss>,
     /// Number of calls of NdisPoll.
     pub(crate) polls: AtomicU64,
+    /// Number of lists that each of its poll objects has indicated, in the order of their registration.
+    pub(crate) polled: Mutex<Vec<Arc<AtomicU64>>>,
     pub(crate) hang: Hang,
     /// What the miniport indicated by NdisMIndicateStatusEx.
     pub(crate) indications: Mutex<Vec<StatusIndication>>,
@@ -178,6 +180,7 @@ impl Adapter {
             offloads: Mutex::default(),
             rss: Mutex::default(),
             polls: AtomicU64::new(0),
+            polled: Mutex::default(),
             hang: Hang::new(host),
             indications: Mutex::default(),
         }

@@ -553,6 +553,12 @@ impl Miniport {
         self.adapter.polls.load(SeqCst)
     }
 
+    /// Returns the number of lists that each poll object has indicated, in the order of their registration.
+    #[must_use]
+    pub fn polled_lists(&self) -> Vec<u64> {
+        self.adapter.polled.lock().iter().map(|count| count.load(SeqCst)).collect()
+    }
+
     /// Returns the task offloads in force, as the miniport reported them last.
     #[must_use]
     pub fn offloads(&self) -> Offloads {

@@ -9,7 +9,10 @@
 //! `PASSIVE_LEVEL`: a miniport must not assume either. Nor may it assume a processor that it has not set with
 //! `NdisSetPollAffinity`: the calls in a DPC are made on that of the request, those of the thread on the next one.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use ndk_abi::{
     ndis::{
@@ -69,6 +72,8 @@ struct PollObject {
     context: usize,
     on_poll: NDIS_POLL,
     on_notify: NDIS_SET_POLL_NOTIFICATION,
+    /// Number of lists that it has indicated.
+    indicated: Arc<AtomicU64>,
     state: Mutex<State>,
 }
 
@@ -198,6 +203,7 @@ impl PollObject {
         let indicated = counted("indicated", receive.IndicatedNblChain, receive.NumberOfIndicatedNbls, limit);
         let completed =
             counted("completed", transmit.CompletedNblChain, transmit.NumberOfCompletedNbls, limit);
+        self.indicated.fetch_add(indicated.len() as u64, Relaxed);
         if !indicated.is_empty() {
             self.adapter.indicate(host, "NdisPoll with received lists", &indicated, receive.Flags);
         }
@@ -249,6 +255,8 @@ imports! { IMPORTS: "ndis.sys" =>
         if host.low_resources.fails() {
             return NDIS_STATUS_RESOURCES;
         }
+        let indicated = Arc::<AtomicU64>::default();
+        adapter.polled.lock().push(indicated.clone());
         let registered = host.state(&HANDLES).insert_with(|handle| {
             let state = State {
                 affinity: None,
@@ -259,7 +267,15 @@ imports! { IMPORTS: "ndis.sys" =>
                 thread: None,
                 closing: false,
             };
-            Arc::new(PollObject { handle, adapter: adapter.clone(), context, on_poll, on_notify, state: Mutex::new(state) })
+            Arc::new(PollObject {
+                handle,
+                adapter: adapter.clone(),
+                context,
+                on_poll,
+                on_notify,
+                indicated,
+                state: Mutex::new(state),
+            })
         });
         owner::hold(&host, adapter.handle, REGISTER, registered.handle);
         poll.write(registered.handle);
