@@ -13,17 +13,21 @@ use device_sim::{
     Nic, NicOptions, Quirks,
     link::{Capture, Lost, Wire, WireOptions},
     pci::BrokenCapabilities,
-    virtio_net::UsedQuirk,
+    virtio_net::{Features, UsedQuirk},
 };
-use ndis_sim::{IpHost as _, Miniport, NdisHost as _, NdkEvent, StartError, bus};
-use ndk_abi::ndk::OID_NDK_SET_STATE;
+use ndis_sim::{AdapterState, IpHost as _, Miniport, NdisHost as _, NdkEvent, StartError, bus};
+use ndk_abi::{ndis::OID_GEN_CURRENT_PACKET_FILTER, ndk::OID_NDK_SET_STATE};
 use nt_sim::{Host, Sim, host::HostOptions};
 
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
 fn new_host(sim: &mut Sim, index: usize, quirks: Quirks) -> (Arc<Host>, Arc<Nic>) {
+    host_with(sim, index, NicOptions { quirks, ..NicOptions::new(MACS[index]) })
+}
+
+fn host_with(sim: &mut Sim, index: usize, options: NicOptions) -> (Arc<Host>, Arc<Nic>) {
     let host = sim.add_host(HostOptions::new(["left", "right"][index]));
-    let nic = host.plug(NicOptions { quirks, ..NicOptions::new(MACS[index]) });
+    let nic = host.plug(options);
     host.add_address(IpAddr::from([10, 0, 0, 1 + index as u8]), 24);
     (host, nic)
 }
@@ -63,8 +67,12 @@ fn pair(sim: &mut Sim, path: &Path) -> ([Miniport; 2], Arc<Wire>) {
 
 /// As [`pair`]; the right one's device has quirks.
 fn pair_with(sim: &mut Sim, path: &Path, quirks: Quirks) -> ([Miniport; 2], Arc<Wire>) {
-    let hosts = [Quirks::default(), quirks];
-    let hosts = [0, 1].map(|index| new_host(sim, index, hosts[index]));
+    pair_of(sim, path, [NicOptions::new(MACS[0]), NicOptions { quirks, ..NicOptions::new(MACS[1]) }])
+}
+
+/// As [`pair`], with these devices.
+fn pair_of(sim: &mut Sim, path: &Path, [left, right]: [NicOptions; 2]) -> ([Miniport; 2], Arc<Wire>) {
+    let hosts = [(0, left), (1, right)].map(|(index, options)| host_with(sim, index, options));
     let wire = Wire::new(WireOptions::ten_gigabit());
     bus::join_nics(&wire, &hosts[0].1, &hosts[1].1);
     let miniports = hosts.map(|(host, _)| {
@@ -86,7 +94,6 @@ fn end(sim: &Sim, miniports: &[Miniport]) {
 fn exchange(sim: &Sim, [left, right]: &[Miniport; 2], count: u8) {
     // As a protocol driver does: sets the packet filter to directed, multicast and broadcast.
     for miniport in [left, right] {
-        const OID_GEN_CURRENT_PACKET_FILTER: u32 = 0x0001_010e;
         miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xb_u32.to_le_bytes()).expect("the filter is set");
     }
     let frame = |number: u8| [&MACS[1][..], &MACS[0], &[0x08, 0x06], &[number; 100]].concat();
@@ -232,32 +239,123 @@ fn failed_allocation_during_start_fails_it_without_a_leak() {
     }
 }
 
+/// Sends 40 frames each way, of which some may be lost, and some sends may fail.
+fn send_some(miniports: &[Miniport; 2]) {
+    for number in 0..40 {
+        for (miniport, [to, from]) in miniports.iter().zip([[1, 0], [0, 1]]) {
+            let _ = miniport.send(&numbered(to, from, number), Duration::from_millis(1));
+        }
+    }
+}
+
+fn numbered(to: usize, from: usize, number: u8) -> Vec<u8> {
+    [&MACS[to][..], &MACS[from], &[0x08, 0x06], &[number; 100]].concat()
+}
+
+/// Event numbers of the driver's event table.
+const BROKEN_RING: u32 = 21;
+const GIVEN_UP: u32 = 26;
+const RECOVERED: u32 = 41;
+
+fn event_codes(miniport: &Miniport) -> Vec<u32> {
+    miniport.host().event_log().iter().map(|entry| entry.code & 0xffff).collect()
+}
+
+/// Whether the adapter runs, and RDMA can be used.
+fn works(miniport: &Miniport) -> bool {
+    let opened = miniport.open_ndk(2, 0);
+    let is_open = opened.is_ok();
+    if let Ok(opened) = opened {
+        miniport.close_ndk(opened).expect("the host lives");
+    }
+    assert_eq!(is_open, miniport.state() == AdapterState::Running);
+    is_open
+}
+
+/// Runs two hosts with frames both ways; the device of the right one returns every fifth buffer wrongly.
+fn with_wrong_buffers(quirk: UsedQuirk, features: Features, check: impl FnOnce(&[Miniport; 2])) {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(7);
+    let quirks = Quirks { used: Some((5, quirk)), ..Quirks::default() };
+    let options = NicOptions { features, ..NicOptions::new(MACS[0]) };
+    let wrong = NicOptions { features, quirks, ..NicOptions::new(MACS[1]) };
+    let (miniports, _) = pair_of(&mut sim, &path, [options, wrong]);
+    for miniport in &miniports {
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xb_u32.to_le_bytes()).expect("the filter is set");
+    }
+    for _ in 0..4 {
+        send_some(&miniports);
+        let _ = sim.event().wait(Duration::from_millis(200));
+    }
+    check(&miniports);
+    assert!(sim.verdict().is_clean(), "{quirk:?}: {}", sim.verdict());
+    assert_eq!(event_codes(&miniports[0]), [0; 0], "{quirk:?}: the other host is not affected");
+    assert!(works(&miniports[0]));
+    end(&sim, &miniports);
+}
+
+const FORMATS: [Features; 2] = [Features::DEFAULT, Features(Features::DEFAULT.0 | Features::RING_PACKED.0)];
+
+/// It is reset each time; it is given up the fourth time within a minute.
+#[test]
+fn device_that_returns_buffers_it_does_not_have_is_reset_and_given_up_in_every_ring_format() {
+    for features in FORMATS {
+        for quirk in [UsedQuirk::IdOutOfRange, UsedQuirk::IndexJump] {
+            with_wrong_buffers(quirk, features, |[_, right]| {
+                let codes = event_codes(right);
+                let is = |code| codes.iter().filter(|other| **other == code).count();
+                assert_eq!((codes.first(), codes.last()), (Some(&BROKEN_RING), Some(&GIVEN_UP)), "{codes:?}");
+                assert_eq!((is(RECOVERED), is(GIVEN_UP)), (3, 1), "{quirk:?}: {codes:?}");
+                assert_eq!(is(BROKEN_RING), codes.len() - 4, "{quirk:?}: nothing else: {codes:?}");
+                assert_eq!(right.state(), AdapterState::Halted);
+                assert_eq!(right.ndk_events()[..2], [NdkEvent::Disable, NdkEvent::Enable]);
+                assert!(!works(right));
+            });
+        }
+        with_wrong_buffers(UsedQuirk::IdTwice, features, |[_, right]| {
+            let codes = event_codes(right);
+            assert!(
+                !codes.is_empty() && codes.chunks(2).all(|two| two == [BROKEN_RING, RECOVERED]),
+                "{codes:?}"
+            );
+            let resets = codes.len() / 2;
+            assert_eq!(right.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(resets));
+            assert!(works(right));
+        });
+    }
+}
+
+/// The frame alone is lost: what the driver reads of it is in its buffer.
+#[test]
+fn frames_whose_length_the_device_states_wrongly_are_dropped_in_every_ring_format() {
+    for features in FORMATS {
+        for quirk in [UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall] {
+            with_wrong_buffers(quirk, features, |[_, right]| {
+                assert_eq!((event_codes(right), right.ndk_events()), (vec![], vec![]), "{quirk:?}");
+                assert!(works(right));
+                let received = right.received();
+                assert_eq!(received.len(), 128, "{quirk:?}: four of five");
+                let sent: Vec<_> = (0..40).map(|number| numbered(1, 0, number)).collect();
+                assert!(received.iter().all(|frame| sent.contains(frame)), "{quirk:?}: whole frames");
+            });
+        }
+    }
+}
+
 #[test]
 fn device_failure_during_traffic_affects_its_host_only() {
     let Some(path) = image() else { return };
-    let corruptions = [
-        UsedQuirk::IdOutOfRange,
-        UsedQuirk::IdTwice,
-        UsedQuirk::LengthTooLarge,
-        UsedQuirk::LengthTooSmall,
-        UsedQuirk::IndexJump,
-    ];
-    let corruptions = corruptions.map(|quirk| Quirks { used: Some((5, quirk)), ..Quirks::default() });
     let failures = [
         Quirks { needs_reset_after: Some(10), ..Quirks::default() },
         Quirks { removed_after: Some(10), ..Quirks::default() },
     ];
-    for quirks in corruptions.into_iter().chain(failures) {
+    for quirks in failures {
         let mut sim = simulation(7);
         let (miniports, _) = pair_with(&mut sim, &path, quirks);
-        for number in 0..40 {
-            for (miniport, [to, from]) in miniports.iter().zip([[1, 0], [0, 1]]) {
-                let frame = [&MACS[to][..], &MACS[from], &[0x08, 0x06], &[number; 100]].concat();
-                // A frame may be lost, or its send may fail.
-                let _ = miniport.send(&frame, Duration::from_millis(1));
-            }
-        }
+        send_some(&miniports);
         assert!(sim.verdict().is_clean(), "{quirks:?}: {}", sim.verdict());
+        assert_eq!(event_codes(&miniports[0]), [0; 0], "{quirks:?}");
+        assert!(works(&miniports[0]));
         end(&sim, &miniports);
     }
 }
