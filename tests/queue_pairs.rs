@@ -25,7 +25,7 @@ use lab::{
     os::SimOs,
     testbed::{Options, Testbed},
 };
-use ndis_sim::{Keyword, NdisHost as _};
+use ndis_sim::{Keyword, NdisHost as _, SendRequest};
 use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
 use ndk_consumer::{
     Listener, Os as _,
@@ -157,6 +157,43 @@ fn frames_of_a_flow_are_sent_by_one_pair() {
         let sent: Vec<_> = now.iter().zip(&last).map(|(now, last)| now.sent - last.sent).collect();
         assert_eq!(sent.iter().filter(|&&sent| sent > 0).count(), 1, "flow {flow}: {sent:?}");
         last = now;
+    }
+    finish(bed);
+}
+
+/// Returns the pair that sends `count` lists: of one frame each, with the stack's hash.
+fn pair_of_hash(bed: &Testbed, frame: &[u8], hash: u32, count: u64) -> usize {
+    let [sender, _] = bed.machines();
+    let before = counters(sender);
+    let request = SendRequest { hash, ..SendRequest::default() };
+    let requests = (0..count).map(|_| (frame.to_vec(), request)).collect();
+    let miniport = miniport(sender);
+    for id in miniport.send_requests(requests) {
+        assert_eq!(miniport.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    }
+    let deadline = bed.now() + MOMENT;
+    let sent = loop {
+        let sent: Vec<_> =
+            counters(sender).iter().zip(&before).map(|(now, before)| now.sent - before.sent).collect();
+        if sent.iter().sum::<u64>() == count || bed.now() > deadline {
+            break sent;
+        }
+        let _ = bed.event().wait(SOON);
+    };
+    let pair = sent.iter().position(|&frames| frames == count);
+    pair.unwrap_or_else(|| panic!("lists of hash {hash:#x} sent by each pair: {sent:?}"))
+}
+
+/// The stack's hash counts, not the frame: lists of several flows go by one pair, lists of one flow by several.
+#[test]
+fn lists_with_the_stacks_hash_are_sent_by_the_pair_of_that_hash() {
+    let Some(bed) = started_with(&with_pairs(4, Features::default())) else { return };
+    let mut other = udp(1, 0);
+    other[12..14].copy_from_slice(&[0x88, 0xB5]);
+    for hash in [0x5bd1_e995, 2, 7, 0x8000_0000, 0xffff_ffff, 0xc626_b0e9] {
+        for frame in [&udp(1, 0), &udp(2, 0), &other] {
+            assert_eq!(pair_of_hash(&bed, frame, hash, 20), (hash % 4) as usize, "{hash:#x}");
+        }
     }
     finish(bed);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the driver sends of RDMA requests, and when, while the peer is silent: nothing but the driver's own work moves the frames.
+//! What the driver sends of RDMA requests, and when, while the peer is silent: nothing but the driver's own work moves the frames. And
+//! what it does not send: malformed lists.
 
 #![cfg(target_os = "linux")]
 
@@ -12,9 +13,14 @@ use std::{
     time::Duration,
 };
 
-use bed::{finish, started_with};
-use device_sim::link::Faults;
+use bed::{finish, miniport, started_with, word};
+use device_sim::{link::Faults, virtio_net::Features};
 use lab::testbed::Options;
+use ndis_sim::SendRequest;
+use ndk_abi::ndis::{
+    NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_SUCCESS,
+    OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
+};
 use ndk_consumer::{Access, Connector, Cq, Listener, Memory, Pd, Qp, QpDepths, ReadLimits};
 
 const MOMENT: Duration = Duration::from_secs(5);
@@ -98,4 +104,49 @@ fn frames_of_all_connections_are_sent_without_an_acknowledgment_or_a_timeout() {
     }
     assert_eq!(sent, (CONNECTIONS * WINDOW) as u64);
     finish(bed);
+}
+
+/// Lists as no protocol driver of NDIS's own sends them. Those before and after each are sent.
+#[test]
+fn malformed_lists_complete_with_their_status_and_nothing_of_them_is_sent() {
+    for pairs in [1, 2] {
+        for format in [Features::default(), Features::RING_PACKED] {
+            let features = Features::DEFAULT | Features::MQ | format;
+            let Some(bed) = started_with(&Options { features, pairs, ..Options::default() }) else { return };
+            let [sender, receiver] = bed.machines().map(miniport);
+            let longest = word(&sender.query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap(), 0) as usize;
+            let frame = |len: usize| {
+                let mut frame = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5].to_vec();
+                frame.resize(len, 7);
+                frame
+            };
+            let none = SendRequest::default();
+            let parts = SendRequest { mdl_len: 5, ..none };
+            let no_buffer = SendRequest { is_empty: true, ..none };
+            let (good, bad) = (NDIS_STATUS_SUCCESS, NDIS_STATUS_INVALID_LENGTH);
+            let cases = [
+                ("no NET_BUFFER", 100, no_buffer, good),
+                ("DataLength 0", 0, none, bad),
+                ("shorter than an Ethernet header", 13, none, bad),
+                ("shorter, in several MDLs", 13, parts, bad),
+                ("longer than the MTU", longest + 1, none, bad),
+                ("longer, in several MDLs", longest + 1, SendRequest { mdl_len: 1000, ..none }, bad),
+                ("longer than what is divided", 70_000, none, bad),
+            ];
+            for (what, len, request, status) in cases {
+                let frames = vec![(frame(60), none), (frame(len), request), (frame(61), parts)];
+                receiver
+                    .set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes())
+                    .unwrap();
+                let sent = bed.wire().counters(0).sent;
+                let ids = sender.send_requests(frames);
+                let statuses: Vec<_> = ids.into_iter().map(|id| sender.send_status(id, MOMENT)).collect();
+                assert_eq!(statuses, [Some(good), Some(status), Some(good)], "{what}");
+                let _ = bed.event().wait(Duration::from_millis(20));
+                assert_eq!(receiver.received(), [frame(60), frame(61)], "{what}");
+                assert_eq!(bed.wire().counters(0).sent - sent, 2, "{what}");
+            }
+            finish(bed);
+        }
+    }
 }
