@@ -262,7 +262,23 @@ fn device_that_refuses_vlans_delivers_every_frame_and_the_driver_filters() {
     let keywords = vec![keyword(VLAN, 5)];
     let Some(bed) = started_with(&Options { quirks, keywords, ..options() }) else { return };
     assert_eq!(send(&bed, 1, frame(1), 0).1, [(frame(1), tag(0, 5))]);
-    assert_eq!(bed.machines()[0].nic().vlans(), Some(vec![]));
+    let (receiver, nic) = (miniport(bed.machines()[0]), bed.machines()[0].nic());
+    assert_eq!(nic.vlans(), Some(vec![]));
+    // From the wire, because the second host, which is in the same VLAN, sends no frames of others.
+    for (id, is_received) in [(6, false), (4, false), (0x105, false), (4094, false), (5, true)] {
+        let delivered = nic.counters().received_frames;
+        bed.wire().port(1).transmit(bed.now().as_nanos() as u64, tagged(frame(1), 3, id));
+        let _ = bed.event().wait(Duration::from_millis(20));
+        assert_eq!(nic.counters().received_frames, delivered + 1, "the device delivers frames of VLAN {id}");
+        let received = receiver.received();
+        assert_eq!(received, if is_received { vec![frame(1)] } else { vec![] }, "VLAN {id}");
+    }
+    let untagged = nic.counters().received_frames;
+    bed.wire().port(1).transmit(bed.now().as_nanos() as u64, frame(1));
+    let _ = bed.event().wait(Duration::from_millis(20));
+    assert_eq!(nic.counters().received_frames, untagged + 1);
+    assert_eq!(receiver.received(), [[0; 0]; 0], "a frame without a tag");
+    assert_eq!(nic.counters().filtered, 0);
     let events: Vec<_> = bed.machines()[0].event_log().iter().map(|entry| entry.code & 0xffff).collect();
     assert!(!events.contains(&COMMAND_REFUSED), "{events:?}");
     finish(bed);
@@ -271,19 +287,21 @@ fn device_that_refuses_vlans_delivers_every_frame_and_the_driver_filters() {
 /// A tagged frame is four bytes longer than the longest one without a tag.
 #[test]
 fn longest_frames_can_be_tagged() {
-    for (path_mtu, jumbo) in [(1024, 1514), (4096, 9014)] {
+    for (mtu, total) in [(1500, 1514), (9000, 9014)] {
         for without in [Features::default(), Features::MRG_RXBUF] {
-            let keywords = vec![keyword("*JumboPacket", jumbo)];
+            let keywords = vec![keyword("*JumboPacket", total)];
             let features = Features::DEFAULT.without(without);
-            let options = Options { path_mtu, keywords, features, ..Options::default() };
+            let options =
+                Options { path_mtu: 1024, mtu: Some(mtu), keywords, features, ..Options::default() };
             let Some(bed) = started_with(&options) else { return };
-            let total = miniport(bed.machines()[0]).query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap();
+            let answer = miniport(bed.machines()[0]).query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap();
+            assert_eq!(word(&answer, 0), total);
             let longest = |len: usize| {
                 let mut frame = frame(0);
                 frame.resize(len, 9);
                 frame
             };
-            let total = word(&total, 0) as usize;
+            let total = total as usize;
             for request in [tag(1, 2), 0] {
                 let sent = send(&bed, 0, longest(total), request);
                 assert!(sent == (OK, vec![(longest(total), request)]), "{total} bytes");
