@@ -10,6 +10,7 @@ mod copying;
 use std::{sync::Arc, time::Duration};
 
 use copying::try_copy;
+use device_sim::Quirks;
 use lab::{
     image,
     testbed::{Options, Testbed},
@@ -120,6 +121,44 @@ fn halt_waits_for_a_timer_callback_that_is_about_to_run() {
     let called = bed.machines()[0].host().delays.add(Moment::Call("a timer callback"), 2 * DELAY);
     finish(bed);
     assert!(flushed.is_reached() && called.is_reached());
+}
+
+/// The device is taken away before the first instruction of MiniportShutdownEx, and while that waits for the work item that resets the
+/// device: its reset takes 100 ms.
+#[test]
+fn device_that_is_removed_during_shutdown_is_no_problem() {
+    const STEP: Duration = Duration::from_millis(1);
+    for is_reset in [false, true] {
+        for later in [0, 1, 30, 60, 80] {
+            let quirks = Quirks { reset_time: Duration::from_millis(100), ..Quirks::default() };
+            let options = Options { quirks, ..Options::default() };
+            let mut bed = match image() {
+                Some(image) => Testbed::new(&image, &options).expect("the image can be loaded"),
+                None => return,
+            };
+            bed.start().expect("both drivers start");
+            let copied = try_copy(&bed, 1 << 16, |_| {});
+            assert!(copied.iter().all(Result::is_ok));
+            let machine = bed.machines()[0];
+            let miniport = machine.miniport().expect("the adapter has started").clone();
+            if is_reset {
+                machine.nic().need_reset();
+                let _ = bed.event().wait(10 * STEP);
+            }
+            let moment = Moment::Call("MiniportShutdownEx");
+            let called = machine.host().delays.add(moment, if is_reset { STEP } else { 200 * STEP });
+            let shutting_down = machine.host().spawn("power", move || miniport.shut_down());
+            await_reached(&bed, &called);
+            let _ = bed.event().wait(2 * STEP + later * STEP);
+            assert!(!shutting_down.is_finished(), "MiniportShutdownEx has not returned");
+            machine.nic().remove();
+            shutting_down.join().expect("the host lives").expect("the shutdown ends");
+            let _ = bed.event().wait(MOMENT);
+            assert!(!machine.nic().is_running());
+            bed.machine_mut(0).surprise_remove_adapter().expect("the host lives");
+            finish(bed);
+        }
+    }
 }
 
 //= R-PNP-14
