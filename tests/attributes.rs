@@ -230,3 +230,23 @@ fn congestion_notifications_are_sent_unless_marks_are_ignored() {
         finish(bed);
     }
 }
+
+/// Without early placement, what follows a lost packet is dropped, and the peer sends all of it again.
+#[test]
+fn packets_after_a_lost_one_are_sent_again_without_early_placement() {
+    let frames = ["1", "0"].map(|value| {
+        let keywords = vec![("RoCEEarlyPlacement", Keyword::Text(value.into()))];
+        let faults = Faults { loss: 0.01, ..Faults::NONE };
+        let options = Options { keywords, faults, path_mtu: 1024, ..Options::default() };
+        let bed = started_with(&options)?;
+        for end in try_copy(&bed, 1 << 20, |_| {}) {
+            end.expect("the data is copied");
+        }
+        assert!([0, 1].iter().any(|&end| bed.wire().counters(end).lost > 3), "frames were lost");
+        let frames = bed.wire_figures().frames;
+        finish(bed);
+        Some(frames)
+    });
+    let [Some(with), Some(without)] = frames else { return };
+    assert!(without > with + 1000, "{with} frames with early placement, {without} without");
+}

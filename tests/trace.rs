@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Tracing of the engine on the image: the vendor-specific OID that turns it on and returns its records.
+//! The vendor-specific OIDs on the image: the one that turns tracing of the engine on and returns its records, and that of counters.
 
 #![cfg(target_os = "linux")]
 
 mod bed;
 mod copying;
 
-use std::{net::IpAddr, ops::Range, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
 
 use bed::{counter, finish, miniport, started, word};
 use copying::try_copy;
@@ -18,11 +18,13 @@ use lab::{
 };
 use ndis_sim::Miniport;
 use ndk_abi::ndis::{
-    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+    NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH,
+    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
 };
 use nt_sim::ClockKind;
 use roce_wire::{Ext, Headers, MacAddr, Opcode, Path, Psn, Qpn, Template, icrc::Crc};
 
+const OID_VIORDMA_COUNTERS: u32 = 0xFF5D_0101;
 const OID_VIORDMA_TRACE: u32 = 0xFF5D_0102;
 const RECORD: usize = 48;
 const MOMENT: Duration = Duration::from_secs(5);
@@ -203,5 +205,36 @@ fn invalid_values_and_a_lack_of_memory_are_refused_and_change_nothing() {
     assert_eq!(query.status, NDIS_STATUS_RESOURCES);
     host.low_resources.fail_nth(u64::MAX / 2);
     assert_eq!(records(&tracing).iter().map(unknown).collect::<Vec<_>>(), [Some(3)]);
+    finish(bed);
+}
+
+/// The other vendor-specific OID: records of 32 bytes of a name and a 64-bit value.
+#[test]
+fn counters_are_answered_as_names_and_values() {
+    const LEN: usize = 40;
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for end in try_copy(&bed, 1 << 16, |_| {}) {
+        end.expect("the data is copied");
+    }
+    let short = miniport.query(OID_VIORDMA_COUNTERS, 0).unwrap_err();
+    assert_eq!(short.status, NDIS_STATUS_BUFFER_TOO_SHORT);
+    let len = short.needed as usize;
+    assert!(len > LEN && len.is_multiple_of(LEN), "{len} bytes");
+    let one_less = miniport.query(OID_VIORDMA_COUNTERS, len - 1).unwrap_err();
+    assert_eq!((one_less.status, one_less.needed), (NDIS_STATUS_BUFFER_TOO_SHORT, short.needed));
+    let answer = miniport.query(OID_VIORDMA_COUNTERS, len).unwrap();
+    assert_eq!(answer.len(), len);
+    let counters: BTreeMap<_, _> = answer
+        .chunks(LEN)
+        .map(|record| {
+            let name = std::str::from_utf8(&record[..32]).unwrap();
+            (name.trim_end_matches('\0'), counter(record, 32))
+        })
+        .collect();
+    assert_eq!(counters.len(), len / LEN, "each name once");
+    assert!(counters["tx_frames"] > 16 && counters["tx_bytes"] > 1 << 16, "{counters:?}");
+    assert_eq!(counters["drop_icrc"], 0);
+    assert_eq!(miniport.set(OID_VIORDMA_COUNTERS, &answer).unwrap_err().status, NDIS_STATUS_NOT_SUPPORTED);
     finish(bed);
 }
