@@ -34,6 +34,7 @@ use ndk_consumer::{
 use nt_sim::{delays::Moment, nt::time::sleep};
 
 const MOMENT: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(100);
 /// Longer than a connection is busy after it was made.
 const QUIET: Duration = Duration::from_millis(2);
 
