@@ -198,3 +198,25 @@ fn queue_may_stall_while_the_link_is_down() {
     statuses(&bed, sends);
     finish(bed);
 }
+
+/// The queue stalls while the adapter waits for a consumer before a low power state, which it then wakes up from with an empty one.
+#[test]
+fn queue_that_stalled_before_a_low_power_state_is_not_reset_after_it() {
+    let Some(bed) = started_with(&Options::default()) else { return };
+    let (nic, miniport) = (bed.machines()[0].nic().clone(), miniport(bed.machines()[0]));
+    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    nic.hang(0);
+    // They have a slot each.
+    let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[0; 46]].concat();
+    let sends = miniport.send_chain(&vec![frame; 10], 0);
+    let before = bed.now();
+    miniport.sleep().unwrap();
+    assert!(bed.now() > before + Duration::from_secs(2), "it has waited for the consumer");
+    miniport.wake().unwrap();
+    let _ = bed.event().wait(Duration::from_secs(10));
+    assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
+    assert!(statuses(&bed, sends).iter().all(|&status| status == NDIS_STATUS_SUCCESS));
+    miniport.close_ndk(opened).unwrap();
+    copy(&bed);
+    finish(bed);
+}

@@ -150,6 +150,7 @@ fn sleep(adapter: &Adapter) {
     }
     adapter.ndk().suspend(CLOSE_LIMIT);
     adapter.port().stop();
+    adapter.transitions.forget_stalled();
     send::abandon(adapter);
     // A DPC may still be processing frames, and so may a deferred routine that a DPC has queued.
     nt::flush_dpcs();
@@ -178,6 +179,7 @@ fn wake(adapter: &Adapter) -> NDIS_STATUS {
 fn reset(adapter: &Adapter) {
     adapter.ndk().suspend(CLOSE_LIMIT);
     adapter.port().stop();
+    adapter.transitions.forget_stalled();
     if restart(adapter) {
         events::write(adapter.handle(), events::table::RECOVERED, [0, 0]);
     }

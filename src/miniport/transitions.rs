@@ -113,6 +113,11 @@ impl Transitions {
         start
     }
 
+    /// Forgets the queues that are to be reset: the device has stopped, and they begin anew.
+    pub fn forget_stalled(&self) {
+        self.pending.lock().stalled = 0;
+    }
+
     /// Returns the next step; `None` if the work is done. After `None` the caller must not access the adapter.
     pub fn next(&self) -> Option<Step> {
         let mut pending = self.pending.lock();
