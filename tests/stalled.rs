@@ -18,7 +18,7 @@ use lab::{
     testbed::{Options, Testbed},
 };
 use ndis_sim::{AdapterState, SendId};
-use ndk_abi::ndis::{NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS};
+use ndk_abi::ndis::{NDIS_STATUS_MEDIA_DISCONNECTED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS};
 use scaling::{options, udp};
 
 const MOMENT: Duration = Duration::from_secs(60);
@@ -187,9 +187,9 @@ fn device_that_takes_no_frames_is_given_up_the_fourth_time() {
 fn queue_may_stall_while_the_link_is_down() {
     let Some(bed) = started_with(&Options::default()) else { return };
     let nic = bed.machines()[0].nic().clone();
-    nic.set_link(false);
     nic.hang(0);
     let sends = send_many(&bed);
+    nic.set_link(false);
     let _ = bed.event().wait(Duration::from_secs(30));
     assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
     nic.set_link(true);
@@ -197,6 +197,35 @@ fn queue_may_stall_while_the_link_is_down() {
     assert_eq!(events(bed.machines()[0]), [QUEUE_RESET]);
     statuses(&bed, sends);
     finish(bed);
+}
+
+/// What waits is completed when the link goes down, and what is sent until it is up again: NDIS expects sends to end within seconds.
+#[test]
+fn sends_without_a_link_are_completed_at_once() {
+    for options in variants() {
+        let Some(bed) = started_with(&options) else { return };
+        let nic = bed.machines()[0].nic().clone();
+        nic.hang(0);
+        let waiting = send_many(&bed);
+        let _ = bed.event().wait(Duration::from_millis(10));
+        nic.set_link(false);
+        let down = bed.now();
+        let all = statuses(&bed, waiting);
+        let sent = all.iter().filter(|&&status| status == NDIS_STATUS_SUCCESS).count();
+        assert!((1..300).contains(&sent), "{sent} of 300 have a slot each");
+        assert!(all[..sent].iter().all(|&status| status == NDIS_STATUS_SUCCESS), "the first ones");
+        assert!(all[sent..].iter().all(|&status| status == NDIS_STATUS_MEDIA_DISCONNECTED), "{:?}", all[sent]);
+        let refused = statuses(&bed, send_many(&bed));
+        assert!(refused.iter().all(|&status| status == NDIS_STATUS_MEDIA_DISCONNECTED), "{:?}", refused[0]);
+        assert!(bed.now() < down + Duration::from_millis(500), "{:?}", bed.now() - down);
+        nic.set_link(true);
+        await_events(&bed, 1);
+        assert_eq!(events(bed.machines()[0]), [QUEUE_RESET]);
+        let all = statuses(&bed, send_many(&bed));
+        assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS));
+        copy(&bed);
+        finish(bed);
+    }
 }
 
 /// The queue stalls while the adapter waits for a consumer before a low power state, which it then wakes up from with an empty one.

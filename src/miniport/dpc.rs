@@ -308,7 +308,12 @@ impl Adapter {
         let changed = self.port().configuration_changed();
         power::announce_if_asked(self);
         match changed {
-            Ok(true) => self.indicate_link(),
+            Ok(true) => {
+                if !self.port().link_up() {
+                    send::abandon(self);
+                }
+                self.indicate_link();
+            }
             Ok(false) => {}
             Err(error) => self.device_failed(error),
         }

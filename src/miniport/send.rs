@@ -2,15 +2,15 @@
 
 //! Sends: copies each frame of a NET_BUFFER_LIST into a transmit slot, so that the NBL can be completed at once.
 //!
-//! NBLs for which no slot is free wait in order for the transmit interrupt. The same queue pair sends all NBLs of a flow. IRQL <=
-//! `DISPATCH_LEVEL`.
+//! NBLs for which no slot is free wait in order for the transmit interrupt; without a link, none is taken and none waits. The same
+//! queue pair sends all NBLs of a flow. IRQL <= `DISPATCH_LEVEL`.
 
 use core::ffi::c_void;
 
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_PORT_NUMBER, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
     NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_LOW_POWER_STATE,
-    NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED, NET_BUFFER_LIST,
+    NDIS_STATUS_MEDIA_DISCONNECTED, NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED, NET_BUFFER_LIST,
 };
 
 use super::adapter::Adapter;
@@ -65,7 +65,7 @@ fn queue(adapter: &Adapter, pair: &Pair, arrived: &mut NblList) -> NblList {
     pair.with_transmitter(|transmitter| {
         // Checked with the lock held: `abandon` takes the lock after the state has changed, and finds all NBLs queued
         // before.
-        if !transmitter.is_used || !adapter.port().is_running() {
+        if !transmitter.is_used || !adapter.port().link_up() {
             return NblList::new();
         }
         while let Some(nbl) = arrived.pop() {
@@ -128,16 +128,17 @@ pub fn resume(adapter: &Adapter, pair: &Pair) {
     complete(adapter.handle(), done.first(), None, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
 }
 
-/// Completes all waiting NBLs unsent, after the device stopped running.
+/// Completes all waiting NBLs unsent, after the device stopped running or its link went down.
 pub fn abandon(adapter: &Adapter) {
     // A pause completes everything.
     let Some(_passing) = adapter.pass() else { return };
     abort_waiting(adapter.handle(), adapter.port(), refusal(adapter));
 }
 
-/// Returns the status of sends while the device does not run.
+/// Returns the status of sends while the device does not run or has no link.
 fn refusal(adapter: &Adapter) -> NDIS_STATUS {
     match adapter.port().state() {
+        DeviceState::Running if !adapter.port().link_up() => NDIS_STATUS_MEDIA_DISCONNECTED,
         DeviceState::Running | DeviceState::Failed => NDIS_STATUS_RESET_IN_PROGRESS,
         DeviceState::Stopped => NDIS_STATUS_LOW_POWER_STATE,
         DeviceState::Absent => NDIS_STATUS_ADAPTER_REMOVED,
