@@ -131,7 +131,21 @@ fn oids_of_an_ethernet_adapter_are_answered() {
     assert_eq!(moderation, [0x80, 1, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     let refused = miniport.set(OID_GEN_INTERRUPT_MODERATION, &moderation).unwrap_err();
     assert_eq!(refused.status, NDIS_STATUS_INVALID_DATA);
-    miniport.set(OID_GEN_LINK_PARAMETERS, &[0; 40]).unwrap();
+    // Type, revision and size. What follows has no effect.
+    let mut link = [[0x80, 1, 0x20, 0], [0; 4]].concat();
+    link.resize(40, 0);
+    miniport.set(OID_GEN_LINK_PARAMETERS, &link).unwrap();
+    miniport.set(OID_GEN_LINK_PARAMETERS, &link[..32]).unwrap();
+    for length in [0, 4, 31] {
+        let refused = miniport.set(OID_GEN_LINK_PARAMETERS, &link[..length]).unwrap_err();
+        assert_eq!((refused.status, refused.needed), (NDIS_STATUS_INVALID_LENGTH, 32), "{length} bytes");
+    }
+    for (at, wrong) in [(0, 0x81), (1, 0), (2, 0x1f)] {
+        let mut link = link.clone();
+        link[at] = wrong;
+        let refused = miniport.set(OID_GEN_LINK_PARAMETERS, &link).unwrap_err();
+        assert_eq!(refused.status, NDIS_STATUS_INVALID_PARAMETER);
+    }
     finish(bed);
 }
 

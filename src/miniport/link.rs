@@ -3,9 +3,10 @@
 //! Link state and speed, as reported to NDIS.
 
 use ndk_abi::ndis::{
-    NDIS_HANDLE, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
-    NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_STATUS_LINK_STATE, NDIS_SUPPORTED_PAUSE_FUNCTIONS,
-    NET_IF_MEDIA_CONNECT_STATE, NET_IF_MEDIA_DUPLEX_STATE,
+    NDIS_HANDLE, NDIS_LINK_PARAMETERS_REVISION_1, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1,
+    NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_LINK_PARAMETERS_REVISION_1,
+    NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_LINK_STATE,
+    NDIS_STATUS_SUCCESS, NDIS_SUPPORTED_PAUSE_FUNCTIONS, NET_IF_MEDIA_CONNECT_STATE, NET_IF_MEDIA_DUPLEX_STATE,
 };
 use nt::Turn;
 
@@ -56,6 +57,15 @@ fn state(port: &Port) -> NDIS_LINK_STATE {
         PauseFunctions: NDIS_SUPPORTED_PAUSE_FUNCTIONS::NdisPauseFunctionsUnsupported,
         AutoNegotiationFlags: 0,
     }
+}
+
+/// Handles `OID_GEN_LINK_PARAMETERS`: a virtual link has no parameters that could be changed.
+pub fn set_parameters(parameters: &[u8; NDIS_SIZEOF_LINK_PARAMETERS_REVISION_1 as usize]) -> NDIS_STATUS {
+    let [kind, revision, size_low, size_high, ..] = *parameters;
+    let is_right = kind == NDIS_OBJECT_TYPE_DEFAULT
+        && revision >= NDIS_LINK_PARAMETERS_REVISION_1
+        && u16::from_le_bytes([size_low, size_high]) >= NDIS_SIZEOF_LINK_PARAMETERS_REVISION_1;
+    if is_right { NDIS_STATUS_SUCCESS } else { NDIS_STATUS_INVALID_PARAMETER }
 }
 
 /// Returns the link speed in bit/s for a device that reports `mbits` Mbit/s. A device that reports no speed counts as 10 Gbit/s, because

@@ -15,7 +15,7 @@ use virtio_net::ReceiveCounters;
 use super::adapter::{Adapter, MAX_MULTICAST};
 use super::task_offload::{LONGEST_PARAMETERS, PARAMETERS_LEN};
 use super::version::DRIVER_VERSION;
-use super::{announce, device_rss, filter, power, vlan};
+use super::{announce, device_rss, filter, link, power, vlan};
 use crate::ndk;
 use crate::oid_answer::Answer;
 
@@ -230,9 +230,15 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             Err(status) => status,
             Ok(id) => set_vlan(adapter, id),
         },
-        // Interrupt moderation cannot be configured; a virtual link has no parameters.
+        // Interrupt moderation cannot be configured.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
-        OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
+        OID_GEN_LINK_PARAMETERS => {
+            const LEN: usize = NDIS_SIZEOF_LINK_PARAMETERS_REVISION_1 as usize;
+            match padded::<LEN>(request, LEN, NDIS_STATUS_INVALID_LENGTH) {
+                Err(status) => status,
+                Ok(parameters) => link::set_parameters(&parameters),
+            }
+        }
         OID_TCP_OFFLOAD_PARAMETERS => {
             match padded::<LONGEST_PARAMETERS>(request, PARAMETERS_LEN, NDIS_STATUS_INVALID_LENGTH) {
                 Err(status) => status,
