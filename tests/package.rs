@@ -97,7 +97,9 @@ fn each_property_has_the_default_and_the_values_of_the_driver() {
         assert!(keyword.allows(keyword.default), "{}", keyword.name);
         match keyword.allowed {
             Allowed::Range { min, max } => {
-                assert_eq!((entry["Type"], number("Min"), number("Max")), ("int", min, max));
+                // HLK's NICStrictPropertyValidation demands the longer type of this one.
+                let kind = if keyword.name == "VlanID" { "long" } else { "int" };
+                assert_eq!((entry["Type"], number("Min"), number("Max")), (kind, min, max), "{}", keyword.name);
             }
             Allowed::OneOf(values) => {
                 let listed: Vec<u32> =
@@ -108,6 +110,21 @@ fn each_property_has_the_default_and_the_values_of_the_driver() {
         }
     }
     assert_eq!(parameters[NETWORK_ADDRESS]["Type"], "edit");
+}
+
+/// Every address that the device gets is one of shared memory of NDIS's: Server 2022 reads the value of the service, Server 2025 and
+/// later that of the device. (windows §1.4)
+#[test]
+fn dma_remapping_is_declared_for_the_driver_and_for_the_device() {
+    let inf = Inf::parse();
+    let lines = |section: &str| {
+        let sections = inf.value(section, "AddReg").expect("AddReg").split(',').map(str::trim);
+        let lines: Vec<_> = sections.flat_map(|section| inf.section(section)).copied().collect();
+        lines
+    };
+    assert!(lines("viordma.Service").contains(&"HKR, Parameters, DmaRemappingCompatible, 0x00010001, 1"));
+    let device = r#"HKR, "DMA Management", RemappingSupported, 0x00010001, 1"#;
+    assert!(lines("viordma.ndi.HW").contains(&device));
 }
 
 //= virtio §1
