@@ -4,8 +4,9 @@
 //! A poll object serves zero or more queue pairs, and indicates the NBLs that are queued for it, in order. With receive side scaling there
 //! is one object for each processor, and NDIS polls it there.
 //!
-//! NDIS repeats the call as long as a call indicates NBLs, then has the driver enable the interrupts. NDIS does not see RDMA frames: if
-//! some are left at that moment, the driver requests the next call.
+//! NDIS repeats the call as long as a call indicates NBLs, then has the driver enable the interrupts, and calls once
+//! more. A call suppresses the interrupts: one that indicates nothing while they are enabled requests them again. NDIS does not see RDMA
+//! frames: if some are left at that moment, the driver requests the next call.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -55,6 +56,8 @@ struct PollContext<T> {
     handle: AtomicPtr<c_void>,
     /// The object's handler runs. NDIS runs it once at a time.
     is_running: AtomicBool,
+    /// NDIS has enabled the interrupts last: it may not call again by itself.
+    is_notified: AtomicBool,
     /// Whether a call has found nothing to indicate since a request.
     drain: Drain,
 }
@@ -103,6 +106,7 @@ impl<T: PollHandler + Sync + 'static> PollObjects<T> {
                 waiting: SpinLock::new(NblList::new()),
                 handle: AtomicPtr::new(null_mut()),
                 is_running: AtomicBool::new(false),
+                is_notified: AtomicBool::new(false),
                 drain: Drain::default(),
             };
             let context = Arc::try_new(context).ok()?;
@@ -225,8 +229,18 @@ unsafe extern "efiapi" fn poll<T: PollHandler>(context: *mut c_void, data: *mut 
         let _at_dispatch = AtDispatch::new();
         let limit = receive.MaxNblsToIndicate;
         let more = target.poll(context.object, limit);
-        let mut waiting = context.waiting.lock();
-        (waiting.take_first(BATCH.min(limit)), more || !waiting.is_empty())
+        let (taken, more) = {
+            let mut waiting = context.waiting.lock();
+            (waiting.take_first(BATCH.min(limit)), more || !waiting.is_empty())
+        };
+        // Without a list NDIS may make no other call, and this one has suppressed the interrupts.
+        if taken.1 == 0
+            && context.is_notified.load(Ordering::Relaxed)
+            && target.set_receive_interrupt(context.object, true)
+        {
+            context.request();
+        }
+        (taken, more)
     };
     context.drain.end(count == 0 && !more);
     context.is_running.store(false, Ordering::Release);
@@ -242,11 +256,13 @@ unsafe extern "efiapi" fn set_notification<T: PollHandler>(
 ) {
     // SAFETY: the context registered in `PollObjects::register`, alive until deregistered.
     let context = unsafe { &*context.cast::<PollContext<T>>() };
+    // SAFETY: NDIS's structure for this call alone.
+    let is_enabled = unsafe { (*notification).Enabled } != 0;
+    // Also before there is a target: NDIS begins at the registration.
+    context.is_notified.store(is_enabled, Ordering::Relaxed);
     let target = context.target.load(Ordering::Acquire);
     // SAFETY: null, or a target that outlives the objects (`PollObjects::set_target`).
     let Some(target) = (unsafe { target.as_ref() }) else { return };
-    // SAFETY: NDIS's structure for this call alone.
-    let is_enabled = unsafe { (*notification).Enabled } != 0;
     let _at_dispatch = AtDispatch::new();
     if target.set_receive_interrupt(context.object, is_enabled) {
         context.request();

@@ -40,11 +40,18 @@ use nt_sim::{
 
 const NEXT: usize = offset_of!(NET_BUFFER_LIST, Next);
 
-/// One call of a handler: that of `NdisPoll`, or the interrupt was to be enabled; its level and its processor.
+/// One call of a handler: that of `NdisPoll`, or the notification was to be enabled or disabled; its level and its processor.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Call {
     Poll(Irql, u32),
     Enable(Irql, u32),
+    Disable(Irql, u32),
+}
+
+/// The calls after a request that are all made at this level on this processor, of which none makes progress.
+fn without_progress(level: Irql, processor: u32) -> Vec<Call> {
+    let of = |call: fn(Irql, u32) -> Call| call(level, processor);
+    vec![of(Call::Disable), of(Call::Poll), of(Call::Enable), of(Call::Poll)]
 }
 
 /// What the handlers of the poll object do.
@@ -68,6 +75,8 @@ struct Poller {
 static POLLER: Mutex<Option<&'static Poller>> = Mutex::new(None);
 /// What [`POLLER`] is to do.
 static POLL: Mutex<fn(&Poller, &mut NDIS_POLL_DATA)> = Mutex::new(indicate_one);
+/// The miniport runs. Before, calls of `NdisPoll` do nothing: NDIS makes some from the registration on.
+static RUNNING: AtomicBool = AtomicBool::new(false);
 /// The miniports share what is static.
 static TEST: Mutex<()> = Mutex::new(());
 
@@ -91,17 +100,20 @@ unsafe extern "efiapi" fn on_poll(context: *mut c_void, data: *mut NDIS_POLL_DAT
     // SAFETY: the context that `register_with` passed, never freed.
     let poller = unsafe { &*context.cast::<Poller>() };
     poller.enter(Call::Poll);
-    // SAFETY: NDIS's data, of this call.
-    (poller.poll)(poller, unsafe { &mut *data });
+    if RUNNING.load(SeqCst) {
+        // SAFETY: NDIS's data, of this call.
+        (poller.poll)(poller, unsafe { &mut *data });
+    }
     poller.inside.store(false, SeqCst);
 }
 
 unsafe extern "efiapi" fn on_notify(context: *mut c_void, notification: *mut NDIS_POLL_NOTIFICATION) {
     // SAFETY: the context that `register_with` passed, never freed.
     let poller = unsafe { &*context.cast::<Poller>() };
-    poller.enter(Call::Enable);
     // SAFETY: NDIS's notification, of this call.
-    assert_eq!(unsafe { (*notification).Enabled }, 1);
+    let is_enabled = unsafe { (*notification).Enabled };
+    assert!(is_enabled <= 1);
+    poller.enter(if is_enabled == 1 { Call::Enable } else { Call::Disable });
     poller.inside.store(false, SeqCst);
 }
 
@@ -187,13 +199,19 @@ fn indicate_one(poller: &Poller, data: &mut NDIS_POLL_DATA) {
 /// Runs a miniport with a poll object whose handler is `on`, and `body` while it runs; returns what the verifier says.
 fn run(on: fn(&Poller, &mut NDIS_POLL_DATA), script: Script, body: fn(&Miniport)) -> String {
     *POLL.lock().unwrap() = on;
+    RUNNING.store(false, SeqCst);
     let mut sim: Sim = simulation();
     let host: Arc<Host> = sim.add_host(HostOptions { cpus: 3, ..HostOptions::new("host") });
     host.plug(device_sim::NicOptions::new([2, 0, 0, 0, 0, 1]));
     assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS));
     if let Ok(miniport) = Miniport::start(&host) {
         let running = miniport.clone();
-        let _ = host.spawn("caller", move || body(&running)).join();
+        let body = move || {
+            settle();
+            RUNNING.store(true, SeqCst);
+            body(&running);
+        };
+        let _ = host.spawn("caller", body).join();
         if !host.is_dead() {
             let _ = miniport.halt();
         }
@@ -216,6 +234,9 @@ fn serialized<T>(body: impl FnOnce() -> T) -> T {
 fn miniport_is_polled_while_it_makes_progress_at_both_levels_and_on_the_processor_that_it_set() {
     let verdict = serialized(|| {
         polled(indicate_one, |miniport| {
+            let (dispatch, passive) = (Irql::DISPATCH_LEVEL, Irql::PASSIVE_LEVEL);
+            let first: Vec<_> = without_progress(dispatch, 0).split_off(1);
+            assert_eq!(calls(), first, "once from its registration on");
             settle();
             assert_eq!(calls(), [], "nothing was requested");
             for processor in [1, 2] {
@@ -223,32 +244,61 @@ fn miniport_is_polled_while_it_makes_progress_at_both_levels_and_on_the_processo
                 KeSetSystemGroupAffinityThread(kept(mask), Guest::null());
                 request();
                 settle();
-                let level = Irql::DISPATCH_LEVEL;
-                let expected = [Call::Poll(level, processor), Call::Enable(level, processor)];
+                let expected = without_progress(dispatch, processor);
                 assert_eq!(calls(), expected, "without one that it set, on that of the request");
             }
             poller().work.store(CALLS_AT_DISPATCH, SeqCst);
             request();
             settle();
-            let mut expected = vec![Call::Poll(Irql::DISPATCH_LEVEL, 2); CALLS_AT_DISPATCH as usize];
-            expected.extend([Call::Poll(Irql::PASSIVE_LEVEL, 0), Call::Enable(Irql::PASSIVE_LEVEL, 0)]);
+            let mut expected = vec![Call::Disable(dispatch, 2)];
+            expected.extend([Call::Poll(dispatch, 2); CALLS_AT_DISPATCH as usize]);
+            expected.extend(without_progress(passive, 0).split_off(1));
             assert_eq!(calls(), expected, "on another one at PASSIVE_LEVEL");
             assert_eq!(miniport.received().len(), CALLS_AT_DISPATCH as usize);
             on_processor(2);
             poller().work.store(CALLS_AT_DISPATCH + 1, SeqCst);
             request();
             settle();
-            let mut expected = vec![Call::Poll(Irql::DISPATCH_LEVEL, 2); CALLS_AT_DISPATCH as usize];
-            expected.extend([Call::Poll(Irql::PASSIVE_LEVEL, 2); 2]);
-            expected.push(Call::Enable(Irql::PASSIVE_LEVEL, 2));
+            let mut expected = vec![Call::Disable(dispatch, 2)];
+            expected.extend([Call::Poll(dispatch, 2); CALLS_AT_DISPATCH as usize]);
+            expected.push(Call::Poll(passive, 2));
+            expected.extend(without_progress(passive, 2).split_off(1));
             assert_eq!(calls(), expected);
             assert_eq!(miniport.received().len(), CALLS_AT_DISPATCH as usize + 1);
             on_processor(1);
             request();
             settle();
-            let level = Irql::DISPATCH_LEVEL;
-            assert_eq!(calls(), [Call::Poll(level, 1), Call::Enable(level, 1)], "without work, once");
+            assert_eq!(calls(), without_progress(dispatch, 1), "without work, once");
         })
+    });
+    assert_eq!(verdict, "no violation");
+}
+
+/// What arrives while the notification is being enabled has no other call: its own request has come too early.
+#[test]
+fn miniport_is_polled_again_after_its_notification_was_enabled() {
+    let verdict = serialized(|| {
+        polled(
+            |poller, data| {
+                // The first call after each request finds nothing.
+                if poller.work.fetch_add(1, SeqCst) % 3 == 1 {
+                    let list = list(poller.adapter);
+                    poller.lists.lock().unwrap().push(list.address());
+                    indicated(data, list);
+                }
+            },
+            |miniport| {
+                calls();
+                request();
+                settle();
+                let seen: Vec<_> = calls().iter().map(|call| matches!(call, Call::Poll(..))).collect();
+                // The call after the list finds nothing, nor does the one after the notification was enabled again.
+                assert_eq!(seen, [false, true, false, true, true, false, true], "without disabling it");
+                assert_eq!(miniport.received().len(), 1);
+                settle();
+                assert_eq!(calls(), []);
+            },
+        )
     });
     assert_eq!(verdict, "no violation");
 }
@@ -267,11 +317,14 @@ fn request_during_a_call_brings_another_call_after_it() {
     };
     let verdict = serialized(|| {
         polled(ask_again, |_| {
+            calls();
             poller().work.store(2, SeqCst);
             request();
             settle();
             let seen: Vec<_> = calls().iter().map(|call| matches!(call, Call::Poll(..))).collect();
-            assert_eq!(seen, [true, true, true, false], "the interrupt stays disabled between the calls");
+            // The first request has no effect, because a call follows; the second one brings another series.
+            let series = [false, true, false, true];
+            assert_eq!(seen, [series, series].concat());
             assert_eq!(poller().overlaps.load(SeqCst), 0);
         })
     });
@@ -311,6 +364,7 @@ fn sends_are_completed_by_a_call_up_to_the_limit() {
         Script { initialize: Some(start_polling), halt: Some(halt), send: Some(send), ..Script::default() };
     let verdict = serialized(|| {
         run(complete, script, |miniport| {
+            calls();
             miniport.host().set_receive_limit(Some(2));
             let ids = miniport.send_chain(&[vec![0; 60], vec![1; 60], vec![2; 60]], 0);
             for id in ids {
@@ -318,7 +372,8 @@ fn sends_are_completed_by_a_call_up_to_the_limit() {
             }
             settle();
             let seen = calls();
-            assert!(matches!(seen[..], [Call::Poll(..), Call::Poll(..), Call::Poll(..), Call::Enable(..)]));
+            let polls = seen.iter().filter(|call| matches!(call, Call::Poll(..))).count();
+            assert_eq!((seen.len(), polls), (6, 4), "two with completions, and one before and after it is enabled");
         })
     });
     assert_eq!(verdict, "no violation");
