@@ -166,7 +166,10 @@ fn counters_of_directed_multicast_and_broadcast_frames_add_up() {
     for _ in 0..3 {
         assert_ne!(sender.send(&[0xFF; 13], Duration::from_secs(5)), Some(NDIS_STATUS_SUCCESS));
     }
-    assert_eq!(counter(&sender.query(OID_GEN_STATISTICS, 152).unwrap(), 88), 3);
+    let all = sender.query(OID_GEN_STATISTICS, 152).unwrap();
+    assert_eq!(counter(&all, 88), 3);
+    // NDIS_STATISTICS_FLAGS_VALID_*: all of them.
+    assert_eq!(word(&all, 4), 0x003f_87ff);
     for (machine, ok, packets, octets) in [
         (from, OID_GEN_XMIT_OK, [64, 72, 80], [56, 128, 136, 144]),
         (to, OID_GEN_RCV_OK, [32, 40, 48], [24, 104, 112, 120]),

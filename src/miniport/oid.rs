@@ -70,7 +70,7 @@ pub const PACKET_FILTERS: u32 = NDIS_PACKET_TYPE_DIRECTED
     | NDIS_PACKET_TYPE_BROADCAST
     | NDIS_PACKET_TYPE_PROMISCUOUS;
 
-/// Supported counters of `OID_GEN_STATISTICS`: all, as NDIS 6 requires.
+/// Supported counters, in general attributes: all, as NDIS 6 requires.
 pub const STATISTICS: u32 = NDIS_STATISTICS_XMIT_OK_SUPPORTED
     | NDIS_STATISTICS_RCV_OK_SUPPORTED
     | NDIS_STATISTICS_XMIT_ERROR_SUPPORTED
@@ -93,6 +93,26 @@ pub const STATISTICS: u32 = NDIS_STATISTICS_XMIT_OK_SUPPORTED
     | NDIS_STATISTICS_RCV_DISCARDS_SUPPORTED
     | NDIS_STATISTICS_GEN_STATISTICS_SUPPORTED
     | NDIS_STATISTICS_XMIT_DISCARDS_SUPPORTED;
+
+/// The same in `OID_GEN_STATISTICS`, whose flags are others.
+const VALID_STATISTICS: u32 = NDIS_STATISTICS_FLAGS_VALID_DIRECTED_FRAMES_RCV
+    | NDIS_STATISTICS_FLAGS_VALID_MULTICAST_FRAMES_RCV
+    | NDIS_STATISTICS_FLAGS_VALID_BROADCAST_FRAMES_RCV
+    | NDIS_STATISTICS_FLAGS_VALID_BYTES_RCV
+    | NDIS_STATISTICS_FLAGS_VALID_RCV_DISCARDS
+    | NDIS_STATISTICS_FLAGS_VALID_RCV_ERROR
+    | NDIS_STATISTICS_FLAGS_VALID_DIRECTED_FRAMES_XMIT
+    | NDIS_STATISTICS_FLAGS_VALID_MULTICAST_FRAMES_XMIT
+    | NDIS_STATISTICS_FLAGS_VALID_BROADCAST_FRAMES_XMIT
+    | NDIS_STATISTICS_FLAGS_VALID_BYTES_XMIT
+    | NDIS_STATISTICS_FLAGS_VALID_XMIT_ERROR
+    | NDIS_STATISTICS_FLAGS_VALID_XMIT_DISCARDS
+    | NDIS_STATISTICS_FLAGS_VALID_DIRECTED_BYTES_RCV
+    | NDIS_STATISTICS_FLAGS_VALID_MULTICAST_BYTES_RCV
+    | NDIS_STATISTICS_FLAGS_VALID_BROADCAST_BYTES_RCV
+    | NDIS_STATISTICS_FLAGS_VALID_DIRECTED_BYTES_XMIT
+    | NDIS_STATISTICS_FLAGS_VALID_MULTICAST_BYTES_XMIT
+    | NDIS_STATISTICS_FLAGS_VALID_BROADCAST_BYTES_XMIT;
 
 const VENDOR_DESCRIPTION: &[u8] = b"viordma VirtIO Ethernet Adapter with RDMA\0";
 
@@ -138,7 +158,9 @@ pub unsafe extern "efiapi" fn direct_oid_request(
     let adapter = unsafe { Adapter::from_context(context) };
     // SAFETY: NDIS's request, the driver's alone until it returns.
     let request = unsafe { &mut *request };
-    if request.RequestType != NDIS_REQUEST_TYPE::NdisRequestQueryInformation {
+    let kinds =
+        [NDIS_REQUEST_TYPE::NdisRequestQueryInformation, NDIS_REQUEST_TYPE::NdisRequestQueryStatistics];
+    if !kinds.contains(&request.RequestType) {
         return NDIS_STATUS_NOT_SUPPORTED;
     }
     // SAFETY: the type says which member of the union is in use.
@@ -403,8 +425,9 @@ fn statistics(adapter: &Adapter) -> NDIS_STATISTICS_INFO {
             Revision: NDIS_STATISTICS_INFO_REVISION_1,
             Size: NDIS_SIZEOF_STATISTICS_INFO_REVISION_1,
         },
-        SupportedStatistics: STATISTICS,
-        ifInDiscards: kinds.no_buffer(),
+        SupportedStatistics: VALID_STATISTICS,
+        // All frames that are dropped, for lack of a buffer or as invalid: OID_GEN_RCV_NO_BUFFER and OID_GEN_RCV_ERROR.
+        ifInDiscards: kinds.no_buffer().saturating_add(received.invalid),
         ifInErrors: received.invalid,
         ifHCInOctets: received.bytes,
         ifHCInUcastPkts: directed(

@@ -76,6 +76,7 @@ mod rss_requests;
 mod rules;
 pub mod runtime;
 pub mod sg_list;
+mod statistics;
 mod subsystem;
 pub mod tcp_stack;
 mod wait;

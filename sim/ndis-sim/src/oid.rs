@@ -9,14 +9,16 @@ use ndk_abi::ndis::{
     NDIS_OID_REQUEST_REVISION_1, NDIS_OID_REQUEST_SET, NDIS_REQUEST_TYPE, NDIS_SIZEOF_OID_REQUEST_REVISION_1,
     NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
     NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_GEN_RECEIVE_HASH,
-    OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
+    OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_STATISTICS, OID_OFFLOAD_ENCAPSULATION,
+    OID_TCP_OFFLOAD_PARAMETERS,
 };
 
 use nt_sim::{current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
-    rules::require,
+    rules::{broken, require},
+    statistics,
     wait::{wait, wait_until},
 };
 
@@ -192,6 +194,11 @@ impl Adapter {
         });
         if is_set {
             self.hang.note(oid, buffer);
+        } else if oid == OID_GEN_STATISTICS {
+            let answer = buffer.get(..query.BytesWritten as usize).unwrap_or_default();
+            if let Err(wrong) = statistics::check(answer) {
+                broken(wrong);
+            }
         }
         Ok(query.BytesWritten)
     }
