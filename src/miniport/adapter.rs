@@ -197,6 +197,12 @@ impl Adapter {
         self.traffic.enter().then(|| Passing(self))
     }
 
+    /// As [`pass`](Self::pass), also while the adapter pauses. The caller has received NBLs that the stack has not returned.
+    pub fn pass_with_lists(&self) -> Passing<'_> {
+        self.traffic.join();
+        Passing(self)
+    }
+
     /// Subtracts `count` NBLs or handlers from the adapter's traffic, and completes a pause that waited for the last of them. No lock is
     /// held.
     pub(super) fn passed(&self, count: u32) {

@@ -109,7 +109,7 @@ impl<'a> Indication<'a> {
                 count += frames;
             } else {
                 adapter.rss.count_handed_over(frames.into());
-                adapter.lanes.hand_over(processor, run);
+                adapter.lanes.hand_over(adapter, processor, run);
             }
         }
         (self.chain, self.count) = (kept, count);

@@ -6,11 +6,14 @@
 //! while a caller runs at that level on the same processor, the routine is not indicating.
 
 use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use fallible::{Arc, vec};
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NdisMIndicateReceiveNetBufferLists};
 use nt::{Deferred, Owner, SpinLock};
 
+use super::adapter::Adapter;
 use crate::events::Failure;
 use crate::nbl::NblList;
 
@@ -27,14 +30,10 @@ struct Lane {
 
 /// The NBLs of a lane, in order.
 struct Waiting {
-    handle: NDIS_HANDLE,
+    /// The adapter that has received them; null before the first one.
+    adapter: AtomicPtr<Adapter>,
     lists: SpinLock<NblList>,
 }
-
-// SAFETY: a handle that NDIS takes on any thread, and lists behind a lock.
-unsafe impl Send for Waiting {}
-// SAFETY: as above.
-unsafe impl Sync for Waiting {}
 
 impl ReceiveLanes {
     /// Returns lanes for processors 0 to `processors` - 1. `PASSIVE_LEVEL`. Not inlined: together with the caller's, its stack frame is too
@@ -55,9 +54,10 @@ impl ReceiveLanes {
     }
 
     /// Has `lists` indicated on a processor. IRQL <= `DISPATCH_LEVEL`.
-    pub fn hand_over(&self, processor: u32, lists: NblList) {
+    pub fn hand_over(&self, adapter: &Adapter, processor: u32, lists: NblList) {
         // `Scaling` names no processor without a lane.
         let Some(lane) = self.lane(processor).or_else(|| self.0.first()) else { return };
+        lane.waiting.adapter.store(core::ptr::from_ref(adapter).cast_mut(), Ordering::Relaxed);
         lane.waiting.lists.lock().append(lists);
         lane.deferred.queue();
     }
@@ -79,7 +79,9 @@ impl ReceiveLanes {
 
 impl Lane {
     fn new(handle: NDIS_HANDLE, processor: u32) -> Option<Self> {
-        let waiting = Arc::try_new(Waiting { handle, lists: SpinLock::new(NblList::new()) }).ok()?;
+        let waiting =
+            Waiting { adapter: AtomicPtr::new(null_mut()), lists: SpinLock::new(NblList::new()) };
+        let waiting = Arc::try_new(waiting).ok()?;
         let of_routine = Arc::clone(&waiting);
         let routine = move || of_routine.indicate_batch();
         let deferred = Deferred::try_new_on(Owner::new(handle), processor, routine)?;
@@ -94,7 +96,15 @@ impl Waiting {
             let mut lists = self.lists.lock();
             (lists.take_first(BATCH), !lists.is_empty())
         };
-        indicate(self.handle, &batch, count);
+        if batch.is_empty() {
+            return more;
+        }
+        // SAFETY: what handed lists over, before it appended them. They count in its traffic: it is paused, and dropped, after
+        // they were returned and the permission below was given up.
+        let Some(adapter) = (unsafe { self.adapter.load(Ordering::Relaxed).as_ref() }) else { return more };
+        // The stack may return all of them before the indication returns, for which a pause waits, too.
+        let _passing = adapter.pass_with_lists();
+        indicate(adapter.handle(), &batch, count);
         more
     }
 }

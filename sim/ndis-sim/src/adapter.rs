@@ -384,6 +384,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMPauseComplete(handle: usize) {
         let adapter = adapter(handle);
         adapter.require_state("NdisMPauseComplete", &[AdapterState::Pausing]);
+        adapter.data_path.require_no_indication("NdisMPauseComplete");
         adapter.end_transition("NdisMPauseComplete", NDIS_STATUS_SUCCESS);
     }
 

@@ -341,7 +341,12 @@ impl Adapter {
                 state.kept.extend(lists.iter().map(|list| list.address()));
                 return;
             }
+            let returns_at_once = state.returns_at_once;
             drop(state);
+            if returns_at_once {
+                self.return_lists(host, lists);
+                return;
+            }
             // The stack returns the lists later, together and in another order.
             let (this, on, lists) = (self.clone(), host.clone(), lists.to_vec());
             host.queue_dpc(current().cpu(), move || this.return_lists(&on, &lists));
@@ -363,6 +368,8 @@ impl Adapter {
     }
 
     fn return_lists(&self, host: &Host, lists: &[Guest<NET_BUFFER_LIST>]) {
+        let at_dispatch = current().irql() == Irql::DISPATCH_LEVEL;
+        let flags = if at_dispatch { NDIS_RETURN_FLAGS_DISPATCH_LEVEL } else { 0 };
         let mut first = Guest::<NET_BUFFER_LIST>::null();
         for list in lists {
             list.field::<*mut NET_BUFFER_LIST>(NEXT).write(first.as_ptr());
@@ -375,7 +382,7 @@ impl Adapter {
         let Some(handler) = self.driver.characteristics.ReturnNetBufferListsHandler else { return };
         call("MiniportReturnNetBufferLists", || {
             // SAFETY: the image registered the function under this contract; the lists are its own.
-            unsafe { handler(self.context() as *mut _, first.as_ptr(), NDIS_RETURN_FLAGS_DISPATCH_LEVEL) }
+            unsafe { handler(self.context() as *mut _, first.as_ptr(), flags) }
         });
         self.data_path.changed.set();
     }
@@ -406,6 +413,8 @@ imports! { IMPORTS: "ndis.sys" =>
         require(adapter.data_path.allows(count), || {
             "a receive DPC indicated more lists than MaxNblsToIndicate allows".into()
         });
-        adapter.indicate(&current().host().clone(), "NdisMIndicateReceiveNetBufferLists", &lists, flags);
+        adapter.data_path.indicating(|| {
+            adapter.indicate(&current().host().clone(), "NdisMIndicateReceiveNetBufferLists", &lists, flags);
+        });
     }
 }

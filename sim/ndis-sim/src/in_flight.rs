@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::{
     nbl::StackList,
     offload::{ReceivedFrame, SendRequest},
+    rules::require,
 };
 
 /// Maximum number of frames kept for [`Miniport::received`](crate::Miniport::received); older ones are dropped.
@@ -53,6 +54,10 @@ pub(crate) struct State {
     pub lent: BTreeSet<usize>,
     /// The stack keeps received lists until it is asked to return them.
     pub keeps_received: bool,
+    /// The stack returns received lists during their indication.
+    pub returns_at_once: bool,
+    /// Number of calls of NdisMIndicateReceiveNetBufferLists in progress.
+    pub indications: u32,
     /// Received lists that the stack keeps.
     pub kept: Vec<usize>,
     pub received: VecDeque<ReceivedFrame>,
@@ -106,6 +111,22 @@ impl InFlight {
     /// Removes and returns the frames received so far.
     pub fn take_received(&self) -> Vec<ReceivedFrame> {
         std::mem::take(&mut self.state.lock().received).into()
+    }
+
+    /// Runs a call of NdisMIndicateReceiveNetBufferLists.
+    pub fn indicating<T>(&self, indication: impl FnOnce() -> T) -> T {
+        self.state.lock().indications += 1;
+        let result = indication();
+        self.state.lock().indications -= 1;
+        result
+    }
+
+    /// Checks that a pause, which `what` completes, has waited for calls of NdisMIndicateReceiveNetBufferLists.
+    pub fn require_no_indication(&self, what: &str) {
+        let running = self.state.lock().indications;
+        require(running == 0, || {
+            format!("{what} completed a pause before {running} calls of NdisMIndicateReceiveNetBufferLists have returned")
+        });
     }
 
     /// Returns the numbers of sends that the miniport has not completed, and of received lists not returned to it.

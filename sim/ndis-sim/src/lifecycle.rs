@@ -183,6 +183,9 @@ pub(crate) fn pause(adapter: &Arc<Adapter>) {
             // SAFETY: the image registered the function under this contract; the parameters live through the call.
             unsafe { handler(adapter.context() as *mut _, pointer) }
         });
+        if status == NDIS_STATUS_SUCCESS {
+            adapter.data_path.require_no_indication("MiniportPause");
+        }
         let status = transition(adapter, status);
         require(status == NDIS_STATUS_SUCCESS, || format!("MiniportPause failed: {status:#010x}"));
     }

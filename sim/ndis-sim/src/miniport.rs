@@ -524,6 +524,11 @@ impl Miniport {
         done.unwrap_or_else(|lost| panic!("{lost}"));
     }
 
+    /// Makes the stack return received NET_BUFFER_LISTs during their indication from now on, or later.
+    pub fn return_at_once(&self, at_once: bool) {
+        self.adapter.data_path.state.lock().returns_at_once = at_once;
+    }
+
     /// Calls `handler` with each frame that the miniport indicates from now on until the adapter is halted: during the
     /// indication, on the miniport's thread and at its IRQL.
     pub fn on_received(&self, handler: impl Fn(&[u8]) + Send + Sync + 'static) {
