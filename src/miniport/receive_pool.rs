@@ -26,6 +26,9 @@ const LISTS_PER_PAIR: usize = 256;
 /// Additional NBLs for coalesced frames, of 64 KiB each: about as many frames as the buffers of a receive queue hold.
 const LARGE_LISTS_PER_PAIR: usize = 16;
 
+/// Length of the shortest frame of Ethernet without its FCS, in bytes. A virtual link has shorter ones, which are padded.
+const MIN_FRAME: usize = 60;
+
 /// One NET_BUFFER_LIST with its buffer.
 struct Entry {
     nbl: *mut NET_BUFFER_LIST,
@@ -140,8 +143,6 @@ impl ReceivePool {
         let _ = vec::push_within_capacity(&mut self.entries, Entry { nbl, mdl, buffer });
         // SAFETY: fresh, so the driver's own.
         unsafe { (*nbl).MiniportReserved = [core::ptr::without_provenance_mut(index), null_mut()] };
-        // SAFETY: as above.
-        unsafe { (*nbl).SourceHandle = self.handle };
         // SAFETY: as above, and on no list.
         unsafe { self.free(is_large).lock().push(nbl) };
         Some(())
@@ -174,9 +175,16 @@ impl ReceivePool {
         }
         // SAFETY: the buffer is this list's alone, long enough, and read by no other thread while the list is off all lists.
         unsafe { core::ptr::copy_nonoverlapping(frame.as_ptr(), entry.buffer.as_ptr(), frame.len()) };
+        let len = match MIN_FRAME.checked_sub(frame.len()) {
+            Some(missing @ 1..) => pad(entry, frame.len(), missing),
+            _ => frame.len(),
+        };
+        // As `NdisAdjustMdlLength` does: Server 2025's iSCSI initiator takes the length of the MDL for that of the data.
+        // SAFETY: this list's own MDL, whose buffer is at least as long, as it was when the MDL was built.
+        unsafe { (*entry.mdl).ByteCount = len as u32 };
         // SAFETY: the NET_BUFFER allocated together with the list.
         let net_buffer = unsafe { &mut *list.FirstNetBuffer };
-        net_buffer.Anonymous.stDataLength = frame.len();
+        net_buffer.Anonymous.stDataLength = len;
         net_buffer.DataOffset = 0;
         net_buffer.MdlChain = entry.mdl;
         net_buffer.CurrentMdl = entry.mdl;
@@ -185,6 +193,7 @@ impl ReceivePool {
         set_info(list, NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo, info.checksum);
         set_info(list, NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo, info.priority_vlan);
         set_info(list, NDIS_NET_BUFFER_LIST_INFO::TcpRecvSegCoalesceInfo, info.coalesced);
+        list.SourceHandle = self.handle;
         list.Status = NDIS_STATUS_SUCCESS;
         list.NblFlags = 0;
         Some(())
@@ -210,6 +219,17 @@ impl ReceivePool {
         }
         returned
     }
+}
+
+/// Clears `missing` bytes behind a frame of `len` bytes in the buffer of a list, as far as there are any. Returns the length with them.
+#[cold]
+fn pad(entry: &Entry, len: usize, missing: usize) -> usize {
+    let missing = missing.min(entry.buffer.len().saturating_sub(len));
+    // SAFETY: the buffer has `len + missing` bytes.
+    let end = unsafe { entry.buffer.as_ptr().add(len) };
+    // SAFETY: as above, and it is the list's alone.
+    unsafe { end.write_bytes(0, missing) };
+    len.saturating_add(missing)
 }
 
 impl Drop for ReceivePool {

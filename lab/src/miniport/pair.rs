@@ -135,6 +135,7 @@ impl Side {
         let host = sim.add_host(HostOptions { verifier: setup.verifier, ..HostOptions::new(name) });
         // What drivers of others leave to Windows, and what QEMU's devices take from them.
         host.set_bus_mastering(true);
+        host.allow_long_mdls(true);
         let quirks = Quirks { lenient: true, ..Quirks::default() };
         let nic = host.plug(NicOptions { quirks, ..NicOptions::new([0x02, 0, 0, 0, 0, number]) });
         let options = DriverOptions::new(&image.service).tolerate(image.tolerate);

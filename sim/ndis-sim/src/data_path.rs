@@ -2,7 +2,7 @@
 
 //! Sending and receiving frames through the miniport. (windows-packaging §8.4)
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
@@ -271,6 +271,9 @@ impl Adapter {
             require(!list.field::<[usize; INFO_LEN]>(INFO).read().contains(&STALE_INFO), || {
                 "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame".into()
             });
+            if !host.state(&nbl::LONG_MDLS).load(Relaxed) {
+                nbl::buffers(*list).for_each(nbl::require_exact_mdls);
+            }
         }
         self.receive(host, lists, flags);
     }

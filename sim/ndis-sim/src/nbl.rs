@@ -4,7 +4,11 @@
 //!
 //! The structures are pool blocks, so that an overrun by the image faults.
 
-use std::{collections::BTreeSet, iter, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    iter,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use ndk_abi::{
     ndis::{
@@ -42,6 +46,9 @@ pub(crate) const LIST_LEN: usize = 0x180;
 
 /// Received lists that the stacks of a host hold.
 pub(crate) static LENT: Slot<Mutex<BTreeSet<usize>>> = Slot::new();
+
+/// Whether MDLs of received NET_BUFFERs may describe more than their data.
+pub(crate) static LONG_MDLS: Slot<AtomicBool> = Slot::new();
 
 /// Returns whether the stack holds a list that the miniport has indicated.
 pub(crate) fn is_lent(host: &Host, list: Guest<NET_BUFFER_LIST>) -> bool {
@@ -216,6 +223,20 @@ pub(crate) fn parts(buffer: Guest<NET_BUFFER>) -> Vec<(usize, usize)> {
         skip = 0;
     }
     parts
+}
+
+/// Checks that the MDLs of a received NET_BUFFER end where its data does.
+pub(crate) fn require_exact_mdls(buffer: Guest<NET_BUFFER>) {
+    let fields = buffer.read();
+    let mdl = |mdl: Guest<MDL>| Some(mdl).filter(|mdl| !mdl.is_null());
+    let mdls = iter::successors(mdl(Guest::new(fields.MdlChain)), |at: &Guest<MDL>| {
+        mdl(Guest::from_address(GuestMdl(*at).next()))
+    });
+    let described: usize = mdls.map(|mdl| GuestMdl(mdl).byte_count() as usize).sum();
+    let used = fields.DataOffset as usize + data_length(&fields);
+    require(described <= used, || {
+        format!("the MDLs of a received NET_BUFFER describe {described} bytes, but its data ends after {used}")
+    });
 }
 
 fn data_length(fields: &NET_BUFFER) -> usize {

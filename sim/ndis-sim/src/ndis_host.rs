@@ -19,6 +19,7 @@ use crate::{
     interface::{self, Interface},
     interrupt,
     keyword::Keyword,
+    nbl,
     ndk_objects::NDK_OBJECTS,
 };
 
@@ -82,6 +83,10 @@ pub trait NdisHost {
     /// drivers, as at first: a driver that does it itself depends on neither.
     fn set_bus_mastering(&self, by_system: bool);
 
+    /// Sets whether MDLs of received NET_BUFFERs may describe more bytes than their data has, which is reported at first: NDIS allows
+    /// it, but the iSCSI initiator of Server 2025 reads them wrongly then.
+    fn allow_long_mdls(&self, are_allowed: bool);
+
     /// Sets a keyword of every adapter, e.g. `"*NetworkDirect"`.
     /// [`Interface::set_keyword`] sets it for one adapter.
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>);
@@ -135,6 +140,10 @@ impl NdisHost for Host {
 
     fn set_bus_mastering(&self, by_system: bool) {
         self.state(&bus::BUS_MASTERING).store(by_system, Relaxed);
+    }
+
+    fn allow_long_mdls(&self, are_allowed: bool) {
+        self.state(&nbl::LONG_MDLS).store(are_allowed, Relaxed);
     }
 
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>) {

@@ -65,6 +65,7 @@ impl Subsystem for Ndis {
         services.add(&interrupt::RECEIVE_LIMIT, interrupt::DEFAULT_RECEIVE_LIMIT.into());
         services.add(&protocol::PROTOCOLS, Vec::new());
         services.add(&nbl::LENT, Mutex::default());
+        services.add(&nbl::LONG_MDLS, false.into());
         services.add(&clones::CLONES, Mutex::default());
         services.add(&sg_list::MAPPED_BUFFERS, Mutex::default());
     }
