@@ -114,6 +114,21 @@ impl Adapter {
         ids
     }
 
+    /// Passes frames to the miniport in one list, each behind `offset` bytes of its MDLs. As [`Adapter::send`] otherwise.
+    pub(crate) fn send_list(&self, host: &Host, frames: &[&[u8]], mdl_len: usize, offset: usize) -> SendId {
+        let id = self.data_path.state.lock().next_send();
+        let request = SendRequest::default();
+        let Some(list) = StackList::with_offset(host, frames, mdl_len, offset) else {
+            self.fail(&[id], NDIS_STATUS_RESOURCES);
+            return id;
+        };
+        let submit = || self.submit([Sending { list, id: Some(id), request }]);
+        if !self.while_bound(|_| true, submit) {
+            self.fail(&[id], NDIS_STATUS_ADAPTER_REMOVED);
+        }
+        id
+    }
+
     /// Completes sends that the miniport does not get.
     fn fail(&self, ids: &[SendId], status: NDIS_STATUS) {
         self.data_path.state.lock().statuses.extend(ids.iter().map(|&id| (id, status)));

@@ -457,6 +457,21 @@ impl Miniport {
         sent.unwrap_or_else(|lost| panic!("{lost}"))
     }
 
+    /// Passes frames to the miniport in one NET_BUFFER_LIST with a NET_BUFFER for each; does not wait. The data of each begins after
+    /// `offset` bytes of its MDLs, which describe `mdl_len` bytes each, or all if that is 0.
+    ///
+    /// # Panics
+    /// When the host dies.
+    #[must_use]
+    pub fn send_list(&self, frames: &[Vec<u8>], mdl_len: usize, offset: usize) -> SendId {
+        let (this, frames) = (self.clone(), frames.to_vec());
+        let sent = on_host(&self.host, "protocol", move || {
+            let frames: Vec<_> = frames.iter().map(Vec::as_slice).collect();
+            this.adapter.send_list(&this.host, &frames, mdl_len, offset)
+        });
+        sent.unwrap_or_else(|lost| panic!("{lost}"))
+    }
+
     /// As [`Miniport::send_chain`], at `DISPATCH_LEVEL`, as the flags tell the miniport.
     ///
     /// # Panics

@@ -40,6 +40,8 @@ const LIST_POOL: &str = "NdisAllocateNetBufferListPool";
 const BUFFER_POOL: &str = "NdisAllocateNetBufferPool";
 const MDL_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndmd"));
 const LIST_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndbl"));
+/// What the bytes in front of a sent frame are.
+const IN_FRONT: u8 = 0xEE;
 
 /// Size of NDIS's allocation for a NET_BUFFER_LIST, which is larger than the documented structure.
 pub(crate) const LIST_LEN: usize = 0x180;
@@ -127,35 +129,64 @@ fn allocate_list(
     Some(list)
 }
 
-/// A NET_BUFFER_LIST of the stack for one frame, with MDLs and data.
+/// A NET_BUFFER_LIST of the stack, with a NET_BUFFER, MDLs and data for each of its frames.
 pub(crate) struct StackList {
     pub list: Guest<NET_BUFFER_LIST>,
+    frames: Vec<StackFrame>,
+}
+
+/// The memory of a frame.
+struct StackFrame {
     /// The last one first.
     mdls: Vec<Guest<MDL>>,
     data: Guest<u8>,
+}
+
+impl StackFrame {
+    /// As [`StackList::with_offset`].
+    fn new(host: &Host, frame: &[u8], mdl_len: usize, offset: usize) -> Option<Self> {
+        let data = block::allocate(host, offset + frame.len(), LIST_TAG)?;
+        data.write_bytes(&vec![IN_FRONT; offset]);
+        data.add(offset).write_bytes(frame);
+        let Some(mdls) = build_mdls(host, data.address(), offset + frame.len(), mdl_len) else {
+            block::release(host, data, LIST_TAG);
+            return None;
+        };
+        Some(Self { mdls, data })
+    }
+
+    fn free(self, host: &Host) {
+        release_mdls(host, self.mdls);
+        block::release(host, self.data, LIST_TAG);
+    }
 }
 
 impl StackList {
     /// Builds a list for `frame`, of which each MDL describes `mdl_len` bytes, or one all if that is 0; returns `None` when
     /// resources run low.
     pub fn new(host: &Host, frame: &[u8], mdl_len: usize) -> Option<Self> {
-        let data = block::allocate(host, frame.len(), LIST_TAG)?;
-        data.write_bytes(frame);
-        let mdls = build_mdls(host, data.address(), frame.len(), mdl_len);
-        let list = block::allocate(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG);
-        let Some((mdls, list)) = mdls.clone().zip(list) else {
-            if let Some(list) = list {
-                block::release(host, list, LIST_TAG);
-            }
-            release_mdls(host, mdls.unwrap_or_default());
-            block::release(host, data, LIST_TAG);
+        Self::with_offset(host, &[frame], mdl_len, 0)
+    }
+
+    /// As [`StackList::new`], for several frames, each behind `offset` bytes of its first MDLs.
+    pub fn with_offset(host: &Host, frames: &[&[u8]], mdl_len: usize, offset: usize) -> Option<Self> {
+        let mut parts = Vec::new();
+        parts.extend(frames.iter().map_while(|frame| StackFrame::new(host, frame, mdl_len, offset)));
+        let len = LIST_LEN + frames.len() * size_of::<NET_BUFFER>();
+        let list = if parts.len() == frames.len() { block::allocate(host, len, LIST_TAG) } else { None };
+        let Some(list) = list else {
+            parts.into_iter().for_each(|part| part.free(host));
             return None;
         };
         let list = list.cast::<NET_BUFFER_LIST>();
-        let buffer = list.field::<NET_BUFFER>(LIST_LEN);
-        write_buffer(buffer, 0, mdls.last().copied()?, 0, frame.len());
-        list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(buffer.address());
-        Some(Self { list, mdls, data })
+        let buffer = |number: usize| list.field::<NET_BUFFER>(LIST_LEN + number * size_of::<NET_BUFFER>());
+        for (number, (part, frame)) in parts.iter().zip(frames).enumerate() {
+            write_buffer(buffer(number), 0, part.mdls.last().copied()?, offset as u32, frame.len());
+            let next = if number + 1 < frames.len() { buffer(number + 1).address() } else { 0 };
+            buffer(number).field::<usize>(std::mem::offset_of!(NET_BUFFER, Next)).write(next);
+        }
+        list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(buffer(0).address());
+        Some(Self { list, frames: parts })
     }
 
     /// Makes it a list without NET_BUFFERs.
@@ -165,8 +196,7 @@ impl StackList {
 
     pub fn free(self, host: &Host) {
         block::release(host, self.list.cast(), LIST_TAG);
-        release_mdls(host, self.mdls);
-        block::release(host, self.data, LIST_TAG);
+        self.frames.into_iter().for_each(|frame| frame.free(host));
     }
 }
 
