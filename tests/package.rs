@@ -99,7 +99,12 @@ fn each_property_has_the_default_and_the_values_of_the_driver() {
             Allowed::Range { min, max } => {
                 // HLK's NICStrictPropertyValidation demands the longer type of this one.
                 let kind = if keyword.name == "VlanID" { "long" } else { "int" };
-                assert_eq!((entry["Type"], number("Min"), number("Max")), (kind, min, max), "{}", keyword.name);
+                assert_eq!(
+                    (entry["Type"], number("Min"), number("Max")),
+                    (kind, min, max),
+                    "{}",
+                    keyword.name
+                );
             }
             Allowed::OneOf(values) => {
                 let listed: Vec<u32> =

@@ -214,7 +214,11 @@ fn sends_without_a_link_are_completed_at_once() {
         let sent = all.iter().filter(|&&status| status == NDIS_STATUS_SUCCESS).count();
         assert!((1..300).contains(&sent), "{sent} of 300 have a slot each");
         assert!(all[..sent].iter().all(|&status| status == NDIS_STATUS_SUCCESS), "the first ones");
-        assert!(all[sent..].iter().all(|&status| status == NDIS_STATUS_MEDIA_DISCONNECTED), "{:?}", all[sent]);
+        assert!(
+            all[sent..].iter().all(|&status| status == NDIS_STATUS_MEDIA_DISCONNECTED),
+            "{:?}",
+            all[sent]
+        );
         let refused = statuses(&bed, send_many(&bed));
         assert!(refused.iter().all(|&status| status == NDIS_STATUS_MEDIA_DISCONNECTED), "{:?}", refused[0]);
         assert!(bed.now() < down + Duration::from_millis(500), "{:?}", bed.now() - down);

@@ -40,7 +40,7 @@ pub struct Adapter {
     /// `None` if the driver receives in its DPC.
     pub(super) polls: Option<Arc<PollObjects<Adapter>>>,
     /// Empty if poll objects are used.
-    pub(super) lanes: ReceiveLanes,
+    pub(super) lanes: ReceiveLanes<Adapter>,
     pub(super) rss: Arc<Rss>,
     ndk: Ndk,
     port: Arc<Port>,
@@ -100,7 +100,7 @@ pub struct Filter {
 pub(super) struct Parts {
     pub interrupt: Interrupt<Adapter>,
     pub polls: Option<Arc<PollObjects<Adapter>>>,
-    pub lanes: ReceiveLanes,
+    pub lanes: ReceiveLanes<Adapter>,
     pub rss: Arc<Rss>,
     pub ndk: Ndk,
     pub port: Arc<Port>,

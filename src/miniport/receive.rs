@@ -8,7 +8,7 @@ use ndk_abi::ndis::{NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST};
 use virtio_net::HashTypes;
 
 use super::adapter::Adapter;
-use super::receive_lanes::indicate;
+use super::receive_lanes::{Receiver, indicate};
 use super::receive_pool::ReceivedInfo;
 use super::rss::{Scaled, Scaling};
 use super::task_offload::OffloadState;
@@ -23,6 +23,14 @@ pub struct Indication<'a> {
     scaling: Option<Arc<Scaling>>,
     chain: NblList,
     count: u32,
+}
+
+impl Receiver for Adapter {
+    fn indicate(&self, lists: &NblList, count: u32) {
+        // The stack may return all of them before the indication returns, for which a pause waits, too.
+        let _passing = self.pass_with_lists();
+        indicate(self.handle(), lists, count);
+    }
 }
 
 /// What the driver has verified about a received frame.

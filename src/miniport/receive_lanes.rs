@@ -13,29 +13,34 @@ use fallible::{Arc, vec};
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NdisMIndicateReceiveNetBufferLists};
 use nt::{Deferred, Owner, SpinLock};
 
-use super::adapter::Adapter;
 use crate::events::Failure;
 use crate::nbl::NblList;
 
 /// Most NBLs in one indication.
 const BATCH: u32 = 128;
 
-/// A lane for each processor.
-pub struct ReceiveLanes(Vec<Lane>);
+/// What has received the lists of lanes, and indicates them. It outlives the lanes.
+pub trait Receiver {
+    /// Indicates `count` lists to the protocol stack. `DISPATCH_LEVEL`, no lock held.
+    fn indicate(&self, lists: &NblList, count: u32);
+}
 
-struct Lane {
-    waiting: Arc<Waiting>,
+/// A lane for each processor.
+pub struct ReceiveLanes<T>(Vec<Lane<T>>);
+
+struct Lane<T> {
+    waiting: Arc<Waiting<T>>,
     deferred: Deferred,
 }
 
 /// The NBLs of a lane, in order.
-struct Waiting {
-    /// The adapter that has received them; null before the first one.
-    adapter: AtomicPtr<Adapter>,
+struct Waiting<T> {
+    /// Null before the first NBLs.
+    receiver: AtomicPtr<T>,
     lists: SpinLock<NblList>,
 }
 
-impl ReceiveLanes {
+impl<T: Receiver + Sync + 'static> ReceiveLanes<T> {
     /// Returns lanes for processors 0 to `processors` - 1. `PASSIVE_LEVEL`. Not inlined: together with the caller's, its stack frame is too
     /// large for a kernel stack.
     #[inline(never)]
@@ -54,10 +59,10 @@ impl ReceiveLanes {
     }
 
     /// Has `lists` indicated on a processor. IRQL <= `DISPATCH_LEVEL`.
-    pub fn hand_over(&self, adapter: &Adapter, processor: u32, lists: NblList) {
+    pub fn hand_over(&self, receiver: &T, processor: u32, lists: NblList) {
         // `Scaling` names no processor without a lane.
         let Some(lane) = self.lane(processor).or_else(|| self.0.first()) else { return };
-        lane.waiting.adapter.store(core::ptr::from_ref(adapter).cast_mut(), Ordering::Relaxed);
+        lane.waiting.receiver.store(core::ptr::from_ref(receiver).cast_mut(), Ordering::Relaxed);
         lane.waiting.lists.lock().append(lists);
         lane.deferred.queue();
     }
@@ -72,15 +77,14 @@ impl ReceiveLanes {
         }
     }
 
-    fn lane(&self, processor: u32) -> Option<&Lane> {
+    fn lane(&self, processor: u32) -> Option<&Lane<T>> {
         self.0.get(processor as usize)
     }
 }
 
-impl Lane {
+impl<T: Receiver + Sync + 'static> Lane<T> {
     fn new(handle: NDIS_HANDLE, processor: u32) -> Option<Self> {
-        let waiting =
-            Waiting { adapter: AtomicPtr::new(null_mut()), lists: SpinLock::new(NblList::new()) };
+        let waiting = Waiting { receiver: AtomicPtr::new(null_mut()), lists: SpinLock::new(NblList::new()) };
         let waiting = Arc::try_new(waiting).ok()?;
         let of_routine = Arc::clone(&waiting);
         let routine = move || of_routine.indicate_batch();
@@ -89,7 +93,7 @@ impl Lane {
     }
 }
 
-impl Waiting {
+impl<T: Receiver> Waiting<T> {
     /// Indicates a batch of NBLs. Returns whether more are queued. `DISPATCH_LEVEL`.
     fn indicate_batch(&self) -> bool {
         let ((batch, count), more) = {
@@ -99,12 +103,10 @@ impl Waiting {
         if batch.is_empty() {
             return more;
         }
-        // SAFETY: what handed lists over, before it appended them. They count in its traffic: it is paused, and dropped, after
-        // they were returned and the permission below was given up.
-        let Some(adapter) = (unsafe { self.adapter.load(Ordering::Relaxed).as_ref() }) else { return more };
-        // The stack may return all of them before the indication returns, for which a pause waits, too.
-        let _passing = adapter.pass_with_lists();
-        indicate(adapter.handle(), &batch, count);
+        // SAFETY: what handed lists over, before it appended them. The list that was taken keeps it from being dropped.
+        if let Some(receiver) = unsafe { self.receiver.load(Ordering::Relaxed).as_ref() } {
+            receiver.indicate(&batch, count);
+        }
         more
     }
 }

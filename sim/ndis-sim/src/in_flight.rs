@@ -125,7 +125,9 @@ impl InFlight {
     pub fn require_no_indication(&self, what: &str) {
         let running = self.state.lock().indications;
         require(running == 0, || {
-            format!("{what} completed a pause before {running} calls of NdisMIndicateReceiveNetBufferLists have returned")
+            format!(
+                "{what} completed a pause before {running} calls of NdisMIndicateReceiveNetBufferLists have returned"
+            )
         });
     }
 

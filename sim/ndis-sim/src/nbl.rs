@@ -265,7 +265,9 @@ pub(crate) fn require_exact_mdls(buffer: Guest<NET_BUFFER>) {
     let described: usize = mdls.map(|mdl| GuestMdl(mdl).byte_count() as usize).sum();
     let used = fields.DataOffset as usize + data_length(&fields);
     require(described <= used, || {
-        format!("the MDLs of a received NET_BUFFER describe {described} bytes, but its data ends after {used}")
+        format!(
+            "the MDLs of a received NET_BUFFER describe {described} bytes, but its data ends after {used}"
+        )
     });
 }
 

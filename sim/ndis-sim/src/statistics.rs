@@ -37,7 +37,8 @@ const FLAGS: u32 = NDIS_STATISTICS_FLAGS_VALID_DIRECTED_FRAMES_RCV
 
 /// Checks an answer; returns what is wrong with it.
 pub(crate) fn check(answer: &[u8]) -> Result<(), String> {
-    let member = |at: usize| answer.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+    let member =
+        |at: usize| answer.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
     let is_valid = |flag: u32, supported: u32| supported & flag != 0;
     let flags = std::mem::offset_of!(NDIS_STATISTICS_INFO, SupportedStatistics);
     let whole = answer.get(..usize::from(NDIS_SIZEOF_STATISTICS_INFO_REVISION_1));

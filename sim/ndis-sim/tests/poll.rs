@@ -373,7 +373,11 @@ fn sends_are_completed_by_a_call_up_to_the_limit() {
             settle();
             let seen = calls();
             let polls = seen.iter().filter(|call| matches!(call, Call::Poll(..))).count();
-            assert_eq!((seen.len(), polls), (6, 4), "two with completions, and one before and after it is enabled");
+            assert_eq!(
+                (seen.len(), polls),
+                (6, 4),
+                "two with completions, and one before and after it is enabled"
+            );
         })
     });
     assert_eq!(verdict, "no violation");

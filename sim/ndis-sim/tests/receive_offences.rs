@@ -99,7 +99,11 @@ fn wrong_statistics_are_reported() {
     let right = with(|_, request| answer(request, BOTH | NDIS_STATISTICS_FLAGS_VALID_BYTES_RCV, 3, 3));
     assert_eq!(verdict_while_running(right, ask), "no violation");
     let flags = with(|_, request| answer(request, BOTH | NDIS_STATISTICS_XMIT_OK_SUPPORTED << 11, 3, 3));
-    assert_reported(flags, ask, "SupportedStatistics is 0x830, but NDIS_STATISTICS_FLAGS_VALID_* are 0x3f87ff");
+    assert_reported(
+        flags,
+        ask,
+        "SupportedStatistics is 0x830, but NDIS_STATISTICS_FLAGS_VALID_* are 0x3f87ff",
+    );
     let discards = with(|_, request| answer(request, BOTH, 2, 3));
     assert_reported(discards, ask, "ifInDiscards is 2, less than ifInErrors, 3, which it includes");
     let short = |miniport: &Miniport| _ = miniport.query(OID_GEN_STATISTICS, 0x90);
