@@ -175,7 +175,9 @@ impl StackList {
         let len = LIST_LEN + frames.len() * size_of::<NET_BUFFER>();
         let list = if parts.len() == frames.len() { block::allocate(host, len, LIST_TAG) } else { None };
         let Some(list) = list else {
-            parts.into_iter().for_each(|part| part.free(host));
+            for part in parts {
+                part.free(host);
+            }
             return None;
         };
         let list = list.cast::<NET_BUFFER_LIST>();

@@ -81,6 +81,7 @@ struct PollObject {
     state: Mutex<State>,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 struct State {
     /// The processor of `NdisSetPollAffinity`.
     affinity: Option<CpuId>,
