@@ -17,7 +17,7 @@ use copying::copy;
 use device_sim::virtio_net::Features;
 use flows::{copy_by, send_flows};
 use lab::{
-    device::{DeviceKind, QemuVariant},
+    device::{DeviceKind, QemuBackend, QemuVariant},
     has_dpdk, has_qemu,
     testbed::{Options, Testbed},
 };
@@ -39,7 +39,7 @@ fn started_with_pairs(
     }
     let switch = Arc::new(DpdkSwitch::start(pairs).expect("testpmd starts"));
     let variant = QemuVariant {
-        backend: Some(switch.clone()),
+        backend: QemuBackend::Dpdk(switch.clone()),
         properties: properties.iter().map(|&property| property.to_owned()).collect(),
         identity,
         ..QemuVariant::default()

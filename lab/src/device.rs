@@ -11,7 +11,7 @@ use device_sim::{
 };
 use ndis_sim::{NdisHost as _, open_tunnel};
 use nt_sim::Host;
-use qemu_device::{Backend, DpdkSwitch, Identity, QemuNic, QemuOptions, Slot};
+use qemu_device::{Backend, DpdkSwitch, Identity, QemuNic, QemuOptions, Slot, TapNetwork};
 use tempfile::TempDir;
 
 /// Which device a host has.
@@ -43,12 +43,22 @@ impl DeviceName {
     }
 }
 
+/// What processes the queues of a device of QEMU, and where its frames go.
+#[derive(Clone, Debug, Default)]
+pub enum QemuBackend {
+    /// QEMU, and the link in this process.
+    #[default]
+    Link,
+    /// DPDK. Frames do not pass the link in this process, which has no faults for them, and no capture.
+    Dpdk(Arc<DpdkSwitch>),
+    /// QEMU, and a tap interface for each device, with so many queue pairs. Likewise without the link.
+    Tap { network: Arc<TapNetwork>, pairs: u16 },
+}
+
 /// Options of a device of QEMU.
 #[derive(Clone, Debug, Default)]
 pub struct QemuVariant {
-    /// What processes its queues instead of QEMU. Frames then do not pass the link in this process, which has no faults for
-    /// them, and no capture.
-    pub backend: Option<Arc<DpdkSwitch>>,
+    pub backend: QemuBackend,
     pub identity: Identity,
     pub slot: Slot,
     /// Properties of the device, as QEMU names them: `mrg_rxbuf=off`.
@@ -65,8 +75,8 @@ pub(crate) enum Device {
 pub(crate) enum QemuLink {
     /// Over the link in this process.
     Sockets { sockets: Sockets, tunnel: Option<Tunnel> },
-    /// Over its backend.
-    Backend { _running: Arc<DpdkSwitch> },
+    /// Over its backend, which runs as long as it is used.
+    Backend { _running: QemuBackend },
 }
 
 /// A directory for the two sockets between a device of QEMU and the link in this process.
@@ -82,17 +92,22 @@ impl Device {
             DeviceKind::Simulated => Ok(Self::Simulated(host.plug(options))),
             DeviceKind::Qemu(variant) => {
                 let (backend, link) = match &variant.backend {
-                    None => {
+                    QemuBackend::Link => {
                         let sockets = Sockets::new().context("cannot make a directory for sockets")?;
                         let backend = Backend::Datagrams { local: sockets.device(), remote: sockets.link() };
                         (backend, QemuLink::Sockets { sockets, tunnel: None })
                     }
-                    Some(switch) => {
+                    QemuBackend::Dpdk(switch) => {
                         let socket = switch.next_socket().context("the switch has two ports, both in use")?;
                         (
                             Backend::VhostUser { socket, pairs: switch.pairs() },
-                            QemuLink::Backend { _running: switch.clone() },
+                            QemuLink::Backend { _running: variant.backend.clone() },
                         )
+                    }
+                    QemuBackend::Tap { network, pairs } => {
+                        let tap = network.add_tap(*pairs, options.mtu).context("no tap interface")?;
+                        let link = QemuLink::Backend { _running: variant.backend.clone() };
+                        (Backend::Tap { network: network.clone(), tap }, link)
                     }
                 };
                 let qemu = QemuOptions {

@@ -4,12 +4,14 @@
 
 use std::{
     ffi::OsString,
+    io::ErrorKind,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Arc,
 };
 
 use anyhow::{Context as _, Result, ensure};
-use qemu_device::dpdk::TESTPMD;
+use qemu_device::{TapNetwork, dpdk::TESTPMD, tap};
 
 use crate::exit::Exit;
 
@@ -124,6 +126,30 @@ pub fn has_qemu() -> bool {
 pub fn has_dpdk() -> bool {
     for_test(PathBuf::from(TESTPMD), "DPDK", "install the packages dpdk-dev and librte-net-vhost23").is_some()
 }
+
+/// Returns a network namespace with Linux as the peer of QEMU's devices for a test. `None`, after printing a message, when there is
+/// none.
+///
+/// That `ip` is missing is a failure with `$NTSIM_REQUIRE_IMAGES`, as `cargo xtask test` installs it. What no package adds is
+/// not: a machine without `/dev/net/tun`, privileges, namespaces or bridges.
+///
+/// # Panics
+/// When `ip` is required and missing, or the namespace cannot be created for another reason.
+#[must_use]
+pub fn tap_network() -> Option<Arc<TapNetwork>> {
+    for_test(PathBuf::from(tap::IP), "program `ip`", "install the package iproute2")?;
+    match TapNetwork::new() {
+        Ok(network) => Some(Arc::new(network)),
+        Err(error) if ABSENT.contains(&error.kind()) => {
+            eprintln!("skipped: this machine has no tap interfaces in a network namespace: {error}");
+            None
+        }
+        Err(error) => panic!("no network namespace: {error}"),
+    }
+}
+
+/// What a machine does not have, or does not permit.
+const ABSENT: [ErrorKind; 3] = [ErrorKind::NotFound, ErrorKind::PermissionDenied, ErrorKind::Unsupported];
 
 fn for_test(path: PathBuf, what: &str, remedy: &str) -> Option<PathBuf> {
     if path.is_file() {

@@ -38,6 +38,9 @@ pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/
 /// Needed by the tests on QEMU's device.
 pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" }];
 
+/// Needed by the tests on QEMU's device with tap interfaces, beside [`QEMU`].
+pub const TAP: [Package; 1] = [Package { name: "iproute2", file: "/usr/sbin/ip" }];
+
 /// Needed by the tests on QEMU's device with DPDK as its backend.
 pub const DPDK: [Package; 2] = [
     Package { name: "dpdk-dev", file: "/usr/bin/dpdk-testpmd" },

@@ -260,6 +260,7 @@ fn build_image() -> Result<Count> {
 
 fn cargo_test() -> Result<Count> {
     packages::require(&packages::QEMU)?;
+    packages::require(&packages::TAP)?;
     packages::require(&packages::DPDK)?;
     let mut command = cargo();
     // Optimized: the simulated kernel and the transport move real amounts of data.

@@ -20,6 +20,7 @@ use device_sim::{
     pci::{CONFIG_LEN, Message},
 };
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use trapped_access::Width;
 
 use crate::{
@@ -28,7 +29,8 @@ use crate::{
     doorbells::{DOORBELL, Doorbells, VECTORS, message_data},
     options::{Backend, QemuOptions, Slot},
     pci::{Address, Firmware},
-    process::{DOORBELL_SLOT, MEMORY, NIC_SLOT, Process},
+    process::{Connections, DOORBELL_SLOT, MEMORY, NIC, NIC_SLOT, Process},
+    qmp::Qmp,
     qtest::Qtest,
 };
 
@@ -72,6 +74,7 @@ struct Shared {
     doorbell: u64,
     doorbells: Doorbells,
     qtest: Mutex<Qtest>,
+    qmp: Mutex<Qmp>,
     /// The messages that the system programmed, by vector.
     messages: Mutex<Vec<Option<Message>>>,
     /// The device's interrupts are read from its interrupt status: QEMU 7.2 without KVM ends with a segmentation fault when a
@@ -88,7 +91,8 @@ impl QemuNic {
     /// # Errors
     /// When QEMU does not start, or the device does not have what the simulated system needs.
     pub fn new(bus: Arc<dyn Bus>, memory: File, len: usize, options: &QemuOptions) -> io::Result<Arc<Self>> {
-        let (process, mut qtest, doorbells) = Process::start(options, &memory, len)?;
+        let (process, connections) = Process::start(options, &memory, len)?;
+        let Connections { mut qtest, qmp, doorbells } = connections;
         let mut firmware = Firmware::start(&mut qtest)?;
         let ivshmem = Address { bus: 0, device: DOORBELL_SLOT };
         let (ivshmem_bars, _) = firmware.assign(ivshmem, false)?;
@@ -114,6 +118,7 @@ impl QemuNic {
             doorbell,
             doorbells,
             qtest: Mutex::new(qtest),
+            qmp: Mutex::new(qmp),
             messages: Mutex::new(vec![None; structures.vectors.into()]),
             polled: matches!(options.backend, Backend::VhostUser { .. }),
             removed: AtomicBool::new(false),
@@ -143,6 +148,59 @@ impl QemuNic {
         };
         // The driver may repair it.
         (0..DAMAGE_ATTEMPTS).any(|number| attempt(number) == Some(true))
+    }
+
+    /// Executes a command of QEMU's monitor. The device is `nic` there, its backend `link`.
+    ///
+    /// # Errors
+    /// QEMU refuses it, or does not reply.
+    fn monitor(&self, command: &str, arguments: &Value) -> io::Result<Value> {
+        self.shared.qmp.lock().execute(command, arguments)
+    }
+
+    /// Sets the link state that the device reports.
+    ///
+    /// # Errors
+    /// QEMU does not reply.
+    pub fn set_link(&self, up: bool) -> io::Result<()> {
+        self.monitor("set_link", &json!({ "name": NIC, "up": up })).map(drop)
+    }
+
+    /// Stops the machine: the device processes no queue until it goes on.
+    ///
+    /// # Errors
+    /// QEMU does not reply.
+    pub fn stop(&self, stopped: bool) -> io::Result<()> {
+        self.monitor(if stopped { "stop" } else { "cont" }, &json!({})).map(drop)
+    }
+
+    /// Has the device ask its driver for an announcement of its addresses.
+    ///
+    /// # Errors
+    /// QEMU does not reply.
+    pub fn announce(&self) -> io::Result<()> {
+        // Milliseconds. The device asks in the first round.
+        let rounds = json!({ "initial": 1, "max": 1, "rounds": 1, "step": 1, "interfaces": [NIC] });
+        self.monitor("announce-self", &rounds).map(drop)
+    }
+
+    /// Returns the receive filters as `query-rx-filter` describes them.
+    ///
+    /// # Errors
+    /// QEMU does not reply.
+    pub fn receive_filters(&self) -> io::Result<Value> {
+        Ok(self.monitor("query-rx-filter", &json!({ "name": NIC }))?[0].take())
+    }
+
+    /// Returns the device's own index of the used ring of a queue; in a packed ring, its position.
+    ///
+    /// # Errors
+    /// QEMU does not reply, or there is no such queue.
+    pub fn used_index(&self, queue: u16) -> io::Result<u16> {
+        let path = format!("/machine/peripheral/{NIC}/virtio-backend");
+        let status = self.monitor("x-query-virtio-queue-status", &json!({ "path": path, "queue": queue }))?;
+        let index = status["used-idx"].as_u64().and_then(|index| u16::try_from(index).ok());
+        index.ok_or_else(|| io::Error::other(format!("no used-idx in {status}")))
     }
 
     /// Removes the device and ends QEMU. A host may outlive its simulation, and its devices with it.

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`options`] | configuration of the device, and of the machine that it is in |
 //! | [`qtest`] | register and configuration accesses |
+//! | [`qmp`] | the monitor: settings of the device, and what happens to it |
 //! | [`doorbells`] | eventfds for interrupts and notifications |
 //! | [`process`] | starting QEMU, and ending it |
 //! | [`pci`] | what firmware does on a PC: configuration space, BARs, the root port |
@@ -17,6 +18,7 @@
 //! | [`device`] | the PCI function |
 //! | [`damage`] | a ring that makes the device set NEEDS_RESET |
 //! | [`dpdk`] | a vhost-user backend: the queues of two devices, and the link between them |
+//! | [`tap`] | Linux's network stack as the peer, in a network namespace |
 //!
 //! What the device does with memory is not checked: QEMU reaches all memory of the host, mapped for the device or not.
 
@@ -30,8 +32,11 @@ pub mod dpdk;
 pub mod options;
 pub mod pci;
 pub mod process;
+pub mod qmp;
 pub mod qtest;
+pub mod tap;
 
 pub use device::QemuNic;
 pub use dpdk::DpdkSwitch;
 pub use options::{Backend, Identity, QemuOptions, Slot};
+pub use tap::{Tap, TapNetwork};

@@ -2,7 +2,9 @@
 
 //! Configuration of a device, and of the machine that it is in.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
+
+use crate::tap::{Tap, TapNetwork};
 
 /// The device's PCI identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,6 +34,8 @@ pub enum Backend {
     /// A vhost-user backend that listens on this socket and has so many queue pairs, at least 1. With several, the device offers
     /// MQ.
     VhostUser { socket: PathBuf, pairs: u16 },
+    /// QEMU, and Linux behind a tap interface. The only one of QEMU's with offloads, and with several queue pairs.
+    Tap { network: Arc<TapNetwork>, tap: Tap },
 }
 
 /// Configuration of a device.

@@ -20,7 +20,9 @@ use tempfile::TempDir;
 use crate::{
     doorbells::{Doorbells, VECTORS},
     options::{Backend, Identity, QemuOptions, Slot},
+    qmp::Qmp,
     qtest::Qtest,
+    tap::Tap,
 };
 
 /// Time limit of QEMU's start, which takes a fifth of a second.
@@ -43,6 +45,24 @@ const RESET_VECTOR: usize = 0xfff0;
 /// `cli; hlt; jmp` back.
 const HALT: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
 
+/// Name of the network device, and of its backend, for the monitor.
+pub const NIC: &str = "nic";
+pub const LINK: &str = "link";
+
+/// Connections to QEMU.
+pub struct Connections {
+    pub qtest: Qtest,
+    pub qmp: Qmp,
+    pub doorbells: Doorbells,
+}
+
+/// The sockets that QEMU connects to.
+struct Listeners {
+    qtest: UnixListener,
+    qmp: UnixListener,
+    doorbells: UnixListener,
+}
+
 /// A running QEMU. Drop kills it.
 pub struct Process {
     child: Child,
@@ -55,19 +75,21 @@ impl Process {
     ///
     /// # Errors
     /// When QEMU cannot be started, or ends at once: the error contains its messages.
-    pub fn start(options: &QemuOptions, memory: &File, len: usize) -> io::Result<(Self, Qtest, Doorbells)> {
+    pub fn start(options: &QemuOptions, memory: &File, len: usize) -> io::Result<(Self, Connections)> {
         let directory = tempfile::tempdir()?;
         let root = directory.path().to_path_buf();
         let path = |name: &str| root.join(name);
-        let listeners = (UnixListener::bind(path("doorbells"))?, UnixListener::bind(path("qtest"))?);
+        let listen = |name: &str| UnixListener::bind(path(name));
+        let listeners =
+            Listeners { qtest: listen("qtest")?, qmp: listen("qmp")?, doorbells: listen("doorbells")? };
         let mut firmware = vec![HALT[1]; FIRMWARE];
         firmware[RESET_VECTOR..RESET_VECTOR + HALT.len()].copy_from_slice(&HALT);
         fs::write(path("firmware"), firmware)?;
         let messages = File::create(path("messages"))?;
         let child = command(options, memory, len, &root).stderr(messages).spawn()?;
         let mut process = Self { child, directory };
-        match process.connect(&listeners.0, &listeners.1) {
-            Ok((qtest, doorbells)) => Ok((process, qtest, doorbells)),
+        match process.connect(&listeners) {
+            Ok(connections) => Ok((process, connections)),
             Err(error) => {
                 let messages = fs::read_to_string(path("messages")).unwrap_or_default();
                 Err(io::Error::other(format!("QEMU does not start: {error}: {}", messages.trim())))
@@ -76,9 +98,11 @@ impl Process {
     }
 
     /// Waits for QEMU's connections.
-    fn connect(&mut self, doorbells: &UnixListener, qtest: &UnixListener) -> io::Result<(Qtest, Doorbells)> {
-        let doorbells = Doorbells::serve(self.accept(doorbells)?, self.directory.path())?;
-        Ok((Qtest::new(self.accept(qtest)?)?, doorbells))
+    fn connect(&mut self, listeners: &Listeners) -> io::Result<Connections> {
+        let doorbells = Doorbells::serve(self.accept(&listeners.doorbells)?, self.directory.path())?;
+        let qtest = Qtest::new(self.accept(&listeners.qtest)?)?;
+        let qmp = Qmp::new(self.accept(&listeners.qmp)?)?;
+        Ok(Connections { qtest, qmp, doorbells })
     }
 
     /// Waits until QEMU has connected to `listener`.
@@ -118,8 +142,19 @@ impl Drop for Process {
 fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -> Command {
     let path = |name: &str| directory.join(name).display().to_string();
     // QEMU is killed when the thread that started it ends, even if that thread is killed.
-    let mut qemu = Command::new("setpriv");
-    qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+    let killed = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"];
+    let mut qemu = match &options.backend {
+        Backend::Tap { network, .. } => {
+            let mut inside = Command::new("nsenter");
+            inside.arg(format!("--net={}", network.path().display())).args(killed);
+            inside
+        }
+        _ => {
+            let mut outside = Command::new(killed[0]);
+            outside.args(&killed[1..]);
+            outside
+        }
+    };
     qemu.args(["-machine", "q35", "-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none"]);
     qemu.arg("-bios").arg(directory.join("firmware"));
     qemu.arg("-m").arg(format!("{OWN_MEMORY}M,slots=1,maxmem={MAX_MEMORY}G"));
@@ -127,20 +162,26 @@ fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -
     qemu.arg("-object").arg(format!("memory-backend-file,id=host,size={len},mem-path={file},share=on"));
     qemu.arg("-device").arg(format!("pc-dimm,memdev=host,addr={MEMORY:#x}"));
     qemu.arg("-qtest").arg(format!("unix:{}", path("qtest"))).args(["-qtest-log", "none"]);
+    qemu.arg("-chardev").arg(format!("socket,id=qmp,path={}", path("qmp")));
+    qemu.args(["-mon", "chardev=qmp,mode=control"]);
     qemu.arg("-chardev").arg(format!("socket,id=doorbells,path={}", path("doorbells")));
     qemu.arg("-device")
         .arg(format!("ivshmem-doorbell,chardev=doorbells,vectors={VECTORS},addr={DOORBELL_SLOT:#x}"));
     match &options.backend {
         Backend::Datagrams { local, remote } => {
             qemu.arg("-netdev").arg(format!(
-                "dgram,id=link,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+                "dgram,id={LINK},local.type=unix,local.path={},remote.type=unix,remote.path={}",
                 local.display(),
                 remote.display()
             ));
         }
         Backend::VhostUser { socket, pairs } => {
             qemu.arg("-chardev").arg(format!("socket,id=backend,path={}", socket.display()));
-            qemu.arg("-netdev").arg(format!("vhost-user,id=link,chardev=backend,queues={pairs}"));
+            qemu.arg("-netdev").arg(format!("vhost-user,id={LINK},chardev=backend,queues={pairs}"));
+        }
+        Backend::Tap { tap: Tap { name, pairs }, .. } => {
+            let queues = if *pairs > 1 { format!(",queues={pairs}") } else { String::new() };
+            qemu.arg("-netdev").arg(format!("tap,id={LINK},ifname={name},script=no,downscript=no{queues}"));
         }
     }
     let slot = match options.slot {
@@ -156,7 +197,8 @@ fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -
         Identity::Transitional => "off",
     };
     let mac = options.mac.map(|byte| format!("{byte:02x}")).join(":");
-    let mut nic = format!("virtio-net-pci,netdev=link,mac={mac},romfile=,disable-legacy={legacy},{slot}");
+    let mut nic =
+        format!("virtio-net-pci,id={NIC},netdev={LINK},mac={mac},romfile=,disable-legacy={legacy},{slot}");
     if let Some(mtu) = options.mtu {
         nic = format!("{nic},host_mtu={mtu}");
     }
