@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use device_sim::virtio_net::Features;
+use device_sim::{checksum, virtio_net::Features};
 use lab::{
     machine::Machine,
     testbed::{Options, Testbed},
@@ -67,6 +67,14 @@ pub fn ipv4(protocol: u8, port: u16, number: u32) -> Vec<u8> {
     frame[34..36].copy_from_slice(&port.to_be_bytes());
     frame[36..38].copy_from_slice(&9_u16.to_be_bytes());
     frame[46..50].copy_from_slice(&number.to_be_bytes());
+    with_header_checksum(frame)
+}
+
+/// Bridges drop packets with a wrong checksum of the IPv4 header.
+fn with_header_checksum(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[24..26].fill(0);
+    let sum = !checksum::sum(&frame[14..34], 0);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
     frame
 }
 
@@ -88,7 +96,7 @@ pub fn mixture() -> Vec<Vec<u8>> {
         }
         let mut fragment = udp(port, 0);
         fragment[20] = 0x20;
-        frames.push(fragment);
+        frames.push(with_header_checksum(fragment));
         let mut other = udp(port, 0);
         other[12..14].copy_from_slice(&[0x88, 0xB5]);
         frames.push(other);
