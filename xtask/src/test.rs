@@ -51,12 +51,14 @@ impl Count {
 /// The sums over all steps, and the names of those of which something was skipped.
 fn sums(counts: &[(&str, Count)]) -> String {
     let mut total = Count::default();
-    counts.iter().for_each(|(_, count)| total.add(*count));
+    for (_, count) in counts {
+        total.add(*count);
+    }
     let mut text = format!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     let names: Vec<&str> =
         counts.iter().filter(|(_, count)| count.skipped > 0).map(|(name, _)| *name).collect();
     if !names.is_empty() {
-        text += &format!(": {}", names.join(", "));
+        text = format!("{text}: {}", names.join(", "));
     }
     text
 }

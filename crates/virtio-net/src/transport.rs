@@ -198,7 +198,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
             refused |= SCALING;
         }
         let offered = self.offered_features().difference(refused);
-        let offered = if self.has_unusable_mtu(offered) { offered - Features::MTU } else { offered };
+        let offered =
+            if self.has_unusable_mtu(offered) { offered.difference(Features::MTU) } else { offered };
         let accepted = choose(offered).inspect_err(|_| self.fail())?;
         if u64::from(self.layout.device.len) < config_len(accepted) {
             self.fail();

@@ -8,17 +8,12 @@ use trapped_access::Width;
 
 use crate::{
     capabilities::Structures,
-    device::{DEVICE_STATUS, NEEDS_RESET},
+    common::{
+        DEVICE_STATUS, DRIVER_FEATURE, DRIVER_FEATURE_SELECT, NEEDS_RESET, QUEUE_DESC, QUEUE_DRIVER,
+        QUEUE_SELECT, QUEUE_SIZE,
+    },
     qtest::Qtest,
 };
-
-/// Offsets in the common configuration. (virtio §2)
-const DRIVER_FEATURE_SELECT: u64 = 0x08;
-const DRIVER_FEATURE: u64 = 0x0c;
-const QUEUE_SELECT: u64 = 0x16;
-const QUEUE_SIZE: u64 = 0x18;
-const QUEUE_DESC: u64 = 0x20;
-const QUEUE_DRIVER: u64 = 0x28;
 
 /// RING_PACKED, in the upper half of the features.
 const RING_PACKED: u64 = 1 << (34 - 32);

@@ -25,6 +25,7 @@ use trapped_access::Width;
 
 use crate::{
     capabilities::{Structure, Structures},
+    common::{DEVICE_STATUS, DRIVER_OK, NEEDS_RESET},
     damage::damage,
     doorbells::{DOORBELL, Doorbells, VECTORS, message_data},
     options::{Backend, QemuOptions, Slot},
@@ -34,10 +35,6 @@ use crate::{
     qtest::Qtest,
 };
 
-/// Offset of `device_status` in the common configuration, and its bits. (virtio §2, §3)
-pub const DEVICE_STATUS: u64 = 0x14;
-const DRIVER_OK: u64 = 4;
-pub const NEEDS_RESET: u64 = 0x40;
 const ALL_ONES: u64 = 0xff;
 
 const MSIX_ENABLE: u64 = 1 << 15;

@@ -15,6 +15,7 @@
 //! | [`process`] | starting QEMU, and ending it |
 //! | [`pci`] | what firmware does on a PC: configuration space, BARs, the root port |
 //! | [`capabilities`] | the places of the device's structures |
+//! | [`common`] | the registers of the common configuration that this crate uses |
 //! | [`device`] | the PCI function |
 //! | [`damage`] | a ring that makes the device set NEEDS_RESET |
 //! | [`dpdk`] | a vhost-user backend: the queues of two devices, and the link between them |
@@ -25,6 +26,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod capabilities;
+pub mod common;
 pub mod damage;
 pub mod device;
 pub mod doorbells;

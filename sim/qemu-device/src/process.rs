@@ -143,17 +143,14 @@ fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -
     let path = |name: &str| directory.join(name).display().to_string();
     // QEMU is killed when the thread that started it ends, even if that thread is killed.
     let killed = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"];
-    let mut qemu = match &options.backend {
-        Backend::Tap { network, .. } => {
-            let mut inside = Command::new("nsenter");
-            inside.arg(format!("--net={}", network.path().display())).args(killed);
-            inside
-        }
-        _ => {
-            let mut outside = Command::new(killed[0]);
-            outside.args(&killed[1..]);
-            outside
-        }
+    let mut qemu = if let Backend::Tap { network, .. } = &options.backend {
+        let mut inside = Command::new("nsenter");
+        inside.arg(format!("--net={}", network.path().display())).args(killed);
+        inside
+    } else {
+        let mut outside = Command::new(killed[0]);
+        outside.args(&killed[1..]);
+        outside
     };
     qemu.args(["-machine", "q35", "-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none"]);
     qemu.arg("-bios").arg(directory.join("firmware"));
