@@ -270,8 +270,8 @@ fn device_that_refuses_vlans_delivers_every_frame_and_the_driver_filters() {
         bed.wire().port(1).transmit(bed.now().as_nanos() as u64, tagged(frame(1), 3, id));
         let _ = bed.event().wait(Duration::from_millis(20));
         assert_eq!(nic.counters().received_frames, delivered + 1, "the device delivers frames of VLAN {id}");
-        let received = receiver.received();
-        assert_eq!(received, if is_received { vec![frame(1)] } else { vec![] }, "VLAN {id}");
+        let arrived = receiver.received();
+        assert_eq!(arrived, if is_received { vec![frame(1)] } else { vec![] }, "VLAN {id}");
     }
     let untagged = nic.counters().received_frames;
     bed.wire().port(1).transmit(bed.now().as_nanos() as u64, frame(1));

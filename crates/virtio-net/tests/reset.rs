@@ -108,7 +108,7 @@ fn stopped_queues_access_neither_device_nor_rings() {
 fn rings_are_as_new_after_a_reset() {
     over_formats(|quirks| {
         for events in [Features::EVENT_IDX, Features::empty()] {
-            let offered = quirks.offered - Features::EVENT_IDX | events;
+            let offered = (quirks.offered - Features::EVENT_IDX) | events;
             let is_flag = quirks.offered.contains(Features::RING_PACKED) || events.is_empty();
             let fake = Fake::new(Quirks { offered, ..quirks.clone() });
             let mut driver = fake.bring_up(1514).unwrap();

@@ -476,7 +476,7 @@ unsafe impl Hal for Fake {
 
     fn allow_dma(&self, is_allowed: bool) {
         let mut device = self.lock();
-        assert!(!is_allowed || device.status & 0xF == 0, "allowed before the end of the reset");
+        assert!(!is_allowed || device.status == 0, "allowed before the end of the reset");
         device.has_dma = is_allowed;
     }
 
