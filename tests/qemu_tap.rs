@@ -101,13 +101,13 @@ fn delivered(bed: &Testbed, frames: Vec<(Vec<u8>, SendRequest)>) -> Vec<ndis_sim
     for id in sender.send_requests(frames) {
         assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
     }
-    let mut received = Vec::new();
+    let mut frames = Vec::new();
     let deadline = bed.now() + MOMENT;
-    while received.len() < count && bed.now() < deadline {
+    while frames.len() < count && bed.now() < deadline {
         let _ = bed.event().wait(Duration::from_millis(5));
-        received.extend(receiver.received_frames());
+        frames.extend(receiver.received_frames());
     }
-    received
+    frames
 }
 
 /// Sets members of an NDIS_OFFLOAD_PARAMETERS of revision 3.
@@ -396,7 +396,7 @@ fn vlan_filter_of_qemus_device_follows_the_adapters_vlan() {
     let filters = || bed.adapters()[0].qemu().receive_filters().unwrap();
     let vlans = || {
         let filters = filters();
-        let ids = filters["vlan-table"].as_array().unwrap().iter().filter_map(|id| id.as_u64());
+        let ids = filters["vlan-table"].as_array().unwrap().iter().map(|id| id.as_u64().expect("a number"));
         ids.collect::<Vec<_>>()
     };
     assert_eq!(vlans(), [5]);
