@@ -76,8 +76,10 @@ fn pause_that_completes_during_an_indication_is_reported() {
 
 /// Answers `OID_GEN_STATISTICS` with these flags, discards and errors.
 fn answer(request: *mut NDIS_OID_REQUEST, flags: u32, discards: u64, errors: u64) -> NDIS_STATUS {
-    // SAFETY: NDIS's request; query and set have the same layout.
-    let query = unsafe { &mut (*request).DATA.QUERY_INFORMATION };
+    // SAFETY: NDIS's request, which no other code accesses during the call.
+    let request = unsafe { &mut *request };
+    // SAFETY: query and set have the same layout.
+    let query = unsafe { &mut request.DATA.QUERY_INFORMATION };
     if query.Oid != OID_GEN_STATISTICS {
         return NDIS_STATUS_NOT_SUPPORTED;
     }
