@@ -160,7 +160,10 @@ impl Port {
     /// Disconnects all queues, so that none notifies the device from now on. The device does not run.
     fn disconnect(&self) {
         // A user of the control queue stops waiting for an answer when the device does not run.
-        let _ = self.with_commands(ControlQueue::stop);
+        let _ = self.with_commands(|commands| {
+            commands.stop();
+            Ok(())
+        });
         // From now on no other thread increases the number of used pairs.
         self.used_pairs.store(1, Ordering::Release);
         self.pairs.iter().for_each(Pair::stop);
@@ -230,22 +233,24 @@ impl Port {
         self.start_queues(control)
     }
 
-    /// Runs `use_it` with exclusive use of the control queue; `None` if the device has none, or another user keeps it for too long.
-    /// `PASSIVE_LEVEL`.
+    /// Runs `use_it` with exclusive use of the control queue; `None` if the device has none. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// Those of `use_it`, and [`Error::CommandTimeout`] if another user keeps the queue for too long.
     pub fn with_commands<T>(
         &self,
-        use_it: impl FnOnce(&mut ControlQueue<SharedMemory, BarAccess>) -> T,
-    ) -> Option<T> {
-        let mut commands = self.take_commands()?;
+        use_it: impl FnOnce(&mut ControlQueue<SharedMemory, BarAccess>) -> Result<T, Error>,
+    ) -> Option<Result<T, Error>> {
+        if !self.has_commands {
+            return None;
+        }
+        let Some(mut commands) = self.take_commands() else { return Some(Err(Error::CommandTimeout)) };
         let result = use_it(&mut commands);
         *self.commands.lock() = Some(commands);
         Some(result)
     }
 
     fn take_commands(&self) -> Option<Box<ControlQueue<SharedMemory, BarAccess>>> {
-        if !self.has_commands {
-            return None;
-        }
         let platform = SharedMemory::new(self.handle);
         let mut wait = Wait::new(&platform, COMMAND_LIMIT);
         loop {

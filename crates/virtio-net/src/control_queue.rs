@@ -26,6 +26,8 @@ const NO_ANSWER: u8 = 0xFF;
 const ANSWER_OK: u8 = 0;
 /// Number of VLAN IDs that frames can have, from 0; ID 4095 is reserved. (IEEE 802.1Q §9.6)
 const VLAN_IDS: u16 = 4095;
+/// Longest time in nanoseconds for the commands that change the VLANs, up to 4095. Other users wait for the control queue meanwhile.
+const VLANS_LIMIT: u64 = 1_000_000_000;
 
 /// Offloads of received frames. After a reset, the negotiated ones are in force.
 const GUEST_OFFLOADS: Features = Features::GUEST_CSUM.union(Features::COALESCING);
@@ -381,18 +383,20 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         }
     }
 
-    /// Sets the VLANs whose frames are delivered, by a command for each ID that changes.
+    /// Sets the VLANs whose frames are delivered, by a command for each ID that changes. Returns `false` if the device refuses one, or if all
+    /// of them take longer than [`VLANS_LIMIT`].
     fn set_vlans(&mut self, only: Option<u16>, alive: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
         let wanted = only.map_or(Vlans::All, Vlans::One);
         if !self.features.contains(Features::CTRL_VLAN) || wanted == self.vlans {
             return Ok(true);
         }
         let before = self.vlans;
+        let deadline = self.hal.now().saturating_add(VLANS_LIMIT);
         for (command, from, to) in
             [(command::ADD_VLAN, before, wanted), (command::DELETE_VLAN, wanted, before)]
         {
             for id in (0..VLAN_IDS).filter(|&id| to.contains(id) && !from.contains(id)) {
-                if !self.execute(command, &[&id.to_le_bytes()], alive)? {
+                if self.hal.now() > deadline || !self.execute(command, &[&id.to_le_bytes()], alive)? {
                     // It lets an unknown set of them pass: whatever is wanted next is added again.
                     self.vlans = Vlans::None;
                     return Ok(false);

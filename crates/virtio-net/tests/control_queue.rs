@@ -122,6 +122,26 @@ fn vlans_are_all_added_again_after_the_device_has_refused_to_delete_one() {
     });
 }
 
+/// A command for each of 4095 VLANs, each of which takes a tick of the clock, would take a minute.
+//= virtio §12
+#[test]
+fn device_that_answers_slowly_delivers_every_frame_instead_of_those_of_all_vlans() {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN;
+        let fake = Fake::new(Quirks { offered, answer_time: Duration::from_millis(10), ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert_eq!(set(&mut driver, &ReceiveMode { vlan: Some(5), ..DIRECTED }), Ok(true));
+        fake.commands();
+        let before = fake.elapsed();
+        assert_eq!(set(&mut driver, &ReceiveMode { vlan: None, ..DIRECTED }), Ok(false));
+        let took = fake.elapsed().saturating_sub(before).as_millis();
+        assert!((1000..1200).contains(&took), "{took} ms");
+        assert_eq!(fake.commands().last(), Some(&vec![0, 0, 1]), "promiscuous mode");
+        drop(driver);
+        fake.assert_well_treated();
+    });
+}
+
 #[test]
 fn without_the_feature_no_filter_is_sent() {
     let offered = Quirks::default().offered | Features::CTRL_VQ;
