@@ -265,7 +265,7 @@ fn received(body: fn(usize)) -> Vec<Vec<u8>> {
 
 #[test]
 fn frames_in_several_mdls_are_received_whole() {
-    const FRAMES: [(u32, usize); 5] = [(0, 60), (3, 57), (16, 44), (20, 10), (24, 36)];
+    const FRAMES: [(u32, usize); 5] = [(0, 60), (3, 57), (16, 44), (20, 40), (24, 36)];
     let frames = received(|handle| {
         for (offset, length) in FRAMES {
             let list = Frame::new(handle, &[16, 8, 36], offset, length);
