@@ -23,13 +23,20 @@ pub struct Neighbors(Mutex<Cache>);
 #[derive(Default)]
 struct Cache {
     entries: BTreeMap<Neighbor, Entry>,
-    /// Neighbor and event of each wait for an answer, by number.
-    waiting: BTreeMap<u64, (Neighbor, Event)>,
+    /// The waits for answers, by number.
+    waiting: BTreeMap<u64, Waiting>,
     next: u64,
 }
 
 /// A neighbor: the LUID of the interface, and an address.
 type Neighbor = (u64, IpAddr);
+
+struct Waiting {
+    neighbor: Neighbor,
+    answered: Event,
+    /// The link address of the first answer.
+    answer: Option<Mac>,
+}
 
 struct Entry {
     mac: Mac,
@@ -72,8 +79,14 @@ impl Neighbors {
                 entry.reachable_until = 0;
             }
             entry.mac = mac;
-            let answers = |(of, _): &&(Neighbor, Event)| *of == neighbor && how == How::Answered;
-            cache.waiting.values().filter(answers).map(|(_, event)| event.clone()).collect()
+            let waits = cache.waiting.values_mut();
+            let answered = waits.filter(|waiting| waiting.neighbor == neighbor && how == How::Answered);
+            answered
+                .map(|waiting| {
+                    waiting.answer.get_or_insert(mac);
+                    waiting.answered.clone()
+                })
+                .collect()
         };
         for event in woken {
             event.set();
@@ -86,12 +99,13 @@ impl Neighbors {
         cache.entries.remove(&(luid, address));
         cache.next += 1;
         let number = cache.next;
-        cache.waiting.insert(number, ((luid, address), answered));
+        cache.waiting.insert(number, Waiting { neighbor: (luid, address), answered, answer: None });
         Ticket(number)
     }
 
-    pub fn unwatch(&self, Ticket(number): Ticket) {
-        self.0.lock().waiting.remove(&number);
+    /// Ends a wait. Returns the link address of the answer, if there was one: another wait may have removed the entry since.
+    pub fn unwatch(&self, Ticket(number): Ticket) -> Option<Mac> {
+        self.0.lock().waiting.remove(&number)?.answer
     }
 
     /// Removes the neighbors for which `chosen` returns `true`.
@@ -128,6 +142,16 @@ mod tests {
         assert_eq!(cache.get(LUID, ADDRESS, 6), Some((MAC, NL_NEIGHBOR_STATE::NlnsReachable)));
         let later = 5 + REACHABLE.as_nanos() as u64;
         assert_eq!(cache.get(LUID, ADDRESS, later), Some((MAC, NL_NEIGHBOR_STATE::NlnsStale)));
+    }
+
+    #[test]
+    fn wait_that_begins_later_does_not_take_an_answer_away() {
+        let cache = Neighbors::default();
+        let sim = nt_sim::Sim::builder().build();
+        let first = cache.watch(LUID, ADDRESS, sim.event());
+        cache.learn(LUID, learned(MAC, How::Answered), 0);
+        let second = cache.watch(LUID, ADDRESS, sim.event());
+        assert_eq!((cache.unwatch(first), cache.unwatch(second)), (Some(MAC), None));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ndk_abi::{
         NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
         NDIS_PACKET_TYPE_MULTICAST, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER,
     },
-    netio::{MIB_NOTIFICATION_TYPE, NL_DAD_STATE, NL_NEIGHBOR_STATE},
+    netio::{MIB_NOTIFICATION_TYPE, NL_DAD_STATE},
 };
 
 use nt_sim::{Host, current, services::Slot};
@@ -190,9 +190,7 @@ pub(super) fn solicit(
             break;
         }
     }
-    neighbors.unwatch(ticket);
-    let known = neighbors.get(luid, target, host.world().now());
-    known.filter(|&(_, state)| state == NL_NEIGHBOR_STATE::NlnsReachable).map(|(mac, _)| mac)
+    neighbors.unwatch(ticket)
 }
 
 /// Records the answer to a solicitation.
