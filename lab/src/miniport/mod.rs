@@ -46,12 +46,16 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(name) = &options.case {
         return one(options, path, &viordma, name);
     }
-    let mut failed = Vec::new();
+    let (mut passed, mut known, mut failed) = (0, 0, Vec::new());
     for (case, peer) in options.selected() {
         let name = format!("{}, {peer}", case.name);
         match in_a_process(case, peer) {
-            Ok(text) => println!("ok      {name}: {}. {}", case.about, text.trim_end()),
+            Ok(text) => {
+                println!("ok      {name}: {}. {}", case.about, text.trim_end());
+                passed += 1;
+            }
             Err(error) if options.known.iter().any(|known| known == case.name) => {
+                known += 1;
                 println!("known   {name}: {}. {error:#}", case.about);
             }
             Err(error) => {
@@ -60,6 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
+    println!("{passed} passed, {} failed, {known} known to fail", failed.len());
     if failed.is_empty() { Ok(()) } else { bail!("{} cases failed: {}", failed.len(), failed.join("; ")) }
 }
 
