@@ -56,8 +56,13 @@ impl Profile {
     /// Returns the number of instructions that were executed at `addresses`. The profile has to be by instruction, with
     /// absolute positions ([`BY_INSTRUCTION`]).
     pub fn instructions_at(&self, addresses: &Range<u64>) -> u64 {
-        let at = by_address(&self.text).filter(|(address, _)| addresses.contains(address));
-        at.map(|(_, count)| count).sum()
+        self.at(addresses).map(|(_, count)| count).sum()
+    }
+
+    /// Returns the addresses of a range that were executed, and how often, as [`Self::instructions_at`] counts them. An address may
+    /// occur several times.
+    pub fn at(&self, addresses: &Range<u64>) -> impl Iterator<Item = (u64, u64)> {
+        by_address(&self.text).filter(|(address, _)| addresses.contains(address))
     }
 }
 

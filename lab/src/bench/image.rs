@@ -34,8 +34,8 @@ enum Kind {
 
 /// What a run under callgrind prints for each host.
 #[derive(Serialize, Deserialize)]
-struct HostReport {
-    image: Range<u64>,
+pub(super) struct HostReport {
+    pub(super) image: Range<u64>,
     counters: HostCounters,
 }
 
@@ -144,9 +144,7 @@ pub(super) fn of_queues(
 
 /// Runs `work` under callgrind, which [prints](print) what its hosts did. Returns the costs of initiator and target.
 pub(super) fn costs(work: &str) -> Result<[HostCosts; 2]> {
-    let profile = callgrind::run(&callgrind::BY_INSTRUCTION, work)?;
-    let report = profile.output.lines().last().context("the run printed nothing")?;
-    let hosts: [HostReport; 2] = serde_json::from_str(report).context("the run printed no report")?;
+    let (profile, hosts) = profiled(work)?;
     let cost = |host: HostReport| HostCosts {
         instructions: profile.instructions_at(&host.image),
         counters: host.counters,
@@ -154,6 +152,14 @@ pub(super) fn costs(work: &str) -> Result<[HostCosts; 2]> {
     let costs = hosts.map(cost);
     ensure!(costs.iter().all(|cost| cost.instructions > 0), "callgrind did not see the image");
     Ok(costs)
+}
+
+/// Runs `work` under callgrind, which [prints](print) what its hosts did. Returns the profile, and initiator and target.
+pub(super) fn profiled(work: &str) -> Result<(callgrind::Profile, [HostReport; 2])> {
+    let profile = callgrind::run(&callgrind::BY_INSTRUCTION, work)?;
+    let report = profile.output.lines().last().context("the run printed nothing")?;
+    let hosts = serde_json::from_str(report).context("the run printed no report")?;
+    Ok((profile, hosts))
 }
 
 /// Runs what [`costs`] asked for: `sends:N` or `writes:N`, in real time if `:real` follows, to profile the simulation. Prints the

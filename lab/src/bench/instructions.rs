@@ -2,14 +2,16 @@
 
 //! Instruction counts of the engine's fast paths, by callgrind, with collection enabled in one function at a time.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf};
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
 
-use super::{callgrind, figure::SMALL, pair::Pair};
-use crate::workspace;
+use super::{
+    baseline::{self, Counts},
+    callgrind,
+    figure::SMALL,
+    pair::Pair,
+};
 
 /// The counted paths: name, and function in which collection is enabled.
 pub const PATHS: [(&str, &str); 3] = [
@@ -21,11 +23,7 @@ pub const PATHS: [(&str, &str); 3] = [
 /// Number of runs of each path.
 const RUNS: u64 = 1000;
 
-/// Share by which a count may exceed its baseline.
-pub const TOLERANCE: f64 = 0.03;
-
-/// Instructions per operation, by name.
-pub type Counts = BTreeMap<String, f64>;
+const BASELINE: &str = "instructions.toml";
 
 /// What this program does under callgrind.
 pub const WORK: &str = "engine";
@@ -49,34 +47,14 @@ pub fn count() -> Result<Counts> {
     Ok(counts)
 }
 
-fn baseline_path() -> PathBuf {
-    workspace::root().join("lab/baseline/instructions.toml")
-}
-
 /// Returns the baseline; empty if there is none.
 pub fn baseline() -> Result<Counts> {
-    let path = baseline_path();
-    if !path.exists() {
-        return Ok(Counts::new());
-    }
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let table: toml::Table = text.parse().with_context(|| format!("cannot read {}", path.display()))?;
-    let number = |value: &toml::Value| value.as_float().or(value.as_integer().map(|count| count as f64));
-    Ok(table.iter().filter_map(|(name, value)| Some((name.clone(), number(value)?))).collect())
+    baseline::read(BASELINE)
 }
 
 /// Writes the baseline for later runs.
 pub fn keep(counts: &Counts) -> Result<()> {
-    let path = baseline_path();
-    let mut text = String::from(
-        "# Instructions per operation, counted by callgrind: written by `cargo xtask bench --keep-baseline`.\n\
-         # `cargo xtask bench` compares with these and fails when one is exceeded by more than 3 %.\n",
-    );
-    for (name, count) in counts {
-        let _ = writeln!(text, "\"{name}\" = {count:.1}");
-    }
-    fs::create_dir_all(path.parent().context("no directory")?)?;
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    baseline::keep(BASELINE, "Instructions per operation, counted by callgrind", "cargo xtask bench", counts)
 }
 
 #[cfg(test)]

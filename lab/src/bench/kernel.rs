@@ -12,12 +12,16 @@ use super::figure::{Figure, Unit};
 use crate::cpu_time;
 
 /// The loops of the test driver, and what one operation of each is.
-const LOOPS: [(&str, &str); 4] = [
+const LOOPS: [(&str, &str); 5] = [
     ("bench import calls", "a call of an import"),
     ("bench spin locks", "a spin lock acquired and released"),
+    (IRQL_IN_CR8, "a change of the IRQL by mov cr8"),
     ("bench requeued DPCs", "a DPC that a DPC queues"),
     ("bench awaited DPCs", "a DPC queued and awaited by a thread"),
 ];
+
+/// The loop of `mov cr8`.
+const IRQL_IN_CR8: &str = "bench IRQL in cr8";
 
 /// Operations of each loop: `OPERATIONS` of the test driver.
 const OPERATIONS: f64 = 100_000.0;
@@ -34,16 +38,26 @@ pub fn measure(driver: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) 
             for verifier in [true, false] {
                 let name = format!("{what}, {clock_name}{}", if verifier { "" } else { ", no verifier" });
                 say(format!("kernel: {name}"));
-                let mut best = Duration::MAX;
-                for _ in 0..RUNS {
-                    best = best.min(time(driver, service, clock, verifier)?);
-                }
-                let nanos = best.as_secs_f64() * 1e9 / OPERATIONS;
-                figures.push(Figure::new(name, nanos, Unit::Nanoseconds));
+                let best = operation(driver, service, clock, verifier)?;
+                figures.push(Figure::new(name, best * 1e9, Unit::Nanoseconds));
             }
         }
     }
     Ok(())
+}
+
+/// Returns the CPU time in seconds of an access of an image to `cr8`, in real time, with the verifier off.
+pub(super) fn irql_access(driver: &Path) -> Result<f64> {
+    operation(driver, IRQL_IN_CR8, ClockKind::Threaded, false)
+}
+
+/// Returns the CPU time in seconds of an operation of a loop, in the fastest of [`RUNS`].
+fn operation(driver: &Path, service: &'static str, clock: ClockKind, verifier: bool) -> Result<f64> {
+    let mut best = Duration::MAX;
+    for _ in 0..RUNS {
+        best = best.min(time(driver, service, clock, verifier)?);
+    }
+    Ok(best.as_secs_f64() / OPERATIONS)
 }
 
 /// Returns the CPU time of the driver's `DriverEntry`, which runs the loop that `service` names.

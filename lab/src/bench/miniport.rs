@@ -9,11 +9,13 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
+    baseline::{self, Counts},
     callgrind,
     figure::{Figure, Unit},
+    kernel,
 };
 use crate::{
-    miniport::load::{self, Counted, Direction, Load},
+    miniport::load::{self, Counted, Direction, Load, Took},
     workspace,
 };
 
@@ -33,70 +35,158 @@ const PATTERNS: [(&str, usize, usize); 2] = [("one at a time", 1, 1), ("chains o
 const DIRECTIONS: [(&str, Direction); 2] =
     [("transmitted", Direction::Transmit), ("received", Direction::Receive)];
 
-/// Measures the driver `image` and viordma, by turns. Returns what could not be counted, with the reason.
+const BASELINE: &str = "miniport.toml";
+
+/// Measures the driver `image` and viordma, by turns. Returns what was counted of viordma, and what could not be counted, with the reason.
 ///
 /// # Errors
 /// A run fails.
-pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<Vec<String>> {
+pub fn measure(
+    image: &Path,
+    say: &impl Fn(String),
+    figures: &mut Vec<Figure>,
+) -> Result<(Counts, Vec<String>)> {
     let viordma = workspace::built_image()?;
-    let mut omitted = Vec::new();
+    let baseline = baseline::read(BASELINE)?;
+    let (mut counts, mut omitted) = (Counts::new(), Vec::new());
     for (way, direction) in DIRECTIONS {
+        let mut accesses = 0.0;
         for (pattern, chain, outstanding) in PATTERNS {
-            for path in [image, &viordma] {
-                let name = name(path);
-                say(format!("{name}: frames {way}, {pattern}"));
-                let load = Load { direction, count: LENGTHS[1], chain, outstanding };
-                let counted = load::run(path, &viordma, load)?;
-                for (event, count) in
-                    [("notifications", counted.notifications), ("interrupts", counted.interrupts)]
-                {
-                    let value = 1000.0 * count as f64 / counted.frames.max(1) as f64;
-                    let name = format!("{name}, frames {way}, {pattern}: {event} per 1000 frames");
-                    figures.push(Figure::new(name, value, Unit::PerPacket));
-                }
+            let load = Load { direction, count: LENGTHS[1], chain, outstanding };
+            say(format!("{}: frames {way}, {pattern}", name(image)));
+            let counted = load::run(image, &viordma, load)?;
+            for (event, value) in of_queues(&counted) {
+                let name = format!("{}, frames {way}, {pattern}: {event}", name(image));
+                figures.push(Figure::new(name, value, Unit::PerPacket));
+            }
+            accesses = counted.irql_accesses as f64 / counted.frames as f64;
+            say(format!("viordma: frames {way}, {pattern}"));
+            for (event, value) in of_queues(&load::run(&viordma, &viordma, load)?) {
+                let name = format!("viordma, frames {way}, {pattern}: {event}");
+                let figure = Figure::new(name.clone(), value, Unit::PerPacket);
+                figures.push(baseline::limited(&baseline, &name, figure));
+                counts.insert(name, value);
             }
         }
-        rates(image, &viordma, (way, direction), say, figures)?;
-        for path in [image, &viordma] {
-            let name = name(path);
-            say(format!("{name}: instructions of frames {way}"));
-            let name = format!("{name}, instructions of the image per frame {way}, chains of 16");
-            match LENGTHS.map(|count| instructions(path, way, count)) {
-                [Ok(short), Ok(long)] => {
-                    let value = (long - short) as f64 / (LENGTHS[1] - LENGTHS[0]) as f64;
-                    figures.push(Figure::new(name, value, Unit::Instructions));
-                }
-                [Err(error), _] | [_, Err(error)] => omitted.push(format!("{name}: not counted: {error:#}")),
-            }
+        rates(image, &viordma, (way, direction), accesses, say, figures)?;
+        let name = format!("{}, {}", name(image), instructions_name(way));
+        say(name.clone());
+        match per_frame(image, way) {
+            Ok(value) => figures.push(Figure::new(name, value, Unit::Instructions)),
+            Err(error) => omitted.push(format!("{name}: not counted: {error:#}")),
         }
+        figures.push(of_viordma(&viordma, way, &baseline, say, &mut counts)?);
     }
-    Ok(omitted)
+    Ok((counts, omitted))
 }
 
-/// Adds the frames per second in real time, and their ratio.
+/// Counts what frames cost viordma, in virtual time, without another driver. The baseline is that of [`measure`].
+///
+/// # Errors
+/// A run fails.
+pub fn count_viordma(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    let viordma = workspace::built_image()?;
+    let baseline = baseline::read(BASELINE)?;
+    for (way, direction) in DIRECTIONS {
+        for (pattern, chain, outstanding) in PATTERNS {
+            let load = Load { direction, count: LENGTHS[1], chain, outstanding };
+            for (event, value) in of_queues(&load::run(&viordma, &viordma, load)?) {
+                let name = format!("viordma, frames {way}, {pattern}: {event}");
+                let figure = Figure::new(name.clone(), value, Unit::PerPacket);
+                figures.push(baseline::limited(&baseline, &name, figure));
+            }
+        }
+        figures.push(of_viordma(&viordma, way, &baseline, say, &mut Counts::new())?);
+    }
+    Ok(())
+}
+
+/// Writes the baseline for later runs.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn keep(counts: &Counts) -> Result<()> {
+    let what = "What frames of 1514 bytes cost viordma, in virtual time";
+    baseline::keep(BASELINE, what, "cargo xtask bench --miniport IMAGE.sys", counts)
+}
+
+/// Events per 1000 frames.
+fn of_queues(counted: &Counted) -> [(&'static str, f64); 2] {
+    let share = |count: u64| 1000.0 * count as f64 / counted.frames.max(1) as f64;
+    [
+        ("notifications per 1000 frames", share(counted.notifications)),
+        ("interrupts per 1000 frames", share(counted.interrupts)),
+    ]
+}
+
+fn instructions_name(way: &str) -> String {
+    format!("instructions of the image per frame {way}, chains of 16")
+}
+
+/// Counts the instructions of viordma's image per frame.
+fn of_viordma(
+    viordma: &Path,
+    way: &str,
+    baseline: &Counts,
+    say: &impl Fn(String),
+    counts: &mut Counts,
+) -> Result<Figure> {
+    let name = format!("viordma, {}", instructions_name(way));
+    say(name.clone());
+    let value = per_frame(viordma, way)?;
+    counts.insert(name.clone(), value);
+    Ok(baseline::limited(baseline, &name, Figure::new(name.clone(), value, Unit::Instructions)))
+}
+
+/// Returns the instructions of an image for a frame.
+fn per_frame(path: &Path, way: &str) -> Result<f64> {
+    let [short, long] = LENGTHS.map(|count| instructions(path, way, count));
+    Ok((long? - short?) as f64 / (LENGTHS[1] - LENGTHS[0]) as f64)
+}
+
+/// Adds frames per second in real time, and the CPU time of a frame, of which a busy machine changes less. A driver with inlined functions of
+/// the kernel that change the IRQL takes a signal for each here, and none on Windows: how many there are, what they take, and the ratio
+/// without their time are added, too.
 fn rates(
     image: &Path,
     viordma: &Path,
     (way, direction): (&str, Direction),
+    accesses: f64,
     say: &impl Fn(String),
     figures: &mut Vec<Figure>,
 ) -> Result<()> {
     say(format!("frames {way} in real time"));
     let (pattern, chain, outstanding) = PATTERNS[1];
     let load = Load { direction, count: TIMED, chain, outstanding };
-    let mut best = [0.0_f64; 2];
+    let mut best = [Took { time: f64::INFINITY, cpu: f64::INFINITY }; 2];
     for _ in 0..RUNS {
         for (path, best) in [image, viordma].into_iter().zip(&mut best) {
-            *best = best.max(load::rate(path, viordma, load)?);
+            let took = load::in_real_time(path, viordma, load)?;
+            *best = Took { time: best.time.min(took.time), cpu: best.cpu.min(took.cpu) };
         }
     }
-    for (path, rate) in [image, viordma].into_iter().zip(best) {
+    for (path, took) in [image, viordma].into_iter().zip(best) {
         let name = format!("{}, frames {way}, {pattern}, real time", name(path));
-        figures.push(Figure::new(name, rate, Unit::PerSecond));
+        figures.push(Figure::new(name.clone(), 1.0 / took.time, Unit::PerSecond));
+        let name = format!("{name}, CPU time of all threads per frame");
+        figures.push(Figure::new(name, took.cpu * 1e9, Unit::Nanoseconds));
     }
     let [of_image, of_viordma] = best;
-    let name = format!("viordma, frames {way} per second, against {}", name(image));
-    figures.push(Figure { goal: Some(1.0), ..Figure::new(name, of_viordma / of_image, Unit::Times) });
+    let mut against = |what: &str, value| {
+        let name = format!("viordma, frames {way}, against {}: {what}", name(image));
+        figures.push(Figure { goal: Some(1.0), ..Figure::new(name, value, Unit::Times) });
+    };
+    against("per second", of_image.time / of_viordma.time);
+    against("per CPU time", of_image.cpu / of_viordma.cpu);
+    if accesses < 0.5 {
+        return Ok(());
+    }
+    say("the time of an access to cr8".into());
+    let each = kernel::irql_access(&workspace::built_test_driver()?)?;
+    against("per CPU time without accesses to cr8", (of_image.cpu - accesses * each) / of_viordma.cpu);
+    let name = format!("{}, frames {way}: accesses to cr8 per frame", name(image));
+    figures.push(Figure::new(name, accesses, Unit::PerPacket));
+    figures.push(Figure::new("an access to cr8, CPU time", each * 1e9, Unit::Nanoseconds));
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 //! Figures of the image involve several threads and are in real time.
 
 pub mod allocations;
+mod baseline;
 mod bound;
 mod callgrind;
 mod cores;
@@ -20,6 +21,7 @@ mod miniport;
 mod pair;
 mod plot;
 mod scale;
+mod shared;
 mod smb;
 mod tcp;
 
@@ -65,8 +67,11 @@ pub struct Options {
     /// Only measure Ethernet through the driver's image: TCP, beside RDMA, and several queue pairs
     #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "smb", "plot", "keep_baseline"])]
     ethernet: bool,
+    /// Only measure polling by NDIS beside the driver's own DPC, under RDMA and TCP at the same time
+    #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "smb", "ethernet", "plot", "keep_baseline"])]
+    poll: bool,
     /// Only measure this miniport driver for virtio-net, a file that you bring, beside the driver's image
-    #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "plot", "keep_baseline"])]
+    #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "plot"])]
     miniport: Option<PathBuf>,
     /// Keep this run's instruction counts as the baseline of later runs
     #[arg(long)]
@@ -86,6 +91,7 @@ pub fn run(options: &Options) -> Result<()> {
         Some(scale::WORK) => return scale::work(),
         Some(of_smb) if of_smb.starts_with(smb::WORK) => return smb::work(of_smb),
         Some(of_tcp) if of_tcp.starts_with(ethernet::WORK) => return ethernet::work(of_tcp),
+        Some(of_both) if of_both.starts_with(shared::WORK) => return shared::work(of_both),
         Some(of_miniport) if of_miniport.starts_with(miniport::WORK) => return miniport::work(of_miniport),
         Some(of_image) => return image::work(of_image),
         None => {}
@@ -100,14 +106,26 @@ pub fn run(options: &Options) -> Result<()> {
         spinner.finish_and_clear();
         return report(&figures, json);
     }
+    if options.poll {
+        shared::polled(&workspace::built_image()?, &say, &mut figures)?;
+        spinner.finish_and_clear();
+        return report(&figures, json);
+    }
     if options.kernel {
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
         spinner.finish_and_clear();
         return report(&figures, json);
     }
-    let omitted = if let Some(image) = &options.miniport {
-        Some(miniport::measure(image, &say, &mut figures)?)
-    } else if options.ethernet {
+    if let Some(image) = &options.miniport {
+        let (counts, omitted) = miniport::measure(image, &say, &mut figures)?;
+        spinner.finish_and_clear();
+        report(&figures, json)?;
+        for reason in omitted {
+            println!("  {reason}");
+        }
+        return if options.keep_baseline { miniport::keep(&counts) } else { within_baseline(&figures) };
+    }
+    let omitted = if options.ethernet {
         Some(ethernet::measure(&workspace::built_image()?, &say, &mut figures)?)
     } else {
         None
@@ -123,9 +141,11 @@ pub fn run(options: &Options) -> Result<()> {
     if options.image {
         let image = workspace::built_image()?;
         image::measure(&image, [None; 2], &say, &mut figures)?;
+        miniport::count_viordma(&say, &mut figures)?;
         smb::measure(&image, &say, &mut figures)?;
         spinner.finish_and_clear();
-        return report(&figures, json);
+        report(&figures, json)?;
+        return within_baseline(&figures);
     }
     engine::measure(&say, &mut figures)?;
     let omitted = beside_tcp(&say, &mut figures);
@@ -146,6 +166,7 @@ pub fn run(options: &Options) -> Result<()> {
         let image = workspace::built_image()?;
         let bounds = [1, 0].map(|at: usize| figures.get(at).map(|figure| figure.value));
         image::measure(&image, bounds, &say, &mut figures)?;
+        miniport::count_viordma(&say, &mut figures)?;
         smb::measure(&image, &say, &mut figures)?;
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
     }
@@ -160,10 +181,15 @@ pub fn run(options: &Options) -> Result<()> {
     if options.keep_baseline {
         return instructions::keep(&counts);
     }
-    // Unlike instruction counts, the other figures depend on the machine and its load.
-    let worse = figures.iter().filter(|figure| matches!(figure.unit, Unit::Instructions) && figure.misses());
+    within_baseline(&figures)
+}
+
+/// Checks what does not depend on the machine and its load: instructions, notifications and interrupts.
+fn within_baseline(figures: &[Figure]) -> Result<()> {
+    let is_count = |figure: &&Figure| matches!(figure.unit, Unit::Instructions | Unit::PerPacket);
+    let worse = figures.iter().filter(is_count).filter(|figure| figure.misses());
     let worse: Vec<&str> = worse.map(|figure| figure.name.as_str()).collect();
-    if worse.is_empty() { Ok(()) } else { bail!("more instructions than the baseline: {}", worse.join(", ")) }
+    if worse.is_empty() { Ok(()) } else { bail!("more than the baseline: {}", worse.join(", ")) }
 }
 
 /// Adds the CPU time per GiB of kernel TCP and of the engine's WRITEs, which are among the figures. Returns the reason if TCP
@@ -241,11 +267,11 @@ fn over_queue_pairs(points: &[scale::Point]) -> Vec<Figure> {
     figures
 }
 
-fn counted(counts: &instructions::Counts) -> Result<Vec<Figure>> {
+fn counted(counts: &baseline::Counts) -> Result<Vec<Figure>> {
     let baseline = instructions::baseline()?;
     let figure = |(name, count): (&String, &f64)| {
-        let limit = baseline.get(name).map(|count| count * (1.0 + instructions::TOLERANCE));
-        Figure { limit, ..Figure::new(format!("instructions, {name}"), *count, Unit::Instructions) }
+        let figure = Figure::new(format!("instructions, {name}"), *count, Unit::Instructions);
+        baseline::limited(&baseline, name, figure)
     };
     Ok(counts.iter().map(figure).collect())
 }

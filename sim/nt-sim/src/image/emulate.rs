@@ -3,6 +3,8 @@
 //! Instructions that run in a kernel but not in a Linux process: they fault, and are executed here. So is `pause` where it lets other
 //! threads run.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use trapped_access::CpuState as _;
 
 use super::{
@@ -20,6 +22,15 @@ use crate::{
     verifier::{codes::BugCheck, report, tolerance::Tolerance},
 };
 
+static IRQL_ACCESSES: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how many accesses to `cr8` images of this process have executed. Each is a signal, which takes some microseconds: a
+/// measurement in real time is to know of them.
+#[must_use]
+pub fn irql_accesses() -> u64 {
+    IRQL_ACCESSES.load(Relaxed)
+}
+
 /// Executes the instruction of `image` that a fault interrupted, and advances the instruction
 /// pointer; returns `false` when it is none of those that are emulated.
 pub(super) fn execute(me: &Thread, image: &Image, context: &mut FaultContext<'_>) -> bool {
@@ -33,12 +44,14 @@ pub(super) fn execute(me: &Thread, image: &Image, context: &mut FaultContext<'_>
         // mov r64, cr8: REX with R, and B for the registers from r8; the modr/m byte names the register.
         [rex @ (0x44 | 0x45), 0x0f, 0x20, operand] if operand & 0xf8 == 0xc0 => {
             let register = usize::from(operand & 7) + if rex == 0x45 { 8 } else { 0 };
+            IRQL_ACCESSES.fetch_add(1, Relaxed);
             context.set_general(register, me.irql().0.into());
             4
         }
         // mov cr8, r64: the image continues in a function that changes the level and returns behind the instruction.
         [rex @ (0x44 | 0x45), 0x0f, 0x22, operand] if operand & 0xf8 == 0xc0 => {
             let register = usize::from(operand & 7) + if rex == 0x45 { 8 } else { 0 };
+            IRQL_ACCESSES.fetch_add(1, Relaxed);
             detour::begin(context, 4, set_level, context.general(register));
             return true;
         }

@@ -12,7 +12,7 @@
 //! | [`frame`] | a walked stack, and a frame with its name |
 //! | `code` | executable memory for generated code |
 //! | `functions` | the exception directory |
-//! | `symbols` | names from the PDB |
+//! | [`symbols`] | names from the PDB |
 //! | `missing` | imports that the simulated kernel does not have |
 //! | `thunk` | the code between the image's call of an import and the import |
 //! | [`entry_points`] | functions that an image gets by address, in dispatch tables |
@@ -24,13 +24,13 @@
 //! | [`call`](mod@call) | calls of the image |
 //! | [`fault`] | faults, as bug checks |
 //! | `pauses` | instructions of waits for other processors |
-//! | `emulate` | instructions that run in a kernel only |
+//! | [`emulate`] | instructions that run in a kernel only |
 //! | `detour` | from a fault to a function of the host, and back |
 
 pub mod call;
 mod code;
 mod detour;
-mod emulate;
+pub mod emulate;
 pub mod entry_points;
 pub mod fault;
 pub mod frame;
@@ -42,7 +42,7 @@ mod pauses;
 pub mod registers;
 pub mod stack;
 pub mod switch;
-mod symbols;
+pub mod symbols;
 mod thunk;
 mod unwind;
 

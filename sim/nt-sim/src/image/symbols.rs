@@ -14,6 +14,7 @@ pub struct Symbols {
 
 impl Symbols {
     /// Reads a PDB; returns `None` when it does not exist or is not readable.
+    #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
         let pdb = pdb_addr2line::pdb::PDB::open(BufReader::new(File::open(path).ok()?)).ok()?;
         let data = Mutex::new(ContextPdbData::try_from_pdb(pdb).ok()?);
@@ -21,6 +22,7 @@ impl Symbols {
     }
 
     /// Returns function and source line at an offset from the image's base; inlined functions first.
+    #[must_use]
     pub fn name(&self, offset: u32) -> Option<String> {
         let data = self.data.lock();
         let context = data.make_context().ok()?;
