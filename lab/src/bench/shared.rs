@@ -96,7 +96,9 @@ fn at_once(path: &Path) -> Result<(Run, BenchResult, BenchResult)> {
     for _ in 0..RUNS {
         let count = (bytes[0] / u64::from(MESSAGE)).max(16);
         let (run, of_rdma, of_tcp) = measure::run_both(path, writes(count), bytes[1], &options)?;
-        bytes = [&of_rdma, &of_tcp].map(|result| (result.bytes_per_second() * SECONDS) as u64);
+        #[allow(clippy::cast_sign_loss, reason = "rates are positive")]
+        let for_next = |result: &BenchResult| (result.bytes_per_second() * SECONDS) as u64;
+        bytes = [&of_rdma, &of_tcp].map(for_next);
         last = Some((run, of_rdma, of_tcp));
     }
     last.context("no run")
