@@ -260,8 +260,8 @@ fn await_flow(bed: &Testbed, host: &Miniport, port: u16, count: usize) {
 
 /// The simulated NDIS computes the hash of each frame, and knows its processor.
 ///
-/// QEMU 7.2 steers in software: a frame for a pair without buffers waits in the queue of the tap interface that it came by, also when
-/// that pair has buffers again, until the queue is served for another reason. Hence few bytes at a time.
+/// QEMU 7.2 steers in software: probably a frame for a pair without buffers waits in the queue of the tap interface that it came by, also
+/// when that pair has buffers again, until the queue is served for another reason. Hence few bytes at a time.
 #[test]
 fn device_steers_frames_to_the_pairs_of_ndis_table_and_its_hashes_are_right() {
     const FEW: usize = MIB / 8;
