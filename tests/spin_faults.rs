@@ -124,3 +124,11 @@ fn traffic_is_complete_with_settings_other_than_the_usual_ones() {
         assert_eq!(summary.lost, 0, "{setup}");
     }
 }
+
+/// Found by seed 32505949 of 60 steps: the driver noticed the wrong buffer when the device returned it itself, after a check.
+#[test]
+fn buffer_that_is_returned_in_place_of_another_is_noticed_after_a_check_too() {
+    let script = "seed 32505949\npath-mtu 1024\nwithout 0x40004\nlater 11 beta corrupt receive 4 id-twice
+        later 765 alpha commands refused 1\ntcp 1\nwait 1\ncheck\nalpha restart\ncopy 293884\ncopy 1\nwait 67";
+    let _ = play(script);
+}

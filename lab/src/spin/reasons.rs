@@ -33,10 +33,16 @@ const OF_MISSING_RESOURCES: [u32; 3] = [1, 2, 3];
 const OF_MISSING_DEVICE: [u32; 12] =
     [REMOVED, 11, 12, 13, RESET_TIMEOUT, 15, 16, 17, 18, 19, NEEDS_RESET, CHANGED];
 
+/// What follows when the driver and its device have different views of the buffers in a ring.
+const OF_WRONG_ID: [u32; 4] = [BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
+
 /// The reasons that a script has given a driver since the last check.
 #[derive(Default, Debug)]
 pub struct Reasons {
     allowed: BTreeSet<u32>,
+    /// The device has returned a buffer in place of another one. The driver may notice that only when the device returns the buffer
+    /// itself, long after a check.
+    has_wrong_id: bool,
     /// Entries of the log that were judged.
     judged: usize,
 }
@@ -53,8 +59,7 @@ impl Reasons {
             Act::Unsteady(_) => &[UNSTEADY_CONFIG],
             Act::Stall(_) => &[TRANSMIT_STALLED, QUEUE_RESET],
             Act::Misbehave(Misbehavior::Corrupt(_, entry)) => {
-                // The device notices at times that the driver has another view of the ring.
-                self.allowed.extend((*entry == UsedQuirk::IdTwice).then_some(NEEDS_RESET));
+                self.has_wrong_id |= *entry == UsedQuirk::IdTwice;
                 &[BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_TIMEOUT]
             }
             Act::Misbehave(Misbehavior::Buffers(..)) => &[BROKEN_RING],
@@ -87,7 +92,11 @@ impl Reasons {
                 }
                 ROCE_FRAME_SIZE | CONSUMER.. => {}
                 reason => {
-                    ensure!(self.allowed.contains(&reason), "event {reason} without a reason: {log:?}");
+                    let is_late = self.has_wrong_id && OF_WRONG_ID.contains(&reason);
+                    ensure!(
+                        is_late || self.allowed.contains(&reason),
+                        "event {reason} without a reason: {log:?}"
+                    );
                     named += u32::from(![QUEUE_RESET, FEWER_PAIRS].contains(&reason));
                 }
             }
