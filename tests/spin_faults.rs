@@ -132,3 +132,13 @@ fn buffer_that_is_returned_in_place_of_another_is_noticed_after_a_check_too() {
         later 765 alpha commands refused 1\ntcp 1\nwait 1\ncheck\nalpha restart\ncopy 293884\ncopy 1\nwait 67";
     let _ = play(script);
 }
+
+/// Found by seed 33554570 of 60 steps: the device went on to access memory, which firmware or the next system owns then.
+#[test]
+fn device_that_does_not_reset_accesses_no_memory_after_a_shutdown() {
+    for format in ["", "packed\n"] {
+        if play(&format!("{format}copy 100000\nalpha stuck\nalpha shut-down")).is_none() {
+            return;
+        }
+    }
+}

@@ -377,7 +377,7 @@ impl Port {
     }
 
     /// Gives up the device: it is not started again. Starts a reset without waiting for its end, unless the device is stopped. Interrupts
-    /// and DMA end soon after. If a work item is resetting the device, waits for it, at most [`SHUT_DOWN_LIMIT`]. `PASSIVE_LEVEL`.
+    /// and DMA end at once. If a work item is resetting the device, waits for it, at most [`SHUT_DOWN_LIMIT`]. `PASSIVE_LEVEL`.
     pub fn shut_down(&self) {
         let _ = self.step(DeviceEvent::Remove);
         self.disconnect();
@@ -385,16 +385,18 @@ impl Port {
         let mut wait = Wait::new(&platform, SHUT_DOWN_LIMIT);
         loop {
             if let Some(control) = self.control.lock().as_ref() {
-                if !control.is_finished() {
-                    control.reset_without_waiting();
+                if control.is_finished() {
+                    return;
                 }
-                return;
+                control.reset_without_waiting();
+                break;
             }
+            // A work item that is late will find that the device was given up.
             if !wait.go_on() {
                 break;
             }
         }
-        // The work item is late. It will find that the device was given up.
+        // Whether or not the reset ends: the memory belongs to others soon.
         set_bus_master(self.handle, false);
     }
 
