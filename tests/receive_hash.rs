@@ -73,10 +73,6 @@ fn hashes_alone_and_receive_side_scaling_exclude_each_other() {
     finish(bed);
 }
 
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    bytes[at..at + value.len()].copy_from_slice(value);
-}
-
 #[test]
 fn malformed_request_gets_its_status_and_changes_nothing() {
     type Edit = fn(&mut Vec<u8>);

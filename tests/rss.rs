@@ -27,7 +27,7 @@ use ndk_abi::ndis::*;
 use nt_sim::nt::time::sleep;
 use scaling::{
     ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, mixture, options, over_formats, parameters,
-    polled, receive_directed, send, send_flows, settle, udp,
+    polled, put, receive_directed, send, send_flows, settle, udp,
 };
 
 fn keyword(name: &'static str, value: &str) -> Vec<(&'static str, Keyword)> {
@@ -112,10 +112,6 @@ fn tcp_works_with_receive_side_scaling() {
     tcp::exchange(&bed, tcp::ipv4(), 1 << 18);
     tcp::exchange(&bed, tcp::ipv6(), 1 << 18);
     finish(bed);
-}
-
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    bytes[at..at + value.len()].copy_from_slice(value);
 }
 
 /// Frames are received as before: the simulated NDIS checks them.

@@ -292,18 +292,14 @@ impl Rss {
         // SAFETY: NDIS's buffer has `len` bytes, more than none, which nothing changes during the request.
         let bytes = unsafe { core::slice::from_raw_parts(from, len as usize) };
         let current = self.current();
-        let next = match parse(&Request(bytes), current.as_deref()) {
+        match parse(&Request(bytes), current.as_deref()) {
             Err(status) => return status,
-            Ok(Change::Nothing) => None,
-            Ok(Change::To(None)) => Some(None),
-            Ok(Change::To(Some(scaling))) => match Arc::try_new(scaling) {
-                Ok(scaling) => Some(Some(scaling)),
-                Err(_) => return NDIS_STATUS_RESOURCES,
-            },
-        };
-        if let Some(next) = next {
-            port.pairs().iter().for_each(|pair| pair.report_hashes(false));
-            self.replace(next);
+            Ok(Change::Nothing) => {}
+            Ok(Change::To(next)) => {
+                let Ok(next) = next.map(Arc::try_new).transpose() else { return NDIS_STATUS_RESOURCES };
+                port.pairs().iter().for_each(|pair| pair.report_hashes(false));
+                self.replace(next);
+            }
         }
         request.BytesRead = len;
         NDIS_STATUS_SUCCESS

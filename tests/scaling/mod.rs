@@ -151,6 +151,11 @@ pub fn send_flows(bed: &Testbed, flows: u16, count: u32) {
     }
 }
 
+/// Overwrites bytes of a request.
+pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
 pub fn settle(bed: &Testbed) {
     let _ = bed.event().wait(SETTLED);
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     device::DeviceName,
     measure::{self, Run, Transfers, Work},
-    miniport::load::{self, Between},
+    miniport::load,
     testbed::Options,
     workspace,
 };
@@ -127,7 +127,7 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
             continue;
         }
         say(format!("frames, {device:?}"));
-        let rate = load::rate_on(path, Between { devices: [device; 2], pairs: 1, count: FRAMES })?;
+        let rate = load::rate_on(path, device.kind(), FRAMES)?;
         let name = format!("frames of 1514 bytes between two hosts, {device:?} device, real time");
         figures.push(Figure::new(name, rate, Unit::PerSecond));
     }
