@@ -18,7 +18,7 @@ use lab::{
     testbed::{Options, Testbed},
 };
 use ndis_sim::Keyword;
-use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
+use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
 
 const MOMENT: Duration = Duration::from_secs(20);
 
@@ -102,6 +102,39 @@ fn large_mtu_leaves_as_many_receive_buffers() {
         assert_eq!(nic.counters().received_frames - before, BUFFERS, "MTU {mtu}");
         nic.mask_vector(RECEIVE_VECTOR, false);
         let _ = (bed.event().wait(Duration::from_millis(100)), receiver.received());
+        finish(bed);
+    }
+}
+
+/// A frame waits if the buffers that are left are too few for it, and the driver notifies the device of more.
+//= virtio §10
+#[test]
+fn frames_wait_for_as_many_buffers_as_they_need_in_every_ring_format() {
+    const RECEIVE_VECTOR: u16 = 1;
+    for format in [Features::default(), Features::RING_PACKED] {
+        let options = jumbo();
+        let Some(bed) = started_with(&Options { features: options.features | format, ..options }) else {
+            return;
+        };
+        let [receiver, sender] = bed.machines().map(miniport);
+        receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+        let nic = bed.machines()[0].nic();
+        let dropped = nic.counters().dropped;
+        let frame = |len: usize| {
+            [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5][..], &vec![len as u8; len - 14]].concat()
+        };
+        nic.mask_vector(RECEIVE_VECTOR, true);
+        // An odd number of buffers is left for frames of two buffers.
+        let frames: Vec<_> =
+            std::iter::once(frame(100)).chain((0..200).map(|number| frame(9014 - number))).collect();
+        for id in sender.send_chain(&frames, 0) {
+            assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+        }
+        let _ = bed.event().wait(Duration::from_millis(100));
+        nic.mask_vector(RECEIVE_VECTOR, false);
+        let _ = bed.event().wait(Duration::from_millis(100));
+        assert!(receiver.received() == frames);
+        assert_eq!(nic.counters().dropped, dropped);
         finish(bed);
     }
 }

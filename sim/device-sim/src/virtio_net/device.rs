@@ -19,6 +19,7 @@ use super::{
     common::Common,
     features::Features,
     filter::Filter,
+    offload::Header,
     options::{NicOptions, RECEIVE, Role, receive_index},
     queue::DeviceQueue,
     quirks::UsedQuirk,
@@ -547,6 +548,8 @@ pub(super) struct Arriving {
     /// Frames that are next, of which the first `singles` are not coalesced.
     pub frames: VecDeque<Frame>,
     pub singles: usize,
+    /// The frame before these, which waits for more buffers.
+    pub refused: Option<(Header, Frame)>,
 }
 
 impl Arriving {

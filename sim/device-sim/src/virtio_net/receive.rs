@@ -26,6 +26,16 @@ enum Next {
     Frame(Frame),
     /// Segments, as one frame.
     Unit(Unit),
+    /// A frame for which there were too few buffers.
+    Refused(Header, Frame),
+}
+
+/// What became of a frame.
+enum Placed {
+    /// It is in buffers, or dropped.
+    Done,
+    /// There are too few buffers. The driver will notify the device of more.
+    NoRoom,
 }
 
 impl Device {
@@ -63,7 +73,11 @@ impl Device {
             }
             // A buffer first: a frame taken off the wire cannot be put back.
             let Some(chain) = self.next_buffer(pair, accepted)? else { break };
-            let Some(next) = self.next(pair, port, &mut arriving) else {
+            let next = match arriving.refused.take() {
+                Some((header, frame)) => Some(Next::Refused(header, frame)),
+                None => self.next(pair, port, &mut arriving),
+            };
+            let Some(next) = next else {
                 let mut queue = self.queues[receive_index(pair)].lock();
                 if queue.holds(&chain) {
                     queue.unpop(&chain);
@@ -85,9 +99,15 @@ impl Device {
                     continue;
                 }
                 Next::Unit(unit) => unit.finish(self.options.quirks.large),
+                Next::Refused(header, frame) => (header, frame),
             };
-            self.place(pair, &chain, header, &frame, accepted)?;
-            done += 1;
+            match self.place(pair, &chain, header, &frame, accepted)? {
+                Placed::Done => done += 1,
+                Placed::NoRoom => {
+                    arriving.refused = Some((header, frame));
+                    break;
+                }
+            }
         }
         let later = arriving.deadline().filter(|_| arriving.deadline() != waited);
         *self.arriving[pair].lock() = arriving;
@@ -230,7 +250,8 @@ impl Device {
         }
     }
 
-    /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as needed.
+    /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as needed. A frame that waits for more of them is dropped
+    /// if all buffers of the queue are too few.
     fn place(
         &self,
         pair: usize,
@@ -238,26 +259,34 @@ impl Device {
         header: Header,
         frame: &[u8],
         accepted: Features,
-    ) -> Result<(), Misuse> {
+    ) -> Result<Placed, Misuse> {
         let mut queue = self.queues[receive_index(pair)].lock();
         if !queue.holds(first) {
             self.counters.dropped.fetch_add(1, Relaxed);
-            return Ok(());
+            return Ok(Placed::Done);
         }
         let header_len = header_len(accepted);
         let needed = (header_len + frame.len()) as u64;
+        let is_merged = accepted.contains(Features::MRG_RXBUF);
         let (mut others, mut room) = (Vec::new(), first.writable_len());
-        while room < needed && accepted.contains(Features::MRG_RXBUF) {
-            let Some(chain) = pop_writable(&mut queue, self, accepted)? else { break };
-            room += chain.writable_len();
-            others.push(chain);
+        while room < needed && is_merged {
+            if let Some(chain) = pop_writable(&mut queue, self, accepted)? {
+                room += chain.writable_len();
+                others.push(chain);
+            } else if !queue.enable_notifications(&self.memory)? {
+                break;
+            }
         }
         if room < needed {
+            let waits = is_merged && others.len() + 1 < queue.size().into();
             for chain in others.iter().rev().chain([first]) {
                 queue.unpop(chain);
             }
+            if waits {
+                return Ok(Placed::NoRoom);
+            }
             self.counters.dropped.fetch_add(1, Relaxed);
-            return Ok(());
+            return Ok(Placed::Done);
         }
         let number = self.counters.received_frames.load(Relaxed) + 1;
         let lie = self.options.quirks.num_buffers.filter(|(every, _)| number.is_multiple_of(*every));
@@ -275,13 +304,15 @@ impl Device {
         self.counters.received_frames.fetch_add(1, Relaxed);
         self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
         if others.is_empty() {
-            return queue.push(&self.memory, first.head, written, self.used_quirk(receive_index(pair)));
+            queue.push(&self.memory, first.head, written, self.used_quirk(receive_index(pair)))?;
+            return Ok(Placed::Done);
         }
         let mut used = vec![(first.head, written)];
         for chain in &others {
             used.push((chain.head, fill(chain)?));
         }
-        queue.push_all(&self.memory, &used)
+        queue.push_all(&self.memory, &used)?;
+        Ok(Placed::Done)
     }
 }
 
