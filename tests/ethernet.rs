@@ -484,9 +484,35 @@ fn receive_discards(miniport: &Miniport) -> u64 {
     u64::from_le_bytes(statistics[8..16].try_into().unwrap())
 }
 
+/// The last lists are indicated with `NDIS_RECEIVE_FLAGS_RESOURCES`: the stack copies their data instead of keeping them.
 #[test]
-fn frames_beyond_what_the_stack_can_hold_count_as_discarded_and_returned_lists_serve_again() {
+fn stack_that_keeps_as_many_frames_as_it_may_still_receives_every_frame() {
     let Some(bed) = started(&[]) else { return };
+    let [sender, receiver] = bed.machines().map(miniport);
+    receive_directed(&receiver);
+    receiver.keep_received(true);
+    for _ in 0..2 {
+        let frames = numbered(3 * RECEIVE_LISTS);
+        let sends = sender.send_chain(&frames, 0);
+        assert_eq!(statuses(&sender, &sends), vec![Some(NDIS_STATUS_SUCCESS); frames.len()]);
+        wait(&bed, SOON);
+        assert!(receiver.received() == frames, "every frame arrives, in order");
+        let kept = receiver.lent();
+        assert!((RECEIVE_LISTS / 2..RECEIVE_LISTS).contains(&kept), "{kept} lists are kept");
+        receiver.keep_received(false);
+        wait(&bed, SOON);
+        assert_eq!(receiver.lent(), 0);
+        receiver.keep_received(true);
+    }
+    assert_eq!(receive_discards(&receiver), 0);
+    receiver.keep_received(false);
+    finish(bed);
+}
+
+/// NDIS offers no such flag to a poll.
+#[test]
+fn frames_beyond_what_the_stack_can_hold_of_a_poll_count_as_discarded_and_returned_lists_serve_again() {
+    let Some(bed) = started(&[("*NdisPoll", "1")]) else { return };
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
     receiver.keep_received(true);

@@ -8,6 +8,7 @@
 //! When this has kept the processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is
 //! empty. With poll objects, the DPC only requests a poll, and NDIS decides when and how often frames are received.
 
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
@@ -161,10 +162,14 @@ impl<'a> Served<'a> {
             let polled = self.receive_batch(budget, Indication::indicate);
             self.backlog.drain.end(polled.is_ok_and(|polled| !polled.more));
             let Polled { taken, more } = polled?;
-            if more {
-                return Ok(true);
-            }
             budget = budget.saturating_sub(taken);
+            if more {
+                if budget == 0 {
+                    return Ok(true);
+                }
+                // There was no NBL for another frame. Some are free again if the stack has returned them, or could not keep them.
+                continue;
+            }
             if taken == 0 || !self.backlog.moderation.found() {
                 return Ok(self.pair.request_receive_interrupt());
             }
@@ -194,7 +199,7 @@ impl<'a> Served<'a> {
         // Set up when the first frame is found: a re-poll often finds none.
         let mut batch = None;
         let polled = self.pair.poll(budget, |frame, info| {
-            batch.get_or_insert_with(|| ReceiveBatch::new(self)).add(frame, info);
+            batch.get_or_insert_with(|| ReceiveBatch::new(self)).add(frame, info)
         });
         if let Some(batch) = &mut batch {
             batch.end(deliver);
@@ -252,26 +257,30 @@ impl<'a> ReceiveBatch<'a> {
         Self { adapter, rdma, others }
     }
 
-    /// Processes an RDMA frame; adds any other frame to those for NDIS.
-    fn add(&mut self, frame: &mut [u8], info: FrameInfo) {
+    /// Processes an RDMA frame; adds any other frame to those for NDIS. Breaks if there is no NBL for the next one until these have been
+    /// indicated.
+    fn add(&mut self, frame: &mut [u8], info: FrameInfo) -> ControlFlow<()> {
         let Self { adapter, rdma, others } = self;
         let len = frame.len();
         let (frame, tag) = tag::remove(frame);
-        let Some(checked) = check(adapter, frame, info) else { return };
+        let Some(checked) = check(adapter, frame, info) else { return ControlFlow::Continue(()) };
         let frame = &*frame;
         let is_rdma = adapter.vlan.has_frame(tag)
             && rdma.as_mut().is_some_and(|rdma| rdma.receive(frame) != Verdict::NotOurs);
         if is_rdma {
-            return;
+            return ControlFlow::Continue(());
         }
         adapter.statistics().received(Cast::of(frame), len);
-        if let Some((indication, _)) = others
-            && adapter.vlan.admits(tag, frame)
-            && adapter.wants(frame)
-            && !indication.add(frame, tag, checked, info.hash)
-        {
-            adapter.statistics().received_without_buffer();
+        let Some((indication, _)) = others else { return ControlFlow::Continue(()) };
+        if adapter.vlan.admits(tag, frame) && adapter.wants(frame) {
+            match indication.add(frame, tag, checked, info.hash) {
+                Some(left) => {
+                    return if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+                }
+                None => adapter.statistics().received_without_buffer(),
+            }
         }
+        ControlFlow::Continue(())
     }
 
     /// Passes the frames for NDIS to `deliver`; then has the provider send pending acknowledgments and notify CQs. No lock is held.

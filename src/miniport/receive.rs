@@ -4,11 +4,14 @@
 //! indicated to NDIS.
 
 use fallible::Arc;
-use ndk_abi::ndis::{NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST};
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
+    NET_BUFFER_LIST, NdisMIndicateReceiveNetBufferLists,
+};
 use virtio_net::HashTypes;
 
 use super::adapter::Adapter;
-use super::receive_lanes::{Receiver, indicate};
+use super::receive_lanes::Receiver;
 use super::receive_pool::ReceivedInfo;
 use super::rss::{Scaled, Scaling};
 use super::task_offload::OffloadState;
@@ -27,9 +30,28 @@ pub struct Indication<'a> {
 
 impl Receiver for Adapter {
     fn indicate(&self, lists: &NblList, count: u32) {
+        if lists.is_empty() {
+            return;
+        }
         // The stack may return all of them before the indication returns, for which a pause waits, too.
         let _passing = self.pass_with_lists();
-        indicate(self.handle(), lists, count);
+        // The stack would keep the last ones, and later frames would be dropped.
+        let remain_ours = self.receive_pool().is_low();
+        let flags = if remain_ours { NDIS_RECEIVE_FLAGS_RESOURCES } else { 0 };
+        // SAFETY: a chain of `count` lists of this adapter's. The stack returns them through `return_net_buffer_lists`, or copies their
+        // data during the call.
+        unsafe {
+            NdisMIndicateReceiveNetBufferLists(
+                self.handle(),
+                lists.first(),
+                0,
+                count,
+                NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL | flags,
+            );
+        }
+        if remain_ours {
+            self.passed(self.receive_pool().take_back(lists.first()));
+        }
     }
 }
 
@@ -48,7 +70,7 @@ impl<'a> Indication<'a> {
         Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0 }
     }
 
-    /// Copies and adds a frame; `false` if no NBL is free. `tag` was removed from the frame; `reported` is the device's hash, if it
+    /// Copies and adds a frame. Returns how many NBLs are left for frames like this one; `None` if none was. `tag` was removed from the frame; `reported` is the device's hash, if it
     /// reported one.
     pub fn add(
         &mut self,
@@ -56,14 +78,14 @@ impl<'a> Indication<'a> {
         tag: Option<Tag>,
         checked: Checked,
         reported: Option<(HashTypes, u32)>,
-    ) -> bool {
+    ) -> Option<u32> {
         let (checksum, coalesced) = match checked {
             Checked::Verified(is_verified) => (self.adapter.offloads.report(frame, is_verified), 0),
             Checked::Coalesced(segments) => (OffloadState::report_coalesced(frame), segments.into()),
         };
         let priority_vlan = self.adapter.vlan.report(tag);
         let info = ReceivedInfo { checksum: checksum as usize, priority_vlan, coalesced };
-        let Some(nbl) = self.adapter.receive_pool().fill(frame, info) else { return false };
+        let (nbl, left) = self.adapter.receive_pool().fill(frame, info)?;
         if let Some(scaling) = &self.scaling {
             // SAFETY: fresh from the free list.
             set_scaled(unsafe { &mut *nbl }, scaling.of(frame, reported));
@@ -72,7 +94,7 @@ impl<'a> Indication<'a> {
         // SAFETY: fresh from the free list.
         unsafe { self.chain.push(nbl) };
         self.count += 1;
-        true
+        Some(left)
     }
 
     /// Passes each frame to the poll object that indicates it: the one of its processor, or without RSS `own`, which is being polled.
@@ -96,7 +118,7 @@ impl<'a> Indication<'a> {
         if self.is_scaled() {
             self.hand_over();
         }
-        indicate(self.adapter.handle(), &self.chain, self.count);
+        self.adapter.indicate(&self.chain, self.count);
     }
 
     /// Whether an indirection table says which processors indicate the frames.

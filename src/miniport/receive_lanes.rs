@@ -10,7 +10,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use fallible::{Arc, vec};
-use ndk_abi::ndis::{NDIS_HANDLE, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NdisMIndicateReceiveNetBufferLists};
+use ndk_abi::ndis::NDIS_HANDLE;
 use nt::{Deferred, Owner, SpinLock};
 
 use crate::events::Failure;
@@ -108,22 +108,5 @@ impl<T: Receiver> Waiting<T> {
             receiver.indicate(&batch, count);
         }
         more
-    }
-}
-
-/// Indicates `count` NBLs of an adapter to the protocol stack. `DISPATCH_LEVEL`, no lock held.
-pub fn indicate(handle: NDIS_HANDLE, lists: &NblList, count: u32) {
-    if lists.is_empty() {
-        return;
-    }
-    // SAFETY: a chain of `count` lists of this adapter's; they come back through `return_net_buffer_lists`.
-    unsafe {
-        NdisMIndicateReceiveNetBufferLists(
-            handle,
-            lists.first(),
-            0,
-            count,
-            NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL,
-        );
     }
 }

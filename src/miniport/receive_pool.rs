@@ -4,6 +4,7 @@
 
 use alloc::vec::Vec;
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use fallible::{AliasableBytes, vec};
 use ndk_abi::ndis::{
@@ -14,7 +15,7 @@ use ndk_abi::ndis::{
     NdisFreeNetBufferListPool,
 };
 use ndk_abi::nt::MDL;
-use nt::SpinLock;
+use nt::{SpinLock, SpinLockGuard};
 use virtio_net::MAX_COALESCED;
 
 use crate::events::{Failure, Request};
@@ -25,6 +26,9 @@ use crate::pool;
 const LISTS_PER_PAIR: usize = 256;
 /// Additional NBLs for coalesced frames, of 64 KiB each: about as many frames as the buffers of a receive queue hold.
 const LARGE_LISTS_PER_PAIR: usize = 16;
+
+/// Part of the NBLs that the stack cannot keep: with fewer free ones, it must copy what is indicated (`NDIS_RECEIVE_FLAGS_RESOURCES`).
+const RESERVE: u32 = 8;
 
 /// Length of the shortest frame of Ethernet without its FCS, in bytes. A virtual link has shorter ones, which are padded.
 const MIN_FRAME: usize = 60;
@@ -48,6 +52,58 @@ pub struct ReceivedInfo {
     pub coalesced: usize,
 }
 
+/// Free NBLs with buffers of one length.
+struct Free {
+    lists: SpinLock<NblList>,
+    /// Number of `lists`, written by the holder of the lock.
+    count: AtomicU32,
+    /// Number of NBLs of this kind in the pool. Constant once the pool is complete.
+    total: u32,
+}
+
+impl Free {
+    const fn new() -> Self {
+        Self { lists: SpinLock::new(NblList::new()), count: AtomicU32::new(0), total: 0 }
+    }
+
+    fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn is_low(&self) -> bool {
+        self.count() < self.total / RESERVE
+    }
+
+    fn pop(&self) -> Option<*mut NET_BUFFER_LIST> {
+        let mut lists = self.lists.lock();
+        let nbl = lists.pop()?;
+        self.count.store(self.count().saturating_sub(1), Ordering::Relaxed);
+        Some(nbl)
+    }
+
+    fn lock(&self) -> Returned<'_> {
+        Returned { lists: self.lists.lock(), free: self }
+    }
+}
+
+/// The lock of free NBLs, to put some back.
+struct Returned<'a> {
+    lists: SpinLockGuard<'a, NblList>,
+    free: &'a Free,
+}
+
+impl Returned<'_> {
+    /// Puts an NBL back.
+    ///
+    /// # Safety
+    /// As for [`NblList::push`].
+    unsafe fn push(&mut self, nbl: *mut NET_BUFFER_LIST) {
+        // SAFETY: this function's contract.
+        unsafe { self.lists.push(nbl) };
+        self.free.count.store(self.free.count().saturating_add(1), Ordering::Relaxed);
+    }
+}
+
 /// The pool. Every NBL is either free or indicated to the stack; indicated NBLs count in the adapter's traffic.
 pub struct ReceivePool {
     handle: NDIS_HANDLE,
@@ -55,9 +111,9 @@ pub struct ReceivePool {
     entries: Vec<Entry>,
     /// Longest frame that is not coalesced, in bytes.
     max_frame: usize,
-    free: SpinLock<NblList>,
-    /// Free NBLs with buffers for coalesced frames.
-    free_large: SpinLock<NblList>,
+    free: Free,
+    /// NBLs with buffers for coalesced frames.
+    free_large: Free,
 }
 
 // SAFETY: handles and lists have no thread affinity; the free list is behind its lock, an entry's buffer is written
@@ -94,14 +150,8 @@ impl ReceivePool {
         if pool.is_null() {
             return Err(Failure::Ndis(Request::ReceivePool, ndk_abi::ndis::NDIS_STATUS_RESOURCES));
         }
-        let mut this = Self {
-            handle,
-            pool,
-            entries: Vec::new(),
-            max_frame,
-            free: SpinLock::new(NblList::new()),
-            free_large: SpinLock::new(NblList::new()),
-        };
+        let mut this =
+            Self { handle, pool, entries: Vec::new(), max_frame, free: Free::new(), free_large: Free::new() };
         vec::reserve_exact(&mut this.entries, size.saturating_add(large))
             .map_err(|_| Failure::NoResources)?;
         for (count, least, len) in
@@ -145,24 +195,31 @@ impl ReceivePool {
         unsafe { (*nbl).MiniportReserved = [core::ptr::without_provenance_mut(index), null_mut()] };
         // SAFETY: as above, and on no list.
         unsafe { self.free(is_large).lock().push(nbl) };
+        let free = if is_large { &mut self.free_large } else { &mut self.free };
+        free.total = free.total.saturating_add(1);
         Some(())
     }
 
-    fn free(&self, is_large: bool) -> &SpinLock<NblList> {
+    fn free(&self, is_large: bool) -> &Free {
         if is_large { &self.free_large } else { &self.free }
     }
 
-    /// Copies a frame and its out-of-band information into a free NBL, and returns the NBL; `None` if no NBL is free or the frame is too
-    /// long.
-    pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<*mut NET_BUFFER_LIST> {
+    /// Whether so few NBLs are free that the stack must keep none of those that are indicated now.
+    pub fn is_low(&self) -> bool {
+        self.free.is_low() || self.free_large.is_low()
+    }
+
+    /// Copies a frame and its out-of-band information into a free NBL. Returns the NBL, and how many are free for frames like this one;
+    /// `None` if none was or the frame is too long.
+    pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<(*mut NET_BUFFER_LIST, u32)> {
         let free = self.free(frame.len() > self.max_frame);
-        let nbl = free.lock().pop()?;
+        let nbl = free.pop()?;
         if self.copy(nbl, frame, info).is_none() {
             // SAFETY: just taken off the free list.
             unsafe { free.lock().push(nbl) };
             return None;
         }
-        Some(nbl)
+        Some((nbl, free.count()))
     }
 
     fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8], info: ReceivedInfo) -> Option<()> {

@@ -5,6 +5,7 @@
 //! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
 //! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
 
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use fallible::Arc;
@@ -225,9 +226,13 @@ impl Pair {
         self.transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
     }
 
-    /// Passes at most `budget` received frames to `sink`, each with its virtio-net information. Suppresses receive interrupts. IRQL <=
+    /// Passes at most `budget` received frames to `sink`, each with its virtio-net information, until it breaks. Suppresses receive interrupts. IRQL <=
     /// `DISPATCH_LEVEL`.
-    pub fn poll(&self, budget: u32, sink: impl FnMut(&mut [u8], FrameInfo)) -> Result<Polled, Error> {
+    pub fn poll(
+        &self,
+        budget: u32,
+        sink: impl FnMut(&mut [u8], FrameInfo) -> ControlFlow<()>,
+    ) -> Result<Polled, Error> {
         let mut receive = self.receive.lock();
         receive.suppress_interrupts();
         receive.poll(budget, sink)

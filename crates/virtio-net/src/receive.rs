@@ -6,6 +6,7 @@
 //! checked.
 
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 
 use fallible::vec;
 
@@ -62,7 +63,7 @@ impl core::iter::Sum for ReceiveCounters {
 pub struct Polled {
     /// Buffers taken from the ring. They exceed the budget only by those in which the last frame continues.
     pub taken: u32,
-    /// The budget is used up: the ring may contain more.
+    /// The budget is used up, or the sink has ended the poll: the ring may contain more.
     pub more: bool,
 }
 
@@ -163,13 +164,17 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
 
     /// Passes the received frames in at most `budget` buffers (and the rest of the last frame) to `sink`, with the device's information
     /// about them. `sink` gets a copy of the frame from its Ethernet header on, which is valid during the call; the device cannot access
-    /// the copy, and `sink` may change it. Then makes the buffers available again with at most one notification.
+    /// the copy, and `sink` may change it. `sink` ends the poll by [`ControlFlow::Break`]. Then makes the buffers available again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
     /// fails.
     /// A queue that was stopped has no frames.
-    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&mut [u8], FrameInfo)) -> Result<Polled, Error> {
+    pub fn poll(
+        &mut self,
+        budget: u32,
+        mut sink: impl FnMut(&mut [u8], FrameInfo) -> ControlFlow<()>,
+    ) -> Result<Polled, Error> {
         let mut taken = 0;
         if !self.queue.is_enabled() {
             return Ok(Polled { taken, more: false });
@@ -216,7 +221,9 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 Some(frame) => {
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(frame.len() as u64);
-                    sink(frame, info);
+                    if sink(frame, info).is_break() {
+                        break Ok(Polled { taken, more: true });
+                    }
                 }
                 None => self.counters.invalid = self.counters.invalid.wrapping_add(1),
             }

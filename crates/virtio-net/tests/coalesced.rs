@@ -90,7 +90,7 @@ fn receive(
     header[10..].copy_from_slice(&(parts.len() as u16).to_le_bytes());
     fake.deliver_with(header, frame, &parts);
     let mut received = None;
-    driver.receive().poll(1, |frame, info| received = Some((frame.to_vec(), info))).unwrap();
+    driver.poll(1, |frame, info| received = Some((frame.to_vec(), info))).unwrap();
     received
 }
 

@@ -36,7 +36,7 @@ fn deliver(fake: &Fake, frame: &[u8]) {
 
 fn receive(driver: &mut Driver, budget: u32) -> Result<(Vec<Vec<u8>>, u32), Error> {
     let mut frames = Vec::new();
-    let polled = driver.receive().poll(budget, |frame, _| frames.push(frame.to_vec()))?;
+    let polled = driver.poll(budget, |frame, _| frames.push(frame.to_vec()))?;
     Ok((frames, polled.taken))
 }
 
@@ -82,7 +82,7 @@ fn frame_without_the_buffers_that_it_names_breaks_the_ring() {
             deliver(fake, &frame(60));
             fake.deliver_in(&frame(1000), &[500, 512][..parts], count);
             let mut frames = 0;
-            let polled = driver.receive().poll(100, |_, _| frames += 1);
+            let polled = driver.poll(100, |_, _| frames += 1);
             assert_eq!((polled, frames), (Err(Error::BrokenRing(RingFault::BadBufferCount)), 1), "{count}");
             let again = receive(&mut driver, 100);
             assert_eq!(again.err(), Some(Error::BrokenRing(RingFault::BadBufferCount)));

@@ -411,7 +411,7 @@ fn receive(
     fake.deliver_with(header, frame, &[HEADER_LEN + frame.len()]);
     let mut received = None;
     let sink = |frame: &mut [u8], info: FrameInfo| received = Some((frame.to_vec(), info.is_verified));
-    driver.receive().poll(1, sink).unwrap();
+    driver.poll(1, sink).unwrap();
     received
 }
 

@@ -6,6 +6,8 @@
 
 mod fake;
 
+use std::ops::ControlFlow;
+
 use fake::{Answer, Driver, Fake, Quirks, over_formats};
 use virtio_net::{Error, Features};
 
@@ -36,7 +38,11 @@ fn assert_pairs_work(fake: &Fake, driver: &mut Driver) {
         assert_eq!(sent, [[byte; 60]]);
         assert!(fake.deliver_to(receive, &[byte; 60]));
         let mut received = Vec::new();
-        pair.receive.poll(10, |frame, _| received.push(frame.to_vec())).unwrap();
+        let sink = |frame: &mut [u8], _| {
+            received.push(frame.to_vec());
+            ControlFlow::Continue(())
+        };
+        pair.receive.poll(10, sink).unwrap();
         assert_eq!(received, [[byte; 60]]);
     }
 }

@@ -6,6 +6,8 @@
 
 mod fake;
 
+use std::ops::ControlFlow;
+
 use fake::{Fake, Quirks, RECEIVE, TRANSMIT, over_formats};
 use proptest::prelude::*;
 use virtio_net::{Error, Features, MIN_FRAME, RingFault};
@@ -20,7 +22,7 @@ fn send(driver: &mut fake::Driver, frame: &[u8]) -> bool {
 
 fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error> {
     let mut frames = Vec::new();
-    driver.receive().poll(budget, |frame, _| frames.push(frame.to_vec())).map(|_| frames)
+    driver.poll(budget, |frame, _| frames.push(frame.to_vec())).map(|_| frames)
 }
 
 #[test]
@@ -164,7 +166,7 @@ fn a_device_that_overwrites_a_returned_buffer_does_not_change_the_frame() {
             let sent: Vec<u8> = (0..len).map(|n| n as u8).collect();
             assert!(fake.deliver(&sent));
             let mut frames = 0;
-            let polled = driver.receive().poll(8, |frame, _| {
+            let polled = driver.poll(8, |frame, _| {
                 assert_eq!(frame, sent);
                 fake.overwrite_delivered(0xEE);
                 assert_eq!(frame, sent);
@@ -196,10 +198,32 @@ fn a_poll_stops_at_its_budget() {
         for _ in 0..10 {
             assert!(fake.deliver(&[7; 64]));
         }
-        let polled = driver.receive().poll(4, |_, _| {}).unwrap();
+        let polled = driver.poll(4, |_, _| {}).unwrap();
         assert_eq!((polled.taken, polled.more), (4, true));
-        let polled = driver.receive().poll(100, |_, _| {}).unwrap();
+        let polled = driver.poll(100, |_, _| {}).unwrap();
         assert_eq!((polled.taken, polled.more), (6, false));
+    });
+}
+
+#[test]
+fn a_poll_stops_where_its_sink_breaks_and_the_buffers_serve_again() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for turn in 0..100 {
+            for number in 0..4 {
+                assert!(fake.deliver(&[number; 64]), "{turn}");
+            }
+            let mut frames = Vec::new();
+            let polled = driver.receive().poll(100, |frame, _| {
+                frames.push(frame[0]);
+                if frames.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            assert_eq!(polled.map(|polled| (polled.taken, polled.more)), Ok((3, true)));
+            let polled = driver.poll(100, |frame, _| frames.push(frame[0]));
+            assert_eq!(polled.map(|polled| (polled.taken, polled.more)), Ok((1, false)));
+            assert_eq!(frames, [0, 1, 2, 3]);
+        }
     });
 }
 
@@ -375,7 +399,7 @@ fn a_received_buffer_returned_twice_stops_the_queue() {
         fake.forge_used(RECEIVE, 7, 100, 1);
         fake.forge_used(RECEIVE, 7, 100, 1);
         let mut frames = 0;
-        let polled = driver.receive().poll(10, |_, _| frames += 1);
+        let polled = driver.poll(10, |_, _| frames += 1);
         assert_eq!((polled, frames), (Err(Error::BrokenRing(RingFault::BadId)), 1));
     });
 }

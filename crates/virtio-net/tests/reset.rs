@@ -27,7 +27,7 @@ fn send(driver: &mut Driver, byte: u8) -> bool {
 
 fn receive(driver: &mut Driver) -> Result<usize, Error> {
     let mut frames = 0;
-    driver.receive().poll(1000, |_, _| frames += 1)?;
+    driver.poll(1000, |_, _| frames += 1)?;
     Ok(frames)
 }
 

@@ -137,7 +137,7 @@ fn deliver(fake: &Fake, value: u32, kind: u16) {
 
 fn poll(driver: &mut Driver) -> Vec<(Vec<u8>, FrameInfo)> {
     let mut received = Vec::new();
-    driver.receive().poll(100, |frame, info| received.push((frame.to_vec(), info))).unwrap();
+    driver.poll(100, |frame, info| received.push((frame.to_vec(), info))).unwrap();
     received
 }
 
@@ -190,9 +190,9 @@ fn hashes_of_frames_that_may_be_older_than_the_parameters_are_not_passed_on() {
         (0..3).for_each(|_| deliver(&fake, 2, 1));
         // Buffers become available again, so that the ring is never empty.
         let mut hashes = Vec::new();
-        driver.receive().poll(6, |_, info| hashes.push(info.hash)).unwrap();
+        driver.poll(6, |_, info| hashes.push(info.hash)).unwrap();
         (0..6).for_each(|_| deliver(&fake, 2, 1));
-        driver.receive().poll(8, |_, info| hashes.push(info.hash)).unwrap();
+        driver.poll(8, |_, info| hashes.push(info.hash)).unwrap();
         let expected = [None; 8].into_iter().chain([Some((HashTypes::IPV4, 2)); 6]);
         assert_eq!(hashes, expected.collect::<Vec<_>>());
     });

@@ -126,7 +126,7 @@ fn verified_checksums_are_reported_and_wrong_ones_are_not() {
     sender.kick();
     left.machine.settle();
     let mut verified = Vec::new();
-    receiver.receive(0).poll(10, |_, info| verified.push(info.is_verified)).unwrap();
+    receiver.poll(0, 10, |_, info| verified.push(info.is_verified)).unwrap();
     assert_eq!(verified, [true, false, false]);
 }
 

@@ -97,7 +97,7 @@ fn reported(benches: &[Bench; 2], drivers: &mut [Driver; 2], frame: &[u8]) -> Op
     benches[0].machine.settle();
     let mut reported = None;
     for pair in 0..usize::from(PAIRS) {
-        receiver.receive(pair).poll(10, |_, info| reported = Some(info.hash)).unwrap();
+        receiver.poll(pair, 10, |_, info| reported = Some(info.hash)).unwrap();
     }
     reported.expect("the frame arrived")
 }
@@ -108,7 +108,7 @@ fn hashes_are_reported_with_and_without_a_table() {
         let (benches, mut drivers) = hosts(features, Quirks::default());
         for pair in 0..usize::from(PAIRS) {
             drivers[1].receive(pair).report_hashes(true);
-            assert!(drivers[1].receive(pair).poll(1, |_, _| {}).is_ok_and(|polled| polled.taken == 0));
+            assert!(drivers[1].poll(pair, 1, |_, _| {}).is_ok_and(|polled| polled.taken == 0));
         }
         assert_eq!(reported(&benches, &mut drivers, &udp(7)), None, "not asked for");
         if features.contains(Features::RSS) {

@@ -539,6 +539,12 @@ impl Miniport {
         done.unwrap_or_else(|lost| panic!("{lost}"));
     }
 
+    /// Returns how many received NET_BUFFER_LISTs the stack has not returned.
+    #[must_use]
+    pub fn lent(&self) -> usize {
+        self.adapter.data_path.state.lock().lent.len()
+    }
+
     /// Makes the stack return received NET_BUFFER_LISTs during their indication from now on, or later.
     pub fn return_at_once(&self, at_once: bool) {
         self.adapter.data_path.state.lock().returns_at_once = at_once;

@@ -2,9 +2,10 @@
 
 //! The driver of a [`Fake`] device.
 
+use std::ops::ControlFlow;
 use std::sync::MutexGuard;
 
-use virtio_net::{Control, Error, Nic, ReceiveQueue, TransmitQueue};
+use virtio_net::{Control, Error, FrameInfo, Nic, Polled, ReceiveQueue, TransmitQueue};
 
 use super::{Device, Fake};
 
@@ -40,6 +41,14 @@ impl Driver {
     /// The receive queue of the first pair.
     pub fn receive(&mut self) -> &mut ReceiveQueue<Fake, Fake> {
         &mut self.nic().pairs[0].receive
+    }
+
+    /// Polls the receive queue of the first pair, until `budget` buffers are used up.
+    pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&mut [u8], FrameInfo)) -> Result<Polled, Error> {
+        self.receive().poll(budget, |frame, info| {
+            sink(frame, info);
+            ControlFlow::Continue(())
+        })
     }
 
     /// The transmit queue of the first pair.

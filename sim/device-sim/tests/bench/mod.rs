@@ -8,6 +8,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     fs::File,
+    ops::ControlFlow,
     os::fd::FromRawFd,
     ptr::NonNull,
     rc::Rc,
@@ -20,7 +21,8 @@ use device_sim::{
 };
 use trapped_access::Width;
 use virtio_net::{
-    Control, ControlQueue, DmaBlock, Hal, Layout, Options, ReceiveQueue, Registers, TransmitQueue,
+    Control, ControlQueue, DmaBlock, FrameInfo, Hal, Layout, Options, Polled, ReceiveQueue, Registers,
+    TransmitQueue,
 };
 
 const MEMORY: usize = 64 << 20;
@@ -246,6 +248,19 @@ impl Driver {
         &mut self.nic().pairs[pair].receive
     }
 
+    /// Polls the receive queue of a pair, until `budget` buffers are used up.
+    pub fn poll(
+        &mut self,
+        pair: usize,
+        budget: u32,
+        mut sink: impl FnMut(&mut [u8], FrameInfo),
+    ) -> Result<Polled, virtio_net::Error> {
+        self.receive(pair).poll(budget, |frame, info| {
+            sink(frame, info);
+            ControlFlow::Continue(())
+        })
+    }
+
     /// The transmit queue of a pair.
     pub fn transmit(&mut self, pair: usize) -> &mut TransmitQueue<Bench, Bench> {
         &mut self.nic().pairs[pair].transmit
@@ -297,7 +312,7 @@ impl Driver {
     /// Returns the frames that a pair received.
     pub fn received_by(&mut self, pair: usize) -> Result<Vec<Vec<u8>>, virtio_net::Error> {
         let mut frames = Vec::new();
-        self.receive(pair).poll(10_000, |frame, _| frames.push(frame.to_vec()))?;
+        self.poll(pair, 10_000, |frame, _| frames.push(frame.to_vec()))?;
         Ok(frames)
     }
 }
