@@ -92,6 +92,37 @@ pub fn run_tcp(image: &Path, bytes: u64, options: &Options) -> Result<Run> {
     on_testbed(image, options, |bed| tcp(bed, bytes))
 }
 
+/// Runs RDMA and TCP at the same time on one device of each host. The result is that of both; the second and the third returned are those
+/// of RDMA and of TCP. CPU time is that of both.
+///
+/// # Errors
+/// As [`run`] and [`run_tcp`].
+pub fn run_both(
+    image: &Path,
+    work: Work,
+    bytes: u64,
+    options: &Options,
+) -> Result<(Run, BenchResult, BenchResult)> {
+    let mut apart = None;
+    let run = on_testbed(image, options, |bed| {
+        let before = cpu_time::of_process();
+        let of_rdma = begin_rdma(bed, work, 1);
+        let (of_tcp, _) = tcp(bed, bytes)?;
+        let (of_rdma, _) = of_rdma()?;
+        let cpu = cpu_time::of_process().saturating_sub(before);
+        let both = BenchResult {
+            operations: of_rdma.operations + of_tcp.operations,
+            bytes: of_rdma.bytes + of_tcp.bytes,
+            elapsed: of_rdma.elapsed.max(of_tcp.elapsed),
+            ..BenchResult::default()
+        };
+        apart = Some((of_rdma, of_tcp));
+        Ok((both, cpu))
+    })?;
+    let (of_rdma, of_tcp) = apart.context("nothing was measured")?;
+    Ok((run, of_rdma, of_tcp))
+}
+
 fn on_testbed(
     image: &Path,
     options: &Options,
@@ -128,6 +159,15 @@ fn tcp(bed: &Testbed, bytes: u64) -> Result<(BenchResult, Duration)> {
 
 /// Runs operations of NDK consumers, as many at once as there are to be connections.
 fn rdma(bed: &Testbed, work: Work, connections: u16) -> Result<(BenchResult, Duration)> {
+    begin_rdma(bed, work, connections)()
+}
+
+/// As [`rdma`], without waiting for the end: what is returned does.
+fn begin_rdma(
+    bed: &Testbed,
+    work: Work,
+    connections: u16,
+) -> impl FnOnce() -> Result<(BenchResult, Duration)> + use<> {
     let [client, server] = bed.machines();
     let (local, remote) = (client.address(), server.address());
     let window = match work {
@@ -160,19 +200,21 @@ fn rdma(bed: &Testbed, work: Work, connections: u16) -> Result<(BenchResult, Dur
         });
         consumers.push((measuring, serving));
     }
-    let (mut total, mut cpu) = (BenchResult::default(), None);
-    for (measuring, serving) in consumers {
-        let (result, [before, after]) = measuring.join()?;
-        serving.join()?.context("the server")?;
-        let result = result?;
-        total.operations += result.operations;
-        total.bytes += result.bytes;
-        total.elapsed = total.elapsed.max(result.elapsed);
-        let [first, last] = cpu.unwrap_or([before, after]);
-        cpu = Some([first.min(before), last.max(after)]);
+    move || {
+        let (mut total, mut cpu) = (BenchResult::default(), None);
+        for (measuring, serving) in consumers {
+            let (result, [before, after]) = measuring.join()?;
+            serving.join()?.context("the server")?;
+            let result = result?;
+            total.operations += result.operations;
+            total.bytes += result.bytes;
+            total.elapsed = total.elapsed.max(result.elapsed);
+            let [first, last] = cpu.unwrap_or([before, after]);
+            cpu = Some([first.min(before), last.max(after)]);
+        }
+        let [before, after] = cpu.unwrap_or_default();
+        Ok((total, after.saturating_sub(before)))
     }
-    let [before, after] = cpu.unwrap_or_default();
-    Ok((total, after.saturating_sub(before)))
 }
 
 fn report(machine: &Machine) -> HostReport {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use device_sim::virtio_net::Features;
 use ndk_consumer::transfer::{Phase, Progress};
 use smb_consumer::{NoStore, Options};
@@ -122,8 +122,8 @@ pub fn smb_direct(image: &Path, load: &Load, real_time: bool) -> Result<[Costs; 
             smb_consumer::measure(adapter, &options, local, remote, bytes, &progress)
         })
     };
-    let report = measuring.join()?.map_err(|failure| failure.error).context("the client")?;
-    serving.join()?.map_err(|failure| failure.error).context("the server")?;
+    let (measured, outcome) = (measuring.join()?, serving.join()?);
+    let report = ended(measured.map_err(|failure| failure.error), outcome.map_err(|failure| failure.error))?;
     bed.stop()?;
     let violations = bed.violations();
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
@@ -156,13 +156,25 @@ pub fn smb_over_tcp(image: &Path, load: &Load, real_time: bool, has_offloads: bo
         smb_consumer::serve_over(&mut Messages::new(connection), &options, &mut NoStore::default(), &|_| {})
     };
     let (measured, served) = tcp_stream::run(&bed, client, serve)?;
-    let report = measured.map_err(|failure| failure.error).context("the client")?;
-    served.map_err(|failure| failure.error).context("the server")?;
+    let report = ended(measured.map_err(|failure| failure.error), served.map_err(|failure| failure.error))?;
     bed.stop()?;
     let violations = bed.violations();
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
     let costs = |phase: Phase, elapsed| Costs { elapsed, ..meter[phase as usize].costs() };
     Ok([costs(Phase::Write, report.write), costs(Phase::Read, report.read)])
+}
+
+/// Returns what the client reports, or why either failed: the cause may be at the other end.
+fn ended<T>(
+    client: Result<T, impl Into<anyhow::Error>>,
+    server: Result<impl Sized, impl Into<anyhow::Error>>,
+) -> Result<T> {
+    match (client.map_err(Into::into), server.map_err(Into::into)) {
+        (Ok(report), Ok(_)) => Ok(report),
+        (Ok(_), Err(server)) => Err(server.context("the server")),
+        (Err(client), Ok(_)) => Err(client.context("the client")),
+        (Err(client), Err(server)) => Err(client.context(format!("the server: {server:#}; the client"))),
+    }
 }
 
 /// CPU time between the first and the last request of a phase.

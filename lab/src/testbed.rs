@@ -71,6 +71,8 @@ pub struct Options {
     pub one_host: bool,
     /// The device of each NIC. QEMU's needs real time.
     pub device: DeviceKind,
+    /// The device of the second NIC, if it is another one.
+    pub peer_device: Option<DeviceKind>,
 }
 
 impl Default for Options {
@@ -98,6 +100,7 @@ impl Default for Options {
             discovery: Discovery::Simulated,
             one_host: false,
             device: DeviceKind::Simulated,
+            peer_device: None,
         }
     }
 }
@@ -146,7 +149,9 @@ impl Testbed {
     /// # Errors
     /// The image cannot be loaded, the capture cannot be created, or the options are invalid.
     pub fn new(image: &Path, options: &Options) -> Result<Self> {
-        let is_simulated = matches!(options.device, DeviceKind::Simulated);
+        let peer_device = options.peer_device.as_ref().unwrap_or(&options.device);
+        let is_simulated =
+            [&options.device, peer_device].iter().all(|kind| matches!(kind, DeviceKind::Simulated));
         ensure!(is_simulated || options.real_time, "QEMU's device needs real time");
         // What simulated discovery finds is at the end of a link in this process.
         let discovery = if is_simulated { options.discovery } else { Discovery::OnWire };
@@ -164,7 +169,7 @@ impl Testbed {
             AdapterOptions {
                 mac: [0x02, 0, 0, 0, 0, number + 1],
                 addresses: options.subnets.iter().map(of_subnet).collect(),
-                device: options.device.clone(),
+                device: if number == 0 { options.device.clone() } else { peer_device.clone() },
                 quirks: if number == 0 { options.quirks } else { options.peer_quirks },
                 features: options.features,
                 pairs: options.pairs,

@@ -4,7 +4,6 @@
 
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use fallible::{AliasableBytes, vec};
 use ndk_abi::ndis::{
@@ -15,7 +14,7 @@ use ndk_abi::ndis::{
     NdisFreeNetBufferListPool,
 };
 use ndk_abi::nt::MDL;
-use nt::{SpinLock, SpinLockGuard};
+use nt::SpinLock;
 use virtio_net::MAX_COALESCED;
 
 use crate::events::{Failure, Request};
@@ -52,55 +51,46 @@ pub struct ReceivedInfo {
     pub coalesced: usize,
 }
 
-/// Free NBLs with buffers of one length.
-struct Free {
-    lists: SpinLock<NblList>,
-    /// Number of `lists`, written by the holder of the lock.
-    count: AtomicU32,
-    /// Number of NBLs of this kind in the pool. Constant once the pool is complete.
+/// The NBLs with buffers of one length.
+struct Kind {
+    free: SpinLock<Free>,
+    /// Number of NBLs, constant once the pool is complete.
     total: u32,
 }
 
-impl Free {
-    const fn new() -> Self {
-        Self { lists: SpinLock::new(NblList::new()), count: AtomicU32::new(0), total: 0 }
-    }
+/// Free NBLs, and their number.
+struct Free {
+    lists: NblList,
+    count: u32,
+}
 
-    fn count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed)
+impl Kind {
+    const fn new() -> Self {
+        Self { free: SpinLock::new(Free { lists: NblList::new(), count: 0 }), total: 0 }
     }
 
     fn is_low(&self) -> bool {
-        self.count() < self.total / RESERVE
+        self.free.lock().count < self.total / RESERVE
     }
 
-    fn pop(&self) -> Option<*mut NET_BUFFER_LIST> {
-        let mut lists = self.lists.lock();
-        let nbl = lists.pop()?;
-        self.count.store(self.count().saturating_sub(1), Ordering::Relaxed);
-        Some(nbl)
-    }
-
-    fn lock(&self) -> Returned<'_> {
-        Returned { lists: self.lists.lock(), free: self }
+    /// Takes a free NBL. Also returns how many are left.
+    fn take(&self) -> Option<(*mut NET_BUFFER_LIST, u32)> {
+        let mut free = self.free.lock();
+        let nbl = free.lists.pop()?;
+        free.count = free.count.wrapping_sub(1);
+        Some((nbl, free.count))
     }
 }
 
-/// The lock of free NBLs, to put some back.
-struct Returned<'a> {
-    lists: SpinLockGuard<'a, NblList>,
-    free: &'a Free,
-}
-
-impl Returned<'_> {
-    /// Puts an NBL back.
+impl Free {
+    /// Adds an NBL.
     ///
     /// # Safety
     /// As for [`NblList::push`].
-    unsafe fn push(&mut self, nbl: *mut NET_BUFFER_LIST) {
+    unsafe fn add(&mut self, nbl: *mut NET_BUFFER_LIST) {
         // SAFETY: this function's contract.
         unsafe { self.lists.push(nbl) };
-        self.free.count.store(self.free.count().saturating_add(1), Ordering::Relaxed);
+        self.count = self.count.wrapping_add(1);
     }
 }
 
@@ -111,9 +101,10 @@ pub struct ReceivePool {
     entries: Vec<Entry>,
     /// Longest frame that is not coalesced, in bytes.
     max_frame: usize,
-    free: Free,
-    /// NBLs with buffers for coalesced frames.
-    free_large: Free,
+    /// NBLs for frames of up to `max_frame` bytes.
+    ordinary: Kind,
+    /// NBLs for coalesced frames.
+    large: Kind,
 }
 
 // SAFETY: handles and lists have no thread affinity; the free list is behind its lock, an entry's buffer is written
@@ -151,7 +142,7 @@ impl ReceivePool {
             return Err(Failure::Ndis(Request::ReceivePool, ndk_abi::ndis::NDIS_STATUS_RESOURCES));
         }
         let mut this =
-            Self { handle, pool, entries: Vec::new(), max_frame, free: Free::new(), free_large: Free::new() };
+            Self { handle, pool, entries: Vec::new(), max_frame, ordinary: Kind::new(), large: Kind::new() };
         vec::reserve_exact(&mut this.entries, size.saturating_add(large))
             .map_err(|_| Failure::NoResources)?;
         for (count, least, len) in
@@ -194,32 +185,32 @@ impl ReceivePool {
         // SAFETY: fresh, so the driver's own.
         unsafe { (*nbl).MiniportReserved = [core::ptr::without_provenance_mut(index), null_mut()] };
         // SAFETY: as above, and on no list.
-        unsafe { self.free(is_large).lock().push(nbl) };
-        let free = if is_large { &mut self.free_large } else { &mut self.free };
-        free.total = free.total.saturating_add(1);
+        unsafe { self.kind(is_large).free.lock().add(nbl) };
+        let kind = if is_large { &mut self.large } else { &mut self.ordinary };
+        kind.total = kind.total.saturating_add(1);
         Some(())
     }
 
-    fn free(&self, is_large: bool) -> &Free {
-        if is_large { &self.free_large } else { &self.free }
+    fn kind(&self, is_large: bool) -> &Kind {
+        if is_large { &self.large } else { &self.ordinary }
     }
 
     /// Whether so few NBLs are free that the stack must keep none of those that are indicated now.
     pub fn is_low(&self) -> bool {
-        self.free.is_low() || self.free_large.is_low()
+        self.ordinary.is_low() || self.large.is_low()
     }
 
     /// Copies a frame and its out-of-band information into a free NBL. Returns the NBL, and how many are free for frames like this one;
     /// `None` if none was or the frame is too long.
     pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<(*mut NET_BUFFER_LIST, u32)> {
-        let free = self.free(frame.len() > self.max_frame);
-        let nbl = free.pop()?;
+        let kind = self.kind(frame.len() > self.max_frame);
+        let (nbl, left) = kind.take()?;
         if self.copy(nbl, frame, info).is_none() {
             // SAFETY: just taken off the free list.
-            unsafe { free.lock().push(nbl) };
+            unsafe { kind.free.lock().add(nbl) };
             return None;
         }
-        Some((nbl, free.count()))
+        Some((nbl, left))
     }
 
     fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8], info: ReceivedInfo) -> Option<()> {
@@ -259,7 +250,7 @@ impl ReceivePool {
     /// Puts NBLs back on the free list. Returns their number.
     pub fn take_back(&self, mut chain: *mut NET_BUFFER_LIST) -> u32 {
         let mut returned = 0_u32;
-        let (mut free, mut free_large) = (self.free.lock(), None);
+        let (mut free, mut free_large) = (self.ordinary.free.lock(), None);
         while !chain.is_null() {
             let nbl = chain;
             // SAFETY: the stack gave the chain back.
@@ -269,9 +260,9 @@ impl ReceivePool {
             let is_large =
                 self.entries.get(index.addr()).is_some_and(|entry| entry.buffer.len() > self.max_frame);
             let list =
-                if is_large { free_large.get_or_insert_with(|| self.free_large.lock()) } else { &mut free };
+                if is_large { free_large.get_or_insert_with(|| self.large.free.lock()) } else { &mut free };
             // SAFETY: one of the pool's own, on no list.
-            unsafe { list.push(nbl) };
+            unsafe { list.add(nbl) };
             returned = returned.wrapping_add(1);
         }
         returned

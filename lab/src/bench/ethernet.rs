@@ -14,11 +14,12 @@ use device_sim::virtio_net::Features;
 use super::{
     figure::{Figure, MESSAGE, Unit},
     image::{self, HostCosts},
+    shared,
 };
 use crate::{
     device::DeviceName,
     measure::{self, Run, Transfers, Work},
-    miniport::load,
+    miniport::load::{self, Between},
     testbed::Options,
     workspace,
 };
@@ -39,6 +40,16 @@ const CONNECTIONS: u16 = 8;
 const FRAMES: u64 = 50_000;
 /// Queue pairs of the devices that are compared.
 const PAIRS: [u16; 3] = [1, 2, 4];
+
+/// Runs in real time, of which the fastest counts.
+const RUNS: usize = 3;
+/// Devices of a sender and a receiver.
+const DEVICES: [(&str, [DeviceName; 2]); 4] = [
+    ("simulated devices", [DeviceName::Simulated; 2]),
+    ("transmitted by QEMU's device to a simulated one", [DeviceName::Qemu, DeviceName::Simulated]),
+    ("received by QEMU's device from a simulated one", [DeviceName::Simulated, DeviceName::Qemu]),
+    ("between two devices of QEMU", [DeviceName::Qemu; 2]),
+];
 
 /// A kind of TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,18 +131,49 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
     }
     beside_rdma(path, of_tcp.context("no TCP")?, say, figures)?;
     over_queue_pairs(path, say, figures)?;
+    shared::measure(path, say, figures)?;
+    ethernet_over_queue_pairs(path, say, figures)?;
     let mut omitted = Vec::new();
-    for device in [DeviceName::Simulated, DeviceName::Qemu] {
-        if device == DeviceName::Qemu && !workspace::has_qemu() {
-            omitted.push("QEMU's device: there is no qemu-system-x86_64".into());
+    let has_qemu = workspace::has_qemu();
+    if !has_qemu {
+        omitted.push("QEMU's device: there is no qemu-system-x86_64".into());
+    }
+    for (what, devices) in DEVICES {
+        if devices.contains(&DeviceName::Qemu) && !has_qemu {
             continue;
         }
-        say(format!("frames, {device:?}"));
-        let rate = load::rate_on(path, device.kind(), FRAMES)?;
-        let name = format!("frames of 1514 bytes between two hosts, {device:?} device, real time");
+        say(format!("frames, {what}"));
+        let rate = frames(path, Between { devices, pairs: 1, count: FRAMES })?;
+        let name = format!("frames of 1514 bytes, {what}, real time");
         figures.push(Figure::new(name, rate, Unit::PerSecond));
     }
     Ok(omitted)
+}
+
+/// Returns the frames per second of the fastest of [`RUNS`] runs.
+fn frames(path: &Path, between: Between) -> Result<f64> {
+    (0..RUNS).try_fold(0.0_f64, |best, _| Ok(best.max(load::rate_on(path, between)?)))
+}
+
+/// Adds the rates of a TCP connection, and of UDP packets of several flows, over one, two and four queue pairs, on two processors.
+fn ethernet_over_queue_pairs(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    let kind = Tcp { mtu: JUMBO, has_offloads: true };
+    for pairs in PAIRS {
+        say(format!("Ethernet, {pairs} queue pairs"));
+        let options = Options { pairs, ..kind.options(true) };
+        let features = if pairs == 1 { options.features } else { options.features | Features::MQ };
+        let options = Options { features, ..options };
+        let mut best = 0.0_f64;
+        for _ in 0..RUNS {
+            best = best.max(measure::run_tcp(path, BYTES, &options)?.result.bytes_per_second());
+        }
+        let name = format!("{kind}, {pairs} queue pairs on 2 processors, real time");
+        figures.push(Figure::new(name, best, Unit::BytesPerSecond));
+        let rate = frames(path, Between { devices: [DeviceName::Simulated; 2], pairs, count: FRAMES })?;
+        let name = format!("frames of 1514 bytes, 16 flows, {pairs} queue pairs on 2 processors, real time");
+        figures.push(Figure::new(name, rate, Unit::PerSecond));
+    }
+    Ok(())
 }
 
 /// Adds what a segment costs the driver's image and its device.
@@ -151,10 +193,27 @@ fn of_queues(kind: Tcp, figures: &mut Vec<Figure>) -> Result<()> {
             Unit::PerPacket,
         ));
     }
+    // The stack sends less than a segment at a time where the window ends within one.
+    if !kind.has_offloads {
+        for (of, what) in
+            [(sent as fn(&HostCosts) -> u64, "frames sent"), (received, "acknowledgments received")]
+        {
+            let name = format!("{kind}, {what} per segment, sender");
+            figures.push(Figure::new(name, share(of, 0), Unit::PerPacket));
+        }
+    }
     let name = format!("{kind}, segments per notification, sender");
     let figure = Figure::new(name, 1.0 / share(|host| host.counters.notifications, 0), Unit::Times);
     figures.push(Figure { goal: Some(PER_NOTIFICATION), ..figure });
     Ok(())
+}
+
+fn sent(host: &HostCosts) -> u64 {
+    host.counters.sent_frames
+}
+
+fn received(host: &HostCosts) -> u64 {
+    host.counters.received_frames
 }
 
 /// Adds the CPU time of RDMA WRITEs on a device of the same MTU, beside that of TCP with offloads.

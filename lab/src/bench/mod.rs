@@ -21,10 +21,16 @@ mod miniport;
 mod pair;
 mod plot;
 mod scale;
+mod shared;
 mod smb;
 mod tcp;
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
@@ -66,6 +72,9 @@ pub struct Options {
     /// Only measure Ethernet through the driver's image: TCP, beside RDMA, and several queue pairs
     #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "smb", "plot", "keep_baseline"])]
     ethernet: bool,
+    /// Only measure polling by NDIS beside the driver's own DPC, under RDMA and TCP at the same time
+    #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "smb", "ethernet", "plot", "keep_baseline"])]
+    poll: bool,
     /// Only measure this miniport driver for virtio-net, a file that you bring, beside the driver's image
     #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "plot"])]
     miniport: Option<PathBuf>,
@@ -87,6 +96,7 @@ pub fn run(options: &Options) -> Result<()> {
         Some(scale::WORK) => return scale::work(),
         Some(of_smb) if of_smb.starts_with(smb::WORK) => return smb::work(of_smb),
         Some(of_tcp) if of_tcp.starts_with(ethernet::WORK) => return ethernet::work(of_tcp),
+        Some(of_both) if of_both.starts_with(shared::WORK) => return shared::work(of_both),
         Some(of_miniport) if of_miniport.starts_with(miniport::WORK) => return miniport::work(of_miniport),
         Some(of_image) => return image::work(of_image),
         None => {}
@@ -94,10 +104,17 @@ pub fn run(options: &Options) -> Result<()> {
     let json = check_outputs(options)?;
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(Duration::from_millis(100));
-    let say = |what: String| spinner.set_message(what);
+    // A spinner shows nothing where there is no terminal.
+    let is_seen = io::stderr().is_terminal();
+    let say = |what: String| if is_seen { spinner.set_message(what) } else { eprintln!("{what}") };
     let mut figures = Vec::new();
     if options.smb {
         smb::measure(&workspace::built_image()?, &say, &mut figures)?;
+        spinner.finish_and_clear();
+        return report(&figures, json);
+    }
+    if options.poll {
+        shared::polled(&workspace::built_image()?, &say, &mut figures)?;
         spinner.finish_and_clear();
         return report(&figures, json);
     }

@@ -5,7 +5,7 @@
 use std::{fs::File, io::BufReader, path::Path};
 
 use parking_lot::Mutex;
-use pdb_addr2line::ContextPdbData;
+use pdb_addr2line::{Context, ContextPdbData};
 
 /// The symbols of one image.
 pub struct Symbols {
@@ -24,23 +24,33 @@ impl Symbols {
     /// Returns function and source line at an offset from the image's base; inlined functions first.
     #[must_use]
     pub fn name(&self, offset: u32) -> Option<String> {
-        let data = self.data.lock();
-        let context = data.make_context().ok()?;
-        let found = context.find_frames(offset).ok()??;
-        let into = offset - found.start_rva;
-        let names: Vec<String> = found
-            .frames
-            .iter()
-            .map(|frame| {
-                let function = frame.function.as_deref().unwrap_or("?");
-                match (&frame.file, frame.line) {
-                    (Some(file), Some(line)) => {
-                        format!("{function} ({}:{line})", file.rsplit(['/', '\\']).next().unwrap_or(file))
-                    }
-                    _ => function.to_owned(),
-                }
-            })
-            .collect();
-        Some(format!("{}+{into:#x}", names.join(" in ")))
+        self.names([offset]).pop().flatten()
     }
+
+    /// Returns what [`Self::name`] returns, for each of several offsets. This is much faster than a call for each: the PDB is
+    /// prepared once.
+    pub fn names(&self, offsets: impl IntoIterator<Item = u32>) -> Vec<Option<String>> {
+        let data = self.data.lock();
+        let context = data.make_context().ok();
+        offsets.into_iter().map(|offset| name(context.as_ref()?, offset)).collect()
+    }
+}
+
+fn name(context: &Context<'_, '_>, offset: u32) -> Option<String> {
+    let found = context.find_frames(offset).ok()??;
+    let into = offset - found.start_rva;
+    let names: Vec<String> = found
+        .frames
+        .iter()
+        .map(|frame| {
+            let function = frame.function.as_deref().unwrap_or("?");
+            match (&frame.file, frame.line) {
+                (Some(file), Some(line)) => {
+                    format!("{function} ({}:{line})", file.rsplit(['/', '\\']).next().unwrap_or(file))
+                }
+                _ => function.to_owned(),
+            }
+        })
+        .collect();
+    Some(format!("{}+{into:#x}", names.join(" in ")))
 }
