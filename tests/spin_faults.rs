@@ -133,6 +133,16 @@ fn buffer_that_is_returned_in_place_of_another_is_noticed_after_a_check_too() {
     let _ = play(script);
 }
 
+/// Found by seed 53477491 of 60 steps: probes before the end of the script did not let the driver notice the buffer, but the traffic after
+/// them did, which had to be complete.
+#[test]
+fn buffer_that_is_returned_twice_is_not_noticed_while_it_is_available() {
+    let script = "seed 53477491\npath-mtu 1024\nwithout 0x20000\nmtu 4192\nlater 7 alpha rss key 59
+        beta withdraw 0x80\ntcp 1\nalpha restart\ncheck\nlater 1 alpha set 0x0001021c c90c0000\nwait 1\nbeta rss default 4
+        copy 1\nbeta vlan 1\ncopy 21501\ncopy 1\nbeta corrupt receive 4 id-twice";
+    let _ = play(script);
+}
+
 /// Found by seed 33554570 of 60 steps: the device went on to access memory, which firmware or the next system owns then.
 #[test]
 fn device_that_does_not_reset_accesses_no_memory_after_a_shutdown() {

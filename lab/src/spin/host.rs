@@ -5,7 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use device_sim::{Nic, virtio_net::Features};
+use device_sim::{
+    Nic,
+    virtio_net::{Features, UsedQuirk},
+};
 use ndis_sim::{AdapterState, Miniport, offload::encapsulation};
 use ndk_abi::{
     ndis::{OID_GEN_VLAN_ID, OID_OFFLOAD_ENCAPSULATION},
@@ -58,6 +61,8 @@ pub struct HostUnderTest {
     stalled: Vec<usize>,
     /// Since the last check: the device has misbehaved.
     misbehaved: bool,
+    /// A buffer was returned twice since the last check.
+    has_repeated: bool,
     /// The VLAN of the adapter's configuration.
     vlan: u16,
     reasons: Reasons,
@@ -81,6 +86,7 @@ impl HostUnderTest {
             may_be_removed: false,
             stalled: Vec::new(),
             misbehaved: false,
+            has_repeated: false,
             vlan,
             reasons: Reasons::default(),
             sends: Vec::new(),
@@ -211,6 +217,7 @@ impl HostUnderTest {
                 // The driver notices it later, or not at all.
                 self.failures.push(now);
                 (self.has_failed, self.disturbed, self.misbehaved) = (true, true, true);
+                self.has_repeated |= matches!(misbehavior, Misbehavior::Corrupt(_, UsedQuirk::IdTwice));
                 // What is refused is refused after each reset.
                 self.may_be_removed |=
                     matches!(misbehavior, Misbehavior::Refused(_) | Misbehavior::Withdrawn(_));
@@ -370,6 +377,19 @@ impl HostUnderTest {
         self.await_settled(bed)?;
         self.await_commands(bed)?;
         self.await_rdma(bed)
+    }
+
+    /// Has the driver begin with new rings after a buffer was returned twice. If the driver had made the buffer available again, it has
+    /// noticed nothing, and does so whenever the device uses the buffer twice between two polls.
+    pub fn renew_rings(&mut self, bed: &mut Testbed) -> Result<()> {
+        if !std::mem::take(&mut self.has_repeated) {
+            return Ok(());
+        }
+        if let Some(miniport) = bed.machines()[self.side.number()].miniport().cloned() {
+            miniport.sleep()?;
+            self.wake(&miniport)?;
+        }
+        self.settle(bed)
     }
 
     /// Puts the adapter into the VLAN of its configuration.

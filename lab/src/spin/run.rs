@@ -277,6 +277,7 @@ impl Player {
             self.hosts.iter_mut().for_each(|host| host.probe(bed));
             let _ = bed.event().wait(NOTICED);
             self.hosts.iter_mut().try_for_each(|host| host.settle(bed))?;
+            self.hosts.iter_mut().try_for_each(|host| host.renew_rings(bed))?;
         }
         Ok(())
     }
