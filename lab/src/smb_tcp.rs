@@ -58,7 +58,8 @@ impl<'a> Messages<'a> {
     fn until(&mut self, is_done: impl Fn(&mut Self) -> bool) -> Result<(), Error> {
         let mut deadline = self.now() + SILENCE;
         loop {
-            if self.process() {
+            let has_arrived = self.process();
+            if has_arrived {
                 deadline = self.now() + SILENCE;
             }
             if is_done(self) {
@@ -70,7 +71,10 @@ impl<'a> Messages<'a> {
             if self.now() >= deadline {
                 return Err(Error::PeerSilent);
             }
-            self.connection.wait(deadline);
+            // What has grown the window may have taken more bytes from the adapter, for which no frame will arrive.
+            if !has_arrived {
+                self.connection.wait(deadline);
+            }
         }
     }
 }
