@@ -70,8 +70,8 @@ impl<'a> Indication<'a> {
         Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0 }
     }
 
-    /// Copies and adds a frame. Returns how many NBLs are left for frames like this one; `None` if none was. `tag` was removed from the frame; `reported` is the device's hash, if it
-    /// reported one.
+    /// Copies and adds a frame. Returns how many NBLs are left for frames like this one; `None` if there was none. `tag` was removed from
+    /// the frame; `reported` is the device's hash, if it reported one.
     pub fn add(
         &mut self,
         frame: &[u8],

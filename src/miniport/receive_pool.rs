@@ -200,8 +200,8 @@ impl ReceivePool {
         self.ordinary.is_low() || self.large.is_low()
     }
 
-    /// Copies a frame and its out-of-band information into a free NBL. Returns the NBL, and how many are free for frames like this one;
-    /// `None` if none was or the frame is too long.
+    /// Copies a frame and its out-of-band information into a free NBL. Returns the NBL, and how many are left for frames like this one;
+    /// `None` if there was none, or the frame is too long.
     pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<(*mut NET_BUFFER_LIST, u32)> {
         let kind = self.kind(frame.len() > self.max_frame);
         let (nbl, left) = kind.take()?;

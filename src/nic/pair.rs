@@ -226,8 +226,8 @@ impl Pair {
         self.transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
     }
 
-    /// Passes at most `budget` received frames to `sink`, each with its virtio-net information, until it breaks. Suppresses receive interrupts. IRQL <=
-    /// `DISPATCH_LEVEL`.
+    /// Passes at most `budget` received frames to `sink`, each with its virtio-net information, until it breaks. Suppresses receive
+    /// interrupts. IRQL <= `DISPATCH_LEVEL`.
     pub fn poll(
         &self,
         budget: u32,
