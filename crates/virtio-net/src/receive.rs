@@ -164,7 +164,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
 
     /// Passes the received frames in at most `budget` buffers (and the rest of the last frame) to `sink`, with the device's information
     /// about them. `sink` gets a copy of the frame from its Ethernet header on, which is valid during the call; the device cannot access
-    /// the copy, and `sink` may change it. `sink` ends the poll by [`ControlFlow::Break`]. Then makes the buffers available again with at most one notification.
+    /// the copy, and `sink` may change it. `sink` ends the poll by [`ControlFlow::Break`]. Then makes the buffers available again with at
+    /// most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
