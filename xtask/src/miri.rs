@@ -24,7 +24,7 @@ struct Selection {
 }
 
 /// What Miri runs. `docs/testing.md` says what it cannot run.
-const SELECTIONS: [Selection; 7] = [
+const SELECTIONS: [Selection; 8] = [
     Selection { package: "fallible", target: "--lib", only: &[], skip: &[] },
     Selection { package: "state-table", target: "--lib", only: &[], skip: &[] },
     Selection { package: "nt", target: "--lib", only: &[], skip: &[] },
@@ -42,6 +42,8 @@ const SELECTIONS: [Selection; 7] = [
         only: &["every_frame_arrives", "a_stopped_transmit", "a_commit_longer", "a_buffer_returned_twice"],
         skip: &[],
     },
+    // Rings that driver and device use on two threads.
+    Selection { package: "virtio-net", target: "threads", only: &[], skip: &[] },
     // Object tables, consumer memory, regions, queues.
     Selection {
         package: "roce",

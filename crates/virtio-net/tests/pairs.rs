@@ -9,7 +9,7 @@ mod fake;
 use std::ops::ControlFlow;
 
 use fake::{Answer, Driver, Fake, Quirks, over_formats};
-use virtio_net::{Error, Features};
+use virtio_net::{Error, Features, ReceiveCounters, TransmitCounters};
 
 /// Pairs of the device.
 const PAIRS: u16 = 4;
@@ -186,4 +186,20 @@ fn pairs_for_which_there_is_memory_are_used() {
             fake.assert_well_treated();
         }
     });
+}
+
+/// As the adapter's statistics are.
+#[test]
+fn counters_of_pairs_add_up() {
+    let receive = |n| ReceiveCounters { frames: n, bytes: 10 * n, invalid: 100 * n, notifications: 1000 * n };
+    assert_eq!([1, 2, 4].map(receive).into_iter().sum::<ReceiveCounters>(), receive(7));
+    let transmit = |n| TransmitCounters {
+        frames: n,
+        bytes: 10 * n,
+        bad_length: 100 * n,
+        notifications: 1000 * n,
+        suppressed: 10_000 * n,
+        full: 100_000 * n,
+    };
+    assert_eq!([1, 2, 4].map(transmit).into_iter().sum::<TransmitCounters>(), transmit(7));
 }

@@ -251,3 +251,17 @@ impl PackedRing {
         memory.view(device, 1).first()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The device's limits are checked before, so that no device reaches the upper one.
+    //= virtio §6
+    #[test]
+    fn a_ring_has_1_to_32768_descriptors() {
+        let is_allowed = |size| matches!(PackedRing::new(size), Ok(Some(_)));
+        assert!(is_allowed(1) && is_allowed(32768));
+        assert!(!is_allowed(0) && !is_allowed(32769));
+    }
+}

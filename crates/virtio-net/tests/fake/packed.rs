@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The device's side of a packed ring. (virtio §6, §7)
+//!
+//! Words by which either side passes something to the other are atomic, as the driver's are: driver and device may run on two threads.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{self, Ordering};
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -129,7 +134,7 @@ impl PackedQueue {
     /// Takes the next descriptor. Returns its flags, too.
     fn pop_descriptor(&mut self, memory: &GuestMemoryMmap) -> Option<(Buffer, u16)> {
         let at = self.descriptor(self.available.slot);
-        let flags: u16 = memory.read_obj(at(14)).unwrap();
+        let flags: u16 = memory.load(at(14), Acquire).unwrap();
         if !self.ready
             || (flags & AVAIL != 0) != self.available.wrap
             || (flags & USED != 0) == self.available.wrap
@@ -172,7 +177,8 @@ impl PackedQueue {
         let at = self.descriptor(self.used.slot);
         memory.write_obj(id, at(12)).unwrap();
         memory.write_obj(len, at(8)).unwrap();
-        memory.write_obj(if self.used.wrap { AVAIL | USED } else { 0 }, at(14)).unwrap();
+        let flags = if self.used.wrap { AVAIL | USED } else { 0 };
+        memory.store(flags, at(14), Release).unwrap();
         let taken = self.outstanding.get_mut(usize::from(id)).map_or(0, std::mem::take);
         self.undecided.push((self.used.slot, self.used.wrap));
         for _ in 0..taken.max(1) {
@@ -181,37 +187,48 @@ impl PackedQueue {
     }
 
     pub fn disable_notification(&self, memory: &GuestMemoryMmap) {
-        memory.write_obj(EVENT_DISABLE, GuestAddress(self.areas[2] + 2)).unwrap();
+        self.set_event(memory, 0, EVENT_DISABLE);
     }
 
     /// Returns `true` when a buffer was made available meanwhile.
     pub fn enable_notification(&self, memory: &GuestMemoryMmap) -> bool {
         let Position { slot, wrap } = self.available;
-        memory.write_obj(slot | u16::from(wrap) << 15, GuestAddress(self.areas[2])).unwrap();
         let flags = if self.event_idx { EVENT_POSITION } else { EVENT_ENABLE };
-        memory.write_obj(flags, GuestAddress(self.areas[2] + 2)).unwrap();
-        let flags: u16 = memory.read_obj(self.descriptor(slot)(14)).unwrap();
+        self.set_event(memory, slot | u16::from(wrap) << 15, flags);
+        atomic::fence(Ordering::SeqCst);
+        let flags: u16 = memory.load(self.descriptor(slot)(14), Relaxed).unwrap();
         (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
+    }
+
+    /// Writes the device's event suppression structure at once, as the driver reads it.
+    fn set_event(&self, memory: &GuestMemoryMmap, desc: u16, flags: u16) {
+        let event = u32::from(desc) | u32::from(flags) << 16;
+        memory.store(event, GuestAddress(self.areas[2]), Relaxed).unwrap();
+    }
+
+    /// Returns `desc` and `flags` of the driver's event suppression structure.
+    fn event(&self, memory: &GuestMemoryMmap) -> (u16, u16) {
+        let event: u32 = memory.load(GuestAddress(self.areas[1]), Relaxed).unwrap();
+        (event as u16, (event >> 16) as u16)
     }
 
     pub fn needs_interrupt(&mut self, memory: &GuestMemoryMmap) -> bool {
         let used = std::mem::take(&mut self.undecided);
-        let [desc, flags]: [u16; 2] =
-            [0, 2].map(|at| memory.read_obj(GuestAddress(self.areas[1] + at)).unwrap());
-        match flags {
-            EVENT_ENABLE => !used.is_empty(),
-            EVENT_DISABLE => false,
-            EVENT_POSITION => {
+        atomic::fence(Ordering::SeqCst);
+        match self.event(memory) {
+            (_, EVENT_ENABLE) => !used.is_empty(),
+            (_, EVENT_DISABLE) => false,
+            (desc, EVENT_POSITION) => {
                 assert!(self.event_idx, "EVENT_IDX was not negotiated");
                 used.contains(&(desc & 0x7FFF, desc >> 15 != 0))
             }
-            flags => panic!("event flags {flags}"),
+            (_, flags) => panic!("event flags {flags}"),
         }
     }
 
     /// Whether the driver disabled interrupts.
     pub fn has_interrupts_disabled(&self, memory: &GuestMemoryMmap) -> bool {
-        memory.read_obj::<u16>(GuestAddress(self.areas[1] + 2)).unwrap() == EVENT_DISABLE
+        self.event(memory).1 == EVENT_DISABLE
     }
 
     fn descriptor(&self, slot: u16) -> impl Fn(u64) -> GuestAddress + use<> {
