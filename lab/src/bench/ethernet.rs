@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! TCP through the driver's image, with and without the device's offloads, beside RDMA on the same device; RDMA over several queue
-//! pairs; and frames through QEMU's device.
+//! pairs; and frames through QEMU's device, also by Linux's driver ([`linux`]).
 //!
 //! Instructions are those of the driver's image, counted in virtual time as in [`super::image`]. CPU time is that of all threads of a run in
 //! real time: both hosts, their TCP stacks or consumers, both devices and the simulated kernel.
@@ -14,7 +14,7 @@ use device_sim::virtio_net::Features;
 use super::{
     figure::{Figure, MESSAGE, Unit},
     image::{self, HostCosts},
-    shared,
+    linux, shared,
 };
 use crate::{
     device::DeviceName,
@@ -136,7 +136,7 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
     let mut omitted = Vec::new();
     let has_qemu = workspace::has_qemu();
     if !has_qemu {
-        omitted.push("QEMU's device: there is no qemu-system-x86_64".into());
+        omitted.push("QEMU's device, also with Linux's driver: there is no qemu-system-x86_64".into());
     }
     for (what, devices) in DEVICES {
         if devices.contains(&DeviceName::Qemu) && !has_qemu {
@@ -146,6 +146,9 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
         let rate = frames(path, Between { devices, pairs: 1, count: FRAMES })?;
         let name = format!("frames of 1514 bytes, {what}, real time");
         figures.push(Figure::new(name, rate, Unit::PerSecond));
+    }
+    if has_qemu {
+        omitted.extend(linux::measure(say, figures));
     }
     Ok(omitted)
 }

@@ -17,6 +17,7 @@ mod figure;
 mod image;
 mod instructions;
 mod kernel;
+mod linux;
 mod miniport;
 mod pair;
 mod plot;

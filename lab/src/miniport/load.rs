@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Length of the frames, an Ethernet frame of MTU 1500.
-const LENGTH: usize = 1514;
+pub const LENGTH: usize = 1514;
 
 /// Frames sent and not yet seen by the receiver's thread, where two threads send: fewer than the driver has NBLs for one queue pair, so that none
 /// is lost.
@@ -203,7 +203,8 @@ pub fn rate_on(image: &Path, between: Between) -> Result<f64> {
 }
 
 /// Returns a frame with a UDP packet of a flow, without a UDP checksum.
-fn udp(target: [u8; 6], source: [u8; 6], flow: u16) -> Vec<u8> {
+#[must_use]
+pub fn udp(target: [u8; 6], source: [u8; 6], flow: u16) -> Vec<u8> {
     let length = (LENGTH - 14) as u16;
     let mut header = [0; 20];
     header[..2].copy_from_slice(&[0x45, 0]);

@@ -87,6 +87,9 @@ const APPLETS: [&str; 24] = [
 /// Modules that are loaded, after their dependencies.
 const MODULES: [&str; 6] = ["virtio_pci", "virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"];
 
+/// Modules that only `cargo xtask bench` loads, by the list `etc/modules-bench`: the kernel's generator of frames.
+const BENCH_MODULES: [&str; 1] = ["pktgen"];
+
 /// Parts of the kernel's package that contain the kernel and the modules.
 const KERNEL_PARTS: [&str; 7] = [
     "./boot/vmlinuz-*",
@@ -179,7 +182,8 @@ fn fill<W: std::io::Write>(archive: &mut Archive<W>, root: &Root, probe: &Path) 
     let content = fs::read(probe)?;
     archive.program("usr/bin/probe", &content)?;
     root::add_programs(archive, root, &PROGRAMS, &LOADED, vec![content])?;
-    modules::add(archive, &modules::in_order(root.directories(), &MODULES)?, "etc/modules")
+    modules::add(archive, &modules::in_order(root.directories(), &MODULES)?, "etc/modules")?;
+    modules::add(archive, &modules::in_order(root.directories(), &BENCH_MODULES)?, "etc/modules-bench")
 }
 
 /// Returns the kernel's package file, which [`make`] has downloaded to `target/guest`.
