@@ -255,6 +255,8 @@ impl Guest {
         let wait = format!("while [ ! -e /tmp/{n}.status ]; do sleep 0.05; done");
         let waited = self.run(&wait, limit)?;
         if waited.timed_out() {
+            // On the console: where tasks of the kernel are blocked.
+            self.shell("dmesg -n 7; echo w >/proc/sysrq-trigger; sleep 1; dmesg -n 4", SHELL_TIMEOUT)?;
             let output = self.kill(job)?;
             return Ok(Output { status: 137, text: output.text });
         }
