@@ -34,26 +34,19 @@ fn with(features: Features) -> Option<Testbed> {
     started_with(&Options { features, path_mtu: 1024, ..Options::default() })
 }
 
-/// An NDIS_OFFLOAD_PARAMETERS without changes.
-fn parameters() -> [u8; PARAMETERS] {
-    let mut parameters = [0; PARAMETERS];
-    parameters[..3].copy_from_slice(&[
-        NDIS_OBJECT_TYPE_DEFAULT,
-        NDIS_OFFLOAD_PARAMETERS_REVISION_1,
-        PARAMETERS as u8,
-    ]);
+/// An NDIS_OFFLOAD_PARAMETERS of a revision, without changes.
+fn unchanged<const LENGTH: usize>(revision: u8) -> [u8; LENGTH] {
+    let mut parameters = [0; LENGTH];
+    parameters[..3].copy_from_slice(&[NDIS_OBJECT_TYPE_DEFAULT, revision, LENGTH as u8]);
     parameters
 }
 
-/// As above, of revision 5.
+fn parameters() -> [u8; PARAMETERS] {
+    unchanged(NDIS_OFFLOAD_PARAMETERS_REVISION_1)
+}
+
 fn parameters5() -> [u8; PARAMETERS_5] {
-    let mut parameters = [0; PARAMETERS_5];
-    parameters[..3].copy_from_slice(&[
-        NDIS_OBJECT_TYPE_DEFAULT,
-        NDIS_OFFLOAD_PARAMETERS_REVISION_5,
-        PARAMETERS_5 as u8,
-    ]);
-    parameters
+    unchanged(NDIS_OFFLOAD_PARAMETERS_REVISION_5)
 }
 
 /// Offsets of its members.

@@ -272,13 +272,13 @@ impl<'a> ReceiveBatch<'a> {
         }
         adapter.statistics().received(Cast::of(frame), len);
         let Some((indication, _)) = others else { return ControlFlow::Continue(()) };
-        if adapter.vlan.admits(tag, frame) && adapter.wants(frame) {
-            match indication.add(frame, tag, checked, info.hash) {
-                Some(left) => {
-                    return if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-                }
-                None => adapter.statistics().received_without_buffer(),
-            }
+        if !adapter.vlan.admits(tag, frame) || !adapter.wants(frame) {
+            return ControlFlow::Continue(());
+        }
+        match indication.add(frame, tag, checked, info.hash) {
+            Some(0) => return ControlFlow::Break(()),
+            Some(_) => {}
+            None => adapter.statistics().received_without_buffer(),
         }
         ControlFlow::Continue(())
     }

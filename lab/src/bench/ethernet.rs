@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use device_sim::virtio_net::Features;
 
 use super::{
-    figure::{Figure, MESSAGE, Unit},
+    figure::{Figure, MESSAGE, Unit, fastest},
     image::{self, HostCosts},
     linux, shared,
 };
@@ -41,8 +41,6 @@ const FRAMES: u64 = 50_000;
 /// Queue pairs of the devices that are compared.
 const PAIRS: [u16; 3] = [1, 2, 4];
 
-/// Runs in real time, of which the fastest counts.
-const RUNS: usize = 3;
 /// Devices of a sender and a receiver.
 const DEVICES: [(&str, [DeviceName; 2]); 4] = [
     ("simulated devices", [DeviceName::Simulated; 2]),
@@ -153,9 +151,9 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
     Ok(omitted)
 }
 
-/// Returns the frames per second of the fastest of [`RUNS`] runs.
+/// Returns the frames per second of the fastest of several runs.
 fn frames(path: &Path, between: Between) -> Result<f64> {
-    (0..RUNS).try_fold(0.0_f64, |best, _| Ok(best.max(load::rate_on(path, between)?)))
+    fastest(|| load::rate_on(path, between))
 }
 
 /// Adds the rates of a TCP connection, and of UDP packets of several flows, over one, two and four queue pairs, on two processors.
@@ -166,10 +164,7 @@ fn ethernet_over_queue_pairs(path: &Path, say: &impl Fn(String), figures: &mut V
         let options = Options { pairs, ..kind.options(true) };
         let features = if pairs == 1 { options.features } else { options.features | Features::MQ };
         let options = Options { features, ..options };
-        let mut best = 0.0_f64;
-        for _ in 0..RUNS {
-            best = best.max(measure::run_tcp(path, BYTES, &options)?.result.bytes_per_second());
-        }
+        let best = fastest(|| Ok(measure::run_tcp(path, BYTES, &options)?.result.bytes_per_second()))?;
         let name = format!("{kind}, {pairs} queue pairs on 2 processors, real time");
         figures.push(Figure::new(name, best, Unit::BytesPerSecond));
         let rate = frames(path, Between { devices: [DeviceName::Simulated; 2], pairs, count: FRAMES })?;

@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use super::figure::{Figure, Unit};
+use super::figure::{Figure, Unit, fastest};
 use crate::{
     interop::{
         addresses::{GUEST_MAC, HOST_MAC},
@@ -30,8 +30,6 @@ use crate::{
 const FRAMES: u64 = 50_000;
 /// Frames for which the guest's driver notifies the device once: as many as [`load::rate_on`] sends in a chain.
 const BURST: u64 = 16;
-/// Runs, of which the fastest counts.
-const RUNS: usize = 3;
 /// Time limit of a run.
 const LIMIT: Duration = Duration::from_secs(20);
 /// How long a socket is read before the receiver asks whether the run is over.
@@ -77,10 +75,6 @@ fn rates() -> Result<[f64; 2]> {
     let transmitted = fastest(|| transmitted(&mut guest, &outside))?;
     let received = fastest(|| received(&mut guest, &options.guest_socket()))?;
     Ok([transmitted, received])
-}
-
-fn fastest(mut rate: impl FnMut() -> Result<f64>) -> Result<f64> {
-    (0..RUNS).try_fold(0.0_f64, |best, _| Ok(best.max(rate()?)))
 }
 
 /// Loads pktgen, and has it send [`FRAMES`] UDP packets when it starts. It hands the driver the same buffer again and again, so that

@@ -108,18 +108,22 @@ fn writes(count: u64) -> Work {
     Work::Writes(Transfers { count, size: MESSAGE as usize, outstanding: 8, buffers: 8 })
 }
 
+/// Blocks of 4 KiB that the two runs under callgrind differ by.
+fn blocks() -> f64 {
+    ((LENGTHS[1] - LENGTHS[0]) * u64::from(MESSAGE)) as f64 / 4096.0
+}
+
 /// Adds the instructions of the image of both hosts for 4 KiB, by function.
 fn divided(path: &Path, figures: &mut Vec<Figure>) -> Result<()> {
     let symbols = Symbols::read(&path.with_extension("pdb")).context("the image has no PDB")?;
     let [short, long] =
         LENGTHS.map(|count| counted(&format!("{WORK}{count}:{}", Receiving::InDpc as u8), &symbols));
     let (short, long) = (short?, long?);
-    let blocks = ((LENGTHS[1] - LENGTHS[0]) * u64::from(MESSAGE)) as f64 / 4096.0;
     for (side, name) in ["initiator", "target"].into_iter().enumerate() {
         for (part, what) in
             ["RDMA's functions", "others of the driver", "memory and others"].into_iter().enumerate()
         {
-            let value = (long[side][part] - short[side][part]) as f64 / blocks;
+            let value = (long[side][part] - short[side][part]) as f64 / blocks();
             let name = format!("RDMA and TCP at the same time, {name}, {what}, for 4 KiB of each");
             figures.push(Figure::new(name, value, Unit::Instructions));
         }
@@ -184,11 +188,10 @@ pub fn polled(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> 
         say(format!("RDMA and TCP, received {receiving}"));
         let [short, long] = LENGTHS.map(|count| image::costs(&format!("{WORK}{count}:{}", receiving as u8)));
         let (short, long) = (short?, long?);
-        let blocks = ((LENGTHS[1] - LENGTHS[0]) * u64::from(MESSAGE)) as f64 / 4096.0;
         for (side, name) in ["initiator", "target"].into_iter().enumerate() {
             let name = format!("RDMA and TCP, received {receiving}, {name}");
             let (less, more) = (&short[side], &long[side]);
-            let instructions = (more.instructions - less.instructions) as f64 / blocks;
+            let instructions = (more.instructions - less.instructions) as f64 / blocks();
             figures.push(Figure::new(
                 format!("{name}, instructions for 4 KiB of each"),
                 instructions,
@@ -207,6 +210,11 @@ pub fn polled(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> 
             ));
         }
     }
+    small_writes(path, say, figures)
+}
+
+/// Adds the time of a small write beside TCP, with each way to receive in turn.
+fn small_writes(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     say("small writes beside TCP".into());
     let mut best = [f64::INFINITY; 2];
     let mut rates = [0.0_f64; 2];
