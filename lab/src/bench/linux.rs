@@ -62,13 +62,7 @@ fn rates() -> Result<[f64; 2]> {
     workspace::provide(&["guest"])?;
     // The path of a socket is limited to 107 bytes: not below the target directory.
     let directory = tempfile::tempdir()?;
-    let options = guest::Options {
-        directory: directory.path().to_owned(),
-        mac: GUEST_MAC,
-        ipv4: "192.168.77.2/24",
-        ipv6: "fd77::2/64",
-        mtu: 1500,
-    };
+    let options = guest::Options { directory: directory.path().to_owned(), mtu: 1500 };
     let outside = UnixDatagram::bind(options.host_socket())?;
     let mut guest = Guest::boot(&guest::Image::of_workspace(), &options)?;
     prepare(&mut guest)?;

@@ -17,6 +17,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::addresses::{Family, GUEST_MAC, guest_address};
 use crate::workspace;
 
 /// The files that a guest boots from; `cargo xtask interop` builds them.
@@ -48,10 +49,6 @@ pub struct Options {
     /// Directory for the sockets and the console file, used by this guest only. Paths of sockets are limited to
     /// 107 bytes.
     pub directory: PathBuf,
-    pub mac: [u8; 6],
-    /// Address and prefix length.
-    pub ipv4: &'static str,
-    pub ipv6: &'static str,
     /// MTU of its Ethernet interface in bytes; rxe uses the largest RoCE MTU that fits.
     pub mtu: u16,
 }
@@ -171,7 +168,7 @@ impl Guest {
 
     fn qemu(image: &Image, options: &Options, console: &Path, shell: &Path) -> Command {
         let unix = |path: &Path| path.display().to_string();
-        let mac = options.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let mac = GUEST_MAC.map(|byte| format!("{byte:02x}")).join(":");
         // QEMU is killed when the thread that started it ends, even if that thread is killed.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
@@ -189,8 +186,10 @@ impl Guest {
         qemu.arg("-device").arg(format!("virtio-net-pci,netdev=wire,mac={mac},romfile="));
         // On a busy machine, timer interrupts are too late for the kernel's check of its timer.
         qemu.arg("-append").arg(format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check guest.ipv4={} guest.ipv6={} guest.mtu={}",
-            options.ipv4, options.ipv6, options.mtu
+            "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check guest.ipv4={}/24 guest.ipv6={}/64 guest.mtu={}",
+            guest_address(Family::V4),
+            guest_address(Family::V6),
+            options.mtu
         ));
         qemu.stdin(Stdio::null()).stdout(Stdio::null());
         qemu

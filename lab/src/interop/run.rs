@@ -19,7 +19,7 @@ use ndk_consumer::{
 use tempfile::TempDir;
 
 use super::{
-    addresses::{Family, GUEST_MAC, HOST_MAC, guest_address, host_address},
+    addresses::{Family, HOST_MAC, guest_address, host_address},
     cases::{Case, Side, Work},
     guest::{self, Guest, Output},
     native, smb,
@@ -103,13 +103,7 @@ impl Runner {
     }
 
     fn guest_options(&self, mtu: u16) -> guest::Options {
-        guest::Options {
-            directory: self.setup.directory.path().to_path_buf(),
-            mac: GUEST_MAC,
-            ipv4: "192.168.77.2/24",
-            ipv6: "fd77::2/64",
-            mtu,
-        }
+        guest::Options { directory: self.setup.directory.path().to_path_buf(), mtu }
     }
 
     fn attempt(&mut self, case: &Case, capture: &Path) -> Result<Vec<String>> {
