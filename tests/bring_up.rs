@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use device_sim::{
     Quirks, pci,
     pci::{BarLayout, BrokenCapabilities, Identity},
+    virtio_net::Features,
 };
 use lab::{
     image,
@@ -22,6 +23,7 @@ mod event {
     pub const BROKEN_CAPABILITIES: u32 = 12;
     pub const MISSING_STRUCTURE: u32 = 13;
     pub const NO_VERSION_1: u32 = 15;
+    pub const BYPASSES_IOMMU: u32 = 31;
     pub const FEATURES_REJECTED: u32 = 16;
 }
 
@@ -101,6 +103,28 @@ fn device_without_version_1_is_rejected_with_an_event() {
         return;
     };
     assert_eq!(events, [event::NO_VERSION_1]);
+}
+
+/// Without ACCESS_PLATFORM the device takes logical addresses for physical ones: it would write received frames to memory of others.
+#[test]
+fn device_that_bypasses_dma_remapping_is_rejected_with_an_event() {
+    let Some(events) = events_of_failed_start(Quirks { bypasses_iommu: true, ..Quirks::default() }) else {
+        return;
+    };
+    assert_eq!(events, [event::BYPASSES_IOMMU]);
+}
+
+#[test]
+fn device_without_access_platform_is_used_where_dma_is_not_remapped() {
+    let features = Features::DEFAULT.without(Features::ACCESS_PLATFORM);
+    let options = Options { features, ..Options::default() };
+    let Some(mut bed) = image().map(|image| Testbed::new(&image, &options).expect("the image can be loaded"))
+    else {
+        return;
+    };
+    bed.start().expect("both drivers start");
+    assert!(bed.machines()[0].event_log().is_empty(), "nothing to report");
+    finish(bed);
 }
 
 #[test]

@@ -62,7 +62,8 @@ impl Failure {
                 Error::NoCapabilities
                 | Error::BrokenCapabilityList
                 | Error::MissingStructure(_)
-                | Error::NoVersion1,
+                | Error::NoVersion1
+                | Error::BypassesIommu,
             ) => NDIS_STATUS_ADAPTER_NOT_FOUND,
             Self::Device(_) => NDIS_STATUS_DEVICE_FAILED,
         }
@@ -89,6 +90,7 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
         Error::MissingStructure(which) => (table::MISSING_STRUCTURE, [cfg_type(which), 0]),
         Error::ResetTimeout => (table::RESET_TIMEOUT, [0, 0]),
         Error::NoVersion1 => (table::NO_VERSION_1, [0, 0]),
+        Error::BypassesIommu => (table::BYPASSES_IOMMU, [0, 0]),
         Error::FeaturesRejected => (table::FEATURES_REJECTED, [0, 0]),
         Error::NoQueue(index) => (table::NO_QUEUE, [u32::from(index), 0]),
         Error::BadQueueSize(size) => (table::BAD_QUEUE_SIZE, [u32::from(size), 0]),

@@ -53,6 +53,7 @@ events! {
     COMMAND_TIMEOUT = error(28, "%2: the device did not answer a command, and will be reset.");
     COMMAND_REFUSED = error(29, "%2: the device refused a command without which it cannot be used.");
     TRANSMIT_STALLED = error(30, "%2: the device does not take frames to send, and will be reset.");
+    BYPASSES_IOMMU = error(31, "%2: the system remaps DMA, but the device does not offer ACCESS_PLATFORM (QEMU: iommu_platform=on), so that it would access wrong memory.");
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.");
     RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.");
     QUEUE_RESET = warning(42, "%2: the device did not take frames to send, and has reset the transmit queue. Frames were lost, no connections. Data: the number of the queue pair.");

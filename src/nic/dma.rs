@@ -10,7 +10,7 @@ use ndk_abi::ndis::{
     NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS_SUCCESS, NdisMAllocateSharedMemory,
     NdisMDeregisterScatterGatherDma, NdisMFreeSharedMemory, NdisMRegisterScatterGatherDma,
 };
-use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, SCATTER_GATHER_LIST};
+use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, MmGetPhysicalAddress, SCATTER_GATHER_LIST};
 use virtio_net::{DMA_ALIGNMENT, DmaBlock, Hal};
 
 use super::resources::set_bus_master;
@@ -116,7 +116,10 @@ unsafe impl Hal for SharedMemory {
         }
         // SAFETY: NDIS allocated `len` bytes.
         unsafe { address.write_bytes(0, len) };
-        Some(DmaBlock { address, device_address, len })
+        // SAFETY: takes any address; NDIS mapped this one.
+        let physical_address = unsafe { MmGetPhysicalAddress(address.as_ptr().cast()) };
+        let is_remapped = physical_address.QuadPart.cast_unsigned() != device_address;
+        Some(DmaBlock { address, device_address, is_remapped, len })
     }
 
     unsafe fn release(&self, block: DmaBlock) {

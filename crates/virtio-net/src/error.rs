@@ -27,6 +27,8 @@ pub enum Error {
     ResetTimeout,
     /// The device does not offer VERSION_1: it has only the legacy interface.
     NoVersion1,
+    /// The system remaps DMA, and the device does not offer ACCESS_PLATFORM: it would take addresses for physical ones.
+    BypassesIommu,
     /// The device cleared FEATURES_OK: it rejects the accepted features.
     FeaturesRejected,
     /// The device has no queue of this index.
@@ -100,6 +102,9 @@ impl fmt::Display for Error {
             }
             Self::ResetTimeout => f.write_str("the device did not finish its reset in time"),
             Self::NoVersion1 => f.write_str("the device does not offer VERSION_1"),
+            Self::BypassesIommu => {
+                f.write_str("the system remaps DMA, but the device does not offer ACCESS_PLATFORM")
+            }
             Self::FeaturesRejected => f.write_str("the device rejected the accepted features"),
             Self::NoQueue(index) => write!(f, "the device has no queue {index}"),
             Self::BadQueueSize(size) => write!(f, "the device reports a queue size of {size}"),

@@ -108,7 +108,7 @@ pub const TABLE: &[Feature] = &[
         name: "ACCESS_PLATFORM",
         needs: Features::VERSION_1,
         policy: Policy::Accepted,
-        reason: "every address given to the device is a DMA address of the platform",
+        reason: "every address given to the device is a DMA address of the platform; required if that remaps addresses",
     },
     Feature {
         feature: Features::ORDER_PLATFORM,

@@ -22,6 +22,8 @@ pub struct DmaBlock {
     pub address: NonNull<u8>,
     /// Address for the device.
     pub device_address: u64,
+    /// The device address is not the physical address: an IOMMU translates it.
+    pub is_remapped: bool,
     /// Length in bytes.
     pub len: usize,
 }
@@ -105,6 +107,11 @@ impl<H: Hal> Dma<H> {
     pub(crate) fn new(hal: &H, len: usize) -> Result<Self, Error> {
         let block = hal.allocate(len).ok_or(Error::NoMemory)?;
         Ok(Self { hal: hal.clone(), block })
+    }
+
+    /// Whether an IOMMU translates the block's device address.
+    pub(crate) fn is_remapped(&self) -> bool {
+        self.block.is_remapped
     }
 
     /// Returns the device's address of byte `offset`.

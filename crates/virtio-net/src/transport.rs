@@ -396,6 +396,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if !allows {
             return Err(Error::OutOfOrder);
         }
+        // Without the feature the device takes every address for a physical one.
+        if addresses.are_remapped && !self.features.contains(Features::ACCESS_PLATFORM) {
+            return Err(Error::BypassesIommu);
+        }
         self.write16(common::QUEUE_SELECT, index);
         let doorbell = self.doorbell(index, self.read16(common::QUEUE_NOTIFY_OFF))?;
         self.write16(common::QUEUE_SIZE, size);

@@ -52,6 +52,21 @@ fn only_features_of_the_table_are_accepted() {
     drop(driver);
 }
 
+/// It would take the addresses of the rings for physical ones.
+#[test]
+fn a_device_without_access_platform_is_refused_if_the_platform_remaps() {
+    let offered = Quirks::default().offered;
+    for (is_remapped, offered, is_refused) in [
+        (true, offered - Features::ACCESS_PLATFORM, true),
+        (true, offered | Features::ACCESS_PLATFORM, false),
+        (false, offered - Features::ACCESS_PLATFORM, false),
+    ] {
+        let fake = Fake::new(Quirks { offered, is_remapped, ..Quirks::default() });
+        let error = fake.bring_up(1514).err();
+        assert_eq!(error, is_refused.then_some(Error::BypassesIommu), "{is_remapped} {offered:?}");
+    }
+}
+
 #[test]
 fn a_device_that_rejects_the_features_is_refused() {
     let (error, fake) = refused(Quirks { rejects_features: true, ..Quirks::default() });

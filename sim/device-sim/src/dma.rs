@@ -12,11 +12,11 @@ use vm_memory::{
 
 use crate::registers::Misuse;
 
-/// Memory as the device sees it, by logical address: the address that the host's DMA remapping gives a page, which is
-/// not its physical address.
+/// Memory as the device sees it, by logical address: the address that the host's DMA remapping gives a page, or without remapping its
+/// physical address.
 ///
-/// The memory file of the host is at one logical address, [`DmaSpace::FIRST`] unless the device demands another. The device
-/// reaches only what is mapped.
+/// The memory file of the host is at one logical address: at [`DmaSpace::REMAPPED`] or at [`DmaSpace::PHYSICAL`]. The device reaches
+/// only what is mapped.
 pub struct DmaSpace {
     memory: FlatMemory,
     /// Mapped ranges that do not overlap, in ascending order: start, and end (exclusive).
@@ -76,18 +76,12 @@ impl FusedIterator for Slice<'_> {}
 impl<'a> GuestMemorySliceIterator<'a, ()> for Slice<'a> {}
 
 impl DmaSpace {
-    /// The logical address of the first byte of the host's memory file: above all physical addresses.
-    pub const FIRST: u64 = 1 << 40;
+    /// The logical address of the first byte of the host's memory file with DMA remapping: above all physical addresses.
+    pub const REMAPPED: u64 = 1 << 40;
+    /// Likewise without: memory above 4 GiB has its physical address.
+    pub const PHYSICAL: u64 = 64 << 30;
 
-    /// Maps the memory in `file` at the logical address [`DmaSpace::FIRST`]. No range is mapped for the device yet.
-    ///
-    /// # Errors
-    /// When the file cannot be mapped.
-    pub fn new(file: File, size: usize) -> io::Result<Self> {
-        Self::at(Self::FIRST, file, size)
-    }
-
-    /// As [`DmaSpace::new`], at the logical address `first`.
+    /// Maps the memory in `file` at the logical address `first`. No range is mapped for the device yet.
     ///
     /// # Errors
     /// When the file cannot be mapped.
@@ -103,6 +97,12 @@ impl DmaSpace {
     #[must_use]
     pub const fn logical(&self, offset: usize) -> u64 {
         self.memory.first + offset as u64
+    }
+
+    /// Returns whether logical addresses differ from physical ones.
+    #[must_use]
+    pub const fn is_remapped(&self) -> bool {
+        self.memory.first != Self::PHYSICAL
     }
 
     /// Maps `len` bytes at the logical address `address` for the device.
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn device_reaches_mapped_ranges_only() {
         let region = MmapRegion::new(0x2000).unwrap();
-        let memory = FlatMemory { region, first: DmaSpace::FIRST };
+        let memory = FlatMemory { region, first: DmaSpace::REMAPPED };
         let memory = DmaSpace { memory, ranges: RwLock::default() };
         memory.map(0x1000, 0x100);
         memory.map(0x1100, 0x100);

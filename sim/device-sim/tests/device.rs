@@ -241,6 +241,7 @@ fn driver_refuses_unusable_devices() {
     let refused = |quirks| misbehaving(quirks).bring_up().err().expect("the driver refuses it");
     let quirks = Quirks::default();
     assert_eq!(refused(Quirks { no_version_1: true, ..quirks }), Error::NoVersion1);
+    assert_eq!(refused(Quirks { bypasses_iommu: true, ..quirks }), Error::BypassesIommu);
     assert_eq!(refused(Quirks { rejects_features: true, ..quirks }), Error::FeaturesRejected);
     assert_eq!(refused(Quirks { never_resets: true, ..quirks }), Error::ResetTimeout);
     assert_eq!(refused(Quirks { refuses_vectors_from: Some(0), ..quirks }), Error::VectorRefused);

@@ -27,6 +27,7 @@ use device_sim::{
     link::{Datagrams, Port, Tunnel, Wire},
     mmio::{Failure, Windows},
     pci,
+    virtio_net::Features,
 };
 use nt_sim::{
     BugCheck, Host, current, guest::Guest, host::FaultOutcome, image::registers::FaultContext, imports,
@@ -100,7 +101,9 @@ fn misuse_report(misuse: &Misuse) -> (BugCheck, String) {
 /// When the host's memory cannot be mapped for it.
 pub(crate) fn plug(host: &Arc<Host>, options: NicOptions) -> Arc<Nic> {
     let made = plug_function(host, |bus, file, size| {
-        Ok(Nic::new(bus, Arc::new(DmaSpace::new(file, size)?), options))
+        let is_remapped = options.features.contains(Features::ACCESS_PLATFORM);
+        let first = if is_remapped { DmaSpace::REMAPPED } else { DmaSpace::PHYSICAL };
+        Ok(Nic::new(bus, Arc::new(DmaSpace::at(first, file, size)?), options))
     });
     made.expect("the machine has memory to map")
 }

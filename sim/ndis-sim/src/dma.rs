@@ -73,6 +73,10 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
         return None;
     };
     let logical = logical_address(adapter, &host, address)?;
+    assert!(
+        adapter.nic.memory().is_remapped() || logical == first.address(),
+        "no memory above 4 GiB is left"
+    );
     adapter.nic.memory().map(logical, len as u64);
     owner::hold(&host, adapter.handle, SHARED, address);
     Some((address, logical))

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use device_sim::DmaSpace;
 use tempfile::TempDir;
 
 use crate::{
@@ -28,9 +29,9 @@ use crate::{
 /// Time limit of QEMU's start, which takes a fifth of a second.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where the memory of the simulated host is in the virtual machine: above 4 GiB, and at no address that the host calls
-/// physical. A multiple of 2 MiB, below the 40 address bits of QEMU's default processor.
-pub const MEMORY: u64 = 64 << 30;
+/// Where the memory of the simulated host is in the virtual machine: at the physical addresses of the host, because most
+/// devices of QEMU bypass DMA remapping. A multiple of 2 MiB, below the 40 address bits of QEMU's default processor.
+pub const MEMORY: u64 = DmaSpace::PHYSICAL;
 /// Memory that the machine has besides, in MiB, and the upper end of all of it, in GiB.
 const OWN_MEMORY: u64 = 16;
 const MAX_MEMORY: u64 = 128;

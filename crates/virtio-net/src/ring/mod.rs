@@ -42,6 +42,8 @@ pub(crate) struct QueueAddresses {
     pub(crate) descriptors: u64,
     pub(crate) driver: u64,
     pub(crate) device: u64,
+    /// An IOMMU translates them.
+    pub(crate) are_remapped: bool,
 }
 
 /// A buffer that the device returned.
@@ -146,7 +148,7 @@ impl<H: Hal> Ring<H> {
             Format::Packed(ring) => ring.areas(),
         };
         let [descriptors, driver, device] = areas.map(|offset| self.memory.device_address(offset));
-        QueueAddresses { descriptors, driver, device }
+        QueueAddresses { descriptors, driver, device, are_remapped: self.memory.is_remapped() }
     }
 
     pub(crate) fn size(&self) -> u16 {

@@ -69,9 +69,12 @@ pub enum QueueReset {
 
 /// Deviations from the default device.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct Quirks {
     pub offered: Features,
     pub rejects_features: bool,
+    /// The platform remaps the device's addresses.
+    pub is_remapped: bool,
     pub never_resets: bool,
     pub reset: QueueReset,
     pub removed: bool,
@@ -112,6 +115,7 @@ impl Default for Quirks {
                 | Features::STATUS
                 | Features::MTU,
             rejects_features: false,
+            is_remapped: false,
             never_resets: false,
             reset: QueueReset::After(Duration::ZERO),
             removed: false,
@@ -463,7 +467,8 @@ unsafe impl Hal for Fake {
         assert!(device.next_address < MEMORY_START + MEMORY as u64, "the test needs more memory");
         device.blocks.insert(address, len);
         let host = self.memory.get_host_address(GuestAddress(address)).unwrap();
-        Some(DmaBlock { address: NonNull::new(host).unwrap(), device_address: address, len })
+        let is_remapped = device.quirks.is_remapped;
+        Some(DmaBlock { address: NonNull::new(host).unwrap(), device_address: address, is_remapped, len })
     }
 
     unsafe fn release(&self, block: DmaBlock) {

@@ -76,6 +76,8 @@ pub struct Common {
     /// Features that are offered no more after the next reset.
     withdrawn: Features,
     accepted: Features,
+    /// Features that a driver has to accept: ACCESS_PLATFORM if the system remaps the device's DMA.
+    required: Features,
     vectors: u16,
     mtu: u16,
     status: Status,
@@ -103,6 +105,7 @@ impl Common {
             offered: options.quirks.offered(options.features),
             withdrawn: Features::default(),
             accepted: Features::default(),
+            required: options.features.and(Features::ACCESS_PLATFORM),
             vectors: options.vectors,
             mtu: options.quirks.mtu.unwrap_or(options.mtu),
             status: Status::default(),
@@ -430,6 +433,11 @@ impl Common {
                     "DRIVER_OK was set without bus mastering in the PCI command register",
                 ));
             }
+            if !self.accepted.contains(self.required) {
+                return Err(Misuse::dma(
+                    "DRIVER_OK was set without ACCESS_PLATFORM: the device takes the addresses of its rings for physical ones",
+                ));
+            }
             return Ok(Effect::Start);
         }
         Ok(Effect::None)
@@ -445,7 +453,9 @@ impl Common {
                 )));
             }
         }
-        Ok(accepted.contains(Features::VERSION_1) && !self.quirks.rejects_features)
+        // As QEMU's device: one behind an IOMMU does not work with physical addresses.
+        let required = Features::VERSION_1 | self.required.and(self.offered);
+        Ok(accepted.contains(required) && !self.quirks.rejects_features)
     }
 
     /// Gives a queue the registers that it has after a reset.

@@ -30,6 +30,7 @@ impl Features {
     pub const INDIRECT_DESC: Self = Self(1 << 28);
     pub const EVENT_IDX: Self = Self(1 << 29);
     pub const VERSION_1: Self = Self(1 << 32);
+    pub const ACCESS_PLATFORM: Self = Self(1 << 33);
     pub const RING_PACKED: Self = Self(1 << 34);
     pub const RING_RESET: Self = Self(1 << 40);
     pub const HOST_USO: Self = Self(1 << 56);
@@ -71,6 +72,7 @@ impl Features {
             | Self::INDIRECT_DESC.0
             | Self::EVENT_IDX.0
             | Self::VERSION_1.0
+            | Self::ACCESS_PLATFORM.0
             | Self::SPEED_DUPLEX.0,
     );
 

@@ -49,6 +49,7 @@ pub struct NicOptions {
     pub mac: [u8; 6],
     /// Largest IP packet, for the field `mtu`.
     pub mtu: u16,
+    /// With [`ACCESS_PLATFORM`](Features::ACCESS_PLATFORM), the system remaps the device's DMA.
     pub features: Features,
     /// Queue pairs, which a driver can use if the NIC offers [`MQ`](Features::MQ), otherwise only the first.
     pub pairs: u16,

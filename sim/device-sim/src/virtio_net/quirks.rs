@@ -23,6 +23,8 @@ pub struct Quirks {
     pub link_down_before_start: bool,
     /// Offers the legacy interface only.
     pub no_version_1: bool,
+    /// Does not offer ACCESS_PLATFORM although the system remaps its DMA, as QEMU's device in a machine with an IOMMU.
+    pub bypasses_iommu: bool,
     /// Has no MAC address: does not offer VIRTIO_NET_F_MAC.
     pub no_mac: bool,
     /// Keeps the MAC address that the driver has set, also across a reset.
@@ -117,6 +119,8 @@ pub enum LargeQuirk {
 impl Quirks {
     pub(super) fn offered(&self, features: Features) -> Features {
         let features = if self.no_mac { features.without(Features::MAC) } else { features };
+        let features =
+            if self.bypasses_iommu { features.without(Features::ACCESS_PLATFORM) } else { features };
         if self.no_version_1 { features.without(Features::VERSION_1) } else { features }
     }
 }

@@ -137,7 +137,7 @@ impl Bench {
         // SAFETY: a new mapping at an address of the system's choice; it lives as long as the process.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), MEMORY, protection, libc::MAP_SHARED, fd, 0) };
         assert_ne!(base, libc::MAP_FAILED);
-        let memory = Arc::new(DmaSpace::new(file, MEMORY).unwrap());
+        let memory = Arc::new(DmaSpace::at(DmaSpace::REMAPPED, file, MEMORY).unwrap());
         let nic = Nic::new(machine.clone(), memory, options);
         for vector in 0..nic.options().vectors {
             let message = Message { address: 0xfee0_0000, data: vector.into() };
@@ -207,7 +207,7 @@ impl Bench {
 
     /// Overwrites `len` bytes at an address of the device with a little-endian value.
     pub fn poke(&self, address: u64, len: usize, value: u64) {
-        let offset = (address - DmaSpace::FIRST) as usize;
+        let offset = (address - DmaSpace::REMAPPED) as usize;
         assert!(offset + len <= MEMORY && len <= 8);
         // SAFETY: inside the mapping, as just asserted.
         let at = unsafe { self.base.add(offset) };
@@ -217,7 +217,7 @@ impl Bench {
 
     /// Returns eight bytes at an address of the device.
     pub fn peek(&self, address: u64) -> u64 {
-        let offset = (address - DmaSpace::FIRST) as usize;
+        let offset = (address - DmaSpace::REMAPPED) as usize;
         assert!(offset + 8 <= MEMORY);
         // SAFETY: inside the mapping, as just asserted.
         let at = unsafe { self.base.add(offset) };
@@ -334,7 +334,7 @@ unsafe impl Hal for Bench {
         self.nic.memory().map(device_address, len as u64);
         // SAFETY: inside the mapping, as just asserted.
         let address = unsafe { self.base.add(offset) };
-        Some(DmaBlock { address, device_address, len })
+        Some(DmaBlock { address, device_address, is_remapped: true, len })
     }
 
     unsafe fn release(&self, block: DmaBlock) {

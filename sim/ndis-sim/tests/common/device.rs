@@ -69,7 +69,8 @@ fn start_device(handle: usize, configure: impl FnOnce(usize)) {
     };
     status(1);
     status(3);
-    for (at, value) in [(0x08, 1_u32), (0x0c, 1)] {
+    // VERSION_1 and ACCESS_PLATFORM.
+    for (at, value) in [(0x08, 1_u32), (0x0c, 3)] {
         // SAFETY: as above.
         unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + at).write_volatile(value) };
     }

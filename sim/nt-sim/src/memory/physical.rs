@@ -25,8 +25,12 @@ impl Pfn {
     }
 }
 
-/// The physical address at which a PC's memory continues above the addresses of its devices.
+/// The physical address at which a PC's memory continues above the addresses of its devices, or later.
 const HIGH: u64 = 4 << 30;
+
+/// The difference between a physical address above [`HIGH`] and its offset in the memfd: where QEMU has the memory that its devices
+/// share with a simulated host, so that a device without DMA remapping reaches it by physical addresses.
+pub const UPPER: u64 = 64 << 30;
 
 /// Orders tried to scatter pages, before they are put in reverse order.
 const SHUFFLES: usize = 16;
@@ -36,8 +40,8 @@ const MAX_LOW: usize = 3 << 30;
 
 /// Physical memory. Page 0 is never allocated.
 ///
-/// A quarter of it, at most 3 GiB, is at physical address 0, the rest at 4 GiB, as in a PC. Pages at 4 GiB are allocated
-/// first: a 64-bit address that is truncated to 32 bits is then another page, or none.
+/// A quarter of it, at most 3 GiB, is at physical address 0, the rest above 64 GiB, as in a PC with hot-plugged memory. Pages there are
+/// allocated first: a 64-bit address that is truncated to 32 bits is then another page, or none.
 pub struct Physical {
     file: File,
     size: usize,
@@ -77,7 +81,7 @@ impl Physical {
         let pages = |bytes: usize| (bytes / PAGE_SIZE) as u64;
         let free = Free {
             low: Ranges::new(1, pages(low)),
-            high: Ranges::new(HIGH / PAGE_SIZE as u64, HIGH / PAGE_SIZE as u64 + pages(size - low)),
+            high: Ranges::new(UPPER / PAGE_SIZE as u64 + pages(low), UPPER / PAGE_SIZE as u64 + pages(size)),
             random,
         };
         Ok(Self { file, size, low, base, free: Mutex::new(free) })
@@ -104,9 +108,9 @@ impl Physical {
     /// Returns where a physical address is in the memfd and in the direct map; `None` when there is no memory.
     #[must_use]
     pub fn offset(&self, address: u64) -> Option<usize> {
-        let (start, first, end) = if address < HIGH { (0, 0, self.low) } else { (HIGH, self.low, self.size) };
-        let offset = usize::try_from(address - start).ok()?.checked_add(first)?;
-        (offset < end).then_some(offset)
+        let (start, offsets) = if address < HIGH { (0, 0..self.low) } else { (UPPER, self.low..self.size) };
+        let offset = usize::try_from(address.checked_sub(start)?).ok()?;
+        offsets.contains(&offset).then_some(offset)
     }
 
     /// Returns the address of a physical address in the direct map; an address that is never mapped when there is no
@@ -120,7 +124,7 @@ impl Physical {
     #[must_use]
     pub fn direct_pfn(&self, address: usize) -> Option<Pfn> {
         let offset = address.checked_sub(self.base).filter(|&offset| offset < self.size)?;
-        let address = if offset < self.low { offset as u64 } else { HIGH + (offset - self.low) as u64 };
+        let address = if offset < self.low { offset as u64 } else { UPPER + offset as u64 };
         Some(Pfn(address / PAGE_SIZE as u64))
     }
 
