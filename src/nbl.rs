@@ -60,12 +60,23 @@ impl NblList {
         }
     }
 
-    /// Appends the elements of another list.
-    pub fn append(&mut self, mut other: Self) {
-        while let Some(nbl) = other.pop() {
-            // SAFETY: owned, and just removed from its list.
-            unsafe { self.push(nbl) };
+    /// Appends the elements of another list. In constant time.
+    pub fn append(&mut self, other: Self) {
+        if other.is_empty() {
+            return;
         }
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        // SAFETY: the driver owns every element of the list.
+        unsafe { (*self.last).Next = other.first };
+        self.last = other.last;
+    }
+
+    /// Removes and returns all elements.
+    pub fn take_all(&mut self) -> Self {
+        core::mem::replace(self, Self::new())
     }
 
     /// Removes and returns the first element.
@@ -121,15 +132,6 @@ impl WaitingSends {
         self.0.is_empty()
     }
 
-    /// Appends `nbl`.
-    ///
-    /// # Safety
-    /// As for [`NblList::push`].
-    pub unsafe fn push(&mut self, nbl: *mut NET_BUFFER_LIST) {
-        // SAFETY: this function's contract.
-        unsafe { self.0.push(nbl) };
-    }
-
     /// Removes and returns the first element.
     pub fn pop(&mut self) -> Option<*mut NET_BUFFER_LIST> {
         self.0.pop()
@@ -142,6 +144,16 @@ impl WaitingSends {
     pub unsafe fn push_front(&mut self, nbl: *mut NET_BUFFER_LIST) {
         // SAFETY: this function's contract.
         unsafe { self.0.push_front(nbl) };
+    }
+
+    /// Appends the elements of a list.
+    pub fn append(&mut self, other: NblList) {
+        self.0.append(other);
+    }
+
+    /// Removes and returns all elements.
+    pub fn take_all(&mut self) -> NblList {
+        self.0.take_all()
     }
 
     /// Removes and returns the elements that `select` chooses.

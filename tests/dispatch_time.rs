@@ -435,6 +435,39 @@ fn processors_that_post_at_once_do_not_wait_for_a_slow_holder_of_the_transmit_lo
     finish(bed);
 }
 
+/// As above, with Ethernet frames: each sender copies 100 frames, which takes 200 us, while it has the transmit queue.
+//= R-IRQL-10
+#[test]
+fn processors_that_send_frames_at_once_do_not_wait_for_each_other() {
+    const SENDERS: u16 = 60;
+    const CHAIN: u16 = 100;
+    let Some(bed) = started(Options { processors: SENDERS.into(), ..Options::default() }) else { return };
+    let miniport = bed::miniport(&bed.machines()[0]);
+    let host = miniport.host();
+    // Called for each frame.
+    let copied = Moment::Return("NdisGetDataBuffer");
+    for _ in 0..SENDERS * CHAIN {
+        host.delays.add(copied, Duration::from_micros(2));
+    }
+    let sender = |number: u16| {
+        let miniport = miniport.clone();
+        host.spawn("sender", move || {
+            let frames: Vec<_> = (0..CHAIN).map(|flow| scaling::udp(flow, number.into())).collect();
+            for id in miniport.send_chain(&frames, 0) {
+                assert_eq!(miniport.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+            }
+        })
+    };
+    let senders: Vec<_> = (0..SENDERS).map(sender).collect();
+    for sender in senders {
+        sender.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    }
+    let sent = bed.machines()[0].nic().counters().sent_frames;
+    println!("{sent} frames in {:?}", bed.now());
+    assert!(sent >= u64::from(SENDERS * CHAIN), "{sent} frames");
+    finish(bed);
+}
+
 /// On both hosts each of many processors sends Ethernet frames through one pair of queues, and receives those of its flows, beside RDMA.
 //= R-IRQL-10
 #[test]

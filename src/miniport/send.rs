@@ -51,35 +51,56 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
         complete(adapter.handle(), arrived.first(), Some(NDIS_STATUS_PAUSED), flags);
         return;
     };
-    let done = match adapter.port().pairs() {
-        [only] => queue(adapter, only, &mut arrived),
-        pairs => queue_by_flow(adapter, pairs, &mut arrived),
+    let ended = match adapter.port().pairs() {
+        [only] => queue(adapter, only, arrived),
+        pairs => queue_by_flow(adapter, pairs, arrived),
     };
-    complete(adapter.handle(), done.first(), None, flags);
-    // The NBLs that were not queued.
-    complete(adapter.handle(), arrived.first(), Some(refusal(adapter)), flags);
+    ended.complete(adapter, flags);
 }
 
-/// Queues NBLs on a pair and sends as many frames as there are slots. Returns the finished NBLs; `arrived` keeps its NBLs if the device
-/// does not use the pair.
-fn queue(adapter: &Adapter, pair: &Pair, arrived: &mut NblList) -> NblList {
-    pair.with_transmitter(|transmitter| {
+/// NBLs to complete once the lock is released.
+struct Ended {
+    /// Each has its own status.
+    done: NblList,
+    /// Not sent, or not all of their frames.
+    refused: NblList,
+}
+
+impl Ended {
+    const fn new() -> Self {
+        Self { done: NblList::new(), refused: NblList::new() }
+    }
+
+    fn append(&mut self, other: Self) {
+        self.done.append(other.done);
+        self.refused.append(other.refused);
+    }
+
+    fn complete(self, adapter: &Adapter, flags: u32) {
+        complete(adapter.handle(), self.done.first(), None, flags);
+        complete(adapter.handle(), self.refused.first(), Some(refusal(adapter)), flags);
+    }
+}
+
+/// Queues NBLs on a pair and sends as many frames as there are slots, also of NBLs of others that wait. NBLs are refused if the device does
+/// not use the pair or has no link.
+fn queue(adapter: &Adapter, pair: &Pair, arrived: NblList) -> Ended {
+    let mut ended = Ended::new();
+    pair.send_lists(arrived, |transmitter| {
         // Checked with the lock held: `abandon` takes the lock after the state has changed, and finds all NBLs queued
         // before.
-        if !transmitter.is_used || !adapter.port().link_up() {
-            return NblList::new();
+        if transmitter.is_used && adapter.port().link_up() {
+            ended.done.append(send_waiting(adapter, transmitter));
+        } else {
+            ended.refused.append(transmitter.waiting.take_all());
         }
-        while let Some(nbl) = arrived.pop() {
-            // SAFETY: just taken off its list.
-            unsafe { transmitter.waiting.push(nbl) };
-        }
-        send_waiting(adapter, transmitter)
-    })
+    });
+    ended
 }
 
 /// As [`queue`], but each NBL on the pair of its flow. Successive NBLs of a pair are queued together.
-fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], arrived: &mut NblList) -> NblList {
-    let (mut done, mut refused) = (NblList::new(), NblList::new());
+fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], mut arrived: NblList) -> Ended {
+    let mut ended = Ended::new();
     while let Some(first) = arrived.pop() {
         let number = pair_of(adapter, first);
         let mut run = NblList::new();
@@ -89,19 +110,21 @@ fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], arrived: &mut NblList) -> Nb
             // SAFETY: just taken off its list.
             unsafe { run.push(next) };
         }
-        if let Some(pair) = pairs.get(number) {
-            done.append(queue(adapter, pair, &mut run));
-        }
+        let Some(pair) = pairs.get(number) else {
+            ended.refused.append(run);
+            continue;
+        };
+        let mut of_run = queue(adapter, pair, run);
         if let Some(pair) = pairs.first()
-            && !run.is_empty()
+            && !of_run.refused.is_empty()
         {
             // The device has been reset meanwhile, and may use only the first pair.
-            done.append(queue(adapter, pair, &mut run));
+            let refused = of_run.refused.take_all();
+            of_run.append(queue(adapter, pair, refused));
         }
-        refused.append(run);
+        ended.append(of_run);
     }
-    *arrived = refused;
-    done
+    ended
 }
 
 /// Returns the number of the pair that sends an NBL.
@@ -125,8 +148,8 @@ pub unsafe extern "efiapi" fn cancel_send(context: NDIS_HANDLE, cancel_id: *mut 
 /// Sends the waiting NBLs of a pair while slots are free, after the device returned slots. `DISPATCH_LEVEL`.
 pub fn resume(adapter: &Adapter, pair: &Pair) {
     let Some(_passing) = adapter.pass() else { return };
-    let done = pair.with_transmitter(|transmitter| send_waiting(adapter, transmitter));
-    complete(adapter.handle(), done.first(), None, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
+    let ended = queue(adapter, pair, NblList::new());
+    ended.complete(adapter, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
 }
 
 /// Completes all waiting NBLs unsent, after the device stopped running or its link went down.

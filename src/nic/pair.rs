@@ -32,8 +32,8 @@ const STALLED_CHECKS: u32 = 4;
 const HUNG_CHECKS: u32 = 20;
 /// A queue that stalls again within this time after its reset, in nanoseconds, is not reset again.
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
-/// Number of passes that one pump makes for callers that arrive meanwhile, before it defers their work.
-const PUMP_PASSES: usize = 2;
+/// Number of passes that one sender makes for those that arrive meanwhile, before it defers their work.
+const PASSES: usize = 2;
 /// Padding after a pair, in bytes: no two pairs share a cache line, or a pair of lines that a processor fetches
 /// together.
 const PADDING: usize = 128;
@@ -94,8 +94,10 @@ pub struct Pair {
     /// Interrupt messages of the receive and the transmit queue.
     vectors: [u16; 2],
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
-    /// A pump that finds the lock held leaves its work to the holder.
+    /// A sender that finds the lock held leaves its work to the holder.
     transmit: ServedLock<Transmitter>,
+    /// NET_BUFFER_LISTs that are not yet among those that wait in the transmitter.
+    arrived: SpinLock<NblList>,
     /// A sender waits for transmit slots.
     starved: AtomicBool,
     /// RDMA is resumed first when slots become free; otherwise Ethernet is.
@@ -117,6 +119,7 @@ impl Pair {
                 deferred: None,
                 watch: Watch::default(),
             }),
+            arrived: SpinLock::new(NblList::new()),
             starved: AtomicBool::new(false),
             rdma_first: AtomicBool::new(false),
             _padding: [0; PADDING],
@@ -255,7 +258,7 @@ impl Pair {
     }
 
     /// Runs `send` with the transmit queue, then notifies the device. IRQL <= `DISPATCH_LEVEL`.
-    pub fn with_transmitter<T>(&self, send: impl FnOnce(&mut Transmitter) -> T) -> T {
+    fn with_transmitter<T>(&self, send: impl FnOnce(&mut Transmitter) -> T) -> T {
         self.transmitter(|transmitter| {
             let result = send(transmitter);
             transmitter.queue.kick();
@@ -264,10 +267,28 @@ impl Pair {
         })
     }
 
+    /// Adds `lists` to those that wait, and calls `send` to send these, then notifies the device. If another thread has the transmit queue,
+    /// that one calls its own `send`, or the deferred routine does. IRQL <= `DISPATCH_LEVEL`.
+    //= R-IRQL-10
+    pub fn send_lists(&self, lists: NblList, mut send: impl FnMut(&mut Transmitter)) {
+        self.arrived.lock().append(lists);
+        self.transmit.serve(PASSES, |transmitter, last| {
+            self.take_arrived(transmitter);
+            send(transmitter);
+            transmitter.queue.kick();
+            self.go_on_later(transmitter, last);
+        });
+    }
+
+    /// Lets the lists that have arrived wait with the others.
+    fn take_arrived(&self, transmitter: &mut Transmitter) {
+        transmitter.waiting.append(self.arrived.lock().take_all());
+    }
+
     /// Calls `pump` to fill slots until it has no more frames or no slot is free; see
     /// `ndk_provider::environment::Environment::transmit`. No other shard uses the queue.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
-        self.transmit.serve(PUMP_PASSES, |transmitter, last| self.fill(transmitter, last, pump));
+        self.transmit.serve(PASSES, |transmitter, last| self.fill(transmitter, last, pump));
     }
 
     /// As [`pump`](Self::pump), for a queue that several shards use: waits for the lock, because its holder does not call other shards'
@@ -325,7 +346,10 @@ impl Pair {
 
     /// Removes and returns the waiting NET_BUFFER_LISTs for which `cancelled` returns `true`.
     pub fn take_waiting(&self, cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> NblList {
-        self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
+        self.transmitter(|transmitter| {
+            self.take_arrived(transmitter);
+            transmitter.waiting.take(cancelled)
+        })
     }
 
     /// If a sender waits for slots, arranges for it to be resumed when slots are free: by the transmit message's DPC, or by the deferred
@@ -337,6 +361,7 @@ impl Pair {
         {
             watchdog.start();
         }
+        self.take_arrived(transmitter);
         if waits || !transmitter.waiting.is_empty() {
             self.starved.store(true, Ordering::Release);
         }
@@ -345,9 +370,12 @@ impl Pair {
         if !self.starved.load(Ordering::Acquire) {
             return;
         }
-        // No interrupt follows if slots are free already or the ring is broken. The deferred routine resumes sending, or gives
-        // up the device.
-        if transmitter.queue.request_interrupt() || transmitter.queue.fault().is_some() {
+        // No interrupt follows if slots are free already, the ring is broken or the device does not use it. The deferred routine resumes
+        // sending, gives up the device, or fails the sends.
+        if !transmitter.is_used
+            || transmitter.queue.request_interrupt()
+            || transmitter.queue.fault().is_some()
+        {
             deferred.queue();
         }
     }

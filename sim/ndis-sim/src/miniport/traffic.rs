@@ -115,7 +115,8 @@ impl Miniport {
                 }
                 let left = Duration::from_nanos(deadline.saturating_sub(this.host.world().now()));
                 if !adapter.data_path.changed.wait(left) {
-                    return None;
+                    // Another waiter may have reset the event meanwhile.
+                    return adapter.send_status(id);
                 }
             }
         });
