@@ -309,6 +309,12 @@ impl Guest {
         fs::read_to_string(self.directory.join("console")).unwrap_or_default()
     }
 
+    /// Returns the failure of the guest's kernel or device that the console reports, if there is one.
+    #[must_use]
+    pub fn own_failure(&self) -> Option<&'static str> {
+        own_failure(&self.console())
+    }
+
     /// Runs `command` in a subshell and reads its output up to the line that marks its end.
     fn shell(&mut self, command: &str, limit: Duration) -> Result<Output> {
         self.commands += 1;
@@ -340,6 +346,18 @@ impl Drop for Guest {
         // An error means that it has ended already.
         drop(self.end());
     }
+}
+
+/// Failures that are the guest's own: what its kernel's console says of them, and what they are.
+const OWN_FAILURES: [(&str, &str); 2] = [
+    ("BUG: ", "the guest's kernel failed"),
+    // Frames that it cannot send go to a socket of this process, so that nobody but its QEMU keeps them.
+    ("NETDEV WATCHDOG", "the guest's network device stopped transmitting"),
+];
+
+/// Returns the guest's own failure that its kernel's console reports.
+fn own_failure(console: &str) -> Option<&'static str> {
+    OWN_FAILURES.iter().find(|(text, _)| console.contains(text)).map(|&(_, failure)| failure)
 }
 
 /// A process that is killed on drop, unless it was taken.
@@ -416,6 +434,15 @@ mod tests {
         assert_eq!(parse_output(b"some text\nend-of-1 3", "end-of-1"), None);
         let output = parse_output(b"some text\n\nend-of-1 3\n", "end-of-1");
         assert_eq!(output, Some(Output { status: 3, text: "some text".to_owned() }));
+    }
+
+    #[test]
+    fn failures_of_the_guest_are_found_on_its_console() {
+        assert_eq!(own_failure("GUEST: ready\nCIFS: VFS: rdma_connect failed port=5445\n"), None);
+        let oops = "[   26.231718] BUG: kernel NULL pointer dereference, address: 0000000000000508\n";
+        assert_eq!(own_failure(oops), Some("the guest's kernel failed"));
+        let stalled = "[   31.2] NETDEV WATCHDOG: eth0 (virtio_net): transmit queue 0 timed out\n";
+        assert_eq!(own_failure(stalled), Some("the guest's network device stopped transmitting"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Runs the cases: one guest for all of them, booted again if it fails, and a new host for each.
 
 use std::{
-    fmt,
+    fmt, fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::mpsc,
@@ -73,16 +73,33 @@ impl Runner {
         let capture = self.setup.captures.join(case.file_name()).with_extension("pcapng");
         let prepared = self.prepare(case);
         let start = Instant::now();
-        let result = prepared.and_then(|()| self.attempt(case, &capture));
+        let mut result = prepared.and_then(|()| self.attempt(case, &capture));
         if result.is_err() {
             // Its shell may respond although its network device or rxe hang: the next case boots another guest.
-            self.guest = None;
+            let failure = self.guest.take().and_then(|guest| guest.own_failure());
+            if let Some(failure) = failure {
+                result = self.attempt_again(case, &capture, failure);
+            }
         }
         let elapsed = start.elapsed();
         let result = result.and_then(|notes| check(&capture).context("the capture").map(|()| notes));
         let mut row = Row::new(case, elapsed, result.map_err(|error| format!("{error:#}")));
         row.capture = capture.exists().then_some(capture);
         row
+    }
+
+    /// Repeats a case once, with another guest, after `failure` of the first one. Keeps the capture of the first attempt.
+    fn attempt_again(&mut self, case: &Case, capture: &Path, failure: &str) -> Result<Vec<String>> {
+        if capture.exists() {
+            fs::rename(capture, capture.with_extension("first.pcapng"))?;
+        }
+        let again = self.prepare(case).and_then(|()| self.attempt(case, capture));
+        if again.is_err() {
+            self.guest = None;
+        }
+        let mut notes = again?;
+        notes.insert(0, format!("at the second attempt, because {failure} in the first one"));
+        Ok(notes)
     }
 
     /// Boots the guest if none runs, and sets its MTU as `case` requires.
