@@ -98,6 +98,8 @@ pub struct Pair {
     transmit: ServedLock<Transmitter>,
     /// NET_BUFFER_LISTs that are not yet among those that wait in the transmitter.
     arrived: SpinLock<NblList>,
+    /// There are such lists. Changed with their lock held.
+    has_arrived: AtomicBool,
     /// A sender waits for transmit slots.
     starved: AtomicBool,
     /// RDMA is resumed first when slots become free; otherwise Ethernet is.
@@ -120,6 +122,7 @@ impl Pair {
                 watch: Watch::default(),
             }),
             arrived: SpinLock::new(NblList::new()),
+            has_arrived: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             rdma_first: AtomicBool::new(false),
             _padding: [0; PADDING],
@@ -271,7 +274,7 @@ impl Pair {
     /// that one calls its own `send`, or the deferred routine does. IRQL <= `DISPATCH_LEVEL`.
     //= R-IRQL-10
     pub fn send_lists(&self, lists: NblList, mut send: impl FnMut(&mut Transmitter)) {
-        self.arrived.lock().append(lists);
+        self.add_arrived(lists);
         self.transmit.serve(PASSES, |transmitter, last| {
             self.take_arrived(transmitter);
             send(transmitter);
@@ -280,9 +283,23 @@ impl Pair {
         });
     }
 
-    /// Lets the lists that have arrived wait with the others.
+    fn add_arrived(&self, lists: NblList) {
+        if lists.is_empty() {
+            return;
+        }
+        let mut arrived = self.arrived.lock();
+        arrived.append(lists);
+        self.has_arrived.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets the lists that have arrived wait with the others. Whoever added lists requests service next, which orders the flag.
     fn take_arrived(&self, transmitter: &mut Transmitter) {
-        transmitter.waiting.append(self.arrived.lock().take_all());
+        if !self.has_arrived.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut arrived = self.arrived.lock();
+        transmitter.waiting.append(arrived.take_all());
+        self.has_arrived.store(false, Ordering::Relaxed);
     }
 
     /// Calls `pump` to fill slots until it has no more frames or no slot is free; see

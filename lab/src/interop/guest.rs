@@ -351,7 +351,7 @@ impl Drop for Guest {
 /// Failures that are the guest's own: what its kernel's console says of them, and what they are.
 const OWN_FAILURES: [(&str, &str); 2] = [
     ("BUG: ", "the guest's kernel failed"),
-    // Frames that it cannot send go to a socket of this process, so that nobody but its QEMU keeps them.
+    // Frames that it cannot send go to a socket of this process, so that only its QEMU can keep them.
     ("NETDEV WATCHDOG", "the guest's network device stopped transmitting"),
 ];
 

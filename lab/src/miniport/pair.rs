@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use device_sim::{
     Nic, NicOptions, Quirks,
     link::{Capture, Lost, Wire, WireOptions},
+    virtio_net::Features,
 };
 use ndis_sim::{Keyword, Miniport, NdisHost as _};
 use ndk_abi::nt::NT_SUCCESS;
@@ -137,7 +138,9 @@ impl Side {
         host.set_bus_mastering(true);
         host.allow_long_mdls(true);
         let quirks = Quirks { lenient: true, ..Quirks::default() };
-        let nic = host.plug(NicOptions { quirks, ..NicOptions::new([0x02, 0, 0, 0, 0, number]) });
+        // As QEMU's device, which not every driver of others accepts with ACCESS_PLATFORM.
+        let features = Features::DEFAULT.without(Features::ACCESS_PLATFORM);
+        let nic = host.plug(NicOptions { features, quirks, ..NicOptions::new([0x02, 0, 0, 0, 0, number]) });
         let options = DriverOptions::new(&image.service).tolerate(image.tolerate);
         let driver = host
             .load_driver(&image.path, options)
