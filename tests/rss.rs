@@ -21,13 +21,13 @@ use std::{
 use bed::{finish, miniport, started_with};
 use copying::copy;
 use device_sim::virtio_net::Features;
-use lab::testbed::Options;
+use lab::testbed::{Options, Testbed};
 use ndis_sim::{Keyword, RssParameters};
 use ndk_abi::ndis::*;
 use nt_sim::nt::time::sleep;
 use scaling::{
     ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, mixture, options, over_formats, parameters,
-    polled, put, receive_directed, send, send_flows, settle, udp,
+    polled, put, receive_directed, send, send_flows, send_flows_from, settle, udp,
 };
 
 fn keyword(name: &'static str, value: &str) -> Vec<(&'static str, Keyword)> {
@@ -239,15 +239,51 @@ fn machine_with_more_processors_than_the_device_has_queues_uses_all_of_them() {
     }
 }
 
+/// Frames that each queue pair of the first host has sent, and each of the second has received.
+fn frames_of_pairs(bed: &Testbed) -> [Vec<u64>; 2] {
+    let [sender, receiver] = bed.machines().map(|machine| machine.nic().pair_counters());
+    [sender.iter().map(|pair| pair.sent).collect(), receiver.iter().map(|pair| pair.received).collect()]
+}
+
+/// What `send` adds to [`frames_of_pairs`].
+fn added_by(bed: &Testbed, send: impl FnOnce()) -> [Vec<u64>; 2] {
+    let before = frames_of_pairs(bed);
+    send();
+    let [sent, received] = frames_of_pairs(bed);
+    let added =
+        |now: Vec<u64>, before: &[u64]| now.iter().zip(before).map(|(now, then)| now - then).collect();
+    [added(sent, &before[0]), added(received, &before[1])]
+}
+
+/// For each number below `pairs`, a source port whose flow is sent and received by the queue pairs of this number.
+fn port_of_each_pair(bed: &Testbed, pairs: usize) -> Vec<u16> {
+    let mut ports = vec![None; pairs];
+    for port in 1000..10_000 {
+        let [sent, received] = added_by(bed, || send_flows_from(bed, &[port], 1));
+        let pair = sent.iter().position(|&frames| frames == 1).expect("a pair has sent the frame");
+        if received[pair] == 1 {
+            let _ = ports[pair].get_or_insert(port);
+        }
+        if let Some(all) = ports.iter().copied().collect() {
+            return all;
+        }
+    }
+    panic!("no flow for some of the pairs: {ports:?}")
+}
+
 /// NetKVM's users met queues that hindered each other with one flow each.
 #[test]
 fn one_flow_on_each_of_many_queues_arrives() {
-    let Some(bed) = started_with(&options(16, 16)) else { return };
+    const PAIRS: usize = 16;
+    const FRAMES: u32 = 200;
+    let Some(bed) = started_with(&options(PAIRS as u16, PAIRS as u32)) else { return };
     let receiver = miniport(bed.machines()[1]);
-    let table: Vec<u8> = (0..128).map(|entry| entry % 16).collect();
+    let table: Vec<u8> = (0..128).map(|entry| entry % PAIRS as u8).collect();
     receiver.set_rss(Some(&parameters(ALL_TYPES, &table))).unwrap();
     settle(&bed);
-    send_flows(&bed, 16, 200);
+    let ports = port_of_each_pair(&bed, PAIRS);
+    let added = added_by(&bed, || send_flows_from(&bed, &ports, FRAMES));
+    assert_eq!(added, [vec![u64::from(FRAMES); PAIRS], vec![u64::from(FRAMES); PAIRS]]);
     finish(bed);
 }
 

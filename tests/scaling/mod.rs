@@ -134,10 +134,15 @@ pub fn send(bed: &Testbed, frames: &[Vec<u8>]) {
 
 /// Sends `count` frames of each of `flows` flows, by turns. All arrive, those of a flow in order.
 pub fn send_flows(bed: &Testbed, flows: u16, count: u32) {
+    send_flows_from(bed, &(1000..1000 + flows).collect::<Vec<_>>(), count);
+}
+
+/// As [`send_flows`], with a flow from each of these source ports.
+pub fn send_flows_from(bed: &Testbed, ports: &[u16], count: u32) {
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
     let frames: Vec<_> =
-        (0..count).flat_map(|number| (0..flows).map(move |flow| udp(1000 + flow, number))).collect();
+        (0..count).flat_map(|number| ports.iter().map(move |&port| udp(port, number))).collect();
     let mut next = BTreeMap::new();
     for chain in frames.chunks(200) {
         let _ = sender.send_chain(chain, 0);
