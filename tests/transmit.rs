@@ -132,6 +132,10 @@ fn malformed_lists_complete_with_their_status_and_nothing_of_them_is_sent() {
                 ("longer than the MTU", longest + 1, none, bad),
                 ("longer, in several MDLs", longest + 1, SendRequest { mdl_len: 1000, ..none }, bad),
                 ("longer than what is divided", 70_000, none, bad),
+                ("DataLength beyond its MDL", 100, SendRequest { missing: 1, ..none }, bad),
+                ("DataLength beyond its MDLs", 100, SendRequest { missing: 1, ..parts }, bad),
+                ("DataLength beyond its MDL, in the headers", 20, SendRequest { missing: 40, ..none }, bad),
+                ("an MDL of no bytes", 0, SendRequest { missing: 60, ..none }, bad),
             ];
             for (what, len, request, status) in cases {
                 let frames = vec![(frame(60), none), (frame(len), request), (frame(61), parts)];

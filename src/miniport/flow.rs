@@ -5,7 +5,7 @@
 use ndk_abi::ndis::{NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST, NdisGetDataBuffer};
 
 use crate::config::ETHERNET_HEADER;
-use crate::nbl::info;
+use crate::nbl::{has_data, info};
 
 /// Bytes of a frame that [`of_headers`] reads: Ethernet header, the longest IPv4 header, and ports.
 const HEADERS: usize = 78;
@@ -29,7 +29,7 @@ fn of_first_frame(nbl: &NET_BUFFER_LIST) -> u32 {
     // SAFETY: both views of the length are the same number.
     let len = unsafe { net_buffer.Anonymous.DataLength }.min(HEADERS as u32);
     let mut storage = [0_u8; HEADERS];
-    if len < ETHERNET_HEADER {
+    if len < ETHERNET_HEADER || !has_data(net_buffer, len) {
         return 0;
     }
     // SAFETY: the storage has the length asked for, or more.

@@ -201,6 +201,7 @@ impl Adapter {
             this.field::<usize>(PRIORITY_VLAN).write(send.request.priority_vlan as usize);
             this.field::<usize>(UDP_SEGMENTATION).write(send.request.udp_segmentation as usize);
             this.field::<usize>(HASH_VALUE).write(send.request.hash as usize);
+            send.list.lengthen(send.request.missing);
             if send.request.is_empty {
                 send.list.remove_buffers();
             }

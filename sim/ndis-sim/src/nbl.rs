@@ -191,6 +191,14 @@ impl StackList {
         Some(Self { list, frames: parts })
     }
 
+    /// Adds to the `DataLength` of each frame, but not to its MDLs.
+    pub fn lengthen(&self, bytes: usize) {
+        for buffer in buffers(self.list) {
+            let length = buffer.field::<usize>(std::mem::offset_of!(NET_BUFFER, Anonymous));
+            length.write(length.read() + bytes);
+        }
+    }
+
     /// Makes it a list without NET_BUFFERs.
     pub fn remove_buffers(&self) {
         self.list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(0);
@@ -237,16 +245,21 @@ pub(crate) fn describe(mdl: Guest<MDL>, address: usize, length: u32) {
 
 /// Returns where the data of a NET_BUFFER is: the addresses and lengths of its parts.
 pub(crate) fn parts(buffer: Guest<NET_BUFFER>) -> Vec<(usize, usize)> {
+    first_parts(buffer, data_length(&buffer.read()))
+}
+
+/// As [`parts`], for the first `wanted` bytes.
+fn first_parts(buffer: Guest<NET_BUFFER>, wanted: usize) -> Vec<(usize, usize)> {
     let fields = buffer.read();
     let length = data_length(&fields);
     let (mut parts, mut found) = (Vec::new(), 0);
     let (mut mdl, mut skip) = (Guest::new(fields.CurrentMdl), fields.CurrentMdlOffset as usize);
-    while found < length {
+    while found < wanted {
         require(!mdl.is_null(), || {
             format!("a NET_BUFFER has DataLength {length}, but its MDLs describe {found} bytes")
         });
         let of = GuestMdl(mdl);
-        let part = (of.byte_count() as usize).saturating_sub(skip).min(length - found);
+        let part = (of.byte_count() as usize).saturating_sub(skip).min(wanted - found);
         if part > 0 {
             parts.push((of.mapped() + skip, part));
         }
@@ -280,8 +293,13 @@ fn data_length(fields: &NET_BUFFER) -> usize {
 
 /// Returns the data of a NET_BUFFER.
 pub(crate) fn bytes(buffer: Guest<NET_BUFFER>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(data_length(&buffer.read()));
-    for (address, len) in parts(buffer) {
+    first_bytes(buffer, data_length(&buffer.read()))
+}
+
+/// As [`bytes`], the first `wanted` of them.
+fn first_bytes(buffer: Guest<NET_BUFFER>, wanted: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(wanted);
+    for (address, len) in first_parts(buffer, wanted) {
         let start = bytes.len();
         bytes.resize(start + len, 0);
         Guest::<u8>::from_address(address).read_bytes(&mut bytes[start..]);
@@ -430,7 +448,7 @@ imports! { IMPORTS: "ndis.sys" =>
         if storage.is_null() {
             return Guest::null();
         }
-        storage.write_bytes(&bytes(buffer)[..needed as usize]);
+        storage.write_bytes(&first_bytes(buffer, needed as usize));
         storage
     }
 

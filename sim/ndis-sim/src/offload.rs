@@ -95,6 +95,8 @@ pub struct SendRequest {
     pub hash: u32,
     /// Bytes of the frame that each MDL describes; 0 for a single MDL.
     pub mdl_len: usize,
+    /// Bytes by which `DataLength` exceeds what the MDLs describe.
+    pub missing: usize,
     /// The list has no NET_BUFFER, and the frame is not sent.
     pub is_empty: bool,
 }
