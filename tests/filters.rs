@@ -7,12 +7,14 @@
 
 mod bed;
 mod copying;
+mod faults;
 
 use std::time::Duration;
 
 use bed::{finish, miniport, started_with};
 use copying::copy;
 use device_sim::{Quirks, virtio_net::Features};
+use faults::{assert_given_up, assert_recovered, event, events};
 use lab::{
     device::{DeviceKind, QemuVariant},
     has_qemu, image,
@@ -37,12 +39,6 @@ const GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 1];
 const OTHER_GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 2];
 const ALL: [[u8; 6]; 4] = [STATION, OTHER_STATION, GROUP, OTHER_GROUP];
 
-/// Event numbers of the driver's event table.
-const GIVEN_UP: u32 = 26;
-const COMMAND_TIMEOUT: u32 = 28;
-const COMMAND_REFUSED: u32 = 29;
-const RECOVERED: u32 = 41;
-
 fn set_filter(bed: &Testbed, types: u32) {
     miniport(bed.machines()[0]).set(OID_GEN_CURRENT_PACKET_FILTER, &types.to_le_bytes()).unwrap();
 }
@@ -62,11 +58,6 @@ fn delivered(bed: &Testbed, destinations: &[[u8; 6]]) -> u64 {
     }
     let _ = bed.event().wait(SOON);
     count() - before
-}
-
-/// The event numbers that the first host's driver has logged.
-fn events(bed: &Testbed) -> Vec<u32> {
-    bed.machines()[0].event_log().iter().map(|entry| entry.code & 0xffff).collect()
 }
 
 /// Each filter of NDIS, and what of [`ALL`] the device delivers.
@@ -97,7 +88,7 @@ fn device_delivers_what_the_packet_filter_admits_in_every_ring_format() {
             assert_eq!(delivered(&bed, &ALL), 1, "nothing is set");
             each_filter(&bed);
             copy(&bed);
-            assert_eq!(events(&bed), [0_u32; 0]);
+            assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
             finish(bed);
         }
     }
@@ -119,7 +110,7 @@ fn qemus_device_delivers_what_the_packet_filter_admits() {
         each_filter(&bed);
         set_filter(&bed, u32::from_le_bytes(filter.try_into().unwrap()));
         copy(&bed);
-        assert_eq!(events(&bed), [0_u32; 0]);
+        assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
         finish(bed);
     }
 }
@@ -183,7 +174,7 @@ fn device_that_refuses_filters_is_used_without() {
         set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
         assert_eq!(delivered(&bed, &ALL), 4);
         assert_eq!(miniport(bed.machines()[0]).received().len(), 1);
-        assert_eq!(events(&bed), [0_u32; 0]);
+        assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
         finish(bed);
     }
 }
@@ -198,7 +189,7 @@ fn device_that_answers_no_command_is_not_started() {
         let options = Options { quirks, features, ..Options::default() };
         let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
         assert!(bed.start().is_err(), "the first adapter does not start");
-        assert_eq!(events(&bed), [COMMAND_TIMEOUT]);
+        assert_eq!(events(bed.machines()[0]), [event::COMMAND_TIMEOUT]);
         assert!(!bed.machines()[0].nic().is_running());
         finish(bed);
     }
@@ -240,13 +231,13 @@ fn device_is_reset_and_given_up_the_fourth_time(quirks: Quirks, failure: u32) {
             set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
             assert!(bed.now().saturating_sub(before) < Duration::from_secs(4), "the request is bounded");
             assert!(miniport(machine).await_ndk_events(2 * round, MOMENT), "{}", bed.violations().join("\n"));
-            assert_eq!(events(&bed), [failure, RECOVERED].repeat(round));
+            assert_recovered(machine, failure, round);
             assert_eq!(delivered(&bed, &ALL), 1);
             copy(&bed);
         }
         set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
         let _ = bed.event().wait(MOMENT);
-        assert_eq!(events(&bed)[6..], [failure, GIVEN_UP]);
+        assert_given_up(machine, failure, 3);
         assert!(!machine.nic().is_running());
         finish(bed);
     }
@@ -256,11 +247,11 @@ fn device_is_reset_and_given_up_the_fourth_time(quirks: Quirks, failure: u32) {
 #[test]
 fn device_that_ceases_to_answer_commands_is_reset_and_given_up_the_fourth_time() {
     let quirks = Quirks { commands_unanswered_from: Some(4), ..Quirks::default() };
-    device_is_reset_and_given_up_the_fourth_time(quirks, COMMAND_TIMEOUT);
+    device_is_reset_and_given_up_the_fourth_time(quirks, event::COMMAND_TIMEOUT);
 }
 
 #[test]
 fn device_that_ceases_to_accept_commands_is_reset_and_given_up_the_fourth_time() {
     let quirks = Quirks { commands_refused_from: Some(4), ..Quirks::default() };
-    device_is_reset_and_given_up_the_fourth_time(quirks, COMMAND_REFUSED);
+    device_is_reset_and_given_up_the_fourth_time(quirks, event::COMMAND_REFUSED);
 }

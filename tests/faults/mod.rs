@@ -10,7 +10,7 @@ use lab::{
     machine::Machine,
     testbed::{Options, Testbed},
 };
-use ndis_sim::Miniport;
+use ndis_sim::{Miniport, NdkEvent};
 use ndk_abi::ndis::{NDIS_STATUS_LINK_STATE, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
 
 use crate::bed::{self, miniport};
@@ -25,6 +25,8 @@ pub mod event {
     pub const NEEDS_RESET: u32 = 22;
     pub const GIVEN_UP: u32 = 26;
     pub const UNSTEADY_CONFIG: u32 = 27;
+    pub const COMMAND_TIMEOUT: u32 = 28;
+    pub const COMMAND_REFUSED: u32 = 29;
     pub const RECOVERED: u32 = 41;
 }
 
@@ -57,6 +59,25 @@ pub fn links(miniport: &Miniport) -> Vec<bool> {
     let indications = miniport.indications();
     let states = indications.iter().filter(|indication| indication.code == NDIS_STATUS_LINK_STATE);
     states.map(|indication| indication.buffer[4] == CONNECTED).collect()
+}
+
+/// What is seen of a device that has failed `rounds` times, each time with this event, and works again: RDMA is disabled and the media
+/// is disconnected, then both are back.
+pub fn assert_recovered(machine: &Machine, failure: u32, rounds: usize) {
+    let miniport = miniport(machine);
+    assert_eq!(events(machine), [failure, event::RECOVERED].repeat(rounds));
+    assert_eq!(links(&miniport), [false, true].repeat(rounds));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
+}
+
+/// As [`assert_recovered`], for a device that has failed once more and is given up without another reset: NDIS removes the adapter, for
+/// which it needs no event of NDK.
+pub fn assert_given_up(machine: &Machine, failure: u32, rounds: usize) {
+    let miniport = miniport(machine);
+    let recovered = [failure, event::RECOVERED].repeat(rounds);
+    assert_eq!(events(machine), [&recovered[..], &[failure, event::GIVEN_UP]].concat());
+    assert_eq!(links(&miniport), [&[false, true].repeat(rounds)[..], &[false]].concat());
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
 }
 
 /// A frame from the first host to the second one arrives.
