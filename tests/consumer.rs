@@ -150,7 +150,7 @@ fn given(name: &str, tolerate: &str) -> Option<Image> {
     let directory = std::env::var_os("VIORDMA_CONSUMERS");
     let path = directory.map(|directory| Path::new(&directory).join(name)).filter(|path| path.is_file());
     if path.is_none() {
-        eprintln!("skipped: {name} (VIORDMA_CONSUMERS names no directory with it)");
+        lab::skip(&format!("{name} (VIORDMA_CONSUMERS names no directory with it)"));
     }
     path.map(|path| image(path, tolerate))
 }

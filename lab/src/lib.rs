@@ -34,4 +34,4 @@ pub mod testbed;
 mod tshark;
 mod workspace;
 
-pub use workspace::{example_consumer, has_dpdk, has_qemu, image, root, smb_driver, tap_network};
+pub use workspace::{example_consumer, has_dpdk, has_qemu, image, root, skip, smb_driver, tap_network};

@@ -4,7 +4,8 @@
 
 use std::{
     ffi::OsString,
-    io::ErrorKind,
+    fs::File,
+    io::{ErrorKind, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
@@ -141,7 +142,7 @@ pub fn tap_network() -> Option<Arc<TapNetwork>> {
     match TapNetwork::new() {
         Ok(network) => Some(Arc::new(network)),
         Err(error) if ABSENT.contains(&error.kind()) => {
-            eprintln!("skipped: this machine has no tap interfaces in a network namespace: {error}");
+            skip(&format!("this machine has no tap interfaces in a network namespace: {error}"));
             None
         }
         Err(error) => panic!("no network namespace: {error}"),
@@ -157,8 +158,26 @@ fn for_test(path: PathBuf, what: &str, remedy: &str) -> Option<PathBuf> {
     }
     let message = format!("no {what} at {}: {remedy}", path.display());
     assert!(std::env::var_os("NTSIM_REQUIRE_IMAGES").is_none(), "{message}");
-    eprintln!("skipped: {message}");
+    skip(&message);
     None
+}
+
+/// Reports that the test of this thread is skipped: on standard error, which test runners hide when a test passes, and as a line of the
+/// file `$NTSIM_SKIPPED_TESTS`, if it is set: names of program and test, and the reason.
+///
+/// # Panics
+/// When the file cannot be written.
+pub fn skip(reason: &str) {
+    eprintln!("skipped: {reason}");
+    let Some(file) = std::env::var_os("NTSIM_SKIPPED_TESTS") else { return };
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_stem).unwrap_or_default().to_string_lossy();
+    // Cargo adds a hash.
+    let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    let thread = std::thread::current();
+    let line = format!("{program} {}: {}\n", thread.name().unwrap_or_default(), reason.replace('\n', " "));
+    let mut file = File::options().append(true).create(true).open(file).expect("the file of skipped tests");
+    file.write_all(line.as_bytes()).expect("the file of skipped tests");
 }
 
 /// Returns where the driver image is: `$VIORDMA_IMAGE`, or what `cargo xtask image` builds.

@@ -3,6 +3,7 @@
 //! `cargo xtask test`: all checks that a change has to pass, the quickest first.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -22,24 +23,37 @@ pub struct Options {
 }
 
 /// Tests of a step; a step without a test runner counts as one.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Count {
     passed: usize,
     failed: usize,
     skipped: usize,
+    /// Test programs of which tests were skipped.
+    programs: BTreeSet<String>,
 }
 
 impl Count {
     /// Of a check that this machine cannot run.
-    const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
+    const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1, programs: BTreeSet::new() };
 
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.programs.extend(other.programs.iter().cloned());
     }
 
-    const fn mark(self) -> &'static str {
+    /// Counts tests that have passed because they cannot run here as skipped, and prints them: lines of program, test and reason.
+    fn skip(&mut self, lines: &str) {
+        for line in lines.lines().collect::<BTreeSet<_>>() {
+            println!("skipped: {line}");
+            self.passed = self.passed.saturating_sub(1);
+            self.skipped += 1;
+            self.programs.extend(line.split_whitespace().next().map(str::to_owned));
+        }
+    }
+
+    const fn mark(&self) -> &'static str {
         match self {
             Self { failed: 1.., .. } => "FAIL",
             Self { passed: 0, skipped: 1.., .. } => "skip",
@@ -52,11 +66,14 @@ impl Count {
 fn sums(counts: &[(&str, Count)]) -> String {
     let mut total = Count::default();
     for (_, count) in counts {
-        total.add(*count);
+        total.add(count);
     }
     let mut text = format!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    let names: Vec<&str> =
-        counts.iter().filter(|(_, count)| count.skipped > 0).map(|(name, _)| *name).collect();
+    let name = |(name, count): &(&str, Count)| {
+        let programs: Vec<&str> = count.programs.iter().map(String::as_str).collect();
+        if programs.is_empty() { (*name).to_owned() } else { format!("{name} ({})", programs.join(", ")) }
+    };
+    let names: Vec<String> = counts.iter().filter(|(_, count)| count.skipped > 0).map(name).collect();
     if !names.is_empty() {
         text = format!("{text}: {}", names.join(", "));
     }
@@ -106,10 +123,11 @@ pub fn run(options: &Options) -> Result<()> {
         let mark = count.mark();
         let took = start.elapsed();
         lines.push(format!(
-            "{mark} {:<28} {:>4} passed {:>6}{remark}",
+            "{mark} {:<28} {:>4} passed {:>6}{}{remark}",
             step.name,
             count.passed,
-            seconds(took)
+            seconds(took),
+            if count.skipped == 0 { String::new() } else { format!(", {} skipped", count.skipped) }
         ));
         println!("{}", lines.last().map_or("", String::as_str));
         counts.push((step.name, count));
@@ -145,7 +163,7 @@ fn seconds(time: Duration) -> String {
 }
 
 /// The count of a step that passes or fails as a whole.
-const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0, skipped: 0 });
+const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0, skipped: 0, programs: BTreeSet::new() });
 
 fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
@@ -216,7 +234,7 @@ fn licenses() -> Result<Count> {
     if shell::succeeds(cargo().args(["deny", "--version"])) {
         shell::run(cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
         let mut count = WHOLE?;
-        count.add(advisories()?);
+        count.add(&advisories()?);
         return Ok(count);
     }
     crate::licenses::check()?;
@@ -270,8 +288,16 @@ fn cargo_test() -> Result<Count> {
     command.args(["test", "--profile", "tool", "--no-fail-fast"]).args(drivers::all_others());
     // Tests that need an image or QEMU fail without it instead of saying that they were skipped.
     command.env("NTSIM_REQUIRE_IMAGES", "1");
-    run_tests(&mut command)
+    // Other tests cannot run on every machine: they pass, and add themselves to this file.
+    let skipped = capture_directory()?.join("skipped");
+    fs::write(&skipped, "").with_context(|| format!("cannot write {}", skipped.display()))?;
+    let mut count = run_tests(command.env(SKIPPED_TESTS, &skipped))?;
+    count.skip(&fs::read_to_string(&skipped)?);
+    Ok(count)
 }
+
+/// Environment variable with the file of skipped tests (`lab/src/workspace.rs`).
+const SKIPPED_TESTS: &str = "NTSIM_SKIPPED_TESTS";
 
 /// Runs tests by cargo, and counts them.
 fn run_tests(command: &mut Command) -> Result<Count> {
@@ -310,7 +336,7 @@ fn in_miri() -> Result<Count> {
     if_available(miri::is_available(), "Miri (no nightly toolchain with it can be installed)", || {
         let mut count = Count::default();
         for mut command in miri::commands() {
-            count.add(run_tests(&mut command)?);
+            count.add(&run_tests(&mut command)?);
         }
         Ok(count)
     })
@@ -437,7 +463,7 @@ const MINIPORT: &str = "VIORDMA_MINIPORT";
 fn miniport_of_others() -> Result<Count> {
     let Some(image) = env::var_os(MINIPORT) else {
         println!("skipped: miniport driver of others ({MINIPORT} names no file)");
-        return Ok(Count { skipped: 1, ..Count::default() });
+        return Ok(Count::SKIPPED);
     };
     let mut command = lab::command("miniport", &["--known", "cancel,removal"])?;
     count_lines(command.arg(image), is_summary)
@@ -467,14 +493,25 @@ mod tests {
         let skipped = if_available(false, "Miri", || panic!("it is not run")).unwrap();
         assert_eq!(skipped.mark(), "skip");
         let ran = if_available(true, "", || WHOLE).unwrap();
-        assert_eq!((ran.mark(), sums(&[("lints", ran)]).as_str()), ("ok  ", "1 passed, 0 failed, 0 skipped"));
-        let mut both = ran;
-        both.add(skipped);
+        assert_eq!(
+            (ran.mark(), sums(&[("lints", ran.clone())]).as_str()),
+            ("ok  ", "1 passed, 0 failed, 0 skipped")
+        );
+        let mut both = ran.clone();
+        both.add(&skipped);
         assert_eq!(both.mark(), "ok  ");
-        let failed = Count { failed: 1, ..both };
+        let failed = Count { failed: 1, ..both.clone() };
         assert_eq!(failed.mark(), "FAIL");
         let counts = [("lints", ran), ("Miri", skipped), ("licenses", both)];
         assert_eq!(sums(&counts), "2 passed, 0 failed, 2 skipped: Miri, licenses");
+    }
+
+    #[test]
+    fn tests_that_cannot_run_here_are_counted_as_skipped_under_the_name_of_their_program() {
+        let mut count = Count { passed: 10, ..Count::default() };
+        count.skip("qemu_tap one: no tap\nqemu_tap two: no tap\nqemu_tap one: no tap\n");
+        assert_eq!((count.passed, count.skipped, count.mark()), (8, 2, "ok  "));
+        assert_eq!(sums(&[("tests", count)]), "8 passed, 0 failed, 2 skipped: tests (qemu_tap)");
     }
 
     #[test]
