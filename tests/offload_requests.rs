@@ -63,7 +63,7 @@ fn offloads_change_at_run_time_and_the_change_is_reported() {
     let miniport = miniport(bed.machines()[0]);
     let all = miniport.offloads();
     assert_eq!((all.send, all.receive), (everything(), everything()));
-    assert_eq!((all.large_send, all.udp_segmentation), ([Some((64_000, 2)); 2], [Some((64_000, 2)); 2]));
+    assert_eq!((all.large_send, all.udp_segmentation), ([Some((64_000, 2)); 2], [Some((34_304, 2)); 2]));
     assert_eq!(all, miniport.possible_offloads());
     let of = |checksums: ndis_sim::offload::Checksums| {
         [checksums.ipv4, checksums.tcp4, checksums.udp4, checksums.tcp6, checksums.udp6]

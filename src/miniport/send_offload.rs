@@ -105,7 +105,7 @@ impl Segmentation {
     }
 
     /// Completes the headers of an untagged frame of `len` bytes. Returns the offload for the device; `None` if the request contradicts the
-    /// frame, or asks for segments that are too long.
+    /// frame, or asks for segments that are too long or too many.
     fn offload_of(self, headers: &mut [u8], len: usize, max_frame: usize) -> Option<Offload> {
         let found = Transport::find_large(headers, len)?;
         let size = u16::try_from(self.size).ok()?;

@@ -8,14 +8,16 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ndk_abi::ndis::NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum;
 #[allow(clippy::wildcard_imports, reason = "a screen of structures and constants otherwise")]
 use ndk_abi::ndis::*;
-use virtio_net::{Features, Protocol, Transport, ipv4_checksum_is_valid};
+use virtio_net::{Features, MAX_UDP_SEGMENTS, Protocol, Transport, ipv4_checksum_is_valid};
 
 use super::status;
 use crate::config::OffloadKeywords;
 
-/// Longest payload of an LSO or USO packet, in bytes. With the longest headers it fits in an IPv4 packet and in a buffer.
-const MAX_OFFLOAD_SIZE: u32 = 64_000;
-/// `MinSegmentCount`: fewest segments of such a packet.
+/// Longest payload of an LSO packet, in bytes. With the longest headers it fits in an IPv4 packet and in a buffer.
+const MAX_LARGE_SEND: u32 = 64_000;
+/// Longest payload of a USO packet, in bytes: with the MSS of IPv4's minimum MTU, 576, the most segments that Linux accepts.
+const MAX_UDP_SEGMENTATION: u32 = 536 * MAX_UDP_SEGMENTS as u32;
+/// `MinSegmentCount`: fewest segments of an LSO or USO packet.
 const MIN_SEGMENT_COUNT: u32 = 2;
 
 /// Lengths in bytes of `NDIS_OFFLOAD_PARAMETERS`: of revision 1, and with all members that the driver uses. The last
@@ -168,14 +170,14 @@ impl TaskOffloads {
         if self.has(Self::LARGE_SEND4) {
             offload.LsoV2.IPv4 = NDIS_LSOV2_IPV4 {
                 Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
-                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MaxOffLoadSize: MAX_LARGE_SEND,
                 MinSegmentCount: MIN_SEGMENT_COUNT,
             };
         }
         if self.has(Self::LARGE_SEND6) {
             offload.LsoV2.IPv6 = NDIS_LSOV2_IPV6 {
                 Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
-                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MaxOffLoadSize: MAX_LARGE_SEND,
                 MinSegmentCount: MIN_SEGMENT_COUNT,
                 IpExtensionHeadersSupported: OPTIONS,
             };
@@ -184,14 +186,14 @@ impl TaskOffloads {
         if self.has(Self::UDP_SEGMENTATION4) {
             offload.UdpSegmentation.IPv4 = NDIS_USO_IPV4 {
                 Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
-                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MaxOffLoadSize: MAX_UDP_SEGMENTATION,
                 MinSegmentCount: counts,
             };
         }
         if self.has(Self::UDP_SEGMENTATION6) {
             offload.UdpSegmentation.IPv6 = NDIS_USO_IPV6 {
                 Encapsulation: NDIS_ENCAPSULATION_IEEE_802_3,
-                MaxOffLoadSize: MAX_OFFLOAD_SIZE,
+                MaxOffLoadSize: MAX_UDP_SEGMENTATION,
                 MinSegmentCount: counts,
                 IpExtensionHeadersSupported: NDIS_OFFLOAD_SUPPORTED,
             };

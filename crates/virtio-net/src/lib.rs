@@ -46,8 +46,8 @@ pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
 pub use hash::{HASH_KEY_LEN, HashTypes, Toeplitz};
 pub use nic::{Nic, Options, QueuePair};
 pub use offload::{
-    CoalescedHeader, MAX_HEADERS, Offload, Protocol, Transport, complete_checksum, ipv4_checksum_is_valid,
-    write_ipv4_checksum,
+    CoalescedHeader, MAX_HEADERS, MAX_UDP_SEGMENTS, Offload, Protocol, Transport, complete_checksum,
+    ipv4_checksum_is_valid, write_ipv4_checksum,
 };
 pub use offload_slots::MAX_LARGE_FRAME;
 pub use pci::Layout;

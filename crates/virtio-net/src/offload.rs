@@ -21,6 +21,8 @@ const MAX_EXTENSIONS: usize = 8;
 /// Number of bytes at the start of a sent frame that must contain all its headers. With the longest TCP header over IPv6, this leaves 142
 /// bytes for extension headers. The bytes fit on a kernel stack.
 pub const MAX_HEADERS: usize = 256;
+/// Most segments of a UDP packet. Linux's tap and vhost drop a packet with more: UDP_MAX_SEGMENTS, 128 in newer kernels.
+pub const MAX_UDP_SEGMENTS: usize = 64;
 pub(crate) const MIN_TCP: usize = 20;
 const MIN_UDP: usize = 8;
 
@@ -155,7 +157,8 @@ impl Offload {
 
     /// Requests that the device segment a TCP or UDP packet, which fills its frame, into segments with `size` bytes of payload. A packet
     /// with at most `size` bytes only gets its checksum completed. In `headers`, the first bytes of the frame, writes the lengths, the sum
-    /// of the pseudo-header and the IP header's checksum. `None` if a header is invalid, or not within `headers`.
+    /// of the pseudo-header and the IP header's checksum. `None` if a header is invalid, or not within `headers`, or a UDP packet has more
+    /// than [`MAX_UDP_SEGMENTS`].
     #[must_use]
     pub fn segmentation(headers: &mut [u8], of: &Transport, size: u16) -> Option<Self> {
         let (start, frame_len) = (usize::from(of.start), of.end);
@@ -184,6 +187,10 @@ impl Offload {
         if payload <= usize::from(size) {
             return Some(Self::checksum(of));
         }
+        let segments = payload.div_ceil(size.into());
+        if of.protocol == Protocol::Udp && segments > MAX_UDP_SEGMENTS {
+            return None;
+        }
         Some(Self {
             gso_type: match (of.protocol, of.is_ipv6) {
                 (Protocol::Tcp, false) => GSO_TCPV4,
@@ -192,7 +199,7 @@ impl Offload {
             },
             header_len: u16::try_from(header_len).ok()?,
             segment_size: size,
-            further: u16::try_from(payload.div_ceil(size.into()).checked_sub(1)?).ok()?,
+            further: u16::try_from(segments.checked_sub(1)?).ok()?,
             has_cwr: of.protocol == Protocol::Tcp && *headers.get(start.checked_add(TCP_FLAGS)?)? & CWR != 0,
             ..Self::checksum(of)
         })

@@ -9,8 +9,8 @@ mod fake;
 use fake::{Driver, Fake, Quirks, over_formats};
 use proptest::prelude::*;
 use virtio_net::{
-    Features, FrameInfo, HEADER_LEN, MAX_HEADERS, MAX_LARGE_FRAME, Offload, Protocol, Transport,
-    complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,
+    Features, FrameInfo, HEADER_LEN, MAX_HEADERS, MAX_LARGE_FRAME, MAX_UDP_SEGMENTS, Offload, Protocol,
+    Transport, complete_checksum, ipv4_checksum_is_valid, write_ipv4_checksum,
 };
 
 /// Buffers for frames that the device divides.
@@ -210,6 +210,20 @@ fn large_packet_has_the_lengths_and_sums_that_a_device_relies_on() {
     let mut frame = ipv4(17, 0, &udp(1000));
     let found = find_large(&frame).unwrap();
     assert_eq!(Offload::segmentation(&mut frame, &found, 1000), Some(Offload::checksum(&found)));
+}
+
+/// Linux drops a UDP packet with more segments. It limits TCP by the length of a packet alone.
+#[test]
+fn datagram_is_divided_into_at_most_64_segments() {
+    let segmentation = |mut frame: Vec<u8>| {
+        let found = find_large(&frame).unwrap();
+        Offload::segmentation(&mut frame, &found, 536)
+    };
+    for frame in [ipv4(17, 2, &udp(MAX_UDP_SEGMENTS * 536)), ipv6(17, &[60], &udp(MAX_UDP_SEGMENTS * 536))] {
+        assert!(segmentation(frame.clone()).is_some());
+        assert_eq!(segmentation([frame, vec![0]].concat()), None);
+    }
+    assert!(segmentation(ipv4(6, 0, &tcp(64_000))).is_some());
 }
 
 #[test]

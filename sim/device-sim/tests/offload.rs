@@ -178,6 +178,7 @@ fn requests_that_break_the_rules_are_misuse() {
     let mut short = datagram.clone();
     short[59] -= 1;
     assert_eq!(misuse(all, uso, &datagram), (vec![], 3));
+    assert_eq!(misuse(all, [1, 5, 62, 0, 16, 0, 54, 0, 6, 0, 0, 0], &datagram), (vec![], 63));
     assert_eq!(misuse(all, [1, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0], &frame), (vec![], 1));
     let cases = [
         (all, with(0, 2), frame.clone(), "has fields of received frames"),
@@ -225,6 +226,7 @@ fn requests_that_break_the_rules_are_misuse() {
         (all, [1, 0x80, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0], frame.clone(), "without a segmentation"),
         (all, uso, short, "the length in the header of a UDP datagram"),
         (all, uso, frame.clone(), "is not the packet of which"),
+        (all, [1, 5, 62, 0, 15, 0, 54, 0, 6, 0, 0, 0], datagram.clone(), "more than 64 segments"),
         (all, [1, 5, 61, 0, 144, 1, 54, 0, 6, 0, 0, 0], datagram.clone(), "contradicts the packet"),
     ];
     for (features, header, frame, expected) in cases {

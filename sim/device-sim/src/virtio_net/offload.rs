@@ -27,6 +27,8 @@ const CWR: u8 = 0x80;
 
 /// Bytes of the header of a UDP datagram.
 const UDP_HEADER: usize = 8;
+/// Most segments of a UDP packet: UDP_MAX_SEGMENTS of Linux, whose `virtio_net_hdr_to_skb` refuses more. Newer kernels allow 128.
+const MAX_UDP_SEGMENTS: usize = 64;
 
 /// Returns the number of bytes of the header.
 pub const fn header_len(accepted: Features) -> usize {
@@ -188,6 +190,9 @@ fn segments(header: &Header, whole: &[u8], has_ecn: bool, accepted: Features) ->
     }
     let (head, payload) = whole.split_at(headers);
     let count = payload.len().div_ceil(size).max(1);
+    if protocol == Protocol::Udp && count > MAX_UDP_SEGMENTS {
+        return refused("a UDP packet has more than 64 segments");
+    }
     let segment = |number: usize| {
         let part = &payload[number * size..payload.len().min((number + 1) * size)];
         let mut frame = [head, part].concat();
