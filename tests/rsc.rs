@@ -336,18 +336,14 @@ fn device_without_what_coalescing_needs_is_used_without() {
 #[test]
 fn frames_that_are_not_what_their_header_says_are_dropped_and_counted() {
     for quirk in [
-        LargeQuirk::SegmentSize(0),
-        // Longer than the MTU.
-        LargeQuirk::SegmentSize(1461),
-        LargeQuirk::SegmentSize(u16::MAX),
         // IPv6, UDP, with the flag CWR, unknown.
         LargeQuirk::Type(4),
         LargeQuirk::Type(3),
         LargeQuirk::Type(0x81),
         LargeQuirk::Type(0xff),
-        // The checksum is not said to be incomplete.
+        // The checksum is said to be neither incomplete nor verified, and is wrong.
         LargeQuirk::Flags(0),
-        LargeQuirk::Flags(2),
+        LargeQuirk::Complete { flags: 0, is_right: false },
     ] {
         let Some(bed) = with(Quirks { large: Some(quirk), ..Quirks::default() }) else { return };
         let receiver = receiver(&bed);
@@ -362,16 +358,38 @@ fn frames_that_are_not_what_their_header_says_are_dropped_and_counted() {
 }
 
 #[test]
-fn length_of_the_headers_is_not_relied_on_and_that_of_segments_may_be_any_that_fits() {
+fn length_of_the_headers_is_not_relied_on_and_that_of_segments_may_be_any() {
     for (quirk, expected) in [
         (LargeQuirk::HeaderLength(0), 3),
         (LargeQuirk::HeaderLength(u16::MAX), 3),
         (LargeQuirk::SegmentSize(1), 3000),
         (LargeQuirk::SegmentSize(1460), 3),
+        // No length, or one that is longer than the MTU: the longest that fits counts.
+        (LargeQuirk::SegmentSize(0), 3),
+        (LargeQuirk::SegmentSize(1461), 3),
+        (LargeQuirk::SegmentSize(u16::MAX), 3),
     ] {
         let Some(bed) = with(Quirks { large: Some(quirk), ..Quirks::default() }) else { return };
         receiver(&bed).start_offloads().unwrap();
         assert_eq!(counts(&bed, false, 3), [expected], "{quirk:?}");
+        finish(bed);
+    }
+}
+
+/// Network cards with LRO verify the segments; the checksum of the whole may be left as that of the first.
+#[test]
+fn segments_that_the_device_has_verified_are_indicated_with_the_checksum_of_all() {
+    for (flags, is_right) in [(2, false), (2, true), (0, true)] {
+        let quirk = LargeQuirk::Complete { flags, is_right };
+        let Some(bed) = with(Quirks { large: Some(quirk), ..Quirks::default() }) else { return };
+        receiver(&bed).start_offloads().unwrap();
+        for is_ipv6 in [false, true] {
+            let frames = receive(&bed, is_ipv6, 3);
+            assert_eq!(frames.iter().map(|frame| frame.coalesced).collect::<Vec<_>>(), [3], "{quirk:?}");
+            let found = Transport::find(&frames[0].bytes).unwrap();
+            assert!(found.is_valid(&frames[0].bytes), "{quirk:?}");
+        }
+        assert_eq!(statistics(&receiver(&bed)), [6, 6000, 2, 0]);
         finish(bed);
     }
 }

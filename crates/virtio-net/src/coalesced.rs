@@ -4,7 +4,7 @@
 
 use crate::offload::{
     CoalescedHeader, ETHERNET, GSO_TCPV4, GSO_TCPV6, IPV6_HEADER, MIN_IPV4, MIN_TCP, Protocol, TCP_FLAGS,
-    Transport, complete, ipv4_checksum_is_valid, write,
+    TcpChecksum, Transport, complete, ipv4_checksum_is_valid, write,
 };
 
 /// Length of the longest such frame in bytes: Ethernet header, tag, and the longest IP packet.
@@ -29,7 +29,10 @@ pub struct Coalesced {
 
 impl Coalesced {
     /// Checks that an untagged frame consists of TCP segments as its virtio-net header states, each in a frame of at most `max_frame`
-    /// bytes, and computes the frame's checksum. `None` if the check fails.
+    /// bytes, and computes the frame's checksum. `None` if the check fails, or the frame's checksum is neither partial nor verified by the
+    /// device nor right.
+    ///
+    /// If the header states no segment size, or a larger one than `max_frame` allows, the largest one counts.
     //= virtio §9
     #[must_use]
     pub fn complete(frame: &mut [u8], header: CoalescedHeader, max_frame: usize) -> Option<Self> {
@@ -37,9 +40,8 @@ impl Coalesced {
         let start = usize::from(found.start);
         let (gso_type, ip_header) =
             if found.is_ipv6 { (GSO_TCPV6, IPV6_HEADER) } else { (GSO_TCPV4, MIN_IPV4) };
-        let is_as_stated =
-            header.is_partial && header.gso_type == gso_type && found.protocol == Protocol::Tcp;
-        // The packet fills the frame, and has no IP options.
+        let is_as_stated = header.gso_type == gso_type && found.protocol == Protocol::Tcp;
+        // The packet fills the frame, and has no IP options, as Windows requires. (WDK: Updating the IP Headers for Coalesced Segments)
         let is_plain = found.end == frame.len() && start == ETHERNET.checked_add(ip_header)?;
         if !is_as_stated || !is_plain || ipv4_checksum_is_valid(frame) == Some(false) {
             return None;
@@ -48,16 +50,15 @@ impl Coalesced {
         let flags = frame.get(start.checked_add(TCP_FLAGS)?)?;
         let headers = start.checked_add(tcp_header)?;
         let payload = frame.len().checked_sub(headers)?;
-        let size = usize::from(header.segment_size);
-        if tcp_header < MIN_TCP
-            || flags & NOT_COALESCED != 0
-            || payload == 0
-            || size == 0
-            || headers.checked_add(size)? > max_frame
-        {
+        if tcp_header < MIN_TCP || flags & NOT_COALESCED != 0 || payload == 0 {
             return None;
         }
-        let segments = u16::try_from(payload.div_ceil(size)).ok()?;
+        let segments = payload.div_ceil(header.segment_size(max_frame.checked_sub(headers)?)?);
+        let segments = u16::try_from(segments).ok()?;
+        if header.checksum == TcpChecksum::Unknown && !found.checksum_is_valid(frame)? {
+            return None;
+        }
+        // Devices that verify the segments leave the checksum of one of them.
         let checksum_offset = found.protocol.checksum_offset();
         let pseudo_header = found.pseudo_header(frame)?;
         write(frame, start.checked_add(checksum_offset.into())?, pseudo_header)?;

@@ -134,6 +134,12 @@ impl Transport {
         Some(Self { protocol, is_ipv6, start, end: len.checked_add(ETHERNET)? })
     }
 
+    /// Whether the checksum in a frame, which contains the whole packet, is right.
+    pub(crate) fn checksum_is_valid(&self, frame: &[u8]) -> Option<bool> {
+        let covered = frame.get(self.start.into()..self.end)?;
+        Some(sum(covered, self.pseudo_header(frame)?.into()) == u16::MAX)
+    }
+
     /// Returns the sum of the pseudo-header. Its addresses are at the end of the fixed IP header.
     pub(crate) fn pseudo_header(&self, headers: &[u8]) -> Option<u16> {
         let addresses = if self.is_ipv6 { 8..IPV6_HEADER } else { 12..MIN_IPV4 };
@@ -265,9 +271,28 @@ pub(crate) struct ReceiveHeader {
 pub struct CoalescedHeader {
     pub(crate) gso_type: u8,
     /// Payload of each segment except the last, in bytes.
-    pub(crate) segment_size: u16,
-    /// The checksum is not complete.
-    pub(crate) is_partial: bool,
+    segment_size: u16,
+    pub(crate) checksum: TcpChecksum,
+}
+
+/// What the virtio-net header states about the checksum of a coalesced frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TcpChecksum {
+    /// The field contains the sum of the pseudo-header: the frame comes from a VM on the same host, or from Linux's GRO.
+    Partial,
+    /// The device has verified the segments, as network cards with LRO do. The field may contain the checksum of one of them.
+    Verified,
+    Unknown,
+}
+
+impl CoalescedHeader {
+    /// Returns the payload of each segment except the last, in bytes: the stated one if there is one, and it is at most `largest`.
+    /// `None` if `largest` is 0.
+    pub(crate) fn segment_size(self, largest: usize) -> Option<usize> {
+        let stated = usize::from(self.segment_size);
+        let size = if stated == 0 { largest } else { stated.min(largest) };
+        (size != 0).then_some(size)
+    }
 }
 
 impl ReceiveHeader {
@@ -302,7 +327,11 @@ impl ReceiveHeader {
             gso_type => Some(CoalescedHeader {
                 gso_type,
                 segment_size: self.segment_size,
-                is_partial: self.is_partial(),
+                checksum: match (self.is_partial(), self.is_verified()) {
+                    (true, _) => TcpChecksum::Partial,
+                    (false, true) => TcpChecksum::Verified,
+                    (false, false) => TcpChecksum::Unknown,
+                },
             }),
         }
     }

@@ -126,6 +126,7 @@ impl Unit {
         let Self { mut segments, first: Segment { found, headers, payload, .. }, .. } = self;
         let flags = segments.iter().fold(0, |flags, segment| flags | segment[found.range.start + 13]);
         let mut frame = segments.remove(0);
+        let of_first = [frame[found.checksum().start], frame[found.checksum().start + 1]];
         for segment in segments {
             frame.extend_from_slice(&segment[headers..]);
         }
@@ -152,6 +153,11 @@ impl Unit {
             csum_offset: found.protocol.checksum_offset() as u16,
             num_buffers: 0,
         };
+        if let Some(LargeQuirk::Complete { flags, is_right }) = quirk {
+            let right = !checksum::sum(&frame[found.range.start..], 0);
+            found.write(&mut frame, if is_right { right } else { u16::from_be_bytes(of_first) });
+            return (Header { flags, csum_start: 0, csum_offset: 0, ..header }, frame);
+        }
         (quirk.map_or(header, |quirk| quirk.falsify(header)), frame)
     }
 }
@@ -163,7 +169,7 @@ impl LargeQuirk {
             Self::Type(gso_type) => Header { gso_type, ..header },
             Self::HeaderLength(hdr_len) => Header { hdr_len, ..header },
             Self::Flags(flags) => Header { flags, ..header },
-            Self::Always => header,
+            Self::Always | Self::Complete { .. } => header,
         }
     }
 }

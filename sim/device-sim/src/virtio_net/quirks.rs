@@ -112,6 +112,9 @@ pub enum LargeQuirk {
     HeaderLength(u16),
     /// These flags.
     Flags(u8),
+    /// The checksum is not partial, as after LRO of a network card: it is that of the frame, or of its first segment. The header has
+    /// these flags.
+    Complete { flags: u8, is_right: bool },
     /// It is delivered although the driver has switched coalescing off.
     Always,
 }
