@@ -40,6 +40,31 @@ fn attributes_describe_an_ethernet_adapter() {
     finish(bed);
 }
 
+/// (WDK: NDIS_LINK_SPEED_UNKNOWN, NET_IF_MEDIA_DUPLEX_STATE)
+#[test]
+fn link_that_is_down_at_the_start_has_an_unknown_speed_and_duplex_state() {
+    for is_up in [true, false] {
+        let Some(image) = image() else { return };
+        let mut bed = Testbed::new(&image, &Options::default()).expect("the image can be loaded");
+        let machine = bed.machines()[0];
+        let nic = machine.nic().clone();
+        machine.host().spawn("link", move || nic.set_link(is_up)).join().expect("no violation");
+        bed.start().expect("both drivers start");
+        let general = miniport(bed.machines()[0]).attributes().general.unwrap();
+        let (connected, duplex, speed) = if is_up {
+            let connected = NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected;
+            (connected, NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull, general.MaxXmitLinkSpeed)
+        } else {
+            let connected = NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected;
+            (connected, NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateUnknown, NDIS_LINK_SPEED_UNKNOWN)
+        };
+        assert_eq!((general.MediaConnectState, general.MediaDuplexState), (connected, duplex));
+        assert_eq!((general.XmitLinkSpeed, general.RcvLinkSpeed), (speed, speed));
+        assert!(general.MaxXmitLinkSpeed < NDIS_LINK_SPEED_UNKNOWN, "that of the adapter is known");
+        finish(bed);
+    }
+}
+
 #[test]
 fn valid_network_address_replaces_the_current_address_and_no_other_value_does() {
     let own = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];

@@ -24,15 +24,14 @@ use ndk_abi::ndis::{
     NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
     NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1,
     NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS,
-    NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IF_MEDIA_CONNECT_STATE,
-    NET_IF_MEDIA_DUPLEX_STATE, NdisMSetMiniportAttributes,
+    NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NdisMSetMiniportAttributes,
 };
 use virtio_net::{Control, Features, Layout, NetConfig, Nic, Options, receive_buffer_len};
 
 use super::adapter::{Adapter, Backlog, MAX_MULTICAST, Parts, StationAddresses};
 use super::coalescing::Coalescing;
 use super::lifecycle::take_down;
-use super::link;
+use super::link::{self, Link};
 use super::oid::{self, PACKET_FILTERS, STATISTICS};
 use super::power;
 use super::receive_lanes::ReceiveLanes;
@@ -428,7 +427,8 @@ fn set_general_attributes(
     vlan: &Vlan,
     (rss, messages): (&Rss, u32),
 ) -> Result<(), Failure> {
-    let speed = link::speed(device.speed.unwrap_or(0));
+    let mbits = device.speed.unwrap_or(0);
+    let (speed, link) = (link::speed(mbits), Link::new(device.link_up, mbits));
     let mut oids = oid::SUPPORTED;
     let mut power = power::capabilities();
     let mut scaling = rss.capabilities(messages);
@@ -445,14 +445,10 @@ fn set_general_attributes(
     general.LookaheadSize = max_frame;
     general.MaxXmitLinkSpeed = speed;
     general.MaxRcvLinkSpeed = speed;
-    general.XmitLinkSpeed = if device.link_up { speed } else { 0 };
-    general.RcvLinkSpeed = general.XmitLinkSpeed;
-    general.MediaConnectState = if device.link_up {
-        NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected
-    } else {
-        NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected
-    };
-    general.MediaDuplexState = NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull;
+    general.XmitLinkSpeed = link.speed;
+    general.RcvLinkSpeed = link.speed;
+    general.MediaConnectState = link.connected;
+    general.MediaDuplexState = link.duplex;
     general.MacOptions = NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA
         | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
         | NDIS_MAC_OPTION_NO_LOOPBACK

@@ -3,11 +3,11 @@
 //! Link state and speed, as reported to NDIS.
 
 use ndk_abi::ndis::{
-    NDIS_HANDLE, NDIS_LINK_PARAMETERS_REVISION_1, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1,
-    NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_LINK_PARAMETERS_REVISION_1,
-    NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_LINK_STATE,
-    NDIS_STATUS_SUCCESS, NDIS_SUPPORTED_PAUSE_FUNCTIONS, NET_IF_MEDIA_CONNECT_STATE,
-    NET_IF_MEDIA_DUPLEX_STATE,
+    NDIS_HANDLE, NDIS_LINK_PARAMETERS_REVISION_1, NDIS_LINK_SPEED_UNKNOWN, NDIS_LINK_STATE,
+    NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
+    NDIS_SIZEOF_LINK_PARAMETERS_REVISION_1, NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_STATUS,
+    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_LINK_STATE, NDIS_STATUS_SUCCESS,
+    NDIS_SUPPORTED_PAUSE_FUNCTIONS, NET_IF_MEDIA_CONNECT_STATE, NET_IF_MEDIA_DUPLEX_STATE,
 };
 use nt::Turn;
 
@@ -37,24 +37,46 @@ impl LinkIndications {
     }
 }
 
+/// The members that describe a link in `NDIS_LINK_STATE` and in the general attributes.
+pub struct Link {
+    pub connected: NET_IF_MEDIA_CONNECT_STATE,
+    pub duplex: NET_IF_MEDIA_DUPLEX_STATE,
+    /// Transmit and receive speed, in bit/s.
+    pub speed: u64,
+}
+
+impl Link {
+    /// Returns the members for a device that reports `mbits` Mbit/s. A disconnected link has no known speed and duplex state.
+    pub const fn new(is_up: bool, mbits: u32) -> Self {
+        if is_up {
+            Self {
+                connected: NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected,
+                duplex: NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull,
+                speed: speed(mbits),
+            }
+        } else {
+            Self {
+                connected: NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected,
+                duplex: NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateUnknown,
+                speed: NDIS_LINK_SPEED_UNKNOWN,
+            }
+        }
+    }
+}
+
 /// Returns the link's state in NDIS's terms.
 fn state(port: &Port) -> NDIS_LINK_STATE {
-    let up = port.link_up();
-    let bits = if up { speed(port.speed()) } else { 0 };
+    let link = Link::new(port.link_up(), port.speed());
     NDIS_LINK_STATE {
         Header: NDIS_OBJECT_HEADER {
             Type: NDIS_OBJECT_TYPE_DEFAULT,
             Revision: NDIS_LINK_STATE_REVISION_1,
             Size: NDIS_SIZEOF_LINK_STATE_REVISION_1,
         },
-        MediaConnectState: if up {
-            NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected
-        } else {
-            NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected
-        },
-        MediaDuplexState: NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull,
-        XmitLinkSpeed: bits,
-        RcvLinkSpeed: bits,
+        MediaConnectState: link.connected,
+        MediaDuplexState: link.duplex,
+        XmitLinkSpeed: link.speed,
+        RcvLinkSpeed: link.speed,
         PauseFunctions: NDIS_SUPPORTED_PAUSE_FUNCTIONS::NdisPauseFunctionsUnsupported,
         AutoNegotiationFlags: 0,
     }

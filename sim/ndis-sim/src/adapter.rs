@@ -42,6 +42,7 @@ use crate::{
     hang_state::Hang,
     in_flight::InFlight,
     interface::Interface,
+    link::Link,
     ndk_state::NdkState,
     offload::{AdapterOffloads, Offloads},
     rss::{Rss, RssCapabilities},
@@ -249,6 +250,7 @@ impl Adapter {
         require(complete, || {
             "NdisMSetMiniportAttributes: the general attributes lack MTU, MAC address, link speed or packet filters".into()
         });
+        Link::of_attributes(&attributes).check();
         let oids = attributes.SupportedOidListLength;
         require(oids > 0 && oids.is_multiple_of(4) && !attributes.SupportedOidList.is_null(), || {
             format!(

@@ -53,6 +53,7 @@ pub mod interface;
 pub mod interrupt;
 mod keyword;
 mod lifecycle;
+mod link;
 mod message_info;
 pub mod miniport;
 pub mod nbl;

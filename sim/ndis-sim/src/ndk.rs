@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ndk_abi::{
     ndis::{
         NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS,
-        NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_INDICATION, NDIS_STATUS_NOT_SUPPORTED,
-        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG,
-        NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+        NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_INDICATION, NDIS_STATUS_LINK_STATE,
+        NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+        NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     },
     ndk::{
         NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_OBJECT_HEADER,
@@ -20,6 +20,7 @@ use nt_sim::{current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
+    link::Link,
     ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
     offload::Offloads,
@@ -193,6 +194,9 @@ imports! { IMPORTS: "ndis.sys" =>
             let possible = adapter.offloads.lock().possible;
             current_config.require_possible(&possible);
             adapter.offloads.lock().set_current(current_config, current().world().now());
+        }
+        if indication.StatusCode == NDIS_STATUS_LINK_STATE {
+            Link::read(&buffer).check();
         }
         adapter.indications.lock().push(StatusIndication { code: indication.StatusCode, buffer });
     }

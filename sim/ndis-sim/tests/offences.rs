@@ -17,13 +17,13 @@ use common::scripted::{
 use ndis_sim::{Miniport, adapter, bus, config, data_path, dma, interrupt, nbl, ndk, oid, runtime};
 use ndk_abi::{
     ndis::{
-        LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_OBJECT_TYPE_DEFAULT,
-        NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OID_REQUEST,
-        NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
+        LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE,
+        NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_STATUS_INDICATION,
+        NDIS_OID_REQUEST, NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
         NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
         NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION,
-        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST,
-        NET_BUFFER_POOL_PARAMETERS,
+        NDIS_STATUS_LINK_STATE, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS,
+        NET_BUFFER, NET_BUFFER_LIST, NET_BUFFER_POOL_PARAMETERS,
     },
     nt::{DEVICE_OBJECT, LARGE_INTEGER, SCATTER_GATHER_LIST},
 };
@@ -403,7 +403,7 @@ fn incomplete_attributes_are_reported() {
     fn attributes(handle: usize) {
         registration_with(handle, 1, |_| {});
     }
-    let offences: [Offence; 7] = [
+    let offences: [Offence; 9] = [
         (
             |handle| _ = registration_with(handle, 1, |attributes| attributes.Header.Size = 8),
             "registration attributes of 8 bytes are shorter than revision 1",
@@ -429,6 +429,22 @@ fn incomplete_attributes_are_reported() {
                 general_with(handle, |attributes| attributes.MtuSize = 0);
             },
             "the general attributes lack MTU, MAC address, link speed or packet filters",
+        ),
+        (
+            |handle| {
+                attributes(handle);
+                general_with(handle, |attributes| attributes.XmitLinkSpeed = 0);
+            },
+            "a link speed of 0 is reported",
+        ),
+        (
+            |handle| {
+                attributes(handle);
+                general_with(handle, |attributes| {
+                    attributes.MediaConnectState = NDIS_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected;
+                });
+            },
+            "a disconnected link is reported with a speed or a duplex state",
         ),
         (
             |handle| {
@@ -503,6 +519,10 @@ fn indicate_status(handle: usize, edit: fn(&mut NDIS_STATUS_INDICATION)) {
 fn incomplete_status_indications_are_reported() {
     assert_eq!(verdict(in_initialize(|handle| indicate_status(handle, |_| {}))), "no violation");
     assert_all_reported(&[
+        (
+            |handle| indicate_status(handle, |indication| indication.StatusCode = NDIS_STATUS_LINK_STATE),
+            "an NDIS_LINK_STATE with the header [] and 0 bytes",
+        ),
         (
             |handle| indicate_status(handle, |indication| indication.SourceHandle = std::ptr::null_mut()),
             "SourceHandle is not the adapter's handle",

@@ -110,6 +110,8 @@ pub fn general_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_ADAPTER_GENERAL_A
     attributes.MtuSize = 1500;
     attributes.MaxXmitLinkSpeed = 1;
     attributes.MaxRcvLinkSpeed = 1;
+    attributes.XmitLinkSpeed = 1;
+    attributes.RcvLinkSpeed = 1;
     attributes.MediaConnectState = NDIS_MEDIA_CONNECT_STATE::MediaConnectStateConnected;
     attributes.MacAddressLength = 6;
     attributes.SupportedPacketFilters = 1;
