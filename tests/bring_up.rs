@@ -25,6 +25,7 @@ mod event {
     pub const NO_VERSION_1: u32 = 15;
     pub const BYPASSES_IOMMU: u32 = 31;
     pub const FEATURES_REJECTED: u32 = 16;
+    pub const NO_MESSAGE_INTERRUPTS: u32 = 24;
 }
 
 /// A testbed whose first device misbehaves.
@@ -124,6 +125,20 @@ fn device_without_access_platform_is_used_where_dma_is_not_remapped() {
     };
     bed.start().expect("both drivers start");
     assert!(bed.machines()[0].event_log().is_empty(), "nothing to report");
+    finish(bed);
+}
+
+#[test]
+fn device_without_message_interrupts_is_rejected_with_an_event() {
+    let Some(image) = image() else { return };
+    let options = Options { messages: Some(0), ..Options::default() };
+    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    bed.machine_mut(0).enter().expect("DriverEntry succeeds with any device");
+    assert!(bed.machine_mut(0).start_adapter().is_err());
+    let machine = bed.machines()[0];
+    let events: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xFFFF).collect();
+    assert_eq!(events, [event::NO_MESSAGE_INTERRUPTS]);
+    assert_eq!(command(&bed), pci::COMMAND_AT_START);
     finish(bed);
 }
 

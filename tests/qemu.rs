@@ -40,6 +40,18 @@ fn driver_starts_and_stops_on_qemus_device() {
     finish(bed);
 }
 
+#[test]
+fn device_of_qemu_without_msix_is_rejected_with_an_event() {
+    const NO_MESSAGE_INTERRUPTS: u32 = 24;
+    let properties = vec!["vectors=0".into()];
+    let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
+    bed.machine_mut(0).enter().expect("DriverEntry succeeds with any device");
+    assert!(bed.machine_mut(0).start_adapter().is_err());
+    let events: Vec<_> = bed.machines()[0].event_log().iter().map(|entry| entry.code & 0xFFFF).collect();
+    assert_eq!(events, [NO_MESSAGE_INTERRUPTS]);
+    finish(bed);
+}
+
 /// The threads of a simulation, and so its hosts, may outlive it. QEMU does not.
 #[test]
 fn qemu_ends_with_the_testbed() {

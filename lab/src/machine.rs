@@ -44,7 +44,7 @@ pub struct AdapterOptions {
     pub features: Features,
     /// Queue pairs of the NIC, likewise.
     pub pairs: u16,
-    /// Interrupt messages of the NIC, likewise, at least 1; `None` for one for each queue and one for the configuration.
+    /// Interrupt messages of the NIC, likewise; 0: it has no MSI-X; `None` for one for each queue and one for the configuration.
     pub messages: Option<u16>,
 }
 

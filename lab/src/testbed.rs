@@ -58,7 +58,7 @@ pub struct Options {
     pub features: Features,
     /// Queue pairs of each NIC, likewise; they also need [`Features::MQ`].
     pub pairs: u16,
-    /// Interrupt messages of each NIC, likewise, at least 1; `None` for as many as it has use for.
+    /// Interrupt messages of each NIC, likewise; 0: it has no MSI-X; `None` for as many as it has use for.
     pub messages: Option<u16>,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,

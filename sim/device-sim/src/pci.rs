@@ -211,9 +211,9 @@ impl ConfigSpace {
         space
     }
 
-    /// MSI-X first, then the virtio structures.
+    /// MSI-X first, if the device has messages, then the virtio structures.
     fn capabilities(&mut self, vectors: u16) {
-        self.put(reg::CAPABILITIES, &[CAP_MSIX_AT]);
+        self.put(reg::CAPABILITIES, &[if vectors == 0 { CAP_VIRTIO_AT[0] } else { CAP_MSIX_AT }]);
         let at = usize::from(CAP_MSIX_AT);
         self.put(at, &[CAP_MSIX, CAP_VIRTIO_AT[0]]);
         self.put(at + 2, &(vectors.max(1) - 1).to_le_bytes());

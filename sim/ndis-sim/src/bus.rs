@@ -220,7 +220,9 @@ pub(crate) fn resources(nic: &dyn PciFunction) -> Vec<u8> {
     let level = u64::from(nt_sim::Irql::DEVICE_LEVEL.0);
     let messages = (0..vectors)
         .map(|vector| descriptor(CmResourceTypeInterrupt, flags, level | u64::from(0x50 + vector) << 32, 1));
-    let descriptors: Vec<_> = ports.into_iter().chain(memory).chain(messages).collect();
+    // Without messages the device has its line, which is level-triggered.
+    let line = (vectors == 0).then(|| descriptor(CmResourceTypeInterrupt, 0, level | 0x50 << 32, 1));
+    let descriptors: Vec<_> = ports.into_iter().chain(memory).chain(messages).chain(line).collect();
     let mut list = Vec::with_capacity(8 + descriptors.len() * DESCRIPTOR_LEN);
     list.extend_from_slice(&1_u16.to_le_bytes());
     list.extend_from_slice(&1_u16.to_le_bytes());

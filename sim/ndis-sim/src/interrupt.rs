@@ -118,6 +118,33 @@ pub(crate) fn deliver(host: &Arc<Host>, message: Message) {
 }
 
 impl Interrupt {
+    /// Registers an interrupt with a number of messages, which a table describes.
+    fn new(
+        host: &Arc<Host>,
+        adapter: &Arc<Adapter>,
+        context: usize,
+        characteristics: NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
+        (messages, table): (u32, Guest<IO_INTERRUPT_MESSAGE_INFO>),
+    ) -> Arc<Self> {
+        let locks = if characteristics.MsiSyncWithAllMessages == 0 { messages } else { 1 };
+        let registered = host.state(&HANDLES).insert_with(|handle| {
+            Arc::new(Self {
+                handle,
+                adapter: adapter.clone(),
+                context,
+                characteristics,
+                messages,
+                table,
+                locks: (0..locks).map(|_| AtomicUsize::new(0)).collect(),
+                connected: AtomicBool::new(true),
+                active: AtomicU32::new(0),
+                queued: Mutex::default(),
+            })
+        });
+        owner::hold(host, adapter.handle, REGISTER, registered.handle);
+        registered
+    }
+
     /// Runs `body` with the interrupt spin lock of a message, at its level.
     fn locked<T>(&self, message: u32, body: impl FnOnce() -> T) -> T {
         let lock = &self.locks[message as usize % self.locks.len()];
@@ -258,8 +285,17 @@ imports! { IMPORTS: "ndis.sys" =>
         let line = requested.DisableInterruptHandler.is_some() && requested.EnableInterruptHandler.is_some();
         require(line, || "NdisMRegisterInterruptEx: DisableInterruptHandler and EnableInterruptHandler are required".into());
         let vectors = adapter.nic.vectors();
-        if requested.MsiSupported == 0 || vectors == 0 {
-            // Line-based interrupts are not supported.
+        let host = current().host().clone();
+        if vectors == 0 {
+            // The device is connected to its line, which is never asserted here.
+            requested.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_LINE_BASED;
+            characteristics.write(requested);
+            let registered = Interrupt::new(&host, &adapter, context, requested, (0, Guest::null()));
+            interrupt.write(registered.handle);
+            return NDIS_STATUS_SUCCESS;
+        }
+        if requested.MsiSupported == 0 {
+            // The line of a device with messages is not supported.
             return NDIS_STATUS_NOT_SUPPORTED;
         }
         require(requested.MessageInterruptHandler.is_some() && requested.MessageInterruptDpcHandler.is_some(), || {
@@ -268,29 +304,13 @@ imports! { IMPORTS: "ndis.sys" =>
         let messages =
             requested.DisableMessageInterruptHandler.is_some() && requested.EnableMessageInterruptHandler.is_some();
         require(messages, || "NdisMRegisterInterruptEx: MsiSupported requires handlers to disable and enable a message".into());
-        let host = current().host().clone();
         let claimed: Vec<_> = (0..vectors).map(|vector| (claim_message(&host), processor_of(&host, vector.into()))).collect();
         let Some(table) = message_info::build(&host, &claimed) else { return NDIS_STATUS_RESOURCES };
         requested.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
         requested.MessageInfoTable = table.as_ptr();
         characteristics.write(requested);
-        let locks = if requested.MsiSyncWithAllMessages == 0 { vectors.into() } else { 1 };
-        let registered = host.state(&HANDLES).insert_with(|handle| {
-            Arc::new(Interrupt {
-                handle,
-                adapter: adapter.clone(),
-                context,
-                characteristics: requested,
-                messages: vectors.into(),
-                table,
-                locks: (0..locks).map(|_| AtomicUsize::new(0)).collect(),
-                connected: AtomicBool::new(true),
-                active: AtomicU32::new(0),
-                queued: Mutex::default(),
-            })
-        });
+        let registered = Interrupt::new(&host, &adapter, context, requested, (vectors.into(), table));
         interrupt.write(registered.handle);
-        owner::hold(&host, adapter.handle, REGISTER, registered.handle);
         for (vector, (message, _)) in (0..vectors).zip(claimed) {
             host.state(&VECTORS).lock().table.insert(message.data, (registered.clone(), vector.into()));
             adapter.nic.program_vector(vector, message);
@@ -311,7 +331,9 @@ imports! { IMPORTS: "ndis.sys" =>
         registered.adapter.nic.enable_msix(false);
         host.state(&VECTORS).lock().table.retain(|_, (of, _)| of.handle != interrupt);
         registered.drain();
-        message_info::free(&host, registered.table);
+        if registered.messages != 0 {
+            message_info::free(&host, registered.table);
+        }
         let _ = owner::release(&host, REGISTER, interrupt);
     }
 
