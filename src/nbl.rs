@@ -202,20 +202,25 @@ pub fn has_data(net_buffer: &NET_BUFFER, mut len: u32) -> bool {
     false
 }
 
+/// Returns the length of one frame in bytes.
+pub fn data_len(net_buffer: *mut NET_BUFFER) -> u32 {
+    // SAFETY: a frame of a list that is the driver's own.
+    let len = unsafe { (*net_buffer).Anonymous };
+    // SAFETY: both views of the length are the same number.
+    unsafe { len.DataLength }
+}
+
 /// Copies one frame into `slot`. Returns its length.
 ///
 /// # Errors
 /// `NDIS_STATUS_INVALID_LENGTH` if it is too short or too long, or longer than its MDLs; `NDIS_STATUS_RESOURCES` if it cannot be mapped.
 pub fn copy_data(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Result<usize, NDIS_STATUS> {
-    // SAFETY: a frame of a list that is the driver's own.
-    let len = unsafe { (*net_buffer).Anonymous };
-    // SAFETY: both views of the length are the same number.
-    let len = unsafe { len.DataLength };
+    let len = data_len(net_buffer);
     if len < ETHERNET_HEADER {
         return Err(NDIS_STATUS_INVALID_LENGTH);
     }
     let slot = slot.get_mut(..len as usize).ok_or(NDIS_STATUS_INVALID_LENGTH)?;
-    // SAFETY: as above.
+    // SAFETY: a frame of a list that is the driver's own.
     if !has_data(unsafe { &*net_buffer }, len) {
         return Err(NDIS_STATUS_INVALID_LENGTH);
     }

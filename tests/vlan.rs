@@ -307,9 +307,49 @@ fn longest_frames_can_be_tagged() {
                 assert!(sent == (OK, vec![(longest(total), request)]), "{total} bytes");
                 assert_eq!(send(&bed, 0, longest(total + 1), request), (NDIS_STATUS_INVALID_LENGTH, vec![]));
             }
+            // The stack has inserted the tag.
+            let sent = send(&bed, 0, tagged(longest(total), 1, 2), 0);
+            assert!(sent == (OK, vec![(longest(total), tag(1, 2))]), "{total} bytes and a tag");
+            // Too long without the tag, or with another one.
+            for (len, request) in [(total + 1, 0), (total, tag(3, 9))] {
+                let sent = send(&bed, 0, tagged(longest(len), 1, 2), request);
+                assert_eq!(sent, (NDIS_STATUS_INVALID_LENGTH, vec![]), "{len}, {request:#x}");
+            }
+            let filter = NDIS_PACKET_TYPE_DIRECTED.to_le_bytes();
+            miniport(bed.machines()[0]).set(OID_GEN_CURRENT_PACKET_FILTER, &filter).unwrap();
+            // With two tags, a received frame is as long as one with one tag at most.
+            for (len, arrives) in [(total - 4, true), (total, false)] {
+                let mut from_second = longest(len);
+                from_second[..12].rotate_left(6);
+                let on_wire = tagged(tagged(from_second.clone(), 3, 9), 1, 2);
+                bed.wire().port(1).transmit(bed.now().as_nanos() as u64, on_wire);
+                let _ = bed.event().wait(Duration::from_millis(20));
+                let expected = if arrives { vec![tagged(from_second, 3, 9)] } else { vec![] };
+                assert!(miniport(bed.machines()[0]).received() == expected, "{len}");
+            }
             finish(bed);
         }
     }
+}
+
+#[test]
+fn longest_frames_that_the_stack_has_tagged_are_sent_in_the_adapters_vlan_alone() {
+    let Some(bed) = second_in_vlan(5, &options()) else { return };
+    let longest = |len: usize| {
+        let mut frame = frame(1);
+        frame.resize(len, 9);
+        frame
+    };
+    for id in [5, 0] {
+        let sent = send(&bed, 1, tagged(longest(1514), 4, id), 0);
+        assert!(sent == (OK, vec![(longest(1514), tag(4, 5))]), "{id}");
+    }
+    let refused = |frame: Vec<u8>, status| assert_eq!(send(&bed, 1, frame, 0), (status, vec![]));
+    refused(tagged(longest(1514), 4, 6), NDIS_STATUS_INVALID_PACKET);
+    refused(tagged(longest(1515), 4, 5), NDIS_STATUS_INVALID_LENGTH);
+    refused(longest(1515), NDIS_STATUS_INVALID_LENGTH);
+    assert_eq!(send(&bed, 1, frame(1), 0), (OK, vec![(frame(1), tag(0, 5))]), "the driver goes on");
+    finish(bed);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 //! Copies a frame to send from its NET_BUFFER to a transmit slot, and inserts its tag there. IRQL <= `DISPATCH_LEVEL`.
 
-use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_INVALID_PACKET, NET_BUFFER};
+use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PACKET, NET_BUFFER};
 
-use crate::nbl::copy_data;
+use crate::nbl::{copy_data, data_len};
 use crate::nic::tag::{self, TAG_LEN, Tag};
 
 /// A frame to send.
@@ -26,8 +26,24 @@ impl Outgoing {
         if self.tag.is_some() { TAG_LEN } else { 0 }
     }
 
-    /// Copies the frame, of at most `longest` bytes, into a slot, behind the [`room`](Self::room) for its tag. Returns the copy.
+    /// Copies the frame, of at most `longest` bytes, into a slot, behind the [`room`](Self::room) for its tag. Returns the copy. A frame
+    /// that the stack has tagged may be longer by that tag; where [`insert_tag_unless_tagged`](Self::insert_tag_unless_tagged) inserts no
+    /// other tag, it needs no room for one.
     pub fn copy<'s>(&self, slot: &'s mut [u8], longest: usize) -> Result<&'s mut [u8], NDIS_STATUS> {
+        if data_len(self.net_buffer) as usize <= longest {
+            return self.copy_untagged(slot, longest);
+        }
+        if self.tag.is_some() && self.vlan == 0 {
+            return Err(NDIS_STATUS_INVALID_LENGTH);
+        }
+        let place = slot.get_mut(..longest.saturating_add(TAG_LEN)).unwrap_or_default();
+        let len = copy_data(self.net_buffer, place)?;
+        let frame = place.get_mut(..len).unwrap_or_default();
+        if Tag::of(frame).is_some() { Ok(frame) } else { Err(NDIS_STATUS_INVALID_LENGTH) }
+    }
+
+    /// As [`copy`](Self::copy); a tag of the stack's counts as a part of the frame.
+    pub fn copy_untagged<'s>(&self, slot: &'s mut [u8], longest: usize) -> Result<&'s mut [u8], NDIS_STATUS> {
         let behind = slot.get_mut(self.room()..).unwrap_or_default();
         let longest = longest.min(behind.len());
         let place = behind.get_mut(..longest).unwrap_or_default();
@@ -49,7 +65,9 @@ impl Outgoing {
     /// # Errors
     /// `NDIS_STATUS_INVALID_PACKET`: the stack has tagged the frame for another VLAN.
     pub fn insert_tag_unless_tagged(&self, slot: &mut [u8], len: usize) -> Result<usize, NDIS_STATUS> {
-        let frame = slot.get(self.room()..).unwrap_or_default();
+        // A longer frame has a tag, and was copied without room for another.
+        let start = if len > self.max_frame { 0 } else { self.room() };
+        let frame = slot.get(start..).unwrap_or_default();
         match Tag::of(frame.get(..len).unwrap_or_default()) {
             Some(present) if self.vlan != 0 => {
                 if present.id() != 0 && present.id() != self.vlan {
@@ -60,6 +78,8 @@ impl Outgoing {
                 tag::set_id(slot, self.vlan);
                 Ok(len)
             }
+            // The device can write to the slot, and has removed the tag.
+            _ if len > self.max_frame => Err(NDIS_STATUS_INVALID_LENGTH),
             _ => Ok(self.insert_tag(slot, len)),
         }
     }

@@ -89,7 +89,7 @@ impl Segmentation {
             return Some(Err(NDIS_STATUS_FAILURE));
         }
         let slot = queue.large_slot()?;
-        let frame = match outgoing.copy(slot, usize::MAX) {
+        let frame = match outgoing.copy_untagged(slot, usize::MAX) {
             Ok(frame) => frame,
             Err(status) => return Some(Err(status)),
         };
@@ -191,7 +191,7 @@ impl Requested {
         outgoing: Outgoing,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
         let slot = queue.slot()?;
-        let frame = match outgoing.copy(slot, outgoing.max_frame) {
+        let frame = match outgoing.copy_untagged(slot, outgoing.max_frame) {
             Ok(frame) => frame,
             Err(status) => return Some(Err(status)),
         };
