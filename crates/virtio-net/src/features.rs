@@ -110,6 +110,8 @@ pub const TABLE: &[Feature] = &[
         policy: Policy::Accepted,
         reason: "every address given to the device is a DMA address of the platform; required if that remaps addresses",
     },
+    // On other architectures, the barriers of the rings do not order memory before a register.
+    #[cfg(target_arch = "x86_64")]
     Feature {
         feature: Features::ORDER_PLATFORM,
         name: "ORDER_PLATFORM",
