@@ -442,7 +442,7 @@ fn processors_that_send_frames_at_once_do_not_wait_for_each_other() {
     const SENDERS: u16 = 60;
     const CHAIN: u16 = 100;
     let Some(bed) = started(Options { processors: SENDERS.into(), ..Options::default() }) else { return };
-    let miniport = bed::miniport(&bed.machines()[0]);
+    let miniport = bed::miniport(bed.machines()[0]);
     let host = miniport.host();
     // Called for each frame.
     let copied = Moment::Return("NdisGetDataBuffer");

@@ -246,13 +246,13 @@ fn frames_of_pairs(bed: &Testbed) -> [Vec<u64>; 2] {
 }
 
 /// What `send` adds to [`frames_of_pairs`].
-fn added_by(bed: &Testbed, send: impl FnOnce()) -> [Vec<u64>; 2] {
-    let before = frames_of_pairs(bed);
-    send();
+fn added_by(bed: &Testbed, transfer: impl FnOnce()) -> [Vec<u64>; 2] {
+    let [sent_before, received_before] = frames_of_pairs(bed);
+    transfer();
     let [sent, received] = frames_of_pairs(bed);
     let added =
         |now: Vec<u64>, before: &[u64]| now.iter().zip(before).map(|(now, then)| now - then).collect();
-    [added(sent, &before[0]), added(received, &before[1])]
+    [added(sent, &sent_before), added(received, &received_before)]
 }
 
 /// For each number below `pairs`, a source port whose flow is sent and received by the queue pairs of this number.
