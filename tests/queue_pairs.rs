@@ -17,7 +17,7 @@ use device_sim::{
     PciFunction as _, Quirks,
     virtio_net::{Features, PairCounters},
 };
-use flows::{copy_by, send_flows, udp};
+use flows::{begin_copies, copy_by, join, send_flows, udp};
 use lab::{
     device::{DeviceKind, QemuVariant},
     has_qemu,
@@ -376,6 +376,39 @@ fn rdma_and_ethernet_share_a_transmit_queue_that_is_full() {
         assert_eq!(miniport(client).send_status(*ids.last().unwrap(), MOMENT), Some(NDIS_STATUS_SUCCESS));
         finish(bed);
     }
+}
+
+/// While 16 connections write they always have packets to send, as Ethernet has frames, and the sender that is resumed first takes most of
+/// the few slots that are free.
+#[test]
+fn rdma_of_many_connections_and_ethernet_each_get_a_share_of_the_slots() {
+    const CONNECTING: u64 = 500;
+    const WRITING: u64 = 2500;
+    let options = few_slots_at_a_time(with_pairs(1, Features::default()));
+    let Some(bed) = started_with(&options) else { return };
+    let client = bed.machines()[0];
+    let mut frame = udp(1, 0);
+    frame.resize(1514, 0);
+    let ids = miniport(client).send_chain(&vec![frame; 10_000], 0);
+    let before = bed.wire().counters(0).sent;
+    let copies = begin_copies(&bed, 16, 1 << 20);
+    let mut ethernet = 0;
+    // Ethernet frames sent until so many of RDMA are.
+    let mut until = |rdma: u64| {
+        let deadline = bed.now() + MOMENT;
+        while bed.wire().counters(0).sent - before < rdma + ethernet as u64 && bed.now() < deadline {
+            let _ = bed.event().wait(Duration::from_micros(50));
+            let is_done = |&&id: &&_| miniport(client).send_status(id, Duration::ZERO).is_some();
+            ethernet += ids[ethernet..].iter().take_while(is_done).count();
+        }
+        ethernet
+    };
+    let first = until(CONNECTING);
+    let share = until(WRITING) - first;
+    assert!((1000..4000).contains(&share), "Ethernet frames beside 2000 of RDMA: {share}");
+    join(&bed, copies);
+    assert_eq!(miniport(client).send_status(*ids.last().unwrap(), MOMENT), Some(NDIS_STATUS_SUCCESS));
+    finish(bed);
 }
 
 /// QEMU offers MQ with the one pair of a backend that has no more; the control queue is behind it.

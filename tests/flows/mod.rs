@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use lab::testbed::Testbed;
+use lab::{machine::Consumer, testbed::Testbed};
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, OID_GEN_CURRENT_PACKET_FILTER};
 use ndk_consumer::transfer;
 
@@ -59,26 +59,37 @@ pub fn send_flows(bed: &Testbed, flows: u16, count: u32) {
 
 /// Copies by so many connections at the same time, each with a protection domain and queues of its own.
 pub fn copy_by(bed: &Testbed, connections: u16) {
+    join(bed, begin_copies(bed, connections, 200_000));
+}
+
+/// Both ends of connections that copy.
+pub type Copies = Vec<Consumer<Result<(), Box<transfer::Failure>>>>;
+
+/// Begins copies as [`copy_by`], of `bytes` by each connection.
+pub fn begin_copies(bed: &Testbed, connections: u16, bytes: u32) -> Copies {
     let [client, server] = bed.machines();
     let options = transfer::Options::default();
-    let ends: Vec<_> = (0..connections)
-        .flat_map(|number| {
-            let address = SocketAddr::new(server.address(), 6000 + number);
-            let local = SocketAddr::new(client.address(), 0);
-            let listening = bed.event();
-            let is_listening = listening.clone();
-            let serving = server.consumer("server", move |adapter| {
-                transfer::serve(adapter, &options, address, |_| is_listening.set(), &|_| {}).map(drop)
-            });
-            let copying = client.consumer("client", move |adapter| {
-                let _ = listening.wait(MOMENT);
-                let data: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
-                transfer::copy(adapter, &options, local, address, "data", &data[..], &|_| {}).map(drop)
-            });
-            [copying, serving]
-        })
-        .collect();
-    for end in ends {
+    let ends = (0..connections).flat_map(|number| {
+        let address = SocketAddr::new(server.address(), 6000 + number);
+        let local = SocketAddr::new(client.address(), 0);
+        let listening = bed.event();
+        let is_listening = listening.clone();
+        let serving = server.consumer("server", move |adapter| {
+            transfer::serve(adapter, &options, address, |_| is_listening.set(), &|_| {}).map(drop)
+        });
+        let copying = client.consumer("client", move |adapter| {
+            let _ = listening.wait(MOMENT);
+            let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+            transfer::copy(adapter, &options, local, address, "data", &data[..], &|_| {}).map(drop)
+        });
+        [copying, serving]
+    });
+    ends.collect()
+}
+
+/// Waits until copies are complete.
+pub fn join(bed: &Testbed, copies: Copies) {
+    for end in copies {
         let end = end.join().unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")));
         end.unwrap_or_else(|error| panic!("the copy completes: {error:?}"));
     }
