@@ -13,14 +13,14 @@ use ndk_abi::{
         OID_GEN_STATISTICS, OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_TRANSMIT_BUFFER_SPACE,
         OID_GEN_VENDOR_DESCRIPTION, OID_GEN_VENDOR_DRIVER_VERSION, OID_GEN_VENDOR_ID, OID_GEN_VLAN_ID,
         OID_GEN_XMIT_OK, OID_OFFLOAD_ENCAPSULATION, OID_PM_PARAMETERS, OID_PNP_QUERY_POWER,
-        OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS,
+        OID_PNP_SET_POWER, OID_TCP_OFFLOAD_PARAMETERS, OID_TCP_RSC_STATISTICS,
     },
     ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
 };
 
 use super::{
     misbehavior::{ENTRIES, Misbehavior, Queue},
-    script::{Script, Setup},
+    script::{Large, Script, Setup},
     step::{Act, LinkFaults, RssPart, Side, Step},
 };
 use crate::machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
@@ -29,7 +29,7 @@ use crate::machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
 const BETWEEN_CHECKS: usize = 12;
 
 /// OIDs that are queried and set, and the length of their usual value.
-const OIDS: [(NDIS_OID, usize); 32] = [
+const OIDS: [(NDIS_OID, usize); 33] = [
     (OID_GEN_CURRENT_PACKET_FILTER, 4),
     (OID_GEN_CURRENT_LOOKAHEAD, 4),
     (OID_GEN_INTERRUPT_MODERATION, 12),
@@ -53,6 +53,7 @@ const OIDS: [(NDIS_OID, usize); 32] = [
     (OID_PM_PARAMETERS, 20),
     (OID_TCP_OFFLOAD_PARAMETERS, 20),
     (OID_OFFLOAD_ENCAPSULATION, 28),
+    (OID_TCP_RSC_STATISTICS, 40),
     (OID_PNP_QUERY_POWER, 4),
     (OID_PNP_SET_POWER, 4),
     (OID_NDK_SET_STATE, 1),
@@ -113,6 +114,7 @@ const KEYWORDS: &[(&str, &[&str])] = &[
     ("*UDPChecksumOffloadIPv4", &["0", "1", "2"]),
     ("*IPChecksumOffloadIPv4", &["0", "1", "2"]),
     ("*TCPChecksumOffloadIPv6", &["0", "1", "2"]),
+    ("*UDPChecksumOffloadIPv6", &["0", "1", "2"]),
     ("RoCECongestionControl", &["0", "2"]),
     ("RoCEEarlyPlacement", &["0"]),
 ];
@@ -168,6 +170,19 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
         // Less than a device must have, too: the driver does without.
         let (key, entries) = (*pick(random, &[40, 40, 16, 52]), *pick(random, &[128, 64, 16, 1]));
         setup.rss_limits = Some((key, entries, *pick(random, &[0x3f, 0x3, 0x1, 0])));
+    }
+    if random.u8(..4) == 0 {
+        // None, and types beyond those that NDIS has asked for.
+        setup.hash_report = Some(*pick(random, &[0, 7, 9, 10, u16::MAX]));
+    }
+    setup.partial_checksums = random.u8(..4) == 0;
+    if random.u8(..4) == 0 {
+        let (length, size) = (*pick(random, &[0, 14, 54, u16::MAX]), *pick(random, &[1, 100, 500]));
+        setup.large =
+            Some(if random.bool() { Large::HeaderLength(length) } else { Large::SegmentSize(size) });
+    }
+    if random.u8(..4) == 0 {
+        setup.repeats = random.u32(1..200);
     }
     for (name, values) in KEYWORDS {
         if random.u8(..10) == 0 {

@@ -18,7 +18,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use anyhow::{Context as _, Result};
 use device_sim::{
     Quirks,
-    virtio_net::{Features, RssLimits},
+    virtio_net::{Features, LargeQuirk, RssLimits},
 };
 use ndis_sim::Keyword;
 use nt_sim::cpu::groups::MAX_GROUP_SIZE;
@@ -28,6 +28,7 @@ use crate::testbed;
 
 /// How the hosts are set up.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct Setup {
     /// Seed of the simulation: the order of events, the faults of the link, the allocations that fail.
     pub seed: u64,
@@ -52,10 +53,36 @@ pub struct Setup {
     pub command_micros: u32,
     /// Receive side scaling of the first device: length of the key in bytes, entries of the table, types of hashes.
     pub rss_limits: Option<(u8, u16, u32)>,
+    /// Type of the hash that the first device reports of every frame. One that NDIS does not ask for: the driver must not use it.
+    pub hash_report: Option<u16>,
+    /// The first device leaves the checksums of TCP and UDP to the driver.
+    pub partial_checksums: bool,
+    /// What is wrong with the header of coalesced frames of the first device, although the driver must accept them.
+    pub large: Option<Large>,
+    /// Times that the first device delivers the first frame once more.
+    pub repeats: u32,
     /// Threads run in real time: what races with what differs from run to run.
     pub real_time: bool,
     /// Registry values of both adapters.
     pub keywords: Vec<(String, String)>,
+}
+
+/// What a device may state of a coalesced frame without effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Large {
+    /// The headers have this length.
+    HeaderLength(u16),
+    /// Its segments have this length, which is less than they had.
+    SegmentSize(u16),
+}
+
+impl Large {
+    const fn quirk(self) -> LargeQuirk {
+        match self {
+            Self::HeaderLength(bytes) => LargeQuirk::HeaderLength(bytes),
+            Self::SegmentSize(bytes) => LargeQuirk::SegmentSize(bytes),
+        }
+    }
 }
 
 impl Default for Setup {
@@ -73,6 +100,10 @@ impl Default for Setup {
             speed: 0,
             command_micros: 0,
             rss_limits: None,
+            hash_report: None,
+            partial_checksums: false,
+            large: None,
+            repeats: 0,
             real_time: false,
             keywords: Vec::new(),
         }
@@ -109,6 +140,10 @@ impl Setup {
                     entries,
                     types,
                 }),
+                hash_report: self.hash_report.map(|kind| (0x5a5a_5a5a, kind)),
+                partial_checksums: self.partial_checksums.then_some(None),
+                large: self.large.map(Large::quirk),
+                repeats: (self.repeats != 0).then_some(self.repeats),
                 ..Quirks::default()
             },
             keywords: self.keywords.iter().map(keyword).collect(),
@@ -141,6 +176,11 @@ impl Setup {
             ["rss-limits", key, entries, types] => {
                 self.rss_limits = Some((key.parse()?, entries.parse()?, types.parse()?));
             }
+            ["hash-report", kind] => self.hash_report = Some(kind.parse()?),
+            ["partial-checksums"] => self.partial_checksums = true,
+            ["header-length", bytes] => self.large = Some(Large::HeaderLength(bytes.parse()?)),
+            ["segment-size", bytes] => self.large = Some(Large::SegmentSize(bytes.parse()?)),
+            ["repeats", count] => self.repeats = count.parse()?,
             ["real-time"] => self.real_time = true,
             ["keyword", name, value] => self.keywords.push((name.into(), value.into())),
             _ => return Ok(false),
@@ -183,6 +223,20 @@ impl fmt::Display for Setup {
         }
         if let Some((key, entries, types)) = self.rss_limits {
             writeln!(f, "rss-limits {key} {entries} {types}")?;
+        }
+        if let Some(kind) = self.hash_report {
+            writeln!(f, "hash-report {kind}")?;
+        }
+        match self.large {
+            None => {}
+            Some(Large::HeaderLength(bytes)) => writeln!(f, "header-length {bytes}")?,
+            Some(Large::SegmentSize(bytes)) => writeln!(f, "segment-size {bytes}")?,
+        }
+        if self.repeats != 0 {
+            writeln!(f, "repeats {}", self.repeats)?;
+        }
+        if self.partial_checksums {
+            writeln!(f, "partial-checksums")?;
         }
         if self.real_time {
             writeln!(f, "real-time")?;

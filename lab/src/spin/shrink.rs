@@ -74,7 +74,7 @@ fn without_ranges(best: &mut Script, attempt: &mut impl FnMut(Script, &mut Scrip
 }
 
 /// Changes of a setup towards the default one, which is the second parameter.
-const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 13] = [
+const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 17] = [
     |setup, default| *setup = Setup { real_time: setup.real_time, ..default },
     |setup, default| setup.path_mtu = default.path_mtu,
     |setup, default| setup.processors = default.processors,
@@ -87,6 +87,10 @@ const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 13] = [
     |setup, default| setup.speed = default.speed,
     |setup, default| setup.command_micros = default.command_micros,
     |setup, default| setup.rss_limits = default.rss_limits,
+    |setup, default| setup.hash_report = default.hash_report,
+    |setup, default| setup.partial_checksums = default.partial_checksums,
+    |setup, default| setup.large = default.large,
+    |setup, default| setup.repeats = default.repeats,
     |setup, default| setup.keywords = default.keywords,
 ];
 

@@ -69,6 +69,11 @@ fn setups_have_each_number_of_processors_and_each_setting() {
         "group-size 3",
         "keyword VlanID 77",
         "keyword *RSS 0",
+        "hash-report 7",
+        "partial-checksums",
+        "header-length 54",
+        "segment-size 100",
+        "repeats",
     ] {
         assert!(text.contains(&format!("\n{line}")), "{line}");
     }
