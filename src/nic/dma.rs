@@ -116,15 +116,18 @@ unsafe impl Hal for SharedMemory {
         }
         // SAFETY: NDIS allocated `len` bytes.
         unsafe { address.write_bytes(0, len) };
-        // SAFETY: takes any address; NDIS mapped this one.
-        let physical_address = unsafe { MmGetPhysicalAddress(address.as_ptr().cast()) };
-        let is_remapped = physical_address.QuadPart.cast_unsigned() != device_address;
-        Some(DmaBlock { address, device_address, is_remapped, len })
+        Some(DmaBlock { address, device_address, len })
     }
 
     unsafe fn release(&self, block: DmaBlock) {
         // `allocate` took the length as a `u32`.
         self.free(block.address, block.device_address, block.len as u32);
+    }
+
+    fn is_remapped(&self, block: &DmaBlock) -> bool {
+        // SAFETY: NDIS mapped the block.
+        let physical_address = unsafe { MmGetPhysicalAddress(block.address.as_ptr().cast()) };
+        physical_address.QuadPart.cast_unsigned() != block.device_address
     }
 
     fn allow_dma(&self, is_allowed: bool) {

@@ -292,7 +292,7 @@ impl Pair {
         self.has_arrived.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the lists that have arrived wait with the others. Whoever added lists requests service next, which orders the flag.
+    /// Lets the lists that have arrived wait with the others. The sender that added lists requests service next, which orders the flag.
     fn take_arrived(&self, transmitter: &mut Transmitter) {
         if !self.has_arrived.load(Ordering::Relaxed) {
             return;

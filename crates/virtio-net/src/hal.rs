@@ -22,8 +22,6 @@ pub struct DmaBlock {
     pub address: NonNull<u8>,
     /// Address for the device.
     pub device_address: u64,
-    /// The device address is not the physical address: an IOMMU translates it.
-    pub is_remapped: bool,
     /// Length in bytes.
     pub len: usize,
 }
@@ -48,6 +46,10 @@ pub unsafe trait Hal: Clone {
     /// `block` was allocated by this handle or a clone of it and not released since, no reference into it exists, and
     /// the device was reset, or [may not access memory](Hal::allow_dma), so that it no longer accesses the block.
     unsafe fn release(&self, block: DmaBlock);
+
+    /// Whether an IOMMU translates the device address of a block that this handle or a clone of it allocated: it is not the physical
+    /// address. IRQL <= DISPATCH_LEVEL.
+    fn is_remapped(&self, block: &DmaBlock) -> bool;
 
     /// Allows the device to access memory, or forbids it, whatever it does: bus mastering in the PCI command register. It is forbidden
     /// before a [`Control`](crate::Control) is created, and once it was dropped. Called at PASSIVE_LEVEL.
@@ -111,7 +113,7 @@ impl<H: Hal> Dma<H> {
 
     /// Whether an IOMMU translates the block's device address.
     pub(crate) fn is_remapped(&self) -> bool {
-        self.block.is_remapped
+        self.hal.is_remapped(&self.block)
     }
 
     /// Returns the device's address of byte `offset`.

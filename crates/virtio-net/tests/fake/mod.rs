@@ -467,8 +467,7 @@ unsafe impl Hal for Fake {
         assert!(device.next_address < MEMORY_START + MEMORY as u64, "the test needs more memory");
         device.blocks.insert(address, len);
         let host = self.memory.get_host_address(GuestAddress(address)).unwrap();
-        let is_remapped = device.quirks.is_remapped;
-        Some(DmaBlock { address: NonNull::new(host).unwrap(), device_address: address, is_remapped, len })
+        Some(DmaBlock { address: NonNull::new(host).unwrap(), device_address: address, len })
     }
 
     unsafe fn release(&self, block: DmaBlock) {
@@ -477,6 +476,10 @@ unsafe impl Hal for Fake {
         let is_used = device.status & 4 != 0 || device.queues.iter().any(DeviceQueue::is_ready);
         device.freed_while_live |= is_used && device.has_dma;
         self.memory.write_slice(&vec![0xDD; block.len], GuestAddress(block.device_address)).unwrap();
+    }
+
+    fn is_remapped(&self, _: &DmaBlock) -> bool {
+        self.lock().quirks.is_remapped
     }
 
     fn allow_dma(&self, is_allowed: bool) {

@@ -334,7 +334,7 @@ unsafe impl Hal for Bench {
         self.nic.memory().map(device_address, len as u64);
         // SAFETY: inside the mapping, as just asserted.
         let address = unsafe { self.base.add(offset) };
-        Some(DmaBlock { address, device_address, is_remapped: true, len })
+        Some(DmaBlock { address, device_address, len })
     }
 
     unsafe fn release(&self, block: DmaBlock) {
@@ -343,6 +343,10 @@ unsafe impl Hal for Bench {
             "the device still uses a freed block"
         );
         self.nic.memory().unmap(block.device_address);
+    }
+
+    fn is_remapped(&self, _: &DmaBlock) -> bool {
+        self.nic.memory().is_remapped()
     }
 
     fn allow_dma(&self, is_allowed: bool) {
