@@ -119,7 +119,8 @@ pub struct Device {
     pub(super) left_commands: AtomicU32,
     /// By queue: what is wrong with the next buffer that is returned.
     pub(super) lies: Vec<Mutex<Lies>>,
-    /// Since the last reset, [`corrupt`](Self::corrupt) has returned the id of a buffer that the driver may have made available again.
+    /// Since the last reset, [`corrupt`](Self::corrupt) has returned the id of a buffer that the driver may have made available again, or
+    /// has used a descriptor of a packed ring that the driver may be writing.
     has_confused: AtomicBool,
     pub(super) steering: Mutex<Steering>,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
@@ -411,7 +412,7 @@ impl Device {
             let mut lies = self.lies[index].lock();
             let lasts = lies.used == Some(UsedQuirk::IndexJump);
             let quirk = if lasts { lies.used } else { lies.used.take() };
-            if quirk == Some(UsedQuirk::IdTwice) {
+            if matches!(quirk, Some(UsedQuirk::IdTwice | UsedQuirk::IndexJump)) {
                 self.has_confused.store(true, Relaxed);
             }
             quirk.map(|quirk| (1, quirk))
@@ -509,7 +510,7 @@ impl Device {
     }
 
     /// Reports a misuse and stops the device. If the device has returned the id of another buffer, the driver cannot know which
-    /// buffers it has: the device stops only.
+    /// buffers it has, and if it has used a descriptor too many, this one may be what the driver was writing: the device stops only.
     pub(super) fn report(&self, misuse: Misuse) {
         let is_own_fault = self.has_confused.load(Relaxed);
         self.need_reset();
