@@ -28,10 +28,13 @@ mod event {
     pub const NO_MESSAGE_INTERRUPTS: u32 = 24;
 }
 
+fn bed_with(options: &Options) -> Option<Testbed> {
+    Some(Testbed::new(&image()?, options).expect("the image can be loaded"))
+}
+
 /// A testbed whose first device misbehaves.
 fn bed(quirks: Quirks) -> Option<Testbed> {
-    let options = Options { quirks, ..Options::default() };
-    Some(Testbed::new(&image()?, &options).expect("the image can be loaded"))
+    bed_with(&Options { quirks, ..Options::default() })
 }
 
 /// Stops both drivers. Fails if the verifier found a violation.
@@ -46,13 +49,19 @@ fn command(bed: &Testbed) -> u16 {
     bed.machines()[0].nic().with_config(|config| config.command()).expect("the device is there")
 }
 
-/// Starts the driver on a broken device, which has to fail. Returns the numbers of the logged events.
+/// As [`events_with`], on a broken device.
 fn events_of_failed_start(quirks: Quirks) -> Option<Vec<u32>> {
-    let mut bed = bed(quirks)?;
+    events_with(&Options { quirks, ..Options::default() })
+}
+
+/// Starts the driver, which has to fail. Returns the numbers of the logged events.
+fn events_with(options: &Options) -> Option<Vec<u32>> {
+    let mut bed = bed_with(options)?;
     let machine = bed.machine_mut(0);
     machine.enter().expect("DriverEntry succeeds with any device");
     assert!(machine.start_adapter().is_err(), "a broken device is not started");
     let events = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
+    assert_eq!(command(&bed), pci::COMMAND_AT_START, "the device may not access memory");
     finish(bed);
     Some(events)
 }
@@ -118,11 +127,7 @@ fn device_that_bypasses_dma_remapping_is_rejected_with_an_event() {
 #[test]
 fn device_without_access_platform_is_used_where_dma_is_not_remapped() {
     let features = Features::DEFAULT.without(Features::ACCESS_PLATFORM);
-    let options = Options { features, ..Options::default() };
-    let Some(mut bed) = image().map(|image| Testbed::new(&image, &options).expect("the image can be loaded"))
-    else {
-        return;
-    };
+    let Some(mut bed) = bed_with(&Options { features, ..Options::default() }) else { return };
     bed.start().expect("both drivers start");
     assert!(bed.machines()[0].event_log().is_empty(), "nothing to report");
     finish(bed);
@@ -130,16 +135,8 @@ fn device_without_access_platform_is_used_where_dma_is_not_remapped() {
 
 #[test]
 fn device_without_message_interrupts_is_rejected_with_an_event() {
-    let Some(image) = image() else { return };
-    let options = Options { messages: Some(0), ..Options::default() };
-    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
-    bed.machine_mut(0).enter().expect("DriverEntry succeeds with any device");
-    assert!(bed.machine_mut(0).start_adapter().is_err());
-    let machine = bed.machines()[0];
-    let events: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xFFFF).collect();
+    let Some(events) = events_with(&Options { messages: Some(0), ..Options::default() }) else { return };
     assert_eq!(events, [event::NO_MESSAGE_INTERRUPTS]);
-    assert_eq!(command(&bed), pci::COMMAND_AT_START);
-    finish(bed);
 }
 
 #[test]

@@ -271,7 +271,8 @@ impl Pair {
     }
 
     /// Adds `lists` to those that wait, and calls `send` to send these, then notifies the device. If another thread has the transmit queue,
-    /// that one calls its own `send`, or the deferred routine does. IRQL <= `DISPATCH_LEVEL`.
+    /// that one calls its own `send`, or the deferred routine does, which takes the lock first to look for a fault: so it begins after the last
+    /// pass of the holder that queued it. IRQL <= `DISPATCH_LEVEL`.
     //= R-IRQL-10
     pub fn send_lists(&self, lists: NblList, mut send: impl FnMut(&mut Transmitter)) {
         self.add_arrived(lists);
