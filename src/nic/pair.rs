@@ -96,7 +96,7 @@ pub struct Pair {
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
     /// A sender that finds the lock held leaves its work to the holder.
     transmit: ServedLock<Transmitter>,
-    /// NET_BUFFER_LISTs that are not yet among those that wait in the transmitter.
+    /// NET_BUFFER_LISTs that are not yet among those that wait in the transmitter. Their sender has the lock or has requested service.
     arrived: SpinLock<NblList>,
     /// There are such lists. Changed with their lock held.
     has_arrived: AtomicBool,
@@ -379,7 +379,6 @@ impl Pair {
         {
             watchdog.start();
         }
-        self.take_arrived(transmitter);
         if waits || !transmitter.waiting.is_empty() {
             self.starved.store(true, Ordering::Release);
         }
