@@ -23,7 +23,7 @@ const RECORDS: usize = 96;
 fn messages(name: &str) -> Vec<(IpAddr, Vec<u8>)> {
     let mut unfinished = HashMap::<_, Vec<u8>>::new();
     let mut messages = Vec::new();
-    for Captured { bytes, .. } in read(&format!("crates/smb-direct/tests/vectors/linux/{name}")) {
+    for Captured { bytes, .. } in read(&format!("consumers/smb-direct/tests/vectors/linux/{name}")) {
         let packet = Packet::parse(&bytes).expect("filtered");
         let info = packet.info();
         if !packet.bth().opcode().is_rc() || info.operation != Operation::Send {

@@ -7,7 +7,7 @@
 //! The calls of the consumer are in `session`, the same as in the example of `ndk-consumer`.
 
 #[cfg(target_os = "linux")]
-#[path = "../../sim/ndk-consumer/examples/rdma_write/session.rs"]
+#[path = "../../consumers/ndk/examples/rdma_write/session.rs"]
 mod session;
 
 #[cfg(not(target_os = "linux"))]

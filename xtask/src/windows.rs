@@ -3,7 +3,7 @@
 //! The workspace compiles for Windows: `cargo check` of every package for the Windows target, on Linux.
 //!
 //! `cargo wdk build` builds every member of the workspace, so each one has to compile there. Packages that need Linux are
-//! empty for Windows (`#![cfg(unix)]`): `sim/nt-sim` and what is built on it, since the simulator maps images and handles
+//! empty for Windows (`#![cfg(unix)]`): `sim/nt` and what is built on it, since the simulator maps images and handles
 //! signals with Linux's own calls. The driver packages are not checked here: `wdk-build` does not compile on Linux, and the
 //! steps `lints` and `image` compile them in the mirror of the workspace. The fuzz targets are checked without libFuzzer.
 

@@ -108,7 +108,8 @@ fn tracked() -> Result<Vec<String>> {
 
 /// The first folder of a path; of crates, the crate.
 fn folder(path: &str) -> String {
-    let depth = if path.starts_with("crates/") || path.starts_with("sim/") { 2 } else { 1 };
+    let is_deep = ["consumers/", "crates/", "drivers/", "sim/"].iter().any(|parent| path.starts_with(parent));
+    let depth = if is_deep { 2 } else { 1 };
     path.split('/').take(depth).collect::<Vec<_>>().join("/")
 }
 

@@ -18,11 +18,11 @@ use toml::{Table, Value};
 use super::{link::link, toolchain};
 use crate::shell;
 
-/// Sources of the root package and of the crates it depends on.
-const SOURCES: [&str; 3] = ["build", "crates", "src"];
+/// Sources of the root package, and of the crates that driver packages depend on.
+const SOURCES: [&str; 4] = ["build", "consumers", "crates", "src"];
 
 /// Holds driver packages beside the root package: small images that tests of the simulated kernel load.
-const TEST_DRIVERS: &str = "sim";
+const TEST_DRIVERS: &str = "drivers";
 
 /// Sources of a test driver.
 const TEST_DRIVER_SOURCES: [&str; 2] = ["build", "src"];

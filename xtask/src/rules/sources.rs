@@ -10,7 +10,8 @@ use super::citation::{self, Citation};
 use crate::shell;
 
 /// Files and folders with sources of this project.
-const SOURCES: [&str; 8] = ["crates", "fuzz", "lab/src", "sim", "src", "tests", "viordma.inx", "xtask/src"];
+const SOURCES: [&str; 10] =
+    ["consumers", "crates", "drivers", "fuzz", "lab/src", "sim", "src", "tests", "viordma.inx", "xtask/src"];
 
 /// The places that cite a rule.
 #[derive(Default)]

@@ -6,14 +6,13 @@ use super::package::Package;
 use crate::drivers::DRIVERS;
 
 /// Packages that ship in the image, and the packages of the workspace that each may depend on.
-const SHIPPED: [(&str, &[&str]); 10] = [
+const SHIPPED: [(&str, &[&str]); 9] = [
     ("fallible", &[]),
     ("state-table", &[]),
     ("ndk-abi", &[]),
     ("nt", &["fallible", "ndk-abi", "state-table"]),
     ("roce-wire", &["state-table"]),
     ("roce", &["fallible", "roce-wire", "state-table"]),
-    ("smb-direct", &["fallible", "state-table"]),
     ("virtio-net", &["fallible", "state-table"]),
     ("ndk-provider", &["fallible", "ndk-abi", "nt", "roce", "roce-wire", "state-table"]),
     (
@@ -23,7 +22,8 @@ const SHIPPED: [(&str, &[&str]); 10] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 17] = [
+const AROUND: [(&str, &[&str]); 18] = [
+    ("smb-direct", &[]),
     ("driver-support", &[]),
     ("example-consumer", &["driver-support"]),
     ("test-driver", &[]),
@@ -35,10 +35,10 @@ const AROUND: [(&str, &[&str]); 17] = [
     ("models", &[]),
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
-    ("smb-consumer", &["ndk-consumer"]),
+    ("smb-consumer", &["ndk-consumer", "smb-direct"]),
     ("smb-driver", &["driver-support", "ndk-consumer", "smb-consumer"]),
     ("captures", &["roce-testkit"]),
-    ("roce-fuzz", &["captures", "roce-testkit"]),
+    ("roce-fuzz", &["captures", "roce-testkit", "smb-direct"]),
     (
         "lab",
         &[
@@ -50,6 +50,7 @@ const AROUND: [(&str, &[&str]); 17] = [
             "qemu-device",
             "roce-testkit",
             "smb-consumer",
+            "smb-direct",
         ],
     ),
     (
@@ -64,6 +65,7 @@ const AROUND: [(&str, &[&str]); 17] = [
             "qemu-device",
             "roce-testkit",
             "smb-consumer",
+            "smb-direct",
         ],
     ),
 ];

@@ -351,7 +351,7 @@ fn page_lists_every_code_and_every_violation_of_the_test_driver() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/verifier.md")).expect("the page");
     let mut missing = BTreeSet::new();
-    for folder in ["sim/nt-sim/src", "sim/ndis-sim/src"] {
+    for folder in ["sim/nt/src", "sim/ndis/src"] {
         for path in sources(&root.join(folder)) {
             let source = fs::read_to_string(&path).expect("a source file");
             let used = codes(&source).filter(|code| code.len() > 1 && !page.contains(&format!("`{code}`")));
@@ -361,7 +361,7 @@ fn page_lists_every_code_and_every_violation_of_the_test_driver() {
     let cases = CRASHES.iter().chain(LEAKS).map(|(name, ..)| *name);
     missing.extend(cases.filter(|name| !page.contains(&format!("\"{name}\""))).map(ToOwned::to_owned));
     assert!(missing.is_empty(), "docs/verifier.md does not list {missing:?}");
-    let tests: String = ["sim/nt-sim", "sim/ndis-sim", "sim/device-sim"]
+    let tests: String = ["sim/nt", "sim/ndis", "sim/device"]
         .iter()
         .flat_map(|folder| sources(&root.join(folder)))
         .map(|path| fs::read_to_string(path).expect("a source file"))

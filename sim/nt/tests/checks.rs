@@ -9,8 +9,8 @@ use std::{fs, path::Path, path::PathBuf};
 /// Functions that report a violation if they return at all.
 const REPORTS: [&str; 5] = ["violation(", "broken(", "require(", "finding(", "misuse("];
 
-const CHECKED: [&str; 2] = ["sim/nt-sim/src", "sim/ndis-sim/src"];
-const TESTS: [&str; 4] = ["sim/nt-sim/tests", "sim/ndis-sim/tests", "sim/device-sim/tests", "tests"];
+const CHECKED: [&str; 2] = ["sim/nt/src", "sim/ndis/src"];
+const TESTS: [&str; 4] = ["sim/nt/tests", "sim/ndis/tests", "sim/device/tests", "tests"];
 
 /// Where the unit tests of a file begin.
 const UNIT_TESTS: &str = "#[cfg(test)]\nmod tests";
