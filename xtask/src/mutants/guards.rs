@@ -102,7 +102,7 @@ static GUARDS: &[Guard] = &[
         root: "drivers/support/src/lib.rs",
         images: &["example-consumer"],
         needed: &["viordma"],
-        tests: &["-p", "viordma-tests", "--test", "consumer"],
+        tests: &["-p", "viordma-tests", "--test", "image"],
     },
 ];
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The adapter as Windows sees it: loading, attributes, OIDs, start and stop, power, failures of the device and recovery, and time at
+//! `DISPATCH_LEVEL`.
+
+mod adapters;
+mod attributes;
+mod bring_up;
+mod dispatch_time;
+mod halt;
+mod miniport;
+mod pause;
+mod power;
+mod recovery;
+mod stalled;
+mod trace;

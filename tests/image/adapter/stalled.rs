@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Devices that no longer take frames to send: the transmit queue is reset, or the device. (virtio RING_RESET)
+
+use std::time::Duration;
+
+use device_sim::{Quirks, virtio_net::Features};
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
+use ndis_sim::{AdapterState, SendId};
+use ndk_abi::ndis::{NDIS_STATUS_MEDIA_DISCONNECTED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS};
+use support::{
+    bed::{finish, miniport, started_with},
+    copying::{copy, try_copy},
+    scaling::{options, udp},
+};
+
+const MOMENT: Duration = Duration::from_secs(60);
+
+/// Event numbers of the driver's event table.
+const GIVEN_UP: u32 = 26;
+const TRANSMIT_STALLED: u32 = 30;
+const RECOVERED: u32 = 41;
+const QUEUE_RESET: u32 = 42;
+
+/// Both ring formats, and two pairs.
+fn variants() -> [Options; 3] {
+    let of = |features, pairs| Options { features, pairs, path_mtu: 1024, ..Options::default() };
+    [
+        of(Features::DEFAULT, 1),
+        of(Features::DEFAULT | Features::RING_PACKED, 1),
+        of(Features::DEFAULT | Features::MQ, 2),
+    ]
+}
+
+/// The event numbers that a host's driver has logged.
+fn events(machine: &Machine) -> Vec<u32> {
+    machine.event_log().iter().map(|entry| entry.code & 0xffff).collect()
+}
+
+/// Lets time pass until the first host's driver has logged this number of events. Returns the time that has passed.
+fn await_events(bed: &Testbed, count: usize) -> Duration {
+    let start = bed.now();
+    while events(bed.machines()[0]).len() < count {
+        assert!(
+            bed.now() < start + MOMENT,
+            "{:?}\n{}",
+            events(bed.machines()[0]),
+            bed.violations().join("\n")
+        );
+        let _ = bed.event().wait(Duration::from_millis(10));
+    }
+    bed.now().saturating_sub(start)
+}
+
+/// More frames than the transmit queues have slots.
+fn send_many(bed: &Testbed) -> Vec<SendId> {
+    let mut frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[0; 46]].concat();
+    frame.resize(1000, 0);
+    miniport(bed.machines()[0]).send_chain(&vec![frame; 300], 0)
+}
+
+fn statuses(bed: &Testbed, sends: Vec<SendId>) -> Vec<i32> {
+    let miniport = miniport(bed.machines()[0]);
+    sends.into_iter().map(|id| miniport.send_status(id, MOMENT).expect("the send completes")).collect()
+}
+
+//= virtio §16
+#[test]
+fn transmit_queue_that_stalls_is_reset_alone_and_sends_go_on() {
+    for options in variants() {
+        let Some(bed) = started_with(&options) else { return };
+        copy(&bed);
+        let nic = bed.machines()[0].nic();
+        // Frames other than IP are sent by the first pair.
+        nic.hang(0);
+        let sends = send_many(&bed);
+        let waited = await_events(&bed, 1);
+        assert!((1000..1500).contains(&waited.as_millis()), "{waited:?}");
+        let all = statuses(&bed, sends);
+        assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS), "senders were resumed");
+        assert_eq!(events(bed.machines()[0])[0], QUEUE_RESET);
+        assert!(!events(bed.machines()[0]).contains(&RECOVERED));
+        assert!(nic.is_running());
+        copy(&bed);
+        finish(bed);
+    }
+}
+
+/// Each queue is reset by itself, also shortly after another one.
+//= virtio §16
+#[test]
+fn transmit_queues_that_stall_one_after_the_other_are_each_reset() {
+    let Some(bed) = started_with(&Options { path_mtu: 1024, ..options(4, 4) }) else { return };
+    let nic = bed.machines()[0].nic();
+    // Of many flows, so that each pair sends some.
+    let frames: Vec<_> = (0..100).map(|flow| udp(1000 + flow, 0)).collect();
+    for pair in 0..4 {
+        nic.hang(pair);
+        let sends = miniport(bed.machines()[0]).send_chain(&frames, 0);
+        await_events(&bed, pair + 1);
+        let all = statuses(&bed, sends);
+        assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS), "senders were resumed");
+    }
+    assert_eq!(events(bed.machines()[0]), [QUEUE_RESET; 4]);
+    copy(&bed);
+    finish(bed);
+}
+
+/// The device hangs in the middle of a copy. Retries of RDMA last longer than it takes to notice that.
+#[test]
+fn connections_outlive_the_reset_of_a_transmit_queue() {
+    let Some(bed) = started_with(&Options { path_mtu: 1024, ..Options::default() }) else { return };
+    let nic = bed.machines()[0].nic().clone();
+    let once = std::sync::Once::new();
+    let ends = try_copy(&bed, 4 << 20, move |at| {
+        if at.done > 1 << 20 {
+            once.call_once(|| nic.hang(0));
+        }
+    });
+    assert_eq!(events(bed.machines()[0]), [QUEUE_RESET]);
+    for end in ends {
+        end.expect("the copy completes");
+    }
+    finish(bed);
+}
+
+#[test]
+fn device_whose_queue_cannot_be_reset_or_stalls_again_is_reset() {
+    let without = Options { features: Features::DEFAULT.without(Features::RING_RESET), ..Options::default() };
+    let never = Quirks { never_resets_queues: true, ..Quirks::default() };
+    let stuck = Options { quirks: never, ..Options::default() };
+    for options in [without, stuck] {
+        let Some(bed) = started_with(&options) else { return };
+        bed.machines()[0].nic().hang(0);
+        let sends = send_many(&bed);
+        let waited = await_events(&bed, 2);
+        assert_eq!(events(bed.machines()[0]), [TRANSMIT_STALLED, RECOVERED]);
+        // A reset of a queue that does not end is a failure at once, after its limit of a second.
+        let limits = if options.quirks.never_resets_queues { 2000..2600 } else { 5000..5600 };
+        assert!(limits.contains(&waited.as_millis()), "{waited:?}");
+        let all = statuses(&bed, sends);
+        assert!(all.contains(&NDIS_STATUS_RESET_IN_PROGRESS), "what waited was not sent");
+        copy(&bed);
+        finish(bed);
+    }
+    let Some(bed) = started_with(&Options::default()) else { return };
+    for count in [1, 3] {
+        bed.machines()[0].nic().hang(0);
+        let sends = send_many(&bed);
+        await_events(&bed, count);
+        statuses(&bed, sends);
+    }
+    assert_eq!(events(bed.machines()[0]), [QUEUE_RESET, TRANSMIT_STALLED, RECOVERED]);
+    copy(&bed);
+    finish(bed);
+}
+
+#[test]
+fn device_that_takes_no_frames_is_given_up_the_fourth_time() {
+    let quirks = Quirks { sends_nothing: true, ..Quirks::default() };
+    let features = Features::DEFAULT.without(Features::RING_RESET);
+    let Some(bed) = started_with(&Options { quirks, features, ..Options::default() }) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let deadline = bed.now() + MOMENT;
+    while miniport.state() != AdapterState::Halted && bed.now() < deadline {
+        let sends = send_many(&bed);
+        for id in sends {
+            let _ = miniport.send_status(id, MOMENT);
+        }
+        let _ = bed.event().wait(Duration::from_millis(100));
+    }
+    let all = events(bed.machines()[0]);
+    assert_eq!(all.iter().filter(|&&event| event == TRANSMIT_STALLED).count(), 4, "{all:?}");
+    assert_eq!(all.last(), Some(&GIVEN_UP), "{all:?}");
+    finish(bed);
+}
+
+/// Frames that the device holds while there is no link are no reason for a reset.
+#[test]
+fn queue_may_stall_while_the_link_is_down() {
+    let Some(bed) = started_with(&Options::default()) else { return };
+    let nic = bed.machines()[0].nic().clone();
+    nic.hang(0);
+    let sends = send_many(&bed);
+    nic.set_link(false);
+    let _ = bed.event().wait(Duration::from_secs(30));
+    assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
+    nic.set_link(true);
+    await_events(&bed, 1);
+    assert_eq!(events(bed.machines()[0]), [QUEUE_RESET]);
+    statuses(&bed, sends);
+    finish(bed);
+}
+
+/// What waits is completed when the link goes down, and what is sent until it is up again: NDIS expects sends to end within seconds.
+#[test]
+fn sends_without_a_link_are_completed_at_once() {
+    for options in variants() {
+        let Some(bed) = started_with(&options) else { return };
+        let nic = bed.machines()[0].nic().clone();
+        nic.hang(0);
+        let waiting = send_many(&bed);
+        let _ = bed.event().wait(Duration::from_millis(10));
+        nic.set_link(false);
+        let down = bed.now();
+        let all = statuses(&bed, waiting);
+        let sent = all.iter().filter(|&&status| status == NDIS_STATUS_SUCCESS).count();
+        assert!((1..300).contains(&sent), "{sent} of 300 have a slot each");
+        assert!(all[..sent].iter().all(|&status| status == NDIS_STATUS_SUCCESS), "the first ones");
+        assert!(
+            all[sent..].iter().all(|&status| status == NDIS_STATUS_MEDIA_DISCONNECTED),
+            "{:?}",
+            all[sent]
+        );
+        let refused = statuses(&bed, send_many(&bed));
+        assert!(refused.iter().all(|&status| status == NDIS_STATUS_MEDIA_DISCONNECTED), "{:?}", refused[0]);
+        assert!(bed.now() < down + Duration::from_millis(500), "{:?}", bed.now().saturating_sub(down));
+        nic.set_link(true);
+        await_events(&bed, 1);
+        assert_eq!(events(bed.machines()[0]), [QUEUE_RESET]);
+        let all = statuses(&bed, send_many(&bed));
+        assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS));
+        copy(&bed);
+        finish(bed);
+    }
+}
+
+/// The queue stalls while the adapter waits for a consumer before a low power state, which it then wakes up from with an empty one.
+#[test]
+fn queue_that_stalled_before_a_low_power_state_is_not_reset_after_it() {
+    let Some(bed) = started_with(&Options::default()) else { return };
+    let (nic, miniport) = (bed.machines()[0].nic().clone(), miniport(bed.machines()[0]));
+    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    nic.hang(0);
+    // They have a slot each.
+    let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[0; 46]].concat();
+    let sends = miniport.send_chain(&vec![frame; 10], 0);
+    let before = bed.now();
+    miniport.sleep().unwrap();
+    assert!(bed.now() > before + Duration::from_secs(2), "it has waited for the consumer");
+    miniport.wake().unwrap();
+    let _ = bed.event().wait(Duration::from_secs(10));
+    assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
+    assert!(statuses(&bed, sends).iter().all(|&status| status == NDIS_STATUS_SUCCESS));
+    miniport.close_ndk(opened).unwrap();
+    copy(&bed);
+    finish(bed);
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The receive filters of the device, on the image: what NDIS sets reaches the device, also after a reset and a low-power state,
+//! and devices that refuse filters or do not answer commands.
+
+use std::time::Duration;
+
+use device_sim::{Quirks, virtio_net::Features};
+use lab::{
+    device::{DeviceKind, QemuVariant},
+    has_qemu, image,
+    testbed::{Options, Testbed},
+};
+use ndis_sim::Keyword;
+use ndk_abi::ndis::{
+    NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST,
+    NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST,
+    OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_RCV_OK,
+};
+use nt_sim::host::TimerResolution;
+use support::{
+    bed::{finish, miniport, started_with},
+    copying::copy,
+    faults::{assert_given_up, assert_recovered, event, events},
+};
+
+/// The clock of Windows: threads wake with its ticks, every 15.6 ms.
+const WINDOWS: TimerResolution = TimerResolution::Windows { high: Duration::from_millis(1) };
+const SOON: Duration = Duration::from_millis(100);
+const MOMENT: Duration = Duration::from_secs(20);
+
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const OTHER_STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 1];
+const OTHER_GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 2];
+const ALL: [[u8; 6]; 4] = [STATION, OTHER_STATION, GROUP, OTHER_GROUP];
+
+fn set_filter(bed: &Testbed, types: u32) {
+    miniport(bed.machines()[0]).set(OID_GEN_CURRENT_PACKET_FILTER, &types.to_le_bytes()).unwrap();
+}
+
+/// Sends a frame from the second host to each address. Returns how many the first device has delivered to its driver.
+fn delivered(bed: &Testbed, destinations: &[[u8; 6]]) -> u64 {
+    let [receiver, sender] = bed.machines().map(miniport);
+    let count = || {
+        let answer = receiver.query(OID_GEN_RCV_OK, 8).unwrap();
+        u64::from_le_bytes(answer.try_into().unwrap())
+    };
+    let before = count();
+    for destination in destinations {
+        let mut frame = [&destination[..], &[2, 0, 0, 0, 0, 2, 0x88, 0xB5]].concat();
+        frame.resize(100, 0);
+        assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    }
+    let _ = bed.event().wait(SOON);
+    count() - before
+}
+
+/// Each filter of NDIS, and what of [`ALL`] the device delivers.
+fn each_filter(bed: &Testbed) {
+    miniport(bed.machines()[0]).set(OID_802_3_MULTICAST_LIST, &GROUP).unwrap();
+    for (types, count) in [
+        (NDIS_PACKET_TYPE_DIRECTED, 1),
+        (NDIS_PACKET_TYPE_MULTICAST, 2),
+        (NDIS_PACKET_TYPE_ALL_MULTICAST, 3),
+        (NDIS_PACKET_TYPE_PROMISCUOUS, 4),
+        // RDMA receives in any case.
+        (0, 1),
+    ] {
+        set_filter(bed, types);
+        // Address resolution of the hosts may add frames.
+        let counts: Vec<_> = (0..5).map(|_| delivered(bed, &ALL)).collect();
+        assert_eq!(counts.iter().min(), Some(&count), "filter {types:#x}: {counts:?}");
+    }
+}
+
+//= virtio §12
+#[test]
+fn device_delivers_what_the_packet_filter_admits_in_every_ring_format() {
+    for format in [Features::default(), Features::RING_PACKED] {
+        for without in [Features::default(), Features::EVENT_IDX] {
+            let features = Features::DEFAULT.without(without) | format;
+            let Some(bed) = started_with(&Options { features, ..Options::default() }) else { return };
+            assert_eq!(delivered(&bed, &ALL), 1, "nothing is set");
+            each_filter(&bed);
+            copy(&bed);
+            assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
+            finish(bed);
+        }
+    }
+}
+
+//= virtio §12
+#[test]
+fn qemus_device_delivers_what_the_packet_filter_admits() {
+    if !has_qemu() {
+        return;
+    }
+    for packed in ["packed=off", "packed=on"] {
+        let properties = vec![packed.into()];
+        let device = DeviceKind::Qemu(QemuVariant { properties, ..QemuVariant::default() });
+        let options = Options { device, real_time: true, path_mtu: 1024, ..Options::default() };
+        let Some(bed) = started_with(&options) else { return };
+        // The host resolves its neighbors by frames through the miniport.
+        let filter = miniport(bed.machines()[0]).query(OID_GEN_CURRENT_PACKET_FILTER, 4).unwrap();
+        each_filter(&bed);
+        set_filter(&bed, u32::from_le_bytes(filter.try_into().unwrap()));
+        copy(&bed);
+        assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
+        finish(bed);
+    }
+}
+
+//= virtio §12
+#[test]
+fn device_without_filters_delivers_everything_and_the_driver_filters() {
+    for without in [Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_MAC_ADDR, Features::CTRL_RX] {
+        let features = Features::DEFAULT.without(without);
+        let Some(bed) = started_with(&Options { features, ..Options::default() }) else { return };
+        set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+        assert_eq!(delivered(&bed, &ALL), 4);
+        assert_eq!(miniport(bed.machines()[0]).received().len(), 1);
+        copy(&bed);
+        finish(bed);
+    }
+}
+
+//= virtio §12
+#[test]
+fn filters_are_set_again_after_a_reset_and_after_a_low_power_state() {
+    let Some(bed) = started_with(&Options::default()) else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    miniport.set(OID_802_3_MULTICAST_LIST, &GROUP).unwrap();
+    set_filter(&bed, NDIS_PACKET_TYPE_MULTICAST);
+    machine.nic().need_reset();
+    assert!(miniport.await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+    assert_eq!(delivered(&bed, &ALL), 2);
+
+    miniport.sleep().unwrap();
+    // While the device sleeps, no command can be sent.
+    miniport.set(OID_802_3_MULTICAST_LIST, &[GROUP, OTHER_GROUP].concat()).unwrap();
+    miniport.wake().unwrap();
+    assert_eq!(delivered(&bed, &ALL), 3);
+    finish(bed);
+}
+
+//= virtio §12
+#[test]
+fn configured_address_is_the_one_that_the_device_delivers_frames_for() {
+    let configured = [2, 0x12, 0x34, 0x56, 0x78, 0x9A];
+    for without in [Features::default(), Features::CTRL_MAC_ADDR] {
+        let features = Features::DEFAULT.without(without);
+        let keywords = vec![("NetworkAddress", Keyword::Text("02123456789A".into()))];
+        let Some(bed) = started_with(&Options { features, keywords, ..Options::default() }) else { return };
+        let known = if without == Features::default() { configured } else { STATION };
+        assert_eq!(bed.machines()[0].nic().mac(), known);
+        set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+        assert_eq!(delivered(&bed, &[configured, OTHER_STATION]), 1);
+        assert_eq!(miniport(bed.machines()[0]).received().len(), 1);
+        finish(bed);
+    }
+}
+
+#[test]
+fn device_that_refuses_filters_is_used_without() {
+    for class in [0, 1] {
+        let quirks = Quirks { refuses_class: Some(class), ..Quirks::default() };
+        let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
+        set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+        assert_eq!(delivered(&bed, &ALL), 4);
+        assert_eq!(miniport(bed.machines()[0]).received().len(), 1);
+        assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
+        finish(bed);
+    }
+}
+
+//= virtio §12
+#[test]
+fn device_that_answers_no_command_is_not_started() {
+    let Some(image) = image() else { return };
+    for format in [Features::default(), Features::RING_PACKED] {
+        let quirks = Quirks { commands_unanswered_from: Some(0), ..Quirks::default() };
+        let features = Features::DEFAULT | format;
+        let options = Options { quirks, features, ..Options::default() };
+        let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+        assert!(bed.start().is_err(), "the first adapter does not start");
+        assert_eq!(events(bed.machines()[0]), [event::COMMAND_TIMEOUT]);
+        assert!(!bed.machines()[0].nic().is_running());
+        finish(bed);
+    }
+}
+
+/// QEMU executes commands in its main loop, some ten microseconds after the notification.
+#[test]
+fn command_that_is_answered_soon_takes_no_tick_of_the_clock() {
+    let quirks = Quirks { command_time: Duration::from_micros(50), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { quirks, timers: WINDOWS, ..Options::default() }) else { return };
+    let before = bed.now();
+    set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+    let took = bed.now().saturating_sub(before);
+    assert!((150..1000).contains(&took.as_micros()), "three commands took {took:?}");
+    finish(bed);
+}
+
+#[test]
+fn command_that_is_not_answered_is_waited_for_two_seconds() {
+    // The start takes three commands.
+    let quirks = Quirks { commands_unanswered_from: Some(4), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { quirks, timers: WINDOWS, ..Options::default() }) else { return };
+    let before = bed.now();
+    set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+    let took = bed.now().saturating_sub(before);
+    assert!((2000..2100).contains(&took.as_millis()), "{took:?}");
+    assert!(miniport(bed.machines()[0]).await_ndk_events(2, MOMENT));
+    finish(bed);
+}
+
+/// The device fails, with this event, at each change of the filters after the start, which takes three commands.
+fn device_is_reset_and_given_up_the_fourth_time(quirks: Quirks, failure: u32) {
+    for format in [Features::default(), Features::RING_PACKED] {
+        let features = Features::DEFAULT | format;
+        let Some(bed) = started_with(&Options { quirks, features, ..Options::default() }) else { return };
+        let machine = bed.machines()[0];
+        for round in 1..=3 {
+            let before = bed.now();
+            set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+            assert!(bed.now().saturating_sub(before) < Duration::from_secs(4), "the request is bounded");
+            assert!(miniport(machine).await_ndk_events(2 * round, MOMENT), "{}", bed.violations().join("\n"));
+            assert_recovered(machine, failure, round);
+            assert_eq!(delivered(&bed, &ALL), 1);
+            copy(&bed);
+        }
+        set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+        let _ = bed.event().wait(MOMENT);
+        assert_given_up(machine, failure, 3);
+        assert!(!machine.nic().is_running());
+        finish(bed);
+    }
+}
+
+//= virtio §12
+#[test]
+fn device_that_ceases_to_answer_commands_is_reset_and_given_up_the_fourth_time() {
+    let quirks = Quirks { commands_unanswered_from: Some(4), ..Quirks::default() };
+    device_is_reset_and_given_up_the_fourth_time(quirks, event::COMMAND_TIMEOUT);
+}
+
+#[test]
+fn device_that_ceases_to_accept_commands_is_reset_and_given_up_the_fourth_time() {
+    let quirks = Quirks { commands_refused_from: Some(4), ..Quirks::default() };
+    device_is_reset_and_given_up_the_fourth_time(quirks, event::COMMAND_REFUSED);
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How often the driver is interrupted under load, in virtual time.
+
+use lab::miniport::load::{self, Direction, Load};
+
+/// Interrupts per 1000 received frames of 1514 bytes.
+fn interrupts(chain: usize, outstanding: usize) -> Option<u64> {
+    let path = lab::image()?;
+    let load = Load { direction: Direction::Receive, count: 1000, chain, outstanding };
+    let counted = load::run(&path, &path, load).expect("every frame arrives");
+    Some(1000 * counted.interrupts / counted.frames)
+}
+
+/// Before the queue was polled for a moment after the last frame, there were 930 and more.
+#[test]
+fn frames_that_follow_each_other_closely_rarely_interrupt() {
+    for (chain, outstanding) in [(1, 1), (16, 64), (64, 256)] {
+        let Some(interrupts) = interrupts(chain, outstanding) else { return };
+        assert!(interrupts < 200, "{interrupts} interrupts per 1000 frames, in chains of {chain}");
+    }
+}

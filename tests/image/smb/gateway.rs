@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! SMB Direct for SMB implementations without RDMA: a gateway on each of two hosts, a client behind one and a server behind the other.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use lab::{
+    image,
+    os::SimOs,
+    testbed::{self, Testbed},
+};
+use ndk_consumer::{Adapter, Error, endpoint::listen_for_one};
+use smb_consumer::{
+    Options, Session,
+    gateway::{self, Counts, Plain},
+    smb2::{Command, Request, RequestBody, Response, ResponseBody, WriteData, status},
+};
+use smb_direct::{BufferDescriptor, Channel, Config};
+
+const FILE: [u8; 16] = [9; 16];
+/// Offset of `Flags` in a message, and `SMB2_FLAGS_SIGNED`.
+const FLAGS: usize = 16;
+const SIGNED: u8 = 8;
+
+/// A client: sends its requests at once, and closes the connection after the last response.
+#[derive(Clone)]
+struct Requests {
+    waiting: Arc<Mutex<VecDeque<Vec<u8>>>>,
+    responses: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// Responses to expect, interim ones included.
+    expected: usize,
+}
+
+impl Plain for Requests {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.responses.lock().unwrap().push(message.to_vec());
+        Ok(())
+    }
+
+    fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if self.responses.lock().unwrap().len() >= self.expected {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(self.waiting.lock().unwrap().pop_front())
+    }
+}
+
+/// A server of one file: answers each request with an interim response and the response proper.
+#[derive(Clone, Default)]
+struct FileServer {
+    content: Arc<Mutex<Vec<u8>>>,
+    responses: VecDeque<Vec<u8>>,
+    /// Bytes that it returns beyond those that a READ asks for.
+    excess: usize,
+}
+
+impl Plain for FileServer {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let request = Request::parse(message).expect("a request");
+        let message_id = request.message_id;
+        let mut content = self.content.lock().unwrap();
+        let (command, body) = match request.body {
+            RequestBody::Write { offset, data: WriteData::Message(data), .. } => {
+                let from = offset as usize;
+                let end = content.len().max(from + data.len());
+                content.resize(end, 0);
+                content[from..from + data.len()].copy_from_slice(data);
+                (Command::Write, ResponseBody::Write { count: data.len() as u32 })
+            }
+            RequestBody::Read { offset, length, channel: Channel::None, channel_info: [], .. } => {
+                let rest = content.get(offset as usize..).unwrap_or_default();
+                let data = &rest[..rest.len().min(length as usize + self.excess)];
+                let command = Command::Read;
+                if data.is_empty() {
+                    (command, ResponseBody::Error { command, status: status::END_OF_FILE })
+                } else {
+                    (command, ResponseBody::Read { data, transferred: 0 })
+                }
+            }
+            body => panic!("the gateway passed {body:?} on"),
+        };
+        let interim = ResponseBody::Error { command, status: status::PENDING };
+        self.responses.push_back(Response { message_id, body: interim }.emit());
+        self.responses.push_back(Response { message_id, body }.emit());
+        Ok(())
+    }
+
+    fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.responses.pop_front())
+    }
+}
+
+fn write(message_id: u64, offset: u64, data: &[u8]) -> Vec<u8> {
+    let data = WriteData::Message(data);
+    Request { message_id, body: RequestBody::Write { file: FILE, offset, data } }.emit()
+}
+
+fn read(message_id: u64, offset: u64, length: u32) -> Vec<u8> {
+    let channel = Channel::None;
+    Request { message_id, body: RequestBody::Read { file: FILE, offset, length, channel, channel_info: &[] } }
+        .emit()
+}
+
+fn options() -> Options {
+    let config = Config { max_read_write_size: 1 << 20, ..Config::default() };
+    // Less memory than requests in flight.
+    Options { config, chunk: 1 << 20, outstanding: 2, ..Options::default() }
+}
+
+type End = Result<Counts, Error>;
+
+/// Runs `client` against the gateway of `server`. Returns how the gateway ended. The verifier must not find a violation.
+fn serve<T: Send + 'static>(
+    server: FileServer,
+    client: impl FnOnce(&Arc<Adapter<SimOs>>, SocketAddr, SocketAddr) -> T + Send + 'static,
+) -> Option<(T, End)> {
+    let options = testbed::Options { verifier: true, ..testbed::Options::default() };
+    let mut bed = Testbed::new(&image()?, &options).expect("a testbed");
+    bed.start().expect("both hosts start");
+    let [near, far] = bed.machines();
+    let (local, remote) = (SocketAddr::new(near.address(), 0), SocketAddr::new(far.address(), 445));
+    let ready = bed.event();
+    let listening = ready.clone();
+    let mut server = server;
+    let serving = far.consumer("server", move |adapter| {
+        let connector = listen_for_one(adapter, remote, Duration::from_mins(1), |_| ready.set())?;
+        let (end, stats) = gateway::server(adapter, &self::options(), connector, &mut server);
+        assert_eq!(stats.total().outstanding(), 0);
+        end
+    });
+    let connecting = near.consumer("client", move |adapter| {
+        let _ = listening.wait(Duration::from_mins(1));
+        client(adapter, local, remote)
+    });
+    let result = connecting.join().expect("the client returns");
+    let end = serving.join().expect("the gateway returns");
+    bed.stop().expect("both hosts stop");
+    assert!(bed.violations().is_empty(), "{:?}", bed.violations());
+    Some((result, end))
+}
+
+/// The responses but interim ones, what the gateways counted, and the file.
+type Exchanged = (Vec<Vec<u8>>, [Counts; 2], Vec<u8>);
+
+/// Sends `requests` for a file of `content` through both gateways.
+fn exchange(content: &[u8], requests: Vec<Vec<u8>>) -> Option<Exchanged> {
+    let client = Requests {
+        expected: 2 * requests.len(),
+        waiting: Arc::new(Mutex::new(requests.into())),
+        responses: Arc::default(),
+    };
+    let server = FileServer { content: Arc::new(Mutex::new(content.to_vec())), ..FileServer::default() };
+    let mut plain = client.clone();
+    let run = move |adapter: &Arc<Adapter<SimOs>>, local, remote| {
+        let (end, stats) = gateway::client(adapter, &options(), local, remote, &mut plain);
+        assert_eq!(stats.total().outstanding(), 0);
+        end
+    };
+    let (near, far) = serve(server.clone(), run)?;
+    let mut responses = client.responses.lock().unwrap().clone();
+    let is_interim = |message: &Vec<u8>| {
+        matches!(
+            Response::parse(message),
+            Some(Response { body: ResponseBody::Error { status: status::PENDING, .. }, .. })
+        )
+    };
+    responses.retain(|message| !is_interim(message));
+    responses.sort_by_key(|message| Response::parse(message).expect("a response").message_id);
+    let content = server.content.lock().unwrap().clone();
+    Some((responses, [near.expect("the client's gateway"), far.expect("the server's gateway")], content))
+}
+
+#[test]
+fn large_transfers_go_by_rdma_and_small_ones_in_messages() {
+    let data: Vec<u8> = (0..(1 << 20) + 25).map(|at: u32| ((at * 7) >> 3) as u8).collect();
+    let (large, small) = data.split_at(1 << 20);
+    let writes = [write(1, 0, large), write(2, 1 << 20, small)];
+    let Some((responses, counts, content)) = exchange(&[], writes.to_vec()) else { return };
+    assert!(content == data, "the file is what was written");
+    let written = |message_id, count| Response { message_id, body: ResponseBody::Write { count } }.emit();
+    assert_eq!(responses, [written(1, 1 << 20), written(2, 25)]);
+    for counts in counts {
+        assert_eq!((counts.writes, counts.written_bytes, counts.reads), (1, 1 << 20, 0));
+        assert_eq!(counts.messages, 6, "two requests, each with an interim response and a response");
+    }
+}
+
+#[test]
+fn reads_of_more_requests_than_memory_return_the_data() {
+    let data: Vec<u8> = (0..65_536).map(|at: u32| ((at * 7) >> 3) as u8).collect();
+    // 4095 bytes are below the threshold, and the last read begins at the end of the file.
+    let reads = [(0, 65_536), (4096, 4096), (10, 4095), (60_000, 65_536), (0, 25), (65_536, 8192)];
+    let requests = (1..).zip(reads).map(|(id, (offset, length))| read(id, offset, length)).collect();
+    let Some((responses, counts, _)) = exchange(&data, requests) else { return };
+    for ((offset, length), response) in reads.into_iter().zip(&responses) {
+        let wanted = data.get(offset as usize..).unwrap_or_default();
+        let wanted = &wanted[..wanted.len().min(length as usize)];
+        match Response::parse(response).expect("a response").body {
+            ResponseBody::Read { data, transferred: 0 } => assert!(data == wanted, "{length} at {offset}"),
+            ResponseBody::Error { status: status::END_OF_FILE, .. } => assert_eq!(offset, 65_536),
+            body => panic!("{body:?}"),
+        }
+    }
+    let by_rdma = 65_536 + 4096 + (65_536 - 60_000);
+    for counts in counts {
+        assert_eq!((counts.reads, counts.read_bytes, counts.writes), (3, by_rdma, 0));
+        assert_eq!(counts.longest, 65_536);
+    }
+    assert_eq!(counts[0].outstanding, 2, "as many as there is memory for");
+}
+
+#[test]
+fn messages_that_cannot_be_changed_pass_as_they_are() {
+    let mut signed = write(1, 0, &[5; 5000]);
+    signed[FLAGS] |= SIGNED;
+    let Some((_, counts, content)) = exchange(&[], vec![signed]) else { return };
+    assert_eq!(content, [5; 5000]);
+    assert_eq!(counts.map(|counts| counts.writes), [0, 0]);
+}
+
+/// Connects to the gateway of `server`, sends `requests`, and waits for the end of the connection.
+fn refused(server: FileServer, requests: Vec<Vec<u8>>) -> Option<Error> {
+    let run = |adapter: &Arc<Adapter<SimOs>>, local, remote| {
+        let mut session = Session::active(adapter, &Options::default()).expect("a session");
+        session.connect(local, remote).expect("the gateway negotiates");
+        for request in requests {
+            // Fails if the gateway has disconnected already.
+            let _ = session.send(request, None);
+        }
+        while session.next_event().is_ok() {}
+        let _ = session.close(Err::<(), _>(Error::PeerDisconnected));
+    };
+    let ((), end) = serve(server, run)?;
+    Some(end.expect_err("a side broke the protocol"))
+}
+
+fn read_by_channel(length: u32, descriptors: &[BufferDescriptor]) -> Vec<u8> {
+    let mut channel_info = Vec::new();
+    for descriptor in descriptors {
+        let mut bytes = [0; BufferDescriptor::LEN];
+        descriptor.emit(&mut bytes);
+        channel_info.extend(bytes);
+    }
+    let (channel, channel_info) = (Channel::RdmaV1Invalidate, &channel_info[..]);
+    Request {
+        message_id: 1,
+        body: RequestBody::Read { file: FILE, offset: 0, length, channel, channel_info },
+    }
+    .emit()
+}
+
+#[test]
+fn requests_by_channel_that_cannot_be_served_end_the_connection() {
+    let descriptor = |offset, length| BufferDescriptor { offset, token: 1, length };
+    let one = [descriptor(0, 4 << 20)];
+    let mut signed = read_by_channel(4096, &one);
+    signed[FLAGS] |= SIGNED;
+    for (requests, reason) in [
+        (vec![read_by_channel(4096, &[])], "descriptors that do not hold the data"),
+        (vec![read_by_channel(4096, &[descriptor(0, 4095)])], "descriptors that do not hold the data"),
+        (vec![read_by_channel(4096, &[descriptor(u64::MAX, 4096)])], "descriptors that do not hold the data"),
+        (vec![read_by_channel(0, &one)], "a request by channel for no data"),
+        (vec![read_by_channel((1 << 20) + 1, &one)], "a transfer longer than MaxReadWriteSize"),
+        (vec![signed], "a signed request by channel"),
+    ] {
+        let Some(error) = refused(FileServer::default(), requests) else { return };
+        assert!(matches!(error, Error::Protocol(text) if text == reason), "{reason}: {error}");
+    }
+}
+
+#[test]
+fn server_that_returns_more_than_was_asked_for_ends_the_connection() {
+    let descriptor = BufferDescriptor { offset: 0, token: 1, length: 4 << 20 };
+    // Within what is left of the memory for transfers, and beyond it.
+    for (length, excess) in [(4096, 1), (1 << 20, 1), (1 << 20, 2 << 20)] {
+        let content = Arc::new(Mutex::new(vec![7; 4 << 20]));
+        let server = FileServer { content, excess, ..FileServer::default() };
+        let Some(error) = refused(server, vec![read_by_channel(length, &[descriptor])]) else { return };
+        assert!(matches!(error, Error::Protocol("more data than were asked for")), "{length}: {error}");
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Hosts whose first device has faults, and what their drivers report of it.
+use std::time::Duration;
+
+use device_sim::Quirks;
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
+use ndis_sim::{Miniport, NdkEvent};
+use ndk_abi::ndis::{NDIS_STATUS_LINK_STATE, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
+
+use crate::bed::{self, miniport};
+
+pub const MOMENT: Duration = Duration::from_secs(20);
+
+/// Event numbers of the driver's event table.
+pub mod event {
+    pub const REMOVED: u32 = 10;
+    pub const RESET_TIMEOUT: u32 = 14;
+    pub const BROKEN_RING: u32 = 21;
+    pub const NEEDS_RESET: u32 = 22;
+    pub const GIVEN_UP: u32 = 26;
+    pub const UNSTEADY_CONFIG: u32 = 27;
+    pub const COMMAND_TIMEOUT: u32 = 28;
+    pub const COMMAND_REFUSED: u32 = 29;
+    pub const RECOVERED: u32 = 41;
+}
+
+/// Starts both hosts. The first device has faults.
+pub fn started_with(quirks: Quirks) -> Option<Testbed> {
+    bed::started_with(&Options { quirks, ..Options::default() })
+}
+
+pub fn started() -> Option<Testbed> {
+    started_with(Quirks::default())
+}
+
+/// Lets time pass until `condition` holds.
+pub fn await_until(bed: &Testbed, what: &str, condition: impl Fn() -> bool) {
+    let deadline = bed.now() + MOMENT;
+    while !condition() {
+        assert!(bed.now() < deadline, "{what}: not within {MOMENT:?}\n{}", bed.violations().join("\n"));
+        let _ = bed.event().wait(Duration::from_millis(10));
+    }
+}
+
+/// The event numbers that a host's driver has logged.
+pub fn events(machine: &Machine) -> Vec<u32> {
+    machine.event_log().iter().map(|entry| entry.code & 0xffff).collect()
+}
+
+/// The link states that a miniport has indicated: connected or not.
+pub fn links(miniport: &Miniport) -> Vec<bool> {
+    const CONNECTED: u8 = 1;
+    let indications = miniport.indications();
+    let states = indications.iter().filter(|indication| indication.code == NDIS_STATUS_LINK_STATE);
+    states.map(|indication| indication.buffer[4] == CONNECTED).collect()
+}
+
+/// What is seen of a device that has failed `rounds` times, each time with this event, and works again: RDMA is disabled and the media
+/// is disconnected, then both are back.
+pub fn assert_recovered(machine: &Machine, failure: u32, rounds: usize) {
+    let miniport = miniport(machine);
+    assert_eq!(events(machine), [failure, event::RECOVERED].repeat(rounds));
+    assert_eq!(links(&miniport), [false, true].repeat(rounds));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
+}
+
+/// As [`assert_recovered`], for a device that has failed once more and is given up without another reset: NDIS removes the adapter, for
+/// which it needs no event of NDK.
+pub fn assert_given_up(machine: &Machine, failure: u32, rounds: usize) {
+    let miniport = miniport(machine);
+    let recovered = [failure, event::RECOVERED].repeat(rounds);
+    assert_eq!(events(machine), [&recovered[..], &[failure, event::GIVEN_UP]].concat());
+    assert_eq!(links(&miniport), [&[false, true].repeat(rounds)[..], &[false]].concat());
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
+}
+
+/// A frame from the first host to the second one arrives.
+pub fn exchange_frame(bed: &Testbed, number: u8) {
+    let [sender, receiver] = bed.machines().map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &1_u32.to_le_bytes()).unwrap();
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
+    frame.resize(100, number);
+    let _ = receiver.received();
+    assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    let _ = bed.event().wait(Duration::from_millis(100));
+    assert_eq!(receiver.received(), [frame]);
+}
