@@ -3,7 +3,7 @@
 //! Congestion control configuration: ECN, congestion notification packets (CNP) and DCQCN.
 //!
 //! Switches mark ECN-capable frames (RFC 3168). The receiver answers marks with CNPs
-//! ([`crate::transport::cnp`]); the sender lowers its rate ([`crate::transport::rate`]).
+//! ([`crate::transport::congestion::cnp`]); the sender lowers its rate ([`crate::transport::congestion::rate`]).
 
 use core::time::Duration;
 

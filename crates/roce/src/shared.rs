@@ -15,7 +15,7 @@ use crate::held_notices::HeldNotices;
 use crate::region::table::RegionTable;
 use crate::srq::Srq;
 use crate::trace::{TraceEvent, TraceRecord};
-use crate::transport::stash::StashMemory;
+use crate::transport::responder::gaps::stash::StashMemory;
 use fallible::Arc;
 use fallible::Fifo;
 use roce_wire::{Psn, Qpn};

@@ -16,7 +16,7 @@ use crate::stats::Stats;
 use crate::time::Instant;
 use crate::transport::dispatch::Transmitted;
 use crate::transport::env::{Batch, Env};
-use crate::transport::payload_copy::PayloadCopy;
+use crate::transport::packet::payload_copy::PayloadCopy;
 use crate::transport::rc_transport::RcTransport;
 use fallible::Arc;
 

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::srq::{Srq, SrqSpec};
 use crate::stats::{Counter, Stats};
 use crate::transport::rc_transport::RcTransport;
-use crate::transport::stash::StashMemory;
+use crate::transport::responder::gaps::stash::StashMemory;
 use crate::work::Sge;
 use fallible::Arc;
 use fallible::Fifo;

@@ -12,7 +12,7 @@ use crate::shard::ShardState;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::{Batch, Env};
-use crate::transport::payload_copy::MIN_LENGTH;
+use crate::transport::packet::payload_copy::MIN_LENGTH;
 use crate::transport::rc_transport::RcTransport;
 use roce_wire::icrc::Crc;
 use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, PlainFrame, PlainHeaders, PlainSend, Qpn};

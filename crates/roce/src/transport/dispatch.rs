@@ -5,9 +5,6 @@
 use lock_api::RawMutex;
 
 use super::env::Env;
-use super::frame::Unsent;
-use super::payload_copy::{Copying, PayloadCopy};
-use super::placement::Placement;
 use super::rc_transport::RcTransport;
 use super::state::State;
 use crate::config::Config;
@@ -16,6 +13,9 @@ use crate::drop_reason::DropReason;
 use crate::error::PostError;
 use crate::region::access_rights::AccessError;
 use crate::time::Instant;
+use crate::transport::packet::frame::Unsent;
+use crate::transport::packet::payload_copy::{Copying, PayloadCopy};
+use crate::transport::packet::placement::Placement;
 use crate::work::{CompletionStatus, SendOperation, SendRequest};
 use roce_wire::{Class, Frame, Packet};
 

@@ -7,7 +7,6 @@ use core::ops::Deref;
 
 use lock_api::RawMutex;
 
-use super::send_queue::Wqe;
 use crate::cq::{Cq, Due};
 use crate::qp_attributes::QpAttributes;
 use crate::region::access::RegionAccess;
@@ -15,6 +14,7 @@ use crate::shared::Shared;
 use crate::stats::{Stats, StatsBatch};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
+use crate::transport::requester::send_queue::Wqe;
 use crate::work::{Completion, CompletionKind, CompletionStatus, SendOperation};
 use fallible::Arc;
 use roce_wire::Psn;

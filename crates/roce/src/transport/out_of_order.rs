@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Packets of a WRITE that arrived after a gap, and responses of READs. What follows is about WRITEs; of the responses,
-//! [`super::read_responses`] tells which are stored.
+//! [`crate::transport::requester::reads::responses`] tells which are stored.
 //!
 //! The specification lets a responder drop every packet after a missing one. Storing them costs nothing:
 //! the PSN alone tells where the payload of a packet belongs, and packets of one message never overlap.
@@ -10,7 +10,7 @@
 //!
 //! A WRITE announces its length, so packets of the next message are recognized at once. They are not placed: they may write the
 //! same memory and must do so later. Nor are packets of a SEND, which does not say where it ends. They go to the
-//! [stash](super::stash). The end of a message clears everything recorded.
+//! [stash](crate::transport::responder::gaps::stash). The end of a message clears everything recorded.
 //!
 //! # Forged packets
 //!
@@ -35,7 +35,7 @@ pub(super) const REACH: u64 = 128;
 /// Which packets after the expected one are stored. What each packet uses comes last: see [`super::rc_transport`].
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct OutOfOrder {
+pub(crate) struct OutOfOrder {
     /// A ring of bits, one for each packet that may be stored; a power of two of them. That of a packet is at its sequence
     /// number modulo their number.
     stored: Vec<u64>,

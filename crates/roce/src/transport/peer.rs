@@ -9,7 +9,7 @@ use roce_wire::{PathMtu, Psn, Template};
 
 /// The path to the peer.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     /// Only packets of its reverse direction are accepted.
     pub(super) template: Template,
 }

@@ -24,16 +24,8 @@ use lock_api::RawMutex;
 
 use state_table::TransitionError;
 
-use super::cnp::CnpState;
 use super::env::Env;
-use super::inbound_reads::InboundReads;
-use super::payload_copy::Copying;
 use super::peer::{Link, Peer};
-use super::rate::RateLimiter;
-use super::recovery::Recovery;
-use super::requester_state::Requester;
-use super::responder_state::Responder;
-use super::send_queue::SendQueue;
 use super::state::{Event, State};
 use crate::config::Config;
 use crate::conn::ConnId;
@@ -43,6 +35,14 @@ use crate::qp_attributes::QpSpec;
 use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
+use crate::transport::congestion::cnp::CnpState;
+use crate::transport::congestion::rate::RateLimiter;
+use crate::transport::packet::payload_copy::Copying;
+use crate::transport::requester::Requester;
+use crate::transport::requester::recovery::Recovery;
+use crate::transport::requester::send_queue::SendQueue;
+use crate::transport::responder::Responder;
+use crate::transport::responder::inbound_reads::InboundReads;
 use crate::work::{CompletionKind, CompletionStatus, RecvRequest, Sge};
 use roce_wire::{ImmDt, MacAddr};
 

@@ -69,7 +69,7 @@ impl Sequence {
 
 /// Translates between the sequence numbers of one direction and their PSNs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SequenceSpace {
+pub(crate) struct SequenceSpace {
     pub(super) start: Psn,
 }
 
