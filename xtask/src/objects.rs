@@ -11,8 +11,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
+    env, fs,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -24,7 +24,6 @@ const TABLES: &str = "crates/ndk-provider/src/dispatch";
 const OBJECTS: &str = "crates/ndk-provider/src";
 const CALLBACKS: &str = "crates/ndk-provider/src/base/callback.rs";
 const STATUSES: &str = "crates/ndk-abi/src/nt/status.rs";
-const CALLS: &str = "target/tmp/ndk-calls";
 
 /// A call: the page that it belongs on, and its name.
 type Call = (&'static str, String);
@@ -184,20 +183,21 @@ fn members() -> Result<BTreeSet<Call>> {
 /// The calls that the tests recorded.
 fn observed() -> Result<BTreeMap<Call, Behavior>> {
     let names = status_names(&fs::read_to_string(shell::root().join(STATUSES))?);
-    let folder = shell::root().join(CALLS);
-    let files = fs::read_dir(&folder)
-        .with_context(|| format!("no calls are recorded in {CALLS}: run the tests of ndk-provider"))?;
+    let path = calls_file();
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("no calls are recorded in {}: run the tests of ndk-provider", path.display())
+    })?;
     let mut observed = BTreeMap::<Call, Behavior>::new();
-    for file in files {
-        let path = file?.path();
-        // Their calls break rules on purpose, that of the IRQL among them.
-        let is_misuse = ["mistakes.txt", "bad_calls.txt"].iter().any(|file| path.ends_with(file));
-        for line in fs::read_to_string(path)?.lines() {
-            let line = if is_misuse { line.replace(" true", " false") } else { line.to_owned() };
-            add(&line, &names, &mut observed).with_context(|| format!("{CALLS}: {line}"))?;
-        }
+    for line in text.lines() {
+        add(line, &names, &mut observed).with_context(|| format!("{}: {line}", path.display()))?;
     }
     Ok(observed)
+}
+
+/// The file that the tests write, in the folder that Cargo names to them as `CARGO_TARGET_TMPDIR`.
+fn calls_file() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| shell::root().join("target"), PathBuf::from);
+    shell::root().join(target).join("tmp/ndk-calls.txt")
 }
 
 /// Adds a record: table, member, status or `-`, whether at `DISPATCH_LEVEL`.
