@@ -11,7 +11,7 @@
 //! | [`miniport::initialize`], [`miniport::lifecycle`] | bring an adapter up; pause, restart, halt, shutdown |
 //! | [`miniport::dpc`] | the DPCs: received frames, free transmit slots, configuration changes |
 //! | [`miniport::send`], [`miniport::receive`] | the frames of the protocol stack |
-//! | [`miniport::oid`], [`ndk::oid`] | OID requests |
+//! | [`miniport::oid_table`], [`ndk::queries`] | OID requests |
 //! | [`miniport::link`] | link state |
 //! | [`ndk::open`], [`ndk::provider`] | registration as an NDK provider; the provider of an adapter |
 //! | [`nic`] | queues, interrupts, DMA, registers |
@@ -38,8 +38,8 @@ mod miniport;
 mod nbl;
 mod ndk;
 mod nic;
-mod oid_answer;
 mod pool;
+mod query_answer;
 mod trace;
 
 use core::mem::{align_of, offset_of, size_of};

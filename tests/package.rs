@@ -9,11 +9,11 @@ mod events;
 #[path = "../src/config/keywords.rs"]
 mod keywords;
 #[allow(dead_code, reason = "the driver's own")]
-#[path = "../src/miniport/state.rs"]
+#[path = "../src/miniport/adapter_state.rs"]
 mod state;
 
 #[allow(dead_code, reason = "the driver's own")]
-#[path = "../src/nic/state.rs"]
+#[path = "../src/nic/device_state.rs"]
 mod device_state;
 
 use keywords::{Allowed, KEYWORDS, NETWORK_ADDRESS};

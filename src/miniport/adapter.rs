@@ -10,28 +10,26 @@ use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
 use nt::{SpinLock, Streak, Turn};
 
+use super::adapter_state::{Event, State};
 use super::coalescing::Coalescing;
 use super::completion::abort_waiting;
+use super::interrupt_moderation::Moderation;
 use super::link::LinkIndications;
-use super::moderation::Moderation;
 use super::network_addresses::NetworkAddresses;
+use super::offload_state::OffloadState;
+use super::receive_filter::ReceiveFilter;
 use super::receive_lanes::ReceiveLanes;
 use super::receive_pool::ReceivePool;
 use super::rss::Rss;
-use super::state::{Event, State};
 use super::statistics::Statistics;
-use super::task_offload::OffloadState;
 use super::traffic::Traffic;
 use super::transitions::Transitions;
 use super::vlan::Vlan;
 use crate::ndk::provider::Ndk;
 use crate::nic::drain::Drain;
 use crate::nic::interrupt::Interrupt;
-use crate::nic::poll::PollObjects;
+use crate::nic::poll_objects::PollObjects;
 use crate::nic::port::Port;
-
-/// Number of multicast addresses an adapter supports.
-pub const MAX_MULTICAST: usize = 32;
 
 /// An initialized adapter. NDIS and the interrupt hold its address, so it is only borrowed shared until both have released the address. Its
 /// fields are dropped in the order of declaration: the interrupt, the poll objects, the receive lanes, the NDK provider, then the device.
@@ -53,7 +51,7 @@ pub struct Adapter {
     state: AtomicU8,
     pub(super) traffic: Traffic,
     statistics: Statistics,
-    pub(super) filter: Filter,
+    pub(super) filter: ReceiveFilter,
     pub(super) offloads: OffloadState,
     pub(super) coalescing: Box<Coalescing>,
     pub(super) vlan: Vlan,
@@ -86,14 +84,6 @@ unsafe impl Sync for Adapter {}
 pub struct StationAddresses {
     pub permanent: [u8; 6],
     pub current: [u8; 6],
-}
-
-/// Which received frames are indicated to NDIS.
-pub struct Filter {
-    /// `NDIS_PACKET_TYPE_*`.
-    pub packet_types: AtomicU32,
-    /// Up to [`MAX_MULTICAST`] addresses, and their number.
-    pub multicast: SpinLock<([[u8; 6]; MAX_MULTICAST], usize)>,
 }
 
 /// The initialized parts of an [`Adapter`].
@@ -131,10 +121,7 @@ impl Adapter {
             state: AtomicU8::new(State::Initializing as u8),
             traffic: Traffic::new(),
             statistics: Statistics::default(),
-            filter: Filter {
-                packet_types: AtomicU32::new(0),
-                multicast: SpinLock::new(([[0; 6]; MAX_MULTICAST], 0)),
-            },
+            filter: ReceiveFilter::new(),
             offloads: parts.offloads,
             coalescing: parts.coalescing,
             vlan: parts.vlan,

@@ -7,6 +7,7 @@
 use ndk_abi::ndis::{NDIS_OID_REQUEST_SET, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_SUCCESS};
 
 use super::adapter::Adapter;
+use super::failure::device_failed;
 use super::network_addresses::{LIST_HEADER, Replacement};
 use super::statistics::Cast;
 
@@ -46,7 +47,7 @@ pub fn run(adapter: &Adapter) {
     if let Some(Err(error)) = acknowledged
         && port.is_running()
     {
-        adapter.device_failed(error);
+        device_failed(adapter, error);
     }
 }
 

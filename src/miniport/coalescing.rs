@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receive segment coalescing (RSC): the device delivers consecutive TCP segments of a flow as one frame, while the stack has this enabled.
+//! Receive segment coalescing (RSC): checks and counts coalesced frames. The device delivers consecutive TCP segments of a flow as one frame, while the stack has this enabled.
 //! (WDK: Overview of Receive Segment Coalescing)
 
 use alloc::boxed::Box;
@@ -11,10 +11,7 @@ use ndk_abi::ndis::{
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_RSC_STATISTICS_INFO, NDIS_RSC_STATISTICS_REVISION_1,
     NDIS_SIZEOF_RSC_STATISTICS_REVISION_1,
 };
-use virtio_net::{Coalesced, CoalescedHeader, Error, ReceiveCounters};
-
-use super::task_offload::OffloadState;
-use crate::nic::port::Port;
+use virtio_net::{Coalesced, CoalescedHeader, ReceiveCounters};
 
 /// Coalesced frames of an adapter: the IP versions for which they are accepted, and their counters.
 #[derive(Default)]
@@ -72,35 +69,16 @@ impl Coalescing {
         }
     }
 
-    /// Has the started device coalesce for the IP versions in force. If this switches coalescing off for a version, `indicate_received`
-    /// indicates the frames in the receive queue; only then are further coalesced frames of that version dropped. If the device refuses,
-    /// coalesced frames that it should not deliver are dropped. Does nothing if the device does not run, because its start calls this
-    /// again. Waits at most two seconds for the device's answer. `PASSIVE_LEVEL`.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn program(
-        &self,
-        port: &Port,
-        offloads: &OffloadState,
-        indicate_received: impl FnOnce(),
-    ) -> Result<(), Error> {
-        let programmed = port.with_commands(|commands| {
-            // Read only with the control queue taken: a later change is programmed by the next user of the queue.
-            let wanted = offloads.coalescing();
-            // Admits both what the device coalesces until it answers, and what it coalesces afterwards.
-            let before = self.admitted.fetch_or(bits(wanted), Ordering::Relaxed);
-            let programmed = commands.set_coalescing(wanted, || port.is_running());
-            if programmed == Ok(true) && before & !bits(wanted) != 0 {
-                indicate_received();
-            }
-            self.admitted.store(bits(wanted), Ordering::Relaxed);
-            programmed
-        });
-        match programmed {
-            Some(Err(error)) if port.is_running() => Err(error),
-            _ => Ok(()),
-        }
+    /// Begins a change to the IP versions in `wanted` (IPv4, IPv6): admits these and those admitted before, whose coalesced frames may still
+    /// arrive. Returns whether the change revokes a version. One caller at a time.
+    pub fn begin_change(&self, wanted: [bool; 2]) -> bool {
+        let before = self.admitted.fetch_or(bits(wanted), Ordering::Relaxed);
+        before & !bits(wanted) != 0
+    }
+
+    /// Completes the change: admits the IP versions in `wanted` alone.
+    pub fn complete_change(&self, wanted: [bool; 2]) {
+        self.admitted.store(bits(wanted), Ordering::Relaxed);
     }
 
     /// `OID_TCP_RSC_STATISTICS`.

@@ -28,32 +28,33 @@ use ndk_abi::ndis::{
 };
 use virtio_net::{Control, Features, Layout, NetConfig, Nic, Options, receive_buffer_len};
 
-use super::adapter::{Adapter, Backlog, MAX_MULTICAST, Parts, StationAddresses};
+use super::adapter::{Adapter, Backlog, Parts, StationAddresses};
+use super::adapter_state::Event;
 use super::coalescing::Coalescing;
 use super::lifecycle::take_down;
 use super::link::{self, Link};
-use super::oid::{self, PACKET_FILTERS, STATISTICS};
-use super::power;
+use super::offload_state::OffloadState;
+use super::receive_filter::{self, MAX_MULTICAST};
 use super::receive_lanes::ReceiveLanes;
 use super::receive_pool::ReceivePool;
 use super::rss::Rss;
-use super::state::Event;
-use super::task_offload::OffloadState;
+use super::transition_requests::announce_if_asked;
 use super::transitions::Transitions;
 use super::vlan::Vlan;
+use super::{device_settings, power, transmit_stall};
+use super::{oid_table, wire_statistics};
 use crate::config::{Configuration, ETHERNET_HEADER};
 use crate::events::{self, Failure, Request};
 use crate::ndk::interface::Interface;
 use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
-use crate::nic::pair::Pair;
-use crate::nic::poll::PollObjects;
+use crate::nic::pci_resources::{Resources, enable_registers};
+use crate::nic::poll_objects::PollObjects;
 use crate::nic::port::{self, Port, Queues};
+use crate::nic::queue_pair::Pair;
 use crate::nic::registers::{BarAccess, MappedBars};
-use crate::nic::resources::{Resources, enable_registers};
-use crate::nic::tag::TAG_LEN;
-use crate::nic::watchdog::Watchdog;
+use crate::nic::vlan_tag::TAG_LEN;
 
 /// Buffers in each queue, if the device supports that many.
 const QUEUE_SIZE: u16 = 256;
@@ -297,14 +298,14 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
         pair.set_deferred(Some(Arc::clone(deferred)));
         pair.set_tag(adapter.vlan.own_tag());
     }
-    set_watchdog(&adapter);
+    transmit_stall::watch(&adapter);
     adapter.step(Event::Initialized);
     match start(&adapter) {
         Ok(link_changed) => {
             if link_changed {
                 adapter.indicate_link();
             }
-            power::announce_if_asked(&adapter);
+            announce_if_asked(&adapter);
             // NDIS got the address with the registration attributes; `halt` takes the adapter back.
             let _ = adapter.into_raw();
             Ok(())
@@ -316,40 +317,10 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     }
 }
 
-/// Starts a watchdog for the transmit queues. If there is no memory for it, a stalled queue is not noticed. Not inlined: together with the
-/// caller's, its stack frame is too large for a kernel stack.
-#[inline(never)]
-fn set_watchdog(adapter: &AliasableBox<Adapter>) {
-    let target = Target(adapter.as_ptr());
-    // SAFETY: `take_down` takes the watchdog from all pairs, and so waits for a check that runs, before the adapter is dropped.
-    let check = move || unsafe { target.adapter() }.check_transmission();
-    let Some(watchdog) = Watchdog::try_new(check) else { return };
-    for pair in adapter.port().pairs() {
-        pair.set_watchdog(Some(Arc::clone(&watchdog)));
-    }
-}
-
-/// The adapter of a watchdog.
-struct Target(*const Adapter);
-
-// SAFETY: the adapter is `Sync`.
-unsafe impl Send for Target {}
-// SAFETY: as above.
-unsafe impl Sync for Target {}
-
-impl Target {
-    /// # Safety
-    /// The adapter has not been dropped.
-    unsafe fn adapter(&self) -> &Adapter {
-        // SAFETY: this function's contract; the adapter is only ever borrowed shared.
-        unsafe { &*self.0 }
-    }
-}
-
 /// Starts the device. Returns whether the link state changed.
 fn start(adapter: &Adapter) -> Result<bool, virtio_net::Error> {
     let link_changed = adapter.port().start()?;
-    power::program(adapter)?;
+    device_settings::program(adapter)?;
     Ok(link_changed)
 }
 
@@ -429,7 +400,7 @@ fn set_general_attributes(
 ) -> Result<(), Failure> {
     let mbits = device.speed.unwrap_or(0);
     let (speed, link) = (link::speed(mbits), Link::new(device.link_up, mbits));
-    let mut oids = oid::SUPPORTED;
+    let mut oids = oid_table::supported();
     let mut power = power::capabilities();
     let mut scaling = rss.capabilities(messages);
     // SAFETY: integers and pointers only: all zeroes is a value, and means "not supported" wherever it is left.
@@ -453,7 +424,7 @@ fn set_general_attributes(
         | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
         | NDIS_MAC_OPTION_NO_LOOPBACK
         | vlan.mac_options();
-    general.SupportedPacketFilters = PACKET_FILTERS;
+    general.SupportedPacketFilters = receive_filter::SUPPORTED;
     general.MaxMulticastListSize = MAX_MULTICAST as u32;
     general.MacAddressLength = 6;
     set_address(&mut general.PermanentMacAddress, addresses.permanent);
@@ -466,7 +437,7 @@ fn set_general_attributes(
     general.IfType = IF_TYPE_ETHERNET_CSMACD as u16;
     general.IfConnectorPresent = 1;
     general.PowerManagementCapabilitiesEx = &raw mut power;
-    general.SupportedStatistics = STATISTICS;
+    general.SupportedStatistics = wire_statistics::SUPPORTED;
     general.SupportedOidList = oids.as_mut_ptr();
     general.SupportedOidListLength = size_of_val(&oids) as u32;
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES { GeneralAttributes: general };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pause, restart, halt, shutdown and device PnP events. The transitions are those of [`State`](super::state::State).
+//! Pause, restart, halt, shutdown and device PnP events. The transitions are those of [`State`](super::adapter_state::State).
 
 use fallible::AliasableBox;
 use ndk_abi::ndis::{
@@ -10,10 +10,10 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
+use super::adapter_state::Event;
 use super::completion::abort_waiting;
 use super::send;
-use super::state::Event;
-use crate::nic::state::DeviceEvent;
+use crate::nic::device_state::DeviceEvent;
 
 /// `MiniportPause`: stops frames to and from NDIS. RDMA goes on. `PASSIVE_LEVEL`.
 //= R-PNP-6

@@ -11,7 +11,7 @@ use ndk_abi::ndis::{
 };
 use nt::Turn;
 
-use super::status;
+use super::status_indication;
 use crate::nic::port::Port;
 
 /// Indications of the link's state, made one at a time, so that the last one reports the current state.
@@ -29,7 +29,7 @@ impl LinkIndications {
     pub fn indicate(&self, handle: NDIS_HANDLE, port: &Port) {
         // Repeats if another thread has called meanwhile, because the link changed.
         while self.turn.take() {
-            status::indicate(handle, NDIS_STATUS_LINK_STATE, &mut state(port));
+            status_indication::indicate(handle, NDIS_STATUS_LINK_STATE, &mut state(port));
             if !self.turn.end() {
                 return;
             }

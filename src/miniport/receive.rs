@@ -11,13 +11,13 @@ use ndk_abi::ndis::{
 use virtio_net::HashTypes;
 
 use super::adapter::Adapter;
+use super::receive_checksum;
 use super::receive_lanes::Receiver;
 use super::receive_pool::ReceivedInfo;
 use super::rss::{Scaled, Scaling};
-use super::task_offload::OffloadState;
 use crate::nbl::{NblList, set_info};
-use crate::nic::poll::PollObjects;
-use crate::nic::tag::Tag;
+use crate::nic::poll_objects::PollObjects;
+use crate::nic::vlan_tag::Tag;
 
 /// The frames of one poll that the driver will indicate.
 pub struct Indication<'a> {
@@ -55,7 +55,7 @@ impl Receiver for Adapter {
     }
 }
 
-/// What the driver has verified about a received frame.
+/// Result of the checks of a received frame.
 #[derive(Clone, Copy)]
 pub enum Checked {
     /// Whether the TCP or UDP checksum was verified.
@@ -80,8 +80,10 @@ impl<'a> Indication<'a> {
         reported: Option<(HashTypes, u32)>,
     ) -> Option<u32> {
         let (checksum, coalesced) = match checked {
-            Checked::Verified(is_verified) => (self.adapter.offloads.report(frame, is_verified), 0),
-            Checked::Coalesced(segments) => (OffloadState::report_coalesced(frame), segments.into()),
+            Checked::Verified(is_verified) => {
+                (receive_checksum::report(&self.adapter.offloads, frame, is_verified), 0)
+            }
+            Checked::Coalesced(segments) => (receive_checksum::report_coalesced(frame), segments.into()),
         };
         let priority_vlan = self.adapter.vlan.report(tag);
         let info = ReceivedInfo { checksum: checksum as usize, priority_vlan, coalesced };

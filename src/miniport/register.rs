@@ -14,7 +14,7 @@ use ndk_abi::ndis::{
 use ndk_abi::nt::{DRIVER_OBJECT, UNICODE_STRING};
 
 use super::version::DRIVER_VERSION;
-use super::{initialize, lifecycle, oid, receive, send};
+use super::{initialize, lifecycle, oid_requests, receive, send};
 use crate::driver_object;
 use crate::ndk::open::set_options;
 
@@ -49,7 +49,7 @@ pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) ->
         UnloadHandler: Some(unload),
         PauseHandler: Some(lifecycle::pause),
         RestartHandler: Some(lifecycle::restart),
-        OidRequestHandler: Some(oid::oid_request),
+        OidRequestHandler: Some(oid_requests::oid_request),
         SendNetBufferListsHandler: Some(send::send_net_buffer_lists),
         ReturnNetBufferListsHandler: Some(receive::return_net_buffer_lists),
         CancelSendHandler: Some(send::cancel_send),
@@ -57,9 +57,9 @@ pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) ->
         ResetHandlerEx: None,
         DevicePnPEventNotifyHandler: Some(lifecycle::device_pnp_event),
         ShutdownHandlerEx: Some(lifecycle::shutdown),
-        CancelOidRequestHandler: Some(oid::cancel_oid_request),
-        DirectOidRequestHandler: Some(oid::direct_oid_request),
-        CancelDirectOidRequestHandler: Some(oid::cancel_oid_request),
+        CancelOidRequestHandler: Some(oid_requests::cancel_oid_request),
+        DirectOidRequestHandler: Some(oid_requests::direct_oid_request),
+        CancelDirectOidRequestHandler: Some(oid_requests::cancel_oid_request),
         SynchronousOidRequestHandler: None,
     };
     let mut handle: NDIS_HANDLE = null_mut();

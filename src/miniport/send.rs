@@ -15,14 +15,15 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
-use super::completion::{abort_waiting, begin, complete, position, set_position, set_status};
-use super::flow;
-use super::outgoing::Outgoing;
-use super::send_offload::{Requested, Sent};
+use super::completion::{abort_waiting, complete};
+use super::flow_hash;
+use super::outgoing_frame::Outgoing;
+use super::requested_offload::{Requested, Sent};
 use super::statistics::Cast;
+use crate::nbl::send_progress::{begin, position, set_position, set_status};
 use crate::nbl::{NblList, info};
-use crate::nic::pair::{Pair, TRANSMIT_BUDGET, TransmitSlots, Transmitter};
-use crate::nic::state::DeviceState;
+use crate::nic::device_state::DeviceState;
+use crate::nic::queue_pair::{Pair, TRANSMIT_BUDGET, TransmitSlots, Transmitter};
 
 /// [`TRANSMIT_BUDGET`] counts this number of bytes as one frame.
 const FRAME: usize = 1514;
@@ -130,7 +131,7 @@ fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], mut arrived: NblList) -> End
 /// Returns the number of the pair that sends an NBL.
 fn pair_of(adapter: &Adapter, nbl: *mut NET_BUFFER_LIST) -> usize {
     // SAFETY: the driver's own, and not referenced elsewhere.
-    let hash = flow::hash(unsafe { &*nbl });
+    let hash = flow_hash::hash(unsafe { &*nbl });
     hash.checked_rem(adapter.port().used_pairs()).unwrap_or(0) as usize
 }
 

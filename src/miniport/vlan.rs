@@ -13,7 +13,7 @@ use ndk_abi::ndis::{
     NDIS_MAC_OPTION_8021P_PRIORITY, NDIS_MAC_OPTION_8021Q_VLAN, NDIS_STATUS, NDIS_STATUS_INVALID_PACKET,
 };
 
-use crate::nic::tag::Tag;
+use crate::nic::vlan_tag::Tag;
 
 /// `NDIS_NET_BUFFER_LIST_8021Q_INFO`: bits of `UserPriority`, `CanonicalFormatId`, `VlanId`.
 const USER_PRIORITY: usize = 0x7;

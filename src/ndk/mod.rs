@@ -7,13 +7,15 @@
 //! | [`open`] | registration as a provider; NDIS opens and closes NDK adapters |
 //! | [`provider`] | the provider of one adapter, its attributes, enabling and disabling it |
 //! | [`environment`] | the functions of the driver that the provider calls |
-//! | [`oid`] | the NDK queries |
+//! | [`queries`] | the NDK queries: statistics, connections, local endpoints |
+//! | [`diagnostics`] | vendor-specific queries: counters and events of the engine |
 //! | [`addresses`], [`neighbor`], [`interface`] | the adapter's IP addresses, and the way to a peer |
 
 pub mod addresses;
+pub mod diagnostics;
 pub mod environment;
 pub mod interface;
 pub mod neighbor;
-pub mod oid;
 pub mod open;
 pub mod provider;
+pub mod queries;

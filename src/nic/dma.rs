@@ -13,7 +13,7 @@ use ndk_abi::ndis::{
 use ndk_abi::nt::{BOOLEAN, DEVICE_OBJECT, MmGetPhysicalAddress, SCATTER_GATHER_LIST};
 use virtio_net::{DMA_ALIGNMENT, DmaBlock, Hal};
 
-use super::resources::set_bus_master;
+use super::pci_resources::set_bus_master;
 use super::sleep::sleep;
 use crate::events::{Failure, Request};
 

@@ -2,15 +2,15 @@
 
 //! The virtio-net device: PCI resources, registers, DMA memory, interrupts, queues.
 
+pub mod device_state;
 pub mod dma;
 pub mod drain;
 pub mod interrupt;
-pub mod pair;
-pub mod poll;
+pub mod pci_resources;
+pub mod poll_objects;
 pub mod port;
+pub mod queue_pair;
 pub mod registers;
-pub mod resources;
 mod sleep;
-pub mod state;
-pub mod tag;
-pub mod watchdog;
+pub mod transmit_watchdog;
+pub mod vlan_tag;

@@ -14,11 +14,11 @@ use virtio_net::{
     Wait,
 };
 
+use super::device_state::{DeviceEvent, DeviceState};
 use super::dma::{DmaRegistration, SharedMemory};
-use super::pair::Pair;
+use super::pci_resources::{enable_registers, set_bus_master};
+use super::queue_pair::Pair;
 use super::registers::{BarAccess, MappedBars};
-use super::resources::{enable_registers, set_bus_master};
-use super::state::{DeviceEvent, DeviceState};
 use crate::nbl::NblList;
 
 /// Longest time that [`Port::shut_down`] waits for the control registers: longer than the two resets of a restart take on a device that

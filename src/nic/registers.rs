@@ -9,7 +9,7 @@ use ndk_abi::ndis::{
 };
 use virtio_net::{Layout, Registers};
 
-use super::resources::BarRange;
+use super::pci_resources::BarRange;
 use crate::events::{Failure, Request};
 
 /// A BAR in the driver's address space.

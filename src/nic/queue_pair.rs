@@ -18,8 +18,8 @@ use virtio_net::{
 
 use super::dma::SharedMemory;
 use super::registers::BarAccess;
-use super::tag::{self, TAG_LEN, Tag};
-use super::watchdog::Watchdog;
+use super::transmit_watchdog::Watchdog;
+use super::vlan_tag::{self, TAG_LEN, Tag};
 use crate::nbl::{NblList, WaitingSends};
 
 /// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
@@ -422,7 +422,7 @@ impl roce::Transmit for Slots<'_> {
         let Some(tag) = self.tag else { return self.queue.commit(len) };
         // `slot` returns the same slot until `commit`.
         if let Some(slot) = self.queue.slot() {
-            tag::insert(slot, tag);
+            vlan_tag::insert(slot, tag);
         }
         self.queue.commit(len.saturating_add(TAG_LEN));
     }

@@ -3,10 +3,8 @@
 //! The receive filters of the device, set through the control queue: they admit the frames that the packet filter, the multicast list, the
 //! VLAN and RDMA require.
 //!
-//! They only reduce the number of frames that arrive. The receive DPC drops unwanted frames that the device delivers nevertheless, so a
-//! device that has no filters or refuses them works, too.
-
-use core::sync::atomic::Ordering;
+//! They only reduce the number of frames that arrive. The driver drops unwanted frames that the device delivers nevertheless
+//! ([`receive_filter`](super::receive_filter)), so a device that has no filters or refuses them works, too.
 
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
@@ -24,8 +22,8 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
     let port = adapter.port();
     let programmed = port.with_commands(|commands| {
         // Read only with the control queue taken: a later change is programmed by the next user of the queue.
-        let types = adapter.filter.packet_types.load(Ordering::Relaxed);
-        let (addresses, count) = *adapter.filter.multicast.lock();
+        let types = adapter.filter.packet_types();
+        let (addresses, count) = adapter.filter.multicast();
         let has = |kind: u32| types & kind != 0;
         let count = if has(NDIS_PACKET_TYPE_MULTICAST) { count } else { 0 };
         let current = adapter.addresses.current;

@@ -13,11 +13,12 @@ use ndk_abi::ndis::{
 };
 use virtio_net::{MAX_HEADERS, Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum};
 
-use super::outgoing::Outgoing;
+use super::offload_set::TaskOffloads;
+use super::offload_state::OffloadState;
+use super::outgoing_frame::Outgoing;
 use super::statistics::Cast;
-use super::task_offload::{OffloadState, TaskOffloads};
 use crate::nbl::info;
-use crate::nic::pair::TransmitSlots;
+use crate::nic::queue_pair::TransmitSlots;
 
 /// The offload that the stack requests for an NBL.
 #[derive(Clone, Copy)]

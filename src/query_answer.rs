@@ -38,7 +38,7 @@ impl Answer {
     /// Answers with bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         if self.fits(bytes.len()) {
-            // SAFETY: the buffer is large enough and not referenced elsewhere.
+            // SAFETY: `fits` has compared the length with the buffer's, which NDIS lends to the driver alone until the request is completed.
             unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer, bytes.len()) };
         }
     }
@@ -62,9 +62,9 @@ impl Answer {
     pub fn put<T: Copy>(&mut self, offset: usize, value: &T) {
         let Ok(len) = self.outcome else { return };
         if offset.checked_add(size_of::<T>()).is_some_and(|end| end <= len) {
-            // SAFETY: inside the answer, which fits the buffer.
+            // SAFETY: the end is inside the answer by the comparison, and `fits` has compared the answer with the buffer.
             let at = unsafe { self.buffer.add(offset) };
-            // SAFETY: as above; the buffer is not referenced elsewhere.
+            // SAFETY: `T` ends inside the buffer; NDIS lends the buffer to the driver alone until the request is completed.
             unsafe { at.cast::<T>().write_unaligned(*value) };
         }
     }
@@ -79,6 +79,7 @@ impl Answer {
         self.outcome = Err(status);
     }
 
+    /// Writes the lengths into the request. Returns its status.
     pub fn finish(self, request: &mut NDIS_OID_REQUEST_QUERY) -> NDIS_STATUS {
         match self.outcome {
             Ok(len) => {

@@ -5,7 +5,7 @@
 use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PACKET, NET_BUFFER};
 
 use crate::nbl::{copy_data, data_len};
-use crate::nic::tag::{self, TAG_LEN, Tag};
+use crate::nic::vlan_tag::{self, TAG_LEN, Tag};
 
 /// A frame to send.
 #[derive(Clone, Copy)]
@@ -54,7 +54,7 @@ impl Outgoing {
     /// Inserts the tag in front of the `len` bytes that were copied into a slot. Returns the length including the tag.
     pub fn insert_tag(&self, slot: &mut [u8], len: usize) -> usize {
         if let Some(tag) = self.tag {
-            tag::insert(slot, tag);
+            vlan_tag::insert(slot, tag);
         }
         len.saturating_add(self.room())
     }
@@ -75,7 +75,7 @@ impl Outgoing {
                 }
                 // Copied again, without room for another tag.
                 let len = copy_data(self.net_buffer, slot)?;
-                tag::set_id(slot, self.vlan);
+                vlan_tag::set_id(slot, self.vlan);
                 Ok(len)
             }
             // The device can write to the slot, and has removed the tag.

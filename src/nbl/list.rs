@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Lists of NET_BUFFER_LISTs that the driver owns, and what is in them.
+//! Lists of NET_BUFFER_LISTs that the driver owns.
 
-use core::ffi::c_void;
 use core::ptr::null_mut;
 
-use ndk_abi::ndis::{
-    NDIS_NET_BUFFER_LIST_INFO, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_RESOURCES, NET_BUFFER,
-    NET_BUFFER_LIST, NdisGetDataBuffer,
-};
-
-use crate::config::ETHERNET_HEADER;
+use ndk_abi::ndis::NET_BUFFER_LIST;
 
 /// A list of NET_BUFFER_LISTs, linked through their `Next`. The driver owns them until it completes or indicates them.
 pub struct NblList {
@@ -36,7 +30,7 @@ impl NblList {
     /// # Safety
     /// The driver owns `nbl`, and it is on no list.
     pub unsafe fn push(&mut self, nbl: *mut NET_BUFFER_LIST) {
-        // SAFETY: this function's contract.
+        // SAFETY: by this function's contract the driver owns `nbl`, so it is valid and no other thread accesses it.
         unsafe { (*nbl).Next = null_mut() };
         if self.last.is_null() {
             self.first = nbl;
@@ -50,9 +44,9 @@ impl NblList {
     /// Makes `nbl` the first element; its `Next` is overwritten. In constant time.
     ///
     /// # Safety
-    /// As for [`push`](Self::push).
+    /// The driver owns `nbl`, and it is on no list.
     pub unsafe fn push_front(&mut self, nbl: *mut NET_BUFFER_LIST) {
-        // SAFETY: this function's contract.
+        // SAFETY: by this function's contract the driver owns `nbl`, so it is valid and no other thread accesses it.
         unsafe { (*nbl).Next = self.first };
         self.first = nbl;
         if self.last.is_null() {
@@ -90,7 +84,7 @@ impl NblList {
         if self.first.is_null() {
             self.last = null_mut();
         }
-        // SAFETY: as above.
+        // SAFETY: the driver owns every element of the list; this one has just been removed, so nothing else refers to it.
         unsafe { (*nbl).Next = null_mut() };
         Some(nbl)
     }
@@ -140,9 +134,9 @@ impl WaitingSends {
     /// Makes `nbl` the first element.
     ///
     /// # Safety
-    /// As for [`NblList::push`].
+    /// The driver owns `nbl`, and it is on no list.
     pub unsafe fn push_front(&mut self, nbl: *mut NET_BUFFER_LIST) {
-        // SAFETY: this function's contract.
+        // SAFETY: this function has the contract of `NblList::push_front`: the driver owns `nbl`, and it is on no list.
         unsafe { self.0.push_front(nbl) };
     }
 
@@ -169,69 +163,4 @@ impl WaitingSends {
         self.0 = kept;
         taken
     }
-}
-
-/// Returns a slot of a list's information.
-pub fn info(nbl: &NET_BUFFER_LIST, slot: NDIS_NET_BUFFER_LIST_INFO) -> *mut c_void {
-    usize::try_from(slot.0)
-        .ok()
-        .and_then(|slot| nbl.NetBufferListInfo.get(slot))
-        .copied()
-        .unwrap_or(null_mut())
-}
-
-/// Sets a slot of a list's information.
-pub fn set_info(nbl: &mut NET_BUFFER_LIST, slot: NDIS_NET_BUFFER_LIST_INFO, value: usize) {
-    if let Some(slot) = usize::try_from(slot.0).ok().and_then(|slot| nbl.NetBufferListInfo.get_mut(slot)) {
-        *slot = core::ptr::without_provenance_mut(value);
-    }
-}
-
-/// Returns whether the MDLs of a frame describe the first `len` bytes of its data. Checked before `NdisGetDataBuffer`, for which the end
-/// of the chain is not documented.
-pub fn has_data(net_buffer: &NET_BUFFER, mut len: u32) -> bool {
-    let (mut mdl, mut skipped) = (net_buffer.CurrentMdl, net_buffer.CurrentMdlOffset);
-    // SAFETY: null, or an MDL of a list that is the driver's own.
-    while let Some(part) = unsafe { mdl.as_ref() } {
-        match len.checked_sub(part.ByteCount.saturating_sub(skipped)) {
-            None | Some(0) => return true,
-            Some(left) => len = left,
-        }
-        (mdl, skipped) = (part.Next, 0);
-    }
-    false
-}
-
-/// Returns the length of one frame in bytes.
-pub fn data_len(net_buffer: *mut NET_BUFFER) -> u32 {
-    // SAFETY: a frame of a list that is the driver's own.
-    let len = unsafe { (*net_buffer).Anonymous };
-    // SAFETY: both views of the length are the same number.
-    unsafe { len.DataLength }
-}
-
-/// Copies one frame into `slot`. Returns its length.
-///
-/// # Errors
-/// `NDIS_STATUS_INVALID_LENGTH` if it is too short or too long, or longer than its MDLs; `NDIS_STATUS_RESOURCES` if it cannot be mapped.
-pub fn copy_data(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Result<usize, NDIS_STATUS> {
-    let len = data_len(net_buffer);
-    if len < ETHERNET_HEADER {
-        return Err(NDIS_STATUS_INVALID_LENGTH);
-    }
-    let slot = slot.get_mut(..len as usize).ok_or(NDIS_STATUS_INVALID_LENGTH)?;
-    // SAFETY: a frame of a list that is the driver's own.
-    if !has_data(unsafe { &*net_buffer }, len) {
-        return Err(NDIS_STATUS_INVALID_LENGTH);
-    }
-    // SAFETY: the storage has the length asked for.
-    let data = unsafe { NdisGetDataBuffer(net_buffer, len, slot.as_mut_ptr().cast(), 1, 0) };
-    if data.is_null() {
-        return Err(NDIS_STATUS_RESOURCES);
-    }
-    if !core::ptr::eq(data.cast::<u8>(), slot.as_ptr()) {
-        // SAFETY: the frame lies in one piece at `data`, and the slot is memory of the driver's.
-        unsafe { core::ptr::copy_nonoverlapping(data.cast::<u8>(), slot.as_mut_ptr(), slot.len()) };
-    }
-    Ok(slot.len())
 }

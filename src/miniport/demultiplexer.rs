@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Separates received frames: RDMA frames go to the provider, frames that the VLAN and the receive filter admit go to NDIS.
+//! `DISPATCH_LEVEL`.
+
+use core::ops::ControlFlow;
+
+use ndk_provider::Batch;
+use roce::Verdict;
+use virtio_net::FrameInfo;
+
+use super::adapter::{Adapter, Passing};
+use super::receive::{Checked, Indication};
+use super::statistics::Cast;
+use crate::nic::vlan_tag;
+
+/// Separates the frames of one poll into RDMA frames, which the provider processes, and the frames for NDIS.
+pub struct Demultiplexer<'a> {
+    adapter: &'a Adapter,
+    /// `None` if the pair has no shard; each pair has one.
+    rdma: Option<Batch<'a>>,
+    /// The frames for NDIS, and permission to indicate them; `None` unless the adapter runs.
+    others: Option<(Indication<'a>, Passing<'a>)>,
+}
+
+impl<'a> Demultiplexer<'a> {
+    /// Begins a batch of frames that were received by queue pair `pair`.
+    pub fn new(adapter: &'a Adapter, pair: u32) -> Self {
+        let rdma = adapter.ndk().provider().batch(pair);
+        let others = adapter.pass().map(|passing| (Indication::new(adapter), passing));
+        Self { adapter, rdma, others }
+    }
+
+    /// Processes an RDMA frame; adds any other frame to those for NDIS. Breaks if there is no NBL for the next one until these have been
+    /// indicated.
+    pub fn add(&mut self, frame: &mut [u8], info: FrameInfo) -> ControlFlow<()> {
+        let Self { adapter, rdma, others } = self;
+        let len = frame.len();
+        let (frame, tag) = vlan_tag::remove(frame);
+        let Some(checked) = check(adapter, frame, info) else { return ControlFlow::Continue(()) };
+        let frame = &*frame;
+        let is_rdma = adapter.vlan.has_frame(tag)
+            && rdma.as_mut().is_some_and(|rdma| rdma.receive(frame) != Verdict::NotOurs);
+        if is_rdma {
+            return ControlFlow::Continue(());
+        }
+        adapter.statistics().received(Cast::of(frame), len);
+        let Some((indication, _)) = others else { return ControlFlow::Continue(()) };
+        if !adapter.vlan.admits(tag, frame) || !adapter.filter.admits(frame, adapter.addresses.current) {
+            return ControlFlow::Continue(());
+        }
+        match indication.add(frame, tag, checked, info.hash) {
+            Some(0) => return ControlFlow::Break(()),
+            Some(_) => {}
+            None => adapter.statistics().received_without_buffer(),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Passes the frames for NDIS to `deliver`; then has the provider send pending acknowledgments and notify CQs. No lock is held.
+    ///
+    /// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
+    #[inline(never)]
+    pub fn end(&mut self, deliver: impl FnOnce(Indication<'a>)) {
+        if let Some(rdma) = &mut self.rdma {
+            rdma.pause();
+        }
+        if let Some((indication, _passing)) = self.others.take() {
+            deliver(indication);
+        }
+        if let Some(rdma) = self.rdma.take() {
+            rdma.end();
+        }
+    }
+}
+
+/// If the device reports that an untagged frame consists of several segments, checks the frame and completes its checksum. `None` if the
+/// frame must be dropped.
+fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Checked> {
+    let Some(header) = info.coalesced else { return Some(Checked::Verified(info.is_verified)) };
+    Some(match adapter.coalescing.complete(frame, header, adapter.max_frame)? {
+        1 => Checked::Verified(true),
+        segments => Checked::Coalesced(segments),
+    })
+}

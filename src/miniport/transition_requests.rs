@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Requests to the adapter's work item. IRQL <= `DISPATCH_LEVEL`.
+
+use super::adapter::Adapter;
+use super::transitions::Pending;
+
+/// Has the work item reset the failed device. IRQL <= `DISPATCH_LEVEL`.
+pub fn recover(adapter: &Adapter) {
+    begin(adapter, |pending| pending.failed = true);
+}
+
+/// Has the work item reset the stalled transmit queue of a pair. IRQL <= `DISPATCH_LEVEL`.
+pub fn recover_queue(adapter: &Adapter, pair: u32) {
+    begin(adapter, |pending| pending.stalled |= 1_u32.wrapping_shl(pair));
+}
+
+/// Has the work item announce the adapter's addresses, if the device has asked for that. IRQL <= `DISPATCH_LEVEL`.
+pub fn announce_if_asked(adapter: &Adapter) {
+    if adapter.port().take_announcement() {
+        begin(adapter, |pending| pending.announce = true);
+    }
+}
+
+/// Applies `change` and queues the work item unless it is queued or running.
+pub fn begin(adapter: &Adapter, change: impl FnOnce(&mut Pending)) {
+    if adapter.transitions.request(change) {
+        // SAFETY: only a caller for which `request` returns `true` queues the work item, which has ended its work. The adapter
+        // lives until it has, see `work`, and is `Sync`.
+        unsafe { adapter.transitions.item.queue(adapter) };
+    }
+}

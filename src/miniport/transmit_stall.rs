@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Stalled transmit queues: a watchdog checks whether the device returns transmit slots. A queue that stalls is reset; a device that hangs
+//! has failed.
+
+use fallible::{AliasableBox, Arc};
+use virtio_net::Error;
+
+use super::adapter::Adapter;
+use super::failure::device_failed;
+use super::transition_requests::recover_queue;
+use crate::nic::queue_pair::Progress;
+use crate::nic::transmit_watchdog::Watchdog;
+
+/// Starts a watchdog for the transmit queues. If there is no memory for it, a stalled queue is not noticed. Not inlined: together with the
+/// caller's, its stack frame is too large for a kernel stack.
+#[inline(never)]
+pub fn watch(adapter: &AliasableBox<Adapter>) {
+    let target = Target(adapter.as_ptr());
+    // SAFETY: `take_down` takes the watchdog from all pairs, and so waits for a check that runs, before the adapter is dropped.
+    let run = move || check(unsafe { target.adapter() });
+    let Some(watchdog) = Watchdog::try_new(run) else { return };
+    for pair in adapter.port().pairs() {
+        pair.set_watchdog(Some(Arc::clone(&watchdog)));
+    }
+}
+
+/// The adapter of a watchdog.
+struct Target(*const Adapter);
+
+// SAFETY: the pointer is only used to borrow the adapter shared, and the adapter is `Sync`.
+unsafe impl Send for Target {}
+// SAFETY: shared access only copies the pointer; see `Send` for its use.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// # Safety
+    /// The adapter has not been dropped.
+    unsafe fn adapter(&self) -> &Adapter {
+        // SAFETY: this function's contract; the adapter is only ever borrowed shared.
+        unsafe { &*self.0 }
+    }
+}
+
+/// Checks whether the device returns transmit slots while its link is up. `DISPATCH_LEVEL`.
+fn check(adapter: &Adapter) {
+    let port = adapter.port();
+    for (number, pair) in (0..).zip(port.pairs()) {
+        if let Some(error) = pair.transmit_fault() {
+            device_failed(adapter, error);
+            return;
+        }
+        match pair.check_progress(port.link_up()) {
+            Progress::Fine => {}
+            Progress::Stalled => recover_queue(adapter, number),
+            Progress::Hung => device_failed(adapter, Error::TransmitStalled),
+        }
+    }
+}
