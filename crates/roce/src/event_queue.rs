@@ -16,13 +16,13 @@ use fallible::Fifo;
 
 /// Queues with a notice, each at most once.
 pub(crate) struct EventQueue<R: RawMutex> {
-    pub(crate) notices: Fifo<Entry<R>>,
+    pub(crate) notices: Fifo<QueuedEvent<R>>,
     /// Completion queues and shared receive queues that exist, or whose last notice is with the driver.
     members: usize,
 }
 
 /// A queued event.
-pub(crate) enum Entry<R: RawMutex> {
+pub(crate) enum QueuedEvent<R: RawMutex> {
     Cq(Arc<Cq<R>>),
     Srq(Arc<Srq<R>>),
     /// A notice queue that is no longer empty.
@@ -37,12 +37,12 @@ impl<R: RawMutex> EventQueue<R> {
         Self { notices: Fifo::new(), members: 0 }
     }
 
-    /// Makes room for one more queue.
+    /// Makes room for the events of one more queue.
     pub(crate) fn add_member(&mut self) -> Result<(), CreateError> {
         self.add_members(1)
     }
 
-    /// Makes room for `count` more queues.
+    /// Makes room for the events of `count` more queues.
     pub(crate) fn add_members(&mut self, count: usize) -> Result<(), CreateError> {
         let members = self.members.saturating_add(count);
         self.notices.reserve_for(members)?;
@@ -81,20 +81,21 @@ impl<R: RawMutex> Events<R> {
         result
     }
 
-    pub(crate) fn push(&self, entry: Entry<R>) {
+    pub(crate) fn push(&self, entry: QueuedEvent<R>) {
         self.with(|queue| queue.notices.push(entry));
     }
 
     /// Takes the oldest event.
-    pub(crate) fn pop(&self) -> Option<Entry<R>> {
+    pub(crate) fn pop(&self) -> Option<QueuedEvent<R>> {
         if self.has_any() { self.with(|queue| queue.notices.pop()) } else { None }
     }
 }
 
-/// Notices of the completion queues that the driver serves in one place, a processor for example.
-pub(crate) struct NoticeQueue<R: RawMutex>(Mutex<R, Notices<R>>);
+/// NoticeQueueState of the completion queues that the driver serves in one place, a processor for example.
+pub(crate) struct NoticeQueue<R: RawMutex>(Mutex<R, NoticeQueueState<R>>);
 
-struct Notices<R: RawMutex> {
+/// Entries of a notice queue, and whether the driver serves it.
+struct NoticeQueueState<R: RawMutex> {
     events: EventQueue<R>,
     service: Service,
 }
@@ -104,7 +105,7 @@ struct Notices<R: RawMutex> {
 enum Service {
     /// Nothing: the queue is empty.
     None,
-    /// Nothing yet: an [`Entry::Due`] is on its way.
+    /// Nothing yet: an [`QueuedEvent::Due`] is on its way.
     Requested,
     /// It polls the queue until that is empty.
     Granted,
@@ -112,7 +113,7 @@ enum Service {
 
 impl<R: RawMutex> NoticeQueue<R> {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(Notices { events: EventQueue::new(), service: Service::None }))
+        Self(Mutex::new(NoticeQueueState { events: EventQueue::new(), service: Service::None }))
     }
 
     /// Runs `change` with the entries.
@@ -120,9 +121,9 @@ impl<R: RawMutex> NoticeQueue<R> {
         change(&mut self.0.lock().events)
     }
 
-    /// Appends an entry. Returns `true` if the caller must queue an [`Entry::Due`]. There is never more than one.
+    /// Appends an entry. Returns `true` if the caller must queue an [`QueuedEvent::Due`]. There is never more than one.
     #[must_use]
-    pub(crate) fn push(&self, entry: Entry<R>) -> bool {
+    pub(crate) fn push(&self, entry: QueuedEvent<R>) -> bool {
         let mut notices = self.0.lock();
         notices.events.notices.push(entry);
         let first = notices.service == Service::None;
@@ -132,13 +133,13 @@ impl<R: RawMutex> NoticeQueue<R> {
         first
     }
 
-    /// The [`Entry::Due`] was taken from its queue: the driver is about to poll this one.
+    /// Records that the [`QueuedEvent::Due`] was taken from its queue: the driver is about to poll this one.
     pub(crate) fn grant(&self) {
         self.0.lock().service = Service::Granted;
     }
 
     /// Takes the oldest entry. After `None`, the next [`NoticeQueue::push`] requests service again.
-    pub(crate) fn pop(&self) -> Option<Entry<R>> {
+    pub(crate) fn pop(&self) -> Option<QueuedEvent<R>> {
         let mut notices = self.0.lock();
         let entry = notices.events.notices.pop();
         // An entry that is on its way makes the driver poll once more.

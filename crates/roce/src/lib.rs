@@ -13,11 +13,11 @@
 //!
 //! The methods are of four kinds:
 //!
-//! * **Commands** of the consumer: [`Engine::create_cq`] and its kin, [`Engine::register`],
+//! * **Commands** of the consumer: [`Engine::create_cq`] and the like, [`Engine::register`],
 //!   [`Engine::post_send`], [`Engine::post_recv`], [`Engine::arm_cq`], [`Engine::flush`],
-//!   [`Engine::connect`] and its kin. They answer at once.
-//! * **Input**: [`Engine::handle_frame`] for each frame received, in place, or a [`Receiver`] for a batch of them, while which
-//!   exists nothing is destroyed on its thread; [`Engine::handle_timeout`] when the time has come.
+//!   [`Engine::connect`] and the like. They answer at once.
+//! * **Input**: [`Engine::handle_frame`] for each frame received, in place, or a [`Receiver`] for a batch of them. While a
+//!   batch exists, its thread destroys no object. [`Engine::handle_timeout`] when the time has come.
 //! * **Output**: [`Engine::poll_transmit`] writes frames into free slots of a transmit queue,
 //!   [`Engine::poll_event`] tells what happened, [`Engine::poll_timeout`] when to call
 //!   [`Engine::handle_timeout`] next.
@@ -63,7 +63,9 @@ mod cm;
 mod config;
 mod congestion;
 mod conn;
+mod conn_list;
 mod cq;
+mod cq_faults;
 mod drop_reason;
 mod engine;
 mod error;
@@ -73,6 +75,7 @@ mod memory;
 #[cfg(test)]
 mod models;
 mod moderation;
+mod notices;
 mod object_table;
 mod prefetch;
 mod qp;
@@ -107,8 +110,8 @@ pub use cq::{Arm, Cq, CqFault, DestroyResult};
 pub use drop_reason::DropReason;
 pub use engine::Engine;
 pub use engine::events::{CqNotice, EngineEvent, SrqNotice};
-pub use engine::frames::Shard;
 pub use engine::receive::{Receiver, Verdict};
+pub use engine::shard::Shard;
 pub use engine::transmit::Transmit;
 pub use error::{ConnError, CreateError, ModifyError, PostError};
 pub use memory::Backing;

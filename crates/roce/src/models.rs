@@ -8,7 +8,7 @@ use loom::thread;
 use models::ModelLock;
 
 use crate::cq::{Arm, Cq, DestroyResult, NoticeAction};
-use crate::event_queue::{Entry, EventQueue, NoticeQueue};
+use crate::event_queue::{EventQueue, NoticeQueue, QueuedEvent};
 use crate::moderation::Moderation;
 use crate::recv_queue::CurrentReceive;
 use crate::srq::{Srq, SrqSpec};
@@ -270,7 +270,7 @@ struct Served {
 
 impl Served {
     fn push(&self, entry: u64) {
-        if self.queue.push(Entry::CqGone(entry)) {
+        if self.queue.push(QueuedEvent::CqGone(entry)) {
             let before = self.requests.fetch_add(1, Ordering::SeqCst);
             assert_eq!(before, 0, "there is room for one request");
         }

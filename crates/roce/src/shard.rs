@@ -196,6 +196,21 @@ impl<R: RawMutex> ShardState<R> {
         self.with_wheel(|wheel| wheel.schedule(index, at));
     }
 
+    /// Ends a step of a queue pair of this shard: schedules its timer, and puts it into the ready list if it has frames.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every packet")]
+    pub(crate) fn follow_up(
+        &self,
+        transport: &mut RcTransport,
+        qp: &Qp<R>,
+        arc: impl FnOnce() -> Arc<Qp<R>>,
+    ) {
+        transport.rearm(qp.attributes.index, |index, at| self.schedule(index, at));
+        if transport.wants_to_transmit() {
+            self.make_ready(qp, arc);
+        }
+    }
+
     fn with_wheel<T>(&self, change: impl FnOnce(&mut TimerWheel) -> T) -> T {
         let mut wheel = self.wheel.lock();
         let result = change(&mut wheel);

@@ -18,11 +18,12 @@ pub struct Srq<R: RawMutex> {
     sges: u32,
     /// Posts take this lock, although the consumer serializes them: queue pairs take receives at the same time.
     //= R-SRQ-4
-    state: Mutex<R, Shared>,
+    state: Mutex<R, SrqState>,
 }
 
+/// What the lock of a shared receive queue protects.
 #[derive(Debug)]
-struct Shared {
+struct SrqState {
     queue: RecvQueue,
     threshold: Threshold,
     notice: Notice,
@@ -74,7 +75,7 @@ impl<R: RawMutex> Srq<R> {
         //= R-SRQ-14
         //= R-SRQ-15
         let threshold = if spec.threshold == 0 { Threshold::Idle } else { Threshold::Rising(spec.threshold) };
-        let state = Mutex::new(Shared {
+        let state = Mutex::new(SrqState {
             queue: RecvQueue::try_new(spec.depth, spec.sges)?,
             threshold,
             notice: Notice::None,
@@ -201,7 +202,7 @@ impl<R: RawMutex> PartialEq for Srq<R> {
 
 impl<R: RawMutex> Eq for Srq<R> {}
 
-impl Shared {
+impl SrqState {
     fn notify_if_below(&mut self) -> NoticeAction {
         //= R-SRQ-6
         let Threshold::Armed(threshold) = self.threshold else { return NoticeAction::None };

@@ -21,12 +21,12 @@ use roce_wire::{
 };
 
 impl Cm {
-    /// Requests a connection: sends a REQ, with retries. Ends with [`EventKind::Replied`],
-    /// [`EventKind::Refused`] or [`EventKind::TimedOut`].
+    /// Requests a connection: sends a REQ, with retries. Ends with [`CmEventKind::Replied`],
+    /// [`CmEventKind::Refused`] or [`CmEventKind::TimedOut`].
     ///
-    /// [`EventKind::Replied`]: super::EventKind::Replied
-    /// [`EventKind::Refused`]: super::EventKind::Refused
-    /// [`EventKind::TimedOut`]: super::EventKind::TimedOut
+    /// [`CmEventKind::Replied`]: super::CmEventKind::Replied
+    /// [`CmEventKind::Refused`]: super::CmEventKind::Refused
+    /// [`CmEventKind::TimedOut`]: super::CmEventKind::TimedOut
     ///
     /// # Errors
     /// [`ConnError::Invalid`] if the path mixes address families, the destination is not unicast, or the MTU is
@@ -126,13 +126,13 @@ impl Cm {
         Ok(self.id_of(index))
     }
 
-    /// Accepts a request: sends a REP, with retries. Ends with [`EventKind::Established`],
-    /// [`EventKind::Refused`] or [`EventKind::TimedOut`]. Returns the negotiated read limits. The queue pair must
+    /// Accepts a request: sends a REP, with retries. Ends with [`CmEventKind::Established`],
+    /// [`CmEventKind::Refused`] or [`CmEventKind::TimedOut`]. Returns the negotiated read limits. The queue pair must
     /// be in RTR before the REP is sent.
     ///
-    /// [`EventKind::Established`]: super::EventKind::Established
-    /// [`EventKind::Refused`]: super::EventKind::Refused
-    /// [`EventKind::TimedOut`]: super::EventKind::TimedOut
+    /// [`CmEventKind::Established`]: super::CmEventKind::Established
+    /// [`CmEventKind::Refused`]: super::CmEventKind::Refused
+    /// [`CmEventKind::TimedOut`]: super::CmEventKind::TimedOut
     ///
     /// # Errors
     /// [`ConnError::State`] if the peer has given up or the request was answered already;
@@ -213,9 +213,9 @@ impl Cm {
     }
 
     /// Disconnects: sends a DREQ, with retries, or a DREP if the peer has sent a DREQ. Ends with
-    /// [`EventKind::DisconnectDone`], at once if the peer has disconnected or the connection is broken.
+    /// [`CmEventKind::DisconnectDone`], at once if the peer has disconnected or the connection is broken.
     ///
-    /// [`EventKind::DisconnectDone`]: super::EventKind::DisconnectDone
+    /// [`CmEventKind::DisconnectDone`]: super::CmEventKind::DisconnectDone
     ///
     /// # Errors
     /// [`ConnError::State`] if the connection was never established or was disconnected before;
@@ -280,10 +280,10 @@ impl Cm {
         Ok(())
     }
 
-    /// Aborts a connection whose queue pair has failed. Reports [`EventKind::Aborted`] unless the end of the
+    /// Aborts a connection whose queue pair has failed. Reports [`CmEventKind::Aborted`] unless the end of the
     /// connection was reported already.
     ///
-    /// [`EventKind::Aborted`]: super::EventKind::Aborted
+    /// [`CmEventKind::Aborted`]: super::CmEventKind::Aborted
     ///
     /// # Errors
     /// [`ConnError::Unknown`].

@@ -9,7 +9,7 @@ use roce_wire::{PathMtu, ack_timeout};
 
 /// Configuration of a connection manager.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct CmConfig {
     /// Constant and globally unique: peers identify connections by it and the QPN.
     pub ca_guid: u64,
     /// Secret seed of communication IDs, transaction IDs and hashes.
@@ -45,7 +45,7 @@ pub struct Config {
     pub time_wait: Duration,
 }
 
-impl Config {
+impl CmConfig {
     /// Returns defaults for a local network: messages are retried about every 1.1 s, for 18 s in total; a DREQ for
     /// 9 s.
     #[must_use]

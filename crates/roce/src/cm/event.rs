@@ -42,17 +42,17 @@ pub struct PeerQp {
 
 /// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Event {
+pub struct CmEvent {
     pub conn: ConnId,
-    /// The consumer's context: of the listener for [`EventKind::Request`], else of the connection.
+    /// The consumer's context: of the listener for [`CmEventKind::Request`], else of the connection.
     pub context: u64,
-    pub kind: EventKind,
+    pub kind: CmEventKind,
 }
 
-/// Kind of an [`Event`].
+/// Kind of an [`CmEvent`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack, while connecting")]
-pub enum EventKind {
+pub enum CmEventKind {
     /// A REQ for a listener: accept, reject, or release.
     Request { request: ConnRequest, peer: PeerQp },
     /// The peer sent a REP: complete, reject, or release.

@@ -17,12 +17,12 @@
 //! * **out**: [`Cm::poll_transmit`] writes frames, [`Cm::poll_event`] returns events; call both until they
 //!   return `None`.
 //!
-//! A connection has at most one event of each [`EventKind`], in the order of the enum, and none after its release.
+//! A connection has at most one event of each [`CmEventKind`], in the order of the enum, and none after its release.
 //! Every connection that a command created or an event named must be released. Released connections are torn
 //! down in the background: the DREQ is retried, TIMEWAIT runs.
 //!
 //! # Bounds
-//! [`Config`] bounds connections, listeners, unanswered requests and pending answers, in total and per peer;
+//! [`CmConfig`] bounds connections, listeners, unanswered requests and pending answers, in total and per peer;
 //! `bounds` says which connection is evicted. Memory is allocated when a connection is created, may be
 //! unavailable, and is kept for the next connection. Each MAD draws at most one answer, of the same length, to
 //! the address it came from; answers are not answered, so a spoofed source gains no amplification. A REP may
@@ -31,6 +31,7 @@
 mod address_change;
 mod addresses;
 mod answer;
+mod attached_qps;
 mod bounds;
 mod command;
 mod config;
@@ -43,7 +44,6 @@ mod listener;
 mod peers;
 mod prf;
 mod queue;
-mod queue_pairs;
 mod receive;
 mod request;
 mod state;
@@ -51,9 +51,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use config::Config;
-pub use event::{Event, EventKind, Ignored, LocalQp, PeerQp};
-pub use queue_pairs::QueuePairs;
+pub use attached_qps::AttachedQps;
+pub use config::CmConfig;
+pub use event::{CmEvent, CmEventKind, Ignored, LocalQp, PeerQp};
 
 use self::{
     addresses::Addresses,
@@ -82,7 +82,7 @@ use roce_wire::{
 
 /// The connection manager.
 pub struct Cm {
-    config: Config,
+    config: CmConfig,
     prf: Prf,
     /// PSN of the last packet from queue pair 1.
     psn: Psn,
@@ -117,7 +117,7 @@ const TIMEOUT_BUDGET: usize = 64;
 impl Cm {
     /// Creates a connection manager without addresses, listeners and connections. Allocates nothing.
     #[must_use]
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: CmConfig) -> Self {
         let mut prf = Prf::new(&config.seed);
         let psn = Psn::new(prf.random() as u32);
         Self {
@@ -186,7 +186,7 @@ impl Cm {
     }
 
     /// Returns the next event, or `None` if there is none.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<CmEvent> {
         let index = self.pending_events.pop()?;
         let conn = self.conns.get_mut(index)?;
         let next = conn.pending.iter().next()?;
@@ -208,17 +208,17 @@ impl Cm {
                     reads: conn.peer.reads,
                     private_data: conn.data,
                 };
-                EventKind::Request { request, peer: conn.peer }
+                CmEventKind::Request { request, peer: conn.peer }
             }
-            Pending::REPLIED => EventKind::Replied { peer: conn.peer, private_data: conn.data },
-            Pending::ESTABLISHED => EventKind::Established,
-            Pending::REFUSED => EventKind::Refused { reason: conn.reason, private_data: conn.data },
-            Pending::DISCONNECTED => EventKind::Disconnected,
-            Pending::ABORTED => EventKind::Aborted,
-            Pending::TIMED_OUT => EventKind::TimedOut,
-            _ => EventKind::DisconnectDone(conn.disconnect_outcome),
+            Pending::REPLIED => CmEventKind::Replied { peer: conn.peer, private_data: conn.data },
+            Pending::ESTABLISHED => CmEventKind::Established,
+            Pending::REFUSED => CmEventKind::Refused { reason: conn.reason, private_data: conn.data },
+            Pending::DISCONNECTED => CmEventKind::Disconnected,
+            Pending::ABORTED => CmEventKind::Aborted,
+            Pending::TIMED_OUT => CmEventKind::TimedOut,
+            _ => CmEventKind::DisconnectDone(conn.disconnect_outcome),
         };
-        Some(Event { conn: conn_id(index, conn.generation), context, kind })
+        Some(CmEvent { conn: conn_id(index, conn.generation), context, kind })
     }
 
     /// Returns when [`Cm::handle_timeout`] is to be called next.

@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use super::{
-    Cm, Conn, Ignored, PeerQp, Pending, QueuePairs, State, addresses,
+    AttachedQps, Cm, Conn, Ignored, PeerQp, Pending, State, addresses,
     answer::{Answer, AnswerKind},
     state::Input,
 };
@@ -27,7 +27,7 @@ pub(super) struct Incoming<'a> {
     pub(super) now: Instant,
     pub(super) packet: &'a Packet<'a>,
     pub(super) transaction: u64,
-    pub(super) queue_pairs: &'a dyn QueuePairs,
+    pub(super) queue_pairs: &'a dyn AttachedQps,
 }
 
 impl Incoming<'_> {
@@ -56,7 +56,7 @@ impl Cm {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        queue_pairs: &dyn QueuePairs,
+        queue_pairs: &dyn AttachedQps,
     ) -> Result<(), Ignored> {
         addresses::check(&self.addresses, packet)?;
         let deth = packet.deth().ok_or(Ignored::NotCm)?;

@@ -7,7 +7,7 @@ use lock_api::RawMutex;
 use super::Engine;
 use crate::conn::{ConnEvent, ConnId};
 use crate::cq::{Cq, CqFault};
-use crate::event_queue::Entry;
+use crate::event_queue::QueuedEvent;
 use crate::srq::Srq;
 use fallible::Arc;
 
@@ -45,7 +45,7 @@ pub struct CqNotice<'a, R: RawMutex> {
 }
 
 impl<R: RawMutex> CqNotice<'_, R> {
-    /// What the queue was created with.
+    /// Returns the context that the queue was created with.
     #[must_use]
     pub fn context(&self) -> u64 {
         self.cq.context()
@@ -60,10 +60,10 @@ impl<R: RawMutex> CqNotice<'_, R> {
 
 impl<R: RawMutex> Drop for CqNotice<'_, R> {
     fn drop(&mut self) {
-        let (action, destroyed) = self.cq.end_notice(self.engine.now());
-        self.engine.shared.queue_cq_notice(&self.cq, action);
+        let (action, destroyed) = self.cq.end_notice(self.engine.qps.now());
+        self.engine.qps.shared.notices.apply_cq(&self.cq, action);
         if destroyed {
-            self.engine.shared.queue_cq_event(&self.cq, Entry::CqGone(self.cq.context()));
+            self.engine.qps.shared.notices.push_cq(&self.cq, QueuedEvent::CqGone(self.cq.context()));
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct SrqNotice<'a, R: RawMutex> {
 }
 
 impl<R: RawMutex> SrqNotice<'_, R> {
-    /// What the queue was created with.
+    /// Returns the context that the queue was created with.
     #[must_use]
     pub fn context(&self) -> u64 {
         self.srq.context()
@@ -87,9 +87,9 @@ impl<R: RawMutex> SrqNotice<'_, R> {
 impl<R: RawMutex> Drop for SrqNotice<'_, R> {
     fn drop(&mut self) {
         let (action, destroyed) = self.srq.end_notice();
-        self.engine.shared.queue_srq_notice(&self.srq, action);
+        self.engine.qps.shared.notices.apply_srq(&self.srq, action);
         if destroyed {
-            self.engine.shared.events.push(Entry::SrqGone(self.srq.context()));
+            self.engine.qps.shared.notices.events.push(QueuedEvent::SrqGone(self.srq.context()));
         }
     }
 }

@@ -2,49 +2,52 @@
 
 //! The engine of one adapter. Every method takes `&self`.
 //!
-//! | file | methods |
-//! | --- | --- |
-//! | `objects` | create and destroy CQs, SRQs, QPs, regions, windows |
-//! | `posts` | work requests, arm, flush |
-//! | `connect` | listen, connect, accept, reject, disconnect |
-//! | `receive` | received frames |
-//! | `frames` | what the driver does with each shard: transmit, timeouts |
-//! | `poll_event` | notices and connection events for the driver |
-//! | `cm_events` | connection management: datagrams, deadlines, events |
-//! | `failures` | CQ overflow and failed queue pairs |
+//! [`Engine`] is the public face. Its methods check parameters and hand on to the type that does the work:
 //!
-//! `connections` is the state that the engine keeps for connections; `events` and `transmit` are types of its interface.
+//! | methods of `Engine` | file | by |
+//! | --- | --- | --- |
+//! | create and destroy CQs, SRQs, QPs, regions, windows | `objects` | [`QueuePairs`], the region table, the notices |
+//! | work requests, arm, flush | `posts` | [`QueuePairs`] (`posting`) |
+//! | listen, connect, accept, reject, disconnect | `connect` | [`Connections`] |
+//! | shards, events | `drive` | [`Shard`](shard::Shard), [`Receiver`](receive::Receiver), [`Connections`] |
+//!
+//! `events` and `transmit` are types of its interface.
 
-mod cm_events;
 mod connect;
 mod connections;
+mod drive;
 pub(crate) mod events;
-mod failures;
-pub(crate) mod frames;
 mod objects;
-mod poll_event;
+mod posting;
 mod posts;
+mod queue_pairs;
 pub(crate) mod receive;
+pub(crate) mod shard;
 pub(crate) mod transmit;
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use lock_api::{Mutex, RawMutex};
 
+use crate::config::{Config, StashLimits};
+use crate::conn_list::ConnList;
+use crate::cq_faults::CqFaults;
+use crate::error::CreateError;
+use crate::notices::Notices;
 use crate::object_table::ObjectTable;
-use crate::qp::Qp;
-use crate::random::Random;
-use crate::shard::{ShardState, Shards};
-use crate::shared::Shared;
-use crate::time::Instant;
-use crate::transport::env::{Batch, Env};
+use crate::random::{Random, key_of, siphash};
+use crate::region::table::RegionTable;
+use crate::shard::Shards;
+use crate::shared::EngineShared;
+use crate::stats::{Counter, Stats};
+use crate::transport::responder::gaps::stash::StashMemory;
 use connections::Connections;
+use fallible::Arc;
+use queue_pairs::QueuePairs;
 
 /// A RoCEv2 endpoint: queue pairs, memory regions, connections. The [crate docs](crate) tell how to drive it.
 pub struct Engine<R: RawMutex> {
-    shared: Shared<R>,
-    qps: ObjectTable<Qp<R>, R>,
-    shards: Shards<R>,
+    qps: QueuePairs<R>,
     connections: Connections<R>,
     random: Mutex<R, Random>,
     next_pd: AtomicU32,
@@ -54,25 +57,75 @@ pub struct Engine<R: RawMutex> {
 impl<R: RawMutex> core::fmt::Debug for Engine<R> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Engine")
-            .field("config", &self.shared.config)
+            .field("config", self.config())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
 
 impl<R: RawMutex> Engine<R> {
-    /// Calls `command` with the environment of a command for a queue pair. `command` looks up no region: the batch would keep it
-    /// after the queue pair's lock is released, below `DISPATCH_LEVEL`.
-    #[inline]
-    fn with_env<T>(&self, qp: &Qp<R>, command: impl FnOnce(&Env<'_, R>) -> T) -> T {
-        let shard = self.shards.of(qp);
-        let batch = Batch::new(&self.shared, &shard.stats);
-        command(&Env::new(&batch, &qp.attributes, shard.now()))
+    /// Creates an engine. It is constructed in place, because kernel stacks are small.
+    ///
+    /// # Errors
+    /// [`CreateError::OutOfMemory`].
+    #[inline(never)]
+    pub fn try_new(config: Config) -> Result<Arc<Self>, CreateError> {
+        let mut random = Random::new(config.seed);
+        let regions = RegionTable::try_new(config.max_regions, config.max_logical, &mut random)?;
+        let table = ObjectTable::try_new(config.max_qps, &mut random)?;
+        let shards = Shards::try_new(config.shards)?;
+        let stash = if config.early_placement { config.stash } else { StashLimits::NONE };
+        let stash = StashMemory::try_new(stash, config.max_mtu, siphash(key_of(&config.seed), [1, 0, 0]))?;
+        let notices = Notices::try_new(config.notice_queues)?;
+        Ok(Arc::try_new_with(|| Self {
+            // First: it takes from `random`, which moves below.
+            connections: Connections::new(&config, &mut random),
+            qps: QueuePairs {
+                shared: EngineShared {
+                    config,
+                    regions,
+                    stash,
+                    notices,
+                    cq_faults: CqFaults::default(),
+                    failed_connections: ConnList::new(),
+                    suspect_paths: ConnList::new(),
+                },
+                table,
+                shards,
+            },
+            random: Mutex::new(random),
+            next_pd: AtomicU32::new(1),
+            next_id: AtomicU64::new(1),
+        })?)
     }
 
-    /// Returns the latest time that the driver passed, for commands without a time.
-    fn now(&self) -> Instant {
-        self.shards.iter().map(ShardState::now).max().unwrap_or_default()
+    /// Returns the configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.qps.shared.config
+    }
+
+    /// Returns the statistics: the sums over all shards at some moment during the call.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let sum = Stats::default();
+        for shard in self.qps.shards.iter() {
+            sum.add(&shard.stats);
+        }
+        sum
+    }
+
+    /// Returns the sum of one counter over all shards, without the stack that all of them take.
+    #[must_use]
+    pub fn total(&self, counter: impl Fn(&Stats) -> &Counter) -> u64 {
+        self.qps.shards.iter().fold(0, |sum: u64, shard| sum.wrapping_add(counter(&shard.stats).get()))
+    }
+
+    /// Calls `see` with the name of each counter and its sum over all shards.
+    pub fn each_total(&self, mut see: impl FnMut(&'static str, u64)) {
+        for &(name, counter) in Stats::COUNTERS {
+            see(name, self.total(counter));
+        }
     }
 }
 

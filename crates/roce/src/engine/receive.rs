@@ -52,7 +52,7 @@ impl<R: RawMutex> core::fmt::Debug for Receiver<'_, R> {
 impl<'a, R: RawMutex> Receiver<'a, R> {
     #[inline]
     pub(super) fn new(engine: &'a Engine<R>, shard: &'a ShardState<R>) -> Self {
-        Self { engine, shard, batch: Batch::new(&engine.shared, &shard.stats), last: None }
+        Self { engine, shard, batch: Batch::new(&engine.qps.shared, &shard.stats), last: None }
     }
 
     /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
@@ -89,7 +89,7 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         })
     }
 
-    /// Handles a frame of the usual form, as [`Receiver::handle_any`] does in more instructions. `is_valid` checks its ICRC.
+    /// Handles a frame of the usual form in fewer instructions than [`Receiver::handle_any`]. `is_valid` checks its ICRC.
     /// Returns `false`, and has changed nothing, if `handle` has not handled it.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every small message, of two kinds")]
@@ -103,14 +103,14 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         let Self { engine, shard, batch, last } = self;
         let Some(qp) = Self::queue_pair(engine, last, headers.dest_qp()) else { return false };
         //= rocev2 §2
-        if !is_valid(engine.shared.config.crc) {
+        if !is_valid(engine.qps.shared.config.crc) {
             return false;
         }
         let env = Env::new(batch, &qp.attributes, now);
         let mut transport = qp.lock();
         let handled = shard.has(qp) && handle(&mut transport, &env);
         if handled {
-            Engine::after(shard, &mut transport, qp, || qp.to_arc());
+            shard.follow_up(&mut transport, qp, || qp.to_arc());
         }
         handled
     }
@@ -125,7 +125,7 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
     ) -> Option<&'l Pinned<'a, Qp<R>>> {
         if last.as_ref().is_none_or(|(last, _)| *last != number) {
             *last = None;
-            let qp = engine.qps.get(number.value())?;
+            let qp = engine.qps.table.get(number.value())?;
             // Loaded while the ICRC is computed.
             qp.prefetch();
             *last = Some((number, qp));
@@ -157,11 +157,11 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
     /// packet to another address than its own, and connection management none that is not to a local one.
     #[inline(never)]
     fn dropped(&self, frame: &[u8], reason: DropReason) -> Verdict {
-        if roce_wire::destination(frame).is_some_and(|ip| !self.engine.is_local(ip)) {
+        if roce_wire::destination(frame).is_some_and(|ip| !self.engine.connections.is_local(ip)) {
             return Verdict::NotOurs;
         }
         self.shard.stats.count_drop(reason);
-        let shared = &self.engine.shared;
+        let shared = &self.engine.qps.shared;
         if shared.config.trace.is_some() {
             let bth = Packet::parse(frame).ok().map(|packet| packet.bth());
             let (qpn, psn) = bth.map_or_else(Default::default, |bth| (bth.dest_qp(), bth.psn()));
@@ -189,12 +189,12 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
             if packet.payload().len() != Mad::LEN {
                 return Err(DropReason::Datagram);
             }
-            engine.check_icrc(packet)?;
-            return engine.handle_datagram(shard, now, packet);
+            check_icrc(engine.qps.shared.config.crc, packet)?;
+            return engine.connections.handle(&engine.qps, shard, now, packet);
         }
         let qp = Self::queue_pair(engine, last, number).ok_or(DropReason::NoQp)?;
         // Before anything is decided by the packet, or copied from it.
-        engine.check_icrc(packet)?;
+        check_icrc(engine.qps.shared.config.crc, packet)?;
         let env = Env::new(batch, &qp.attributes, now);
         let mut transport = qp.lock();
         let mut placement = None;
@@ -208,9 +208,9 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         // A packet that is not from the peer has no effect, not even on pending frames.
         if !matches!(handled, Err(DropReason::Address | DropReason::State | DropReason::Opcode)) {
             if !shard.has(qp) {
-                engine.shards.move_to(shard, &mut transport, qp);
+                engine.qps.shards.move_to(shard, &mut transport, qp);
             }
-            Engine::after(shard, &mut transport, qp, || qp.to_arc());
+            shard.follow_up(&mut transport, qp, || qp.to_arc());
         }
         drop(transport);
         // Outside of the lock: connection management comes before queue pairs.
@@ -218,16 +218,13 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         if let Some(conn) = outcome.established {
             *last = None;
             batch.regions.release();
-            engine.traffic_seen(now, conn);
+            engine.connections.traffic_seen(now, conn);
         }
         Ok(())
     }
 }
 
-impl<R: RawMutex> Engine<R> {
-    fn check_icrc(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        //= rocev2 §2
-        let valid = packet.icrc_valid(self.shared.config.crc);
-        valid.then_some(()).ok_or(DropReason::Malformed(roce_wire::DropReason::Icrc))
-    }
+fn check_icrc(crc: Crc, packet: &Packet<'_>) -> Result<(), DropReason> {
+    //= rocev2 §2
+    packet.icrc_valid(crc).then_some(()).ok_or(DropReason::Malformed(roce_wire::DropReason::Icrc))
 }

@@ -10,7 +10,7 @@ use lock_api::RawMutex;
 use crate::cq::{Cq, Due};
 use crate::qp_attributes::QpAttributes;
 use crate::region::access::RegionAccess;
-use crate::shared::Shared;
+use crate::shared::EngineShared;
 use crate::stats::{Stats, StatsBatch};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
@@ -21,7 +21,7 @@ use roce_wire::Psn;
 
 /// What the steps of a batch share: for several packets received or sent in a row.
 pub(crate) struct Batch<'a, R: RawMutex> {
-    pub(crate) shared: &'a Shared<R>,
+    pub(crate) shared: &'a EngineShared<R>,
     /// Statistics of the shard.
     pub(crate) stats: StatsBatch<'a>,
     pub(crate) regions: RegionAccess<'a, R>,
@@ -29,7 +29,7 @@ pub(crate) struct Batch<'a, R: RawMutex> {
 
 impl<'a, R: RawMutex> Batch<'a, R> {
     #[inline]
-    pub(crate) fn new(shared: &'a Shared<R>, stats: &'a Stats) -> Self {
+    pub(crate) fn new(shared: &'a EngineShared<R>, stats: &'a Stats) -> Self {
         Self { shared, stats: StatsBatch::new(stats), regions: RegionAccess::new(&shared.regions) }
     }
 }

@@ -85,14 +85,14 @@ fn wildcard_listens_on_all_addresses_of_its_family() {
     pair.expect(
         Side::A,
         other,
-        EventKind::Refused { reason: RejReason::INVALID_SERVICE_ID, private_data: padded(b"", 148) },
+        CmEventKind::Refused { reason: RejReason::INVALID_SERVICE_ID, private_data: padded(b"", 148) },
     );
     pair.accept(b);
     pair.replied(a);
 }
 
 /// Removes B's address when a connection has reached stage `depth`. Returns the events of both consumers.
-fn events_after_address_removal(depth: usize) -> [Vec<EventKind>; 2] {
+fn events_after_address_removal(depth: usize) -> [Vec<CmEventKind>; 2] {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -105,15 +105,15 @@ fn events_after_address_removal(depth: usize) -> [Vec<EventKind>; 2] {
     }
     if depth >= 3 {
         pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-        pair.expect(Side::B, b, EventKind::Established);
+        pair.expect(Side::B, b, CmEventKind::Established);
     }
     if depth == 4 {
         pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-        pair.expect(Side::B, b, EventKind::Disconnected);
+        pair.expect(Side::B, b, CmEventKind::Disconnected);
     }
     if depth == 5 {
         pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-        pair.expect(Side::A, a, EventKind::Disconnected);
+        pair.expect(Side::A, a, CmEventKind::Disconnected);
     }
     pair.collect();
     let sent_before = pair.b.sent.len();
@@ -131,18 +131,18 @@ fn events_after_address_removal(depth: usize) -> [Vec<EventKind>; 2] {
 //= R-CONN-101
 #[test]
 fn removing_an_address_aborts_its_connections() {
-    let refused = EventKind::Refused { reason: RejReason::CONSUMER, private_data: padded(b"", 148) };
-    let done = EventKind::DisconnectDone;
-    assert_eq!(events_after_address_removal(0), [vec![refused], vec![EventKind::Aborted]], "asked");
-    assert_eq!(events_after_address_removal(1)[1], [EventKind::Aborted], "accepted");
+    let refused = CmEventKind::Refused { reason: RejReason::CONSUMER, private_data: padded(b"", 148) };
+    let done = CmEventKind::DisconnectDone;
+    assert_eq!(events_after_address_removal(0), [vec![refused], vec![CmEventKind::Aborted]], "asked");
+    assert_eq!(events_after_address_removal(1)[1], [CmEventKind::Aborted], "accepted");
     assert_eq!(
         events_after_address_removal(2),
-        [vec![EventKind::Aborted], vec![EventKind::Aborted]],
+        [vec![CmEventKind::Aborted], vec![CmEventKind::Aborted]],
         "replied"
     );
     assert_eq!(
         events_after_address_removal(3),
-        [vec![EventKind::Disconnected], vec![EventKind::Aborted]],
+        [vec![CmEventKind::Disconnected], vec![CmEventKind::Aborted]],
         "established"
     );
     assert_eq!(
@@ -189,7 +189,7 @@ fn address_removal_aborts_a_bounded_number_of_connections_per_call() {
         calls += 1;
     }
     assert!((3..=5).contains(&calls), "{calls}");
-    let aborted = core::iter::from_fn(|| pair.a.cm.poll_event()).filter(|e| e.kind == EventKind::Aborted);
+    let aborted = core::iter::from_fn(|| pair.a.cm.poll_event()).filter(|e| e.kind == CmEventKind::Aborted);
     assert_eq!(aborted.count(), 1000);
 }
 

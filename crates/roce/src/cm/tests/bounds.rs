@@ -10,21 +10,21 @@ fn peer_address(number: u32) -> IpAddr {
 }
 
 /// Creates a pair with limits changed by `adjust`. B listens.
-fn bounded(adjust: impl Fn(&mut Config)) -> Pair {
+fn bounded(adjust: impl Fn(&mut CmConfig)) -> Pair {
     let mut pair = Pair::with(adjust);
     pair.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 1000, context: 0xB }).unwrap();
     pair
 }
 
 /// Returns B's pending events with their connections.
-fn reported(pair: &mut Pair) -> Vec<(ConnId, EventKind)> {
+fn reported(pair: &mut Pair) -> Vec<(ConnId, CmEventKind)> {
     core::iter::from_fn(|| pair.b.cm.poll_event()).map(|event| (event.conn, event.kind)).collect()
 }
 
 /// Returns the connections of B's pending events, all of which must be requests.
 fn requests(pair: &mut Pair) -> Vec<ConnId> {
     let events = reported(pair);
-    assert!(events.iter().all(|(_, kind)| matches!(kind, EventKind::Request { .. })), "{events:?}");
+    assert!(events.iter().all(|(_, kind)| matches!(kind, CmEventKind::Request { .. })), "{events:?}");
     events.into_iter().map(|(conn, _)| conn).collect()
 }
 
@@ -57,7 +57,7 @@ fn half_open_connections_per_peer_are_bounded() {
     assert_eq!(requests(&mut pair).len(), 1);
     // A connection that completes is no longer half-open.
     pair.command(Side::B, |cm, now| cm.traffic_seen(now, first[1])).unwrap();
-    assert_eq!(reported(&mut pair), [(first[1], EventKind::Established)]);
+    assert_eq!(reported(&mut pair), [(first[1], CmEventKind::Established)]);
     assert_eq!(pair.req_from(peer_address(1), 200), Ok(()));
 }
 
@@ -92,7 +92,7 @@ fn only_half_open_connections_older_than_the_grace_period_are_evicted() {
     assert_eq!(pair.req_from(peer_address(51), 51), Ok(()), "the first is older than two seconds");
     assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES), "the evicted peer gets a REJ");
     let events = reported(&mut pair);
-    assert!(events.contains(&(conns[0], EventKind::Aborted)), "{events:?}");
+    assert!(events.contains(&(conns[0], CmEventKind::Aborted)), "{events:?}");
     assert_eq!(events.len(), 2);
     assert_eq!(pair.req_from(peer_address(52), 52), Err(Ignored::NoRoom), "the second is not");
     assert_eq!(pair.b.cm.half_open.len(), 8);
@@ -116,9 +116,9 @@ fn req_flood_does_not_end_established_connections() {
         for (conn, kind) in reported(&mut pair) {
             match kind {
                 // The consumer accepts some and does not answer others.
-                EventKind::Request { .. } if number % 3 == 0 => pair.accept(conn),
-                EventKind::Request { .. } => {}
-                EventKind::Aborted | EventKind::TimedOut | EventKind::Refused { .. } => {
+                CmEventKind::Request { .. } if number % 3 == 0 => pair.accept(conn),
+                CmEventKind::Request { .. } => {}
+                CmEventKind::Aborted | CmEventKind::TimedOut | CmEventKind::Refused { .. } => {
                     pair.command(Side::B, |cm, now| cm.release(now, conn)).unwrap();
                 }
                 other => panic!("{other:?}"),
@@ -130,10 +130,10 @@ fn req_flood_does_not_end_established_connections() {
     pair.wire.clear();
     for (a, b) in established {
         pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-        pair.expect(Side::B, b, EventKind::Disconnected);
+        pair.expect(Side::B, b, CmEventKind::Disconnected);
         pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-        pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
-        pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+        pair.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
+        pair.expect(Side::A, a, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
     }
 }
 
@@ -158,18 +158,18 @@ fn established_during_a_flood(rate: u32) -> usize {
         pair.run_for(Duration::from_secs(1) / rate);
         while let Some(event) = pair.a.events.pop_front() {
             match event.kind {
-                EventKind::Replied { .. } => {
+                CmEventKind::Replied { .. } => {
                     pair.command(Side::A, |cm, now| cm.complete(now, event.conn)).unwrap();
                 }
-                EventKind::Refused { .. } | EventKind::TimedOut => assert!(begun.contains(&event.conn)),
+                CmEventKind::Refused { .. } | CmEventKind::TimedOut => assert!(begun.contains(&event.conn)),
                 other => panic!("{other:?}"),
             }
         }
         while let Some(event) = pair.b.events.pop_front() {
             match event.kind {
-                EventKind::Request { .. } => pair.accept(event.conn),
-                EventKind::Established => established += 1,
-                EventKind::Aborted | EventKind::TimedOut => {
+                CmEventKind::Request { .. } => pair.accept(event.conn),
+                CmEventKind::Established => established += 1,
+                CmEventKind::Aborted | CmEventKind::TimedOut => {
                     pair.command(Side::B, |cm, now| cm.release(now, event.conn)).unwrap();
                 }
                 other => panic!("{other:?}"),
@@ -205,7 +205,7 @@ fn connections_per_peer_are_bounded() {
     // A connection in TIMEWAIT is not counted.
     let (a, b) = established[0];
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.run_for(Duration::from_millis(10));
     assert_eq!(pair.req_from(peer, 3), Ok(()));
@@ -399,7 +399,7 @@ fn rep_to_a_spoofed_req_is_retried_at_most_seven_times() {
         let begun = pair.now;
         pair.accept(b);
         pair.set_fate(|_, _| Fate::Lose);
-        pair.expect(Side::B, b, EventKind::TimedOut);
+        pair.expect(Side::B, b, CmEventKind::TimedOut);
         assert_eq!(pair.b.sent, [Attribute::CM_REP; 8]);
         let took = pair.now.duration_since(begun);
         let between = took / 8;
@@ -439,7 +439,7 @@ fn mra_extends_the_timeout_by_at_most_ten_minutes() {
         }
         let waited = pair.now.duration_since(begun).as_secs();
         assert!((250..720).contains(&waited), "service timeout {service_timeout}: {waited} s");
-        pair.expect(Side::A, a, EventKind::TimedOut);
+        pair.expect(Side::A, a, CmEventKind::TimedOut);
     }
 }
 
@@ -469,7 +469,7 @@ fn pair_at_stage(stage: usize) -> (Pair, ConnId, [CommId; 2], Qpn, u64) {
     }
     if stage >= 2 {
         pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
-        pair.expect(Side::B, b, EventKind::Established);
+        pair.expect(Side::B, b, CmEventKind::Established);
     }
     if stage >= 3 {
         pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
@@ -591,7 +591,7 @@ fn transaction_ids_depend_on_the_seed_and_are_unpredictable() {
             let (a, b) = pair.established();
             all.push(pair.a.cm.resolve(a).unwrap().1.transaction);
             pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-            pair.expect(Side::B, b, EventKind::Disconnected);
+            pair.expect(Side::B, b, CmEventKind::Disconnected);
             // The DREQ has a transaction ID of its own.
             all.push(pair.b.cm.resolve(b).unwrap().1.transaction);
         }

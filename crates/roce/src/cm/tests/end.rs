@@ -16,12 +16,12 @@ fn disconnect_is_done_when_the_peer_has_disconnected() {
         let (a, b) = pair.established();
         let (first_conn, second_conn) = if first == Side::A { (a, b) } else { (b, a) };
         pair.command(first, |cm, now| cm.disconnect(now, first_conn)).unwrap();
-        pair.expect(first.other(), second_conn, EventKind::Disconnected);
+        pair.expect(first.other(), second_conn, CmEventKind::Disconnected);
         pair.run_for(Duration::from_secs(3));
         assert_eq!(pair.host(first).events, [], "the peer has not disconnected yet");
         pair.command(first.other(), |cm, now| cm.disconnect(now, second_conn)).unwrap();
-        pair.expect(first.other(), second_conn, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
-        pair.expect(first, first_conn, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+        pair.expect(first.other(), second_conn, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
+        pair.expect(first, first_conn, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
         pair.release(a, b);
     }
 }
@@ -33,9 +33,9 @@ fn release_answers_a_dreq() {
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::A, a, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
     pair.nothing_left();
 }
@@ -48,7 +48,7 @@ fn release_without_disconnect_disconnects_the_peer() {
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     assert_eq!(pair.a.events, []);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.nothing_left();
@@ -63,8 +63,8 @@ fn simultaneous_disconnects_are_both_graceful() {
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
-    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::A, a, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
     //= R-CONN-88
     pair.quiet_for(Duration::from_secs(30));
     pair.release(a, b);
@@ -78,10 +78,10 @@ fn unanswered_disconnect_ends_after_its_retries() {
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Disconnected);
-    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::TimedOut));
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
+    pair.expect(Side::A, a, CmEventKind::DisconnectDone(DisconnectOutcome::TimedOut));
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.release(a, b);
 }
 
@@ -100,7 +100,7 @@ fn disconnect_from_a_vanished_peer_takes_at_most_ten_seconds() {
         let conn = if side == Side::A { a } else { b };
         let start = pair.now;
         pair.command(side, |cm, now| cm.disconnect(now, conn)).unwrap();
-        pair.expect(side, conn, EventKind::DisconnectDone(DisconnectOutcome::TimedOut));
+        pair.expect(side, conn, CmEventKind::DisconnectDone(DisconnectOutcome::TimedOut));
         let took = pair.now.duration_since(start);
         assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{side:?}: {took:?}");
     }
@@ -126,14 +126,14 @@ fn failed_queue_pair_aborts_locally_and_disconnects_the_peer() {
     for _ in 0..2 {
         pair.command(Side::A, |cm, now| cm.abort(now, a)).unwrap();
     }
-    pair.expect(Side::A, a, EventKind::Aborted);
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::A, a, CmEventKind::Aborted);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     //= R-CONN-91
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Aborted));
+    pair.expect(Side::A, a, CmEventKind::DisconnectDone(DisconnectOutcome::Aborted));
     // The peer's DREP does not cause a second event.
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.quiet_for(Duration::from_secs(30));
     pair.release(a, b);
 }
@@ -151,8 +151,8 @@ fn dreq_after_a_lost_rtu_reports_established_and_disconnected() {
     pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
     pair.collect();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Established);
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::B, b, CmEventKind::Established);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     pair.release(a, b);
 }
 
@@ -164,7 +164,7 @@ fn dreq_for_an_unknown_connection_is_answered_with_drep() {
     let (a, _) = pair.established();
     pair.b.crash();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::A, a, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
 }
 
 #[test]
@@ -189,11 +189,11 @@ fn every_state_can_be_released() {
                 pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
             }
             if let Some(b) = b.filter(|_| depth >= 5) {
-                pair.expect(Side::B, b, EventKind::Established);
+                pair.expect(Side::B, b, CmEventKind::Established);
             }
             if let Some(b) = b.filter(|_| depth >= 6) {
                 pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-                pair.expect(Side::A, a, EventKind::Disconnected);
+                pair.expect(Side::A, a, CmEventKind::Disconnected);
             }
             let mut left = Vec::new();
             for &side in leave {
@@ -207,7 +207,7 @@ fn every_state_can_be_released() {
             pair.run_for(Duration::from_mins(1));
             pair.a.events.clear();
             for event in core::mem::take(&mut pair.b.events) {
-                if let EventKind::Request { .. } = event.kind {
+                if let CmEventKind::Request { .. } = event.kind {
                     b = Some(event.conn);
                 }
             }

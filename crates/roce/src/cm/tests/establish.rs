@@ -16,7 +16,7 @@ fn three_messages_establish_a_connection() {
     pair.replied(a);
     pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
     let event = pair.event(Side::B);
-    assert_eq!((event.conn, event.kind, event.context), (b, EventKind::Established, 0xC));
+    assert_eq!((event.conn, event.kind, event.context), (b, CmEventKind::Established, 0xC));
     assert_eq!(pair.a.sent, [Attribute::CM_REQ, Attribute::CM_RTU]);
     assert_eq!(pair.b.sent, [Attribute::CM_REP]);
     pair.quiet_for(Duration::from_secs(100));
@@ -36,7 +36,7 @@ fn request_event_has_all_parameters_of_the_peer() {
     let a = pair.connect_qp(a_qp, b"hello", ReadLimits { inbound: 3, outbound: 5 }).unwrap();
     let event = pair.event(Side::B);
     assert_eq!(event.context, 0xB, "the listener's context");
-    let EventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
+    let CmEventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
     assert_eq!((request.local_port, request.remote_port), (PORT, 50_000));
     assert_eq!((request.path.remote_ip, request.path.local_ip), (pair.a.ip, pair.b.ip));
     assert_eq!((request.path.remote_mac, request.path.local_mac), (pair.a.mac, pair.b.mac));
@@ -54,7 +54,7 @@ fn request_event_has_all_parameters_of_the_peer() {
     assert_eq!(reads, ReadLimits { inbound: 4, outbound: 3 });
     let event = pair.event(Side::A);
     assert_eq!((event.conn, event.context), (a, 0xA));
-    let EventKind::Replied { peer, private_data } = event.kind else { panic!("{event:?}") };
+    let CmEventKind::Replied { peer, private_data } = event.kind else { panic!("{event:?}") };
     assert_eq!((peer.qpn, peer.send_psn), (b_qp.qpn, b_qp.receive_psn));
     assert_eq!(private_data, padded(b"welcome", 196));
     //= R-CONN-25
@@ -73,13 +73,13 @@ fn read_limits_are_the_minimum_of_requested_supported_and_granted() {
     pair.listen();
     let a = pair.try_connect(b"", ReadLimits { inbound: 255, outbound: 255 }).unwrap();
     let event = pair.event(Side::B);
-    let EventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
+    let CmEventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
     // A requests at most six and serves eight, of which B uses six.
     assert_eq!(request.reads, ReadLimits { inbound: 6, outbound: 6 });
     let none = ReadLimits { inbound: 0, outbound: 1 };
     assert_eq!(pair.try_accept(event.conn, b"", none), Ok(none));
     let event = pair.event(Side::A);
-    let EventKind::Replied { peer, .. } = event.kind else { panic!("{event:?}") };
+    let CmEventKind::Replied { peer, .. } = event.kind else { panic!("{event:?}") };
     assert_eq!((event.conn, peer.reads), (a, ReadLimits { inbound: 1, outbound: 0 }));
 }
 
@@ -94,12 +94,12 @@ fn private_data_is_accepted_up_to_its_maximum_length() {
     assert_eq!(pair.try_connect(data(57), READS), Err(ConnError::PrivateDataTooLong));
     let a = pair.try_connect(data(56), READS).unwrap();
     let event = pair.event(Side::B);
-    let EventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
+    let CmEventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
     assert_eq!(request.private_data.as_slice(), data(56));
     assert_eq!(pair.try_accept(event.conn, data(197), READS), Err(ConnError::PrivateDataTooLong));
     pair.try_accept(event.conn, data(196), READS).unwrap();
     let event = pair.event(Side::A);
-    let EventKind::Replied { private_data, .. } = event.kind else { panic!("{event:?}") };
+    let CmEventKind::Replied { private_data, .. } = event.kind else { panic!("{event:?}") };
     assert_eq!((event.conn, private_data.as_slice()), (a, data(196)));
 
     let a = pair.connect();
@@ -108,7 +108,7 @@ fn private_data_is_accepted_up_to_its_maximum_length() {
     assert_eq!(too_long, Err(ConnError::PrivateDataTooLong));
     pair.command(Side::B, |cm, now| cm.reject(now, b, data(148))).unwrap();
     let private_data = PrivateData::new(data(148)).unwrap();
-    pair.expect(Side::A, a, EventKind::Refused { reason: RejReason::CONSUMER, private_data });
+    pair.expect(Side::A, a, CmEventKind::Refused { reason: RejReason::CONSUMER, private_data });
 }
 
 //= rocev2 §13
@@ -141,7 +141,7 @@ fn mra_extends_the_timeout_for_a_slow_consumer_on_either_side() {
     pair.replied(a);
     pair.quiet_for(Duration::from_mins(1));
     pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Established);
+    pair.expect(Side::B, b, CmEventKind::Established);
     assert!(pair.a.sent.contains(&Attribute::CM_MRA) && pair.b.sent.contains(&Attribute::CM_MRA));
     pair.release(a, b);
 }
@@ -160,7 +160,7 @@ fn first_packet_replaces_a_lost_rtu() {
     pair.run_for(Duration::from_millis(10));
     pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
     pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::Established);
+    pair.expect(Side::B, b, CmEventKind::Established);
     pair.quiet_for(Duration::from_secs(30));
     pair.release(a, b);
 }
@@ -182,7 +182,7 @@ fn commands_are_refused_in_other_states() {
     assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), state, "not established yet");
     pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
     assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), state, "twice");
-    pair.expect(Side::B, b, EventKind::Established);
+    pair.expect(Side::B, b, CmEventKind::Established);
     pair.release(a, b);
     assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), Err(ConnError::Unknown), "released");
 }
@@ -232,7 +232,7 @@ fn request_of_linux_is_withdrawn_when_linux_gives_up() {
     let mut expected = vec![Err(Ignored::Duplicate); 8];
     (expected[0], expected[7]) = (Ok(()), Ok(()));
     assert_eq!(observed, expected);
-    assert_eq!(pair.b.cm.poll_event().map(|event| event.kind), Some(EventKind::Aborted));
+    assert_eq!(pair.b.cm.poll_event().map(|event| event.kind), Some(CmEventKind::Aborted));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn req_of_linux_becomes_a_request() {
         .any(|frame| pair.b.cm.deliver(Instant::default(), &Packet::parse(frame).unwrap()) == Ok(()));
     assert!(observed);
     let event = pair.b.cm.poll_event().unwrap();
-    let EventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
+    let CmEventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
     assert_eq!((request.local_port, request.remote_port), (7174, 56122));
     assert_eq!(request.path.remote_ip, IpAddr::from([192, 168, 77, 1]));
     assert_eq!((peer.qpn, peer.send_psn), (Qpn::new(0x11), Psn::new(0x0090_DE00)));

@@ -180,15 +180,15 @@ impl Stage {
         for side in [Side::A, Side::B] {
             while let Some(event) = self.pair.host(side).events.pop_front() {
                 let (word, moment) = match event.kind {
-                    EventKind::Request { .. } => ("Request".into(), Some(Moment::Request)),
-                    EventKind::Replied { .. } => ("Replied".into(), Some(Moment::Replied)),
-                    EventKind::Established => ("Established".into(), Some(Moment::Established)),
-                    EventKind::Disconnected => ("Disconnected".into(), Some(Moment::Disconnected)),
-                    EventKind::Refused { reason, .. } => (format!("Refused({})", reason.0), None),
-                    EventKind::Aborted => ("Aborted".into(), None),
-                    EventKind::TimedOut => ("TimedOut".into(), None),
-                    EventKind::DisconnectDone(DisconnectOutcome::Graceful) => ("Done".into(), None),
-                    EventKind::DisconnectDone(outcome) => (format!("Done({outcome:?})"), None),
+                    CmEventKind::Request { .. } => ("Request".into(), Some(Moment::Request)),
+                    CmEventKind::Replied { .. } => ("Replied".into(), Some(Moment::Replied)),
+                    CmEventKind::Established => ("Established".into(), Some(Moment::Established)),
+                    CmEventKind::Disconnected => ("Disconnected".into(), Some(Moment::Disconnected)),
+                    CmEventKind::Refused { reason, .. } => (format!("Refused({})", reason.0), None),
+                    CmEventKind::Aborted => ("Aborted".into(), None),
+                    CmEventKind::TimedOut => ("TimedOut".into(), None),
+                    CmEventKind::DisconnectDone(DisconnectOutcome::Graceful) => ("Done".into(), None),
+                    CmEventKind::DisconnectDone(outcome) => (format!("Done({outcome:?})"), None),
                 };
                 self.conns[side as usize] = Some(event.conn);
                 self.observed[side as usize].push(word);

@@ -49,7 +49,7 @@ fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
     let frame = frame(&pair.a, &pair.b, peer, &datagram(&dreq(theirs, mine, qpn), 1));
     let now = pair.now;
     pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     pair.release(a, b);
 }
 
@@ -121,14 +121,14 @@ impl Ledger {
         for side in [Side::A, Side::B] {
             for event in core::mem::take(&mut pair.host(side).events) {
                 let order = match event.kind {
-                    EventKind::Request { .. } => 0,
-                    EventKind::Replied { .. } => 1,
-                    EventKind::Established => 2,
-                    EventKind::Refused { .. } => 3,
-                    EventKind::Disconnected => 4,
-                    EventKind::Aborted => 5,
-                    EventKind::TimedOut => 6,
-                    EventKind::DisconnectDone { .. } => 7,
+                    CmEventKind::Request { .. } => 0,
+                    CmEventKind::Replied { .. } => 1,
+                    CmEventKind::Established => 2,
+                    CmEventKind::Refused { .. } => 3,
+                    CmEventKind::Disconnected => 4,
+                    CmEventKind::Aborted => 5,
+                    CmEventKind::TimedOut => 6,
+                    CmEventKind::DisconnectDone { .. } => 7,
                 };
                 if order == 0 {
                     self.open.push((side, event.conn));

@@ -12,10 +12,10 @@ fn run_lifecycle(message: Attribute, fate: Fate) -> Pair {
     pair.set_fate_once(message, fate);
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
-    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::A, a, CmEventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.release(a, b);
     pair
 }
@@ -61,7 +61,7 @@ fn lost_rej_is_sent_again() {
     pair.command(Side::B, |cm, now| cm.reject(now, b, b"no")).unwrap();
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     let private_data = padded(b"no", 148);
-    pair.expect(Side::A, a, EventKind::Refused { reason: RejReason::CONSUMER, private_data });
+    pair.expect(Side::A, a, CmEventKind::Refused { reason: RejReason::CONSUMER, private_data });
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
     pair.nothing_left();
 }
@@ -87,7 +87,7 @@ fn peer_that_always_sends_mra_times_out() {
     pair.listen();
     let a = pair.connect();
     pair.request();
-    pair.expect(Side::A, a, EventKind::TimedOut);
+    pair.expect(Side::A, a, CmEventKind::TimedOut);
     let waited = pair.now.duration_since(Instant::from_nanos(1_000_000_000));
     assert!(waited > Duration::from_mins(2), "{waited:?}");
 }
@@ -119,6 +119,6 @@ fn connect_times_out_without_transmit_slots() {
         pair.a.cm.handle_timeout(deadline);
     }
     let event = pair.a.cm.poll_event().unwrap();
-    assert_eq!((event.conn, event.kind), (a, EventKind::TimedOut));
+    assert_eq!((event.conn, event.kind), (a, CmEventKind::TimedOut));
     assert!(!pair.a.cm.has_transmit(), "a connection that is over sends nothing");
 }

@@ -36,7 +36,7 @@ struct Host {
     cm: Cm,
     mac: MacAddr,
     ip: IpAddr,
-    events: VecDeque<Event>,
+    events: VecDeque<CmEvent>,
     /// Every message sent, in order.
     sent: Vec<Attribute>,
     /// Connections whose queue pair was to challenge the peer.
@@ -74,7 +74,7 @@ impl Side {
 #[derive(Default)]
 struct Challenged(RefCell<Vec<ConnId>>);
 
-impl QueuePairs for Challenged {
+impl AttachedQps for Challenged {
     fn challenge(&self, conn: ConnId) {
         self.0.borrow_mut().push(conn);
     }
@@ -113,14 +113,14 @@ impl Pair {
     }
 
     /// Creates a pair with configurations changed by `adjust`.
-    fn with(adjust: impl Fn(&mut Config)) -> Self {
+    fn with(adjust: impl Fn(&mut CmConfig)) -> Self {
         Self::between([192, 168, 77, 1].into(), [192, 168, 77, 2].into(), adjust)
     }
 
-    fn between(a: IpAddr, b: IpAddr, adjust: impl Fn(&mut Config)) -> Self {
+    fn between(a: IpAddr, b: IpAddr, adjust: impl Fn(&mut CmConfig)) -> Self {
         let host = |number: u8, ip| {
             let mac = MacAddr([0x52, 0x54, 0, 0x77, 0, number]);
-            let mut config = Config::new(mac.eui64(), [number; 32]);
+            let mut config = CmConfig::new(mac.eui64(), [number; 32]);
             adjust(&mut config);
             let mut cm = Cm::new(config);
             cm.set_addresses(&[ip]).unwrap();
@@ -237,7 +237,7 @@ impl Pair {
     }
 
     /// Runs until `side` has an event, and returns it.
-    fn event(&mut self, side: Side) -> Event {
+    fn event(&mut self, side: Side) -> CmEvent {
         let until = self.now + Duration::from_mins(10);
         loop {
             self.collect();
@@ -319,19 +319,19 @@ impl Pair {
     /// Runs until B has a request, and returns its connection.
     fn request(&mut self) -> ConnId {
         let event = self.event(Side::B);
-        assert!(matches!(event.kind, EventKind::Request { .. }), "{event:?}");
+        assert!(matches!(event.kind, CmEventKind::Request { .. }), "{event:?}");
         event.conn
     }
 
     #[allow(clippy::large_types_passed_by_value, reason = "reads better")]
-    fn expect(&mut self, side: Side, conn: ConnId, kind: EventKind) {
+    fn expect(&mut self, side: Side, conn: ConnId, kind: CmEventKind) {
         let event = self.event(side);
         assert_eq!((event.conn, event.kind), (conn, kind));
     }
 
     fn replied(&mut self, conn: ConnId) {
         let event = self.event(Side::A);
-        assert!(event.conn == conn && matches!(event.kind, EventKind::Replied { .. }), "{event:?}");
+        assert!(event.conn == conn && matches!(event.kind, CmEventKind::Replied { .. }), "{event:?}");
     }
 
     /// Establishes a connection. Returns its handles at A and B.
@@ -341,7 +341,7 @@ impl Pair {
         self.accept(b);
         self.replied(a);
         self.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-        self.expect(Side::B, b, EventKind::Established);
+        self.expect(Side::B, b, CmEventKind::Established);
         (a, b)
     }
 

@@ -7,8 +7,8 @@ use crate::conn::PrivateData;
 use roce_wire::cm::{CommId, RejRepr, RespondedMessage};
 
 /// Returns the event for a REJ without private data.
-fn refused(reason: RejReason) -> EventKind {
-    EventKind::Refused { reason, private_data: padded(b"", 148) }
+fn refused(reason: RejReason) -> CmEventKind {
+    CmEventKind::Refused { reason, private_data: padded(b"", 148) }
 }
 
 //= R-CONN-6
@@ -137,7 +137,7 @@ fn passive_consumer_rejects_with_private_data() {
     let b = pair.request();
     pair.command(Side::B, |cm, now| cm.reject(now, b, b"no thanks")).unwrap();
     let private_data = padded(b"no thanks", 148);
-    pair.expect(Side::A, a, EventKind::Refused { reason: RejReason::CONSUMER, private_data });
+    pair.expect(Side::A, a, CmEventKind::Refused { reason: RejReason::CONSUMER, private_data });
     //= R-CONN-40
     assert_eq!(pair.try_accept(b, b"", READS), Err(ConnError::State));
     pair.release(a, b);
@@ -155,7 +155,7 @@ fn active_consumer_rejects_a_reply() {
     pair.replied(a);
     pair.command(Side::A, |cm, now| cm.reject(now, a, b"changed my mind")).unwrap();
     let private_data = padded(b"changed my mind", 148);
-    pair.expect(Side::B, b, EventKind::Refused { reason: RejReason::CONSUMER, private_data });
+    pair.expect(Side::B, b, CmEventKind::Refused { reason: RejReason::CONSUMER, private_data });
     pair.release(a, b);
 }
 
@@ -167,7 +167,7 @@ fn accept_fails_after_the_active_side_gave_up() {
     let a = pair.connect();
     let b = pair.request();
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
-    pair.expect(Side::B, b, EventKind::Aborted);
+    pair.expect(Side::B, b, CmEventKind::Aborted);
     assert_eq!(pair.try_accept(b, b"", READS), Err(ConnError::State));
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.nothing_left();
@@ -183,7 +183,7 @@ fn complete_fails_after_the_passive_side_gave_up() {
     pair.accept(b);
     pair.replied(a);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
-    pair.expect(Side::A, a, EventKind::Aborted);
+    pair.expect(Side::A, a, CmEventKind::Aborted);
     assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), Err(ConnError::State));
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
     pair.nothing_left();
@@ -197,7 +197,7 @@ fn unanswered_req_times_out() {
     pair.set_fate(|_, _| Fate::Lose);
     let begun = pair.now;
     let a = pair.connect();
-    pair.expect(Side::A, a, EventKind::TimedOut);
+    pair.expect(Side::A, a, CmEventKind::TimedOut);
     assert_eq!(pair.a.sent, [Attribute::CM_REQ; 16], "one transmission and fifteen retries");
     let took = pair.now.duration_since(begun);
     assert!((17..19).contains(&took.as_secs()), "{took:?}");
@@ -214,7 +214,7 @@ fn unanswered_rep_times_out() {
     let b = pair.request();
     pair.set_fate(|_, _| Fate::Lose);
     pair.accept(b);
-    pair.expect(Side::B, b, EventKind::TimedOut);
+    pair.expect(Side::B, b, CmEventKind::TimedOut);
     assert_eq!(pair.b.sent, [Attribute::CM_REP; 8], "one transmission and seven retries");
 }
 
@@ -242,7 +242,7 @@ fn req_of_a_reused_queue_pair_challenges_its_stale_connection() {
     pair.accept(b);
     pair.replied(old);
     pair.command(Side::A, |cm, now| cm.complete(now, old)).unwrap();
-    pair.expect(Side::B, b, EventKind::Established);
+    pair.expect(Side::B, b, CmEventKind::Established);
     // A restarts and reuses the same numbers.
     pair.a.crash();
     let new = pair.connect_qp(qp, b"", READS).unwrap();
@@ -251,7 +251,7 @@ fn req_of_a_reused_queue_pair_challenges_its_stale_connection() {
     assert_eq!(pair.b.challenged, [b]);
     // The queue pair gets no answer.
     pair.command(Side::B, |cm, now| cm.abort(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::Aborted);
+    pair.expect(Side::B, b, CmEventKind::Aborted);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.command(Side::A, |cm, now| cm.release(now, new)).unwrap();
     pair.nothing_left();
@@ -270,7 +270,7 @@ fn connections_are_bounded_and_timewait_slots_are_reused() {
     let requests: Vec<_> = (0..16).map(|_| pair.request()).collect();
     for (a, b) in conns.into_iter().zip(requests) {
         pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
-        pair.expect(Side::B, b, EventKind::Aborted);
+        pair.expect(Side::B, b, CmEventKind::Aborted);
         pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     }
     assert_eq!((pair.a.cm.connections(), pair.b.cm.connections()), (16, 16), "all in TIMEWAIT");

@@ -177,7 +177,7 @@ fn traffic_class_comes_from_the_req_without_its_ecn_bits() {
     path(|path| path.traffic_class = 26 << 2 | 3)(&mut req);
     let source = pair.a.ip;
     pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
-    let EventKind::Request { peer, .. } = pair.event(Side::B).kind else { panic!("no request") };
+    let CmEventKind::Request { peer, .. } = pair.event(Side::B).kind else { panic!("no request") };
     assert_eq!(peer.path.traffic_class, 26 << 2);
 }
 
@@ -249,11 +249,11 @@ fn private_data_of_rtu_mra_dreq_and_drep_is_ignored() {
     pair.deliver(source, &CmMessage::Mra(mra), transaction).unwrap();
     let rtu = RtuRepr { local_comm_id, remote_comm_id, private_data: [0xA5; 224] };
     pair.deliver(source, &CmMessage::Rtu(rtu), transaction).unwrap();
-    pair.expect(Side::B, b, EventKind::Established);
+    pair.expect(Side::B, b, CmEventKind::Established);
     let dreq =
         DreqRepr { local_comm_id, remote_comm_id, remote_qpn: rep.local_qpn, private_data: [0xA5; 220] };
     pair.deliver(source, &CmMessage::Dreq(dreq), transaction ^ 7).unwrap();
-    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.expect(Side::B, b, CmEventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
     let Some((CmMessage::Drep(answer), answered)) = next_message(&mut pair.b, now) else { panic!("no DREP") };
     assert_eq!((answer.remote_comm_id, answered), (local_comm_id, transaction ^ 7), "its own transaction");
@@ -293,10 +293,10 @@ fn duplicate_req_after_the_end_is_refused_as_stale() {
     let b = pair.request();
     pair.accept(b);
     pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::Established);
+    pair.expect(Side::B, b, CmEventKind::Established);
     pair.set_fate(|_, _| Fate::Lose);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::TimedOut));
+    pair.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::TimedOut));
     assert_eq!(pair.deliver(source, &CmMessage::Req(req), transaction), Err(Ignored::Refused));
     let now = pair.now;
     let Some((CmMessage::Rej(rej), _)) = next_message(&mut pair.b, now) else { panic!("no REJ") };
@@ -323,7 +323,7 @@ fn unexpected_rep_is_refused() {
         let begun = pair.now;
         pair.accept(b);
         let reason = if crash { RejReason::INVALID_COMM_ID } else { RejReason::TIMEOUT };
-        pair.expect(Side::B, b, EventKind::Refused { reason, private_data: padded(b"", 148) });
+        pair.expect(Side::B, b, CmEventKind::Refused { reason, private_data: padded(b"", 148) });
         assert!(pair.now.duration_since(begun) < Duration::from_millis(1), "at once");
         pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
         pair.nothing_left();
@@ -343,8 +343,8 @@ fn rep_of_a_stale_queue_pair_is_refused_and_connect_can_be_repeated() {
     let a = pair.connect();
     let b = pair.request();
     pair.accept(b);
-    let stale = EventKind::Refused { reason: RejReason::STALE_CONNECTION, private_data: padded(b"", 148) };
-    let Event { conn, kind: EventKind::Refused { reason, .. }, .. } = pair.event(Side::A) else {
+    let stale = CmEventKind::Refused { reason: RejReason::STALE_CONNECTION, private_data: padded(b"", 148) };
+    let CmEvent { conn, kind: CmEventKind::Refused { reason, .. }, .. } = pair.event(Side::A) else {
         panic!("not refused")
     };
     assert_eq!((conn, reason), (a, RejReason::STALE_CONNECTION));
@@ -352,7 +352,7 @@ fn rep_of_a_stale_queue_pair_is_refused_and_connect_can_be_repeated() {
     pair.quiet_for(Duration::from_mins(1));
     assert_eq!(pair.a.challenged, [old]);
     pair.command(Side::A, |cm, now| cm.abort(now, old)).unwrap();
-    pair.expect(Side::A, old, EventKind::Aborted);
+    pair.expect(Side::A, old, CmEventKind::Aborted);
     for conn in [old, a] {
         pair.command(Side::A, |cm, now| cm.release(now, conn)).unwrap();
     }

@@ -5,7 +5,7 @@
 use crate::conn::ConnId;
 
 /// The queue pairs of connections.
-pub trait QueuePairs {
+pub trait AttachedQps {
     /// Has the queue pair of an established connection find out whether the peer still answers. The connection is aborted later
     /// if it does not.
     fn challenge(&self, conn: ConnId);

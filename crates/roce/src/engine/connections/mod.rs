@@ -2,14 +2,30 @@
 
 //! The connections of an engine: connection management, which knows queue pair numbers only, and the queue pairs.
 //!
-//! Both are under one lock, which is taken before a queue pair's.
+//! Both are under one lock, which is taken before a queue pair's. A queue pair that fails reports its connection in a list,
+//! which `failures` processes without a queue pair's lock.
+//!
+//! | file | of a connection |
+//! | --- | --- |
+//! | `commands` | connect, accept, complete, disconnect, release |
+//! | `datagrams` | messages of connection management in and out, deadlines |
+//! | `events` | events of connection management: effect on the queue pair, report to the driver |
+//! | `failures` | failed queue pairs, completion queue overflow |
+//! | `parameters` | of the local queue pair and of the peer |
+
+mod commands;
+mod datagrams;
+pub(in crate::engine) mod events;
+mod failures;
+mod parameters;
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
-use crate::cm::{self, Cm, Ignored, PeerQp, QueuePairs};
+use crate::cm::{AttachedQps, Cm, CmConfig, Ignored, PeerQp};
 use crate::config::Config;
 use crate::conn::{ConnId, ReadLimits};
 use crate::error::ConnError;
@@ -21,7 +37,7 @@ use fallible::vec;
 use roce_wire::{Packet, Psn};
 
 /// All connections, and what they have to do, readable without their lock.
-pub(super) struct Connections<R: RawMutex> {
+pub(in crate::engine) struct Connections<R: RawMutex> {
     table: Mutex<R, ConnTable<R>>,
     /// Whether there is a datagram to transmit.
     has_transmit: AtomicBool,
@@ -32,14 +48,14 @@ pub(super) struct Connections<R: RawMutex> {
 }
 
 /// Connection management, and the queue pairs of connections.
-pub(super) struct ConnTable<R: RawMutex> {
-    pub(super) cm: Cm,
+pub(in crate::engine) struct ConnTable<R: RawMutex> {
+    pub(in crate::engine) cm: Cm,
     /// Indexed by the lower half of a connection's id.
-    entries: Vec<Option<Entry<R>>>,
+    entries: Vec<Option<ConnEntry<R>>>,
 }
 
 /// A connection of the consumer.
-pub(super) struct Entry<R: RawMutex> {
+pub(in crate::engine) struct ConnEntry<R: RawMutex> {
     pub(super) id: ConnId,
     pub(super) qp: Option<Arc<Qp<R>>>,
     /// Starting PSN of the peer, chosen by this side.
@@ -52,7 +68,7 @@ pub(super) struct Entry<R: RawMutex> {
 }
 
 impl<R: RawMutex> Connections<R> {
-    pub(super) fn new(config: &Config, random: &mut Random) -> Self {
+    pub(in crate::engine) fn new(config: &Config, random: &mut Random) -> Self {
         Self {
             table: Mutex::new(ConnTable::new(config, random)),
             has_transmit: AtomicBool::new(false),
@@ -62,11 +78,16 @@ impl<R: RawMutex> Connections<R> {
     }
 
     /// Runs `act` under the lock, then publishes what the connections have to do.
-    pub(super) fn with<T>(&self, act: impl FnOnce(&mut ConnTable<R>) -> T) -> T {
+    pub(in crate::engine) fn with<T>(&self, act: impl FnOnce(&mut ConnTable<R>) -> T) -> T {
         let mut table = self.table.lock();
         let result = act(&mut table);
         self.publish(&table);
         result
+    }
+
+    /// Returns whether `ip` is a local address.
+    pub(in crate::engine) fn is_local(&self, ip: IpAddr) -> bool {
+        self.lock().cm.is_local(ip)
     }
 
     /// Takes the lock. The caller publishes changes, see [`Connections::publish`].
@@ -87,16 +108,16 @@ impl<R: RawMutex> Connections<R> {
         self.has_event.store(false, Ordering::Release);
     }
 
-    pub(super) fn has_event(&self) -> bool {
+    pub(in crate::engine) fn has_event(&self) -> bool {
         self.has_event.load(Ordering::Acquire)
     }
 
     #[inline]
-    pub(super) fn has_transmit(&self) -> bool {
+    pub(in crate::engine) fn has_transmit(&self) -> bool {
         self.has_transmit.load(Ordering::Acquire)
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(in crate::engine) fn deadline(&self) -> Option<Instant> {
         let deadline = self.deadline.load(Ordering::Acquire);
         (deadline != u64::MAX).then(|| Instant::from_nanos(deadline))
     }
@@ -108,14 +129,14 @@ impl<R: RawMutex> ConnTable<R> {
         for bytes in seed.chunks_exact_mut(8) {
             bytes.copy_from_slice(&random.next_u64().to_le_bytes());
         }
-        let cm = Cm::new(cm::Config {
+        let cm = Cm::new(CmConfig {
             max_connections: config.max_connections as usize,
             max_per_peer: config.max_connections_per_peer as usize,
             max_half_open: config.max_half_open as usize,
             max_half_open_per_peer: config.max_half_open_per_peer as usize,
             reads: config.max_reads,
             max_mtu: config.max_mtu,
-            ..cm::Config::new(config.ca_guid, seed)
+            ..CmConfig::new(config.ca_guid, seed)
         });
         Self { cm, entries: Vec::new() }
     }
@@ -136,7 +157,7 @@ impl<R: RawMutex> ConnTable<R> {
     }
 
     /// Adds a connection. Fails when there is no memory.
-    pub(super) fn insert(&mut self, entry: Entry<R>) -> Result<(), ConnError> {
+    pub(super) fn insert(&mut self, entry: ConnEntry<R>) -> Result<(), ConnError> {
         let index = index(entry.id);
         if index >= self.entries.len() {
             // Ids are dense.
@@ -148,11 +169,11 @@ impl<R: RawMutex> ConnTable<R> {
         Ok(())
     }
 
-    pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<R>> {
+    pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut ConnEntry<R>> {
         self.entries.get_mut(index(id))?.as_mut().filter(|entry| entry.id == id)
     }
 
-    pub(super) fn remove(&mut self, id: ConnId) -> Option<Entry<R>> {
+    pub(super) fn remove(&mut self, id: ConnId) -> Option<ConnEntry<R>> {
         self.entries.get_mut(index(id))?.take_if(|entry| entry.id == id)
     }
 
@@ -167,11 +188,11 @@ impl<R: RawMutex> ConnTable<R> {
 
 /// The queue pairs of connections, for connection management.
 struct Attached<'a, R: RawMutex, F> {
-    entries: &'a [Option<Entry<R>>],
+    entries: &'a [Option<ConnEntry<R>>],
     challenge: F,
 }
 
-impl<R: RawMutex, F: Fn(&Arc<Qp<R>>)> QueuePairs for Attached<'_, R, F> {
+impl<R: RawMutex, F: Fn(&Arc<Qp<R>>)> AttachedQps for Attached<'_, R, F> {
     fn challenge(&self, conn: ConnId) {
         if let Some(qp) = qp_of(self.entries, conn) {
             (self.challenge)(qp);
@@ -183,12 +204,12 @@ impl<R: RawMutex, F: Fn(&Arc<Qp<R>>)> QueuePairs for Attached<'_, R, F> {
     }
 }
 
-fn qp_of<R: RawMutex>(entries: &[Option<Entry<R>>], id: ConnId) -> Option<&Arc<Qp<R>>> {
+fn qp_of<R: RawMutex>(entries: &[Option<ConnEntry<R>>], id: ConnId) -> Option<&Arc<Qp<R>>> {
     let entry = entries.get(index(id)).and_then(Option::as_ref).filter(|entry| entry.id == id);
     entry.and_then(|entry| entry.qp.as_ref())
 }
 
-fn is_failing<R: RawMutex>(entries: &[Option<Entry<R>>], id: ConnId) -> bool {
+fn is_failing<R: RawMutex>(entries: &[Option<ConnEntry<R>>], id: ConnId) -> bool {
     qp_of(entries, id).is_some_and(|qp| qp.transport.lock().is_failing())
 }
 

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Commands for connections: what each does to connection management and to the queue pair.
+
+use lock_api::RawMutex;
+
+use super::parameters;
+use super::{ConnEntry, Connections};
+use crate::cm::PeerQp;
+use crate::conn::{AcceptSpec, ConnId, ConnectSpec, ReadLimits};
+use crate::engine::queue_pairs::QueuePairs;
+use crate::error::ConnError;
+use crate::qp::Qp;
+use crate::time::Instant;
+use crate::transport::state::State;
+use fallible::Arc;
+use roce_wire::{MacAddr, Psn};
+
+impl<R: RawMutex> Connections<R> {
+    /// Requests a connection of `qp`, whose peer begins with `receive_psn`.
+    ///
+    /// # Errors
+    /// Those of [`Engine::connect`](crate::Engine::connect).
+    pub(in crate::engine) fn connect(
+        &self,
+        qps: &QueuePairs<R>,
+        now: Instant,
+        qp: &Arc<Qp<R>>,
+        spec: &ConnectSpec<'_>,
+        receive_psn: Psn,
+    ) -> Result<ConnId, ConnError> {
+        let local = parameters::of_local(qp, &qps.shared.config, receive_psn);
+        self.with(|conns| {
+            let mut transport = qp.lock();
+            //= R-QP-75
+            if !transport.can_connect() {
+                return Err(ConnError::QpBusy);
+            }
+            let id = conns.cm.connect(now, spec, local)?;
+            let entry = ConnEntry {
+                id,
+                qp: Some(qp.clone()),
+                receive_psn,
+                peer: None,
+                reads: ReadLimits::default(),
+                context: None,
+            };
+            if let Err(error) = conns.insert(entry) {
+                conns.cm.release(now, id)?;
+                return Err(error);
+            }
+            transport.attach(id);
+            Ok(id)
+        })
+    }
+
+    /// Completes a connection that the peer has accepted.
+    ///
+    /// # Errors
+    /// Those of [`Engine::complete`](crate::Engine::complete).
+    pub(in crate::engine) fn complete(
+        &self,
+        qps: &QueuePairs<R>,
+        now: Instant,
+        conn: ConnId,
+    ) -> Result<(), ConnError> {
+        self.with(|conns| {
+            let qp = conns.entry(conn).and_then(|entry| entry.qp.clone()).ok_or(ConnError::Unknown)?;
+            let mut transport = qp.lock();
+            if transport.state() != State::Rtr {
+                return Err(ConnError::State);
+            }
+            conns.cm.complete(now, conn)?;
+            //= R-CONN-33
+            qps.with_env(&qp, |env| transport.established(env)).map_err(|_| ConnError::State)?;
+            qps.shards.of(&qp).stats.connections.inc();
+            Ok(())
+        })
+    }
+
+    /// Accepts a connection with `qp`, whose peer begins with `receive_psn`.
+    ///
+    /// # Errors
+    /// Those of [`Engine::accept`](crate::Engine::accept).
+    pub(in crate::engine) fn accept(
+        &self,
+        qps: &QueuePairs<R>,
+        now: Instant,
+        conn: ConnId,
+        qp: &Arc<Qp<R>>,
+        spec: &AcceptSpec<'_>,
+        receive_psn: Psn,
+    ) -> Result<(), ConnError> {
+        let config = &qps.shared.config;
+        let local = parameters::of_local(qp, config, receive_psn);
+        self.with(|conns| {
+            let peer = conns.entry(conn).and_then(|entry| entry.peer).ok_or(ConnError::Unknown)?;
+            let mut transport = qp.lock();
+            //= R-QP-75
+            if !transport.can_connect() {
+                return Err(ConnError::QpBusy);
+            }
+            let reads = conns.cm.accept(now, conn, spec, local)?;
+            // The queue pair is ready before the REP is sent: that needs the lock held here.
+            let peer = PeerQp { reads, ..peer };
+            let peer = parameters::of_peer(qp, config, conn, &peer, receive_psn).ok_or(ConnError::Invalid)?;
+            qps.with_env(qp, |env| transport.peer_known(env, peer)).map_err(|_| ConnError::QpBusy)?;
+            if let Some(entry) = conns.entry(conn) {
+                entry.qp = Some(qp.clone());
+                entry.reads = reads;
+                entry.context = None;
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes the MAC address of the next hop on a connection's path.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
+    pub(in crate::engine) fn set_next_hop(&self, conn: ConnId, mac: MacAddr) -> Result<(), ConnError> {
+        self.with(|conns| {
+            conns.cm.set_next_hop(conn, mac)?;
+            if let Some(qp) = conns.entry(conn).and_then(|entry| entry.qp.as_ref()) {
+                qp.transport.lock().set_next_hop(mac);
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets the context of a connection that arrived as a request, until it is accepted.
+    pub(in crate::engine) fn set_context(&self, conn: ConnId, context: u64) {
+        if let Some(entry) = self.lock().entry(conn) {
+            entry.context = Some(context);
+        }
+    }
+
+    /// Disconnects, or answers the peer's disconnect. Failures found before are to be processed first.
+    ///
+    /// # Errors
+    /// Those of [`Engine::disconnect`](crate::Engine::disconnect).
+    pub(in crate::engine) fn disconnect(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
+        self.with(|conns| {
+            // The fatal NAK goes out before the DREQ.
+            //= R-QP-55
+            if conns.is_failing(conn) {
+                conns.cm.disconnect_failing(now, conn)
+            } else {
+                conns.cm.disconnect(now, conn)
+            }
+        })
+    }
+
+    /// Releases a connection in any state, and flushes its queue pair if it was used.
+    pub(in crate::engine) fn release(&self, qps: &QueuePairs<R>, now: Instant, conn: ConnId) {
+        let entry = self.with(|conns| {
+            // Unknown only if it was released before.
+            let _ = conns.cm.release(now, conn);
+            conns.remove(conn)
+        });
+        if let Some(qp) = entry.and_then(|entry| entry.qp) {
+            qps.close(&qp);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Posts of work requests to queue pairs.
+
+use lock_api::RawMutex;
+
+use super::queue_pairs::QueuePairs;
+use crate::error::PostError;
+use crate::qp::Qp;
+use crate::transport::state::State;
+use crate::work::{RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use fallible::{AllocError, Arc, vec};
+
+impl<R: RawMutex> QueuePairs<R> {
+    /// Posts a request to the send queue.
+    ///
+    /// # Errors
+    /// See [`PostError`]. A refused request has no completion.
+    #[inline]
+    pub(super) fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if let (SendOperation::Read { .. }, SendData::Sges(sges)) = (request.operation, request.data)
+            && sges.len() > qp.attributes.send_sges as usize
+        {
+            Self::make_room(qp, sges.len())?;
+        }
+        // The frames are built next.
+        qp.prefetch();
+        //= R-QP-4
+        //= R-QP-70
+        let mut transport = qp.transport.lock();
+        let shard = self.shards.of(qp);
+        //= R-QP-3
+        if request.operation.is_local() {
+            self.with_env(qp, |env| transport.post_local(env, request))?;
+        } else {
+            transport.post_send(request, &self.shared.config)?;
+        }
+        // Accepted, deferred or not: it is in the send queue, and completes.
+        //= R-QP-35
+        //= R-QP-36
+        //= R-QP-40
+        //= R-QP-37
+        if !request.flags.contains(SendFlags::DEFER) {
+            shard.make_ready(qp, || qp.clone());
+        }
+        Ok(())
+    }
+
+    /// Allocates room for READs with more elements than the queue pair was created with, unless it has it.
+    //= R-CREATE-38
+    #[cold]
+    #[inline(never)]
+    fn make_room(qp: &Qp<R>, elements: usize) -> Result<(), PostError> {
+        let wanted = qp.transport.lock().room_for(elements);
+        if wanted > 0 {
+            // Not under the lock. The room of a post that is faster elsewhere is kept instead of this one.
+            let room = vec::filled(wanted, Sge::default()).map_err(|AllocError| PostError::QueueFull)?;
+            let unused = qp.transport.lock().widen(room);
+            drop(unused);
+        }
+        Ok(())
+    }
+
+    /// Starts requests that were posted with [`SendFlags::DEFER`].
+    pub(super) fn undefer(&self, qp: &Arc<Qp<R>>) {
+        //= R-QP-38
+        let transport = qp.transport.lock();
+        if transport.wants_to_transmit() {
+            self.shards.of(qp).make_ready(qp, || qp.clone());
+        }
+    }
+
+    /// Posts a receive to a queue pair without shared receive queue. In the error state it completes as flushed at once.
+    ///
+    /// # Errors
+    /// [`PostError::NotAllowed`] if the queue pair has a shared receive queue; else see [`PostError`].
+    #[inline]
+    pub(super) fn post_recv(&self, qp: &Qp<R>, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        qp.prefetch_receives();
+        //= R-QP-84
+        if qp.attributes.srq.is_some() {
+            return Err(PostError::NotAllowed);
+        }
+        let mut transport = qp.transport.lock();
+        //= R-QP-5
+        transport.post_recv(request, &self.shared.config)?;
+        if transport.state() == State::Error {
+            self.with_env(qp, |env| transport.drain_receives(env));
+        }
+        Ok(())
+    }
+}
