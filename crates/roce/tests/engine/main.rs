@@ -33,6 +33,7 @@ mod shard_threads;
 mod shards;
 mod srq;
 mod threads;
+mod threats;
 mod trace;
 mod unverified_sources;
 mod usual_frames;

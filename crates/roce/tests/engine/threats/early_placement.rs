@@ -5,7 +5,7 @@
 use roce::{CompletionStatus, Config, StashLimits, Verdict};
 use roce_wire::{AethRepr, Ext, Opcode, RethRepr, Syndrome};
 
-use crate::forger::{Forger, Options};
+use super::forger::{Forger, Options};
 
 const MTU: usize = 1024;
 

@@ -5,7 +5,7 @@
 use roce::{CompletionStatus, Config, DropReason, QpState, StashLimits, Verdict};
 use roce_wire::{Ext, Opcode, RethRepr};
 
-use crate::forger::{Forger, Options};
+use super::forger::{Forger, Options};
 
 const MTU: usize = 1024;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, QpState, SendData, SendFlags, SendOperation, SendRequest, Verdict};
 use roce_wire::{Ext, Opcode, Packet, RethRepr, Syndrome};
 
-use crate::forger::{Forger, Options};
+use super::forger::{Forger, Options};
 
 /// Lets bob send a message of `packets` packets that stays unacknowledged.
 fn send_unacked(forger: &mut Forger, packets: usize) {

@@ -6,7 +6,7 @@ use roce_wire::cm::{CmMessage, CommId, DreqRepr, RtuRepr};
 use roce_wire::{Class, DethRepr, Ext, Mad, Opcode, Packet, Psn, Qpn, Syndrome};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::forger::{Forger, Options, frame, harmless, payload};
+use super::forger::{Forger, Options, frame, harmless, payload};
 
 /// Length by which an ACK (62 bytes) may exceed the shortest request (58). An Ethernet frame has at least 60
 /// bytes.

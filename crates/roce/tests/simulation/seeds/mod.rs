@@ -5,7 +5,6 @@
 //!
 //! `VIORDMA_SEEDS=100000` sets how many seeds each test tries, `VIORDMA_SEED=4711` tries that one alone.
 
-#[path = "seeds/runs.rs"]
 mod runs;
 
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, Config, QpState};
 use roce_wire::{Psn, Syndrome};
 
-use crate::forger::{Forger, Options, Pair};
+use super::forger::{Forger, Options, Pair};
 
 /// RNR NAK with a timer value of 10 us.
 const SHORT: Syndrome = Syndrome(0x21);

@@ -2,7 +2,7 @@
 
 //! Goodput of a 10 Gb/s link that loses frames, in virtual time: the same on every machine.
 //!
-//! `INSTA_UPDATE=always cargo test --profile tool -p roce --test goodput` rewrites the tables.
+//! `INSTA_UPDATE=always cargo test --profile tool -p roce --test simulation goodput` rewrites the tables.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use roce_testkit::{Options, Pair};
 use roce_wire::cm::CmMessage;
 use roce_wire::{Mad, Opcode, Packet};
 
-use crate::forger::{Forger, frame, message};
+use super::forger::{Forger, frame, message};
 
 /// Number of samples.
 const COUNT: usize = 512;

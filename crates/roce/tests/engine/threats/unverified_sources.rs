@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use roce::{DropReason, QpState, Verdict};
 use roce_wire::{Class, Opcode, Path, Psn, Qpn, Syndrome};
 
-use crate::forger::{Forger, Options, frame, harmless, payload};
+use super::forger::{Forger, Options, frame, harmless, payload};
 
 /// Returns paths that differ from the peer's path.
 fn unverified_paths(path: Path) -> Vec<Path> {

@@ -27,7 +27,7 @@ struct Reproduction<'a>(&'a str, u64);
 impl Drop for Reproduction<'_> {
     fn drop(&mut self) {
         let Self(name, seed) = self;
-        eprintln!("seed {seed} fails: VIORDMA_SEED={seed} cargo test -p roce --test seeds {name}");
+        eprintln!("seed {seed} fails: VIORDMA_SEED={seed} cargo test -p roce --test simulation {name}");
     }
 }
 

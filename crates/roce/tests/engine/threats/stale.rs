@@ -12,7 +12,7 @@ use roce_wire::{
     AethRepr, DethRepr, Ext, Headers, Mad, NakCode, Opcode, Packet, Path, Psn, Qpn, Syndrome, Template,
 };
 
-use crate::forger::{Options, Pair, frame, message};
+use super::forger::{Options, Pair, frame, message};
 
 /// Time after which a connection without answer ends, at the default ACK timeout: eight attempts.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
