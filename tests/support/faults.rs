@@ -3,6 +3,7 @@
 //! Hosts whose first device has faults, and what their drivers report of it.
 use std::time::Duration;
 
+use crate::bed::{self, miniport};
 use device_sim::Quirks;
 use lab::{
     machine::Machine,
@@ -10,8 +11,6 @@ use lab::{
 };
 use ndis_sim::{Miniport, NdkEvent};
 use ndk_abi::ndis::{NDIS_STATUS_LINK_STATE, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
-
-use crate::bed::{self, miniport};
 
 pub const MOMENT: Duration = Duration::from_secs(20);
 

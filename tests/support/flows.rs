@@ -4,11 +4,10 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use crate::bed::miniport;
 use lab::{machine::Consumer, testbed::Testbed};
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, OID_GEN_CURRENT_PACKET_FILTER};
 use ndk_consumer::transfer;
-
-use crate::bed::miniport;
 
 const MOMENT: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);

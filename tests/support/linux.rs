@@ -12,6 +12,10 @@ use std::{
     time::Duration,
 };
 
+use crate::{
+    bed::{miniport, started_with},
+    tcp::{MACS, stream},
+};
 use lab::{
     device::{DeviceKind, QemuBackend, QemuVariant},
     has_qemu,
@@ -24,11 +28,6 @@ use ndis_sim::{
 use qemu_device::{
     TapNetwork,
     tap::{BRIDGE, IP},
-};
-
-use crate::{
-    bed::{miniport, started_with},
-    tcp::{MACS, stream},
 };
 
 /// The interfaces of the hosts' devices.

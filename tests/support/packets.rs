@@ -4,16 +4,15 @@
 
 use std::time::Duration;
 
+use crate::{
+    bed::miniport,
+    tcp::{MACS, stream},
+};
 use device_sim::checksum::Transport;
 use lab::testbed::Testbed;
 use ndis_sim::{ReceivedFrame, SendRequest};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER,
-};
-
-use crate::{
-    bed::miniport,
-    tcp::{MACS, stream},
 };
 
 const MOMENT: Duration = Duration::from_secs(5);

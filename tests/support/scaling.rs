@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use crate::bed::miniport;
 use device_sim::{checksum, virtio_net::Features};
 use lab::{
     machine::Machine,
@@ -11,8 +12,6 @@ use lab::{
 };
 use ndis_sim::{Keyword, Miniport, RssParameters};
 use ndk_abi::ndis::*;
-
-use crate::bed::miniport;
 
 pub const MOMENT: Duration = Duration::from_secs(20);
 pub const SOON: Duration = Duration::from_millis(100);

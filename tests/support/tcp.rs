@@ -4,10 +4,9 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use crate::bed::miniport;
 use lab::testbed::Testbed;
 use ndis_sim::tcp_stack::{OffloadCounters, TcpStack};
-
-use crate::bed::miniport;
 
 pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 

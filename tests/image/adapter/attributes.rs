@@ -2,7 +2,7 @@
 
 //! What the miniport reports to NDIS: attributes, station addresses, and the OIDs of an Ethernet adapter.
 
-use std::{fs, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{fs, net::Ipv4Addr, time::Duration};
 
 use device_sim::{Quirks, link::Faults, virtio_net::Features};
 use lab::{
@@ -16,6 +16,7 @@ use ndk_abi::ndis::*;
 use nt_sim::ClockKind;
 use support::{
     bed::{counter, finish, miniport, started, started_with, word},
+    captures,
     copying::try_copy,
 };
 
@@ -230,7 +231,7 @@ fn counters_of_directed_multicast_and_broadcast_frames_add_up() {
 #[test]
 fn frames_are_ecn_capable_if_congestion_control_reacts() {
     for (value, capable) in [("0", false), ("1", false), ("2", true)] {
-        let capture = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("congestion control.pcapng");
+        let capture = captures::path(&format!("congestion control {value}"));
         let keywords = vec![("RoCECongestionControl", Keyword::Text(value.into()))];
         let options = Options { keywords, capture: Some(capture.clone()), ..Options::default() };
         let Some(bed) = started_with(&options) else { return };

@@ -2,79 +2,22 @@
 
 //! The vendor-specific OIDs on the image: the one that turns tracing of the engine on and returns its records, and that of counters.
 
-use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use lab::{
     image,
     machine::{AdapterOptions, Machine, MachineOptions},
-    testbed::Testbed,
 };
-use ndis_sim::Miniport;
 use ndk_abi::ndis::{
     NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH,
-    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES,
 };
 use nt_sim::ClockKind;
-use roce_wire::{Ext, Headers, MacAddr, Opcode, Path, Psn, Qpn, Template, icrc::Crc};
 use support::{
-    bed::{counter, finish, miniport, started, word},
+    bed::{counter, finish, miniport, started},
     copying::try_copy,
+    traces::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE, RECORD, records, send_to_unknown, set, unknown},
 };
-
-const OID_VIORDMA_COUNTERS: u32 = 0xFF5D_0101;
-const OID_VIORDMA_TRACE: u32 = 0xFF5D_0102;
-const RECORD: usize = 48;
-const MOMENT: Duration = Duration::from_secs(5);
-
-/// A queue pair that no host has.
-const UNKNOWN: u32 = 0x12_3456;
-
-/// A record of the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Record {
-    /// Units of 100 ns.
-    time: u64,
-    qpn: u32,
-    psn: u32,
-    event: String,
-}
-
-fn set(miniport: &Miniport, on: u8) {
-    miniport.set(OID_VIORDMA_TRACE, &[on]).unwrap();
-}
-
-fn records(miniport: &Miniport) -> Vec<Record> {
-    let answer = miniport.query(OID_VIORDMA_TRACE, 256 * RECORD).unwrap();
-    assert!(answer.len().is_multiple_of(RECORD));
-    let record = |bytes: &[u8]| Record {
-        time: counter(bytes, 0),
-        qpn: word(bytes, 8),
-        psn: word(bytes, 12),
-        event: String::from_utf8(bytes[16..].to_vec()).unwrap().trim_end_matches('\0').to_owned(),
-    };
-    answer.chunks(RECORD).map(record).collect()
-}
-
-/// Sends SENDs with these PSNs to [`UNKNOWN`], and waits until they have arrived.
-fn send_to_unknown(bed: &Testbed, psns: Range<u32>) {
-    let [from, to] = bed.machines();
-    let path = Path::new(MacAddr(from.nic().mac()), MacAddr(to.nic().mac()), from.address(), to.address());
-    let template = Template::new(&path, Qpn::new(UNKNOWN)).unwrap();
-    for psn in psns {
-        let mut slot = [0; 256];
-        let psn = Psn::new(psn);
-        let headers =
-            Headers { opcode: Opcode::SEND_ONLY, solicited: false, ack_req: true, psn, ext: Ext::None };
-        let mut frame = template.begin(Crc::detect(), &mut slot, &headers, 0).unwrap();
-        let len = frame.finish();
-        assert_eq!(miniport(from).send(&slot[..len], MOMENT), Some(NDIS_STATUS_SUCCESS));
-    }
-    let _ = bed.event().wait(Duration::from_millis(50));
-}
-
-fn unknown(record: &Record) -> Option<u32> {
-    (record.qpn == UNKNOWN && record.event == "drop_no_qp").then_some(record.psn)
-}
 
 #[test]
 fn dropped_packet_is_recorded_with_queue_pair_and_psn_while_tracing_is_on() {

@@ -13,66 +13,17 @@ use lab::{
 };
 use ndis_sim::Keyword;
 use ndk_abi::ndis::{
-    NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST,
-    NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST,
-    OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_RCV_OK,
+    NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, OID_802_3_MULTICAST_LIST,
+    OID_GEN_CURRENT_PACKET_FILTER,
 };
-use nt_sim::host::TimerResolution;
 use support::{
     bed::{finish, miniport, started_with},
     copying::copy,
     faults::{assert_given_up, assert_recovered, event, events},
+    filters::{
+        ALL, GROUP, MOMENT, OTHER_GROUP, OTHER_STATION, STATION, WINDOWS, delivered, each_filter, set_filter,
+    },
 };
-
-/// The clock of Windows: threads wake with its ticks, every 15.6 ms.
-const WINDOWS: TimerResolution = TimerResolution::Windows { high: Duration::from_millis(1) };
-const SOON: Duration = Duration::from_millis(100);
-const MOMENT: Duration = Duration::from_secs(20);
-
-const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const OTHER_STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
-const GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 1];
-const OTHER_GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 2];
-const ALL: [[u8; 6]; 4] = [STATION, OTHER_STATION, GROUP, OTHER_GROUP];
-
-fn set_filter(bed: &Testbed, types: u32) {
-    miniport(bed.machines()[0]).set(OID_GEN_CURRENT_PACKET_FILTER, &types.to_le_bytes()).unwrap();
-}
-
-/// Sends a frame from the second host to each address. Returns how many the first device has delivered to its driver.
-fn delivered(bed: &Testbed, destinations: &[[u8; 6]]) -> u64 {
-    let [receiver, sender] = bed.machines().map(miniport);
-    let count = || {
-        let answer = receiver.query(OID_GEN_RCV_OK, 8).unwrap();
-        u64::from_le_bytes(answer.try_into().unwrap())
-    };
-    let before = count();
-    for destination in destinations {
-        let mut frame = [&destination[..], &[2, 0, 0, 0, 0, 2, 0x88, 0xB5]].concat();
-        frame.resize(100, 0);
-        assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
-    }
-    let _ = bed.event().wait(SOON);
-    count() - before
-}
-
-/// Each filter of NDIS, and what of [`ALL`] the device delivers.
-fn each_filter(bed: &Testbed) {
-    miniport(bed.machines()[0]).set(OID_802_3_MULTICAST_LIST, &GROUP).unwrap();
-    for (types, count) in [
-        (NDIS_PACKET_TYPE_DIRECTED, 1),
-        (NDIS_PACKET_TYPE_MULTICAST, 2),
-        (NDIS_PACKET_TYPE_ALL_MULTICAST, 3),
-        (NDIS_PACKET_TYPE_PROMISCUOUS, 4),
-        // RDMA receives in any case.
-        (0, 1),
-    ] {
-        set_filter(bed, types);
-        // Address resolution of the hosts may add frames.
-        let counts: Vec<_> = (0..5).map(|_| delivered(bed, &ALL)).collect();
-        assert_eq!(counts.iter().min(), Some(&count), "filter {types:#x}: {counts:?}");
-    }
-}
 
 //= virtio §12
 #[test]

@@ -6,10 +6,7 @@
 use std::time::{Duration, Instant};
 
 use device_sim::{Quirks, pci};
-use lab::{
-    machine::Machine,
-    testbed::{Options, Testbed},
-};
+use lab::{machine::Machine, testbed::Options};
 use ndis_sim::{AdapterState, Miniport, SendId, StatusIndication};
 use ndk_abi::ndis::{
     NDIS_LINK_SPEED_UNKNOWN, NDIS_PACKET_TYPE_ALL_LOCAL, NDIS_PACKET_TYPE_ALL_MULTICAST,
@@ -21,45 +18,13 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::ndk::OID_NDK_SET_STATE;
 use nt_sim::delays::Moment;
-use support::bed::{finish, miniport, started, started_with};
-
-const MOMENT: Duration = Duration::from_secs(5);
-const SENDER: [u8; 6] = [2, 2, 0, 0, 0, 1];
-const RECEIVER: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const OTHER_STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
-const BROADCAST: [u8; 6] = [0xFF; 6];
-const GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 1];
-const OTHER_GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 2];
-
-/// An Ethernet frame of an EtherType that no protocol driver uses.
-fn frame(destination: [u8; 6], length: usize) -> Vec<u8> {
-    let mut frame = [&destination[..], &SENDER[..], &[0x88, 0xB5]].concat();
-    frame.resize(length, 0);
-    frame
-}
-
-fn send(miniport: &Miniport, frame: &[u8]) {
-    assert_eq!(miniport.send(frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
-}
-
-/// Waits on the simulated clock.
-fn wait(bed: &Testbed, time: Duration) {
-    let event = bed.event();
-    on_host(bed.machines()[1], move || event.wait(time));
-}
-
-/// Returns the destinations of the frames that the second host receives with `filter` set, of one frame to each destination.
-fn received(bed: &Testbed, filter: u32, destinations: &[[u8; 6]]) -> Vec<[u8; 6]> {
-    let [sender, receiver] = bed.machines().map(miniport);
-    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes()).unwrap();
-    receiver.set(OID_802_3_MULTICAST_LIST, &GROUP).unwrap();
-    drop(receiver.received());
-    for &destination in destinations {
-        send(&sender, &frame(destination, 100));
-    }
-    wait(bed, Duration::from_millis(50));
-    receiver.received().iter().map(|frame| frame[..6].try_into().unwrap()).collect()
-}
+use support::{
+    bed::{finish, miniport, started, started_with},
+    frames::{
+        BROADCAST, GROUP, MOMENT, OTHER_GROUP, OTHER_STATION, RECEIVER, SENDER, frame, on_host, received,
+        send, wait,
+    },
+};
 
 #[test]
 fn each_packet_filter_admits_its_kind_of_frame_and_no_other() {
@@ -151,11 +116,6 @@ const RECEIVE_LISTS: usize = 256;
 /// MSI-X vector of the transmit queue.
 const TRANSMIT_VECTOR: u16 = 2;
 const SOON: Duration = Duration::from_millis(50);
-
-/// Runs `body` on a thread of the host.
-fn on_host<T: Send + 'static>(machine: &Machine, body: impl FnOnce() -> T + Send + 'static) -> T {
-    machine.host().spawn("test", body).join().expect("the host lives")
-}
 
 /// Holds back the message by which the device reports free transmit slots, or delivers it.
 fn hold_transmit_message(machine: &Machine, hold: bool) {

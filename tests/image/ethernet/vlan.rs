@@ -3,78 +3,31 @@
 //! 802.1Q tags on the image: priorities and VLANs of sent and received frames, an adapter's own VLAN, the device's filter, and
 //! tagged frames with checksum and segmentation offloads.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use device_sim::{Quirks, checksum::Transport, virtio_net::Features};
 use lab::{
     device::{DeviceKind, QemuVariant},
-    has_qemu, image,
+    has_qemu,
     testbed::{Options, Testbed},
 };
-use ndis_sim::{Keyword, NdisHost as _, Offloads, ReceivedFrame, SendRequest, priority_vlan::tag};
+use ndis_sim::{Offloads, SendRequest, priority_vlan::tag};
 use ndk_abi::ndis::{
-    NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS, NDIS_STATUS_INVALID_DATA,
-    NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PACKET, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS,
+    NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_INVALID_DATA,
+    NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PACKET, NDIS_STATUS_NOT_SUPPORTED,
     OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_VLAN_ID,
 };
 use support::{
     bed::{finish, miniport, started_with, word},
+    captures,
     copying::{copy, try_copy},
     packets::{self, bytes, complete, deliver_requests, everything, frame4, packets, udp4},
+    tags::{
+        COMMAND_REFUSED, MOMENT, OK, SETTING, VLAN, frame, keyword, options, requesting, second_in_vlan,
+        send, tagged,
+    },
     tcp::{MACS, exchange, ipv4, ipv6},
 };
-
-const SETTING: &str = "*PriorityVLANTag";
-const VLAN: &str = "VlanID";
-const MOMENT: Duration = Duration::from_secs(5);
-/// Event number of the driver's event table.
-const COMMAND_REFUSED: u32 = 29;
-
-fn options() -> Options {
-    Options { path_mtu: 1024, ..Options::default() }
-}
-
-fn keyword(name: &'static str, value: u32) -> (&'static str, Keyword) {
-    (name, Keyword::Text(value.to_string()))
-}
-
-/// Starts both hosts; the adapter of the second is in VLAN `id`, that of the first in none.
-fn second_in_vlan(id: u16, options: &Options) -> Option<Testbed> {
-    let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
-    bed.machines()[1].host().set_keyword(VLAN, Keyword::Text(id.to_string()));
-    bed.start().expect("both drivers start");
-    Some(bed)
-}
-
-/// A frame of 100 bytes from one host to the other, and the same with a tag in its data.
-fn frame(from: usize) -> Vec<u8> {
-    let mut frame = [&MACS[1 - from][..], &MACS[from][..], &[0x88, 0xb5]].concat();
-    frame.resize(100, 7);
-    frame
-}
-
-fn tagged(mut frame: Vec<u8>, priority: u16, id: u16) -> Vec<u8> {
-    frame.splice(12..12, [[0x81, 0], (priority << 13 | id).to_be_bytes()].concat());
-    frame
-}
-
-fn requesting(priority_vlan: u32) -> SendRequest {
-    SendRequest { priority_vlan, ..SendRequest::default() }
-}
-
-/// Sends a frame with a request. Returns its status, and what the other host receives: the bytes and the reported tag.
-fn send(
-    bed: &Testbed,
-    from: usize,
-    frame: Vec<u8>,
-    priority_vlan: u32,
-) -> (NDIS_STATUS, Vec<(Vec<u8>, u32)>) {
-    let (statuses, received) = deliver_requests(bed, from, vec![(frame, requesting(priority_vlan))]);
-    let pair = |frame: ReceivedFrame| (frame.bytes, frame.priority_vlan);
-    (statuses[0], received.into_iter().map(pair).collect())
-}
-
-const OK: NDIS_STATUS = NDIS_STATUS_SUCCESS;
 
 #[test]
 fn tags_of_lists_are_inserted_and_those_of_received_frames_removed_and_reported_in_every_ring_format() {
@@ -424,7 +377,7 @@ fn large_packets_are_divided_into_tagged_frames() {
 }
 
 /// Returns the numbers of RoCE frames in a capture: without a tag, and with that of VLAN 5 and priority 0.
-fn roce_frames(capture: &PathBuf) -> [usize; 2] {
+fn roce_frames(capture: &Path) -> [usize; 2] {
     let bytes = fs::read(capture).unwrap();
     let is_roce = |ip: &[u8]| ip[..2] == [8, 0] && ip[11] == 17 && ip[24..26] == 4791_u16.to_be_bytes();
     // Behind the addresses of both hosts, in either direction.
@@ -438,10 +391,10 @@ fn roce_frames(capture: &PathBuf) -> [usize; 2] {
 #[test]
 fn rdma_of_an_adapter_in_a_vlan_is_in_that_vlan() {
     for (name, features, pairs) in [
-        ("vlan split.pcapng", Features::DEFAULT, 1),
-        ("vlan packed.pcapng", Features::DEFAULT | Features::RING_PACKED | Features::MQ, 2),
+        ("vlan split", Features::DEFAULT, 1),
+        ("vlan packed", Features::DEFAULT | Features::RING_PACKED | Features::MQ, 2),
     ] {
-        let capture = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let capture = captures::path(name);
         let keywords = vec![keyword(VLAN, 5), keyword("*JumboPacket", 9014)];
         let options =
             Options { keywords, features, pairs, capture: Some(capture.clone()), ..Options::default() };

@@ -6,7 +6,6 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -16,13 +15,12 @@ use std::{
 
 use device_sim::link::Faults;
 use lab::{
-    image,
-    machine::{Consumer, Machine},
+    machine::Machine,
     testbed::{Options, Testbed},
 };
 use ndis_sim::{
     IpHost as _, Keyword,
-    netio::{Discovery, Unicast, link_local},
+    netio::{Unicast, link_local},
 };
 use ndk_abi::{
     ndis::NDIS_STATUS_SUCCESS,
@@ -31,87 +29,12 @@ use ndk_abi::{
 };
 use ndk_consumer::{
     Error, Status,
-    protocols::{
-        self, Outcome, Program,
-        probe::{Plan, Scenario},
-    },
+    protocols::{self, Outcome, Program, probe::Scenario},
 };
-
-const TIMEOUT: Duration = Duration::from_secs(20);
-
-const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0));
-const ULA: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0));
-const LINK: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0));
-
-/// Returns options for two hosts with an address in each subnet, in this order.
-fn options(subnets: &[IpAddr]) -> Options {
-    let prefix = |&subnet: &IpAddr| (subnet, if subnet.is_ipv4() { 24 } else { 64 });
-    let subnets = subnets.iter().map(prefix).collect();
-    Options { subnets, discovery: Discovery::OnWire, ..Options::default() }
-}
-
-fn started(options: &Options) -> Option<Testbed> {
-    let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
-    let outcome = bed.start();
-    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
-    Some(bed)
-}
-
-/// Stops both drivers. Fails if the verifier found a violation.
-fn finish(mut bed: Testbed) {
-    bed.stop().expect("both drivers stop");
-    assert_eq!(bed.violations(), [""; 0]);
-}
-
-fn scratch(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
-
-/// Returns the address of a machine in a subnet.
-fn of(machine: &Machine, subnet: IpAddr) -> IpAddr {
-    let number = u8::from(machine.host().name() == "beta") + 1;
-    match subnet {
-        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | u32::from(number)).into(),
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | u128::from(number)).into(),
-    }
-}
-
-type Side = Consumer<Result<Outcome, Error>>;
-
-/// Starts a program on both hosts: the server listens at `at`, the client of the first host connects from its address
-/// in `subnet` to the server's.
-fn begin(bed: &Testbed, program: &Program, at: Option<IpAddr>, subnet: IpAddr, port: u16) -> [Side; 2] {
-    let [client, server] = bed.machines();
-    let remote = SocketAddr::new(of(server, subnet), port);
-    let local = SocketAddr::new(of(client, subnet), 0);
-    let listen = SocketAddr::new(at.unwrap_or(remote.ip()), port);
-    let listening = bed.event();
-    let serving = {
-        let (listening, program) = (listening.clone(), program.clone());
-        server.consumer("server", move |adapter| {
-            let outcome = protocols::serve(adapter, &program, listen, TIMEOUT, |_| listening.set());
-            // Also if listening failed: the client must not wait.
-            listening.set();
-            outcome
-        })
-    };
-    let program = program.clone();
-    let connecting = client.consumer("client", move |adapter| {
-        let _ = listening.wait(TIMEOUT);
-        protocols::client(adapter, &program, local, remote)
-    });
-    [connecting, serving]
-}
-
-/// Waits for both sides of a program; both have to succeed.
-fn succeed(sides: [Side; 2]) {
-    let [client, server] = sides.map(|side| side.join().expect("the host lives"));
-    assert!(client.is_ok() && server.is_ok(), "client: {client:?}\nserver: {server:?}");
-}
-
-fn probe(scenario: Scenario, length: u32, count: u32) -> Program {
-    Program::Probe(Plan { scenario, length, count })
-}
+use support::{
+    captures,
+    programs::{LINK, TIMEOUT, ULA, V4, begin, finish, of, options, probe, started, succeed},
+};
 
 #[test]
 fn rdma_runs_over_both_families_and_every_scope() {
@@ -133,7 +56,7 @@ fn rdma_runs_over_both_families_and_every_scope() {
 #[test]
 fn neighbors_are_resolved_by_frames_that_a_seed_reproduces() {
     let capture = |name: &str, seed| {
-        let path = scratch(name);
+        let path = captures::path(name);
         let options = Options { seed, capture: Some(path.clone()), ..options(&[ULA, V4]) };
         let bed = started(&options)?;
         succeed(begin(&bed, &Program::RdmaClient, None, ULA, 7471));
@@ -141,8 +64,8 @@ fn neighbors_are_resolved_by_frames_that_a_seed_reproduces() {
         finish(bed);
         Some(fs::read(path).unwrap())
     };
-    let Some(first) = capture("neighbors.pcapng", 3) else { return };
-    assert!(Some(&first) == capture("neighbors again.pcapng", 3).as_ref(), "the same seed");
+    let Some(first) = capture("neighbors", 3) else { return };
+    assert!(Some(&first) == capture("neighbors again", 3).as_ref(), "the same seed");
     let contains = |bytes: &[u8]| first.windows(bytes.len()).any(|window| window == bytes);
     // EtherType, hardware, protocol, lengths, request.
     assert!(contains(&[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]), "an ARP request");
@@ -263,7 +186,7 @@ fn another_subnet_is_reached_through_a_gateway_only_if_the_machine_allows_it() {
 /// An ARP request tells the receiver its sender's link address, which is stale until the receiver has asked itself.
 #[test]
 fn neighbor_whose_entry_is_stale_is_resolved_again() {
-    let capture = scratch("stale neighbor.pcapng");
+    let capture = captures::path("stale neighbor");
     let Some(bed) = started(&Options { capture: Some(capture.clone()), ..options(&[V4]) }) else { return };
     let [client, server] = bed.machines();
     let octets = |machine: &Machine| match of(machine, V4) {

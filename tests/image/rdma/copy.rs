@@ -2,20 +2,18 @@
 
 //! File transfer between two hosts: with and without faults of the link, with every path MTU, with a lost peer.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use lab::copy::{End, Faults, Plan, Source};
 use ndis_sim::Keyword;
-use support::plans::{copied, run};
-
-fn scratch(name: &str) -> PathBuf {
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    directory.join(name)
-}
+use support::{
+    captures,
+    plans::{copied, run},
+};
 
 #[test]
 fn file_is_written_and_read_back() {
-    let path = scratch("a file.txt");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("a file.txt");
     fs::write(&path, "to the peer, and back\n".repeat(50_000)).unwrap();
     let Some(outcome) = copied(&Plan { source: Source::File(path), ..Plan::of(0) }) else { return };
     assert_eq!(outcome.name, "a file.txt");
@@ -102,14 +100,14 @@ fn both_consumers_detect_a_connection_loss_during_transfer() {
 #[test]
 fn the_same_seed_gives_the_same_capture() {
     let capture = |name: &str, seed| {
-        let path = scratch(name);
+        let path = captures::path(name);
         let faults = Faults { loss: 0.01, ..Faults::NONE };
         copied(&Plan { faults, seed, capture: Some(path.clone()), ..Plan::of(1 << 20) })?;
         Some(fs::read(path).unwrap())
     };
-    let Some(first) = capture("first.pcapng", 7) else { return };
-    assert!(Some(&first) == capture("second.pcapng", 7).as_ref(), "the same seed");
-    assert!(Some(&first) != capture("other.pcapng", 8).as_ref(), "another seed");
+    let Some(first) = capture("copy seed 7", 7) else { return };
+    assert!(Some(&first) == capture("copy seed 7 again", 7).as_ref(), "the same seed");
+    assert!(Some(&first) != capture("copy seed 8", 8).as_ref(), "another seed");
 }
 
 #[test]
