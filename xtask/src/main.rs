@@ -17,6 +17,7 @@ mod models;
 mod mutants;
 mod objects;
 mod packages;
+mod programs;
 mod provide;
 mod races;
 mod rules;

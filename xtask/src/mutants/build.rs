@@ -8,12 +8,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::PathBuf,
     process::{Command, Output},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde::Deserialize;
 
 use super::{
     copy::Copy,
@@ -21,18 +19,13 @@ use super::{
     rewrite::{Numbered, Rewritten},
     switch::Switch,
 };
-use crate::shell;
+use crate::{
+    programs::{self, Program},
+    shell,
+};
 
 /// Attempts after which the build is given up.
 const ATTEMPTS: usize = 40;
-
-/// A test program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Program {
-    pub executable: PathBuf,
-    /// The directory of its package, in which it runs.
-    pub directory: PathBuf,
-}
 
 /// Tests with mutants.
 pub struct Build {
@@ -56,7 +49,10 @@ pub fn build(copy: &Copy, guard: &Guard, switch: &Switch, mutants: &[Numbered<'_
         let output = attempt(copy, guard)?;
         if output.status.success() {
             let built = files.values().flat_map(Rewritten::mutants).collect();
-            return Ok(Build { programs: programs(&output)?, mutants: built });
+            return Ok(Build {
+                programs: programs::in_messages(&String::from_utf8_lossy(&output.stdout))?,
+                mutants: built,
+            });
         }
         let errors = String::from_utf8_lossy(&output.stderr);
         let before = left_out.len();
@@ -118,8 +114,7 @@ fn attempt(copy: &Copy, guard: &Guard) -> Result<Output> {
         }
     }
     let mut cargo = copy.cargo();
-    cargo.args(["test", "--no-run", "--profile", "tool", "--message-format", "json-render-diagnostics"]);
-    run(cargo.args(guard.tests))
+    run(cargo.args(programs::BUILD).args(guard.tests))
 }
 
 fn image(copy: &Copy, package: &str) -> Result<Output> {
@@ -128,25 +123,6 @@ fn image(copy: &Copy, package: &str) -> Result<Output> {
 
 fn run(command: &mut Command) -> Result<Output> {
     command.output().context("cannot run cargo")
-}
-
-/// A message of cargo about a program that it has built.
-#[derive(Deserialize)]
-struct Message {
-    manifest_path: Option<PathBuf>,
-    executable: Option<PathBuf>,
-}
-
-fn programs(output: &Output) -> Result<Vec<Program>> {
-    let mut programs = BTreeSet::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let message: Message = serde_json::from_str(line).context("cargo's messages")?;
-        if let (Some(mut directory), Some(executable)) = (message.manifest_path, message.executable) {
-            directory.pop();
-            programs.insert(Program { executable, directory });
-        }
-    }
-    Ok(programs.into_iter().collect())
 }
 
 /// Returns file, line and column of each error that the compiler prints.

@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{build::Program, switch::Switch};
-use crate::shell;
+use super::switch::Switch;
+use crate::{programs::Program, shell};
 
 /// With a mutant, a test may take as many times as long as without, and [`GRACE`] besides.
 const SLOWDOWN: u32 = 8;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Captures that the tests and demos of a run leave.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{count::Count, demos};
+use crate::{lab, packages, shell};
+
+/// Environment variable with the directory in which tests leave captures (`tests/support/captures.rs`).
+pub const CAPTURES: &str = "NTSIM_CAPTURES";
+
+/// Packets that every transfer contains, as tshark names them: connection management by attribute, RC transport by
+/// opcode.
+const EXPECTED: [&str; 9] = [
+    "ConnectRequest",
+    "ConnectReply",
+    "ReadyToUse",
+    "DisconnectRequest",
+    "DisconnectReply",
+    "RC Send Only",
+    "RC RDMA Write",
+    "RC RDMA Read Request",
+    "RC Acknowledge",
+];
+
+/// Returns the directory of the captures, which exists then.
+pub fn directory() -> Result<PathBuf> {
+    let directory = shell::root().join("target/test/captures");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// Removes the captures of earlier runs.
+pub fn clear() -> Result<()> {
+    let directory = directory()?;
+    fs::remove_dir_all(&directory).with_context(|| format!("cannot empty {}", directory.display()))
+}
+
+/// Checks every capture of the steps before, by a dissector and an ICRC computation that share no code with the engine. Each one
+/// counts as a test.
+pub fn are_sound() -> Result<Count> {
+    packages::require(&packages::CAPTURE)?;
+    let quick = demos::run("quick", &["--quick", "--seed", "1"])?;
+    let captures = all()?;
+    for capture in &captures {
+        let report = shell::output(lab::command("decode", &["--quiet", "--tshark"])?.arg(capture))?;
+        println!("  {}\n{report}", capture.display());
+        if *capture == quick {
+            let missing: Vec<&str> = EXPECTED.into_iter().filter(|name| !report.contains(name)).collect();
+            ensure!(missing.is_empty(), "tshark names no {} in {}", missing.join(", "), capture.display());
+        }
+    }
+    let names: Vec<_> = captures.iter().filter_map(|capture| capture.file_stem()?.to_str()).collect();
+    println!("{} captures: {}", names.len(), names.join(", "));
+    Ok(Count::passed(captures.len()))
+}
+
+fn all() -> Result<Vec<PathBuf>> {
+    let directory = directory()?;
+    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut captures = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "pcapng" || extension == "pcap") {
+            captures.push(path);
+        }
+    }
+    captures.sort();
+    Ok(captures)
+}

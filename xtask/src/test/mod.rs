@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `cargo xtask test`: all checks that a change has to pass, the quickest first.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `steps.rs` | the table of steps, and those that are one check |
+//! | `programs.rs` | test programs: built at once, run two at a time |
+//! | `demos.rs`, `captures.rs` | demos, and the captures of a run |
+//! | `count.rs` | numbers of tests, and their sums |
+//! | `beside.rs` | steps in processes of their own, beside others |
+
+mod beside;
+mod captures;
+mod count;
+mod demos;
+mod programs;
+mod steps;
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use self::{
+    beside::Beside,
+    count::{Count, sums},
+    steps::{STEPS, Step, When},
+};
+use crate::shell;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Run only the steps whose name contains this text, one after another
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Run this step as part of another run, and write its result to a file
+    #[arg(long, hide = true, value_names = ["NAME", "FILE"], num_args = 2)]
+    part: Option<Vec<String>>,
+}
+
+/// Result of a step.
+struct Done {
+    step: &'static Step,
+    count: Count,
+    took: Duration,
+    /// Why the step failed before it could count.
+    error: Option<String>,
+}
+
+impl Done {
+    fn line(&self) -> String {
+        let Self { step, count, took, error } = self;
+        let skipped = if count.skipped == 0 { String::new() } else { format!(", {} skipped", count.skipped) };
+        let error = error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+        let (mark, took) = (count.mark(), seconds(*took));
+        format!("{mark} {:<28} {:>4} passed {took:>8}{skipped}{error}", step.name, count.passed)
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A step fails, or none has the name.
+pub fn run(options: &Options) -> Result<()> {
+    if let Some([name, file]) = options.part.as_deref() {
+        return part(name, file.into());
+    }
+    captures::clear()?;
+    let begin = Instant::now();
+    let mut done = match &options.only {
+        Some(text) => selected(text)?.into_iter().map(run_step).collect(),
+        None => run_all()?,
+    };
+    done.sort_by_key(|done| STEPS.iter().position(|step| step.name == done.step.name));
+    println!("\nsummary ({})", seconds(begin.elapsed()));
+    for done in &done {
+        println!("  {}", done.line());
+    }
+    println!("\n{}", sums(done.iter().map(|done| (done.step.name, &done.count))));
+    let failed = done.iter().filter(|done| done.count.failed > 0).count();
+    ensure!(failed == 0, "{failed} of the steps above failed");
+    Ok(())
+}
+
+/// Runs all steps: the first ones, two rows of steps beside each other, and those that need the machine to themselves.
+fn run_all() -> Result<Vec<Done>> {
+    let of = |when| STEPS.iter().filter(move |step| step.when == when);
+    let mut done: Vec<Done> = of(When::First).map(run_step).collect();
+    // Two programs that install packages at the same time are in each other's way.
+    steps::install();
+    let beside = Beside::begin(of(When::Beside).collect())?;
+    for step in of(When::Main) {
+        done.push(run_step(step));
+        done.extend(beside.ready());
+    }
+    done.extend(beside.rest());
+    done.extend(of(When::Alone).map(run_step));
+    Ok(done)
+}
+
+/// Runs a step in this process.
+fn run_step(step: &'static Step) -> Done {
+    println!("\n== {}", step.name);
+    let begin = Instant::now();
+    let (count, error) = match (step.run)() {
+        Ok(count) => (count, None),
+        Err(error) => (Count::FAILED, Some(format!("{error:#}"))),
+    };
+    let done = Done { step, count, took: begin.elapsed(), error };
+    println!("{}", done.line());
+    done
+}
+
+/// Runs the step `name` for [`Beside`], which reads the result from a file.
+fn part(name: &str, file: PathBuf) -> Result<()> {
+    let step = STEPS.iter().find(|step| step.name == name).context("there is no such step")?;
+    let count = (step.run)()?;
+    fs::write(&file, serde_json::to_string(&count)?)
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Returns the steps whose name contains `text`.
+fn selected(text: &str) -> Result<Vec<&'static Step>> {
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.name.contains(text)).collect();
+    if steps.is_empty() {
+        let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        bail!(shell::Exit::usage(format!(
+            "no step's name contains {text:?}; the steps are: {}",
+            names.join(", ")
+        )));
+    }
+    Ok(steps)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_no_step_contains_is_refused_with_the_names_of_the_steps() {
+        assert_eq!(selected("lint").unwrap().len(), 1);
+        assert_eq!(selected("").unwrap().len(), STEPS.len());
+        let error = selected("typo").err().unwrap();
+        assert!(error.to_string().contains("formatting, structure"));
+        assert_eq!(shell::exit_code(&error), 2);
+    }
+
+    #[test]
+    fn line_of_a_step_has_its_count_and_the_reason_of_its_failure() {
+        let step = &STEPS[0];
+        let took = Duration::from_millis(1500);
+        let line = Done { step, count: Count::WHOLE, took, error: None }.line();
+        assert_eq!(line, "ok   formatting                      1 passed    1.5 s");
+        let line = Done { step, count: Count::FAILED, took, error: Some("no cargo".into()) }.line();
+        assert_eq!(line, "FAIL formatting                      0 passed    1.5 s: no cargo");
+    }
+}

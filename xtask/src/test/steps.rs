@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The steps of `cargo xtask test`: the table, and the steps that are one check.
+
+use std::env;
+
+use anyhow::Result;
+
+use super::{captures, count::Count, demos, programs};
+use crate::{
+    drivers, fuzz, image, lab, miri,
+    packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, TAP},
+    races, shell, windows,
+};
+
+/// A step. Its name is what `--only` selects it by.
+pub struct Step {
+    pub name: &'static str,
+    pub when: When,
+    pub run: fn() -> Result<Count>,
+}
+
+/// When a step runs. Those of the same kind run one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before all others: seconds.
+    First,
+    /// The image and the tests that need it.
+    Main,
+    /// Beside [`When::Main`]: builds of other kinds, and programs with one thread.
+    Beside,
+    /// After these, with the machine to itself: what measures real time, and what reads files of the steps before.
+    Alone,
+}
+
+/// The steps, in the order of the summary.
+pub const STEPS: [Step; 21] = [
+    Step { name: "formatting", when: When::First, run: formatting },
+    Step { name: "structure", when: When::First, run: structure },
+    Step { name: "words", when: When::First, run: words },
+    Step { name: "rules", when: When::First, run: rules },
+    Step { name: "list of accepted mutants", when: When::First, run: accepted_mutants },
+    Step { name: "licenses and dependencies", when: When::First, run: licenses },
+    Step { name: "lints", when: When::Beside, run: lints },
+    Step { name: "documentation", when: When::Beside, run: documentation },
+    Step { name: "Windows target", when: When::Beside, run: windows_target },
+    Step { name: "Miri", when: When::Beside, run: in_miri },
+    Step { name: "data races", when: When::Beside, run: races },
+    Step { name: "fuzz targets", when: When::Beside, run: fuzz_targets },
+    Step { name: "image", when: When::Main, run: build_image },
+    Step { name: "unit and integration tests", when: When::Main, run: programs::run_most },
+    Step { name: "tests in real time", when: When::Alone, run: programs::run_real_time },
+    Step { name: "object pages", when: When::Alone, run: objects },
+    Step { name: "demo replays", when: When::Alone, run: demos::replay },
+    Step { name: "demo under loss", when: When::Alone, run: demos::under_loss },
+    Step { name: "captures", when: When::Alone, run: captures::are_sound },
+    Step { name: "miniport driver of others", when: When::Alone, run: miniport_of_others },
+    Step { name: "interop with Linux", when: When::Alone, run: interop_in_short },
+];
+
+/// Installs what the steps need. One that does without says so itself.
+pub fn install() {
+    let packages = [&IMAGE[..], &QEMU, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST];
+    for packages in packages {
+        if let Err(error) = packages::require(packages) {
+            eprintln!("{error:#}");
+        }
+    }
+    let _ = (windows::is_available(), miri::is_available(), races::is_available());
+}
+
+fn formatting() -> Result<Count> {
+    shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
+    Ok(Count::WHOLE)
+}
+
+/// Imports between files and dependencies between crates.
+fn structure() -> Result<Count> {
+    crate::structure::run(&crate::structure::Options::default())?;
+    Ok(Count::WHOLE)
+}
+
+/// Words that this project avoids.
+fn words() -> Result<Count> {
+    crate::words::run(&crate::words::Options::default())?;
+    Ok(Count::WHOLE)
+}
+
+/// Citations of the rules that the documents in docs/rules restate.
+fn rules() -> Result<Count> {
+    crate::rules::summary()?;
+    Ok(Count::WHOLE)
+}
+
+/// The list of accepted mutants names code that exists. `cargo xtask mutants` tests the mutants themselves, which takes hours.
+fn accepted_mutants() -> Result<Count> {
+    crate::mutants::check()?;
+    Ok(Count::WHOLE)
+}
+
+/// License headers; licenses and sources of all dependencies, by cargo-deny if it is installed, by the manifests
+/// otherwise.
+fn licenses() -> Result<Count> {
+    crate::licenses::headers()?;
+    if shell::succeeds(shell::cargo().args(["deny", "--version"])) {
+        shell::run(shell::cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
+        let mut count = Count::WHOLE;
+        count.add(&advisories()?);
+        return Ok(count);
+    }
+    crate::licenses::check()?;
+    Ok(Count::WHOLE)
+}
+
+/// Advisories about dependencies. Their database comes from the network: without it, this check is skipped.
+fn advisories() -> Result<Count> {
+    let is_available = shell::succeeds(shell::cargo().args(["deny", "fetch", "db"]));
+    if_available(is_available, "advisories (cargo deny cannot fetch their database)", || {
+        shell::run(shell::cargo().args(["deny", "check", "--disable-fetch", "advisories"]))?;
+        Ok(Count::WHOLE)
+    })
+}
+
+/// Lints of everything that runs on this machine. The step `image` has those of the driver.
+fn lints() -> Result<Count> {
+    shell::run(
+        shell::cargo()
+            .args(["clippy", "--quiet", "--all-targets"])
+            .args(drivers::all_others())
+            .args(["--", "-D", "warnings"]),
+    )?;
+    Ok(Count::WHOLE)
+}
+
+/// Paths that documents name, and the API references of all packages but the drivers, which must have no broken link.
+fn documentation() -> Result<Count> {
+    crate::documents::check()?;
+    let mut cargo = shell::cargo();
+    cargo.args(["doc", "--quiet", "--no-deps"]).args(drivers::all_others());
+    shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Count::WHOLE)
+}
+
+/// Everything but the driver compiles for Windows. The step `image` compiles the driver.
+fn windows_target() -> Result<Count> {
+    if_available(windows::is_available(), "the target for Windows (rustup cannot install it)", || {
+        windows::check()?;
+        Ok(Count::WHOLE)
+    })
+}
+
+/// Tests of portable crates in Miri. Without a nightly toolchain, this step is skipped.
+fn in_miri() -> Result<Count> {
+    if_available(miri::is_available(), "Miri (no nightly toolchain with it can be installed)", || {
+        let mut count = Count::default();
+        for mut command in miri::commands() {
+            count.add(&programs::run_by_cargo(&mut command)?);
+        }
+        Ok(count)
+    })
+}
+
+/// Tests with threads under ThreadSanitizer. Without a nightly toolchain, this step is skipped.
+fn races() -> Result<Count> {
+    let what = "data races (no nightly toolchain with sources can be installed)";
+    if_available(races::is_available(), what, || programs::run_by_cargo(&mut races::command()))
+}
+
+/// Runs fuzz targets over their seeds and over generated inputs, then for a short time with libFuzzer.
+fn fuzz_targets() -> Result<Count> {
+    let package = ["--package", "roce-fuzz", "--no-default-features"];
+    let mut clippy = shell::cargo();
+    clippy.args(["clippy", "--quiet", "--all-targets"]).args(package).args(["--", "-D", "warnings"]);
+    shell::run(&mut clippy)?;
+    let mut count = programs::run_by_cargo(shell::cargo().args(["test", "--profile", "tool"]).args(package))?;
+    count.passed += fuzz::short(12.0)?;
+    Ok(count)
+}
+
+/// The images that tests load, after the lints of the drivers as they are compiled for Windows.
+fn build_image() -> Result<Count> {
+    image::lint()?;
+    let image = image::build("viordma")?;
+    image::check(&image)?;
+    // A driver that misbehaves on purpose, for the tests of the verifier.
+    image::build("test-driver")?;
+    // The NDK consumer that the tests of consumers run.
+    image::build("example-consumer")?;
+    // Client and server of SMB Direct.
+    image::build("smb-driver")?;
+    Ok(Count::WHOLE)
+}
+
+/// The pages of NDK objects, with what the tests of the steps before recorded.
+fn objects() -> Result<Count> {
+    crate::objects::run()?;
+    Ok(Count::WHOLE)
+}
+
+/// Environment variable with the path of a miniport driver of others, NetKVM's `netkvm.sys`. It is no part of the project.
+const MINIPORT: &str = "VIORDMA_MINIPORT";
+
+/// `cargo xtask miniport` with the driver that is named. Without one, this step is skipped. The failures that docs/miniport.md explains
+/// are known.
+fn miniport_of_others() -> Result<Count> {
+    let Some(image) = env::var_os(MINIPORT) else {
+        println!("skipped: miniport driver of others ({MINIPORT} names no file)");
+        return Ok(Count::SKIPPED);
+    };
+    let mut command = lab::command("miniport", &["--known", "cancel,removal"])?;
+    programs::count_lines(command.arg(image), is_summary)
+}
+
+/// The most important cases of `cargo xtask interop`, live.
+fn interop_in_short() -> Result<Count> {
+    programs::count_lines(&mut lab::command("interop", &["--short"])?, is_summary)
+}
+
+/// Runs a check, or counts it as skipped where its tools are not available.
+fn if_available(is_available: bool, what: &str, check: impl FnOnce() -> Result<Count>) -> Result<Count> {
+    if is_available {
+        return check();
+    }
+    println!("skipped: {what}");
+    Ok(Count::SKIPPED)
+}
+
+/// Returns true for a line such as "27 passed, 0 failed".
+fn is_summary(line: &str) -> bool {
+    let first = line.trim_start().chars().next();
+    line.contains(" passed, ") && first.is_some_and(|first| first.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_that_cannot_run_is_skipped() {
+        assert_eq!(if_available(false, "Miri", || panic!("it is not run")).unwrap(), Count::SKIPPED);
+        assert_eq!(if_available(true, "", || Ok(Count::WHOLE)).unwrap(), Count::WHOLE);
+    }
+}
