@@ -4,19 +4,20 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
-use nt::{SpinLock, Streak, Turn};
+use nt::SpinLock;
 
 use super::adapter_state::{Event, State};
 use super::coalescing::Coalescing;
 use super::completion::abort_waiting;
-use super::interrupt_moderation::Moderation;
 use super::link::LinkIndications;
+use super::mac_address::StationAddresses;
 use super::network_addresses::NetworkAddresses;
 use super::offload_state::OffloadState;
+use super::receive_backlog::Backlog;
 use super::receive_filter::ReceiveFilter;
 use super::receive_lanes::ReceiveLanes;
 use super::receive_pool::ReceivePool;
@@ -26,7 +27,6 @@ use super::traffic::Traffic;
 use super::transitions::Transitions;
 use super::vlan::Vlan;
 use crate::ndk::provider::Ndk;
-use crate::nic::drain::Drain;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::poll_objects::PollObjects;
 use crate::nic::port::Port;
@@ -63,28 +63,8 @@ pub struct Adapter {
     link: LinkIndications,
 }
 
-/// State of a queue pair's receive processing, shared by the DPC of its message and its deferred routine.
-#[derive(Default)]
-pub(super) struct Backlog {
-    /// One processor at a time polls the receive queue and indicates the frames.
-    pub turn: Turn,
-    /// The deferred routine must poll the receive queue.
-    pub receive: AtomicBool,
-    /// Whether a poll has found the receive queue empty since a request.
-    pub drain: Drain,
-    pub streak: Streak,
-    pub moderation: Moderation,
-}
-
 // SAFETY: the handle is one that NDIS takes on any thread; everything else is `Sync` by itself.
 unsafe impl Sync for Adapter {}
-
-/// MAC addresses of an adapter.
-#[derive(Clone, Copy, Debug)]
-pub struct StationAddresses {
-    pub permanent: [u8; 6],
-    pub current: [u8; 6],
-}
 
 /// The initialized parts of an [`Adapter`].
 pub(super) struct Parts {
@@ -138,7 +118,8 @@ impl Adapter {
     /// # Safety
     /// `context` is the one registered at initialization, and the adapter has not been halted since.
     pub unsafe fn from_context<'a>(context: NDIS_HANDLE) -> &'a Self {
-        // SAFETY: this function's contract; the adapter is only ever borrowed shared.
+        // SAFETY: by this function's contract the context is an adapter that lives until it is halted, and an adapter is only ever borrowed
+        // shared.
         unsafe { &*context.cast::<Self>() }
     }
 
@@ -184,7 +165,7 @@ impl Adapter {
         self.traffic.enter().then(|| Passing(self))
     }
 
-    /// As [`pass`](Self::pass), also while the adapter pauses. The caller has received NBLs that the stack has not returned.
+    /// Returns permission to move frames, also while the adapter pauses. The caller has received NBLs that the stack has not returned.
     pub fn pass_with_lists(&self) -> Passing<'_> {
         self.traffic.join();
         Passing(self)

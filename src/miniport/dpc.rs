@@ -14,10 +14,11 @@ use core::time::Duration;
 use nt::Deferred;
 use virtio_net::{Polled, Wait};
 
-use super::adapter::{Adapter, Backlog};
+use super::adapter::Adapter;
 use super::demultiplexer::Demultiplexer;
 use super::failure::device_failed;
 use super::receive::Indication;
+use super::receive_backlog::Backlog;
 use super::{configuration_change, interrupt_moderation, send};
 use crate::nic::dma::SharedMemory;
 use crate::nic::interrupt::MessageHandler;

@@ -18,7 +18,7 @@ use super::offload_state::OffloadState;
 use super::outgoing_frame::Outgoing;
 use super::statistics::Cast;
 use crate::nbl::info;
-use crate::nic::queue_pair::TransmitSlots;
+use crate::nic::rdma_slots::TransmitSlots;
 
 /// The offload that the stack requests for an NBL.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use virtio_net::Error;
 use super::adapter::Adapter;
 use super::failure::device_failed;
 use super::transition_requests::recover_queue;
-use crate::nic::queue_pair::Progress;
+use crate::nic::transmit_progress::Progress;
 use crate::nic::transmit_watchdog::Watchdog;
 
 /// Starts a watchdog for the transmit queues. If there is no memory for it, a stalled queue is not noticed. Not inlined: together with the

@@ -18,9 +18,10 @@ use ndk_abi::ndis::{
     NDIS_RECEIVE_THROTTLE_PARAMETERS, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
     NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMRegisterInterruptEx,
 };
-use ndk_abi::nt::{BOOLEAN, IO_INTERRUPT_MESSAGE_INFO, IO_INTERRUPT_MESSAGE_INFO_ENTRY};
+use ndk_abi::nt::BOOLEAN;
 use nt::{Deferred, Owner};
 
+use super::message_processor::MessageProcessors;
 use crate::events::{Failure, Request};
 
 /// Handles the messages of an interrupt in its DPC. `DISPATCH_LEVEL`.
@@ -46,13 +47,12 @@ pub struct Interrupt<T> {
     context: Arc<InterruptContext<T>>,
     /// One for each queue pair.
     deferred: Vec<Arc<Deferred>>,
-    /// NDIS's table of messages; valid until disconnected.
-    messages: AtomicPtr<IO_INTERRUPT_MESSAGE_INFO>,
+    messages: MessageProcessors,
 }
 
-// SAFETY: a handle that NDIS takes on any thread, and an atomic pointer.
+// SAFETY: NDIS takes the handle on any thread, and the target is only ever borrowed shared, which `T: Sync` allows on any thread.
 unsafe impl<T: Sync> Send for Interrupt<T> {}
-// SAFETY: as above.
+// SAFETY: shared use loads and swaps atomic pointers, and borrows the target shared, which `T: Sync` allows.
 unsafe impl<T: Sync> Sync for Interrupt<T> {}
 
 impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
@@ -92,7 +92,8 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         if status != NDIS_STATUS_SUCCESS {
             return Err(Failure::Ndis(Request::RegisterInterrupt, status));
         }
-        let messages = AtomicPtr::new(characteristics.MessageInfoTable);
+        // SAFETY: NDIS's table of the messages, null or valid until the interrupt is deregistered, before which `disconnect` withdraws it.
+        let messages = unsafe { MessageProcessors::new(characteristics.MessageInfoTable) };
         let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages };
         if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {
             return Err(Failure::NoMessageInterrupts);
@@ -128,23 +129,10 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         self.context.target.store(target.cast_mut(), Ordering::Release);
     }
 
-    /// Returns the index of the first processor that a message interrupts; `None` if it is unknown. Must not be called
-    /// after [`disconnect`](Self::disconnect).
+    /// Returns the index of the processor that a message interrupts; `None` if it is unknown, or after
+    /// [`disconnect`](Self::disconnect).
     pub fn processor_of(&self, message: u16) -> Option<u32> {
-        let table = self.messages.load(Ordering::Acquire);
-        // SAFETY: null, or NDIS's table, which stays as it is.
-        let count = unsafe { table.as_ref() }?.MessageCount;
-        if u32::from(message) >= count {
-            return None;
-        }
-        // SAFETY: only the address of the member is taken.
-        let first = unsafe { &raw const (*table).MessageInfo };
-        // SAFETY: the table has `count` entries, one after the other.
-        let entry = unsafe { first.cast::<IO_INTERRUPT_MESSAGE_INFO_ENTRY>().add(message.into()) };
-        // SAFETY: as above.
-        let processors = unsafe { (*entry).TargetProcessorSet };
-        // The set has no group number. By default the messages of a device are in group 0 (WDK: `IRQ_GROUP_POLICY`).
-        nt::processor::index(0, processors.trailing_zeros() as u8)
+        self.messages.processor_of(message)
     }
 
     /// Returns the routines that run [`MessageHandler::deferred`], one for each queue pair.
@@ -162,7 +150,7 @@ impl<T> Interrupt<T> {
         for deferred in &self.deferred {
             deferred.stop();
         }
-        self.messages.store(null_mut(), Ordering::Release);
+        self.messages.withdraw();
         let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
             // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
@@ -183,7 +171,7 @@ unsafe extern "efiapi" fn line_isr(
     queue_dpc: *mut BOOLEAN,
     _targets: *mut u32,
 ) -> BOOLEAN {
-    // SAFETY: NDIS's own variable.
+    // SAFETY: NDIS passes a variable of its own, valid for the call, for the answer.
     unsafe { *queue_dpc = 0 };
     0
 }
@@ -199,7 +187,7 @@ unsafe extern "efiapi" fn line_dpc(
 /// Called by NDIS for diagnostics. Messages are edge-triggered: there is no source to disable. DIRQL.
 unsafe extern "efiapi" fn leave_line(_context: NDIS_HANDLE) {}
 
-/// As [`leave_line`].
+/// Called by NDIS for diagnostics. Messages are edge-triggered: there is no source to disable. DIRQL.
 unsafe extern "efiapi" fn leave_message(_context: NDIS_HANDLE, _message: u32) {}
 
 /// `MiniportMessageInterrupt`, at DIRQL. The event indices suppress further messages until the DPC requests them.
@@ -209,7 +197,7 @@ unsafe extern "efiapi" fn message_isr(
     queue_dpc: *mut BOOLEAN,
     targets: *mut u32,
 ) -> BOOLEAN {
-    // SAFETY: NDIS's own variable.
+    // SAFETY: NDIS passes a variable of its own, valid for the call, for the answer.
     unsafe { *queue_dpc = 1 };
     if !targets.is_null() {
         // SAFETY: NDIS's own variable; 0 means the default DPC alone.

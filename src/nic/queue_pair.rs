@@ -13,33 +13,24 @@ use ndk_abi::ndis::NET_BUFFER_LIST;
 use nt::{Deferred, ServedLock, SpinLock};
 use virtio_net::{
     Control, Error, FrameInfo, Polled, QueuePair, ReceiveCounters, ReceiveQueue, TransmitCounters,
-    TransmitQueue,
 };
 
 use super::dma::SharedMemory;
+use super::rdma_slots::{RdmaSlots, TransmitSlots};
 use super::registers::BarAccess;
+use super::transmit_progress::{Progress, Watch};
 use super::transmit_watchdog::Watchdog;
-use super::vlan_tag::{self, TAG_LEN, Tag};
+use super::vlan_tag::Tag;
 use crate::nbl::{NblList, WaitingSends};
 
 /// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
 /// bounds the time at `DISPATCH_LEVEL` if a fast device returns slots continuously.
 pub const TRANSMIT_BUDGET: usize = 128;
-/// Number of watchdog checks without a returned slot after which a queue counts as stalled: one second, because RDMA
-/// retries for two.
-const STALLED_CHECKS: u32 = 4;
-/// Number of such checks after which the device counts as hung: five seconds. No checks are made while the virtual machine is suspended.
-const HUNG_CHECKS: u32 = 20;
-/// A queue that stalls again within this time after its reset, in nanoseconds, is not reset again.
-const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 /// Number of passes that one sender makes for those that arrive meanwhile, before it defers their work.
 const PASSES: usize = 2;
 /// Padding after a pair, in bytes: no two pairs share a cache line, or a pair of lines that a processor fetches
 /// together.
 const PADDING: usize = 128;
-
-/// The transmit queue, with the memory and registers of this platform.
-pub type TransmitSlots = TransmitQueue<SharedMemory, BarAccess>;
 
 /// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
 pub struct Transmitter {
@@ -52,41 +43,6 @@ pub struct Transmitter {
     /// The routine that resumes waiting senders; `None` while there is no interrupt.
     deferred: Option<Arc<Deferred>>,
     watch: Watch,
-}
-
-/// The watchdog's record of whether the device returns slots.
-#[derive(Default)]
-struct Watch {
-    watchdog: Option<Arc<Watchdog>>,
-    /// [`TransmitQueue::completed`] at the last check.
-    completed: u64,
-    /// Checks since the device last returned a slot, while others were outstanding.
-    checks: u32,
-    /// Time of the last reset of the queue, in nanoseconds; `None` if there was none.
-    reset: Option<u64>,
-}
-
-impl Watch {
-    /// Records a reset of the queue. Returns `false` if the last reset was within [`RESET_WINDOW`].
-    fn take_reset(&mut self) -> bool {
-        let now = nt::time::now();
-        let may_reset = self.reset.is_none_or(|last| now.saturating_sub(last) >= RESET_WINDOW);
-        if may_reset {
-            self.reset = Some(now);
-        }
-        may_reset
-    }
-}
-
-/// Outcome of a check whether the device returns slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The device returns slots, or none is outstanding, or its state was reported already.
-    Fine,
-    /// The device has returned no slot for a second: the queue must be reset.
-    Stalled,
-    /// The device has returned no slot for five seconds: the device must be reset.
-    Hung,
 }
 
 /// Both queues of a pair.
@@ -149,18 +105,8 @@ impl Pair {
             let Transmitter { queue, watch, is_used, .. } = transmitter;
             // An error is reported by `transmit_fault`.
             let _ = queue.reap();
-            let completed = queue.completed();
-            if !*is_used || !is_expected || queue.is_idle() || completed != watch.completed {
-                (watch.completed, watch.checks) = (completed, 0);
-                return Progress::Fine;
-            }
-            let checks = watch.checks.saturating_add(1);
-            watch.checks = checks;
-            match checks {
-                STALLED_CHECKS if watch.take_reset() => Progress::Stalled,
-                HUNG_CHECKS => Progress::Hung,
-                _ => Progress::Fine,
-            }
+            let is_due = *is_used && is_expected && !queue.is_idle();
+            watch.check(queue.completed(), is_due)
         })
     }
 
@@ -172,7 +118,7 @@ impl Pair {
                 return false;
             }
             let mut slots =
-                Slots { queue: &mut transmitter.queue, tag: transmitter.tag, left: 1, exhausted: false };
+                RdmaSlots { queue: &mut transmitter.queue, tag: transmitter.tag, left: 1, exhausted: false };
             let Some(slot) = roce::Transmit::slot(&mut slots) else { return false };
             for (to, from) in slot.iter_mut().zip(frame) {
                 *to = *from;
@@ -216,7 +162,7 @@ impl Pair {
         self.transmitter(|transmitter| {
             transmitter.queue.stop();
             transmitter.is_used = false;
-            transmitter.watch.checks = 0;
+            transmitter.watch.clear();
         });
         self.receive.lock().stop();
     }
@@ -309,7 +255,7 @@ impl Pair {
         self.transmit.serve(PASSES, |transmitter, last| self.fill(transmitter, last, pump));
     }
 
-    /// As [`pump`](Self::pump), for a queue that several shards use: waits for the lock, because its holder does not call other shards'
+    /// Calls `pump` to fill slots of a queue that several shards use: waits for the lock, because its holder does not call other shards'
     /// pumps.
     #[cold]
     pub fn pump_shared(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
@@ -327,7 +273,8 @@ impl Pair {
             return;
         }
         let tag = transmitter.tag;
-        let mut slots = Slots { queue: &mut transmitter.queue, tag, left: TRANSMIT_BUDGET, exhausted: false };
+        let mut slots =
+            RdmaSlots { queue: &mut transmitter.queue, tag, left: TRANSMIT_BUDGET, exhausted: false };
         while !slots.exhausted && pump(&mut slots) > 0 {}
         let exhausted = slots.exhausted;
         transmitter.queue.kick();
@@ -395,35 +342,5 @@ impl Pair {
         {
             deferred.queue();
         }
-    }
-}
-
-/// The transmit queue with a budget, as the RoCE engine's transmitter.
-struct Slots<'a> {
-    queue: &'a mut TransmitSlots,
-    tag: Option<Tag>,
-    left: usize,
-    /// No slot was free, or the budget is used up.
-    exhausted: bool,
-}
-
-impl roce::Transmit for Slots<'_> {
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        let slot = if self.left == 0 { None } else { self.queue.slot() };
-        self.exhausted = slot.is_none();
-        match self.tag {
-            None => slot,
-            Some(_) => slot?.get_mut(TAG_LEN..),
-        }
-    }
-
-    fn commit(&mut self, len: usize) {
-        self.left = self.left.saturating_sub(1);
-        let Some(tag) = self.tag else { return self.queue.commit(len) };
-        // `slot` returns the same slot until `commit`.
-        if let Some(slot) = self.queue.slot() {
-            vlan_tag::insert(slot, tag);
-        }
-        self.queue.commit(len.saturating_add(TAG_LEN));
     }
 }

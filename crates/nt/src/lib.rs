@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The NT primitives that the driver is built on: IRQL, spin locks, time, events, DPCs, deferred work, timers, work items,
-//! threads, rundown protection, memory descriptor lists, entropy.
+//! threads, rundown protection, memory descriptor lists, seeds of random numbers.
 //!
 //! One API with two implementations. With the feature `kernel`, on Windows, it calls the kernel's own functions
 //! through `ndk-abi` (`kernel.rs`); otherwise it uses `std` (`hosted.rs`), so that everything above links into
@@ -17,7 +17,6 @@ extern crate alloc;
 mod callback;
 mod deferred;
 mod dpc;
-mod entropy;
 mod event;
 mod handover;
 pub mod irql;
@@ -26,6 +25,7 @@ mod lock;
 mod mdl;
 mod page;
 pub mod processor;
+mod random_seed;
 mod rundown;
 mod served_lock;
 mod thread;
@@ -43,12 +43,12 @@ mod sys;
 
 pub use deferred::{Deferred, Streak};
 pub use dpc::{Dpc, flush_dpcs};
-pub use entropy::entropy;
 pub use event::Event;
 pub use handover::{Handover, Next};
 pub use lock::{RawSpinLock, SpinLock, SpinLockGuard};
 pub use mdl::{Mapping, MdlChain, MdlError, Span};
 pub use page::PAGE_SIZE;
+pub use random_seed::random_seed;
 pub use rundown::{Rundown, RundownGuard};
 pub use served_lock::ServedLock;
 pub use thread::{DriverObject, start_thread};

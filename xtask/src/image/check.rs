@@ -52,11 +52,15 @@ const LARGE_FRAMES: [(&str, u32, &str); 7] = [
         "PASSIVE_LEVEL, once per start: holds configuration space and the adapter's parts",
     ),
     (
-        "viordma::miniport::initialize::build_port",
+        "viordma::miniport::device_setup::build_port",
         3072,
         "PASSIVE_LEVEL, once per start: moves the queues to their final place",
     ),
-    ("viordma::miniport::initialize::program", 2176, "PASSIVE_LEVEL, once per start: constructs the queues"),
+    (
+        "viordma::miniport::device_setup::program",
+        2176,
+        "PASSIVE_LEVEL, once per start: constructs the queues",
+    ),
     (
         "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::allocate",
         2048,

@@ -37,7 +37,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use fallible::{Arc, try_box};
 use ndk_abi::ndk::NDIS_NDK_CAPABILITIES;
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
-use nt::{Deferred, Timer, entropy};
+use nt::{Deferred, Timer, random_seed};
 
 pub use batch::Batch;
 
@@ -64,9 +64,9 @@ impl Provider {
     /// Not inlined: with the caller's, its frame is too large for a kernel stack.
     #[inline(never)]
     fn with_environment(environment: Box<dyn Environment>, config: &Config) -> NtResult<Self> {
-        let seed = entropy().ok_or(NO_RESOURCES)?;
+        let seed = random_seed().ok_or(NO_RESOURCES)?;
         // Peers see the port numbers: they must not reveal the engine's seed.
-        let random = entropy().ok_or(NO_RESOURCES)?;
+        let random = random_seed().ok_or(NO_RESOURCES)?;
         let [low, high, delays @ ..] = random;
         let delay_seed = delays.first_chunk().copied().unwrap_or_default();
         let engine = engine_config::new(environment.link(), seed, config);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Random numbers of the system.
+//! Seeds of random numbers, from the system.
 
 use crate::sys;
 
 /// Returns 32 unpredictable bytes: the seed of numbers that a remote host must not guess (queue pair numbers, keys,
 /// packet sequence numbers). `None` if the system's generator fails. `PASSIVE_LEVEL`.
 #[must_use]
-pub fn entropy() -> Option<[u8; 32]> {
+pub fn random_seed() -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     sys::fill_random(&mut bytes).then_some(bytes)
 }
@@ -16,7 +16,7 @@ pub fn entropy() -> Option<[u8; 32]> {
 mod tests {
     #[test]
     fn two_calls_differ_in_all_their_parts() {
-        let (one, other) = (super::entropy().unwrap(), super::entropy().unwrap());
+        let (one, other) = (super::random_seed().unwrap(), super::random_seed().unwrap());
         for (one, other) in one.chunks(8).zip(other.chunks(8)) {
             assert_ne!(one, other);
             assert_ne!(one, [0; 8]);

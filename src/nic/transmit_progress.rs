@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Progress of a transmit queue: whether the device returns slots, or the queue has stalled.
+
+use fallible::Arc;
+
+use super::transmit_watchdog::Watchdog;
+
+/// Number of watchdog checks without a returned slot after which a queue counts as stalled: one second, because RDMA
+/// retries for two.
+const STALLED_CHECKS: u32 = 4;
+/// Number of such checks after which the device counts as hung: five seconds. No checks are made while the virtual machine is suspended.
+const HUNG_CHECKS: u32 = 20;
+/// A queue that stalls again within this time after its reset, in nanoseconds, is not reset again.
+const RESET_WINDOW: u64 = 60 * 1_000_000_000;
+/// Outcome of a check whether the device returns slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The device returns slots, or none is outstanding, or its state was reported already.
+    Fine,
+    /// The device has returned no slot for a second: the queue must be reset.
+    Stalled,
+    /// The device has returned no slot for five seconds: the device must be reset.
+    Hung,
+}
+
+/// The watchdog's record of whether the device returns slots.
+#[derive(Default)]
+pub struct Watch {
+    pub watchdog: Option<Arc<Watchdog>>,
+    /// [`TransmitQueue::completed`](virtio_net::TransmitQueue::completed) at the last check.
+    completed: u64,
+    /// Checks since the device last returned a slot, while others were outstanding.
+    checks: u32,
+    /// Time of the last reset of the queue, in nanoseconds; `None` if there was none.
+    reset: Option<u64>,
+}
+
+impl Watch {
+    /// Checks whether the device has returned slots since the last check, of which it has returned `completed` in all. `is_due`: it is
+    /// expected to.
+    pub fn check(&mut self, completed: u64, is_due: bool) -> Progress {
+        if !is_due || completed != self.completed {
+            (self.completed, self.checks) = (completed, 0);
+            return Progress::Fine;
+        }
+        let checks = self.checks.saturating_add(1);
+        self.checks = checks;
+        match checks {
+            STALLED_CHECKS if self.take_reset() => Progress::Stalled,
+            HUNG_CHECKS => Progress::Hung,
+            _ => Progress::Fine,
+        }
+    }
+
+    /// Begins anew: the queue was stopped.
+    pub fn clear(&mut self) {
+        self.checks = 0;
+    }
+
+    /// Records a reset of the queue. Returns `false` if the last reset was within [`RESET_WINDOW`].
+    fn take_reset(&mut self) -> bool {
+        let now = nt::time::now();
+        let may_reset = self.reset.is_none_or(|last| now.saturating_sub(last) >= RESET_WINDOW);
+        if may_reset {
+            self.reset = Some(now);
+        }
+        may_reset
+    }
+}
