@@ -16,6 +16,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!(
         "cargo::warning=the driver is built on Windows, or with `cargo xtask image`; this command built nothing. \
-         `cargo xtask test` runs all tests; `cargo test -p NAME` runs those of one crate."
+         `cargo xtask test` runs all tests; `cargo test -p NAME` runs those of a crate that the driver links, \
+         `cargo xtest -p NAME` those of another package."
     );
 }

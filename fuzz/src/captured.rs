@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! RoCE frames of the captures in the workspace.
+//! RoCE frames of the captures in the repository.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub struct Captured {
     pub bytes: Vec<u8>,
 }
 
-/// Reads the frames of a capture; `path` is relative to the workspace, without extension.
+/// Reads the frames of a capture; `path` is relative to the repository, without extension.
 pub fn read(path: &str) -> Vec<Captured> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path).with_extension("pcap");
     let mut reader = PcapReader::new(File::open(path).expect("a capture of that name")).expect("a capture");

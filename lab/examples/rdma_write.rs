@@ -2,7 +2,7 @@
 
 //! An NDK consumer on the driver's image: one RDMA WRITE between two simulated machines, each running viordma.sys.
 //!
-//! `cargo xtask image && cargo run --profile tool -p lab --example rdma_write`
+//! `cargo xtask image && cd xtask && cargo run --profile tool -p lab --example rdma_write`
 //!
 //! The calls of the consumer are in `session`, the same as in the example of `ndk-consumer`.
 

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{packages, shell};
+use crate::{packages, shell, workspace::Workspace};
 
 /// The targets, as in `fuzz/src/lib.rs`, with the longest input of each.
 const TARGETS: [(Target, u32); 5] = [
@@ -155,15 +155,8 @@ impl Means {
 }
 
 fn cargo(command: &str) -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(shell::root()).args([
-        command,
-        "--quiet",
-        "--package",
-        "roce-fuzz",
-        "--profile",
-        "fuzz",
-    ]);
+    let mut cargo = Workspace::Tools.cargo();
+    cargo.args([command, "--quiet", "--package", "roce-fuzz", "--profile", "fuzz"]);
     cargo
 }
 

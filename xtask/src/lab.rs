@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::shell;
+use crate::{shell, workspace::Workspace};
 
 /// Environment variable with the path of this program, which builds or installs the requirements of `lab`'s commands.
 /// See `provide.rs`.
@@ -60,8 +60,6 @@ pub fn command(name: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Command> {
 
 /// Builds `lab` into the directory that `xtask` is in.
 fn build(xtask: &Path) -> Result<PathBuf> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--quiet", "--profile", "tool", "--package", "lab"]).current_dir(shell::root());
-    shell::run(&mut cargo)?;
+    shell::run(Workspace::Tools.cargo().args(["build", "--quiet", "--profile", "tool", "--package", "lab"]))?;
     Ok(xtask.with_file_name(format!("lab{}", std::env::consts::EXE_SUFFIX)))
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 use anyhow::{Context as _, Result, ensure};
 use spdx::{Expression, ParseMode};
 
-use crate::shell;
+use crate::{shell, workspace::Workspace};
 
 /// The first line of each source file.
 const HEADER: &str = "// SPDX-License-Identifier: MIT OR Apache-2.0";
@@ -43,12 +43,12 @@ pub fn check() -> Result<()> {
     let allowed: Vec<&str> =
         allowed.context("deny.toml allows no license")?.iter().filter_map(toml::Value::as_str).collect();
 
-    let mut cargo = Command::new("cargo");
-    cargo.args(["metadata", "--format-version", "1", "--locked"]).current_dir(shell::root());
-    let metadata: serde_json::Value = serde_json::from_str(&shell::output(&mut cargo)?)?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    let mut packages = Vec::new();
+    for workspace in Workspace::ALL {
+        packages.extend(workspace.packages(&["--locked"])?);
+    }
     let mut refused = BTreeMap::<&str, Vec<&str>>::new();
-    for package in packages {
+    for package in &packages {
         let license = package["license"].as_str().unwrap_or("no license expression");
         let registry = package["source"].as_str();
         ensure!(

@@ -12,6 +12,7 @@ mod guest;
 mod image;
 mod lab;
 mod licenses;
+mod manifests;
 mod miri;
 mod models;
 mod mutants;
@@ -26,6 +27,7 @@ mod structure;
 mod test;
 mod windows;
 mod words;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -74,6 +76,8 @@ enum Command {
     Interop(lab::Arguments),
     /// Fuzz the engine with frames, datagrams and sequences of operations
     Fuzz(fuzz::Options),
+    /// Compare the manifests and lock files of the two workspaces
+    Manifests(manifests::Options),
     /// Run tests of portable crates in Miri, which reports undefined behavior
     Miri,
     /// Run all checks: formatting, lints, the image, all tests, the demo and its captures
@@ -90,6 +94,8 @@ enum Command {
     Rules(rules::Options),
     /// List files that import each other in a circle, and dependencies between crates that point upward
     Structure(structure::Options),
+    /// Check all packages for Windows, or run the tests that run there
+    Windows(windows::Options),
     /// List uses of words that this project's text and names avoid
     Words(words::Options),
     /// Build or install what a command needs
@@ -121,6 +127,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Interop(arguments) => return lab::run("interop", &arguments),
         Command::Image(options) => image::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,
+        Command::Manifests(options) => manifests::run(&options)?,
         Command::Miri => miri::run()?,
         Command::Test(options) => test::run(&options)?,
         Command::Models(options) => models::run(&options)?,
@@ -129,6 +136,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Races => races::run()?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,
+        Command::Windows(options) => windows::run(&options)?,
         Command::Words(options) => words::run(&options)?,
         Command::Provide(options) => provide::run(&options)?,
     }

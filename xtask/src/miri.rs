@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::shell;
+use crate::{shell, workspace::Workspace};
 
 /// Tests of one package, by a target and by parts of their names.
 struct Selection {
@@ -80,8 +80,8 @@ pub fn is_available() -> bool {
 /// Returns the command of each selection.
 pub fn commands() -> impl Iterator<Item = Command> {
     SELECTIONS.iter().map(|selection| {
-        let mut cargo = Command::new("cargo");
-        cargo.current_dir(shell::root()).args(["+nightly", "miri", "test", "--package", selection.package]);
+        let mut cargo = Workspace::Driver.cargo();
+        cargo.args(["+nightly", "miri", "test", "--package", selection.package]);
         match selection.target {
             "--lib" => cargo.arg("--lib"),
             program => cargo.args(["--test", program]),

@@ -3,11 +3,9 @@
 //! `cargo xtask models`: runs the models of concurrent code, which execute every schedule of a few threads by loom. They are
 //! unit tests of the crates that they check, so the other tests include them.
 
-use std::process::Command;
-
 use anyhow::Result;
 
-use crate::shell;
+use crate::{shell, workspace::Workspace};
 
 /// Packages with models.
 const PACKAGES: [&str; 4] = ["fallible", "nt", "roce", "virtio-net"];
@@ -27,8 +25,8 @@ pub struct Options {
 /// # Errors
 /// A model does not build, or fails.
 pub fn run(options: &Options) -> Result<()> {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(shell::root()).args(["test", "--profile", "tool", "--lib"]);
+    let mut cargo = Workspace::Driver.cargo();
+    cargo.args(["test", "--profile", "tool", "--lib"]);
     for package in PACKAGES {
         cargo.args(["--package", package]);
     }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::shell;
+use crate::{shell, workspace::Workspace};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -32,8 +32,7 @@ pub fn is_available() -> bool {
 
 /// Returns the command.
 pub fn command() -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(shell::root());
+    let mut cargo = Workspace::Driver.cargo();
     cargo.args(["+nightly", "test", "-Zbuild-std", "--target", TARGET, "--profile", "tool"]);
     // Other flags than those of ordinary builds, which would be compiled again.
     cargo.arg("--target-dir").arg(shell::root().join("target/races"));

@@ -42,13 +42,6 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the workspace")
 }
 
-/// Returns a command of cargo in the root directory.
-pub fn cargo() -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(root());
-    cargo
-}
-
 /// Runs a command. If it fails, the error names it with its arguments.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {}", name(command)))?;

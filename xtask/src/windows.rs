@@ -1,50 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The workspace compiles for Windows: `cargo check` of every package for the Windows target, on Linux.
+//! `cargo xtask windows`: all packages compile for Windows: `cargo check` for the Windows target, on Linux.
 //!
-//! `cargo wdk build` builds every member of the workspace, so each one has to compile there. Packages that need Linux are
-//! empty for Windows (`#![cfg(unix)]`): `sim/nt` and what is built on it, since the simulator maps images and handles
-//! signals with Linux's own calls. The driver packages are not checked here: `wdk-build` does not compile on Linux, and the
-//! steps `lints` and `image` compile them in the mirror of the workspace. The fuzz targets are checked without libFuzzer.
+//! Packages that need Linux are empty for Windows (`#![cfg(unix)]`): `sim/nt` and what is built on it, since the simulator maps
+//! images and handles signals with Linux's own calls. The driver packages are not checked here: `wdk-build` does not compile on
+//! Linux, and the steps `lints` and `image` compile them in the mirror of the workspaces. The fuzz targets are checked without
+//! libFuzzer.
 
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{drivers, image::toolchain::TARGET, shell};
+use crate::{image::toolchain::TARGET, shell, workspace::Workspace};
 
-/// Packages whose tests run on Windows, too. Their test targets are checked as well.
-pub const PORTABLE: [&str; 12] = [
-    "captures",
-    "fallible",
-    "ndk-abi",
-    "ndk-provider",
-    "nt",
-    "roce",
-    "roce-testkit",
-    "roce-wire",
-    "smb-direct",
-    "state-table",
-    "virtio-net",
-    "xtask",
-];
+/// Packages of the tools' workspace whose tests run on Windows, too, like those of all packages that the driver links.
+const PORTABLE: [&str; 4] = ["captures", "roce-testkit", "smb-direct", "xtask"];
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Run the tests that run on Windows, too
+    #[arg(long)]
+    test: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A package that does not compile, or a test that fails.
+pub fn run(options: &Options) -> Result<()> {
+    if !options.test {
+        return check();
+    }
+    for workspace in Workspace::ALL {
+        let mut cargo = workspace.cargo();
+        shell::run(cargo.args(["test", "--profile", "tool", "--no-fail-fast"]).args(portable(workspace)))?;
+    }
+    Ok(())
+}
 
 /// Installs the target if necessary; `false` if rustup cannot.
 pub fn is_available() -> bool {
     shell::succeeds(Command::new("rustup").args(["target", "add", TARGET]).current_dir(shell::root()))
 }
 
-/// Checks the workspace for the Windows target.
+/// Checks both workspaces for the Windows target. Test targets of portable packages are checked as well.
+///
+/// # Errors
+/// A package that does not compile.
 pub fn check() -> Result<()> {
-    shell::run(cargo().args(drivers::all_others()))?;
-    shell::run(cargo().args(["--package", "roce-fuzz", "--no-default-features"]))?;
-    shell::run(cargo().args(["--package", "nt", "--features", "kernel"]))?;
-    let portable = PORTABLE.iter().flat_map(|name| ["--package", name]);
-    shell::run(cargo().arg("--all-targets").args(portable))
+    for workspace in Workspace::ALL {
+        shell::run(cargo(workspace).args(workspace.but_drivers()))?;
+        shell::run(cargo(workspace).arg("--all-targets").args(portable(workspace)))?;
+    }
+    shell::run(cargo(Workspace::Tools).args(["--package", "roce-fuzz", "--no-default-features"]))?;
+    shell::run(cargo(Workspace::Driver).args(["--package", "nt", "--features", "kernel"]))
 }
 
-fn cargo() -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["check", "--quiet", "--target", TARGET]).current_dir(shell::root());
+/// Returns arguments of cargo for the packages of a workspace whose tests run on Windows.
+fn portable(workspace: Workspace) -> Vec<&'static str> {
+    match workspace {
+        Workspace::Driver => workspace.but_drivers().to_vec(),
+        Workspace::Tools => PORTABLE.iter().flat_map(|name| ["--package", name]).collect(),
+    }
+}
+
+fn cargo(workspace: Workspace) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.args(["check", "--quiet", "--target", TARGET]);
     cargo
 }

@@ -223,7 +223,7 @@ fn burst_between_udp_sockets_is_not_lost() {
     assert_eq!(arrived, u64::from(burst));
 }
 
-/// For a measurement: `cargo test -p device-sim --test tunnel -- --ignored --nocapture`.
+/// For a measurement: `cargo xtest -p device-sim --test tunnel -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: what UDP loses depends on the machine"]
 fn measure_udp_throughput_and_loss() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Symbolic links to directories, as the mirror and the stand-in for the kit use them.
+//! Symbolic links, of which the mirror and the stand-in for the kit are made.
 
 use std::{fs, path::Path};
 
@@ -15,6 +15,21 @@ pub fn link(from: &Path, to: &Path) -> Result<()> {
     symlink(from, to)
         .or_else(|error| if to.exists() { Ok(()) } else { Err(error) })
         .with_context(|| format!("cannot link {} to {}", to.display(), from.display()))
+}
+
+/// Makes the directory `to` with links to all that the package in `from` has, except its manifest, lock file and build.
+pub fn link_package(from: &Path, to: &Path) -> Result<()> {
+    if to.is_symlink() {
+        fs::remove_file(to)?; // left by an older layout
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if !["Cargo.toml", "Cargo.lock", "target"].iter().any(|other| entry.file_name() == *other) {
+            link(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(unix)]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The mirror of the workspace in which the image is built, so that the patch of wdk-build stays out of the
-//! workspace's own manifest and lock file.
+//! The mirror of the two workspaces in which images are built, so that the patch of wdk-build stays out of their own manifests
+//! and lock files.
 //!
-//! The mirror has the driver packages only: the root package, and test drivers. Their sources are symbolic links; their
-//! manifests are derived from the originals, because cargo evaluates `cfg(windows)` of build dependencies for the host.
+//! The mirror is one workspace. Its members are the drivers, and it has the packages that they link. Their sources are symbolic
+//! links; their manifests are derived from the originals, because cargo evaluates `cfg(windows)` of build dependencies for the
+//! host, and because a package belongs to another workspace here.
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -15,17 +15,17 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use toml::{Table, Value};
 
-use super::{link::link, toolchain};
-use crate::shell;
+use super::{
+    link::{link, link_package},
+    toolchain,
+};
+use crate::{manifests, shell, workspace::Workspace};
 
-/// Sources of the root package, and of the crates that driver packages depend on.
-const SOURCES: [&str; 4] = ["build", "consumers", "crates", "src"];
+/// Sources of the root package.
+const SOURCES: [&str; 2] = ["build", "src"];
 
-/// Holds driver packages beside the root package: small images that tests of the simulated kernel load.
-const TEST_DRIVERS: &str = "drivers";
-
-/// Sources of a test driver.
-const TEST_DRIVER_SOURCES: [&str; 2] = ["build", "src"];
+/// Folders of packages that are drivers, or that drivers link.
+const FOLDERS: [&str; 3] = ["consumers", "crates", "drivers"];
 
 /// The build script of a driver package. `build.rs` does nothing on Linux.
 const BUILD_SCRIPT: &str = "build/driver.rs";
@@ -40,40 +40,30 @@ pub struct Mirror {
 impl Mirror {
     /// Creates or updates the mirror in `root`: links to the sources, derived manifests and lock file.
     pub fn lay_out(root: &Path) -> Result<Self> {
-        let workspace = shell::root();
+        let repository = shell::root();
         fs::create_dir_all(root)?;
         for name in SOURCES {
-            link(&workspace.join(name), &root.join(name))?;
+            link(&repository.join(name), &root.join(name))?;
         }
         let mut members = Vec::new();
-        let test_drivers = root.join(TEST_DRIVERS);
-        if test_drivers.is_symlink() {
-            fs::remove_file(&test_drivers)?; // left by an older layout
-        }
-        for entry in fs::read_dir(workspace.join(TEST_DRIVERS))? {
-            let package = entry?.path();
-            let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap_or_default();
-            let Ok(manifest) = manifest.parse::<Table>() else { continue };
-            let name = package.strip_prefix(workspace)?;
-            let mirrored = root.join(name);
-            if !is_driver(&manifest) {
-                fs::create_dir_all(root.join(TEST_DRIVERS))?;
-                link(&package, &mirrored)?; // a dev-dependency of the crates
-                continue;
+        for folder in FOLDERS {
+            let mirrored = root.join(folder);
+            if mirrored.is_symlink() {
+                fs::remove_file(&mirrored)?; // left by an older layout
             }
-            fs::create_dir_all(&mirrored)?;
-            for source in TEST_DRIVER_SOURCES {
-                link(&package.join(source), &mirrored.join(source))?;
+            for entry in fs::read_dir(repository.join(folder))? {
+                let package = entry?.path();
+                let name = package.strip_prefix(repository)?;
+                if mirror_package(&package, &root.join(name))? {
+                    members.push(Value::String(name.display().to_string()));
+                }
             }
-            write(&mirrored, &driver_package(manifest)?)?;
-            members.push(Value::String(name.display().to_string()));
         }
-        let manifest = fs::read_to_string(workspace.join("Cargo.toml"))?;
-        let manifest = manifest.parse::<Table>().context("Cargo.toml is not TOML")?;
-        write(root, &patched_workspace(driver_package(manifest)?, members, workspace)?)?;
+        let [driver, tools] = Workspace::ALL.map(|workspace| read(&workspace.file("Cargo.toml")));
+        write(root, &merged_workspace(driver_package(driver?)?, &tools?, members)?)?;
         // Cargo removes from the copy what the image does not need, and swaps the patched package.
         let lock = root.join("Cargo.lock");
-        let original = fs::read(workspace.join("Cargo.lock"))?;
+        let original = manifests::combined_lock()?.into_bytes();
         let stamp = root.join("Cargo.lock.origin");
         if !lock.exists() || fs::read(&stamp).ok().as_ref() != Some(&original) {
             fs::write(&lock, &original)?;
@@ -95,19 +85,38 @@ impl Mirror {
             .collect()
     }
 
-    /// Fails if the image was built from a version that the workspace's lock file does not name.
+    /// Fails if the image was built from a version that the lock files do not name.
     pub fn check_lock(&self) -> Result<()> {
-        let locked = packages(&shell::root().join("Cargo.lock"))?;
-        for package in packages(&self.root.join("Cargo.lock"))? {
-            let (name, version, _) = &package;
-            if name != PATCHED && !locked.contains(&package) {
+        let [driver, tools] = Workspace::ALL.map(manifests::packages);
+        let (driver, tools) = (driver?, tools?);
+        for package in manifests::locked(&read(&self.root.join("Cargo.lock"))?) {
+            if package.name != PATCHED && !driver.contains(&package) && !tools.contains(&package) {
                 bail!(
-                    "the image was built with {name} {version}, which Cargo.lock does not name: run `cargo update`"
+                    "the image was built with {} {}, which no Cargo.lock names: run `cargo update`",
+                    package.name,
+                    package.version
                 );
             }
         }
         Ok(())
     }
+}
+
+/// Mirrors a package: links to all that it has, and a manifest without dependencies for tests, which belong to no image.
+/// Returns whether it is a driver.
+fn mirror_package(package: &Path, mirrored: &Path) -> Result<bool> {
+    if !package.join("Cargo.toml").is_file() {
+        return Ok(false);
+    }
+    link_package(package, mirrored)?;
+    let mut manifest = read(&package.join("Cargo.toml"))?;
+    manifest.remove("dev-dependencies");
+    if let Some(Value::Table(package)) = manifest.get_mut("package") {
+        package.remove("workspace");
+    }
+    let is_driver = is_driver(&manifest);
+    write(mirrored, &if is_driver { driver_package(manifest)? } else { manifest })?;
+    Ok(is_driver)
 }
 
 /// A driver package's manifest whose dependencies for `cfg(windows)` are unconditional.
@@ -125,13 +134,19 @@ fn driver_package(mut manifest: Table) -> Result<Table> {
     Ok(manifest)
 }
 
-/// The workspace's manifest with the test drivers as its only members beside the root package, and wdk-build replaced.
-fn patched_workspace(mut manifest: Table, members: Vec<Value>, workspace: &Path) -> Result<Table> {
+/// The driver's manifest with the other drivers as the only members of its workspace, the dependencies of both workspaces, and
+/// wdk-build replaced.
+fn merged_workspace(mut manifest: Table, tools: &Table, members: Vec<Value>) -> Result<Table> {
     let table = manifest.get_mut("workspace").and_then(Value::as_table_mut);
     let table = table.context("Cargo.toml does not declare a workspace")?;
     table.insert("members".into(), members.into());
     table.remove("default-members");
-    let path = workspace.join("xtask/cross/wdk-build").display().to_string();
+    table.remove("exclude");
+    let mut dependencies = manifests::dependencies(tools);
+    dependencies
+        .extend(manifests::dependencies(&Table::from_iter([("workspace".into(), table.clone().into())])));
+    table.insert("dependencies".into(), dependencies.into());
+    let path = shell::root().join("xtask/cross/wdk-build").display().to_string();
     let replacement = Table::from_iter([("path".to_owned(), Value::String(path))]);
     let replaced = Table::from_iter([(PATCHED.to_owned(), Value::Table(replacement))]);
     let registries = Table::from_iter([("crates-io".to_owned(), Value::Table(replaced))]);
@@ -149,16 +164,7 @@ fn is_driver(manifest: &Table) -> bool {
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind.as_str() == Some("cdylib")))
 }
 
-/// Name, version and checksum of every published package that a lock file names.
-fn packages(lock: &Path) -> Result<BTreeSet<(String, String, String)>> {
-    let text = fs::read_to_string(lock).with_context(|| format!("cannot read {}", lock.display()))?;
-    let lock: Table = text.parse()?;
-    let packages = lock.get("package").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let field = |package: &Value, name: &str| package.get(name)?.as_str().map(str::to_owned);
-    Ok(packages
-        .iter()
-        .filter_map(|package| {
-            Some((field(package, "name")?, field(package, "version")?, field(package, "checksum")?))
-        })
-        .collect())
+fn read(path: &Path) -> Result<Table> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.parse().with_context(|| format!("{} is not TOML", path.display()))
 }

@@ -8,7 +8,7 @@ mod artifact;
 mod check;
 mod imports;
 mod kit;
-mod link;
+pub mod link;
 mod mirror;
 mod symbols;
 pub mod toolchain;

@@ -46,18 +46,19 @@ pub fn build(copy: &Copy, guard: &Guard, switch: &Switch, mutants: &[Numbered<'_
     let mut left_out = BTreeSet::new();
     for _ in 0..ATTEMPTS {
         let files = rewrite(copy, guard, switch, &originals, &left_out)?;
-        let output = attempt(copy, guard)?;
-        if output.status.success() {
-            let built = files.values().flat_map(Rewritten::mutants).collect();
-            return Ok(Build {
-                programs: programs::in_messages(&String::from_utf8_lossy(&output.stdout))?,
-                mutants: built,
-            });
-        }
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = match attempt(copy, guard)? {
+            Attempt::Built(programs) => {
+                let mutants = files.values().flat_map(Rewritten::mutants).collect();
+                return Ok(Build { programs, mutants });
+            }
+            Attempt::Failed(errors) => errors,
+        };
         let before = left_out.len();
         for (file, line, column) in places(&errors) {
-            let rewritten = files.get(&normalized(file));
+            // Of packages outside of their workspace's folder, the compiler names the whole path.
+            let file =
+                normalized(file.strip_prefix(&format!("{}/", copy.path("").display())).unwrap_or(file));
+            let rewritten = files.get(&file);
             left_out.extend(rewritten.map_or(&[][..], |file| file.mutants_at(line, column)));
         }
         ensure!(left_out.len() > before, "the mutants cannot be built:\n{errors}");
@@ -105,16 +106,33 @@ fn rewrite(
     Ok(rewritten)
 }
 
-/// Builds the images, then the tests. Returns the output of the first that fails, or of the tests.
-fn attempt(copy: &Copy, guard: &Guard) -> Result<Output> {
+/// What an attempt to build has led to.
+enum Attempt {
+    Built(Vec<Program>),
+    /// The compiler's messages.
+    Failed(String),
+}
+
+/// Builds the images, then the tests.
+fn attempt(copy: &Copy, guard: &Guard) -> Result<Attempt> {
+    let failed = |output: &Output| Attempt::Failed(String::from_utf8_lossy(&output.stderr).into_owned());
     for package in guard.images {
         let output = image(copy, package)?;
         if !output.status.success() {
-            return Ok(output);
+            return Ok(failed(&output));
         }
     }
-    let mut cargo = copy.cargo();
-    run(cargo.args(programs::BUILD).args(guard.tests))
+    let mut built = BTreeSet::new();
+    for (workspace, tests) in guard.tests {
+        let mut cargo = copy.cargo();
+        cargo.current_dir(copy.path(workspace.folder()));
+        let output = run(cargo.args(programs::BUILD).args(*tests))?;
+        if !output.status.success() {
+            return Ok(failed(&output));
+        }
+        built.extend(programs::in_messages(&String::from_utf8_lossy(&output.stdout))?);
+    }
+    Ok(Attempt::Built(built.into_iter().collect()))
 }
 
 fn image(copy: &Copy, package: &str) -> Result<Output> {

@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The mutants of the workspace's sources, by cargo-mutants.
+//! The mutants of the sources, by cargo-mutants.
+//!
+//! It names the mutants of packages below one workspace's folder. It gets a workspace of all packages, in
+//! `target/mutants/sources`: links to the sources, and manifests that name the targets only.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
+use toml::{Table, Value};
 
 use super::{
     copy,
     mutant::{Genre, Mutant, Span},
 };
-use crate::shell;
+use crate::{
+    image::link::{link, link_package},
+    shell,
+    workspace::Workspace,
+};
 
 /// The version that is installed; another one may name mutants differently.
 const VERSION: &str = "27.1.0";
@@ -37,7 +49,7 @@ struct Described {
 /// Returns the mutants that `selection` names, in the order of files and lines. Installs cargo-mutants if needed.
 pub fn mutants(selection: &Selection) -> Result<Vec<Mutant>> {
     let mut command = Command::new(installed()?);
-    command.current_dir(shell::root()).args(["mutants", "--workspace", "--list", "--json"]);
+    command.current_dir(sources()?).args(["mutants", "--workspace", "--list", "--json"]);
     for path in &selection.paths {
         let is_directory = shell::root().join(path).is_dir();
         let path = path.trim_end_matches('/');
@@ -58,6 +70,48 @@ pub fn mutants(selection: &Selection) -> Result<Vec<Mutant>> {
         serde_json::from_str(&output).context("cargo-mutants' list")?
     };
     described.into_iter().map(located).collect()
+}
+
+/// Lays out the workspace of all packages. Returns its path.
+fn sources() -> Result<PathBuf> {
+    let root = copy::directory().join("sources");
+    let mut members = Vec::new();
+    for workspace in Workspace::ALL {
+        for package in workspace.packages(&["--no-deps"])? {
+            let manifest = package["manifest_path"].as_str().map(Path::new).context("no manifest")?;
+            let package = manifest.parent().context("no folder")?;
+            let folder = package.strip_prefix(shell::root())?;
+            let linked = root.join(folder);
+            if folder == Path::new("") {
+                link(&package.join("src"), &root.join("src"))?;
+                continue;
+            }
+            link_package(package, &linked)?;
+            let manifest = targets(package)?;
+            shell::write_if_changed(&linked.join("Cargo.toml"), toml::to_string(&manifest)?.as_bytes())?;
+            members.push(Value::String(folder.display().to_string()));
+        }
+    }
+    let mut driver = targets(shell::root())?;
+    driver.insert("workspace".into(), Table::from_iter([("members".into(), members.into())]).into());
+    shell::write_if_changed(&root.join("Cargo.toml"), toml::to_string(&driver)?.as_bytes())?;
+    Ok(root)
+}
+
+/// Returns the part of a package's manifest that names its targets, tests excluded.
+fn targets(package: &Path) -> Result<Table> {
+    let text = fs::read_to_string(package.join("Cargo.toml"))?;
+    let mut manifest: Table = text.parse()?;
+    manifest.retain(|name, _| ["package", "lib", "bin"].contains(&name));
+    if let Some(Value::Table(package)) = manifest.get_mut("package") {
+        package.retain(|name, _| ["name", "build"].contains(&name));
+        package.insert("edition".into(), "2024".into());
+        package.insert("autotests".into(), false.into());
+    }
+    for program in manifest.get_mut("bin").and_then(Value::as_array_mut).into_iter().flatten() {
+        program.as_table_mut().and_then(|program| program.remove("required-features"));
+    }
+    Ok(manifest)
 }
 
 /// Adds the text of the line.

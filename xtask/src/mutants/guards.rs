@@ -2,7 +2,9 @@
 
 //! The tests that have to notice a change of a file.
 
-/// Tests of a part of the workspace.
+use crate::workspace::Workspace;
+
+/// Tests of a part of the code.
 #[derive(Debug)]
 pub struct Guard {
     /// A file, or a directory with a slash at its end.
@@ -13,8 +15,8 @@ pub struct Guard {
     pub images: &'static [&'static str],
     /// Driver packages whose image the tests need. The file is no part of them.
     pub needed: &'static [&'static str],
-    /// Selects packages and tests, as arguments of `cargo test`.
-    pub tests: &'static [&'static str],
+    /// Selects packages and tests of each workspace, as arguments of `cargo test`.
+    pub tests: &'static [(Workspace, &'static [&'static str])],
 }
 
 /// The first that matches is used.
@@ -24,90 +26,91 @@ static GUARDS: &[Guard] = &[
         root: "crates/ndk-provider/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "ndk-provider"],
+        tests: &[(Workspace::Driver, &["-p", "ndk-provider"])],
     },
     Guard {
         path: "crates/roce-wire/",
         root: "crates/roce-wire/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "roce-wire"],
+        tests: &[(Workspace::Driver, &["-p", "roce-wire"])],
     },
     Guard {
         path: "crates/roce/",
         root: "crates/roce/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "roce"],
+        tests: &[(Workspace::Driver, &["-p", "roce"])],
     },
     Guard {
         path: "consumers/smb-direct/",
         root: "consumers/smb-direct/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "smb-direct"],
+        tests: &[(Workspace::Tools, &["-p", "smb-direct"])],
     },
     Guard {
         path: "crates/virtio-net/",
         root: "crates/virtio-net/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "virtio-net"],
+        tests: &[(Workspace::Driver, &["-p", "virtio-net"])],
     },
     Guard {
         path: "crates/fallible/",
         root: "crates/fallible/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "fallible"],
+        tests: &[(Workspace::Driver, &["-p", "fallible"])],
     },
     Guard {
         path: "crates/nt/src/kernel.rs",
         root: "crates/nt/src/lib.rs",
         images: &["viordma"],
         needed: IMAGES,
-        tests: &["-p", "nt", "-p", "ndis-sim", "-p", "viordma-tests", "--tests"],
+        tests: &[(Workspace::Driver, &["-p", "nt", "--tests"]), IMAGE_TESTS],
     },
     Guard {
         path: "crates/nt/",
         root: "crates/nt/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "nt"],
+        tests: &[(Workspace::Driver, &["-p", "nt"])],
     },
-    Guard { path: "src/", root: "src/lib.rs", images: &["viordma"], needed: IMAGES, tests: IMAGE_TESTS },
+    Guard { path: "src/", root: "src/lib.rs", images: &["viordma"], needed: IMAGES, tests: &[IMAGE_TESTS] },
     Guard {
         path: "sim/nt/",
         root: "sim/nt/src/lib.rs",
         images: &[],
         needed: &["test-driver"],
-        tests: &["-p", "nt-sim"],
+        tests: &[(Workspace::Tools, &["-p", "nt-sim"])],
     },
     Guard {
         path: "sim/ndis/",
         root: "sim/ndis/src/lib.rs",
         images: &[],
         needed: &["test-driver", "viordma"],
-        tests: &["-p", "ndis-sim"],
+        tests: &[(Workspace::Tools, &["-p", "ndis-sim"])],
     },
     Guard {
         path: "sim/device/",
         root: "sim/device/src/lib.rs",
         images: &[],
         needed: &[],
-        tests: &["-p", "device-sim"],
+        tests: &[(Workspace::Tools, &["-p", "device-sim"])],
     },
     Guard {
         path: "drivers/support/",
         root: "drivers/support/src/lib.rs",
         images: &["example-consumer"],
         needed: &["viordma"],
-        tests: &["-p", "viordma-tests", "--test", "image"],
+        tests: &[(Workspace::Tools, &["-p", "viordma-tests", "--test", "image"])],
     },
 ];
 
 /// Tests of viordma.sys.
-const IMAGE_TESTS: &[&str] = &["-p", "ndis-sim", "-p", "viordma-tests", "--tests"];
+const IMAGE_TESTS: (Workspace, &[&str]) =
+    (Workspace::Tools, &["-p", "ndis-sim", "-p", "viordma-tests", "--tests"]);
 
 /// The other images that these tests need.
 const IMAGES: &[&str] = &["test-driver", "example-consumer", "smb-driver"];

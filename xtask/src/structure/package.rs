@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The packages of the workspace, as `cargo metadata` describes them.
+//! The packages of both workspaces, as `cargo metadata` describes them.
 
-use std::{collections::BTreeSet, path::PathBuf, process::Command};
+use std::{collections::BTreeSet, path::PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::shell;
+use crate::workspace::Workspace;
 
 /// A package of the workspace.
 pub struct Package {
@@ -17,13 +17,12 @@ pub struct Package {
     pub dependencies: BTreeSet<String>,
 }
 
-/// The packages of the workspace.
+/// The packages of both workspaces.
 pub fn all() -> Result<Vec<Package>> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(shell::root());
-    let metadata: serde_json::Value = serde_json::from_str(&shell::output(&mut cargo)?)?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
-    let mut result: Vec<Package> = packages.iter().map(package).collect();
+    let mut result = Vec::new();
+    for workspace in Workspace::ALL {
+        result.extend(workspace.packages(&["--no-deps"])?.iter().map(package));
+    }
     result.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(result)
 }

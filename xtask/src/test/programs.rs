@@ -18,9 +18,10 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{captures, count::Count};
 use crate::{
-    drivers, packages,
+    packages,
     programs::{self, Program},
     shell,
+    workspace::Workspace,
 };
 
 /// Programs that measure real time, or run beside processes of others. They get the machine to themselves.
@@ -40,9 +41,11 @@ pub fn run_most() -> Result<Count> {
     let mut programs = build()?;
     programs.retain(|program| !REAL_TIME.contains(&&*program.name()));
     let mut count = run(programs, AT_ONCE)?;
-    let mut examples = shell::cargo();
-    examples.args(["test", "--doc", "--quiet", "--profile", "tool"]).args(drivers::all_others());
-    count.add(&run_by_cargo(&mut examples)?);
+    for workspace in Workspace::ALL {
+        let mut examples = workspace.cargo();
+        examples.args(["test", "--doc", "--quiet", "--profile", "tool"]).args(workspace.but_drivers());
+        count.add(&run_by_cargo(&mut examples)?);
+    }
     Ok(count)
 }
 
@@ -59,11 +62,15 @@ fn build() -> Result<Vec<Program>> {
     packages::require(&packages::QEMU)?;
     packages::require(&packages::TAP)?;
     packages::require(&packages::DPDK)?;
-    let mut cargo = shell::cargo();
-    cargo.args(programs::BUILD).args(drivers::all_others()).stderr(Stdio::inherit());
-    let output = cargo.output().context("cannot run cargo")?;
-    ensure!(output.status.success(), "the tests cannot be built");
-    programs::in_messages(&String::from_utf8_lossy(&output.stdout))
+    let mut built = Vec::new();
+    for workspace in Workspace::ALL {
+        let mut cargo = workspace.cargo();
+        cargo.args(programs::BUILD).args(workspace.but_drivers()).stderr(Stdio::inherit());
+        let output = cargo.output().context("cannot run cargo")?;
+        ensure!(output.status.success(), "the tests cannot be built");
+        built.extend(programs::in_messages(&String::from_utf8_lossy(&output.stdout))?);
+    }
+    Ok(built)
 }
 
 /// Runs programs, `at_once` at the same time, and prints what each has printed when it ends.

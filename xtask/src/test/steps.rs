@@ -8,9 +8,10 @@ use anyhow::Result;
 
 use super::{captures, count::Count, demos, programs};
 use crate::{
-    drivers, fuzz, image, lab, miri,
+    fuzz, image, lab, miri,
     packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, TAP},
     races, shell, windows,
+    workspace::Workspace,
 };
 
 /// A step. Its name is what `--only` selects it by.
@@ -34,8 +35,9 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 21] = [
+pub const STEPS: [Step; 22] = [
     Step { name: "formatting", when: When::First, run: formatting },
+    Step { name: "manifests", when: When::First, run: manifests },
     Step { name: "structure", when: When::First, run: structure },
     Step { name: "words", when: When::First, run: words },
     Step { name: "rules", when: When::First, run: rules },
@@ -70,7 +72,15 @@ pub fn install() {
 }
 
 fn formatting() -> Result<Count> {
-    shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
+    for workspace in Workspace::ALL {
+        shell::run(workspace.cargo().args(["fmt", "--all", "--check"]))?;
+    }
+    Ok(Count::WHOLE)
+}
+
+/// Manifests and lock files of the two workspaces.
+fn manifests() -> Result<Count> {
+    crate::manifests::check()?;
     Ok(Count::WHOLE)
 }
 
@@ -102,8 +112,11 @@ fn accepted_mutants() -> Result<Count> {
 /// otherwise.
 fn licenses() -> Result<Count> {
     crate::licenses::headers()?;
-    if shell::succeeds(shell::cargo().args(["deny", "--version"])) {
-        shell::run(shell::cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
+    if shell::succeeds(Workspace::Driver.cargo().args(["deny", "--version"])) {
+        for workspace in Workspace::ALL {
+            let mut cargo = workspace.cargo();
+            shell::run(cargo.args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
+        }
         let mut count = Count::WHOLE;
         count.add(&advisories()?);
         return Ok(count);
@@ -114,30 +127,33 @@ fn licenses() -> Result<Count> {
 
 /// Advisories about dependencies. Their database comes from the network: without it, this check is skipped.
 fn advisories() -> Result<Count> {
-    let is_available = shell::succeeds(shell::cargo().args(["deny", "fetch", "db"]));
+    let is_available = shell::succeeds(Workspace::Driver.cargo().args(["deny", "fetch", "db"]));
     if_available(is_available, "advisories (cargo deny cannot fetch their database)", || {
-        shell::run(shell::cargo().args(["deny", "check", "--disable-fetch", "advisories"]))?;
+        for workspace in Workspace::ALL {
+            shell::run(workspace.cargo().args(["deny", "check", "--disable-fetch", "advisories"]))?;
+        }
         Ok(Count::WHOLE)
     })
 }
 
 /// Lints of everything that runs on this machine. The step `image` has those of the driver.
 fn lints() -> Result<Count> {
-    shell::run(
-        shell::cargo()
-            .args(["clippy", "--quiet", "--all-targets"])
-            .args(drivers::all_others())
-            .args(["--", "-D", "warnings"]),
-    )?;
+    for workspace in Workspace::ALL {
+        let mut cargo = workspace.cargo();
+        cargo.args(["clippy", "--quiet", "--all-targets"]).args(workspace.but_drivers());
+        shell::run(cargo.args(["--", "-D", "warnings"]))?;
+    }
     Ok(Count::WHOLE)
 }
 
 /// Paths that documents name, and the API references of all packages but the drivers, which must have no broken link.
 fn documentation() -> Result<Count> {
     crate::documents::check()?;
-    let mut cargo = shell::cargo();
-    cargo.args(["doc", "--quiet", "--no-deps"]).args(drivers::all_others());
-    shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
+    for workspace in Workspace::ALL {
+        let mut cargo = workspace.cargo();
+        cargo.args(["doc", "--quiet", "--no-deps"]).args(workspace.but_drivers());
+        shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
+    }
     Ok(Count::WHOLE)
 }
 
@@ -169,10 +185,11 @@ fn races() -> Result<Count> {
 /// Runs fuzz targets over their seeds and over generated inputs, then for a short time with libFuzzer.
 fn fuzz_targets() -> Result<Count> {
     let package = ["--package", "roce-fuzz", "--no-default-features"];
-    let mut clippy = shell::cargo();
+    let mut clippy = Workspace::Tools.cargo();
     clippy.args(["clippy", "--quiet", "--all-targets"]).args(package).args(["--", "-D", "warnings"]);
     shell::run(&mut clippy)?;
-    let mut count = programs::run_by_cargo(shell::cargo().args(["test", "--profile", "tool"]).args(package))?;
+    let mut test = Workspace::Tools.cargo();
+    let mut count = programs::run_by_cargo(test.args(["test", "--profile", "tool"]).args(package))?;
     count.passed += fuzz::short(12.0)?;
     Ok(count)
 }

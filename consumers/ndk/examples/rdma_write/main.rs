@@ -2,7 +2,7 @@
 
 //! An NDK consumer: one RDMA WRITE between two natively linked providers.
 //!
-//! `cargo run -p ndk-consumer --example rdma_write`
+//! `cd xtask && cargo run -p ndk-consumer --example rdma_write`
 
 #[expect(dead_code, reason = "tests use the rest")]
 #[path = "../../tests/pair/mod.rs"]
