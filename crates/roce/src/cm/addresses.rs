@@ -5,11 +5,15 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::net::IpAddr;
+use core::ops::Range;
 
 use super::event::Ignored;
 use crate::error::ConnError;
 use fallible::vec;
 use roce_wire::{MacAddr, Packet};
+
+/// Slots that one call checks after an address was removed. Bounds the duration of the call.
+const SWEEP_BUDGET: u32 = 256;
 
 /// The local addresses.
 #[derive(Default)]
@@ -17,7 +21,7 @@ pub(super) struct Addresses {
     /// Sorted by address, each once: dropped frames of any sender are looked up here with a lock held.
     all: Vec<Address>,
     /// The next slot whose connection may be at a removed address; `None` if no search is in progress.
-    pub(super) sweep: Option<u32>,
+    sweep: Option<u32>,
 }
 
 struct Address {
@@ -69,6 +73,17 @@ impl Addresses {
             }
         }
         Ok(())
+    }
+
+    /// Takes the next slots to search for connections at removed addresses, of `slots`, a bounded number; `None` if no search is in
+    /// progress.
+    pub(super) fn next_to_sweep(&mut self, slots: usize) -> Option<Range<u32>> {
+        let first = self.sweep.take()?;
+        let end = first.saturating_add(SWEEP_BUDGET);
+        if (end as usize) < slots {
+            self.sweep = Some(end);
+        }
+        Some(first..end.min(slots as u32))
     }
 
     /// Returns `true` while a search for connections at removed addresses is in progress.
@@ -128,6 +143,17 @@ mod tests {
             assert_eq!(addresses.contains(ip), found.is_ok());
             assert!(compared <= 11, "{compared} addresses were compared with {ip}");
         }
+    }
+
+    #[test]
+    fn a_search_takes_a_bounded_number_of_slots_at_a_time() {
+        let mut addresses = Addresses::default();
+        addresses.replace(&[[10, 0, 0, 1].into()]).unwrap();
+        assert_eq!(addresses.next_to_sweep(1000), None);
+        addresses.replace(&[]).unwrap();
+        let taken: Vec<_> = core::iter::from_fn(|| addresses.next_to_sweep(300)).collect();
+        assert_eq!(taken, [0..256, 256..300]);
+        assert!(!addresses.is_sweeping());
     }
 
     #[test]

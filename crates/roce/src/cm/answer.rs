@@ -5,6 +5,8 @@
 //! Kept in parsed form and bounded in number. When the queue is full an answer is dropped, and the peer's retry
 //! asks for it again.
 
+use super::event::Ignored;
+use fallible::Fifo;
 use roce_wire::{
     Mad, Path, PathMtu,
     cm::{
@@ -15,6 +17,33 @@ use roce_wire::{
 
 /// Maximum number of answers that wait for a transmit slot.
 pub(super) const MAX_ANSWERS: usize = 32;
+
+/// Answers that wait for a transmit slot, the oldest first.
+pub(super) struct Answers(Fifo<Answer>);
+
+impl Answers {
+    pub(super) const fn new() -> Self {
+        Self(Fifo::new())
+    }
+
+    /// Queues an answer.
+    ///
+    /// # Errors
+    /// [`Ignored::NoRoom`].
+    pub(super) fn push(&mut self, answer: Answer) -> Result<(), Ignored> {
+        let room = self.0.len() < MAX_ANSWERS && self.0.reserve_for(MAX_ANSWERS).is_ok();
+        if room && self.0.push(answer) { Ok(()) } else { Err(Ignored::NoRoom) }
+    }
+
+    /// Takes the oldest answer.
+    pub(super) fn pop(&mut self) -> Option<Answer> {
+        self.0.pop()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// A message that is sent once, to the source of the message that it answers.
 pub(super) struct Answer {
@@ -39,6 +68,7 @@ pub(super) enum AnswerKind {
 }
 
 impl Answer {
+    /// Writes the message into `mad`.
     pub(super) fn emit(&self, service_timeout: u8, mad: &mut [u8; Mad::LEN]) {
         let remote_comm_id = self.remote_id;
         let message = match self.kind {

@@ -10,7 +10,7 @@
 
 use core::{net::IpAddr, time::Duration};
 
-use super::{Cm, State, state::Input};
+use super::{conn::Conn, conn_set::ConnSet, state::Input};
 use crate::error::ConnError;
 use crate::time::Instant;
 use roce_wire::cm::RejReason;
@@ -28,10 +28,10 @@ pub(super) enum Admission {
 /// Age below which a half-open connection is not evicted.
 const GRACE: Duration = Duration::from_secs(2);
 
-impl Cm {
+impl ConnSet {
     /// Returns whether a peer may begin one more connection. Evicts a half-open connection if necessary.
     pub(super) fn admission(&mut self, now: Instant, peer: IpAddr) -> Admission {
-        let (connections, half_open) = self.peers.counts(self.ip_hash(peer), peer);
+        let (connections, half_open) = self.slots.counts(peer);
         // Anyone can begin connections in the name of this peer, but not establish them.
         if connections.saturating_sub(half_open) >= self.config.max_per_peer {
             return Admission::Never;
@@ -40,18 +40,18 @@ impl Cm {
         let evicted = if is_full || half_open >= self.config.max_half_open_per_peer {
             self.evict(now, Some(peer))
         } else {
-            self.half_open.len() < self.config.max_half_open || self.evict(now, None)
+            self.slots.half_open.len() < self.config.max_half_open || self.evict(now, None)
         };
         if evicted { Admission::Now } else { Admission::Later }
     }
 
     /// Aborts the oldest half-open connection, of all or of one peer, if it is older than [`GRACE`].
     fn evict(&mut self, now: Instant, peer: Option<IpAddr>) -> bool {
-        let conns = &self.conns;
-        let oldest = self
+        let slots = &self.slots;
+        let oldest = slots
             .half_open
             .iter()
-            .filter_map(|index| Some((index, conns.get(index)?)))
+            .filter_map(|index| Some((index, slots.get(index)?)))
             .take_while(|(_, conn)| now.duration_since(conn.since) >= GRACE)
             .find(|(_, conn)| peer.is_none_or(|peer| conn.path.remote_ip == peer))
             .map(|(index, _)| index);
@@ -61,73 +61,33 @@ impl Cm {
     }
 
     /// Makes a slot available for one more connection.
-    pub(super) fn make_room(&mut self, now: Instant) -> Result<(), ConnError> {
-        if self.conns.has_free() {
+    fn make_room(&mut self, now: Instant) -> Result<(), ConnError> {
+        if self.slots.has_free() {
             return Ok(());
         }
-        if self.conns.capacity() < self.config.max_connections.min(1 << 16) {
-            return self.grow();
+        if self.slots.capacity() < self.config.max_connections.min(1 << 16) {
+            return self.slots.grow();
         }
-        if self.reclaimable.is_empty() {
+        if self.slots.reclaimable.is_empty() {
             // It becomes reclaimable at once unless the consumer owns it.
             self.evict(now, None);
         }
-        match self.reclaimable.first() {
+        match self.slots.reclaimable.first() {
             Some(index) if self.advance(now, index, Input::Expire) => Ok(()),
             _ => Err(ConnError::TooMany),
         }
     }
 
-    fn grow(&mut self) -> Result<(), ConnError> {
-        let slots = self.conns.next_capacity();
-        self.by_id.reserve(slots)?;
-        self.by_qpn.reserve(slots)?;
-        self.peers.reserve(slots)?;
-        self.deadlines.reserve(slots)?;
-        self.outbox.reserve(slots)?;
-        self.pending_events.reserve(slots)?;
-        self.half_open.reserve(slots)?;
-        self.reclaimable.reserve(slots)?;
-        self.conns.grow()?;
-        Ok(())
-    }
-
-    /// Updates the counts after a transition from `before` to the present state.
-    pub(super) fn account(&mut self, now: Instant, index: u32, before: State) {
-        let Some(conn) = self.conns.get_mut(index) else { return };
-        let (after, ip) = (conn.state, conn.path.remote_ip);
-        let hash = self.prf.hash_ip(ip);
-        if after.is_live() && conn.peer_place.is_none() {
-            conn.peer_place = Some(self.peers.add_connection(hash, ip));
-        }
-        let Some(place) = conn.peer_place else { return };
-        if before.is_half_open() != after.is_half_open() {
-            self.peers.set_half_open(place, after.is_half_open());
-            if after.is_half_open() {
-                conn.since = now;
-                self.half_open.push(index);
-            } else {
-                self.half_open.remove(index);
-            }
-        }
-        if !after.is_live() {
-            conn.peer_place = None;
-            self.peers.remove_connection(hash, place);
-        }
-        self.update_reclaimable(index);
-    }
-
-    /// Adds a connection to the reclaimable ones if it is released and in TIMEWAIT, or removes it.
-    pub(super) fn update_reclaimable(&mut self, index: u32) {
-        let fades = self.conns.get(index).is_some_and(|conn| conn.state == State::TimeWait && !conn.owned);
-        if fades {
-            self.reclaimable.push(index);
-        } else {
-            self.reclaimable.remove(index);
-        }
-    }
-
-    fn ip_hash(&self, ip: IpAddr) -> u32 {
-        self.prf.hash_ip(ip)
+    /// Creates a connection in state `Idle` and initializes it by `fill`.
+    ///
+    /// # Errors
+    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`].
+    pub(super) fn create(&mut self, now: Instant, fill: impl FnOnce(&mut Conn)) -> Result<u32, ConnError> {
+        self.make_room(now)?;
+        let (index, conn) = self.slots.claim().ok_or(ConnError::TooMany)?;
+        conn.interval = self.config.interval();
+        conn.time_wait = self.config.time_wait;
+        fill(conn);
+        Ok(index)
     }
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Commands of the consumer.
-#![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
+//! Commands of the consumer, for connections and listeners.
 
 use super::{
-    Cm, Conn, DisconnectProgress, LocalQp, PeerQp, Pending, State, addresses::is_unicast, conn_id,
+    Cm,
+    addresses::is_unicast,
+    conn::Pending,
+    event::{LocalQp, PeerQp},
+    messages,
     state::Input,
 };
 use crate::{
-    conn::{AcceptSpec, ConnId, ConnectSpec, DisconnectOutcome, PrivateData, ReadLimits},
+    conn::{AcceptSpec, ConnId, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits},
     error::ConnError,
     time::Instant,
 };
 use roce_wire::{
-    Gid, MacAddr, PKEY_DEFAULT, Psn, Qpn,
-    cm::{
-        CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, RejReason, RejRepr, RepRepr,
-        ReqRepr, RespondedMessage, RtuRepr, ServiceId, TransportService, private_data,
-    },
+    MacAddr, Psn, Qpn,
+    cm::{RejReason, private_data},
 };
 
 impl Cm {
@@ -42,7 +42,7 @@ impl Cm {
         let path = spec.path;
         if path.local_ip.is_ipv4() != path.remote_ip.is_ipv4()
             || !is_unicast(path.remote_ip)
-            || spec.mtu > self.config.max_mtu
+            || spec.mtu > self.conns.config.max_mtu
         {
             return Err(ConnError::Invalid);
         }
@@ -50,11 +50,9 @@ impl Cm {
         if !self.addresses.contains(path.local_ip) {
             return Err(ConnError::NotLocal);
         }
-        let ends =
-            IpEnds { source: path.local_ip, source_port: spec.local_port, destination: path.remote_ip };
-        let area = request_data(&ends, spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
+        let private_data = messages::request_data(spec).ok_or(ConnError::PrivateDataTooLong)?;
         //= R-CONN-20
-        let reads = spec.reads.lowered(self.config.reads);
+        let reads = spec.reads.lowered(self.conns.config.reads);
         let peer = PeerQp {
             qpn: Qpn::default(),
             send_psn: Psn::default(),
@@ -65,7 +63,7 @@ impl Cm {
             ack_timeout: local.ack_timeout,
             path,
         };
-        let index = self.create(now, |conn| {
+        let index = self.conns.create(now, |conn| {
             conn.owned = true;
             conn.context = spec.context;
             conn.path = path;
@@ -75,55 +73,13 @@ impl Cm {
             conn.peer = peer;
             conn.reads = reads;
         })?;
-        let transaction = self.prf.random();
-        let flow_label = self.prf.random() as u32 & 0x000F_FFFF;
-        let conn = self.conns.get_mut(index).ok_or(ConnError::Unknown)?;
+        let transaction = self.conns.random.next_u64();
+        let flow_label = self.conns.random.next_u32() & 0x000F_FFFF;
+        let conn = self.conns.slots.get_mut(index).ok_or(ConnError::Unknown)?;
         conn.transaction = transaction;
-        let mut primary_path = [0; CmPath::LEN];
-        let request_path = CmPathRepr {
-            local_lid: 0xFFFF,
-            remote_lid: 0xFFFF,
-            local_gid: Gid::from(path.local_ip),
-            remote_gid: Gid::from(path.remote_ip),
-            flow_label,
-            packet_rate: 0,
-            traffic_class: path.traffic_class,
-            hop_limit: path.hop_limit,
-            service_level: path.traffic_class >> 5,
-            subnet_local: false,
-            local_ack_timeout: local.ack_timeout,
-        };
-        request_path.emit(&mut primary_path);
-        let req = ReqRepr {
-            local_comm_id: conn.local_id,
-            vendor_id: 0,
-            service_id: ServiceId::port(spec.remote_port),
-            local_ca_guid: self.config.ca_guid,
-            local_q_key: 0,
-            local_qpn: local.qpn,
-            responder_resources: reads.inbound,
-            local_eecn: 0,
-            initiator_depth: reads.outbound,
-            remote_eecn: 0,
-            remote_cm_response_timeout: self.config.response_timeout,
-            transport_service: TransportService::RC,
-            end_to_end_flow_control: false,
-            starting_psn: local.receive_psn,
-            local_cm_response_timeout: self.config.response_timeout,
-            retry_count: local.retry_count,
-            p_key: PKEY_DEFAULT,
-            path_mtu: spec.mtu.code(),
-            rdc_exists: false,
-            rnr_retry_count: local.rnr_retry_count,
-            max_cm_retries: self.config.max_retries,
-            srq: local.srq,
-            extended_transport: 0,
-            primary_path,
-            alternate_path: [0; CmPath::LEN],
-            private_data: area,
-        };
-        self.advance_and_send(now, index, Input::Connect, &CmMessage::Req(req));
-        Ok(self.id_of(index))
+        let req = messages::req(conn, &self.conns.config, spec, flow_label, private_data);
+        self.conns.advance_and_send(now, index, Input::Connect, &req);
+        Ok(self.conns.slots.id_of(index))
     }
 
     /// Accepts a request: sends a REP, with retries. Ends with [`CmEventKind::Established`],
@@ -144,7 +100,7 @@ impl Cm {
         spec: &AcceptSpec<'_>,
         local: LocalQp,
     ) -> Result<ReadLimits, ConnError> {
-        let (index, conn) = self.resolve(id)?;
+        let (index, conn) = self.conns.slots.resolve(id)?;
         let private_data = private_data(spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
         if conn.state.on(Input::Accept).is_err() {
             return Err(ConnError::State);
@@ -152,32 +108,14 @@ impl Cm {
         //= R-CONN-21
         //= R-CONN-25
         let reads = spec.reads.lowered(conn.peer.reads);
-        let rep = RepRepr {
-            local_comm_id: conn.local_id,
-            remote_comm_id: conn.remote_id,
-            local_q_key: 0,
-            local_qpn: local.qpn,
-            vendor_id: 0,
-            local_eecn: 0,
-            starting_psn: local.receive_psn,
-            responder_resources: reads.inbound,
-            initiator_depth: reads.outbound,
-            target_ack_delay: self.config.target_ack_delay,
-            //= rocev2 §11
-            failover_accepted: conn.failover_accepted,
-            end_to_end_flow_control: false,
-            rnr_retry_count: local.rnr_retry_count,
-            srq: local.srq,
-            local_ca_guid: self.config.ca_guid,
-            private_data,
-        };
-        if let Some(conn) = self.conns.get_mut(index) {
+        let rep = messages::rep(conn, &self.conns.config, &local, reads, private_data);
+        if let Some(conn) = self.conns.slots.get_mut(index) {
             conn.local = local;
             conn.reads = reads;
             conn.peer.reads = reads;
             conn.context = spec.context;
         }
-        self.advance_and_send(now, index, Input::Accept, &CmMessage::Rep(rep));
+        self.conns.advance_and_send(now, index, Input::Accept, &rep);
         Ok(reads)
     }
 
@@ -186,12 +124,9 @@ impl Cm {
     /// # Errors
     /// [`ConnError::State`] if no REP has arrived or the peer has given up; [`ConnError::Unknown`].
     pub fn complete(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
-        let (index, conn) = self.resolve(id)?;
-        let rtu =
-            RtuRepr { local_comm_id: conn.local_id, remote_comm_id: conn.remote_id, private_data: [0; 224] };
-        self.advance_and_send(now, index, Input::Complete, &CmMessage::Rtu(rtu))
-            .then_some(())
-            .ok_or(ConnError::State)
+        let (index, conn) = self.conns.slots.resolve(id)?;
+        let rtu = messages::rtu(conn);
+        self.conns.advance_and_send(now, index, Input::Complete, &rtu).then_some(()).ok_or(ConnError::State)
     }
 
     /// Refuses a request, or a connection that the peer has accepted: sends a REJ.
@@ -201,14 +136,14 @@ impl Cm {
     /// [`ConnError::PrivateDataTooLong`] for more than 148 bytes; [`ConnError::Unknown`].
     //= R-CONN-36
     pub fn reject(&mut self, now: Instant, id: ConnId, data: &[u8]) -> Result<(), ConnError> {
-        let (index, conn) = self.resolve(id)?;
+        let (index, conn) = self.conns.slots.resolve(id)?;
         if data.len() > PrivateData::MAX_REJECT {
             return Err(ConnError::PrivateDataTooLong);
         }
         if conn.state.on(Input::Reject).is_err() {
             return Err(ConnError::State);
         }
-        self.refuse(now, index, RejReason::CONSUMER, data);
+        self.conns.refuse(now, index, RejReason::CONSUMER, data);
         Ok(())
     }
 
@@ -221,50 +156,21 @@ impl Cm {
     /// [`ConnError::State`] if the connection was never established or was disconnected before;
     /// [`ConnError::Unknown`].
     pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
-        let (index, conn) = self.resolve(id)?;
-        if !conn.was_established || conn.disconnect_progress != DisconnectProgress::None {
-            return Err(ConnError::State);
-        }
-        let first = conn.state == State::Established;
-        let message = match conn.state {
-            State::Established => Some(dreq(conn)),
-            State::DreqReceived => Some(drep(conn)),
-            _ => None,
-        };
-        if let Some(conn) = self.conns.get_mut(index) {
-            conn.disconnect_progress = DisconnectProgress::Requested;
-        }
-        let sent = message.is_some_and(|m| self.advance_and_send(now, index, Input::Disconnect, &m));
-        //= R-CONN-81, R-CONN-91
-        if !first {
-            let outcome = if sent { DisconnectOutcome::Graceful } else { DisconnectOutcome::Aborted };
-            self.notify_disconnect_done(index, outcome);
-        }
-        Ok(())
+        self.conns.disconnect(now, id)
     }
 
-    /// As [`Cm::disconnect`], of a connection whose queue pair has failed. If it is established, the [`Cm::abort`] that follows
-    /// ends the disconnect.
+    /// Disconnects a connection whose queue pair has failed, see [`Cm::disconnect`]. If it is established, the [`Cm::abort`] that
+    /// follows ends the disconnect.
     ///
     /// # Errors
-    /// As [`Cm::disconnect`].
+    /// Those of [`Cm::disconnect`].
     pub fn disconnect_failing(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
-        let (index, conn) = self.resolve(id)?;
-        if conn.state != State::Established {
-            return self.disconnect(now, id);
-        }
-        if conn.disconnect_progress != DisconnectProgress::None {
-            return Err(ConnError::State);
-        }
-        if let Some(conn) = self.conns.get_mut(index) {
-            conn.disconnect_progress = DisconnectProgress::Requested;
-        }
-        Ok(())
+        self.conns.disconnect_failing(now, id)
     }
 
     /// Returns the consumer's context of a connection; `None` if it was released.
     pub fn context(&self, id: ConnId) -> Option<u64> {
-        self.resolve(id).ok().map(|(_, conn)| conn.context)
+        self.conns.slots.resolve(id).ok().map(|(_, conn)| conn.context)
     }
 
     /// Changes the MAC address to which messages of a connection are sent.
@@ -272,8 +178,8 @@ impl Cm {
     /// # Errors
     /// [`ConnError::Unknown`].
     pub fn set_next_hop(&mut self, id: ConnId, mac: MacAddr) -> Result<(), ConnError> {
-        let (index, _) = self.resolve(id)?;
-        if let Some(conn) = self.conns.get_mut(index) {
+        let (index, _) = self.conns.slots.resolve(id)?;
+        if let Some(conn) = self.conns.slots.get_mut(index) {
             conn.path.remote_mac = mac;
             conn.peer.path.remote_mac = mac;
         }
@@ -288,8 +194,8 @@ impl Cm {
     /// # Errors
     /// [`ConnError::Unknown`].
     pub fn abort(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
-        let (index, _) = self.resolve(id)?;
-        self.abort_conn(now, index);
+        let (index, _) = self.conns.slots.resolve(id)?;
+        self.conns.abort(now, index);
         Ok(())
     }
 
@@ -298,9 +204,9 @@ impl Cm {
     /// # Errors
     /// [`ConnError::Unknown`].
     pub fn traffic_seen(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
-        let (index, _) = self.resolve(id)?;
+        let (index, _) = self.conns.slots.resolve(id)?;
         //= rocev2 §12
-        self.advance_and_notify(now, index, Input::Traffic, Pending::ESTABLISHED);
+        self.conns.advance_and_notify(now, index, Input::Traffic, Pending::ESTABLISHED);
         Ok(())
     }
 
@@ -308,174 +214,44 @@ impl Cm {
     ///
     /// # Errors
     /// [`ConnError::Unknown`].
-    //= R-CONN-89
-    //= R-CONN-96
     pub fn release(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
-        let (index, conn) = self.resolve(id)?;
-        let state = conn.state;
-        if let Some(conn) = self.conns.get_mut(index) {
-            conn.owned = false;
-            conn.pending = Pending::empty();
+        self.conns.release(now, id)
+    }
+}
+
+/// Listeners.
+impl Cm {
+    /// Creates a listener.
+    ///
+    /// # Errors
+    /// [`ConnError::PortInUse`] if another listener has the port on an overlapping address;
+    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`].
+    pub fn listen(&mut self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {
+        self.conns.listeners.add(spec, self.conns.config.max_listeners)
+    }
+
+    /// Pauses or resumes a listener. While paused, requests are refused as for a port without listener. A pause
+    /// refuses requests that were not reported to the consumer yet; reported ones stay.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`] if there is no such listener.
+    //= R-CONN-59
+    //= R-CONN-60
+    //= R-CONN-61
+    pub fn pause(&mut self, now: Instant, id: ListenerId, paused: bool) -> Result<(), ConnError> {
+        self.conns.listeners.pause(id, paused)?;
+        if paused {
+            self.conns.refuse_unreported(now, id);
         }
-        self.pending_events.remove(index);
-        match state {
-            State::Idle => self.forget(index),
-            State::DreqReceived => {
-                if let Some(message) = self.conns.get(index).map(drep) {
-                    self.advance_and_send(now, index, Input::Disconnect, &message);
-                }
-            }
-            _ => self.abort_conn(now, index),
-        }
-        self.update_reclaimable(index);
         Ok(())
     }
 
-    /// Aborts a connection in any state: notifies the peer, and the consumer unless it has released it.
-    pub(super) fn abort_conn(&mut self, now: Instant, index: u32) {
-        let is_established = self.conns.get(index).is_some_and(|conn| conn.state == State::Established);
-        self.end(now, index, Input::Abort, RejReason::CONSUMER);
-        if is_established {
-            // A disconnect was requested while the queue pair was failing.
-            self.notify_disconnect_done(index, DisconnectOutcome::Aborted);
-        }
+    /// Removes a listener. Requests that were not reported to the consumer yet are refused; reported ones stay.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`] if there is no such listener.
+    pub fn unlisten(&mut self, now: Instant, id: ListenerId) -> Result<(), ConnError> {
+        self.conns.refuse_unreported(now, id);
+        self.conns.listeners.remove(id)
     }
-
-    /// Aborts a connection whose local address was removed. The message to the peer is sent once.
-    //= R-CONN-101
-    pub(super) fn abort_without_address(&mut self, now: Instant, index: u32) {
-        let done = self.disconnect_done(index, DisconnectOutcome::AddressRemoved);
-        self.end(now, index, Input::LoseAddress, RejReason::CONSUMER);
-        if let Some(conn) = self.conns.get_mut(index) {
-            conn.notify(done);
-            self.queue_event(index);
-        }
-    }
-
-    /// Ends a connection by `input`; notifies the consumer and the peer unless they know. `reason` is for the REJ
-    /// to a peer that is still connecting.
-    pub(super) fn end(&mut self, now: Instant, index: u32, input: Input, reason: RejReason) {
-        let Some(conn) = self.conns.get_mut(index) else { return };
-        if conn.state.on(input).is_err() {
-            return;
-        }
-        let message = match conn.state {
-            State::Established => Some(dreq(conn)),
-            State::DreqReceived => Some(drep(conn)),
-            //= rocev2 §12
-            State::ReqSent => Some(CmMessage::Rej(timeout_rej(conn, self.config.ca_guid))),
-            State::ReqReceived | State::RepReceived | State::RepSent => {
-                Some(CmMessage::Rej(rej(conn, reason, &[])))
-            }
-            _ => None,
-        };
-        if !matches!(conn.state, State::DreqSent | State::DreqReceived) {
-            conn.notify(Pending::ABORTED);
-            self.queue_event(index);
-        }
-        match message {
-            Some(message) => self.advance_and_send(now, index, input, &message),
-            None => self.advance(now, index, input),
-        };
-    }
-
-    /// Refuses a request or a reply.
-    pub(super) fn refuse(&mut self, now: Instant, index: u32, reason: RejReason, data: &[u8]) {
-        let Some(conn) = self.conns.get_mut(index) else { return };
-        // The REJ may be lost: a duplicate REQ or REP draws it again.
-        conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
-        let message = CmMessage::Rej(rej(conn, reason, data));
-        self.advance_and_send(now, index, Input::Reject, &message);
-    }
-
-    /// Reports the end of a disconnect that needs no answer of the peer.
-    fn notify_disconnect_done(&mut self, index: u32, outcome: DisconnectOutcome) {
-        let what = self.disconnect_done(index, outcome);
-        if let Some(conn) = self.conns.get_mut(index) {
-            conn.notify(what);
-            self.queue_event(index);
-        }
-    }
-
-    /// Creates a connection in state `Idle` and initializes it by `fill`.
-    pub(super) fn create(&mut self, now: Instant, fill: impl FnOnce(&mut Conn)) -> Result<u32, ConnError> {
-        self.make_room(now)?;
-        let (index, generation) = self.conns.claim().ok_or(ConnError::TooMany)?;
-        let local_id = self.comm_id(index, generation);
-        let conn = self.conns.get_mut(index).ok_or(ConnError::TooMany)?;
-        conn.generation = generation;
-        conn.local_id = local_id;
-        conn.interval = self.config.interval();
-        conn.time_wait = self.config.time_wait;
-        fill(conn);
-        Ok(index)
-    }
-
-    pub(super) fn id_of(&self, index: u32) -> ConnId {
-        conn_id(index, self.conns.get(index).map_or(0, |conn| conn.generation))
-    }
-}
-
-/// Half of the maximum time for which a refusal is remembered.
-const MAX_REFUSAL_MEMORY: core::time::Duration = core::time::Duration::from_secs(5);
-
-/// Returns the private data of a REQ: the IP addressing header, then the consumer's. `None` if that is too long.
-fn request_data(ends: &IpEnds, data: &[u8]) -> Option<[u8; 92]> {
-    let mut area = [0; 92];
-    let (header, room) = area.split_first_chunk_mut::<{ IpCm::LEN }>()?;
-    ends.repr().emit(header);
-    room.get_mut(..data.len())?.copy_from_slice(data);
-    Some(area)
-}
-
-/// Returns the REJ that withdraws an unanswered REQ. The peer's communication ID is not known, so the REJ carries
-/// the local CA GUID.
-fn timeout_rej(conn: &Conn, ca_guid: u64) -> RejRepr {
-    let mut information = [0; 72];
-    if let Some(guid) = information.first_chunk_mut() {
-        *guid = ca_guid.to_be_bytes();
-    }
-    RejRepr {
-        local_comm_id: conn.local_id,
-        remote_comm_id: CommId(0),
-        message_rejected: RespondedMessage::OTHER,
-        information_len: 8,
-        reason: RejReason::TIMEOUT,
-        information,
-        private_data: [0; 148],
-    }
-}
-
-/// Returns the REJ that refuses the peer's last message.
-pub(super) fn rej(conn: &Conn, reason: RejReason, data: &[u8]) -> RejRepr {
-    RejRepr {
-        local_comm_id: conn.local_id,
-        remote_comm_id: conn.remote_id,
-        message_rejected: match conn.state {
-            State::ReqReceived => RespondedMessage::REQ,
-            State::RepReceived | State::ReqSent => RespondedMessage::REP,
-            _ => RespondedMessage::OTHER,
-        },
-        information_len: 0,
-        reason,
-        information: [0; 72],
-        private_data: private_data(data).unwrap_or([0; 148]),
-    }
-}
-
-fn dreq(conn: &Conn) -> CmMessage {
-    CmMessage::Dreq(DreqRepr {
-        local_comm_id: conn.local_id,
-        remote_comm_id: conn.remote_id,
-        remote_qpn: conn.peer.qpn,
-        private_data: [0; 220],
-    })
-}
-
-pub(super) fn drep(conn: &Conn) -> CmMessage {
-    CmMessage::Drep(DrepRepr {
-        local_comm_id: conn.local_id,
-        remote_comm_id: conn.remote_id,
-        private_data: [0; 224],
-    })
 }

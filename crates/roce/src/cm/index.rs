@@ -5,17 +5,22 @@
 //! Entries hold the hash of the key, so that the table grows without the keys; the caller compares keys.
 //! Only [`Index::reserve`] allocates. Hashes must come from a keyed function, so that peers cannot cause
 //! collisions.
+//!
+//! Not `hashbrown::HashTable`: each of its insertions may grow the table, and so allocates infallibly; a removed entry can use up
+//! capacity that was reserved.
+
 use alloc::vec::Vec;
 
 use fallible::{AllocError, vec};
 
-/// Hash and slot; `None` if free.
-type Entry = Option<(u32, u32)>;
+/// Hash and slot of an entry; `None` if free.
+type IndexEntry = Option<(u32, u32)>;
 
+/// A hash table of slots.
 #[derive(Default)]
 pub(super) struct Index {
     /// Empty, or a power of two of entries, at most half of them occupied.
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     len: usize,
 }
 
@@ -80,11 +85,11 @@ impl Index {
         self.entries.len().wrapping_sub(1)
     }
 
-    fn at(&self, at: usize) -> Entry {
+    fn at(&self, at: usize) -> IndexEntry {
         self.entries.get(at).copied().flatten()
     }
 
-    fn set(&mut self, at: usize, entry: Entry) {
+    fn set(&mut self, at: usize, entry: IndexEntry) {
         if let Some(place) = self.entries.get_mut(at) {
             *place = entry;
         }

@@ -1,28 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Table of listeners.
+//! Listeners: which address and port each has, and its backlog.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::conn::{ListenSpec, ListenerId};
+use crate::error::ConnError;
+use fallible::vec;
 
-pub(super) struct Listener {
-    pub(super) id: ListenerId,
-    pub(super) spec: ListenSpec,
-    pub(super) paused: bool,
+struct Listener {
+    id: ListenerId,
+    spec: ListenSpec,
+    paused: bool,
     /// Requests that wait for the consumer's answer, at most the backlog.
-    pub(super) waiting: u16,
+    waiting: u16,
 }
 
 /// All listeners. Searched linearly: there are few.
 #[derive(Default)]
 pub(super) struct Listeners {
-    pub(super) all: Vec<Listener>,
-    pub(super) last_id: u64,
+    all: Vec<Listener>,
+    last_id: u64,
 }
 
 impl Listeners {
+    /// Adds a listener, unless there are `max`.
+    ///
+    /// # Errors
+    /// [`ConnError::PortInUse`] if another listener has the port on an overlapping address;
+    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`].
+    pub(super) fn add(&mut self, spec: &ListenSpec, max: usize) -> Result<ListenerId, ConnError> {
+        //= R-CONN-53
+        let overlaps = |other: &ListenSpec| other.port == spec.port && overlap(other.ip, spec.ip);
+        if self.all.iter().any(|listener| overlaps(&listener.spec)) {
+            return Err(ConnError::PortInUse);
+        }
+        if self.all.len() >= max {
+            return Err(ConnError::TooMany);
+        }
+        let id = ListenerId(self.last_id.wrapping_add(1));
+        vec::push(&mut self.all, Listener { id, spec: *spec, paused: false, waiting: 0 })?;
+        self.last_id = id.0;
+        Ok(id)
+    }
+
+    /// Pauses or resumes a listener.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`] if there is no such listener.
+    pub(super) fn pause(&mut self, id: ListenerId, paused: bool) -> Result<(), ConnError> {
+        self.by_id(id).ok_or(ConnError::Unknown)?.paused = paused;
+        Ok(())
+    }
+
+    /// Removes a listener.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`] if there is no such listener.
+    pub(super) fn remove(&mut self, id: ListenerId) -> Result<(), ConnError> {
+        let before = self.all.len();
+        self.all.retain(|listener| listener.id != id);
+        if self.all.len() == before { Err(ConnError::Unknown) } else { Ok(()) }
+    }
+
+    /// Returns the context of a listener.
     pub(super) fn context(&self, id: ListenerId) -> Option<u64> {
         self.all.iter().find(|listener| listener.id == id).map(|listener| listener.spec.context)
     }
@@ -58,7 +100,44 @@ impl Listeners {
 }
 
 /// Returns `true` if both include a common address: each is one address, all of a family, or (`None`) all.
-pub(super) fn overlap(a: Option<IpAddr>, b: Option<IpAddr>) -> bool {
+fn overlap(a: Option<IpAddr>, b: Option<IpAddr>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return true };
     a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(ip: Option<[u8; 4]>, port: u16) -> ListenSpec {
+        ListenSpec { ip: ip.map(IpAddr::from), port, backlog: 1, context: 3 }
+    }
+
+    #[test]
+    fn a_port_belongs_to_one_listener_of_an_address() {
+        let mut listeners = Listeners::default();
+        let one = listeners.add(&spec(Some([10, 0, 0, 1]), 7), 3).unwrap();
+        let other = listeners.add(&spec(Some([10, 0, 0, 2]), 7), 3).unwrap();
+        assert_eq!(listeners.add(&spec(None, 7), 3), Err(ConnError::PortInUse));
+        listeners.add(&spec(None, 8), 3).unwrap();
+        assert_eq!(listeners.add(&spec(None, 9), 3), Err(ConnError::TooMany));
+        assert_eq!(listeners.matching([10, 0, 0, 1].into(), 7), Some(one));
+        listeners.pause(one, true).unwrap();
+        assert_eq!(listeners.matching([10, 0, 0, 1].into(), 7), None, "paused");
+        listeners.remove(other).unwrap();
+        assert_eq!(listeners.remove(other), Err(ConnError::Unknown));
+        assert_eq!(listeners.pause(other, true), Err(ConnError::Unknown));
+        assert_eq!(listeners.matching([10, 0, 0, 2].into(), 7), None, "removed");
+    }
+
+    #[test]
+    fn a_backlog_has_room_again_once_a_request_is_answered() {
+        let mut listeners = Listeners::default();
+        let id = listeners.add(&spec(None, 7), 1).unwrap();
+        assert!(listeners.has_room(id));
+        listeners.request_queued(id);
+        assert!(!listeners.has_room(id));
+        listeners.request_dequeued(id);
+        assert!(listeners.has_room(id));
+    }
 }

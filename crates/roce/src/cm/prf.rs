@@ -1,37 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pseudo-random function of the CM: numbers that peers cannot predict.
+//! Pseudo-random function of the CM: hashes and identifiers that peers cannot predict.
 //!
-//! One primitive, SipHash-2-4 under a secret key, hashes table keys that peers choose, permutes slot numbers into
-//! communication IDs, and generates random numbers in counter mode. The same seed gives the same numbers.
+//! One primitive, SipHash-2-4 under a secret key, hashes table keys that peers choose and permutes slot numbers into
+//! communication IDs. The same seed gives the same numbers. [`Random`](crate::random::Random) generates those that are drawn one
+//! after the other.
 
 use crate::random::{key_of, siphash};
 
 /// A keyed pseudo-random function.
-#[derive(Clone)]
 pub(super) struct Prf {
     key: [u64; 2],
-    count: u64,
 }
 
-/// Domain separation: outputs for equal inputs of different uses are unrelated.
+/// Domain separation: outputs for equal inputs of different uses are unrelated. 0 is [`Random`](crate::random::Random)'s.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Use {
-    Random = 1,
     Index = 2,
     Permutation = 3,
 }
 
 impl Prf {
     pub(super) fn new(seed: &[u8; 32]) -> Self {
-        Self { key: key_of(seed), count: 0 }
-    }
-
-    /// Returns the next random number.
-    pub(super) fn random(&mut self) -> u64 {
-        self.count = self.count.wrapping_add(1);
-        siphash(self.key, [Use::Random as u64, self.count, 0])
+        Self { key: key_of(seed) }
     }
 
     /// Returns the hash of a key of an [`Index`](super::index::Index).
@@ -76,10 +68,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers_and_another_gives_others() {
+    fn the_same_seed_gives_the_same_identifiers_and_another_gives_others() {
         let numbers = |seed: [u8; 32]| {
-            let mut prf = Prf::new(&seed);
-            std::array::from_fn::<_, 8, _>(|_| prf.random())
+            let prf = Prf::new(&seed);
+            std::array::from_fn::<_, 8, _>(|value| (prf.permute(value as u32), prf.hash(value as u64, 0)))
         };
         assert_eq!(numbers([7; 32]), numbers([7; 32]));
         for byte in [0, 15, 31] {

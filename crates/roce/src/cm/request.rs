@@ -5,11 +5,12 @@
 use core::time::Duration;
 
 use super::{
-    Cm, Ignored, PeerQp, Pending, State,
-    answer::{Answer, AnswerKind},
+    answer::AnswerKind,
     bounds::Admission,
-    receive::{Incoming, is_user_qpn},
-    state::Input,
+    conn::Pending,
+    event::{Ignored, PeerQp},
+    incoming::{Incoming, is_user_qpn},
+    state::{Input, State},
 };
 use crate::conn::{ListenerId, PrivateData, ReadLimits};
 use roce_wire::{
@@ -41,11 +42,11 @@ struct ValidRequest {
     ack_timeout: u8,
 }
 
-/// Why a REQ is refused, and for `INVALID_MTU` the largest MTU that would be accepted.
-pub(super) struct Refusal {
+/// Reason why a REQ is refused, and for `INVALID_MTU` the largest MTU that would be accepted.
+struct Refusal {
     /// `None` if the REQ is dropped: the peer repeats it.
-    pub(super) reason: Option<RejReason>,
-    pub(super) mtu: Option<PathMtu>,
+    reason: Option<RejReason>,
+    mtu: Option<PathMtu>,
 }
 
 impl Refusal {
@@ -58,35 +59,33 @@ impl From<RejReason> for Refusal {
     }
 }
 
-impl Cm {
-    pub(super) fn receive_req(&mut self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<(), Ignored> {
+impl Incoming<'_> {
+    /// Handles a REQ: admits the peer, refuses it, or answers a duplicate.
+    ///
+    /// # Errors
+    /// The reason why it had no effect on a connection.
+    pub(super) fn receive_req(&mut self, req: &ReqRepr) -> Result<(), Ignored> {
         if req.local_comm_id == CommId(0) || !is_user_qpn(req.local_qpn) {
             return Err(Ignored::Malformed);
         }
-        let id_hash = self.prf.hash(req.local_ca_guid, u64::from(req.local_comm_id.0));
-        let known = self.by_id.find(id_hash, |index| {
-            self.conns.get(index).is_some_and(|conn| {
-                conn.remote_guid == req.local_ca_guid
-                    && conn.remote_id == req.local_comm_id
-                    && incoming.is_from(conn)
-            })
-        });
+        let slots = &self.conns.slots;
+        let known = slots.find_by_id(req.local_ca_guid, req.local_comm_id, |conn| self.origin.is_from(conn));
         if let Some(index) = known {
-            return self.repeated_req(incoming, index);
+            return self.repeated_req(index);
         }
-        let taken = self.validate(incoming, req).and_then(|valid| self.admit(incoming, req, &valid, id_hash));
-        taken.or_else(|refusal| self.refuse_unknown(incoming, req.local_comm_id, &refusal))
+        let taken = self.validate(req).and_then(|valid| self.admit(req, &valid));
+        taken.or_else(|refusal| self.refuse_unknown(req.local_comm_id, &refusal))
     }
 
     /// Validates a REQ and finds its listener, or returns the reason to refuse it.
     #[inline(never)]
-    fn validate(&self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<ValidRequest, Refusal> {
+    fn validate(&self, req: &ReqRepr) -> Result<ValidRequest, Refusal> {
         //= rocev2 §11
         if req.transport_service != TransportService::RC || req.extended_transport != 0 {
             return Err(RejReason::INVALID_TRANSPORT.into());
         }
         let local_port = req.service_id.to_port().ok_or(RejReason::INVALID_SERVICE_ID)?;
-        let (source, destination) = (incoming.packet.source(), incoming.packet.destination());
+        let (source, destination) = (self.origin.packet.source(), self.origin.packet.destination());
         let path = CmPath::new(&req.primary_path);
         if path.local_gid().to_ip() != source || path.remote_gid().to_ip() != destination {
             return Err(RejReason::INVALID_GID.into());
@@ -102,15 +101,15 @@ impl Cm {
         if ends.source != source || ends.destination != destination {
             return Err(RejReason::INVALID_GID.into());
         }
-        let mtu = req.path_mtu.mtu().filter(|&mtu| mtu <= self.config.max_mtu);
-        let mtu =
-            mtu.ok_or(Refusal { reason: Some(RejReason::INVALID_MTU), mtu: Some(self.config.max_mtu) })?;
+        let mtu = req.path_mtu.mtu().filter(|&mtu| mtu <= self.conns.config.max_mtu);
+        let mtu = mtu
+            .ok_or(Refusal { reason: Some(RejReason::INVALID_MTU), mtu: Some(self.conns.config.max_mtu) })?;
         //= rocev2 §12
         //= R-CONN-6
-        let listener = self.listeners.matching(destination, local_port);
+        let listener = self.conns.listeners.matching(destination, local_port);
         let listener = listener.ok_or(RejReason::INVALID_SERVICE_ID)?;
         //= R-CONN-62
-        if !self.listeners.has_room(listener) {
+        if !self.conns.listeners.has_room(listener) {
             return Err(RejReason::NO_RESOURCES.into());
         }
         Ok(ValidRequest {
@@ -126,33 +125,27 @@ impl Cm {
 
     /// Creates a connection for a validated REQ and queues the event for the consumer.
     #[inline(never)]
-    fn admit(
-        &mut self,
-        incoming: &Incoming<'_>,
-        req: &ReqRepr,
-        valid: &ValidRequest,
-        id_hash: u32,
-    ) -> Result<(), Refusal> {
+    fn admit(&mut self, req: &ReqRepr, valid: &ValidRequest) -> Result<(), Refusal> {
         // Checked before stale connections: each guess at another peer's QPN counts against the limit.
-        match self.admission(incoming.now, incoming.packet.source()) {
+        match self.conns.admission(self.origin.now, self.origin.packet.source()) {
             Admission::Now => {}
             Admission::Later => return Err(Refusal::SILENT),
             Admission::Never => return Err(RejReason::NO_RESOURCES.into()),
         }
-        let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
-        if self.is_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
+        if self.is_stale(req.local_ca_guid, req.local_qpn) {
             return Err(RejReason::STALE_CONNECTION.into());
         }
-        let path = Path { traffic_class: valid.traffic_class, ..incoming.path() };
+        let path = Path { traffic_class: valid.traffic_class, ..self.origin.path() };
         //= rocev2 §11
         //= R-CONN-24
         let asked = ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
-        let reads = asked.lowered(self.config.reads);
-        let created = self.create(incoming.now, |conn| {
+        let reads = asked.lowered(self.conns.config.reads);
+        let transaction = self.origin.transaction;
+        let created = self.conns.create(self.origin.now, |conn| {
             conn.listener = Some(valid.listener);
             conn.remote_id = req.local_comm_id;
             conn.remote_guid = req.local_ca_guid;
-            conn.transaction = incoming.transaction;
+            conn.transaction = transaction;
             conn.path = path;
             conn.local_port = valid.local_port;
             conn.remote_port = valid.remote_port;
@@ -170,34 +163,32 @@ impl Cm {
             conn.interval = ack_timeout(req.local_cm_response_timeout).clamp(MIN_INTERVAL, MAX_INTERVAL);
             conn.retries = req.max_cm_retries.min(MAX_REP_RETRIES);
             conn.failover_accepted = u8::from(req.alternate_path != [0; CmPath::LEN]);
-            conn.id_hash = Some(id_hash);
-            conn.qpn_hash = Some(qpn_hash);
             conn.pending = Pending::REQUEST;
         });
-        let index = created.map_err(|_| match self.half_open.first() {
+        let index = created.map_err(|_| match self.conns.slots.half_open.first() {
             // They are established soon, or end.
             Some(_) => Refusal::SILENT,
             None => RejReason::NO_RESOURCES.into(),
         })?;
-        self.by_id.insert(id_hash, index);
-        self.by_qpn.insert(qpn_hash, index);
-        self.listeners.request_queued(valid.listener);
-        self.advance(incoming.now, index, Input::ReceiveReq);
-        self.pending_events.push(index);
+        self.conns.slots.index_by_id(index);
+        self.conns.slots.index_by_qpn(index);
+        self.conns.listeners.request_queued(valid.listener);
+        self.conns.advance(self.origin.now, index, Input::ReceiveReq);
+        self.conns.slots.pending_events.push(index);
         Ok(())
     }
 
     /// Handles a duplicate REQ.
-    fn repeated_req(&mut self, incoming: &Incoming<'_>, index: u32) -> Result<(), Ignored> {
-        let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
+    fn repeated_req(&mut self, index: u32) -> Result<(), Ignored> {
+        let conn = self.conn(index)?;
         //= rocev2 §12
         match (conn.state, conn.sent) {
             // The consumer has not answered yet.
-            (State::ReqReceived, _) => self.answer_mra(incoming, index, RespondedMessage::REQ),
-            (State::TimeWait, Some(Attribute::CM_REJ)) => self.queue_message(incoming.now, index),
+            (State::ReqReceived, _) => self.answer_mra(index, RespondedMessage::REQ),
+            (State::TimeWait, Some(Attribute::CM_REJ)) => self.repeat_message(index),
             (State::TimeWait, _) => {
                 let remote_id = conn.remote_id;
-                return self.refuse_unknown(incoming, remote_id, &RejReason::STALE_CONNECTION.into());
+                return self.refuse_unknown(remote_id, &RejReason::STALE_CONNECTION.into());
             }
             // The retry timer sends the REP again.
             _ => {}
@@ -206,15 +197,10 @@ impl Cm {
     }
 
     /// Refuses a REQ without creating a connection.
-    fn refuse_unknown(
-        &mut self,
-        incoming: &Incoming<'_>,
-        remote_id: CommId,
-        refusal: &Refusal,
-    ) -> Result<(), Ignored> {
+    fn refuse_unknown(&mut self, remote_id: CommId, refusal: &Refusal) -> Result<(), Ignored> {
         let Some(reason) = refusal.reason else { return Err(Ignored::NoRoom) };
         let kind = AnswerKind::Rej { message: RespondedMessage::REQ, reason, mtu: refusal.mtu };
-        self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, remote_id, kind })?;
+        self.answer(remote_id, kind)?;
         Err(Ignored::Refused)
     }
 }

@@ -19,7 +19,7 @@ fn deliver_first_frame(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<()
     let mut mad = [0; Mad::LEN];
     mad.copy_from_slice(packet.payload());
     let mut slot = [0; 2048];
-    let len = emit(Crc::detect(), &mut slot, &path, 0xC000, Psn::new(1), &mad).unwrap();
+    let len = Sender::new(Psn::new(0), 0xC000).emit(Crc::detect(), &mut slot, &path, &mad).unwrap();
     let now = pair.now;
     pair.b.cm.deliver(now, &Packet::parse(&slot[..len]).unwrap())
 }

@@ -95,7 +95,7 @@ fn only_half_open_connections_older_than_the_grace_period_are_evicted() {
     assert!(events.contains(&(conns[0], CmEventKind::Aborted)), "{events:?}");
     assert_eq!(events.len(), 2);
     assert_eq!(pair.req_from(peer_address(52), 52), Err(Ignored::NoRoom), "the second is not");
-    assert_eq!(pair.b.cm.half_open.len(), 8);
+    assert_eq!(pair.b.cm.conns.slots.half_open.len(), 8);
 }
 
 //= rocev2 §12
@@ -124,7 +124,7 @@ fn req_flood_does_not_end_established_connections() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(pair.b.cm.half_open.len() <= 8);
+        assert!(pair.b.cm.conns.slots.half_open.len() <= 8);
     }
     assert!(pair.b.cm.connections() <= 32);
     pair.wire.clear();
@@ -237,8 +237,8 @@ fn reqs_are_refused_only_for_established_connections() {
 fn each_guess_at_a_queue_pair_number_counts_as_half_open() {
     let mut pair = bounded(|config| config.max_half_open_per_peer = 4);
     let (a, b) = pair.established();
-    let (peer, guid) = (pair.a.ip, pair.a.cm.config.ca_guid);
-    let qpn = pair.a.cm.resolve(a).unwrap().1.local.qpn;
+    let (peer, guid) = (pair.a.ip, pair.a.cm.conns.config.ca_guid);
+    let qpn = pair.a.cm.conns.slots.resolve(a).unwrap().1.local.qpn;
     let (mut req, transaction) = pair.req();
     req.local_ca_guid = guid;
     let mut guess = |pair: &mut Pair, number: u32, qpn: Qpn, port: u16| {
@@ -257,7 +257,7 @@ fn each_guess_at_a_queue_pair_number_counts_as_half_open() {
     assert_eq!(guess(&mut pair, 5, qpn, PORT), Err(Ignored::NoRoom));
     assert_eq!(refusal(&mut pair), None);
     assert_eq!(requests(&mut pair).len(), 4);
-    assert_eq!(pair.b.cm.resolve(b).unwrap().1.state, State::Established);
+    assert_eq!(pair.b.cm.conns.slots.resolve(b).unwrap().1.state, State::Established);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn full_table_admits_peers_only_in_slots_of_released_connections() {
     assert_eq!(left, Ok(()));
     assert_eq!(pair.req_from(peer_address(101), 101), Err(Ignored::Refused), "its DREQ is not answered yet");
     for conn in [conns[3], conns[9]] {
-        let (_, known) = pair.b.cm.resolve(conn).unwrap();
+        let (_, known) = pair.b.cm.conns.slots.resolve(conn).unwrap();
         let rej = RejRepr {
             local_comm_id: known.remote_id,
             remote_comm_id: known.local_id,
@@ -418,7 +418,7 @@ fn mra_extends_the_timeout_by_at_most_ten_minutes() {
         let a = pair.connect();
         pair.collect();
         let (remote_comm_id, transaction) = {
-            let (_, conn) = pair.a.cm.resolve(a).unwrap();
+            let (_, conn) = pair.a.cm.conns.slots.resolve(a).unwrap();
             (conn.local_id, conn.transaction)
         };
         pair.set_fate(|_, _| Fate::Lose);
@@ -445,11 +445,11 @@ fn mra_extends_the_timeout_by_at_most_ten_minutes() {
 
 /// Returns the state of B's connection, including its deadline, as text.
 fn conn_state(pair: &Pair, conn: ConnId) -> String {
-    let (index, known) = pair.b.cm.resolve(conn).unwrap();
+    let (index, known) = pair.b.cm.conns.slots.resolve(conn).unwrap();
     let Conn {
         state, remote_id, transaction, local, peer, reads, retries, mra_budget, pending, data, ..
     } = known;
-    let due = pair.b.cm.deadlines.first().filter(|(_, slot)| *slot == index);
+    let due = pair.b.cm.conns.slots.deadlines.first().filter(|(_, slot)| *slot == index);
     format!(
         "{state:?} {remote_id:?} {transaction} {local:?} {peer:?} {reads:?} {retries} {mra_budget:?} {pending:?} {data:?} {due:?}"
     )
@@ -476,7 +476,7 @@ fn pair_at_stage(stage: usize) -> (Pair, ConnId, [CommId; 2], Qpn, u64) {
     }
     pair.collect();
     pair.wire.clear();
-    let conn = pair.b.cm.resolve(b).unwrap().1;
+    let conn = pair.b.cm.conns.slots.resolve(b).unwrap().1;
     let (ids, qpn) = ([conn.remote_id, conn.local_id], conn.local.qpn);
     (pair, b, ids, qpn, transaction)
 }
@@ -574,7 +574,7 @@ fn rep_with_wrong_source_or_ids_is_ignored() {
     for (source, rep, transaction) in attempts {
         let frame = frame(&pair.b, &pair.a, source, &datagram(&CmMessage::Rep(rep), transaction));
         assert!(pair.a.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
-        assert_eq!(pair.a.cm.resolve(a).unwrap().1.state, State::ReqSent);
+        assert_eq!(pair.a.cm.conns.slots.resolve(a).unwrap().1.state, State::ReqSent);
     }
     let frame = frame(&pair.b, &pair.a, peer, &datagram(&CmMessage::Rep(rep), transaction));
     pair.a.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
@@ -589,11 +589,11 @@ fn transaction_ids_depend_on_the_seed_and_are_unpredictable() {
         let mut all = Vec::new();
         for _ in 0..10 {
             let (a, b) = pair.established();
-            all.push(pair.a.cm.resolve(a).unwrap().1.transaction);
+            all.push(pair.a.cm.conns.slots.resolve(a).unwrap().1.transaction);
             pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
             pair.expect(Side::B, b, CmEventKind::Disconnected);
             // The DREQ has a transaction ID of its own.
-            all.push(pair.b.cm.resolve(b).unwrap().1.transaction);
+            all.push(pair.b.cm.conns.slots.resolve(b).unwrap().1.transaction);
         }
         all
     };

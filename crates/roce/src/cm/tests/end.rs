@@ -94,7 +94,7 @@ fn disconnect_from_a_vanished_peer_takes_at_most_ten_seconds() {
         pair.listen();
         let (a, b) = pair.established();
         if side == Side::B {
-            pair.b.cm.config.response_timeout = 18;
+            pair.b.cm.conns.config.response_timeout = 18;
         }
         pair.set_fate(|_, _| Fate::Lose);
         let conn = if side == Side::A { a } else { b };

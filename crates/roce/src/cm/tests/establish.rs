@@ -192,7 +192,10 @@ fn communication_ids_depend_on_the_seed_and_are_unpredictable() {
     let ids = |seed: u8| {
         let mut pair = Pair::with(|config| config.seed[31] = seed);
         let conns: Vec<_> = (0..50).map(|_| pair.connect()).collect();
-        conns.iter().map(|&conn| pair.a.cm.resolve(conn).unwrap().1.local_id.0).collect::<Vec<_>>()
+        conns
+            .iter()
+            .map(|&conn| pair.a.cm.conns.slots.resolve(conn).unwrap().1.local_id.0)
+            .collect::<Vec<_>>()
     };
     assert_eq!(ids(1), ids(1));
     let (one, two) = (ids(1), ids(2));
@@ -259,7 +262,7 @@ fn an_rtu_that_arrives_twice_is_a_duplicate() {
     let mut pair = Pair::new();
     pair.listen();
     let (_, b) = pair.established();
-    let (_, conn) = pair.b.cm.resolve(b).unwrap();
+    let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();
     let (source, transaction) = (pair.a.ip, conn.transaction);
     let rtu =
         RtuRepr { local_comm_id: conn.remote_id, remote_comm_id: conn.local_id, private_data: [0; 224] };

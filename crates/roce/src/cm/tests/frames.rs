@@ -96,9 +96,9 @@ fn a_rej_names_the_message_that_it_refuses() {
 fn zero_is_no_communication_id() {
     let pair = Pair::new();
     let cm = &pair.a.cm;
-    let zero = cm.prf.unpermute(0);
-    let id = cm.comm_id(zero & 0xFFFF, zero >> 16);
+    let zero = cm.conns.slots.prf.unpermute(0);
+    let id = cm.conns.slots.comm_id(zero & 0xFFFF, zero >> 16);
     // The same slot, in another generation.
-    assert_eq!(id, CommId(cm.prf.permute(zero ^ 0x8000_0000)));
+    assert_eq!(id, CommId(cm.conns.slots.prf.permute(zero ^ 0x8000_0000)));
     assert_ne!(id, CommId(0));
 }

@@ -14,7 +14,7 @@ fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
-    let (_, conn) = pair.b.cm.resolve(b).unwrap();
+    let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();
     let (mine, theirs, qpn, transaction) = (conn.local_id, conn.remote_id, conn.local.qpn, conn.transaction);
     let dreq = |local_comm_id, remote_comm_id, remote_qpn| {
         CmMessage::Dreq(DreqRepr { local_comm_id, remote_comm_id, remote_qpn, private_data: [0; 220] })

@@ -18,16 +18,16 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::*;
+use super::{conn::Conn, state::State, *};
 use crate::conn::{
-    AcceptSpec, ConnectSpec, DisconnectOutcome, ListenSpec, ListenerId, PrivateData, ReadLimits,
+    AcceptSpec, ConnId, ConnectSpec, DisconnectOutcome, ListenSpec, ListenerId, PrivateData, ReadLimits,
 };
-use roce_wire::PathMtu;
-use roce_wire::cm::RejReason;
+use roce_wire::cm::{CommId, RejReason};
 use roce_wire::{
     Attribute, Gid, MacAddr, Packet,
     cm::{CmPath, CmPathRepr, IpEnds, ReqRepr},
 };
+use roce_wire::{DethRepr, Ext, Headers, Opcode, Path, PathMtu, Template};
 
 const PORT: u16 = 445;
 
@@ -47,7 +47,7 @@ struct Host {
 impl Host {
     /// Restarts the host: it loses all state and gets another seed.
     fn crash(&mut self) {
-        let mut config = self.cm.config.clone();
+        let mut config = self.cm.conns.config.clone();
         config.seed[0] ^= 0xFF;
         self.cm = Cm::new(config);
         self.cm.set_addresses(&[self.ip]).unwrap();
@@ -443,7 +443,7 @@ impl Cm {
 
     /// Returns the first connection, if any.
     fn any(&self) -> Option<(u32, &Conn)> {
-        (0..self.conns.capacity() as u32).find_map(|index| Some((index, self.conns.get(index)?)))
+        (0..self.conns.slots.capacity() as u32).find_map(|index| Some((index, self.conns.slots.get(index)?)))
     }
 }
 

@@ -283,7 +283,7 @@ fn connections_are_bounded_and_timewait_slots_are_reused() {
 fn path_mtu_above_the_local_maximum_is_refused() {
     let mut pair = Pair::new();
     pair.listen();
-    pair.b.cm.config.max_mtu = PathMtu::Bytes512;
+    pair.b.cm.conns.config.max_mtu = PathMtu::Bytes512;
     let a = pair.connect();
     pair.expect(Side::A, a, refused(RejReason::INVALID_MTU));
     let data = PrivateData::EMPTY;
