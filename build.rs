@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Links the driver (`build/driver.rs`). On other hosts than Windows there is nothing to link: the package is empty there.
+//! Writes `viordma.inx`, which cargo-make and cargo-wdk look for after the build, and links the driver with its resources.
 
-#[cfg(windows)]
-#[path = "build/driver.rs"]
-mod driver;
+use std::{env, error::Error, path::PathBuf};
 
-#[cfg(windows)]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    driver::main()
-}
+use driver_build::Resource;
+use viordma_inf::{faults, inx, message_table};
 
-#[cfg(not(windows))]
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
-    println!(
-        "cargo::warning=the driver is built on Windows, or with `cargo xtask image`; this command built nothing. \
-         `cargo xtask test` runs all tests; `cargo test -p NAME` runs those of a crate that the driver links, \
-         `cargo xtest -p NAME` those of another package."
-    );
+    // It is written again if it was removed.
+    println!("cargo::rerun-if-changed=viordma.inx");
+    faults::check()?;
+    inx::write(&PathBuf::from(env::var("CARGO_MANIFEST_DIR")?))?;
+    let messages = Resource { kind: message_table::RT_MESSAGETABLE, name: 1, data: message_table::data() };
+    driver_build::link(vec![messages])
 }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The driver package matches the driver: INF and keywords, event messages, state table, administration page.
+//! The driver package matches the driver: INF and keywords, event messages, state tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::OnceLock,
+};
 
-#[path = "../src/events/table.rs"]
-mod events;
-#[path = "../src/config/keywords.rs"]
-mod keywords;
+use viordma_inf::{
+    events::{self, MESSAGES},
+    inx,
+    keywords::{NETWORK_ADDRESS, PROPERTIES, Values},
+};
+
 #[allow(dead_code, reason = "the driver's own")]
 #[path = "../src/miniport/adapter_state.rs"]
 mod state;
@@ -16,18 +21,25 @@ mod state;
 #[path = "../src/nic/device_state.rs"]
 mod device_state;
 
-use keywords::{Allowed, KEYWORDS, NETWORK_ADDRESS};
-
-const INF: &str = include_str!("../viordma.inx");
-
 /// The lines of an INF by section, without comments and surrounding white space.
 struct Inf(BTreeMap<&'static str, Vec<&'static str>>);
 
+/// Removes the comment of a line: from a semicolon that is not between quotation marks.
+fn without_comment(line: &str) -> &str {
+    let mut is_quoted = false;
+    let comment = line.find(|character| {
+        is_quoted ^= character == '"';
+        character == ';' && !is_quoted
+    });
+    comment.map_or(line, |comment| &line[..comment])
+}
+
 impl Inf {
     fn parse() -> Self {
+        static TEXT: OnceLock<String> = OnceLock::new();
         let mut sections = BTreeMap::<_, Vec<_>>::new();
         let mut section = "";
-        for line in INF.lines().map(|line| line.split(';').next().unwrap().trim()) {
+        for line in TEXT.get_or_init(inx::text).lines().map(|line| without_comment(line).trim()) {
             if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
                 section = name;
                 assert!(sections.insert(name, Vec::new()).is_none(), "[{name}] twice");
@@ -82,7 +94,8 @@ impl Inf {
 #[test]
 fn inf_offers_exactly_the_keywords_that_the_driver_reads() {
     let offered: BTreeSet<_> = Inf::parse().parameters().into_keys().collect();
-    let read: BTreeSet<_> = KEYWORDS.iter().map(|keyword| keyword.name).chain([NETWORK_ADDRESS]).collect();
+    let read: BTreeSet<_> =
+        PROPERTIES.iter().map(|property| property.name).chain([NETWORK_ADDRESS]).collect();
     assert_eq!(offered, read);
 }
 
@@ -90,13 +103,13 @@ fn inf_offers_exactly_the_keywords_that_the_driver_reads() {
 #[test]
 fn each_property_has_the_default_and_the_values_of_the_driver() {
     let parameters = Inf::parse().parameters();
-    for keyword in KEYWORDS {
+    for keyword in PROPERTIES.iter().map(|property| property.keyword()) {
         let entry = &parameters[keyword.name];
         let number = |name: &str| entry[name].parse::<u32>().unwrap();
         assert_eq!(number("Default"), keyword.default, "{}", keyword.name);
         assert!(keyword.allows(keyword.default), "{}", keyword.name);
-        match keyword.allowed {
-            Allowed::Range { min, max } => {
+        match keyword.values {
+            Values::Range { min, max } => {
                 // HLK's NICStrictPropertyValidation demands the longer type of this one.
                 let kind = if keyword.name == "VlanID" { "long" } else { "int" };
                 assert_eq!(
@@ -106,11 +119,14 @@ fn each_property_has_the_default_and_the_values_of_the_driver() {
                     keyword.name
                 );
             }
-            Allowed::OneOf(values) => {
+            Values::OneOf(choices) => {
                 let listed: Vec<u32> =
                     entry.keys().filter_map(|key| key.strip_prefix("enum:")?.parse().ok()).collect();
                 let listed: BTreeSet<_> = listed.into_iter().collect();
-                assert_eq!((entry["Type"], listed), ("enum", values.iter().copied().collect()));
+                assert_eq!(
+                    (entry["Type"], listed),
+                    ("enum", choices.iter().map(|choice| choice.value).collect())
+                );
             }
         }
     }
@@ -157,10 +173,10 @@ fn modern_and_transitional_network_devices_are_bound() {
 
 #[test]
 fn each_property_allows_its_values_and_no_neighbor_of_them() {
-    for keyword in KEYWORDS {
-        let allowed = match keyword.allowed {
-            Allowed::Range { min, max } => vec![min, min + 1, max - 1, max],
-            Allowed::OneOf(values) => values.to_vec(),
+    for keyword in PROPERTIES.iter().map(|property| property.keyword()) {
+        let allowed = match keyword.values {
+            Values::Range { min, max } => vec![min, min + 1, max - 1, max],
+            Values::OneOf(choices) => choices.iter().map(|choice| choice.value).collect(),
         };
         for &value in &allowed {
             assert!(keyword.allows(value), "{} = {value}", keyword.name);
@@ -204,23 +220,41 @@ fn each_string_and_section_that_the_inf_refers_to_exists() {
     }
 }
 
+/// Event Viewer shows the texts of the driver's own events from the image, and those of NDIS from netevent.dll.
+#[test]
+fn the_image_is_an_event_message_file() {
+    let inf = Inf::parse();
+    let section = inf.value("viordma.EventLog", "AddReg").unwrap();
+    let file =
+        r#"HKR,, EventMessageFile, 0x00020000, "%%SystemRoot%%\System32\netevent.dll;%13%\viordma.sys""#;
+    assert!(inf.section(section).contains(&file), "{:?}", inf.section(section));
+}
+
+#[test]
+fn a_semicolon_between_quotation_marks_begins_no_comment() {
+    assert_eq!(without_comment(r#"a, "b;c";d;"e""#), r#"a, "b;c""#);
+    assert_eq!(without_comment("; all"), "");
+    assert_eq!(without_comment("none"), "none");
+}
+
 #[test]
 fn events_have_unique_numbers_and_texts_that_name_the_adapter() {
-    let numbers: BTreeSet<_> = events::EVENTS.iter().map(|event| event.id).collect();
-    assert_eq!(numbers.len(), events::EVENTS.len());
-    for event in events::EVENTS {
-        assert!(event.text.starts_with("%2: ") && event.text.ends_with('.'), "{}", event.text);
-        assert_eq!(event.id & 0x2FFF_0000, 0x20DA_0000, "customer bit and facility of {:#x}", event.id);
+    let numbers: BTreeSet<_> = MESSAGES.iter().map(|message| message.event.id).collect();
+    assert_eq!(numbers.len(), MESSAGES.len());
+    for message in MESSAGES {
+        assert!(message.text.starts_with("%2: ") && message.text.ends_with('.'), "{}", message.text);
+        let id = message.event.id;
+        assert_eq!(id & 0x2FFF_0000, 0x20DA_0000, "customer bit and facility of {id:#x}");
     }
 }
 
 #[test]
 fn each_mistake_of_a_consumer_has_an_event_that_names_its_rule() {
     for mistake in ndk_provider::Mistake::ALL {
-        let event = events::EVENTS.iter().find(|event| event.id & 0xFFFF == mistake.number());
-        let event = event.unwrap_or_else(|| panic!("{mistake:?} has no event"));
-        assert_eq!(event.id, events::CONSUMER_WRONG_IRQL.id - 60 + mistake.number());
-        assert!(event.text.contains(mistake.rule()), "{}", event.text);
+        let message = MESSAGES.iter().find(|message| message.event.number() == mistake.number());
+        let message = message.unwrap_or_else(|| panic!("{mistake:?} has no event"));
+        assert_eq!(message.event.id, events::CONSUMER_WRONG_IRQL.id - 60 + mistake.number());
+        assert!(message.text.contains(mistake.rule()), "{}", message.text);
     }
 }
 
@@ -231,8 +265,9 @@ fn the_package_build_finds_the_driver_and_its_inf() {
     const MAKEFILE: &str = include_str!("../Makefile.toml");
     let package = CARGO.split("[package]").nth(1).unwrap();
     let name = package.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
-    let inx = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(format!("{name}.inx"));
-    assert!(inx.exists(), "{} is beside Cargo.toml", inx.display());
+    const BUILD: &str = include_str!("../build.rs");
+    assert_eq!(name, "viordma");
+    assert!(BUILD.contains("inx::write("), "build.rs writes {name}.inx beside Cargo.toml");
 
     let inf = Inf::parse();
     let image = format!("{name}.sys");
@@ -262,26 +297,4 @@ fn adapter_states() {
         assert_eq!(*state as usize, number);
     }
     insta::assert_snapshot!(state::State::table());
-}
-
-#[test]
-fn administration_page_lists_each_property_and_event() {
-    const PAGE: &str = include_str!("../docs/administration.md");
-    for keyword in KEYWORDS {
-        let values = match keyword.allowed {
-            Allowed::Range { min, max } => format!("{min} to {max}"),
-            Allowed::OneOf(values) => values.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-        };
-        let row = format!("| `{}` | {values} | {} | ", keyword.name, keyword.default);
-        assert!(PAGE.contains(&row), "{row}");
-    }
-    assert!(PAGE.contains(&format!("| `{NETWORK_ADDRESS}` | ")));
-    for event in events::EVENTS {
-        let kind = if event.id >> 30 == 3 { "error" } else { "warning" };
-        let text = event.text.strip_prefix("%2: ").unwrap();
-        let row = format!("| {} | {kind} | {text} |", event.id & 0xFFFF);
-        assert!(PAGE.contains(&row), "{row}");
-    }
-    let rows = PAGE.lines().filter(|line| line.contains("| error |") || line.contains("| warning |")).count();
-    assert_eq!(rows, events::EVENTS.len());
 }

@@ -2,8 +2,6 @@
 
 //! The adapter's configuration, read from the registry and validated. `PASSIVE_LEVEL`.
 
-pub mod keywords;
-
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::slice;
@@ -21,7 +19,8 @@ use ndk_provider::{CallbackDelay, FailCreate, StrictSettings};
 use roce::CongestionMode;
 use roce_wire::PathMtu;
 
-use self::keywords::Keyword;
+use viordma_inf::keywords::{self, Keyword};
+
 use crate::events;
 
 /// The Ethernet header, in bytes.

@@ -2,7 +2,7 @@
 
 //! The system event log. [`table`] defines the events; this module maps failures to them and writes them.
 
-pub mod table;
+pub use viordma_inf::events as table;
 
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_FOUND, NDIS_STATUS_ADAPTER_REMOVED,

@@ -10,7 +10,7 @@ use crate::shell;
 
 /// Folders whose paths are checked.
 const FOLDERS: [&str; 10] =
-    ["build/", "consumers/", "crates/", "docs/", "drivers/", "fuzz/", "lab/", "sim/", "src/", "tests/"];
+    ["inf/", "consumers/", "crates/", "docs/", "drivers/", "fuzz/", "lab/", "sim/", "src/", "tests/"];
 
 /// Checks every path and test between backquotes and every relative link of the documents at the root and in `docs`.
 ///

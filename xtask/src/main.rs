@@ -10,6 +10,7 @@ mod drivers;
 mod fuzz;
 mod guest;
 mod image;
+mod inf;
 mod lab;
 mod licenses;
 mod manifests;
@@ -76,6 +77,8 @@ enum Command {
     Interop(lab::Arguments),
     /// Fuzz the engine with frames, datagrams and sequences of operations
     Fuzz(fuzz::Options),
+    /// Write viordma.inx and the tables of docs/administration.md from the tables in inf/
+    Inf(inf::Options),
     /// Compare the manifests and lock files of the two workspaces
     Manifests(manifests::Options),
     /// Run tests of portable crates in Miri, which reports undefined behavior
@@ -127,6 +130,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Interop(arguments) => return lab::run("interop", &arguments),
         Command::Image(options) => image::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,
+        Command::Inf(options) => inf::run(&options)?,
         Command::Manifests(options) => manifests::run(&options)?,
         Command::Miri => miri::run()?,
         Command::Test(options) => test::run(&options)?,

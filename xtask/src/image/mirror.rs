@@ -22,13 +22,17 @@ use super::{
 use crate::{manifests, shell, workspace::Workspace};
 
 /// Sources of the root package.
-const SOURCES: [&str; 2] = ["build", "src"];
+const SOURCES: [&str; 2] = ["build.rs", "src"];
 
 /// Folders of packages that are drivers, or that drivers link.
 const FOLDERS: [&str; 3] = ["consumers", "crates", "drivers"];
 
-/// The build script of a driver package. `build.rs` does nothing on Linux.
-const BUILD_SCRIPT: &str = "build/driver.rs";
+/// A package in a folder of its own.
+const INF: &str = "inf";
+
+/// The package that drivers' build scripts call, and the root of its library where `wdk-build` compiles.
+const DRIVER_BUILD: &str = "driver-build";
+const DRIVER_BUILD_ROOT: &str = "src/kit/mod.rs";
 
 /// The package that the patch replaces.
 const PATCHED: &str = "wdk-build";
@@ -45,6 +49,7 @@ impl Mirror {
         for name in SOURCES {
             link(&repository.join(name), &root.join(name))?;
         }
+        mirror_package(&repository.join(INF), &root.join(INF))?;
         let mut members = Vec::new();
         for folder in FOLDERS {
             let mirrored = root.join(folder);
@@ -60,7 +65,7 @@ impl Mirror {
             }
         }
         let [driver, tools] = Workspace::ALL.map(|workspace| read(&workspace.file("Cargo.toml")));
-        write(root, &merged_workspace(driver_package(driver?)?, &tools?, members)?)?;
+        write(root, &merged_workspace(unconditional(driver?)?, &tools?, members)?)?;
         // Cargo removes from the copy what the image does not need, and swaps the patched package.
         let lock = root.join("Cargo.lock");
         let original = manifests::combined_lock()?.into_bytes();
@@ -115,12 +120,19 @@ fn mirror_package(package: &Path, mirrored: &Path) -> Result<bool> {
         package.remove("workspace");
     }
     let is_driver = is_driver(&manifest);
-    write(mirrored, &if is_driver { driver_package(manifest)? } else { manifest })?;
+    if mirrored.ends_with(DRIVER_BUILD) {
+        manifest = unconditional(manifest)?;
+        let library = Table::from_iter([("path".to_owned(), DRIVER_BUILD_ROOT.into())]);
+        manifest.insert("lib".into(), library.into());
+    } else if is_driver {
+        manifest = unconditional(manifest)?;
+    }
+    write(mirrored, &manifest)?;
     Ok(is_driver)
 }
 
-/// A driver package's manifest whose dependencies for `cfg(windows)` are unconditional.
-fn driver_package(mut manifest: Table) -> Result<Table> {
+/// Returns a manifest whose dependencies for `cfg(windows)` are unconditional.
+fn unconditional(mut manifest: Table) -> Result<Table> {
     let conditional = manifest.remove("target").and_then(|mut targets| {
         let targets = targets.as_table_mut()?;
         (targets.len() == 1).then(|| targets.remove("cfg(windows)")).flatten()
@@ -129,8 +141,6 @@ fn driver_package(mut manifest: Table) -> Result<Table> {
         bail!("a driver's dependencies are not in [target.'cfg(windows)'] alone");
     };
     manifest.extend(conditional);
-    let package = manifest.get_mut("package").and_then(Value::as_table_mut).context("not a package")?;
-    package.insert("build".into(), BUILD_SCRIPT.into());
     Ok(manifest)
 }
 

@@ -27,7 +27,7 @@ use self::{
     mirror::Mirror,
     toolchain::{TARGET, Toolchain},
 };
-use crate::{drivers::DRIVERS, packages, shell};
+use crate::{drivers::DRIVERS, inf, packages, shell};
 
 #[derive(clap::Args, Default)]
 pub struct Options {
@@ -71,7 +71,7 @@ pub fn check(image: &Image) -> Result<()> {
     check::run(image)
 }
 
-/// Builds a driver package of the workspace into `target/image`. Cargo rebuilds only what changed.
+/// Builds a driver package into `target/image`, with the INF of viordma beside it. Cargo rebuilds only what changed.
 pub fn build(package: &str) -> Result<Image> {
     build_with(Toolchain::find(), package)
 }
@@ -91,6 +91,9 @@ fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
         [(built.join(format!("{name}.dll")), &image.sys), (built.join(format!("{name}.pdb")), &image.pdb)]
     {
         publish(&from, to)?;
+    }
+    if package == "viordma" {
+        inf::stamp(&out)?;
     }
     Ok(image)
 }

@@ -11,7 +11,7 @@ use crate::shell;
 
 /// Files and folders with sources of this project.
 const SOURCES: [&str; 10] =
-    ["consumers", "crates", "drivers", "fuzz", "lab/src", "sim", "src", "tests", "viordma.inx", "xtask/src"];
+    ["consumers", "crates", "drivers", "fuzz", "inf", "lab/src", "sim", "src", "tests", "xtask/src"];
 
 /// The places that cite a rule.
 #[derive(Default)]

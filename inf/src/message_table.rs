@@ -5,30 +5,32 @@
 //!
 //! Layouts: `MESSAGE_RESOURCE_DATA`, `MESSAGE_RESOURCE_BLOCK`, `MESSAGE_RESOURCE_ENTRY`.
 
-use super::{events, resources::Resource};
+use crate::events::{MESSAGES, Message};
 
-/// The resource.
-pub fn resource() -> Resource {
-    const RT_MESSAGETABLE: u16 = 11;
-    Resource { kind: RT_MESSAGETABLE, name: 1, data: message_table(events::EVENTS) }
+/// The type of the resource.
+pub const RT_MESSAGETABLE: u16 = 11;
+
+/// Returns the resource's data.
+pub fn data() -> Vec<u8> {
+    message_table(MESSAGES)
 }
 
 /// Blocks of consecutive identifiers, then their entries.
-fn message_table(events: &[events::Event]) -> Vec<u8> {
+fn message_table(messages: &[Message]) -> Vec<u8> {
     const COUNT_BYTES: usize = 4;
     const BLOCK_BYTES: usize = 12;
-    let mut events = events.to_vec();
-    events.sort_by_key(|event| event.id);
-    let blocks: Vec<&[events::Event]> = events.chunk_by(|a, b| a.id + 1 == b.id).collect();
+    let mut messages = messages.to_vec();
+    messages.sort_by_key(|message| message.event.id);
+    let blocks: Vec<&[Message]> = messages.chunk_by(|a, b| a.event.id + 1 == b.event.id).collect();
     let mut head = (blocks.len() as u32).to_le_bytes().to_vec();
     let mut entries = Vec::new();
     for block in &blocks {
         let offset = COUNT_BYTES + BLOCK_BYTES * blocks.len() + entries.len();
         let [Some(first), Some(last)] = [block.first(), block.last()] else { continue };
-        head.extend(first.id.to_le_bytes());
-        head.extend(last.id.to_le_bytes());
+        head.extend(first.event.id.to_le_bytes());
+        head.extend(last.event.id.to_le_bytes());
         head.extend((offset as u32).to_le_bytes());
-        block.iter().for_each(|event| entries.extend(entry(event.text)));
+        block.iter().for_each(|message| entries.extend(entry(message.text)));
     }
     head.extend(entries);
     head

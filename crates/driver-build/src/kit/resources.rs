@@ -18,8 +18,7 @@ pub struct Resource {
 
 /// Writes the resources below `OUT_DIR` and tells cargo to link them into the driver.
 pub fn link(resources: &[Resource]) -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed=build");
-    let path = PathBuf::from(env::var("OUT_DIR")?).join("viordma.res");
+    let path = PathBuf::from(env::var("OUT_DIR")?).join("resources.res");
     // The empty entry marks the 32-bit format.
     let mut file = entry(&Resource { kind: 0, name: 0, data: Vec::new() }, 0);
     for resource in resources {

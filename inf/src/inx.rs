@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `viordma.inx`: the template with the table of properties, and the INF that it is stamped to.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path};
+
+use crate::keywords::{PROPERTIES, Property, Section, Values};
+
+const TEMPLATE: &str = include_str!("../template.inx");
+
+/// Returns the text of `viordma.inx`.
+pub fn text() -> String {
+    let mut strings = Strings::default();
+    let ethernet = section(Section::Ethernet, &mut strings);
+    let rdma = section(Section::Rdma, &mut strings);
+    TEMPLATE
+        .replace("@ETHERNET@\n", &ethernet)
+        .replace("@RDMA@\n", &rdma)
+        .replace("@STRINGS@\n", &strings.text())
+}
+
+/// Writes `viordma.inx` into `directory`, unless it has this text already.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write(directory: &Path) -> io::Result<()> {
+    let (path, text) = (directory.join("viordma.inx"), text());
+    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    fs::write(path, text)
+}
+
+/// Returns the INF for an architecture (`amd64`, `arm64`), as `stampinf` writes it: `date` is month/day/year, `version` has four numbers.
+pub fn stamped(architecture: &str, date: &str, version: &str) -> String {
+    let stamp = format!("CatalogFile = viordma.cat\nDriverVer   = {date},{version}\n");
+    text().replace("$ARCH$", architecture).replace("PnpLockdown = 1\n", &format!("PnpLockdown = 1\n{stamp}"))
+}
+
+/// Texts of `[Strings]` by name. Equal texts of values have one name.
+#[derive(Default)]
+struct Strings(BTreeMap<String, &'static str>);
+
+impl Strings {
+    /// Returns how the INF refers to a text: by a name made of its letters and digits. A number stands for itself.
+    fn add(&mut self, prefix: &str, text: &'static str) -> String {
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return format!("\"{text}\"");
+        }
+        let letters: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
+        let mut name = format!("{prefix}{letters}");
+        while self.0.get(&name).is_some_and(|other| *other != text) {
+            name.push('_');
+        }
+        self.0.insert(name.clone(), text);
+        format!("%{name}%")
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().fold(String::new(), |mut all, (name, text)| {
+            let _ = writeln!(all, "{name} = \"{text}\"");
+            all
+        })
+    }
+}
+
+fn section(section: Section, strings: &mut Strings) -> String {
+    PROPERTIES
+        .iter()
+        .filter(|property| property.section == section)
+        .map(|property| lines(property, strings))
+        .collect()
+}
+
+/// Returns the lines of a property, and an empty one.
+fn lines(property: &Property, strings: &mut Strings) -> String {
+    let key = format!(r"HKR, Ndi\params\{}", property.name);
+    let label = strings.add("Label", property.label);
+    let mut lines = vec![format!("{key}, ParamDesc, 0, {label}")];
+    let kind = match (property.values, property.is_long) {
+        (Values::OneOf(_), _) => "enum",
+        (Values::Range { .. }, true) => "long",
+        (Values::Range { .. }, false) => "int",
+    };
+    lines.push(format!("{key}, Type, 0, \"{kind}\""));
+    lines.push(format!("{key}, Default, 0, \"{}\"", property.default));
+    if let Values::Range { min, max } = property.values {
+        lines.push(format!("{key}, Min, 0, \"{min}\""));
+        lines.push(format!("{key}, Max, 0, \"{max}\""));
+        lines.push(format!("{key}, Step, 0, \"1\""));
+    }
+    lines.push(format!("{key}, Optional, 0, \"0\""));
+    if let Values::OneOf(choices) = property.values {
+        for choice in choices {
+            lines.push(format!("{key}\\enum, \"{}\", 0, {}", choice.value, strings.add("", choice.text)));
+        }
+    }
+    lines.join("\n") + "\n\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_filled_and_ascii() {
+        let text = text();
+        assert!(text.is_ascii() && !text.contains('@'));
+        assert!(text.contains("HKR, Ndi\\params\\*JumboPacket, Max, 0, \"9014\"\n"));
+        assert!(text.contains("HKR, Ndi\\params\\*RSS\\enum, \"1\", 0, %Enabled%\n"));
+        assert_eq!(text.matches("\nEnabled = \"Enabled\"\n").count(), 1);
+    }
+
+    #[test]
+    fn a_stamped_inf_has_version_catalog_and_architecture() {
+        let text = stamped("amd64", "11/27/2026", "0.1.0.0");
+        assert!(
+            text.contains("PnpLockdown = 1\nCatalogFile = viordma.cat\nDriverVer   = 11/27/2026,0.1.0.0\n")
+        );
+        assert!(text.contains("NTamd64.10.0...20348") && !text.contains("$ARCH$"));
+    }
+
+    #[test]
+    fn a_file_that_is_missing_is_written_and_an_equal_one_is_kept() {
+        let directory = std::env::temp_dir().join(format!("viordma-inf-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        write(&directory).unwrap();
+        let path = directory.join("viordma.inx");
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        write(&directory).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), time);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text());
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What Windows knows of the driver before it runs: registry keywords, events, the INF.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`keywords`] | the table of registry keywords |
+//! | [`events`] | the table of events |
+//! | `inx`, `message_table`, `pages` | what is generated from them: `viordma.inx`, the image's message table, parts of documents |
+//! | `faults` | what is wrong with the tables |
+#![cfg_attr(not(feature = "generate"), no_std)]
+#![deny(unsafe_code)]
+
+pub mod events;
+pub mod keywords;
+
+#[cfg(feature = "generate")]
+pub mod faults;
+#[cfg(feature = "generate")]
+pub mod inx;
+#[cfg(feature = "generate")]
+pub mod message_table;
+#[cfg(feature = "generate")]
+pub mod pages;

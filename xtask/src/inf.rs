@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `cargo xtask inf`: writes what is generated from the tables in `inf/`: `viordma.inx` and parts of `docs/administration.md`.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use viordma_inf::{faults, inx, pages};
+
+use crate::shell;
+
+const PAGE: &str = "docs/administration.md";
+
+/// The date of an INF that is built outside of a clone.
+const NO_COMMIT: &str = "01/01/2026";
+
+#[derive(clap::Args, Default)]
+pub struct Options {
+    /// Only check that docs/administration.md is current
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A table with a fault, or a page that is not current.
+pub fn run(options: &Options) -> Result<()> {
+    faults::check().map_err(|faults| anyhow!(faults))?;
+    if options.check {
+        return check();
+    }
+    inx::write(shell::root()).context("cannot write viordma.inx")?;
+    shell::write_if_changed(&shell::root().join(PAGE), filled()?.as_bytes())
+}
+
+/// Checks that the page has what the tables say.
+///
+/// # Errors
+/// If it does not.
+pub fn check() -> Result<()> {
+    ensure!(
+        fs::read_to_string(shell::root().join(PAGE))? == filled()?,
+        "{PAGE} is not current: run `cargo xtask inf`"
+    );
+    Ok(())
+}
+
+fn filled() -> Result<String> {
+    let page = fs::read_to_string(shell::root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
+    pages::filled(&page).map_err(|error| anyhow!("{PAGE}: {error}"))
+}
+
+/// Writes `viordma.inx` at the root, and `viordma.inf` into `directory`, stamped with the version and the date of the last commit.
+///
+/// # Errors
+/// A table with a fault, or a file that cannot be written.
+pub fn stamp(directory: &Path) -> Result<()> {
+    faults::check().map_err(|faults| anyhow!(faults))?;
+    inx::write(shell::root()).context("cannot write viordma.inx")?;
+    let mut git = Command::new("git");
+    git.current_dir(shell::root()).args(["log", "-1", "--format=%cd", "--date=format:%m/%d/%Y"]);
+    let date = shell::output(&mut git).unwrap_or_else(|_| {
+        eprintln!("there is no commit: the INF has the date {NO_COMMIT}");
+        NO_COMMIT.to_owned()
+    });
+    let version = concat!(env!("CARGO_PKG_VERSION"), ".0");
+    let text = inx::stamped("amd64", date.trim(), version);
+    shell::write_if_changed(&directory.join("viordma.inf"), text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_is_current() {
+        super::check().unwrap();
+    }
+}
