@@ -35,6 +35,17 @@ impl From<AllocError> for CreateError {
     }
 }
 
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Config => "a value of the configuration is outside its limits",
+            Self::Memory => "out of memory",
+        })
+    }
+}
+
+impl core::error::Error for CreateError {}
+
 /// Why an upper-layer message is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendErrorKind {
@@ -48,12 +59,33 @@ pub enum SendErrorKind {
     QueueFull,
 }
 
+impl fmt::Display for SendErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotEstablished => "the connection is not established",
+            Self::Empty => "the message has no bytes",
+            Self::TooLong => "the peer cannot reassemble a message of this length",
+            Self::QueueFull => "too many messages wait",
+        })
+    }
+}
+
+impl core::error::Error for SendErrorKind {}
+
 /// A message that is not accepted, and why.
 #[derive(Debug)]
 pub struct SendError<M> {
     pub kind: SendErrorKind,
     pub message: M,
 }
+
+impl<M> fmt::Display for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<M: fmt::Debug> core::error::Error for SendError<M> {}
 
 /// A message to send on the RDMA connection.
 #[derive(Debug, PartialEq, Eq)]

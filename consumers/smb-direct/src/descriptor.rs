@@ -2,6 +2,8 @@
 
 //! Buffer descriptors: memory that a peer offers for RDMA ([MS-SMBD] 2.2.3.1, 3.1.4.5, 3.1.4.6).
 
+use core::fmt;
+
 use crate::codec::{Reader, Writer};
 
 /// Steering tag of registered memory: a remote token of NDKPI, an R_Key of RoCE.
@@ -55,6 +57,20 @@ pub enum DescriptorError {
     /// The channel is none that this crate knows.
     Channel,
 }
+
+impl fmt::Display for DescriptorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Length => "the channel information is not a whole number of descriptors",
+            Self::TooMany => "too many descriptors",
+            Self::Overflow => "the memory of a descriptor wraps",
+            Self::OutOfBounds => "the transfer exceeds the memory that is offered",
+            Self::Channel => "unknown channel",
+        })
+    }
+}
+
+impl core::error::Error for DescriptorError {}
 
 /// How the peer offers memory: `Channel` of an SMB2 READ or WRITE request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,6 +77,8 @@ impl fmt::Display for Reason {
     }
 }
 
+impl core::error::Error for Reason {}
+
 /// Number of connections that ended, by reason. Shared by all connections of an endpoint; usable from any thread.
 #[derive(Debug)]
 pub struct ReasonCounts([AtomicU64; Reason::ALL.len()]);

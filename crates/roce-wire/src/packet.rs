@@ -85,6 +85,8 @@ impl fmt::Display for DropReason {
     }
 }
 
+impl core::error::Error for DropReason {}
+
 /// The reason why a frame is not a [`Packet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {

@@ -9,6 +9,8 @@
 //! before it is queued.
 
 use alloc::vec::Vec;
+use core::fmt;
+
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use crate::error::{CreateError, ModifyError};
@@ -49,7 +51,7 @@ enum Interest {
     Solicited,
 }
 
-/// Why a queue is unusable.
+/// The reason why a queue is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CqFault {
     /// A completion found the queue full.
@@ -57,6 +59,17 @@ pub enum CqFault {
     /// The queue contradicts itself. No sequence of calls is known that leads there.
     Internal,
 }
+
+impl fmt::Display for CqFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overflow => "a completion found the queue full",
+            Self::Internal => "the queue is inconsistent",
+        })
+    }
+}
+
+impl core::error::Error for CqFault {}
 
 /// A completion queue.
 #[derive(Debug)]

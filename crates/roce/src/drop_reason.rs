@@ -2,7 +2,9 @@
 
 //! Reasons for dropping a received frame.
 
-/// Why a received frame was dropped.
+use core::fmt;
+
+/// The reason why a received frame was dropped.
 ///
 /// A dropped frame changes a counter and nothing else, except that a request packet after a gap
 /// ([`DropReason::Sequence`]) is answered by one NAK.
@@ -24,4 +26,32 @@ pub enum DropReason {
     Opcode,
     /// Unexpected PSN or length.
     Sequence,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed(reason) => return write!(f, "malformed: {reason}"),
+            Self::Datagram => "not of the length of a management datagram",
+            Self::NoQp => "no such queue pair",
+            Self::Address => "not from the address of the queue pair's peer",
+            Self::PKey => "wrong partition key",
+            Self::State => "the queue pair's state does not accept packets",
+            Self::Opcode => "the opcode is not allowed on the queue pair",
+            Self::Sequence => "unexpected PSN or length",
+        })
+    }
+}
+
+impl core::error::Error for DropReason {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_malformed_frame_is_described_by_what_is_wrong_with_it() {
+        assert_eq!(DropReason::Malformed(roce_wire::DropReason::Icrc).to_string(), "malformed: ICRC");
+        assert_eq!(DropReason::NoQp.to_string(), "no such queue pair");
+    }
 }

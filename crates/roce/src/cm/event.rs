@@ -2,6 +2,8 @@
 
 //! Queue pair parameters, events, and reasons for ignored datagrams.
 
+use core::fmt;
+
 use crate::conn::{ConnId, ConnRequest, DisconnectOutcome, PrivateData, ReadLimits};
 use roce_wire::cm::RejReason;
 use roce_wire::{Path, PathMtu, Psn, Qpn};
@@ -72,7 +74,7 @@ pub enum CmEventKind {
     DisconnectDone(DisconnectOutcome),
 }
 
-/// Reason why a datagram had no effect on a connection. For statistics.
+/// The reason why a datagram had no effect on a connection. For statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ignored {
@@ -97,3 +99,22 @@ pub enum Ignored {
     /// Dropped without an answer: the half-open connections are at a bound, the answer queue is full or memory is short.
     NoRoom,
 }
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotCm => "not a CM message",
+            Self::Unsupported => "unsupported CM message",
+            Self::NotLocal => "not to a local address",
+            Self::InvalidSource => "not from a unicast address",
+            Self::Malformed => "malformed",
+            Self::Unknown => "no such connection",
+            Self::Duplicate => "duplicate",
+            Self::Unexpected => "unexpected in the connection's state",
+            Self::Refused => "refused",
+            Self::NoRoom => "dropped at a limit",
+        })
+    }
+}
+
+impl core::error::Error for Ignored {}
