@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which file imports which, and by which names.
+//! Which file uses which, and by which names: imports, and calls of methods that another file of a split `impl` defines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    methods::Call,
     modules::{self, Tree},
     resolve::{self, Target},
 };
 
-/// One file's imports from another.
+/// One file's imports from another, and calls of its methods.
 pub struct Edge {
     pub from: usize,
     pub to: usize,
@@ -22,8 +23,8 @@ pub struct Imports {
 }
 
 impl Imports {
-    /// The imports between the files of a crate.
-    pub fn of(tree: &Tree) -> Self {
+    /// The imports between the files of a crate, and the `calls` of methods.
+    pub fn of(tree: &Tree, calls: &[Call]) -> Self {
         let mut edges = BTreeMap::<(usize, usize), BTreeMap<String, usize>>::new();
         for (index, module) in tree.modules.iter().enumerate() {
             let mut add = |targets: BTreeSet<Target>, name: &str, line: usize| {
@@ -63,6 +64,13 @@ impl Imports {
                     }
                 }
             }
+        }
+        for call in calls {
+            edges
+                .entry((call.from, call.to))
+                .or_default()
+                .entry(format!("{}()", call.name))
+                .or_insert(call.line);
         }
         let edges = edges.into_iter().map(|((from, to), names)| Edge { from, to, names }).collect();
         Self { edges }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask structure`: which files import each other in a circle, which crates depend on one they must not, and which code of
-//! the image makes a mutable alias.
+//! `cargo xtask structure`: which files use each other in a circle, which types have too many methods, which crates depend on one
+//! they must not, and which code of the image makes a mutable alias.
 //!
-//! A file should import only files that stand below it. The check reads the sources, resolves every path to the file
-//! that defines its name, and lists the circles that result. A circle of at most [`SMALL`] files may stay if it is one
+//! A file should use only files that stand below it: import their names, or call methods that they add to a type. The check reads
+//! the sources, resolves every path to the file that defines its name, and calls of methods by their names, and lists the circles
+//! that result. A circle of at most [`SMALL`] files may stay if it is one
 //! concept and the header of one of its files says so:
 //!
 //! ```text
@@ -12,9 +13,13 @@
 //! ```
 
 mod aliasing;
+mod attributes;
 mod circles;
+mod exceptions;
+mod impls;
 mod imports;
 mod layers;
+mod methods;
 mod modules;
 mod package;
 mod resolve;
@@ -27,7 +32,9 @@ use std::{
 use anyhow::{Result, ensure};
 
 use self::{
+    exceptions::{CALLS, LARGE_TYPES, MAX_METHODS},
     imports::{Edge, Imports},
+    methods::{Call, Methods},
     modules::Tree,
     package::Package,
 };
@@ -46,10 +53,10 @@ pub struct Options {
     package: Option<String>,
 }
 
-/// Lists circles, forbidden dependencies and mutable aliases. Fails if there are any.
+/// Lists circles, types with too many methods, forbidden dependencies and mutable aliases. Fails if there are any.
 ///
 /// # Errors
-/// A circle that no header explains, a forbidden dependency, a mutable alias, or a source file that cannot be read.
+/// A circle that no header explains, a type with too many methods, an exception that is not needed, a forbidden dependency, a mutable alias, or a source file that cannot be read.
 pub fn run(options: &Options) -> Result<()> {
     let packages = package::all()?;
     let wanted = options.package.as_deref();
@@ -63,10 +70,15 @@ pub fn run(options: &Options) -> Result<()> {
         )));
     }
     let (mut files, mut explained, mut circles, mut found) = (0, 0, 0, 0);
+    let (mut large, mut unneeded) = (Vec::new(), Vec::new());
     for package in &selected {
         for root in &package.roots {
             let tree = Tree::read(shell::root(), root)?;
-            let imports = Imports::of(&tree);
+            let methods = Methods::of(&tree);
+            large.extend(too_large(&package.name, &methods));
+            let (calls, excepted) = except(&tree, methods.calls(&tree), CALLS);
+            let imports = Imports::of(&tree, &calls);
+            unneeded.extend(unneeded_exceptions(&tree, &calls, &excepted, CALLS));
             files += tree.files.len();
             for circle in circles::find(tree.files.len(), &imports.pairs()) {
                 if explanation(&tree, &circle).is_some() {
@@ -87,15 +99,94 @@ pub fn run(options: &Options) -> Result<()> {
     for line in &aliases {
         println!("{line}");
     }
+    let not_large = LARGE_TYPES.iter().filter(|exception| {
+        selected.iter().any(|package| package.name == exception.package)
+            && !large.iter().any(|(package, name, _)| {
+                (package.as_str(), name.as_str()) == (exception.package, exception.name)
+            })
+    });
+    unneeded
+        .extend(not_large.map(|exception| format!("the type {} of {}", exception.name, exception.package)));
+    let mut too_many = 0;
+    for (package, name, methods) in &large {
+        let exception =
+            LARGE_TYPES.iter().find(|exception| (exception.package, exception.name) == (package, name));
+        match exception {
+            Some(exception) if *methods <= exception.methods => {
+                println!("{package}: {name} has {methods} methods: {}", exception.reason);
+            }
+            _ => {
+                too_many += 1;
+                println!("{package}: {name} has {methods} methods: more than {MAX_METHODS} are two things");
+            }
+        }
+    }
+    if wanted.is_none() {
+        let is_file = |path: &str| shell::root().join(path).is_file();
+        unneeded.extend(
+            CALLS
+                .iter()
+                .filter(|(from, to)| !is_file(from) || !is_file(to))
+                .map(|(from, to)| format!("{from} -> {to}")),
+        );
+    }
+    unneeded.sort();
+    unneeded.dedup();
+    for exception in &unneeded {
+        println!("no longer needed in xtask/src/structure/exceptions.rs: {exception}");
+    }
     println!(
-        "{files} files in {} packages: {circles} circles, {explained} small circles explained in a header, {} forbidden dependencies",
+        "{files} files in {} packages: {circles} circles, {explained} small circles explained in a header, {} calls excepted, \
+         {} forbidden dependencies",
         selected.len(),
+        CALLS.len(),
         forbidden.len()
     );
     ensure!(forbidden.is_empty(), "{} dependencies point upward", forbidden.len());
     ensure!(aliases.is_empty(), "{} expressions make a mutable alias", aliases.len());
-    ensure!(found == 0, "{found} files import each other in circles");
+    ensure!(found == 0, "{found} files use each other in circles");
+    ensure!(too_many == 0, "{too_many} types have too many methods");
+    ensure!(unneeded.is_empty(), "{} exceptions are no longer needed", unneeded.len());
     Ok(())
+}
+
+/// Lists the types of a package that have more than [`MAX_METHODS`]: package, name, number.
+fn too_large(package: &str, methods: &Methods) -> Vec<(String, String, usize)> {
+    let counts = methods.counts().filter(|(_, count)| *count > MAX_METHODS);
+    counts.map(|(name, count)| (package.to_owned(), name.to_owned(), count)).collect()
+}
+
+/// Divides calls into those that count and those that `exceptions` let pass.
+fn except(tree: &Tree, calls: Vec<Call>, exceptions: &[(&str, &str)]) -> (Vec<Call>, Vec<Call>) {
+    calls.into_iter().partition(|call| !exceptions.iter().any(|exception| is_of(tree, call, exception)))
+}
+
+fn is_of(tree: &Tree, call: &Call, (from, to): &(&str, &str)) -> bool {
+    tree.files[call.from].path == Path::new(from) && tree.files[call.to].path == Path::new(to)
+}
+
+/// Lists the exceptions about files of this crate without which there is no other circle: no call, or none that closes one.
+fn unneeded_exceptions(
+    tree: &Tree,
+    calls: &[Call],
+    excepted: &[Call],
+    exceptions: &[(&str, &str)],
+) -> Vec<String> {
+    let pairs = Imports::of(tree, calls).pairs();
+    let circles = circles::find(tree.files.len(), &pairs).len();
+    let has = |name: &str| tree.files.iter().any(|file| file.path == Path::new(name));
+    let is_needed = |exception: &&(&str, &str)| {
+        let call = excepted.iter().find(|call| is_of(tree, call, exception));
+        call.is_some_and(|call| {
+            let mut pairs = pairs.clone();
+            pairs.insert((call.from, call.to));
+            let with_it = circles::find(tree.files.len(), &pairs);
+            with_it.len() != circles
+                || with_it.iter().any(|circle| circle.contains(&call.from) && circle.contains(&call.to))
+        })
+    };
+    let ours = exceptions.iter().filter(|(from, to)| has(from) && has(to));
+    ours.filter(|exception| !is_needed(exception)).map(|(from, to)| format!("{from} -> {to}")).collect()
 }
 
 /// The reason that a header of the circle gives for it, if the circle is small and the header names all its files.
@@ -120,20 +211,22 @@ fn announced(header: &str) -> Option<(Vec<PathBuf>, String)> {
     Some((files, reason.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// Prints the circle's imports, and a set of them without which it is none.
+/// Prints what the files of a circle use of each other, and a set of them without which it is none.
 fn print(package: &str, tree: &Tree, imports: &Imports, circle: &[usize]) {
     let members: BTreeSet<usize> = circle.iter().copied().collect();
     let inside = |edge: &&Edge| members.contains(&edge.from) && members.contains(&edge.to);
     let mut edges: Vec<&Edge> = imports.edges.iter().filter(inside).collect();
     edges.sort_by_key(|edge| (&tree.files[edge.from].path, &tree.files[edge.to].path));
     let name = |file: usize| tree.files[file].path.display();
-    println!("{package}: {} files import each other in a circle:", circle.len());
+    println!("{package}: {} files use each other in a circle:", circle.len());
     for edge in &edges {
-        println!("  {} imports {}: {}", name(edge.from), name(edge.to), names(edge));
+        println!("  {} uses {}: {}", name(edge.from), name(edge.to), names(edge));
     }
     let weighted: Vec<(usize, usize, usize)> =
         edges.iter().map(|edge| (edge.from, edge.to, edge.names.len())).collect();
-    println!("  without these imports there is no circle; move the names to a lower file, or pass them in:");
+    println!(
+        "  without these there is no circle; move the names to a lower file, or pass them in; methods become those of a type below:"
+    );
     for (from, to) in circles::upward(circle, &weighted) {
         println!("    {} -> {}", name(from), name(to));
     }

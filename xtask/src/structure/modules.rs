@@ -11,8 +11,13 @@ use std::{
 use anyhow::{Context as _, Result};
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{
-    Attribute, Ident, Item, ItemMacro, ItemMod, Meta, UseTree, Visibility, punctuated::Punctuated,
-    spanned::Spanned as _, visit::Visit,
+    Attribute, Ident, Item, ItemMacro, ItemMod, Meta, UseTree, Visibility, spanned::Spanned as _,
+    visit::Visit,
+};
+
+use super::{
+    attributes::{of_item, only_for_tests},
+    impls::Impl,
 };
 
 pub struct Tree {
@@ -40,6 +45,8 @@ pub struct Module {
     /// Identifiers inside macro invocations that stand where items stand: one of them may define the name.
     pub generated: HashSet<String>,
     pub mentions: Vec<Mention>,
+    /// `impl` blocks of types.
+    pub impls: Vec<Impl>,
 }
 
 /// What a name of a module stands for.
@@ -95,7 +102,7 @@ impl Tree {
     }
 
     fn items(&mut self, workspace: &Path, module: usize, folder: &Path, items: &[Item]) -> Result<()> {
-        for item in items.iter().filter(|item| !only_for_tests(attributes(item))) {
+        for item in items.iter().filter(|item| !only_for_tests(of_item(item))) {
             match item {
                 Item::Mod(child) => {
                     let index = self.child(workspace, module, folder, child)?;
@@ -111,6 +118,9 @@ impl Tree {
                     self.mentions(module, item);
                 }
                 _ => {
+                    if let Item::Impl(block) = item {
+                        self.modules[module].impls.extend(Impl::read(block));
+                    }
                     if let Some(ident) = defined(item) {
                         self.name(module, ident, Name::Item);
                     }
@@ -199,7 +209,7 @@ impl Reader<'_> {
 
 impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
-        if !only_for_tests(attributes(item)) {
+        if !only_for_tests(of_item(item)) {
             syn::visit::visit_item(self, item);
         }
     }
@@ -293,49 +303,6 @@ fn defined(item: &Item) -> Option<&Ident> {
         Item::Type(item) => Some(&item.ident),
         Item::Union(item) => Some(&item.ident),
         _ => None,
-    }
-}
-
-fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::ExternCrate(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::ForeignMod(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::TraitAlias(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Union(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
-    }
-}
-
-/// True if the attributes leave the item out of everything but tests.
-fn only_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("test")
-            || (attribute.path().is_ident("cfg")
-                && attribute.parse_args::<Meta>().is_ok_and(|meta| needs_test(&meta)))
-    })
-}
-
-/// True if a `cfg` predicate can hold in tests only.
-fn needs_test(meta: &Meta) -> bool {
-    let Meta::List(list) = meta else { return meta.path().is_ident("test") };
-    let Ok(parts) = list.parse_args_with(Punctuated::<Meta, syn::Token![,]>::parse_terminated) else {
-        return false;
-    };
-    if list.path.is_ident("all") {
-        parts.iter().any(needs_test)
-    } else {
-        list.path.is_ident("any") && !parts.is_empty() && parts.iter().all(needs_test)
     }
 }
 

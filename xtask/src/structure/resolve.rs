@@ -20,8 +20,13 @@ type Pending = BTreeSet<(usize, String)>;
 /// Resolves `path` as it is written in `module`: what it leads to, and the name of the module's item among its parts.
 /// Nothing if it leads out of the crate, or nowhere.
 pub fn path<'p>(tree: &Tree, module: usize, path: &'p [String]) -> (BTreeSet<Target>, &'p str) {
-    let (targets, part) = resolve(tree, module, path, &mut Pending::new());
+    let (targets, part) = item(tree, module, path);
     (targets, &path[part])
+}
+
+/// Resolves `path` like [`path`]: what it leads to, and the index of the part that is the module's item.
+pub fn item(tree: &Tree, module: usize, path: &[String]) -> (BTreeSet<Target>, usize) {
+    resolve(tree, module, path, &mut Pending::new())
 }
 
 /// Resolves `name` as the member of `module` that `module::name` or a glob import takes.

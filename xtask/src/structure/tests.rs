@@ -14,7 +14,7 @@ fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         fs::write(path, text).unwrap();
     }
     let tree = Tree::read(folder, &folder.join("lib.rs")).unwrap();
-    let imports = Imports::of(&tree);
+    let imports = Imports::of(&tree, &Methods::of(&tree).calls(&tree));
     circles::find(tree.files.len(), &imports.pairs())
         .iter()
         .filter(|circle| explanation(&tree, circle).is_none())
@@ -161,4 +161,115 @@ fn a_mention_of_another_crate_is_no_import() {
         ("std_like.rs", "pub fn b() { let _ = crate::a::a(); }"),
     ];
     assert_eq!(circles_of(&files), NONE);
+}
+
+/// A type whose methods are in three files. `low` and `high` are the bodies of methods in `low.rs` and `high.rs`.
+fn split(low: &str, high: &str) -> [(&'static str, String); 4] {
+    [
+        ("lib.rs", "mod engine; mod low; mod high;".to_owned()),
+        ("engine.rs", "pub struct Engine<R>(R); impl<R> Engine<R> { pub fn field(&self) {} }".to_owned()),
+        (
+            "low.rs",
+            format!("use crate::engine::Engine; impl<R> Engine<R> {{ pub fn low(&self) {{ {low} }} }}"),
+        ),
+        (
+            "high.rs",
+            format!("use crate::engine::Engine; impl<R> Engine<R> {{ pub fn high(&self) {{ {high} }} }}"),
+        ),
+    ]
+}
+
+fn circles_of_split(low: &str, high: &str) -> Vec<Vec<String>> {
+    let files = split(low, high);
+    circles_of(&files.each_ref().map(|(path, text)| (*path, text.as_str())))
+}
+
+#[test]
+fn files_of_a_split_impl_that_call_each_other_are_a_circle() {
+    let circle = [["high.rs", "low.rs"]];
+    assert_eq!(circles_of_split("", "self.low(); self.field();"), NONE);
+    assert_eq!(circles_of_split("self.high();", "self.low();"), circle);
+    assert_eq!(circles_of_split("Self::high(self);", "self.low();"), circle);
+    assert_eq!(circles_of_split("Engine::<R>::high(self);", "self.low();"), circle);
+    assert_eq!(circles_of_split("assert!(self.high() == ());", "self.low();"), circle);
+    assert_eq!(circles_of_split("let f = |x: u8| self.high();", "self.low();"), circle);
+}
+
+#[test]
+fn a_method_that_the_file_of_the_type_calls_ties_both() {
+    let files = [
+        ("lib.rs", "mod engine; mod low;"),
+        ("engine.rs", "pub struct Engine; impl std::fmt::Debug for Engine { fn fmt(&self) { self.low() } }"),
+        ("low.rs", "use crate::engine::Engine; impl Engine { pub fn low(&self) {} }"),
+    ];
+    assert_eq!(circles_of(&files), [["engine.rs", "low.rs"]]);
+}
+
+#[test]
+fn methods_of_fields_of_other_types_and_of_traits_are_not_of_the_type() {
+    assert_eq!(circles_of_split("self.0.high();", "self.low();"), NONE);
+    assert_eq!(circles_of_split("other().high();", "self.low();"), NONE);
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "pub struct A; impl A { pub fn run(&self) { self.stop(); } }"),
+        (
+            "b.rs",
+            "use crate::a::A; pub struct B; impl B { pub fn stop(&self) {} } impl B { fn f(a: A) { a.run() } }",
+        ),
+    ];
+    assert_eq!(circles_of(&files), NONE);
+}
+
+#[test]
+fn methods_for_tests_do_not_count() {
+    let files = [
+        ("lib.rs", "mod engine; mod low;"),
+        ("engine.rs", "pub struct Engine; impl Engine { #[cfg(test)] fn seen(&self) { self.low() } }"),
+        ("low.rs", "use crate::engine::Engine; impl Engine { pub fn low(&self) {} }"),
+    ];
+    assert_eq!(circles_of(&files), NONE);
+    assert_eq!(counts_of(&files), [("Engine".to_owned(), 1)]);
+}
+
+fn read(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+    let directory = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        fs::write(directory.path().join(path), text).unwrap();
+    }
+    let tree = Tree::read(directory.path(), &directory.path().join("lib.rs")).unwrap();
+    (directory, tree)
+}
+
+fn counts_of(files: &[(&str, &str)]) -> Vec<(String, usize)> {
+    let (_directory, tree) = read(files);
+    Methods::of(&tree).counts().map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+#[test]
+fn methods_are_counted_over_all_files_of_a_type() {
+    let files = split("", "");
+    let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
+    assert_eq!(counts_of(&files), [("Engine".to_owned(), 3)]);
+    let many: String = (0..41).map(|number| format!("fn f{number}() {{}} ")).collect();
+    let text = format!("struct A; struct B; impl A {{ {many} }} impl B {{ fn f() {{}} }}");
+    let (_directory, tree) = read(&[("lib.rs", &text)]);
+    assert_eq!(too_large("p", &Methods::of(&tree)), [("p".to_owned(), "A".to_owned(), 41)]);
+}
+
+#[test]
+fn an_exception_lets_calls_of_one_file_pass_until_they_close_no_circle() {
+    let unneeded = |low: &str, high: &str, exceptions: &[(&str, &str)]| {
+        let files = split(low, high);
+        let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
+        let (_directory, tree) = read(&files);
+        let (calls, excepted) = except(&tree, Methods::of(&tree).calls(&tree), exceptions);
+        let pairs = Imports::of(&tree, &calls).pairs();
+        assert_eq!(circles::find(tree.files.len(), &pairs), [vec![0; 0]; 0]);
+        unneeded_exceptions(&tree, &calls, &excepted, exceptions)
+    };
+    let exception = [("low.rs", "high.rs")];
+    assert_eq!(unneeded("self.high();", "self.low();", &exception), NONE[..0].concat());
+    assert_eq!(unneeded("self.high();", "", &exception), ["low.rs -> high.rs"], "no circle");
+    assert_eq!(unneeded("", "self.low();", &exception), ["low.rs -> high.rs"], "no call");
+    assert_eq!(unneeded("", "", &[("other.rs", "high.rs")]), NONE[..0].concat(), "of another crate");
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the check of the structure lets pass, and until when: each entry fails once it is not needed any more.
+
+/// The most methods that a type may have.
+pub const MAX_METHODS: usize = 40;
+
+/// A type with more than [`MAX_METHODS`].
+pub struct LargeType {
+    pub package: &'static str,
+    pub name: &'static str,
+    /// How many it may have.
+    pub methods: usize,
+    pub reason: &'static str,
+}
+
+/// The types that may have more. Those with a reason that begins with "today" are temporary: they become several types.
+pub const LARGE_TYPES: &[LargeType] = &[
+    LargeType {
+        package: "roce",
+        name: "Engine",
+        methods: 61,
+        reason: "the public face of the crate, whose methods hand on to the types that do the work",
+    },
+    LargeType { package: "roce", name: "RcTransport", methods: 125, reason: "today, until it is two halves" },
+    LargeType { package: "roce", name: "Recovery", methods: 49, reason: "today" },
+    LargeType { package: "virtio-net", name: "Control", methods: 47, reason: "today" },
+    LargeType { package: "nt-sim", name: "Thread", methods: 48, reason: "today" },
+    LargeType { package: "ndis-sim", name: "Miniport", methods: 58, reason: "today" },
+    LargeType { package: "device-sim", name: "Device", methods: 73, reason: "today" },
+    LargeType { package: "ndk-consumer", name: "Endpoint", methods: 43, reason: "today" },
+];
+
+/// Calls of methods in one file by another that close a circle today: caller, called. Temporary: a split `impl` becomes types that
+/// do not call each other.
+pub const CALLS: &[(&str, &str)] = &[
+    ("crates/captures/src/replay/player/mod.rs", "crates/captures/src/replay/player/consumer.rs"),
+    ("crates/captures/src/replay/player/mod.rs", "crates/captures/src/replay/player/translate.rs"),
+    (
+        "crates/roce/src/transport/requester/completer.rs",
+        "crates/roce/src/transport/requester/reads/responses.rs",
+    ),
+    (
+        "crates/roce/src/transport/responder/gaps/requests.rs",
+        "crates/roce/src/transport/responder/execute.rs",
+    ),
+    ("drivers/example-consumer/src/device/mod.rs", "drivers/example-consumer/src/device/control.rs"),
+    ("sim/nt/src/thread/level.rs", "sim/nt/src/thread/running.rs"),
+];
