@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{Count, Done, Step};
+use super::{count::Count, done::Done, steps::Step};
 use crate::{lab, shell};
 
 /// A row of steps.

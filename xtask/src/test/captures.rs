@@ -6,11 +6,8 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{count::Count, demos};
+use super::{capture_folder::directory, count::Count, demos};
 use crate::{lab, packages, shell};
-
-/// Environment variable with the directory in which tests leave captures (`tests/support/captures.rs`).
-pub const CAPTURES: &str = "NTSIM_CAPTURES";
 
 /// Packets that every transfer contains, as tshark names them: connection management by attribute, RC transport by
 /// opcode.
@@ -25,19 +22,6 @@ const EXPECTED: [&str; 9] = [
     "RC RDMA Read Request",
     "RC Acknowledge",
 ];
-
-/// Returns the directory of the captures, which exists then.
-pub fn directory() -> Result<PathBuf> {
-    let directory = shell::root().join("target/test/captures");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    Ok(directory)
-}
-
-/// Removes the captures of earlier runs.
-pub fn clear() -> Result<()> {
-    let directory = directory()?;
-    fs::remove_dir_all(&directory).with_context(|| format!("cannot empty {}", directory.display()))
-}
 
 /// Checks every capture of the steps before, by a dissector and an ICRC computation that share no code with the engine. Each one
 /// counts as a test.

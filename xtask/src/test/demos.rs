@@ -9,12 +9,12 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 
-use super::{captures, count::Count};
+use super::{capture_folder, count::Count};
 use crate::{lab, shell};
 
 /// Runs the demo, with its capture among those that are checked, and its report beside it.
 pub fn run(name: &str, arguments: &[&str]) -> Result<PathBuf> {
-    let capture = captures::directory()?.join(name).with_extension("pcapng");
+    let capture = capture_folder::directory()?.join(name).with_extension("pcapng");
     let mut command = lab::command("demo", arguments)?;
     command.arg("--pcap").arg(&capture);
     command.arg("--json").arg(capture.with_extension("json"));

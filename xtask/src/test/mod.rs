@@ -11,23 +11,22 @@
 //! | `beside.rs` | steps in processes of their own, beside others |
 
 mod beside;
+mod capture_folder;
 mod captures;
 mod count;
 mod demos;
+mod done;
 mod programs;
 mod steps;
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{fs, path::PathBuf, time::Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use self::{
     beside::Beside,
     count::{Count, sums},
+    done::{Done, seconds},
     steps::{STEPS, Step, When},
 };
 use crate::shell;
@@ -42,25 +41,6 @@ pub struct Options {
     part: Option<Vec<String>>,
 }
 
-/// Result of a step.
-struct Done {
-    step: &'static Step,
-    count: Count,
-    took: Duration,
-    /// Why the step failed before it could count.
-    error: Option<String>,
-}
-
-impl Done {
-    fn line(&self) -> String {
-        let Self { step, count, took, error } = self;
-        let skipped = if count.skipped == 0 { String::new() } else { format!(", {} skipped", count.skipped) };
-        let error = error.as_ref().map_or(String::new(), |error| format!(": {error}"));
-        let (mark, took) = (count.mark(), seconds(*took));
-        format!("{mark} {:<28} {:>4} passed {took:>8}{skipped}{error}", step.name, count.passed)
-    }
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -69,7 +49,7 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some([name, file]) = options.part.as_deref() {
         return part(name, file.into());
     }
-    captures::clear()?;
+    capture_folder::clear()?;
     let begin = Instant::now();
     let mut done = match &options.only {
         Some(text) => selected(text)?.into_iter().map(run_step).collect(),
@@ -136,10 +116,6 @@ fn selected(text: &str) -> Result<Vec<&'static Step>> {
     Ok(steps)
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,15 +127,5 @@ mod tests {
         let error = selected("typo").err().unwrap();
         assert!(error.to_string().contains("formatting, manifests"));
         assert_eq!(shell::exit_code(&error), 2);
-    }
-
-    #[test]
-    fn line_of_a_step_has_its_count_and_the_reason_of_its_failure() {
-        let step = &STEPS[0];
-        let took = Duration::from_millis(1500);
-        let line = Done { step, count: Count::WHOLE, took, error: None }.line();
-        assert_eq!(line, "ok   formatting                      1 passed    1.5 s");
-        let line = Done { step, count: Count::FAILED, took, error: Some("no cargo".into()) }.line();
-        assert_eq!(line, "FAIL formatting                      0 passed    1.5 s: no cargo");
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{captures, count::Count};
+use super::{capture_folder, count::Count};
 use crate::{
     packages,
     programs::{self, Program},
@@ -80,11 +80,11 @@ fn run(mut programs: Vec<Program>, at_once: usize) -> Result<Count> {
     // Tests that cannot run on every machine pass, and add themselves to this file.
     let skipped = logs.join("skipped");
     fs::write(&skipped, "").with_context(|| format!("cannot write {}", skipped.display()))?;
-    let captures = captures::directory()?;
+    let captures = capture_folder::directory()?;
     let started = |program: &Program, log: File| {
         let mut command = Command::new(&program.executable);
         command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
-        command.env(SKIPPED_TESTS, &skipped).env(captures::CAPTURES, &captures);
+        command.env(SKIPPED_TESTS, &skipped).env(capture_folder::CAPTURES, &captures);
         // Tests that need an image or QEMU fail without it instead of saying that they were skipped.
         command.env("NTSIM_REQUIRE_IMAGES", "1");
         command.stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log).status()
