@@ -65,6 +65,7 @@ const _: () = {
 ///
 /// # Safety
 /// Called once by the I/O manager, with pointers that are valid for the call. `PASSIVE_LEVEL`.
+#[allow(unsafe_code, reason = "the I/O manager calls it by its name, with pointers")]
 #[unsafe(export_name = "DriverEntry")]
 pub unsafe extern "system" fn driver_entry(driver: *mut DRIVER_OBJECT, path: PCUNICODE_STRING) -> NTSTATUS {
     // SAFETY: this function's contract; the two pointer types are the same (asserted above).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The driver's memory: nonpaged pool with the driver's own tag.
+#![allow(unsafe_code, reason = "implements the allocator")]
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;

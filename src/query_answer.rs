@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The answer to an OID query, written into the request's buffer.
+#![allow(unsafe_code, reason = "writes to a request's buffer")]
 
 use ndk_abi::ndis::{
     NDIS_OID_REQUEST_QUERY, NDIS_STATUS, NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_NOT_SUPPORTED,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Simulated hosts with virtio NICs and the driver.
+#![allow(unsafe_code, reason = "asks the system")]
 
 use std::{collections::BTreeMap, net::IpAddr, path::Path, sync::Arc};
 

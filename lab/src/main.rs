@@ -2,8 +2,6 @@
 
 //! The commands of `cargo xtask` that need the simulator or the engine. `cargo xtask` runs this program.
 
-#![deny(unsafe_code)]
-
 #[cfg(target_os = "linux")]
 mod command;
 

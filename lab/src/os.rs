@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The operating system interface of an NDK consumer, implemented on a simulated host.
+#![allow(unsafe_code, reason = "memory that a provider reads and writes")]
 
 use std::{
     ptr::NonNull,

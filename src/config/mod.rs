@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The adapter's configuration, read from the registry and validated. `PASSIVE_LEVEL`.
+#![allow(unsafe_code, reason = "reads the registry through NDIS")]
 
 use core::ffi::c_void;
 use core::ptr::null_mut;

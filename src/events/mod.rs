@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The system event log. [`table`] defines the events; this module maps failures to them and writes them.
+#![allow(unsafe_code, reason = "writes to the event log through NDIS")]
 
 pub use viordma_inf::events as table;
 

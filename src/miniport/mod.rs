@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The NDIS miniport: registration, the adapter's life cycle, OID requests, sends and receives.
+#![allow(unsafe_code, reason = "handlers that NDIS calls, and calls of NDIS, with pointers")]
 
 pub mod adapter;
 pub mod adapter_state;

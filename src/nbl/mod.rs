@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! NET_BUFFER_LISTs: lists of them, their data and information, and how far one has been sent.
+#![allow(unsafe_code, reason = "structures that NDIS shares by pointers")]
 
 mod data;
 mod info;

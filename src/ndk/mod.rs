@@ -10,6 +10,7 @@
 //! | [`queries`] | the NDK queries: statistics, connections, local endpoints |
 //! | [`diagnostics`] | vendor-specific queries: counters and events of the engine |
 //! | [`addresses`], [`neighbor`], [`interface`] | the adapter's IP addresses, and the way to a peer |
+#![allow(unsafe_code, reason = "calls of NDIS and the IP stack, and their callbacks, with pointers")]
 
 pub mod addresses;
 pub mod diagnostics;

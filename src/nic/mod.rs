@@ -9,6 +9,7 @@
 //! | [`port`], [`device_state`] | the initialized device: start, stop, restart, control queue; its states |
 //! | [`queue_pair`], [`rdma_slots`], [`vlan_tag`] | a receive and a transmit queue, their locks and senders; tags of frames |
 //! | [`transmit_progress`], [`transmit_watchdog`] | whether the device returns transmit slots |
+#![allow(unsafe_code, reason = "memory, registers and interrupts from NDIS")]
 
 pub mod device_state;
 pub mod dma;

@@ -3,8 +3,6 @@
 //! The project's command: builds the driver's image, checks it, and runs the tests. Commands that need the simulator
 //! are in the package `lab`.
 
-#![deny(unsafe_code)]
-
 mod documents;
 mod drivers;
 mod fuzz;

@@ -18,7 +18,7 @@
 //!
 //! Without the feature `std`, which is on by default, it is code for a driver: there is no native system, and no file to
 //! copy from.
-
+#![allow(unsafe_code, reason = "calls a provider through its tables of functions")]
 #![no_std]
 
 extern crate alloc;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! File transfers and benchmarks with a loopback provider, which copies memory.
+#![allow(unsafe_code, reason = "opens a provider and calls it through pointers")]
 
 mod loopback;
 

@@ -23,7 +23,6 @@
 //! | `state`, `connection` | how they act together |
 //! | `descriptor` | memory for RDMA |
 #![cfg_attr(not(test), no_std)]
-#![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Atomic reference counting with fallible allocation.
+#![allow(unsafe_code, reason = "owns memory through raw pointers")]
 
 use core::alloc::Layout;
 use core::fmt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! `Box` with fallible allocation, and a box whose address may be shared.
+#![allow(unsafe_code, reason = "owns memory through raw pointers")]
 
 use alloc::alloc::alloc;
 use alloc::boxed::Box;

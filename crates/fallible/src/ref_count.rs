@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The count of references to a value.
+#![allow(unsafe_code, reason = "owns memory through raw pointers")]
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Allocations that fail: each operation reports it, keeps what it has, and returns or drops the value that it was given.
+#![allow(unsafe_code, reason = "implements an allocator")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

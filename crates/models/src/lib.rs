@@ -3,6 +3,7 @@
 //! A lock and an atomic word for model checking: code that is generic over them runs in loom as it is.
 //!
 //! Models are unit tests of the crates that they check, in modules named `models`; `cargo xtask models` runs them all.
+#![allow(unsafe_code, reason = "implements unsafe traits of locks")]
 
 mod word;
 

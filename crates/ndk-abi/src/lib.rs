@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+#![allow(unsafe_code, reason = "declares the functions and structures of Windows")]
 #![no_std]
 //! NDKPI, NDIS, NT, IP helper and Winsock Kernel declarations of the Windows kernel for x64.
 //!

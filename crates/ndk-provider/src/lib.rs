@@ -20,7 +20,6 @@
 //! registry, then the engine. No lock is held during a consumer's callback or the environment's `resolve`.
 
 #![cfg_attr(not(test), no_std)]
-#![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -9,7 +9,7 @@
 //! thread, a spin lock raises it, a timer callback runs at `DISPATCH_LEVEL`, a work item at `PASSIVE_LEVEL`.
 //!
 //! No function allocates infallibly: constructors that need pool return `Option`, through the crate `fallible`. This crate and the few FFI modules above it are the only places with `unsafe`.
-
+#![allow(unsafe_code, reason = "calls the kernel, and gives it routines with contexts")]
 #![cfg_attr(all(windows, feature = "kernel"), no_std)]
 
 extern crate alloc;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The lock of the test engines, and code that runs when it is released: what another processor could do at that moment.
+#![allow(unsafe_code, reason = "implements an unsafe trait of locks")]
 
 use std::cell::RefCell;
 use std::ptr::from_ref;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! One host: an engine, the objects a consumer creates on it, and memory.
+#![allow(unsafe_code, reason = "registers memory with an engine")]
 
 use std::cell::UnsafeCell;
 use std::net::IpAddr;

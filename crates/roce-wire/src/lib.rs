@@ -18,7 +18,6 @@
 //! unknown values are kept.
 
 #![cfg_attr(not(test), no_std)]
-#![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

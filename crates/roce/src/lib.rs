@@ -51,7 +51,6 @@
 //! received payload is copied there after the ICRC of its frame was checked; a payload to send is copied
 //! into its frame in the pass that computes the ICRC.
 #![cfg_attr(not(test), no_std)]
-#![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -3,6 +3,7 @@
 //! When the engine allocates memory, and how it handles failed allocations.
 //!
 //! A test binary of its own, since it replaces the global allocator.
+#![allow(unsafe_code, reason = "implements an allocator")]
 
 #[allow(dead_code, reason = "shared with the tests of the engine")]
 #[path = "engine/pair.rs"]

@@ -7,6 +7,7 @@
 //!
 //! Buffers are allocated in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of
 //! contiguous memory.
+#![allow(unsafe_code, reason = "memory that the device reads and writes")]
 
 use alloc::vec::Vec;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The control queue: executes one command at a time, and waits for its answer. (virtio §12)
+#![allow(unsafe_code, reason = "memory that the device reads and writes")]
 
 use core::time::Duration;
 

@@ -4,6 +4,7 @@
 //!
 //! [`Hal`] allocates memory that the device can access; [`Dma`] owns one block of it and releases it when dropped.
 //! [`Registers`] accesses registers. Only this file of the crate uses raw pointers; rings and queues use checked views.
+#![allow(unsafe_code, reason = "memory that the device reads and writes")]
 
 use core::mem::{align_of, size_of};
 use core::ptr::NonNull;

@@ -18,6 +18,7 @@
 //!
 //! Dependencies point down this list. IRQL is `PASSIVE_LEVEL` where a function says so, and <= `DISPATCH_LEVEL`
 //! elsewhere.
+#![allow(unsafe_code, reason = "a driver: Windows calls it and is called with pointers")]
 #![cfg(windows)]
 #![no_std]
 #![deny(

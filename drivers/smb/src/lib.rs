@@ -11,6 +11,7 @@
 //! | [`kernel`] | the system services of a consumer, from the kernel |
 //!
 //! It is for tests: unlike that example, it ends the system when an allocation of a few bytes fails.
+#![allow(unsafe_code, reason = "a driver: Windows calls it and is called with pointers")]
 #![cfg(windows)]
 #![no_std]
 #![deny(

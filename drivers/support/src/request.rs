@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A request of the I/O manager, with checked access to its buffers.
-
+#![allow(unsafe_code, reason = "calls of Windows and its structures")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a place behind two pointers is one access")]
 
 use alloc::boxed::Box;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Registration with Winsock Kernel, through which kernel components open NDK adapters.
+#![allow(unsafe_code, reason = "calls of Windows and its structures")]
 
 use alloc::boxed::Box;
 use core::mem::MaybeUninit;

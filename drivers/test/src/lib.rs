@@ -4,6 +4,7 @@
 //!
 //! `DriverEntry` commits the violation of [`violations::ALL`] that the last part of its registry path names. If it
 //! returns, the verifier checks for leaks when the driver unloads. [`benches::ALL`] lists loops to be timed instead.
+#![allow(unsafe_code, reason = "a driver: Windows calls it and is called with pointers")]
 #![cfg(windows)]
 #![no_std]
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! NDKPI calls whose callbacks are counted.
+#![allow(unsafe_code, reason = "callbacks of a provider, which get pointers")]
 
 use std::{
     ffi::c_void,

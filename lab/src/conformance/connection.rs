@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A connection of an adapter with itself that gets as far as a stage.
+#![allow(unsafe_code, reason = "asks the system")]
 
 use std::{ffi::c_void, net::Ipv4Addr, ptr::null};
 

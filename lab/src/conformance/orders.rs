@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Objects that are closed in any order: each close completes once, at the latest when all are closed.
+#![allow(unsafe_code, reason = "asks the system")]
 
 use std::{ffi::c_void, net::Ipv4Addr, ptr::null_mut};
 

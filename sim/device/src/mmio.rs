@@ -6,6 +6,7 @@
 //! with plain instructions; each one faults, the fault handler hands fault address and registers to
 //! [`Windows::access`], which performs the access on the device. Instructions that a compiler does not emit for
 //! a volatile access (those of a `memcpy`, atomics) are reported, because device registers do not support them.
+#![allow(unsafe_code, reason = "reads the instruction that trapped")]
 
 use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
 

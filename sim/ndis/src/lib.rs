@@ -32,7 +32,7 @@
 //! Handles are numbers that are no addresses: an image that dereferences one faults.
 //!
 //! A simulation with all of them is built by [`builder`].
-
+#![allow(unsafe_code, reason = "implements functions that drivers call with pointers")]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod adapter;

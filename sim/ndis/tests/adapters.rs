@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Several adapters on a host: each has an interface, addresses, keywords and objects of its own.
-
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod common;

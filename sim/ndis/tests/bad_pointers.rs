@@ -4,7 +4,7 @@
 //!
 //! Windows bug checks when a kernel function accesses an invalid address that a driver passed (0x0a, 0x50, 0x7e, 0xd1;
 //! WDK, "Bug Check Code Reference"). The process that runs the simulation, and its other hosts, must live on.
-
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 #![cfg(target_os = "linux")]
 
 use std::mem::transmute;

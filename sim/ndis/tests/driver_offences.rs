@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Checks of registration, of receive DPCs and of freed memory: each is reported to a miniport driver that commits the offence.
-
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod common;

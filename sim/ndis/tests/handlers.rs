@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Handlers of a miniport that NDIS calls now and then: sends with their source, checks for a miniport that hangs, and resets.
-
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod common;

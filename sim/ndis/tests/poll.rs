@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Poll objects: when NDIS calls their handlers, and what it does with the lists that they pass.
-
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod common;

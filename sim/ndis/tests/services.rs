@@ -3,7 +3,7 @@
 //! Services of NDIS, called as a miniport calls them: timers, locks, events, data of several MDLs, registers.
 //!
 //! What NDIS does is known from the documentation of each function.
-
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Scatter/gather lists: what they contain, what the device reaches by them, and their misuse.
-
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod common;

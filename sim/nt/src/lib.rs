@@ -45,7 +45,7 @@
 //! * Nothing that the image can observe may depend on addresses, on the order of a hash map, or on
 //!   real time when the clock is deterministic.
 //! * Memory that the image names by pointer is accessed through [`guest`] only.
-
+#![allow(unsafe_code, reason = "implements functions that drivers call with pointers, and runs their image")]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod clock;

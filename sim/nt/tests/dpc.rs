@@ -4,7 +4,7 @@
 //!
 //! "KeDpc" and "KeIrql" below are kernel tests of ReactOS that pass on Windows Server 2003. The rules for importance
 //! and target are those of the WDK's page "Organization of DPC Queues".
-
+#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod kernel;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The bug check of a fault, by address and IRQL (documentation of the bug checks).
-
+#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod kernel;

@@ -2,7 +2,7 @@
 
 //! Checks of arguments and states: each is reported to a driver that commits the offence, which here is a thread that
 //! calls the imports. Offences that need code or memory of an image are in the test driver, see `verifier.rs`.
-
+#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod kernel;

@@ -3,7 +3,7 @@
 //! Devices and requests as a driver sees them. The driver's dispatch routine is a function of the test.
 //!
 //! What Windows does is known from the documentation of `IoCreateDevice`, `DEVICE_OBJECT` and `IRP_MJ_CREATE`.
-
+#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod on_host;

@@ -3,7 +3,7 @@
 //! Kernel services, called as a driver calls them, on a thread of a host.
 //!
 //! What Windows does is known from the documentation of each function, unless a test says otherwise.
-
+#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
 #![cfg(target_os = "linux")]
 
 mod on_host;

@@ -3,6 +3,7 @@
 //! Counted strings, formats into buffers, searching and sorting.
 //!
 //! What Windows does is known from the documentation of each function, unless a test says otherwise.
+#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
 
 #![cfg(target_os = "linux")]
 

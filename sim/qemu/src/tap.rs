@@ -5,6 +5,7 @@
 //! Linux has addresses on the bridge. What a device sends to another device passes the bridge in the kernel, which divides
 //! large packets and completes checksums if the receiving device has not accepted that. Frames never leave the namespace.
 //! Needs root, or the capabilities `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
+#![allow(unsafe_code, reason = "changes the network namespace of a thread")]
 
 use std::{
     fs::{self, File},

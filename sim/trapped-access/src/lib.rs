@@ -7,6 +7,7 @@
 //! It supports the instructions that a compiler emits for a volatile access (`mov`, `movzx`, `movsx`, `movsxd`).
 //!
 //! Decoded instructions are cached; after the first access a trap costs little more than the signal.
+#![allow(unsafe_code, reason = "reads the instruction at an address")]
 
 use std::collections::HashMap;
 

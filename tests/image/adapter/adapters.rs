@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Several adapters of one host: RDMA between them, and one that goes while the other works.
+#![allow(unsafe_code, reason = "calls the driver through pointers, as a consumer does")]
 
 use std::{ffi::c_void, net::IpAddr};
 

@@ -2,6 +2,7 @@
 
 //! The settings for authors of consumers, read from the registry: calls that pend, a create call that fails, callbacks that
 //! are held back.
+#![allow(unsafe_code, reason = "calls the driver through pointers, as a consumer does")]
 
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Connectors and listeners.
+#![allow(unsafe_code, reason = "opens a provider and calls it through pointers")]
 
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, SocketAddrV4};

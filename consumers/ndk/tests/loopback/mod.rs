@@ -4,6 +4,7 @@
 //!
 //! Implements the part of NDKPI that the consumer needs. Creates and requests complete inline or pend, callbacks run one after
 //! another on a separate thread, and the link can be made to fail.
+#![allow(unsafe_code, reason = "opens a provider and calls it through pointers")]
 
 mod connections;
 mod transfers;

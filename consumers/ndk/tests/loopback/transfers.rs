@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Queues, regions and posts.
+#![allow(unsafe_code, reason = "opens a provider and calls it through pointers")]
 
 use core::ffi::c_void;
 use core::ptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Two natively linked providers, connected by a simulated link.
+#![allow(unsafe_code, reason = "a provider is opened and closed through pointers")]
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::ptr::{self, NonNull};

@@ -14,7 +14,10 @@
 //! | `bad_calls` | generated calls with wrong arguments |
 //! | `strict`, `mistakes`, `connection_mistakes` | the strict provider |
 //! | `support` | two hosts on a wire, a consumer, records of its calls |
-
+#![allow(
+    unsafe_code,
+    reason = "calls the provider as consumers do, through tables of functions and pointers"
+)]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
 

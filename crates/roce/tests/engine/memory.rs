@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Regions and logical addresses.
+#![allow(unsafe_code, reason = "registers memory with an engine")]
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;

@@ -2,6 +2,7 @@
 
 //! The packed ring's format: one ring of descriptors that driver and device write in turn, and an event suppression
 //! structure of each. A buffer takes one descriptor, a chain one for each of its buffers. (virtio §6)
+#![allow(unsafe_code, reason = "memory that the device reads and writes")]
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};

@@ -2,6 +2,7 @@
 
 //! The split ring's format: descriptor table, available ring and used ring. Descriptor `n` always describes buffer `n`.
 //! (virtio §5)
+#![allow(unsafe_code, reason = "memory that the device reads and writes")]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};

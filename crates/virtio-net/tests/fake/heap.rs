@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Memory of the device on the heap, for Miri, which has no mappings.
+#![allow(unsafe_code, reason = "a device's view of a driver's memory")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 

@@ -2,6 +2,7 @@
 
 //! A model of a virtio-net device: its own registers and packed rings, and the split rings of rust-vmm's `virtio-queue`, so
 //! that the driver is tested against an independent implementation. `Quirks` make the device misbehave.
+#![allow(unsafe_code, reason = "a device's view of a driver's memory")]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 mod commands;

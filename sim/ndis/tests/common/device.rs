@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! What a scripted miniport does with its device.
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 
 use device_sim::pci;
 use ndis_sim::bus;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A miniport that does the minimum, and what a test's script adds to it.
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 
 use std::{ffi::c_void, sync::Arc};
 
