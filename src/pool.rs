@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for NonpagedPool {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // The function zeroes memory unless a flag says otherwise.
-        // SAFETY: this function's contract.
+        // SAFETY: `alloc_zeroed` has the contract of `alloc`: the layout's size is not zero.
         unsafe { self.alloc(layout) }
     }
 

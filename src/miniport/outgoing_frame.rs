@@ -42,7 +42,8 @@ impl Outgoing {
         if Tag::of(frame).is_some() { Ok(frame) } else { Err(NDIS_STATUS_INVALID_LENGTH) }
     }
 
-    /// As [`copy`](Self::copy); a tag of the stack's counts as a part of the frame.
+    /// Copies the frame, of at most `longest` bytes, into a slot, behind the room for its tag. A tag of the stack's counts as a part of the
+    /// frame. Returns the copy.
     pub fn copy_untagged<'s>(&self, slot: &'s mut [u8], longest: usize) -> Result<&'s mut [u8], NDIS_STATUS> {
         let behind = slot.get_mut(self.room()..).unwrap_or_default();
         let longest = longest.min(behind.len());
@@ -59,7 +60,7 @@ impl Outgoing {
         len.saturating_add(self.room())
     }
 
-    /// As [`insert_tag`](Self::insert_tag), unless the stack has already tagged the frame with the adapter's VLAN or VLAN ID 0: then sets
+    /// Inserts the tag in front of the `len` bytes that were copied into a slot, unless the stack has already tagged the frame with the adapter's VLAN or VLAN ID 0: then sets
     /// the VLAN ID in that tag.
     ///
     /// # Errors

@@ -176,7 +176,7 @@ fn set_scaled(nbl: &mut NET_BUFFER_LIST, scaled: Scaled) {
 
 /// Returns the processor that [`set_scaled`] wrote into an NBL.
 fn processor_of(nbl: *mut NET_BUFFER_LIST) -> u32 {
-    // SAFETY: the driver's own.
+    // SAFETY: the NBL is on a list of this driver's, which owns it until it is indicated.
     let [_, processor] = unsafe { (*nbl).MiniportReserved };
     processor.addr() as u32
 }

@@ -19,7 +19,7 @@ use crate::nbl::NblList;
 /// Most NBLs in one indication.
 const BATCH: u32 = 128;
 
-/// What has received the lists of lanes, and indicates them. It outlives the lanes.
+/// Receiver of the lists of lanes, which indicates them. It outlives the lanes.
 pub trait Receiver {
     /// Indicates `count` lists to the protocol stack. `DISPATCH_LEVEL`, no lock held.
     fn indicate(&self, lists: &NblList, count: u32);
@@ -58,7 +58,7 @@ impl<T: Receiver + Sync + 'static> ReceiveLanes<T> {
         self.lane(processor).is_none_or(|lane| lane.waiting.lists.lock().is_empty())
     }
 
-    /// Has `lists` indicated on a processor. IRQL <= `DISPATCH_LEVEL`.
+    /// Hands `lists` over to a processor, which indicates them. IRQL <= `DISPATCH_LEVEL`.
     pub fn hand_over(&self, receiver: &T, processor: u32, lists: NblList) {
         // `Scaling` names no processor without a lane.
         let Some(lane) = self.lane(processor).or_else(|| self.0.first()) else { return };

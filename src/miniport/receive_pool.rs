@@ -88,7 +88,7 @@ impl Free {
     /// # Safety
     /// As for [`NblList::push`].
     unsafe fn add(&mut self, nbl: *mut NET_BUFFER_LIST) {
-        // SAFETY: this function's contract.
+        // SAFETY: this function has the contract of `push`: the driver owns the NBL, and it is on no list.
         unsafe { self.lists.push(nbl) };
         self.count = self.count.wrapping_add(1);
     }
@@ -110,7 +110,7 @@ pub struct ReceivePool {
 // SAFETY: handles and lists have no thread affinity; the free list is behind its lock, an entry's buffer is written
 // only by the caller that removed its list from the free list.
 unsafe impl Send for ReceivePool {}
-// SAFETY: as above.
+// SAFETY: free lists are changed behind their locks, and an NBL that was taken from one belongs to one caller.
 unsafe impl Sync for ReceivePool {}
 
 impl ReceivePool {

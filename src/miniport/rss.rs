@@ -179,7 +179,7 @@ pub struct DeviceScaling {
     pub is_unanswered: AtomicBool,
 }
 
-/// What a request changes.
+/// Parameters that a request changes.
 enum Change {
     Nothing,
     /// The parameters, or that there are some.

@@ -100,7 +100,7 @@ fn queue(adapter: &Adapter, pair: &Pair, arrived: NblList) -> Ended {
     ended
 }
 
-/// As [`queue`], but each NBL on the pair of its flow. Successive NBLs of a pair are queued together.
+/// Queues each NBL on the pair of its flow. Successive NBLs of a pair are queued together.
 fn queue_by_flow(adapter: &Adapter, pairs: &[Pair], mut arrived: NblList) -> Ended {
     let mut ended = Ended::new();
     while let Some(first) = arrived.pop() {
@@ -195,7 +195,7 @@ fn send_list(
     nbl: *mut NET_BUFFER_LIST,
     budget: &mut usize,
 ) -> bool {
-    // SAFETY: the driver's own.
+    // SAFETY: the NBL was taken from the waiting list of the pair, whose lock is held, so no other thread accesses it.
     let list = unsafe { &*nbl };
     let requested = Requested::of(list);
     let vlan = adapter.vlan.id();

@@ -135,7 +135,7 @@ impl Drop for Addresses {
 /// The reference to [`Shared`] of the thread that tries again.
 struct Updater(*const Shared);
 
-// SAFETY: `Shared` is `Sync`.
+// SAFETY: the thread only borrows `Shared`, which is `Sync`, and `Addresses::stop` waits for its end.
 unsafe impl Send for Updater {}
 
 impl Updater {

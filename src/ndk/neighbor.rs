@@ -28,7 +28,7 @@ pub fn known(
     if NT_SUCCESS(status) && fresh.contains(&row.State) { link_address(&row).map(Some) } else { Ok(None) }
 }
 
-/// As [`known`], but resolves the neighbor (ARP, neighbor discovery), which may take seconds.
+/// Resolves the MAC address of the next hop (ARP, neighbor discovery), which may take seconds.
 pub fn resolve(
     interface: Interface,
     local: IpAddr,

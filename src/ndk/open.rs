@@ -43,7 +43,7 @@ unsafe extern "efiapi" fn open_ndk_adapter(
 ) -> NDIS_STATUS {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
-    // SAFETY: NDIS's output variable.
+    // SAFETY: NDIS passes a variable of its own for the result, valid for the call.
     unsafe { *opened = null_mut() };
     // SAFETY: NDIS's parameters, valid for the call.
     let parameters = unsafe { *parameters };
@@ -54,7 +54,7 @@ unsafe extern "efiapi" fn open_ndk_adapter(
     ndk.refresh_addresses();
     match ndk.provider().open(parameters.Version) {
         Ok(instance) => {
-            // SAFETY: NDIS's output variable.
+            // SAFETY: NDIS passes a variable of its own for the result, valid for the call.
             unsafe { *opened = instance };
             NDIS_STATUS_SUCCESS
         }

@@ -81,7 +81,7 @@ pub struct SharedMemory {
 
 // SAFETY: a handle that NDIS takes on any thread.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
+// SAFETY: shared use passes the handle to functions of NDIS that are callable on any thread.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
@@ -114,7 +114,7 @@ unsafe impl Hal for SharedMemory {
             self.free(address, device_address, length);
             return None;
         }
-        // SAFETY: NDIS allocated `len` bytes.
+        // SAFETY: NDIS has allocated `len` bytes at the address, and nothing else uses them yet.
         unsafe { address.write_bytes(0, len) };
         Some(DmaBlock { address, device_address, len })
     }
@@ -125,7 +125,7 @@ unsafe impl Hal for SharedMemory {
     }
 
     fn is_remapped(&self, block: &DmaBlock) -> bool {
-        // SAFETY: NDIS mapped the block.
+        // SAFETY: the block is memory that NDIS has mapped and that is not freed while it is borrowed.
         let physical_address = unsafe { MmGetPhysicalAddress(block.address.as_ptr().cast()) };
         physical_address.QuadPart.cast_unsigned() != block.device_address
     }

@@ -44,7 +44,7 @@ impl Resources {
     /// `parameters` is what NDIS gave `MiniportInitializeEx`, which has not returned yet.
     pub unsafe fn collect(handle: NDIS_HANDLE, parameters: *const NDIS_MINIPORT_INIT_PARAMETERS) -> Self {
         let config = config_space(handle);
-        // SAFETY: this function's contract.
+        // SAFETY: this function has the contract of `assigned`, and the descriptors are read before it returns.
         let assigned = unsafe { assigned(parameters) };
         let mut resources = Self { config, bars: [None; 6], messages: 0 };
         let addresses = bar_addresses(&config);
@@ -159,7 +159,7 @@ fn bar_addresses(config: &[u8; CONFIG_LEN]) -> [Option<u64>; 6] {
 unsafe fn assigned<'a>(
     parameters: *const NDIS_MINIPORT_INIT_PARAMETERS,
 ) -> &'a [CM_PARTIAL_RESOURCE_DESCRIPTOR] {
-    // SAFETY: this function's contract.
+    // SAFETY: by this function's contract the parameters are NDIS's, valid until `MiniportInitializeEx` returns.
     let list = unsafe { (*parameters).AllocatedResources };
     if list.is_null() {
         return &[];

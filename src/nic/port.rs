@@ -58,7 +58,7 @@ pub struct Port {
 
 // SAFETY: the handle is one that NDIS takes on any thread; everything else is `Sync` by itself.
 unsafe impl Sync for Port {}
-// SAFETY: as above.
+// SAFETY: NDIS takes the handle on any thread, and every other part is `Send`.
 unsafe impl Send for Port {}
 
 /// The parts of a [`Port`], in the order in which the port drops its fields.

@@ -57,7 +57,7 @@ pub struct AliasableBox<T> {
 
 // SAFETY: owns its `T` and gives `&T`. Holders of a raw pointer answer for what they do with it.
 unsafe impl<T: Send> Send for AliasableBox<T> {}
-// SAFETY: as above.
+// SAFETY: shared use gives `&T`, which `T: Sync` allows on any thread, and copies of the pointer.
 unsafe impl<T: Sync> Sync for AliasableBox<T> {}
 
 impl<T> AliasableBox<T> {

@@ -23,7 +23,7 @@ pub struct AliasableBytes {
 
 // SAFETY: plain memory without thread affinity; holders of the pointer answer for what they do with it.
 unsafe impl Send for AliasableBytes {}
-// SAFETY: as above.
+// SAFETY: shared use gives copies of the pointer and the length, which do not change.
 unsafe impl Sync for AliasableBytes {}
 
 impl AliasableBytes {
@@ -47,7 +47,7 @@ impl AliasableBytes {
         self.first.as_ptr()
     }
 
-    /// As [`AliasableBytes::as_ptr`].
+    /// Returns the address of the first byte. The memory may be accessed as through [`AliasableBytes::as_ptr`].
     #[must_use]
     pub const fn as_non_null(&self) -> NonNull<u8> {
         self.first
@@ -82,11 +82,11 @@ mod tests {
         let last = shared.as_ptr().wrapping_add(39);
         // SAFETY: inside the block, which is alive; one thread.
         unsafe { last.write(7) };
-        // SAFETY: as above.
+        // SAFETY: the first byte of the block, which is alive; one thread, and no reference to the bytes exists.
         unsafe { held_elsewhere.write(9) };
-        // SAFETY: as above.
+        // SAFETY: the first byte of the block, which is alive and initialized; one thread.
         let first = unsafe { shared.as_ptr().read() };
-        // SAFETY: as above.
+        // SAFETY: the last of 40 bytes of the block, which is alive and initialized; one thread.
         let last = unsafe { held_elsewhere.wrapping_add(39).read() };
         assert_eq!((first, last, shared.len()), (9, 7, 40));
     }

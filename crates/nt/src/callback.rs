@@ -52,7 +52,7 @@ impl Callback {
     /// # Safety
     /// `context` is from [`context`](Self::context) of a callback that is not dropped before this returns.
     pub unsafe fn call(context: *mut c_void) {
-        // SAFETY: contexts are not null.
+        // SAFETY: `context` returns the address of a block, which is not null.
         let block = unsafe { NonNull::new_unchecked(context.cast::<Header>()) };
         // SAFETY: the block is alive, and is only ever borrowed shared.
         let call = unsafe { block.as_ref() }.call;
@@ -81,7 +81,7 @@ unsafe fn call<F: Fn()>(block: NonNull<Header>) {
 /// # Safety
 /// `block` starts a `Block<F>` from `Box::into_raw`, which is not used afterwards.
 unsafe fn free<F>(block: NonNull<Header>) {
-    // SAFETY: this function's contract.
+    // SAFETY: by this function's contract the block is a `Block<F>` from `Box::into_raw`, and given up here once.
     drop(unsafe { Box::from_raw(block.cast::<Block<F>>().as_ptr()) });
 }
 

@@ -18,7 +18,7 @@ use fallible::{AliasableBox, try_box};
 
 /// Time after which work that is left moves to the work item, in nanoseconds.
 const LONGEST: u64 = 1_000_000;
-/// As [`LONGEST`], if the system asks for the processor. (WDK: a DPC should not run longer than 100 us.)
+/// Longest time at `DISPATCH_LEVEL` if the system asks for the processor. (WDK: a DPC should not run longer than 100 us.)
 const COURTEOUS: u64 = 100_000;
 /// Batches of one run of the work item. It is queued again for the remainder, behind others.
 const WORKER_BATCHES: usize = 64;
@@ -97,7 +97,7 @@ impl Deferred {
         Self::with_processor(owner, None, routine)
     }
 
-    /// As [`Deferred::try_new`]; all batches run on the active processor with this index.
+    /// Creates a routine whose batches all run on the active processor with this index.
     #[must_use]
     pub fn try_new_on<F: Fn() -> bool + Send + Sync + 'static>(
         owner: Owner,
@@ -194,14 +194,15 @@ impl Inner {
     unsafe fn run_in_dpc(this: *const Self) {
         // SAFETY: alive: the caller is the runner.
         let more = unsafe { &*this }.batch();
-        // SAFETY: as above.
+        // SAFETY: the caller is the runner, so the object is alive until `end`.
         let yields = unsafe { &(*this).streak }.is_over(more);
-        // SAFETY: the caller's contract.
+        // SAFETY: this function has the contract of `end`: the caller is the runner, and does not access the object afterwards unless it
+        // stays the runner.
         match unsafe { Self::end(this, more, yields) } {
             Next::Idle | Next::Stopped => {}
             // SAFETY: alive: a DPC is the runner still.
             Next::Dpc => unsafe { &(*this).dpc }.queue(),
-            // SAFETY: as above, a worker.
+            // SAFETY: alive: the runner passes its role on to the worker that is queued here.
             Next::Worker => unsafe { Self::queue_worker(this) },
         }
     }
@@ -244,7 +245,7 @@ unsafe extern "efiapi" fn run_in_worker(context: *mut core::ffi::c_void, _item: 
     for _ in 0..WORKER_BATCHES {
         let more = {
             let _level = AtDispatch::new();
-            // SAFETY: as above.
+            // SAFETY: alive: this worker is the runner until `end` says otherwise.
             unsafe { &*inner }.batch()
         };
         // SAFETY: as above; it is not accessed if this is the end.

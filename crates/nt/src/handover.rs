@@ -20,7 +20,7 @@ const AWAITED: usize = 16;
 
 const RUNNER: usize = DPC | WORKER;
 
-/// What follows a batch.
+/// Next step after a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// The runner ends. The next request queues a DPC.

@@ -145,7 +145,7 @@ impl Event {
     }
 
     fn shared(&self) -> Arc<(Mutex<bool>, Condvar)> {
-        // SAFETY: never written.
+        // SAFETY: the cell is written only at its construction, so shared references to its content may exist.
         let shared = unsafe { &*self.0.get() };
         Arc::clone(shared)
     }
@@ -287,7 +287,7 @@ impl RawWorkItem {
             .name("work item".into())
             .spawn(move || {
                 let context = context;
-                // SAFETY: the contract of `queue`.
+                // SAFETY: the caller of `queue` has promised that the routine may be called once with the context on any thread.
                 unsafe { routine(context.0, std::ptr::null_mut()) }
             })
             .expect("a thread for a work item");
@@ -305,7 +305,7 @@ pub unsafe fn start_thread(_driver: *mut c_void, routine: ThreadRoutine, context
     let context = Context(context);
     let thread = std::thread::Builder::new().name("thread of the driver".into()).spawn(move || {
         let context = context;
-        // SAFETY: the contract of `start_thread`.
+        // SAFETY: the caller of `start_thread` has promised that the routine may be called once with the context on any thread.
         unsafe { routine(context.0) }
     });
     thread.is_ok()
@@ -314,7 +314,7 @@ pub unsafe fn start_thread(_driver: *mut c_void, routine: ThreadRoutine, context
 /// # Safety
 /// `mdl` is complete and describes resident pages.
 pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
-    // SAFETY: the caller's contract.
+    // SAFETY: by this function's contract the MDL is complete, and no other code changes its header while it is mapped.
     let header = unsafe { mdl.as_ref() };
     let pages = (header.ByteOffset as usize + header.ByteCount as usize).div_ceil(PAGE_SIZE);
     // SAFETY: the frame numbers follow the header in the same allocation.

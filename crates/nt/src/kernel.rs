@@ -71,7 +71,7 @@ const ALL_PROCESSOR_GROUPS: u16 = 0xffff;
 const INVALID_PROCESSOR_INDEX: u32 = u32::MAX;
 
 pub fn processor_count() -> u32 {
-    // SAFETY: callable at any IRQL.
+    // SAFETY: the function has no preconditions: it is callable at any IRQL, and takes a number.
     unsafe { KeQueryActiveProcessorCountEx(ALL_PROCESSOR_GROUPS) }
 }
 
@@ -95,7 +95,7 @@ pub fn processor_number(index: u32) -> Option<PROCESSOR_NUMBER> {
     (status == STATUS_SUCCESS).then_some(number)
 }
 
-/// What a thread's affinity was; `None` if it was not changed.
+/// Previous affinity of a thread; `None` if it was not changed.
 pub type Affinity = Option<GROUP_AFFINITY>;
 
 /// `PASSIVE_LEVEL`.
@@ -140,7 +140,7 @@ pub fn try_acquire_spin_lock(lock: &AtomicUsize) -> Option<u8> {
 /// # Safety
 /// The caller holds the lock, and acquiring it returned `previous`.
 pub unsafe fn release_spin_lock(lock: &AtomicUsize, previous: u8) {
-    // SAFETY: the caller's contract.
+    // SAFETY: by this function's contract the caller holds the lock, and `previous` is the IRQL at which it was acquired.
     unsafe { KeReleaseSpinLock(lock.as_ptr().cast(), previous) };
 }
 
@@ -152,7 +152,7 @@ pub fn interrupt_time() -> u64 {
 }
 
 pub fn stall(microseconds: u32) {
-    // SAFETY: callable at any IRQL.
+    // SAFETY: the function has no preconditions: it is callable at any IRQL, and takes a number.
     unsafe { KeStallExecutionProcessor(microseconds) };
 }
 
@@ -169,7 +169,7 @@ pub struct Event(AliasableBox<UnsafeCell<MaybeUninit<KEVENT>>>);
 
 // SAFETY: only the kernel's functions access a KEVENT, under the dispatcher lock.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: shared use passes the address to the kernel's functions, which synchronize themselves by the dispatcher lock.
 unsafe impl Sync for Event {}
 
 const KERNEL_MODE: i8 = 0;
@@ -193,7 +193,7 @@ impl Event {
     }
 
     pub fn clear(&self) {
-        // SAFETY: initialized.
+        // SAFETY: `try_new` has initialized the KEVENT, which does not move; callable up to DISPATCH_LEVEL.
         unsafe { KeClearEvent(self.as_ptr()) };
     }
 
@@ -276,7 +276,7 @@ impl Dpc {
             // SAFETY: initialised, and not queued; the number is our own variable.
             unsafe { KeSetTargetProcessorDpcEx(dpc.get().cast(), &raw mut number) };
             // Otherwise a busy processor would begin it at its next clock tick only.
-            // SAFETY: initialised, and not queued.
+            // SAFETY: initialized above, and not queued before this function returns.
             unsafe { KeSetImportanceDpc(dpc.get().cast(), KDPC_IMPORTANCE::MediumHighImportance) };
         }
         Some(Self { dpc, _callback: callback })
@@ -299,7 +299,7 @@ impl Drop for Dpc {
 
 /// `PASSIVE_LEVEL`.
 pub fn flush_dpcs() {
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: callers run at PASSIVE_LEVEL, which is all that the function requires.
     unsafe { KeFlushQueuedDpcs() };
 }
 
@@ -410,7 +410,7 @@ pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
 /// # Safety
 /// `mdl` was mapped at `base` and is not mapped again.
 pub unsafe fn unmap(base: NonNull<u8>, mdl: NonNull<MDL>) {
-    // SAFETY: the caller's contract.
+    // SAFETY: by this function's contract the pages of the MDL are mapped at `base`, and this ends the only use of the mapping.
     unsafe { MmUnmapLockedPages(base.as_ptr().cast(), mdl.as_ptr()) };
 }
 

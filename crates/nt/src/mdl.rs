@@ -273,7 +273,7 @@ impl Mapping {
             // SAFETY: `frames` visits each page of the span once, so `index < span.pages`, which were
             // allocated behind the header.
             let slot = unsafe { frames.add(index) };
-            // SAFETY: as above.
+            // SAFETY: the slot is one of the entries behind the header, which were allocated for frame numbers and are not shared yet.
             unsafe { slot.write(frame) };
         });
         let base = copied.and_then(|()| {

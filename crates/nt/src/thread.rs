@@ -13,7 +13,7 @@ pub struct DriverObject(*mut c_void);
 
 // SAFETY: an opaque pointer, only ever passed back to the I/O manager, which takes it on any thread.
 unsafe impl Send for DriverObject {}
-// SAFETY: as above.
+// SAFETY: shared use copies the pointer; it is never dereferenced here.
 unsafe impl Sync for DriverObject {}
 
 impl DriverObject {
@@ -42,7 +42,7 @@ pub fn start_thread<F: FnOnce() + Send + 'static>(driver: DriverObject, routine:
 /// # Safety
 /// `context` is an `F` released by `Box::into_raw`.
 unsafe extern "efiapi" fn run<F: FnOnce()>(context: *mut c_void) {
-    // SAFETY: the caller's contract.
+    // SAFETY: by this function's contract the context is an `F` from `Box::into_raw`, and a thread runs once, so it is taken back once.
     let routine = *unsafe { Box::from_raw(context.cast::<F>()) };
     routine();
 }

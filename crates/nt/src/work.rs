@@ -15,7 +15,7 @@ pub struct Owner(*mut c_void);
 
 // SAFETY: an opaque handle, only ever passed back to NDIS, which takes it on any thread.
 unsafe impl Send for Owner {}
-// SAFETY: as above.
+// SAFETY: shared use copies the handle; it is never dereferenced here.
 unsafe impl Sync for Owner {}
 
 impl Owner {
@@ -65,7 +65,8 @@ impl<F: FnOnce() + Send + 'static> WorkItem<F> {
 /// `context` is an `Item<F>` released by `Box::into_raw`.
 unsafe extern "efiapi" fn run<F: FnOnce()>(context: *mut c_void, _item: *mut c_void) {
     let Item { routine, handle } = {
-        // SAFETY: the caller's contract.
+        // SAFETY: by this function's contract the context is an `Item<F>` from `Box::into_raw`, and the item runs once, so it is taken
+        // back once.
         let item = unsafe { Box::from_raw(context.cast::<Item<F>>()) };
         *item
     };
@@ -113,7 +114,7 @@ impl ReusableWorkItem {
 /// `context` is what was passed to [`ReusableWorkItem::queue`] for `T`. The work item is not accessed: the routine may cause it
 /// to be queued again or dropped.
 unsafe extern "efiapi" fn run_again<T: Work>(context: *mut c_void, _item: *mut c_void) {
-    // SAFETY: the contract of `queue`.
+    // SAFETY: the caller of `queue` has promised that the object lives until its `work` returns.
     unsafe { T::work(context.cast_const().cast()) };
 }
 

@@ -437,7 +437,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         if !alive() {
             return Err(Error::OutOfOrder);
         }
-        // SAFETY: no command is outstanding.
+        // SAFETY: no command is outstanding (checked above), so the device neither reads nor writes the memory of commands.
         let memory = unsafe { self.memory.bytes_mut(0, COMMAND_LEN.saturating_add(1)) };
         let mut len = 0_usize;
         for part in core::iter::once(&command[..]).chain(data.iter().copied()) {

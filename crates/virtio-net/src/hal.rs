@@ -85,11 +85,11 @@ pub trait Registers: Clone {
 /// Implementing types consist of atomics only, are `repr(C)` without padding, and every bit pattern is a valid value.
 pub(crate) unsafe trait DeviceShared {}
 
-// SAFETY: an atomic without padding.
+// SAFETY: one atomic integer: no padding, and every bit pattern is a value.
 unsafe impl DeviceShared for AtomicU16 {}
-// SAFETY: an atomic without padding.
+// SAFETY: one atomic integer: no padding, and every bit pattern is a value.
 unsafe impl DeviceShared for AtomicU32 {}
-// SAFETY: an atomic without padding.
+// SAFETY: one atomic integer: no padding, and every bit pattern is a value.
 unsafe impl DeviceShared for AtomicU64 {}
 
 /// One block of DMA memory, returned to its [`Hal`] when dropped.
@@ -153,11 +153,13 @@ impl<H: Hal> Dma<H> {
     ) {
         let len = start.checked_add(to.len()).filter(|_| N <= start);
         let Some(first) = self.range(offset, len) else { return };
-        // SAFETY: as in `read`.
+        // SAFETY: `range` has checked that the bytes are inside the block; the destination is a reference to other memory. The device may
+        // write meanwhile, which tears the copy at worst.
         unsafe { first.as_ptr().copy_to_nonoverlapping(head.as_mut_ptr(), N) };
         // SAFETY: inside the block, whose part from `first` on has `start` bytes and more.
         let second = unsafe { first.add(start) };
-        // SAFETY: as in `read`.
+        // SAFETY: `to.len()` bytes from `second` on are inside the range that was checked; the destination is a reference to other
+        // memory.
         unsafe { second.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 

@@ -99,7 +99,7 @@ impl Toeplitz {
         self.of_received(frame, types, None)
     }
 
-    /// As [`of_frame`](Self::of_frame), but uses the `reported` hash of the device if it has the right type. Otherwise computes the hash.
+    /// Returns the hash of a frame: the `reported` one of the device if it has the right type, otherwise a computed one.
     #[must_use]
     pub fn of_received(
         &self,

@@ -271,7 +271,7 @@ mod tests {
     }
 
     struct Shared {
-        /// What is published by the index: a descriptor, say.
+        /// Data that the index publishes: a descriptor, for example.
         payload: AtomicU16,
         index: AtomicU16,
         event: AtomicU16,

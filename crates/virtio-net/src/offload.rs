@@ -103,20 +103,20 @@ impl Transport {
         Self::find_in(frame, frame.len())
     }
 
-    /// As [`find`](Self::find), given only the first bytes of a frame of `frame_len` bytes.
+    /// Finds the transport header, given only the first bytes of a frame of `frame_len` bytes.
     #[must_use]
     pub fn find_in(headers: &[u8], frame_len: usize) -> Option<Self> {
         Self::find_with(headers, frame_len.checked_sub(ETHERNET)?, Some)
     }
 
-    /// As [`find_in`](Self::find_in), for an LSO or USO packet, which fills the frame: its IP header need not state the length.
+    /// Finds the transport header of an LSO or USO packet, which fills the frame: its IP header need not state the length.
     #[must_use]
     pub fn find_large(headers: &[u8], frame_len: usize) -> Option<Self> {
         let len = frame_len.checked_sub(ETHERNET)?;
         Self::find_with(headers, len, |_| Some(len))
     }
 
-    /// As above. `len` maps the length in the IP header to the packet's length, at most `longest`.
+    /// Finds the transport header. `len` maps the length in the IP header to the packet's length, at most `longest`.
     fn find_with(headers: &[u8], longest: usize, len: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
         let packet = headers.get(ETHERNET..)?;
         let is_ipv6 = match ether_type(headers)? {
@@ -275,7 +275,7 @@ pub struct CoalescedHeader {
     pub(crate) checksum: TcpChecksum,
 }
 
-/// What the virtio-net header states about the checksum of a coalesced frame.
+/// Checksum state of a coalesced frame according to the virtio-net header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TcpChecksum {
     /// The field contains the sum of the pseudo-header: the frame comes from a VM on the same host, or from Linux's GRO.
@@ -405,7 +405,7 @@ fn ipv4(packet: &[u8]) -> Option<(u8, usize, usize)> {
     Some((*packet.get(9)?, header, word(packet, 2)?.into()))
 }
 
-/// As [`ipv4`]; the header length includes extension headers. `None` for a fragment, too: its header is not skipped.
+/// Parses an IPv6 header; the header length includes extension headers. `None` for a fragment, too: its header is not skipped.
 fn ipv6(packet: &[u8]) -> Option<(u8, usize, usize)> {
     let (mut number, mut header) = (*packet.get(6)?, IPV6_HEADER);
     for _ in 0..MAX_EXTENSIONS {

@@ -176,7 +176,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.counters.bytes = self.counters.bytes.wrapping_add(padded as u64);
     }
 
-    /// As [`commit`](Self::commit), with an offload request for the device. If the device completes no checksums, the frame is dropped.
+    /// Queues the frame in the slot, with an offload request for the device. If the device completes no checksums, the frame is dropped.
     pub fn commit_with(&mut self, len: usize, offload: &Offload) {
         let free = self.free.len();
         let (Some(&id), Some(offloads)) = (self.free.last(), &mut self.offloads) else {
@@ -221,7 +221,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         if let Some(padding) = unsafe { offloads.large.frame_mut(large) }.get_mut(len..padded) {
             padding.fill(0);
         }
-        // SAFETY: as above.
+        // SAFETY: the slot `large` is free, so the device does not read it.
         unsafe { offloads.large.write_header(large, header) };
         let total = u32::try_from(padded.saturating_add(offloads.large.header_len()));
         let (Some(address), Ok(total)) = (offloads.large.device_address(large), total) else { return };

@@ -168,7 +168,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.negotiate_with(Features::negotiate)
     }
 
-    /// As [`negotiate`](Self::negotiate), for a device that was in use before: it must offer at least what was accepted then, which
+    /// Negotiates with a device that was in use before: it must offer at least what was accepted then, which
     /// is accepted again.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.read_steady(|| self.read_net_config())
     }
 
-    /// As [`Control::net_config`], but reads only the link: whether it is up, and its speed. These may change while the device runs.
+    /// Reads the state of the link: whether it is up, and its speed. These may change while the device runs.
     ///
     /// # Errors
     /// As [`Control::net_config`].
