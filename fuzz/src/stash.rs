@@ -61,7 +61,7 @@ pub fn run(input: &[u8]) {
     assert_eq!(session.finish(), expected, "losses have changed the outcome");
 }
 
-/// What a consumer sees of the messages.
+/// The messages as a consumer sees them.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     completions: Vec<Completion>,

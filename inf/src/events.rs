@@ -18,7 +18,7 @@ pub struct Message {
     pub event: Event,
     /// `%2` is the adapter's name; numbers follow as the event's data.
     pub text: &'static str,
-    /// What the reader should do.
+    /// Action for the administrator.
     pub action: &'static str,
     pub audience: Audience,
 }

@@ -37,7 +37,7 @@ pub struct Property {
     pub label: &'static str,
     pub values: Values,
     pub default: u32,
-    /// What it does, in sentences, for the documentation.
+    /// Effect of the keyword, in sentences, for the documentation.
     pub text: &'static str,
     pub section: Section,
     pub audience: Audience,
@@ -110,7 +110,7 @@ const DIRECTIONS: Values = Values::OneOf(&[
     choice(3, "Rx & Tx Enabled"),
 ]);
 
-/// What most properties of Ethernet have in common. Name, label and text are missing.
+/// Defaults of most properties of Ethernet. Name, label and text are missing.
 const ETHERNET: Property = Property {
     name: "",
     label: "",

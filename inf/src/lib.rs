@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What Windows knows of the driver before it runs: registry keywords, events, the INF.
+//! The data that Windows has of the driver before it runs: registry keywords, events, the INF.
 //!
 //! | module | responsible for |
 //! | --- | --- |

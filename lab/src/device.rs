@@ -43,7 +43,7 @@ impl DeviceName {
     }
 }
 
-/// What processes the queues of a device of QEMU, and where its frames go.
+/// Backend of a device of QEMU, which processes its queues and takes its frames.
 #[derive(Clone, Debug, Default)]
 pub enum QemuBackend {
     /// QEMU, and the link in this process.

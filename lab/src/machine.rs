@@ -182,7 +182,7 @@ impl Machine {
         &self.adapters
     }
 
-    /// As [`Machine::adapters`].
+    /// Returns the adapters, for changes.
     pub fn adapters_mut(&mut self) -> &mut [MachineAdapter] {
         &mut self.adapters
     }

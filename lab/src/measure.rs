@@ -68,7 +68,7 @@ pub fn run(image: &Path, work: Work, real_time: bool) -> Result<Run> {
     run_on(image, work, &Options { real_time, verifier: false, ..Options::default() })
 }
 
-/// As [`run`], on a testbed with these options and simulated NICs.
+/// Measures a copy on a testbed with these options and simulated NICs.
 ///
 /// # Errors
 /// As [`run`].
@@ -76,7 +76,7 @@ pub fn run_on(image: &Path, work: Work, options: &Options) -> Result<Run> {
     run_several(image, work, 1, options)
 }
 
-/// As [`run_on`], by several consumers at once. The time is that of the slowest.
+/// Measures copies by several consumers at once on a testbed with simulated NICs. The time is that of the slowest.
 ///
 /// # Errors
 /// As [`run`].
@@ -162,7 +162,7 @@ fn rdma(bed: &Testbed, work: Work, connections: u16) -> Result<(BenchResult, Dur
     begin_rdma(bed, work, connections)()
 }
 
-/// As [`rdma`], without waiting for the end: what is returned does.
+/// Starts a measured copy over RDMA. The returned function waits for its end.
 fn begin_rdma(
     bed: &Testbed,
     work: Work,

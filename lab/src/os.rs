@@ -129,7 +129,7 @@ impl os::Event for Event {
     }
 }
 
-/// What the bytes behind a buffer in its last page contain.
+/// Value of the bytes behind a buffer in its last page.
 const BEHIND: u8 = 0xB5;
 
 /// Pages of a host's physical memory, and the MDL that describes them. The bytes behind it in its last page have to stay as they are.

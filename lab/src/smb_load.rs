@@ -37,7 +37,7 @@ pub struct Load {
     pub count: u32,
 }
 
-/// What one direction of a transfer took.
+/// Result of one direction of a transfer.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Costs {
     /// Duration of all requests.

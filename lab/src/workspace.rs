@@ -149,7 +149,7 @@ pub fn tap_network() -> Option<Arc<TapNetwork>> {
     }
 }
 
-/// What a machine does not have, or does not permit.
+/// Facility that a machine does not have, or does not permit.
 const ABSENT: [ErrorKind; 3] = [ErrorKind::NotFound, ErrorKind::PermissionDenied, ErrorKind::Unsupported];
 
 fn for_test(path: PathBuf, what: &str, remedy: &str) -> Option<PathBuf> {

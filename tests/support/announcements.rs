@@ -60,7 +60,7 @@ pub fn set(miniport: &Miniport, list: &[u8]) {
     miniport.set(OID_GEN_NETWORK_LAYER_ADDRESSES, list).unwrap();
 }
 
-/// What an announcement says: an ARP request or an advertisement for this address.
+/// Content of an announcement: an ARP request or an advertisement for this address.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Announced {
     V4(Ipv4Address),

@@ -40,7 +40,7 @@ pub fn command(bed: &Testbed) -> u16 {
     bed.machines()[0].nic().with_config(|config| config.command()).expect("the device is there")
 }
 
-/// As [`events_with`], on a broken device.
+/// Returns the events of a start on a broken device.
 pub fn events_of_failed_start(quirks: Quirks) -> Option<Vec<u32>> {
     events_with(&Options { quirks, ..Options::default() })
 }

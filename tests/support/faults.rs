@@ -58,7 +58,7 @@ pub fn links(miniport: &Miniport) -> Vec<bool> {
     states.map(|indication| indication.buffer[4] == CONNECTED).collect()
 }
 
-/// What is seen of a device that has failed `rounds` times, each time with this event, and works again: RDMA is disabled and the media
+/// Asserts the state after a device has failed `rounds` times, each time with this event, and works again: RDMA is disabled and the media
 /// is disconnected, then both are back.
 pub fn assert_recovered(machine: &Machine, failure: u32, rounds: usize) {
     let miniport = miniport(machine);
@@ -67,8 +67,8 @@ pub fn assert_recovered(machine: &Machine, failure: u32, rounds: usize) {
     assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
 }
 
-/// As [`assert_recovered`], for a device that has failed once more and is given up without another reset: NDIS removes the adapter, for
-/// which it needs no event of NDK.
+/// Asserts the state after a device has recovered `rounds` times, then failed once more and is given up without another reset: NDIS removes
+/// the adapter, for which it needs no event of NDK.
 pub fn assert_given_up(machine: &Machine, failure: u32, rounds: usize) {
     let miniport = miniport(machine);
     let recovered = [failure, event::RECOVERED].repeat(rounds);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What tests on the image share: testbeds, copies, packets, TCP, receive side scaling, devices with faults.
+//! The common parts of tests on the image: testbeds, copies, packets, TCP, receive side scaling, devices with faults.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::must_use_candidate, reason = "a test that drops a result does not need it")]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the driver asks of the IP stack, and may have to wait for: link addresses of neighbors, and notifications of address
+//! The driver's requests to the IP stack, which it may have to wait for: link addresses of neighbors, and notifications of address
 //! changes.
 
 use std::{

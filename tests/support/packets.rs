@@ -32,7 +32,7 @@ pub fn frame4(from: usize, protocol: u8, options: usize, transport: &[u8]) -> Ve
     frame
 }
 
-/// As [`frame4`], over IPv6, with `extensions` headers of destination options.
+/// Returns a frame over IPv6, with `extensions` headers of destination options.
 pub fn frame6(from: usize, protocol: u8, extensions: usize, transport: &[u8]) -> Vec<u8> {
     let mut frame = [&MACS[1 - from][..], &MACS[from][..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
     frame.extend(((8 * extensions + transport.len()) as u16).to_be_bytes());

@@ -29,7 +29,7 @@ pub const ALL_TYPES: u32 = NDIS_HASH_IPV4
     | NDIS_HASH_IPV6
     | NDIS_HASH_TCP_IPV6
     | NDIS_HASH_UDP_IPV6;
-/// What Windows' stack asks for.
+/// Parameters that Windows' stack asks for.
 pub const TCP_TYPES: u32 = NDIS_HASH_IPV4 | NDIS_HASH_TCP_IPV4 | NDIS_HASH_IPV6 | NDIS_HASH_TCP_IPV6;
 
 pub fn parameters(types: u32, table: &[u8]) -> RssParameters {
@@ -134,7 +134,7 @@ pub fn send_flows(bed: &Testbed, flows: u16, count: u32) {
     send_flows_from(bed, &(1000..1000 + flows).collect::<Vec<_>>(), count);
 }
 
-/// As [`send_flows`], with a flow from each of these source ports.
+/// Sends a flow from each of these source ports.
 pub fn send_flows_from(bed: &Testbed, ports: &[u16], count: u32) {
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);

@@ -64,14 +64,14 @@ pub fn refused_by(
     Some(failure.error)
 }
 
-/// As [`refused_by`], for a server of the default options.
+/// Asserts that a server of the default options refuses a client.
 pub fn refused(
     client: impl FnOnce(&Arc<Adapter<SimOs>>, SocketAddr, SocketAddr) + Send + 'static,
 ) -> Option<Error> {
     refused_by(&Options::default(), client)
 }
 
-/// As [`refused_by`] for a server of few credits. Fails unless the server counts this reason alone.
+/// Asserts that a server of few credits refuses a client. Fails unless the server counts this reason alone.
 pub fn ends_with(
     reason: Reason,
     client: impl FnOnce(&Arc<Adapter<SimOs>>, SocketAddr, SocketAddr) + Send + 'static,

@@ -23,7 +23,7 @@ struct Selection {
     skip: &'static [&'static str],
 }
 
-/// What Miri runs. `docs/testing.md` says what it cannot run.
+/// Tests that Miri runs. `docs/testing.md` says what it cannot run.
 const SELECTIONS: [Selection; 8] = [
     Selection { package: "fallible", target: "--lib", only: &[], skip: &[] },
     Selection { package: "state-table", target: "--lib", only: &[], skip: &[] },

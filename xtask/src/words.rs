@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask words`: words that the project's text and names do not use, by the list in `xtask/words.toml`.
+//! `cargo xtask words`: words that the project's text and names do not use, by the list in `xtask/words.toml`, and first lines of doc
+//! comments that an API reference cannot print.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::shell;
+use crate::{doc_openings, shell};
 
 const LIST: &str = "xtask/words.toml";
 
@@ -57,7 +58,11 @@ pub fn run(options: &Options) -> Result<()> {
     let mut used = vec![false; list.except.len()];
     let (mut files, mut found) = (0, 0);
     let mut folders = BTreeMap::<String, usize>::new();
-    for path in tracked()? {
+    let tracked = tracked()?;
+    if options.path.is_none() {
+        doc_openings::check(&tracked)?;
+    }
+    for path in tracked {
         if options.path.as_deref().is_some_and(|wanted| !path.starts_with(wanted)) {
             continue;
         }

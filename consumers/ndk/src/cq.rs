@@ -46,7 +46,7 @@ pub struct Moderation {
     pub count: u32,
 }
 
-/// What wakes a reader.
+/// Reader of completions that waits to be woken.
 struct Reader<O: Os> {
     event: O::Event,
     /// A [`Waker`] has woken the reader.
@@ -101,7 +101,7 @@ impl<O: Os> Cq<O> {
         Self::create(adapter, depth, None, Some(handler))
     }
 
-    /// As [`Cq::with_handler`], with an affinity of the notifications.
+    /// Creates a CQ with a handler and an affinity of its notifications.
     ///
     /// # Errors
     /// The status of the provider.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What an endpoint wants of its connections, and the result of a negotiation.
+//! Parameters of an endpoint's connections, and the result of a negotiation.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ pub const PASSIVE_NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(5);
 //= R-SMBD-9
 pub const NEGOTIATION_RECEIVE_SIZE: u32 = 512;
 
-/// What an endpoint wants of a connection. The default is what Windows uses ([MS-SMBD] appendix B).
+/// Parameters that an endpoint requests of a connection. The defaults are those of Windows ([MS-SMBD] appendix B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Credits granted to the peer at most, from 1.

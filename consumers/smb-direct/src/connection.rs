@@ -98,7 +98,7 @@ pub struct Transmit<M> {
     pub finished: Option<M>,
 }
 
-/// What the consumer is notified of.
+/// Notification to the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The negotiation is complete.

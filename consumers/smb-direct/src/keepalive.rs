@@ -16,7 +16,7 @@ state_table! {
         /// `SENT`: a message has asked.
         Sent,
     }
-    /// What changes the state. An expiry without a transition ends the connection.
+    /// Event of the keepalive. An expiry without a transition ends the connection.
     pub enum KeepaliveEvent {
         /// The timer expires.
         Expire: Idle => Pending;

@@ -8,7 +8,7 @@ use crate::wire::{
     MIN_FRAGMENTED_SIZE, MIN_RECEIVE_SIZE, NegotiateRequest, NegotiateResponse, VERSION, status,
 };
 
-/// What both sides have agreed on. Sizes in bytes.
+/// Parameters that both sides have agreed on. Sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) max_send_size: u32,

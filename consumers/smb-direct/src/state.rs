@@ -27,7 +27,7 @@ state_table! {
         /// The RDMA connection has ended.
         Closed,
     }
-    /// What changes the state.
+    /// Event of a connection.
     pub enum Event {
         /// The RDMA connection is made.
         Connect: Connecting => Requesting;

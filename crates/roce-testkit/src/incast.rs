@@ -31,7 +31,7 @@ pub struct Incast {
     wire: Wire,
 }
 
-/// What the senders write, again and again.
+/// Message that the senders write repeatedly.
 struct Stream {
     sources: Vec<Memory>,
     target: Memory,

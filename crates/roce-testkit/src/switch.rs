@@ -23,7 +23,7 @@ pub(crate) fn transmit_time(len: usize, rate: u64) -> Duration {
     Duration::from_nanos(bits * 1_000_000_000 / rate)
 }
 
-/// What a port of the switch did in some time.
+/// Counters of a port of the switch over a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Frames that entered the queue.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What drives the engines of all hosts: frames, timers, and a clock that steps from one event to the next.
+//! The event loop of the engines of all hosts: frames, timers, and a clock that steps from one event to the next.
 
 use std::time::Duration;
 

@@ -107,7 +107,7 @@ impl<'a> Eth<'a> {
         Ok((Self { header, tag: Some(Tag::new(tag)) }, rest))
     }
 
-    /// As [`Eth::split`], of a frame without a tag whose payload has this ethertype; `None` for any other frame.
+    /// Splits a frame without a tag whose payload has this ethertype; `None` for any other frame.
     #[inline]
     pub(crate) fn split_untagged(frame: &'a [u8], ethertype: EtherType) -> Option<(Self, &'a [u8])> {
         let (header, rest) = frame.split_first_chunk()?;

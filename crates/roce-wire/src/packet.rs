@@ -521,7 +521,7 @@ fn with_options(bytes: &[u8], header_len: usize) -> ParseError {
     }
 }
 
-/// As [`split_ipv4`], for IPv6.
+/// Splits an IPv6 packet into its headers and the UDP payload.
 #[inline]
 fn split_ipv6(bytes: &[u8]) -> Result<(Ip<'_>, Udp<'_>, &[u8]), ParseError> {
     let Some((header, rest)) = bytes.split_first_chunk() else {

@@ -156,7 +156,7 @@ fn received_buffers_are_made_available_again() {
     });
 }
 
-/// What was checked stays: lengths, checksums, and the payload that is copied afterwards.
+/// Checked values do not change: lengths, checksums, and the payload that is copied afterwards.
 #[test]
 fn a_device_that_overwrites_a_returned_buffer_does_not_change_the_frame() {
     over_formats(|quirks| {
@@ -332,7 +332,7 @@ fn a_buffer_returned_twice_stops_the_queue() {
     });
 }
 
-/// What was requested while the queue was full is suppressed again once its slots are freed.
+/// An interrupt requested while the queue was full is suppressed again once its slots are freed.
 //= virtio §7
 #[test]
 fn interrupts_of_the_transmit_queue_are_suppressed_again_when_slots_are_freed() {

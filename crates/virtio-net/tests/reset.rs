@@ -154,7 +154,7 @@ fn device_that_offers_less_after_a_reset_is_refused() {
     });
 }
 
-/// What it offers in addition is not accepted: the queues were made for what was accepted before.
+/// Additional features are not accepted: the queues were made for those accepted before.
 //= virtio §16
 #[test]
 fn device_that_offers_more_after_a_reset_is_used_as_before() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the consumer drivers have in common.
+//! The common parts of the consumer drivers.
 //!
 //! | module | responsible for |
 //! | --- | --- |

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the endpoint of target `sequences` sends and completes, checked against what it was asked for.
+//! The packets and completions of the endpoint of target `sequences`, checked against what it was asked for.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ pub(super) struct ResponseCounts {
     cnps: u64,
 }
 
-/// What the requests to the endpoint and of its consumer allow.
+/// The packets and completions that the requests to the endpoint and of its consumer allow.
 pub(super) struct Expected {
     /// The next PSN of a correct peer.
     pub(super) next: Psn,

@@ -23,7 +23,7 @@ use crate::{
 /// The counted runs, and the lengths of the two that are subtracted.
 const COUNTED: [(Kind, [u64; 2]); 2] = [(Kind::Sends, [1000, 3000]), (Kind::Writes, [8, 24])];
 
-/// What a counted run does.
+/// Workload of a counted run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// 64-byte SENDs.
@@ -32,7 +32,7 @@ enum Kind {
     Writes,
 }
 
-/// What a run under callgrind prints for each host.
+/// Output of a run under callgrind for each host.
 #[derive(Serialize, Deserialize)]
 pub(super) struct HostReport {
     pub(super) image: Range<u64>,

@@ -25,7 +25,7 @@ const RUNS: u64 = 1000;
 
 const BASELINE: &str = "instructions.toml";
 
-/// What this program does under callgrind.
+/// Name of the workload that this program runs under callgrind.
 pub const WORK: &str = "engine";
 
 /// Runs the counted paths.

@@ -75,7 +75,7 @@ fn cost(pair: &mut Pair, over: &[usize], time: Duration) -> Result<f64> {
     Ok(best)
 }
 
-/// What this program does under callgrind.
+/// Name of the workload that this program runs under callgrind.
 pub const WORK: &str = "queue-pairs";
 
 /// Messages that are counted: some of each queue pair.

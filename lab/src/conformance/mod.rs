@@ -160,7 +160,7 @@ pub fn is_loss(error: &Error) -> bool {
     }
 }
 
-/// What a call or a request returns once the connection, or the device, is gone.
+/// Statuses that a call or a request may return once the connection, or the device, is gone.
 const ENDED: [Status; 7] = [
     Status::CONNECTION_REFUSED,
     Status::CONNECTION_ABORTED,

@@ -27,7 +27,7 @@ use crate::{os::SimOs, testbed::Testbed};
 /// How long a server waits for its client.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// What consumers do.
+/// Actions of the consumers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Scenario {
     /// The driver starts and stops.
@@ -178,7 +178,7 @@ fn run_program(bed: &Testbed, program: &Program) -> Vec<Result<(), Error>> {
     .join()
 }
 
-/// What happens in the middle of a transfer.
+/// Event in the middle of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Disturbance {
     Nothing,

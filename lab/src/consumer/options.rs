@@ -34,7 +34,7 @@ pub struct Options {
     /// Consumer drivers, in the order in which they are loaded. A driver's service is named after its file
     #[arg(required = true, value_name = "IMAGE.sys")]
     pub images: Vec<PathBuf>,
-    /// What to do, in TOML; several run one after the other [default: load and unload]
+    /// Script in TOML; several run one after the other [default: load and unload]
     #[arg(long, value_name = "FILE")]
     pub script: Vec<PathBuf>,
     /// Set a variable of the scripts

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a script's steps did, compared with what they have to do.
+//! The outcomes of a script's steps, compared with the expected ones.
 
 use std::{sync::Arc, time::Duration};
 

@@ -21,7 +21,7 @@ use super::{
 const POLL: Duration = Duration::from_millis(1);
 /// Time between two looks at a script that has not ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// What the threads of other hosts may take to end when a host has died.
+/// Time in which the threads of other hosts must end when a host has died.
 const AFTER_DEATH: Duration = Duration::from_secs(10);
 /// A driver has this long, in units of `POLL`, to let an IOCTL pend that is to be cancelled.
 const CANCEL_POLLS: u32 = 10_000;
@@ -30,7 +30,7 @@ const CANCELLED: i32 = 0xc000_0120_u32.cast_signed();
 /// Longer than any script.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
-/// What the threads of a script share.
+/// State that the threads of a script share.
 struct Shared {
     log: Log,
     variables: Variables,

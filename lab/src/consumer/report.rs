@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What to run, what happened, and how it is shown.
+//! The scripts to run, their results, and the output of these.
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::{bed::Setup, options::Image, outcome::Line, script::Script};
 use crate::{exit::Exit, testbed::WireFigures};
 
-/// What to run.
+/// Scripts to run.
 #[derive(Clone)]
 pub struct Plan {
     pub images: Vec<Image>,
@@ -19,7 +19,7 @@ pub struct Plan {
     pub cut: Option<Duration>,
 }
 
-/// What happened.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The log of each script.

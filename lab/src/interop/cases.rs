@@ -42,7 +42,7 @@ pub enum Side {
     Linux,
 }
 
-/// What both sides do.
+/// Program of both sides.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// A program: the host runs it with the image, over NDKPI; the guest runs the matching tool.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the two sides of a case of SMB Direct do.
+//! The work of the two sides of a case of SMB Direct.
 
 /// Work of a case. Samba's client or server is behind the image, the kernel's server or client in the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

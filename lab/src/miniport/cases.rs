@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a miniport has to do, case by case, each in a simulation of its own.
+//! The requirements on a miniport, case by case, each in a simulation of its own.
 
 use std::{fmt::Write as _, net::Ipv4Addr, time::Duration};
 

@@ -58,7 +58,7 @@ pub enum Direction {
     Receive,
 }
 
-/// What is sent: `count` frames, in chains of `chain`, at most `outstanding` sends at a time.
+/// Load: `count` frames, in chains of `chain`, at most `outstanding` sends at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub direction: Direction,
@@ -67,7 +67,7 @@ pub struct Load {
     pub outstanding: usize,
 }
 
-/// What the measured driver's side counted.
+/// Counters of the measured driver's side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Counted {
     /// Addresses of the driver's image.
@@ -97,7 +97,7 @@ pub fn run(image: &Path, peer: &Path, load: Load) -> Result<Counted> {
     measured(image, peer, load, false).map(|(counted, _)| counted)
 }
 
-/// What a frame took in real time, in seconds.
+/// Cost of one frame, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     pub time: f64,

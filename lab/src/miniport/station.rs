@@ -90,7 +90,7 @@ fn now() -> Instant {
     Instant::from_micros((current().world().now() / 1000).cast_signed())
 }
 
-/// What a TCP transfer consists of.
+/// Returns a byte of the data of a TCP transfer.
 fn pattern(index: usize) -> u8 {
     (index ^ index >> 8 ^ index >> 16) as u8
 }

@@ -33,7 +33,7 @@ td.n,th.n { text-align:right } .grid { stroke:var(--grid) } .axis { stroke:var(-
 li { margin:.3rem 0 } code { overflow-wrap:anywhere }
 ";
 
-/// What the page says beside the results.
+/// Text of the page beside the results.
 pub struct Context<'a> {
     /// The command line, and other settings: name and value.
     pub settings: Vec<(&'a str, String)>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a capture of a copy shows over time: goodput, packets sent again, lost frames, and the frames worth drawing.
+//! The timeline of a captured copy: goodput, packets sent again, lost frames, and the frames worth drawing.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a device of a script does wrong, its text, and how it is ended.
+//! Misbehavior of a device of a script, its text, and how it is ended.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use device_sim::{
     virtio_net::{Features, Role, UsedQuirk},
 };
 
-/// What the device does wrong, until the driver resets the queue or the device, unless said otherwise, or until the next check.
+/// Misbehavior of the device, until the driver resets the queue or the device, unless said otherwise, or until the next check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Misbehavior {
     /// The used ring's entry of the next buffer of a queue is corrupt.

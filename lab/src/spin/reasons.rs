@@ -33,7 +33,7 @@ const OF_MISSING_RESOURCES: [u32; 3] = [1, 2, 3];
 const OF_MISSING_DEVICE: [u32; 12] =
     [REMOVED, 11, 12, 13, RESET_TIMEOUT, 15, 16, 17, 18, 19, NEEDS_RESET, CHANGED];
 
-/// What follows when the driver and its device have different views of the buffers in a ring.
+/// Consequence when the driver and its device have different views of the buffers in a ring.
 const OF_WRONG_ID: [u32; 4] = [BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
 
 /// The reasons that a script has given a driver since the last check.

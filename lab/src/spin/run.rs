@@ -35,7 +35,7 @@ const NOTICED: Duration = Duration::from_millis(500);
 /// First port of copies; each has its own.
 const FIRST_PORT: u16 = 5445;
 
-/// What a run did.
+/// Result of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     pub steps: usize,

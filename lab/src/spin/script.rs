@@ -57,7 +57,7 @@ pub struct Setup {
     pub hash_report: Option<u16>,
     /// The first device leaves the checksums of TCP and UDP to the driver.
     pub partial_checksums: bool,
-    /// What is wrong with the header of coalesced frames of the first device, although the driver must accept them.
+    /// Defects of the header of coalesced frames of the first device, although the driver must accept them.
     pub large: Option<Large>,
     /// Times that the first device delivers the first frame once more.
     pub repeats: u32,
@@ -67,7 +67,7 @@ pub struct Setup {
     pub keywords: Vec<(String, String)>,
 }
 
-/// What a device may state of a coalesced frame without effect.
+/// Statements of a device about a coalesced frame that have no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Large {
     /// The headers have this length.

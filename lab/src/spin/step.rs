@@ -52,7 +52,7 @@ pub enum Step {
     /// Ends all disturbances, waits until traffic has ended, and requires that both hosts work.
     Check,
     On(Side, Act),
-    /// As [`Step::On`], on a thread of the host after this number of microseconds, beside the next steps.
+    /// An action on a thread of the host after this number of microseconds, beside the next steps.
     Later(u64, Side, Act),
 }
 
@@ -71,7 +71,7 @@ pub enum RssPart {
     Default(u8),
 }
 
-/// What happens on a host.
+/// Action on a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Act {
     /// The adapter is paused and restarted.

@@ -108,7 +108,7 @@ pub struct Tcp {
     miniports: [Miniport; 2],
 }
 
-/// What the threads of a connection share.
+/// State that the threads of a connection share.
 #[derive(Default)]
 struct Shared {
     stopped: AtomicBool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a device needs of the machine it is plugged into.
+//! The interface of a device to the machine that it is plugged into.
 
 use crate::{pci::Message, registers::Misuse};
 

@@ -30,7 +30,7 @@ pub const VENDOR_VIRTIO: u16 = 0x1af4;
 pub const DEVICE_NET: u16 = 0x1041;
 pub const DEVICE_NET_TRANSITIONAL: u16 = 0x1000;
 
-/// What the function is, by its identifiers and capabilities.
+/// Identity of the function: its identifiers and capabilities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Identity {
     /// Modern interface only.
@@ -90,7 +90,7 @@ pub const EXTRA_PORTS_LEN: u16 = 4;
 pub const EXTRA_MEMORY_AT: u32 = 0xfebd_2000;
 pub const EXTRA_MEMORY_LEN: u64 = 0x1000;
 
-/// What the BARs are, and the addresses that firmware assigned: any is possible.
+/// Layout of the BARs, and the addresses that firmware assigned: any is possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BarLayout {
     /// QEMU's BARs. The one with the virtio structures is at a multiple of 4 GiB: the lower half of its address is 0.
@@ -163,7 +163,7 @@ impl ConfigSpace {
         Self::with_identity(Identity::Modern, BarLayout::default(), vectors, broken)
     }
 
-    /// As [`ConfigSpace::virtio_net`], with the identifiers of `identity` and the BARs of `layout`.
+    /// Returns the configuration space of a virtio-net function with the identifiers of `identity` and the BARs of `layout`.
     #[must_use]
     pub fn with_identity(
         identity: Identity,

@@ -4,7 +4,6 @@
 //!
 //! What Windows does is known from the documentation of each function, unless a test says otherwise.
 #![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-
 #![cfg(target_os = "linux")]
 
 mod common;

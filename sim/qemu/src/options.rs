@@ -26,7 +26,7 @@ pub enum Slot {
     RootPort,
 }
 
-/// What processes the device's queues, and where its frames go.
+/// Backend of the device, which processes its queues and takes its frames.
 #[derive(Clone, Debug)]
 pub enum Backend {
     /// QEMU: one datagram per frame from socket to socket. Paths have at most 107 bytes; `remote` need not exist yet.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What firmware does on a PC before a system starts: configuration space is made accessible, BARs get addresses, a root
+//! The work of a PC's firmware before a system starts: configuration space is made accessible, BARs get addresses, a root
 //! port gets bus numbers and a window.
 
 use std::io;

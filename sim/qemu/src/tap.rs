@@ -25,7 +25,7 @@ pub const IP: &str = "/usr/sbin/ip";
 const TUN: &str = "/dev/net/tun";
 /// Name of the bridge.
 pub const BRIDGE: &str = "bridge";
-/// What `ip` says where the kernel has no bridges.
+/// Message of `ip` where the kernel has no bridges.
 const NO_BRIDGE: [&str; 2] = ["Unknown device type", "Operation not supported"];
 
 /// A network namespace with a bridge. It ends with its last user: this value, sockets and processes in it.

@@ -120,7 +120,7 @@ impl Decoder {
     }
 }
 
-/// What an instruction does with the memory it accesses.
+/// Effect of an instruction on the memory that it accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     len: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the miniport reports to NDIS: attributes, station addresses, and the OIDs of an Ethernet adapter.
+//! The miniport's reports to NDIS: attributes, station addresses, and the OIDs of an Ethernet adapter.
 
 use std::{fs, net::Ipv4Addr, time::Duration};
 

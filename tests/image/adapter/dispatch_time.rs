@@ -262,7 +262,7 @@ fn sender_that_finds_the_transmit_lock_taken_returns_at_its_own_level() {
     finish(bed);
 }
 
-/// What users of NetKVM met: processors that wait for one lock at `DISPATCH_LEVEL` until the DPC watchdog ends the system. Here each
+/// Users of NetKVM met processors that wait for one lock at `DISPATCH_LEVEL` until the DPC watchdog ends the system. Here each
 /// holder of the transmit lock keeps it for 200 us, as if its virtual processor had none of the host's, and 60 processors post
 /// requests to the same pair of queues. None waits for the others.
 //= R-IRQL-10

@@ -146,7 +146,7 @@ fn queue_may_stall_while_the_link_is_down() {
     finish(bed);
 }
 
-/// What waits is completed when the link goes down, and what is sent until it is up again: NDIS expects sends to end within seconds.
+/// Waiting sends are completed when the link goes down, and so are later ones until it is up again: NDIS expects sends to end within seconds.
 #[test]
 fn sends_without_a_link_are_completed_at_once() {
     for options in variants() {

@@ -32,7 +32,7 @@ use support::{
     },
 };
 
-/// As [`options`], with a device that steers by hashes, and reports them.
+/// Returns options with a device that steers by hashes, and reports them.
 fn by_device(pairs: u16, processors: u32) -> Options {
     let options = options(pairs, processors);
     Options { features: options.features | Features::RSS | Features::HASH_REPORT, ..options }

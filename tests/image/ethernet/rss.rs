@@ -241,7 +241,7 @@ fn frames_of_pairs(bed: &Testbed) -> [Vec<u64>; 2] {
     [sender.iter().map(|pair| pair.sent).collect(), receiver.iter().map(|pair| pair.received).collect()]
 }
 
-/// What `send` adds to [`frames_of_pairs`].
+/// Returns the frames that `transfer` adds to [`frames_of_pairs`].
 fn added_by(bed: &Testbed, transfer: impl FnOnce()) -> [Vec<u64>; 2] {
     let [sent_before, received_before] = frames_of_pairs(bed);
     transfer();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the driver sends of RDMA requests, and when, while the peer is silent: nothing but the driver's own work moves the frames. And
+//! Packets of RDMA requests, and their times, while the peer is silent: nothing but the driver's own work moves the frames. And
 //! what it does not send: malformed lists.
 
 use std::{

@@ -88,7 +88,7 @@ fn keyword_decides_what_is_sent_and_what_is_reported() {
     }
 }
 
-/// What an adapter with a VLAN receives, and under which conditions it sends. (WDK: tables of 802.1Q-marked packets)
+/// Asserts which frames an adapter with a VLAN receives, and on which conditions it sends. (WDK: tables of 802.1Q-marked packets)
 fn in_vlan(bed: &Testbed) {
     const NONE: Vec<(Vec<u8>, u32)> = vec![];
     let received = |data: Vec<u8>, request| {

@@ -106,7 +106,7 @@ fn rewrite(
     Ok(rewritten)
 }
 
-/// What an attempt to build has led to.
+/// Outcome of an attempt to build.
 enum Attempt {
     Built(Vec<Program>),
     /// The compiler's messages.

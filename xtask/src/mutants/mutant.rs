@@ -16,7 +16,7 @@ pub struct Mutant {
     /// The change in words, with file, line and column.
     pub name: String,
     pub genre: Genre,
-    /// What replaces the text of `span`.
+    /// Replacement of the text of `span`.
     pub replacement: String,
     pub span: Span,
     /// The first line of the text that is replaced, without indentation.

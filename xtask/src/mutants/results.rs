@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What became of each mutant when it was tested last: a file of lines `OUTCOME<tab>NAME`, to which each run adds.
+//! The last outcome of each mutant: a file of lines `OUTCOME<tab>NAME`, to which each run adds.
 
 use std::{
     collections::BTreeMap,

@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 3;
 /// The exit codes of `timeout` for a program that it ended, and killed.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
 
-/// What became of a mutant.
+/// Outcome of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A test failed.

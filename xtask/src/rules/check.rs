@@ -37,7 +37,7 @@ struct Exception {
     reason: String,
 }
 
-/// What a rule lacks.
+/// Citations that a rule lacks.
 #[derive(Debug, PartialEq, Eq)]
 enum Fault {
     NoCode(String),

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, Result};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// What is refused: tokens, and what is wrong with them. `_` is any group of generic arguments.
+/// Refused tokens, and what is wrong with them. `_` is any group of generic arguments.
 const REFUSED: [(&[&str], &str); 5] = [
     (
         &["as_ptr", "(", ".", "cast_mut"],

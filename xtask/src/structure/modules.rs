@@ -49,7 +49,7 @@ pub struct Module {
     pub impls: Vec<Impl>,
 }
 
-/// What a name of a module stands for.
+/// Meaning of a name of a module.
 #[derive(Clone)]
 pub enum Name {
     Module(usize),

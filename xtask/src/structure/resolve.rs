@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::modules::{Module, Name, Tree};
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     Module(usize),
@@ -78,7 +78,7 @@ fn unknown(tree: &Tree, module: usize, name: &str) -> BTreeSet<Target> {
     BTreeSet::from([Target::File(*exported.unwrap_or(&tree.modules[module].file))])
 }
 
-/// What `name` is in `module`. `None` if the module does not have it; empty if it comes from another crate.
+/// Returns the meaning of `name` in `module`. `None` if the module does not have it; empty if it comes from another crate.
 fn lookup(tree: &Tree, module: usize, name: &str, pending: &mut Pending) -> Option<BTreeSet<Target>> {
     let key = (module, name.to_owned());
     if !pending.insert(key.clone()) {

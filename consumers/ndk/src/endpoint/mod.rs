@@ -95,7 +95,7 @@ impl<O: Os> Endpoint<O> {
         Self::make(pd, config, None, None)
     }
 
-    /// As [`unposted`](Self::unposted), with one completion queue for receives and one for the other requests, as Windows' SMB
+    /// Creates an endpoint without posted receives, with one completion queue for receives and one for the other requests, as Windows' SMB
     /// Direct has them. Their notifications are moderated if the adapter can do it.
     ///
     /// # Errors

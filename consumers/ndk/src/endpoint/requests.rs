@@ -14,7 +14,7 @@ pub struct Requests {
     free: Vec<usize>,
 }
 
-/// What an endpoint needs to know of a request when it completes.
+/// Record of an outstanding request, for its completion.
 #[derive(Clone, Copy)]
 pub struct Request {
     pub operation: Operation,

@@ -29,7 +29,7 @@ pub const CONNECTIONS: [&[&str]; 5] = [
     &["whole-server-ends"],
 ];
 
-/// What a peer posted.
+/// Request that a peer posted.
 pub enum Request {
     /// A SEND, and the token that it invalidates.
     Message(Vec<u8>, Option<u32>),

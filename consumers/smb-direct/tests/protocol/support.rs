@@ -17,7 +17,7 @@ pub fn just_before(time: Duration) -> Duration {
     time.saturating_sub(Duration::from_millis(1))
 }
 
-/// What a client asks for that behaves as Windows does.
+/// Request of a client that behaves as Windows does.
 pub const REQUEST: NegotiateRequest = NegotiateRequest {
     min_version: 0x0100,
     max_version: 0x0100,
@@ -27,7 +27,7 @@ pub const REQUEST: NegotiateRequest = NegotiateRequest {
     max_fragmented_size: 1_048_576,
 };
 
-/// What a server answers that behaves as Windows does.
+/// Answer of a server that behaves as Windows does.
 pub const RESPONSE: NegotiateResponse = NegotiateResponse {
     min_version: 0x0100,
     max_version: 0x0100,

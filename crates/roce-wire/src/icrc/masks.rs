@@ -16,7 +16,7 @@ pub(crate) const LEAD: usize = 12;
 /// Bytes that [`Masks`] change; at least [`LEAD`] and the longest headers, in whole blocks at any offset up to [`LEAD`].
 pub(super) const MASKED: usize = 96;
 
-/// What to do with the first bytes of a packet, from [`LEAD`] bytes before its IP header on, so that a CRC that starts at
+/// Treatment of the first bytes of a packet, from [`LEAD`] bytes before its IP header on, so that a CRC that starts at
 /// zero gives the ICRC: the lead and variant fields are removed, ones and the start of the ICRC are added.
 pub(super) struct Masks {
     pub(super) keep: [u8; MASKED],

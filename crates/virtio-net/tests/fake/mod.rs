@@ -309,7 +309,7 @@ impl Fake {
         self.transmit_with_headers(limit).into_iter().map(plain).collect()
     }
 
-    /// As [`transmit`](Self::transmit), with the virtio headers.
+    /// Takes the transmitted frames, with their virtio headers.
     pub fn transmit_with_headers(&self, limit: usize) -> Vec<([u8; HEADER_LEN], Vec<u8>)> {
         self.transmit_of(TRANSMIT, limit)
     }

@@ -18,7 +18,7 @@ use super::queue::{Queue, Work};
 use crate::ndk::{Poster, Region, arm, poll};
 use crate::os::Once;
 
-/// What one side does with messages and completions. All functions are called at `DISPATCH_LEVEL` with the connection's
+/// One side's handling of messages and completions. All functions are called at `DISPATCH_LEVEL` with the connection's
 /// lock held: they post, note and signal, and return. An error ends the connection.
 pub trait Protocol: Send + 'static {
     /// A message other than [`Kind::Grant`] has arrived. `invalidated`: the token that it invalidated.

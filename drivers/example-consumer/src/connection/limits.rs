@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a connection uses of an adapter: the driver's wishes, lowered to what the adapter offers.
+//! The limits of a connection: the driver's wishes, lowered to what the adapter offers.
 
 use driver_support::status::Result;
 use ndk_abi::ndk::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the two sides say to each other: private data of the connection, and messages. Little endian.
+//! The messages between the two sides, and the private data of the connection. Little endian.
 
 use driver_support::status::Result;
 use ndk_abi::nt::STATUS_INVALID_PARAMETER;

@@ -44,7 +44,7 @@ impl Work {
     }
 }
 
-/// What posts of a connection go through. Its functions are called with the connection's lock held.
+/// Posts of a connection to its queue pair. Its functions are called with the connection's lock held.
 pub struct Queue {
     poster: Poster,
     messages: Messages,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the IOCTLs do. All run in the caller's thread at `PASSIVE_LEVEL`, and return the number of output bytes.
+//! The handlers of the IOCTLs. All run in the caller's thread at `PASSIVE_LEVEL`, and return the number of output bytes.
 
 use core::sync::atomic::Ordering;
 

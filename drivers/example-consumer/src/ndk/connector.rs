@@ -29,7 +29,7 @@ pub struct ReadLimits {
     pub outbound: u32,
 }
 
-/// What the peer has sent for the establishment of the connection.
+/// Private data and limits that the peer has sent for the establishment of the connection.
 pub struct ConnectionData {
     pub limits: ReadLimits,
     pub private_data: [u8; PRIVATE_DATA],

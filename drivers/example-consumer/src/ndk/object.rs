@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What all NDK objects have in common: a dispatch table, and a close that may pend.
+//! The common part of all NDK objects: a dispatch table, and a close that may pend.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -35,7 +35,7 @@ pub fn request(call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, *mut c_void)
     check(pending.end(status))
 }
 
-/// As [`request`], but if the request takes longer than `limit`, `abort` is called, which must make it complete.
+/// Makes a request and waits for its end. If the request takes longer than `limit`, `abort` is called, which must make it complete.
 pub fn request_within(
     limit: Option<Duration>,
     abort: impl FnOnce(),

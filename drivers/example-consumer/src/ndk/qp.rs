@@ -28,7 +28,7 @@ pub struct Qp {
     object: Object<NDK_QP>,
 }
 
-/// What posts to a queue pair. Every function may be called at IRQL <= `DISPATCH_LEVEL`; posts to the receive queue,
+/// Posts to a queue pair. Every function may be called at IRQL <= `DISPATCH_LEVEL`; posts to the receive queue,
 /// and posts to the initiator queue, must not be concurrent.
 pub struct Poster(NonNull<NDK_QP>);
 

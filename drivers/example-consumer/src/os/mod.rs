@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the driver needs of the kernel beyond the crate `nt`.
+//! Services of the kernel beyond the crate `nt`.
 
 mod buffer;
 mod once;

@@ -24,7 +24,7 @@ use crate::connection::{Connection, Hello, Limits, refuse};
 use crate::ndk::{Adapter, Connector, Listener};
 use crate::os::{Once, Tally, WorkItem};
 
-/// What to serve.
+/// Parameters of a server.
 pub struct Options {
     /// Where to listen. With port 0, the provider chooses one.
     pub address: SOCKADDR_INET,
@@ -43,7 +43,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// What callbacks and work items use of a server.
+/// State of a server that callbacks and work items share.
 struct Shared {
     device: Device,
     adapter: Arc<Adapter>,

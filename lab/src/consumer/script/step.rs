@@ -86,7 +86,7 @@ pub struct Ioctl {
     pub input: Vec<Field>,
     /// Length of the input in bytes, if it does not end with the last field.
     pub size: Option<usize>,
-    /// What the output buffer contains before the call: data of METHOD_IN_DIRECT.
+    /// Content of the output buffer before the call: data of METHOD_IN_DIRECT.
     pub data: Vec<Field>,
     /// Length of the output buffer in bytes, if it is not that of the data.
     pub output: Option<usize>,
@@ -95,7 +95,7 @@ pub struct Ioctl {
     pub compare: Compare,
 }
 
-/// What the outcome of an IOCTL has to be.
+/// Expected outcome of an IOCTL.
 #[derive(Debug, Default)]
 pub struct Compare {
     /// Statuses; empty: any.
@@ -107,7 +107,7 @@ pub struct Compare {
     pub equal: Vec<(usize, usize, usize)>,
 }
 
-/// What a file has to contain.
+/// Expected content of a file.
 #[derive(Debug)]
 pub struct Content {
     /// Lengths in bytes; empty: any.
@@ -290,7 +290,7 @@ const VERBS: [&str; 13] = [
     "remove", "pool",
 ];
 
-/// What a step does.
+/// Action of a step.
 enum Verb {
     Open(String),
     Ioctl(u32),

@@ -38,7 +38,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What the command knows of each role: its variables are `server.NAME` and `client.NAME`.
+/// Variables that the command defines for each role: they are `server.NAME` and `client.NAME`.
 const OF_ROLES: [&str; 3] = ["address", "address6", "interface"];
 
 /// The values of all variables of a script.

@@ -35,7 +35,7 @@ pub struct Gateways {
     state: Arc<State>,
 }
 
-/// What the listener, its gateways and the case share.
+/// State that the listener, its gateways and the case share.
 struct State {
     options: Options,
     /// Responses that the server appears to give together.

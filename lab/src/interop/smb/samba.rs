@@ -126,7 +126,7 @@ pub fn client(directory: &Path, port: u16, commands: &str) -> Result<Client> {
 }
 
 impl Client {
-    /// As [`Process::wait_for`].
+    /// Polls until there is a result, the client has ended or `limit` has passed; see [`Process::wait_for`].
     pub fn wait_for<T>(&mut self, limit: Duration, poll: impl Fn() -> io::Result<Option<T>>) -> Result<T> {
         self.process.wait_for(limit, poll).with_context(|| log(&self.directory, "smbclient"))
     }

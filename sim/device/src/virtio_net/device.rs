@@ -73,7 +73,7 @@ pub(super) struct Counters {
     pub interrupts: AtomicU64,
 }
 
-/// What is wrong with the next buffer that a queue returns.
+/// Defect of the next buffer that a queue returns.
 #[derive(Default)]
 pub(super) struct Lies {
     used: Option<UsedQuirk>,

@@ -51,7 +51,7 @@ impl Features {
     /// Coalescing of received TCP segments, which the driver switches on and off.
     pub const COALESCING: Self = Self(Self::CTRL_GUEST_OFFLOADS.0 | Self::GUEST_TSO4.0 | Self::GUEST_TSO6.0);
 
-    /// What the driver can switch off by the control queue.
+    /// Offloads that the driver can switch off by the control queue.
     pub(super) const GUEST_OFFLOADS: Self =
         Self(Self::GUEST_CSUM.0 | Self::GUEST_TSO4.0 | Self::GUEST_TSO6.0);
 

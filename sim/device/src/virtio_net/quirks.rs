@@ -54,7 +54,7 @@ pub struct Quirks {
     /// Delivers frames with the sum of the pseudo-header in place of a checksum, as those of a guest on the same machine. With
     /// numbers, the header says that the checksum begins there and is at that offset.
     pub partial_checksums: Option<Option<(u16, u16)>>,
-    /// What is wrong with frames of several TCP segments.
+    /// Defects of frames of several TCP segments.
     pub large: Option<LargeQuirk>,
     /// Time from a notification of the control queue to the commands' execution.
     pub command_time: Duration,
@@ -68,7 +68,7 @@ pub struct Quirks {
     pub refuses_command: Option<[u8; 2]>,
     /// Does not answer this command of the control queue.
     pub leaves_command: Option<[u8; 2]>,
-    /// What receive side scaling the device reports to be capable of.
+    /// Receive side scaling that the device reports to be capable of.
     pub rss_limits: Option<RssLimits>,
     /// Reports this hash, and this type of it, with every frame.
     pub hash_report: Option<(u32, u16)>,
@@ -101,7 +101,7 @@ pub enum UsedQuirk {
     IndexJump,
 }
 
-/// What is wrong with a frame of several TCP segments.
+/// Defect of a frame of several TCP segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LargeQuirk {
     /// The header states this length of a segment.

@@ -21,7 +21,7 @@ use crate::{
 
 const ETHERNET_HEADER: usize = 14;
 
-/// What is delivered next.
+/// Next delivery.
 enum Next {
     Frame(Frame),
     /// Segments, as one frame.
@@ -30,7 +30,7 @@ enum Next {
     Refused(Header, Frame),
 }
 
-/// What became of a frame.
+/// Outcome of the delivery of a frame.
 enum Placed {
     /// It is in buffers, or dropped.
     Done,

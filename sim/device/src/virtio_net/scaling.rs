@@ -10,7 +10,7 @@ use crate::{
 /// `hash_report` of a frame without a hash.
 const NO_HASH: u16 = 0;
 
-/// What the device is capable of, as its configuration says.
+/// Capabilities of the device, as its configuration states them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RssLimits {
     pub key_len: u8,

@@ -35,7 +35,7 @@ pub struct Steering {
     flows: HashMap<Flow, usize>,
     /// The table that the driver has set last, unless it returned to automatic steering since.
     scaling: Option<Scaling>,
-    /// What hashes are reported without a table.
+    /// Hash types that are reported without a table.
     hashing: Option<Hashing>,
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! First lines of doc comments: an API reference prints them, so they name a thing or say what a function does. A line that begins
+//! with "What" or refers to another item by "As [`...`]" does neither.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+
+use crate::shell;
+
+/// Openings that are refused.
+const REFUSED: [&str; 2] = ["As [`", "What "];
+
+/// Folders that have such doc comments still. One without is refused here, so that the list shrinks.
+const PENDING: [&str; 6] =
+    ["consumers/smb/", "crates/ndk-abi/", "crates/ndk-provider/", "crates/roce/", "sim/ndis/", "sim/nt/"];
+
+/// Prints each refused first line of a doc comment in these files. Fails if there is one.
+///
+/// # Errors
+/// A refused line, a pending folder without one.
+pub fn check(paths: &[String]) -> Result<()> {
+    let (mut found, mut used) = (0, [false; PENDING.len()]);
+    for path in paths.iter().filter(|path| path.ends_with(".rs")) {
+        // One that is gone was just deleted.
+        let Ok(text) = fs::read_to_string(shell::root().join(path)) else { continue };
+        for (number, line) in openings(&text) {
+            if let Some(folder) = PENDING.iter().position(|folder| path.starts_with(folder)) {
+                used[folder] = true;
+            } else {
+                println!("{path}:{number}: {line}");
+                found += 1;
+            }
+        }
+    }
+    for (folder, used) in PENDING.iter().zip(used) {
+        ensure!(used, "{folder} has no refused doc comment left: remove it from xtask/src/doc_openings.rs");
+    }
+    ensure!(
+        found == 0,
+        "{found} doc comments begin with {REFUSED:?}: name the thing, or what the function does"
+    );
+    Ok(())
+}
+
+/// Returns the refused first lines of doc comments, with their numbers.
+fn openings(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        if let Some(doc) = doc
+            && !inside
+            && REFUSED.iter().any(|refused| doc.trim_start().starts_with(refused))
+        {
+            found.push((number, line));
+        }
+        inside = doc.is_some();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::openings;
+
+    #[test]
+    fn only_the_first_line_of_a_doc_comment_is_refused() {
+        let text = "//! What a module does.\n\n/// Returns a number.\n/// What is it?\nfn a() {}\n    /// As [`a`], twice.\n    fn b() {}\n// What else.\n";
+        assert_eq!(openings(text), [(1, "//! What a module does."), (6, "/// As [`a`], twice.")]);
+    }
+}
