@@ -55,7 +55,7 @@ impl Backing {
     /// As for [`Backing::push`].
     pub unsafe fn contiguous(base: NonNull<u8>, len: usize) -> Result<Self, CreateError> {
         let mut backing = Self::new();
-        // SAFETY: the same contract.
+        // SAFETY: this function has the contract of `push`: the memory is valid as long as the backing is used.
         unsafe { backing.push(base, len) }?;
         Ok(backing)
     }

@@ -26,7 +26,7 @@ pub(crate) fn prefetch_bytes(base: *const u8, bytes: Range<usize>) {
             unsafe { _mm_prefetch::<_MM_HINT_T0>(base.wrapping_add(at).cast()) };
             at = at.wrapping_add(LINE);
         }
-        // SAFETY: as above.
+        // SAFETY: a prefetch has no effect on memory and does not fault, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(base.wrapping_add(last).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -20,7 +20,7 @@ struct Context(*mut c_void);
 
 // SAFETY: the provider treats it as a number; the consumer's callbacks may run on any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: shared use copies the pointer, which the provider never dereferences.
 unsafe impl Sync for Context {}
 
 /// Declares a callback with its context, and a constructor that is `None` without a callback.

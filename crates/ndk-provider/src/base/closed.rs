@@ -76,7 +76,7 @@ impl ClosedObjects {
         let first = match *ends {
             None => closed,
             Some((first, last)) => {
-                // SAFETY: as above.
+                // SAFETY: the lock is held, and the last element belongs to the list until it is finished.
                 unsafe { last.link().write(Some(closed)) };
                 first
             }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     unsafe fn finish(object: NonNull<c_void>) {
-        // SAFETY: as above.
+        // SAFETY: the test passes an `Item` that lives until it is finished.
         let number = unsafe { object.cast::<Item>().as_ref() }.1;
         FINISHED.with_borrow_mut(|finished| finished.push(number));
     }

@@ -108,7 +108,7 @@ impl Registry {
         if u64::from(slot.generation) != number >> 32 {
             return None;
         }
-        // SAFETY: the lock is held.
+        // SAFETY: the lock of the table is held, so the entry is not removed, and its object is not freed, meanwhile.
         unsafe { slot.entry?.reference() }
     }
 
@@ -136,7 +136,7 @@ impl Registry {
             self.deferred.store(table.deferred.len(), Ordering::Release);
             let slot = table.slots.get_mut(index as usize)?;
             slot.deferred = false;
-            // SAFETY: the lock is held.
+            // SAFETY: the lock of the table is held, so the entry is not removed, and its object is not freed, meanwhile.
             if let Some(object) = slot.entry.and_then(|entry| unsafe { entry.reference() }) {
                 return Some(object);
             }
@@ -159,7 +159,7 @@ impl Registry {
             let found: Option<Ref<T>> = {
                 let table = self.table.lock();
                 let Some(slot) = table.slots.get(index) else { return false };
-                // SAFETY: the lock is held.
+                // SAFETY: the lock of the table is held, so the entry is not removed, and its object is not freed, meanwhile.
                 slot.entry.and_then(|entry| unsafe { entry.reference() })
             };
             if let Some(object) = found {

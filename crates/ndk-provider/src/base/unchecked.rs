@@ -49,7 +49,7 @@ impl Unchecked {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: the promise of `new`.
+        // SAFETY: by the contract of `new` the pointer is to the memory of an object, which is kept after its close.
         unsafe { self.0.as_ref() }
     }
 

@@ -63,7 +63,7 @@ unsafe extern "efiapi" fn query_info(
         if padding.end <= *size as usize {
             // SAFETY: within the buffer, as checked.
             let start = unsafe { info.cast::<u8>().add(padding.start) };
-            // SAFETY: as above.
+            // SAFETY: the padding ends inside the buffer by the comparison above, and its bytes belong to no member.
             unsafe { start.write_bytes(0, padding.len()) };
         }
     }

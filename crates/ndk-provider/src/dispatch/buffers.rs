@@ -22,7 +22,7 @@ pub unsafe fn bytes<'a>(bytes: *const c_void, length: u32) -> NtResult<&'a [u8]>
         //= R-CONSUMER-14
         (_, 0) => Ok(&[]),
         (true, _) => Err(STATUS_INVALID_PARAMETER),
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract a pointer that is not null is valid for `length` bytes during `'a`.
         (false, _) => Ok(unsafe { core::slice::from_raw_parts(bytes.cast(), length as usize) }),
     }
 }
@@ -35,7 +35,7 @@ pub unsafe fn bytes<'a>(bytes: *const c_void, length: u32) -> NtResult<&'a [u8]>
 /// # Safety
 /// `address` is null or valid for reading `length` bytes during the call.
 pub unsafe fn socket_address(address: *const SOCKADDR, length: u32) -> NtResult<SocketAddr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the address is null or readable for `length` bytes during the call.
     let bytes = unsafe { bytes(address.cast(), length) }?;
     address::parse(bytes).ok_or(STATUS_INVALID_PARAMETER)
 }
@@ -54,7 +54,8 @@ pub unsafe fn return_address(
         Ok(address) => address::format(address),
         Err(status) => return status,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the pointer is null or to a variable of the consumer's, which no other code uses during the
+    // call.
     let Some(length) = (unsafe { length.as_mut() }) else { return STATUS_INVALID_PARAMETER };
     let room = core::mem::replace(length, size as u32);
     if out.is_null() || (room as usize) < size {

@@ -62,7 +62,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();
     let outcome = adapter.shared().create(&adapter, completion, move || Connector::create(&parent));
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 
@@ -82,7 +82,7 @@ unsafe fn parameters(
     length: u32,
     max_private_data: u32,
 ) -> NtResult<ConnectParameters> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the consumer's private data is null or readable for its length during the call.
     let private_data = unsafe { bytes(private_data, length) }?;
     ConnectParameters::new(inbound, outbound, private_data, max_private_data)
 }
@@ -102,11 +102,11 @@ unsafe extern "efiapi" fn connect(
     context: *mut c_void,
 ) -> NTSTATUS {
     let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
-    // SAFETY: the consumer's address.
+    // SAFETY: the consumer's address is null or readable for its length during the call.
     let source = unsafe { socket_address(source, source_length) }.map(Source::Address);
-    // SAFETY: the consumer's address.
+    // SAFETY: the consumer's address is null or readable for its length during the call.
     let destination = unsafe { socket_address(destination, destination_length) };
-    // SAFETY: the consumer's data.
+    // SAFETY: the consumer's private data is null or readable for its length during the call.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
     connect_from(
@@ -134,9 +134,9 @@ unsafe extern "efiapi" fn connect_with_shared_endpoint(
 ) -> NTSTATUS {
     let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
     let endpoint = object!(SharedEndpoint, endpoint);
-    // SAFETY: the consumer's address.
+    // SAFETY: the consumer's address is null or readable for its length during the call.
     let destination = unsafe { socket_address(destination, destination_length) };
-    // SAFETY: the consumer's data.
+    // SAFETY: the consumer's private data is null or readable for its length during the call.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
     let source = Ok(Source::Shared(&endpoint));
@@ -201,7 +201,7 @@ unsafe extern "efiapi" fn accept(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    // SAFETY: the consumer's data.
+    // SAFETY: the consumer's private data is null or readable for its length during the call.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
     accept_any(connector, qp, &parameters, plain(event, event_context), completion, context)
@@ -219,7 +219,7 @@ unsafe extern "efiapi" fn accept_ex(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    // SAFETY: the consumer's data.
+    // SAFETY: the consumer's private data is null or readable for its length during the call.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
     accept_any(connector, qp, &parameters, extended(event, event_context), completion, context)
@@ -277,7 +277,7 @@ unsafe extern "efiapi" fn reject(
     length: u32,
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
-    // SAFETY: the consumer's data.
+    // SAFETY: the consumer's private data is null or readable for its length during the call.
     let private_data = unsafe { bytes(private_data, length) };
     status::of(private_data.and_then(|private_data| connector.reject(private_data)))
 }
@@ -310,15 +310,15 @@ unsafe extern "efiapi" fn get_connection_data(
         Ok(data) => data,
         Err(status) => return status,
     };
-    // SAFETY: null, or the consumer's.
+    // SAFETY: the pointer is null or to a variable of the consumer's, which is valid and unshared during the call.
     if let Some(inbound) = unsafe { inbound.as_mut() } {
         *inbound = data.inbound;
     }
-    // SAFETY: null, or the consumer's.
+    // SAFETY: the pointer is null or to a variable of the consumer's, which is valid and unshared during the call.
     if let Some(outbound) = unsafe { outbound.as_mut() } {
         *outbound = data.outbound;
     }
-    // SAFETY: null, or the consumer's.
+    // SAFETY: the pointer is null or to a variable of the consumer's, which is valid and unshared during the call.
     let Some(length) = (unsafe { length.as_mut() }) else {
         return if private_data.is_null() { STATUS_SUCCESS } else { STATUS_INVALID_PARAMETER };
     };

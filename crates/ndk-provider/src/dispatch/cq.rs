@@ -52,7 +52,7 @@ pub unsafe extern "efiapi" fn create(
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter, or null in out);
     let Some(notification) = CqNotification::new(notification, notification_context) else {
-        // SAFETY: the consumer's variable.
+        // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
         return unsafe { refuse(out) };
     };
     // Now, since the create may pend.
@@ -63,7 +63,7 @@ pub unsafe extern "efiapi" fn create(
     let parent = adapter.clone();
     let make = move || Cq::create(&parent, depth, notification, affinity);
     let outcome = adapter.shared().create(&adapter, completion, make);
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 
@@ -118,7 +118,7 @@ unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, convert: fn(&Completion)
         let wanted = BATCH.min((count - filled) as usize);
         let taken = cq.poll(batch.get_mut(..wanted).unwrap_or_default());
         for completion in batch.iter().take(taken) {
-            // SAFETY: `filled` stays below `count`.
+            // SAFETY: `filled` stays below `count`, the number of elements of the consumer's array.
             let result = unsafe { results.add(filled as usize) };
             // SAFETY: as above; the consumer's array need not be initialized.
             unsafe { result.write(convert(completion)) };

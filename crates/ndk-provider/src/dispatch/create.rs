@@ -22,7 +22,7 @@ pub unsafe fn return_created<T: DispatchTable>(
         Err(STATUS_PENDING) => return STATUS_PENDING,
         Err(status) => (status, core::ptr::null_mut()),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract `out` is the consumer's variable, valid until the create call completes, which this call does.
     unsafe { out.write(object) };
     status
 }
@@ -36,7 +36,7 @@ pub unsafe fn return_created<T: DispatchTable>(
 #[cold]
 pub unsafe fn refuse<Public>(out: *mut *mut Public) -> NTSTATUS {
     if !out.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract a pointer that is not null is the consumer's variable, valid during the call.
         unsafe { out.write(core::ptr::null_mut()) };
     }
     STATUS_INVALID_PARAMETER

@@ -82,21 +82,21 @@ unsafe fn build_now(
 /// `lam` has room for the head and `built.pages` addresses.
 //= R-LAM-8, R-LAM-9, R-LAM-13
 unsafe fn describe(lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, built: &lam::Built) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the mapping has room for its head; only the address of a member is taken.
     let context = unsafe { &raw mut (*lam).AdapterContext };
-    // SAFETY: the caller's promise.
+    // SAFETY: the member is inside the head, for which the mapping has room by this function's contract.
     unsafe { context.write(core::ptr::without_provenance_mut(built.number)) };
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the mapping has room for its head; only the address of a member is taken.
     let count = unsafe { &raw mut (*lam).AdapterPageCount };
-    // SAFETY: the caller's promise.
+    // SAFETY: the member is inside the head, for which the mapping has room by this function's contract.
     unsafe { count.write(built.pages) };
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the mapping has room for its head; only the address of a member is taken.
     let pages = unsafe { &raw mut (*lam).AdapterPageArray }.cast::<NDK_LOGICAL_ADDRESS>();
     for index in 0..built.pages {
         let address = built.first_page + 4096 * u64::from(index);
         // SAFETY: the caller's promise; `index` is below the number of pages.
         let page = unsafe { pages.add(index as usize) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the page is one of the `built.pages` for which the mapping has room, by this function's contract.
         unsafe { page.write(NDK_LOGICAL_ADDRESS { QuadPart: address.cast_signed() }) };
     }
 }

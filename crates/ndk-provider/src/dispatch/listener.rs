@@ -43,14 +43,14 @@ pub unsafe extern "efiapi" fn create(
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter, or null in out);
     let Some(connect_event) = ConnectEvent::new(connect_event, connect_event_context) else {
-        // SAFETY: the consumer's variable.
+        // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
         return unsafe { refuse(out) };
     };
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();
     let make = move || Listener::create(&parent, connect_event);
     let outcome = adapter.shared().create(&adapter, completion, make);
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 

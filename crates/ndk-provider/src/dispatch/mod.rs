@@ -29,7 +29,8 @@ macro_rules! object {
         // SAFETY: the consumer's promise about object pointers.
         match unsafe { $crate::base::object::Borrow::<$Type>::new($pointer) } {
             Some(object) if !$out.is_null() => object,
-            // SAFETY: the consumer's variable.
+            // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call
+            // completes.
             _ => return unsafe { $crate::dispatch::create::refuse($out) },
         }
     };

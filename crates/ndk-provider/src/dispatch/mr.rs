@@ -44,7 +44,7 @@ pub unsafe extern "efiapi" fn create(
     let parent = pd.clone();
     //= R-CONSUMER-12
     let outcome = pd.shared().create(&pd, completion, move || Mr::create(&parent, fast_register != 0));
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 

@@ -36,7 +36,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCompletion::new(completion, context);
     let parent = pd.clone();
     let outcome = pd.shared().create(&pd, completion, move || Mw::create(&parent));
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 

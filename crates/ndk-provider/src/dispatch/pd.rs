@@ -42,7 +42,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();
     let outcome = adapter.shared().create(&adapter, completion, move || Pd::create(&parent));
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 
@@ -50,7 +50,7 @@ pub unsafe extern "efiapi" fn create(
 unsafe extern "efiapi" fn get_privileged_token(pd: *mut NDK_PD, token: *mut u32) {
     let _pd = object!(Pd, pd, or return);
     if !token.is_null() {
-        // SAFETY: the consumer's variable.
+        // SAFETY: a token that is not null points to the consumer's variable, valid during the call.
         unsafe { token.write(roce::PRIVILEGED_KEY) };
     }
 }

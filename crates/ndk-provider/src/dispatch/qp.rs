@@ -70,7 +70,7 @@ pub unsafe extern "efiapi" fn create(
     let (parent, qp_context) = (pd.clone(), qp_context.expose_provenance() as u64);
     let make = move || Qp::create(&parent, &receive_cq, &initiator_cq, None, qp_context, sizes);
     let outcome = pd.shared().create(&pd, completion, make);
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 
@@ -100,7 +100,7 @@ pub unsafe extern "efiapi" fn create_with_srq(
     let (parent, qp_context) = (pd.clone(), qp_context.expose_provenance() as u64);
     let make = move || Qp::create(&parent, &receive_cq, &initiator_cq, Some(&srq), qp_context, sizes);
     let outcome = pd.shared().create(&pd, completion, make);
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 
@@ -192,7 +192,7 @@ unsafe fn post(
     let context = context.expose_provenance() as u64;
     if flags & NDK_OP_FLAG_INLINE != 0 {
         let mut copy = [0; MAX_INLINE];
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract the list has `count` elements, and each points to memory that is readable during the call.
         let answer = unsafe { gather(sgl, count, &mut copy) };
         return status::of(match answer {
             Ok(data) => qp.post(context, operation, Ok(SendData::Inline(&[data])), flags),
@@ -200,7 +200,7 @@ unsafe fn post(
         });
     }
     //= R-CONSUMER-18, R-CONSUMER-21
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the list has `count` elements, which stay as they are during the call.
     unsafe {
         with_sges(sgl, count, |sges| status::of(qp.post(context, operation, sges.map(SendData::Sges), flags)))
     }

@@ -31,10 +31,10 @@ const FEW_SGES: usize = 4;
 pub unsafe fn with_sges<T>(sgl: *const NDK_SGE, count: u32, take: impl FnOnce(NtResult<&[Sge]>) -> T) -> T {
     if count as usize <= FEW_SGES {
         let mut copy = [Sge::default(); FEW_SGES];
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract the list has `count` elements, which stay as they are during the call.
         return take(unsafe { sges(sgl, count, &mut copy) });
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the list has `count` elements, which stay as they are during the call.
     unsafe { with_many_sges(sgl, count, take) }
 }
 
@@ -45,7 +45,7 @@ pub unsafe fn with_sges<T>(sgl: *const NDK_SGE, count: u32, take: impl FnOnce(Nt
 #[inline(never)]
 unsafe fn with_many_sges<T>(sgl: *const NDK_SGE, count: u32, take: impl FnOnce(NtResult<&[Sge]>) -> T) -> T {
     let mut copy = [Sge::default(); MAX_SGES];
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the list has `count` elements, which stay as they are during the call.
     take(unsafe { sges(sgl, count, &mut copy) })
 }
 
@@ -63,7 +63,7 @@ pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge]) -> NtResul
         return Err(STATUS_INVALID_PARAMETER);
     }
     for (index, slot) in copy.iter_mut().enumerate() {
-        // SAFETY: `index` is below `count`.
+        // SAFETY: `index` is below `count`, and the list has that many elements and is not null, as checked above.
         let element = unsafe { element(sgl, index) };
         *slot = Sge { address: address(&element).expose_provenance() as u64, ..numbers(&element) };
     }
@@ -89,7 +89,7 @@ pub unsafe fn gather(sgl: *const NDK_SGE, count: u32, copy: &mut [u8; MAX_INLINE
     }
     let mut filled = 0usize;
     for index in 0..count as usize {
-        // SAFETY: `index` is below `count`.
+        // SAFETY: `index` is below `count`, and the list has that many elements and is not null, as checked above.
         let element = unsafe { element(sgl, index) };
         let length = element.Length as usize;
         let end = filled.checked_add(length).ok_or(STATUS_BUFFER_OVERFLOW)?;
@@ -106,9 +106,9 @@ pub unsafe fn gather(sgl: *const NDK_SGE, count: u32, copy: &mut [u8; MAX_INLINE
 /// # Safety
 /// `sgl` has more than `index` elements.
 unsafe fn element(sgl: *const NDK_SGE, index: usize) -> NDK_SGE {
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract the list has more than `index` elements, so the result is inside it.
     let element = unsafe { sgl.add(index) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the element is inside the consumer's list, which does not change during the call.
     unsafe { element.read() }
 }
 

@@ -46,7 +46,7 @@ pub unsafe extern "efiapi" fn create(
     let outcome = address.and_then(|address| {
         adapter.shared().create(&adapter, completion, move || SharedEndpoint::create(&parent, address))
     });
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 

@@ -51,7 +51,7 @@ pub unsafe extern "efiapi" fn create(
     let parent = pd.clone();
     let make = move || Srq::create(&parent, depth, sges, threshold, notification);
     let outcome = pd.shared().create(&pd, completion, make);
-    // SAFETY: the consumer's variable.
+    // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
 

@@ -43,7 +43,7 @@ impl Provider {
     /// # Safety
     /// `adapter` was returned by [`Provider::open`] of some provider of this driver, and is closed once.
     pub unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract a provider of this driver published the adapter, and it is not closed before this.
         if let Some(adapter) = unsafe { Borrow::<Adapter>::new(adapter) } {
             self.close_adapter(&adapter);
         }

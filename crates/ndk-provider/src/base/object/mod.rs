@@ -157,7 +157,7 @@ enum CloseNotification {
 // SAFETY: `public` is written before the object is shared and not accessed afterwards; the waiter's event and the
 // checker are `Sync`; the rest is `Send + Sync` by the bound of `ObjectType`.
 unsafe impl<T: ObjectType> Send for Object<T> {}
-// SAFETY: as above.
+// SAFETY: shared use reads fields that are written before the object is shared, and the rest is `Sync`, as for `Send`.
 unsafe impl<T: ObjectType> Sync for Object<T> {}
 
 /// "vioRDMA", with the object type in the low byte.
@@ -243,7 +243,7 @@ pub struct Ref<T: ObjectType>(NonNull<Object<T>>);
 
 // SAFETY: a counted shared reference; the object is `Send + Sync`.
 unsafe impl<T: ObjectType> Send for Ref<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference to a `Ref` gives shared references to the object, which is `Sync`.
 unsafe impl<T: ObjectType> Sync for Ref<T> {}
 
 impl<T: ObjectType> Ref<T> {
@@ -310,7 +310,7 @@ impl<T: ObjectType> Ref<T> {
     /// # Safety
     /// `object` is an `Object<T>`.
     unsafe fn next_closed(object: NonNull<c_void>) -> NonNull<Option<Closed>> {
-        // SAFETY: the caller's contract.
+        // SAFETY: by this function's contract this is an `Object<T>`, and it is not freed before `finish_closed`.
         let object = unsafe { object.cast::<Object<T>>().as_ref() };
         NonNull::from(&object.head.next_closed).cast()
     }
@@ -319,12 +319,12 @@ impl<T: ObjectType> Ref<T> {
     /// `object` is an `Object<T>` for whose last reference `release` returned `Some`; this is the only call after it.
     unsafe fn finish_closed(object: NonNull<c_void>) {
         let object = object.cast::<Object<T>>();
-        // SAFETY: the caller's contract.
+        // SAFETY: by this function's contract this is an `Object<T>` that no reference is left to, and that is freed below.
         let notification = unsafe { object.as_ref() }.head.lifecycle.lock().1;
         if let CloseNotification::Consumer(completion) = notification {
             completion.call();
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: `release` returned `Some`: no reference is left, and this caller alone frees the object.
         unsafe { Self::free(object) };
     }
 }
@@ -358,7 +358,7 @@ impl<T: ObjectType> Drop for Ref<T> {
             }
             completion.call();
         }
-        // SAFETY: `release` returned `Some`.
+        // SAFETY: `release` returned `Some`: no reference is left, and this caller alone frees the object.
         unsafe { Self::free(object) };
         if let CloseNotification::Waiter(event) = notification {
             // SAFETY: the waiting thread keeps the event alive until it is set.
@@ -399,7 +399,7 @@ impl<T: ObjectType> Ref<T> {
     /// # Safety
     /// `object` is not freed before the call returns; the registry's lock ensures that.
     pub unsafe fn try_reference(object: NonNull<Object<T>>) -> Option<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract the registry's lock keeps the object from being freed.
         let references = unsafe { &(*object.as_ptr()).head.references };
         references.try_acquire().then(|| Self(object))
     }
@@ -430,7 +430,7 @@ impl<T: ObjectType> Ref<T> {
             decided();
             return STATUS_PENDING;
         }
-        // SAFETY: `release` returned `Some`.
+        // SAFETY: `release` returned `Some`: no reference is left, and this caller alone frees the object.
         unsafe { Self::free(object) };
         STATUS_SUCCESS
     }
@@ -473,7 +473,7 @@ fn track<T: ObjectType>(object: NonNull<Object<T>>) -> OpenObject {
         unsafe { object.cast::<Object<T>>().as_ref() }.body.depends_on(antecedent)
     }
     unsafe fn has_element<T: ObjectType>(object: NonNull<c_void>, wanted: &dyn Fn(&Sge) -> bool) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the checker passes an object that is open, so it is not freed during the call.
         unsafe { object.cast::<Object<T>>().as_ref() }.body.has_element(wanted)
     }
     OpenObject { object: object.cast(), depends_on: depends_on::<T>, has_element: has_element::<T> }

@@ -87,9 +87,9 @@ fn close_callback_is_the_last_callback_and_precedes_the_parents() {
         PendedRequest::new(child.reference(), RequestCompletion::new(Some(note_request), null_mut()));
     let (parent, child) = (parent.publish(), child.publish());
     drop(reference);
-    // SAFETY: published above.
+    // SAFETY: the object was published above and is closed after the borrow.
     let parent = unsafe { Borrow::<Parent>::new(parent) }.unwrap();
-    // SAFETY: published above.
+    // SAFETY: the object was published above and is closed after the borrow.
     let child = unsafe { Borrow::<Child>::new(child) }.unwrap();
     let parent_closed = CloseCompletion::new(Some(note), null_mut());
     let child_closed = CloseCompletion::new(Some(note), without_provenance_mut(1));
@@ -138,7 +138,7 @@ fn pointer_to_another_object_type_is_rejected() {
     let public = created.reference().as_ptr();
     // SAFETY: an object of this provider.
     assert!(unsafe { Borrow::<Child>::new(public.as_ptr().cast()) }.is_none());
-    // SAFETY: null is allowed.
+    // SAFETY: `new` accepts a null pointer, for which there is no object to read.
     assert!(unsafe { Borrow::<Child>::new(core::ptr::null_mut()) }.is_none());
 }
 

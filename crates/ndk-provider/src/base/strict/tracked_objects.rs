@@ -100,7 +100,7 @@ impl TrackedObjects {
             left.set(left.get().saturating_sub(1));
             found.get() || left.get() == 0
         };
-        // SAFETY: as above.
+        // SAFETY: the object is open while it is in the list of open objects, and this list is not changed meanwhile.
         let ends = |open: &OpenObject| unsafe { (open.has_element)(open.object, &accepts) };
         self.newest().any(ends) && found.get()
     }

@@ -86,9 +86,9 @@ impl ReleasedMapping {
     /// `adapter` is open; `lam` is null or the consumer's mapping.
     //= R-LAM-23
     unsafe fn new(call: &Call, adapter: *mut NDK_ADAPTER, lam: *mut NDK_LOGICAL_ADDRESS_MAPPING) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: null or an open object by this function's contract; the consumer must not close it during the call.
         let adapter = unsafe { Borrow::<Adapter>::new(adapter) };
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract the mapping is null or the consumer's, valid during the call.
         let lam = unsafe { lam.as_ref() };
         if let (Some(checker), Some(adapter), Some(lam)) = (call.checker(), adapter, lam)
             && let Some(range) = adapter.mappings().range(lam.AdapterContext.addr())

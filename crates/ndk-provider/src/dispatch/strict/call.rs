@@ -71,7 +71,8 @@ impl Call {
     /// # Safety
     /// `object` is null or points to the memory of an object, which may be closed.
     pub unsafe fn enter<T: ObjectType>(object: *mut T::Public, kind: CallKind) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+        // while calls are checked.
         let Some(unchecked) = (unsafe { Unchecked::new::<T>(object) }) else { return Self(None) };
         let subject = unchecked.subject();
         let Some(checker) = unchecked.checker() else {
@@ -109,7 +110,8 @@ impl Call {
     /// # Safety
     /// `object` is null or points to the memory of an object, which may be closed.
     pub unsafe fn argument<T: ObjectType>(&self, object: *mut T::Public) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+        // while calls are checked.
         let pointee = match unsafe { Unchecked::new::<T>(object) } {
             Some(unchecked) => unchecked.as_type::<T>(),
             None => Pointee::Nothing,

@@ -48,11 +48,12 @@ pub unsafe extern "efiapi" fn query_extension<T: ObjectType>(
     version: NDK_VERSION,
     extension: *mut NDK_EXTENSION_INTERFACE,
 ) -> NTSTATUS {
-    // SAFETY: as for `close`.
+    // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close while
+    // calls are checked.
     let call = unsafe { Call::enter::<T>(object.cast(), CallKind::Query) };
     if !call.is_valid() {
         return STATUS_INVALID_PARAMETER;
     }
-    // SAFETY: the consumer's arguments.
+    // SAFETY: the arguments are those that the consumer passed to the function of this name, with the same contract.
     unsafe { ordinary_query::<T>(object, id, version, extension) }
 }

@@ -118,7 +118,7 @@ impl AcceptGuard {
     /// # Safety
     /// `qp` is null or points to an object.
     unsafe fn new(_call: &Call, _connector: *mut NDK_CONNECTOR, qp: *mut NDK_QP) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: null or an open object by this function's contract; the consumer must not close it during the call.
         let qp = unsafe { Borrow::<Qp>::new(qp) };
         Self { was_connected: qp.is_some_and(|qp| qp.was_connected()) }
     }

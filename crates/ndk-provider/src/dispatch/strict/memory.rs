@@ -65,7 +65,7 @@ impl RemovedMemory {
     /// `mr` is open.
     //= R-MR-21
     unsafe fn new(call: &Call, mr: *mut NDK_MR) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: null or an open object by this function's contract; the consumer must not close it during the call.
         if let Some(mr) = unsafe { Borrow::<Mr>::new(mr) } {
             check_token_unused(call, mr.token());
         }
@@ -86,9 +86,9 @@ unsafe extern "efiapi" fn close_mr(
     // SAFETY: the consumer's promise about object pointers; the memory of closed objects is kept.
     let call = unsafe { Call::enter::<Mr>(mr.cast(), CallKind::Query) };
     if call.is_valid() {
-        // SAFETY: an open object.
+        // SAFETY: the call is valid, so the object is open; it is closed after this.
         unsafe { RemovedMemory::new(&call, mr.cast()) };
-        // SAFETY: the consumer's arguments.
+        // SAFETY: the arguments are those that the consumer passed to the function of this name, with the same contract.
         return unsafe { close::<Mr>(mr, completion, context) };
     }
     ndk_abi::nt::STATUS_SUCCESS

@@ -33,7 +33,8 @@ macro_rules! checked {
             let call = unsafe { Call::enter::<$Type>(object, $crate::base::strict::outcome::CallKind::$kind) };
             #[allow(unused_mut, reason = "only if there are other objects")]
             let mut valid = call.is_valid();
-            // SAFETY: as above.
+            // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+            // while calls are checked.
             $($( valid &= valid && unsafe { call.argument::<$Other>($other) }; )*)?
             $( valid &= call.is_valid() && call.result($out.is_null()); )?
             $( valid &= call.is_valid() && call.result($result.is_null()); )?
@@ -41,7 +42,8 @@ macro_rules! checked {
             let (true, Some(function)) = (valid, function) else {
                 // SAFETY: the object of the call.
                 unsafe { call.refuse(object.cast()) };
-                // SAFETY: the consumer's variable.
+                // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call
+                // completes.
                 $( return unsafe { $crate::dispatch::create::refuse($out) }; )?
                 #[allow(unreachable_code, reason = "create calls have returned")]
                 return <$Answer as Answer>::REFUSED;
@@ -50,7 +52,7 @@ macro_rules! checked {
             $( call.at_most(nt::irql::$limit); )?
             // SAFETY: an open object, and what the consumer promises of the arguments.
             $( let guard = unsafe { <$guard>::new(&call, object, $($given),*) }; )?
-            // SAFETY: the consumer's arguments.
+            // SAFETY: the arguments are those that the consumer passed to the function of this name, with the same contract.
             let answer = unsafe { function(object, $($argument),*) };
             $( <$guard as Guard>::end(guard, &call, answer.status()); )?
             call.leave(answer.status());

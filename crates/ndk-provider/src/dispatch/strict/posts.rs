@@ -49,7 +49,8 @@ impl PollGuard {
         if lacks_room {
             call.report(Mistake::NullResult, 0);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+        // while calls are checked.
         Self(Serialized::begin(call, unsafe { Unchecked::new::<Cq>(cq) }, Serial::Poll))
     }
 }
@@ -68,11 +69,12 @@ impl SrqGuard {
     /// `srq` is open; `sgl` is null or has `count` elements.
     //= R-SRQ-4, R-QP-43
     pub unsafe fn new(call: &Call, srq: *mut NDK_SRQ, sgl: *const NDK_SGE, count: u32) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+        // while calls are checked.
         let serialized = Serialized::begin(call, unsafe { Unchecked::new::<Srq>(srq) }, Serial::Receive);
-        // SAFETY: the caller's promise.
+        // SAFETY: null or an open object by this function's contract; the consumer must not close it during the call.
         let opened = unsafe { Borrow::<Srq>::new(srq) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the list is the consumer's argument: null, or `count` elements that stay as they are during the call.
         let unknown = opened.and_then(|srq| unsafe { unknown_token(srq.pd(), sgl, count, true) });
         Self(serialized, unknown)
     }
@@ -93,11 +95,12 @@ impl ReceiveGuard {
     /// `qp` is open; `sgl` is null or has `count` elements.
     //= R-QP-8, R-QP-9, R-QP-43
     pub unsafe fn new(call: &Call, qp: *mut NDK_QP, sgl: *const NDK_SGE, count: u32) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+        // while calls are checked.
         let serialized = Serialized::begin(call, unsafe { Unchecked::new::<Qp>(qp) }, Serial::Receive);
-        // SAFETY: the caller's promise.
+        // SAFETY: null or an open object by this function's contract; the consumer must not close it during the call.
         let opened = unsafe { Borrow::<Qp>::new(qp) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the list is the consumer's argument: null, or `count` elements that stay as they are during the call.
         let unknown = opened.and_then(|qp| unsafe { unknown_token(qp.pd(), sgl, count, true) });
         Self(serialized, unknown)
     }
@@ -131,16 +134,17 @@ impl InitiatorGuard {
         flags: u32,
         is_read: bool,
     ) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+        // while calls are checked.
         let serialized = Serialized::begin(call, unsafe { Unchecked::new::<Qp>(qp) }, Serial::Initiator);
-        // SAFETY: the caller's promise.
+        // SAFETY: null or an open object by this function's contract; the consumer must not close it during the call.
         let Some(qp) = (unsafe { Borrow::<Qp>::new(qp) }) else {
             return Self { serialized, unknown: None, never_connected: false };
         };
         let unknown = if flags & NDK_OP_FLAG_INLINE != 0 {
             None
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the list is the consumer's argument: null, or `count` elements that stay as they are during the call.
             unsafe { unknown_token(qp.pd(), sgl, count, is_read) }
         };
         Self { serialized, unknown, never_connected: qp.was_never_connected() }
@@ -172,7 +176,7 @@ fn report_token(call: &Call, status: NTSTATUS, unknown: Option<u32>) {
 unsafe fn unknown_token(pd: &Pd, sgl: *const NDK_SGE, count: u32, write: bool) -> Option<u32> {
     const _: () = assert!(MAX_SGES <= 64 && LIMITS.read_sges as usize <= MAX_SGES);
     let mut copy = [Sge::default(); MAX_SGES];
-    // SAFETY: the caller's promise.
+    // SAFETY: the list is the consumer's argument: null, or `count` elements that stay as they are during the call.
     let sges = unsafe { sges(sgl, count, &mut copy) }.ok()?;
     let engine = &pd.shared().engine;
     //= R-QP-15

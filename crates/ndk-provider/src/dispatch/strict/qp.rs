@@ -94,7 +94,8 @@ unsafe extern "efiapi" fn invalidate(
 ) -> NTSTATUS {
     // SAFETY: the consumer's promise about object pointers; the memory of closed objects is kept.
     let call = unsafe { Call::enter::<Qp>(qp, CallKind::Query) };
-    // SAFETY: as above.
+    // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close while
+    // calls are checked.
     let found = unsafe { Unchecked::new::<Mr>(object.cast()) };
     let is_window = found.is_some_and(|found| found.subject().kind == NDK_OBJECT_TYPE::NdkObjectTypeMw);
     let is_open = found.is_some_and(|found| {
@@ -103,10 +104,12 @@ unsafe extern "efiapi" fn invalidate(
     });
     if !call.is_valid() || !is_open {
         if is_window {
-            // SAFETY: as above.
+            // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+            // while calls are checked.
             unsafe { call.argument::<Mw>(object.cast()) };
         } else {
-            // SAFETY: as above.
+            // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close
+            // while calls are checked.
             unsafe { call.argument::<Mr>(object.cast()) };
         }
         // SAFETY: the object of the call.
@@ -114,6 +117,6 @@ unsafe extern "efiapi" fn invalidate(
         return STATUS_INVALID_PARAMETER;
     }
     drop(call);
-    // SAFETY: the consumer's arguments.
+    // SAFETY: the arguments are those that the consumer passed to the function of this name, with the same contract.
     unsafe { invalidate_mr(qp, context, object, flags) }
 }
