@@ -10,6 +10,7 @@ use lock_api::{Mutex, MutexGuard, RawMutex};
 use crate::prefetch::prefetch_bytes;
 use crate::qp_attributes::QpAttributes;
 use crate::region::access_rights::Pd;
+use crate::transport::cache_lines;
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
 use crate::work::Sge;
@@ -54,7 +55,7 @@ impl<R: RawMutex> Qp<R> {
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.prefetch_attributes();
-        RcTransport::prefetch(self.transport.data_ptr());
+        cache_lines::prefetch(self.transport.data_ptr());
     }
 
     /// Starts to load the attributes and the lock.
@@ -67,7 +68,7 @@ impl<R: RawMutex> Qp<R> {
     #[inline]
     pub(crate) fn prefetch_receives(&self) {
         self.prefetch_attributes();
-        RcTransport::prefetch_receives(self.transport.data_ptr());
+        cache_lines::prefetch_receives(self.transport.data_ptr());
     }
 
     #[inline]

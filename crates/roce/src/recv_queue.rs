@@ -10,7 +10,7 @@ use crate::work::{RecvRequest, Sge};
 use fallible::vec;
 
 /// Posted receives, oldest first. What each receive uses comes first: see
-/// [`RcTransport`](crate::transport::rc_transport::RcTransport).
+/// [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RecvQueue {

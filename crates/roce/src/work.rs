@@ -4,7 +4,6 @@
 
 use crate::region::fast_register::Registration;
 use crate::region::window::Binding;
-use roce_wire::NakCode;
 
 /// A scatter-gather element: one piece of local memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,19 +138,6 @@ pub enum CompletionStatus {
     /// The key's state does not allow the registration, bind or invalidation: registered already, free already,
     /// or deregistered.
     MemoryManagement,
-}
-
-impl CompletionStatus {
-    /// Returns the requester's completion status for a fatal NAK.
-    pub(crate) const fn from_nak(code: NakCode) -> Self {
-        //= rocev2 §9
-        match code {
-            NakCode::INVALID_REQUEST => Self::RemoteInvalidRequest,
-            NakCode::REMOTE_ACCESS => Self::RemoteAccess,
-            NakCode::REMOTE_OPERATIONAL => Self::RemoteOperation,
-            _ => Self::BadResponse,
-        }
-    }
 }
 
 /// Kind of the completed request.

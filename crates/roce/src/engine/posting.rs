@@ -51,11 +51,11 @@ impl<R: RawMutex> QueuePairs<R> {
     #[cold]
     #[inline(never)]
     fn make_room(qp: &Qp<R>, elements: usize) -> Result<(), PostError> {
-        let wanted = qp.transport.lock().room_for(elements);
+        let wanted = qp.transport.lock().send_queue().room_for(elements);
         if wanted > 0 {
             // Not under the lock. The room of a post that is faster elsewhere is kept instead of this one.
             let room = vec::filled(wanted, Sge::default()).map_err(|AllocError| PostError::QueueFull)?;
-            let unused = qp.transport.lock().widen(room);
+            let unused = qp.transport.lock().send_queue().widen(room);
             drop(unused);
         }
         Ok(())
@@ -83,9 +83,9 @@ impl<R: RawMutex> QueuePairs<R> {
         }
         let mut transport = qp.transport.lock();
         //= R-QP-5
-        transport.post_recv(request, &self.shared.config)?;
+        transport.receives().queue.post(request, self.shared.config.max_message)?;
         if transport.state() == State::Error {
-            self.with_env(qp, |env| transport.drain_receives(env));
+            self.with_env(qp, |env| transport.receives().drain(env));
         }
         Ok(())
     }

@@ -115,7 +115,7 @@ impl<R: RawMutex> QueuePairs<R> {
         let mut transport = qp.lock();
         let unconnected = transport.can_connect();
         if unconnected {
-            self.with_env(qp, |env| transport.drain_receives(env));
+            self.with_env(qp, |env| transport.receives().drain(env));
         }
         unconnected
     }

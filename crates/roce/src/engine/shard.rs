@@ -12,10 +12,10 @@ use crate::qp::Qp;
 use crate::shard::ShardState;
 use crate::stats::Stats;
 use crate::time::Instant;
-use crate::transport::dispatch::Transmitted;
 use crate::transport::env::{Batch, Env};
 use crate::transport::packet::payload_copy::PayloadCopy;
 use crate::transport::rc_transport::RcTransport;
+use crate::transport::transmit::Transmitted;
 
 /// Frames of one queue pair before the next one transmits.
 const TURN: usize = 32;
@@ -201,7 +201,7 @@ impl<'a, R: RawMutex> Shard<'a, R> {
         // Before the lock is released, so that the batch keeps no other region during the copy than that of the copy.
         env.regions.release();
         let copied = MutexGuard::unlocked(transport, || copy.run(env, frame));
-        transport.finish_copy(env, copied)
+        transport.finish_copy(env, &copy, copied)
     }
 
     /// Handles a deadline of a queue pair.

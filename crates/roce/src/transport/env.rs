@@ -14,8 +14,7 @@ use crate::shared::EngineShared;
 use crate::stats::{Stats, StatsBatch};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
-use crate::transport::requester::send_queue::Wqe;
-use crate::work::{Completion, CompletionKind, CompletionStatus, SendOperation};
+use crate::work::{Completion, CompletionKind, CompletionStatus};
 use fallible::Arc;
 use roce_wire::Psn;
 
@@ -61,20 +60,20 @@ impl<'a, R: RawMutex> Deref for Env<'a, R> {
 impl<R: RawMutex> Env<'_, R> {
     /// Counts a frame that was built.
     #[inline]
-    pub(super) fn built(&self, payload_len: usize) {
+    pub(crate) fn built(&self, payload_len: usize) {
         self.stats.tx_frames.inc();
         self.stats.tx_bytes.add(payload_len as u64);
     }
 
     /// Reports an event of the queue pair, if it is wanted.
     #[inline]
-    pub(super) fn trace(&self, psn: Psn, event: TraceEvent) {
+    pub(crate) fn trace(&self, psn: Psn, event: TraceEvent) {
         self.shared.trace(self.qp.qpn, psn, event);
     }
 
     /// Completes a request of the send queue.
     #[inline(never)]
-    pub(super) fn complete_send(
+    pub(crate) fn complete_send(
         &self,
         context: u64,
         kind: CompletionKind,
@@ -87,7 +86,7 @@ impl<R: RawMutex> Env<'_, R> {
 
     /// Completes a receive that failed.
     #[inline(never)]
-    pub(super) fn complete_receive(&self, context: u64, status: CompletionStatus) {
+    pub(crate) fn complete_receive(&self, context: u64, status: CompletionStatus) {
         //= R-CQ-27
         let completion = self.completion(context, CompletionKind::Receive, status, 0);
         self.push_completion(&self.qp.recv_cq, completion, false);
@@ -96,7 +95,7 @@ impl<R: RawMutex> Env<'_, R> {
     //= R-CQ-22
     //= R-SRQ-2
     #[inline]
-    pub(super) fn completion(
+    pub(crate) fn completion(
         &self,
         context: u64,
         kind: CompletionKind,
@@ -109,7 +108,7 @@ impl<R: RawMutex> Env<'_, R> {
     /// Adds a completion to `cq`, and queues its notice if one is due.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the completion is composed in the queue's entry")]
-    pub(super) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
+    pub(crate) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
         self.stats.completions.inc();
         match completion.status {
             CompletionStatus::Success => {}
@@ -131,14 +130,5 @@ impl<R: RawMutex> Env<'_, R> {
         }
         let action = due.notice(self.now);
         self.shared.queue_cq_notice(cq, action);
-    }
-
-    /// Drops the staged parameters of a local request that will not be executed.
-    pub(super) fn cancel(&self, wqe: &Wqe) {
-        if let (Some(ticket), SendOperation::FastRegister { key } | SendOperation::Bind { key }) =
-            (wqe.pending_ticket(), wqe.operation)
-        {
-            self.shared.regions.cancel(key, ticket);
-        }
     }
 }

@@ -13,7 +13,8 @@
 //!
 //! | folder, file | content |
 //! | --- | --- |
-//! | `rc_transport`, `dispatch` | the transport of one queue pair: life cycle, error state; entry points |
+//! | `rc_transport` | the transport of one queue pair: life cycle, error state; posts, received packets, deadlines |
+//! | `transmit` | frames to transmit: turns of the halves, pacing |
 //! | [`requester`] | the send queue; request packets; ACKs, NAKs and READ responses of the peer; retransmission and its timer |
 //! | [`responder`] | requests of the peer; ACKs, NAKs and READ responses to them |
 //! | [`congestion`] | congestion notification packets; DCQCN rate |
@@ -23,14 +24,19 @@
 //! | `state` | QP states and transitions |
 //! | `peer`, `env` | parameters of the peer; what a step uses besides the transport |
 
+pub(crate) mod cache_lines;
 mod congestion;
-pub(crate) mod dispatch;
+pub(crate) mod connection;
 pub(crate) mod env;
+mod failure;
 mod out_of_order;
 pub(crate) mod packet;
 pub(crate) mod peer;
 pub(crate) mod rc_transport;
-mod requester;
+pub(crate) mod requester;
 pub(crate) mod responder;
 mod sequence;
 pub(crate) mod state;
+#[cfg(test)]
+mod testing;
+pub(crate) mod transmit;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Packets of a WRITE that arrived after a gap, and responses of READs. What follows is about WRITEs; of the responses,
-//! [`crate::transport::requester::reads::responses`] tells which are stored.
+//! [`reads`](super::requester::reads) tells which are stored.
 //!
 //! The specification lets a responder drop every packet after a missing one. Storing them costs nothing:
 //! the PSN alone tells where the payload of a packet belongs, and packets of one message never overlap.
@@ -30,9 +30,9 @@ use fallible::vec;
 
 /// How far after the newest packet, the expected one at first, another one may be. A peer that has more in flight than this
 /// sends them in order; one with a guessed PSN has to hit one of so many, however many are in flight.
-pub(super) const REACH: u64 = 128;
+pub(crate) const REACH: u64 = 128;
 
-/// Which packets after the expected one are stored. What each packet uses comes last: see [`super::rc_transport`].
+/// Which packets after the expected one are stored. What each packet uses comes last: see [`cache_lines`](super::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct OutOfOrder {
@@ -51,7 +51,7 @@ pub(crate) struct OutOfOrder {
 
 /// What to do with a packet after a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placement {
+pub(crate) enum Admission {
     /// Store its payload.
     Store,
     /// A packet with its PSN is stored. If its content differs, neither counts.
@@ -62,22 +62,22 @@ pub(super) enum Placement {
 
 impl OutOfOrder {
     /// Without room.
-    pub(super) const EMPTY: Self =
+    pub(crate) const EMPTY: Self =
         Self { stored: Vec::new(), count: 0, newest: Sequence::ZERO, following: None, followed: false };
 
     /// Allocates room for as many packets, rounded up to a power of two.
-    pub(super) fn try_new(packets: u32) -> Result<Self, CreateError> {
+    pub(crate) fn try_new(packets: u32) -> Result<Self, CreateError> {
         let words = packets.div_ceil(u64::BITS).next_power_of_two();
         Ok(Self { stored: vec::filled(words as usize, 0)?, ..Self::EMPTY })
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Forgets all packets.
     #[inline]
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.count > 0 || self.following.is_some() {
             self.reset();
         }
@@ -90,7 +90,7 @@ impl OutOfOrder {
     }
 
     /// Returns whether a packet after a gap is within reach. Those after it may be farther away from now on.
-    pub(super) fn reach(&mut self, expected: Sequence, sequence: Sequence) -> bool {
+    pub(crate) fn reach(&mut self, expected: Sequence, sequence: Sequence) -> bool {
         let newest = self.newest.max(expected);
         let within = sequence.since(newest) <= REACH;
         if within {
@@ -100,17 +100,17 @@ impl OutOfOrder {
     }
 
     /// Returns the newest packet after a gap within reach.
-    pub(super) const fn newest(&self) -> Sequence {
+    pub(crate) const fn newest(&self) -> Sequence {
         self.newest
     }
 
     /// Returns what to do with the packet at `sequence`.
-    pub(super) fn place(&self, expected: Sequence, sequence: Sequence) -> Placement {
+    pub(crate) fn admit(&self, expected: Sequence, sequence: Sequence) -> Admission {
         let packets = (self.stored.len() as u64).saturating_mul(u64::from(u64::BITS));
         if sequence <= expected || sequence.since(expected) > packets {
-            return Placement::Reject;
+            return Admission::Reject;
         }
-        if self.contains(sequence) { Placement::Compare } else { Placement::Store }
+        if self.contains(sequence) { Admission::Compare } else { Admission::Store }
     }
 
     /// Returns the index of the word of a packet, and its bit.
@@ -120,13 +120,13 @@ impl OutOfOrder {
     }
 
     /// Returns whether the packet is stored.
-    pub(super) fn contains(&self, sequence: Sequence) -> bool {
+    pub(crate) fn contains(&self, sequence: Sequence) -> bool {
         let (word, bit) = self.bit(sequence);
         self.stored.get(word).is_some_and(|stored| stored & bit != 0)
     }
 
     /// Returns the first packet from `from` to before `end` that is not stored. Compares words, not packets.
-    pub(super) fn first_missing(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
+    pub(crate) fn first_missing(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
         let mut at = from;
         while at < end {
             #[cfg(test)]
@@ -143,7 +143,7 @@ impl OutOfOrder {
     }
 
     /// Records that the packet is stored, which was not.
-    pub(super) fn record(&mut self, sequence: Sequence) {
+    pub(crate) fn record(&mut self, sequence: Sequence) {
         let (word, bit) = self.bit(sequence);
         if let Some(stored) = self.stored.get_mut(word) {
             *stored |= bit;
@@ -152,7 +152,7 @@ impl OutOfOrder {
     }
 
     /// Records that the packet is not stored, which was.
-    pub(super) fn forget(&mut self, sequence: Sequence) {
+    pub(crate) fn forget(&mut self, sequence: Sequence) {
         let (word, bit) = self.bit(sequence);
         if let Some(stored) = self.stored.get_mut(word) {
             *stored &= !bit;
@@ -162,7 +162,7 @@ impl OutOfOrder {
 
     /// Removes the packets that follow `expected` without a gap, and returns their number: the packet at `expected`
     /// has arrived.
-    pub(super) fn take_contiguous(&mut self, expected: Sequence) -> u32 {
+    pub(crate) fn take_contiguous(&mut self, expected: Sequence) -> u32 {
         let mut taken = 0u32;
         // At most `count` bits are set.
         while self.count > 0 {
@@ -185,12 +185,12 @@ impl OutOfOrder {
     }
 
     /// Returns whether a gap was filled and none of the packets that follow has arrived again since.
-    pub(super) const fn is_following(&self) -> bool {
+    pub(crate) const fn is_following(&self) -> bool {
         self.following.is_some() && !self.followed
     }
 
     /// Returns whether the duplicate at `sequence` is to be written again.
-    pub(super) fn follows(&mut self, sequence: Sequence) -> bool {
+    pub(crate) fn follows(&mut self, sequence: Sequence) -> bool {
         let follows = self.following == Some(sequence);
         if follows {
             self.followed = true;
@@ -221,7 +221,7 @@ pub(super) mod tests {
     }
 
     fn store(out_of_order: &mut OutOfOrder, expected: u64, number: u64) {
-        assert_eq!(out_of_order.place(at(expected), at(number)), Placement::Store, "{number}");
+        assert_eq!(out_of_order.admit(at(expected), at(number)), Admission::Store, "{number}");
         out_of_order.record(at(number));
     }
 
@@ -259,15 +259,15 @@ pub(super) mod tests {
         for expected in [0, 1, 63, 64, 100, 255, 256, 1000] {
             for end in [1, 2, 62, 63, 64, 65, 127, 128, 129, 200, PACKETS] {
                 let mut out_of_order = out_of_order();
-                assert_eq!(out_of_order.place(at(expected), at(expected)), Placement::Reject, "expected");
-                assert_eq!(out_of_order.place(at(expected), at(expected + PACKETS + 1)), Placement::Reject);
+                assert_eq!(out_of_order.admit(at(expected), at(expected)), Admission::Reject, "expected");
+                assert_eq!(out_of_order.admit(at(expected), at(expected + PACKETS + 1)), Admission::Reject);
                 for sequence in (1..=end).rev() {
                     store(&mut out_of_order, expected, expected + sequence);
-                    assert_eq!(out_of_order.place(at(expected), at(expected + sequence)), Placement::Compare);
+                    assert_eq!(out_of_order.admit(at(expected), at(expected + sequence)), Admission::Compare);
                 }
                 assert_eq!(u64::from(out_of_order.take_contiguous(at(expected))), end, "after {expected}");
                 assert!(out_of_order.is_empty());
-                assert_eq!(out_of_order.place(at(expected), at(expected + 1)), Placement::Store);
+                assert_eq!(out_of_order.admit(at(expected), at(expected + 1)), Admission::Store);
             }
         }
     }
@@ -275,7 +275,7 @@ pub(super) mod tests {
     #[test]
     fn nothing_is_stored_without_room() {
         let out_of_order = OutOfOrder::EMPTY;
-        assert_eq!(out_of_order.place(at(0), at(1)), Placement::Reject);
+        assert_eq!(out_of_order.admit(at(0), at(1)), Admission::Reject);
     }
 
     #[test]
@@ -297,7 +297,7 @@ pub(super) mod tests {
         for sequence in 101..=104 {
             store(&mut out_of_order, 100, sequence);
         }
-        assert_eq!(out_of_order.place(at(100), at(103)), Placement::Compare);
+        assert_eq!(out_of_order.admit(at(100), at(103)), Admission::Compare);
         out_of_order.forget(at(103));
         assert_eq!(out_of_order.take_contiguous(at(100)), 2);
         assert_eq!(out_of_order.take_contiguous(at(103)), 1);
@@ -306,7 +306,7 @@ pub(super) mod tests {
         out_of_order.clear();
         assert!(out_of_order.is_empty());
         assert_eq!(out_of_order.take_contiguous(at(201)), 0);
-        assert_eq!(out_of_order.place(at(200), at(202)), Placement::Store);
+        assert_eq!(out_of_order.admit(at(200), at(202)), Admission::Store);
     }
 
     #[test]
@@ -315,7 +315,7 @@ pub(super) mod tests {
         store(&mut out_of_order, 100, 102);
         out_of_order.clear();
         assert!(out_of_order.is_empty());
-        assert_eq!(out_of_order.place(at(100), at(102)), Placement::Store);
+        assert_eq!(out_of_order.admit(at(100), at(102)), Admission::Store);
         store(&mut out_of_order, 100, 101);
         assert_eq!(out_of_order.take_contiguous(at(100)), 1);
         out_of_order.clear();

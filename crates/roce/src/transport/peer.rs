@@ -11,7 +11,7 @@ use roce_wire::{PathMtu, Psn, Template};
 #[derive(Debug)]
 pub(crate) struct Link {
     /// Only packets of its reverse direction are accepted.
-    pub(super) template: Template,
+    pub(crate) template: Template,
 }
 
 /// Parameters of a connection that its queue pair needs.

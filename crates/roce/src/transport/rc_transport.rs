@@ -1,98 +1,85 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Transport state of one queue pair: life cycle, error state, completions.
+//! The transport of one queue pair: its life cycle, and the entry points of the engine.
 //!
-//! # Cache lines
-//!
-//! With many busy queue pairs, each packet finds the state of its queue pair in memory. What every packet uses is therefore
-//! together, in the order of the fields, and loaded at once ([`RcTransport::prefetch`]):
-//!
-//! | fields | used by |
-//! | --- | --- |
-//! | to the start of `responder.reads` | received SENDs and WRITEs, acknowledgements to send; `link` by every packet |
-//! | from the end of `rate` to the first part of `send_queue` | requests |
-//! | from the end of `requester.gaps` to the start of `requester.recovery.retransmission` | requests, received acknowledgements |
-//!
-//! The rest is for READs, losses, paced queue pairs, and requests of several elements.
+//! A packet goes to the [`Requester`] or the [`Responder`], and either gets its turn to send one. What they return as a
+//! [`Failure`] becomes the error state here.
 
-use core::mem::offset_of;
-use core::ops::Range;
 use core::time::Duration;
 
-use alloc::vec::Vec;
 use lock_api::RawMutex;
 
 use state_table::TransitionError;
 
+use super::congestion;
+use super::congestion::cnp::CnpState;
+use super::congestion::rate::RateLimiter;
+use super::connection::Connection;
 use super::env::Env;
+use super::failure::{Failure, PacketError};
+use super::packet::placement::Placement;
 use super::peer::{Link, Peer};
+use super::requester::Requester;
+use super::requester::send_queue::SendQueue;
+use super::responder::Responder;
+use super::responder::receives::Receives;
 use super::state::{Event, State};
 use crate::config::Config;
 use crate::conn::ConnId;
+use crate::drop_reason::DropReason;
 use crate::error::{CreateError, PostError};
-use crate::prefetch::prefetch_bytes;
 use crate::qp_attributes::QpSpec;
-use crate::recv_queue::{CurrentReceive, RecvQueue};
+use crate::region::access_rights::AccessError;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
-use crate::transport::congestion::cnp::CnpState;
-use crate::transport::congestion::rate::RateLimiter;
-use crate::transport::packet::payload_copy::Copying;
-use crate::transport::requester::Requester;
-use crate::transport::requester::recovery::Recovery;
-use crate::transport::requester::send_queue::SendQueue;
-use crate::transport::responder::Responder;
-use crate::transport::responder::inbound_reads::InboundReads;
-use crate::work::{CompletionKind, CompletionStatus, RecvRequest, Sge};
-use roce_wire::{ImmDt, MacAddr};
+use crate::work::{SendOperation, SendRequest, Sge};
+use roce_wire::{Class, MacAddr, Packet, PlainAck, PlainHeaders, PlainSend};
 
 /// How long a peer counts as alive after a packet of it. Shorter than the time that a host takes to boot, which loses its
 /// connections without a DREQ.
 const ALIVE_TIME: Duration = Duration::from_secs(5);
 
-/// The part of a queue pair that changes, under its lock.
+/// The part of a queue pair that changes, under its lock. The order of the fields is that of [`cache_lines`](super::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RcTransport {
     pub(super) cnp: CnpState,
     pub(super) state: State,
     /// A payload is being copied, without the lock.
-    pub(super) copying: Option<Copying>,
+    pub(super) copying: bool,
     /// When the last valid packet of the peer arrived.
-    pub(super) last_received: Option<Instant>,
+    last_received: Option<Instant>,
     /// The deadline scheduled in the timer wheel.
-    pub(super) scheduled: Option<Instant>,
-    pub(super) recv_queue: RecvQueue,
+    scheduled: Option<Instant>,
     pub(super) link: Option<Link>,
-    /// The receive that the current message fills.
-    pub(super) current_receive: CurrentReceive,
     pub(super) responder: Responder,
-    /// The connection of the queue pair, until the queue pair's failure is reported to it.
-    pub(super) conn: Option<ConnId>,
-    /// It was reported that the path may have another next hop, and the driver does not know yet.
-    path_suspected: bool,
+    pub(crate) connection: Connection,
     pub(super) rate: RateLimiter,
-    pub(super) send_queue: SendQueue,
     pub(super) requester: Requester,
 }
 
+/// Effect of a received packet beyond its queue pair.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub(crate) struct Handled {
+    /// The connection that this packet establishes: it arrived before the peer's RTU and stands for it.
+    pub(crate) established: Option<ConnId>,
+}
+
+/// Life cycle.
 impl RcTransport {
     /// A constant, so that it is built in place: it is too large for a kernel stack.
     pub(crate) const RESET: Self = Self {
         state: State::Reset,
-        conn: None,
+        connection: Connection::NONE,
         link: None,
-        send_queue: SendQueue::EMPTY,
         requester: Requester::IDLE,
-        recv_queue: RecvQueue::EMPTY,
-        current_receive: CurrentReceive::NONE,
         responder: Responder::IDLE,
         cnp: CnpState::IDLE,
         rate: RateLimiter::UNLIMITED,
         scheduled: None,
         last_received: None,
-        path_suspected: false,
-        copying: None,
+        copying: false,
     };
 
     /// Allocates everything that the queue pair will ever need.
@@ -101,38 +88,11 @@ impl RcTransport {
         spec: &QpSpec<R>,
         config: &Config,
     ) -> Result<(), CreateError> {
-        let recv_sges = spec.srq.as_ref().map_or(spec.recv_sges, |srq| srq.sges());
-        let recv_depth = if spec.srq.is_some() { 0 } else { spec.recv_depth };
-        self.send_queue = SendQueue::try_new(spec.send_depth, spec.send_sges, spec.inline)?;
-        self.send_queue.set_wide(config.read_sges);
-        self.recv_queue = RecvQueue::try_new(recv_depth, spec.recv_sges)?;
-        self.current_receive = CurrentReceive::try_new(recv_sges)?;
-        self.requester.initialize(config)?;
-        self.responder.initialize(config)?;
+        self.requester.initialize(spec, config)?;
+        self.responder.initialize(spec, config)?;
         self.state = self.state.on(Event::Initialize).map_err(|_| CreateError::Invalid)?;
         Ok(())
     }
-
-    /// Starts to load what a packet uses of the transport at `this`, which other threads may use.
-    #[inline]
-    pub(crate) fn prefetch(this: *const Self) {
-        prefetch_bytes(this.cast(), Self::RECEIVED);
-        prefetch_bytes(this.cast(), Self::POSTED);
-        prefetch_bytes(this.cast(), Self::REQUESTED);
-    }
-
-    /// [`RcTransport::prefetch`] of the receive queue.
-    #[inline]
-    pub(crate) fn prefetch_receives(this: *const Self) {
-        prefetch_bytes(this.cast(), 0..offset_of!(Self, recv_queue) + size_of::<RecvQueue>());
-    }
-
-    /// Offsets of what the table above lists.
-    const RECEIVED: Range<usize> = 0..offset_of!(Self, responder.reads) + InboundReads::USUAL;
-    const POSTED: Range<usize> =
-        offset_of!(Self, rate) + RateLimiter::USUAL..offset_of!(Self, send_queue) + SendQueue::USUAL;
-    const REQUESTED: Range<usize> = offset_of!(Self, requester) + Requester::USUAL
-        ..offset_of!(Self, requester.recovery) + Recovery::USUAL;
 
     pub(crate) fn state(&self) -> State {
         self.state
@@ -141,47 +101,27 @@ impl RcTransport {
     /// Returns whether the payload of a packet is being copied without the lock.
     #[inline]
     pub(crate) fn is_copying(&self) -> bool {
-        self.copying.is_some()
+        self.copying
     }
 
-    /// Asks the peer for an answer, by a WRITE without data: its ACK shows that the peer still has the connection, and if
-    /// there is none, the connection ends as with any other request. Returns `false` if nothing has to be sent, because the peer
-    /// was heard of lately, or an answer is awaited already.
-    //= rocev2 §12
-    pub(crate) fn challenge(&mut self, now: Instant) -> bool {
-        let requester = &self.requester;
-        let is_alive = self.last_received.is_some_and(|last| now.duration_since(last) < ALIVE_TIME);
-        self.state == State::Rts
-            && !is_alive
-            && requester.una >= requester.high
-            && self.send_queue.post_challenge()
-    }
-
+    /// Returns whether no request is outstanding and no receive is posted.
     pub(crate) fn is_drained(&self) -> bool {
-        self.send_queue.is_empty() && self.recv_queue.is_empty() && !self.current_receive.active
+        self.requester.send_queue.is_empty() && self.responder.receives.is_empty()
     }
 
     /// Returns whether an element of an outstanding request is one that `wanted` accepts.
     pub(crate) fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
-        let current = &self.current_receive;
-        self.send_queue.has_element(wanted)
-            || self.recv_queue.has_element(wanted)
-            || (current.active && current.sges().iter().any(wanted))
+        self.requester.send_queue.has_element(wanted) || self.responder.receives.has_element(wanted)
     }
 
     /// Returns whether the queue pair is in error and its connection is not notified, because the fatal NAK is not sent yet.
     pub(crate) fn is_failing(&self) -> bool {
-        self.state == State::Error && self.conn.is_some()
+        self.state == State::Error && self.connection.id().is_some()
     }
 
     /// Returns whether a connection can be started with this queue pair.
     pub(crate) fn can_connect(&self) -> bool {
-        self.state == State::Init && self.conn.is_none()
-    }
-
-    /// Attaches the queue pair to a connection that is being established.
-    pub(crate) fn attach(&mut self, conn: ConnId) {
-        self.conn = Some(conn);
+        self.state == State::Init && self.connection.id().is_none()
     }
 
     /// Detaches the queue pair from a connection that was not established. Returns whether another one can be
@@ -189,14 +129,14 @@ impl RcTransport {
     //= R-QP-74
     pub(crate) fn detach(&mut self) -> bool {
         if self.state == State::Init {
-            self.conn = None;
+            self.connection.detach();
         }
         self.can_connect()
     }
 
     /// Detaches the queue pair from a connection that has ended. Returns whether the queue pair left `Init`.
     pub(crate) fn connection_ended(&mut self) -> bool {
-        self.conn = None;
+        self.connection.detach();
         self.state != State::Init
     }
 
@@ -207,7 +147,7 @@ impl RcTransport {
         peer: Peer,
     ) -> Result<(), TransitionError<State>> {
         self.enter(env, Event::PeerKnown)?;
-        self.conn = Some(peer.conn);
+        self.connection.attach(peer.conn);
         self.requester.begin(&peer, &env.shared.config);
         self.responder.begin(&peer);
         self.link = Some(Link { template: peer.template });
@@ -226,85 +166,47 @@ impl RcTransport {
     fn enter<R: RawMutex>(&mut self, env: &Env<'_, R>, event: Event) -> Result<(), TransitionError<State>> {
         let from = self.state;
         self.state = from.on(event)?;
-        let psn = self.requester.psns.psn(self.requester.una);
+        let psn = self.requester.psns.psn(self.requester.oldest());
         env.trace(psn, TraceEvent::State { from, to: self.state });
         Ok(())
     }
 
-    /// See [`SendQueue::room_for`].
-    pub(crate) fn room_for(&self, elements: usize) -> usize {
-        self.send_queue.room_for(elements)
+    /// Moves to the error state and drops pending responses: the owner or the connection has ended.
+    pub(crate) fn abort<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        self.fail(env, Failure::Aborted);
     }
 
-    /// See [`SendQueue::widen`].
-    pub(crate) fn widen(&mut self, room: Vec<Sge>) -> Vec<Sge> {
-        self.send_queue.widen(room)
-    }
-
-    pub(crate) fn post_recv(&mut self, request: &RecvRequest<'_>, config: &Config) -> Result<(), PostError> {
-        self.recv_queue.post(request, config.max_message)
-    }
-
-    /// Moves to the error state. The oldest request of the send queue completes with `failed`, if given; all
-    /// others are flushed. A pending NAK is still sent.
-    pub(super) fn fail<R: RawMutex>(&mut self, env: &Env<'_, R>, failed: Option<CompletionStatus>) {
+    /// Moves to the error state. All requests and receives are flushed. A pending NAK is still sent, unless the connection has
+    /// ended or no frame can be built.
+    #[inline(never)]
+    pub(super) fn fail<R: RawMutex>(&mut self, env: &Env<'_, R>, failure: Failure) {
+        if failure.is_silent() {
+            self.responder.stop();
+        }
         if self.enter(env, Event::Fail).is_ok() {
             env.stats.qp_errors.inc();
         }
         // A fatal NAK goes out before the DREQ: after a DREQ the peer ignores it.
         //= R-QP-55
         if !self.responder.is_fatal_nak_pending() {
-            self.report_failure(env);
+            self.connection.report_failure(env.shared);
         }
-        self.requester.stop();
-        self.responder.stash.clear(&env.shared.stash);
-        self.responder.nak_twice = false;
         self.cnp.clear();
         self.rate.wake();
         //= R-QP-59
         //= R-QP-27
         //= R-QP-39
         //= R-QP-2
-        let mut status = failed.unwrap_or(CompletionStatus::Flushed);
-        while let Some(wqe) = self.send_queue.pop() {
-            if wqe.is_challenge() {
-                // The request after it has waited for the same answer. A NAK is about the challenge alone.
-                if status != CompletionStatus::RetryExceeded {
-                    status = CompletionStatus::Flushed;
-                }
-                continue;
-            }
-            env.cancel(&wqe);
-            env.complete_send(wqe.context, wqe.kind(), status, 0);
-            status = CompletionStatus::Flushed;
-        }
-        //= R-SRQ-20
-        if core::mem::take(&mut self.current_receive.active) {
-            env.complete_receive(self.current_receive.context, CompletionStatus::Flushed);
-        }
-        //= R-QP-66
-        self.drain_receives(env);
+        self.requester.flush(env, failure.status());
+        self.responder.flush(env);
     }
 
-    /// Reports the failure to the connection, once.
-    pub(super) fn report_failure<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        if let Some(conn) = self.conn.take() {
-            env.shared.report_failed_connection(conn);
+    /// Moves to the error state if a step of one of the halves has failed.
+    #[inline]
+    fn settle<R: RawMutex>(&mut self, env: &Env<'_, R>, step: Result<(), Failure>) {
+        if let Err(failure) = step {
+            self.fail(env, failure);
         }
-    }
-
-    /// Reports that the peer has not answered for an ACK timeout: frames may go to a next hop that is no longer the right one.
-    pub(super) fn report_suspect_path<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        if let Some(conn) = self.conn
-            && !core::mem::replace(&mut self.path_suspected, true)
-        {
-            env.shared.report_suspect_path(conn);
-        }
-    }
-
-    /// The driver takes the report: from now on there may be another one.
-    pub(crate) fn take_suspect_path(&mut self) {
-        self.path_suspected = false;
     }
 
     /// Changes the MAC address of the next hop, to which later frames go.
@@ -313,48 +215,205 @@ impl RcTransport {
             link.template.set_destination(mac);
         }
     }
+}
 
-    /// Moves to the error state and drops pending responses: the owner or the connection has ended.
-    pub(crate) fn abort<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        self.responder.stop();
-        self.fail(env, None);
-    }
-
-    /// Completes posted receives as flushed.
-    pub(crate) fn drain_receives<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        while let Some(context) = self.recv_queue.pop() {
-            env.complete_receive(context, CompletionStatus::Flushed);
+/// Posts.
+impl RcTransport {
+    /// Posts a request that is not local.
+    #[inline]
+    pub(crate) fn post_send(&mut self, request: &SendRequest<'_>, config: &Config) -> Result<(), PostError> {
+        if self.state != State::Rts {
+            return Err(PostError::NotConnected);
         }
+        let requester = &mut self.requester;
+        //= R-QP-53
+        if matches!(request.operation, SendOperation::Read { .. }) && !requester.reads.are_allowed() {
+            return Err(PostError::NotAllowed);
+        }
+        requester.send_queue.post(request, requester.mtu, config.max_message)
     }
 
-    /// Completes the current message and its receive, of this `context`.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "on the way of every SEND")]
-    pub(super) fn complete_message<R: RawMutex>(
+    /// Posts a local request, and executes it if everything before it is sent.
+    pub(crate) fn post_local<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        context: u64,
-        kind: CompletionKind,
-        immediate: Option<ImmDt<'_>>,
-        solicited: bool,
-        bytes: u32,
-    ) {
-        self.current_receive.active = false;
-        self.responder.end_message();
-        //= R-CQ-23
-        //= R-CQ-26
-        let mut completion = env.completion(context, kind, CompletionStatus::Success, bytes);
-        completion.immediate = immediate.map(|imm| imm.data());
-        //= R-CQ-5
-        env.push_completion(&env.qp.recv_cq, completion, solicited);
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        if self.state != State::Rts {
+            return Err(PostError::NotConnected);
+        }
+        let executed = self.requester.post_local(env, request)?;
+        self.settle(env, executed);
+        Ok(())
     }
 
-    /// Completes a request that could not be sent, once it is the oldest.
-    pub(super) fn finish_failed_request<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        if let Some((first, status)) = self.requester.failed_request
-            && self.send_queue.front().is_some_and(|wqe| wqe.first == first)
-        {
-            self.fail(env, Some(status));
+    /// Asks the peer for an answer, by a WRITE without data: its ACK shows that the peer still has the connection, and if
+    /// there is none, the connection ends as with any other request. Returns `false` if nothing has to be sent, because the peer
+    /// was heard of lately, or an answer is awaited already.
+    //= rocev2 §12
+    pub(crate) fn challenge(&mut self, now: Instant) -> bool {
+        let is_alive = self.last_received.is_some_and(|last| now.duration_since(last) < ALIVE_TIME);
+        self.state == State::Rts
+            && !is_alive
+            && !self.requester.awaits_answer()
+            && self.requester.send_queue.post_challenge()
+    }
+
+    /// Returns the send queue, to give it memory.
+    pub(crate) fn send_queue(&mut self) -> &mut SendQueue {
+        &mut self.requester.send_queue
+    }
+
+    /// Returns the receives, to post to them or to flush them.
+    pub(crate) fn receives(&mut self) -> &mut Receives {
+        &mut self.responder.receives
+    }
+}
+
+/// Received packets.
+impl RcTransport {
+    /// Handles a packet for this queue pair. Its ICRC was checked. If it sets `placement`, the caller releases the lock, runs that,
+    /// acquires the lock and calls [`RcTransport::finish_placement`].
+    #[inline]
+    pub(crate) fn handle<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        placement: &mut Option<Placement>,
+    ) -> Result<Handled, DropReason> {
+        let Some(link) = self.link.as_ref().filter(|_| self.state.serves()) else {
+            return Err(DropReason::State);
+        };
+        //= rocev2 §6
+        if !link.template.is_reverse_of(packet) {
+            return Err(DropReason::Address);
         }
+        let handled = match packet.info().class {
+            Class::Request => self.responder.handle_request(env, packet, placement),
+            Class::Response => self.requester.handle_response(env, packet, placement),
+            // A CNP has no PSN of the connection.
+            Class::Congestion if packet.bth().becn() => {
+                congestion::handle_cnp(env, &mut self.rate);
+                return Ok(Handled::default());
+            }
+            Class::Datagram | Class::Congestion => return Err(DropReason::Opcode),
+        };
+        self.copying = placement.is_some();
+        let handled = match handled {
+            Ok(()) => Ok(()),
+            Err(PacketError::Dropped(reason)) => Err(reason),
+            Err(PacketError::Fatal(failure)) => {
+                self.fail(env, failure);
+                Ok(())
+            }
+        };
+        if packet.congestion_experienced() && handled != Err(DropReason::Opcode) {
+            // If the packet has put the queue pair in error, nothing more is sent.
+            congestion::handle_mark(env, &mut self.cnp, self.state.serves());
+        }
+        handled?;
+        self.last_received = Some(env.now);
+        Ok(self.handled())
+    }
+
+    /// Handles a SEND of the usual form, with less than [`MIN_LENGTH`](super::packet::payload_copy::MIN_LENGTH) bytes. Its ICRC
+    /// was checked. Returns `false`, and has changed nothing, if [`RcTransport::handle`] has to handle it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every small SEND")]
+    pub(crate) fn handle_plain_send<R: RawMutex>(&mut self, env: &Env<'_, R>, send: &PlainSend<'_>) -> bool {
+        if !self.accepts_plain(send.headers) {
+            return false;
+        }
+        let Some(handled) = self.responder.handle_plain_send(env, send) else { return false };
+        self.settle(env, handled);
+        self.last_received = Some(env.now);
+        true
+    }
+
+    /// Handles an acknowledgement of the usual form. Its ICRC was checked. Returns `false`, and has changed nothing, if
+    /// [`RcTransport::handle`] has to handle it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every ACK")]
+    pub(crate) fn handle_plain_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, ack: PlainAck<'_>) -> bool {
+        if !self.accepts_plain(ack.headers) {
+            return false;
+        }
+        let Some(handled) = self.requester.handle_plain_ack(env, ack.headers.psn()) else { return false };
+        self.settle(env, handled);
+        self.last_received = Some(env.now);
+        true
+    }
+
+    /// Returns whether a packet of the usual form is from the peer, and the queue pair in the usual state: in other states, the
+    /// packet may establish the connection, or is of no use.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every small message")]
+    fn accepts_plain(&self, headers: PlainHeaders<'_>) -> bool {
+        //= rocev2 §6
+        self.state == State::Rts
+            && self.link.as_ref().is_some_and(|link| link.template.is_reverse_of_plain(headers))
+    }
+
+    /// Accounts for the packet whose payload was copied.
+    pub(crate) fn finish_placement<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        placement: &Placement,
+        placed: Result<(), AccessError>,
+    ) -> Handled {
+        self.copying = false;
+        let finished = match placement {
+            Placement::Receive { end, .. } => self.responder.finish_send(env, packet, *end, placed),
+            Placement::Write(write) => self.responder.finish_write(env, packet, *write, placed),
+            Placement::Response { end, .. } => self.requester.finish_response(env, packet, *end, placed),
+        };
+        self.settle(env, finished);
+        self.handled()
+    }
+
+    #[inline]
+    fn handled(&self) -> Handled {
+        //= rocev2 §12
+        Handled { established: self.connection.id().filter(|_| self.state == State::Rtr) }
+    }
+}
+
+/// Deadlines.
+impl RcTransport {
+    /// Handles the deadline that [`RcTransport::rearm`] scheduled.
+    pub(crate) fn handle_timeout<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        self.scheduled = None;
+        if self.rate.wake_at().is_some_and(|at| at <= env.now) {
+            self.rate.wake();
+        }
+        match self.requester.handle_timeout(env) {
+            Ok(true) => self.connection.report_suspect_path(env.shared),
+            Ok(false) => {}
+            Err(failure) => self.fail(env, failure),
+        }
+    }
+
+    /// Schedules the next deadline of this queue pair, if it is earlier than the scheduled one. To be called
+    /// after every step.
+    #[inline]
+    pub(crate) fn rearm(&mut self, index: u32, mut schedule: impl FnMut(u32, Instant)) {
+        // A later deadline leaves the scheduled one in place: a wake-up that is too early schedules again,
+        // which costs less than moving the entry with every ACK.
+        let deadline = match (self.requester.deadline(), self.rate.wake_at()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if let Some(deadline) = deadline
+            && self.scheduled.is_none_or(|scheduled| scheduled > deadline)
+        {
+            self.scheduled = Some(deadline);
+            schedule(index, deadline);
+        }
+    }
+
+    /// The scheduled deadline was canceled; the next [`RcTransport::rearm`] schedules it again.
+    pub(crate) fn unschedule(&mut self) {
+        self.scheduled = None;
     }
 }

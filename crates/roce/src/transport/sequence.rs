@@ -70,21 +70,21 @@ impl Sequence {
 /// Translates between the sequence numbers of one direction and their PSNs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SequenceSpace {
-    pub(super) start: Psn,
+    pub(crate) start: Psn,
 }
 
 impl SequenceSpace {
-    pub(super) const START_AT_ZERO: Self = Self { start: Psn::new(0) };
+    pub(crate) const START_AT_ZERO: Self = Self { start: Psn::new(0) };
 
     /// Returns the PSN of `sequence`.
     #[inline]
-    pub(super) fn psn(self, sequence: Sequence) -> Psn {
+    pub(crate) fn psn(self, sequence: Sequence) -> Psn {
         self.start.add(sequence.0 as u32)
     }
 
     /// Returns the sequence number of `psn` that is nearest to `near`; `None` if it is before the first.
     #[inline]
-    pub(super) fn sequence(self, psn: Psn, near: Sequence) -> Option<Sequence> {
+    pub(crate) fn sequence(self, psn: Psn, near: Sequence) -> Option<Sequence> {
         let distance = psn.distance_from(self.psn(near));
         near.0.checked_add_signed(i64::from(distance)).map(Sequence)
     }

@@ -49,7 +49,7 @@ impl<R: RawMutex> Connections<R> {
                 conns.cm.release(now, id)?;
                 return Err(error);
             }
-            transport.attach(id);
+            transport.connection.attach(id);
             Ok(id)
         })
     }

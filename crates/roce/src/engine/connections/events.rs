@@ -53,7 +53,7 @@ impl<R: RawMutex> Connections<R> {
             // Unknown when it was released meanwhile.
             let Some(context) = conns.cm.context(id) else { continue };
             if let Some(qp) = conns.entry(id).and_then(|entry| entry.qp.as_ref()) {
-                qp.transport.lock().take_suspect_path();
+                qp.transport.lock().connection.take_suspect_path();
             }
             return Some((id, context));
         }

@@ -5,10 +5,10 @@
 use lock_api::RawMutex;
 
 use crate::congestion::{CongestionConfig, CongestionMode};
-use crate::region::access_rights::AccessError;
 use crate::time::Instant;
 use crate::transport::env::Env;
-use crate::transport::packet::frame::{Unsent, build_frame};
+use crate::transport::failure::Failure;
+use crate::transport::packet::frame::build_headers;
 use crate::transport::peer::Link;
 use roce_wire::{Ext, Headers, Opcode, Psn};
 
@@ -52,10 +52,10 @@ impl CnpState {
     #[inline(never)]
     pub(crate) fn transmit<R: RawMutex>(
         &mut self,
-        link: Option<&Link>,
+        link: &Link,
         env: &Env<'_, R>,
         slot: &mut [u8],
-    ) -> Result<usize, Unsent> {
+    ) -> Result<usize, Failure> {
         self.clear();
         //= rocev2 §14
         let headers = Headers {
@@ -65,11 +65,8 @@ impl CnpState {
             psn: Psn::new(0),
             ext: Ext::Cnp,
         };
-        let built = build_frame(link, env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
-        let len = built.map_err(|_| Unsent::Failed)?;
-        if let Some(link) = link
-            && let Some(frame) = slot.get_mut(..len)
-        {
+        let len = build_headers(link, env, slot, &headers)?;
+        if let Some(frame) = slot.get_mut(..len) {
             link.template.set_traffic_class(frame, CNP_TRAFFIC_CLASS);
         }
         env.stats.tx_cnp.inc();

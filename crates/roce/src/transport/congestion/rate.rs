@@ -42,7 +42,7 @@ const MAX_GAIN: u32 = 9;
 /// Rounds of recovery that are computed one by one. A sender that was idle for longer starts again without limit.
 const MAX_ROUNDS: u64 = 1024;
 
-/// The transmit rate of a queue pair. What each packet uses comes last: see [`crate::transport::rc_transport`].
+/// The transmit rate of a queue pair. What each packet uses comes last: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RateLimiter {

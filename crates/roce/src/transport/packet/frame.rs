@@ -2,22 +2,31 @@
 
 //! Builds frames of a connection.
 
+use core::convert::Infallible;
+
 use lock_api::RawMutex;
 
 use crate::transport::env::Env;
+use crate::transport::failure::Failure;
 use crate::transport::peer::Link;
 use roce_wire::{Frame, Headers};
 
-/// Why no frame was built. As large as a length, so that a result with either is returned in registers.
+/// Reason why no frame was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
 pub(crate) enum Unsent {
     /// There is nothing to send now.
     Idle,
-    /// The frame cannot be built: a bug, or a slot that is too small.
-    Failed,
-    /// Its payload is to be copied without the lock of the queue pair.
+    /// The payload of the frame is to be copied without the lock of the queue pair.
     Copying,
+    /// The connection ends.
+    Fatal(Failure),
+}
+
+impl From<Failure> for Unsent {
+    #[inline]
+    fn from(failure: Failure) -> Self {
+        Self::Fatal(failure)
+    }
 }
 
 /// Builds a frame in `slot`: headers, the payload that `fill` writes, ICRC. Returns the length of the frame, or
@@ -28,21 +37,36 @@ pub(crate) enum Unsent {
     reason = "on the way of every packet; opcode and extended headers are known in the caller"
 )]
 pub(crate) fn build_frame<R: RawMutex, E>(
-    link: Option<&Link>,
+    link: &Link,
     env: &Env<'_, R>,
     slot: &mut [u8],
     headers: &Headers,
     payload_len: usize,
     fill: impl FnOnce(&mut Frame<'_>) -> Result<(), E>,
-) -> Result<Result<usize, E>, Unsent> {
-    let link = link.ok_or(Unsent::Idle)?;
+) -> Result<Result<usize, E>, Failure> {
     // Used where it is: moving it takes as long as the headers.
     let mut begun = link.template.begin(env.shared.config.crc, slot, headers, payload_len);
-    let Ok(frame) = &mut begun else { return Err(Unsent::Failed) };
+    let Ok(frame) = &mut begun else { return Err(Failure::FrameNotBuilt) };
     if let Err(error) = fill(frame) {
         return Ok(Err(error));
     }
     let len = frame.finish();
     env.built(payload_len);
     Ok(Ok(len))
+}
+
+/// Builds a frame without payload in `slot`. Returns its length.
+#[inline(always)]
+#[allow(
+    clippy::inline_always,
+    reason = "on the way of every acknowledgement; opcode and extended headers are known in the caller"
+)]
+pub(crate) fn build_headers<R: RawMutex>(
+    link: &Link,
+    env: &Env<'_, R>,
+    slot: &mut [u8],
+    headers: &Headers,
+) -> Result<usize, Failure> {
+    let Ok(len) = build_frame(link, env, slot, headers, 0, |_| Ok::<_, Infallible>(()))?;
+    Ok(len)
 }

@@ -9,12 +9,11 @@
 
 use lock_api::RawMutex;
 
-use super::frame::Unsent;
 use super::pieces::Pieces;
 use crate::region::access_rights::AccessError;
 use crate::transport::env::Env;
+use crate::transport::failure::Failure;
 use crate::transport::peer::Link;
-use crate::transport::responder::inbound_reads::NextResponse;
 use roce_wire::{Frame, Headers};
 
 /// Shortest payload that is copied without the lock, in bytes: a shorter one costs less than releasing and acquiring it.
@@ -24,6 +23,10 @@ pub(crate) const MIN_LENGTH: u32 = 512;
 #[derive(Debug)]
 pub(crate) struct PayloadCopy {
     headers: Headers,
+    /// Bytes of the payload.
+    pub(crate) length: u32,
+    /// The packet of a request; `None` for a READ response.
+    pub(crate) request: Option<RequestPacket>,
     source: Source,
 }
 
@@ -33,32 +36,37 @@ enum Source {
     /// Of a request: see [`Pieces::collect`].
     Pieces(Pieces),
     /// Of a READ response: what the peer may read.
-    Region { key: u32, address: u64, length: u32 },
+    Region { key: u32, address: u64 },
+}
+
+/// Attributes of a packet of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestPacket {
+    pub(crate) ack_req: bool,
+    /// Its acknowledgement measures the path.
+    pub(crate) measures_path: bool,
 }
 
 impl PayloadCopy {
-    /// Notes the headers of a packet of a request, and the pieces of its payload.
-    pub(crate) fn of_request(headers: Headers, pieces: Pieces) -> Self {
-        Self { headers, source: Source::Pieces(pieces) }
+    /// Returns the copy of `length` bytes from `pieces` to a packet of a request.
+    pub(crate) fn of_request(headers: Headers, length: u32, pieces: Pieces, packet: RequestPacket) -> Self {
+        Self { headers, length, request: Some(packet), source: Source::Pieces(pieces) }
     }
 
-    /// Notes the headers of a READ response, and where its payload is.
-    pub(crate) fn of_response(headers: Headers, next: &NextResponse) -> Self {
-        let NextResponse { key, address, len: length, .. } = *next;
-        Self { headers, source: Source::Region { key, address, length } }
+    /// Returns the copy of `length` bytes from memory that the peer may read, to a READ response.
+    pub(crate) fn of_response(headers: Headers, length: u32, key: u32, address: u64) -> Self {
+        Self { headers, length, request: None, source: Source::Region { key, address } }
     }
 
     /// Writes the headers to `slot`. The lock is held.
     pub(crate) fn begin<'s, R: RawMutex>(
         &self,
-        link: Option<&Link>,
+        link: &Link,
         env: &Env<'_, R>,
         slot: &'s mut [u8],
-        length: u32,
-    ) -> Result<Frame<'s>, Unsent> {
-        let template = &link.ok_or(Unsent::Failed)?.template;
-        let frame = template.begin(env.shared.config.crc, slot, &self.headers, length as usize);
-        frame.map_err(|_| Unsent::Failed)
+    ) -> Result<Frame<'s>, Failure> {
+        let frame = link.template.begin(env.shared.config.crc, slot, &self.headers, self.length as usize);
+        frame.map_err(|_| Failure::FrameNotBuilt)
     }
 
     /// Copies the payload and finishes the frame. Returns its length. IRQL == `DISPATCH_LEVEL`, the lock of the queue pair is
@@ -76,54 +84,10 @@ impl PayloadCopy {
             }
             // Checked for each packet: the region may be deregistered meanwhile.
             //= R-MR-17
-            Source::Region { key, address, length } => {
-                env.regions.read_remote(env.qp.scope(), *key, *address, *length, &mut frame)?;
+            Source::Region { key, address } => {
+                env.regions.read_remote(env.qp.scope(), *key, *address, self.length, &mut frame)?;
             }
         }
         Ok(frame.finish())
     }
-}
-
-/// What is being copied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Copying {
-    /// The payload of the next packet of a request.
-    Request(CopiedRequest),
-    /// The payload of the next READ response.
-    Response(CopiedResponse),
-    /// The payload of the packet in order, see [`super::placement`].
-    Packet,
-}
-
-impl Copying {
-    /// Returns the length of the payload of a frame, in bytes.
-    pub(crate) fn frame_payload(self) -> Option<u32> {
-        match self {
-            Self::Request(CopiedRequest { length, .. }) | Self::Response(CopiedResponse { length, .. }) => {
-                Some(length)
-            }
-            Self::Packet => None,
-        }
-    }
-}
-
-/// A READ response whose payload is being copied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CopiedResponse {
-    /// Bytes of the payload.
-    pub(crate) length: u32,
-    /// The rate is limited.
-    pub(crate) paced: bool,
-}
-
-/// A packet of a request whose payload is being copied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CopiedRequest {
-    /// Bytes of the payload.
-    pub(crate) length: u32,
-    pub(crate) ack_req: bool,
-    /// Its acknowledgement measures the path.
-    pub(crate) measures_path: bool,
-    /// The rate is limited.
-    pub(crate) paced: bool,
 }

@@ -7,24 +7,21 @@
 
 use lock_api::RawMutex;
 
-use super::send_queue::Wqe;
+use super::Requester;
 use crate::error::PostError;
 use crate::region::binding_slot::Ticket;
 use crate::transport::env::Env;
-use crate::transport::rc_transport::RcTransport;
-use crate::transport::state::State;
-use crate::work::{CompletionStatus, SendData, SendFlags, SendOperation, SendRequest};
+use crate::transport::failure::Failure;
+use crate::work::{SendData, SendFlags, SendOperation, SendRequest};
 
-impl RcTransport {
-    /// Posts a local request, and executes it if everything before it is sent.
+impl Requester {
+    /// Posts a local request, and executes it if everything before it is sent. The request is posted even if a failure is
+    /// returned.
     pub(crate) fn post_local<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         request: &SendRequest<'_>,
-    ) -> Result<(), PostError> {
-        if self.state != State::Rts {
-            return Err(PostError::NotConnected);
-        }
+    ) -> Result<Result<(), Failure>, PostError> {
         let regions = &env.shared.regions;
         let (key, ticket) = match (request.operation, request.data) {
             (SendOperation::FastRegister { key }, SendData::Registration(asked)) => {
@@ -54,42 +51,46 @@ impl RcTransport {
         if early && regions.register_early(key, ticket) {
             self.send_queue.mark_executed(index);
         }
-        self.skip_finished(env);
-        self.complete_local(env);
-        Ok(())
+        let skipped = self.skip_finished(env);
+        if skipped.is_ok() {
+            self.complete_local(env);
+        }
+        Ok(skipped)
     }
 
     /// Advances to the request of the next packet, and executes the local requests before it.
     #[inline]
-    pub(crate) fn skip_finished<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        while let Some(wqe) = self.send_queue.get(self.requester.index)
-            && self.requester.next >= wqe.end()
+    pub(super) fn skip_finished<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<(), Failure> {
+        while let Some(wqe) = self.send_queue.get(self.position.index)
+            && self.next >= wqe.end()
         {
             if wqe.pending_ticket().is_some() {
-                if !self.execute_local(env) {
-                    return;
+                if !self.execute_local(env)? {
+                    break;
                 }
             } else {
-                self.requester.advance_request(wqe);
+                self.position.advance(wqe);
             }
         }
+        Ok(())
     }
 
-    /// Executes the local request at the requester's position. Returns `false` when it must wait or has failed.
+    /// Executes the local request at the requester's position. Returns `false` when it must wait, or has failed before it is
+    /// the oldest request.
     #[inline(never)]
-    fn execute_local<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
-        let requester = &mut self.requester;
-        let Some(wqe) = self.send_queue.get(requester.index) else { return false };
-        let Some(ticket) = wqe.pending_ticket() else { return false };
+    fn execute_local<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<bool, Failure> {
+        let index = self.position.index;
+        let Some(wqe) = self.send_queue.get(index) else { return Ok(false) };
+        let Some(ticket) = wqe.pending_ticket() else { return Ok(false) };
         //= R-QP-28
-        if requester.failed_request.is_some()
-            || (wqe.flags.contains(SendFlags::FENCE) && requester.reads_before > 0)
+        if self.failed_request.is_some()
+            || (wqe.flags.contains(SendFlags::FENCE) && self.position.reads_before > 0)
         {
-            return false;
+            return Ok(false);
         }
         // Its key may be the one that a READ before it invalidates.
-        if requester.index > 0 && self.send_queue.has_invalidating() {
-            return false;
+        if index > 0 && self.send_queue.has_invalidating() {
+            return Ok(false);
         }
         let regions = &env.shared.regions;
         let done = match wqe.operation {
@@ -100,38 +101,23 @@ impl RcTransport {
             }
             // Earlier requests may be sent again and would use the key.
             //= rocev2 §10
-            SendOperation::Invalidate { .. } if requester.index > 0 => return false,
+            SendOperation::Invalidate { .. } if index > 0 => return Ok(false),
             //= R-MR-44
             SendOperation::Invalidate { key } => regions.invalidate(env.qp.scope(), key),
-            _ => return false,
+            _ => return Ok(false),
         };
         if done.is_err() {
             //= R-MR-41
             //= R-MR-45
             //= R-MR-46
-            requester.failed_request = Some((wqe.first, CompletionStatus::MemoryManagement));
-            self.finish_failed_request(env);
-            return false;
+            self.failed_request = Some((wqe.first, Failure::MemoryManagement));
+            self.check_failed_request()?;
+            return Ok(false);
         }
-        let index = requester.index;
         self.send_queue.mark_executed(index);
         if index == 0 {
             self.complete_local(env);
         }
-        true
-    }
-
-    /// Completes the oldest requests as long as they are executed local requests.
-    #[inline(never)]
-    pub(crate) fn complete_local<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        while self.send_queue.front().is_some_and(Wqe::is_executed) {
-            let Some(wqe) = self.send_queue.pop() else { return };
-            self.requester.request_completed(&wqe);
-            //= R-CQ-24
-            //= R-QP-26
-            if !wqe.flags.contains(SendFlags::SILENT) {
-                env.complete_send(wqe.context, wqe.kind(), CompletionStatus::Success, 0);
-            }
-        }
+        Ok(true)
     }
 }

@@ -1,8 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! State of the requester: which packets of the send queue are sent and acknowledged.
+//! The requester: sends the requests of the send queue, and completes them when the peer has answered (IBTA Volume 1,
+//! section 9.7).
 //!
-//! Sequence numbers, oldest first. `una` and `next` are TCP's SND.UNA and SND.NXT (RFC 9293, section 3.3.1):
+//! | file | content |
+//! | --- | --- |
+//! | `transmit`, `read_requests` | packets of SENDs and WRITEs; READ requests |
+//! | `local_requests` | requests that send nothing: registrations, binds, invalidations |
+//! | `responses`, `read_responses` | received ACKs and NAKs; READ responses |
+//! | `completion`, `loss` | completed requests; lost packets, and what is sent again |
+//! | `retransmit_timer` | ACK timeout, and the wait after an RNR NAK |
+//! | [`send_queue`], `position` | requests from post to completion; how far they are sent |
+//! | [`reads`] | outstanding READs: which responses have arrived, which are requested again |
+//! | [`recovery`] | retransmission: round-trip time, window, retry counters, go-back-N or selective repeat |
+//!
+//! The requester knows neither the state of the queue pair nor its connection: nothing can be posted before the connection is
+//! established, and [`Requester::flush`] ends everything.
+//!
+//! # Sequence numbers
+//!
+//! Oldest first. `una` and `next` are TCP's SND.UNA and SND.NXT (RFC 9293, section 3.3.1):
 //!
 //! ```text
 //!   una            next             high             send_queue.end()
@@ -10,252 +27,228 @@
 //!    |              | again          | for the first  |
 //!    |              |                | time           |
 //! ```
-//!
-//! A long READ is requested in chunks of 64 to 256 packets: a quarter of the window between these limits. So the window bounds the
-//! responses in flight, and what is lost of a chunk is one request ([`self::reads::gaps`]). Chunk boundaries never move: a responder
-//! finds any part of a chunk inside one READ that it remembers.
 
-mod completer;
+mod completion;
 mod local_requests;
+mod loss;
+mod position;
+mod read_requests;
+mod read_responses;
 pub(crate) mod reads;
 pub(crate) mod recovery;
+mod responses;
 mod retransmit_timer;
 pub(crate) mod send_queue;
 mod transmit;
 
-use core::mem::offset_of;
+use lock_api::RawMutex;
 
-use self::reads::gaps::ReadGaps;
-use self::reads::sinks::ReadSinks;
+use self::position::Position;
+use self::reads::{Reads, Requested};
 use self::recovery::Recovery;
 use self::recovery::retransmission::Resend;
-use self::recovery::round_trip::ReadSample;
-use self::send_queue::Wqe;
+use self::send_queue::{SendQueue, Wqe};
+use super::env::Env;
+use super::failure::Failure;
+use super::peer::Peer;
+use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
 use crate::error::CreateError;
-use crate::sge_cursor::SgeCursor;
+use crate::qp_attributes::QpSpec;
 use crate::time::Instant;
-use crate::transport::out_of_order::OutOfOrder;
-use crate::transport::peer::Peer;
-use crate::transport::sequence::{Sequence, SequenceSpace};
-use crate::work::CompletionStatus;
-use roce_wire::{PathMtu, RethRepr};
+use crate::trace::TraceEvent;
+use crate::work::{CompletionStatus, SendOperation};
+use roce_wire::PathMtu;
 
-/// The requester half. What each packet uses is in the middle: see [`crate::transport::rc_transport`].
+/// The requester. What each packet uses is at the start of the send queue and in the middle: see
+/// [`cache_lines`](super::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Requester {
-    /// Which responses are requested again.
-    pub(crate) gaps: ReadGaps,
-    pub(crate) psns: SequenceSpace,
+    pub(super) send_queue: SendQueue,
+    pub(super) reads: Reads,
+    pub(super) psns: SequenceSpace,
     /// Bytes per packet.
-    pub(crate) mtu: u32,
+    pub(super) mtu: u32,
     /// A packet whose sequence number has all of these bits set requests an ACK.
-    pub(crate) ack_mask: u64,
-    /// Limit of outstanding READ request packets.
-    pub(crate) max_reads: u32,
-
-    /// Index of the request that `next` belongs to, counted from the oldest.
-    pub(crate) index: u32,
-    /// Number of READs before that request.
-    pub(crate) reads_before: u32,
-    /// Position of the next packet's payload in the request at `index`.
-    pub(crate) cursor: SgeCursor,
-    /// First sequence number of a request that cannot be sent, and its status once it is the oldest.
-    pub(crate) failed_request: Option<(Sequence, CompletionStatus)>,
+    ack_mask: u64,
+    /// The request that `next` belongs to.
+    position: Position,
+    /// First sequence number of a request that cannot be sent, and the failure that it is once it is the oldest.
+    failed_request: Option<(Sequence, Failure)>,
     /// The oldest unacknowledged packet.
-    pub(crate) una: Sequence,
+    una: Sequence,
     /// The next packet to send.
-    pub(crate) next: Sequence,
+    next: Sequence,
     /// The first packet that was never sent; above `next` after going back.
-    pub(crate) high: Sequence,
-    pub(crate) recovery: Recovery,
-
-    /// Outstanding READ request packets.
-    pub(crate) reads_in_flight: u32,
-    /// The end of the last READ that was requested.
-    pub(crate) reads_end: Sequence,
-    /// Position of the next response's payload in the oldest READ.
-    pub(crate) response_cursor: SgeCursor,
-    /// Responses to that READ and to those behind it that arrived after a gap.
-    pub(crate) out_of_order: OutOfOrder,
-    /// Which of them are stored.
-    pub(crate) sinks: ReadSinks,
-    pub(crate) read_sample: ReadSample,
-    /// Everything before it is acknowledged but READs whose responses are missing.
-    pub(crate) acknowledged: Sequence,
-    /// The newest response after a gap; `None` without a gap. Without early placement.
-    pub(crate) newest_after_gap: Option<Sequence>,
+    high: Sequence,
+    pub(super) recovery: Recovery,
 }
 
 impl Requester {
-    /// Offset from which on each packet uses this.
-    pub(crate) const USUAL: usize = offset_of!(Self, gaps) + ReadGaps::USUAL;
-
     /// Before the peer is known.
-    pub(crate) const IDLE: Self = Self {
+    pub(super) const IDLE: Self = Self {
+        send_queue: SendQueue::EMPTY,
+        reads: Reads::NONE,
         psns: SequenceSpace::START_AT_ZERO,
         mtu: PathMtu::Bytes256.bytes() as u32,
         ack_mask: 0,
-        max_reads: 0,
+        position: Position::OLDEST,
+        failed_request: None,
         una: Sequence::ZERO,
         next: Sequence::ZERO,
         high: Sequence::ZERO,
-        index: 0,
-        reads_before: 0,
-        reads_in_flight: 0,
-        reads_end: Sequence::ZERO,
-        cursor: SgeCursor::START,
-        response_cursor: SgeCursor::START,
-        out_of_order: OutOfOrder::EMPTY,
-        gaps: ReadGaps::EMPTY,
-        sinks: ReadSinks::NEW,
-        read_sample: ReadSample::NONE,
-        acknowledged: Sequence::ZERO,
-        newest_after_gap: None,
-        failed_request: None,
         recovery: Recovery::IDLE,
     };
 
-    /// Allocates what it will ever need.
-    pub(crate) fn initialize(&mut self, config: &Config) -> Result<(), CreateError> {
-        self.out_of_order = OutOfOrder::try_new(config.most_in_flight())?;
-        self.gaps = ReadGaps::try_new(config.max_reads.outbound)?;
-        Ok(())
+    /// Allocates everything that the requester of a queue pair will ever need.
+    pub(super) fn initialize<R: RawMutex>(
+        &mut self,
+        spec: &QpSpec<R>,
+        config: &Config,
+    ) -> Result<(), CreateError> {
+        self.send_queue = SendQueue::try_new(spec.send_depth, spec.send_sges, spec.inline)?;
+        self.send_queue.set_wide(config.read_sges);
+        self.reads.initialize(config)
     }
 
-    pub(crate) fn begin(&mut self, peer: &Peer, config: &Config) {
+    /// Sets the parameters of the connection.
+    pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
         self.psns = SequenceSpace { start: peer.send_psn };
         self.mtu = peer.mtu.bytes() as u32;
         self.ack_mask = u64::from(config.ack_every.clamp(1, 1 << 16).next_power_of_two() - 1);
-        self.max_reads = u32::from(peer.reads.outbound.min(config.max_reads.outbound));
+        self.reads.set_limit(u32::from(peer.reads.outbound.min(config.max_reads.outbound)));
         self.recovery.begin(peer, config);
     }
 
-    /// Stops: nothing is sent, nothing is awaited.
-    pub(crate) fn stop(&mut self) {
-        self.una = self.high;
-        self.next = self.high;
-        self.failed_request = None;
-        self.gaps.clear();
-        self.recovery.stop();
+    /// Returns the oldest unacknowledged packet.
+    pub(super) fn oldest(&self) -> Sequence {
+        self.una
+    }
+
+    /// Returns whether an answer of the peer is awaited, to anything that was sent.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.una < self.high
     }
 
     /// Returns whether a packet is sent and not acknowledged.
-    pub(crate) fn waiting(&self) -> bool {
+    fn waiting(&self) -> bool {
         self.una < self.next
     }
 
-    /// Returns the first packet of the chunk of `wqe`, a READ, that `sequence` is in.
-    pub(crate) fn chunk_first(wqe: &Wqe, sequence: Sequence) -> Sequence {
-        let into = sequence.since(wqe.first);
-        wqe.first.add(into >> wqe.chunk_shift << wqe.chunk_shift)
+    /// Returns whether [`Requester::transmit`] may have a packet.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every packet")]
+    pub(super) fn wants_to_send(&self) -> bool {
+        self.recovery.rnr_until.is_none()
+            && ((self.next < self.send_queue.end() || self.send_queue.has_pending_local())
+                && !self.recovery.awaits_answer(self.una, self.next)
+                || self.waiting() && self.reads.gaps.is_wanted())
     }
 
-    /// Returns the end of the chunk of `wqe`, a READ, that `sequence` is in.
-    pub(crate) fn chunk_end(wqe: &Wqe, sequence: Sequence) -> Sequence {
-        let into = sequence.since(wqe.first);
-        let end = (into >> wqe.chunk_shift).saturating_add(1) << wqe.chunk_shift;
-        wqe.first.add(end).min(wqe.end())
-    }
-
-    /// Returns what a request for the packets from `first` to `end` of `wqe` asks for, a READ from `address` on.
-    pub(crate) fn part(&self, wqe: &Wqe, first: Sequence, end: Sequence, address: u64, key: u32) -> RethRepr {
-        // Below the length, which is a `u32`.
-        let offset = (first.since(wqe.first) as u32).wrapping_mul(self.mtu);
-        let rest = u64::from(wqe.length.saturating_sub(offset));
-        let length = end.since(first).saturating_mul(u64::from(self.mtu)).min(rest) as u32;
-        RethRepr { address: address.wrapping_add(u64::from(offset)), r_key: key, length }
-    }
-
-    /// Accounts for a READ response that was missing.
-    #[inline]
-    pub(crate) fn response_received(&mut self, sequence: Sequence, now: Instant) {
-        if let Some(measured) = self.read_sample.receive(sequence, now) {
-            self.recovery.measure_responses(measured);
+    /// Completes the oldest request with `status` and flushes all others. Nothing is sent or awaited afterwards.
+    pub(super) fn flush<R: RawMutex>(&mut self, env: &Env<'_, R>, mut status: CompletionStatus) {
+        let end = self.send_queue.end();
+        (self.una, self.next, self.high) = (end, end, end);
+        self.failed_request = None;
+        self.reads.gaps.clear();
+        self.recovery.stop();
+        while let Some(wqe) = self.send_queue.pop() {
+            if wqe.is_challenge() {
+                // The request after it has waited for the same answer. A NAK is about the challenge alone.
+                if status != CompletionStatus::RetryExceeded {
+                    status = CompletionStatus::Flushed;
+                }
+                continue;
+            }
+            // The staged parameters of a local request will not be used.
+            if let (Some(ticket), SendOperation::FastRegister { key } | SendOperation::Bind { key }) =
+                (wqe.pending_ticket(), wqe.operation)
+            {
+                env.shared.regions.cancel(key, ticket);
+            }
+            env.complete_send(wqe.context, wqe.kind(), status, 0);
+            status = CompletionStatus::Flushed;
         }
     }
 
-    /// Accounts for READ responses of `wqe` received from `before` up to `una`.
-    pub(crate) fn responses_received(&mut self, wqe: &Wqe, before: Sequence) {
-        let chunks = Self::chunks(wqe, self.una).saturating_sub(Self::chunks(wqe, before));
-        self.reads_in_flight = self.reads_in_flight.saturating_sub(chunks);
-    }
-
-    /// Returns how many chunks of `wqe`, a READ, end at or before `sequence`.
-    fn chunks(wqe: &Wqe, sequence: Sequence) -> u32 {
-        let into = sequence.since(wqe.first);
-        if sequence >= wqe.end() { chunks_of(into, wqe) } else { (into >> wqe.chunk_shift) as u32 }
-    }
-
-    /// Returns the end of the packets that a peer may store while it misses one of `oldest`. READs that were requested are
-    /// requested again, so that the number of those in flight is known.
-    pub(crate) fn storable(&self, oldest: &Wqe) -> Sequence {
-        if self.una >= self.reads_end { self.high } else { oldest.end() }
-    }
-
-    /// Returns what to resend of `wqe`, the oldest READ, after a response was lost.
-    pub(crate) fn resend_read(&self, wqe: &Wqe) -> Resend {
-        Resend::Read(wqe.end().min(self.high))
-    }
-
-    /// Advances to the request after `wqe`, which is sent or executed.
+    /// Fails if the oldest request is the one that could not be sent.
     #[inline]
-    pub(crate) fn advance_request(&mut self, wqe: &Wqe) {
-        self.reads_before = self.reads_before.saturating_add(u32::from(wqe.is_read()));
-        self.index = self.index.saturating_add(1);
-        self.cursor = SgeCursor::default();
+    fn check_failed_request(&self) -> Result<(), Failure> {
+        match self.failed_request {
+            Some((first, failure)) if self.send_queue.front().is_some_and(|wqe| wqe.first == first) => {
+                Err(failure)
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Accounts for `wqe`, which was the oldest request and has left the queue.
-    #[inline]
-    pub(crate) fn request_completed(&mut self, wqe: &Wqe) {
-        if let Some(index) = self.index.checked_sub(1) {
-            self.index = index;
-            self.reads_before = self.reads_before.saturating_sub(u32::from(wqe.is_read()));
-        } else {
-            self.cursor = SgeCursor::default();
+    /// Returns the READs, and the requests that they are among.
+    fn reads<R: RawMutex>(&mut self, env: &Env<'_, R>) -> (&mut Reads, Requested<'_>) {
+        let requested = Requested {
+            queue: &self.send_queue,
+            una: self.una,
+            high: self.high,
+            mtu: self.mtu,
+            now: env.now,
+            round_trip: self.recovery.round_trip(),
+        };
+        (&mut self.reads, requested)
+    }
+
+    /// Accounts for the packets sent, up to `end`.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every packet")]
+    fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence, ack_req: bool) {
+        let recovery = &mut self.recovery;
+        if self.next == self.una {
+            recovery.start_waiting(self.una, env.now);
         }
-        if wqe.is_read() {
-            self.response_cursor = SgeCursor::default();
+        let sequence = self.next;
+        self.next = end;
+        let first = sequence >= self.high;
+        if ack_req {
+            recovery.record_ack_request(self.una, sequence, end, first, env.now);
         }
+        if !first {
+            env.stats.retransmissions.inc();
+            env.trace(self.psns.psn(sequence), TraceEvent::Retransmitted);
+            self.next = recovery.resume_after_resend(sequence, end);
+        }
+        self.high = self.high.max(self.next);
     }
 
     /// Handles progress: everything before `una` is acknowledged.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every ACK")]
-    pub(crate) fn handle_progress(&mut self, now: Instant) {
+    fn handle_progress(&mut self, now: Instant) {
         // What is acknowledged need not be sent again.
         if self.next < self.una {
             self.next = self.una;
-            self.index = 0;
-            self.reads_before = 0;
-            self.cursor = SgeCursor::default();
+            self.position = Position::OLDEST;
         }
         self.recovery.handle_progress(self.una, now);
     }
 
     /// Goes back to the oldest unacknowledged packet, which belongs to `oldest`.
-    pub(crate) fn go_back(&mut self, now: Instant, kind: Resend, oldest: Option<&Wqe>) {
+    fn go_back(&mut self, now: Instant, kind: Resend) {
         self.recovery.record_go_back(self.una, self.high, kind, now);
-        self.gaps.clear();
-        self.next = self.una;
-        self.index = 0;
-        self.reads_before = 0;
         // Chunks that are requested again count again.
-        self.reads_in_flight = match (kind, oldest) {
-            (Resend::Read(resume), Some(wqe)) => {
-                let end = Self::chunk_end(wqe, self.una);
-                chunks_of(resume.since(end), wqe)
-            }
-            _ => 0,
+        let kept = match (kind, self.send_queue.front()) {
+            (Resend::Read(resume), Some(oldest)) => Some((oldest, resume)),
+            _ => None,
         };
-        self.cursor = SgeCursor::default();
+        self.reads.go_back(self.una, kept);
+        self.next = self.una;
+        self.position = Position::OLDEST;
+    }
+
+    /// Returns the end of the packets that a peer may store while it misses one of `oldest`. READs that were requested are
+    /// requested again, so that the number of those in flight is known.
+    fn storable(&self, oldest: &Wqe) -> Sequence {
+        if self.reads.are_answered(self.una) { self.high } else { oldest.end() }
     }
 }
 
-/// Returns the number of chunks of `wqe`, a READ, that as many packets need.
-fn chunks_of(packets: u64, wqe: &Wqe) -> u32 {
-    let less = (1u64 << wqe.chunk_shift).wrapping_sub(1);
-    (packets.saturating_add(less) >> wqe.chunk_shift) as u32
-}
+#[cfg(test)]
+mod tests;

@@ -5,52 +5,47 @@
 
 use lock_api::RawMutex;
 
+use super::Requester;
 use super::recovery::retransmission::Resend;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::Env;
-use crate::transport::rc_transport::RcTransport;
-use crate::transport::state::State;
-use crate::work::CompletionStatus;
+use crate::transport::failure::Failure;
 
-impl RcTransport {
+impl Requester {
     /// Returns the deadline of the requester.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        if self.state != State::Rts {
-            return None;
-        }
-        let recovery = &self.requester.recovery;
         //= rocev2 §7
-        if let Some(until) = recovery.rnr_until {
+        if let Some(until) = self.recovery.rnr_until {
             return Some(until);
         }
-        self.requester.waiting().then(|| recovery.deadline(self.requester.una))
+        self.waiting().then(|| self.recovery.deadline(self.una))
     }
 
-    /// Handles the deadline if it has passed: ends an RNR wait, or retransmits.
-    pub(crate) fn check_deadline<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+    /// Handles the deadline if it has passed: ends an RNR wait, or retransmits. Returns whether the peer has not answered for an
+    /// ACK timeout, so that the path to it is suspect.
+    pub(crate) fn handle_timeout<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<bool, Failure> {
         if self.deadline().is_none_or(|deadline| deadline > env.now) {
-            return;
+            return Ok(false);
         }
-        let requester = &mut self.requester;
-        if requester.recovery.end_rnr_wait(env.now) {
+        if self.recovery.end_rnr_wait(env.now) {
             // The requester went back when the RNR NAK arrived.
-            return;
+            return Ok(false);
         }
         env.stats.timeouts.inc();
-        env.trace(requester.psns.psn(requester.una), TraceEvent::TimedOut);
-        let retries_used = requester.recovery.retries_used();
-        if !requester.recovery.may_retry(env.now) {
-            self.fail(env, Some(CompletionStatus::RetryExceeded));
-            return;
+        env.trace(self.psns.psn(self.una), TraceEvent::TimedOut);
+        let retries_used = self.recovery.retries_used();
+        if !self.recovery.may_retry(env.now) {
+            return Err(Failure::RetryExceeded);
         }
-        requester.recovery.back_off();
-        if !self.probe_for_responses(env) {
-            self.requester.go_back(env.now, Resend::Probe { selective: true }, None);
+        self.recovery.back_off();
+        let (reads, requested) = self.reads(env);
+        if env.shared.config.early_placement && reads.probe(requested) {
+            self.recovery.record_repair(self.high);
+        } else {
+            self.go_back(env.now, Resend::Probe { selective: true });
         }
-        if self.requester.recovery.retries_used() > retries_used {
-            self.report_suspect_path(env);
-        }
+        Ok(self.recovery.retries_used() > retries_used)
     }
 }

@@ -6,33 +6,35 @@
 
 use lock_api::RawMutex;
 
+use super::Responder;
 use super::inbound_reads::NextResponse;
 use crate::region::access_rights::AccessError;
 use crate::transport::env::Env;
-use crate::transport::packet::frame::{Unsent, build_frame};
-use crate::transport::packet::payload_copy::{CopiedResponse, Copying, MIN_LENGTH, PayloadCopy};
-use crate::transport::rc_transport::RcTransport;
-use crate::transport::state::State;
+use crate::transport::failure::Failure;
+use crate::transport::packet::frame::{Unsent, build_frame, build_headers};
+use crate::transport::packet::payload_copy::{MIN_LENGTH, PayloadCopy};
+use crate::transport::peer::Link;
 use roce_wire::{Ext, Headers, NakCode, Opcode, Syndrome};
 
-impl RcTransport {
+impl Responder {
     /// Writes the next READ response, NAK or ACK, or sets `copy`.
-    pub(crate) fn transmit_response<R: RawMutex>(
+    pub(crate) fn transmit<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        link: &Link,
         slot: &mut [u8],
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
-        if self.responder.executing {
-            self.execute_more(env);
+        if self.executing {
+            self.execute_more(env)?;
         }
-        while self.responder.reads.is_serving() {
-            let Some(next) = self.responder.reads.next(self.responder.mtu) else { break };
-            if let Some(len) = self.transmit_read_response(env, slot, &next, copy)? {
+        while self.reads.is_serving() {
+            let Some(next) = self.reads.next(self.mtu) else { break };
+            if let Some(len) = self.transmit_read_response(env, link, slot, &next, copy)? {
                 return Ok(len);
             }
         }
-        self.transmit_acknowledgement(env, slot)
+        self.transmit_acknowledgement(env, link, slot)
     }
 
     /// Writes the READ response `next`, or sets `copy`. Returns `None` if its memory cannot be read.
@@ -40,82 +42,78 @@ impl RcTransport {
     fn transmit_read_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        link: &Link,
         slot: &mut [u8],
         next: &NextResponse,
         copy: &mut Option<PayloadCopy>,
     ) -> Result<Option<usize>, Unsent> {
-        let responder = &self.responder;
         let headers = Headers {
             opcode: next.opcode,
             solicited: false,
             ack_req: false,
-            psn: responder.psns.psn(next.sequence),
+            psn: self.psns.psn(next.sequence),
             ext: match next.opcode {
                 Opcode::READ_RESPONSE_MIDDLE => Ext::None,
-                _ => Ext::Aeth(responder.aeth(Syndrome::ACK)),
+                _ => Ext::Aeth(self.aeth(Syndrome::ACK)),
             },
         };
         if next.len >= MIN_LENGTH {
-            *copy = Some(PayloadCopy::of_response(headers, next));
-            let copied = CopiedResponse { length: next.len, paced: self.rate.is_limited() };
-            self.copying = Some(Copying::Response(copied));
+            *copy = Some(PayloadCopy::of_response(headers, next.len, next.key, next.address));
             return Err(Unsent::Copying);
         }
-        let built = build_frame(self.link.as_ref(), env, slot, &headers, next.len as usize, |frame| {
+        let built = build_frame(link, env, slot, &headers, next.len as usize, |frame| {
             if next.len == 0 {
                 return Ok(());
             }
             env.regions.read_remote(env.qp.scope(), next.key, next.address, next.len, frame)
         })?;
-        Ok(self.response_built(env, next, built))
+        Ok(self.response_built(next, built)?)
     }
 
-    /// Accounts for the READ response whose payload was copied without the lock.
-    pub(crate) fn finish_response<R: RawMutex>(
+    /// Accounts for the READ response whose payload was copied without the lock. Returns the length of its frame, which is
+    /// `copied`.
+    pub(crate) fn finish_copy<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        copying: CopiedResponse,
+        copy: &PayloadCopy,
         copied: Result<usize, AccessError>,
-    ) -> Option<usize> {
+    ) -> Result<usize, Unsent> {
         // The same as before the copy: all that changes it waits.
-        let next = self.responder.reads.next(self.responder.mtu)?;
+        let next = self.reads.next(self.mtu).ok_or(Unsent::Idle)?;
         if copied.is_ok() {
-            env.built(copying.length as usize);
+            env.built(copy.length as usize);
         }
-        self.response_built(env, &next, copied)
+        self.response_built(&next, copied)?.ok_or(Unsent::Idle)
     }
 
     /// Accounts for the READ response `next`: `built` is the length of its frame. Returns that, or `None` if its memory cannot be
-    /// read.
-    fn response_built<R: RawMutex>(
+    /// read and it is given up.
+    fn response_built(
         &mut self,
-        env: &Env<'_, R>,
         next: &NextResponse,
         built: Result<usize, AccessError>,
-    ) -> Option<usize> {
-        let responder = &mut self.responder;
+    ) -> Result<Option<usize>, Failure> {
         if let Ok(len) = built {
-            responder.reads.sent(responder.mtu);
-            responder.responded = true;
+            self.reads.sent(self.mtu);
+            self.responded = true;
             // A READ response acknowledges everything up to itself.
-            responder.acknowledged = responder.acknowledged.max(next.sequence.next());
-            if next.sequence.next() == responder.expected {
-                responder.ack_pending = false;
+            self.acknowledged = self.acknowledged.max(next.sequence.next());
+            if next.sequence.next() == self.expected {
+                self.ack_pending = false;
             }
-            return Some(len);
+            return Ok(Some(len));
         }
         if next.repeated {
             // A late duplicate: the requester has its data, and the region's owner has taken back the key since. If the
             // requester still waits, its retries end the connection.
-            responder.reads.drop_repeat();
-        } else {
-            // The region was deregistered after the READ was accepted.
-            responder.reads.clear();
-            responder.ack_pending = false;
-            responder.nak_pending = Some((Syndrome::nak(NakCode::REMOTE_ACCESS), next.sequence));
-            self.fail(env, None);
+            self.reads.drop_repeat();
+            return Ok(None);
         }
-        None
+        // The region was deregistered after the READ was accepted.
+        self.reads.clear();
+        self.ack_pending = false;
+        self.nak_pending = Some((Syndrome::nak(NakCode::REMOTE_ACCESS), next.sequence));
+        Err(Failure::Refused)
     }
 
     /// Writes the pending NAK or ACK.
@@ -124,34 +122,31 @@ impl RcTransport {
     fn transmit_acknowledgement<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        link: &Link,
         slot: &mut [u8],
     ) -> Result<usize, Unsent> {
         let stats = &env.stats;
-        let responder = &mut self.responder;
-        let (syndrome, sequence) = match responder.nak_pending {
+        let (syndrome, sequence) = match self.nak_pending {
             // A NAK acknowledges everything before itself.
             Some((syndrome, sequence)) => (syndrome, sequence),
-            None if responder.ack_pending => (Syndrome::ACK, responder.expected.previous()),
+            None if self.ack_pending => (Syndrome::ACK, self.expected.previous()),
             None => return Err(Unsent::Idle),
         };
         let headers = Headers {
             opcode: Opcode::ACKNOWLEDGE,
             solicited: false,
             ack_req: false,
-            psn: responder.psns.psn(sequence),
-            ext: Ext::Aeth(responder.aeth(syndrome)),
+            psn: self.psns.psn(sequence),
+            ext: Ext::Aeth(self.aeth(syndrome)),
         };
-        let built = build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
+        let len = build_headers(link, env, slot, &headers)?;
         // Another turn executes more.
-        responder.ack_pending = responder.executing;
-        responder.acknowledged = responder.expected;
-        if !core::mem::take(&mut responder.nak_twice) {
-            responder.nak_pending = None;
+        self.ack_pending = self.executing;
+        self.acknowledged = self.expected;
+        if !core::mem::take(&mut self.nak_twice) {
+            self.nak_pending = None;
         }
-        responder.responded = true;
-        if self.state == State::Error {
-            self.report_failure(env);
-        }
+        self.responded = true;
         match syndrome {
             Syndrome::ACK => stats.tx_acks.inc(),
             Syndrome(0x60) => stats.tx_nak_sequence.inc(),
@@ -160,6 +155,6 @@ impl RcTransport {
             Syndrome(0x63) => stats.tx_nak_operational.inc(),
             _ => stats.tx_nak_rnr.inc(),
         }
-        built.map_err(|_| Unsent::Failed)
+        Ok(len)
     }
 }

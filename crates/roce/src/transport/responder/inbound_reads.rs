@@ -16,7 +16,7 @@ use roce_wire::{Opcode, RethRepr};
 const MAX_REPEATS: usize = 64;
 
 /// READ requests of the peer: those being answered, and those answered that it may request again. What
-/// each packet uses comes first: see [`crate::transport::rc_transport`].
+/// each packet uses comes first: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct InboundReads {

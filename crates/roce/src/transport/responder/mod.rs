@@ -1,107 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! State of the responder: expected PSN, current message, pending ACK and NAK.
+//! The responder: executes the peer's requests in PSN order, and answers them (IBTA Volume 1, section 9.7).
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `requests` | received requests: the expected one, duplicates, those after a gap |
+//! | `execution`, `message` | execution of a request; the message that it belongs to |
+//! | [`gaps`] | packets after a gap: placed, stored, and executed once the gap is filled |
+//! | `acknowledge` | ACKs, NAKs and READ responses to send |
+//! | [`receives`], [`inbound_reads`] | posted receives; READ requests of the peer |
+//! | `fatal_nak` | NAKs that end the connection |
+//!
+//! The responder knows neither the state of the queue pair nor its connection: no packet reaches it before the peer is known, and
+//! what it returns as a [`Failure`](super::failure::Failure) ends the connection.
 
 mod acknowledge;
-mod execute;
+mod execution;
+mod fatal_nak;
 pub(crate) mod gaps;
 pub(crate) mod inbound_reads;
+mod message;
+pub(crate) mod receives;
+mod requests;
 
-use self::gaps::stash::{Stash, StashMemory};
+use lock_api::RawMutex;
+
+use self::gaps::stash::Stash;
 use self::inbound_reads::InboundReads;
+use self::message::InboundMessage;
+use self::receives::Receives;
+use super::env::Env;
+use super::out_of_order::OutOfOrder;
+use super::peer::Peer;
+use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
 use crate::error::CreateError;
-use crate::transport::out_of_order::OutOfOrder;
-use crate::transport::peer::Peer;
-use crate::transport::sequence::{Sequence, SequenceSpace};
-use lock_api::RawMutex;
-use roce_wire::{
-    AethRepr, NakCode, OpcodeInfo, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind,
-    rnr_timer_code,
-};
+use crate::qp_attributes::QpSpec;
+use crate::work::CompletionStatus;
+use roce_wire::{AethRepr, NakCode, PathMtu, Syndrome, SyndromeKind, rnr_timer_code};
 
-/// Packets accepted without AckReq before an ACK is sent anyway. A requester that requests few ACKs (rxe: one
-/// in 66 packets, with a window of 128) would wait for its timer when one is lost.
-pub(crate) const MAX_UNACKNOWLEDGED: u64 = 32;
-
-/// A packet that is so far after the expected one shows a loss, and not only that some packets were reordered (compare
-/// RFC 5681, section 3.2: three duplicate ACKs).
-const REORDERED: u64 = 3;
-
-/// Maximum message length (IBTA Volume 1, chapter 9): 2^31 bytes.
-pub(crate) const MAX_LENGTH: u32 = 1 << 31;
-
-/// State of the responder. What each packet uses is in the middle: see [`crate::transport::rc_transport`].
+/// The responder. What each packet uses comes first: see [`cache_lines`](super::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 #[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Responder {
+    pub(super) receives: Receives,
     /// Packets after the gap that are placed.
-    pub(crate) out_of_order: OutOfOrder,
+    pub(super) out_of_order: OutOfOrder,
     /// Sequence number of the next request packet: the expected PSN (ePSN).
-    pub(crate) expected: Sequence,
+    expected: Sequence,
     /// Everything before this is acknowledged.
-    pub(crate) acknowledged: Sequence,
-    pub(crate) message: InboundMessage,
+    acknowledged: Sequence,
+    message: InboundMessage,
     /// The newest request packet after a gap; `None` without a gap. The next packet after the gap that is not newer reports
     /// it.
-    pub(crate) newest_after_gap: Option<Sequence>,
-    pub(crate) psns: SequenceSpace,
-    pub(crate) mtu: u32,
-    pub(crate) nak_pending: Option<(Syndrome, Sequence)>,
+    newest_after_gap: Option<Sequence>,
+    psns: SequenceSpace,
+    mtu: u32,
+    nak_pending: Option<(Syndrome, Sequence)>,
     /// Message sequence number (MSN): completed request messages.
     msn: u32,
     /// An ACK for everything before `expected` is to be sent.
-    pub(crate) ack_pending: bool,
+    ack_pending: bool,
     /// It is sent once more.
-    pub(crate) nak_twice: bool,
+    nak_twice: bool,
     /// The expected packet is stored and is executed before the next frame is sent.
-    pub(crate) executing: bool,
+    executing: bool,
     /// The last frame sent was a response, so a request may go first.
-    pub(crate) responded: bool,
+    pub(super) responded: bool,
     /// The expected packet found no receive: what follows it is sent again anyway.
-    pub(crate) without_receive: bool,
+    without_receive: bool,
     /// Stored packets were executed without being sent again: the peer repeats selectively, and heeds one of two NAKs for the
     /// same packet.
-    pub(crate) peer_repeats_selectively: bool,
+    peer_repeats_selectively: bool,
     /// Timer code in RNR NAKs.
-    pub(crate) rnr_code: u8,
-    pub(crate) reads: InboundReads,
+    rnr_code: u8,
+    pub(super) reads: InboundReads,
     /// Packets after the gap that are stored.
-    pub(crate) stash: Stash,
-}
-
-/// The message being received.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum InboundMessage {
-    /// Between messages.
-    None,
-    /// A SEND, into the current receive.
-    Send,
-    Write {
-        address: u64,
-        key: u32,
-        total: u32,
-        left: u32,
-    },
-}
-
-impl InboundMessage {
-    /// Returns whether a packet of this kind may come next.
-    #[inline]
-    pub(crate) fn continues_with(self, info: &OpcodeInfo) -> bool {
-        //= rocev2 §6
-        match (self, info.operation) {
-            (Self::None, _) => info.first,
-            (Self::Send, Operation::Send) | (Self::Write { .. }, Operation::Write) => !info.first,
-            _ => false,
-        }
-    }
+    stash: Stash,
 }
 
 impl Responder {
     /// Before the peer is known.
-    pub(crate) const IDLE: Self = Self {
+    pub(super) const IDLE: Self = Self {
+        receives: Receives::NONE,
         psns: SequenceSpace::START_AT_ZERO,
         mtu: PathMtu::Bytes256.bytes() as u32,
         expected: Sequence::ZERO,
@@ -122,46 +104,63 @@ impl Responder {
         responded: false,
     };
 
-    pub(crate) fn initialize(&mut self, config: &Config) -> Result<(), CreateError> {
+    /// Allocates everything that the responder of a queue pair will ever need.
+    pub(super) fn initialize<R: RawMutex>(
+        &mut self,
+        spec: &QpSpec<R>,
+        config: &Config,
+    ) -> Result<(), CreateError> {
+        self.receives.initialize(spec)?;
         self.reads = InboundReads::try_new(config.max_reads.inbound)?;
         self.out_of_order = OutOfOrder::try_new(config.most_in_flight())?;
         self.rnr_code = rnr_timer_code(config.timing.rnr_timer);
         Ok(())
     }
 
-    pub(crate) fn begin(&mut self, peer: &Peer) {
+    /// Sets the parameters of the connection.
+    pub(super) fn begin(&mut self, peer: &Peer) {
         self.psns = SequenceSpace { start: peer.receive_psn };
         self.mtu = peer.mtu.bytes() as u32;
         self.reads.set_limit(peer.reads.inbound);
     }
 
     /// Drops all pending responses.
-    pub(crate) fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.ack_pending = false;
         self.nak_pending = None;
         self.nak_twice = false;
         self.reads.clear();
     }
 
+    /// Flushes all receives and drops stored packets. A pending NAK and READ responses are still sent.
+    pub(super) fn flush<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        self.stash.clear(&env.shared.stash);
+        self.nak_twice = false;
+        //= R-SRQ-20
+        self.receives.fail_current(env, CompletionStatus::Flushed);
+        //= R-QP-66
+        self.receives.drain(env);
+    }
+
     /// Returns whether the last frame was a response, and clears that.
     #[inline]
-    pub(crate) fn take_responded(&mut self) -> bool {
+    pub(super) fn take_responded(&mut self) -> bool {
         core::mem::take(&mut self.responded)
     }
 
     /// Returns whether a response is to be sent.
     #[inline]
-    pub(crate) fn has_response(&self) -> bool {
+    pub(super) fn has_response(&self) -> bool {
         self.ack_pending || self.nak_pending.is_some() || self.reads.is_serving()
     }
 
     /// Returns whether the next response is a READ response.
-    pub(crate) fn is_serving(&self) -> bool {
+    pub(super) fn is_serving(&self) -> bool {
         self.reads.is_serving()
     }
 
     /// Returns whether a NAK that ends the connection is to be sent.
-    pub(crate) fn is_fatal_nak_pending(&self) -> bool {
+    pub(super) fn is_fatal_nak_pending(&self) -> bool {
         //= rocev2 §9
         match self.nak_pending.map(|(syndrome, _)| syndrome.kind()) {
             Some(SyndromeKind::Nak(code)) => code != NakCode::PSN_SEQUENCE,
@@ -169,71 +168,23 @@ impl Responder {
         }
     }
 
-    pub(crate) fn aeth(&self, syndrome: Syndrome) -> AethRepr {
+    fn aeth(&self, syndrome: Syndrome) -> AethRepr {
         AethRepr { syndrome, msn: self.msn }
     }
 
     /// Ends the current message. Packets placed after its end belong to another message and are forgotten.
     #[inline]
-    pub(crate) fn end_message(&mut self) {
+    fn end_message(&mut self) {
         self.message = InboundMessage::None;
         self.out_of_order.clear();
         self.complete_msn();
     }
 
     /// Counts a completed request message.
-    pub(crate) fn complete_msn(&mut self) {
+    fn complete_msn(&mut self) {
         self.msn = self.msn.wrapping_add(1) & 0x00FF_FFFF;
     }
-
-    /// Handles a packet after a gap. `answer_requested` tells whether the peer waits for an answer to it, `is_late` that it is
-    /// stored now and was not before: if packets after it have arrived, they have overtaken it.
-    pub(crate) fn handle_gap(&mut self, sequence: Sequence, answer_requested: bool, is_late: bool) {
-        //= rocev2 §6
-        // One NAK per gap. A PSN that does not rise shows that the requester went back and its first packet was
-        // lost again; without a second NAK that would cost a timeout.
-        let report = match self.newest_after_gap {
-            None | Some(Sequence::MAX) => true,
-            Some(newest) if sequence <= newest && is_late => return,
-            Some(newest) => sequence <= newest,
-        };
-        if report {
-            // The next packets may only have overtaken the expected one.
-            if !answer_requested && sequence.since(self.expected) < REORDERED {
-                self.newest_after_gap = Some(Sequence::MAX);
-                return;
-            }
-            self.report_gap();
-        }
-        self.newest_after_gap = Some(sequence);
-    }
-
-    /// Reports that the expected packet is missing.
-    pub(crate) fn report_gap(&mut self) {
-        self.nak_pending = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), self.expected));
-        // A lost NAK costs a timeout, since nothing follows once the peer's window is full.
-        self.nak_twice = self.peer_repeats_selectively;
-    }
-
-    /// Reports the gap at which the execution of stored packets ended, if there is one: packets after it have arrived.
-    pub(crate) fn report_next_gap<R: RawMutex>(&mut self, memory: &StashMemory<R>) {
-        let stored = !self.out_of_order.is_empty() || !self.stash.is_empty();
-        if stored && !self.executing && !self.stash.contains(self.expected, memory) {
-            self.report_gap();
-            self.newest_after_gap = Some(self.out_of_order.newest().max(self.expected));
-        }
-    }
-
-    /// Handles a duplicate packet.
-    pub(crate) fn handle_duplicate(&mut self, sequence: Sequence, packet: &Packet<'_>) {
-        //= rocev2 §6
-        match (packet.info().operation, packet.reth()) {
-            (Operation::Read, Some(reth)) => {
-                self.reads.repeat(sequence, &RethRepr::parse(&reth), self.mtu);
-            }
-            // Atomics are never executed, so never acknowledged.
-            (Operation::Atomic, _) => {}
-            _ => self.ack_pending = true,
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ const GO_BACK_N_LOSSES: u8 = 16;
 /// First retransmission timeout, in minimum resend times, before a round trip is measured.
 const INITIAL_RESEND_FACTOR: u64 = 16;
 
-/// Loss recovery state of a requester. What each packet uses comes first: see [`crate::transport::rc_transport`].
+/// Loss recovery state of a requester. What each packet uses comes first: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Recovery {

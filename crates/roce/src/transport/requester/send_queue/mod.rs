@@ -5,6 +5,8 @@
 //! Each request gets its range of sequence numbers when it is posted, so order, window and completion are
 //! comparisons of integers.
 
+mod chunks;
+
 use crate::transport::sequence::Sequence;
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -14,10 +16,6 @@ use crate::region::binding_slot::Ticket;
 use crate::sge_cursor::{copy_sges, total};
 use crate::work::{CompletionKind, SendData, SendFlags, SendOperation, SendRequest, Sge};
 use fallible::vec;
-
-/// Least and largest number of packets of a READ that are requested at once, as powers of two.
-const LEAST_CHUNK_SHIFT: u8 = 6;
-const MOST_CHUNK_SHIFT: u8 = 8;
 
 /// A request on the send queue.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +29,7 @@ pub(crate) struct Wqe {
     pub(crate) first: Sequence,
     /// Number of packets: at least 1, or 0 for a local request.
     pub(crate) packets: u32,
-    /// Of a READ: it is requested in chunks of this power of two of packets, see [`crate::transport::requester`].
+    /// Of a READ: it is requested in chunks of this power of two of packets, see [`chunks`].
     pub(crate) chunk_shift: u8,
     data: Source,
     /// Index of its elements or inline data in the queue's arrays.
@@ -73,7 +71,7 @@ impl Wqe {
         length: 0,
         first: Sequence::ZERO,
         packets: 1,
-        chunk_shift: LEAST_CHUNK_SHIFT,
+        chunk_shift: chunks::MIN_SHIFT,
         data: Source::None,
         at: 0,
         only: Sge::NONE,
@@ -135,7 +133,7 @@ impl Wqe {
     }
 }
 
-/// The send queue. What each request uses comes first: see [`crate::transport::rc_transport`].
+/// The send queue. What each request uses comes first: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SendQueue {
@@ -370,7 +368,7 @@ impl SendQueue {
             length,
             first: self.next,
             packets,
-            chunk_shift: LEAST_CHUNK_SHIFT,
+            chunk_shift: chunks::MIN_SHIFT,
             data,
             at,
             only,
@@ -396,7 +394,7 @@ impl SendQueue {
             length: 0,
             first: self.next,
             packets: 0,
-            chunk_shift: LEAST_CHUNK_SHIFT,
+            chunk_shift: chunks::MIN_SHIFT,
             data: Source::Pending(ticket),
             at: 0,
             only: Sge::NONE,
@@ -460,7 +458,7 @@ impl SendQueue {
     pub(crate) fn set_chunk(&mut self, index: u32, shift: u8) {
         let at = self.wrap(self.head.wrapping_add(index));
         if let Some(wqe) = self.entry_mut(at) {
-            wqe.chunk_shift = shift.clamp(LEAST_CHUNK_SHIFT, MOST_CHUNK_SHIFT);
+            wqe.chunk_shift = shift.clamp(chunks::MIN_SHIFT, chunks::MAX_SHIFT);
         }
     }
 

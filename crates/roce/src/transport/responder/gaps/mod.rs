@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Request packets that arrive after a gap: placed into memory or stored in the stash, and executed once the gap is filled.
+//! Request packets after a gap: placed into memory or stored in the stash when they arrive, and executed once the gap is filled.
 
-mod requests;
+mod arrivals;
+mod filled;
 pub(crate) mod stash;

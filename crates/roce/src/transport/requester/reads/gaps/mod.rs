@@ -33,7 +33,7 @@ const REORDERED: u64 = 3;
 /// Gaps of a chunk that are requested apart; the last request asks for the rest.
 const MAX_GAPS: u8 = 8;
 
-/// The READ chunks that are requested again. What each packet uses comes last: see [`crate::transport::rc_transport`].
+/// The READ chunks that are requested again. What each packet uses comes last: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReadGaps {
@@ -74,7 +74,7 @@ enum Step {
 
 /// A request for responses that are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Again {
+pub(crate) struct Repeat {
     pub(crate) first: Sequence,
     pub(crate) end: Sequence,
 }
@@ -368,7 +368,7 @@ impl ReadGaps {
     }
 
     /// Returns the next request.
-    pub(crate) fn next(&self, progress: Progress<'_>) -> Option<Again> {
+    pub(crate) fn next(&self, progress: Progress<'_>) -> Option<Repeat> {
         let oldest = self.active().filter(|chunk| matches!(chunk.step, Step::Wanted { .. }));
         let chunk = oldest.min_by_key(|chunk| chunk.first)?;
         let Step::Wanted { from, gaps, probe } = chunk.step else { return None };
@@ -378,20 +378,20 @@ impl ReadGaps {
         } else {
             progress.missing_end(first, chunk.end, self.as_gaps && gaps < MAX_GAPS.saturating_sub(1))
         };
-        Some(Again { first, end })
+        Some(Repeat { first, end })
     }
 
     /// The request that [`ReadGaps::next`] returned was sent, or there is none: the chunk is complete.
-    pub(crate) fn sent(&mut self, progress: Progress<'_>, again: Option<Again>, now: Instant) {
+    pub(crate) fn sent(&mut self, progress: Progress<'_>, repeat: Option<Repeat>, now: Instant) {
         let order = self.order.wrapping_add(1);
         self.order = order;
         let wanted = self.active_mut().filter(|chunk| matches!(chunk.step, Step::Wanted { .. }));
         if let Some(chunk) = wanted.min_by_key(|chunk| chunk.first)
             && let Step::Wanted { gaps, probe, .. } = chunk.step
         {
-            let end = again.map_or(chunk.end, |again| again.end);
+            let end = repeat.map_or(chunk.end, |repeat| repeat.end);
             chunk.at = now;
-            chunk.step = if again.is_some() && progress.missing(end, chunk.end).is_some() {
+            chunk.step = if repeat.is_some() && progress.missing(end, chunk.end).is_some() {
                 Step::Wanted { from: end, gaps: gaps.saturating_add(1), probe }
             } else {
                 Step::Asked { end, high: progress.high, order, probe }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Handles losses: decides with [`Recovery`](super::recovery::Recovery) what is sent again.
+
+use lock_api::RawMutex;
+
+use super::Requester;
+use super::recovery::retransmission::Resend;
+use crate::transport::env::Env;
+use crate::transport::failure::Failure;
+
+impl Requester {
+    /// Goes back after the loss of the packet at `una`, or of its response.
+    pub(super) fn lost<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<(), Failure> {
+        if !self.recovery.may_retry(env.now) {
+            return Err(Failure::RetryExceeded);
+        }
+        let kind = match self.send_queue.front() {
+            // Without early placement nothing behind the gap is stored here.
+            Some(wqe) if wqe.is_read() && env.shared.config.early_placement => {
+                Resend::Read(wqe.end().min(self.high))
+            }
+            Some(wqe) if !wqe.is_read() => {
+                let storable = self.storable(wqe);
+                self.recovery.resend_for_loss(self.una, storable, self.high)
+            }
+            _ => Resend::GoBackN,
+        };
+        self.go_back(env.now, kind);
+        Ok(())
+    }
+
+    /// Handles an implied NAK: an answer to a later packet shows that the response at `una` was lost.
+    pub(super) fn implied_nak<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<(), Failure> {
+        env.stats.implied_naks.inc();
+        self.lost(env)
+    }
+
+    /// Accounts for a loss of responses that are to be requested again.
+    pub(super) fn responses_lost<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<(), Failure> {
+        env.stats.implied_naks.inc();
+        if !self.recovery.may_retry(env.now) {
+            return Err(Failure::RetryExceeded);
+        }
+        self.recovery.record_repair(self.high);
+        self.recovery.restart_timeout(env.now);
+        Ok(())
+    }
+}

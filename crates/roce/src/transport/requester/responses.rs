@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Handles the peer's responses: ACKs and NAKs here, READ responses in `read_responses` (IBTA Volume 1, section 9.7).
+
+use lock_api::RawMutex;
+
+use super::Requester;
+use crate::drop_reason::DropReason;
+use crate::transport::env::Env;
+use crate::transport::failure::{Failure, PacketError};
+use crate::transport::packet::placement::Placement;
+use crate::transport::sequence::Sequence;
+use roce_wire::{AethRepr, NakCode, Operation, Packet, Psn, SyndromeKind, rnr_timer};
+
+impl Requester {
+    /// Handles a response packet. It may set `placement` instead of copying the payload: [`Requester::finish_response`] then
+    /// follows.
+    pub(crate) fn handle_response<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        placement: &mut Option<Placement>,
+    ) -> Result<(), PacketError> {
+        let sequence = self.awaited(packet.bth().psn()).ok_or(DropReason::Sequence)?;
+        let aeth = packet.aeth().map(|aeth| AethRepr::parse(&aeth));
+        match (packet.info().operation, aeth) {
+            (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth)?,
+            (Operation::Read, _) => self.handle_read_response(env, sequence, packet, placement)?,
+            // This side sends no atomics.
+            _ => return Err(DropReason::Opcode.into()),
+        }
+        Ok(self.check_failed_request()?)
+    }
+
+    /// Handles a positive acknowledgement of the usual form. Returns `None`, and has changed nothing, if
+    /// [`Requester::handle_response`] has to handle it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every ACK")]
+    pub(crate) fn handle_plain_ack<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        psn: Psn,
+    ) -> Option<Result<(), Failure>> {
+        let end = self.awaited(psn)?.next();
+        let reached = self.advance_inline(env, end);
+        Some(self.conclude_ack(env, end, reached).and_then(|()| self.check_failed_request()))
+    }
+
+    /// Returns the sequence number of the packet that a response with this PSN answers, if it was sent.
+    #[inline]
+    fn awaited(&self, psn: Psn) -> Option<Sequence> {
+        //= rocev2 §7
+        self.psns.sequence(psn, self.una).filter(|&sequence| sequence < self.high)
+    }
+
+    /// Ends the acknowledgement of everything before `end`. `reached` tells whether that was completed: no READ before misses
+    /// responses.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every ACK")]
+    fn conclude_ack<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        end: Sequence,
+        reached: bool,
+    ) -> Result<(), Failure> {
+        if !reached {
+            return self.handle_ack_before_responses(env, end);
+        }
+        if self.recovery.has_resent() {
+            self.continue_after_ack(env);
+        }
+        Ok(())
+    }
+
+    /// Handles an acknowledgement of packets behind a READ whose responses are missing.
+    #[inline(never)]
+    fn handle_ack_before_responses<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        end: Sequence,
+    ) -> Result<(), Failure> {
+        if env.shared.config.early_placement {
+            let (reads, requested) = self.reads(env);
+            if reads.handle_ack(requested, end) {
+                self.responses_lost(env)?;
+            }
+        } else if self.recovery.is_new_loss(self.una, self.next, env.now) {
+            self.implied_nak(env)?;
+        }
+        Ok(())
+    }
+
+    fn handle_ack<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: Sequence,
+        aeth: AethRepr,
+    ) -> Result<(), Failure> {
+        let stats = &env.stats;
+        match aeth.syndrome.kind() {
+            SyndromeKind::Ack(_) => {
+                let end = sequence.next();
+                let reached = self.advance(env, end);
+                self.conclude_ack(env, end, reached)
+            }
+            SyndromeKind::Nak(NakCode::PSN_SEQUENCE) => {
+                stats.rx_nak_sequence.inc();
+                //= rocev2 §7
+                if sequence < self.una {
+                    return Ok(());
+                }
+                self.advance(env, sequence);
+                self.handle_sequence_nak(env, sequence)
+            }
+            SyndromeKind::RnrNak(code) => {
+                stats.rx_nak_rnr.inc();
+                if sequence < self.una {
+                    return Ok(());
+                }
+                self.advance(env, sequence);
+                // A duplicate arrives during the wait, or before the packet sent after it can have been answered.
+                if !self.recovery.is_new_loss(self.una, self.next, env.now) {
+                    return Ok(());
+                }
+                let kind = self.recovery.resend_after_rnr();
+                self.go_back(env.now, kind);
+                let may_wait = self.recovery.handle_rnr_nak(env.now, rnr_timer(code));
+                may_wait.then_some(()).ok_or(Failure::RnrRetryExceeded)
+            }
+            SyndromeKind::Nak(code) => {
+                if sequence < self.una {
+                    return Ok(());
+                }
+                stats.rx_nak_fatal.inc();
+                //= rocev2 §7
+                //= R-QP-55
+                self.advance(env, sequence);
+                Err(Failure::from_nak(code))
+            }
+            SyndromeKind::Reserved => Ok(()),
+        }
+    }
+
+    /// Handles the report that the peer misses the packet at `sequence`. Everything before it is acknowledged.
+    fn handle_sequence_nak<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: Sequence,
+    ) -> Result<(), Failure> {
+        if env.shared.config.early_placement {
+            let (reads, requested) = self.reads(env);
+            if let Some(lost) = reads.handle_nak(requested, sequence) {
+                return if lost { self.responses_lost(env) } else { Ok(()) };
+            }
+        }
+        let again = self.recovery.is_lost_within_run(self.una, env.now);
+        let probed = self.recovery.answers_probe(self.una);
+        if again || probed || self.recovery.is_new_loss(self.una, self.next, env.now) {
+            self.lost(env)?;
+        }
+        Ok(())
+    }
+
+    /// Continues after an acknowledgement while packets were sent again.
+    #[inline(never)]
+    fn continue_after_ack<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        let Some(wqe) = self.send_queue.front().filter(|wqe| !wqe.is_read()) else { return };
+        let storable = self.storable(wqe);
+        if let Some(kind) = self.recovery.handle_ack(self.una, storable, self.high, env.now) {
+            self.go_back(env.now, kind);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The responder without a requester: what it answers to each request of a peer, and what completes.
+
+use super::*;
+use crate::transport::failure::{Failure, PacketError};
+use crate::transport::packet::frame::Unsent;
+use crate::transport::testing::Host;
+use crate::work::CompletionStatus::{Flushed, LocalLength, Success};
+use crate::work::RecvRequest;
+use roce_wire::{Ext, Opcode, Packet, RethRepr};
+use std::string::String;
+use std::vec::Vec;
+
+/// A responder with a connection.
+struct Bench {
+    host: Host,
+    responder: Responder,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let host = Host::new();
+        let mut responder = Responder::IDLE;
+        responder.initialize(&host.spec(), &host.shared.config).unwrap();
+        responder.begin(&host.peer());
+        Self { host, responder }
+    }
+
+    /// Posts receives of 64 bytes.
+    fn with_receives(contexts: core::ops::RangeInclusive<u64>) -> Self {
+        let mut bench = Self::new();
+        for context in contexts {
+            let request = RecvRequest { context, sges: &[bench.host.sge(64 * context, 64)] };
+            bench.responder.receives.queue.post(&request, 1 << 31).unwrap();
+        }
+        bench
+    }
+
+    fn receive(&mut self, opcode: Opcode, psn: u32, ext: Ext, payload: &[u8]) -> Result<(), PacketError> {
+        let frame = self.host.frame(opcode, psn, ext, payload);
+        let packet = Packet::parse(&frame).unwrap();
+        let responder = &mut self.responder;
+        self.host.step(|env, _| responder.handle_request(env, &packet, &mut None))
+    }
+
+    /// Receives a SEND of eight bytes, all of which are its PSN.
+    fn send(&mut self, psn: u32) -> Result<(), PacketError> {
+        self.receive(Opcode::SEND_ONLY, psn, Ext::None, &[psn as u8; 8])
+    }
+
+    /// Receives a request of the peer to this host's memory.
+    fn access(
+        &mut self,
+        opcode: Opcode,
+        psn: u32,
+        length: u32,
+        key: u32,
+        payload: &[u8],
+    ) -> Result<(), PacketError> {
+        let reth = RethRepr { address: self.host.address(0), r_key: key, length };
+        self.receive(opcode, psn, Ext::Reth(reth), payload)
+    }
+
+    fn transmit(&mut self) -> Vec<String> {
+        core::iter::from_fn(|| {
+            let responder = &mut self.responder;
+            self.host.describe(|env, link, slot, copy| match responder.transmit(env, link, slot, copy) {
+                Ok(len) => Some(len),
+                Err(Unsent::Idle) => None,
+                Err(unsent) => panic!("{unsent:?}"),
+            })
+        })
+        .collect()
+    }
+
+    fn flush(&mut self) {
+        let responder = &mut self.responder;
+        self.host.step(|env, _| responder.flush(env));
+    }
+}
+
+const REFUSED: Result<(), PacketError> = Err(PacketError::Fatal(Failure::Refused));
+
+#[test]
+fn sends_fill_receives_in_order_and_one_ack_answers_them_all() {
+    let mut bench = Bench::with_receives(1..=2);
+    bench.send(0).unwrap();
+    bench.send(1).unwrap();
+    assert_eq!(bench.host.completions(), [(1, Success), (2, Success)]);
+    assert_eq!((bench.host.read(64, 8), bench.host.read(128, 8)), (std::vec![0; 8], std::vec![1; 8]));
+    assert_eq!(bench.transmit(), ["Acknowledge 1 Ack(31)"]);
+}
+
+#[test]
+fn a_peer_that_sends_without_a_receive_is_told_to_wait() {
+    let mut bench = Bench::new();
+    bench.send(0).unwrap();
+    let sent = bench.transmit();
+    assert!(sent.len() == 1 && sent[0].starts_with("Acknowledge 0 RnrNak"), "{sent:?}");
+    assert_eq!(bench.host.completions(), []);
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_and_fills_no_receive() {
+    let mut bench = Bench::with_receives(1..=2);
+    bench.send(0).unwrap();
+    bench.transmit();
+    bench.send(0).unwrap();
+    assert_eq!(bench.host.completions(), [(1, Success)]);
+    assert_eq!(bench.transmit(), ["Acknowledge 0 Ack(31)"]);
+}
+
+#[test]
+fn a_send_longer_than_its_receive_ends_the_connection() {
+    let mut bench = Bench::with_receives(1..=2);
+    assert_eq!(bench.receive(Opcode::SEND_ONLY, 0, Ext::None, &[5; 65]), REFUSED);
+    bench.flush();
+    assert_eq!(bench.host.completions(), [(1, LocalLength), (2, Flushed)]);
+    assert!(bench.responder.is_fatal_nak_pending());
+    assert_eq!(bench.transmit(), ["Acknowledge 0 Nak(invalid request)"]);
+    assert!(!bench.responder.is_fatal_nak_pending());
+}
+
+#[test]
+fn a_write_without_the_right_key_ends_the_connection() {
+    let mut bench = Bench::new();
+    let key = bench.host.key() ^ 1;
+    assert_eq!(bench.access(Opcode::WRITE_ONLY, 0, 8, key, &[9; 8]), REFUSED);
+    assert_eq!(bench.transmit(), ["Acknowledge 0 Nak(remote access error)"]);
+    assert_eq!(bench.host.read(0, 8), [0; 8]);
+}
+
+#[test]
+fn a_read_is_answered_from_memory_before_a_later_ack() {
+    let mut bench = Bench::with_receives(1..=1);
+    bench.host.fill(0, &[6; 8]);
+    let key = bench.host.key();
+    bench.access(Opcode::READ_REQUEST, 0, 8, key, &[]).unwrap();
+    bench.send(1).unwrap();
+    assert_eq!(bench.transmit(), ["RDMA READ Response Only 0 Ack(31): 6 x 8", "Acknowledge 1 Ack(31)"]);
+}
+
+#[test]
+fn a_missing_packet_is_reported_once() {
+    let mut bench = Bench::with_receives(1..=4);
+    bench.send(0).unwrap();
+    bench.send(2).unwrap();
+    bench.send(3).unwrap();
+    assert_eq!(bench.transmit(), ["Acknowledge 1 Nak(PSN sequence error)"]);
+    assert_eq!(bench.host.completions(), [(1, Success)]);
+}
+
+#[test]
+fn packets_after_a_gap_are_executed_in_order_once_another_one_follows() {
+    let mut bench = Bench::with_receives(1..=4);
+    bench.send(1).unwrap();
+    bench.send(2).unwrap();
+    bench.send(0).unwrap();
+    assert_eq!(bench.host.completions(), [(1, Success)]);
+    bench.send(3).unwrap();
+    assert_eq!(bench.host.completions(), [(2, Success), (3, Success), (4, Success)]);
+    let received: Vec<_> = (1..=4).map(|context| bench.host.read(64 * context, 1)[0]).collect();
+    assert_eq!(received, [0, 1, 2, 3]);
+    assert_eq!(bench.transmit(), ["Acknowledge 3 Ack(31)"]);
+}
+
+#[test]
+fn a_stored_packet_that_fails_ends_the_connection_with_its_own_nak() {
+    let mut bench = Bench::with_receives(1..=4);
+    bench.receive(Opcode::SEND_ONLY, 1, Ext::None, &[5; 65]).unwrap();
+    bench.send(0).unwrap();
+    assert_eq!(bench.send(2), REFUSED);
+    bench.flush();
+    assert_eq!(bench.transmit(), ["Acknowledge 1 Nak(invalid request)"]);
+    assert_eq!(bench.host.completions(), [(1, Success), (2, LocalLength), (3, Flushed), (4, Flushed)]);
+}
