@@ -2,17 +2,19 @@
 
 //! Queue pairs and shared receive queues.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ffi::c_void;
 use core::ptr;
 
 use ndk_abi::ndk::{NDK_OP_FLAG_INLINE, NDK_QP, NDK_SGE, NDK_SGE_Anonymous, NDK_SRQ};
+use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS};
 
 use crate::fast_memory::{self, FastMemory};
 use crate::memory::{Access, Pd, RemoteMemory};
 use crate::object::{Object, entry};
 use crate::os::Os;
-use crate::{Cq, Status, pending};
+use crate::{Cq, Handler, Status, pending};
 
 /// A queue pair. Its connector must be dropped first.
 pub struct Qp<O: Os> {
@@ -26,7 +28,15 @@ pub struct Qp<O: Os> {
 /// A shared receive queue.
 pub struct Srq<O: Os> {
     object: Object<O, NDK_SRQ>,
+    // Declared after the object: the notification callback uses it until the close is complete.
+    _notification: Option<Box<SrqNotification<O>>>,
     _pd: Arc<Pd<O>>,
+}
+
+struct SrqNotification<O: Os> {
+    os: Arc<O>,
+    /// Runs in each notification callback.
+    handler: Handler,
 }
 
 /// Sizes of a queue pair.
@@ -50,18 +60,48 @@ impl<O: Os> Srq<O> {
     /// # Errors
     /// The status of the provider.
     pub fn new(pd: &Arc<Pd<O>>, depth: u32, sges: u32) -> Result<Arc<Self>, Status> {
+        Self::create(pd, depth, sges, None, None)
+    }
+
+    /// Creates a queue of `depth` receives without SGEs that calls `handler` in each low-water notification, which has an
+    /// affinity. [`Srq::notify_below`] sets the threshold.
+    ///
+    /// # Errors
+    /// The status of the provider.
+    pub fn with_affinity(
+        pd: &Arc<Pd<O>>,
+        depth: u32,
+        affinity: GROUP_AFFINITY,
+        handler: Handler,
+    ) -> Result<Arc<Self>, Status> {
+        let notification = Box::new(SrqNotification { os: Arc::clone(pd.os()), handler });
+        Self::create(pd, depth, 0, Some(affinity), Some(notification))
+    }
+
+    fn create(
+        pd: &Arc<Pd<O>>,
+        depth: u32,
+        sges: u32,
+        mut affinity: Option<GROUP_AFFINITY>,
+        notification: Option<Box<SrqNotification<O>>>,
+    ) -> Result<Arc<Self>, Status> {
+        let context = notification
+            .as_deref()
+            .map_or(ptr::null_mut(), |context| ptr::from_ref(context).cast_mut().cast());
+        let affinity = affinity.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let create = entry(pd.object().dispatch().NdkCreateSrq)?;
         let raw = pending::create(pd.os(), |completion, request, into| {
-            // SAFETY: the protection domain is open; the callback uses no context.
+            // SAFETY: the protection domain is open; the context of the notification lives until the queue is closed, that
+            // of the request until its callback.
             unsafe {
                 create(
                     pd.object().raw(),
                     depth,
                     sges,
                     0,
-                    Some(srq_notified),
-                    ptr::null_mut(),
-                    ptr::null_mut(),
+                    Some(srq_notified::<O>),
+                    context,
+                    affinity,
                     completion,
                     request,
                     into,
@@ -70,7 +110,19 @@ impl<O: Os> Srq<O> {
         })?;
         // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(pd.os(), raw) };
-        Ok(Arc::new(Self { object, _pd: Arc::clone(pd) }))
+        Ok(Arc::new(Self { object, _notification: notification, _pd: Arc::clone(pd) }))
+    }
+
+    /// Requests a notification when the queue holds fewer receives than `threshold`, at least 1 (`NdkModifySrq`).
+    ///
+    /// # Errors
+    /// The status of the provider.
+    pub fn notify_below(&self, threshold: u32) -> Result<(), Status> {
+        let modify = entry(self.object.dispatch().NdkModifySrq)?;
+        pending::request(self.object.os(), |completion, request| {
+            // SAFETY: the queue is open; the context of the request lives until the callback.
+            unsafe { modify(self.object.raw(), 0, threshold, completion, request) }
+        })
     }
 
     /// Posts a receive for any queue pair of this queue. IRQL <= `DISPATCH_LEVEL`.
@@ -351,4 +403,9 @@ impl<O: Os> Qp<O> {
     }
 }
 
-unsafe extern "efiapi" fn srq_notified(_context: *mut c_void, _status: i32) {}
+unsafe extern "efiapi" fn srq_notified<O: Os>(context: *mut c_void, _status: NTSTATUS) {
+    // SAFETY: null, or the context of the create call, which lives until the queue is closed.
+    if let Some(notification) = unsafe { context.cast_const().cast::<SrqNotification<O>>().as_ref() } {
+        notification.os.callback("SrqNotification", || (notification.handler)());
+    }
+}

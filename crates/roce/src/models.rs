@@ -316,7 +316,7 @@ fn model_notice_queue_requests_service_once() {
 
 /// A shared receive queue of depth 4 with two receives, armed at two.
 fn shared_queue() -> (Arc<Srq<ModelLock>>, Shared<Consumer>) {
-    let srq = Srq::try_new(&SrqSpec { depth: 4, sges: 0, threshold: 2, context: 0 }, 0).unwrap();
+    let srq = Srq::try_new(&SrqSpec { depth: 4, sges: 0, threshold: 2, context: 0 }, 0, None).unwrap();
     for context in 0..2 {
         srq.post(&RecvRequest { context, sges: &[] }, 1).unwrap();
     }

@@ -16,7 +16,7 @@ use fallible::{Arc, vec};
 /// The notices of an engine.
 pub(crate) struct Notices<R: RawMutex> {
     pub(crate) events: Events<R>,
-    /// Notices of the completion queues that have a notice queue; by its number.
+    /// Notices of the queues that have a notice queue; by its number.
     queues: Vec<NoticeQueue<R>>,
     pub(crate) held: HeldNotices<R>,
 }
@@ -42,17 +42,11 @@ impl<R: RawMutex> Notices<R> {
         self.queues.get(number as usize)
     }
 
-    /// Returns the notice queue of `cq` and its number.
-    fn queue_of(&self, cq: &Cq<R>) -> Option<(u32, &NoticeQueue<R>)> {
-        let number = cq.notice_queue()?;
-        Some((number, self.queue(number)?))
-    }
-
-    /// Runs `change` with the queue of events that has those of `cq`.
-    fn with_events_of<T>(&self, cq: &Cq<R>, change: impl FnOnce(&mut EventQueue<R>) -> T) -> T {
-        match self.queue_of(cq) {
+    /// Runs `change` with this notice queue; without a number, with the events of the engine.
+    fn with_queue<T>(&self, number: Option<u32>, change: impl FnOnce(&mut EventQueue<R>) -> T) -> T {
+        match number.and_then(|number| self.queue(number)) {
             None => self.events.with(change),
-            Some((_, queue)) => queue.with(change),
+            Some(queue) => queue.with(change),
         }
     }
 
@@ -61,22 +55,22 @@ impl<R: RawMutex> Notices<R> {
     /// # Errors
     /// [`CreateError::OutOfMemory`].
     pub(crate) fn add_cq(&self, cq: &Cq<R>) -> Result<(), CreateError> {
-        self.with_events_of(cq, EventQueue::add_member)
+        self.with_queue(cq.notice_queue(), EventQueue::add_member)
     }
 
     /// Makes room for the events of a new shared receive queue.
     ///
     /// # Errors
     /// [`CreateError::OutOfMemory`].
-    pub(crate) fn add_srq(&self) -> Result<(), CreateError> {
-        self.events.with(EventQueue::add_member)
+    pub(crate) fn add_srq(&self, srq: &Srq<R>) -> Result<(), CreateError> {
+        self.with_queue(srq.notice_queue(), EventQueue::add_member)
     }
 
     /// Queues the notice of `cq`, holds it back, or does nothing, as `action` says.
     pub(crate) fn apply_cq(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {
         match action {
             NoticeAction::None => {}
-            NoticeAction::Queue => self.push_cq(cq, QueuedEvent::Cq(cq.clone())),
+            NoticeAction::Queue => self.push(cq.notice_queue(), QueuedEvent::Cq(cq.clone())),
             NoticeAction::Hold { timer, until } => self.held.schedule(timer, cq, until),
         }
     }
@@ -84,13 +78,13 @@ impl<R: RawMutex> Notices<R> {
     /// Queues the notice of `srq` if `action` says so.
     pub(crate) fn apply_srq(&self, srq: &Arc<Srq<R>>, action: NoticeAction) {
         if action == NoticeAction::Queue {
-            self.events.push(QueuedEvent::Srq(srq.clone()));
+            self.push(srq.notice_queue(), QueuedEvent::Srq(srq.clone()));
         }
     }
 
-    /// Queues an event of `cq` where the driver polls those of this queue.
-    pub(crate) fn push_cq(&self, cq: &Cq<R>, event: QueuedEvent<R>) {
-        match self.queue_of(cq) {
+    /// Queues an event where the driver polls it: in this notice queue; without a number, with the events of the engine.
+    pub(crate) fn push(&self, number: Option<u32>, event: QueuedEvent<R>) {
+        match number.and_then(|number| Some((number, self.queue(number)?))) {
             None => {
                 self.events.push(event);
             }
@@ -106,7 +100,7 @@ impl<R: RawMutex> Notices<R> {
     pub(crate) fn withdraw_cq(&self, cq: &Cq<R>) -> DestroyResult {
         let destroyed = cq.destroy();
         self.held.remove(cq);
-        self.with_events_of(cq, |events| {
+        self.with_queue(cq.notice_queue(), |events| {
             events.notices.remove(|entry| matches!(entry, QueuedEvent::Cq(queued) if **queued == *cq));
             if destroyed == DestroyResult::Now {
                 events.remove_member();
@@ -118,7 +112,7 @@ impl<R: RawMutex> Notices<R> {
     /// Withdraws the notice of a shared receive queue and prevents new ones.
     pub(crate) fn withdraw_srq(&self, srq: &Srq<R>) -> DestroyResult {
         let destroyed = srq.destroy();
-        self.events.with(|events| {
+        self.with_queue(srq.notice_queue(), |events| {
             events.notices.remove(|entry| matches!(entry, QueuedEvent::Srq(queued) if **queued == *srq));
             if destroyed == DestroyResult::Now {
                 events.remove_member();

@@ -15,6 +15,8 @@ use fallible::Arc;
 pub struct Srq<R: RawMutex> {
     context: u64,
     id: u64,
+    /// Number of the notice queue that has its notices; `None` for the events of the engine.
+    notice_queue: Option<u32>,
     sges: u32,
     /// Posts take this lock, although the consumer serializes them: queue pairs take receives at the same time.
     //= R-SRQ-4
@@ -68,7 +70,11 @@ pub struct SrqSpec {
 }
 
 impl<R: RawMutex> Srq<R> {
-    pub(crate) fn try_new(spec: &SrqSpec, id: u64) -> Result<Arc<Self>, CreateError> {
+    pub(crate) fn try_new(
+        spec: &SrqSpec,
+        id: u64,
+        notice_queue: Option<u32>,
+    ) -> Result<Arc<Self>, CreateError> {
         if spec.depth == 0 {
             return Err(CreateError::Invalid);
         }
@@ -81,12 +87,17 @@ impl<R: RawMutex> Srq<R> {
             notice: Notice::None,
             destroyed: false,
         });
-        Ok(Arc::try_new(Self { context: spec.context, id, sges: spec.sges, state })?)
+        Ok(Arc::try_new(Self { context: spec.context, id, notice_queue, sges: spec.sges, state })?)
     }
 
     /// Returns the context that the queue was created with.
     pub fn context(&self) -> u64 {
         self.context
+    }
+
+    /// Returns the number of the queue's notice queue.
+    pub(crate) fn notice_queue(&self) -> Option<u32> {
+        self.notice_queue
     }
 
     /// Returns the maximum scatter-gather elements per receive.

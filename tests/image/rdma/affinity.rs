@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The processor on which the notification callbacks of a completion queue run.
+//! The processors on which the notification callbacks of completion queues and shared receive queues run.
 
 use std::sync::{
     Arc,
@@ -10,13 +10,21 @@ use std::sync::{
 use lab::{image, testbed::Options};
 use ndk_consumer::Pd;
 use nt_sim::nt::time::sleep;
-use support::affinity::{PROCESSORS, Queue, check_affinities, run};
+use support::affinity::{PROCESSORS, Queue, check_affinities, check_affinities_of_shared_queues, run};
 
 //= R-CREATE-23
 #[test]
 fn notifications_run_on_the_processors_of_the_affinity() {
     for seed in 0..4 {
         run(Options { seed, ..Options::default() }, check_affinities);
+    }
+}
+
+//= R-SRQ-19
+#[test]
+fn notifications_of_shared_queues_run_on_the_processors_of_the_affinity() {
+    for seed in 0..4 {
+        run(Options { seed, ..Options::default() }, check_affinities_of_shared_queues);
     }
 }
 

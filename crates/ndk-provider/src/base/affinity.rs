@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The processor that makes a completion queue's notifications, from the affinity that the consumer gives.
+//! The processor that makes the notifications of a completion queue or a shared receive queue, from the affinity that the consumer gives.
 //!
 //! The engine has one notice queue for each processor. The number of the queue is the index of the processor.
 
@@ -27,7 +27,7 @@ impl Affinity {
     /// selects one, so that queues with equal affinities have different processors.
     ///
     /// An affinity that cannot be honored is none: it is never a reason to fail.
-    //= R-CREATE-23
+    //= R-CREATE-23, R-SRQ-19
     pub fn choose(self, turn: u32, count: u32) -> Option<u32> {
         let active = || {
             (0..u64::BITS as u8)

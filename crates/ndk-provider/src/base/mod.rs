@@ -9,7 +9,7 @@
 //! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
 //! | `closed` | objects whose close callback is due |
 //! | `callback` | the consumer's callbacks |
-//! | `affinity` | the processor that makes a completion queue's notifications |
+//! | `affinity` | the processor that makes a queue's notifications |
 //! | `registry` | from the engine's context numbers to objects |
 //! | `removal` | objects to abort when the device is removed |
 //! | `shared` | engine, environment, timer and deferred routines |

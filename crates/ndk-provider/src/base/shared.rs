@@ -8,6 +8,7 @@
 //! nest.
 //= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11
 
+use super::affinity::Affinity;
 use super::closed::{CloseLater, Closed, ClosedObjects};
 use super::config::Pending;
 use super::counters::Counters;
@@ -69,7 +70,7 @@ pub struct Scheduler {
 pub struct Routines {
     pub timer: Timer,
     pub events: Deferred,
-    /// Notifications of completion queues with an affinity: one routine for each processor, by its index. Empty if there is
+    /// Notifications of queues with an affinity: one routine for each processor, by its index. Empty if there is
     /// one processor only.
     pub processors: Vec<Deferred>,
 }
@@ -131,6 +132,14 @@ impl Shared {
                 frames
             });
         }
+    }
+
+    /// Returns the engine's notice queue for a queue with this affinity: that of one of its processors, in turn. `None`: its
+    /// notifications are made on any processor.
+    //= R-CREATE-23, R-SRQ-19
+    pub fn notice_queue(&self, affinity: Option<Affinity>) -> Option<u32> {
+        let turn = self.next_processor.fetch_add(1, Ordering::Relaxed);
+        affinity?.choose(turn, self.engine.config().notice_queues)
     }
 
     /// Queues the deferred routine, which makes the callbacks that are due.

@@ -3,9 +3,8 @@
 //! Completion queues: `NdkCreateCq` and `NDK_CQ_DISPATCH`.
 
 use super::close::close;
-use super::create::{refuse, return_created};
+use super::create::{preferred_processors, refuse, return_created};
 use super::query_extension::query_extension;
-use crate::base::affinity::Affinity;
 use crate::base::callback::{CqNotification, CreateCompletion, RequestCompletion};
 use crate::base::object::DispatchTable;
 use crate::base::status;
@@ -55,10 +54,8 @@ pub unsafe extern "efiapi" fn create(
         // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
         return unsafe { refuse(out) };
     };
-    // Now, since the create may pend.
-    // SAFETY: null, or the consumer's variable.
-    let affinity = unsafe { affinity.as_ref() };
-    let affinity = affinity.map(|affinity| Affinity { group: affinity.Group, mask: affinity.Mask as u64 });
+    // SAFETY: the consumer's variable is valid during the call.
+    let affinity = unsafe { preferred_processors(affinity) };
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();
     let make = move || Cq::create(&parent, depth, notification, affinity);

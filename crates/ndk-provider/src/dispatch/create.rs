@@ -2,9 +2,10 @@
 
 //! How create calls return an object.
 
+use crate::base::affinity::Affinity;
 use crate::base::object::{Created, DispatchTable};
 use crate::base::status::NtResult;
-use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS};
+use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS};
 
 /// Writes the created object, or null, to the consumer's variable and returns the status. If the call pends, the
 /// variable is not written.
@@ -25,6 +26,17 @@ pub unsafe fn return_created<T: DispatchTable>(
     // SAFETY: by this function's contract `out` is the consumer's variable, valid until the create call completes, which this call does.
     unsafe { out.write(object) };
     status
+}
+
+/// Returns the processors that a consumer prefers for the callbacks of a queue. Read now, because the create call may pend.
+///
+/// # Safety
+/// `affinity` is null or the consumer's variable, valid during the call.
+//= R-CREATE-24
+pub unsafe fn preferred_processors(affinity: *const GROUP_AFFINITY) -> Option<Affinity> {
+    // SAFETY: null, or a variable of the consumer that nothing writes to during the call.
+    let affinity = unsafe { affinity.as_ref() }?;
+    Some(Affinity { group: affinity.Group, mask: affinity.Mask as u64 })
 }
 
 /// Writes null to the consumer's variable, and returns `STATUS_INVALID_PARAMETER`: an argument of a create call is not

@@ -3,7 +3,7 @@
 //! Shared receive queues: `NdkCreateSrq` and `NDK_SRQ_DISPATCH`.
 
 use super::close::close;
-use super::create::return_created;
+use super::create::{preferred_processors, return_created};
 use super::query_extension::query_extension;
 use super::sge_list::with_sges;
 use crate::base::callback::{CreateCompletion, RequestCompletion, SrqNotification};
@@ -40,16 +40,18 @@ pub unsafe extern "efiapi" fn create(
     threshold: u32,
     notification: Option<NDK_FN_SRQ_NOTIFICATION_CALLBACK>,
     notification_context: *mut c_void,
-    _affinity: *mut GROUP_AFFINITY,
+    affinity: *mut GROUP_AFFINITY,
     completion: Option<NDK_FN_CREATE_COMPLETION>,
     context: *mut c_void,
     out: *mut *mut NDK_SRQ,
 ) -> NTSTATUS {
     let pd = object!(Pd, pd, or null in out);
     let notification = SrqNotification::new(notification, notification_context);
+    // SAFETY: the consumer's variable is valid during the call.
+    let affinity = unsafe { preferred_processors(affinity) };
     let completion = CreateCompletion::new(completion, context);
     let parent = pd.clone();
-    let make = move || Srq::create(&parent, depth, sges, threshold, notification);
+    let make = move || Srq::create(&parent, depth, sges, threshold, notification, affinity);
     let outcome = pd.shared().create(&pd, completion, make);
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }

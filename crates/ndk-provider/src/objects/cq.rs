@@ -16,7 +16,6 @@ use crate::base::strict::checker::Checker;
 use crate::objects::adapter::Adapter;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_OBJECT_TYPE};
@@ -78,11 +77,9 @@ impl Cq {
         let shared = adapter.shared();
         let admission = shared.quotas.cqs.admit()?;
         let ticket = Registry::ticket(&shared.registry)?;
-        let processor = affinity.and_then(|affinity| {
-            let turn = shared.next_processor.fetch_add(1, Ordering::Relaxed);
-            affinity.choose(turn, shared.engine.config().notice_queues)
-        });
-        let queue = shared.engine.create_cq_in(depth, ticket.number(), processor).map_err(status::create)?;
+        let notice_queue = shared.notice_queue(affinity);
+        let queue =
+            shared.engine.create_cq_in(depth, ticket.number(), notice_queue).map_err(status::create)?;
         admission.keep();
         let cq = Self { ticket, queue, notification, adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), cq)?;

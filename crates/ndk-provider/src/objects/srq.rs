@@ -2,6 +2,7 @@
 
 //! Shared receive queues. The engine implements arming and thresholds.
 
+use crate::base::affinity::Affinity;
 use crate::base::callback::SrqNotification;
 use crate::base::closed::CloseLater;
 use crate::base::limits::LIMITS;
@@ -63,14 +64,16 @@ impl ObjectType for Srq {
 }
 
 impl Srq {
-    /// `NdkCreateSrq`. `depth` is in requests of up to `sges` elements.
-    //= R-CREATE-29, R-SRQ-14, R-SRQ-15
+    /// `NdkCreateSrq`. `depth` is in requests of up to `sges` elements. The notification callback runs on a processor of
+    /// `affinity`.
+    //= R-CREATE-29, R-SRQ-14, R-SRQ-15, R-SRQ-19
     pub fn create(
         pd: &Ref<Pd>,
         depth: u32,
         sges: u32,
         threshold: u32,
         notification: Option<SrqNotification>,
+        affinity: Option<Affinity>,
     ) -> NtResult<Created<Self>> {
         if depth == 0 || depth > LIMITS.srq_depth || sges > LIMITS.receive_sges {
             return Err(STATUS_INVALID_PARAMETER);
@@ -79,7 +82,8 @@ impl Srq {
         let admission = shared.quotas.srqs.admit()?;
         let ticket = Registry::ticket(&shared.registry)?;
         let spec = SrqSpec { depth, sges, threshold, context: ticket.number() };
-        let queue = shared.engine.create_srq(&spec).map_err(status::create)?;
+        let queue =
+            shared.engine.create_srq_in(&spec, shared.notice_queue(affinity)).map_err(status::create)?;
         admission.keep();
         let srq = Self { ticket, queue, notification, pd: pd.clone() };
         let created = Created::try_new(pd.adapter().version(), srq)?;

@@ -52,7 +52,7 @@ pub fn round(shared: &Shared, only: Option<&Shard<'_>>) -> bool {
         || shared.closed.has_objects()
 }
 
-/// Makes the notifications of the completion queues whose affinity is for `processor`, on which it runs. Returns whether the
+/// Makes the notifications of the queues whose affinity is for `processor`, on which it runs. Returns whether the
 /// budget left some. IRQL == `DISPATCH_LEVEL`.
 pub fn round_on(shared: &Shared, processor: u32) -> bool {
     let delivered = engine_events::deliver_on(shared, processor, BUDGET);

@@ -37,9 +37,9 @@ pub fn deliver(shared: &Shared, budget: usize) -> usize {
     budget
 }
 
-/// Delivers up to `budget` notices of the completion queues whose affinity is for `processor`, on which the caller runs.
+/// Delivers up to `budget` notices of the queues whose affinity is for `processor`, on which the caller runs.
 /// Returns their number. Otherwise as [`deliver`].
-//= R-CREATE-23
+//= R-CREATE-23, R-SRQ-19
 pub fn deliver_on(shared: &Shared, processor: u32, budget: usize) -> usize {
     for done in 0..budget {
         match shared.engine.poll_notice(processor) {

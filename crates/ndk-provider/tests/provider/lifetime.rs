@@ -9,6 +9,7 @@ use core::ptr::{null, null_mut};
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 /// One object of each type that a consumer creates, below one NDK adapter.
@@ -554,6 +555,53 @@ fn affinity_is_read_during_the_call_alone() {
     .expect("a queue");
     assert_eq!(pending, Some(STATUS_PENDING));
     close!(cq, NdkCloseCq);
+}
+
+/// The processor of the first notification of a shared receive queue.
+unsafe extern "efiapi" fn on_low(context: *mut c_void, _status: NTSTATUS) {
+    // SAFETY: the context is a sender that is never freed.
+    let seen = unsafe { &*context.cast::<Sender<u32>>() };
+    seen.send(nt::processor::current()).expect("the test waits");
+}
+
+//= R-SRQ-19, R-CREATE-24
+#[test]
+fn shared_receive_queue_is_notified_on_a_processor_of_its_affinity() {
+    for (a, _b) in [pair(), pending_pair()] {
+        let pd = a.pd();
+        for (group, mask, expected) in [
+            (0, 1, Some(0)),
+            (0, 2, Some(1)),
+            (0, 1 << 63 | 2, Some(1)),
+            (0, 3, None),
+            (0, 0, None),
+            (0xffff, 1, None),
+        ] {
+            let (sender, seen) = channel::<u32>();
+            let sender: &'static Sender<u32> = Box::leak(Box::new(sender));
+            let context = core::ptr::from_ref(sender).cast_mut().cast();
+            let mut affinity = Box::new(GROUP_AFFINITY { Mask: mask, Group: group, Reserved: [0; 3] });
+            let srq: *mut NDK_SRQ = create(|done, request, out| {
+                let hint = &raw mut *affinity;
+                let status =
+                    call!(pd, NdkCreateSrq, 8, 1, 0, Some(on_low), context, hint, done, request, out);
+                // What is read later is an affinity of the other processor, and then freed memory.
+                *affinity = GROUP_AFFINITY { Mask: !mask & 3, Group: 0, Reserved: [0; 3] };
+                status
+            })
+            .unwrap_or_else(|status| panic!("group {group}, mask {mask:#x}: {status:#x}"));
+            drop(affinity);
+            // It holds no receive.
+            assert_eq!(
+                request(|done, request| call!(srq, NdkModifySrq, 0, 1, done, request)),
+                STATUS_SUCCESS
+            );
+            let processor = seen.recv_timeout(TIMEOUT).expect("a notification");
+            assert!(expected.is_none_or(|expected| expected == processor), "mask {mask:#x}: {processor}");
+            close!(srq, NdkCloseSrq);
+        }
+        close!(pd, NdkClosePd);
+    }
 }
 
 //= R-CREATE-23

@@ -14,6 +14,7 @@ use super::transmit::Transmit;
 use crate::cq::Cq;
 use crate::event_queue::{EventQueue, QueuedEvent};
 use crate::qp::Qp;
+use crate::srq::Srq;
 use crate::time::Instant;
 use fallible::Arc;
 
@@ -99,8 +100,8 @@ impl<R: RawMutex> Engine<R> {
                     }
                 }
                 Some(QueuedEvent::Srq(srq)) => {
-                    if srq.begin_notice() {
-                        return Some(EngineEvent::Srq(SrqNotice { engine: self, srq }));
+                    if let Some(event) = self.begin_srq_notice(srq) {
+                        return Some(event);
                     }
                 }
                 Some(QueuedEvent::CqGone(context)) => {
@@ -116,7 +117,7 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// Returns the next notice of a notice queue, or that the last notice of one of its completion queues was dropped. To be
+    /// Returns the next notice of a notice queue, or that the last notice of one of its members was dropped. To be
     /// called after [`EngineEvent::NoticesDue`], without any lock held, until it returns `None`.
     #[inline(never)]
     pub fn poll_notice(&self, queue: u32) -> Option<EngineEvent<'_, R>> {
@@ -132,8 +133,17 @@ impl<R: RawMutex> Engine<R> {
                     notices.with(EventQueue::remove_member);
                     return Some(EngineEvent::CqGone { context });
                 }
-                // Only completion queues have a notice queue.
-                QueuedEvent::Srq(_) | QueuedEvent::SrqGone(_) | QueuedEvent::Due(_) => {}
+                QueuedEvent::Srq(srq) => {
+                    if let Some(event) = self.begin_srq_notice(srq) {
+                        return Some(event);
+                    }
+                }
+                QueuedEvent::SrqGone(context) => {
+                    notices.with(EventQueue::remove_member);
+                    return Some(EngineEvent::SrqGone { context });
+                }
+                // Queued with the events of the engine only.
+                QueuedEvent::Due(_) => {}
             }
         }
     }
@@ -141,6 +151,10 @@ impl<R: RawMutex> Engine<R> {
     fn begin_notice(&self, cq: Arc<Cq<R>>) -> Option<EngineEvent<'_, R>> {
         let fault = cq.begin_notice().ok()?;
         Some(EngineEvent::Cq(CqNotice { engine: self, cq, fault }))
+    }
+
+    fn begin_srq_notice(&self, srq: Arc<Srq<R>>) -> Option<EngineEvent<'_, R>> {
+        srq.begin_notice().then(|| EngineEvent::Srq(SrqNotice { engine: self, srq }))
     }
 
     /// Returns the next connection whose path may have another next hop.

@@ -19,7 +19,7 @@ pub enum EngineEvent<'a, R: RawMutex> {
     Cq(CqNotice<'a, R>),
     /// A shared receive queue fell below its threshold. Notify its consumer, then drop the notice.
     Srq(SrqNotice<'a, R>),
-    /// A notice queue has notices. Call [`Engine::poll_notice`] for it, where its completion queues are to be notified, until
+    /// A notice queue has notices. Call [`Engine::poll_notice`] for it, where the consumers of its queues are to be notified, until
     /// there are none. This event is returned again for notices after that.
     NoticesDue { queue: u32 },
     /// The last notice of a completion queue destroyed meanwhile was dropped
@@ -63,7 +63,11 @@ impl<R: RawMutex> Drop for CqNotice<'_, R> {
         let (action, destroyed) = self.cq.end_notice(self.engine.qps.now());
         self.engine.qps.shared.notices.apply_cq(&self.cq, action);
         if destroyed {
-            self.engine.qps.shared.notices.push_cq(&self.cq, QueuedEvent::CqGone(self.cq.context()));
+            self.engine
+                .qps
+                .shared
+                .notices
+                .push(self.cq.notice_queue(), QueuedEvent::CqGone(self.cq.context()));
         }
     }
 }
@@ -89,7 +93,11 @@ impl<R: RawMutex> Drop for SrqNotice<'_, R> {
         let (action, destroyed) = self.srq.end_notice();
         self.engine.qps.shared.notices.apply_srq(&self.srq, action);
         if destroyed {
-            self.engine.qps.shared.notices.events.push(QueuedEvent::SrqGone(self.srq.context()));
+            self.engine
+                .qps
+                .shared
+                .notices
+                .push(self.srq.notice_queue(), QueuedEvent::SrqGone(self.srq.context()));
         }
     }
 }

@@ -43,9 +43,7 @@ impl<R: RawMutex> Engine<R> {
         context: u64,
         notice_queue: Option<u32>,
     ) -> Result<Arc<Cq<R>>, CreateError> {
-        if notice_queue.is_some_and(|number| number >= self.qps.shared.config.notice_queues) {
-            return Err(CreateError::Invalid);
-        }
+        self.check_notice_queue(notice_queue)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let cq = Cq::try_new(depth, context, id, notice_queue)?;
         self.qps.shared.notices.add_cq(&cq)?;
@@ -64,9 +62,30 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`CreateError::Invalid`] if the depth is 0; [`CreateError::OutOfMemory`].
     pub fn create_srq(&self, spec: &SrqSpec) -> Result<Arc<Srq<R>>, CreateError> {
-        let srq = Srq::try_new(spec, self.next_id.fetch_add(1, Ordering::Relaxed))?;
-        self.qps.shared.notices.add_srq()?;
+        self.create_srq_in(spec, None)
+    }
+
+    /// Creates a shared receive queue whose notices are polled by [`Engine::poll_notice`] from `notice_queue`, less than
+    /// [`Config::notice_queues`](crate::Config::notice_queues), if there is one.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if the depth is 0 or there is no such notice queue; [`CreateError::OutOfMemory`].
+    pub fn create_srq_in(
+        &self,
+        spec: &SrqSpec,
+        notice_queue: Option<u32>,
+    ) -> Result<Arc<Srq<R>>, CreateError> {
+        self.check_notice_queue(notice_queue)?;
+        let srq = Srq::try_new(spec, self.next_id.fetch_add(1, Ordering::Relaxed), notice_queue)?;
+        self.qps.shared.notices.add_srq(&srq)?;
         Ok(srq)
+    }
+
+    fn check_notice_queue(&self, number: Option<u32>) -> Result<(), CreateError> {
+        match number {
+            Some(number) if number >= self.qps.shared.config.notice_queues => Err(CreateError::Invalid),
+            _ => Ok(()),
+        }
     }
 
     /// Destroys a shared receive queue, which no queue pair may use. Its receives are dropped without

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Notice queues: notices of completion queues that the driver polls apart from other events.
+//! Notice queues: notices of completion queues and shared receive queues that the driver polls apart from other events.
 
 use fallible::Arc;
-use roce::{Arm, Config, Cq, CreateError, DestroyResult, Engine, EngineEvent, Pd, QpSpec};
+use roce::{Arm, Config, Cq, CreateError, DestroyResult, Engine, EngineEvent, Pd, QpSpec, SrqSpec};
 
 use crate::pair::{Lock, Options, spec};
 
@@ -26,6 +26,7 @@ fn engine() -> (Arc<Engine<Lock>>, Pd) {
 fn next(engine: &Engine<Lock>, queue: u32) -> Option<u64> {
     match engine.poll_notice(queue)? {
         EngineEvent::Cq(notice) => Some(notice.context()),
+        EngineEvent::Srq(notice) => Some(notice.context()),
         _ => panic!("no notice"),
     }
 }
@@ -78,9 +79,52 @@ fn destroyed_completion_queue_leaves_its_notice_queue() {
     assert!(engine.poll_notice(0).is_none());
 }
 
+fn srq_spec(context: u64) -> SrqSpec {
+    SrqSpec { depth: 4, sges: 1, threshold: 0, context }
+}
+
+//= R-SRQ-18, R-SRQ-19
 #[test]
-fn completion_queue_needs_an_existing_notice_queue() {
+fn shared_receive_queue_is_notified_from_its_notice_queue() {
+    let (engine, pd) = engine();
+    let srq = engine.create_srq_in(&srq_spec(1), Some(1)).unwrap();
+    let cq = engine.create_cq_in(4, 2, Some(1)).unwrap();
+    let other = engine.create_srq(&srq_spec(3)).unwrap();
+    // Each holds fewer receives than its threshold.
+    engine.modify_srq(&srq, 0, 1).unwrap();
+    complete(&engine, pd, &cq);
+    engine.modify_srq(&other, 0, 1).unwrap();
+    assert!(is_due(&engine, 1));
+    assert!(matches!(engine.poll_event(), Some(EngineEvent::Srq(notice)) if notice.context() == 3));
+    assert!(engine.poll_event().is_none());
+    assert_eq!((next(&engine, 1), next(&engine, 1), next(&engine, 1)), (Some(1), Some(2), None));
+}
+
+//= R-SRQ-21
+#[test]
+fn destroyed_shared_receive_queue_leaves_its_notice_queue() {
     let (engine, _) = engine();
+    let queued = engine.create_srq_in(&srq_spec(1), Some(0)).unwrap();
+    engine.modify_srq(&queued, 0, 1).unwrap();
+    assert_eq!(engine.destroy_srq(&queued), DestroyResult::Now);
+    assert!(is_due(&engine, 0));
+    assert!(engine.poll_notice(0).is_none());
+    let delivering = engine.create_srq_in(&srq_spec(2), Some(0)).unwrap();
+    engine.modify_srq(&delivering, 0, 1).unwrap();
+    assert!(is_due(&engine, 0));
+    let notice = engine.poll_notice(0).unwrap();
+    assert_eq!(engine.destroy_srq(&delivering), DestroyResult::AfterNotice);
+    assert!(engine.poll_notice(0).is_none());
+    drop(notice);
+    assert!(is_due(&engine, 0));
+    assert!(matches!(engine.poll_notice(0), Some(EngineEvent::SrqGone { context: 2 })));
+    assert!(engine.poll_notice(0).is_none());
+}
+
+#[test]
+fn queue_needs_an_existing_notice_queue() {
+    let (engine, _) = engine();
+    assert_eq!(engine.create_srq_in(&srq_spec(1), Some(2)).err(), Some(CreateError::Invalid));
     assert_eq!(engine.create_cq_in(4, 1, Some(2)).err(), Some(CreateError::Invalid));
     assert!(engine.poll_notice(2).is_none());
 }
