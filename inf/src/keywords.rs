@@ -383,8 +383,8 @@ properties! {
         label: "NetworkDirect Create Completion",
         values: Values::OneOf(&[choice(0, "Automatic"), choice(1, "Inline"), choice(2, "Asynchronous"), choice(3, "Asynchronous, logical address mappings too")]),
         default: 0,
-        text: "Whether requests are answered inline where possible (0), always inline (1), always later, \
-            through the completion (2), or so also for `NdkBuildLAM` (3).",
+        text: "Whether requests complete inline where their memory is at hand at the caller's IRQL, and otherwise later, \
+            through the completion (0), always inline (1), always later (2), or so also for `NdkBuildLAM` (3).",
         ..CONSUMERS
     };
     NDK_STRICT_REPORT = Property {

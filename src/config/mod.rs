@@ -16,7 +16,7 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET};
 use ndk_abi::nt::UNICODE_STRING;
-use ndk_provider::{CallbackDelay, FailCreate, StrictSettings};
+use ndk_provider::{CallbackDelay, CreateCompletion, FailCreate, StrictSettings};
 use roce::CongestionMode;
 use roce_wire::PathMtu;
 
@@ -29,15 +29,6 @@ pub const ETHERNET_HEADER: u32 = 14;
 
 /// A machine-wide setting, which NDIS reports for every adapter; no INF writes it.
 const GLOBAL_FLAGS: &str = "*NetworkDirectGlobalFlags";
-
-/// How create requests of consumers complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CreateCompletion {
-    Auto,
-    Inline,
-    Pend,
-    PendAll,
-}
 
 /// The task offloads that the keywords allow.
 #[derive(Clone, Copy, Debug)]

@@ -14,14 +14,14 @@ use ndk_abi::ndis::{
     NET_PNP_EVENT_NOTIFICATION_REVISION_1, NdisMNetPnPEvent, NdisMSetMiniportAttributes,
 };
 use ndk_provider::environment::Link;
-use ndk_provider::{Config, Pending, Provider};
+use ndk_provider::{Config, Provider};
 use nt::{Event, SpinLock};
 use roce::{CongestionConfig, DcqcnConfig, Timing};
 
 use super::addresses::Addresses;
 use super::environment::{AdapterEnvironment, Handle};
 use super::interface::Interface;
-use crate::config::{self, Configuration, CreateCompletion};
+use crate::config::{self, Configuration};
 use crate::driver_object;
 use crate::events::{Failure, Request};
 use crate::miniport::link;
@@ -107,18 +107,12 @@ impl Ndk {
             same_subnet: !configuration.remote_subnets,
             handle: Handle::new(setup.handle),
         };
-        let pending = match configuration.create_completion {
-            CreateCompletion::Auto => Pending::Auto,
-            CreateCompletion::Inline => Pending::Inline,
-            CreateCompletion::Pend => Pending::Pend,
-            CreateCompletion::PendAll => Pending::PendAll,
-        };
         let congestion =
             CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
         let tracing = Tracing::new();
         let timing = Timing { min_resend: MIN_RESEND, ..Timing::default() };
         let config = Config {
-            pending,
+            create_completion: configuration.create_completion,
             shards,
             timing,
             congestion,

@@ -14,7 +14,7 @@ use ndk_consumer::{
     Access, Adapter, Completions, Connector, Cq, Listener, Memory, Moderation, Pd, Qp, QpDepths, ReadLimits,
     Srq, Status,
 };
-use ndk_provider::Pending;
+use ndk_provider::CreateCompletion;
 
 use pair::Pair;
 
@@ -88,7 +88,7 @@ fn connect(pair: &Pair, passive: &mut Side, active: &mut Side, listener: &Arc<Li
     });
 }
 
-fn with_connection(pending: Pending, body: impl FnOnce(&mut Side, &mut Side)) {
+fn with_connection(pending: CreateCompletion, body: impl FnOnce(&mut Side, &mut Side)) {
     let pair = Pair::new(pending, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();
@@ -100,7 +100,7 @@ fn with_connection(pending: Pending, body: impl FnOnce(&mut Side, &mut Side)) {
 
 #[test]
 fn send_gathers_from_two_sges_into_one_receive() {
-    with_connection(Pending::Pend, |passive, active| {
+    with_connection(CreateCompletion::Pend, |passive, active| {
         passive.qp.receive(1, &[passive.memory.sge(100, 50)]).unwrap();
         active.memory.store(0, b"gathered from ");
         active.memory.store(4000, b"two places");
@@ -113,7 +113,7 @@ fn send_gathers_from_two_sges_into_one_receive() {
 
 #[test]
 fn one_reader_takes_two_queues_and_each_is_moderated() {
-    let pair = Pair::new(Pending::Pend, 1500, 0);
+    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();
         let (mut passive, mut active) = (Side::new(first, |_| None), Side::new(second, |_| None));
@@ -144,7 +144,7 @@ fn one_reader_takes_two_queues_and_each_is_moderated() {
 
 #[test]
 fn inline_data_may_be_overwritten_after_the_post() {
-    with_connection(Pending::Inline, |passive, active| {
+    with_connection(CreateCompletion::Inline, |passive, active| {
         passive.qp.receive(1, &[passive.memory.sge(0, 64)]).unwrap();
         let mut message = *b"short lived";
         active.qp.send_inline(2, &message, 0).unwrap();
@@ -156,7 +156,7 @@ fn inline_data_may_be_overwritten_after_the_post() {
 
 #[test]
 fn read_returns_the_data_of_a_write() {
-    with_connection(Pending::Inline, |passive, active| {
+    with_connection(CreateCompletion::Inline, |passive, active| {
         let remote = passive.memory.remote(8192);
         active.memory.store(0, b"there and back");
         active.qp.write(1, &[active.memory.sge(0, 14)], &remote, 5000, 0).unwrap();
@@ -169,7 +169,7 @@ fn read_returns_the_data_of_a_write() {
 
 #[test]
 fn write_beyond_the_region_fails_and_ends_the_connection() {
-    with_connection(Pending::Inline, |passive, active| {
+    with_connection(CreateCompletion::Inline, |passive, active| {
         passive.qp.receive(9, &[passive.memory.sge(0, 8)]).unwrap();
         let remote = passive.memory.remote(8192);
         active.qp.write(1, &[active.memory.sge(0, 100)], &remote, 8100, 0).unwrap();
@@ -181,7 +181,7 @@ fn write_beyond_the_region_fails_and_ends_the_connection() {
 
 #[test]
 fn queue_pair_uses_receives_of_a_shared_queue() {
-    let pair = Pair::new(Pending::Pend, 1500, 0);
+    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();
         let mut shared = None;
@@ -207,7 +207,7 @@ fn queue_pair_uses_receives_of_a_shared_queue() {
 
 #[test]
 fn flush_completes_every_receive() {
-    with_connection(Pending::Inline, |passive, _active| {
+    with_connection(CreateCompletion::Inline, |passive, _active| {
         for receive in 0..8 {
             passive.qp.receive(receive, &[passive.memory.sge(0, 8)]).unwrap();
         }
@@ -221,7 +221,7 @@ fn flush_completes_every_receive() {
 
 #[test]
 fn disconnect_of_the_peer_wakes_the_reader() {
-    with_connection(Pending::Pend, |passive, active| {
+    with_connection(CreateCompletion::Pend, |passive, active| {
         assert!(!passive.connector.as_ref().unwrap().is_disconnected());
         active.connector = None;
         let mut results = [NDK_RESULT_EX::zeroed()];
@@ -232,7 +232,7 @@ fn disconnect_of_the_peer_wakes_the_reader() {
 
 #[test]
 fn both_sides_report_the_same_addresses() {
-    with_connection(Pending::Inline, |passive, active| {
+    with_connection(CreateCompletion::Inline, |passive, active| {
         let (passive, active) = (passive.connector.as_ref().unwrap(), active.connector.as_ref().unwrap());
         assert_eq!(passive.local_address(), active.peer_address());
         assert_eq!(passive.peer_address(), active.local_address());
@@ -241,7 +241,7 @@ fn both_sides_report_the_same_addresses() {
 
 #[test]
 fn rejected_connection_is_refused() {
-    let pair = Pair::new(Pending::Pend, 1500, 0);
+    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();
         let remote = listener.local_address().unwrap();
@@ -257,7 +257,7 @@ fn rejected_connection_is_refused() {
 
 #[test]
 fn pending_connection_is_refused_when_the_listener_closes() {
-    let pair = Pair::new(Pending::Pend, 1500, 0);
+    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();
         let remote = listener.local_address().unwrap();
@@ -276,7 +276,7 @@ fn pending_connection_is_refused_when_the_listener_closes() {
 
 #[test]
 fn notifications_are_counted() {
-    with_connection(Pending::Inline, |passive, active| {
+    with_connection(CreateCompletion::Inline, |passive, active| {
         let before = passive.cq.notifications();
         passive.qp.receive(1, &[passive.memory.sge(0, 8)]).unwrap();
         passive.completions.arm().unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ndk_consumer::Error;
 use ndk_consumer::protocols::probe::{Plan, Scenario};
 use ndk_consumer::protocols::{self, Outcome, Program};
-use ndk_provider::Pending;
+use ndk_provider::CreateCompletion;
 
 use pair::Pair;
 
@@ -53,7 +53,7 @@ fn probe(scenario: Scenario, length: u32, count: u32) -> Program {
 }
 
 fn pair() -> Pair {
-    Pair::new(Pending::Inline, 1500, 0)
+    Pair::new(CreateCompletion::Inline, 1500, 0)
 }
 
 #[test]
@@ -67,12 +67,12 @@ fn rping_copies_texts_of_all_sizes() {
 
 #[test]
 fn rdma_client_and_server_exchange_messages() {
-    succeed(&Pair::new(Pending::Pend, 1500, 0), &Program::RdmaClient);
+    succeed(&Pair::new(CreateCompletion::Pend, 1500, 0), &Program::RdmaClient);
 }
 
 #[test]
 fn items_of_all_sizes_are_sent_written_and_read() {
-    let pair = Pair::new(Pending::Inline, 4200, 0);
+    let pair = Pair::new(CreateCompletion::Inline, 4200, 0);
     for scenario in [Scenario::Send, Scenario::Write, Scenario::Read] {
         let outcomes = succeed(&pair, &probe(scenario, 8 << 20, 1));
         assert_eq!(outcomes.map(|outcome| outcome.rounds), [13; 2]);
@@ -81,7 +81,7 @@ fn items_of_all_sizes_are_sent_written_and_read() {
 
 #[test]
 fn items_arrive_with_two_percent_frame_loss() {
-    let pair = Pair::new(Pending::Inline, 1500, 20_000);
+    let pair = Pair::new(CreateCompletion::Inline, 1500, 20_000);
     for scenario in [Scenario::Send, Scenario::Write, Scenario::Read] {
         succeed(&pair, &probe(scenario, 1 << 20, 1));
     }
@@ -117,7 +117,7 @@ fn message_longer_than_its_receive_fails_on_both_sides() {
 
 #[test]
 fn client_invalidates_the_key_of_the_server() {
-    for pending in [Pending::Inline, Pending::Pend] {
+    for pending in [CreateCompletion::Inline, CreateCompletion::Pend] {
         let outcomes = succeed(&Pair::new(pending, 1500, 0), &probe(Scenario::Invalidate, 256, 1));
         let notes = outcomes.map(|outcome| outcome.notes[0].clone());
         assert_eq!(

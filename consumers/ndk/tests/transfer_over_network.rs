@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ndk_consumer::bench;
 use ndk_consumer::stats::Operation;
 use ndk_consumer::transfer::{self, Failure, Options, Phase, Progress, Report};
-use ndk_provider::Pending;
+use ndk_provider::CreateCompletion;
 
 use pair::Pair;
 
@@ -55,32 +55,32 @@ fn copy_and_compare(pair: &Pair, length: usize) {
 
 #[test]
 fn file_is_copied_with_inline_completions() {
-    copy_and_compare(&Pair::new(Pending::Inline, 1500, 0), 5_000_000);
+    copy_and_compare(&Pair::new(CreateCompletion::Inline, 1500, 0), 5_000_000);
 }
 
 #[test]
 fn file_is_copied_with_pending_completions() {
-    copy_and_compare(&Pair::new(Pending::Pend, 1500, 0), 5_000_000);
+    copy_and_compare(&Pair::new(CreateCompletion::Pend, 1500, 0), 5_000_000);
 }
 
 #[test]
 fn file_is_copied_with_a_path_mtu_of_4096() {
-    copy_and_compare(&Pair::new(Pending::Inline, 4200, 0), 20_000_000);
+    copy_and_compare(&Pair::new(CreateCompletion::Inline, 4200, 0), 20_000_000);
 }
 
 #[test]
 fn file_is_copied_with_five_percent_frame_loss() {
-    copy_and_compare(&Pair::new(Pending::Inline, 4200, 50_000), 3_000_000);
+    copy_and_compare(&Pair::new(CreateCompletion::Inline, 4200, 50_000), 3_000_000);
 }
 
 #[test]
 fn empty_file_is_copied() {
-    copy_and_compare(&Pair::new(Pending::Pend, 1500, 0), 0);
+    copy_and_compare(&Pair::new(CreateCompletion::Pend, 1500, 0), 0);
 }
 
 #[test]
 fn both_sides_detect_a_link_failure_within_ten_seconds() {
-    let pair = Pair::new(Pending::Inline, 1500, 0);
+    let pair = Pair::new(CreateCompletion::Inline, 1500, 0);
     let file = vec![0x5a; 8 << 20];
     let cut = std::cell::Cell::new(None);
     let (served, copied) = copy(&pair, &file, &|progress| {
@@ -100,7 +100,7 @@ fn both_sides_detect_a_link_failure_within_ten_seconds() {
 
 #[test]
 fn connection_without_a_listener_is_refused() {
-    let pair = Pair::new(Pending::Inline, 1500, 0);
+    let pair = Pair::new(CreateCompletion::Inline, 1500, 0);
     let mut remote = pair.address(0);
     remote.set_port(5445);
     let outcome = pair.with_adapters(|[_, copying]| {
@@ -112,7 +112,7 @@ fn connection_without_a_listener_is_refused() {
 
 #[test]
 fn bench_measures_small_sends_and_large_writes() {
-    let pair = Pair::new(Pending::Inline, 4200, 0);
+    let pair = Pair::new(CreateCompletion::Inline, 4200, 0);
     pair.with_adapters(|[serving, measuring]| {
         for sends in [true, false] {
             let figures = std::thread::scope(|scope| {

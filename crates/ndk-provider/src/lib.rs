@@ -33,7 +33,7 @@ mod dispatch;
 mod objects;
 mod provider;
 
-pub use base::config::{Config, Pending};
+pub use base::config::{Config, CreateCompletion};
 pub use base::environment;
 pub use base::limits::VENDOR_ID;
 pub use base::strict::mistake::{Mistake, MistakeReport};

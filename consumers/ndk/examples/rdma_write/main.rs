@@ -11,12 +11,12 @@ mod session;
 
 use std::sync::mpsc::channel;
 
-use ndk_provider::Pending;
+use ndk_provider::CreateCompletion;
 
 use pair::Pair;
 
 fn main() {
-    let pair = Pair::new(Pending::Inline, 1500, 0);
+    let pair = Pair::new(CreateCompletion::Inline, 1500, 0);
     let written = pair.with_adapters(|[server, client]| {
         std::thread::scope(|scope| {
             let (ready, listening) = channel();

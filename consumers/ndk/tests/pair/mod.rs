@@ -14,7 +14,7 @@ use ndk_abi::ndk::{NDK_ADAPTER, NDK_VERSION};
 use ndk_consumer::Adapter;
 use ndk_consumer::native::Native;
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
-use ndk_provider::{Config, Pending, Provider};
+use ndk_provider::{Config, CreateCompletion, Provider};
 use nt::{DriverObject, Owner};
 use roce::Transmit;
 
@@ -62,7 +62,7 @@ struct Queue<'a> {
 
 impl Pair {
     /// Creates the pair. `mtu` is the IP MTU in bytes, `loss` the number of frames lost per million.
-    pub fn new(pending: Pending, mtu: u32, loss: u64) -> Self {
+    pub fn new(pending: CreateCompletion, mtu: u32, loss: u64) -> Self {
         let link = Arc::new(SimulatedLink { loss: AtomicU64::new(loss), ..SimulatedLink::default() });
         let (first, second) = (channel(), channel());
         let senders = [first.0.clone(), second.0.clone()];
@@ -75,7 +75,7 @@ impl Pair {
                 peer: senders[usize::from(1 - number)].clone(),
             };
             let provider = Arc::new(OnceLock::new());
-            let config = Config { pending, ..Config::default() };
+            let config = Config { create_completion: pending, ..Config::default() };
             let built = Provider::try_new(nic, config).unwrap_or_else(|status| panic!("{status:#x}"));
             assert_eq!(built.set_addresses(&[ip(number)]), Ok(()));
             assert!(provider.set(built).is_ok());

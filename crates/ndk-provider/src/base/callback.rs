@@ -44,11 +44,11 @@ macro_rules! callbacks {
 
 callbacks! {
     /// The completion callback of a create call.
-    CreateCompletion: NDK_FN_CREATE_COMPLETION,
+    CreateCallback: NDK_FN_CREATE_COMPLETION,
     /// The completion callback of a request on an object.
-    RequestCompletion: NDK_FN_REQUEST_COMPLETION,
+    RequestCallback: NDK_FN_REQUEST_COMPLETION,
     /// The completion callback of a close call.
-    CloseCompletion: NDK_FN_CLOSE_COMPLETION,
+    CloseCallback: NDK_FN_CLOSE_COMPLETION,
     /// The notification callback of a completion queue.
     CqNotification: NDK_FN_CQ_NOTIFICATION_CALLBACK,
     /// The notification callback of a shared receive queue.
@@ -69,7 +69,7 @@ pub enum DisconnectEvent {
     Ex(DisconnectEventEx),
 }
 
-impl CreateCompletion {
+impl CreateCallback {
     /// Reports a status, and the new object unless it is null. The object belongs to the consumer from here on.
     pub fn call(self, status: NTSTATUS, object: *mut NDK_OBJECT_HEADER) {
         // SAFETY: the consumer gave callback and context to a create call that returned STATUS_PENDING.
@@ -77,14 +77,14 @@ impl CreateCompletion {
     }
 }
 
-impl RequestCompletion {
+impl RequestCallback {
     pub fn call(self, status: NTSTATUS) {
         // SAFETY: the consumer gave callback and context to a request that returned STATUS_PENDING.
         unsafe { (self.function)(self.context.0, status) };
     }
 }
 
-impl CloseCompletion {
+impl CloseCallback {
     pub fn call(self) {
         // SAFETY: the consumer gave callback and context to a close call that returned STATUS_PENDING.
         unsafe { (self.function)(self.context.0) };

@@ -4,16 +4,17 @@
 
 use super::strict::settings::StrictSettings;
 
-/// When calls that may pend return `STATUS_PENDING`.
+/// How create calls complete, and requests and closes that need not wait for anything: the values of the keyword
+/// `NdkCreateCompletion`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pending {
-    /// When they cannot complete inline: only calls that wait for the network.
+pub enum CreateCompletion {
+    /// Inline where the memory is at hand at the caller's IRQL. Where it is not, the call pends if the consumer gave a
+    /// callback, and a work item at `PASSIVE_LEVEL` completes it.
     #[default]
     Auto,
-    /// The same as `Auto`, for configurations that say so explicitly.
+    /// Inline.
     Inline,
-    /// Always, if the consumer gave a callback: a work item at `PASSIVE_LEVEL` completes the call. For
-    /// testing consumers.
+    /// By a work item, if the consumer gave a callback. For testing consumers.
     Pend,
     /// As `Pend`, and `NdkBuildLAM` too, which known consumers do not expect.
     PendAll,
@@ -22,8 +23,8 @@ pub enum Pending {
 /// Settings of a provider.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// When calls that may pend do.
-    pub pending: Pending,
+    /// How calls complete.
+    pub create_completion: CreateCompletion,
     /// Shards of the engine: one for each queue pair of the NIC, at least 1.
     pub shards: u32,
     /// Timeouts of the transport and of connection management.
@@ -41,7 +42,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            pending: Pending::default(),
+            create_completion: CreateCompletion::default(),
             shards: 1,
             timing: roce::Timing::default(),
             congestion: roce::CongestionConfig::default(),

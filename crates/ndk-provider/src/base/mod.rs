@@ -7,6 +7,7 @@
 //! | `object` | header, references, close |
 //! | `unchecked` | an object pointer before it is checked |
 //! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
+//! | `needed_memory` | whether a call completes inline at the caller's IRQL |
 //! | `closed` | objects whose close callback is due |
 //! | `callback` | the consumer's callbacks |
 //! | `affinity` | the processor that makes a queue's notifications |
@@ -33,6 +34,7 @@ pub mod limits;
 pub mod loopback;
 #[allow(unsafe_code, reason = "vouches for the consumer's memory")]
 pub mod memory;
+pub mod needed_memory;
 #[allow(unsafe_code, reason = "one allocation behind the consumer's pointer and the references")]
 pub mod object;
 pub mod pended_call;

@@ -2,12 +2,14 @@
 
 //! Calls that may return `STATUS_PENDING`, and how they complete.
 //!
-//! Create, request and close calls complete inline unless the configuration says [`Pending::Pend`] or more and the
-//! consumer gave a callback; then a work item at `PASSIVE_LEVEL` completes them. Requests that wait for the
-//! network (connect, accept, disconnect) always pend: the connector holds their [`PendedRequest`].
+//! Create, request and close calls complete inline, or a work item at `PASSIVE_LEVEL` completes them, if the consumer gave a
+//! callback: where the memory that they need is not at hand at the caller's IRQL ([`NeededMemory`]), or as the configuration
+//! says ([`CreateCompletion`]). Requests that wait for the network (connect, accept, disconnect) always pend: the connector
+//! holds their [`PendedRequest`].
 
-use super::callback::{CreateCompletion, RequestCompletion};
-use super::config::Pending;
+use super::callback::{CreateCallback, RequestCallback};
+use super::config::CreateCompletion;
+use super::needed_memory::NeededMemory;
 use super::object::{Created, DispatchTable, ObjectType, Ref};
 use super::shared::Shared;
 use super::status::{self, NtResult};
@@ -23,14 +25,14 @@ use nt::WorkItem;
 //= R-CLOSE-4, R-CLOSE-7
 //= R-CLOSE-18
 pub struct PendedRequest<T: ObjectType> {
-    completion: Option<RequestCompletion>,
+    completion: Option<RequestCallback>,
     /// Released after the callback.
     _object: Ref<T>,
 }
 
 impl<T: ObjectType> PendedRequest<T> {
     /// Returns a request on `object` whose call is about to return `STATUS_PENDING`.
-    pub fn new(object: Ref<T>, completion: Option<RequestCompletion>) -> Self {
+    pub fn new(object: Ref<T>, completion: Option<RequestCallback>) -> Self {
         Self { completion, _object: object }
     }
 
@@ -54,7 +56,7 @@ impl<T: ObjectType> Drop for PendedRequest<T> {
 
 /// Completes a pended create call with the new object, or a null object and the failure.
 //= R-CREATE-2, R-CREATE-6, R-CREATE-7, R-CREATE-10, R-CREATE-12
-fn complete_create<T: DispatchTable>(completion: CreateCompletion, outcome: NtResult<Created<T>>) {
+fn complete_create<T: DispatchTable>(completion: CreateCallback, outcome: NtResult<Created<T>>) {
     match outcome {
         //= R-CREATE-11
         Ok(created) => completion.call(STATUS_SUCCESS, created.publish().cast()),
@@ -69,31 +71,47 @@ fn note_failure<T: ObjectType>(object: &Ref<T>, kind: CallKind, status: Option<&
     }
 }
 
+/// The state of a create call that has not failed.
+pub enum Outcome<T> {
+    /// It has completed.
+    Done(T),
+    /// Its callback completes it. The callback may have been made already.
+    Pending,
+}
+
 impl Shared {
-    /// Returns whether calls that can complete inline shall pend nevertheless.
-    fn pends(&self) -> bool {
-        matches!(self.pending, Pending::Pend | Pending::PendAll)
+    /// Returns whether a call pends that needs this memory and can pend.
+    //= R-CREATE-1, R-CREATE-13
+    fn pends(&self, memory: NeededMemory) -> bool {
+        match self.create_completion {
+            CreateCompletion::Auto => !memory.is_at_hand(),
+            CreateCompletion::Inline => false,
+            CreateCompletion::Pend | CreateCompletion::PendAll => true,
+        }
     }
 
     /// Runs a create call: inline, or from a work item that calls `completion`. `parent` is held until the
     /// callback has returned.
     ///
     /// # Errors
-    /// `STATUS_PENDING` if `completion` will be called; otherwise the failure.
+    /// The failure of a call that does not pend.
     //= R-CREATE-1, R-CREATE-2, R-CREATE-4, R-CREATE-13, R-CREATE-18
     pub fn create<T: DispatchTable, P: ObjectType>(
         &self,
         parent: &Ref<P>,
-        completion: Option<CreateCompletion>,
+        completion: Option<CreateCallback>,
+        memory: NeededMemory,
         make: impl FnOnce() -> NtResult<Created<T>> + Send + 'static,
-    ) -> NtResult<Created<T>> {
+    ) -> NtResult<Outcome<Created<T>>> {
         //= R-CREATE-16
         if !self.environment.is_present() {
             return Err(STATUS_DEVICE_REMOVED);
         }
         let fails = self.create_faults.fails(T::TYPE);
         let make = move || if fails { Err(STATUS_INSUFFICIENT_RESOURCES) } else { make() };
-        let Some(completion) = completion.filter(|_| self.pends()) else { return make() };
+        let Some(completion) = completion.filter(|_| self.pends(memory)) else {
+            return make().map(Outcome::Done);
+        };
         let parent = parent.clone();
         let work = move || {
             let outcome = make();
@@ -105,7 +123,7 @@ impl Shared {
         let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         //= R-CREATE-9
         self.run_or_hold(move || item.queue());
-        Err(STATUS_PENDING)
+        Ok(Outcome::Pending)
     }
 
     /// Runs a request on an object: inline, or from a work item that calls `completion`. Returns the status
@@ -113,10 +131,11 @@ impl Shared {
     pub fn request<T: ObjectType>(
         &self,
         object: &Ref<T>,
-        completion: Option<RequestCompletion>,
+        completion: Option<RequestCallback>,
+        memory: NeededMemory,
         work: impl FnOnce(&Ref<T>) -> NtResult + Send + 'static,
     ) -> NTSTATUS {
-        if completion.is_none() || !self.pends() {
+        if completion.is_none() || !self.pends(memory) {
             return status::of(work(object));
         }
         let request = PendedRequest::new(object.clone(), completion);
@@ -138,7 +157,7 @@ impl Shared {
     /// Makes a close call pend if calls shall pend: keeps `reference` until a work item releases it. The work
     /// item is queued when the returned function is called.
     pub fn pend_close<T: ObjectType>(&self, reference: Ref<T>) -> impl FnOnce() {
-        let item = if self.pends() {
+        let item = if self.pends(NeededMemory::SMALL) {
             WorkItem::try_new(self.environment.owner(), move || drop(reference)).ok()
         } else {
             None

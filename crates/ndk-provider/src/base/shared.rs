@@ -10,7 +10,7 @@
 
 use super::affinity::Affinity;
 use super::closed::{CloseLater, Closed, ClosedObjects};
-use super::config::Pending;
+use super::config::CreateCompletion;
 use super::counters::Counters;
 use super::environment::Environment;
 use super::limits::BUDGET;
@@ -46,7 +46,7 @@ pub struct Shared {
     pub counters: Counters,
     pub quotas: Quotas,
     pub loopback: Loopback,
-    pub pending: Pending,
+    pub create_completion: CreateCompletion,
     pub create_faults: CreateFaults,
     pub held_callbacks: HeldCallbacks,
     /// Present if mistakes of consumers are reported.

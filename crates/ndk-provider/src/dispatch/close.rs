@@ -2,7 +2,7 @@
 
 //! `NdkCloseCq`, `NdkCloseQp` and so on: one function for all object types.
 
-use crate::base::callback::CloseCompletion;
+use crate::base::callback::CloseCallback;
 use crate::base::object::ObjectType;
 use crate::base::shared::Shared;
 use crate::objects::connector::Connector;
@@ -54,5 +54,5 @@ pub unsafe extern "efiapi" fn close<T: Closable>(
 ) -> NTSTATUS {
     let object = object!(T, object.cast(), STATUS_SUCCESS);
     let shared = Arc::clone(object.shared());
-    object.close(CloseCompletion::new(completion, context), |reference| shared.pend_close(reference))
+    object.close(CloseCallback::new(completion, context), |reference| shared.pend_close(reference))
 }

@@ -7,9 +7,10 @@ use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
 use crate::base::callback::{
-    CreateCompletion, DisconnectEvent, DisconnectEventEx, DisconnectEventPlain, RequestCompletion,
+    CreateCallback, DisconnectEvent, DisconnectEventEx, DisconnectEventPlain, RequestCallback,
 };
 use crate::base::limits::LIMITS;
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::{DispatchTable, Ref};
 use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
@@ -59,9 +60,11 @@ pub unsafe extern "efiapi" fn create(
     out: *mut *mut NDK_CONNECTOR,
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter, or null in out);
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
-    let outcome = adapter.shared().create(&adapter, completion, move || Connector::create(&parent));
+    let outcome = adapter
+        .shared()
+        .create(&adapter, completion, NeededMemory::SMALL, move || Connector::create(&parent));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -109,14 +112,7 @@ unsafe extern "efiapi" fn connect(
     // SAFETY: the consumer's private data is null or readable for its length during the call.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
-    connect_from(
-        &connector,
-        &qp,
-        source,
-        destination,
-        &parameters,
-        RequestCompletion::new(completion, context),
-    )
+    connect_from(&connector, &qp, source, destination, &parameters, RequestCallback::new(completion, context))
 }
 
 unsafe extern "efiapi" fn connect_with_shared_endpoint(
@@ -140,14 +136,7 @@ unsafe extern "efiapi" fn connect_with_shared_endpoint(
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
     let source = Ok(Source::Shared(&endpoint));
-    connect_from(
-        &connector,
-        &qp,
-        source,
-        destination,
-        &parameters,
-        RequestCompletion::new(completion, context),
-    )
+    connect_from(&connector, &qp, source, destination, &parameters, RequestCallback::new(completion, context))
 }
 
 /// Connects if all arguments are valid.
@@ -157,7 +146,7 @@ fn connect_from(
     source: NtResult<Source<'_>>,
     destination: NtResult<SocketAddr>,
     parameters: &NtResult<ConnectParameters>,
-    completion: Option<RequestCompletion>,
+    completion: Option<RequestCallback>,
 ) -> NTSTATUS {
     let connect = |source: Source<'_>, destination, parameters| {
         Connector::connect(connector, qp, &source, destination, parameters, completion)
@@ -247,9 +236,11 @@ fn complete_any(
     context: *mut c_void,
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
-    let completion = RequestCompletion::new(completion, context);
+    let completion = RequestCallback::new(completion, context);
     let shared = connector.adapter().shared();
-    shared.request(&connector, completion, move |connector| connector.complete_connect(event))
+    shared.request(&connector, completion, NeededMemory::SMALL, move |connector| {
+        connector.complete_connect(event)
+    })
 }
 
 /// `NdkAccept` and `NdkAcceptEx`.
@@ -264,7 +255,7 @@ fn accept_any(
     let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
     match parameters {
         Ok(parameters) => {
-            let completion = RequestCompletion::new(completion, context);
+            let completion = RequestCallback::new(completion, context);
             pending(Connector::accept(&connector, &qp, parameters, event, completion))
         }
         Err(status) => *status,
@@ -288,11 +279,13 @@ unsafe extern "efiapi" fn disconnect(
     context: *mut c_void,
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
-    let completion = RequestCompletion::new(completion, context);
+    let completion = RequestCallback::new(completion, context);
     match Connector::disconnect(&connector, completion) {
         Ok(true) => STATUS_PENDING,
         // Done already. Reported as the settings say.
-        Ok(false) => connector.adapter().shared().request(&connector, completion, |_| Ok(())),
+        Ok(false) => {
+            connector.adapter().shared().request(&connector, completion, NeededMemory::SMALL, |_| Ok(()))
+        }
         Err(status) => status,
     }
 }

@@ -5,7 +5,7 @@
 use super::close::close;
 use super::create::{preferred_processors, refuse, return_created};
 use super::query_extension::query_extension;
-use crate::base::callback::{CqNotification, CreateCompletion, RequestCompletion};
+use crate::base::callback::{CqNotification, CreateCallback, RequestCallback};
 use crate::base::object::DispatchTable;
 use crate::base::status;
 use crate::objects::adapter::Adapter;
@@ -56,10 +56,10 @@ pub unsafe extern "efiapi" fn create(
     };
     // SAFETY: the consumer's variable is valid during the call.
     let affinity = unsafe { preferred_processors(affinity) };
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
     let make = move || Cq::create(&parent, depth, notification, affinity);
-    let outcome = adapter.shared().create(&adapter, completion, make);
+    let outcome = adapter.shared().create(&adapter, completion, Cq::memory(depth), make);
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -73,8 +73,8 @@ unsafe extern "efiapi" fn resize(
     context: *mut c_void,
 ) -> NTSTATUS {
     let cq = object!(Cq, cq);
-    let completion = RequestCompletion::new(completion, context);
-    cq.adapter().shared().request(&cq, completion, move |cq| cq.resize(depth))
+    let completion = RequestCallback::new(completion, context);
+    cq.adapter().shared().request(&cq, completion, Cq::memory(depth), move |cq| cq.resize(depth))
 }
 
 /// `NdkControlCqInterruptModeration`. Completes inline.

@@ -4,6 +4,7 @@
 
 use crate::base::affinity::Affinity;
 use crate::base::object::{Created, DispatchTable};
+use crate::base::pended_call::Outcome;
 use crate::base::status::NtResult;
 use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS};
 
@@ -14,13 +15,13 @@ use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_PEN
 /// `out` is the consumer's variable for the object, valid during the call.
 //= R-CREATE-1, R-CREATE-3, R-CREATE-5
 pub unsafe fn return_created<T: DispatchTable>(
-    outcome: NtResult<Created<T>>,
+    outcome: NtResult<Outcome<Created<T>>>,
     out: *mut *mut T::Public,
 ) -> NTSTATUS {
     let (status, object) = match outcome {
-        Ok(created) => (STATUS_SUCCESS, created.publish()),
+        Ok(Outcome::Done(created)) => (STATUS_SUCCESS, created.publish()),
         // The variable is no longer ours: the callback may have been made already.
-        Err(STATUS_PENDING) => return STATUS_PENDING,
+        Ok(Outcome::Pending) => return STATUS_PENDING,
         Err(status) => (status, core::ptr::null_mut()),
     };
     // SAFETY: by this function's contract `out` is the consumer's variable, valid until the create call completes, which this call does.

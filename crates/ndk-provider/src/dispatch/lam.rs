@@ -3,8 +3,9 @@
 //! Logical address mappings: `NdkBuildLAM` and `NdkReleaseLAM`.
 
 use super::buffers::Sent;
-use crate::base::callback::RequestCompletion;
-use crate::base::config::Pending;
+use crate::base::callback::RequestCallback;
+use crate::base::config::CreateCompletion;
+use crate::base::needed_memory::NeededMemory;
 use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
 use crate::objects::lam;
@@ -16,7 +17,7 @@ use ndk_abi::nt::{MDL, NTSTATUS, STATUS_INVALID_PARAMETER};
 use nt::MdlChain;
 
 /// `NdkBuildLAM`. Completes inline, even if calls are to pend: the callbacks of some consumers cannot be called. It
-/// pends with [`Pending::PendAll`] only.
+/// pends with [`CreateCompletion::PendAll`] only.
 //= R-LAM-5, R-LAM-14, R-LAM-15, R-LAM-16, R-CONSUMER-4
 pub unsafe extern "efiapi" fn build(
     adapter: *mut NDK_ADAPTER,
@@ -30,13 +31,13 @@ pub unsafe extern "efiapi" fn build(
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter);
     let shared = adapter.shared();
-    if shared.pending != Pending::PendAll {
+    if shared.create_completion != CreateCompletion::PendAll {
         // SAFETY: the consumer's chain, buffer and variables, valid during the call.
         return status::of(unsafe { build_now(&adapter, mdl, length, lam, size, offset) });
     }
     let arguments = Sent::new((mdl, lam, size, offset));
-    let completion = RequestCompletion::new(completion, context);
-    shared.request(&adapter, completion, move |adapter| {
+    let completion = RequestCallback::new(completion, context);
+    shared.request(&adapter, completion, NeededMemory::SMALL, move |adapter| {
         let (mdl, lam, size, offset) = arguments.get();
         // SAFETY: as above; valid until the callback.
         unsafe { build_now(adapter, mdl, length, lam, size, offset) }

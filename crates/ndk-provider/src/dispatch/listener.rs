@@ -6,7 +6,8 @@ use super::buffers::{return_address, socket_address};
 use super::close::close;
 use super::create::{refuse, return_created};
 use super::query_extension::query_extension;
-use crate::base::callback::{ConnectEvent, CreateCompletion, RequestCompletion};
+use crate::base::callback::{ConnectEvent, CreateCallback, RequestCallback};
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
 use crate::objects::adapter::Adapter;
 use crate::objects::listener::Listener;
@@ -46,10 +47,10 @@ pub unsafe extern "efiapi" fn create(
         // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
         return unsafe { refuse(out) };
     };
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
     let make = move || Listener::create(&parent, connect_event);
-    let outcome = adapter.shared().create(&adapter, completion, make);
+    let outcome = adapter.shared().create(&adapter, completion, NeededMemory::SMALL, make);
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -65,9 +66,9 @@ unsafe extern "efiapi" fn listen(
     let listener = object!(Listener, listener);
     // SAFETY: the consumer's address has `length` bytes.
     let Ok(address) = (unsafe { socket_address(address, length) }) else { return STATUS_INVALID_PARAMETER };
-    let completion = RequestCompletion::new(completion, context);
+    let completion = RequestCallback::new(completion, context);
     let shared = listener.adapter().shared();
-    shared.request(&listener, completion, move |listener| listener.listen(address))
+    shared.request(&listener, completion, NeededMemory::SMALL, move |listener| listener.listen(address))
 }
 
 unsafe extern "efiapi" fn get_local_address(

@@ -6,7 +6,8 @@ use super::buffers::Sent;
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use crate::base::callback::{CreateCompletion, RequestCompletion};
+use crate::base::callback::{CreateCallback, RequestCallback};
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
 use crate::objects::mr::{Mr, Normal};
 use crate::objects::pd::Pd;
@@ -40,10 +41,12 @@ pub unsafe extern "efiapi" fn create(
     out: *mut *mut NDK_MR,
 ) -> NTSTATUS {
     let pd = object!(Pd, pd, or null in out);
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = pd.clone();
     //= R-CONSUMER-12
-    let outcome = pd.shared().create(&pd, completion, move || Mr::create(&parent, fast_register != 0));
+    let outcome = pd
+        .shared()
+        .create(&pd, completion, NeededMemory::SMALL, move || Mr::create(&parent, fast_register != 0));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -64,8 +67,8 @@ unsafe extern "efiapi" fn register(
         return status;
     }
     let mdl = Sent::new(mdl);
-    let completion = RequestCompletion::new(completion, context);
-    mr.pd().shared().request(&mr, completion, move |mr| {
+    let completion = RequestCallback::new(completion, context);
+    mr.pd().shared().request(&mr, completion, NeededMemory::SMALL, move |mr| {
         // SAFETY: the consumer's MDL chain, unchanged until the request completes.
         //= R-MR-8
         match unsafe { MdlChain::new(mdl.get()) } {
@@ -84,8 +87,8 @@ unsafe extern "efiapi" fn deregister(
     if let Err(status) = mr.normal().and_then(Normal::begin_deregister) {
         return status;
     }
-    let completion = RequestCompletion::new(completion, context);
-    mr.pd().shared().request(&mr, completion, |mr| {
+    let completion = RequestCallback::new(completion, context);
+    mr.pd().shared().request(&mr, completion, NeededMemory::SMALL, |mr| {
         mr.normal()?.deregister(mr.pd());
         Ok(())
     })
@@ -102,10 +105,10 @@ unsafe extern "efiapi" fn initialize_fast_register(
     if let Err(status) = mr.fast().and_then(|fast| fast.begin_initialize(pages)) {
         return status;
     }
-    let completion = RequestCompletion::new(completion, context);
-    mr.pd()
-        .shared()
-        .request(&mr, completion, move |mr| mr.fast()?.initialize(mr.pd(), pages, remote_access != 0))
+    let completion = RequestCallback::new(completion, context);
+    mr.pd().shared().request(&mr, completion, NeededMemory::SMALL, move |mr| {
+        mr.fast()?.initialize(mr.pd(), pages, remote_access != 0)
+    })
 }
 
 unsafe extern "efiapi" fn get_token(mr: *mut NDK_MR) -> u32 {

@@ -5,7 +5,8 @@
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use crate::base::callback::CreateCompletion;
+use crate::base::callback::CreateCallback;
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
 use crate::objects::mw::Mw;
 use crate::objects::pd::Pd;
@@ -33,9 +34,9 @@ pub unsafe extern "efiapi" fn create(
     out: *mut *mut NDK_MW,
 ) -> NTSTATUS {
     let pd = object!(Pd, pd, or null in out);
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = pd.clone();
-    let outcome = pd.shared().create(&pd, completion, move || Mw::create(&parent));
+    let outcome = pd.shared().create(&pd, completion, NeededMemory::SMALL, move || Mw::create(&parent));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }

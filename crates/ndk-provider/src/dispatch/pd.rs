@@ -6,7 +6,8 @@ use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
 use super::{mr, mw, qp, srq};
-use crate::base::callback::CreateCompletion;
+use crate::base::callback::CreateCallback;
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
 use crate::objects::adapter::Adapter;
 use crate::objects::pd::Pd;
@@ -39,9 +40,10 @@ pub unsafe extern "efiapi" fn create(
     out: *mut *mut NDK_PD,
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter, or null in out);
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
-    let outcome = adapter.shared().create(&adapter, completion, move || Pd::create(&parent));
+    let outcome =
+        adapter.shared().create(&adapter, completion, NeededMemory::SMALL, move || Pd::create(&parent));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }

@@ -6,7 +6,7 @@ use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
 use super::sge_list::{MAX_INLINE, gather, page_addresses, with_sges};
-use crate::base::callback::CreateCompletion;
+use crate::base::callback::CreateCallback;
 use crate::base::limits::LIMITS;
 use crate::base::object::{Borrow, DispatchTable, Ref};
 use crate::base::status::{self, NtResult};
@@ -14,7 +14,7 @@ use crate::objects::cq::Cq;
 use crate::objects::mr::{Fast, Mr};
 use crate::objects::mw::Mw;
 use crate::objects::pd::Pd;
-use crate::objects::qp::{Qp, Sizes};
+use crate::objects::qp::{Qp, Queues, Sizes};
 use crate::objects::srq::Srq;
 use core::ffi::c_void;
 use ndk_abi::ndk::{
@@ -66,12 +66,9 @@ pub unsafe extern "efiapi" fn create(
         object!(Cq, initiator_cq, or null in out).clone(),
     );
     let sizes = Sizes { receive_depth, initiator_depth, receive_sges, initiator_sges, inline };
-    let completion = CreateCompletion::new(completion, context);
-    let (parent, qp_context) = (pd.clone(), qp_context.expose_provenance() as u64);
-    let make = move || Qp::create(&parent, &receive_cq, &initiator_cq, None, qp_context, sizes);
-    let outcome = pd.shared().create(&pd, completion, make);
+    let queues = Queues { receive_cq, initiator_cq, srq: None };
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
-    unsafe { return_created(outcome, out) }
+    unsafe { create_with(&pd, queues, sizes, qp_context, CreateCallback::new(completion, context), out) }
 }
 
 /// `NdkCreateQpWithSrq`.
@@ -96,11 +93,27 @@ pub unsafe extern "efiapi" fn create_with_srq(
         object!(Srq, srq, or null in out).clone(),
     );
     let sizes = Sizes { receive_depth: 0, initiator_depth, receive_sges: 0, initiator_sges, inline };
-    let completion = CreateCompletion::new(completion, context);
-    let (parent, qp_context) = (pd.clone(), qp_context.expose_provenance() as u64);
-    let make = move || Qp::create(&parent, &receive_cq, &initiator_cq, Some(&srq), qp_context, sizes);
-    let outcome = pd.shared().create(&pd, completion, make);
+    let queues = Queues { receive_cq, initiator_cq, srq: Some(srq) };
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
+    unsafe { create_with(&pd, queues, sizes, qp_context, CreateCallback::new(completion, context), out) }
+}
+
+/// Creates a queue pair with these queues.
+///
+/// # Safety
+/// `out` is the consumer's variable for the object, valid during the call.
+unsafe fn create_with(
+    pd: &Ref<Pd>,
+    queues: Queues,
+    sizes: Sizes,
+    qp_context: *mut c_void,
+    completion: Option<CreateCallback>,
+    out: *mut *mut NDK_QP,
+) -> NTSTATUS {
+    let (parent, context) = (pd.clone(), qp_context.expose_provenance() as u64);
+    let make = move || Qp::create(&parent, queues, context, sizes);
+    let outcome = pd.shared().create(pd, completion, sizes.memory(), make);
+    // SAFETY: the caller's promise about `out`.
     unsafe { return_created(outcome, out) }
 }
 

@@ -6,7 +6,8 @@ use super::buffers::{return_address, socket_address};
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use crate::base::callback::CreateCompletion;
+use crate::base::callback::CreateCallback;
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
 use crate::objects::adapter::Adapter;
 use crate::objects::shared_endpoint::SharedEndpoint;
@@ -39,12 +40,14 @@ pub unsafe extern "efiapi" fn create(
     out: *mut *mut NDK_SHARED_ENDPOINT,
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter, or null in out);
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
     // SAFETY: the consumer's address has `length` bytes.
     let address = unsafe { socket_address(address, length) };
     let outcome = address.and_then(|address| {
-        adapter.shared().create(&adapter, completion, move || SharedEndpoint::create(&parent, address))
+        adapter.shared().create(&adapter, completion, NeededMemory::SMALL, move || {
+            SharedEndpoint::create(&parent, address)
+        })
     });
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }

@@ -6,7 +6,7 @@ use super::close::close;
 use super::create::{preferred_processors, return_created};
 use super::query_extension::query_extension;
 use super::sge_list::with_sges;
-use crate::base::callback::{CreateCompletion, RequestCompletion, SrqNotification};
+use crate::base::callback::{CreateCallback, RequestCallback, SrqNotification};
 use crate::base::object::DispatchTable;
 use crate::base::status;
 use crate::objects::pd::Pd;
@@ -49,10 +49,10 @@ pub unsafe extern "efiapi" fn create(
     let notification = SrqNotification::new(notification, notification_context);
     // SAFETY: the consumer's variable is valid during the call.
     let affinity = unsafe { preferred_processors(affinity) };
-    let completion = CreateCompletion::new(completion, context);
+    let completion = CreateCallback::new(completion, context);
     let parent = pd.clone();
     let make = move || Srq::create(&parent, depth, sges, threshold, notification, affinity);
-    let outcome = pd.shared().create(&pd, completion, make);
+    let outcome = pd.shared().create(&pd, completion, Srq::memory(depth, sges), make);
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -66,8 +66,9 @@ unsafe extern "efiapi" fn modify(
     context: *mut c_void,
 ) -> NTSTATUS {
     let srq = object!(Srq, srq);
-    let completion = RequestCompletion::new(completion, context);
-    srq.pd().shared().request(&srq, completion, move |srq| srq.modify(depth, threshold))
+    let completion = RequestCallback::new(completion, context);
+    let memory = Srq::memory(depth, srq.queue().sges());
+    srq.pd().shared().request(&srq, completion, memory, move |srq| srq.modify(depth, threshold))
 }
 
 unsafe extern "efiapi" fn receive(

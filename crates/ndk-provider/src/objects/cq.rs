@@ -9,6 +9,7 @@ use crate::base::affinity::Affinity;
 use crate::base::callback::CqNotification;
 use crate::base::closed::CloseLater;
 use crate::base::limits::{LIMITS, TIMER_GRANULARITY};
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
@@ -62,7 +63,15 @@ impl ObjectType for Cq {
     }
 }
 
+/// Upper bound of the memory of a completion in its queue, in bytes.
+const COMPLETION: usize = 64;
+
 impl Cq {
+    /// Returns the memory that creating a queue of `depth` completions needs, or giving it this depth.
+    pub fn memory(depth: u32) -> NeededMemory {
+        if depth > LIMITS.cq_depth { NeededMemory::SMALL } else { NeededMemory::queue(depth, COMPLETION) }
+    }
+
     /// `NdkCreateCq`. `depth` is in completions. The notification callback runs on a processor of `affinity`.
     //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-25
     pub fn create(

@@ -11,12 +11,13 @@
 
 use crate::base::closed::CloseLater;
 use crate::base::limits::LIMITS;
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::checker::Checker;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
-use crate::objects::srq::Srq;
+use crate::objects::srq::{self, ELEMENT, Srq};
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use fallible::Arc;
@@ -60,8 +61,18 @@ pub struct Qp {
     pd: Ref<Pd>,
     /// The other antecedents.
     //= R-CLOSE-14
-    queues: (Ref<Cq>, Ref<Cq>, Option<Ref<Srq>>),
+    queues: Queues,
 }
+
+/// The queues that a queue pair uses.
+pub struct Queues {
+    pub receive_cq: Ref<Cq>,
+    pub initiator_cq: Ref<Cq>,
+    pub srq: Option<Ref<Srq>>,
+}
+
+/// Upper bound of the memory of a request in the initiator queue, without its elements, in bytes.
+const INITIATOR_ENTRY: usize = 192;
 
 /// The sizes that a consumer requests.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +92,19 @@ impl Sizes {
             && self.receive_sges <= LIMITS.receive_sges
             && self.initiator_sges <= LIMITS.initiator_sges
             && self.inline <= LIMITS.inline
+    }
+
+    /// Returns the memory that creating the queue pair needs.
+    pub fn memory(&self) -> NeededMemory {
+        if !self.within_limits() {
+            // It is refused at once.
+            return NeededMemory::SMALL;
+        }
+        let request = INITIATOR_ENTRY
+            .saturating_add(ELEMENT.saturating_mul(self.initiator_sges as usize))
+            .saturating_add(self.inline as usize);
+        let initiator = NeededMemory::queue(self.initiator_depth.saturating_add(1), request);
+        initiator.and(srq::receives(self.receive_depth, self.receive_sges))
     }
 }
 
@@ -105,10 +129,10 @@ impl ObjectType for Qp {
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
-        let (receive, initiator, srq) = &self.queues;
+        let Queues { receive_cq, initiator_cq, srq } = &self.queues;
         self.pd.as_ptr().cast() == antecedent
-            || receive.as_ptr().cast() == antecedent
-            || initiator.as_ptr().cast() == antecedent
+            || receive_cq.as_ptr().cast() == antecedent
+            || initiator_cq.as_ptr().cast() == antecedent
             || srq.as_ref().is_some_and(|srq| srq.as_ptr().cast() == antecedent)
     }
 
@@ -120,19 +144,13 @@ impl ObjectType for Qp {
 impl Qp {
     /// `NdkCreateQp` and `NdkCreateQpWithSrq`.
     //= R-CREATE-33, R-CREATE-34, R-CREATE-36, R-CREATE-37, R-CREATE-38, R-CREATE-40
-    pub fn create(
-        pd: &Ref<Pd>,
-        receive_cq: &Ref<Cq>,
-        initiator_cq: &Ref<Cq>,
-        srq: Option<&Ref<Srq>>,
-        context: u64,
-        sizes: Sizes,
-    ) -> NtResult<Created<Self>> {
+    pub fn create(pd: &Ref<Pd>, queues: Queues, context: u64, sizes: Sizes) -> NtResult<Created<Self>> {
         let adapter = pd.adapter();
+        let Queues { receive_cq, initiator_cq, srq } = &queues;
         let same_miniport =
             receive_cq.adapter().is_sibling_of(adapter) && initiator_cq.adapter().is_sibling_of(adapter);
         //= R-CREATE-53
-        let same_domain = srq.is_none_or(|srq| srq.pd().is(pd));
+        let same_domain = srq.as_ref().is_none_or(|srq| srq.pd().is(pd));
         if !same_miniport || !same_domain || !sizes.within_limits() {
             return Err(STATUS_INVALID_PARAMETER);
         }
@@ -142,7 +160,7 @@ impl Qp {
             pd: pd.domain(),
             send_cq: Arc::clone(initiator_cq.queue()),
             recv_cq: Arc::clone(receive_cq.queue()),
-            srq: srq.map(|srq| Arc::clone(srq.queue())),
+            srq: srq.as_ref().map(|srq| Arc::clone(srq.queue())),
             send_depth: sizes.initiator_depth,
             recv_depth: sizes.receive_depth,
             send_sges: sizes.initiator_sges,
@@ -157,7 +175,7 @@ impl Qp {
             initiator_sges: sizes.initiator_sges,
             attachment: SpinLock::new(Attachment::Free),
             pd: pd.clone(),
-            queues: (receive_cq.clone(), initiator_cq.clone(), srq.cloned()),
+            queues,
         };
         Created::try_new(adapter.version(), qp)
     }

@@ -6,6 +6,7 @@ use crate::base::affinity::Affinity;
 use crate::base::callback::SrqNotification;
 use crate::base::closed::CloseLater;
 use crate::base::limits::LIMITS;
+use crate::base::needed_memory::NeededMemory;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
@@ -63,7 +64,22 @@ impl ObjectType for Srq {
     }
 }
 
+/// Upper bounds of the memory of a receive and of an element of one, in bytes.
+const RECEIVE: usize = 48;
+pub const ELEMENT: usize = 16;
+
+/// Returns the memory of a queue of `depth` receives of up to `sges` elements.
+pub fn receives(depth: u32, sges: u32) -> NeededMemory {
+    NeededMemory::queue(depth, RECEIVE.saturating_add(ELEMENT.saturating_mul(sges as usize)))
+}
+
 impl Srq {
+    /// Returns the memory that creating the queue needs, or giving it this depth.
+    pub fn memory(depth: u32, sges: u32) -> NeededMemory {
+        let is_refused = depth > LIMITS.srq_depth || sges > LIMITS.receive_sges;
+        if is_refused { NeededMemory::SMALL } else { receives(depth, sges) }
+    }
+
     /// `NdkCreateSrq`. `depth` is in requests of up to `sges` elements. The notification callback runs on a processor of
     /// `affinity`.
     //= R-CREATE-29, R-SRQ-14, R-SRQ-15, R-SRQ-19

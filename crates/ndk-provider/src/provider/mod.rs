@@ -90,7 +90,7 @@ impl Provider {
             counters: Counters::default(),
             quotas: Quotas::new(),
             loopback: Loopback::new(),
-            pending: config.pending,
+            create_completion: config.create_completion,
             create_faults: CreateFaults::new(config.strict.fail_create),
             held_callbacks: HeldCallbacks::new(config.strict.delay, u64::from_le_bytes(delay_seed)),
             checker,

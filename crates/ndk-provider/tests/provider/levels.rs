@@ -2,11 +2,13 @@
 
 //! Every function of every dispatch table but `NdkQueryAdapterInfo` is called at `DISPATCH_LEVEL`.
 
+use crate::support::pool::BYTES;
 use crate::support::*;
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
+use ndk_provider::{Config, CreateCompletion};
 
 /// Calls at `DISPATCH_LEVEL`: the host's spin lock raises the level as the kernel's does.
 macro_rules! at_dispatch {
@@ -25,6 +27,131 @@ fn created_at_dispatch<T>(
     call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, *mut c_void, *mut *mut T) -> NTSTATUS,
 ) -> *mut T {
     create(|done, context, out| at_dispatch!(call(done, context, out))).expect("an object")
+}
+
+/// Makes a create call, waits for the object, and returns it with whether the call pended.
+fn created<T>(
+    raised: bool,
+    call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, *mut c_void, *mut *mut T) -> NTSTATUS,
+) -> (*mut T, bool) {
+    let mut pended = false;
+    let object = create(|done, context, out| {
+        let status = if raised { at_dispatch!(call(done, context, out)) } else { call(done, context, out) };
+        pended = status == STATUS_PENDING;
+        status
+    });
+    (object.expect("an object"), pended)
+}
+
+/// Creates queues of these depths, and gives two of them this depth again. Returns whether each call pended.
+fn create_queues(a: &Node, raised: bool, depth: u32, sges: u32) -> [bool; 6] {
+    let (adapter, null) = (a.adapter(), null_mut());
+    let pd = a.pd();
+    let (cq, cq_pended) = created(raised, |done, context, out| {
+        call!(adapter, NdkCreateCq, 4 * depth, Some(on_cq), null, null.cast(), done, context, out)
+    });
+    let (srq, srq_pended): (*mut NDK_SRQ, _) = created(raised, |done, context, out| {
+        call!(pd, NdkCreateSrq, depth, sges, 0, None, null, null.cast(), done, context, out)
+    });
+    let (qp, qp_pended): (*mut NDK_QP, _) = created(raised, |done, context, out| {
+        call!(pd, NdkCreateQp, cq, cq, null, depth, depth, sges, sges, 0, done, context, out)
+    });
+    let (with_srq, with_srq_pended): (*mut NDK_QP, _) = created(raised, |done, context, out| {
+        call!(pd, NdkCreateQpWithSrq, cq, cq, srq, null, depth, sges, 0, done, context, out)
+    });
+    let changed = |call: &dyn Fn(Option<NDK_FN_REQUEST_COMPLETION>, *mut c_void) -> NTSTATUS| {
+        let mut pended = false;
+        let status = request(|done, context| {
+            let status = if raised { at_dispatch!(call(done, context)) } else { call(done, context) };
+            pended = status == STATUS_PENDING;
+            status
+        });
+        assert_eq!(status, STATUS_SUCCESS);
+        pended
+    };
+    let resized = changed(&|done, context| call!(cq, NdkResizeCq, 4 * depth, done, context));
+    let modified = changed(&|done, context| call!(srq, NdkModifySrq, depth, 0, done, context));
+    close!(qp, NdkCloseQp);
+    close!(with_srq, NdkCloseQp);
+    close!(srq, NdkCloseSrq);
+    close!(cq, NdkCloseCq);
+    close!(pd, NdkClosePd);
+    [cq_pended, srq_pended, qp_pended, with_srq_pended, resized, modified]
+}
+
+/// By default consumers meet both outcomes.
+//= R-CREATE-1, R-CREATE-2, R-CREATE-13
+#[test]
+fn queues_are_created_inline_where_their_memory_is_at_hand_and_pend_where_it_is_not() {
+    let settings = [
+        (CreateCompletion::Auto, [false, false, true]),
+        (CreateCompletion::Inline, [false; 3]),
+        (CreateCompletion::Pend, [true; 3]),
+    ];
+    for (create_completion, [below, small, large]) in settings {
+        let (a, _b) = pair_with(Config { create_completion, ..Config::default() });
+        for (raised, depth, expected) in
+            [(false, 16, below), (false, 4096, below), (true, 16, small), (true, 4096, large)]
+        {
+            let pended = create_queues(&a, raised, depth, 4);
+            assert_eq!(pended, [expected; 6], "{create_completion:?}, raised {raised}, depth {depth}");
+        }
+    }
+}
+
+/// The limit of `needed_memory`.
+#[test]
+fn calls_that_complete_inline_at_dispatch_level_allocate_little() {
+    let (a, _b) = pair();
+    let (pd, cq) = (a.pd(), a.cq(1));
+    let mut outcomes = [0, 0];
+    let mut check = |what: &str, bytes: i64, pended: bool| {
+        outcomes[usize::from(pended)] += 1;
+        assert!(pended || bytes <= 64 << 10, "{what} allocated {bytes} bytes");
+    };
+    for depth in (1..=12).map(|bits| 1 << bits) {
+        for (sges, inline) in [(1, 0), (1, 128), (2, 0), (32, 128)] {
+            let before = BYTES.get();
+            let (qp, pended): (*mut NDK_QP, _) = created(true, |done, context, out| {
+                call!(
+                    pd,
+                    NdkCreateQp,
+                    cq.raw,
+                    cq.raw,
+                    null_mut(),
+                    depth,
+                    depth,
+                    sges,
+                    sges,
+                    inline,
+                    done,
+                    context,
+                    out
+                )
+            });
+            check(&format!("a queue pair of depth {depth}, {sges} elements"), BYTES.get() - before, pended);
+            close!(qp, NdkCloseQp);
+            let before = BYTES.get();
+            let (srq, pended): (*mut NDK_SRQ, _) = created(true, |done, context, out| {
+                call!(pd, NdkCreateSrq, depth, sges, 0, None, null_mut(), null_mut(), done, context, out)
+            });
+            check(
+                &format!("a shared receive queue of depth {depth}, {sges} elements"),
+                BYTES.get() - before,
+                pended,
+            );
+            close!(srq, NdkCloseSrq);
+        }
+        let before = BYTES.get();
+        let (queue, pended) = created(true, |done, context, out| {
+            call!(a.adapter(), NdkCreateCq, depth, Some(on_cq), null_mut(), null_mut(), done, context, out)
+        });
+        check(&format!("a completion queue of depth {depth}"), BYTES.get() - before, pended);
+        close!(queue, NdkCloseCq);
+    }
+    assert!(outcomes.iter().all(|count| *count > 10), "inline and pended: {outcomes:?}");
+    cq.close();
+    close!(pd, NdkClosePd);
 }
 
 //= R-IRQL-1, R-CREATE-13, R-CLOSE-21, R-IRQL-3

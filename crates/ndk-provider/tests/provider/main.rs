@@ -4,7 +4,7 @@
 //!
 //! | modules | contents |
 //! | --- | --- |
-//! | `objects`, `lifetime`, `closing`, `instances`, `limits` | creating, closing, limits |
+//! | `objects`, `create_calls`, `lifetime`, `closing`, `instances`, `limits` | creating, closing, limits |
 //! | `connections`, `establishment`, `connectors`, `disconnect`, `addresses`, `next_hop` | connections |
 //! | `traffic`, `requests`, `queues`, `registration` | data transfer, queues, memory |
 //! | `callbacks`, `levels`, `rounds` | callbacks, IRQL, the deferred routine |
@@ -29,6 +29,7 @@ mod connection_mistakes;
 mod connections;
 mod connectors;
 mod consumers;
+mod create_calls;
 mod disconnect;
 mod driver;
 mod establishment;

@@ -6,7 +6,7 @@ use crate::support::*;
 use core::ptr::{null, null_mut};
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
-use ndk_provider::{Config, Mistake, Pending};
+use ndk_provider::{Config, CreateCompletion, Mistake};
 
 /// Makes a call and returns the mistakes that were reported for it.
 fn mistakes<T>(node: &Node, call: impl FnOnce() -> T) -> (T, Vec<Mistake>) {
@@ -26,8 +26,8 @@ fn element(token: u32, address: u64, length: u32) -> NDK_SGE {
 
 #[test]
 fn correct_calls_are_not_reported() {
-    for pending in [Pending::Auto, Pending::PendAll] {
-        let (a, b) = pair_with(reporting(Config { pending, ..Config::default() }));
+    for pending in [CreateCompletion::Auto, CreateCompletion::PendAll] {
+        let (a, b) = pair_with(reporting(Config { create_completion: pending, ..Config::default() }));
         let (active, passive, listener) = connect(&a, &b);
         let memory = Memory::new(8192);
         let registered = memory.register(active.pd, 1);
@@ -567,7 +567,8 @@ fn overflow_of_a_completion_queue_is_reported() {
 /// Failures that a pended call reports through its completion.
 #[test]
 fn mistakes_in_calls_that_pend_are_reported() {
-    let (a, _b) = pair_with(reporting(Config { pending: Pending::PendAll, ..Config::default() }));
+    let (a, _b) =
+        pair_with(reporting(Config { create_completion: CreateCompletion::PendAll, ..Config::default() }));
     let pd = a.pd();
     let memory = Memory::new(4096);
     let mr: *mut NDK_MR =

@@ -22,7 +22,7 @@ macro_rules! close_inline {
 
 /// Makes `call` with 0, 1, 2, ... allocations granted until it succeeds, then calls `undo`. `call` completes
 /// inline and only calls the provider.
-fn grant_until_success(what: &str, mut call: impl FnMut() -> NTSTATUS, mut undo: impl FnMut()) {
+pub fn grant_until_success(what: &str, mut call: impl FnMut() -> NTSTATUS, mut undo: impl FnMut()) {
     // The first call grows tables that are never shrunk.
     assert_eq!(call(), STATUS_SUCCESS, "{what}");
     undo();

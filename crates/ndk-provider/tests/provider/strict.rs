@@ -6,7 +6,7 @@ use crate::support::*;
 use core::ptr::null_mut;
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
-use ndk_provider::{CallbackDelay, Config, FailCreate, Pending, StrictSettings};
+use ndk_provider::{CallbackDelay, Config, CreateCompletion, FailCreate, StrictSettings};
 use std::time::{Duration, Instant};
 
 fn strict(settings: StrictSettings) -> Config {
@@ -27,12 +27,12 @@ fn three_pds(node: &Node) -> [Option<NTSTATUS>; 3] {
 
 #[test]
 fn chosen_create_call_fails_and_no_other() {
-    for pending in [Pending::Auto, Pending::Pend] {
+    for pending in [CreateCompletion::Auto, CreateCompletion::Pend] {
         let settings = |object| StrictSettings {
             fail_create: Some(FailCreate { number: 3, object }),
             ..StrictSettings::default()
         };
-        let config = |object| Config { pending, ..strict(settings(object)) };
+        let config = |object| Config { create_completion: pending, ..strict(settings(object)) };
         let (a, _b) = pair_with(config(None));
         assert_eq!(three_pds(&a), [None, Some(STATUS_INSUFFICIENT_RESOURCES), None]);
         let (a, _b) = pair_with(config(Some(NDK_OBJECT_TYPE::NdkObjectTypePd)));
@@ -64,9 +64,9 @@ fn build_lam(node: &Node) -> (NTSTATUS, NTSTATUS) {
 //= R-LAM-14, R-CONSUMER-4
 #[test]
 fn mapping_pends_only_if_all_calls_shall() {
-    let (a, _b) = pair_with(Config { pending: Pending::Pend, ..Config::default() });
+    let (a, _b) = pair_with(Config { create_completion: CreateCompletion::Pend, ..Config::default() });
     assert_eq!(build_lam(&a), (STATUS_SUCCESS, STATUS_SUCCESS));
-    let (a, _b) = pair_with(Config { pending: Pending::PendAll, ..Config::default() });
+    let (a, _b) = pair_with(Config { create_completion: CreateCompletion::PendAll, ..Config::default() });
     assert_eq!(build_lam(&a), (STATUS_PENDING, STATUS_SUCCESS));
     // Without a callback it cannot.
     //= R-LAM-16
@@ -79,8 +79,10 @@ fn mapping_pends_only_if_all_calls_shall() {
 
 #[test]
 fn disconnect_pends_even_if_the_peer_has_disconnected() {
-    for (pending, expected) in [(Pending::Auto, STATUS_SUCCESS), (Pending::Pend, STATUS_PENDING)] {
-        let (a, b) = pair_with(Config { pending, ..Config::default() });
+    for (pending, expected) in
+        [(CreateCompletion::Auto, STATUS_SUCCESS), (CreateCompletion::Pend, STATUS_PENDING)]
+    {
+        let (a, b) = pair_with(Config { create_completion: pending, ..Config::default() });
         let (active, passive, listener) = connect(&a, &b);
         let closing = begin_close!(passive.connector, NdkCloseConnector);
         active.disconnected.wait(1);
@@ -103,7 +105,10 @@ const DELAY: Duration = Duration::from_millis(40);
 
 fn delayed(random: bool) -> Config {
     let delay = Some(CallbackDelay { time: DELAY, random });
-    Config { pending: Pending::Pend, ..strict(StrictSettings { delay, ..StrictSettings::default() }) }
+    Config {
+        create_completion: CreateCompletion::Pend,
+        ..strict(StrictSettings { delay, ..StrictSettings::default() })
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@
 //= R-CREATE-19
 //= R-IRQL-4, R-CLOSE-34
 
-use super::callback::CloseCompletion;
+use super::callback::CloseCallback;
 use super::closed::{CloseLater, Closed, Operations};
 use super::status::NtResult;
 use super::strict::checker::{Checker, Subject};
@@ -149,7 +149,7 @@ struct Public {
 #[derive(Clone, Copy)]
 enum CloseNotification {
     None,
-    Consumer(CloseCompletion),
+    Consumer(CloseCallback),
     /// Sets the event of the thread in [`Ref::close_and_wait`].
     Waiter(NonNull<Event>),
 }
@@ -413,7 +413,7 @@ impl<T: ObjectType> Ref<T> {
     //= R-CONSUMER-11
     pub fn close<F: FnOnce()>(
         &self,
-        completion: Option<CloseCompletion>,
+        completion: Option<CloseCallback>,
         pend: impl FnOnce(Self) -> F,
     ) -> NTSTATUS {
         let notification = completion.map_or(CloseNotification::None, CloseNotification::Consumer);

@@ -2,7 +2,7 @@
 
 //! Reference counts, closes and callbacks of objects.
 
-use super::super::callback::RequestCompletion;
+use super::super::callback::RequestCallback;
 use super::super::pended_call::PendedRequest;
 use super::*;
 use core::ptr::{null_mut, without_provenance_mut};
@@ -83,16 +83,15 @@ fn close_callback_is_the_last_callback_and_precedes_the_parents() {
     let parent = Created::try_new(VERSION, Parent).ok().unwrap();
     let reference = parent.reference();
     let child = Created::try_new(VERSION, Child(reference.clone())).ok().unwrap();
-    let request =
-        PendedRequest::new(child.reference(), RequestCompletion::new(Some(note_request), null_mut()));
+    let request = PendedRequest::new(child.reference(), RequestCallback::new(Some(note_request), null_mut()));
     let (parent, child) = (parent.publish(), child.publish());
     drop(reference);
     // SAFETY: the object was published above and is closed after the borrow.
     let parent = unsafe { Borrow::<Parent>::new(parent) }.unwrap();
     // SAFETY: the object was published above and is closed after the borrow.
     let child = unsafe { Borrow::<Child>::new(child) }.unwrap();
-    let parent_closed = CloseCompletion::new(Some(note), null_mut());
-    let child_closed = CloseCompletion::new(Some(note), without_provenance_mut(1));
+    let parent_closed = CloseCallback::new(Some(note), null_mut());
+    let child_closed = CloseCallback::new(Some(note), without_provenance_mut(1));
     assert_eq!(parent.close(parent_closed, do_not_pend), STATUS_PENDING);
     assert_eq!(child.close(child_closed, do_not_pend), STATUS_PENDING);
     drop(request);

@@ -6,7 +6,7 @@ use super::connection_data::{ConnectParameters, Exchanged};
 use super::object::Connector;
 use super::state::{Event, State};
 use crate::base::address::with_scope;
-use crate::base::callback::{DisconnectEvent, RequestCompletion};
+use crate::base::callback::{DisconnectEvent, RequestCallback};
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, Ref};
 use crate::base::pended_call::PendedRequest;
@@ -65,7 +65,7 @@ impl Connector {
         qp: &Ref<Qp>,
         parameters: &ConnectParameters,
         disconnect_event: Option<DisconnectEvent>,
-        completion: Option<RequestCompletion>,
+        completion: Option<RequestCallback>,
     ) -> NtResult {
         if !qp.pd().adapter().is_sibling_of(this.adapter()) {
             return Err(STATUS_INVALID_PARAMETER);

@@ -6,7 +6,7 @@ use super::connection_data::{ConnectParameters, Exchanged};
 use super::object::{Connector, Inner};
 use super::state::{Event, State};
 use crate::base::address::{normalize, with_scope};
-use crate::base::callback::{DisconnectEvent, RequestCompletion};
+use crate::base::callback::{DisconnectEvent, RequestCallback};
 use crate::base::environment::Path;
 use crate::base::object::Ref;
 use crate::base::pended_call::PendedRequest;
@@ -49,7 +49,7 @@ impl Connector {
         source: &Source<'_>,
         destination: SocketAddr,
         parameters: &ConnectParameters,
-        completion: Option<RequestCompletion>,
+        completion: Option<RequestCallback>,
     ) -> NtResult {
         let shared = this.shared();
         let scope = shared.environment.link().scope;

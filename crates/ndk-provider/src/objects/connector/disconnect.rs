@@ -4,7 +4,7 @@
 
 use super::object::Connector;
 use super::state::{Event, State};
-use crate::base::callback::RequestCompletion;
+use crate::base::callback::RequestCallback;
 use crate::base::object::Ref;
 use crate::base::pended_call::PendedRequest;
 use crate::base::shared::now;
@@ -14,7 +14,7 @@ use ndk_abi::nt::STATUS_CONNECTION_INVALID;
 impl Connector {
     /// `NdkDisconnect`. Returns whether the call pends; otherwise it has completed.
     //= R-CONN-80, R-CONN-83, R-CONN-86, R-CONN-91, R-QP-71
-    pub fn disconnect(this: &Ref<Self>, completion: Option<RequestCompletion>) -> NtResult<bool> {
+    pub fn disconnect(this: &Ref<Self>, completion: Option<RequestCallback>) -> NtResult<bool> {
         let shared = this.shared();
         let mut inner = this.inner.lock();
         let next = inner.state.on(Event::Disconnect).map_err(|_| STATUS_CONNECTION_INVALID)?;

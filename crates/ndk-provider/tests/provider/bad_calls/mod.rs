@@ -18,7 +18,7 @@ use self::world::World;
 use crate::support::*;
 use calls::{Arguments, Function, NONE, functions};
 use faults::Fault;
-use ndk_provider::{Config, Mistake, MistakeReport, Pending};
+use ndk_provider::{Config, CreateCompletion, Mistake, MistakeReport};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Reports of one mistake that a provider makes in a period.
@@ -192,8 +192,9 @@ fn run_seeds(is_strict: bool, calls: usize) {
     let mut tried = Tried::default();
     for seed in seeds() {
         println!("seed {seed}");
-        let pending = [Pending::Auto, Pending::Pend, Pending::PendAll][seed as usize % 3];
-        run(seed, Config { pending, ..Config::default() }, is_strict, calls, &mut tried);
+        let pending =
+            [CreateCompletion::Auto, CreateCompletion::Pend, CreateCompletion::PendAll][seed as usize % 3];
+        run(seed, Config { create_completion: pending, ..Config::default() }, is_strict, calls, &mut tried);
     }
     let wrong: Vec<_> = tried.wrong.into_values().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

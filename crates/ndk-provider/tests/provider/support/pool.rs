@@ -9,6 +9,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 thread_local! {
     /// Number of allocations of this thread that still succeed; all do if negative.
     pub static LEFT: Cell<i64> = const { Cell::new(-1) };
+    /// Bytes that this thread has allocated, less those that it has freed.
+    pub static BYTES: Cell<i64> = const { Cell::new(0) };
     /// Number of live allocations of this thread.
     pub static LIVE: Cell<i64> = const { Cell::new(0) };
 }
@@ -23,12 +25,14 @@ unsafe impl GlobalAlloc for Pool {
             left => LEFT.set(left - i64::from(left > 0)),
         }
         LIVE.set(LIVE.get() + 1);
+        BYTES.set(BYTES.get() + layout.size() as i64);
         // SAFETY: the caller's layout.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.set(LIVE.get() - 1);
+        BYTES.set(BYTES.get() - layout.size() as i64);
         // SAFETY: the caller's pointer, from `alloc`.
         unsafe { System.dealloc(pointer, layout) }
     }

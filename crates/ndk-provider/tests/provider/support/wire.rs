@@ -9,7 +9,7 @@ use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use core::ops::Deref;
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
-use ndk_provider::{Config, Pending, Provider};
+use ndk_provider::{Config, CreateCompletion, Provider};
 use nt::{DriverObject, Owner};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -221,7 +221,7 @@ pub fn pair() -> (Node, Node) {
 
 /// Returns two hosts whose calls pend whenever they may.
 pub fn pending_pair() -> (Node, Node) {
-    pair_with(Config { pending: Pending::Pend, ..Config::default() })
+    pair_with(Config { create_completion: CreateCompletion::Pend, ..Config::default() })
 }
 
 pub fn pair_with(config: Config) -> (Node, Node) {
