@@ -37,7 +37,7 @@ impl Beside {
                 };
                 let output = fs::read(&log).unwrap_or_default();
                 let done = Done { step, count, took: begin.elapsed(), error };
-                // Nobody receives after a failure of the other steps.
+                // Nothing receives after a failure of the other steps.
                 let _ = sender.send((done, String::from_utf8_lossy(&output).into_owned()));
             }
         });
