@@ -15,9 +15,10 @@ use ndk_abi::netio::{
     AF_UNSPEC, CancelMibChangeNotify2, FreeMibTable, GetUnicastIpAddressTable, MIB_NOTIFICATION_TYPE,
     MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_DAD_STATE, NotifyUnicastIpAddressChange,
 };
-use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_NOT_FOUND};
+use ndk_abi::nt::{HANDLE, STATUS_NOT_FOUND};
 use ndk_provider::Provider;
 use nt::{DriverObject, Event, SpinLock};
+use wdk::nt_success;
 
 use super::interface::address;
 
@@ -183,7 +184,7 @@ impl Shared {
         let status = unsafe {
             NotifyUnicastIpAddressChange(AF_UNSPEC, Some(changed), context, 0, &raw mut notification)
         };
-        if NT_SUCCESS(status) {
+        if nt_success(status) {
             self.notification.store(notification, Ordering::Release);
         }
     }
@@ -205,7 +206,7 @@ impl Shared {
         let status = unsafe { GetUnicastIpAddressTable(AF_UNSPEC, &raw mut table) };
         // The documented answer when the host has no address at all.
         let is_empty = status == STATUS_NOT_FOUND;
-        if !is_empty && (!NT_SUCCESS(status) || table.is_null()) {
+        if !is_empty && (!nt_success(status) || table.is_null()) {
             return false;
         }
         let rows = if is_empty {

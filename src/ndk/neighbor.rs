@@ -8,8 +8,9 @@ use core::net::IpAddr;
 use ndk_abi::netio::{
     GetBestRoute2, GetIpNetEntry2, MIB_IPFORWARD_ROW2, MIB_IPNET_ROW2, NL_NEIGHBOR_STATE, ResolveIpNetEntry2,
 };
-use ndk_abi::nt::{NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
+use ndk_abi::nt::{STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
 use ndk_provider::environment::ResolveError;
+use wdk::nt_success;
 
 use super::interface::{Interface, address};
 
@@ -25,7 +26,7 @@ pub fn known(
     // SAFETY: the row names address and interface, and lives through the call.
     let status = unsafe { GetIpNetEntry2(&raw mut row) };
     let fresh = [NL_NEIGHBOR_STATE::NlnsReachable, NL_NEIGHBOR_STATE::NlnsPermanent];
-    if NT_SUCCESS(status) && fresh.contains(&row.State) { link_address(&row).map(Some) } else { Ok(None) }
+    if nt_success(status) && fresh.contains(&row.State) { link_address(&row).map(Some) } else { Ok(None) }
 }
 
 /// Resolves the MAC address of the next hop (ARP, neighbor discovery), which may take seconds.
@@ -39,7 +40,7 @@ pub fn resolve(
     let source = interface.socket_address(local);
     // SAFETY: the row names address and interface; both live through the call.
     let status = unsafe { ResolveIpNetEntry2(&raw mut row, &raw const source) };
-    if !NT_SUCCESS(status) {
+    if !nt_success(status) {
         return Err(no_memory(status).unwrap_or(ResolveError::HostUnreachable));
     }
     link_address(&row)
@@ -69,7 +70,7 @@ fn next_hop(
             &raw mut best_source,
         )
     };
-    if !NT_SUCCESS(status) {
+    if !nt_success(status) {
         return Err(no_memory(status).unwrap_or(ResolveError::NetworkUnreachable));
     }
     let gateway = address(&route.NextHop).filter(|hop| !hop.is_unspecified());

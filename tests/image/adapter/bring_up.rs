@@ -165,13 +165,15 @@ fn device_whose_start_fails_is_no_bus_master() {
 }
 
 #[test]
-fn all_pool_of_the_driver_has_its_tag() {
+fn all_large_blocks_of_the_driver_have_its_tag() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
     bed.start().expect("both drivers start");
     let blocks = bed.machines()[0].host().memory.pool.blocks();
     let tags: BTreeSet<_> = blocks.iter().map(|block| block.tag.to_string()).collect();
-    // The others are of NDIS itself: MDLs, and the table of the interrupt messages. Lists have the tag of their pool.
-    assert_eq!(tags, ["Ndmd", "Ndmi", "viRD"].map(str::to_owned).into());
+    // Two are of NDIS itself: MDLs, and the table of the interrupt messages. Small blocks are of wdk-alloc. Lists have the tag of their
+    // pool.
+    assert_eq!(tags, ["Ndmd", "Ndmi", "rust", "viRD"].map(str::to_owned).into());
+    assert!(blocks.iter().all(|block| block.tag.to_string() != "rust" || block.size < 4096));
     finish(bed);
 }
 
