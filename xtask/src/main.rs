@@ -3,6 +3,7 @@
 //! The project's command: builds the driver's image, checks it, and runs the tests. Commands that need the simulator
 //! are in the package `lab`.
 
+mod commits;
 mod doc_openings;
 mod documents;
 mod drivers;

@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(selected("lint").unwrap().len(), 1);
         assert_eq!(selected("").unwrap().len(), STEPS.len());
         let error = selected("typo").err().unwrap();
-        assert!(error.to_string().contains("formatting, manifests"));
+        assert!(error.to_string().contains("formatting, commits"));
         assert_eq!(shell::exit_code(&error), 2);
     }
 }

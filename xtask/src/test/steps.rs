@@ -35,8 +35,9 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 22] = [
+pub const STEPS: [Step; 23] = [
     Step { name: "formatting", when: When::First, run: formatting },
+    Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
     Step { name: "structure", when: When::First, run: structure },
     Step { name: "words", when: When::First, run: words },
@@ -82,6 +83,14 @@ fn formatting() -> Result<Count> {
 fn manifests() -> Result<Count> {
     crate::manifests::check()?;
     Ok(Count::WHOLE)
+}
+
+/// Subjects of commits. A shallow clone does not have all that are checked.
+fn commits() -> Result<Count> {
+    if_available(crate::commits::is_available(), "commits (this clone lacks some of those to check)", || {
+        crate::commits::check()?;
+        Ok(Count::WHOLE)
+    })
 }
 
 /// Imports between files and dependencies between crates.
