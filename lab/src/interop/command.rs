@@ -26,7 +26,7 @@ use crate::{decode, device::DeviceName, exit::Exit, tshark, workspace};
 /// Test the image against a Linux guest with rdma_rxe, as client and as server.
 ///
 /// Boots the guest under QEMU, runs the cases one after the other, and prints a table. The exit code is 1 if a case
-/// failed.
+/// failed, with --short also if one passed at the second attempt only.
 #[derive(clap::Args, Default)]
 pub struct Options {
     /// Run only the cases whose title contains this text
@@ -49,11 +49,11 @@ pub struct Options {
 }
 
 /// Numbers of cases.
-pub struct Count {
-    pub passed: usize,
-    pub failed: usize,
-    /// Cases whose guest cannot be built here.
-    pub skipped: usize,
+struct Count {
+    passed: usize,
+    failed: usize,
+    /// Cases that passed with a remark.
+    remarks: usize,
 }
 
 /// Runs the command.
@@ -70,16 +70,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let count = run_all(options, &cases)?;
     ensure!(count.failed == 0, "{} of {} cases failed", count.failed, count.passed + count.failed);
+    // Those of a short run do not depend on luck. A whole run may meet a defect of Linux, which the totals show.
+    let is_clean = !options.short || count.remarks == 0;
+    ensure!(is_clean, "{} of {} cases passed with a remark only", count.remarks, count.passed);
     Ok(())
-}
-
-/// Runs the cases of [`Options::short`].
-///
-/// # Errors
-/// The cases cannot be run. A case that fails is counted.
-pub fn short() -> Result<Count> {
-    let options = Options { short: true, ..Options::default() };
-    run_all(&options, &selected(&options)?)
 }
 
 fn selected(options: &Options) -> Result<Vec<Case>> {
@@ -136,7 +130,8 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     if failed > 0 || options.captures.is_some() {
         println!("captures are in {}", captures.display());
     }
-    Ok(Count { passed: rows.len() - failed, failed, skipped: skipped.len() })
+    let remarks = rows.iter().filter(|row| row.remark().is_some()).count();
+    Ok(Count { passed: rows.len() - failed, failed, remarks })
 }
 
 /// Provides the guest with SMB Direct, and Samba. Returns false where their packages cannot be had.

@@ -23,7 +23,7 @@ use super::{
     cases::{Case, Side, Work},
     guest::{self, Guest, Output},
     native, smb,
-    table::Row,
+    table::{Pass, Remark, Row},
     tcp,
 };
 use crate::{
@@ -82,14 +82,14 @@ impl Runner {
             }
         }
         let elapsed = start.elapsed();
-        let result = result.and_then(|notes| check(&capture).context("the capture").map(|()| notes));
+        let result = result.and_then(|pass| check(&capture).context("the capture").map(|()| pass));
         let mut row = Row::new(case, elapsed, result.map_err(|error| format!("{error:#}")));
         row.capture = capture.exists().then_some(capture);
         row
     }
 
     /// Repeats a case once, with another guest, after `failure` of the first one. Keeps the capture of the first attempt.
-    fn attempt_again(&mut self, case: &Case, capture: &Path, failure: &str) -> Result<Vec<String>> {
+    fn attempt_again(&mut self, case: &Case, capture: &Path, failure: &'static str) -> Result<Pass> {
         if capture.exists() {
             fs::rename(capture, capture.with_extension("first.pcapng"))?;
         }
@@ -97,9 +97,7 @@ impl Runner {
         if again.is_err() {
             self.guest = None;
         }
-        let mut notes = again?;
-        notes.insert(0, format!("at the second attempt, because {failure} in the first one"));
-        Ok(notes)
+        Ok(Pass { remark: Some(Remark::SecondAttempt(failure)), ..again? })
     }
 
     /// Boots the guest if none runs, and sets its MTU as `case` requires.
@@ -123,7 +121,7 @@ impl Runner {
         guest::Options { directory: self.setup.directory.path().to_path_buf(), mtu }
     }
 
-    fn attempt(&mut self, case: &Case, capture: &Path) -> Result<Vec<String>> {
+    fn attempt(&mut self, case: &Case, capture: &Path) -> Result<Pass> {
         let options = self.guest_options(self.mtu);
         let sockets = Datagrams::unix(&options.host_socket(), &options.guest_socket())?;
         match &case.work {
@@ -135,7 +133,7 @@ impl Runner {
                     Ok(())
                 });
                 let output = client.map(|client| guest.wait(&client, case.limit())).transpose()?;
-                combine(notes, &output.context("the guest's client was not started")?)
+                combine(notes, &output.context("the guest's client was not started")?).map(Pass::from)
             }
             Work::Image(program) | Work::GuestKilled(program) => {
                 let mut host = self.host(case, capture, sockets)?;
@@ -146,14 +144,14 @@ impl Runner {
                 let mut host = self.host(case, capture, sockets)?;
                 let guest = self.guest.as_mut().context("no guest")?;
                 let result = tcp::run(case, *length, &host, guest);
-                finish(&mut host, result)
+                finish(&mut host, result.map(Pass::from))
             }
             Work::Smb(work) => {
                 let mut host = self.host(case, capture, sockets)?;
                 // Linux's modules may use freed memory after a disconnect: the next case boots another guest.
                 let guest = self.guest.take().context("no guest")?;
                 let result = smb::run(case, *work, &host, guest, self.setup.directory.path());
-                finish(&mut host, result)
+                finish(&mut host, result.map(Pass::from))
             }
         }
     }
@@ -177,8 +175,8 @@ impl Runner {
         Ok(host)
     }
 
-    /// Runs the case's program on host and guest. Returns the host's notes.
-    fn run_program(&mut self, case: &Case, program: &Program, host: &ExternalHost) -> Result<Vec<String>> {
+    /// Runs the case's program on host and guest.
+    fn run_program(&mut self, case: &Case, program: &Program, host: &ExternalHost) -> Result<Pass> {
         let command = case.guest_command();
         let guest = self.guest.as_mut().context("no guest")?;
         let (host_side, guest_side) = match case.client {
@@ -199,21 +197,21 @@ impl Runner {
             // The host has to detect it.
             let notes = join(host_side);
             killed?;
-            return notes;
+            return notes.map(Pass::from);
         }
-        let notes = match join(host_side) {
+        let (notes, remark) = match join(host_side) {
             // The guest passes only after it has received the last response: the case passes with it.
             Err(error) if case.client == Side::Linux && case.is_lossy() && is_timeout(&error) => {
-                Ok(vec!["the guest's disconnect was lost".to_owned()])
+                (Ok(Vec::new()), Some(Remark::HostTimedOut))
             }
-            notes => notes,
+            notes => (notes, None),
         };
         let output = match &notes {
             Ok(_) => guest.wait(&guest_side, case.limit())?,
             // The host has failed: the guest would wait until its limit.
             Err(_) => guest.kill(&guest_side)?,
         };
-        combine(notes, &ignore_rping_race(program, output))
+        combine(notes, &ignore_rping_race(program, output)).map(|notes| Pass { notes, remark })
     }
 
     fn kill_during_transfer(&mut self, case: &Case, host: &ExternalHost) -> Result<()> {
@@ -290,11 +288,11 @@ fn combine(notes: Result<Vec<String>>, output: &Output) -> Result<Vec<String>> {
 }
 
 /// Stops the driver. Adds violations that the verifier found to the result.
-fn finish(host: &mut ExternalHost, result: Result<Vec<String>>) -> Result<Vec<String>> {
+fn finish(host: &mut ExternalHost, result: Result<Pass>) -> Result<Pass> {
     let stopped = host.stop();
     let violations = host.violations();
     match (result, violations.is_empty()) {
-        (Ok(notes), true) => stopped.map(|()| notes),
+        (Ok(pass), true) => stopped.map(|()| pass),
         (Ok(_), false) => bail!("the verifier: {}", violations.join("\n")),
         (Err(error), true) => Err(error),
         (Err(error), false) => bail!("{error:#}\nthe verifier: {}", violations.join("\n")),

@@ -251,15 +251,26 @@ fn if_available(is_available: bool, what: &str, check: impl FnOnce() -> Result<C
     Ok(Count::SKIPPED)
 }
 
-/// Returns true for a line such as "27 passed, 0 failed".
+/// Returns true for a line such as "27 passed, 0 failed" or "27 passed (1 at the second attempt), 0 failed".
 fn is_summary(line: &str) -> bool {
     let first = line.trim_start().chars().next();
-    line.contains(" passed, ") && first.is_some_and(|first| first.is_ascii_digit())
+    let counts = (line.contains(" passed, ") || line.contains(" passed (")) && line.contains(" failed");
+    counts && first.is_some_and(|first| first.is_ascii_digit())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn summaries_of_commands_are_counted_with_their_remarks() {
+        let repeated = "27 passed (1 at the second attempt), 3 failed, 2 skipped";
+        assert!(is_summary(repeated) && is_summary("27 passed, 0 failed"));
+        assert!(!is_summary("27 passed") && !is_summary("all 27 passed, 0 failed"));
+        let mut count = Count::default();
+        count.add_line(repeated);
+        assert_eq!((count.passed, count.failed, count.skipped), (27, 3, 2));
+    }
 
     #[test]
     fn check_that_cannot_run_is_skipped() {
