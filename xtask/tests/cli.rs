@@ -42,6 +42,15 @@ fn inputs_that_do_not_exist_are_refused_before_anything_is_built() {
 
 #[test]
 fn rules_are_checked_by_area() {
-    let checked = contains("29 rules: ").and(contains("rules are excepted"));
+    let checked = contains("29 rules: ").and(contains("are excepted"));
     xtask(&["rules", "--check", "--area", "oidndk"]).assert().success().stdout(checked);
+}
+
+#[test]
+fn rules_are_shown_by_number_and_by_place() {
+    let shown =
+        contains("R-CQ-7 [D] documented").and(contains("Source: ndk_fn_arm_cq.")).and(contains("tests"));
+    xtask(&["rules", "r-cq-7"]).assert().success().stdout(shown);
+    xtask(&["rules", "crates/roce/src/cq.rs"]).assert().success().stdout(contains("R-CQ-8 [D]"));
+    refuses(&["rules", "nix"], "nor a file");
 }

@@ -238,6 +238,7 @@ impl<R: RawMutex> Cq<R> {
         let mut ring = self.state.lock();
         let mut taken = 0;
         //= R-CQ-19
+        //= R-CQ-21
         //= R-CQ-36
         for result in results {
             let Some(completion) = ring.pop() else { break };
@@ -289,6 +290,7 @@ impl<R: RawMutex> Cq<R> {
         //= R-CQ-8
         //= R-CQ-9
         ring.arm = Some(ring.arm.map_or(arm, |first| first.merge(arm)));
+        //= R-CQ-16
         ring.notify_if_due(now)
     }
 
@@ -444,6 +446,7 @@ impl Ring {
             //= R-CQ-3
             //= R-CQ-4
             //= R-CQ-10
+            //= R-CQ-11
             Arm::Any => self.fresh > 0,
             Arm::Solicited => self.fresh_solicited > 0,
             //= R-CQ-7

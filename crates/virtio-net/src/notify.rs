@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Notification and interrupt suppression, with the memory barriers it needs. (virtio §7, §8)
+//! Notification and interrupt suppression, with the memory barriers it needs.
 //!
 //! The functions named `packed_` are those of the packed ring. The code is independent of the ring, so that loom can check the two races in
 //! isolation: a notification lost between the driver's publication of a buffer and the device going idle, and an interrupt lost between the
 //! driver's last poll and its request for an interrupt.
+//= virtio §7
+//= virtio §8
 
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::sync::atomic::{self, AtomicU16, AtomicU32};

@@ -46,7 +46,8 @@ pub(crate) mod min_len {
     pub(crate) const DEVICE: u32 = 6;
 }
 
-/// The common configuration structure. (virtio §2)
+/// The common configuration structure.
+//= virtio §2
 pub(crate) mod common {
     pub(crate) const DEVICE_FEATURE_SELECT: u64 = 0x00;
     pub(crate) const DEVICE_FEATURE: u64 = 0x04;

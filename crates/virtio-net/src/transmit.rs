@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The transmit queue: the driver builds each frame in the slot that the device reads. (virtio §11)
+//! The transmit queue: the driver builds each frame in the slot that the device reads.
+//= virtio §11
 #![allow(unsafe_code, reason = "memory that the device reads and writes")]
 
 use alloc::boxed::Box;

@@ -2,19 +2,18 @@
 
 //! `cargo xtask rules`: where code and tests cite the rules of `docs/rules`, and which numbered rules they do not cite
 //! yet. Checks that citations name rules that exist, and that they stand where they belong; see [`citation`]. With
-//! `--check` also that no rule lacks a citation that it needs; see [`check`].
+//! `--check` also that no rule lacks a citation that it needs; see [`check`]. With a rule, a section or a place in a file it
+//! prints what the rules say; see [`show`].
 
 mod check;
 mod citation;
 mod document;
+mod show;
 mod sources;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use self::{
     document::{RULES, Rules, area},
@@ -22,15 +21,12 @@ use self::{
 };
 use crate::shell;
 
-/// Documents that are cited by section, by the name that citations use.
-const DOCUMENTS: [(&str, &str); 3] = [
-    ("rocev2", "docs/rules/rocev2.md"),
-    ("virtio", "docs/rules/virtio-net.md"),
-    ("windows", "docs/rules/windows.md"),
-];
-
 #[derive(clap::Args, Default)]
 pub struct Options {
+    /// Print what these say and who cites them: a rule (R-AREA-NUMBER), a section ("rocev2 §6"), or the rules that a file cites
+    /// (FILE), at or above a line of it (FILE:LINE)
+    #[arg(value_name = "RULE|FILE[:LINE]", conflicts_with_all = ["check", "missing", "quiet", "area"])]
+    what: Vec<String>,
     /// Fail unless each rule has the code, the test or the decision that it needs
     #[arg(long)]
     check: bool,
@@ -54,6 +50,9 @@ pub fn run(options: &Options) -> Result<()> {
     let rules = document::rules()?;
     let wanted = options.area.as_deref().map(|wanted| known_area(&rules, wanted)).transpose()?;
     let sources = sources::read()?;
+    if !options.what.is_empty() {
+        return show::run(&rules, &sources, &options.what);
+    }
     let is_quiet = options.quiet || options.check;
     let (mut all, mut code, mut tests, mut both) = (0, 0, 0, 0);
     for rule in rules.keys().filter(|rule| wanted.as_deref().is_none_or(|wanted| area(rule) == wanted)) {
@@ -71,7 +70,7 @@ pub fn run(options: &Options) -> Result<()> {
             None => {}
         }
     }
-    println!("{all} rules: {code} cited in code, {tests} in tests, {both} in both");
+    println!("{all} rules: {code} cited in code of the product, {tests} in tests, {both} in both");
     refuse_unknown(&rules, &sources.cited)?;
     for fault in &sources.faults {
         println!("{fault}");
@@ -107,22 +106,13 @@ fn known_area(rules: &Rules, wanted: &str) -> Result<String> {
 }
 
 fn refuse_unknown(rules: &Rules, cited: &BTreeMap<String, Places>) -> Result<()> {
-    let mut sections = BTreeSet::new();
-    for (name, path) in DOCUMENTS {
-        let text =
-            fs::read_to_string(shell::root().join(path)).with_context(|| format!("cannot read {path}"))?;
-        let numbers = text.lines().filter_map(|line| line.strip_prefix("## ")?.split_once(". "));
-        sections.extend(numbers.map(|(number, _)| format!("{name} §{number}")));
-    }
+    let sections = document::sections()?;
     let unknown: Vec<&String> =
-        cited.keys().filter(|rule| !rules.contains_key(*rule) && !sections.contains(*rule)).collect();
+        cited.keys().filter(|rule| !rules.contains_key(*rule) && !sections.contains_key(*rule)).collect();
     for rule in &unknown {
-        let Places { code, tests } = &cited[*rule];
-        println!(
-            "{rule} is cited in {} {}, but docs/rules has no such rule",
-            code.join(" "),
-            tests.join(" ")
-        );
+        let Places { code, tests, others } = &cited[*rule];
+        let places = [code.join(" "), tests.join(" "), others.join(" ")].join(" ");
+        println!("{rule} is cited in {places}, but docs/rules has no such rule");
     }
     ensure!(unknown.is_empty(), "{} citations of rules that do not exist", unknown.len());
     Ok(())
@@ -134,11 +124,13 @@ fn list(places: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{document::Evidence, *};
+    use super::{document::Rule, *};
 
     #[test]
     fn an_area_is_found_in_any_case_and_an_unknown_one_is_refused_with_the_list() {
-        let rules = ["R-CQ-7", "R-QP-1"].map(|rule| (rule.to_owned(), Evidence::Contract)).into();
+        let rules = ["R-CQ-7", "R-QP-1"]
+            .map(|rule| (rule.to_owned(), Rule { letter: 'D', text: String::new(), place: String::new() }))
+            .into();
         assert_eq!(known_area(&rules, "cq").unwrap(), "CQ");
         let error = known_area(&rules, "nope").unwrap_err();
         assert!(error.to_string().ends_with("there are CQ, QP"));
