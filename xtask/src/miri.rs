@@ -13,18 +13,18 @@ use anyhow::{Result, ensure};
 use crate::{shell, workspace::Workspace};
 
 /// Tests of one package, by a target and by parts of their names.
-struct Selection {
-    package: &'static str,
+struct Selection<'a> {
+    package: &'a str,
     /// `--lib`, or the name of a program in `tests/`.
-    target: &'static str,
+    target: &'a str,
     /// Only tests whose name contains one of these; all if there are none.
-    only: &'static [&'static str],
+    only: &'a [&'a str],
     /// Not those whose name contains one of these.
-    skip: &'static [&'static str],
+    skip: &'a [&'a str],
 }
 
 /// Tests that Miri runs. `docs/testing.md` says what it cannot run.
-const SELECTIONS: [Selection; 8] = [
+const SELECTIONS: [Selection<'static>; 8] = [
     Selection { package: "fallible", target: "--lib", only: &[], skip: &[] },
     Selection { package: "state-table", target: "--lib", only: &[], skip: &[] },
     Selection { package: "nt", target: "--lib", only: &[], skip: &[] },
@@ -66,6 +66,7 @@ const FLAGS: &str = "-Zmiri-disable-isolation -Zmiri-permissive-provenance";
 
 pub fn run() -> Result<()> {
     ensure!(is_available(), "no nightly toolchain with Miri is installed, or can be");
+    check_filters()?;
     commands().try_for_each(|mut command| shell::run(&mut command))
 }
 
@@ -77,24 +78,70 @@ pub fn is_available() -> bool {
     installed() || (shell::succeeds(&mut rustup) && installed())
 }
 
+/// Checks that each part of a name in the selections is part of the name of a test: one that is not selects nothing.
+///
+/// # Errors
+/// A part that no name has.
+pub fn check_filters() -> Result<()> {
+    for selection in &SELECTIONS {
+        let tests = shell::output(command(selection).arg("--list"))?;
+        let unused = unused(selection, &tests);
+        ensure!(
+            unused.is_empty(),
+            "no test of {} has {} in its name",
+            selection.package,
+            unused.join(" or ")
+        );
+    }
+    Ok(())
+}
+
+/// Returns the filters of a selection that no test of the list has in its name.
+fn unused<'a>(selection: &Selection<'a>, list: &str) -> Vec<&'a str> {
+    let tests: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    let filters = selection.only.iter().chain(selection.skip);
+    filters.copied().filter(|filter| !tests.iter().any(|test| test.contains(filter))).collect()
+}
+
 /// Returns the command of each selection.
 pub fn commands() -> impl Iterator<Item = Command> {
     SELECTIONS.iter().map(|selection| {
-        let mut cargo = Workspace::Driver.cargo();
-        cargo.args(["+nightly", "miri", "test", "--package", selection.package]);
-        match selection.target {
-            "--lib" => cargo.arg("--lib"),
-            program => cargo.args(["--test", program]),
-        };
+        let mut cargo = command(selection);
         // Models run on stacks of loom's own, which Miri does not support.
-        cargo.arg("--").args(selection.only).args(["--skip", "models::"]);
+        cargo.args(selection.only).args(["--skip", "models::"]);
         for skipped in selection.skip {
             cargo.args(["--skip", skipped]);
         }
-        // Otherwise a library for snapshots starts cargo, which Miri does not support.
-        cargo.env("INSTA_WORKSPACE_ROOT", shell::root());
-        // Of each property.
-        cargo.env("MIRIFLAGS", FLAGS).env("PROPTEST_CASES", "2");
         cargo
     })
+}
+
+/// Returns the command that runs all tests of a target. More arguments are those of the tests.
+fn command(selection: &Selection<'_>) -> Command {
+    let mut cargo = Workspace::Driver.cargo();
+    cargo.args(["+nightly", "miri", "test", "--package", selection.package]);
+    match selection.target {
+        "--lib" => cargo.arg("--lib"),
+        program => cargo.args(["--test", program]),
+    };
+    // Otherwise a library for snapshots starts cargo, which Miri does not support.
+    cargo.env("INSTA_WORKSPACE_ROOT", shell::root());
+    // Of each property.
+    cargo.env("MIRIFLAGS", FLAGS).env("PROPTEST_CASES", "2");
+    cargo.arg("--");
+    cargo
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_that_no_test_has_in_its_name_are_found() {
+        let selection =
+            Selection { package: "roce", target: "--lib", only: &["cq::", "srq::"], skip: &["codes"] };
+        let list =
+            "cq::tests::one: test\nsrq_of_others: test\nsrq::bench: benchmark\n\n2 tests, 1 benchmark\n";
+        assert_eq!(unused(&selection, list), ["srq::", "codes"]);
+    }
 }

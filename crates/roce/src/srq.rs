@@ -235,3 +235,96 @@ impl SrqState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Lock;
+
+    fn srq(depth: u32, threshold: u32) -> Arc<Srq<Lock>> {
+        Srq::try_new(&SrqSpec { depth, sges: 2, threshold, context: 7 }, 1).unwrap()
+    }
+
+    /// Posts a receive of two elements.
+    fn post(srq: &Srq<Lock>, context: u64) -> Result<(), PostError> {
+        let sges = [10, 20].map(|length| Sge { address: context, length, key: 1 });
+        srq.post(&RecvRequest { context, sges: &sges }, u32::MAX)
+    }
+
+    /// Takes a receive: its context, and what follows for the notice.
+    fn take(srq: &Srq<Lock>) -> (Option<u64>, NoticeAction) {
+        let mut current = CurrentReceive::try_new(srq.sges()).unwrap();
+        let (taken, action) = srq.take(&mut current);
+        (taken.then_some(current.context), action)
+    }
+
+    #[test]
+    fn receives_are_taken_in_the_order_of_their_posts_and_a_full_queue_refuses_one() {
+        let srq = srq(3, 0);
+        (1..=3).for_each(|context| post(&srq, context).unwrap());
+        assert_eq!(post(&srq, 4), Err(PostError::QueueFull));
+        assert_eq!(take(&srq), (Some(1), NoticeAction::None));
+        post(&srq, 4).unwrap();
+        assert_eq!([take(&srq).0, take(&srq).0, take(&srq).0], [Some(2), Some(3), Some(4)]);
+        assert_eq!((take(&srq), srq.is_empty()), ((None, NoticeAction::None), true));
+    }
+
+    #[test]
+    fn threshold_notifies_once_after_the_queue_has_held_as_many_receives() {
+        let srq = srq(4, 2);
+        post(&srq, 1).unwrap();
+        assert_eq!(take(&srq), (Some(1), NoticeAction::None));
+        (2..=3).for_each(|context| post(&srq, context).unwrap());
+        assert_eq!(take(&srq), (Some(2), NoticeAction::Queue));
+        assert_eq!(take(&srq), (Some(3), NoticeAction::None));
+        assert!(srq.begin_notice());
+        assert_eq!(srq.end_notice(), (NoticeAction::None, false));
+        assert!(!srq.begin_notice());
+    }
+
+    #[test]
+    fn threshold_that_is_set_notifies_at_once_if_the_queue_is_below_it() {
+        let srq = srq(4, 0);
+        post(&srq, 1).unwrap();
+        assert_eq!(srq.modify(0, 1).ok(), Some(NoticeAction::None));
+        assert_eq!(srq.modify(0, 2).ok(), Some(NoticeAction::Queue));
+        // It falls below another threshold while the notice is delivered: one more is due.
+        assert!(srq.begin_notice());
+        assert_eq!(srq.modify(0, 3).ok(), Some(NoticeAction::None));
+        assert_eq!(srq.end_notice(), (NoticeAction::Queue, false));
+    }
+
+    #[test]
+    fn depth_changes_keep_the_receives_and_their_order() {
+        let srq = srq(2, 0);
+        (1..=2).for_each(|context| post(&srq, context).unwrap());
+        assert!(matches!(srq.modify(1, 0), Err(ModifyError::Occupied)));
+        assert_eq!(srq.modify(3, 0).ok(), Some(NoticeAction::None));
+        post(&srq, 3).unwrap();
+        assert_eq!([take(&srq).0, take(&srq).0, take(&srq).0], [Some(1), Some(2), Some(3)]);
+        assert_eq!(srq.modify(1, 0).ok(), Some(NoticeAction::None));
+        post(&srq, 4).unwrap();
+        assert_eq!(post(&srq, 5), Err(PostError::QueueFull));
+    }
+
+    #[test]
+    fn queue_that_is_destroyed_drops_its_receives_and_a_notice_that_is_not_delivered_yet() {
+        let srq = srq(2, 1);
+        post(&srq, 1).unwrap();
+        assert_eq!(take(&srq), (Some(1), NoticeAction::Queue));
+        post(&srq, 2).unwrap();
+        assert_eq!(srq.destroy(), DestroyResult::Now);
+        assert!(!srq.begin_notice());
+        assert!(srq.is_empty());
+    }
+
+    #[test]
+    fn destruction_waits_for_a_notice_that_is_being_delivered() {
+        let srq = srq(2, 1);
+        post(&srq, 1).unwrap();
+        assert_eq!(take(&srq), (Some(1), NoticeAction::Queue));
+        assert!(srq.begin_notice());
+        assert_eq!(srq.destroy(), DestroyResult::AfterNotice);
+        assert_eq!(srq.end_notice(), (NoticeAction::None, true));
+    }
+}

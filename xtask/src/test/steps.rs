@@ -177,6 +177,7 @@ fn windows_target() -> Result<Count> {
 /// Tests of portable crates in Miri. Without a nightly toolchain, this step is skipped.
 fn in_miri() -> Result<Count> {
     if_available(miri::is_available(), "Miri (no nightly toolchain with it can be installed)", || {
+        miri::check_filters()?;
         let mut count = Count::default();
         for mut command in miri::commands() {
             count.add(&programs::run_by_cargo(&mut command)?);
