@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! License headers of source files, and licenses of dependencies: read from their manifests, for machines without
-//! cargo-deny.
+//! License headers of source files, and licenses, sources and advisories of dependencies, by cargo-deny.
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context as _, Result, ensure};
-use spdx::{Expression, ParseMode};
+use anyhow::{Result, ensure};
 
 use crate::{shell, workspace::Workspace};
 
@@ -33,70 +31,38 @@ pub fn headers() -> Result<()> {
     Ok(())
 }
 
-/// Checks that each package of the lock file, on any platform, can be used under the licenses of `deny.toml`.
+/// Checks licenses and sources of all dependencies, by `deny.toml`.
 ///
 /// # Errors
-/// A package under other licenses, without one, or from a source that is not a registry.
-pub fn check() -> Result<()> {
-    let deny: toml::Table = fs::read_to_string(shell::root().join("deny.toml"))?.parse()?;
-    let allowed = deny.get("licenses").and_then(|l| l.get("allow")).and_then(toml::Value::as_array);
-    let allowed: Vec<&str> =
-        allowed.context("deny.toml allows no license")?.iter().filter_map(toml::Value::as_str).collect();
-
-    let mut packages = Vec::new();
+/// A package under a license or from a source that is not allowed.
+pub fn dependencies(cargo_deny: &Path) -> Result<()> {
     for workspace in Workspace::ALL {
-        packages.extend(workspace.packages(&["--locked"])?);
+        shell::run(deny(cargo_deny, workspace).args(["--offline", "check", "bans", "licenses", "sources"]))?;
     }
-    let mut refused = BTreeMap::<&str, Vec<&str>>::new();
-    for package in &packages {
-        let license = package["license"].as_str().unwrap_or("no license expression");
-        let registry = package["source"].as_str();
-        ensure!(
-            registry.is_none_or(|source| source.starts_with("registry+")),
-            "{} comes from {}",
-            package["name"],
-            registry.unwrap_or_default()
-        );
-        if !is_allowed(license, &allowed) {
-            refused.entry(license).or_default().push(package["name"].as_str().unwrap_or("?"));
-        }
-    }
-    ensure!(refused.is_empty(), "licenses that deny.toml does not allow: {refused:?}");
-    println!("{} packages: licenses and sources are allowed (cargo-deny is not installed)", packages.len());
     Ok(())
 }
 
-/// True if the allowed licenses satisfy an SPDX expression. `/` is the old way to write `OR`.
-fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
-    // An exception only widens what the license permits.
-    Expression::parse_mode(expression, ParseMode::LAX).is_ok_and(|expression| {
-        expression
-            .evaluate(|required| required.license.id().is_some_and(|license| allowed.contains(&license.name)))
-    })
+/// Checks that no advisory is known about a dependency.
+///
+/// # Errors
+/// An advisory, or a package that was withdrawn.
+pub fn advisories(cargo_deny: &Path) -> Result<()> {
+    for workspace in Workspace::ALL {
+        shell::run(deny(cargo_deny, workspace).args(["check", "--disable-fetch", "advisories"]))?;
+    }
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::is_allowed;
+/// Fetches the database of advisories; `false` where that is not possible.
+pub fn fetch_advisories(cargo_deny: &Path) -> bool {
+    shell::succeeds(Command::new(cargo_deny).args(["fetch", "db"]).current_dir(shell::root()))
+}
 
-    #[test]
-    fn one_of_several_alternatives_is_enough() {
-        assert!(is_allowed("LGPL-2.1 OR MIT", &["MIT"]));
-        assert!(is_allowed("Apache-2.0/MIT", &["MIT"]));
-        assert!(!is_allowed("LGPL-2.1 OR GPL-2.0", &["MIT"]));
-    }
-
-    #[test]
-    fn all_of_several_conditions_are_needed() {
-        assert!(is_allowed("(MIT OR Apache-2.0) AND Unicode-3.0", &["MIT", "Unicode-3.0"]));
-        assert!(!is_allowed("(MIT OR Apache-2.0) AND Unicode-3.0", &["MIT"]));
-        assert!(is_allowed("Apache-2.0 WITH LLVM-exception OR MIT", &["Apache-2.0"]));
-    }
-
-    #[test]
-    fn an_incomplete_expression_is_refused() {
-        assert!(!is_allowed("MIT OR", &["MIT"]));
-        assert!(!is_allowed("(MIT", &["MIT"]));
-        assert!(!is_allowed("no license expression", &["MIT"]));
-    }
+/// Returns a command of cargo-deny on a workspace.
+fn deny(program: &Path, workspace: Workspace) -> Command {
+    let mut command = Command::new(program);
+    // What it would warn of is allowed.
+    command.args(["--log-level", "error", "--manifest-path"]).arg(workspace.file("Cargo.toml"));
+    command.current_dir(shell::root());
+    command
 }

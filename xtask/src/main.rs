@@ -26,6 +26,7 @@ mod rules;
 mod shell;
 mod structure;
 mod test;
+mod tools;
 mod windows;
 mod words;
 mod workspace;

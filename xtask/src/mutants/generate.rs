@@ -22,11 +22,9 @@ use super::{
 use crate::{
     image::link::{link, link_package},
     shell,
+    tools::CARGO_MUTANTS,
     workspace::Workspace,
 };
-
-/// The version that is installed; another one may name mutants differently.
-const VERSION: &str = "27.1.0";
 
 /// Which mutants are wanted.
 pub struct Selection {
@@ -48,7 +46,7 @@ struct Described {
 
 /// Returns the mutants that `selection` names, in the order of files and lines. Installs cargo-mutants if needed.
 pub fn mutants(selection: &Selection) -> Result<Vec<Mutant>> {
-    let mut command = Command::new(installed()?);
+    let mut command = Command::new(CARGO_MUTANTS.installed()?);
     command.current_dir(sources()?).args(["mutants", "--workspace", "--list", "--json"]);
     for path in &selection.paths {
         let is_directory = shell::root().join(path).is_dir();
@@ -121,17 +119,4 @@ fn located(described: Described) -> Result<Mutant> {
         fs::read_to_string(shell::root().join(&file)).with_context(|| format!("cannot read {file}"))?;
     let line = text.lines().nth(span.start.line.saturating_sub(1)).unwrap_or_default().trim().into();
     Ok(Mutant { file, name, genre, replacement, span, line })
-}
-
-/// Returns the path of cargo-mutants. Installs it into `target/tools` if it is missing.
-fn installed() -> Result<PathBuf> {
-    let tools = shell::root().join("target/tools");
-    let program = tools.join("bin/cargo-mutants");
-    if !program.is_file() {
-        eprintln!("installing cargo-mutants {VERSION} into {}", tools.display());
-        let mut cargo = Command::new("cargo");
-        cargo.args(["install", "--quiet", "--locked", "cargo-mutants", "--version", VERSION, "--root"]);
-        shell::run(cargo.arg(&tools))?;
-    }
-    Ok(program)
 }

@@ -8,9 +8,9 @@ use anyhow::Result;
 
 use super::{captures, count::Count, demos, programs};
 use crate::{
-    fuzz, image, lab, miri,
+    fuzz, image, lab, licenses, miri,
     packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, TAP},
-    races, shell, windows,
+    races, shell, tools, windows,
     workspace::Workspace,
 };
 
@@ -43,9 +43,9 @@ pub const STEPS: [Step; 23] = [
     Step { name: "words", when: When::First, run: words },
     Step { name: "rules", when: When::First, run: rules },
     Step { name: "list of accepted mutants", when: When::First, run: accepted_mutants },
-    Step { name: "licenses and dependencies", when: When::First, run: licenses },
     Step { name: "lints", when: When::Beside, run: lints },
     Step { name: "documentation", when: When::Beside, run: documentation },
+    Step { name: "licenses and dependencies", when: When::Beside, run: licenses },
     Step { name: "Windows target", when: When::Beside, run: windows_target },
     Step { name: "Miri", when: When::Beside, run: in_miri },
     Step { name: "data races", when: When::Beside, run: races },
@@ -117,32 +117,22 @@ fn accepted_mutants() -> Result<Count> {
     Ok(Count::WHOLE)
 }
 
-/// License headers; licenses and sources of all dependencies, by cargo-deny if it is installed, by the manifests
-/// otherwise.
+/// License headers; licenses, sources and advisories of all dependencies, by cargo-deny.
 fn licenses() -> Result<Count> {
-    crate::licenses::headers()?;
-    if shell::succeeds(Workspace::Driver.cargo().args(["deny", "--version"])) {
-        for workspace in Workspace::ALL {
-            let mut cargo = workspace.cargo();
-            shell::run(cargo.args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
-        }
-        let mut count = Count::WHOLE;
-        count.add(&advisories()?);
+    licenses::headers()?;
+    let mut count = Count::WHOLE;
+    let Ok(program) = tools::CARGO_DENY.installed() else {
+        count.add(&if_available(false, "dependencies (cargo-deny cannot be installed)", || Ok(Count::WHOLE))?);
         return Ok(count);
-    }
-    crate::licenses::check()?;
-    Ok(Count::WHOLE)
-}
-
-/// Advisories about dependencies. Their database comes from the network: without it, this check is skipped.
-fn advisories() -> Result<Count> {
-    let is_available = shell::succeeds(Workspace::Driver.cargo().args(["deny", "fetch", "db"]));
-    if_available(is_available, "advisories (cargo deny cannot fetch their database)", || {
-        for workspace in Workspace::ALL {
-            shell::run(workspace.cargo().args(["deny", "check", "--disable-fetch", "advisories"]))?;
-        }
+    };
+    licenses::dependencies(&program)?;
+    // Their database comes from the network.
+    let is_available = licenses::fetch_advisories(&program);
+    count.add(&if_available(is_available, "advisories (cargo-deny cannot fetch their database)", || {
+        licenses::advisories(&program)?;
         Ok(Count::WHOLE)
-    })
+    })?);
+    Ok(count)
 }
 
 /// Lints of everything that runs on this machine. The step `image` has those of the driver.

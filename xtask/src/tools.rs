@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Programs of crates.io that commands use, installed into `target/tools`. They are built without optimization, which takes a fraction of
+//! the processor time: cargo-deny 120 s, and 2 s for a check.
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::Result;
+
+use crate::shell;
+
+/// A program of a package that has the same name.
+pub struct Tool {
+    pub name: &'static str,
+    /// The version that is installed.
+    pub version: &'static str,
+}
+
+/// Names mutants. Another version may name them differently.
+pub const CARGO_MUTANTS: Tool = Tool { name: "cargo-mutants", version: "27.1.0" };
+
+/// Checks licenses, sources and advisories of dependencies.
+pub const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
+
+impl Tool {
+    /// Returns the path of the program. Installs it if it is missing.
+    ///
+    /// # Errors
+    /// It cannot be installed.
+    pub fn installed(&self) -> Result<PathBuf> {
+        let Self { name, version } = self;
+        let directory = shell::root().join("target/tools");
+        let program = directory.join("bin").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+        if !program.is_file() {
+            eprintln!("installing {name} {version} into {}", directory.display());
+            let mut cargo = Command::new("cargo");
+            cargo.args(["install", "--quiet", "--locked", "--debug", name, "--version", version]);
+            cargo.env("CARGO_PROFILE_DEV_DEBUG", "0");
+            shell::run(cargo.arg("--root").arg(&directory))?;
+        }
+        Ok(program)
+    }
+}
