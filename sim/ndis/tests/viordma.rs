@@ -352,7 +352,7 @@ fn device_failure_during_traffic_affects_its_host_only() {
 
 //= R-OIDNDK-5
 //= R-OIDNDK-8
-//= R-OIDNDK-12
+//= R-OIDNDK-11, R-OIDNDK-12
 //= R-IRQL-9
 #[test]
 fn rdma_is_disabled_after_its_adapters_are_closed_and_enabled_again() {
