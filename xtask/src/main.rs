@@ -147,3 +147,25 @@ fn run(command: Command) -> Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// A command of `lab` has the help of `lab`.
+    #[test]
+    fn read_me_files_list_every_command() {
+        let (own, lab) = (include_str!("../README.md"), include_str!("../../lab/README.md"));
+        let cli = Cli::command();
+        for command in cli.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = format!("`{}`", command.get_name());
+            let is_row = |line: &str| line.starts_with('|') && line.contains(&name);
+            assert!(own.lines().any(is_row), "xtask/README.md has no row of {name}");
+            if command.is_disable_help_flag_set() {
+                assert!(lab.lines().any(is_row), "lab/README.md has no row of {name}");
+            }
+        }
+    }
+}
