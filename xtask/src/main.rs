@@ -7,6 +7,7 @@ mod commits;
 mod doc_openings;
 mod documents;
 mod drivers;
+mod figures;
 mod fuzz;
 mod guest;
 mod image;

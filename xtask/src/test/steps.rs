@@ -122,7 +122,8 @@ fn licenses() -> Result<Count> {
     licenses::headers()?;
     let mut count = Count::WHOLE;
     let Ok(program) = tools::CARGO_DENY.installed() else {
-        count.add(&if_available(false, "dependencies (cargo-deny cannot be installed)", || Ok(Count::WHOLE))?);
+        count
+            .add(&if_available(false, "dependencies (cargo-deny cannot be installed)", || Ok(Count::WHOLE))?);
         return Ok(count);
     };
     licenses::dependencies(&program)?;
@@ -145,9 +146,11 @@ fn lints() -> Result<Count> {
     Ok(Count::WHOLE)
 }
 
-/// Paths that documents name, and the API references of all packages but the drivers, which must have no broken link.
+/// Paths that documents name, their tables and figures; and the API references of all packages but the drivers, which must have no
+/// broken link.
 fn documentation() -> Result<Count> {
     crate::documents::check()?;
+    crate::figures::check()?;
     for workspace in Workspace::ALL {
         let mut cargo = workspace.cargo();
         cargo.args(["doc", "--quiet", "--no-deps"]).args(workspace.but_drivers());

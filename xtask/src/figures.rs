@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Checks that figures of the documents that `lab/baseline` also holds are equal to these: the baselines are their one source.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::shell;
+
+/// The baselines, and the documents with a row for each of their figures.
+const PAGES: [(&str, &str); 2] = [
+    ("lab/baseline/instructions.toml", "docs/performance.md"),
+    ("lab/baseline/miniport.toml", "docs/miniport.md"),
+];
+
+/// What `viordma` does in both directions and costs nothing there: the page says so in a sentence.
+const IN_A_SENTENCE: &str = "notifications per 1000 frames received";
+
+/// Compares the documents with the baselines.
+///
+/// # Errors
+/// A figure that a document lacks, or that differs from the baseline.
+pub fn check() -> Result<()> {
+    let mut faults = Vec::new();
+    for (baseline, page) in PAGES {
+        let read = |path: &str| {
+            fs::read_to_string(shell::root().join(path)).with_context(|| format!("cannot read {path}"))
+        };
+        let figures: BTreeMap<String, f64> =
+            toml::from_str(&read(baseline)?).with_context(|| format!("cannot read {baseline}"))?;
+        faults.extend(
+            missing(&figures, &read(page)?).into_iter().map(|row| format!("{page} has no row {row}")),
+        );
+    }
+    for fault in &faults {
+        println!("{fault}, which lab/baseline lists");
+    }
+    ensure!(faults.is_empty(), "{} figures of documents differ from lab/baseline", faults.len());
+    Ok(())
+}
+
+/// Rows that a page lacks: name and figure.
+fn missing(figures: &BTreeMap<String, f64>, page: &str) -> Vec<String> {
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let mut missing = Vec::new();
+    for (name, figure) in figures {
+        let (name, figure) = (row_name(name), shown(*figure));
+        let is_row = |row: &Vec<&str>| row.first() == Some(&name.as_str()) && row.contains(&figure.as_str());
+        if !name.ends_with(IN_A_SENTENCE) && !rows.iter().any(is_row) {
+            missing.push(format!("\"{name}\" with {figure}"));
+        }
+    }
+    missing
+}
+
+/// The first cell of the row of a figure. Those of the miniport baseline name the driver and the load in other words:
+/// "viordma, frames received, one at a time: interrupts per 1000 frames" is "one at a time: interrupts per 1000 frames received".
+fn row_name(name: &str) -> String {
+    let short = || {
+        let rest = name.strip_prefix("viordma, ")?;
+        if let Some(rest) = rest.strip_prefix("instructions of the image per frame ") {
+            return Some(format!("chains: instructions per frame {}", rest.split(',').next()?));
+        }
+        let (load, counted) = rest.strip_prefix("frames ")?.split_once(": ")?;
+        let (direction, load) = load.split_once(", ")?;
+        let load = if load.starts_with("chains") { "chains" } else { load };
+        Some(format!("{load}: {counted} {direction}"))
+    };
+    short().unwrap_or_else(|| name.to_owned())
+}
+
+/// A figure as the documents write it: without decimals, thousands with a comma.
+fn shown(figure: f64) -> String {
+    let digits = format!("{figure:.0}");
+    match digits.len().checked_sub(3) {
+        Some(at @ 1..) => format!("{},{}", &digits[..at], &digits[at..]),
+        _ => digits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_differs_from_the_baseline_is_missing() {
+        let figures = BTreeMap::from([
+            ("post to wire".to_owned(), 1112.4),
+            (
+                "viordma, frames received, chains of 16, 64 at a time: interrupts per 1000 frames".to_owned(),
+                32.0,
+            ),
+            ("viordma, instructions of the image per frame transmitted, chains of 16".to_owned(), 526.2),
+        ]);
+        let page = "| post to wire | the call | 1,112 | 800 |\n| chains: interrupts per 1000 frames received | 523 | 32 |\n\
+                    | chains: instructions per frame transmitted | 1,751 | 527 |\n";
+        assert_eq!(missing(&figures, page), ["\"chains: instructions per frame transmitted\" with 526"]);
+    }
+
+    #[test]
+    fn figures_have_commas_between_thousands() {
+        assert_eq!([32.0, 597.0, 1112.4].map(shown), ["32", "597", "1,112"]);
+    }
+}
