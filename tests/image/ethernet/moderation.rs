@@ -12,11 +12,12 @@ fn interrupts(chain: usize, outstanding: usize) -> Option<u64> {
     Some(1000 * counted.interrupts / counted.frames)
 }
 
-/// Before the queue was polled for a moment after the last frame, there were 930 and more.
+/// The bounds are twice the figures of `lab/baseline/miniport.toml`, which depend on when frames arrive between polls; there is none for the
+/// last load. Before the queue was polled for a moment after the last frame, there were 930 interrupts and more.
 #[test]
 fn frames_that_follow_each_other_closely_rarely_interrupt() {
-    for (chain, outstanding) in [(1, 1), (16, 64), (64, 256)] {
+    for (chain, outstanding, most) in [(1, 1, 86), (16, 64, 64), (64, 256, 200)] {
         let Some(interrupts) = interrupts(chain, outstanding) else { return };
-        assert!(interrupts < 200, "{interrupts} interrupts per 1000 frames, in chains of {chain}");
+        assert!(interrupts <= most, "{interrupts} interrupts per 1000 frames, in chains of {chain}");
     }
 }
