@@ -14,7 +14,7 @@ const PAGES: [(&str, &str); 2] = [
     ("lab/baseline/miniport.toml", "docs/miniport.md"),
 ];
 
-/// What `viordma` does in both directions and costs nothing there: the page says so in a sentence.
+/// Counts of zero, which the page states in a sentence.
 const IN_A_SENTENCE: &str = "notifications per 1000 frames received";
 
 /// Compares the documents with the baselines.

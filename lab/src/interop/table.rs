@@ -6,12 +6,12 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use super::cases::Case;
 
-/// What a case that passed reports.
+/// Notes and remark of a case that passed.
 #[derive(Debug, Default)]
 pub struct Pass {
     /// Notes of the host.
     pub notes: Vec<String>,
-    /// What it passed with, if it did not pass as it should.
+    /// Set if the case did not pass as it should.
     pub remark: Option<Remark>,
 }
 
@@ -48,7 +48,7 @@ pub struct Row {
     /// The implementation on the host: "image" or "engine".
     pub host: &'static str,
     pub elapsed: Duration,
-    /// What a case that passed reports, or the error.
+    /// Notes and remark of a case that passed, or the error.
     pub result: Result<Pass, String>,
     /// The capture file, if there is one.
     pub capture: Option<PathBuf>,
