@@ -250,7 +250,7 @@ fn methods_are_counted_over_all_files_of_a_type() {
     let files = split("", "");
     let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
     assert_eq!(counts_of(&files), [("Engine".to_owned(), 3)]);
-    let many: String = (0..41).map(|number| format!("fn f{number}() {{}} ")).collect();
+    let many = (0..41).map(|number| format!("fn f{number}() {{}}")).collect::<Vec<_>>().join(" ");
     let text = format!("struct A; struct B; impl A {{ {many} }} impl B {{ fn f() {{}} }}");
     let (_directory, tree) = read(&[("lib.rs", &text)]);
     assert_eq!(too_large("p", &Methods::of(&tree)), [("p".to_owned(), "A".to_owned(), 41)]);
@@ -264,7 +264,7 @@ fn an_exception_lets_calls_of_one_file_pass_until_they_close_no_circle() {
         let (_directory, tree) = read(&files);
         let (calls, excepted) = except(&tree, Methods::of(&tree).calls(&tree), exceptions);
         let pairs = Imports::of(&tree, &calls).pairs();
-        assert_eq!(circles::find(tree.files.len(), &pairs), [vec![0; 0]; 0]);
+        assert!(circles::find(tree.files.len(), &pairs).is_empty());
         unneeded_exceptions(&tree, &calls, &excepted, exceptions)
     };
     let exception = [("low.rs", "high.rs")];

@@ -9,10 +9,6 @@
 use super::Wqe;
 use crate::transport::sequence::Sequence;
 
-/// Minimum and maximum number of packets of a chunk, as powers of two.
-pub(super) const MIN_SHIFT: u8 = 6;
-pub(super) const MAX_SHIFT: u8 = 8;
-
 impl Wqe {
     /// Returns the first packet of the chunk that `sequence` is in.
     pub(crate) fn chunk_first(&self, sequence: Sequence) -> Sequence {

@@ -17,6 +17,10 @@ use crate::sge_cursor::{copy_sges, total};
 use crate::work::{CompletionKind, SendData, SendFlags, SendOperation, SendRequest, Sge};
 use fallible::vec;
 
+/// Minimum and maximum number of packets of a chunk of a READ, as powers of two.
+const MIN_CHUNK_SHIFT: u8 = 6;
+const MAX_CHUNK_SHIFT: u8 = 8;
+
 /// A request on the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wqe {
@@ -71,7 +75,7 @@ impl Wqe {
         length: 0,
         first: Sequence::ZERO,
         packets: 1,
-        chunk_shift: chunks::MIN_SHIFT,
+        chunk_shift: MIN_CHUNK_SHIFT,
         data: Source::None,
         at: 0,
         only: Sge::NONE,
@@ -368,7 +372,7 @@ impl SendQueue {
             length,
             first: self.next,
             packets,
-            chunk_shift: chunks::MIN_SHIFT,
+            chunk_shift: MIN_CHUNK_SHIFT,
             data,
             at,
             only,
@@ -394,7 +398,7 @@ impl SendQueue {
             length: 0,
             first: self.next,
             packets: 0,
-            chunk_shift: chunks::MIN_SHIFT,
+            chunk_shift: MIN_CHUNK_SHIFT,
             data: Source::Pending(ticket),
             at: 0,
             only: Sge::NONE,
@@ -458,7 +462,7 @@ impl SendQueue {
     pub(crate) fn set_chunk(&mut self, index: u32, shift: u8) {
         let at = self.wrap(self.head.wrapping_add(index));
         if let Some(wqe) = self.entry_mut(at) {
-            wqe.chunk_shift = shift.clamp(chunks::MIN_SHIFT, chunks::MAX_SHIFT);
+            wqe.chunk_shift = shift.clamp(MIN_CHUNK_SHIFT, MAX_CHUNK_SHIFT);
         }
     }
 
