@@ -19,7 +19,7 @@ pub const LARGE_TYPES: &[LargeType] = &[
     LargeType {
         package: "roce",
         name: "Engine",
-        methods: 61,
+        methods: 64,
         reason: "the public face of the crate, whose methods hand on to the types that do the work",
     },
     LargeType { package: "roce", name: "RcTransport", methods: 43, reason: "today" },
