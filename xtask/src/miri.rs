@@ -24,7 +24,7 @@ struct Selection<'a> {
 }
 
 /// Tests that Miri runs. `docs/testing.md` says what it cannot run.
-const SELECTIONS: [Selection<'static>; 8] = [
+const SELECTIONS: [Selection<'static>; 7] = [
     Selection { package: "fallible", target: "--lib", only: &[], skip: &[] },
     Selection { package: "state-table", target: "--lib", only: &[], skip: &[] },
     Selection { package: "nt", target: "--lib", only: &[], skip: &[] },
@@ -35,15 +35,19 @@ const SELECTIONS: [Selection<'static>; 8] = [
         only: &["icrc", "tests::built", "tests::previous"],
         skip: &[],
     },
-    // Rings and buffers in memory that a device shares.
+    // Rings and buffers in memory that a device shares, also with driver and device on two threads.
     Selection {
         package: "virtio-net",
-        target: "queues",
-        only: &["every_frame_arrives", "a_stopped_transmit", "a_commit_longer", "a_buffer_returned_twice"],
+        target: "integration",
+        only: &[
+            "queues::every_frame_arrives",
+            "queues::a_stopped_transmit",
+            "queues::a_commit_longer",
+            "queues::a_buffer_returned_twice",
+            "threads::",
+        ],
         skip: &[],
     },
-    // Rings that driver and device use on two threads.
-    Selection { package: "virtio-net", target: "threads", only: &[], skip: &[] },
     // Object tables, consumer memory, regions, queues.
     Selection {
         package: "roce",

@@ -2,13 +2,9 @@
 
 //! Bring-up and reset of a device, and every error of bring-up.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
 use std::fmt::Write;
 
-use fake::{Fake, Quirks};
+use crate::fake::{Fake, Quirks};
 use virtio_net::{Control, Error, FEATURES, Features, Layout, Nic, Options, State, Status};
 
 fn refused(quirks: Quirks) -> (Error, Fake) {
@@ -28,7 +24,7 @@ fn bring_up_and_reset_leave_a_clean_device() {
     let driver = fake.bring_up(1514).unwrap();
     assert_eq!(driver.control.state(), State::Live);
     let config = driver.control.net_config().unwrap();
-    assert_eq!((config.mac, config.mtu, config.link_up), (Some(fake::MAC), Some(1500), true));
+    assert_eq!((config.mac, config.mtu, config.link_up), (Some(crate::fake::MAC), Some(1500), true));
     assert_eq!(config.speed, None, "a field whose feature was not offered is not read");
     drop(driver);
     assert_eq!(fake.status(), 0);
@@ -86,7 +82,7 @@ fn a_reset_that_never_ends_times_out() {
 #[test]
 fn a_device_may_access_memory_from_the_end_of_its_reset_to_the_end_of_its_control() {
     let fake = Fake::new(Quirks { never_resets: true, ..Quirks::default() });
-    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
+    let layout = Layout::find(&crate::fake::config_space(), Fake::bar_len).unwrap();
     let mut control = Control::new(fake.clone(), fake.clone(), layout);
     assert_eq!(control.negotiate(), Err(Error::ResetTimeout));
     assert!(!fake.has_dma(), "it may have addresses that an earlier driver left there");
@@ -105,7 +101,7 @@ fn memory_of_a_failed_bring_up_is_freed_once_the_device_was_reset_or_cannot_acce
         // Too little memory, and a queue whose notification address is wrong behind one that is enabled.
         for (allocations, notify_off) in [(3, 1), (usize::MAX, 0x400)] {
             let fake = Fake::new(Quirks { notify_off, ..Quirks::default() });
-            let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
+            let layout = Layout::find(&crate::fake::config_space(), Fake::bar_len).unwrap();
             let mut control = Control::new(fake.clone(), fake.clone(), layout);
             control.negotiate().unwrap();
             fake.change(|quirks| (quirks.never_resets, quirks.allocations) = (never_resets, allocations));
@@ -140,7 +136,7 @@ fn a_device_is_reset_when_bring_up_fails() {
         assert_eq!(refused(quirks).1.status(), 0);
     }
     let fake = Fake::new(Quirks::default());
-    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
+    let layout = Layout::find(&crate::fake::config_space(), Fake::bar_len).unwrap();
     let mut control = Control::new(fake.clone(), fake.clone(), layout);
     control.negotiate().unwrap();
     assert_ne!(fake.status(), 0);
@@ -180,7 +176,7 @@ fn missing_and_malformed_queues_are_refused() {
 #[test]
 fn a_queue_size_that_is_no_power_of_two_is_refused() {
     let fake = Fake::new(Quirks::default());
-    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
+    let layout = Layout::find(&crate::fake::config_space(), Fake::bar_len).unwrap();
     let mut control = Control::new(fake.clone(), fake.clone(), layout);
     control.negotiate().unwrap();
     let options = Options {

@@ -2,11 +2,7 @@
 
 //! The capability list of well-behaved and hostile devices.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
-use fake::{config_space, write_capability};
+use crate::fake::{config_space, write_capability};
 use proptest::prelude::*;
 use virtio_net::pci::{CONFIG_LEN, Layout, Region};
 use virtio_net::{Error, Structure};

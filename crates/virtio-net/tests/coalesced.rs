@@ -2,11 +2,7 @@
 
 //! Frames that consist of several TCP segments, and headers that lie about that.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
-use fake::{Answer, Driver, Fake, Quirks, over_formats};
+use crate::fake::{Answer, Driver, Fake, Quirks, over_formats};
 use proptest::prelude::*;
 use virtio_net::{Coalesced, Features, FrameInfo, HEADER_LEN};
 

@@ -2,17 +2,13 @@
 
 //! The device's configuration: read whole, and with values that the driver can use.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
-use fake::{Fake, Quirks, mac_of};
+use crate::fake::{Fake, Quirks, mac_of};
 use virtio_net::{Control, Error, Features, Layout, Status, Structure};
 
 /// The control registers of a device that has negotiated its features.
 fn negotiated(quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
     let device = Fake::new(quirks);
-    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
+    let layout = Layout::find(&crate::fake::config_space(), Fake::bar_len).unwrap();
     let mut control = Control::new(device.clone(), device.clone(), layout);
     control.negotiate().unwrap();
     (device, control)
@@ -21,7 +17,7 @@ fn negotiated(quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
 /// Outcome of the negotiation if the structure of the configuration has `len` bytes; the fake device has the fields nevertheless.
 fn negotiated_with(len: u32, offered: Features) -> Result<Features, Error> {
     let device = Fake::new(Quirks { offered: offered | Features::VERSION_1, ..Quirks::default() });
-    let mut config = fake::config_space();
+    let mut config = crate::fake::config_space();
     config[0x6C..0x70].copy_from_slice(&len.to_le_bytes());
     let layout = Layout::find(&config, Fake::bar_len)?;
     let outcome = Control::new(device.clone(), device.clone(), layout).negotiate();

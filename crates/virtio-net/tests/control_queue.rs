@@ -2,13 +2,9 @@
 
 //! Commands of the control queue, and devices that refuse or do not answer them.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
 use std::time::Duration;
 
-use fake::{Answer, CONTROL, Driver, Fake, Quirks, TICK, over_formats};
+use crate::fake::{Answer, CONTROL, Driver, Fake, Quirks, TICK, over_formats};
 use virtio_net::{Error, Features, ReceiveMode, RingFault};
 
 const GROUPS: [[u8; 6]; 2] = [[1, 0, 0x5E, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1]];

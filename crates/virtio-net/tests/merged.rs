@@ -2,11 +2,7 @@
 
 //! Frames that continue in further receive buffers, and devices that lie about their number and lengths.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
-use fake::{Driver, Fake, Quirks, over_formats};
+use crate::fake::{Driver, Fake, Quirks, over_formats};
 use virtio_net::{Error, Features, HEADER_LEN, RingFault};
 
 /// Longest frame of the tests, and the length of a receive buffer for such frames.

@@ -2,11 +2,7 @@
 
 //! Checksums and segmentation: the headers before frames of both directions.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
-use fake::{Driver, Fake, Quirks, over_formats};
+use crate::fake::{Driver, Fake, Quirks, over_formats};
 use proptest::prelude::*;
 use virtio_net::{
     Features, FrameInfo, HEADER_LEN, MAX_HEADERS, MAX_LARGE_FRAME, MAX_UDP_SEGMENTS, Offload, Protocol,
@@ -372,9 +368,9 @@ fn caller_that_waits_for_a_large_buffer_is_interrupted_when_one_is_free() {
         let large = |driver: &mut Driver| driver.transmit().large_slot().is_some();
         assert!(!large(&mut driver));
         assert!(!driver.transmit().request_interrupt(), "nothing has been sent");
-        assert!(!fake.wants_interrupt(fake::TRANSMIT));
+        assert!(!fake.wants_interrupt(crate::fake::TRANSMIT));
         fake.transmit_with_headers(1);
-        assert!(fake.wants_interrupt(fake::TRANSMIT), "the first of them");
+        assert!(fake.wants_interrupt(crate::fake::TRANSMIT), "the first of them");
         assert!(large(&mut driver));
         assert!(driver.transmit().request_interrupt(), "a buffer is free already");
     });

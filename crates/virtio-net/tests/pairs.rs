@@ -2,13 +2,9 @@
 
 //! Several queue pairs: their queues, vectors and command.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
 use std::ops::ControlFlow;
 
-use fake::{Answer, Driver, Fake, Quirks, over_formats};
+use crate::fake::{Answer, Driver, Fake, Quirks, over_formats};
 use virtio_net::{Error, Features, ReceiveCounters, TransmitCounters};
 
 /// Pairs of the device.

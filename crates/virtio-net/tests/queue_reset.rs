@@ -2,13 +2,9 @@
 
 //! The reset of one transmit queue of a running device. (virtio RING_RESET)
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
 use std::time::Duration;
 
-use fake::{Driver, Fake, QueueReset, Quirks, over_formats};
+use crate::fake::{Driver, Fake, QueueReset, Quirks, over_formats};
 use virtio_net::{Error, Features};
 
 const PAIRS: u16 = 2;

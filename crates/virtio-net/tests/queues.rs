@@ -2,17 +2,13 @@
 
 //! Frames through both queues, and devices with inconsistent used rings.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
 use std::ops::ControlFlow;
 
-use fake::{Fake, Quirks, RECEIVE, TRANSMIT, over_formats};
+use crate::fake::{Fake, Quirks, RECEIVE, TRANSMIT, over_formats};
 use proptest::prelude::*;
 use virtio_net::{Error, Features, MIN_FRAME, RingFault};
 
-fn send(driver: &mut fake::Driver, frame: &[u8]) -> bool {
+fn send(driver: &mut crate::fake::Driver, frame: &[u8]) -> bool {
     let queue = driver.transmit();
     let Some(slot) = queue.slot() else { return false };
     slot[..frame.len()].copy_from_slice(frame);
@@ -20,7 +16,7 @@ fn send(driver: &mut fake::Driver, frame: &[u8]) -> bool {
     true
 }
 
-fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error> {
+fn receive(driver: &mut crate::fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error> {
     let mut frames = Vec::new();
     driver.poll(budget, |frame, _| frames.push(frame.to_vec())).map(|_| frames)
 }

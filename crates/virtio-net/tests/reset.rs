@@ -2,11 +2,7 @@
 
 //! A device that is used again after a reset: with the same queues, or not at all.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
-use fake::{Driver, Fake, Quirks, over_formats};
+use crate::fake::{Driver, Fake, Quirks, over_formats};
 use virtio_net::{Error, Features, RingFault};
 
 /// Resets the device and brings it back with the queues it had.
@@ -71,7 +67,7 @@ fn ring_that_the_device_broke_is_whole_after_a_reset() {
     over_formats(|quirks| {
         let fake = Fake::new(quirks.clone());
         let mut driver = fake.bring_up(1514).unwrap();
-        fake.forge_used(fake::RECEIVE, 5000, 60, 1);
+        fake.forge_used(crate::fake::RECEIVE, 5000, 60, 1);
         assert_eq!(receive(&mut driver), Err(Error::BrokenRing(RingFault::BadId)));
         reset(&mut driver).unwrap();
         assert!(fake.deliver(&[7; 60]));
@@ -89,7 +85,7 @@ fn stopped_queues_access_neither_device_nor_rings() {
         let queue = driver.transmit();
         queue.slot().unwrap()[..60].fill(1);
         queue.commit(60);
-        let before = [fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)];
+        let before = [fake.notified(crate::fake::RECEIVE), fake.notified(crate::fake::TRANSMIT)];
         driver.receive().stop();
         driver.transmit().stop();
         driver.transmit().kick();
@@ -97,7 +93,7 @@ fn stopped_queues_access_neither_device_nor_rings() {
         assert!(!driver.receive().request_interrupt(), "no frame is pending");
         assert!(driver.transmit().slot().is_none());
         assert!(!driver.transmit().request_interrupt());
-        assert_eq!([fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)], before);
+        assert_eq!([fake.notified(crate::fake::RECEIVE), fake.notified(crate::fake::TRANSMIT)], before);
     });
 }
 
@@ -113,7 +109,7 @@ fn rings_are_as_new_after_a_reset() {
             let fake = Fake::new(Quirks { offered, ..quirks.clone() });
             let mut driver = fake.bring_up(1514).unwrap();
             for byte in 0..4 {
-                assert!(fake.has_no_interrupt_flag(fake::TRANSMIT) || !is_flag, "suppressed");
+                assert!(fake.has_no_interrupt_flag(crate::fake::TRANSMIT) || !is_flag, "suppressed");
                 assert!(send(&mut driver, byte));
                 assert!(send(&mut driver, byte));
                 // It takes one, and leaves notifications disabled.
@@ -121,11 +117,11 @@ fn rings_are_as_new_after_a_reset() {
                 let queue = driver.transmit();
                 queue.slot().unwrap()[..60].fill(0xEE);
                 queue.commit(60);
-                let before = fake.notified(fake::TRANSMIT);
+                let before = fake.notified(crate::fake::TRANSMIT);
                 reset(&mut driver).unwrap();
-                assert!(fake.has_no_interrupt_flag(fake::TRANSMIT) || !is_flag, "suppressed again");
+                assert!(fake.has_no_interrupt_flag(crate::fake::TRANSMIT) || !is_flag, "suppressed again");
                 assert!(send(&mut driver, byte));
-                assert_eq!(fake.notified(fake::TRANSMIT), before + 1);
+                assert_eq!(fake.notified(crate::fake::TRANSMIT), before + 1);
                 assert_eq!(fake.transmitted(), [[byte; 60]]);
                 assert_eq!(driver.transmit().reap(), Ok(1));
             }

@@ -2,11 +2,7 @@
 
 //! Receive side scaling and hash reports of the device: limits, commands, and the header with a hash.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
-use fake::{Answer, Driver, Fake, Quirks, over_formats};
+use crate::fake::{Answer, Driver, Fake, Quirks, over_formats};
 use virtio_net::{
     Error, Features, FrameInfo, HASH_KEY_LEN, HEADER_LEN, HashTypes, Hashing, MAX_HEADER_LEN, RssLimits,
     Steering,

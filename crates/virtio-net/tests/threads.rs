@@ -3,16 +3,12 @@
 //! Driver and device on two threads: frames arrive unchanged, and each side wakes the other. Miri reports an access to a buffer or a descriptor
 //! as a data race unless the rings order it after the other side's access. In Miri a load may also return what a store has just replaced.
 
-#![cfg(target_os = "linux")]
-
-mod fake;
-
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fake::{Fake, Quirks, RECEIVE, TRANSMIT, over_formats};
+use crate::fake::{Fake, Quirks, RECEIVE, TRANSMIT, over_formats};
 use virtio_net::Features;
 
 const FRAMES: u32 = if cfg!(miri) { 12 } else { 200 };

@@ -5,6 +5,7 @@
 use std::{fs::File, io, iter::FusedIterator, option};
 
 use parking_lot::RwLock;
+use virtio_device::{DeviceMemory, Violation};
 use vm_memory::{
     Bytes as _, FileOffset, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryMmap, MmapRegion,
     Permissions, VolatileMemory as _, VolatileSlice, guest_memory::GuestMemorySliceIterator,
@@ -25,7 +26,7 @@ pub struct DmaSpace {
 
 /// The memory file of a host, at one range of logical addresses. rust-vmm's memory of several regions looks for the region at
 /// each access, which takes longer than the accesses of a device to its rings.
-pub(crate) struct FlatMemory {
+pub struct FlatMemory {
     region: MmapRegion,
     first: u64,
 }
@@ -135,12 +136,7 @@ impl DmaSpace {
         if self.is_mapped(address, len) {
             return Ok(());
         }
-        Err(Misuse::dma(format!("{what} at {address:#x}, {len} bytes: not mapped for the device")))
-    }
-
-    /// The whole memory. Addresses taken from the driver are [checked](Self::check) first.
-    pub(crate) fn memory(&self) -> &FlatMemory {
-        &self.memory
+        Err(Violation::unmapped(what, address, len).into())
     }
 
     /// Appends `len` bytes at `address` to `into`.
@@ -173,6 +169,18 @@ impl DmaSpace {
             Ok(())
         });
         written.map_err(|error| Misuse::dma(format!("a buffer at {address:#x}: {error}")))
+    }
+}
+
+impl DeviceMemory for DmaSpace {
+    type Whole = FlatMemory;
+
+    fn whole(&self) -> &FlatMemory {
+        &self.memory
+    }
+
+    fn is_mapped(&self, address: u64, len: u64) -> bool {
+        self.is_mapped(address, len)
     }
 }
 

@@ -5,6 +5,7 @@
 use std::{error::Error, fmt};
 
 use trapped_access::Width;
+use virtio_device::Violation;
 
 /// A violation of the device's rules by its driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +47,15 @@ impl fmt::Display for Misuse {
 }
 
 impl Error for Misuse {}
+
+impl From<Violation> for Misuse {
+    fn from(violation: Violation) -> Self {
+        match violation {
+            Violation::Ring(text) => Self::ring(text),
+            Violation::Unmapped(text) => Self::dma(text),
+        }
+    }
+}
 
 /// Registers behind a memory BAR.
 pub trait Registers: Send + Sync {

@@ -38,7 +38,7 @@ const SHIPPED: [(&str, &[&str]); 11] = [
 const DRIVER_BUILD: &str = "driver-build";
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 18] = [
+const AROUND: [(&str, &[&str]); 19] = [
     ("smb-direct", &[]),
     ("driver-support", &[]),
     ("example-consumer", &["driver-support"]),
@@ -46,7 +46,8 @@ const AROUND: [(&str, &[&str]); 18] = [
     ("trapped-access", &[]),
     ("nt-sim", &["trapped-access"]),
     ("ndis-sim", &["device-sim", "nt-sim"]),
-    ("device-sim", &["trapped-access"]),
+    ("virtio-device", &[]),
+    ("device-sim", &["trapped-access", "virtio-device"]),
     ("qemu-device", &["device-sim", "trapped-access"]),
     ("models", &[]),
     ("roce-testkit", &[]),

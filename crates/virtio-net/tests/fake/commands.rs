@@ -40,7 +40,7 @@ impl Device {
     /// Executes the commands of the control queue.
     fn execute(&mut self, memory: &GuestMemoryMmap) {
         let control = self.control();
-        while let Some((id, chain)) = self.queues[control].pop_chain(memory) {
+        while let Some((id, chain)) = self.queues[control].pop_parts(memory) {
             let has_tables = self.queues[control].indirect;
             assert!(
                 chain.iter().all(|part| part.in_table == has_tables),
@@ -61,14 +61,14 @@ impl Device {
             match (self.quirks.answer, value) {
                 (_, None) => {}
                 (Answer::Unwritten, _) => self.queues[control].push(memory, id, 0),
-                (Answer::BadId, _) => self.queues[control].push(memory, id + 1, 1),
+                (Answer::BadId, _) => self.queues[control].forge(memory, u32::from(id) + 1, 1, 1),
                 (_, Some(value)) => {
                     memory.write_obj(value, answer.address).unwrap();
                     self.queues[control].push(memory, id, 1);
                 }
             }
         }
-        self.queues[control].enable_notification(memory);
+        self.queues[control].enable_notifications(memory);
     }
 }
 

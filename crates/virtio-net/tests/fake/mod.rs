@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A model of a virtio-net device: its own registers and packed rings, and the split rings of rust-vmm's `virtio-queue`, so
-//! that the driver is tested against an independent implementation. `Quirks` make the device misbehave.
+//! A model of a virtio-net device: its registers, on the rings of `virtio-device`, whose split rings are those of rust-vmm: an
+//! independent implementation. `Quirks` make the device misbehave.
 #![allow(unsafe_code, reason = "a device's view of a driver's memory")]
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 mod commands;
 mod driver;
 #[cfg(miri)]
 mod heap;
-mod packed;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -24,7 +22,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 pub use self::commands::Answer;
 pub use self::driver::Driver;
-use self::queue::DeviceQueue;
+use self::queue::QueueRegisters;
 
 /// Above 4 GiB, so that both halves of an address matter.
 const MEMORY_START: u64 = 5 << 30;
@@ -153,7 +151,7 @@ struct Device {
     queue_reset: Option<(usize, u64)>,
     /// The queues that were reset.
     queue_resets: Vec<usize>,
-    queues: Vec<DeviceQueue>,
+    queues: Vec<QueueRegisters>,
     /// The commands of the control queue.
     commands: Vec<Vec<u8>>,
     pub notified: Vec<u32>,
@@ -230,7 +228,7 @@ impl Fake {
         // Of two kinds, then the control queue; which is which depends on the features.
         let largest = quirks.queue_sizes[0].max(quirks.queue_sizes[1]).max(quirks.control_size);
         let size = |index: usize| if quirks.pairs > 1 { largest } else { quirks.queue_size(index, false) };
-        let queues = (0..count).map(|index| DeviceQueue::new(size(index))).collect();
+        let queues = (0..count).map(|index| QueueRegisters::new(size(index))).collect();
         let device = Device {
             quirks,
             config_generation: 0,
@@ -309,7 +307,7 @@ impl Fake {
         self.transmit_with_headers(limit).into_iter().map(plain).collect()
     }
 
-    /// Takes the transmitted frames, with their virtio headers.
+    /// Takes at most `limit` of these frames, with the virtio headers.
     pub fn transmit_with_headers(&self, limit: usize) -> Vec<([u8; HEADER_LEN], Vec<u8>)> {
         self.transmit_of(TRANSMIT, limit)
     }
@@ -320,7 +318,7 @@ impl Fake {
         let mut device = self.lock();
         let queue = &mut device.queues[index];
         loop {
-            queue.disable_notification(&self.memory);
+            queue.disable_notifications(&self.memory);
             while let Some(buffer) = queue.pop(&self.memory) {
                 assert!(!buffer.writable, "the device only reads transmit buffers");
                 let mut frame = vec![0; buffer.len as usize];
@@ -333,7 +331,7 @@ impl Fake {
                     return frames;
                 }
             }
-            if !queue.enable_notification(&self.memory) {
+            if !queue.enable_notifications(&self.memory) {
                 return frames;
             }
         }
@@ -349,7 +347,7 @@ impl Fake {
         let mut device = self.lock();
         let queue = &mut device.queues[index];
         let Some(buffer) = queue.pop(&self.memory) else {
-            queue.enable_notification(&self.memory);
+            queue.enable_notifications(&self.memory);
             return false;
         };
         assert!(buffer.writable, "the device only writes receive buffers");
@@ -425,7 +423,7 @@ impl Fake {
     /// The sizes of packed queues that the driver programmed.
     pub fn sizes(&self) -> [u16; 2] {
         let device = self.lock();
-        [RECEIVE, TRANSMIT].map(|queue| device.queues[queue].packed_size())
+        [RECEIVE, TRANSMIT].map(|queue| device.queues[queue].size())
     }
 
     /// The vector of configuration changes, then those of the queues that the driver set.
@@ -474,7 +472,7 @@ unsafe impl Hal for Fake {
     unsafe fn release(&self, block: DmaBlock) {
         let mut device = self.lock();
         assert_eq!(device.blocks.remove(&block.device_address), Some(block.len), "not a live block");
-        let is_used = device.status & 4 != 0 || device.queues.iter().any(DeviceQueue::is_ready);
+        let is_used = device.status & 4 != 0 || device.queues.iter().any(QueueRegisters::is_enabled);
         device.freed_while_live |= is_used && device.has_dma;
         self.memory.write_slice(&vec![0xDD; block.len], GuestAddress(block.device_address)).unwrap();
     }
@@ -544,7 +542,7 @@ impl Registers for Fake {
             o if o == COMMON + 0x1C => {
                 let was_reset = device.queue_reset.is_some_and(|(of, _)| of == queue);
                 let stays = was_reset && matches!(device.quirks.reset, QueueReset::Enabled);
-                u16::from(device.queues[queue].is_ready() || stays)
+                u16::from(device.queues[queue].is_enabled() || stays)
             }
             o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
             o if o == DEVICE + 6 => 1,
@@ -576,7 +574,7 @@ impl Registers for Fake {
             if !device.quirks.never_resets {
                 device.status = 0;
                 device.accepted = 0;
-                device.queues.iter_mut().for_each(DeviceQueue::reset);
+                device.queues.iter_mut().for_each(QueueRegisters::reset);
                 device.queue_vectors.fill(0xFFFF);
             }
             return;
@@ -631,7 +629,7 @@ impl Registers for Fake {
         if offset == COMMON + 0xC {
             device.accepted |= u64::from(value) << (32 * device.driver_feature_select);
             let is_packed = Features::from_bits_retain(device.accepted).contains(Features::RING_PACKED);
-            device.queues.iter_mut().for_each(|queue| queue.is_packed = is_packed);
+            device.queues.iter_mut().for_each(|queue| queue.set_packed(is_packed));
             return;
         }
         let last = device.queues.len() - 1;

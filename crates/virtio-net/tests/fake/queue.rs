@@ -1,157 +1,125 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A queue of the device in either ring format: rust-vmm's split queue, or [`PackedQueue`].
+//! One queue of the device: its registers, and the rings behind them. Panics where the driver breaks a rule.
 
-use virtio_queue::desc::split::Descriptor;
-use virtio_queue::{Queue, QueueT};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use virtio_device::{Chain, DeviceMemory as _, DeviceQueue, RingAddresses};
+use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-use super::packed::{Buffer, PackedQueue};
+/// A part of a buffer that the driver made available.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    pub id: u16,
+    pub address: GuestAddress,
+    pub len: u32,
+    pub writable: bool,
+    /// It is a part in a table of indirect descriptors.
+    pub in_table: bool,
+}
 
-/// Both formats of one queue; the driver's features say which one is in use.
-pub struct DeviceQueue {
-    split: Queue,
-    packed: PackedQueue,
-    pub is_packed: bool,
+/// Registers and rings of one queue.
+pub struct QueueRegisters {
+    max_size: u16,
+    ring: RingAddresses,
+    queue: DeviceQueue,
+    /// INDIRECT_DESC was negotiated.
     pub indirect: bool,
 }
 
-impl DeviceQueue {
-    pub fn new(size: u16) -> Self {
-        let split = Queue::new(size.clamp(1, 1 << 15).next_power_of_two()).unwrap();
-        Self { split, packed: PackedQueue::new(size.max(1)), is_packed: false, indirect: false }
+impl QueueRegisters {
+    pub fn new(max_size: u16) -> Self {
+        let ring = RingAddresses { size: max_size, ..RingAddresses::default() };
+        Self { max_size, ring, queue: DeviceQueue::new(), indirect: false }
     }
 
     pub fn reset(&mut self) {
-        self.split.reset();
-        self.packed.reset();
+        let packed = self.ring.packed;
+        self.ring = RingAddresses { size: self.max_size, packed, ..RingAddresses::default() };
+        self.queue.reset();
     }
 
-    pub fn is_ready(&self) -> bool {
-        self.split.ready() || self.packed.ready
+    pub fn set_packed(&mut self, packed: bool) {
+        self.ring.packed = packed;
     }
 
-    pub fn packed_size(&self) -> u16 {
-        self.packed.size()
+    pub fn is_enabled(&self) -> bool {
+        self.queue.is_enabled()
+    }
+
+    pub fn size(&self) -> u16 {
+        self.ring.size
     }
 
     pub fn set_size(&mut self, size: u16) {
-        if self.is_packed { self.packed.set_size(size) } else { self.split.set_size(size) }
+        assert!((1..=self.max_size).contains(&size), "queue size {size} of {}", self.max_size);
+        assert!(self.ring.packed || size.is_power_of_two(), "size {size} of a split queue");
+        self.ring.size = size;
     }
 
     /// Sets half of the address of the descriptor, driver or device area.
     pub fn set_address(&mut self, area: usize, half: u32, value: u32) {
-        self.packed.set_address(area, half, value);
-        let halves = if half == 0 { (Some(value), None) } else { (None, Some(value)) };
-        match area {
-            0 => self.split.set_desc_table_address(halves.0, halves.1),
-            1 => self.split.set_avail_ring_address(halves.0, halves.1),
-            _ => self.split.set_used_ring_address(halves.0, halves.1),
-        }
+        let ring = &mut self.ring;
+        let address =
+            [&mut ring.descriptors, &mut ring.driver, &mut ring.device].into_iter().nth(area).unwrap();
+        let shift = 32 * half;
+        *address = *address & !(0xFFFF_FFFF << shift) | u64::from(value) << shift;
     }
 
     pub fn enable(&mut self, memory: &GuestMemoryMmap, event_idx: bool, indirect: bool) {
         self.indirect = indirect;
-        if self.is_packed {
-            self.packed.indirect = indirect;
-            self.packed.event_idx = event_idx;
-            self.packed.set_ready();
-        } else {
-            self.split.set_event_idx(event_idx);
-            self.split.set_ready(true);
-            assert!(self.split.is_valid(memory), "the queue is valid");
-        }
+        self.ring.event_idx = event_idx;
+        self.ring.check(0, memory).unwrap();
+        self.queue.enable(&self.ring);
     }
 
     /// Takes the next buffer, of one descriptor.
     pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Option<Buffer> {
-        let (_, chain) = self.pop_chain(memory)?;
-        assert_eq!(chain.len(), 1, "one descriptor per buffer");
-        chain.first().copied()
+        let (_, parts) = self.pop_parts(memory)?;
+        assert_eq!(parts.len(), 1, "one descriptor per buffer");
+        parts.first().copied()
     }
 
-    /// Takes the next buffer: its id and descriptors, no more than the queue has.
-    pub fn pop_chain(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
-        let (id, chain) = self.pop_any_chain(memory)?;
-        let size = if self.is_packed { self.packed.size() } else { self.split.size() };
-        assert!(chain.len() <= size.into(), "{} descriptors in a queue of {size}", chain.len());
-        Some((id, chain))
-    }
-
-    fn pop_any_chain(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
-        if self.is_packed {
-            return self.packed.pop(memory);
-        }
-        let chain = self.split.pop_descriptor_chain(memory)?;
-        let id = chain.head_index();
-        let head = GuestAddress(self.split.desc_table() + 16 * u64::from(id));
-        let head: Descriptor = memory.read_obj(head).unwrap();
-        let in_table = head.refers_to_indirect_table();
-        assert!(!in_table || self.indirect && !head.has_next(), "a table has all parts");
-        let buffer = |descriptor: Descriptor| Buffer {
-            id,
-            address: descriptor.addr(),
-            len: descriptor.len(),
-            writable: descriptor.is_write_only(),
-            in_table,
+    /// Takes the next buffer: its id and parts, no more than the queue has descriptors.
+    pub fn pop_parts(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
+        let chain = self.queue.pop(memory, self.indirect).unwrap()?;
+        let Chain { head, ref readable, ref writable, is_indirect, .. } = chain;
+        let parts = |parts: &[(u64, u32)], is_writable: bool| -> Vec<Buffer> {
+            let part = |&(address, len): &(u64, u32)| {
+                assert!(memory.is_mapped(address, len.into()), "a buffer in memory");
+                let address = GuestAddress(address);
+                Buffer { id: head, address, len, writable: is_writable, in_table: is_indirect }
+            };
+            parts.iter().map(part).collect()
         };
-        Some((id, chain.map(buffer).collect()))
+        let parts = [parts(readable, false), parts(writable, true)].concat();
+        let size = self.ring.size;
+        assert!(parts.len() <= size.into(), "{} descriptors in a queue of {size}", parts.len());
+        Some((head, parts))
     }
 
     pub fn push(&mut self, memory: &GuestMemoryMmap, id: u16, len: u32) {
-        if self.is_packed {
-            self.packed.push(memory, id, len);
-        } else {
-            self.split.add_used(memory, id, len).unwrap();
-        }
+        self.queue.push(memory, id, len, None).unwrap();
     }
 
-    pub fn disable_notification(&mut self, memory: &GuestMemoryMmap) {
-        if self.is_packed {
-            self.packed.disable_notification(memory);
-        } else {
-            self.split.disable_notification(memory).unwrap();
-        }
+    pub fn disable_notifications(&mut self, memory: &GuestMemoryMmap) {
+        self.queue.disable_notifications(memory).unwrap();
     }
 
     /// Returns `true` when a buffer was made available meanwhile.
-    pub fn enable_notification(&mut self, memory: &GuestMemoryMmap) -> bool {
-        if self.is_packed {
-            self.packed.enable_notification(memory)
-        } else {
-            self.split.enable_notification(memory).unwrap()
-        }
+    pub fn enable_notifications(&mut self, memory: &GuestMemoryMmap) -> bool {
+        self.queue.enable_notifications(memory).unwrap()
     }
 
     pub fn needs_interrupt(&mut self, memory: &GuestMemoryMmap) -> bool {
-        if self.is_packed {
-            self.packed.needs_interrupt(memory)
-        } else {
-            self.split.needs_notification(memory).unwrap()
-        }
+        self.queue.needs_interrupt(memory).unwrap()
     }
 
     /// Whether the driver disabled interrupts by flags.
     pub fn has_interrupts_disabled(&self, memory: &GuestMemoryMmap) -> bool {
-        if self.is_packed {
-            return self.packed.has_interrupts_disabled(memory);
-        }
-        memory.read_obj::<u16>(GuestAddress(self.split.avail_ring())).unwrap() & 1 != 0
+        self.queue.are_interrupts_disabled(memory).unwrap()
     }
 
     /// Returns buffer `id` with a used index, or used descriptors, that are `steps` further, as a hostile device may.
     pub fn forge(&mut self, memory: &GuestMemoryMmap, id: u32, len: u32, steps: u16) {
-        if self.is_packed {
-            for _ in 0..steps {
-                self.packed.push(memory, id as u16, len);
-            }
-            return;
-        }
-        let used = self.split.used_ring();
-        let index: u16 = memory.read_obj(GuestAddress(used + 2)).unwrap();
-        let slot = u64::from(index % self.split.size());
-        memory.write_obj(id, GuestAddress(used + 4 + slot * 8)).unwrap();
-        memory.write_obj(len, GuestAddress(used + 8 + slot * 8)).unwrap();
-        memory.write_obj(index.wrapping_add(steps), GuestAddress(used + 2)).unwrap();
+        self.queue.forge(memory, id, len, steps).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 //! (virtio §2, §3, §14, §15)
 
 use trapped_access::Width;
+use virtio_device::RingAddresses;
 
 use super::{
     features::{Features, Status},
@@ -21,19 +22,6 @@ const ANNOUNCE: u16 = 2;
 /// Link speed in Mbit/s that is reported unless [`Quirks::speed`] says another, and full duplex.
 const SPEED: u32 = 10_000;
 const FULL_DUPLEX: u8 = 1;
-
-/// Size and addresses of a queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RingAddresses {
-    pub size: u16,
-    pub descriptors: u64,
-    /// The available ring, or the driver's event suppression structure.
-    pub driver: u64,
-    /// The used ring, or the device's event suppression structure.
-    pub device: u64,
-    pub event_idx: bool,
-    pub packed: bool,
-}
 
 /// Effect of a register write outside the registers.
 pub enum Effect {
@@ -559,35 +547,6 @@ impl Common {
             20 => gate(Features::RSS | Features::HASH_REPORT, Width::Dword, limits.types.into()),
             _ => Err(Misuse::register(format!("a read of device configuration {offset:#x}"))),
         }
-    }
-}
-
-impl RingAddresses {
-    /// Returns the lengths of the descriptor, driver and device area in bytes. (virtio §5, §6)
-    pub fn lengths(&self) -> [u64; 3] {
-        let size = u64::from(self.size);
-        if self.packed { [16 * size, 4, 4] } else { [16 * size, 6 + 2 * size, 6 + 8 * size] }
-    }
-
-    pub fn parts(&self) -> [(u64, u64); 3] {
-        let [descriptors, driver, device] = self.lengths();
-        [(self.descriptors, descriptors), (self.driver, driver), (self.device, device)]
-    }
-
-    fn check(&self, queue: usize, memory: &DmaSpace) -> Result<(), Misuse> {
-        let rules = if self.packed {
-            [(16, "descriptor ring"), (4, "driver's event structure"), (4, "device's event structure")]
-        } else {
-            [(16, "descriptor table"), (2, "available ring"), (4, "used ring")]
-        };
-        for ((address, len), (align, what)) in self.parts().into_iter().zip(rules) {
-            let what = format!("the {what} of queue {queue}");
-            if !address.is_multiple_of(align) {
-                return Err(Misuse::ring(format!("{what} at {address:#x} is not aligned to {align}")));
-            }
-            memory.check(address, len, &what)?;
-        }
-        Ok(())
     }
 }
 

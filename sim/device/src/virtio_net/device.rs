@@ -13,6 +13,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use virtio_device::DeviceQueue;
 
 use super::{
     coalescing::Unit,
@@ -21,7 +22,6 @@ use super::{
     filter::Filter,
     offload::Header,
     options::{NicOptions, RECEIVE, Role, receive_index},
-    queue::DeviceQueue,
     quirks::UsedQuirk,
     steering::Steering,
 };

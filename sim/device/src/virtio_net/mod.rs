@@ -8,7 +8,6 @@
 //! | [`quirks`] | injected misbehavior of the device |
 //! | [`options`] | configuration of a NIC; queue numbers |
 //! | `common` | common and device configuration |
-//! | `queue` | the device's side of a split or packed ring |
 //! | `filter` | receive filters |
 //! | `scaling` | receive side scaling and hash reports, as the driver sets them |
 //! | `steering` | queue pairs in use, and the pair that a received frame belongs to |
@@ -27,7 +26,6 @@ mod filter;
 pub mod nic;
 mod offload;
 pub mod options;
-mod queue;
 pub mod quirks;
 mod receive;
 mod scaling;

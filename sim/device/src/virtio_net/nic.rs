@@ -217,7 +217,12 @@ impl Nic {
                 // Frames on the wire must not block the sender.
                 self.schedule_receive(self.bus.now());
             }
-            Effect::Enable(queue, ring) => self.queues[queue].lock().enable(&ring),
+            Effect::Enable(queue, ring) => {
+                let mut queue = self.queues[queue].lock();
+                queue.enable(&ring);
+                // As in QEMU: the first completion interrupts regardless of the driver's event.
+                queue.interrupt_next();
+            }
             Effect::ResetQueue(queue) => self.lose_queue(queue),
             Effect::Start if self.shut_down.load(Relaxed) => {
                 return Err(Misuse::register("DRIVER_OK was set after the driver was shut down"));

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+pub use virtio_device::UsedQuirk;
+
 use super::{features::Features, scaling::RssLimits};
 use crate::pci::{BarLayout, BrokenCapabilities, Identity};
 
@@ -83,22 +85,6 @@ pub struct Quirks {
     /// Delivers the first frame that it receives this number of times: into each buffer before the driver has even finished
     /// returning it.
     pub repeats: Option<u32>,
-}
-
-/// Corruption of the used ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UsedQuirk {
-    /// An id beyond the descriptor table.
-    IdOutOfRange,
-    /// The id of a buffer that was returned before.
-    IdTwice,
-    /// More bytes than the buffer has.
-    LengthTooLarge,
-    /// Fewer bytes than the header.
-    LengthTooSmall,
-    /// An index ahead of every buffer that was made available; in a packed ring, one more used descriptor, whose id no buffer
-    /// has.
-    IndexJump,
 }
 
 /// Defect of a frame of several TCP segments.

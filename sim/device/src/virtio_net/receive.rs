@@ -4,13 +4,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use virtio_device::{Chain, DeviceQueue};
+
 use super::{
     coalescing::{self, Unit},
     device::{Arriving, BUDGET, Device, Outcome},
     features::Features,
     offload::{Header, header_len},
     options::receive_index,
-    queue::{Chain, DeviceQueue},
     quirks::LargeQuirk,
 };
 use crate::{

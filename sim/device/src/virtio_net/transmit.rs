@@ -4,12 +4,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use virtio_device::Chain;
+
 use super::{
     device::{BUDGET, Device, Outcome},
     features::Features,
     offload::{self, Header, MAX_HEADER_LEN, header_len},
     options::transmit_index,
-    queue::Chain,
 };
 use crate::{checksum, link::wire::Frame, registers::Misuse};
 

@@ -4,13 +4,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Bytes, GuestAddress, GuestMemory};
 
-use super::chain::Chain;
 use crate::{
-    dma::{DmaSpace, FlatMemory},
-    registers::Misuse,
-    virtio_net::{common::RingAddresses, quirks::UsedQuirk},
+    chain::Chain, memory::DeviceMemory, quirks::UsedQuirk, ring::RingAddresses, violation::Violation,
 };
 
 const NEXT: u16 = 1;
@@ -91,20 +88,20 @@ impl PackedQueue {
     }
 
     /// Returns the next buffer after validating its descriptors.
-    pub fn pop(&mut self, memory: &DmaSpace, indirect: bool) -> Result<Option<Chain>, Misuse> {
-        if !self.is_available(memory.memory(), self.available)? {
+    pub fn pop(&mut self, memory: &impl DeviceMemory, indirect: bool) -> Result<Option<Chain>, Violation> {
+        if !self.is_available(memory.whole(), self.available)? {
             return Ok(None);
         }
         // Read after its flags.
         let mut position = self.available;
-        let mut descriptor = self.read(memory.memory(), position.slot)?;
+        let mut descriptor = self.read(memory.whole(), position.slot)?;
         let mut chain = Chain::new(0);
         let mut count = 0;
         loop {
             let Descriptor { address, len, flags, .. } = descriptor;
             let unknown = flags & !(NEXT | WRITE | INDIRECT | AVAIL | USED);
             if unknown != 0 {
-                return Err(Misuse::ring(format!("descriptor flags {flags:#x} in a packed ring")));
+                return Err(Violation::ring(format!("descriptor flags {flags:#x} in a packed ring")));
             }
             if flags & INDIRECT == 0 {
                 chain.push(address, len, flags & WRITE != 0)?;
@@ -116,25 +113,25 @@ impl PackedQueue {
             if flags & NEXT == 0 {
                 break;
             }
-            if count == self.ring.size || !self.is_available(memory.memory(), position)? {
-                return Err(Misuse::ring(format!(
+            if count == self.ring.size || !self.is_available(memory.whole(), position)? {
+                return Err(Violation::ring(format!(
                     "a chain of {count} descriptors in a packed ring of {} continues with one that is not available",
                     self.ring.size
                 )));
             }
-            descriptor = self.read(memory.memory(), position.slot)?;
+            descriptor = self.read(memory.whole(), position.slot)?;
         }
         let id = descriptor.id;
         let Some(outstanding) = self.outstanding.get_mut(usize::from(id)) else {
-            return Err(Misuse::ring(format!("buffer id {id} in a packed ring of {}", self.ring.size)));
+            return Err(Violation::ring(format!("buffer id {id} in a packed ring of {}", self.ring.size)));
         };
         if *outstanding != 0 {
-            return Err(Misuse::ring(format!(
+            return Err(Violation::ring(format!(
                 "buffer id {id} was made available again before the device returned it"
             )));
         }
         if count > self.ring.size - self.held {
-            return Err(Misuse::ring(format!(
+            return Err(Violation::ring(format!(
                 "{count} descriptors are available in a packed ring of {}, {} of which the device has",
                 self.ring.size, self.held
             )));
@@ -157,12 +154,12 @@ impl PackedQueue {
     /// descriptor.
     pub fn push_all(
         &mut self,
-        memory: &DmaSpace,
+        memory: &impl DeviceMemory,
         buffers: &[(u16, u32)],
         quirk: Option<(u32, UsedQuirk)>,
-    ) -> Result<(), Misuse> {
+    ) -> Result<(), Violation> {
         let Some((&first, others)) = buffers.split_first() else { return Ok(()) };
-        let memory = memory.memory();
+        let memory = memory.whole();
         let at_first = self.used;
         self.write_used(memory, first, quirk)?;
         self.advance_used(first.0);
@@ -182,33 +179,63 @@ impl PackedQueue {
         Ok(())
     }
 
+    /// Uses `steps` descriptors with `id` and `len`, whatever the device holds.
+    pub fn forge(
+        &mut self,
+        memory: &impl GuestMemory,
+        (id, len): (u16, u32),
+        steps: u16,
+    ) -> Result<(), Violation> {
+        for _ in 0..steps {
+            self.write_used(memory, (id, len), None)?;
+            self.write_flags(memory, self.used)?;
+            if self.outstanding.get(usize::from(id)).is_some_and(|&count| count > 0) {
+                self.advance_used(id);
+            } else {
+                self.used.advance(1, self.ring.size);
+                self.undecided += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the driver has disabled interrupts.
+    pub fn are_interrupts_disabled(&self, memory: &impl GuestMemory) -> Result<bool, Violation> {
+        Ok(self.driver_event(memory)?.1 == DISABLE)
+    }
+
+    /// Returns position and flags of the driver's event suppression structure.
+    fn driver_event(&self, memory: &impl GuestMemory) -> Result<(u16, u16), Violation> {
+        let event: u32 =
+            memory.load(GuestAddress(self.ring.driver), Ordering::Relaxed).map_err(unreachable_ring)?;
+        Ok((event as u16, (event >> 16) as u16))
+    }
+
     /// Returns whether the driver requested an interrupt for the descriptors used since the last call.
-    pub fn needs_interrupt(&mut self, memory: &FlatMemory) -> Result<bool, Misuse> {
+    pub fn needs_interrupt(&mut self, memory: &impl GuestMemory) -> Result<bool, Violation> {
         let undecided = std::mem::take(&mut self.undecided);
         // The driver looks for used descriptors again after it wrote the structure.
         fence(Ordering::SeqCst);
-        let event: u32 =
-            memory.load(GuestAddress(self.ring.driver), Ordering::Relaxed).map_err(unreachable_ring)?;
-        let (desc, flags) = (event as u16, (event >> 16) as u16);
+        let (desc, flags) = self.driver_event(memory)?;
         match flags {
             ENABLE => Ok(undecided > 0),
             DISABLE => Ok(false),
             AT_POSITION if self.ring.event_idx => {
                 let slot = u32::from(desc & !WRAP);
                 if slot >= self.ring.size.into() {
-                    return Err(Misuse::ring(format!("an interrupt event at descriptor {slot}")));
+                    return Err(Violation::ring(format!("an interrupt event at descriptor {slot}")));
                 }
                 // Distance back from the position behind the last used descriptor.
                 let lap = if (desc & WRAP != 0) == self.used.wrap { 0 } else { u32::from(self.ring.size) };
                 let behind = (u32::from(self.used.slot) + lap).checked_sub(slot);
                 Ok(behind.is_some_and(|behind| (1..=undecided).contains(&behind)))
             }
-            _ => Err(Misuse::ring(format!("event suppression flags {flags:#x} of the driver"))),
+            _ => Err(Violation::ring(format!("event suppression flags {flags:#x} of the driver"))),
         }
     }
 
     /// Enables notifications; returns `true` when a buffer was made available meanwhile.
-    pub fn enable_notifications(&mut self, memory: &FlatMemory) -> Result<bool, Misuse> {
+    pub fn enable_notifications(&mut self, memory: &impl GuestMemory) -> Result<bool, Violation> {
         let flags = if self.ring.event_idx { AT_POSITION } else { ENABLE };
         self.write_event(memory, self.available.slot | if self.available.wrap { WRAP } else { 0 }, flags)?;
         // The driver reads the structure after it made a descriptor available.
@@ -216,11 +243,11 @@ impl PackedQueue {
         self.is_available(memory, self.available)
     }
 
-    pub fn disable_notifications(&mut self, memory: &FlatMemory) -> Result<(), Misuse> {
+    pub fn disable_notifications(&mut self, memory: &impl GuestMemory) -> Result<(), Violation> {
         self.write_event(memory, 0, DISABLE)
     }
 
-    fn write_event(&self, memory: &FlatMemory, desc: u16, flags: u16) -> Result<(), Misuse> {
+    fn write_event(&self, memory: &impl GuestMemory, desc: u16, flags: u16) -> Result<(), Violation> {
         let event = u32::from(desc) | u32::from(flags) << 16;
         memory.store(event, GuestAddress(self.ring.device), Ordering::Relaxed).map_err(unreachable_ring)
     }
@@ -236,10 +263,10 @@ impl PackedQueue {
     /// Writes id and length of a used descriptor.
     fn write_used(
         &mut self,
-        memory: &FlatMemory,
+        memory: &impl GuestMemory,
         (id, len): (u16, u32),
         quirk: Option<(u32, UsedQuirk)>,
-    ) -> Result<(), Misuse> {
+    ) -> Result<(), Violation> {
         self.completed += 1;
         let (id, len) = match quirk.filter(|&(every, _)| self.completed.is_multiple_of(every.max(1))) {
             Some((_, UsedQuirk::IdOutOfRange)) => (self.ring.size + 7, len),
@@ -253,18 +280,18 @@ impl PackedQueue {
         memory.store(id, at(12), Ordering::Relaxed).map_err(unreachable_ring)
     }
 
-    fn write_flags(&self, memory: &FlatMemory, position: Position) -> Result<(), Misuse> {
+    fn write_flags(&self, memory: &impl GuestMemory, position: Position) -> Result<(), Violation> {
         let flags = if position.wrap { AVAIL | USED } else { 0 };
         memory.store(flags, self.descriptor(position.slot)(14), Ordering::Release).map_err(unreachable_ring)
     }
 
-    fn is_available(&self, memory: &FlatMemory, position: Position) -> Result<bool, Misuse> {
+    fn is_available(&self, memory: &impl GuestMemory, position: Position) -> Result<bool, Violation> {
         let flags: u16 =
             memory.load(self.descriptor(position.slot)(14), Ordering::Acquire).map_err(unreachable_ring)?;
         Ok((flags & AVAIL != 0) == position.wrap && (flags & USED != 0) != position.wrap)
     }
 
-    fn read(&self, memory: &FlatMemory, slot: u16) -> Result<Descriptor, Misuse> {
+    fn read(&self, memory: &impl GuestMemory, slot: u16) -> Result<Descriptor, Violation> {
         read_descriptor(memory, self.descriptor(slot)(0))
     }
 
@@ -275,23 +302,29 @@ impl PackedQueue {
 
     /// Adds the parts of an indirect table.
     fn read_table(
-        memory: &DmaSpace,
+        memory: &impl DeviceMemory,
         head: &Descriptor,
         accepted: bool,
         chain: &mut Chain,
-    ) -> Result<(), Misuse> {
+    ) -> Result<(), Violation> {
         if !accepted {
-            return Err(Misuse::ring("an indirect descriptor, but INDIRECT_DESC was not negotiated"));
+            return Err(Violation::ring("an indirect descriptor, but INDIRECT_DESC was not negotiated"));
         }
         let len = u64::from(head.len);
         if head.flags & NEXT != 0 || len == 0 || !len.is_multiple_of(DESCRIPTOR) {
-            return Err(Misuse::ring(format!("an indirect table of {len} bytes, flags {:#x}", head.flags)));
+            return Err(Violation::ring(format!(
+                "an indirect table of {len} bytes, flags {:#x}",
+                head.flags
+            )));
         }
-        memory.check(head.address, len, "an indirect table")?;
+        if !memory.is_mapped(head.address, len) {
+            return Err(Violation::unmapped("an indirect table", head.address, len));
+        }
+        chain.is_indirect = true;
         for at in (head.address..head.address + len).step_by(DESCRIPTOR as usize) {
-            let descriptor = read_descriptor(memory.memory(), GuestAddress(at))?;
+            let descriptor = read_descriptor(memory.whole(), GuestAddress(at))?;
             if descriptor.flags & !WRITE != 0 {
-                return Err(Misuse::ring(format!(
+                return Err(Violation::ring(format!(
                     "flags {:#x} in an indirect table of a packed ring",
                     descriptor.flags
                 )));
@@ -302,7 +335,7 @@ impl PackedQueue {
     }
 }
 
-fn read_descriptor(memory: &FlatMemory, at: GuestAddress) -> Result<Descriptor, Misuse> {
+fn read_descriptor(memory: &impl GuestMemory, at: GuestAddress) -> Result<Descriptor, Violation> {
     let bytes: [u8; 16] = memory.read_obj(at).map_err(unreachable_ring)?;
     let bits = u128::from_le_bytes(bytes);
     Ok(Descriptor {
@@ -314,6 +347,6 @@ fn read_descriptor(memory: &FlatMemory, at: GuestAddress) -> Result<Descriptor, 
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn unreachable_ring(error: vm_memory::GuestMemoryError) -> Misuse {
-    Misuse::ring(format!("a packed ring cannot be used: {error}"))
+fn unreachable_ring(error: vm_memory::GuestMemoryError) -> Violation {
+    Violation::ring(format!("a packed ring cannot be used: {error}"))
 }
