@@ -2,9 +2,6 @@
 
 //! NDK objects, between two natively linked providers on a simulated network.
 
-#[expect(dead_code, reason = "other tests use the rest")]
-mod pair;
-
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -16,14 +13,14 @@ use ndk_consumer::{
 };
 use ndk_provider::CreateCompletion;
 
-use pair::Pair;
+use crate::two_hosts::TwoHosts;
 
 const LIMITS: ReadLimits = ReadLimits { inbound: 4, outbound: 2 };
 const DEPTHS: QpDepths = QpDepths { receives: 8, requests: 8, receive_sges: 1, request_sges: 2, inline: 64 };
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One side, not connected. Fields are closed in the order of declaration.
-struct Side {
+struct Endpoint {
     connector: Option<Connector<Native>>,
     qp: Qp<Native>,
     memory: Memory<Native>,
@@ -32,7 +29,7 @@ struct Side {
     pd: Arc<Pd<Native>>,
 }
 
-impl Side {
+impl Endpoint {
     fn new(
         adapter: &Arc<Adapter<Native>>,
         srq: impl FnOnce(&Arc<Pd<Native>>) -> Option<Arc<Srq<Native>>>,
@@ -67,7 +64,12 @@ impl Side {
 }
 
 /// Connects two sides.
-fn connect(pair: &Pair, passive: &mut Side, active: &mut Side, listener: &Arc<Listener<Native>>) {
+fn connect(
+    hosts: &TwoHosts,
+    passive: &mut Endpoint,
+    active: &mut Endpoint,
+    listener: &Arc<Listener<Native>>,
+) {
     let remote = listener.local_address().unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| {
@@ -77,7 +79,7 @@ fn connect(pair: &Pair, passive: &mut Side, active: &mut Side, listener: &Arc<Li
             passive.connector = Some(connector);
         });
         let mut connector = Connector::new(active.pd.adapter()).unwrap();
-        connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello").unwrap();
+        connector.connect(&active.qp, hosts.address(1), remote, LIMITS, b"hello").unwrap();
         let data = connector.data().unwrap();
         assert!(data.private_data.starts_with(b"welcome"));
         // The lower of one side's outbound and the other's inbound limit applies.
@@ -88,12 +90,12 @@ fn connect(pair: &Pair, passive: &mut Side, active: &mut Side, listener: &Arc<Li
     });
 }
 
-fn with_connection(pending: CreateCompletion, body: impl FnOnce(&mut Side, &mut Side)) {
-    let pair = Pair::new(pending, 1500, 0);
-    pair.with_adapters(|[first, second]| {
-        let listener = Listener::new(first, pair.address(0)).unwrap();
-        let (mut passive, mut active) = (Side::new(first, |_| None), Side::new(second, |_| None));
-        connect(&pair, &mut passive, &mut active, &listener);
+fn with_connection(pending: CreateCompletion, body: impl FnOnce(&mut Endpoint, &mut Endpoint)) {
+    let hosts = TwoHosts::new(pending, 1500, 0);
+    hosts.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, hosts.address(0)).unwrap();
+        let (mut passive, mut active) = (Endpoint::new(first, |_| None), Endpoint::new(second, |_| None));
+        connect(&hosts, &mut passive, &mut active, &listener);
         body(&mut passive, &mut active);
     });
 }
@@ -113,15 +115,15 @@ fn send_gathers_from_two_sges_into_one_receive() {
 
 #[test]
 fn one_reader_takes_two_queues_and_each_is_moderated() {
-    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
-    pair.with_adapters(|[first, second]| {
-        let listener = Listener::new(first, pair.address(0)).unwrap();
-        let (mut passive, mut active) = (Side::new(first, |_| None), Side::new(second, |_| None));
+    let hosts = TwoHosts::new(CreateCompletion::Pend, 1500, 0);
+    hosts.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, hosts.address(0)).unwrap();
+        let (mut passive, mut active) = (Endpoint::new(first, |_| None), Endpoint::new(second, |_| None));
         let ([receives, requests], completions) = Cq::pair(first, [8, 8]).unwrap();
         passive.qp = Qp::new(&passive.pd, &receives, &requests, 7, &DEPTHS).unwrap();
         (passive.cq, passive.completions) = (Arc::clone(&receives), completions);
         receives.moderate(Moderation { interval: 3_600_000_000, count: 3 }).unwrap();
-        connect(&pair, &mut passive, &mut active, &listener);
+        connect(&hosts, &mut passive, &mut active, &listener);
         for context in 1..4 {
             passive.qp.receive(context, &[passive.memory.sge(0, 8)]).unwrap();
         }
@@ -181,11 +183,11 @@ fn write_beyond_the_region_fails_and_ends_the_connection() {
 
 #[test]
 fn queue_pair_uses_receives_of_a_shared_queue() {
-    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
-    pair.with_adapters(|[first, second]| {
-        let listener = Listener::new(first, pair.address(0)).unwrap();
+    let hosts = TwoHosts::new(CreateCompletion::Pend, 1500, 0);
+    hosts.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, hosts.address(0)).unwrap();
         let mut shared = None;
-        let mut one = Side::new(first, |pd| {
+        let mut one = Endpoint::new(first, |pd| {
             shared = Some(Srq::new(pd, 16, 1).unwrap());
             shared.clone()
         });
@@ -193,8 +195,8 @@ fn queue_pair_uses_receives_of_a_shared_queue() {
         for receive in 0..4 {
             srq.receive(receive, &[one.memory.sge(receive * 64, 64)]).unwrap();
         }
-        let mut active = Side::new(second, |_| None);
-        connect(&pair, &mut one, &mut active, &listener);
+        let mut active = Endpoint::new(second, |_| None);
+        connect(&hosts, &mut one, &mut active, &listener);
         for number in 0..3 {
             active.qp.send_inline(number, format!("message {number}").as_bytes(), 0).unwrap();
         }
@@ -241,15 +243,15 @@ fn both_sides_report_the_same_addresses() {
 
 #[test]
 fn rejected_connection_is_refused() {
-    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
-    pair.with_adapters(|[first, second]| {
-        let listener = Listener::new(first, pair.address(0)).unwrap();
+    let hosts = TwoHosts::new(CreateCompletion::Pend, 1500, 0);
+    hosts.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, hosts.address(0)).unwrap();
         let remote = listener.local_address().unwrap();
-        let active = Side::new(second, |_| None);
+        let active = Endpoint::new(second, |_| None);
         std::thread::scope(|scope| {
             scope.spawn(|| listener.next(Some(TIMEOUT)).unwrap().reject(b"no").unwrap());
             let connector = Connector::new(second).unwrap();
-            let refused = connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello");
+            let refused = connector.connect(&active.qp, hosts.address(1), remote, LIMITS, b"hello");
             assert_eq!(refused, Err(Status::CONNECTION_REFUSED));
         });
     });
@@ -257,18 +259,18 @@ fn rejected_connection_is_refused() {
 
 #[test]
 fn pending_connection_is_refused_when_the_listener_closes() {
-    let pair = Pair::new(CreateCompletion::Pend, 1500, 0);
-    pair.with_adapters(|[first, second]| {
-        let listener = Listener::new(first, pair.address(0)).unwrap();
+    let hosts = TwoHosts::new(CreateCompletion::Pend, 1500, 0);
+    hosts.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, hosts.address(0)).unwrap();
         let remote = listener.local_address().unwrap();
-        let active = Side::new(second, |_| None);
+        let active = Endpoint::new(second, |_| None);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(200));
                 drop(listener);
             });
             let connector = Connector::new(second).unwrap();
-            let refused = connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello");
+            let refused = connector.connect(&active.qp, hosts.address(1), remote, LIMITS, b"hello");
             assert_eq!(refused, Err(Status::CONNECTION_REFUSED));
         });
     });

@@ -3,8 +3,6 @@
 //! File transfers and benchmarks with a loopback provider, which copies memory.
 #![allow(unsafe_code, reason = "opens a provider and calls it through pointers")]
 
-mod loopback;
-
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -14,7 +12,7 @@ use ndk_consumer::stats::Operation;
 use ndk_consumer::transfer::{self, Failure, Options, Phase, Progress, Report};
 use ndk_consumer::{Adapter, Error, bench};
 
-use loopback::{Loopback, address};
+use crate::loopback::{Loopback, address};
 
 type Outcome = Result<Report, Box<Failure>>;
 

@@ -2,8 +2,6 @@
 
 //! File transfers between two natively linked providers on a simulated network.
 
-mod pair;
-
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -12,31 +10,31 @@ use ndk_consumer::stats::Operation;
 use ndk_consumer::transfer::{self, Failure, Options, Phase, Progress, Report};
 use ndk_provider::CreateCompletion;
 
-use pair::Pair;
+use crate::two_hosts::TwoHosts;
 
 type Outcome = Result<Report, Box<Failure>>;
 
 /// Copies `file` from host 1 to host 0; returns the results of the serving and of the copying side.
-fn copy(pair: &Pair, file: &[u8], progress: &dyn Fn(Progress)) -> (Outcome, Outcome) {
+fn copy(hosts: &TwoHosts, file: &[u8], progress: &dyn Fn(Progress)) -> (Outcome, Outcome) {
     let options = Options { segment: 2 << 20, chunk: 256 << 10, outstanding: 4, ..Options::default() };
-    pair.with_adapters(|[serving, copying]| {
+    hosts.with_adapters(|[serving, copying]| {
         std::thread::scope(|scope| {
             let (ready, listening) = channel();
             let server = scope.spawn(move || {
                 let ready = |address| ready.send(address).unwrap();
-                transfer::serve(serving, &options, pair.address(0), ready, &|_| {})
+                transfer::serve(serving, &options, hosts.address(0), ready, &|_| {})
             });
             let remote = listening.recv().unwrap();
             let copied =
-                transfer::copy(copying, &options, pair.address(1), remote, "file.bin", file, progress);
+                transfer::copy(copying, &options, hosts.address(1), remote, "file.bin", file, progress);
             (server.join().unwrap(), copied)
         })
     })
 }
 
-fn copy_and_compare(pair: &Pair, length: usize) {
+fn copy_and_compare(hosts: &TwoHosts, length: usize) {
     let file: Vec<u8> = (0..length).map(|index| (index * 7 + index / 251) as u8).collect();
-    let (served, copied) = copy(pair, &file, &|_| {});
+    let (served, copied) = copy(hosts, &file, &|_| {});
     let (served, copied) = match (served, copied) {
         (Ok(served), Ok(copied)) => (served, copied),
         (served, copied) => panic!("serving: {served:#?}\ncopying: {copied:#?}"),
@@ -55,37 +53,37 @@ fn copy_and_compare(pair: &Pair, length: usize) {
 
 #[test]
 fn file_is_copied_with_inline_completions() {
-    copy_and_compare(&Pair::new(CreateCompletion::Inline, 1500, 0), 5_000_000);
+    copy_and_compare(&TwoHosts::new(CreateCompletion::Inline, 1500, 0), 5_000_000);
 }
 
 #[test]
 fn file_is_copied_with_pending_completions() {
-    copy_and_compare(&Pair::new(CreateCompletion::Pend, 1500, 0), 5_000_000);
+    copy_and_compare(&TwoHosts::new(CreateCompletion::Pend, 1500, 0), 5_000_000);
 }
 
 #[test]
 fn file_is_copied_with_a_path_mtu_of_4096() {
-    copy_and_compare(&Pair::new(CreateCompletion::Inline, 4200, 0), 20_000_000);
+    copy_and_compare(&TwoHosts::new(CreateCompletion::Inline, 4200, 0), 20_000_000);
 }
 
 #[test]
 fn file_is_copied_with_five_percent_frame_loss() {
-    copy_and_compare(&Pair::new(CreateCompletion::Inline, 4200, 50_000), 3_000_000);
+    copy_and_compare(&TwoHosts::new(CreateCompletion::Inline, 4200, 50_000), 3_000_000);
 }
 
 #[test]
 fn empty_file_is_copied() {
-    copy_and_compare(&Pair::new(CreateCompletion::Pend, 1500, 0), 0);
+    copy_and_compare(&TwoHosts::new(CreateCompletion::Pend, 1500, 0), 0);
 }
 
 #[test]
 fn both_sides_detect_a_link_failure_within_ten_seconds() {
-    let pair = Pair::new(CreateCompletion::Inline, 1500, 0);
+    let hosts = TwoHosts::new(CreateCompletion::Inline, 1500, 0);
     let file = vec![0x5a; 8 << 20];
     let cut = std::cell::Cell::new(None);
-    let (served, copied) = copy(&pair, &file, &|progress| {
+    let (served, copied) = copy(&hosts, &file, &|progress| {
         if progress.phase == Phase::Write && progress.done >= 4 << 20 && cut.get().is_none() {
-            pair.cut();
+            hosts.cut();
             cut.set(Some(Instant::now()));
         }
     });
@@ -100,11 +98,11 @@ fn both_sides_detect_a_link_failure_within_ten_seconds() {
 
 #[test]
 fn connection_without_a_listener_is_refused() {
-    let pair = Pair::new(CreateCompletion::Inline, 1500, 0);
-    let mut remote = pair.address(0);
+    let hosts = TwoHosts::new(CreateCompletion::Inline, 1500, 0);
+    let mut remote = hosts.address(0);
     remote.set_port(5445);
-    let outcome = pair.with_adapters(|[_, copying]| {
-        transfer::copy(copying, &Options::default(), pair.address(1), remote, "file", &b"file"[..], &|_| {})
+    let outcome = hosts.with_adapters(|[_, copying]| {
+        transfer::copy(copying, &Options::default(), hosts.address(1), remote, "file", &b"file"[..], &|_| {})
     });
     let failure = outcome.expect_err("no listener");
     assert_eq!(failure.error.to_string(), "cannot connect: STATUS_CONNECTION_REFUSED");
@@ -112,23 +110,23 @@ fn connection_without_a_listener_is_refused() {
 
 #[test]
 fn bench_measures_small_sends_and_large_writes() {
-    let pair = Pair::new(CreateCompletion::Inline, 4200, 0);
-    pair.with_adapters(|[serving, measuring]| {
+    let hosts = TwoHosts::new(CreateCompletion::Inline, 4200, 0);
+    hosts.with_adapters(|[serving, measuring]| {
         for sends in [true, false] {
             let figures = std::thread::scope(|scope| {
                 let (ready, listening) = channel();
-                let pair = &pair;
+                let hosts = &hosts;
                 let server = scope.spawn(move || {
                     let ready = |address| ready.send(address).unwrap();
-                    bench::serve(serving, pair.address(0), 8 << 20, Duration::from_secs(10), ready)
+                    bench::serve(serving, hosts.address(0), 8 << 20, Duration::from_secs(10), ready)
                 });
                 let remote = listening.recv().unwrap();
                 let figures = if sends {
-                    bench::sends(measuring, pair.address(1), remote, 20_000, 64)
+                    bench::sends(measuring, hosts.address(1), remote, 20_000, 64)
                 } else {
                     {
                         let work = bench::Transfers { count: 64, size: 1 << 20, outstanding: 8, buffers: 8 };
-                        bench::writes(measuring, pair.address(1), remote, work)
+                        bench::writes(measuring, hosts.address(1), remote, work)
                     }
                 };
                 let stats = server.join().unwrap().unwrap_or_else(|error| panic!("serving: {error}"));
@@ -143,6 +141,6 @@ fn bench_measures_small_sends_and_large_writes() {
             );
         }
     });
-    pair.print_counters();
-    assert!(pair.frames() > 0);
+    hosts.print_counters();
+    assert!(hosts.frames() > 0);
 }

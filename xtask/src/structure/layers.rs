@@ -38,7 +38,7 @@ const SHIPPED: [(&str, &[&str]); 11] = [
 const DRIVER_BUILD: &str = "driver-build";
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 19] = [
+const AROUND: [(&str, &[&str]); 20] = [
     ("smb-direct", &[]),
     ("driver-support", &[]),
     ("example-consumer", &["driver-support"]),
@@ -51,6 +51,7 @@ const AROUND: [(&str, &[&str]); 19] = [
     ("qemu-device", &["device-sim", "trapped-access"]),
     ("models", &[]),
     ("roce-testkit", &[]),
+    ("ndk-testkit", &[]),
     ("ndk-consumer", &[]),
     ("smb-consumer", &["ndk-consumer", "smb-direct"]),
     ("smb-driver", &["driver-support", "ndk-consumer", "smb-consumer"]),

@@ -250,7 +250,7 @@ fn listener_on_a_removed_address_gets_no_requests() {
     assert_eq!(remaining.listen(b.at_v6(445)), STATUS_SUCCESS);
     let addresses = [b.at_v6(0).ip(), b.at_link_local(0).ip()];
     let (active, passive, listener) = connect_over(&a, &b, a.at_v6(0), b.at_v6(446));
-    b.set_addresses(&addresses);
+    b.host.set_addresses(&addresses);
     assert!(passive.disconnected.count() == 0, "its address remains");
     let unanswered = a.active();
     let connecting = unanswered.connect(a.at(0), b.at(445), &[]);

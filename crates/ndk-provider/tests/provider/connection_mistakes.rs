@@ -95,7 +95,7 @@ fn right_that_a_region_does_not_have_is_reported_with_the_queue_pair() {
 #[test]
 fn send_while_the_queue_pair_connects_is_not_reported() {
     let (a, b) = checked_pair();
-    a.cut();
+    a.host.cut();
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     assert!(!connecting.is_inline());

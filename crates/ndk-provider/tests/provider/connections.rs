@@ -259,7 +259,7 @@ fn accept_and_reject_fail_as_aborted_after_the_peer_has_left() {
 fn closing_a_connector_cancels_its_pending_connect() {
     let (a, b) = pair();
     // The request does not arrive.
-    a.cut();
+    a.host.cut();
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let closing = begin_close!(active.connector, NdkCloseConnector);

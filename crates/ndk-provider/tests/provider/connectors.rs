@@ -205,7 +205,7 @@ macro_rules! expect_free_at_close {
 #[test]
 fn address_is_free_in_the_close_callback_of_its_owner() {
     let (a, b) = pair();
-    a.cut();
+    a.host.cut();
     let (endpoint, active) = (a.shared_endpoint(7000), a.active());
     let connecting = active.connect_with(endpoint, b.at(445));
     expect_free_at_close!(a, a.at(7000), endpoint, NdkCloseSharedEndpoint, active.close());

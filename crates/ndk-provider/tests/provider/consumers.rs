@@ -435,9 +435,9 @@ fn mapping_may_be_released_while_its_send_is_in_flight() {
     assert_eq!(passive.cq.next().Status, STATUS_SUCCESS);
     assert!(target.bytes().iter().all(|byte| *byte == 1));
     // Lost: it would have to be transmitted again, from memory that is no longer the consumer's.
-    a.cut();
+    a.host.cut();
     send(2);
-    a.restore();
+    a.host.restore();
     assert_eq!(active.cq.next().Status, STATUS_ACCESS_VIOLATION);
     active.disconnected.wait(1);
     passive.disconnected.wait(1);

@@ -91,7 +91,7 @@ fn with_parents((a, _b): (Node, Node), test: impl FnOnce(&Node, &Parents)) {
 fn create_calls_fail_inline_when_the_device_is_removed() {
     for pair in [pair(), pending_pair()] {
         with_parents(pair, |node, parents| {
-            node.remove_device();
+            node.host.remove_device();
             for CreateCall { name, make, .. } in create_calls() {
                 let mut out = core::ptr::without_provenance_mut(8);
                 let status = make(parents, Some(not_called), null_mut(), &raw mut out);

@@ -135,7 +135,7 @@ fn surprise_removal_ends_connections_with_one_event() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     assert_eq!(active.receive(1, &[]), STATUS_SUCCESS);
-    a.remove_device();
+    a.host.remove_device();
     active.disconnected.wait(1);
     assert_eq!(active.cq.next().Status, STATUS_CANCELLED);
     assert_eq!(active.send(1, &[], 0), STATUS_CONNECTION_INVALID);
@@ -151,9 +151,9 @@ fn surprise_removal_ends_connections_with_one_event() {
 fn connection_ends_when_its_address_is_removed() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
-    b.set_addresses(&[b.at(0).ip(), a.at(0).ip()]);
+    b.host.set_addresses(&[b.at(0).ip(), a.at(0).ip()]);
     assert_eq!(passive.disconnected.count(), 0);
-    b.set_addresses(&[a.at(0).ip()]);
+    b.host.set_addresses(&[a.at(0).ip()]);
     passive.disconnected.wait(1);
     active.disconnected.wait(1);
     active.close();
@@ -171,7 +171,7 @@ fn unresponsive_peer_is_detected_by_retry_timeout() {
     };
     let (a, b) = pair_with(ndk_provider::Config { timing, ..Default::default() });
     let (active, passive, listener) = connect(&a, &b);
-    b.cut();
+    b.host.cut();
     assert_eq!(active.send(1, &[], 0), STATUS_SUCCESS);
     assert_eq!(active.send(2, &[], 0), STATUS_SUCCESS);
     assert_eq!(active.cq.next().Status, STATUS_IO_TIMEOUT);

@@ -499,7 +499,7 @@ fn connect_event_is_mandatory_and_is_not_raised_before_listen() {
 fn create_that_fails_inline_makes_no_callback() {
     let (a, _b) = pending_pair();
     let pd = a.pd();
-    a.remove_device();
+    a.host.remove_device();
     let record = CallbackRecord::new();
     let (mut cq, mut mr, none) = (null_mut(), null_mut(), null_mut::<c_void>());
     let done = Some(on_failed as NDK_FN_CREATE_COMPLETION);

@@ -22,14 +22,14 @@ fn next_hops_of_silent_peers_are_resolved_on_eight_threads_at_most() {
             (active, passive)
         })
         .collect();
-    a.cut();
+    a.host.cut();
     for (active, _) in &ends {
         assert_eq!(active.send(1, &[], 0), STATUS_SUCCESS);
     }
     for (active, _) in &ends {
         assert_ne!(active.cq.next().Status, STATUS_SUCCESS);
     }
-    assert_eq!(a.most_resolutions(), 8);
+    assert_eq!(a.host.most_resolutions(), 8);
     for (active, passive) in ends {
         active.close();
         passive.close();

@@ -535,7 +535,7 @@ fn no_extension_is_supported() {
 fn create_fails_on_a_removed_device() {
     let (a, _b) = pair();
     let pd = a.pd();
-    a.remove_device();
+    a.host.remove_device();
     let cq: Result<*mut NDK_CQ, _> = create(|done, context, out| {
         call!(a.adapter(), NdkCreateCq, 1, Some(on_cq), null_mut(), null_mut(), done, context, out)
     });

@@ -345,12 +345,12 @@ fn octets_and_frames_are_counted_as_on_the_wire_for_every_operation() {
         wait("all frames are counted where they were sent and where they arrived", || {
             let [at_sender, at_receiver] =
                 [sender, receiver].map(|host| host.provider.performance_counters());
-            let frames = sender.transmitted();
+            let frames = sender.host.transmitted();
             let count = (frames.len() as u64, frames.iter().sum::<usize>() as u64);
             (at_sender.RDMAOutFrames, at_sender.RDMAOutOctets) == count
                 && (at_receiver.RDMAInFrames, at_receiver.RDMAInOctets) == count
         });
-        assert_eq!(BTreeSet::from_iter(sender.transmitted()), lengths);
+        assert_eq!(BTreeSet::from_iter(sender.host.transmitted()), lengths);
     }
     here.close();
     there.close();

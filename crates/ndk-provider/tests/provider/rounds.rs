@@ -70,7 +70,7 @@ fn removal_ends_a_connection_behind_many_other_objects() {
     let (a, b) = pair_with(without_timers());
     let others: Vec<_> = (0..400).map(|_| a.cq(1)).collect();
     let (active, passive, listener) = connect(&a, &b);
-    a.remove_device();
+    a.host.remove_device();
     active.disconnected.wait(1);
     assert_eq!(active.disconnected.count(), 1);
     active.close();

@@ -83,10 +83,10 @@ fn inline_data_is_copied_during_the_call() {
         })
         .collect();
     // The frame is lost: the data is transmitted again after the call.
-    a.cut();
+    a.host.cut();
     assert_eq!(active.send(2, &pieces, NDK_OP_FLAG_INLINE), STATUS_SUCCESS);
     bytes.fill(0);
-    a.restore();
+    a.host.restore();
     assert_eq!(passive.cq.next().BytesTransferred, 22);
     assert_eq!(&target.bytes()[..22], b"copied during the call");
     let mut long = [0u8; 65];

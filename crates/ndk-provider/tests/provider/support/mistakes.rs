@@ -29,7 +29,7 @@ impl Node {
     /// Removes and returns what the host has reported so far.
     pub fn reports(&self) -> Vec<MistakeReport> {
         let mut reports = REPORTS.lock().unwrap();
-        let own = reports.extract_if(.., |(number, _)| *number == self.number);
+        let own = reports.extract_if(.., |(number, _)| *number == self.host.number);
         own.map(|(_, report)| report).collect()
     }
 

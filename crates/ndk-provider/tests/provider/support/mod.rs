@@ -26,7 +26,7 @@ pub use wire::*;
 
 pub(crate) use crate::{begin_close, call, close};
 pub(crate) use core::ffi::c_void;
-pub(crate) use core::net::{IpAddr, SocketAddr};
+pub(crate) use core::net::SocketAddr;
 pub(crate) use core::ptr::{null, null_mut};
 pub(crate) use ndk_abi::ndk::*;
 pub(crate) use ndk_abi::nt::*;
