@@ -2,13 +2,9 @@
 
 //! The virtio-net device under the project's own driver, and under drivers that break the rules.
 
-#![cfg(target_os = "linux")]
-
-mod bench;
-
 use std::sync::Arc;
 
-use bench::{Bench, Machine};
+use crate::bench::{Bench, Machine};
 use device_sim::{
     Bus as _, Nic, NicOptions, Quirks, Registers as _,
     link::{Endpoint, Wire, WireOptions},
@@ -167,7 +163,7 @@ fn device_interrupts_for_the_first_frame_and_then_on_request() {
     for features in [Features::DEFAULT, Features::DEFAULT | Features::RING_PACKED] {
         let (left, right, _) = pair(WireOptions::immediate(), features, Quirks::default());
         let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
-        let interrupts = |sender: &mut bench::Driver, number| {
+        let interrupts = |sender: &mut crate::bench::Driver, number| {
             let before = right.nic.counters().interrupts;
             assert!(sender.send(&frame(number)));
             sender.kick();

@@ -2,13 +2,9 @@
 
 //! Checksums and segmentation of the device: what it puts on the wire, what it reports, and requests that break the rules.
 
-#![cfg(target_os = "linux")]
-
-mod bench;
-
 use std::sync::Arc;
 
-use bench::{Bench, Driver, Machine};
+use crate::bench::{Bench, Driver, Machine};
 use device_sim::{
     NicOptions,
     checksum::{self, Transport},

@@ -2,13 +2,9 @@
 
 //! Several queue pairs of the virtio-net device.
 
-#![cfg(target_os = "linux")]
-
-mod bench;
-
 use std::sync::Arc;
 
-use bench::{Bench, Driver, Machine};
+use crate::bench::{Bench, Driver, Machine};
 use device_sim::{
     NicOptions,
     link::{Wire, WireOptions},

@@ -2,13 +2,9 @@
 
 //! Receive side scaling and hash reports of the virtio-net device.
 
-#![cfg(target_os = "linux")]
-
-mod bench;
-
 use std::sync::Arc;
 
-use bench::{Bench, Driver, Machine};
+use crate::bench::{Bench, Driver, Machine};
 use device_sim::{
     NicOptions, Quirks,
     link::{Wire, WireOptions},

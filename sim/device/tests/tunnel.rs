@@ -2,8 +2,6 @@
 
 //! Tunnels: a frame that enters a tunnel leaves at its other end, as on a wire inside the simulation.
 
-#![cfg(target_os = "linux")]
-
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     path::PathBuf,

@@ -2,8 +2,6 @@
 
 //! The wire's faults: their rate, their repetition with the same seed, and their capture.
 
-#![cfg(target_os = "linux")]
-
 use std::{
     io::{self, Write},
     sync::{

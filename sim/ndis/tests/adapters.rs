@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Several adapters on a host: each has an interface, addresses, keywords and objects of its own.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{
     ffi::c_void,
@@ -15,7 +11,7 @@ use std::{
     },
 };
 
-use common::scripted::{Script, host, register, simulation};
+use crate::common::scripted::{Script, host, register, simulation};
 use device_sim::NicOptions;
 use ndis_sim::{
     IpHost as _, Keyword, Miniport, NdisHost as _, StartError, config, event_log,

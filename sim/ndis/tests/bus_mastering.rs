@@ -2,13 +2,9 @@
 
 //! Bus mastering of a device: left to the driver, or enabled by the system when the device starts.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::sync::Mutex;
 
-use common::{
+use crate::common::{
     device::set_power_capable,
     scripted::{Script, host, kept, register, simulation},
 };

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Checks of registration, of receive DPCs and of freed memory: each is reported to a miniport driver that commits the offence.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{
     ffi::c_void,
@@ -15,7 +11,7 @@ use std::{
     },
 };
 
-use common::{
+use crate::common::{
     lists::list,
     scripted::{
         Script, assert_all_reported, characteristics, host, interrupt_with, kept, set_provider, simulation,

@@ -2,11 +2,7 @@
 
 //! Services of NDIS for miniport drivers: memory with tags, strings, processors, registry keys, ports.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
-use common::scripted::{Script, header, in_initialize, kept, verdict};
+use crate::common::scripted::{Script, header, in_initialize, kept, verdict};
 use ndis_sim::{bus, config, runtime};
 use ndk_abi::{
     ndis::{

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Handlers of a miniport that NDIS calls now and then: sends with their source, checks for a miniport that hangs, and resets.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{
     mem::offset_of,
@@ -15,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use common::scripted::{Script, host, register, simulation, verdict_while_running};
+use crate::common::scripted::{Script, host, register, simulation, verdict_while_running};
 use ndis_sim::{Miniport, data_path, hang, oid};
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OID_REQUEST, NDIS_STATUS, NDIS_STATUS_FAILURE,

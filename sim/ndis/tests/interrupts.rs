@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Message interrupts: the table of messages, and functions that are synchronized with the handler of a message.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{
     ptr::null_mut,
@@ -14,7 +10,7 @@ use std::{
     },
 };
 
-use common::{
+use crate::common::{
     device::{reset_device, run_device_with_config_vector},
     scripted::{Script, connected, interrupt_with, kept, register, simulation},
 };

@@ -2,8 +2,6 @@
 
 //! Every import enforces the IRQL that the ABI table documents for it.
 
-#![cfg(target_os = "linux")]
-
 use std::{collections::BTreeMap, fs, path::Path};
 
 use ndis_sim::{NDIS, NETIO, WSK};

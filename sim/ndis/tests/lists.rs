@@ -2,13 +2,9 @@
 
 //! Lists of net buffers: clones, and lists that the stack holds.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::mem::offset_of;
 
-use common::{
+use crate::common::{
     lists::list,
     scripted::{Script, in_initialize, verdict, verdict_while_running},
 };

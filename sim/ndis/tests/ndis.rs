@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! NDIS reports violations: a miniport written for the test violates one rule at a time.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{ffi::c_void, net::IpAddr, sync::Mutex};
 
-use common::device::run_device_with_queue;
-use common::scripted::{
+use crate::common::device::run_device_with_queue;
+use crate::common::scripted::{
     Script, assert_reported, general, header, host, in_initialize, interrupt_with, kept, register,
     simulation, verdict,
 };
@@ -87,7 +83,7 @@ fn registration_is_checked() {
         (register(&host, Script::default(), edit), sim.verdict().to_string())
     };
     let (_, verdict) = registered(|characteristics| characteristics.PauseHandler = None);
-    assert!(verdict.contains("PauseHandler is missing"), "{verdict}");
+    assert!(verdict.contains("NdisMRegisterMiniportDriver: PauseHandler is missing"), "{verdict}");
     for edit in [
         (|characteristics| characteristics.MinorNdisVersion = 86)
             as fn(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS),

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Checks of NDK providers and of users of the IP helper: each is reported to a miniport that commits the offence.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
 
-mod common;
-
-use common::device::set_power_capable;
+use crate::common::device::set_power_capable;
 use std::{
     mem::{offset_of, transmute},
     sync::{
@@ -15,7 +11,7 @@ use std::{
     },
 };
 
-use common::scripted::{
+use crate::common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, header, in_initialize, kept, set_provider,
     verdict, verdict_while_running,
 };
@@ -104,10 +100,10 @@ fn incomplete_ndk_provider_characteristics_are_reported() {
         ),
     ];
     for (offence, expected) in offences {
-        let mut sim = common::scripted::simulation();
-        let host = common::scripted::host(&mut sim);
+        let mut sim = crate::common::scripted::simulation();
+        let host = crate::common::scripted::host(&mut sim);
         let script = Script { options: Some(offence), ..Script::default() };
-        let _ = common::scripted::register(&host, script, |_| {});
+        let _ = crate::common::scripted::register(&host, script, |_| {});
         let reported = sim.verdict().to_string();
         assert!(reported.contains(expected), "expected '{expected}', got: {reported}");
     }
@@ -242,6 +238,36 @@ fn ndk_adapter_that_is_open_at_halt_is_reported() {
 
 #[test]
 fn table_whose_header_was_overwritten_is_reported() {
+#[test]
+fn close_of_an_ndk_adapter_that_hangs_is_reported() {
+    unsafe extern "efiapi" fn open(
+        _: NDIS_HANDLE,
+        _: *mut NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+        out: *mut *mut NDK_ADAPTER,
+    ) -> NDIS_STATUS {
+        opened(out, |_| {})
+    }
+    unsafe extern "efiapi" fn hang(_: NDIS_HANDLE, _: *mut NDK_ADAPTER) {
+        nt_sim::nt::time::sleep(2 * 60 * 1_000_000_000);
+    }
+    let script = Script {
+        options: Some(|driver| {
+            set_provider(driver, |handlers| {
+                handlers.OpenNDKAdapterHandler = Some(open);
+                handlers.CloseNDKAdapterHandler = Some(hang);
+            });
+        }),
+        ..in_initialize(|handle| ndk_attributes(handle, |_, _| {}))
+    };
+    let reported = verdict_while_running(script, |miniport| {
+        let opened = miniport.open_ndk(2, 1).expect("the adapter is opened");
+        let _ = miniport.close_ndk(opened);
+    });
+    let expected =
+        "hangs: the consumer has not closed all objects of its adapter, or the provider does not notice it";
+    assert!(reported.contains(expected), "{reported}");
+}
+
     let offence = |_| {
         current().host().add_address(std::net::Ipv4Addr::new(10, 0, 0, 1).into(), 24);
         let table = kept(0_usize);
@@ -293,10 +319,10 @@ fn call_provider(index: usize) -> String {
             table.add(CREATE_LISTENER).write(request_to_nothing as *const () as usize);
         })
     };
-    let mut sim = common::scripted::simulation();
-    let host = common::scripted::host(&mut sim);
+    let mut sim = crate::common::scripted::simulation();
+    let host = crate::common::scripted::host(&mut sim);
     host.track_ndk_objects();
-    assert_eq!(common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    assert_eq!(crate::common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).expect("the adapter starts");
     let body = move || {
         let adapter = miniport.open_ndk(2, 1).expect("the adapter is opened").as_ptr();
@@ -447,10 +473,10 @@ fn objects_of_consumers_are_counted_below_their_adapter() {
             }
         })
     };
-    let mut sim = common::scripted::simulation();
-    let host = common::scripted::host(&mut sim);
+    let mut sim = crate::common::scripted::simulation();
+    let host = crate::common::scripted::host(&mut sim);
     host.track_ndk_objects();
-    assert_eq!(common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    assert_eq!(crate::common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).expect("the adapter starts");
     let body = move || {
         let adapters = [(); 2].map(|()| miniport.open_ndk(2, 1).expect("the adapter is opened"));

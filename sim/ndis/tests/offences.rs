@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Checks of arguments and states: each is reported to a miniport that commits the offence.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{ffi::c_void, time::Duration};
 
-use common::device::{registers, run_device};
-use common::lists::{list, list_pool, mdl, pool_with};
-use common::scripted::{
+use crate::common::device::{registers, run_device};
+use crate::common::lists::{list, list_pool, mdl, pool_with};
+use crate::common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, general_with, header, in_initialize,
     interrupt_with, kept, registration_with, verdict, verdict_while_running,
 };

@@ -2,16 +2,12 @@
 
 //! Checks of task offloads: each is reported to a miniport that commits the offence.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::{
     mem::offset_of,
     sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
 };
 
-use common::{
+use crate::common::{
     lists::list_of,
     scripted::{
         Script, assert_all_reported, header, host, in_initialize, register, simulation, verdict,

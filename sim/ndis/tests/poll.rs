@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Poll objects: when NDIS calls their handlers, and what it does with the lists that they pass.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{
     ffi::c_void,
@@ -17,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use common::{
+use crate::common::{
     lists::{self, list},
     scripted::{self, Script, header, host, in_initialize, kept, register, simulation},
 };

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Checks of power transitions and shutdown: each is reported to a miniport that commits the offence.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
 
-mod common;
-
-use common::device::{power_capabilities, registers, reset_device, run_device, set_power_capable};
-use common::scripted::{
+use crate::common::device::{power_capabilities, registers, reset_device, run_device, set_power_capable};
+use crate::common::scripted::{
     Script, assert_reported, general_with, host, in_initialize, interrupt_with, register, simulation,
     verdict_while_running,
 };

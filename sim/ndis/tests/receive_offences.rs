@@ -2,14 +2,10 @@
 
 //! Checks of received lists, of pauses during their indication, and of the statistics: each is reported to a miniport that commits
 //! the offence.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::mem::offset_of;
 
-use common::{
+use crate::common::{
     lists::list,
     scripted::{Script, verdict_while_running},
 };

@@ -2,10 +2,6 @@
 
 //! Receive side scaling: capabilities, requests, and the hash and the processor of received frames.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::{
     mem::offset_of,
     sync::{
@@ -14,7 +10,7 @@ use std::{
     },
 };
 
-use common::{
+use crate::common::{
     lists::{self, list_of},
     scripted::{Script, general_with, in_initialize, kept, register, simulation, verdict},
 };
@@ -57,7 +53,7 @@ static TEST: Mutex<()> = Mutex::new(());
 
 fn capabilities() -> NDIS_RECEIVE_SCALE_CAPABILITIES {
     let mut capabilities = NDIS_RECEIVE_SCALE_CAPABILITIES::zeroed();
-    capabilities.Header = common::scripted::header(
+    capabilities.Header = crate::common::scripted::header(
         NDIS_OBJECT_TYPE_RSS_CAPABILITIES,
         NDIS_RECEIVE_SCALE_CAPABILITIES_REVISION_3,
         NDIS_SIZEOF_RECEIVE_SCALE_CAPABILITIES_REVISION_3,

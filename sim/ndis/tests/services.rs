@@ -3,10 +3,6 @@
 //! Services of NDIS, called as a miniport calls them: timers, locks, events, data of several MDLs, registers.
 //!
 //! What NDIS does is known from the documentation of each function.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{
     ffi::c_void,
@@ -14,7 +10,7 @@ use std::{
     sync::atomic::{AtomicI32, Ordering::SeqCst},
 };
 
-use common::{
+use crate::common::{
     lists::{list_pool, mdl},
     scripted::{Script, assert_reported, host, in_initialize, kept, register, simulation, verdict},
 };

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Scatter/gather lists: what they contain, what the device reaches by them, and their misuse.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{
     ffi::c_void,
@@ -16,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use common::scripted::{Script, header, kept, verdict_while_running};
+use crate::common::scripted::{Script, header, kept, verdict_while_running};
 use device_sim::DmaSpace;
 use ndis_sim::{Miniport, NdisHost as _, data_path, dma, sg_list};
 use ndk_abi::{

@@ -2,13 +2,9 @@
 
 //! The driver's image under the verifier, from loading to unloading.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::{net::IpAddr, path::Path, sync::Arc, time::Duration};
 
-use common::image::{image, load, simulation, unload};
+use crate::common::image::{image, load, simulation, unload};
 use device_sim::{
     Nic, NicOptions, Quirks,
     link::{Capture, Lost, Wire, WireOptions},

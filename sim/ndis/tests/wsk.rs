@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Winsock Kernel answers clients as documented, and reports those that violate its rules.
-#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod common;
 
 use std::{ffi::c_void, net::IpAddr, sync::Arc, time::Duration};
 
-use common::{image, scripted};
+use crate::common::{image, scripted};
 use device_sim::NicOptions;
 use ndis_sim::wsk::registration::{
     WskCaptureProviderNPI, WskDeregister, WskQueryProviderCharacteristics, WskRegister, WskReleaseProviderNPI,

@@ -2,10 +2,6 @@
 
 //! Virtual time and the order of threads under the deterministic clock, and what a simulation gives to its parts.
 
-#![cfg(target_os = "linux")]
-
-mod kernel;
-
 use std::{
     sync::{
         Arc, Mutex,
@@ -14,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use kernel::{
+use crate::kernel::{
     Dpc, MILLISECOND, at_dispatch_level, call_imports, clocks, cpu, event, host, on_a_thread, options, seeds,
     sleep, timeout,
 };
@@ -134,12 +130,12 @@ fn a_dpc_interrupts_a_thread_that_stalls_below_dispatch_level_only() {
                 let target = CpuId(cpu());
                 dpc.target(u8::try_from(target.0).unwrap());
                 host().at(now() + 2 * NANOS, move || _ = dpc.queue());
-                let old = kernel::raise(level);
+                let old = crate::kernel::raise(level);
                 let start = now();
                 time::KeStallExecutionProcessor(10_000);
                 assert!(now() >= start + 10 * NANOS);
                 let end = now();
-                kernel::lower(old);
+                crate::kernel::lower(old);
                 if CpuId(cpu()) == target {
                     assert_eq!((1..end).contains(&ran.load(SeqCst)), interrupts, "at {level}");
                 }

@@ -4,17 +4,13 @@
 //!
 //! "KeDpc" and "KeIrql" below are kernel tests of ReactOS that pass on Windows Server 2003. The rules for importance
 //! and target are those of the WDK's page "Organization of DPC Queues".
-#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod kernel;
 
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
 };
 
-use kernel::{
+use crate::kernel::{
     Dpc, MILLISECOND, at_dispatch_level, call_imports, clocks, cpu, host, lower, object, on_a_thread,
     on_a_thread_of, options, raise, seeds, sleep,
 };

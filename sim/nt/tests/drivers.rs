@@ -2,13 +2,9 @@
 
 //! Drivers on one host: loading, several of them, faults that are tolerated, instructions of a kernel.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::{fs, sync::Arc};
 
-use common::TEST_DRIVER;
+use crate::common::TEST_DRIVER;
 use ndk_abi::nt::{
     DRIVER_OBJECT, KDPC, KDPC_IMPORTANCE, STATUS_NO_SUCH_DEVICE, STATUS_OBJECT_NAME_NOT_FOUND, UNICODE_STRING,
 };

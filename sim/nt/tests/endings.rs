@@ -3,8 +3,6 @@
 //! Simulations end, whatever their threads do: no wake-up is lost between a thread's last look at what it waits for and its
 //! wait. Under the threaded clock, where any thread may run in between.
 
-#![cfg(target_os = "linux")]
-
 use std::{sync::mpsc, thread, time::Duration};
 
 use nt_sim::{Sim, host::HostOptions};

@@ -5,16 +5,12 @@
 //! "KeEvent" below is a kernel test of ReactOS that passes on Windows Server 2003; "driver.c" is Wine's test of
 //! ntoskrnl.exe, which passes on Windows XP to 10.
 
-#![cfg(target_os = "linux")]
-
-mod kernel;
-
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use kernel::{
+use crate::kernel::{
     MILLISECOND, at_dispatch_level, clocks, event, host, object, on_a_thread, options, relative, seeds,
     sleep, timeout, timer, violation_of,
 };
@@ -300,9 +296,9 @@ fn a_new_event_has_an_empty_list_and_may_be_set_before_a_wait() {
         let event = event(NOTIFICATION, false);
         let list = event.address() + 8;
         assert_eq!(event.field::<[usize; 2]>(8).read(), [list, list]);
-        let old = kernel::raise(nt_sim::Irql::APC_LEVEL);
+        let old = crate::kernel::raise(nt_sim::Irql::APC_LEVEL);
         KeSetEvent(event, 0, 1);
-        kernel::lower(old);
+        crate::kernel::lower(old);
         assert_eq!(wait(event, None), STATUS_SUCCESS);
     });
 }

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The bug check of a fault, by address and IRQL (documentation of the bug checks).
-#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-#![cfg(target_os = "linux")]
 
-mod kernel;
-
-use kernel::{clocks, options, raise, violation_of};
+use crate::kernel::{clocks, options, raise, violation_of};
 use nt_sim::{BugCheck, Irql, guest::Guest};
 
 /// Nothing is mapped at the lowest 64 KiB, nor right behind them.

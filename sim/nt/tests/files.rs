@@ -5,10 +5,7 @@
 //! What Windows does is known from the documentation of each function, and from NTFS's answers as the documentation of
 //! `NtCreateFile` and of its statuses describes them.
 
-#![cfg(target_os = "linux")]
-
-mod on_host;
-
+use crate::on_host::{correct, counted, memory, violates};
 use ndk_abi::nt::{
     FILE_CREATE, FILE_CREATED, FILE_DELETE_ON_CLOSE, FILE_NON_DIRECTORY_FILE, FILE_OPEN, FILE_OPEN_IF,
     FILE_OPENED, FILE_OVERWRITE_IF, FILE_OVERWRITTEN, FILE_SHARE_READ, FILE_SHARE_WRITE,
@@ -24,7 +21,6 @@ use nt_sim::{
     guest::Guest,
     nt::{files, handles},
 };
-use on_host::{correct, counted, memory, violates};
 
 /// Access of consumer drivers to their logs: read, write, append.
 const ACCESS: u32 = 0xc000_0004;

@@ -5,13 +5,9 @@
 //! What Windows does is known from the documentation of the functions, of bug check 0xC9 and of Driver Verifier's
 //! I/O verification.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::{sync::Arc, time::Duration};
 
-use common::TEST_DRIVER;
+use crate::common::TEST_DRIVER;
 use ndk_abi::nt::{
     STATUS_ACCESS_DENIED, STATUS_BUFFER_OVERFLOW, STATUS_CANCELLED, STATUS_FILE_CLOSED,
     STATUS_INVALID_DEVICE_REQUEST, STATUS_NO_SUCH_DEVICE, STATUS_OBJECT_NAME_NOT_FOUND, STATUS_SUCCESS,

@@ -2,8 +2,6 @@
 
 //! What is left of a simulation that was dropped.
 
-#![cfg(target_os = "linux")]
-
 use std::{
     sync::Arc,
     time::{Duration, Instant},

@@ -2,14 +2,10 @@
 
 //! Checks of arguments and states: each is reported to a driver that commits the offence, which here is a thread that
 //! calls the imports. Offences that need code or memory of an image are in the test driver, see `verifier.rs`.
-#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod kernel;
 
 use std::{ffi::c_void, hint::black_box, time::Duration};
 
-use kernel::{MILLISECOND, clocks, event, host, object, options, raise, relative, violation_of};
+use crate::kernel::{MILLISECOND, clocks, event, host, object, options, raise, relative, violation_of};
 use ndk_abi::nt::{
     DEVICE_OBJECT, DISPATCH_LEVEL, EVENT_TYPE, KDPC, KSPIN_LOCK, KSTART_ROUTINE, KWAIT_REASON, LARGE_INTEGER,
     MDL, POOL_FLAG_NON_PAGED, POOL_FLAG_NON_PAGED_EXECUTE, POOL_FLAG_PAGED, POOL_FLAG_RAISE_ON_FAILURE,
@@ -56,7 +52,7 @@ fn wrong_requests_for_pool_are_reported() {
         (BugCheck::BAD_POOL_CALLER, "neither may be zero", || {
             _ = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED, 8, 0);
         }),
-        (VIOLATION, "executable pool was allocated", || {
+        (VIOLATION, "executable pool was allocated; use nonexecutable pool (POOL_FLAG_NON_PAGED)", || {
             _ = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED_EXECUTE, 8, TAG);
         }),
         (VIOLATION, "executable pool was allocated", || {
@@ -167,7 +163,7 @@ fn misuse_of_work_items_is_reported() {
             let item = queue_item(Some(nothing));
             work::ExQueueWorkItem(item, 1);
             item.write(WORK_QUEUE_ITEM::zeroed());
-            kernel::sleep(MILLISECOND);
+            crate::kernel::sleep(MILLISECOND);
         }),
     ]);
 }
@@ -283,8 +279,12 @@ fn misuse_of_mdls_is_reported() {
             map(mdl);
             mdl::IoFreeMdl(mdl);
         }),
-        (VIOLATION, "IoAllocateMdl with an IRP", || _ = mdl::IoAllocateMdl(0x1000, 1, 0, 0, 1)),
-        (VIOLATION, "MmProbeAndLockPages of user memory", || mdl::MmProbeAndLockPages(describe(8).0, 1, 0)),
+        (VIOLATION, "IoAllocateMdl with an IRP: this simulation has no IRPs", || {
+            _ = mdl::IoAllocateMdl(0x1000, 1, 0, 0, 1)
+        }),
+        (VIOLATION, "MmProbeAndLockPages of user memory: this simulation has none", || {
+            mdl::MmProbeAndLockPages(describe(8).0, 1, 0)
+        }),
         (VIOLATION, "MmProbeAndLockPages of an MDL whose pages are locked already", || {
             mdl::MmProbeAndLockPages(locked(), 0, 0);
         }),
@@ -309,7 +309,7 @@ fn misuse_of_mdls_is_reported() {
             map(mdl);
             map(mdl);
         }),
-        (VIOLATION, "MmMapLockedPagesSpecifyCache into user memory", || {
+        (VIOLATION, "MmMapLockedPagesSpecifyCache into user memory: this simulation has none", || {
             mdl::MmMapLockedPagesSpecifyCache(locked(), 1, 1, 0, 0, 16);
         }),
         (VIOLATION, "MmMapLockedPagesSpecifyCache failed, and BugCheckOnFailure is TRUE", || {
@@ -349,7 +349,7 @@ fn thread_for_an_object_that_keeps_no_driver_loaded_is_reported() {
 #[test]
 fn correct_use_of_the_same_functions_is_not_reported() {
     for sim in clocks() {
-        kernel::on_a_thread(sim, || {
+        crate::kernel::on_a_thread(sim, || {
             let mdl = locked();
             let address = map(mdl);
             mdl::MmUnmapLockedPages(address, mdl);
@@ -368,7 +368,7 @@ fn correct_use_of_the_same_functions_is_not_reported() {
             mdl::IoFreeMdl(target);
             mdl::IoFreeMdl(source);
             pool::ExFreePoolWithTag(block, TAG);
-            kernel::sleep(Duration::from_millis(1));
+            crate::kernel::sleep(Duration::from_millis(1));
         });
     }
 }

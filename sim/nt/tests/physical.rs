@@ -6,8 +6,6 @@
 //! the pages of an MDL are contiguous in virtual memory only (WDK, "Allocating System-Space Memory",
 //! `MmAllocatePagesForMdlEx`); `MmAllocateContiguousMemory` is for physically contiguous memory, with an upper limit.
 
-#![cfg(target_os = "linux")]
-
 use ndk_abi::nt::{LARGE_INTEGER, POOL_FLAG_NON_PAGED};
 use nt_sim::{
     ClockKind, Sim,

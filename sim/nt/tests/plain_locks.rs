@@ -3,10 +3,6 @@
 //! Spin locks without the verifier, in real time: free ones are acquired and released without a change of stack and
 //! without checks. What these would find must be found nevertheless.
 
-#![cfg(target_os = "linux")]
-
-mod kernel;
-
 use std::{
     hint::black_box,
     sync::{
@@ -16,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kernel::{Dpc, cpu, host, object, on_a_thread_of, options, raise, violation_of};
+use crate::kernel::{Dpc, cpu, host, object, on_a_thread_of, options, raise, violation_of};
 use ndk_abi::nt::{GROUP_AFFINITY, KSPIN_LOCK};
 use nt_sim::{
     BugCheck, ClockKind, Irql, Sim, current,
@@ -55,7 +51,7 @@ fn locks_nest_and_return_to_the_level_before() {
             assert_eq!(current().irql(), Irql::DISPATCH_LEVEL);
             spin_lock::KeReleaseSpinLock(outer, old);
             assert_eq!(current().irql(), level);
-            kernel::lower(before);
+            crate::kernel::lower(before);
         }
     });
 }
@@ -135,7 +131,7 @@ fn misuse_is_reported() {
         (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "KeReleaseSpinLock was called at", || {
             let lock = lock();
             let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
-            kernel::lower(old);
+            crate::kernel::lower(old);
             spin_lock::KeReleaseSpinLock(lock, old);
         }),
         (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "KeLowerIrql to", || {
@@ -167,7 +163,8 @@ fn a_lock_that_was_waited_for_returns_the_level_before() {
         let (old, level, _) = waiter.join().unwrap();
         assert_eq!((old, level), (Irql::PASSIVE_LEVEL.0, Irql::PASSIVE_LEVEL));
         // All CPUs are free.
-        let threads = [(); 4].map(|()| host().spawn("raises", || kernel::lower(raise(Irql::DISPATCH_LEVEL))));
+        let threads =
+            [(); 4].map(|()| host().spawn("raises", || crate::kernel::lower(raise(Irql::DISPATCH_LEVEL))));
         for thread in threads {
             thread.join().unwrap();
         }
@@ -194,7 +191,7 @@ fn assert_cpu_is_kept(first: impl FnOnce() + Send + 'static, second: fn()) {
         }
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!(runs.load(SeqCst), 1, "two threads at DISPATCH_LEVEL on one CPU");
-        kernel::lower(old);
+        crate::kernel::lower(old);
         thread.join().unwrap();
         assert_eq!(runs.load(SeqCst), 2);
     });
@@ -221,7 +218,7 @@ fn a_lock_is_acquired_on_a_cpu_that_no_other_thread_has() {
 
 #[test]
 fn the_release_of_a_nested_lock_keeps_the_cpu() {
-    assert_cpu_is_kept(take_free_lock, || kernel::lower(raise(Irql::DISPATCH_LEVEL)));
+    assert_cpu_is_kept(take_free_lock, || crate::kernel::lower(raise(Irql::DISPATCH_LEVEL)));
 }
 
 #[test]
@@ -239,7 +236,7 @@ fn a_wait_for_a_nested_lock_keeps_the_cpu() {
         assert_eq!(old, Irql::DISPATCH_LEVEL.0);
         release.join().unwrap();
     };
-    assert_cpu_is_kept(busy, || kernel::lower(raise(Irql::DISPATCH_LEVEL)));
+    assert_cpu_is_kept(busy, || crate::kernel::lower(raise(Irql::DISPATCH_LEVEL)));
 }
 
 #[test]
@@ -261,7 +258,7 @@ fn a_thread_that_uses_locks_only_stops_with_its_host() {
         while black_box(count).read() == 0 {
             std::thread::yield_now();
         }
-        let violation = host.spawn("violation", || kernel::lower(Irql::HIGH_LEVEL.0));
+        let violation = host.spawn("violation", || crate::kernel::lower(Irql::HIGH_LEVEL.0));
         assert!(violation.join().is_err());
         let before = black_box(count).read();
         std::thread::sleep(Duration::from_millis(50));

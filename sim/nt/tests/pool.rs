@@ -2,11 +2,7 @@
 
 //! Pool and contiguous memory as the kernel's functions return and free them.
 
-#![cfg(target_os = "linux")]
-
-mod kernel;
-
-use kernel::{MILLISECOND, clocks, host, lower, on_a_thread, options, raise, relative, violation_of};
+use crate::kernel::{MILLISECOND, clocks, host, lower, on_a_thread, options, raise, relative, violation_of};
 use ndk_abi::nt::{KTIMER, LARGE_INTEGER, POOL_FLAG_NON_PAGED, POOL_FLAG_PAGED, POOL_TYPE, TIMER_TYPE};
 use nt_sim::{
     BugCheck, Irql,

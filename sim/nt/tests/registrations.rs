@@ -2,11 +2,7 @@
 
 //! What drivers register with the kernel and nothing comes of here: bug check callbacks, providers of traces; and bit maps.
 
-#![cfg(target_os = "linux")]
-
-mod kernel;
-
-use kernel::{clocks, on_a_thread};
+use crate::kernel::{clocks, on_a_thread};
 use ndk_abi::nt::{GUID, STATUS_INVALID_HANDLE, STATUS_SUCCESS};
 use nt_sim::{
     current,

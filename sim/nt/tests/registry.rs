@@ -4,10 +4,7 @@
 //!
 //! What Windows does is known from the documentation of each function.
 
-#![cfg(target_os = "linux")]
-
-mod on_host;
-
+use crate::on_host::{correct, counted, memory};
 use ndk_abi::nt::{
     KeyValueFullInformation, KeyValuePartialInformation, OBJECT_ATTRIBUTES, REG_CREATED_NEW_KEY, REG_DWORD,
     REG_OPENED_EXISTING_KEY, STATUS_BUFFER_OVERFLOW, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_HANDLE,
@@ -18,7 +15,6 @@ use nt_sim::{
     guest::Guest,
     nt::{handles, registry, security},
 };
-use on_host::{correct, counted, memory};
 
 const SERVICES: &str = r"\Registry\Machine\System\CurrentControlSet\Services";
 

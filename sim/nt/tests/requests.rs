@@ -3,10 +3,6 @@
 //! Devices and requests as a driver sees them. The driver's dispatch routine is a function of the test.
 //!
 //! What Windows does is known from the documentation of `IoCreateDevice`, `DEVICE_OBJECT` and `IRP_MJ_CREATE`.
-#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod on_host;
 
 use std::{
     mem::offset_of,
@@ -18,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use crate::on_host::{correct, counted, memory, violates};
 use ndk_abi::nt::{
     DEVICE_OBJECT, DO_DEVICE_HAS_NAME, DO_DEVICE_INITIALIZING, DO_EXCLUSIVE, DRIVER_OBJECT,
     IO_STACK_LOCATION, IRP, IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL, SL_PENDING_RETURNED, STATUS_CANCELLED,
@@ -29,7 +26,6 @@ use nt_sim::{
     guest::Guest,
     nt::io::{cancel, device, irp::GuestIrp, request},
 };
-use on_host::{correct, counted, memory, violates};
 
 const NAME: &str = r"\Device\Native";
 const PAGE: usize = 4096;

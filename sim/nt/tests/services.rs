@@ -3,23 +3,19 @@
 //! Kernel services, called as a driver calls them, on a thread of a host.
 //!
 //! What Windows does is known from the documentation of each function, unless a test says otherwise.
-#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-#![cfg(target_os = "linux")]
-
-mod on_host;
 
 use std::{
     ffi::c_void,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
+use crate::on_host::{correct, counted, memory, violates};
 use ndk_abi::nt::{EX_RUNDOWN_REF, LIST_ENTRY, POOL_TYPE, SLIST_ENTRY, SLIST_HEADER};
 use nt_sim::{
     BugCheck,
     guest::Guest,
     nt::{lists, mdl, mutex, pool, rundown, system_routine, system_threads, work},
 };
-use on_host::{correct, counted, memory, violates};
 
 #[test]
 fn work_runs_on_worker_threads() {

@@ -2,13 +2,9 @@
 
 //! Spin locks: their order, and threads that wait for one.
 
-#![cfg(target_os = "linux")]
-
-mod kernel;
-
 use std::{hint::black_box, thread, time::Duration};
 
-use kernel::{
+use crate::kernel::{
     at_dispatch_level, call_imports, clocks, host, lower, object, on_a_thread, options, raise, violation_of,
 };
 use ndk_abi::nt::{KLOCK_QUEUE_HANDLE, KSPIN_LOCK, POOL_FLAG_NON_PAGED};

@@ -5,8 +5,6 @@
 //! Windows gives a thread of x64 a kernel stack of 24 KiB; DPCs and interrupt service routines have a stack of their
 //! own (WDK, "Using the Kernel Stack"). The closures here are in the place of an image's functions.
 
-#![cfg(target_os = "linux")]
-
 use std::hint::black_box;
 
 use nt_sim::{

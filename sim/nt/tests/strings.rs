@@ -3,13 +3,9 @@
 //! Counted strings, formats into buffers, searching and sorting.
 //!
 //! What Windows does is known from the documentation of each function, unless a test says otherwise.
-#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-#![cfg(target_os = "linux")]
 
-mod common;
-mod on_host;
-
-use common::{Outcome, TEST_DRIVER};
+use crate::common::{Outcome, TEST_DRIVER};
+use crate::on_host::{correct, counted, memory, narrow, text, wide};
 use ndk_abi::nt::{
     STATUS_BUFFER_OVERFLOW, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STATUS_SUCCESS, STRING,
     UNICODE_STRING,
@@ -19,7 +15,6 @@ use nt_sim::{
     guest::Guest,
     nt::{stdio, strings, wide_text},
 };
-use on_host::{correct, counted, memory, narrow, text, wide};
 
 #[test]
 fn appending_needs_room_for_the_text_but_not_for_a_terminator() {

@@ -6,13 +6,9 @@
 //! expires at the first tick after its due time, and a relative one counts from the last tick. KeDelayExecutionThread
 //! counts from the exact time since Windows 8.
 
-#![cfg(target_os = "linux")]
-
-mod kernel;
-
 use std::time::Duration;
 
-use kernel::{
+use crate::kernel::{
     Dpc, MILLISECOND, at_dispatch_level, call_imports, host, object, on_a_thread_of, options, relative,
     seeds, sleep, timeout, timer, violation_of,
 };
@@ -52,7 +48,7 @@ fn waits_delays_and_timers_end_at_clock_ticks() {
             let start = now();
             sleep(10 * MILLISECOND);
             assert!(is_at(TICK) && now() >= start + 10_000_000, "a delay is never too short");
-            let event = kernel::event(EVENT_TYPE::NotificationEvent, false);
+            let event = crate::kernel::event(EVENT_TYPE::NotificationEvent, false);
             let wait = timeout(Some(20 * MILLISECOND));
             KeWaitForSingleObject(event.address(), KWAIT_REASON::Executive, 0, 0, wait);
             assert!(is_at(TICK), "a wait ended at {}", now());
@@ -72,7 +68,7 @@ fn high_resolution_timer_expires_at_its_own_resolution() {
         nt_sim::nt::dispatcher::KeSetEvent(Guest::from_address(event), 0, 0);
     }
     on_a_thread_of(seeds().next().unwrap(), windows(), || {
-        let event = kernel::event(EVENT_TYPE::SynchronizationEvent, false);
+        let event = crate::kernel::event(EVENT_TYPE::SynchronizationEvent, false);
         let callback = expired as *const () as usize;
         for (attributes, resolution) in [(0, TICK), (EX_TIMER_HIGH_RESOLUTION, 1_000_000)] {
             let timer = imports::ExAllocateTimer(callback, event.address(), attributes);

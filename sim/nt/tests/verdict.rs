@@ -2,13 +2,9 @@
 
 //! What a report says.
 
-#![cfg(target_os = "linux")]
-
-mod on_host;
-
+use crate::on_host::on_host;
 use ndk_abi::nt::POOL_FLAG_NON_PAGED;
 use nt_sim::{BugCheck, ClockKind, Host, Sim, Verdict, guest::Guest, nt::pool};
-use on_host::on_host;
 use std::sync::Arc;
 
 fn verdict(body: impl FnOnce(&Arc<Host>) + Send + 'static) -> Verdict {

@@ -2,17 +2,13 @@
 
 //! The verifier reports the one violation that a test driver commits.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
-use common::{Outcome, TEST_DRIVER, run};
+use crate::common::{Outcome, TEST_DRIVER, run};
 use nt_sim::{BugCheck, ClockKind, Violation, sim::SimBuilder};
 
 /// A violation of the test driver, its bug check, text of the report, and a function in its stack.
@@ -325,7 +321,7 @@ fn the_same_seed_gives_the_same_run() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     let time_of = |seed| {
         let sim = nt_sim::Sim::builder().clock(ClockKind::Deterministic { seed });
-        common::run_for(sim, "good", |sim| sim.now()).2
+        crate::common::run_for(sim, "good", |sim| sim.now()).2
     };
     assert_eq!(time_of(7), time_of(7));
 }

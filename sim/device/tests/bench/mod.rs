@@ -2,7 +2,6 @@
 
 //! A NIC on a test bench without kernel and threads, with manual time; the driver of `crates/virtio-net` runs on it.
 #![allow(unsafe_code, reason = "maps memory that a driver and a device share")]
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
     cell::{Cell, RefCell},

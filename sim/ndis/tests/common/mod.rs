@@ -2,8 +2,6 @@
 
 //! A miniport written for tests, its device, and the driver's image.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
 pub mod device;
 pub mod image;
 pub mod lists;

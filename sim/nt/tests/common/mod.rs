@@ -2,8 +2,6 @@
 
 //! Running the test driver.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
 use std::{
     env,
     path::{Path, PathBuf},

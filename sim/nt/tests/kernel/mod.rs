@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Running tests as threads of a host, and kernel objects for them. The tests call the imports themselves.
-#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
-#![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::{ffi::c_void, sync::Arc, time::Duration};
 

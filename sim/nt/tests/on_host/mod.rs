@@ -2,8 +2,6 @@
 
 //! Calling imports on a thread of a host, as a driver does.
 
-#![allow(dead_code, reason = "each test uses some of it")]
-
 use std::sync::Arc;
 
 use ndk_abi::nt::UNICODE_STRING;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tests of the simulated NDIS, IP helper and Winsock Kernel: services, and checks of their users.
+
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
+
+mod adapters;
+mod bus_mastering;
+mod common;
+mod driver_offences;
+mod driver_services;
+mod handlers;
+mod interrupts;
+mod irql_limits;
+mod lists;
+mod ndis;
+mod ndk_offences;
+mod offences;
+mod offload_offences;
+mod poll;
+mod power_offences;
+mod receive_offences;
+mod rss;
+mod services;
+mod sg_lists;
+mod viordma;
+mod wsk;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tests of the simulated kernel: its services, its verifier, and its clocks.
+
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
+
+mod checks;
+mod clock;
+mod common;
+mod dpc;
+mod drivers;
+mod endings;
+mod events;
+mod faults;
+mod files;
+mod io;
+mod kernel;
+mod lifetime;
+mod offences;
+mod on_host;
+mod physical;
+mod plain_locks;
+mod pool;
+mod registrations;
+mod registry;
+mod requests;
+mod services;
+mod spin_locks;
+mod stacks;
+mod strings;
+mod timers;
+mod verdict;
+mod verifier;
