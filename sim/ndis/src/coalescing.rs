@@ -118,26 +118,49 @@ mod tests {
         let mut udp = large();
         udp[23] = 17;
         for (bytes, coalesced, checksum, in_force, expected) in [
-            (large(), 0, RIGHT, true, "longer than the MTU"),
-            (segment(100, 0x10, 0), 1 << 16, RIGHT, true, "DupAckCount"),
-            (large(), 3, RIGHT, false, "not in force"),
-            (udp, 3, RIGHT, true, "without TCP"),
-            (segment(3000, 0x10, 1), 3, RIGHT, true, "not like one"),
-            (segment(3000, 0x12, 0), 3, RIGHT, true, "not like one"),
-            (segment(0, 0x10, 0), 1, RIGHT, true, "not like one"),
-            ([large(), vec![0]].concat(), 3, RIGHT, true, "not like one"),
+            (large(), 0, RIGHT, true, "a frame with CoalescedSegCount 0 is longer than the MTU"),
+            (
+                segment(100, 0x10, 0),
+                1 << 16,
+                RIGHT,
+                true,
+                "DupAckCount or RscTcpTimestampDelta with CoalescedSegCount 0",
+            ),
+            (large(), 3, RIGHT, false, "CoalescedSegCount, but coalescing is not in force"),
+            (udp, 3, RIGHT, true, "CoalescedSegCount of a frame without TCP"),
+            (segment(3000, 0x10, 1), 3, RIGHT, true, "coalesced segments are not like one"),
+            (segment(3000, 0x12, 0), 3, RIGHT, true, "coalesced segments are not like one"),
+            (segment(0, 0x10, 0), 1, RIGHT, true, "coalesced segments are not like one"),
+            ([large(), vec![0]].concat(), 3, RIGHT, true, "coalesced segments are not like one"),
             // 3000 bytes take three segments at least.
-            (large(), 2, RIGHT, true, "cannot be right"),
-            (segment(100, 0x10, 0), 101, RIGHT, true, "cannot be right"),
-            (large(), 3, Checksum::RECEIVE_IP_SUCCEEDED, true, "without verified checksums"),
-            (large(), 3, Checksum::RECEIVE_TCP_SUCCEEDED, true, "without verified checksums"),
+            (large(), 2, RIGHT, true, "CoalescedSegCount cannot be right"),
+            (segment(100, 0x10, 0), 101, RIGHT, true, "CoalescedSegCount cannot be right"),
+            (
+                large(),
+                3,
+                Checksum::RECEIVE_IP_SUCCEEDED,
+                true,
+                "coalesced segments without verified checksums",
+            ),
+            (
+                large(),
+                3,
+                Checksum::RECEIVE_TCP_SUCCEEDED,
+                true,
+                "coalesced segments without verified checksums",
+            ),
         ] {
             let verdict = verdict(bytes, coalesced, checksum, in_force);
             assert!(verdict.contains(expected), "{expected}: {verdict}");
         }
         let frame = ReceivedFrame { bytes: large(), checksum: RIGHT, priority_vlan: 0, coalesced: 3 };
         let several = Indicated { frame: &frame, buffers: 2, timestamp_delta: 0 };
-        assert!(several.check([true; 2], 1500).unwrap_err().contains("several NET_BUFFERs"));
+        assert!(
+            several
+                .check([true; 2], 1500)
+                .unwrap_err()
+                .contains("CoalescedSegCount of a list with several NET_BUFFERs")
+        );
         let none = ReceivedFrame { coalesced: 0, bytes: segment(10, 0x10, 0), ..frame };
         let delta = Indicated { frame: &none, buffers: 1, timestamp_delta: 1 };
         assert!(delta.check([true; 2], 1500).unwrap_err().contains("RscTcpTimestampDelta"));

@@ -297,7 +297,10 @@ fn miniport_drivers_stand_side_by_side() {
     let early = move || ndis_sim::registration::NdisMDeregisterMiniportDriver(handle);
     let _ = host.spawn("unload", early).join();
     let verdict = sim.verdict().to_string();
-    assert!(verdict.contains("before all adapters were halted"), "{verdict}");
+    assert!(
+        verdict.contains("NdisMDeregisterMiniportDriver was called before all adapters were halted"),
+        "{verdict}"
+    );
 }
 
 /// Handle of the driver that queues a work item while it unloads, and whether the item's routine has ended.

@@ -98,9 +98,15 @@ fn registration_is_checked() {
 
 #[test]
 fn attributes_are_checked() {
-    assert_reported(Script { silent: true, ..Script::default() }, "without general attributes");
+    assert_reported(
+        Script { silent: true, ..Script::default() },
+        "MiniportInitializeEx succeeded without general attributes",
+    );
     let early = |handle| _ = general(handle);
-    assert_reported(Script { silent: true, ..in_initialize(early) }, "before the registration attributes");
+    assert_reported(
+        Script { silent: true, ..in_initialize(early) },
+        "NdisMSetMiniportAttributes: attributes of type",
+    );
     let late = |handle| _ = general(handle);
     assert_reported(
         Script { restart: Some(late), ..Script::default() },
@@ -150,6 +156,12 @@ fn shared_memory_must_be_freed_as_it_was_allocated() {
         dma::NdisMFreeSharedMemory(handle, 64, 1, address + 64, physical);
     };
     assert_reported(in_initialize(part), "which was not allocated");
+    let elsewhere = |handle| {
+        let (address, physical) = share(handle);
+        let physical = LARGE_INTEGER { QuadPart: physical.QuadPart + 4096 };
+        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+    };
+    assert_reported(in_initialize(elsewhere), "its logical address is not");
     let none =
         |handle| dma::NdisMAllocateSharedMemory(handle, 0, 1, kept(0), kept(LARGE_INTEGER { QuadPart: 0 }));
     assert_reported(in_initialize(none), "NdisMAllocateSharedMemory of 0 bytes");
@@ -220,11 +232,14 @@ fn incomplete_interrupt_characteristics_and_invalid_targets_are_reported() {
     let lame = |handle| _ = interrupt_with(handle, |handlers| handlers.DisableInterruptHandler = None);
     assert_reported(in_initialize(lame), "DisableInterruptHandler and EnableInterruptHandler are required");
     let lame = |handle| _ = interrupt_with(handle, |handlers| handlers.EnableMessageInterruptHandler = None);
-    assert_reported(in_initialize(lame), "handlers to disable and enable a message");
+    assert_reported(
+        in_initialize(lame),
+        "NdisMRegisterInterruptEx: MsiSupported requires handlers to disable and enable a message",
+    );
     assert_eq!(verdict(in_initialize(|handle| queue(handle, Some(ON_CPU_1)))), "no violation");
-    assert_reported(in_initialize(|handle| queue(handle, None)), "TargetProcessors is null");
+    assert_reported(in_initialize(|handle| queue(handle, None)), "NdisMQueueDpcEx: TargetProcessors is null");
     let elsewhere = |handle| queue(handle, Some(GROUP_AFFINITY { Group: 1, ..ON_CPU_1 }));
-    assert_reported(in_initialize(elsewhere), "of group 1");
+    assert_reported(in_initialize(elsewhere), "NdisMQueueDpcEx for processors 0x2 of group 1");
     let beyond = |handle| {
         let registered = interrupt_with(handle, |_| {});
         interrupt::NdisMQueueDpcEx(registered, 99, kept(ON_CPU_1), 0);
@@ -345,7 +360,10 @@ fn resolving_a_neighbor_in_a_work_item_is_reported() {
     host.queue_work(move || _ = resolve());
     let _ = sim.event().wait(std::time::Duration::from_millis(1));
     let verdict = sim.verdict().to_string();
-    assert!(verdict.contains("ResolveIpNetEntry2 in a work item"), "{verdict}");
+    assert!(
+        verdict.contains("ResolveIpNetEntry2 in a work item, which waits for the network on a worker thread"),
+        "{verdict}"
+    );
 }
 
 /// Sets NDK attributes whose capabilities are in pool that is changed, or freed, by `afterwards`.

@@ -69,7 +69,7 @@ fn misuse_of_work_items_and_timers_is_reported() {
                 runtime::NdisSetTimerObject(timer, LARGE_INTEGER { QuadPart: -10_000_000 }, 0, 0);
                 runtime::NdisFreeTimerObject(timer);
             },
-            "NdisFreeTimerObject of a timer that is set",
+            "NdisFreeTimerObject of a timer that is set, or whose function is running",
         ),
     ]);
 }
@@ -158,7 +158,7 @@ fn misuse_of_net_buffers_is_reported() {
                 let pool = pool_with(handle, |parameters| parameters.fAllocateNetBuffer = 0);
                 nbl::NdisAllocateNetBufferAndNetBufferList(pool, 0, 0, mdl(handle, 60), 0, 60);
             },
-            "the pool was not allocated with fAllocateNetBuffer",
+            "NdisAllocateNetBufferAndNetBufferList: the pool was not allocated with fAllocateNetBuffer",
         ),
         (
             |handle| {
@@ -206,7 +206,7 @@ fn misuse_of_received_lists_is_reported() {
                 indicate(handle, list(handle), 2);
                 NDIS_STATUS_SUCCESS
             },
-            "NumberOfNetBufferLists is 2, the chain has 1",
+            "NdisMIndicateReceiveNetBufferLists: NumberOfNetBufferLists is 2, the chain has 1",
         ),
         (
             |handle| {
@@ -295,7 +295,7 @@ fn device_that_is_left_running_is_reported() {
                 run_device(handle);
                 interrupt::NdisMDeregisterInterruptEx(registered);
             },
-            "NdisMDeregisterInterruptEx while the device is running",
+            "NdisMDeregisterInterruptEx while the device is running and may interrupt; reset it first",
         ),
         (
             |handle| {
@@ -324,7 +324,10 @@ fn misuse_of_the_bus_is_reported() {
             |handle| bus::NdisMUnmapIoSpace(handle, 0x1000, 16),
             "NdisMUnmapIoSpace of 0x1000, which the adapter has not mapped",
         ),
-        (|handle| bus::NdisMUnmapIoSpace(handle, registers(handle), 16), "NdisMUnmapIoSpace of 16 bytes at"),
+        (
+            |handle| bus::NdisMUnmapIoSpace(handle, registers(handle), 16),
+            "; the length mapped there is Some(",
+        ),
         (
             |handle| {
                 let mut object = NDIS_CONFIGURATION_OBJECT::zeroed();
@@ -367,7 +370,7 @@ fn incomplete_dma_descriptions_are_reported() {
         ),
         (
             |handle| _ = dma_with(handle, |description| description.ProcessSGListHandler = None),
-            "ProcessSGListHandler is null",
+            "NdisMRegisterScatterGatherDma: ProcessSGListHandler is null",
         ),
         (
             |handle| _ = dma_with(handle, |description| description.Flags = 0),
@@ -402,7 +405,7 @@ fn incomplete_attributes_are_reported() {
     let offences: [Offence; 9] = [
         (
             |handle| _ = registration_with(handle, 1, |attributes| attributes.Header.Size = 8),
-            "registration attributes of 8 bytes are shorter than revision 1",
+            "NdisMSetMiniportAttributes: registration attributes of 8 bytes are shorter than revision 1",
         ),
         (
             |handle| {
@@ -411,13 +414,16 @@ fn incomplete_attributes_are_reported() {
             },
             "the registration attributes were set twice",
         ),
-        (|handle| _ = registration_with(handle, 0, |_| {}), "MiniportAdapterContext is null"),
+        (
+            |handle| _ = registration_with(handle, 0, |_| {}),
+            "NdisMSetMiniportAttributes: MiniportAdapterContext is null",
+        ),
         (
             |handle| {
                 attributes(handle);
                 general_with(handle, |attributes| attributes.Header.Size = 8);
             },
-            "general attributes of 8 bytes; NDIS 6.20 and later require revision 2",
+            "NdisMSetMiniportAttributes: general attributes of 8 bytes; NDIS 6.20 and later require revision 2",
         ),
         (
             |handle| {
@@ -431,7 +437,7 @@ fn incomplete_attributes_are_reported() {
                 attributes(handle);
                 general_with(handle, |attributes| attributes.XmitLinkSpeed = 0);
             },
-            "a link speed of 0 is reported",
+            "a link speed of 0 is reported; unknown is NDIS_LINK_SPEED_UNKNOWN:",
         ),
         (
             |handle| {
@@ -447,14 +453,14 @@ fn incomplete_attributes_are_reported() {
                 attributes(handle);
                 general_with(handle, |attributes| attributes.SupportedOidListLength = 6);
             },
-            "SupportedOidListLength is 6, or SupportedOidList is null",
+            "NdisMSetMiniportAttributes: SupportedOidListLength is 6, or SupportedOidList is null",
         ),
         (
             |handle| {
                 attributes(handle);
                 general_with(handle, |attributes| attributes.SupportedOidList = std::ptr::null_mut());
             },
-            "SupportedOidListLength is 4, or SupportedOidList is null",
+            "NdisMSetMiniportAttributes: SupportedOidListLength is 4, or SupportedOidList is null",
         ),
     ];
     for (offence, expected) in offences {

@@ -121,6 +121,10 @@ fn offload_attributes_that_contradict_themselves_are_reported() {
             beyond,
         ),
         (
+            |handle| attributes(handle, |_, possible, _| possible.Rsc.IPv4.Enabled = 1),
+            "the adapter coalesces segments, but OID_TCP_RSC_STATISTICS is not supported",
+        ),
+        (
             |handle| {
                 attributes(handle, |_, possible, current| {
                     (*possible, *current) = (offload(TCP_IPV4), offload(TCP_IPV4));
@@ -255,7 +259,7 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
         (
             false,
             |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_IP_SUCCEEDED),
-            "that offload is not in force",
+            "an IPv4 checksum is reported, but that offload is not in force",
         ),
         (
             true,
@@ -263,7 +267,11 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
             "that offload is not in force, or there is none",
         ),
         (true, |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_TCP_FAILED), "which it is not"),
-        (true, |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_IP_FAILED), "which it is not"),
+        (
+            true,
+            |handle| indicate(handle, &SEGMENT, Checksum::RECEIVE_IP_FAILED),
+            "the checksum of an IPv4 header is reported as",
+        ),
         (
             true,
             |handle| indicate(handle, &SEGMENT, 1 << 6),
@@ -291,7 +299,7 @@ fn checksum_that_is_reported_but_was_not_computed_is_a_violation() {
             wrong[22] = 1;
             indicate(handle, &wrong, Checksum::RECEIVE_IP_SUCCEEDED);
         },
-        "which it is not",
+        "the checksum of an IPv4 header is reported as",
     ));
     // Once the frames that were on their way have arrived, what was switched off is no longer reported.
     let stopped = Script {

@@ -552,7 +552,7 @@ fn calls_that_return_wrong_data_are_reported() {
                     list(poller.adapter).as_ptr()
                 }
             },
-            "which the miniport does not hold",
+            "NdisMSendNetBufferListsComplete of",
         ),
         (
             |_, _| {

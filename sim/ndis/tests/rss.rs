@@ -195,8 +195,14 @@ fn wrong_capabilities_are_reported() {
         (|of| of.CapabilitiesFlags &= !NDIS_RSS_CAPS_HASH_TYPE_TCP_IPV4, lacks),
         (|of| of.NumberOfInterruptMessages = 0, "RSS with 0 interrupt messages and 3 receive queues"),
         (|of| of.NumberOfReceiveQueues = 0, "RSS with 4 interrupt messages and 0 receive queues"),
-        (|of| of.NumberOfIndirectionTableEntries = 6, "RSS with 6 entries of the indirection table"),
-        (|of| of.NumberOfIndirectionTableEntries = 256, "RSS with 256 entries of the indirection table"),
+        (
+            |of| of.NumberOfIndirectionTableEntries = 6,
+            "RSS with 6 entries of the indirection table: no power of 2, or more than 128",
+        ),
+        (
+            |of| of.NumberOfIndirectionTableEntries = 256,
+            "RSS with 256 entries of the indirection table: no power of 2, or more than 128",
+        ),
     ];
     for (edit, expected) in offences {
         assert_reported(&run_with(edit, |_| {}), expected);

@@ -166,7 +166,7 @@ fn wrong_use_of_lists_is_reported() {
                 allocate(buffer_of(lists), 0, 0);
                 allocate(buffer_of(lists), 0, 0);
             },
-            "which has a list",
+            "NdisMAllocateNetBufferSGList of NET_BUFFER",
         ),
         (
             |_, lists| {
@@ -197,7 +197,7 @@ fn wrong_use_of_lists_is_reported() {
                 mdl.field::<usize>(0x18).write(kept([0_u8; 3 * PAGE_SIZE]).address());
                 allocate(buffer_of(lists), 0, 0);
             },
-            "which is no memory",
+            "NdisMAllocateNetBufferSGList of data at",
         ),
         (
             |_, lists| {

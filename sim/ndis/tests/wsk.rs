@@ -274,7 +274,7 @@ fn calls_in_the_wrong_order_are_reported() {
         },
         "WskDeregister was called twice for a registration",
     );
-    assert_reported(|| _ = Client::registered().register(), "is registered already");
+    assert_reported(|| _ = Client::registered().register(), "WskRegister: the registration at");
     assert_reported(
         || {
             let mut client = Client::captured();
@@ -451,7 +451,10 @@ fn provider_released_with_an_adapter_open_is_reported() {
     };
     let _ = host.spawn("client", body).join();
     let verdict = sim.verdict().to_string();
-    assert!(verdict.contains("WskReleaseProviderNPI with 1 NDK adapters open"), "{verdict}");
+    assert!(
+        verdict.contains("WskReleaseProviderNPI with 1 NDK adapters open; close them first"),
+        "{verdict}"
+    );
 }
 
 #[test]

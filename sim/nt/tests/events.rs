@@ -246,7 +246,10 @@ fn timers_end_waits_as_events_do() {
 fn awaited_event_must_be_neither_freed_nor_initialized() {
     type Misuse = fn(Guest<KEVENT>);
     let cases: [(Misuse, &str); 2] = [
-        (|event| pool::ExFreePool(event.cast()), "freed memory contains an event"),
+        (
+            |event| pool::ExFreePool(event.cast()),
+            "freed memory contains an event or timer that a thread waits for",
+        ),
         (
             |event| KeInitializeEvent(event, NOTIFICATION, 0),
             "KeInitializeEvent of an object that a thread waits for",

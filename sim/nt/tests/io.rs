@@ -249,11 +249,11 @@ const VIOLATIONS: &[(u32, BugCheck, &str)] = &[
     (
         0x2a,
         BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-        "IoCompleteRequest was called with 1 spin lock(s) held",
+        "IoCompleteRequest was called with 1 spin lock(s) held; release them first",
     ),
     (0x2b, IO, "which is not an IRP that a driver was given"),
     (0x2c, BugCheck::IRQL_UNEXPECTED_VALUE, "a cancel routine returned at DISPATCH_LEVEL"),
-    (0x2d, IO, "a request was not completed within 30 s after IRP_MJ_CLEANUP"),
+    (0x2d, IO, "a request was not completed within 30 s after IRP_MJ_CLEANUP and its cancellation"),
     (0x2e, IO, "returned STATUS_PENDING without a call of IoMarkIrpPending"),
     (0x2f, BugCheck::PAGE_FAULT_IN_NONPAGED_AREA, "beyond the end of a mapping"),
     (

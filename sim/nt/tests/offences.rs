@@ -66,23 +66,31 @@ fn wrong_requests_for_pool_are_reported() {
             dispatch();
             _ = pool::ExAllocatePoolWithTag(POOL_TYPE(1), 8, TAG);
         }),
-        (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "POOL_FLAG_RAISE_ON_FAILURE failed", || {
-            host().low_resources.fail_nth(0);
-            _ = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED | POOL_FLAG_RAISE_ON_FAILURE, 8, TAG);
-        }),
+        (
+            BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+            "a pool allocation with POOL_FLAG_RAISE_ON_FAILURE failed; exceptions are not simulated",
+            || {
+                host().low_resources.fail_nth(0);
+                _ = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED | POOL_FLAG_RAISE_ON_FAILURE, 8, TAG);
+            },
+        ),
     ]);
 }
 
 #[test]
 fn freeing_memory_with_an_object_in_use_is_reported() {
     assert_reported(&[
-        (BugCheck::TIMER_OR_DPC_INVALID, "contains a DPC that is queued", || {
-            let block = allocate(size_of::<KDPC>());
-            dispatch();
-            dpc::KeInitializeDpc(block.cast(), 1, 0);
-            dpc::KeInsertQueueDpc(block.cast(), 0, 0);
-            pool::ExFreePoolWithTag(block, TAG);
-        }),
+        (
+            BugCheck::TIMER_OR_DPC_INVALID,
+            "freed memory contains a DPC that is queued; call KeRemoveQueueDpc or KeFlushQueuedDpcs first",
+            || {
+                let block = allocate(size_of::<KDPC>());
+                dispatch();
+                dpc::KeInitializeDpc(block.cast(), 1, 0);
+                dpc::KeInsertQueueDpc(block.cast(), 0, 0);
+                pool::ExFreePoolWithTag(block, TAG);
+            },
+        ),
         (VIOLATION, "contains a spin lock that is held", || {
             let block = allocate(size_of::<KSPIN_LOCK>());
             spin_lock::KeInitializeSpinLock(block.cast());
@@ -95,14 +103,26 @@ fn freeing_memory_with_an_object_in_use_is_reported() {
 #[test]
 fn misuse_of_levels_is_reported() {
     assert_reported(&[
-        (BugCheck::IRQL_NOT_GREATER_OR_EQUAL, "KeRaiseIrql to PASSIVE_LEVEL at DISPATCH_LEVEL", || {
-            dispatch();
-            irql::KfRaiseIrql(0);
-        }),
-        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "KeLowerIrql to DISPATCH_LEVEL at PASSIVE_LEVEL", || {
-            irql::KeLowerIrql(DISPATCH_LEVEL);
-        }),
-        (BugCheck::IRQL_GT_ZERO_AT_SYSTEM_SERVICE, "DISPATCH_LEVEL", dispatch),
+        (
+            BugCheck::IRQL_NOT_GREATER_OR_EQUAL,
+            "KeRaiseIrql to PASSIVE_LEVEL at DISPATCH_LEVEL: the new level must not be below the current one",
+            || {
+                dispatch();
+                irql::KfRaiseIrql(0);
+            },
+        ),
+        (
+            BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+            "KeLowerIrql to DISPATCH_LEVEL at PASSIVE_LEVEL: the new level must not be above the current one",
+            || {
+                irql::KeLowerIrql(DISPATCH_LEVEL);
+            },
+        ),
+        (
+            BugCheck::IRQL_GT_ZERO_AT_SYSTEM_SERVICE,
+            "ended at DISPATCH_LEVEL; it must end at PASSIVE_LEVEL",
+            dispatch,
+        ),
         (
             BugCheck::IRQL_NOT_LESS_OR_EQUAL,
             "KeSetEvent with Wait = TRUE was called at DISPATCH_LEVEL",
@@ -158,7 +178,9 @@ fn misuse_of_work_items_is_reported() {
             work::ExQueueWorkItem(item, 1);
             work::ExQueueWorkItem(item, 1);
         }),
-        (VIOLATION, "whose WorkerRoutine is null", || work::ExQueueWorkItem(queue_item(None), 1)),
+        (VIOLATION, "ExQueueWorkItem of a work item whose WorkerRoutine is null", || {
+            work::ExQueueWorkItem(queue_item(None), 1)
+        }),
         (VIOLATION, "a queued work item's WorkerRoutine became null", || {
             let item = queue_item(Some(nothing));
             work::ExQueueWorkItem(item, 1);
@@ -186,25 +208,37 @@ fn misuse_of_timers_dpcs_mutexes_and_devices_is_reported() {
             timer::ExDeleteTimer(timer, 1, 1, Guest::null());
             timer::ExSetTimer(timer, relative(MILLISECOND), 0, 0);
         }),
-        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "ExDeleteTimer with Wait = TRUE", || {
-            timer::ExDeleteTimer(timer::ExAllocateTimer(0, 0, 0), 0, 1, Guest::null());
-        }),
+        (
+            BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+            "or without Cancel; it needs Cancel = TRUE and IRQL <= APC_LEVEL",
+            || {
+                timer::ExDeleteTimer(timer::ExAllocateTimer(0, 0, 0), 0, 1, Guest::null());
+            },
+        ),
         (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "ExDeleteTimer with Wait = TRUE", || {
             dispatch();
             timer::ExDeleteTimer(timer::ExAllocateTimer(0, 0, 0), 1, 1, Guest::null());
         }),
-        (VIOLATION, "KeWaitForMultipleObjects for 4 objects", || wait_for(4, 0)),
+        (
+            VIOLATION,
+            "KeWaitForMultipleObjects for 4 objects: more than 3 need a WaitBlockArray, more than 64 are not allowed",
+            || wait_for(4, 0),
+        ),
         (VIOLATION, "KeWaitForMultipleObjects for 65 objects", || wait_for(65, 0x1000)),
         (
             BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION,
             "IoCancelIrp of 0x1000, which is not an IRP that a driver was given",
             || _ = cancel::IoCancelIrp(Guest::from_address(0x1000)),
         ),
-        (BugCheck::TIMER_OR_DPC_INVALID, "was not initialized with KeInitializeDpc", || {
-            let dpc: Guest<KDPC> = object();
-            dpc.write(KDPC::zeroed());
-            dpc::KeInsertQueueDpc(dpc, 0, 0);
-        }),
+        (
+            BugCheck::TIMER_OR_DPC_INVALID,
+            "KeInsertQueueDpc of a DPC object that was not initialized with KeInitializeDpc",
+            || {
+                let dpc: Guest<KDPC> = object();
+                dpc.write(KDPC::zeroed());
+                dpc::KeInsertQueueDpc(dpc, 0, 0);
+            },
+        ),
         (VIOLATION, "which is no device or is deleted already", || {
             device::IoDeleteDevice(object::<DEVICE_OBJECT>());
         }),
@@ -220,7 +254,7 @@ fn misuse_of_timers_dpcs_mutexes_and_devices_is_reported() {
 #[test]
 fn misuse_of_spin_locks_is_reported() {
     assert_reported(&[
-        (BugCheck::SPIN_LOCK_NOT_OWNED, "call KeInitializeSpinLock first", || {
+        (BugCheck::SPIN_LOCK_NOT_OWNED, "was acquired; call KeInitializeSpinLock first", || {
             let lock: Guest<KSPIN_LOCK> = object();
             lock.cast::<usize>().write(usize::MAX);
             let _ = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
@@ -273,8 +307,12 @@ fn misuse_of_mdls_is_reported() {
             mdl::MmUnmapLockedPages(address, mdl);
             let _ = black_box(Guest::<u8>::from_address(address).read());
         }),
-        (BugCheck::DRIVER_LEFT_LOCKED_PAGES, "whose pages are still locked", || mdl::IoFreeMdl(locked())),
-        (VIOLATION, "IoFreeMdl of an MDL that is still mapped", || {
+        (
+            BugCheck::DRIVER_LEFT_LOCKED_PAGES,
+            "IoFreeMdl of an MDL whose pages are still locked; call MmUnlockPages first",
+            || mdl::IoFreeMdl(locked()),
+        ),
+        (VIOLATION, "IoFreeMdl of an MDL that is still mapped; call MmUnmapLockedPages first", || {
             let mdl = locked();
             map(mdl);
             mdl::IoFreeMdl(mdl);

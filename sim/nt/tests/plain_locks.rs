@@ -134,7 +134,7 @@ fn misuse_is_reported() {
             crate::kernel::lower(old);
             spin_lock::KeReleaseSpinLock(lock, old);
         }),
-        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "KeLowerIrql to", || {
+        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, ": the new level must not be above the current one", || {
             let lock = lock();
             spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
             spin_lock::KeReleaseSpinLock(lock, Irql::HIGH_LEVEL.0);

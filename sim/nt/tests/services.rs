@@ -155,11 +155,15 @@ fn a_fast_mutex_has_one_owner_at_apc_level() {
 
 #[test]
 fn acquiring_a_fast_mutex_twice_is_reported() {
-    violates(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "holds it already: deadlock", |host| {
-        let mutex = new_mutex(host);
-        mutex::ExAcquireFastMutex(mutex);
-        mutex::ExAcquireFastMutex(mutex);
-    });
+    violates(
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "a fast mutex was acquired by the thread that holds it already: deadlock",
+        |host| {
+            let mutex = new_mutex(host);
+            mutex::ExAcquireFastMutex(mutex);
+            mutex::ExAcquireFastMutex(mutex);
+        },
+    );
 }
 
 #[test]
