@@ -38,6 +38,10 @@ pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/
 /// Needed by the tests on QEMU's device.
 pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" }];
 
+/// Needed by the test of the ICRC on a processor without PCLMULQDQ, which QEMU emulates.
+pub const QEMU_USER: [Package; 1] =
+    [Package { name: "qemu-user-static", file: "/usr/bin/qemu-x86_64-static" }];
+
 /// Needed by the tests on QEMU's device with tap interfaces, beside [`QEMU`].
 pub const TAP: [Package; 1] = [Package { name: "iproute2", file: "/usr/sbin/ip" }];
 

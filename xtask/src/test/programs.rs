@@ -75,6 +75,7 @@ fn parts(name: &str) -> Vec<Vec<&'static str>> {
 /// Builds all test programs, optimized: the simulated kernel and the transport move real amounts of data.
 fn build() -> Result<Vec<Program>> {
     packages::require(&packages::QEMU)?;
+    packages::require(&packages::QEMU_USER)?;
     packages::require(&packages::TAP)?;
     packages::require(&packages::DPDK)?;
     let mut built = Vec::new();

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::{captures, count::Count, demos, programs};
 use crate::{
     fuzz, image, lab, licenses, miri,
-    packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, TAP},
+    packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP},
     races, shell, tools, windows,
     workspace::Workspace,
 };
@@ -63,7 +63,7 @@ pub const STEPS: [Step; 23] = [
 
 /// Installs what the steps need. One that does without says so itself.
 pub fn install() {
-    let packages = [&IMAGE[..], &QEMU, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST];
+    let packages = [&IMAGE[..], &QEMU, &QEMU_USER, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST];
     for packages in packages {
         if let Err(error) = packages::require(packages) {
             eprintln!("{error:#}");

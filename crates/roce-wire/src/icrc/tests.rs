@@ -22,8 +22,41 @@ fn check_value_is_that_of_crc32() {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn the_instruction_is_used_where_the_processor_has_it() {
-    assert_eq!(Crc::clmul().is_some(), std::is_x86_feature_detected!("pclmulqdq"));
+    let has_it = std::is_x86_feature_detected!("pclmulqdq");
+    assert_eq!(Crc::clmul().is_some(), has_it);
     assert_eq!(Crc::detect(), Crc::clmul().unwrap_or(Crc::table()));
+    assert!(!has_it || std::env::var_os(WITHOUT_INSTRUCTION).is_none(), "the emulated processor lacks it");
+}
+
+/// Environment variable that is set on an emulated processor without the instruction.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const WITHOUT_INSTRUCTION: &str = "ROCE_WIRE_WITHOUT_PCLMULQDQ";
+
+/// Runs this program's tests of the ICRC on the oldest x64 processor that QEMU emulates. On a machine without QEMU, the test passes,
+/// and adds itself to the file of skipped tests that `cargo xtask test` names.
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+#[test]
+fn tables_are_used_on_a_processor_without_the_instruction() {
+    use std::{env, fs::OpenOptions, io::Write as _, path::Path, process::Command};
+
+    if env::var_os(WITHOUT_INSTRUCTION).is_some() {
+        return;
+    }
+    let qemu = Path::new("/usr/bin/qemu-x86_64-static");
+    if !qemu.exists() {
+        let line = "roce_wire icrc::tests::tables_are_used_on_a_processor_without_the_instruction: no QEMU";
+        if let Some(file) = env::var_os("NTSIM_SKIPPED_TESTS") {
+            let mut file = OpenOptions::new().append(true).open(file).expect("the file of skipped tests");
+            writeln!(file, "{line}").expect("the file is writable");
+        }
+        return;
+    }
+    let mut emulated = Command::new(qemu);
+    emulated.args(["-cpu", "qemu64"]).arg(env::current_exe().expect("this program")).arg("icrc::");
+    let output = emulated.env(WITHOUT_INSTRUCTION, "1").output().expect("QEMU runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("the_instruction_is_used_where_the_processor_has_it ... ok"), "{text}");
 }
 
 #[test]
