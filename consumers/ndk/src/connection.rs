@@ -316,7 +316,7 @@ impl<O: Os> Listener<O> {
     /// `STATUS_NOT_SUPPORTED` if the provider has no such function.
     pub fn pause(&self, pause: bool) -> Result<(), Status> {
         let control = entry(self.object.dispatch().NdkControlConnectEvents)?;
-        // SAFETY: the listener is open.
+        // SAFETY: `object` keeps the listener open, and the function is a member of its dispatch table.
         self.object.os().call(|| unsafe { control(self.object.raw(), pause.into()) });
         Ok(())
     }

@@ -171,7 +171,7 @@ impl<O: Os> Cq<O> {
     pub fn moderate(&self, moderation: Moderation) -> Result<(), Status> {
         let control = entry(self.object.dispatch().NdkControlCqInterruptModeration)?;
         let Moderation { interval, count } = moderation;
-        // SAFETY: the queue is open.
+        // SAFETY: `object` keeps the queue open, and the function is a member of its dispatch table.
         Status(self.object.os().call(|| unsafe { control(self.object.raw(), interval, count) })).check()
     }
 

@@ -61,7 +61,7 @@ impl<O: Os> FastMemory<O> {
             // SAFETY: the region is open; the context lives until the callback.
             unsafe { initialize(region.raw(), mapping.pages(), 1, completion, request) }
         })?;
-        // SAFETY: the region is initialized.
+        // SAFETY: the region was created and initialized above, as reading its token demands.
         let remote_token = os.call(|| unsafe { remote(region.raw()) });
         Ok(Self { region, mapping, buffer, remote_token, _pd: Arc::clone(pd) })
     }
@@ -170,7 +170,8 @@ impl<O: Os> Mapping<O> {
     }
 
     fn addresses(&self) -> *const NDK_LOGICAL_ADDRESS {
-        // SAFETY: inside the description.
+        // SAFETY: `description` points to a live NDK_LOGICAL_ADDRESS_MAPPING; only the address of its last member is
+        // taken.
         unsafe { (&raw const (*self.description().as_ptr()).AdapterPageArray).cast() }
     }
 }

@@ -132,9 +132,9 @@ impl<O: Os> Memory<O> {
             }
         })?;
         let region = Region { object };
-        // SAFETY: the region is registered.
+        // SAFETY: the region was registered above, so that it has tokens, and `region` keeps it open.
         let local_token = os.call(|| unsafe { local(region.object.raw()) });
-        // SAFETY: the region is registered.
+        // SAFETY: the region was registered above, so that it has tokens, and `region` keeps it open.
         let remote_token = os.call(|| unsafe { remote(region.object.raw()) });
         Ok(Self { region, buffer, local_token, remote_token, _pd: Arc::clone(pd) })
     }

@@ -175,7 +175,7 @@ unsafe impl os::Buffer for Buffer {
 
 // SAFETY: the buffer owns its memory; access to it goes through raw copies.
 unsafe impl Send for Buffer {}
-// SAFETY: see `Send`.
+// SAFETY: a shared reference gives out raw copies only, as `Send` argues.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {

@@ -69,7 +69,7 @@ pub struct Object<O: Os, T: NdkObject> {
 // SAFETY: NDK objects may be used from any thread; the types that hold an `Object` serialize the calls that must not be
 // concurrent.
 unsafe impl<O: Os, T: NdkObject> Send for Object<O, T> {}
-// SAFETY: see `Send`.
+// SAFETY: a shared reference calls functions of the dispatch table only, which NDKPI allows from several threads.
 unsafe impl<O: Os, T: NdkObject> Sync for Object<O, T> {}
 
 impl<O: Os, T: NdkObject> Object<O, T> {

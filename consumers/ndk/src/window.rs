@@ -66,7 +66,7 @@ impl<O: Os> Window<O> {
             }
         });
         Status(status).check()?;
-        // SAFETY: the window is open.
+        // SAFETY: `object` keeps the window open, and the function is a member of its dispatch table.
         let token = self.object.os().call(|| unsafe { token(self.object.raw()) });
         Ok(RemoteMemory { address: address as u64, token, length: length as u64 })
     }

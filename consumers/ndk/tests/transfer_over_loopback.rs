@@ -110,7 +110,7 @@ fn connection_without_a_listener_is_refused() {
     let loopback = Loopback::new(false);
     let os = Arc::new(Native::new());
     let raw = loopback.open();
-    // SAFETY: closed below.
+    // SAFETY: the adapter was opened above and is closed below, after everything that was made from it.
     let adapter = unsafe { Adapter::new(&os, raw) };
     let file = file(10);
     let outcome = transfer::copy(

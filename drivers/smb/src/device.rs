@@ -40,15 +40,15 @@ struct Device {
 /// # Safety
 /// `driver` is the driver object of the entry point.
 pub unsafe fn create(driver: *mut DRIVER_OBJECT) -> Result {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes the object that `DriverEntry` got, before any request can arrive.
     unsafe { device::set_entry_points(driver, dispatch, unload) };
     let wsk = Wsk::register()?;
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes the object that `DriverEntry` got, at PASSIVE_LEVEL.
     let object = unsafe { DeviceObject::create(driver, &DEVICE_NAME) }?;
     let raw = object.as_ptr();
     let device = Device { _object: object, wsk, kernel: Arc::new(Kernel), listening: Event::new() };
     let device = try_box(device).map_err(no_memory)?;
-    // SAFETY: created above.
+    // SAFETY: the device was created above for this driver, and requests do not reach it before this call.
     unsafe { device::open_with(raw, device) };
     Ok(())
 }

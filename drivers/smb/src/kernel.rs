@@ -124,7 +124,7 @@ unsafe impl os::Buffer for Buffer {
 
 // SAFETY: memory and MDL are accessed from any thread; access goes through raw copies.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out raw copies only; the owners of ranges keep accesses apart.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {

@@ -45,6 +45,6 @@ pub unsafe extern "efiapi" fn driver_entry(
     driver: *mut DRIVER_OBJECT,
     _path: *mut UNICODE_STRING,
 ) -> NTSTATUS {
-    // SAFETY: this function's contract.
+    // SAFETY: the I/O manager calls `DriverEntry` once, at PASSIVE_LEVEL, with the driver's object.
     status_of(unsafe { device::create(driver) })
 }

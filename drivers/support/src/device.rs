@@ -21,7 +21,7 @@ pub struct DeviceObject(NonNull<DEVICE_OBJECT>);
 
 // SAFETY: a device object may be used from any thread.
 unsafe impl Send for DeviceObject {}
-// SAFETY: as above.
+// SAFETY: the I/O manager synchronizes accesses to a device object; a shared reference gives out its address only.
 unsafe impl Sync for DeviceObject {}
 
 /// Sets the routines that the I/O manager calls: `dispatch` for opens, closes and IOCTLs. `PASSIVE_LEVEL`.
@@ -75,7 +75,7 @@ impl DeviceObject {
 
 impl Drop for DeviceObject {
     fn drop(&mut self) {
-        // SAFETY: created once, deleted once.
+        // SAFETY: created by `IoCreateDevice` and owned by this value, which is dropped once.
         unsafe { IoDeleteDevice(self.0.as_ptr()) };
     }
 }
@@ -87,9 +87,9 @@ impl Drop for DeviceObject {
 pub unsafe fn open_with<T: Send + Sync>(device: NonNull<DEVICE_OBJECT>, state: Box<T>) {
     // SAFETY: a member of the driver's own device object, whose extension has room for a pointer.
     let extension = unsafe { (*device.as_ptr()).DeviceExtension }.cast::<*mut T>();
-    // SAFETY: as above.
+    // SAFETY: the extension has room for a pointer, and requests do not reach the device yet.
     unsafe { extension.write(Box::into_raw(state)) };
-    // SAFETY: as above.
+    // SAFETY: the device is the driver's own, and no other reference to it exists while it is initializing.
     let flags = unsafe { &mut (*device.as_ptr()).Flags };
     *flags &= !DO_DEVICE_INITIALIZING;
 }
@@ -111,7 +111,7 @@ pub unsafe fn state_of<'a, T>(object: *mut DEVICE_OBJECT) -> Option<&'a T> {
 /// # Safety
 /// `driver` is the driver's object, in its unload routine. `T` is the type of the device's state.
 pub unsafe fn take_state<T>(driver: *mut DRIVER_OBJECT) -> Option<Box<T>> {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes the driver's own object, which is alive in `DriverUnload`.
     let object = NonNull::new(unsafe { (*driver).DeviceObject })?;
     // SAFETY: the driver's own device, whose extension has a pointer.
     let state = unsafe { (*object.as_ptr()).DeviceExtension.cast::<*mut T>().read() };

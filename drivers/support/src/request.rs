@@ -51,19 +51,22 @@ impl<F: Send + Sync> Request<F> {
     /// Returns the IOCTL code.
     #[must_use]
     pub fn code(&self) -> u32 {
-        // SAFETY: called for IRP_MJ_DEVICE_CONTROL.
+        // SAFETY: callers have found that the major function is IRP_MJ_DEVICE_CONTROL, so that this alternative is
+        // the one in use.
         unsafe { self.location().Parameters.DeviceIoControl.IoControlCode }
     }
 
     fn input_length(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: callers have found that the major function is IRP_MJ_DEVICE_CONTROL, so that this alternative is
+        // the one in use.
         (unsafe { self.location().Parameters.DeviceIoControl.InputBufferLength }) as usize
     }
 
     /// Returns the length of the output buffer; of direct methods, of the locked buffer.
     #[must_use]
     pub fn output_length(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: callers have found that the major function is IRP_MJ_DEVICE_CONTROL, so that this alternative is
+        // the one in use.
         (unsafe { self.location().Parameters.DeviceIoControl.OutputBufferLength }) as usize
     }
 
@@ -107,7 +110,8 @@ impl<F: Send + Sync> Request<F> {
     /// `STATUS_BUFFER_TOO_SMALL`.
     pub fn output(&self, bytes: &[u8]) -> Result<usize> {
         self.check_output(bytes.len())?;
-        // SAFETY: the length was checked.
+        // SAFETY: the system buffer has the length of the output buffer at least, which was compared with that of
+        // `bytes`.
         unsafe { self.system_buffer().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(bytes.len())
     }
@@ -148,7 +152,7 @@ impl<F: Send + Sync> Request<F> {
         let object = self.location().FileObject;
         // SAFETY: as above; the last request for the file.
         let context = unsafe { (*object).FsContext }.cast::<F>();
-        // SAFETY: as above.
+        // SAFETY: the file object is alive during its last request, which is the only one that uses the context.
         unsafe { (*object).FsContext = null_mut() };
         // SAFETY: from `Box::into_raw`, and taken once.
         NonNull::new(context).map(|context| unsafe { Box::from_raw(context.as_ptr()) })

@@ -42,7 +42,7 @@ struct Registration(Box<MaybeUninit<WSK_REGISTRATION>>);
 
 // SAFETY: the provider's functions and its client handle may be used from any thread.
 unsafe impl Send for Wsk {}
-// SAFETY: as above.
+// SAFETY: WSK serializes calls of one client itself; a shared reference only makes such calls.
 unsafe impl Sync for Wsk {}
 
 impl Wsk {
@@ -86,7 +86,8 @@ impl Wsk {
     /// `adapter` is from [`open`](Self::open), all its objects are closed, and it is not used afterwards.
     pub unsafe fn close(&self, adapter: NonNull<NDK_ADAPTER>) {
         let Some(close) = self.ndk.WskCloseNdkAdapter else { return };
-        // SAFETY: this function's contract.
+        // SAFETY: the caller passes an adapter that this client opened and has not closed, with all its objects
+        // closed.
         unsafe { close(self.provider.Client, adapter.as_ptr()) };
     }
 }
@@ -114,7 +115,7 @@ fn ndk_functions(provider: &WSK_PROVIDER_NPI) -> Result<WSK_PROVIDER_NDK_DISPATC
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // SAFETY: captured once, released once.
+        // SAFETY: the value exists if the provider was captured, and is dropped once.
         unsafe { WskReleaseProviderNPI(self.0.0.as_mut_ptr()) };
     }
 }

@@ -34,7 +34,7 @@ pub const ALL: &[(&str, fn())] = &[
 
 fn import_calls() {
     for _ in 0..OPERATIONS {
-        // SAFETY: callable at any IRQL.
+        // SAFETY: `KeGetCurrentIrql` takes nothing and is callable at any IRQL.
         black_box(unsafe { KeGetCurrentIrql() });
     }
 }
@@ -44,7 +44,7 @@ fn spin_locks() {
     for _ in 0..OPERATIONS {
         // SAFETY: an initialized lock (zero), at PASSIVE_LEVEL.
         let level = unsafe { KeAcquireSpinLockRaiseToDpc(lock) };
-        // SAFETY: acquired above.
+        // SAFETY: this thread acquired the lock above, at the level that is passed.
         unsafe { KeReleaseSpinLock(lock, level) };
     }
     free(lock.cast());
@@ -80,7 +80,7 @@ impl Bench {
     /// Queues the DPC, which runs `times` in a row, and waits for the last run.
     fn run(&self, times: u32) {
         LEFT.store(times, SeqCst);
-        // SAFETY: initialized.
+        // SAFETY: the DPC object was initialized with `KeInitializeDpc` and stays in memory until the DPC has run.
         unsafe { KeInsertQueueDpc(self.dpc, null_mut(), null_mut()) };
         // SAFETY: an initialized event, no timeout, at PASSIVE_LEVEL.
         unsafe { KeWaitForSingleObject(self.event.cast(), KWAIT_REASON::Executive, 0, 0, null_mut()) };

@@ -66,7 +66,7 @@ fn create(driver: *mut DRIVER_OBJECT, exclusive: u8) -> NTSTATUS {
 
 fn link() -> NTSTATUS {
     let status = with_name(r"\DosDevices\Test", |link| {
-        // SAFETY: two names; at PASSIVE_LEVEL.
+        // SAFETY: both names are counted strings that live during the call, which runs at PASSIVE_LEVEL.
         with_name(r"\Device\Test", |device| unsafe { IoCreateSymbolicLink(link, device) })
     });
     LINKED.store(u32::from(status == STATUS_SUCCESS), SeqCst);
@@ -80,7 +80,8 @@ fn set_entries(driver: *mut DRIVER_OBJECT) {
         (IRP_MJ_CLOSE, close_request),
         (IRP_MJ_DEVICE_CONTROL, control_request),
     ] {
-        // SAFETY: the driver's own object.
+        // SAFETY: the pointer that `DriverEntry` got: the driver's own object, which outlives the driver; no other
+        // reference exists.
         let driver = unsafe { &mut *driver };
         driver.MajorFunction[usize::from(major)] = Some(routine);
     }
@@ -115,7 +116,8 @@ fn leak_link(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
 /// Clears all entries, as some drivers do, and sets none.
 fn entries_cleared(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
     for major in 0..28 {
-        // SAFETY: the driver's own object.
+        // SAFETY: the pointer that `DriverEntry` got: the driver's own object, which outlives the driver; no other
+        // reference exists.
         let driver = unsafe { &mut *driver };
         driver.MajorFunction[major] = None;
     }
@@ -130,7 +132,8 @@ fn failing_entry(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
 }
 
 fn no_unload_routine(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
-    // SAFETY: the driver's own object.
+    // SAFETY: the pointer that `DriverEntry` got: the driver's own object, which outlives the driver; no other
+    // reference exists.
     let driver = unsafe { &mut *driver };
     driver.DriverUnload = None;
     STATUS_SUCCESS
@@ -139,12 +142,12 @@ fn no_unload_routine(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
 /// Removes what the service made, except for what it leaks.
 pub fn unload() {
     if LINKED.swap(0, SeqCst) != 0 {
-        // SAFETY: a name; at PASSIVE_LEVEL.
+        // SAFETY: the name is a counted string that lives during the call, which runs at PASSIVE_LEVEL.
         with_name(r"\DosDevices\Test", |name| unsafe { IoDeleteSymbolicLink(name) });
     }
     let device = DEVICE.swap(null_mut(), SeqCst);
     if !device.is_null() {
-        // SAFETY: the driver's own device.
+        // SAFETY: a device that this driver created and has not deleted; no request for it is left at unload.
         unsafe { IoDeleteDevice(device) };
     }
 }
@@ -206,7 +209,7 @@ unsafe extern "efiapi" fn control_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) 
     let parameters = unsafe { location.Parameters.DeviceIoControl };
     // SAFETY: a request that the driver holds.
     let associated = unsafe { (*irp).AssociatedIrp };
-    // SAFETY: all alternatives are pointers.
+    // SAFETY: all alternatives of the union are pointers, so that any of them can be read.
     let system = unsafe { associated.SystemBuffer };
     let control = Control {
         irp,
@@ -295,10 +298,10 @@ fn finish_with_lock_held(irp: *mut IRP) -> NTSTATUS {
     let mut lock: KSPIN_LOCK = 0;
     // SAFETY: a word of our own.
     unsafe { KeInitializeSpinLock(&raw mut lock) };
-    // SAFETY: initialized.
+    // SAFETY: a spin lock of value zero is initialized; it is a variable of this call.
     let level = unsafe { KeAcquireSpinLockRaiseToDpc(&raw mut lock) };
     let status = finish(irp, STATUS_SUCCESS, 0);
-    // SAFETY: held.
+    // SAFETY: this thread acquired the lock above, at the level that is passed.
     unsafe { KeReleaseSpinLock(&raw mut lock, level) };
     status
 }
@@ -367,13 +370,14 @@ fn pend(control: &Control, routine: Option<CancelRoutine>) -> NTSTATUS {
     let location = unsafe { &mut *location(control.irp) };
     location.Control |= SL_PENDING_RETURNED;
     let mut level = 0;
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: a dispatch routine runs at PASSIVE_LEVEL, below the limit of DISPATCH_LEVEL, and does not hold the
+    // lock.
     unsafe { IoAcquireCancelSpinLock(&raw mut level) };
     if let Some(routine) = routine {
         set_cancel_routine(control.irp, routine as *const () as usize);
     }
     HELD.store(control.irp, SeqCst);
-    // SAFETY: held.
+    // SAFETY: this thread acquired the cancel spin lock above, at the level that is passed.
     unsafe { IoReleaseCancelSpinLock(level) };
     STATUS_PENDING
 }
@@ -394,11 +398,11 @@ unsafe extern "efiapi" fn keeps_the_lock(_: *mut DEVICE_OBJECT, irp: *mut IRP) {
 
 fn cancel_at_dispatch_level(control: &Control) -> NTSTATUS {
     pend(control, Some(keeps_another_lock));
-    // SAFETY: raising is always allowed.
+    // SAFETY: the level is not below the current one, which is PASSIVE_LEVEL or DISPATCH_LEVEL here.
     let level = unsafe { KfRaiseIrql(DISPATCH_LEVEL) };
     // SAFETY: a request that the driver holds.
     unsafe { IoCancelIrp(control.irp) };
-    // SAFETY: the level before.
+    // SAFETY: the level that raising has returned, which is not above the current one.
     unsafe { KeLowerIrql(level) };
     STATUS_PENDING
 }
@@ -424,7 +428,7 @@ fn complete_held(control: &Control) -> NTSTATUS {
     if !held.is_null() && set_cancel_routine(held, 0) != 0 {
         // SAFETY: a request that the driver holds.
         let associated = unsafe { (*held).AssociatedIrp };
-        // SAFETY: all alternatives are pointers.
+        // SAFETY: all alternatives of the union are pointers, so that any of them can be read.
         let system = unsafe { associated.SystemBuffer };
         // SAFETY: the held request's system buffer has at least a byte.
         unsafe { system.cast::<u8>().write(7) };

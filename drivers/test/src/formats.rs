@@ -12,9 +12,9 @@ fn formats() {
     let (one, two, three, four) = (1_u64, 22_u64, 333_u64, 4444_u64);
     // SAFETY: each format and its arguments agree.
     unsafe { DbgPrint(c"%d %d %d %d %d %d %d %s".as_ptr(), 1, 2, 3, 4, 5, 6, 7, eight) };
-    // SAFETY: as above.
+    // SAFETY: each conversion of the format has an argument of its type, and the format ends with a zero.
     unsafe { DbgPrintEx(0, 0, c"%d %d %d %d %d %d".as_ptr(), 1, 2, 3, 4, 5, 6) };
-    // SAFETY: as above.
+    // SAFETY: each conversion of the format has an argument of its type, and the format ends with a zero.
     unsafe { DbgPrint(c"<%I64d %I64d %I64d %I64d>".as_ptr(), one, two, three, four) };
     crate::memory::stay();
 }

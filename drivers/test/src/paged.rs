@@ -38,17 +38,17 @@ fn pageable_code(count: u32) -> u32 {
 }
 
 fn raise() -> u8 {
-    // SAFETY: raising is always allowed.
+    // SAFETY: the level is not below the current one, which is PASSIVE_LEVEL or DISPATCH_LEVEL here.
     unsafe { KfRaiseIrql(DISPATCH_LEVEL) }
 }
 
 fn lower(level: u8) {
-    // SAFETY: the level before `raise`.
+    // SAFETY: callers pass the level that `raise` returned, which is not above the current one.
     unsafe { KeLowerIrql(level) };
 }
 
 fn allocate() -> *mut u8 {
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: violations run at PASSIVE_LEVEL, where paged pool can be allocated; the tag is not zero.
     unsafe { ExAllocatePool2(POOL_FLAG_PAGED, 100, TAG) }.cast()
 }
 
@@ -90,7 +90,7 @@ fn pool_freed_at_dispatch() {
 
 fn pool_in_an_mdl() {
     let block = allocate();
-    // SAFETY: at PASSIVE_LEVEL, no IRP.
+    // SAFETY: an MDL is allocated without an IRP; the pages that it describes are not accessed by the call.
     let mdl = unsafe { IoAllocateMdl(block.cast(), 100, 0, 0, null_mut()) };
     // SAFETY: a fresh MDL; the memory it describes is the violation.
     unsafe { MmBuildMdlForNonPagedPool(mdl) };

@@ -21,10 +21,10 @@ pub fn failed_assertion() {
 /// Reads the IRQL from the control register that holds it; bug checks when it is not the current one.
 pub fn read_irql_from_cr8() {
     expect(irql(), 0);
-    // SAFETY: raising is always allowed.
+    // SAFETY: the level is not below the current one, which is PASSIVE_LEVEL or DISPATCH_LEVEL here.
     let old = unsafe { KfRaiseIrql(DISPATCH_LEVEL) };
     expect(irql(), DISPATCH_LEVEL.into());
-    // SAFETY: to the level before.
+    // SAFETY: the level that raising has returned, which is not above the current one.
     unsafe { KeLowerIrql(old) };
 }
 
@@ -63,7 +63,7 @@ pub fn write_irql_to_cr8() {
 
 fn irql() -> u64 {
     let (level, same): (u64, u64);
-    // SAFETY: reads a control register.
+    // SAFETY: reads CR8, the IRQL, which a driver in ring 0 may; no memory is accessed.
     unsafe { asm!("mov {}, cr8", "mov r11, cr8", out(reg) level, out("r11") same) };
     expect(level, same);
     level
@@ -92,7 +92,7 @@ pub fn write_shared_time() {
 /// Bug checks with the two values if they differ.
 fn expect(left: u64, right: u64) {
     if left != right {
-        // SAFETY: callable at any IRQL.
+        // SAFETY: `KeBugCheckEx` is callable at any IRQL; it does not return.
         unsafe { KeBugCheckEx(0xdead, left as usize, right as usize, 0, 0) };
     }
 }

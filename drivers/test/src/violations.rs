@@ -83,7 +83,7 @@ pub const ALL: &[(&str, fn())] = &[
 pub fn unload() {}
 
 fn raise() -> u8 {
-    // SAFETY: raising is always allowed.
+    // SAFETY: the level is not below the current one, which is PASSIVE_LEVEL or DISPATCH_LEVEL here.
     unsafe { KfRaiseIrql(DISPATCH_LEVEL) }
 }
 
@@ -99,7 +99,7 @@ fn new_lock() -> *mut KSPIN_LOCK {
 }
 
 fn acquire(lock: *mut KSPIN_LOCK) -> u8 {
-    // SAFETY: an initialized lock (zero).
+    // SAFETY: callers pass a live lock, which is initialized because it is zero, or released.
     unsafe { KeAcquireSpinLockRaiseToDpc(lock) }
 }
 
@@ -123,14 +123,14 @@ fn good() {
     good_timer();
     good_work_item();
     good_mdl();
-    // SAFETY: callable at any IRQL.
+    // SAFETY: `KeGetCurrentIrql` takes nothing and is callable at any IRQL.
     assert_eq(unsafe { KeGetCurrentIrql() }.into(), 0);
 }
 
 /// Bug checks with the two values if they differ.
 fn assert_eq(left: usize, right: usize) {
     if left != right {
-        // SAFETY: callable at any IRQL.
+        // SAFETY: `KeBugCheckEx` is callable at any IRQL; it does not return.
         unsafe { KeBugCheckEx(0xdead, left, right, 0, 0) };
     }
 }
@@ -165,7 +165,7 @@ unsafe extern "efiapi" fn count_at_dispatch(
     _: *mut c_void,
     _: *mut c_void,
 ) {
-    // SAFETY: callable at any IRQL.
+    // SAFETY: `KeGetCurrentIrql` takes nothing and is callable at any IRQL.
     assert_eq(unsafe { KeGetCurrentIrql() }.into(), DISPATCH_LEVEL.into());
     CALLS.fetch_add(context.addr(), SeqCst);
 }
@@ -175,9 +175,9 @@ fn good_dpc() {
     CALLS.store(0, SeqCst);
     // SAFETY: memory of a DPC's size.
     unsafe { KeInitializeDpc(dpc, Some(count_at_dispatch), core::ptr::without_provenance_mut(7)) };
-    // SAFETY: initialized.
+    // SAFETY: the DPC object was initialized with `KeInitializeDpc` and stays in memory until the DPC has run.
     unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: violations run at PASSIVE_LEVEL, as `KeFlushQueuedDpcs` demands.
     unsafe { KeFlushQueuedDpcs() };
     stay();
     assert_eq(CALLS.load(SeqCst), 7);
@@ -189,7 +189,8 @@ unsafe extern "efiapi" fn timer_fired(_: *mut EX_TIMER, _: *mut c_void) {
 }
 
 fn new_timer() -> *mut EX_TIMER {
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: violations run at PASSIVE_LEVEL, below the limit of DISPATCH_LEVEL; the callback is a function of this
+    // image.
     unsafe { ExAllocateTimer(Some(timer_fired), null_mut(), 0) }
 }
 
@@ -212,7 +213,7 @@ fn good_work_item() {
     let event = new_event();
     // SAFETY: at PASSIVE_LEVEL; no device object is needed here.
     let item = unsafe { IoAllocateWorkItem(null_mut()) };
-    // SAFETY: a live work item.
+    // SAFETY: the work item was allocated for the device of this driver and is neither freed nor queued.
     unsafe { IoQueueWorkItem(item, Some(work), WORK_QUEUE_TYPE::DelayedWorkQueue, null_mut()) };
     assert_eq(wait(event).cast_unsigned() as usize, 0);
     // SAFETY: a live work item that has run.
@@ -222,7 +223,7 @@ fn good_work_item() {
 
 /// Allocates an MDL for a block of pool and marks its pages as locked, so that they can be mapped again.
 fn new_mdl(block: *mut u8, length: u32) -> *mut MDL {
-    // SAFETY: at PASSIVE_LEVEL, no IRP.
+    // SAFETY: an MDL is allocated without an IRP; the pages that it describes are not accessed by the call.
     let mdl = unsafe { IoAllocateMdl(block.cast(), length, 0, 0, null_mut()) };
     // SAFETY: a fresh MDL for a block of nonpaged pool.
     unsafe { MmBuildMdlForNonPagedPool(mdl) };
@@ -247,7 +248,7 @@ fn unmap(mapping: *mut u8, mdl: *mut MDL) {
 }
 
 fn free_mdl(mdl: *mut MDL) {
-    // SAFETY: a live MDL.
+    // SAFETY: callers pass an MDL of `IoAllocateMdl` that was not freed; each frees it once.
     unsafe { IoFreeMdl(mdl) };
     stay();
 }
@@ -341,7 +342,7 @@ fn lower_to_higher() {
 }
 
 unsafe extern "efiapi" fn raise_and_return(_: *mut KDPC, _: *mut c_void, _: *mut c_void, _: *mut c_void) {
-    // SAFETY: raising is always allowed.
+    // SAFETY: the level is not below the current one, which is PASSIVE_LEVEL or DISPATCH_LEVEL here.
     unsafe { KfRaiseIrql(DISPATCH_LEVEL + 3) };
     stay();
 }
@@ -350,9 +351,9 @@ fn dpc_leaves_irql_raised() {
     let dpc = allocate(size_of::<KDPC>()).cast::<KDPC>();
     // SAFETY: memory of a DPC's size.
     unsafe { KeInitializeDpc(dpc, Some(raise_and_return), null_mut()) };
-    // SAFETY: initialized.
+    // SAFETY: the DPC object was initialized with `KeInitializeDpc` and stays in memory until the DPC has run.
     unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: violations run at PASSIVE_LEVEL, as `KeFlushQueuedDpcs` demands.
     unsafe { KeFlushQueuedDpcs() };
     stay();
 }
@@ -381,9 +382,9 @@ fn return_with_lock_held() {
     let lock = new_lock();
     // SAFETY: memory of a DPC's size.
     unsafe { KeInitializeDpc(dpc, Some(lock_and_return), lock.cast()) };
-    // SAFETY: initialized.
+    // SAFETY: the DPC object was initialized with `KeInitializeDpc` and stays in memory until the DPC has run.
     unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: violations run at PASSIVE_LEVEL, as `KeFlushQueuedDpcs` demands.
     unsafe { KeFlushQueuedDpcs() };
     stay();
 }
@@ -400,7 +401,7 @@ fn lock_order() {
         let level = acquire(outer);
         // SAFETY: at DISPATCH_LEVEL, an initialized lock.
         unsafe { KeAcquireSpinLockAtDpcLevel(inner) };
-        // SAFETY: held.
+        // SAFETY: this thread acquired the lock above and is at DISPATCH_LEVEL, because it holds the outer one.
         unsafe { KeReleaseSpinLockFromDpcLevel(inner) };
         release(outer, level);
     }
@@ -450,7 +451,7 @@ fn endless_recursion() {
 fn deep_stack() {
     let mut big = MaybeUninit::<[u8; 26 << 10]>::uninit();
     black_box(&raw mut big);
-    // SAFETY: callable at any IRQL.
+    // SAFETY: `KeGetCurrentIrql` takes nothing and is callable at any IRQL.
     black_box(unsafe { KeGetCurrentIrql() });
 }
 
@@ -474,9 +475,9 @@ fn null_dpc_routine() {
     let dpc = allocate(size_of::<KDPC>()).cast::<KDPC>();
     // SAFETY: memory of a DPC's size; there is no routine, which is the violation.
     unsafe { KeInitializeDpc(dpc, None, null_mut()) };
-    // SAFETY: initialized.
+    // SAFETY: the DPC object was initialized with `KeInitializeDpc` and stays in memory until the DPC has run.
     unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: violations run at PASSIVE_LEVEL, as `KeFlushQueuedDpcs` demands.
     unsafe { KeFlushQueuedDpcs() };
 }
 
@@ -503,7 +504,8 @@ fn stack_in_an_mdl() {
 
 fn free_contiguous_memory_with_a_timer() {
     let (none, all) = (LARGE_INTEGER { QuadPart: 0 }, LARGE_INTEGER { QuadPart: i64::MAX });
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: violations run at PASSIVE_LEVEL, below the limit of DISPATCH_LEVEL; the range of addresses is not
+    // empty.
     let memory = unsafe {
         MmAllocateContiguousMemorySpecifyCache(4096, none, all, none, MEMORY_CACHING_TYPE::MmCached)
     };
@@ -536,7 +538,7 @@ fn unload_with_armed_timer() {
 
 fn uninitialized_event() {
     let event = allocate(size_of::<KEVENT>()).cast::<u32>();
-    // SAFETY: our own block.
+    // SAFETY: the block was allocated above with room for an event, and has no other user.
     unsafe { event.write(0x1234_5678) };
     // SAFETY: that it is not initialized is the violation.
     unsafe { KeSetEvent(event.cast(), 0, 0) };
@@ -544,7 +546,7 @@ fn uninitialized_event() {
 }
 
 fn lock_an_mdl_of_nonpaged_pool() {
-    // SAFETY: at PASSIVE_LEVEL, no IRP.
+    // SAFETY: an MDL is allocated without an IRP; the pages that it describes are not accessed by the call.
     let mdl = unsafe { IoAllocateMdl(allocate(100).cast(), 100, 0, 0, null_mut()) };
     // SAFETY: a fresh MDL for a block of nonpaged pool.
     unsafe { MmBuildMdlForNonPagedPool(mdl) };
@@ -567,7 +569,7 @@ fn use_after_unmap() {
 }
 
 fn bug_check() {
-    // SAFETY: callable at any IRQL.
+    // SAFETY: `KeBugCheckEx` is callable at any IRQL; it does not return.
     unsafe { KeBugCheckEx(0x1234, 1, 2, 3, 4) };
     stay();
 }

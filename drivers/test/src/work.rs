@@ -31,7 +31,7 @@ pub const ALL: &[(&str, fn())] = &[
 fn runs_at_unload() {
     // SAFETY: at PASSIVE_LEVEL; no device object is needed here.
     let item = unsafe { IoAllocateWorkItem(null_mut()) };
-    // SAFETY: a live work item.
+    // SAFETY: the work item was allocated for the device of this driver and is neither freed nor queued.
     unsafe { IoQueueWorkItemEx(item, Some(free_and_delay), WORK_QUEUE_TYPE::DelayedWorkQueue, null_mut()) };
 }
 
@@ -39,7 +39,7 @@ unsafe extern "efiapi" fn free_and_delay(_: *mut c_void, _: *mut c_void, item: *
     // SAFETY: the work item that runs may be freed.
     unsafe { IoFreeWorkItem(item) };
     let mut interval = LARGE_INTEGER { QuadPart: -200_000 };
-    // SAFETY: at PASSIVE_LEVEL.
+    // SAFETY: a work item runs at PASSIVE_LEVEL; the interval is a variable that outlives the call.
     unsafe { KeDelayExecutionThread(0, 0, &raw mut interval) };
     stay();
 }

@@ -80,7 +80,8 @@ impl Windows {
     /// instruction) are readable.
     pub unsafe fn access(&self, address: usize, cpu: &mut impl CpuState) -> Result<(), Failure> {
         let Some((device, bar, offset, room)) = self.find(address) else { return Err(Failure::NotMapped) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller says that the instruction pointer is that of a faulting instruction, whose bytes are
+        // mapped.
         let access = unsafe { self.decoder.decode(cpu.instruction_pointer()) }.map_err(|instruction| {
             Failure::Instruction(format!("a device register accessed by {instruction}"))
         })?;

@@ -180,7 +180,8 @@ impl Interrupt {
             self.queue_dpc(host, message, cpu, 0);
             return;
         }
-        // SAFETY: as above.
+        // SAFETY: the variable lives in this call; the image has written it through the pointer, if at all, before it
+        // returned.
         let targets = unsafe { targets_out.read_volatile() };
         self.queue_dpcs(host, message, of_group_0(targets), 0);
     }

@@ -76,7 +76,7 @@ impl Subsystem for Ndis {
         address: usize,
         context: &mut FaultContext<'_>,
     ) -> FaultOutcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes the context of a fault of this thread, which is forwarded unchanged.
         unsafe { bus::access_register(host, address, context) }
     }
 }

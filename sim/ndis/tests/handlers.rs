@@ -71,7 +71,7 @@ unsafe extern "efiapi" fn is_hung(_: NDIS_HANDLE) -> u8 {
 
 unsafe extern "efiapi" fn reset(_: NDIS_HANDLE, addressing_lost: *mut u8) -> NDIS_STATUS {
     RESETS.fetch_add(1, SeqCst);
-    // SAFETY: NDIS's variable.
+    // SAFETY: NDIS passes a pointer to a variable of its own, which lives until this handler returns.
     unsafe { addressing_lost.write(LOSES_ADDRESSING.load(SeqCst) as u8) };
     NDIS_STATUS_SUCCESS
 }

@@ -461,7 +461,8 @@ fn create(parent: usize, (_, index, out, _): (bool, usize, usize, Call)) -> (i32
 }
 
 fn close_object(object: usize) -> i32 {
-    // SAFETY: the arguments of NdkCloseObject.
+    // SAFETY: member 0 is `close`, which takes the object, a callback and a context; further arguments are not looked
+    // at.
     unsafe { function(object, 0)(object, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }
 }
 

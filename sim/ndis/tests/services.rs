@@ -329,7 +329,7 @@ fn parts_of_the_registers_are_mapped_at_their_place_in_a_page() {
         let status = |address: usize| std::ptr::with_exposed_provenance_mut::<u8>(address);
         // SAFETY: a window of registers: the access is trapped.
         unsafe { status(part.0).write_volatile(1) };
-        // SAFETY: as above.
+        // SAFETY: an address in a window of registers, each access to which is trapped.
         assert_eq!(unsafe { status(whole.0 + STATUS as usize).read_volatile() }, 1);
         let last = map(handle, pci::VIRTIO_BAR_AT + pci::VIRTIO_BAR_LEN - 4, 4);
         for (address, length) in [whole, part, (last, 4)] {

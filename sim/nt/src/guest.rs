@@ -93,19 +93,22 @@ impl Guest<u8> {
     }
 
     pub fn write_bytes(self, bytes: &[u8]) {
-        // SAFETY: see the module documentation.
+        // SAFETY: a `Guest` pointer may dangle; the fault is the driver's, and becomes its bug check (module
+        // documentation).
         unsafe { libc::memmove(self.0.cast(), bytes.as_ptr().cast(), bytes.len()) };
     }
 
     /// Returns whether the memory contains `bytes`.
     #[must_use]
     pub fn holds(self, bytes: &[u8]) -> bool {
-        // SAFETY: see the module documentation.
+        // SAFETY: reads up to `bytes.len()` bytes at a pointer of the driver; a fault becomes its bug check (module
+        // documentation).
         unsafe { libc::memcmp(self.0.cast(), bytes.as_ptr().cast(), bytes.len()) == 0 }
     }
 
     pub fn fill(self, byte: u8, count: usize) {
-        // SAFETY: see the module documentation.
+        // SAFETY: writes `count` bytes at a pointer of the driver; a fault becomes its bug check (module
+        // documentation).
         unsafe { libc::memset(self.0.cast(), byte.into(), count) };
     }
 }
@@ -120,7 +123,7 @@ impl<T> Copy for Guest<T> {}
 
 // SAFETY: an address; the memory behind it is shared by all threads of the host.
 unsafe impl<T> Send for Guest<T> {}
-// SAFETY: as for `Send`.
+// SAFETY: an address, copied by value: a shared reference to it gives no access that a copy does not.
 unsafe impl<T> Sync for Guest<T> {}
 
 impl<T> PartialEq for Guest<T> {

@@ -283,7 +283,7 @@ impl Host {
     /// As [`Subsystem::handle_fault`].
     pub(crate) unsafe fn handle_fault(&self, address: usize, context: &mut FaultContext<'_>) -> FaultOutcome {
         for subsystem in &self.subsystems.list {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller passes the context of a fault of this thread, which is forwarded unchanged.
             let outcome = unsafe { subsystem.handle_fault(self, address, context) };
             if !matches!(outcome, FaultOutcome::NotMine) {
                 return outcome;

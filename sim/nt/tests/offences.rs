@@ -416,7 +416,7 @@ fn bug_checks_of_drivers_and_pure_virtual_calls_are_reported() {
     fn call_pure() {
         let import = crt::IMPORTS.iter().find(|import| import.name == "_purecall");
         let address = (import.expect("C++ drivers import it").address)();
-        // SAFETY: the function takes nothing.
+        // SAFETY: the address is that of an exported `extern "efiapi"` function without parameters and result.
         let function: extern "efiapi" fn() = unsafe { std::mem::transmute(address) };
         function();
     }

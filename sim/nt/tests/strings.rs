@@ -160,7 +160,7 @@ fn wide_text_is_searched_and_compared() {
 extern "efiapi" fn compare(left: *const u32, right: *const u32) -> i32 {
     // SAFETY: an element of the array below.
     let left = unsafe { left.read_unaligned() };
-    // SAFETY: as above.
+    // SAFETY: the sort passes pointers to two elements of the array below.
     let right = unsafe { right.read_unaligned() };
     left.cmp(&right) as i32
 }

@@ -15,7 +15,7 @@ use ndk_abi::nt::*;
 use super::*;
 
 fn ipv4(address: *const SOCKADDR) -> SocketAddrV4 {
-    // SAFETY: tests use IPv4 only.
+    // SAFETY: tests pass addresses of the family IPv4 only, so that the pointer is to a SOCKADDR_IN.
     let address = unsafe { address.cast::<SOCKADDR_IN>().read_unaligned() };
     SocketAddrV4::new(
         Ipv4Addr::from(address.sin_addr.S_un.S_addr.to_ne_bytes()),

@@ -29,7 +29,7 @@ fn sges(list: *const NDK_SGE, count: u32) -> Vec<(usize, usize)> {
 pub fn gather(sges: &[(usize, usize)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (address, length) in sges {
-        // SAFETY: the consumer's registered memory.
+        // SAFETY: the consumer registered this range, and does not change or free it before the request completes.
         bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(*address as *const u8, *length) });
     }
     bytes
@@ -38,7 +38,7 @@ pub fn gather(sges: &[(usize, usize)]) -> Vec<u8> {
 pub fn scatter(sges: &[(usize, usize)], mut bytes: &[u8]) {
     for (address, length) in sges {
         let (now, later) = bytes.split_at(bytes.len().min(*length));
-        // SAFETY: the consumer's registered memory.
+        // SAFETY: the consumer registered this range for writing, and does not use it before the request completes.
         unsafe { ptr::copy_nonoverlapping(now.as_ptr(), *address as *mut u8, now.len()) };
         bytes = later;
     }
@@ -81,7 +81,7 @@ unsafe extern "efiapi" fn get_results(cq: *mut NDK_CQ, into: *mut NDK_RESULT_EX,
     for (index, result) in results.drain(..count).enumerate() {
         // SAFETY: the consumer passes room for `count` results.
         let place = unsafe { into.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the consumer passes room for `count` results, and this one is below it.
         unsafe { place.write(result) };
     }
     count as u32
@@ -136,7 +136,7 @@ unsafe extern "efiapi" fn deregister(
     context: *mut c_void,
 ) -> NTSTATUS {
     let world = world(mr);
-    // SAFETY: the region is open.
+    // SAFETY: the consumer deregisters a region that it has not closed, whose dispatch table is ours.
     let token = unsafe { token(mr) };
     assert!(world.lock().regions.remove(&token).is_some(), "not registered");
     world.request(completion, context)

@@ -60,7 +60,7 @@ impl Client {
         if self.is_busy.swap(true, Ordering::Acquire) {
             return Err(STATUS_DEVICE_BUSY);
         }
-        // SAFETY: this function's contract.
+        // SAFETY: the caller passes a locked MDL of at least `length` bytes that outlives the call.
         let lam = unsafe { Lam::new(self.connection.adapter(), mdl, length) };
         let outcome = lam.and_then(|lam| {
             let outcome = self.run(direction, &lam, mdl, offset);
@@ -87,7 +87,7 @@ impl Client {
         // SAFETY: nonpaged memory that outlives the call.
         unsafe { self.transfer(Direction::Write, source.mdl(), length, offset) }?;
         let destination = Buffer::new(length)?;
-        // SAFETY: as above.
+        // SAFETY: the MDL describes nonpaged memory of `length` bytes that outlives the call.
         unsafe { self.transfer(Direction::Read, destination.mdl(), length, offset) }?;
         Ok(Exchange {
             written: length as u64,

@@ -65,7 +65,8 @@ struct State<P> {
 // SAFETY: the completion queues are open as long as notifications arrive, and notifications of one queue never overlap:
 // so nothing polls or arms a queue concurrently. All else is behind the lock.
 unsafe impl<P: Send> Send for Inner<P> {}
-// SAFETY: as above.
+// SAFETY: notifications of one queue never overlap, so that each part behind a shared reference has one user at a
+// time.
 unsafe impl<P: Send> Sync for Inner<P> {}
 
 impl<P: Protocol> Channel<P> {
@@ -92,7 +93,7 @@ impl<P: Protocol> Channel<P> {
         self.inner.set(inner).map_err(|_| STATUS_DEVICE_NOT_READY)?;
         // SAFETY: open, and not armed yet: nothing else polls or arms it.
         unsafe { arm(receive_cq) }?;
-        // SAFETY: as above.
+        // SAFETY: the queue is open and was not armed yet: no other code polls or arms it.
         unsafe { arm(initiator_cq) }
     }
 

@@ -52,7 +52,7 @@ impl<P: Protocol> Connection<P> {
         // SAFETY: the channel is dropped after the completion queue.
         let receive_cq =
             unsafe { Cq::new(adapter, receives, limits.moderated, receives_arrived::<P>, context) }?;
-        // SAFETY: as above.
+        // SAFETY: `context` is the channel, which is dropped after this queue, too.
         let initiator_cq =
             unsafe { Cq::new(adapter, initiator, limits.moderated, requests_completed::<P>, context) }?;
         let qp = Qp::new(&pd, &receive_cq, &initiator_cq, limits.qp)?;

@@ -187,7 +187,7 @@ impl Queue {
         self.admit()?;
         let (context, length) = (Work::Register(request).context(), target.length as usize);
         let flags = flags | NDK_OP_FLAG_DEFER;
-        // SAFETY: this function's contract.
+        // SAFETY: the caller keeps the pages of the region in memory until it is invalidated; the queue pair is open.
         unsafe {
             self.poster.fast_register(
                 context,
@@ -210,7 +210,7 @@ impl Queue {
     /// The region is open until the connection is closed.
     pub unsafe fn invalidate(&mut self, request: usize, region: &Region) -> Result {
         self.admit()?;
-        // SAFETY: this function's contract.
+        // SAFETY: the caller passes a registered region that no request uses; it stays open until this one completes.
         unsafe { self.poster.invalidate(Work::Invalidate(request).context(), region.header(), 0) }?;
         self.posted_work += 1;
         self.statistics.local_invalidations.add(1);

@@ -58,17 +58,17 @@ struct Link;
 /// # Safety
 /// `driver` is the driver object of the entry point.
 pub unsafe fn create(driver: *mut DRIVER_OBJECT) -> Result {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes the object that `DriverEntry` got, before any request can arrive.
     unsafe { device::set_entry_points(driver, dispatch, unload) };
     let wsk = Arc::try_new(Wsk::register()?).map_err(no_memory)?;
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes the object that `DriverEntry` got, at PASSIVE_LEVEL.
     let object = unsafe { DeviceObject::create(driver, &DEVICE_NAME) }?;
     let raw = object.as_ptr();
     let link = Link::create()?;
     let (server, waiting, servers) = (SpinLock::new(None), Waiting::new(), AtomicU64::new(0));
     let device = Device { _link: link, object, server, waiting, servers, wsk };
     let device = try_box(device).map_err(no_memory)?;
-    // SAFETY: created above.
+    // SAFETY: the device was created above for this driver, and requests do not reach it before this call.
     unsafe { device::open_with(raw, device) };
     Ok(())
 }
@@ -76,7 +76,7 @@ pub unsafe fn create(driver: *mut DRIVER_OBJECT) -> Result {
 impl Link {
     fn create() -> Result<Self> {
         let (mut link, mut device) = (LINK_NAME.string(), DEVICE_NAME.string());
-        // SAFETY: both names are copied.
+        // SAFETY: both counted strings live during the call, which copies them, at PASSIVE_LEVEL.
         check(unsafe { IoCreateSymbolicLink(&raw mut link, &raw mut device) })?;
         Ok(Self)
     }

@@ -97,7 +97,7 @@ impl Waiting {
 /// # Safety
 /// The request is pended, and no other thread completes it.
 unsafe fn complete(irp: NonNull<IRP>, status: NTSTATUS) {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller owns the request, has removed it from the queue, and does not use it again.
     let _ = unsafe { Request::new(irp) }.complete(status, 0);
 }
 

@@ -20,7 +20,7 @@ pub struct Adapter {
 
 // SAFETY: an adapter may be used from any thread.
 unsafe impl Send for Adapter {}
-// SAFETY: as above.
+// SAFETY: NDKPI allows calls on one adapter from several threads at a time.
 unsafe impl Sync for Adapter {}
 
 impl Adapter {
@@ -45,7 +45,8 @@ impl Adapter {
     }
 
     pub fn dispatch(&self) -> &NDK_ADAPTER_DISPATCH {
-        // SAFETY: the adapter is open.
+        // SAFETY: the adapter is open as long as this value exists, and a provider does not move or change its
+        // header.
         let table = unsafe { self.raw.as_ref() }.Dispatch;
         // SAFETY: a dispatch table is valid as long as the adapter is open.
         unsafe { &*table }

@@ -61,7 +61,7 @@ impl Connector {
     /// # Safety
     /// The connector belongs to this driver, and only the value returned here closes it.
     pub unsafe fn incoming(adapter: &Arc<Adapter>, raw: NonNull<NDK_CONNECTOR>) -> Result<Self> {
-        // SAFETY: this function's contract.
+        // SAFETY: the caller passes the connector of a connect event, which it owns from there on.
         let object = unsafe { Object::adopt(raw) }?;
         Ok(Self { object, _adapter: Arc::clone(adapter) })
     }

@@ -52,7 +52,7 @@ impl Cq {
         })?;
         if moderated {
             let control = entry(object.dispatch().NdkControlCqInterruptModeration)?;
-            // SAFETY: the queue is open.
+            // SAFETY: `object` keeps the queue open, and the function is a member of its dispatch table.
             check(unsafe { control(object.raw(), MODERATION_MICROSECONDS, MODERATION_COUNT) })?;
         }
         Ok(Self { object, _adapter: Arc::clone(adapter) })
@@ -72,7 +72,7 @@ impl Cq {
 /// # Safety
 /// The queue is open, and no other thread polls or arms it meanwhile.
 pub unsafe fn poll(cq: *mut NDK_CQ, results: &mut [NDK_RESULT_EX]) -> Result<usize> {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes an open queue, whose dispatch table is valid until it is closed.
     let table = unsafe { &*(*cq).dispatch() };
     let get = entry(table.NdkGetCqResultsEx)?;
     // SAFETY: this function's contract; `results` has the length passed.
@@ -85,10 +85,10 @@ pub unsafe fn poll(cq: *mut NDK_CQ, results: &mut [NDK_RESULT_EX]) -> Result<usi
 /// # Safety
 /// As for [`poll`].
 pub unsafe fn arm(cq: *mut NDK_CQ) -> Result {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes an open queue, whose dispatch table is valid until it is closed.
     let table = unsafe { &*(*cq).dispatch() };
     let arm = entry(table.NdkArmCq)?;
-    // SAFETY: this function's contract.
+    // SAFETY: the caller passes an open queue, which no other thread arms.
     unsafe { arm(cq, NDK_CQ_NOTIFY_ANY) };
     Ok(())
 }

@@ -62,7 +62,7 @@ impl Listener {
     /// Stops connect events: further requests are refused by the provider. IRQL <= `DISPATCH_LEVEL`.
     pub fn pause(&self) {
         let Some(control) = self.object.dispatch().NdkControlConnectEvents else { return };
-        // SAFETY: the listener is open.
+        // SAFETY: `object` keeps the listener open, and the function is a member of its dispatch table.
         unsafe { control(self.object.raw(), 1) };
     }
 

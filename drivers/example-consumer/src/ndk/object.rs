@@ -57,7 +57,7 @@ pub struct Object<T: NdkObject> {
 // SAFETY: NDK objects may be used from any thread. What NDKPI wants serialized (posts to one queue, polling and arming
 // of one completion queue), the users of this type serialize.
 unsafe impl<T: NdkObject> Send for Object<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference calls functions of the dispatch table only, which NDKPI allows from several threads.
 unsafe impl<T: NdkObject> Sync for Object<T> {}
 
 impl<T: NdkObject> Object<T> {

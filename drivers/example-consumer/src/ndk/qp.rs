@@ -34,7 +34,7 @@ pub struct Poster(NonNull<NDK_QP>);
 
 // SAFETY: a queue pair may be used from any thread; the users serialize posts.
 unsafe impl Send for Poster {}
-// SAFETY: as above.
+// SAFETY: a shared reference posts only, and its users serialize posts.
 unsafe impl Sync for Poster {}
 
 impl Qp {
@@ -103,7 +103,8 @@ impl Poster {
     pub fn send(&self, context: usize, entries: &[NDK_SGE], flags: u32) -> Result {
         let send = entry(self.table().NdkSend)?;
         let (context, count) = (context as *mut c_void, entries.len() as u32);
-        // SAFETY: as for a receive.
+        // SAFETY: the queue pair is open while this value exists, and the provider copies the entries before it
+        // returns.
         check(unsafe { send(self.0.as_ptr(), context, entries.as_ptr(), count, flags) })
     }
 
@@ -111,7 +112,8 @@ impl Poster {
     pub fn send_and_invalidate(&self, context: usize, entries: &[NDK_SGE], flags: u32, token: u32) -> Result {
         let send = entry(self.table().NdkSendAndInvalidate)?;
         let (context, count) = (context as *mut c_void, entries.len() as u32);
-        // SAFETY: as for a receive.
+        // SAFETY: the queue pair is open while this value exists, and the provider copies the entries before it
+        // returns.
         check(unsafe { send(self.0.as_ptr(), context, entries.as_ptr(), count, flags, token) })
     }
 
@@ -146,7 +148,7 @@ impl Poster {
     /// The region is open.
     pub unsafe fn invalidate(&self, context: usize, region: *mut NDK_OBJECT_HEADER, flags: u32) -> Result {
         let invalidate = entry(self.table().NdkInvalidate)?;
-        // SAFETY: this function's contract.
+        // SAFETY: the caller passes a region of this adapter; the queue pair is open while this value exists.
         check(unsafe { invalidate(self.0.as_ptr(), context as *mut c_void, region, flags) })
     }
 
@@ -155,7 +157,8 @@ impl Poster {
         let read = entry(self.table().NdkRead)?;
         let (context, count) = (context as *mut c_void, entries.len() as u32);
         let qp = self.0.as_ptr();
-        // SAFETY: as for a receive.
+        // SAFETY: the queue pair is open while this value exists, and the provider copies the entries before it
+        // returns.
         check(unsafe { read(qp, context, entries.as_ptr(), count, from.address, from.token, flags) })
     }
 
@@ -164,7 +167,8 @@ impl Poster {
         let write = entry(self.table().NdkWrite)?;
         let (context, count) = (context as *mut c_void, entries.len() as u32);
         let qp = self.0.as_ptr();
-        // SAFETY: as for a receive.
+        // SAFETY: the queue pair is open while this value exists, and the provider copies the entries before it
+        // returns.
         check(unsafe { write(qp, context, entries.as_ptr(), count, to.address, to.token, flags) })
     }
 

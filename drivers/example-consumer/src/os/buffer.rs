@@ -21,7 +21,7 @@ pub struct Buffer {
 
 // SAFETY: memory and MDL are accessed from any thread; the owners of ranges keep accesses apart.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out raw copies only; the owners of ranges keep accesses apart.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {

@@ -63,7 +63,7 @@ impl Drop for Handle {
 /// # Safety
 /// `context` is an `Item<F>` from `Box::into_raw`.
 unsafe extern "efiapi" fn run<F: FnOnce()>(_device: *mut DEVICE_OBJECT, context: *mut c_void) {
-    // SAFETY: this function's contract.
+    // SAFETY: the context is what `Box::into_raw` returned where the item was queued, and each item runs once.
     let item = unsafe { Box::from_raw(context.cast::<Item<F>>()) };
     let Item { handle, routine } = *item;
     // Freed before the routine reports to another thread that its work is done.

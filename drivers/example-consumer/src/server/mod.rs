@@ -70,7 +70,7 @@ struct Device(NonNull<DEVICE_OBJECT>);
 
 // SAFETY: a device object may be used from any thread.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the device's address only.
 unsafe impl Sync for Device {}
 
 impl Server {

@@ -25,7 +25,7 @@ const FOR_EVER: u32 = u32::MAX;
 /// # Safety
 /// `T` consists of integers, addresses and unions of them.
 unsafe fn zeroed<T: Copy>() -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller names a type of integers, for which zeros are a value.
     unsafe { std::mem::zeroed() }
 }
 
@@ -60,7 +60,7 @@ pub fn scope_id(from: &SOCKADDR_INET) -> u32 {
 
 /// Returns a socket address. The scope ID of a link-local address is that of the interface.
 pub fn socket_address(address: IpAddr, interface: Option<&Interface>) -> SOCKADDR_INET {
-    // SAFETY: integers.
+    // SAFETY: the alternatives of the union consist of integers.
     let mut to: SOCKADDR_INET = unsafe { zeroed() };
     match address {
         IpAddr::V4(v4) => {
@@ -84,7 +84,7 @@ pub fn socket_address(address: IpAddr, interface: Option<&Interface>) -> SOCKADD
 }
 
 pub fn unicast(unicast: Unicast, interface: &Interface) -> MIB_UNICASTIPADDRESS_ROW {
-    // SAFETY: integers.
+    // SAFETY: the row consists of integers and of unions of integers.
     let row: MIB_UNICASTIPADDRESS_ROW = unsafe { zeroed() };
     MIB_UNICASTIPADDRESS_ROW {
         Address: socket_address(unicast.address, Some(interface)),
@@ -101,7 +101,7 @@ pub fn unicast(unicast: Unicast, interface: &Interface) -> MIB_UNICASTIPADDRESS_
 }
 
 pub fn route(destination: IpAddr, prefix: u8, interface: &Interface) -> MIB_IPFORWARD_ROW2 {
-    // SAFETY: integers.
+    // SAFETY: the row consists of integers and of unions of integers.
     let row: MIB_IPFORWARD_ROW2 = unsafe { zeroed() };
     MIB_IPFORWARD_ROW2 {
         InterfaceLuid: NET_LUID { Value: interface.luid },
@@ -138,7 +138,7 @@ fn network(address: IpAddr, prefix: u8) -> IpAddr {
 
 /// Returns a row with an address only.
 pub fn empty_neighbor(address: IpAddr, interface: &Interface) -> MIB_IPNET_ROW2 {
-    // SAFETY: integers.
+    // SAFETY: the row consists of integers and of unions of integers.
     let row: MIB_IPNET_ROW2 = unsafe { zeroed() };
     MIB_IPNET_ROW2 { Address: socket_address(address, Some(interface)), ..row }
 }

@@ -45,7 +45,7 @@ pub fn run_device_with_queue(handle: usize, rings: u64) {
         for (at, offset) in [(0x20, 0), (0x28, 1024), (0x30, 2048)] {
             let address = rings + offset;
             for (at, half) in [(at, address as u32), (at + 4, (address >> 32) as u32)] {
-                // SAFETY: as above.
+                // SAFETY: an address in a window of registers, each access to which is trapped.
                 unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + at).write_volatile(half) };
             }
         }
@@ -72,7 +72,7 @@ fn start_device(handle: usize, configure: impl FnOnce(usize)) {
     status(3);
     // VERSION_1 and ACCESS_PLATFORM.
     for (at, value) in [(0x08, 1_u32), (0x0c, 3)] {
-        // SAFETY: as above.
+        // SAFETY: an address in a window of registers, each access to which is trapped.
         unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + at).write_volatile(value) };
     }
     status(11);

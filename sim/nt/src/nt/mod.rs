@@ -136,7 +136,7 @@ impl Subsystem for Nt {
         address: usize,
         context: &mut FaultContext<'_>,
     ) -> FaultOutcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes the context of a fault of this thread, which is forwarded unchanged.
         unsafe { shared_data::read(host, address, context) }
     }
 

@@ -219,7 +219,7 @@ pub(crate) fn attach(
 /// Returns the lowest and highest address of the calling thread's stack, without guard pages.
 fn stack_of_calling_thread() -> (usize, usize) {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: names the calling thread.
+    // SAFETY: `pthread_self` has no preconditions: it returns the handle of the calling thread.
     let me = unsafe { libc::pthread_self() };
     // SAFETY: queries a live thread; initializes the attributes when it returns 0.
     let result = unsafe { libc::pthread_getattr_np(me, attributes.as_mut_ptr()) };

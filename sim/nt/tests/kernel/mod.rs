@@ -105,7 +105,7 @@ unsafe extern "efiapi" fn run_routine(
     first: *mut c_void,
     second: *mut c_void,
 ) {
-    // SAFETY: the context of `Dpc::new`.
+    // SAFETY: the context is the leaked `Routine` that `Dpc::new` passed, which lives for ever.
     let routine = unsafe { &*context.cast::<Routine>() };
     routine(first.addr(), second.addr());
 }
