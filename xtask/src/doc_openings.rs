@@ -3,7 +3,7 @@
 //! First lines of doc comments: an API reference prints them, so they name a thing or say what a function does. A line that begins
 //! with "What" or refers to another item by "As [`...`]" does neither.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Result, ensure};
 
@@ -22,7 +22,9 @@ const PENDING: [&str; 6] =
 /// A refused line, a pending folder without one.
 pub fn check(paths: &[String]) -> Result<()> {
     let (mut found, mut used) = (0, [false; PENDING.len()]);
-    for path in paths.iter().filter(|path| path.ends_with(".rs")) {
+    for path in
+        paths.iter().filter(|path| Path::new(path).extension().is_some_and(|extension| extension == "rs"))
+    {
         // One that is gone was just deleted.
         let Ok(text) = fs::read_to_string(shell::root().join(path)) else { continue };
         for (number, line) in openings(&text) {

@@ -47,7 +47,7 @@ pub fn run(options: &Options) -> Result<()> {
 pub fn check() -> Result<()> {
     let [driver, tools] = Workspace::ALL.map(|workspace| table(workspace, "Cargo.toml"));
     let mut differences = of_manifests(&driver?, &tools?);
-    let [driver, tools] = Workspace::ALL.map(|workspace| packages(workspace));
+    let [driver, tools] = Workspace::ALL.map(packages);
     differences.extend(of_locks(&driver?, &tools?));
     for difference in &differences {
         println!("{difference}");

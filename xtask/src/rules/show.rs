@@ -70,7 +70,7 @@ fn wrapped(text: &str) -> Vec<String> {
         match lines.last_mut() {
             Some(line) if line.is_empty() => *line = format!("    {word}"),
             Some(line) if line.chars().count() + word.chars().count() < WIDTH => {
-                *line = format!("{line} {word}")
+                *line = format!("{line} {word}");
             }
             _ => lines.push(format!("    {word}")),
         }

@@ -19,7 +19,7 @@ mod done;
 mod programs;
 mod steps;
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -47,7 +47,7 @@ pub struct Options {
 /// A step fails, or none has the name.
 pub fn run(options: &Options) -> Result<()> {
     if let Some([name, file]) = options.part.as_deref() {
-        return part(name, file.into());
+        return part(name, file.as_ref());
     }
     capture_folder::clear()?;
     let begin = Instant::now();
@@ -96,10 +96,10 @@ fn run_step(step: &'static Step) -> Done {
 }
 
 /// Runs the step `name` for [`Beside`], which reads the result from a file.
-fn part(name: &str, file: PathBuf) -> Result<()> {
+fn part(name: &str, file: &Path) -> Result<()> {
     let step = STEPS.iter().find(|step| step.name == name).context("there is no such step")?;
     let count = (step.run)()?;
-    fs::write(&file, serde_json::to_string(&count)?)
+    fs::write(file, serde_json::to_string(&count)?)
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
