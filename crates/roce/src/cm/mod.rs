@@ -208,7 +208,8 @@ impl Cm {
         self.sender.emit(crc, slot, &answer.path, &mad)
     }
 
-    /// Returns the next event, or `None` if there is none.
+    /// Returns the next event, or `None` if there is none. Not inlined, because kernel stacks are small.
+    #[inline(never)]
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         let slots = &mut self.conns.slots;
         let index = slots.pending_events.pop()?;

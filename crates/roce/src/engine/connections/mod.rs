@@ -68,6 +68,8 @@ pub(in crate::engine) struct ConnEntry<R: RawMutex> {
 }
 
 impl<R: RawMutex> Connections<R> {
+    /// Creates the connections of an engine, which are none. Not inlined, because kernel stacks are small.
+    #[inline(never)]
     pub(in crate::engine) fn new(config: &Config, random: &mut Random) -> Self {
         Self {
             table: Mutex::new(ConnTable::new(config, random)),
