@@ -242,7 +242,7 @@ mod tests {
     use crate::testing::Lock;
 
     fn srq(depth: u32, threshold: u32) -> Arc<Srq<Lock>> {
-        Srq::try_new(&SrqSpec { depth, sges: 2, threshold, context: 7 }, 1).unwrap()
+        Srq::try_new(&SrqSpec { depth, sges: 2, threshold, context: 7 }, 1, None).unwrap()
     }
 
     /// Posts a receive of two elements.
