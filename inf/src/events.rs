@@ -25,11 +25,13 @@ pub struct Message {
 
 impl Event {
     /// Returns the number by which documents name the event.
+    #[must_use]
     pub const fn number(self) -> u32 {
         self.id & 0xFFFF
     }
 
     /// Returns whether it is an error; otherwise it is a warning.
+    #[must_use]
     pub const fn is_error(self) -> bool {
         self.id >> 30 == 3
     }

@@ -20,6 +20,7 @@ pub fn check() -> Result<(), String> {
 }
 
 /// Returns the faults of a table of properties.
+#[must_use]
 pub fn of_properties(properties: &[Property]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut names = BTreeSet::new();
@@ -64,6 +65,7 @@ pub fn of_properties(properties: &[Property]) -> Vec<String> {
 }
 
 /// Returns the faults of a table of events.
+#[must_use]
 pub fn of_messages(messages: &[Message]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut numbers = BTreeSet::new();

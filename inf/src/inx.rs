@@ -9,6 +9,7 @@ use crate::keywords::{PROPERTIES, Property, Section, Values};
 const TEMPLATE: &str = include_str!("../template.inx");
 
 /// Returns the text of `viordma.inx`.
+#[must_use]
 pub fn text() -> String {
     let mut strings = Strings::default();
     let ethernet = section(Section::Ethernet, &mut strings);
@@ -32,6 +33,7 @@ pub fn write(directory: &Path) -> io::Result<()> {
 }
 
 /// Returns the INF for an architecture (`amd64`, `arm64`), as `stampinf` writes it: `date` is month/day/year, `version` has four numbers.
+#[must_use]
 pub fn stamped(architecture: &str, date: &str, version: &str) -> String {
     let stamp = format!("CatalogFile = viordma.cat\nDriverVer   = {date},{version}\n");
     text().replace("$ARCH$", architecture).replace("PnpLockdown = 1\n", &format!("PnpLockdown = 1\n{stamp}"))

@@ -72,6 +72,7 @@ pub enum Effect {
 
 impl Keyword {
     /// Returns whether `value` is allowed.
+    #[must_use]
     pub const fn allows(&self, value: u32) -> bool {
         match self.values {
             Values::Range { min, max } => min <= value && value <= max,
@@ -90,6 +91,7 @@ impl Keyword {
 
 impl Property {
     /// Returns what the driver needs to read it.
+    #[must_use]
     pub const fn keyword(&self) -> Keyword {
         Keyword { name: self.name, default: self.default, values: self.values }
     }
@@ -398,7 +400,7 @@ properties! {
     NDK_STRICT_FAIL_CREATE = Property {
         name: "NdkStrictFailCreate",
         label: "NetworkDirect Strict: Create Call That Fails",
-        values: Values::Range { min: 0, max: 1000000 },
+        values: Values::Range { min: 0, max: 1_000_000 },
         default: 0,
         text: "The number of the create call that fails for lack of resources. 0: none.",
         ..CONSUMERS
@@ -415,7 +417,7 @@ properties! {
     NDK_STRICT_DELAY = Property {
         name: "NdkStrictDelay",
         label: "NetworkDirect Strict: Callback Delay (us)",
-        values: Values::Range { min: 0, max: 1000000 },
+        values: Values::Range { min: 0, max: 1_000_000 },
         default: 0,
         text: "How long callbacks are held back, in microseconds.",
         ..CONSUMERS

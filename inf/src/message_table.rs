@@ -11,6 +11,7 @@ use crate::events::{MESSAGES, Message};
 pub const RT_MESSAGETABLE: u16 = 11;
 
 /// Returns the resource's data.
+#[must_use]
 pub fn data() -> Vec<u8> {
     message_table(MESSAGES)
 }

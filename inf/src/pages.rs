@@ -81,7 +81,7 @@ fn item(text: &mut String, sentence: &str) {
         if line.len() + 1 + word.len() > 120 {
             text.push_str(&line);
             text.push('\n');
-            line = " ".to_owned();
+            " ".clone_into(&mut line);
         }
         line.push(' ');
         line.push_str(word);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Findings that the check of the structure lets pass: each entry fails once it is not needed any more.
+//! Findings that the check of the structure lets pass: each entry fails once it is no longer needed.
 
 /// The most methods that a type may have.
 pub const MAX_METHODS: usize = 40;

@@ -25,14 +25,14 @@ unsafe impl GlobalAlloc for Pool {
             left => LEFT.set(left - i64::from(left > 0)),
         }
         LIVE.set(LIVE.get() + 1);
-        BYTES.set(BYTES.get() + layout.size() as i64);
+        BYTES.set(BYTES.get().wrapping_add_unsigned(layout.size() as u64));
         // SAFETY: the caller's layout.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.set(LIVE.get() - 1);
-        BYTES.set(BYTES.get() - layout.size() as i64);
+        BYTES.set(BYTES.get().wrapping_sub_unsigned(layout.size() as u64));
         // SAFETY: the caller's pointer, from `alloc`.
         unsafe { System.dealloc(pointer, layout) }
     }

@@ -93,7 +93,7 @@ fn sends_fill_receives_in_order_and_one_ack_answers_them_all() {
 }
 
 #[test]
-fn a_peer_that_sends_without_a_receive_is_told_to_wait() {
+fn a_peer_that_sends_without_a_receive_gets_an_rnr_nak() {
     let mut bench = Bench::new();
     bench.send(0).unwrap();
     let sent = bench.transmit();
