@@ -140,7 +140,6 @@ impl Host {
 
     /// Holds the ends of batches: until the guard is dropped, received frames are processed but their batch does not end.
     /// The provider's DPC and timer still run.
-    #[must_use]
     pub fn hold_batches(&self) -> MutexGuard<'_, ()> {
         self.batch_end.lock().unwrap()
     }

@@ -135,7 +135,7 @@ fn expectations(tokens: TokenStream, is_expected: bool) -> Vec<String> {
             continue;
         }
         let TokenTree::Group(group) = token else { continue };
-        let is_call = matches!(before(1), Some(TokenTree::Ident(_)) | Some(TokenTree::Punct(_)))
+        let is_call = matches!(before(1), Some(TokenTree::Ident(_) | TokenTree::Punct(_)))
             && group.delimiter() == Delimiter::Parenthesis;
         let name = match before(1) {
             Some(TokenTree::Punct(punct)) if punct.as_char() == '!' => before(2),

@@ -179,7 +179,7 @@ fn misuse_of_work_items_is_reported() {
             work::ExQueueWorkItem(item, 1);
         }),
         (VIOLATION, "ExQueueWorkItem of a work item whose WorkerRoutine is null", || {
-            work::ExQueueWorkItem(queue_item(None), 1)
+            work::ExQueueWorkItem(queue_item(None), 1);
         }),
         (VIOLATION, "a queued work item's WorkerRoutine became null", || {
             let item = queue_item(Some(nothing));
@@ -318,10 +318,10 @@ fn misuse_of_mdls_is_reported() {
             mdl::IoFreeMdl(mdl);
         }),
         (VIOLATION, "IoAllocateMdl with an IRP: this simulation has no IRPs", || {
-            _ = mdl::IoAllocateMdl(0x1000, 1, 0, 0, 1)
+            _ = mdl::IoAllocateMdl(0x1000, 1, 0, 0, 1);
         }),
         (VIOLATION, "MmProbeAndLockPages of user memory: this simulation has none", || {
-            mdl::MmProbeAndLockPages(describe(8).0, 1, 0)
+            mdl::MmProbeAndLockPages(describe(8).0, 1, 0);
         }),
         (VIOLATION, "MmProbeAndLockPages of an MDL whose pages are locked already", || {
             mdl::MmProbeAndLockPages(locked(), 0, 0);
