@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The driver package matches the driver: INF and keywords, event messages, state tables.
+//! The driver package matches the driver: INF and keywords, event messages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,14 +12,6 @@ use viordma_inf::{
     inx,
     keywords::{NETWORK_ADDRESS, PROPERTIES, Values},
 };
-
-#[allow(dead_code, reason = "the driver's own")]
-#[path = "../src/miniport/adapter_state.rs"]
-mod state;
-
-#[allow(dead_code, reason = "the driver's own")]
-#[path = "../src/nic/device_state.rs"]
-mod device_state;
 
 /// The lines of an INF by section, without comments and surrounding white space.
 struct Inf(BTreeMap<&'static str, Vec<&'static str>>);
@@ -281,20 +273,4 @@ fn the_package_build_finds_the_driver_and_its_inf() {
     let systems = MAKEFILE.lines().find_map(|line| line.strip_prefix("WDK_BUILD_INF2CAT_OS = ")).unwrap();
     let systems = systems.trim_matches('"');
     assert!(systems.split(',').all(|system| system.ends_with("_X64")), "{systems}: the image is for x64");
-}
-
-#[test]
-fn device_states() {
-    for (number, state) in device_state::DeviceState::ALL.iter().enumerate() {
-        assert_eq!(*state as usize, number);
-    }
-    insta::assert_snapshot!(device_state::DeviceState::table());
-}
-
-#[test]
-fn adapter_states() {
-    for (number, state) in state::State::ALL.iter().enumerate() {
-        assert_eq!(*state as usize, number);
-    }
-    insta::assert_snapshot!(state::State::table());
 }

@@ -10,7 +10,6 @@ use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
 use nt::SpinLock;
 
-use super::adapter_state::{Event, State};
 use super::coalescing::Coalescing;
 use super::completion::abort_waiting;
 use super::link::LinkIndications;
@@ -30,6 +29,7 @@ use crate::ndk::provider::Ndk;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::poll_objects::PollObjects;
 use crate::nic::port::Port;
+use driver_states::adapter::{Event, State};
 
 /// An initialized adapter. NDIS and the interrupt hold its address, so it is only borrowed shared until both have released the address. Its
 /// fields are dropped in the order of declaration: the interrupt, the poll objects, the receive lanes, the NDK provider, then the device.

@@ -10,7 +10,7 @@ use super::adapter::Adapter;
 use super::send;
 use super::transition_requests::recover;
 use crate::events;
-use crate::nic::device_state::DeviceEvent;
+use driver_states::device::DeviceEvent;
 
 /// Handles a failed device: logs an event once, aborts all pending work, and reports that the link is down. Then a work item resets the
 /// device, or, if the device is gone, NDIS removes the adapter. IRQL <= `DISPATCH_LEVEL`.

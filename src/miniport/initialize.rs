@@ -13,7 +13,6 @@ use ndk_abi::ndis::{NDIS_HANDLE, NDIS_MINIPORT_INIT_PARAMETERS, NDIS_STATUS, NDI
 use virtio_net::{Control, Layout};
 
 use super::adapter::{Adapter, Parts};
-use super::adapter_state::Event;
 use super::coalescing::Coalescing;
 use super::device_setup::{self, Wanted};
 use super::lifecycle::take_down;
@@ -37,6 +36,7 @@ use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
 use crate::nic::pci_resources::{Resources, enable_registers};
 use crate::nic::registers::MappedBars;
+use driver_states::adapter::Event;
 
 /// `MiniportInitializeEx`.
 pub unsafe extern "efiapi" fn initialize(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pause, restart, halt, shutdown and device PnP events. The transitions are those of [`State`](super::adapter_state::State).
+//! Pause, restart, halt, shutdown and device PnP events. The transitions are those of [`State`](driver_states::adapter::State).
 
 use fallible::AliasableBox;
 use ndk_abi::ndis::{
@@ -10,10 +10,10 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
-use super::adapter_state::Event;
 use super::completion::abort_waiting;
 use super::send;
-use crate::nic::device_state::DeviceEvent;
+use driver_states::adapter::Event;
+use driver_states::device::DeviceEvent;
 
 /// `MiniportPause`: stops frames to and from NDIS. RDMA goes on. `PASSIVE_LEVEL`.
 //= R-PNP-6

@@ -4,7 +4,6 @@
 #![allow(unsafe_code, reason = "handlers that NDIS calls, and calls of NDIS, with pointers")]
 
 pub mod adapter;
-pub mod adapter_state;
 pub mod announce;
 mod coalescing;
 pub mod completion;

@@ -18,7 +18,7 @@ use super::recovery::{self, CLOSE_LIMIT};
 use super::send;
 use super::transition_requests::begin;
 use super::transitions::Request;
-use crate::nic::device_state::DeviceState;
+use driver_states::device::DeviceState;
 
 /// Lengths in bytes of `NDIS_PM_PARAMETERS`: of revision 1, and of revision 2, which added the last member.
 pub const PARAMETERS_LEN: usize = NDIS_SIZEOF_NDIS_PM_PARAMETERS_REVISION_1 as usize;

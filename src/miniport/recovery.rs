@@ -13,7 +13,7 @@ use super::failure::{device_failed, remove};
 use super::transition_requests::announce_if_asked;
 use super::{configuration_change, device_settings, send};
 use crate::events;
-use crate::nic::device_state::{DeviceEvent, DeviceState};
+use driver_states::device::{DeviceEvent, DeviceState};
 
 /// Time that consumers have to close their NDK adapters before the device loses its state.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);

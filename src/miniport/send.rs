@@ -22,9 +22,9 @@ use super::requested_offload::{Requested, Sent};
 use super::statistics::Cast;
 use crate::nbl::send_progress::{begin, position, set_position, set_status};
 use crate::nbl::{NblList, info};
-use crate::nic::device_state::DeviceState;
 use crate::nic::queue_pair::{Pair, TRANSMIT_BUDGET, Transmitter};
 use crate::nic::rdma_slots::TransmitSlots;
+use driver_states::device::DeviceState;
 
 /// [`TRANSMIT_BUDGET`] counts this number of bytes as one frame.
 const FRAME: usize = 1514;

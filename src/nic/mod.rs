@@ -6,12 +6,11 @@
 //! | --- | --- |
 //! | [`pci_resources`], [`registers`], [`dma`] | what the system gives the device: BARs and messages, mapped registers, shared memory |
 //! | [`interrupt`], [`message_processor`], [`poll_objects`] | messages and their DPCs, the processor of a message, NDIS polling |
-//! | [`port`], [`device_state`] | the initialized device: start, stop, restart, control queue; its states |
+//! | [`port`] | the initialized device: start, stop, restart, control queue |
 //! | [`queue_pair`], [`rdma_slots`], [`vlan_tag`] | a receive and a transmit queue, their locks and senders; tags of frames |
 //! | [`transmit_progress`], [`transmit_watchdog`] | whether the device returns transmit slots |
 #![allow(unsafe_code, reason = "memory, registers and interrupts from NDIS")]
 
-pub mod device_state;
 pub mod dma;
 pub mod drain;
 pub mod interrupt;

@@ -14,12 +14,12 @@ use virtio_net::{
     Wait,
 };
 
-use super::device_state::{DeviceEvent, DeviceState};
 use super::dma::{DmaRegistration, SharedMemory};
 use super::pci_resources::{enable_registers, set_bus_master};
 use super::queue_pair::Pair;
 use super::registers::{BarAccess, MappedBars};
 use crate::nbl::NblList;
+use driver_states::device::{DeviceEvent, DeviceState};
 
 /// Longest time that [`Port::shut_down`] waits for the control registers: longer than the two resets of a restart take on a device that
 /// responds.

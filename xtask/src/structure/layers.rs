@@ -6,11 +6,12 @@ use super::package::Package;
 use crate::drivers::DRIVERS;
 
 /// Packages that ship in the image or that its build script uses, and the packages that each may depend on.
-const SHIPPED: [(&str, &[&str]); 11] = [
+const SHIPPED: [(&str, &[&str]); 12] = [
     ("viordma-inf", &[]),
     (DRIVER_BUILD, &[]),
     ("fallible", &[]),
     ("state-table", &[]),
+    ("driver-states", &["state-table"]),
     ("ndk-abi", &[]),
     ("nt", &["fallible", "ndk-abi", "state-table"]),
     ("roce-wire", &["state-table"]),
@@ -21,13 +22,13 @@ const SHIPPED: [(&str, &[&str]); 11] = [
         "viordma",
         &[
             DRIVER_BUILD,
+            "driver-states",
             "fallible",
             "ndk-abi",
             "ndk-provider",
             "nt",
             "roce",
             "roce-wire",
-            "state-table",
             "viordma-inf",
             "virtio-net",
         ],
