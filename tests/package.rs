@@ -255,6 +255,7 @@ fn each_mistake_of_a_consumer_has_an_event_that_names_its_rule() {
 fn the_package_build_finds_the_driver_and_its_inf() {
     const CARGO: &str = include_str!("../Cargo.toml");
     const MAKEFILE: &str = include_str!("../Makefile.toml");
+    const WORKFLOW: &str = include_str!("../.github/workflows/ci.yml");
     let package = CARGO.split("[package]").nth(1).unwrap();
     let name = package.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
     const BUILD: &str = include_str!("../build.rs");
@@ -270,7 +271,13 @@ fn the_package_build_finds_the_driver_and_its_inf() {
     // The makefile changes one task of wdk-build's, for which it sets the systems of the catalog.
     let tasks: Vec<_> = MAKEFILE.lines().filter(|line| line.starts_with("[tasks")).collect();
     assert_eq!(tasks, ["[tasks.inf2cat.env]"]);
-    let systems = MAKEFILE.lines().find_map(|line| line.strip_prefix("WDK_BUILD_INF2CAT_OS = ")).unwrap();
-    let systems = systems.trim_matches('"');
-    assert!(systems.split(',').all(|system| system.ends_with("_X64")), "{systems}: the image is for x64");
+    for (target, suffix) in [("aarch64-pc-windows-msvc", "_ARM64"), ("x86_64-pc-windows-msvc", "_X64")] {
+        let (_, systems) = MAKEFILE.split_once(&format!("\"{target}\" = \"")).unwrap();
+        let (systems, _) = systems.split_once('"').unwrap();
+        assert!(
+            systems.split(',').all(|system| system.ends_with(suffix)),
+            "{systems}: the image is for {target}"
+        );
+        assert!(WORKFLOW.contains(&format!("systems: {systems}\n")), "cargo wdk build makes another catalog");
+    }
 }
