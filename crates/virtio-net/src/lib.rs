@@ -17,6 +17,7 @@ extern crate alloc;
 
 mod buffers;
 mod coalesced;
+mod common_config;
 mod control_queue;
 mod error;
 mod features;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The common configuration structure (reset, status, features, vectors, queue registers) and the network device's
-//! configuration. (virtio §2, §3, §14, §15)
+//! Bring-up of a device (reset, status, features, vectors, queues) and the network device's configuration. (virtio §3, §14, §15)
 //!
-//! [`Control`] is the only user of these registers. Every method that selects a queue takes `&mut self`, so that two
+//! [`Control`] is the only user of these registers, those of the common structure by way of [`CommonConfig`]. Every method that selects a queue takes `&mut self`, so that two
 //! threads cannot race for `queue_select`. Runs at PASSIVE_LEVEL except where a method says otherwise.
 
 use core::time::Duration;
 
 use bitflags::bitflags;
 
+use crate::common_config::CommonConfig;
 use crate::error::{Error, Structure};
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::hash::HashTypes;
 use crate::pci::{Layout, Region};
-use crate::register_map::{common, device};
+use crate::register_map::device;
 use crate::ring::QueueAddresses;
 use crate::state::{Event, State};
 use crate::vectors::Vectors;
@@ -123,6 +123,7 @@ impl<R: Registers> Doorbell<R> {
 #[derive(Debug)]
 pub struct Control<H: Hal, R: Registers> {
     hal: H,
+    common: CommonConfig<R>,
     registers: R,
     layout: Layout,
     state: State,
@@ -146,12 +147,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Creates the control of a device just found, without accessing the device.
     pub fn new(hal: H, registers: R, layout: Layout) -> Self {
         let features = Features::empty();
-        Self { hal, registers, layout, state: State::Found, features, refused: features }
+        let common = CommonConfig::new(registers.clone(), layout.common);
+        Self { hal, common, registers, layout, state: State::Found, features, refused: features }
     }
 
     /// Starts a reset without waiting for its end, for shutdown. Any IRQL.
     pub fn reset_without_waiting(&self) {
-        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), 0);
+        self.common.write_status(0);
     }
 
     /// Sets features that the driver does not use. They are not accepted from the next negotiation on.
@@ -191,13 +193,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
         self.step(Event::Drive, Status::DRIVER)?;
         let mut refused = self.refused;
-        if u64::from(self.layout.common.len) < common::QUEUE_RESET.wrapping_add(2) {
+        if !self.common.has_queue_reset() {
             refused |= Features::RING_RESET;
         }
         if u64::from(self.layout.device.len) < device::HASH_TYPES.wrapping_add(4) {
             refused |= SCALING;
         }
-        let offered = self.offered_features().difference(refused);
+        let offered = self.common.offered_features().difference(refused);
         let offered =
             if self.has_unusable_mtu(offered) { offered.difference(Features::MTU) } else { offered };
         let accepted = choose(offered).inspect_err(|_| self.fail())?;
@@ -205,7 +207,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
             self.fail();
             return Err(Error::MissingStructure(Structure::Device));
         }
-        self.write_features(accepted);
+        self.common.write_features(accepted);
         self.step(Event::Accept, Status::FEATURES_OK)?;
         let status = self.status()?;
         if !status.contains(Status::FEATURES_OK) {
@@ -236,10 +238,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::Removed`] if the register reads all ones.
     pub fn status(&self) -> Result<Status, Error> {
-        match self.registers.read8(self.layout.common.bar, self.common(common::DEVICE_STATUS)) {
-            common::STATUS_REMOVED => Err(Error::Removed),
-            bits => Ok(Status::from_bits_retain(bits)),
-        }
+        self.common.status().map(Status::from_bits_retain).ok_or(Error::Removed)
     }
 
     /// Checks `device_status` after a configuration interrupt: fails if the device no longer works. Any IRQL.
@@ -275,9 +274,9 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Reads a part of the configuration until two reads of the generation agree.
     fn read_steady<T>(&self, read: impl Fn() -> T) -> Result<T, Error> {
         for _ in 0..CONFIG_READS {
-            let before = self.generation();
+            let before = self.common.generation();
             let reading = read();
-            if self.generation() == before {
+            if self.common.generation() == before {
                 return Ok(reading);
             }
         }
@@ -337,11 +336,11 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     fn assign(&mut self, vectors: Vectors) -> bool {
-        self.set_config_vector(vectors.config)
+        self.common.set_config_vector(vectors.config)
             && (0..vectors.pairs).all(|pair| {
                 let [receive, transmit] = vectors.of_pair(pair);
-                self.set_queue_vector(receive_queue(pair), receive)
-                    && self.set_queue_vector(transmit_queue(pair), transmit)
+                self.common.set_queue_vector(receive_queue(pair), receive)
+                    && self.common.set_queue_vector(transmit_queue(pair), transmit)
             })
     }
 
@@ -350,7 +349,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::Changed`] if the device refuses it.
     pub fn reassign_config_vector(&mut self, vector: u16) -> Result<(), Error> {
-        if self.set_config_vector(vector) { Ok(()) } else { Err(Error::Changed) }
+        if self.common.set_config_vector(vector) { Ok(()) } else { Err(Error::Changed) }
     }
 
     /// Checks that queue `index` still supports `size` buffers, and assigns its vector, if it has one.
@@ -360,7 +359,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// [`Error::BadQueueSize`].
     pub(crate) fn check_queue(&mut self, index: u16, size: u16, vector: Option<u16>) -> Result<(), Error> {
         let fits = self.queue_size(index)? >= size;
-        let is_assigned = vector.is_none_or(|vector| self.set_queue_vector(index, vector));
+        let is_assigned = vector.is_none_or(|vector| self.common.set_queue_vector(index, vector));
         if fits && is_assigned { Ok(()) } else { Err(Error::Changed) }
     }
 
@@ -369,8 +368,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::NoQueue`] or [`Error::BadQueueSize`].
     pub(crate) fn queue_size(&mut self, index: u16) -> Result<u16, Error> {
-        self.write16(common::QUEUE_SELECT, index);
-        match self.read16(common::QUEUE_SIZE) {
+        self.common.select(index);
+        match self.common.queue_size() {
             0 => Err(Error::NoQueue(index)),
             size if size.is_power_of_two() => Ok(size),
             size if size < MAX_QUEUE_SIZE && self.features.contains(Features::RING_PACKED) => Ok(size),
@@ -400,13 +399,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if addresses.are_remapped && !self.features.contains(Features::ACCESS_PLATFORM) {
             return Err(Error::BypassesIommu);
         }
-        self.write16(common::QUEUE_SELECT, index);
-        let doorbell = self.doorbell(index, self.read16(common::QUEUE_NOTIFY_OFF))?;
-        self.write16(common::QUEUE_SIZE, size);
-        self.write64(common::QUEUE_DESC, addresses.descriptors);
-        self.write64(common::QUEUE_DRIVER, addresses.driver);
-        self.write64(common::QUEUE_DEVICE, addresses.device);
-        self.write16(common::QUEUE_ENABLE, 1);
+        self.common.select(index);
+        let notify_offset = self.common.notify_offset();
+        let doorbell = self.doorbell(index, notify_offset)?;
+        self.common.enable_queue(size, addresses);
         Ok(doorbell)
     }
 
@@ -420,10 +416,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if self.state != State::Live || !self.features.contains(Features::RING_RESET) {
             return Err(Error::OutOfOrder);
         }
-        self.write16(common::QUEUE_SELECT, transmit_queue(pair));
-        self.write16(common::QUEUE_RESET, 1);
+        self.common.select(transmit_queue(pair));
+        self.common.reset_queue();
         let mut wait = Wait::new(&self.hal, RESET_LIMIT);
-        while self.read16(common::QUEUE_RESET) != 0 || self.read16(common::QUEUE_ENABLE) != 0 {
+        while self.common.is_queue_resetting() {
             self.status()?;
             if !wait.go_on() {
                 return Err(Error::ResetTimeout);
@@ -488,7 +484,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if let Ok(next) = self.state.on(Event::Fail) {
             self.state = next;
             if let Ok(status) = self.status() {
-                self.write_status(status | Status::FAILED);
+                self.common.write_status((status | Status::FAILED).bits());
             }
         }
     }
@@ -497,21 +493,9 @@ impl<H: Hal, R: Registers> Control<H, R> {
     fn step(&mut self, event: Event, bits: Status) -> Result<(), Error> {
         let next = self.state.on(event)?;
         let status = self.status().inspect_err(|_| self.state = State::Removed)?;
-        self.write_status(status | bits);
+        self.common.write_status((status | bits).bits());
         self.state = next;
         Ok(())
-    }
-
-    fn write_status(&self, status: Status) {
-        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), status.bits());
-    }
-
-    fn offered_features(&self) -> Features {
-        self.write32(common::DEVICE_FEATURE_SELECT, 0);
-        let low = self.read32(common::DEVICE_FEATURE);
-        self.write32(common::DEVICE_FEATURE_SELECT, 1);
-        let high = self.read32(common::DEVICE_FEATURE);
-        Features::from_bits_retain(u64::from(high) << 32 | u64::from(low))
     }
 
     /// Whether the device reports an MTU below [`LEAST_MTU`], which a driver that accepts the feature must not exceed.
@@ -521,17 +505,6 @@ impl<H: Hal, R: Registers> Control<H, R> {
         offered.contains(Features::MTU)
             && u64::from(len) >= config_len(Features::MTU)
             && self.registers.read16(bar, offset.wrapping_add(device::MTU)) < LEAST_MTU
-    }
-
-    fn write_features(&self, accepted: Features) {
-        self.write32(common::DRIVER_FEATURE_SELECT, 0);
-        self.write32(common::DRIVER_FEATURE, accepted.bits() as u32);
-        self.write32(common::DRIVER_FEATURE_SELECT, 1);
-        self.write32(common::DRIVER_FEATURE, (accepted.bits() >> 32) as u32);
-    }
-
-    fn generation(&self) -> u8 {
-        self.registers.read8(self.layout.common.bar, self.common(common::CONFIG_GENERATION))
     }
 
     fn read_net_config(&self) -> NetConfig {
@@ -575,17 +548,6 @@ impl<H: Hal, R: Registers> Control<H, R> {
         (1..=device::MAX_SPEED).contains(&mbits).then_some(mbits)
     }
 
-    fn set_config_vector(&mut self, vector: u16) -> bool {
-        self.write16(common::CONFIG_MSIX_VECTOR, vector);
-        self.read16(common::CONFIG_MSIX_VECTOR) == vector
-    }
-
-    fn set_queue_vector(&mut self, queue: u16, vector: u16) -> bool {
-        self.write16(common::QUEUE_SELECT, queue);
-        self.write16(common::QUEUE_MSIX_VECTOR, vector);
-        self.read16(common::QUEUE_MSIX_VECTOR) == vector
-    }
-
     fn doorbell(&self, queue: u16, notify_off: u16) -> Result<Doorbell<R>, Error> {
         let Region { bar, offset, len } = self.layout.notify;
         let inside = u64::from(notify_off)
@@ -594,31 +556,5 @@ impl<H: Hal, R: Registers> Control<H, R> {
             .ok_or(Error::NotifyOutOfRange(queue))?;
         let offset = offset.checked_add(inside).ok_or(Error::MissingStructure(Structure::Notify))?;
         Ok(Doorbell { registers: self.registers.clone(), bar, offset, queue })
-    }
-
-    fn common(&self, field: u64) -> u64 {
-        self.layout.common.offset.wrapping_add(field)
-    }
-
-    fn read16(&self, field: u64) -> u16 {
-        self.registers.read16(self.layout.common.bar, self.common(field))
-    }
-
-    fn read32(&self, field: u64) -> u32 {
-        self.registers.read32(self.layout.common.bar, self.common(field))
-    }
-
-    fn write16(&self, field: u64, value: u16) {
-        self.registers.write16(self.layout.common.bar, self.common(field), value);
-    }
-
-    fn write32(&self, field: u64, value: u32) {
-        self.registers.write32(self.layout.common.bar, self.common(field), value);
-    }
-
-    /// 64-bit registers are written as two halves, low first.
-    fn write64(&self, field: u64, value: u64) {
-        self.write32(field, value as u32);
-        self.write32(field.wrapping_add(4), (value >> 32) as u32);
     }
 }
