@@ -66,6 +66,15 @@ pub(crate) struct Handled {
     pub(crate) established: Option<ConnId>,
 }
 
+impl Handled {
+    /// Returns the effect of a valid packet on the connection of a queue pair in `state`.
+    #[inline]
+    fn new(state: State, connection: &Connection) -> Self {
+        //= rocev2 §12
+        Self { established: connection.id().filter(|_| state == State::Rtr) }
+    }
+}
+
 /// Life cycle.
 impl RcTransport {
     /// A constant, so that it is built in place: it is too large for a kernel stack.
@@ -166,7 +175,7 @@ impl RcTransport {
     fn enter<R: RawMutex>(&mut self, env: &Env<'_, R>, event: Event) -> Result<(), TransitionError<State>> {
         let from = self.state;
         self.state = from.on(event)?;
-        let psn = self.requester.psns.psn(self.requester.oldest());
+        let psn = self.requester.psns.psn(self.requester.una);
         env.trace(psn, TraceEvent::State { from, to: self.state });
         Ok(())
     }
@@ -255,7 +264,7 @@ impl RcTransport {
         let is_alive = self.last_received.is_some_and(|last| now.duration_since(last) < ALIVE_TIME);
         self.state == State::Rts
             && !is_alive
-            && !self.requester.awaits_answer()
+            && self.requester.una >= self.requester.high
             && self.requester.send_queue.post_challenge()
     }
 
@@ -313,7 +322,7 @@ impl RcTransport {
         }
         handled?;
         self.last_received = Some(env.now);
-        Ok(self.handled())
+        Ok(Handled::new(self.state, &self.connection))
     }
 
     /// Handles a SEND of the usual form, with less than [`MIN_LENGTH`](super::packet::payload_copy::MIN_LENGTH) bytes. Its ICRC
@@ -369,13 +378,7 @@ impl RcTransport {
             Placement::Response { end, .. } => self.requester.finish_response(env, packet, *end, placed),
         };
         self.settle(env, finished);
-        self.handled()
-    }
-
-    #[inline]
-    fn handled(&self) -> Handled {
-        //= rocev2 §12
-        Handled { established: self.connection.id().filter(|_| self.state == State::Rtr) }
+        Handled::new(self.state, &self.connection)
     }
 }
 

@@ -88,6 +88,14 @@ impl SequenceSpace {
         let distance = psn.distance_from(self.psn(near));
         near.0.checked_add_signed(i64::from(distance)).map(Sequence)
     }
+
+    /// Returns the sequence number of the packet that a response with this PSN answers: the nearest to `una`, the oldest
+    /// unacknowledged one. `None` if it was not sent: `high` is the first such packet.
+    #[inline]
+    pub(crate) fn answered(self, psn: Psn, una: Sequence, high: Sequence) -> Option<Sequence> {
+        //= rocev2 §7
+        self.sequence(psn, una).filter(|&sequence| sequence < high)
+    }
 }
 
 #[cfg(test)]

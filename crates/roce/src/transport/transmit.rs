@@ -69,7 +69,7 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Transmitted {
         let sent = if next.cnp {
-            self.transmit_cnp(env, slot)
+            self.link.as_ref().ok_or(Unsent::Idle).and_then(|link| Ok(self.cnp.transmit(link, env, slot)?))
         } else if self.rate.is_limited() {
             self.transmit_paced(env, next, slot, copy)
         } else {
@@ -78,15 +78,12 @@ impl RcTransport {
         match sent {
             Ok(len) => Transmitted::Frame(len),
             Err(Unsent::Idle) => Transmitted::Nothing,
-            Err(Unsent::Copying) => self.copying(),
+            Err(Unsent::Copying) => {
+                self.copying = true;
+                Transmitted::Copying
+            }
             Err(Unsent::Fatal(failure)) => self.transmit_after_failure(env, failure, slot, copy),
         }
-    }
-
-    #[inline]
-    fn copying(&mut self) -> Transmitted {
-        self.copying = true;
-        Transmitted::Copying
     }
 
     /// Moves to the error state, and writes a frame that is still to be sent: responses, and a NAK after them.
@@ -103,7 +100,10 @@ impl RcTransport {
         match self.transmit_response(env, slot, copy) {
             Ok(len) => Transmitted::Frame(len),
             Err(Unsent::Idle) => Transmitted::Nothing,
-            Err(Unsent::Copying) => self.copying(),
+            Err(Unsent::Copying) => {
+                self.copying = true;
+                Transmitted::Copying
+            }
             Err(Unsent::Fatal(failure)) => {
                 self.fail(env, failure);
                 Transmitted::Nothing
@@ -137,7 +137,7 @@ impl RcTransport {
         self.copying = false;
         let (sent, serving) = match copy.request {
             Some(packet) => {
-                (self.requester.finish_copy(env, copy, packet, copied), self.responder.is_serving())
+                (self.requester.finish_copy(env, copy, packet, copied), self.responder.reads.is_serving())
             }
             None => (self.responder.finish_copy(env, copy, copied), true),
         };
@@ -159,7 +159,7 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         // Responses go first, but not twice in a row while there are requests to send.
-        let request_first = self.responder.take_responded();
+        let request_first = core::mem::take(&mut self.responder.responded);
         if next.response && !(request_first && next.request) {
             let sent = self.transmit_response(env, slot, copy);
             if sent != Err(Unsent::Idle) || request_first || !self.requester.wants_to_send() {
@@ -191,7 +191,7 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         let reaction = &env.shared.config.congestion.reaction;
-        let serving = self.responder.is_serving();
+        let serving = self.responder.reads.is_serving();
         if self.rate.may_send(env.now, !serving, reaction) {
             let sent = self.transmit_next(env, next, slot, copy);
             if sent != Err(Unsent::Copying) {
@@ -211,7 +211,7 @@ impl RcTransport {
         if let Ok(len) = sent {
             self.rate.sent(env.now, len, &env.shared.config.congestion.reaction);
         }
-        let idle = !self.responder.is_serving() && !self.requester.wants_to_send();
+        let idle = !self.responder.reads.is_serving() && !self.requester.wants_to_send();
         if idle || sent.is_err() {
             // The credit of READ responses is kept: the peer's next READ comes when it has these.
             self.rate.hold(env.now, idle && !serving);
@@ -244,11 +244,5 @@ impl RcTransport {
             self.connection.report_failure(env.shared);
         }
         sent
-    }
-
-    /// Writes the pending CNP.
-    fn transmit_cnp<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
-        let link = self.link.as_ref().ok_or(Unsent::Idle)?;
-        Ok(self.cnp.transmit(link, env, slot)?)
     }
 }

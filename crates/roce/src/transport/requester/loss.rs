@@ -21,19 +21,13 @@ impl Requester {
                 Resend::Read(wqe.end().min(self.high))
             }
             Some(wqe) if !wqe.is_read() => {
-                let storable = self.storable(wqe);
+                let storable = self.reads.storable(wqe, self.una, self.high);
                 self.recovery.resend_for_loss(self.una, storable, self.high)
             }
             _ => Resend::GoBackN,
         };
         self.go_back(env.now, kind);
         Ok(())
-    }
-
-    /// Handles an implied NAK: an answer to a later packet shows that the response at `una` was lost.
-    pub(super) fn implied_nak<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<(), Failure> {
-        env.stats.implied_naks.inc();
-        self.lost(env)
     }
 
     /// Accounts for a loss of responses that are to be requested again.
@@ -43,7 +37,7 @@ impl Requester {
             return Err(Failure::RetryExceeded);
         }
         self.recovery.record_repair(self.high);
-        self.recovery.restart_timeout(env.now);
+        self.recovery.timeout.restart(env.now);
         Ok(())
     }
 }

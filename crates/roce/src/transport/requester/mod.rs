@@ -47,7 +47,7 @@ use self::position::Position;
 use self::reads::{Reads, Requested};
 use self::recovery::Recovery;
 use self::recovery::retransmission::Resend;
-use self::send_queue::{SendQueue, Wqe};
+use self::send_queue::SendQueue;
 use super::env::Env;
 use super::failure::Failure;
 use super::peer::Peer;
@@ -77,11 +77,11 @@ pub(crate) struct Requester {
     /// First sequence number of a request that cannot be sent, and the failure that it is once it is the oldest.
     failed_request: Option<(Sequence, Failure)>,
     /// The oldest unacknowledged packet.
-    una: Sequence,
+    pub(super) una: Sequence,
     /// The next packet to send.
     next: Sequence,
     /// The first packet that was never sent; above `next` after going back.
-    high: Sequence,
+    pub(super) high: Sequence,
     pub(super) recovery: Recovery,
 }
 
@@ -121,21 +121,6 @@ impl Requester {
         self.recovery.begin(peer, config);
     }
 
-    /// Returns the oldest unacknowledged packet.
-    pub(super) fn oldest(&self) -> Sequence {
-        self.una
-    }
-
-    /// Returns whether an answer of the peer is awaited, to anything that was sent.
-    pub(super) fn awaits_answer(&self) -> bool {
-        self.una < self.high
-    }
-
-    /// Returns whether a packet is sent and not acknowledged.
-    fn waiting(&self) -> bool {
-        self.una < self.next
-    }
-
     /// Returns whether [`Requester::transmit`] may have a packet.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every packet")]
@@ -143,7 +128,7 @@ impl Requester {
         self.recovery.rnr_until.is_none()
             && ((self.next < self.send_queue.end() || self.send_queue.has_pending_local())
                 && !self.recovery.awaits_answer(self.una, self.next)
-                || self.waiting() && self.reads.gaps.is_wanted())
+                || self.una < self.next && self.reads.gaps.is_wanted())
     }
 
     /// Completes the oldest request with `status` and flushes all others. Nothing is sent or awaited afterwards.
@@ -191,7 +176,7 @@ impl Requester {
             high: self.high,
             mtu: self.mtu,
             now: env.now,
-            round_trip: self.recovery.round_trip(),
+            round_trip: self.recovery.window.round_trip(),
         };
         (&mut self.reads, requested)
     }
@@ -241,12 +226,6 @@ impl Requester {
         self.reads.go_back(self.una, kept);
         self.next = self.una;
         self.position = Position::OLDEST;
-    }
-
-    /// Returns the end of the packets that a peer may store while it misses one of `oldest`. READs that were requested are
-    /// requested again, so that the number of those in flight is known.
-    fn storable(&self, oldest: &Wqe) -> Sequence {
-        if self.reads.are_answered(self.una) { self.high } else { oldest.end() }
     }
 }
 

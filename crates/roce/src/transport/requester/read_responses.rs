@@ -79,8 +79,8 @@ impl Requester {
         let begins = response.begins_within_chunk();
         // Stored responses count now.
         let (kept, measured) = self.reads.accept_next(sequence, sink, env.now);
-        if let Some(measured) = measured {
-            self.recovery.measure_responses(measured);
+        if let Some((received, took)) = measured {
+            self.recovery.window.measure(received, took);
         }
         self.accept_responses(env, sequence.next().add(u64::from(kept)))?;
         // Before losses are looked for: they use no retry of a peer that answers.
@@ -127,8 +127,8 @@ impl Requester {
             let (reads, requested) = self.reads(env);
             match reads.store(env, requested, sequence, packet) {
                 Stored::New { begins, measured } => {
-                    if let Some(measured) = measured {
-                        self.recovery.measure_responses(measured);
+                    if let Some((received, took)) = measured {
+                        self.recovery.window.measure(received, took);
                     }
                     let (reads, requested) = self.reads(env);
                     if reads.find_losses(requested, sequence, begins) {
@@ -142,7 +142,8 @@ impl Requester {
         }
         let again = self.reads.is_lost_again(sequence);
         if again || self.recovery.is_unhandled_loss(self.una, self.next) {
-            self.implied_nak(env)?;
+            env.stats.implied_naks.inc();
+            self.lost(env)?;
         }
         Ok(())
     }

@@ -21,7 +21,8 @@ impl Requester {
         packet: &Packet<'_>,
         placement: &mut Option<Placement>,
     ) -> Result<(), PacketError> {
-        let sequence = self.awaited(packet.bth().psn()).ok_or(DropReason::Sequence)?;
+        let sequence =
+            self.psns.answered(packet.bth().psn(), self.una, self.high).ok_or(DropReason::Sequence)?;
         let aeth = packet.aeth().map(|aeth| AethRepr::parse(&aeth));
         match (packet.info().operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth)?,
@@ -41,16 +42,9 @@ impl Requester {
         env: &Env<'_, R>,
         psn: Psn,
     ) -> Option<Result<(), Failure>> {
-        let end = self.awaited(psn)?.next();
+        let end = self.psns.answered(psn, self.una, self.high)?.next();
         let reached = self.advance_inline(env, end);
         Some(self.conclude_ack(env, end, reached).and_then(|()| self.check_failed_request()))
-    }
-
-    /// Returns the sequence number of the packet that a response with this PSN answers, if it was sent.
-    #[inline]
-    fn awaited(&self, psn: Psn) -> Option<Sequence> {
-        //= rocev2 §7
-        self.psns.sequence(psn, self.una).filter(|&sequence| sequence < self.high)
     }
 
     /// Ends the acknowledgement of everything before `end`. `reached` tells whether that was completed: no READ before misses
@@ -85,7 +79,9 @@ impl Requester {
                 self.responses_lost(env)?;
             }
         } else if self.recovery.is_new_loss(self.una, self.next, env.now) {
-            self.implied_nak(env)?;
+            // An implied NAK: the peer answers a later packet.
+            env.stats.implied_naks.inc();
+            self.lost(env)?;
         }
         Ok(())
     }
@@ -165,7 +161,7 @@ impl Requester {
     #[inline(never)]
     fn continue_after_ack<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let Some(wqe) = self.send_queue.front().filter(|wqe| !wqe.is_read()) else { return };
-        let storable = self.storable(wqe);
+        let storable = self.reads.storable(wqe, self.una, self.high);
         if let Some(kind) = self.recovery.handle_ack(self.una, storable, self.high, env.now) {
             self.go_back(env.now, kind);
         }

@@ -20,7 +20,7 @@ impl Requester {
         if let Some(until) = self.recovery.rnr_until {
             return Some(until);
         }
-        self.waiting().then(|| self.recovery.deadline(self.una))
+        (self.una < self.next).then(|| self.recovery.timeout.deadline(self.una))
     }
 
     /// Handles the deadline if it has passed: ends an RNR wait, or retransmits. Returns whether the peer has not answered for an
@@ -39,7 +39,7 @@ impl Requester {
         if !self.recovery.may_retry(env.now) {
             return Err(Failure::RetryExceeded);
         }
-        self.recovery.back_off();
+        self.recovery.timeout.back_off();
         let (reads, requested) = self.reads(env);
         if env.shared.config.early_placement && reads.probe(requested) {
             self.recovery.record_repair(self.high);

@@ -54,7 +54,7 @@ impl Requester {
         let sequence = self.next;
         let is_usual = wqe.packets == 1
             && wqe.length > 0
-            && sequence.since(self.una).saturating_add(1) < self.recovery.window()
+            && sequence.since(self.una).saturating_add(1) < self.recovery.window.packets()
             && !self.reads.gaps.is_wanted()
             && self.failed_request.is_none()
             //= R-QP-28
@@ -111,7 +111,7 @@ impl Requester {
             return Err(Unsent::Idle);
         }
         let in_flight = self.next.since(self.una);
-        let mut window = self.recovery.window();
+        let mut window = self.recovery.window.packets();
         if in_flight.saturating_add(1) >= window {
             if self.recovery.is_overdue(self.una, env.now) {
                 return self.resend_overdue(env, link, rate, slot, copy);
@@ -137,13 +137,14 @@ impl Requester {
         // The first and the last packet of those that are resent request an ACK, so that a repeated loss is found early.
         let again = sequence < self.high;
         // The first packet of a burst measures the path without the queue of the others.
-        let measures_path = in_flight == 0 && !last && self.recovery.is_unmeasured();
+        let measures_path = in_flight == 0 && !last && self.recovery.window.is_unmeasured();
         let ack_req = last
             || measures_path
             || sequence.has_all(self.ack_mask)
             || in_flight.saturating_add(1) >= window
             || (again && (in_flight == 0 || self.recovery.ends_run(sequence)))
-            || (rate.is_limited() && rate.requests_ack(env.now, len, self.recovery.awaits_ack(self.una)));
+            || (rate.is_limited()
+                && rate.requests_ack(env.now, len, self.recovery.timeout.awaits_ack(self.una)));
         let headers = Headers {
             opcode: opcode(wqe.operation, first, last),
             //= R-QP-76

@@ -142,21 +142,10 @@ impl Responder {
         self.receives.drain(env);
     }
 
-    /// Returns whether the last frame was a response, and clears that.
-    #[inline]
-    pub(super) fn take_responded(&mut self) -> bool {
-        core::mem::take(&mut self.responded)
-    }
-
     /// Returns whether a response is to be sent.
     #[inline]
     pub(super) fn has_response(&self) -> bool {
         self.ack_pending || self.nak_pending.is_some() || self.reads.is_serving()
-    }
-
-    /// Returns whether the next response is a READ response.
-    pub(super) fn is_serving(&self) -> bool {
-        self.reads.is_serving()
     }
 
     /// Returns whether a NAK that ends the connection is to be sent.

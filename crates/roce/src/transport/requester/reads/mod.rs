@@ -140,9 +140,12 @@ impl Reads {
         self.in_flight < self.limit
     }
 
-    /// Returns whether everything before `una` includes all READs that were requested.
-    pub(super) fn are_answered(&self, una: Sequence) -> bool {
-        una >= self.end
+    /// Returns the end of the packets that a peer may store while it misses the one at `una`, which belongs to `oldest`. `high` is
+    /// the first packet that was never sent. READs that were requested are requested again, so that the number of those in flight
+    /// is known.
+    pub(super) fn storable(&self, oldest: &Wqe, una: Sequence, high: Sequence) -> Sequence {
+        let are_answered = una >= self.end;
+        if are_answered { high } else { oldest.end() }
     }
 
     /// Returns whether the response fits, with `mtu` bytes per packet.

@@ -20,7 +20,8 @@ mod reads;
 pub(crate) mod retransmission;
 mod retries;
 pub(crate) mod round_trip;
-mod window;
+pub(crate) mod timeout;
+pub(crate) mod window;
 
 use crate::transport::sequence::Sequence;
 use core::mem::offset_of;
@@ -28,6 +29,7 @@ use core::time::Duration;
 
 use self::retransmission::{Resend, Retransmission};
 use self::round_trip::{Rtt, Sample, SampleKind};
+use self::timeout::RetransmitTimeout;
 use self::window::Window;
 use crate::config::{Config, MOST_PACKETS};
 use crate::time::{Instant, nanos};
@@ -45,32 +47,18 @@ const RARE: u64 = 40;
 /// Losses handled by go-back-N before selective repeat is tried again.
 const GO_BACK_N_LOSSES: u8 = 16;
 
-/// First retransmission timeout, in minimum resend times, before a round trip is measured.
-const INITIAL_RESEND_FACTOR: u64 = 16;
-
 /// Loss recovery state of a requester. What each packet uses comes first: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Recovery {
     /// End of the wait after an RNR NAK. No request is sent before.
     pub(crate) rnr_until: Option<Instant>,
-    /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
-    last_progress: Instant,
-    /// ACK timeout: time without progress that costs a retry; zero for no timeout. This and the next three are in
-    /// nanoseconds: arithmetic of [`Duration`] is slow.
-    ack_timeout: u64,
-    min_resend: u64,
-    /// Retransmission timeout after progress.
-    first_resend: u64,
-    /// Retransmission timeout from the last progress, or from the first AckReq after it. Backs off exponentially.
-    resend: u64,
-    /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
-    ack_requested: Option<(Sequence, Instant)>,
+    pub(crate) timeout: RetransmitTimeout,
     /// The packet whose acknowledgement measures the round-trip time.
     sample: Sample,
     rtt: Option<Rtt>,
-    /// How many packets may be unacknowledged.
-    window: Window,
+    /// How many packets may be unacknowledged, unless a loss is repaired.
+    pub(crate) window: Window,
     /// READ responses before it were requested again.
     repaired: Sequence,
     /// When the peer sent the first RNR NAK without progress since.
@@ -109,13 +97,8 @@ impl Recovery {
         rnr_retries_used: 0,
         rnr_since: None,
         rnr_until: None,
-        ack_timeout: 0,
-        min_resend: 0,
-        first_resend: 0,
-        resend: 0,
+        timeout: RetransmitTimeout::IDLE,
         rnr_limit: Duration::ZERO,
-        last_progress: Instant::from_nanos(0),
-        ack_requested: None,
         sample: Sample::NONE,
         path_sample: Sample::NONE,
         rtt: None,
@@ -131,19 +114,10 @@ impl Recovery {
     pub(crate) fn begin(&mut self, peer: &Peer, config: &Config) {
         self.retries = peer.retries;
         self.rnr_retries = peer.rnr_retries;
-        self.ack_timeout = nanos(peer.ack_timeout);
-        self.min_resend = nanos(config.timing.min_resend);
+        self.timeout.begin(nanos(peer.ack_timeout), nanos(config.timing.min_resend));
         self.rnr_limit = config.timing.rnr_limit;
-        self.set_first_resend(self.min_resend.saturating_mul(INITIAL_RESEND_FACTOR));
-        self.resend = self.first_resend;
         let most = u64::from(config.most_packets(peer.mtu.bytes() as u32));
         self.window = Window::new(u64::from(config.window.clamp(2, MOST_PACKETS)), most);
-    }
-
-    /// Returns how many packets may be unacknowledged, unless a loss is repaired.
-    #[inline]
-    pub(crate) const fn window(&self) -> u64 {
-        self.window.packets()
     }
 
     /// Returns how many packets may be unacknowledged, of which `una` is the oldest. While a loss is repaired by selective
@@ -172,12 +146,6 @@ impl Recovery {
         self.peer_stores && self.retransmission.is_some_and(is_overdue)
     }
 
-    /// Returns whether no round trip was measured yet.
-    #[inline]
-    pub(crate) const fn is_unmeasured(&self) -> bool {
-        self.window.is_unmeasured()
-    }
-
     /// The packet that was sent last measures the path, and not the time until an acknowledgement: those behind it will wait in
     /// a queue.
     pub(crate) fn sample_path(&mut self) {
@@ -199,43 +167,10 @@ impl Recovery {
         self.retransmission = None;
     }
 
-    /// Returns when `una`, the oldest unacknowledged packet, is sent again.
-    #[inline]
-    pub(crate) fn deadline(&self, una: Sequence) -> Instant {
-        match self.ack_requested {
-            Some((end, at)) if end > una => self.last_progress.max(at).after_nanos(self.resend),
-            // No ACK is requested yet, for example when packets leave one by one.
-            _ => self.last_progress.after_nanos(self.ack_timeout.max(self.resend)),
-        }
-    }
-
-    /// Returns whether an ACK is requested for `una`, the oldest unacknowledged packet, or one behind it.
-    pub(crate) fn awaits_ack(&self, una: Sequence) -> bool {
-        self.ack_requested.is_some_and(|(end, _)| end > una)
-    }
-
-    /// Sets the retransmission timeout after progress, by an estimate in nanoseconds.
-    #[inline]
-    fn set_first_resend(&mut self, estimate: u64) {
-        self.first_resend = self.at_most_timeout(estimate.max(self.min_resend));
-    }
-
-    #[inline]
-    fn at_most_timeout(&self, time: u64) -> u64 {
-        if self.ack_timeout == 0 { time } else { time.min(self.ack_timeout) }
-    }
-
-    /// Backs off: the deadline has passed, the next one is farther away.
-    pub(crate) fn back_off(&mut self) {
-        // `resend` counts from the last progress: each pause is twice the one before, up to the ACK timeout.
-        let pause = self.at_most_timeout(self.resend);
-        self.resend = self.resend.saturating_add(pause);
-    }
-
     /// Accounts for a packet that is sent while nothing is outstanding.
     pub(crate) fn start_waiting(&mut self, una: Sequence, now: Instant) {
         if self.retransmission.is_none_or(|retransmission| retransmission.first != una) {
-            self.last_progress = now;
+            self.timeout.last_progress = now;
         }
     }
 
@@ -251,12 +186,7 @@ impl Recovery {
         first: bool,
         now: Instant,
     ) {
-        self.ack_requested = match self.ack_requested {
-            // Another AckReq while an ACK is due does not give the peer more time.
-            Some((old, at)) if !first || old > una => Some((old.max(end), at)),
-            Some((old, _)) => Some((old.max(end), now)),
-            None => Some((end, now)),
-        };
+        self.timeout.record_ack_request(una, end, first, now);
         if first && self.sample.sequence == Sequence::MAX {
             let recovered = una >= self.repaired
                 && self.retransmission.is_none_or(|retransmission| una >= retransmission.high);
@@ -273,7 +203,7 @@ impl Recovery {
         self.retries_used = 0;
         self.rnr_retries_used = 0;
         self.rnr_since = None;
-        self.last_progress = now;
+        self.timeout.last_progress = now;
         if una > self.sample.sequence {
             self.sample.sequence = Sequence::MAX;
             let mut took = now.nanos_since(self.sample.sent);
@@ -287,10 +217,10 @@ impl Recovery {
             }
             self.add_rtt_sample(took);
         }
-        if self.is_unmeasured() {
+        if self.window.is_unmeasured() {
             self.measure_path(una, now);
         }
-        self.resend = self.first_resend;
+        self.timeout.reset();
         if self.retransmission.is_some() {
             self.evaluate_retransmission(una, now);
         }
@@ -301,7 +231,7 @@ impl Recovery {
     fn add_rtt_sample(&mut self, rtt: u64) {
         let rtt = Rtt::with_sample(self.rtt, rtt);
         self.rtt = Some(rtt);
-        self.set_first_resend(rtt.timeout());
+        self.timeout.set_first(rtt.timeout());
     }
 
     /// Returns whether a packet sent at `at` can have been acknowledged by now: a round trip has passed.

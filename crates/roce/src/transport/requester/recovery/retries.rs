@@ -21,9 +21,9 @@ impl Recovery {
     /// exactly when one without any answer and with as many retries would.
     pub(crate) fn may_retry(&mut self, now: Instant) -> bool {
         //= rocev2 §7
-        let waited = now.nanos_since(self.last_progress);
-        let due = self.ack_timeout.saturating_mul(u64::from(self.retries_used).saturating_add(1));
-        if self.ack_timeout != 0 && waited >= due {
+        let waited = now.nanos_since(self.timeout.last_progress);
+        let due = self.timeout.ack_timeout.saturating_mul(u64::from(self.retries_used).saturating_add(1));
+        if self.timeout.ack_timeout != 0 && waited >= due {
             self.retries_used = self.retries_used.saturating_add(1);
         }
         self.retries_used <= self.retries
@@ -61,7 +61,7 @@ impl Recovery {
         if self.rnr_until.take_if(|until| *until <= now).is_none() {
             return false;
         }
-        self.last_progress = now;
+        self.timeout.last_progress = now;
         // Packets are resent from now on: the wait is not part of the round trip.
         if let Some(retransmission) = &mut self.retransmission {
             retransmission.at = now;

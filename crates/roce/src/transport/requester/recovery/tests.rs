@@ -40,8 +40,8 @@ const fn at(number: u64) -> Sequence {
 impl Requester {
     fn new() -> Self {
         let mut recovery = Recovery::IDLE;
-        recovery.min_resend = 1_000_000;
-        recovery.ack_timeout = 67_000_000;
+        recovery.timeout.min_resend = 1_000_000;
+        recovery.timeout.ack_timeout = 67_000_000;
         recovery.retries = 2;
         let nanos = ROUND_TRIP * 1000;
         recovery.rtt = Some(Rtt { smoothed: nanos, variation: 0 });
@@ -109,9 +109,9 @@ impl Requester {
                 }
             }
             Timeout => {
-                let deadline = self.recovery.deadline(self.una);
+                let deadline = self.recovery.timeout.deadline(self.una);
                 self.now = self.now.max(deadline.as_nanos() / 1000 + 1);
-                self.recovery.back_off();
+                self.recovery.timeout.back_off();
                 self.go_back(Resend::Probe { selective: true });
             }
         }
@@ -258,8 +258,8 @@ fn a_timeout_sends_one_packet_and_its_answer_tells_what_is_missing() {
 fn a_passed_ack_timeout_uses_a_retry_and_progress_gives_them_back() {
     let mut requester = Requester::new();
     requester.handle(Send(8));
-    let start = requester.recovery.last_progress;
-    let timeout = requester.recovery.ack_timeout;
+    let start = requester.recovery.timeout.last_progress;
+    let timeout = requester.recovery.timeout.ack_timeout;
     // Times in halves of the timeout since the last progress, and whether a retry is left.
     for (halves, left) in [(0, true), (1, true), (2, true), (3, true), (4, true), (5, true), (6, false)] {
         let now = start.after_nanos(timeout * halves / 2);
@@ -320,21 +320,25 @@ fn the_window_is_larger_while_a_peer_that_stores_packets_misses_one() {
 #[test]
 fn the_deadline_counts_from_the_first_ack_request_that_is_not_answered() {
     let mut recovery = Recovery::IDLE;
-    (recovery.resend, recovery.ack_timeout) = (1_000_000, 67_000_000);
+    (recovery.timeout.resend, recovery.timeout.ack_timeout) = (1_000_000, 67_000_000);
     let time = |millis: u64| Instant::from_nanos(millis * 1_000_000);
     let mut request = |una, sequence, first, millis| {
         let end = at(sequence).next();
         recovery.record_ack_request(at(una), at(sequence), end, first, time(millis));
-        recovery.ack_requested.unwrap()
+        recovery.timeout.ack_requested.unwrap()
     };
     assert_eq!(request(0, 3, true, 10), (at(4), time(10)));
     assert_eq!(request(0, 5, true, 11), (at(6), time(10)), "an ACK is due already");
     assert_eq!(request(6, 7, true, 12), (at(8), time(12)));
     assert_eq!(request(8, 7, false, 13), (at(8), time(12)), "it is sent again");
     for (una, awaited, deadline) in [(7, true, time(13)), (8, false, time(67))] {
-        assert_eq!((recovery.awaits_ack(at(una)), recovery.deadline(at(una))), (awaited, deadline), "{una}");
+        assert_eq!(
+            (recovery.timeout.awaits_ack(at(una)), recovery.timeout.deadline(at(una))),
+            (awaited, deadline),
+            "{una}"
+        );
     }
-    assert!(!Recovery::IDLE.awaits_ack(at(0)));
+    assert!(!Recovery::IDLE.timeout.awaits_ack(at(0)));
 }
 
 //= rocev2 §7
@@ -356,7 +360,7 @@ fn the_first_packet_of_a_burst_measures_the_path() {
     recovery.record_ack_request(at(0), at(0), at(1), true, time(0));
     recovery.sample_path();
     recovery.handle_progress(at(0), time(50));
-    assert!(recovery.is_unmeasured(), "it is not acknowledged");
+    assert!(recovery.window.is_unmeasured(), "it is not acknowledged");
     recovery.handle_progress(at(1), time(100));
     assert_eq!(recovery.window.round_trip(), 100_000);
 }
@@ -496,7 +500,7 @@ fn a_run_of_16_packets_halves_the_window() {
     requester.handle(Send(1000));
     for (lost, expected) in [(10, 256), (11, 256), (13, 256), (17, 256), (25, 128)] {
         requester.handle(Nak(lost));
-        assert_eq!(requester.recovery.window(), expected, "{lost}");
+        assert_eq!(requester.recovery.window.packets(), expected, "{lost}");
     }
 }
 

@@ -55,11 +55,24 @@ impl Window {
         self.packets
     }
 
+    /// Returns how many packets may be unacknowledged with the responses of a READ request. It begins below
+    /// [`Window::packets`]; while responses are `missing`, it may end above by a whole chunk.
+    #[inline]
+    pub(crate) fn of_reads(&self, missing: bool) -> u64 {
+        if missing { self.extended() } else { self.with_chunks() }
+    }
+
     /// Returns how many packets may be unacknowledged that are requested in chunks: as the window is used in steps, more than
     /// the least one, so that it can rise.
     #[inline]
-    pub(crate) fn with_chunks(&self) -> u64 {
+    fn with_chunks(&self) -> u64 {
         self.packets.max(self.least.saturating_add(self.least / 2).min(self.limit))
+    }
+
+    /// Returns how many packets of a READ are requested at once, as a power of two: a quarter of the window, to be limited by
+    /// the queue.
+    pub(crate) fn chunk_shift(&self) -> u8 {
+        (self.packets / 4).checked_ilog2().unwrap_or(0) as u8
     }
 
     /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be.
@@ -201,6 +214,16 @@ mod tests {
         let packets = window.packets();
         window.shrink(at(2000), at(3000));
         assert_eq!(window.packets(), packets / 2);
+    }
+
+    #[test]
+    fn a_chunk_is_a_quarter_of_the_window() {
+        for (packets, shift) in [(2, 0), (128, 5), (1020, 7), (1024, 8)] {
+            assert_eq!(Window::new(packets, packets).chunk_shift(), shift, "{packets}");
+        }
+        let mut window = Window::IDLE;
+        window.measure(1, 1000);
+        assert_eq!(window.round_trip(), 1000);
     }
 
     /// Queues do not make the path longer, a single delay makes it little longer.

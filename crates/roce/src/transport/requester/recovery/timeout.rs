@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The retransmission timeout: when the oldest unacknowledged packet is sent again.
+
+use crate::time::Instant;
+use crate::transport::sequence::Sequence;
+
+/// First retransmission timeout, in minimum resend times, before a round trip is measured.
+const INITIAL_RESEND_FACTOR: u64 = 16;
+
+/// The retransmission timeout of a requester. Each packet uses it: see [`cache_lines`](crate::transport::cache_lines).
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct RetransmitTimeout {
+    /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
+    pub(super) last_progress: Instant,
+    /// ACK timeout: time without progress that costs a retry; zero for no timeout. This and the next three are in
+    /// nanoseconds: arithmetic of [`Duration`](core::time::Duration) is slow.
+    pub(super) ack_timeout: u64,
+    pub(super) min_resend: u64,
+    /// Retransmission timeout after progress.
+    pub(super) first_resend: u64,
+    /// Retransmission timeout from the last progress, or from the first AckReq after it. Backs off exponentially.
+    pub(super) resend: u64,
+    /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
+    pub(super) ack_requested: Option<(Sequence, Instant)>,
+}
+
+impl RetransmitTimeout {
+    /// Before the peer is known.
+    pub(super) const IDLE: Self = Self {
+        last_progress: Instant::from_nanos(0),
+        ack_timeout: 0,
+        min_resend: 0,
+        first_resend: 0,
+        resend: 0,
+        ack_requested: None,
+    };
+
+    /// Sets the ACK timeout and the minimum resend time of a connection, in nanoseconds.
+    pub(super) fn begin(&mut self, ack_timeout: u64, min_resend: u64) {
+        self.ack_timeout = ack_timeout;
+        self.min_resend = min_resend;
+        self.set_first(min_resend.saturating_mul(INITIAL_RESEND_FACTOR));
+        self.reset();
+    }
+
+    /// Returns when `una`, the oldest unacknowledged packet, is sent again.
+    #[inline]
+    pub(crate) fn deadline(&self, una: Sequence) -> Instant {
+        match self.ack_requested {
+            Some((end, at)) if end > una => self.last_progress.max(at).after_nanos(self.resend),
+            // No ACK is requested yet, for example when packets leave one by one.
+            _ => self.last_progress.after_nanos(self.ack_timeout.max(self.resend)),
+        }
+    }
+
+    /// Returns whether an ACK is requested for `una`, the oldest unacknowledged packet, or one behind it.
+    pub(crate) fn awaits_ack(&self, una: Sequence) -> bool {
+        self.ack_requested.is_some_and(|(end, _)| end > una)
+    }
+
+    /// Accounts for a packet with AckReq, sent for the `first` time or again, whose ACK covers everything before `end`.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every small message")]
+    pub(super) fn record_ack_request(&mut self, una: Sequence, end: Sequence, first: bool, now: Instant) {
+        self.ack_requested = match self.ack_requested {
+            // Another AckReq while an ACK is due does not give the peer more time.
+            Some((old, at)) if !first || old > una => Some((old.max(end), at)),
+            Some((old, _)) => Some((old.max(end), now)),
+            None => Some((end, now)),
+        };
+    }
+
+    /// Sets the retransmission timeout after progress, by an estimate in nanoseconds.
+    #[inline]
+    pub(super) fn set_first(&mut self, estimate: u64) {
+        self.first_resend = self.at_most_ack_timeout(estimate.max(self.min_resend));
+    }
+
+    #[inline]
+    fn at_most_ack_timeout(&self, time: u64) -> u64 {
+        if self.ack_timeout == 0 { time } else { time.min(self.ack_timeout) }
+    }
+
+    /// Ends the back-off after progress.
+    #[inline]
+    pub(super) fn reset(&mut self) {
+        self.resend = self.first_resend;
+    }
+
+    /// Backs off: the deadline has passed, the next one is farther away.
+    pub(crate) fn back_off(&mut self) {
+        // `resend` counts from the last progress: each pause is twice the one before, up to the ACK timeout.
+        let pause = self.at_most_ack_timeout(self.resend);
+        self.resend = self.resend.saturating_add(pause);
+    }
+
+    /// Restarts the timeout: the peer has answered, if not what is awaited.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        self.reset();
+        if let Some((_, at)) = &mut self.ack_requested {
+            *at = now;
+        }
+    }
+}
