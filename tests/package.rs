@@ -95,7 +95,7 @@ fn inf_offers_exactly_the_keywords_that_the_driver_reads() {
 #[test]
 fn each_property_has_the_default_and_the_values_of_the_driver() {
     let parameters = Inf::parse().parameters();
-    for keyword in PROPERTIES.iter().map(|property| property.keyword()) {
+    for keyword in PROPERTIES.iter().map(viordma_inf::keywords::Property::keyword) {
         let entry = &parameters[keyword.name];
         let number = |name: &str| entry[name].parse::<u32>().unwrap();
         assert_eq!(number("Default"), keyword.default, "{}", keyword.name);
@@ -165,7 +165,7 @@ fn modern_and_transitional_network_devices_are_bound() {
 
 #[test]
 fn each_property_allows_its_values_and_no_neighbor_of_them() {
-    for keyword in PROPERTIES.iter().map(|property| property.keyword()) {
+    for keyword in PROPERTIES.iter().map(viordma_inf::keywords::Property::keyword) {
         let allowed = match keyword.values {
             Values::Range { min, max } => vec![min, min + 1, max - 1, max],
             Values::OneOf(choices) => choices.iter().map(|choice| choice.value).collect(),
@@ -256,9 +256,9 @@ fn the_package_build_finds_the_driver_and_its_inf() {
     const CARGO: &str = include_str!("../Cargo.toml");
     const MAKEFILE: &str = include_str!("../Makefile.toml");
     const WORKFLOW: &str = include_str!("../.github/workflows/ci.yml");
+    const BUILD: &str = include_str!("../build.rs");
     let package = CARGO.split("[package]").nth(1).unwrap();
     let name = package.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
-    const BUILD: &str = include_str!("../build.rs");
     assert_eq!(name, "viordma");
     assert!(BUILD.contains("inx::write("), "build.rs writes {name}.inx beside Cargo.toml");
 

@@ -11,7 +11,10 @@ use lab::{
     testbed::{Options, Testbed},
 };
 use ndis_sim::{Keyword, Miniport, RssParameters};
-use ndk_abi::ndis::*;
+use ndk_abi::ndis::{
+    NDIS_HASH_IPV4, NDIS_HASH_IPV6, NDIS_HASH_TCP_IPV4, NDIS_HASH_TCP_IPV6, NDIS_HASH_UDP_IPV4,
+    NDIS_HASH_UDP_IPV6, NDIS_PACKET_TYPE_DIRECTED, OID_GEN_CURRENT_PACKET_FILTER,
+};
 
 pub const MOMENT: Duration = Duration::from_secs(20);
 pub const SOON: Duration = Duration::from_millis(100);
