@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "memory for a region")]
 
 use core::cell::Cell;
+use core::fmt::Write as _;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use core::time::Duration;
@@ -113,7 +114,7 @@ impl Host {
     }
 
     /// Returns the parameters of a peer: both sides start with PSN 0, and a retry is used after 10 ms.
-    pub(super) fn peer(&self) -> Peer {
+    pub(super) fn peer() -> Peer {
         Peer {
             conn: ConnId(1),
             template: Template::new(
@@ -150,12 +151,12 @@ impl Host {
     }
 
     /// Returns the address of a byte of the memory.
-    pub(super) fn address(&self, offset: u64) -> u64 {
+    pub(super) fn address(offset: u64) -> u64 {
         BASE + offset
     }
 
     pub(super) fn sge(&self, offset: u64, length: u32) -> Sge {
-        Sge { address: self.address(offset), length, key: self.key() }
+        Sge { address: Self::address(offset), length, key: self.key() }
     }
 
     pub(super) fn fill(&self, offset: usize, bytes: &[u8]) {
@@ -203,10 +204,10 @@ impl Host {
         assert!(packet.icrc_valid(self.shared.config.crc));
         let mut text = format!("{:?} {}", packet.info().opcode, packet.bth().psn().value());
         if let Some(aeth) = packet.aeth() {
-            text += &format!(" {:?}", AethRepr::parse(&aeth).syndrome.kind());
+            write!(text, " {:?}", AethRepr::parse(&aeth).syndrome.kind()).unwrap();
         }
         if let [first, ..] = packet.payload() {
-            text += &format!(": {first} x {}", packet.payload().len());
+            write!(text, ": {first} x {}", packet.payload().len()).unwrap();
         }
         Some(text)
     }

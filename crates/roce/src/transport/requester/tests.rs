@@ -28,7 +28,7 @@ impl Bench {
         let host = Host::new();
         let mut requester = Requester::IDLE;
         requester.initialize(&host.spec(), &host.shared.config).unwrap();
-        requester.begin(&host.peer(), &host.shared.config);
+        requester.begin(&Host::peer(), &host.shared.config);
         Self { host, requester }
     }
 

@@ -23,7 +23,7 @@ impl Bench {
         let host = Host::new();
         let mut responder = Responder::IDLE;
         responder.initialize(&host.spec(), &host.shared.config).unwrap();
-        responder.begin(&host.peer());
+        responder.begin(&Host::peer());
         Self { host, responder }
     }
 
@@ -58,7 +58,7 @@ impl Bench {
         key: u32,
         payload: &[u8],
     ) -> Result<(), PacketError> {
-        let reth = RethRepr { address: self.host.address(0), r_key: key, length };
+        let reth = RethRepr { address: Host::address(0), r_key: key, length };
         self.receive(opcode, psn, Ext::Reth(reth), payload)
     }
 
