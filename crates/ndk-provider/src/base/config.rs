@@ -2,7 +2,7 @@
 
 //! The administrator's settings.
 
-use super::strict::settings::StrictSettings;
+use super::strict::StrictSettings;
 
 /// How create calls complete, and requests and closes that need not wait for anything: the values of the keyword
 /// `NdkCreateCompletion`.
@@ -36,7 +36,19 @@ pub struct Config {
     /// Where the engine reports drops, retransmissions and changes of state to.
     pub trace: Option<roce::Trace>,
     /// For authors of consumers.
+    #[cfg(feature = "strict")]
     pub strict: StrictSettings,
+}
+
+impl Config {
+    /// Returns the settings for authors of consumers.
+    pub(crate) fn strict(&self) -> StrictSettings {
+        #[cfg(feature = "strict")]
+        let settings = self.strict;
+        #[cfg(not(feature = "strict"))]
+        let settings = StrictSettings;
+        settings
+    }
 }
 
 impl Default for Config {
@@ -48,6 +60,7 @@ impl Default for Config {
             congestion: roce::CongestionConfig::default(),
             early_placement: true,
             trace: None,
+            #[cfg(feature = "strict")]
             strict: StrictSettings::default(),
         }
     }

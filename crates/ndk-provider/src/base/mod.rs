@@ -47,6 +47,7 @@ pub mod shared;
 pub mod status;
 pub mod strict;
 pub mod transmit;
+#[cfg(feature = "strict")]
 #[allow(unsafe_code, reason = "reads the head of an object of any type")]
 pub mod unchecked;
 pub mod version;

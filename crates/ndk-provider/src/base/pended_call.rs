@@ -13,7 +13,7 @@ use super::needed_memory::NeededMemory;
 use super::object::{Created, DispatchTable, ObjectType, Ref};
 use super::shared::Shared;
 use super::status::{self, NtResult};
-use super::strict::outcome::CallKind;
+use super::strict::CallKind;
 use core::ptr::null_mut;
 use ndk_abi::nt::{
     NTSTATUS, STATUS_CANCELLED, STATUS_DEVICE_REMOVED, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING,

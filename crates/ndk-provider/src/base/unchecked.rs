@@ -4,7 +4,7 @@
 //! objects is kept.
 
 use super::object::{Head, ObjectType, TAG, tag};
-use super::strict::checker::{Checker, Subject};
+use super::strict::{Checker, Subject};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use ndk_abi::ndk::NDK_OBJECT_TYPE;

@@ -13,6 +13,7 @@ use ndk_abi::nt::{NTSTATUS, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, S
 impl DispatchTable for Adapter {
     type Table = NDK_ADAPTER_DISPATCH;
     const TABLE: &'static NDK_ADAPTER_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_ADAPTER_DISPATCH = &super::strict::adapter::TABLE;
 }
 

@@ -32,6 +32,7 @@ use ndk_abi::nt::{
 impl DispatchTable for Connector {
     type Table = NDK_CONNECTOR_DISPATCH;
     const TABLE: &'static NDK_CONNECTOR_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_CONNECTOR_DISPATCH = &super::strict::connector::TABLE;
 }
 

@@ -21,6 +21,7 @@ use roce::{Completion, CompletionKind};
 impl DispatchTable for Cq {
     type Table = NDK_CQ_DISPATCH;
     const TABLE: &'static NDK_CQ_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_CQ_DISPATCH = &super::strict::cq::TABLE;
 }
 

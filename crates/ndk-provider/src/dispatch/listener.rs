@@ -22,6 +22,7 @@ use ndk_abi::nt::{BOOLEAN, NTSTATUS, STATUS_INVALID_PARAMETER};
 impl DispatchTable for Listener {
     type Table = NDK_LISTENER_DISPATCH;
     const TABLE: &'static NDK_LISTENER_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_LISTENER_DISPATCH = &super::strict::endpoints::LISTENER;
 }
 

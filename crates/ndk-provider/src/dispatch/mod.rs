@@ -59,4 +59,5 @@ mod query_extension;
 mod sge_list;
 mod shared_endpoint;
 mod srq;
+#[cfg(feature = "strict")]
 mod strict;

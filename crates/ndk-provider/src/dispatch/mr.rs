@@ -19,6 +19,7 @@ use nt::MdlChain;
 impl DispatchTable for Mr {
     type Table = NDK_MR_DISPATCH;
     const TABLE: &'static NDK_MR_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_MR_DISPATCH = &super::strict::memory::MR;
 }
 

@@ -17,6 +17,7 @@ use ndk_abi::nt::NTSTATUS;
 impl DispatchTable for Mw {
     type Table = NDK_MW_DISPATCH;
     const TABLE: &'static NDK_MW_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_MW_DISPATCH = &super::strict::memory::MW;
 }
 

@@ -18,6 +18,7 @@ use ndk_abi::nt::NTSTATUS;
 impl DispatchTable for Pd {
     type Table = NDK_PD_DISPATCH;
     const TABLE: &'static NDK_PD_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_PD_DISPATCH = &super::strict::pd::TABLE;
 }
 

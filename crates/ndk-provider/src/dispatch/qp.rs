@@ -28,6 +28,7 @@ use roce::{Access, Binding, Registration, SendData, SendOperation};
 impl DispatchTable for Qp {
     type Table = NDK_QP_DISPATCH;
     const TABLE: &'static NDK_QP_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_QP_DISPATCH = &super::strict::qp::TABLE;
 }
 

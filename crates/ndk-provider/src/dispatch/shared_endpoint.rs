@@ -21,6 +21,7 @@ use ndk_abi::nt::NTSTATUS;
 impl DispatchTable for SharedEndpoint {
     type Table = NDK_SHARED_ENDPOINT_DISPATCH;
     const TABLE: &'static NDK_SHARED_ENDPOINT_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_SHARED_ENDPOINT_DISPATCH = &super::strict::endpoints::SHARED_ENDPOINT;
 }
 

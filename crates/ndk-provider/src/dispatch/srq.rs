@@ -21,6 +21,7 @@ use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS};
 impl DispatchTable for Srq {
     type Table = NDK_SRQ_DISPATCH;
     const TABLE: &'static NDK_SRQ_DISPATCH = &TABLE;
+    #[cfg(feature = "strict")]
     const CHECKED: &'static NDK_SRQ_DISPATCH = &super::strict::srq::TABLE;
 }
 

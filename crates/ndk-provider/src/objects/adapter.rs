@@ -7,7 +7,7 @@ use crate::base::limits;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
 use crate::base::status::NtResult;
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;

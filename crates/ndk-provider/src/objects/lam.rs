@@ -13,7 +13,6 @@ use crate::base::memory;
 use crate::base::shared::Engine;
 use crate::base::status::{self, NtResult};
 use alloc::vec::Vec;
-use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ndk_abi::nt::{STATUS_BUFFER_TOO_SMALL, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Mapping, MdlChain, PAGE_SIZE, Span, SpinLock};
@@ -110,7 +109,8 @@ impl LogicalMappings {
     }
 
     /// Returns the logical addresses of a mapping, or `None` if there is none of this number.
-    pub fn range(&self, number: usize) -> Option<Range<u64>> {
+    #[cfg(feature = "strict")]
+    pub fn range(&self, number: usize) -> Option<core::ops::Range<u64>> {
         match self.0.lock().slots.get(index(number))? {
             Slot::Used(mapped) if mapped.number == number => {
                 let span = mapped.mapping.span();

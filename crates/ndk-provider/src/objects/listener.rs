@@ -9,7 +9,7 @@ use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
 use core::ffi::c_void;
 use core::net::{IpAddr, SocketAddr};

@@ -13,7 +13,7 @@
 use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::mr::Mr;
 use crate::objects::pd::Pd;
 use core::ffi::c_void;

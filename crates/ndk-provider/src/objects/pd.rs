@@ -6,7 +6,7 @@ use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
 use crate::base::status::NtResult;
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
 use core::ffi::c_void;
 use core::ptr::NonNull;

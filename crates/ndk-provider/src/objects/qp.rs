@@ -14,7 +14,7 @@ use crate::base::limits::LIMITS;
 use crate::base::needed_memory::NeededMemory;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::srq::{self, ELEMENT, Srq};
@@ -274,11 +274,13 @@ impl Qp {
     }
 
     /// Returns whether no connector has used the queue pair.
+    #[cfg(feature = "strict")]
     pub fn was_never_connected(&self) -> bool {
         *self.attachment.lock() == Attachment::Free && self.pair.state() == QpState::Init
     }
 
     /// Returns whether a connector has used the queue pair and no longer does: it cannot connect again.
+    #[cfg(feature = "strict")]
     pub fn was_connected(&self) -> bool {
         *self.attachment.lock() == Attachment::Used
     }

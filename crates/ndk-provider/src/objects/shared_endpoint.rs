@@ -7,7 +7,7 @@ use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::status::NtResult;
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
 use core::ffi::c_void;
 use core::net::SocketAddr;

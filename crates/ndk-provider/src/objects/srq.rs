@@ -10,7 +10,7 @@ use crate::base::needed_memory::NeededMemory;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::pd::Pd;
 use core::ffi::c_void;
 use core::ptr::NonNull;

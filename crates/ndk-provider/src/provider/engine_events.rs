@@ -4,7 +4,7 @@
 
 use crate::base::shared::{Shared, now};
 use crate::base::status;
-use crate::base::strict::mistake::Mistake;
+use crate::base::strict::Mistake;
 use crate::objects::connector::{self, Connector};
 use crate::objects::cq::Cq;
 use crate::objects::listener::Listener;

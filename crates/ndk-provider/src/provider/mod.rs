@@ -27,9 +27,9 @@ use crate::base::registry::Registry;
 use crate::base::removal::Removal;
 use crate::base::shared::{Engine, Routines, Scheduler, Shared};
 use crate::base::status::{self, NtResult};
-use crate::base::strict::checker::Checker;
-use crate::base::strict::create_faults::CreateFaults;
-use crate::base::strict::held_callbacks::HeldCallbacks;
+use crate::base::strict::Checker;
+use crate::base::strict::CreateFaults;
+use crate::base::strict::HeldCallbacks;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -70,13 +70,8 @@ impl Provider {
         let [low, high, delays @ ..] = random;
         let delay_seed = delays.first_chunk().copied().unwrap_or_default();
         let engine = engine_config::new(environment.link(), seed, config);
-        let checker = match config.strict.report {
-            Some(report) => {
-                let checker = Checker::new(report, environment.owner());
-                Some(Arc::try_new(checker).map_err(|_| NO_RESOURCES)?)
-            }
-            None => None,
-        };
+        let strict = config.strict();
+        let checker = Checker::for_settings(strict, environment.owner()).map_err(|_| NO_RESOURCES)?;
         let engine = Engine::try_new(engine).map_err(|_| NO_RESOURCES)?;
         let ports =
             Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO_RESOURCES)?;
@@ -91,8 +86,8 @@ impl Provider {
             quotas: Quotas::new(),
             loopback: Loopback::new(),
             create_completion: config.create_completion,
-            create_faults: CreateFaults::new(config.strict.fail_create),
-            held_callbacks: HeldCallbacks::new(config.strict.delay, u64::from_le_bytes(delay_seed)),
+            create_faults: CreateFaults::new(strict),
+            held_callbacks: HeldCallbacks::new(strict, u64::from_le_bytes(delay_seed)),
             checker,
             scheduler: Scheduler::new(),
             next_processor: AtomicU32::new(0),

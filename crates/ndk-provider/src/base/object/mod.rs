@@ -22,8 +22,8 @@
 use super::callback::CloseCallback;
 use super::closed::{CloseLater, Closed, Operations};
 use super::status::NtResult;
-use super::strict::checker::{Checker, Subject};
-use super::strict::tracked_objects::{OpenObject, RetainedMemory};
+use super::strict::{Checker, Subject};
+use super::strict::{OpenObject, RetainedMemory};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -31,7 +31,6 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU8;
 use fallible::{Arc, RefCount, try_box_or_return};
 use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_OBJECT_HEADER_RESERVED_BLOCK, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING, STATUS_SUCCESS};
@@ -104,6 +103,7 @@ pub trait DispatchTable: ObjectType {
     /// The table that new objects point to.
     const TABLE: &'static Self::Table;
     /// The table of objects whose calls are checked.
+    #[cfg(feature = "strict")]
     const CHECKED: &'static Self::Table = Self::TABLE;
 }
 
@@ -124,13 +124,16 @@ pub(super) struct Head {
     references: RefCount,
     lifecycle: SpinLock<(Lifecycle, CloseNotification)>,
     /// Null if the consumer's calls are not checked; else valid as long as the object's memory.
+    #[cfg(feature = "strict")]
     pub(super) checker: *const Checker,
     /// The calls in progress that the consumer serializes, if calls are checked.
-    pub(super) busy: AtomicU8,
+    #[cfg(feature = "strict")]
+    pub(super) busy: core::sync::atomic::AtomicU8,
     /// The next object of the list of [`super::closed`], whose lock guards it.
     next_closed: UnsafeCell<Option<Closed>>,
 }
 
+#[cfg(feature = "strict")]
 impl Head {
     /// Returns whether the consumer has not closed the object. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn is_open(&self) -> bool {
@@ -185,6 +188,9 @@ impl<T: DispatchTable> Created<T> {
             ObjectType: T::TYPE,
             NdkReserved: NDK_OBJECT_HEADER_RESERVED_BLOCK { rf: [core::ptr::null_mut(); 4] },
         };
+        #[cfg(not(feature = "strict"))]
+        let table = T::TABLE;
+        #[cfg(feature = "strict")]
         let (table, checker) = match body.checker() {
             None => (T::TABLE, core::ptr::null()),
             Some(checker) => (T::CHECKED, core::ptr::from_ref::<Checker>(checker)),
@@ -196,8 +202,10 @@ impl<T: DispatchTable> Created<T> {
                 tag: tag::<T>(),
                 references: RefCount::one(),
                 lifecycle: SpinLock::new((Lifecycle::Open, CloseNotification::None)),
+                #[cfg(feature = "strict")]
                 checker,
-                busy: AtomicU8::new(0),
+                #[cfg(feature = "strict")]
+                busy: core::sync::atomic::AtomicU8::new(0),
                 next_closed: UnsafeCell::new(None),
             },
             body: ManuallyDrop::new(body),

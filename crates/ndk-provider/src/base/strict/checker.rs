@@ -10,9 +10,11 @@
 use super::mistake::{Mistake, MistakeReport};
 use super::outcome::{CallKind, mistake};
 use super::reporter::{Report, Reporter};
+use super::settings::StrictSettings;
 use super::tracked_objects::{OpenObject, RetainedMemory, TrackedObjects};
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use fallible::{AllocError, Arc};
 use ndk_abi::ndk::NDK_OBJECT_TYPE;
 use ndk_abi::nt::NTSTATUS;
 use nt::{Owner, SpinLock};
@@ -33,7 +35,16 @@ pub struct Subject {
 }
 
 impl Checker {
-    pub const fn new(report: Report, owner: Owner) -> Self {
+    /// Returns a checker if the settings ask for reports.
+    ///
+    /// # Errors
+    /// [`AllocError`] if pool is exhausted.
+    pub fn for_settings(settings: StrictSettings, owner: Owner) -> Result<Option<Arc<Self>>, AllocError> {
+        let Some(report) = settings.report else { return Ok(None) };
+        Ok(Some(Arc::try_new(Self::new(report, owner))?))
+    }
+
+    const fn new(report: Report, owner: Owner) -> Self {
         Self { reporter: Reporter::new(report, owner), objects: SpinLock::new(TrackedObjects::new()) }
     }
 

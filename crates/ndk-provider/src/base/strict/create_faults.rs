@@ -2,7 +2,7 @@
 
 //! Fails one create call of the consumers.
 
-use super::settings::FailCreate;
+use super::settings::{FailCreate, StrictSettings};
 use core::sync::atomic::{AtomicU32, Ordering};
 use ndk_abi::ndk::NDK_OBJECT_TYPE;
 
@@ -13,8 +13,8 @@ pub struct CreateFaults {
 }
 
 impl CreateFaults {
-    pub const fn new(setting: Option<FailCreate>) -> Self {
-        Self { setting, calls: AtomicU32::new(0) }
+    pub const fn new(settings: StrictSettings) -> Self {
+        Self { setting: settings.fail_create, calls: AtomicU32::new(0) }
     }
 
     /// Counts a create call and returns whether it fails.
@@ -36,7 +36,8 @@ mod tests {
     fn only_the_create_call_of_the_setting_fails() {
         let calls = [PD, CQ, CQ, PD, CQ];
         let fails = |setting| {
-            let faults = CreateFaults::new(setting);
+            let faults =
+                CreateFaults::new(StrictSettings { fail_create: setting, ..StrictSettings::default() });
             calls.map(|object| faults.fails(object))
         };
         assert_eq!(fails(None), [false; 5]);

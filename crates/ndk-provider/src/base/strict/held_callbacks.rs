@@ -5,7 +5,7 @@
 //! The events of the engine are delivered late, all that are due at once and in their order. A call that pends is
 //! completed by its work item, which is queued late. IRQL <= `DISPATCH_LEVEL`.
 
-use super::settings::CallbackDelay;
+use super::settings::{CallbackDelay, StrictSettings};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use fallible::try_box_or_return;
@@ -29,10 +29,10 @@ struct Held {
 
 impl HeldCallbacks {
     /// `seed` selects the random delays.
-    pub const fn new(setting: Option<CallbackDelay>, seed: u64) -> Self {
+    pub const fn new(settings: StrictSettings, seed: u64) -> Self {
         // The generator's state must not be 0.
         let held = Held { events: None, actions: Vec::new(), random: seed | 1 };
-        Self { setting, held: SpinLock::new(held) }
+        Self { setting: settings.delay, held: SpinLock::new(held) }
     }
 
     /// Returns whether callbacks are held back at all.
@@ -128,7 +128,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn held(random: bool) -> HeldCallbacks {
-        HeldCallbacks::new(Some(CallbackDelay { time: Duration::from_nanos(100), random }), 7)
+        let delay = Some(CallbackDelay { time: Duration::from_nanos(100), random });
+        HeldCallbacks::new(StrictSettings { delay, ..StrictSettings::default() }, 7)
     }
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn nothing_is_held_back_without_the_setting() {
-        let held = HeldCallbacks::new(None, 1);
+        let held = HeldCallbacks::new(StrictSettings::default(), 1);
         assert!(!held.holds_events(0, true));
         assert_eq!(held.run_later(0, || {}), None);
         assert_eq!(held.run_due(0), None);

@@ -5,7 +5,7 @@
 use super::call::{Call, Guard};
 use super::close::query_extension;
 use crate::base::object::Borrow;
-use crate::base::strict::mistake::Mistake;
+use crate::base::strict::Mistake;
 use crate::objects::adapter::Adapter;
 use core::ffi::c_void;
 use ndk_abi::ndk::{

@@ -4,8 +4,8 @@
 
 use super::call::Call;
 use crate::base::object::ObjectType;
-use crate::base::strict::mistake::Mistake;
-use crate::base::strict::outcome::CallKind;
+use crate::base::strict::CallKind;
+use crate::base::strict::Mistake;
 use crate::dispatch::close::{Closable, close as ordinary};
 use crate::dispatch::query_extension::query_extension as ordinary_query;
 use core::ffi::c_void;

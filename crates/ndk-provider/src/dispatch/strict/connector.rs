@@ -5,7 +5,7 @@
 use super::call::{Call, Guard};
 use super::close::{close, query_extension};
 use crate::base::object::Borrow;
-use crate::base::strict::mistake::Mistake;
+use crate::base::strict::Mistake;
 use crate::objects::connector::Connector;
 use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;

@@ -5,7 +5,7 @@
 use super::call::{Call, Guard};
 use super::close::{check_token_unused, close, query_extension};
 use crate::base::object::Borrow;
-use crate::base::strict::outcome::CallKind;
+use crate::base::strict::CallKind;
 use crate::objects::mr::Mr;
 use crate::objects::mw::Mw;
 use core::ffi::c_void;

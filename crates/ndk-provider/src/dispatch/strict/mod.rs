@@ -30,7 +30,7 @@ macro_rules! checked {
             use $crate::dispatch::strict::call::Guard;
             use $crate::dispatch::strict::call::{Answer, Call};
             // SAFETY: the consumer's promise about object pointers; the memory of closed objects is kept.
-            let call = unsafe { Call::enter::<$Type>(object, $crate::base::strict::outcome::CallKind::$kind) };
+            let call = unsafe { Call::enter::<$Type>(object, $crate::base::strict::CallKind::$kind) };
             #[allow(unused_mut, reason = "only if there are other objects")]
             let mut valid = call.is_valid();
             // SAFETY: the pointer is an argument of the call: null, or the memory of an object, which the provider keeps after its close

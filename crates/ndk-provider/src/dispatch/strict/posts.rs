@@ -5,7 +5,7 @@
 use super::call::{Call, Guard};
 use crate::base::limits::LIMITS;
 use crate::base::object::Borrow;
-use crate::base::strict::mistake::Mistake;
+use crate::base::strict::Mistake;
 use crate::base::unchecked::{Serial, Unchecked};
 use crate::dispatch::sge_list::{MAX_SGES, sges};
 use crate::objects::cq::Cq;

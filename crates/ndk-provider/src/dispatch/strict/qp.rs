@@ -5,7 +5,7 @@
 use super::call::Call;
 use super::close::{close, query_extension};
 use super::posts::{InitiatorGuard, ReceiveGuard};
-use crate::base::strict::outcome::CallKind;
+use crate::base::strict::CallKind;
 use crate::base::unchecked::{Pointee, Unchecked};
 use crate::objects::mr::Mr;
 use crate::objects::mw::Mw;

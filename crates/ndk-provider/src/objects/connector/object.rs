@@ -17,7 +17,7 @@ use crate::base::ports::Endpoint;
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::shared::{Shared, now};
 use crate::base::status::NtResult;
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
 use crate::objects::listener::Listener;
 use crate::objects::qp::Qp;

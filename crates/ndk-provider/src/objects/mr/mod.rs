@@ -9,7 +9,7 @@ mod normal;
 use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::NtResult;
-use crate::base::strict::checker::Checker;
+use crate::base::strict::Checker;
 use crate::objects::pd::Pd;
 use core::ffi::c_void;
 use core::ptr::NonNull;
