@@ -5,14 +5,22 @@
 use std::{env, error::Error, path::PathBuf};
 
 use driver_build::Resource;
-use viordma_inf::{faults, inx, message_table};
+use viordma_inf::{Edition, faults, inx, message_table};
+
+/// Environment variable that `cargo xtask image` sets: it builds both editions in one directory, and writes the INF itself.
+const NO_INX: &str = "VIORDMA_NO_INX";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
-    // It is written again if it was removed.
-    println!("cargo::rerun-if-changed=viordma.inx");
+    println!("cargo::rerun-if-env-changed={NO_INX}");
     faults::check()?;
-    inx::write(&PathBuf::from(env::var("CARGO_MANIFEST_DIR")?))?;
-    let messages = Resource { kind: message_table::RT_MESSAGETABLE, name: 1, data: message_table::data() };
+    let edition = if cfg!(feature = "strict") { Edition::Strict } else { Edition::Standard };
+    if env::var_os(NO_INX).is_none() {
+        // It is written again if it was removed.
+        println!("cargo::rerun-if-changed=viordma.inx");
+        inx::write(&PathBuf::from(env::var("CARGO_MANIFEST_DIR")?), edition)?;
+    }
+    let data = message_table::data(edition);
+    let messages = Resource { kind: message_table::RT_MESSAGETABLE, name: 1, data };
     driver_build::link(vec![messages])
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use viordma_inf::{
+    Edition,
     events::{self, MESSAGES},
     inx,
     keywords::{NETWORK_ADDRESS, PROPERTIES, Values},
@@ -27,11 +28,20 @@ fn without_comment(line: &str) -> &str {
 }
 
 impl Inf {
+    /// Of the standard edition.
     fn parse() -> Self {
-        static TEXT: OnceLock<String> = OnceLock::new();
+        Self::of(Edition::Standard)
+    }
+
+    fn of(edition: Edition) -> Self {
+        static TEXTS: [OnceLock<String>; 2] = [const { OnceLock::new() }; 2];
         let mut sections = BTreeMap::<_, Vec<_>>::new();
         let mut section = "";
-        for line in TEXT.get_or_init(inx::text).lines().map(|line| without_comment(line).trim()) {
+        for line in TEXTS[edition as usize]
+            .get_or_init(|| inx::text(edition))
+            .lines()
+            .map(|line| without_comment(line).trim())
+        {
             if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
                 section = name;
                 assert!(sections.insert(name, Vec::new()).is_none(), "[{name}] twice");
@@ -85,16 +95,19 @@ impl Inf {
 
 #[test]
 fn inf_offers_exactly_the_keywords_that_the_driver_reads() {
-    let offered: BTreeSet<_> = Inf::parse().parameters().into_keys().collect();
-    let read: BTreeSet<_> =
-        PROPERTIES.iter().map(|property| property.name).chain([NETWORK_ADDRESS]).collect();
-    assert_eq!(offered, read);
+    for edition in [Edition::Standard, Edition::Strict] {
+        let offered: BTreeSet<_> = Inf::of(edition).parameters().into_keys().collect();
+        let read = PROPERTIES.iter().filter(|property| property.edition <= edition);
+        let read: BTreeSet<_> = read.map(|property| property.name).chain([NETWORK_ADDRESS]).collect();
+        assert_eq!(offered, read, "{edition:?}");
+        assert_eq!(offered.iter().any(|name| name.contains("Strict")), edition == Edition::Strict);
+    }
 }
 
 //= R-OPEN-34, R-OPEN-35, R-OPEN-36
 #[test]
 fn each_property_has_the_default_and_the_values_of_the_driver() {
-    let parameters = Inf::parse().parameters();
+    let parameters = Inf::of(Edition::Strict).parameters();
     for keyword in PROPERTIES.iter().map(viordma_inf::keywords::Property::keyword) {
         let entry = &parameters[keyword.name];
         let number = |name: &str| entry[name].parse::<u32>().unwrap();

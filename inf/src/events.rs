@@ -3,7 +3,7 @@
 //! The events that the driver writes to the system log: one table, from which the driver takes the identifiers, and the image's message
 //! table and the page for administrators are generated.
 
-use crate::keywords::Audience;
+use crate::{Edition, keywords::Audience};
 
 /// An event as the driver writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,15 @@ impl Event {
 }
 
 impl Message {
+    /// Returns the first edition of the driver that writes the event.
+    #[must_use]
+    pub const fn edition(&self) -> Edition {
+        match self.audience {
+            Audience::Administrator => Edition::Standard,
+            Audience::ConsumerAuthor => Edition::Strict,
+        }
+    }
+
     const fn action(self, action: &'static str) -> Self {
         Self { action, ..self }
     }

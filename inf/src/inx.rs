@@ -4,39 +4,51 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path};
 
-use crate::keywords::{PROPERTIES, Property, Section, Values};
+use crate::{
+    Edition,
+    keywords::{PROPERTIES, Property, Section, Values},
+};
 
 const TEMPLATE: &str = include_str!("../template.inx");
 
-/// Returns the text of `viordma.inx`.
+/// Returns the text of `viordma.inx` for an edition of the driver.
 #[must_use]
-pub fn text() -> String {
+pub fn text(edition: Edition) -> String {
     let mut strings = Strings::default();
-    let ethernet = section(Section::Ethernet, &mut strings);
-    let rdma = section(Section::Rdma, &mut strings);
+    let ethernet = section(Section::Ethernet, edition, &mut strings);
+    let rdma = section(Section::Rdma, edition, &mut strings);
     TEMPLATE
         .replace("@ETHERNET@\n", &ethernet)
         .replace("@RDMA@\n", &rdma)
         .replace("@STRINGS@\n", &strings.text())
 }
 
-/// Writes `viordma.inx` into `directory`, unless it has this text already.
+/// Writes `viordma.inx` of an edition into `directory`, unless it has this text already.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn write(directory: &Path) -> io::Result<()> {
-    let (path, text) = (directory.join("viordma.inx"), text());
+pub fn write(directory: &Path, edition: Edition) -> io::Result<()> {
+    let (path, text) = (directory.join("viordma.inx"), text(edition));
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(());
     }
     fs::write(path, text)
 }
 
-/// Returns the INF for an architecture (`amd64`, `arm64`), as `stampinf` writes it: `date` is month/day/year, `version` has four numbers.
+/// Returns the INF of an edition for an architecture (`amd64`, `arm64`), as `stampinf` writes it: `date` is month/day/year, `version`
+/// has four numbers. It names the files of the edition.
 #[must_use]
-pub fn stamped(architecture: &str, date: &str, version: &str) -> String {
+pub fn stamped(edition: Edition, architecture: &str, date: &str, version: &str) -> String {
     let stamp = format!("CatalogFile = viordma.cat\nDriverVer   = {date},{version}\n");
-    text().replace("$ARCH$", architecture).replace("PnpLockdown = 1\n", &format!("PnpLockdown = 1\n{stamp}"))
+    let text = text(edition)
+        .replace("$ARCH$", architecture)
+        .replace("PnpLockdown = 1\n", &format!("PnpLockdown = 1\n{stamp}"));
+    match edition {
+        Edition::Standard => text,
+        Edition::Strict => {
+            text.replace("viordma.sys", "viordma-strict.sys").replace("viordma.cat", "viordma-strict.cat")
+        }
+    }
 }
 
 /// Texts of `[Strings]` by name. Equal texts of values have one name.
@@ -66,10 +78,10 @@ impl Strings {
     }
 }
 
-fn section(section: Section, strings: &mut Strings) -> String {
+fn section(section: Section, edition: Edition, strings: &mut Strings) -> String {
     PROPERTIES
         .iter()
-        .filter(|property| property.section == section)
+        .filter(|property| property.section == section && property.edition <= edition)
         .map(|property| lines(property, strings))
         .collect()
 }
@@ -106,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_template_is_filled_and_ascii() {
-        let text = text();
+        let text = text(Edition::Strict);
         assert!(text.is_ascii() && !text.contains('@'));
         assert!(text.contains("HKR, Ndi\\params\\*JumboPacket, Max, 0, \"9014\"\n"));
         assert!(text.contains("HKR, Ndi\\params\\*RSS\\enum, \"1\", 0, %Enabled%\n"));
@@ -115,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_stamped_inf_has_version_catalog_and_architecture() {
-        let text = stamped("amd64", "11/27/2026", "0.1.0.0");
+        let text = stamped(Edition::Standard, "amd64", "11/27/2026", "0.1.0.0");
         assert!(
             text.contains("PnpLockdown = 1\nCatalogFile = viordma.cat\nDriverVer   = 11/27/2026,0.1.0.0\n")
         );
@@ -123,15 +135,25 @@ mod tests {
     }
 
     #[test]
+    fn the_strict_edition_has_its_keywords_and_file_names() {
+        let [standard, strict] = [Edition::Standard, Edition::Strict]
+            .map(|edition| stamped(edition, "amd64", "11/27/2026", "0.1.0.0"));
+        assert!(!standard.to_lowercase().contains("strict"));
+        assert!(strict.contains(r"HKR, Ndi\params\NdkStrictReport, Type, 0,"));
+        assert_eq!(strict.matches("viordma-strict.sys").count(), standard.matches("viordma.sys").count());
+        assert!(!strict.contains("viordma.sys") && strict.contains("CatalogFile = viordma-strict.cat\n"));
+    }
+
+    #[test]
     fn a_file_that_is_missing_is_written_and_an_equal_one_is_kept() {
         let directory = std::env::temp_dir().join(format!("viordma-inf-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        write(&directory).unwrap();
+        write(&directory, Edition::Standard).unwrap();
         let path = directory.join("viordma.inx");
         let time = fs::metadata(&path).unwrap().modified().unwrap();
-        write(&directory).unwrap();
+        write(&directory, Edition::Standard).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), time);
-        assert_eq!(fs::read_to_string(&path).unwrap(), text());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text(Edition::Standard));
         fs::remove_dir_all(directory).unwrap();
     }
 }

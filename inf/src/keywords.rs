@@ -3,6 +3,8 @@
 //! The registry keywords of an adapter: one table, from which the driver reads them, and the INF and the page for administrators are
 //! generated.
 
+use crate::Edition;
+
 /// A keyword as the driver reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyword {
@@ -42,6 +44,8 @@ pub struct Property {
     pub section: Section,
     pub audience: Audience,
     pub effect: Effect,
+    /// The first edition of the driver that reads it, and whose INF declares it.
+    pub edition: Edition,
     /// Whether the INF declares a range as `long`, not as `int`.
     pub is_long: bool,
 }
@@ -122,6 +126,7 @@ const ETHERNET: Property = Property {
     section: Section::Ethernet,
     audience: Audience::Administrator,
     effect: Effect::Restart,
+    edition: Edition::Standard,
     is_long: false,
 };
 
@@ -130,6 +135,9 @@ const RDMA: Property = Property { section: Section::Rdma, ..ETHERNET };
 
 /// The same, for authors of NDK consumers.
 const CONSUMERS: Property = Property { audience: Audience::ConsumerAuthor, ..RDMA };
+
+/// The same, of the strict provider.
+const STRICT: Property = Property { edition: Edition::Strict, ..CONSUMERS };
 
 macro_rules! properties {
     ($($(#[$attribute:meta])* $name:ident = $property:expr;)*) => {
@@ -395,7 +403,7 @@ properties! {
         values: SWITCH,
         default: 0,
         text: "1: the mistakes of consumers are reported as events 60 to 90.",
-        ..CONSUMERS
+        ..STRICT
     };
     NDK_STRICT_FAIL_CREATE = Property {
         name: "NdkStrictFailCreate",
@@ -403,7 +411,7 @@ properties! {
         values: Values::Range { min: 0, max: 1_000_000 },
         default: 0,
         text: "The number of the create call that fails for lack of resources. 0: none.",
-        ..CONSUMERS
+        ..STRICT
     };
     // Numbered as `NDK_OBJECT_TYPE`.
     NDK_STRICT_FAIL_TYPE = Property {
@@ -412,7 +420,7 @@ properties! {
         values: Values::OneOf(&[choice(0, "Any"), choice(2, "QP"), choice(3, "CQ"), choice(4, "MR"), choice(5, "MW"), choice(6, "PD"), choice(7, "Shared endpoint"), choice(8, "Connector"), choice(9, "Listener"), choice(10, "SRQ")]),
         default: 0,
         text: "The type of object (`NDK_OBJECT_TYPE`) whose create calls are counted. 0: all types.",
-        ..CONSUMERS
+        ..STRICT
     };
     NDK_STRICT_DELAY = Property {
         name: "NdkStrictDelay",
@@ -420,7 +428,7 @@ properties! {
         values: Values::Range { min: 0, max: 1_000_000 },
         default: 0,
         text: "How long callbacks are held back, in microseconds.",
-        ..CONSUMERS
+        ..STRICT
     };
     NDK_STRICT_DELAY_RANDOM = Property {
         name: "NdkStrictDelayRandom",
@@ -428,7 +436,7 @@ properties! {
         values: SWITCH,
         default: 0,
         text: "1: each callback is held back for a random time up to `NdkStrictDelay`.",
-        ..CONSUMERS
+        ..STRICT
     };
 }
 

@@ -14,6 +14,15 @@
 pub mod events;
 pub mod keywords;
 
+/// Editions of the driver. Each has what the ones before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Edition {
+    /// `viordma.sys`, which administrators install.
+    Standard,
+    /// `viordma-strict.sys`, for authors of NDK consumers: the driver with the feature `strict`.
+    Strict,
+}
+
 #[cfg(feature = "generate")]
 pub mod faults;
 #[cfg(feature = "generate")]

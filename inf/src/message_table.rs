@@ -5,22 +5,25 @@
 //!
 //! Layouts: `MESSAGE_RESOURCE_DATA`, `MESSAGE_RESOURCE_BLOCK`, `MESSAGE_RESOURCE_ENTRY`.
 
-use crate::events::{MESSAGES, Message};
+use crate::{
+    Edition,
+    events::{MESSAGES, Message},
+};
 
 /// The type of the resource.
 pub const RT_MESSAGETABLE: u16 = 11;
 
-/// Returns the resource's data.
+/// Returns the resource's data: the texts of the events that an edition of the driver writes.
 #[must_use]
-pub fn data() -> Vec<u8> {
-    message_table(MESSAGES)
+pub fn data(edition: Edition) -> Vec<u8> {
+    let messages = MESSAGES.iter().copied().filter(|message| message.edition() <= edition);
+    message_table(messages.collect())
 }
 
 /// Blocks of consecutive identifiers, then their entries.
-fn message_table(messages: &[Message]) -> Vec<u8> {
+fn message_table(mut messages: Vec<Message>) -> Vec<u8> {
     const COUNT_BYTES: usize = 4;
     const BLOCK_BYTES: usize = 12;
-    let mut messages = messages.to_vec();
     messages.sort_by_key(|message| message.event.id);
     let blocks: Vec<&[Message]> = messages.chunk_by(|a, b| a.event.id + 1 == b.event.id).collect();
     let mut head = (blocks.len() as u32).to_le_bytes().to_vec();

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::{
+    Edition,
     events::MESSAGES,
     keywords::{Audience, Effect, PROPERTIES, Values},
 };
@@ -54,7 +55,12 @@ fn keywords(audience: Audience) -> String {
             Effect::Restart => "",
             Effect::RestartOrEnabling => " Also read whenever Windows enables RDMA.",
         };
-        item(&mut text, &format!("`{}` ({}): {}{effect}", property.name, property.label, property.text));
+        let edition = match property.edition {
+            Edition::Standard => "",
+            Edition::Strict => " Only in `viordma-strict.sys`.",
+        };
+        let (name, label) = (property.name, property.label);
+        item(&mut text, &format!("`{name}` ({label}): {}{effect}{edition}", property.text));
     }
     text
 }

@@ -34,4 +34,7 @@ pub mod testbed;
 mod tshark;
 mod workspace;
 
-pub use workspace::{example_consumer, has_dpdk, has_qemu, image, root, skip, smb_driver, tap_network};
+pub use workspace::{
+    Images, example_consumer, has_dpdk, has_qemu, image, images, root, skip, smb_driver, strict_image,
+    tap_network,
+};

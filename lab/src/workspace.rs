@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use ndis_sim::Keyword;
 use qemu_device::{TapNetwork, dpdk::TESTPMD, tap};
 
 use crate::exit::Exit;
@@ -20,6 +21,9 @@ use crate::exit::Exit;
 const XTASK: &str = "VIORDMA_XTASK";
 /// Names the driver image to use instead of the one that `cargo xtask image` builds.
 pub(crate) const IMAGE: &str = "VIORDMA_IMAGE";
+
+/// Names the image of the strict edition to use.
+pub(crate) const STRICT_IMAGE: &str = "VIORDMA_STRICT_IMAGE";
 
 /// Returns the root directory of the workspace.
 ///
@@ -44,6 +48,39 @@ pub fn built_image() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The images of the driver's two editions.
+#[derive(Clone, Debug)]
+pub struct Images {
+    pub standard: PathBuf,
+    /// With the strict provider, for authors of NDK consumers.
+    pub strict: PathBuf,
+}
+
+impl Images {
+    /// Returns the image that has all these keywords.
+    #[must_use]
+    pub fn with(&self, keywords: &[(&str, Keyword)]) -> &Path {
+        let is_strict = keywords.iter().any(|(name, _)| name.starts_with("NdkStrict"));
+        if is_strict { &self.strict } else { &self.standard }
+    }
+}
+
+/// Returns the paths of up-to-date images of both editions: `$VIORDMA_IMAGE` and `$VIORDMA_STRICT_IMAGE`, or those that `cargo xtask`
+/// builds now.
+///
+/// # Errors
+/// If an image cannot be built, or a variable does not name a file.
+pub fn built_images() -> Result<Images> {
+    let standard = built_image()?;
+    let strict = strict_image_path();
+    if std::env::var_os(STRICT_IMAGE).is_none() {
+        provide(&["strict-image"])?;
+    } else if !strict.is_file() {
+        return Err(Exit::usage(format!("{STRICT_IMAGE} is {}, which is not a file", strict.display())));
+    }
+    Ok(Images { standard, strict })
+}
+
 /// Returns the path of an up-to-date image of the test driver, which `cargo xtask` builds now.
 ///
 /// # Errors
@@ -53,7 +90,7 @@ pub fn built_test_driver() -> Result<PathBuf> {
     Ok(root().join("target/image/test-driver.sys"))
 }
 
-/// Lets `cargo xtask` build or install what a command needs: `image`, `test-driver`, `guest`, or the name of a program.
+/// Lets `cargo xtask` build or install what a command needs: `image`, `strict-image`, `test-driver`, `guest`, or the name of a program.
 ///
 /// # Errors
 /// If a requirement can neither be found nor be installed; `cargo xtask` has printed the reason.
@@ -84,6 +121,25 @@ pub fn provide(requirements: &[&str]) -> Result<()> {
 #[must_use]
 pub fn image() -> Option<PathBuf> {
     for_test(image_path(), "driver image", "build it with `cargo xtask image`")
+}
+
+/// Returns the image of the strict edition for a test: `$VIORDMA_STRICT_IMAGE`, or what `cargo xtask image --strict` has built;
+/// otherwise as [`image`].
+///
+/// # Panics
+/// When an image is required and there is none.
+#[must_use]
+pub fn strict_image() -> Option<PathBuf> {
+    for_test(strict_image_path(), "strict driver image", "build it with `cargo xtask image --strict`")
+}
+
+/// Returns the images of both editions for a test.
+///
+/// # Panics
+/// When images are required and one is missing.
+#[must_use]
+pub fn images() -> Option<Images> {
+    Some(Images { standard: image()?, strict: strict_image()? })
 }
 
 /// Returns the example of an NDK consumer for a test, as `cargo xtask image --package example-consumer` has built it;
@@ -184,4 +240,9 @@ pub fn skip(reason: &str) {
 #[must_use]
 pub fn image_path() -> PathBuf {
     std::env::var_os(IMAGE).map_or_else(|| root().join("target/image/viordma.sys"), PathBuf::from)
+}
+
+fn strict_image_path() -> PathBuf {
+    std::env::var_os(STRICT_IMAGE)
+        .map_or_else(|| root().join("target/image/viordma-strict.sys"), PathBuf::from)
 }

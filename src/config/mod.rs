@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The adapter's configuration, read from the registry and validated. `PASSIVE_LEVEL`.
-#![allow(unsafe_code, reason = "reads the registry through NDIS")]
 
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use core::slice;
-use core::time::Duration;
+mod key;
+#[cfg(feature = "strict")]
+mod strict;
 
-use ndk_abi::ndis::{
-    NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_OBJECT_REVISION_1, NDIS_CONFIGURATION_PARAMETER,
-    NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_PARAMETER_TYPE,
-    NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS, NdisCloseConfiguration,
-    NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
-};
-use ndk_abi::ndk::{NDK_OBJECT_TYPE, NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET};
-use ndk_abi::nt::UNICODE_STRING;
-use ndk_provider::{CallbackDelay, CreateCompletion, FailCreate, StrictSettings};
+use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS};
+use ndk_abi::ndk::NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET;
+use ndk_provider::{CreateCompletion, StrictSettings};
 use roce::CongestionMode;
 use roce_wire::PathMtu;
 
-use viordma_inf::keywords::{self, Keyword};
+use viordma_inf::keywords;
 
-use crate::events;
+use self::key::Key;
 
 /// The Ethernet header, in bytes.
 pub const ETHERNET_HEADER: u32 = 14;
@@ -69,6 +61,7 @@ pub struct Configuration {
     /// Whether packets after a gap are placed when they arrive.
     pub early_placement: bool,
     pub create_completion: CreateCompletion,
+    /// For authors of consumers.
     pub strict: StrictSettings,
     /// Whether connections to peers in other IP subnets are allowed.
     pub remote_subnets: bool,
@@ -112,7 +105,10 @@ impl Configuration {
                 3 => CreateCompletion::PendAll,
                 _ => CreateCompletion::Auto,
             },
-            strict: strict(&key),
+            #[cfg(feature = "strict")]
+            strict: strict::read(&key),
+            #[cfg(not(feature = "strict"))]
+            strict: StrictSettings::default(),
             //= R-OPEN-38
             remote_subnets: key
                 .value(GLOBAL_FLAGS)
@@ -131,20 +127,6 @@ impl Configuration {
     }
 }
 
-/// Reads the settings for authors of consumers.
-fn strict(key: &Key) -> StrictSettings {
-    let number = key.read(&keywords::NDK_STRICT_FAIL_CREATE);
-    let object = key.read(&keywords::NDK_STRICT_FAIL_TYPE).cast_signed();
-    let time = key.read(&keywords::NDK_STRICT_DELAY);
-    let random = key.read(&keywords::NDK_STRICT_DELAY_RANDOM) != 0;
-    StrictSettings {
-        report: (key.read(&keywords::NDK_STRICT_REPORT) != 0).then_some(events::consumer_mistake),
-        fail_create: (number != 0)
-            .then(|| FailCreate { number, object: (object != 0).then_some(NDK_OBJECT_TYPE(object)) }),
-        delay: (time != 0).then(|| CallbackDelay { time: Duration::from_micros(u64::from(time)), random }),
-    }
-}
-
 /// Returns the IP MTU with which RoCE packets with payloads of `frame_size` bytes are the largest that fit in frames of at
 /// most `max_frame` bytes.
 pub fn ip_mtu_for(frame_size: u32, max_frame: u32) -> u32 {
@@ -156,89 +138,4 @@ pub fn ip_mtu_for(frame_size: u32, max_frame: u32) -> u32 {
 //= R-OIDNDK-9
 pub fn network_direct_allowed(handle: NDIS_HANDLE) -> bool {
     Key::open(handle).is_ok_and(|key| key.read(&keywords::NETWORK_DIRECT) != 0)
-}
-
-/// The adapter's open registry key.
-struct Key(NDIS_HANDLE);
-
-impl Key {
-    fn open(handle: NDIS_HANDLE) -> Result<Self, NDIS_STATUS> {
-        let mut object = NDIS_CONFIGURATION_OBJECT {
-            Header: NDIS_OBJECT_HEADER {
-                Type: NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
-                Revision: NDIS_CONFIGURATION_OBJECT_REVISION_1,
-                Size: NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1,
-            },
-            NdisHandle: handle,
-            Flags: 0,
-        };
-        let mut key = null_mut();
-        // SAFETY: the object is complete and both pointers are valid for the call; PASSIVE_LEVEL.
-        let status = unsafe { NdisOpenConfigurationEx(&raw mut object, &raw mut key) };
-        if status == NDIS_STATUS_SUCCESS { Ok(Self(key)) } else { Err(status) }
-    }
-
-    /// Reads a keyword's value, or returns its default.
-    fn read(&self, keyword: &Keyword) -> u32 {
-        self.value(keyword.name).filter(|&value| keyword.allows(value)).unwrap_or(keyword.default)
-    }
-
-    fn value(&self, name: &str) -> Option<u32> {
-        let mut units = [0_u16; 40];
-        let mut length = 0;
-        for (unit, ascii) in units.iter_mut().zip(name.bytes()) {
-            *unit = u16::from(ascii);
-            length += 2;
-        }
-        let mut keyword =
-            UNICODE_STRING { Length: length, MaximumLength: length, Buffer: units.as_mut_ptr() };
-        let mut status = NDIS_STATUS_SUCCESS;
-        let mut parameter: *mut NDIS_CONFIGURATION_PARAMETER = null_mut();
-        // SAFETY: the key is open, the string and both results live through the call.
-        unsafe {
-            NdisReadConfiguration(
-                &raw mut status,
-                &raw mut parameter,
-                self.0,
-                &raw mut keyword,
-                NDIS_PARAMETER_TYPE::NdisParameterInteger,
-            );
-        }
-        if status != NDIS_STATUS_SUCCESS {
-            return None;
-        }
-        // SAFETY: on success NDIS's result is valid until the key is closed.
-        let parameter = unsafe { parameter.as_ref() }?;
-        let integer =
-            [NDIS_PARAMETER_TYPE::NdisParameterInteger, NDIS_PARAMETER_TYPE::NdisParameterHexInteger];
-        if !integer.contains(&parameter.ParameterType) {
-            return None;
-        }
-        // SAFETY: the type says that the union holds an integer.
-        Some(unsafe { parameter.ParameterData.IntegerData })
-    }
-
-    /// Reads the configured station address, if it is a valid unicast address.
-    fn network_address(&self) -> Option<[u8; 6]> {
-        let mut status = NDIS_STATUS_SUCCESS;
-        let mut address: *mut c_void = null_mut();
-        let mut length = 0;
-        // SAFETY: the key is open; the three results live through the call.
-        unsafe { NdisReadNetworkAddress(&raw mut status, &raw mut address, &raw mut length, self.0) };
-        if status != NDIS_STATUS_SUCCESS || address.is_null() {
-            return None;
-        }
-        // SAFETY: on success NDIS's buffer has `length` bytes and is valid until the key is closed.
-        let bytes = unsafe { slice::from_raw_parts(address.cast::<u8>(), length as usize) };
-        let address: [u8; 6] = bytes.try_into().ok()?;
-        let [first, ..] = address;
-        (first & 1 == 0 && address != [0; 6]).then_some(address)
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        // SAFETY: opened in `open`, closed once, not used afterwards.
-        unsafe { NdisCloseConfiguration(self.0) };
-    }
 }

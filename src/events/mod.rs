@@ -9,9 +9,12 @@ use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_FOUND, NDIS_STATUS_ADAPTER_REMOVED,
     NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_RESOURCES, NdisWriteErrorLogEntry,
 };
-use ndk_provider::{Mistake, MistakeReport};
-use nt::Owner;
 use virtio_net::{Error, Structure};
+#[cfg(feature = "strict")]
+use {
+    ndk_provider::{Mistake, MistakeReport},
+    nt::Owner,
+};
 
 use self::table::Event;
 
@@ -132,6 +135,7 @@ pub fn device_failed(handle: NDIS_HANDLE, error: Error) {
 }
 
 /// Logs a mistake of an NDK consumer. `owner` is the adapter's handle. IRQL <= `DISPATCH_LEVEL`.
+#[cfg(feature = "strict")]
 pub fn consumer_mistake(owner: Owner, report: &MistakeReport) {
     let id = table::CONSUMER_WRONG_IRQL.id - Mistake::WrongIrql.number() + report.mistake.number();
     let object_type = u32::from(report.object_type);

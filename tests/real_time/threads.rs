@@ -6,14 +6,14 @@
 use std::fmt::Write as _;
 
 use lab::{
-    image,
+    images,
     spin::{run, script::Script},
 };
 
 fn play(text: &str) -> Option<run::Summary> {
     let script: Script =
         format!("real-time\nprocessors 4\npairs 4\npath-mtu 1024\n{text}").parse().expect("a script");
-    let played = run::run(&image()?, &script);
+    let played = run::run(&images()?, &script);
     Some(played.unwrap_or_else(|error| panic!("{script}\n{error:#}")))
 }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use lab::{
-    image,
     os::SimOs,
+    strict_image,
     testbed::{Options, Testbed},
 };
 use ndis_sim::Keyword;
@@ -21,7 +21,8 @@ pub fn run<T: Send + 'static>(
 ) -> Option<(T, u128)> {
     let text = |&(name, value): &(&'static str, u32)| (name, Keyword::Text(value.to_string()));
     let keywords = keywords.iter().map(text).collect();
-    let mut bed = Testbed::new(&image()?, &Options { keywords, ..Options::default() }).expect("an image");
+    let mut bed =
+        Testbed::new(&strict_image()?, &Options { keywords, ..Options::default() }).expect("an image");
     bed.start().expect("both drivers start");
     let before = bed.now();
     let [machine, _] = bed.machines();

@@ -5,7 +5,7 @@
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use viordma_inf::{faults, inx, pages};
+use viordma_inf::{Edition, faults, inx, pages};
 
 use crate::shell;
 
@@ -30,7 +30,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.check {
         return check();
     }
-    inx::write(shell::root()).context("cannot write viordma.inx")?;
+    inx::write(shell::root(), Edition::Standard).context("cannot write viordma.inx")?;
     shell::write_if_changed(&shell::root().join(PAGE), filled()?.as_bytes())
 }
 
@@ -51,13 +51,14 @@ fn filled() -> Result<String> {
     pages::filled(&page).map_err(|error| anyhow!("{PAGE}: {error}"))
 }
 
-/// Writes `viordma.inx` at the root, and `viordma.inf` into `directory`, stamped with the version and the date of the last commit.
+/// Writes the INF of an edition to `path`, stamped with the version and the date of the last commit; and `viordma.inx`
+/// at the root, which is of the standard edition.
 ///
 /// # Errors
 /// A table with a fault, or a file that cannot be written.
-pub fn stamp(directory: &Path) -> Result<()> {
+pub fn stamp(edition: Edition, path: &Path) -> Result<()> {
     faults::check().map_err(|faults| anyhow!(faults))?;
-    inx::write(shell::root()).context("cannot write viordma.inx")?;
+    inx::write(shell::root(), Edition::Standard).context("cannot write viordma.inx")?;
     let mut git = Command::new("git");
     git.current_dir(shell::root()).args(["log", "-1", "--format=%cd", "--date=format:%m/%d/%Y"]);
     let date = shell::output(&mut git).unwrap_or_else(|_| {
@@ -65,8 +66,8 @@ pub fn stamp(directory: &Path) -> Result<()> {
         NO_COMMIT.to_owned()
     });
     let version = concat!(env!("CARGO_PKG_VERSION"), ".0");
-    let text = inx::stamped("amd64", date.trim(), version);
-    shell::write_if_changed(&directory.join("viordma.inf"), text.as_bytes())
+    let text = inx::stamped(edition, "amd64", date.trim(), version);
+    shell::write_if_changed(path, text.as_bytes())
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ struct Cli {
 // Commands with `lab::Arguments` are in lab/src/command.rs, with the same descriptions.
 #[derive(Subcommand)]
 enum Command {
-    /// Build target/image/viordma.sys and its .pdb
+    /// Build target/image/viordma.sys with its .pdb and .inf
     Image(image::Options),
     /// Copy a file between two simulated Windows hosts by RDMA, and read it back
     #[command(disable_help_flag = true)]

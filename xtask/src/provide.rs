@@ -17,6 +17,8 @@ pub struct Options {
 enum Requirement {
     /// target/image/viordma.sys, up to date
     Image,
+    /// target/image/viordma-strict.sys, up to date
+    StrictImage,
     /// target/image/test-driver.sys, up to date
     TestDriver,
     /// The Linux guest in target/guest, and QEMU
@@ -37,6 +39,7 @@ pub fn run(options: &Options) -> Result<()> {
     for requirement in &options.requirements {
         match requirement {
             Requirement::Image => drop(image::build("viordma")?),
+            Requirement::StrictImage => drop(image::build(image::STRICT)?),
             Requirement::TestDriver => drop(image::build("test-driver")?),
             Requirement::Guest => guest::make()?,
             Requirement::SmbGuest => guest::smb::make()?,

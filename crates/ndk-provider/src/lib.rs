@@ -36,7 +36,8 @@ mod provider;
 pub use base::config::{Config, CreateCompletion};
 pub use base::environment;
 pub use base::limits::VENDOR_ID;
+pub use base::strict::StrictSettings;
 #[cfg(feature = "strict")]
-pub use base::strict::{CallbackDelay, FailCreate, Mistake, MistakeReport, StrictSettings};
+pub use base::strict::{CallbackDelay, FailCreate, Mistake, MistakeReport};
 pub use provider::{Batch, Provider};
 pub use roce::{Timing, Verdict};

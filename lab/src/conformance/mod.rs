@@ -13,7 +13,7 @@ mod orders;
 mod scenario;
 mod windows;
 
-use std::{ops::Range, path::Path, time::Instant};
+use std::{ops::Range, time::Instant};
 
 use anyhow::{Result, bail};
 use ndis_sim::Keyword;
@@ -23,7 +23,7 @@ pub use scenario::Scenario;
 
 use crate::{
     testbed::{Options as BedOptions, Testbed},
-    workspace,
+    workspace::{self, Images},
 };
 
 /// The settings that a consumer may meet: inline, pended, pended with callbacks that are held back, mistakes reported.
@@ -80,15 +80,15 @@ pub struct Ended {
 }
 
 impl Run {
-    /// Runs the scenario.
+    /// Runs the scenario on the image of the edition that has the settings.
     ///
     /// # Errors
     /// The testbed cannot be made; or the run has shown a defect, which the error describes.
-    pub fn run(&self, image: &Path) -> Result<Ended> {
+    pub fn run(&self, images: &Images) -> Result<Ended> {
         let settings = SETTINGS[self.seed as usize % SETTINGS.len()];
         let keywords = settings.iter().map(|&(name, value)| (name, Keyword::Text(value.to_string())));
         let options = BedOptions { seed: self.seed, keywords: keywords.collect(), ..BedOptions::default() };
-        let mut bed = Testbed::new(image, &options)?;
+        let mut bed = Testbed::new(images.with(&options.keywords), &options)?;
         self.begin_shortage(&bed);
         let mut defects = Vec::new();
         let (mut results, started) = (Vec::new(), bed.start());
@@ -176,7 +176,7 @@ const ENDED: [Status; 7] = [
 /// # Errors
 /// There is no image, or runs have shown defects.
 pub fn run(options: &Options) -> Result<()> {
-    let image = workspace::built_image()?;
+    let images = workspace::built_images()?;
     let (start, mut defects) = (Instant::now(), 0);
     for scenario in Scenario::ALL {
         if options.scenario.is_some_and(|wanted| wanted != scenario) {
@@ -185,7 +185,7 @@ pub fn run(options: &Options) -> Result<()> {
         let (began, mut runs, mut complete) = (Instant::now(), 0_u64, 0_u64);
         let mut make = |seed, shortage| {
             runs += 1;
-            match (Run { scenario, seed, shortage }).run(&image) {
+            match (Run { scenario, seed, shortage }).run(&images) {
                 Ok(ended) => {
                     complete += u64::from(ended.complete);
                     Some(ended)

@@ -21,7 +21,7 @@ mod traffic;
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
@@ -29,7 +29,11 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use script::Script;
 
-use crate::{exit::Exit, process, workspace};
+use crate::{
+    exit::Exit,
+    process,
+    workspace::{self, Images},
+};
 
 /// Real time that a script may take: a driver that waits in a loop without calls is ended then.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -86,10 +90,10 @@ pub fn run(options: &Options) -> Result<()> {
         let mut script: Script =
             text.parse().map_err(|error| Exit::usage(format!("{}: {error:#}", path.display())))?;
         script.setup.real_time |= options.real_time;
-        println!("{}", run::run(&workspace::built_image()?, &script)?);
+        println!("{}", run::run(&workspace::built_images()?, &script)?);
         return Ok(());
     }
-    let image = workspace::built_image()?;
+    let images = workspace::built_images()?;
     let (began, mut failed, mut runs) = (Instant::now(), 0, 0);
     let first = if options.minutes.is_some() { options.seed.wrapping_mul(STRIDE) } else { options.seed };
     let limit = Duration::from_secs_f64(options.minutes.unwrap_or_default().max(0.0) * 60.0);
@@ -97,13 +101,13 @@ pub fn run(options: &Options) -> Result<()> {
         let seed = first.wrapping_add(runs);
         let script = options.script(seed);
         runs += 1;
-        match in_a_process(&image, &script) {
+        match in_a_process(&images, &script) {
             Ok(summary) => println!("seed {seed}: {}", summary.trim_end()),
             Err(error) => {
                 failed += 1;
                 let real_time = if options.real_time { " --real-time" } else { "" };
                 println!("FAILED  --seed {seed} --steps {}{real_time}\n{error:#}", options.steps);
-                println!("{}", shortened(&image, &script, &format!("{error:#}")));
+                println!("{}", shortened(&images, &script, &format!("{error:#}")));
             }
         }
         if began.elapsed() >= limit {
@@ -115,12 +119,12 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Returns the shortened script and how it fails, as text to be printed.
-fn shortened(image: &Path, script: &Script, error: &str) -> String {
+fn shortened(images: &Images, script: &Script, error: &str) -> String {
     let kind = signature(error);
     let mut last = error.to_owned();
     // In real time a script that has a defect may pass.
     let (attempts, runs) = if script.setup.real_time { REAL_TIME_ATTEMPTS } else { (ATTEMPTS, 1) };
-    let mut fails_alike = |candidate: &Script| match in_a_process(image, candidate) {
+    let mut fails_alike = |candidate: &Script| match in_a_process(images, candidate) {
         Err(error) if signature(&format!("{error:#}")) == kind => {
             last = format!("{error:#}");
             true
@@ -138,11 +142,12 @@ fn signature(error: &str) -> String {
 }
 
 /// Runs a script in a process of its own. Returns what it printed.
-fn in_a_process(image: &Path, script: &Script) -> Result<String> {
+fn in_a_process(images: &Images, script: &Script) -> Result<String> {
     let directory = tempfile::tempdir().context("cannot make a directory for a script")?;
     let path = directory.path().join("script");
     fs::write(&path, script.to_string()).context("cannot write a script")?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.arg("spin").arg("--script").arg(&path).env(workspace::IMAGE, image);
+    command.arg("spin").arg("--script").arg(&path).env(workspace::IMAGE, &images.standard);
+    command.env(workspace::STRICT_IMAGE, &images.strict);
     process::output_within(&mut command, LIMIT)
 }

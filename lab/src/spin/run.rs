@@ -8,7 +8,6 @@
 use std::{
     fmt,
     panic::{self, AssertUnwindSafe},
-    path::Path,
     time::Duration,
 };
 
@@ -22,7 +21,7 @@ use super::{
     step::{LinkFaults, Side, Step},
     traffic::{self, Copying, Tcp},
 };
-use crate::{machine::Machine, testbed::Testbed};
+use crate::{machine::Machine, testbed::Testbed, workspace::Images};
 
 /// How long traffic may take to end, in virtual time.
 const LONGEST: Duration = Duration::from_mins(3);
@@ -62,12 +61,13 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs a script on the driver `image`.
+/// Runs a script on the image of the edition that has its keywords.
 ///
 /// # Errors
 /// The script has found a defect: violations of the verifier, or what does not work.
-pub fn run(image: &Path, script: &Script) -> Result<Summary> {
-    let mut bed = Testbed::new(image, &script.setup.options())?;
+pub fn run(images: &Images, script: &Script) -> Result<Summary> {
+    let options = script.setup.options();
+    let mut bed = Testbed::new(images.with(&options.keywords), &options)?;
     let mut at = None;
     // A host that dies ends the calls of its harness by a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {

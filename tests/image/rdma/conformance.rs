@@ -5,7 +5,7 @@
 
 use lab::{
     conformance::{Run, Scenario, Shortage},
-    image,
+    images,
 };
 
 /// Seeds of each scenario: one for each setting of the driver.
@@ -17,10 +17,10 @@ const SHORTAGES: u64 = 12;
 //= R-CREATE-14, R-CONN-9
 #[test]
 fn scenarios_survive_the_failure_of_their_allocations() {
-    let Some(image) = image() else { return };
+    let Some(images) = images() else { return };
     let run = |scenario, seed, shortage| {
         let run = Run { scenario, seed, shortage };
-        run.run(&image).unwrap_or_else(|error| panic!("{error:#}"))
+        run.run(&images).unwrap_or_else(|error| panic!("{error:#}"))
     };
     for scenario in Scenario::ALL {
         let mut failed = 0;
@@ -44,9 +44,9 @@ fn scenarios_survive_the_failure_of_their_allocations() {
 //= R-CONN-81
 #[test]
 fn a_disconnect_during_the_report_of_an_abort_does_not_time_out() {
-    let Some(image) = image() else { return };
+    let Some(images) = images() else { return };
     for seed in [16, 17, 73, 89] {
         let run = Run { scenario: Scenario::FastRegistration, seed, shortage: Shortage::None };
-        run.run(&image).unwrap_or_else(|error| panic!("{error:#}"));
+        run.run(&images).unwrap_or_else(|error| panic!("{error:#}"));
     }
 }

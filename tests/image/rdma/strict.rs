@@ -9,8 +9,8 @@ use core::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use lab::{
-    image,
     os::SimOs,
+    strict_image,
     testbed::{Options, Testbed},
 };
 use ndis_sim::Keyword;
@@ -147,7 +147,7 @@ fn make_mistakes(adapter: *mut NDK_ADAPTER) -> Vec<(Mistake, u32, u32)> {
 
 #[test]
 fn mistakes_of_a_consumer_are_events_that_name_the_object() {
-    let Some(path) = image() else { return };
+    let Some(path) = strict_image() else { return };
     let keywords = vec![("NdkStrictReport", Keyword::Text("1".into()))];
     let mut bed = Testbed::new(&path, &Options { keywords, ..Options::default() }).expect("an image");
     bed.start().expect("both drivers start");

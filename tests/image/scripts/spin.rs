@@ -6,14 +6,14 @@
 use std::fmt::Write as _;
 
 use lab::{
-    image,
+    images,
     spin::{plan, run, script::Script, step::Step},
 };
 
 const STEPS: usize = 40;
 
 fn play(script: &Script) -> Option<run::Summary> {
-    let played = run::run(&image()?, script);
+    let played = run::run(&images()?, script);
     Some(played.unwrap_or_else(|error| panic!("{script}\n{error:#}")))
 }
 

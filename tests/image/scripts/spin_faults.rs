@@ -6,13 +6,13 @@
 use std::fmt::Write as _;
 
 use lab::{
-    image,
+    images,
     spin::{run, script::Script},
 };
 
 fn play(text: &str) -> Option<run::Summary> {
     let script: Script = text.parse().expect("a script");
-    let played = run::run(&image()?, &script);
+    let played = run::run(&images()?, &script);
     Some(played.unwrap_or_else(|error| panic!("{script}\n{error:#}")))
 }
 

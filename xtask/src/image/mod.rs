@@ -20,6 +20,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use viordma_inf::Edition;
 
 pub use self::artifact::Image;
 use self::{
@@ -29,13 +30,22 @@ use self::{
 };
 use crate::{drivers::DRIVERS, inf, packages, shell};
 
+/// The package of the driver, and its image.
+const DRIVER: &str = "viordma";
+
+/// The image of the driver with the feature `strict`.
+pub const STRICT: &str = "viordma-strict";
+
+/// Arguments of cargo for it.
+const FEATURE: &[&str] = &["--features", "strict"];
+
 #[derive(clap::Args, Default)]
 pub struct Options {
     /// Check the image: headers, sections, imports, instructions, stack frames
     #[arg(long)]
     check: bool,
     /// Check this image, with its .pdb beside it, instead of building one
-    #[arg(long, value_name = "PATH", requires = "check", conflicts_with_all = ["toolchain", "package"])]
+    #[arg(long, value_name = "PATH", requires = "check", conflicts_with_all = ["toolchain", "package", "strict"])]
     image: Option<PathBuf>,
     /// Use this compiler [default: rustup, or debian where rustup cannot install the target]
     #[arg(long, value_enum, value_name = "NAME")]
@@ -43,6 +53,9 @@ pub struct Options {
     /// Build this driver package instead of viordma
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
+    /// Build target/image/viordma-strict.sys, the driver for authors of NDK consumers
+    #[arg(long, conflicts_with = "package")]
+    strict: bool,
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -54,10 +67,10 @@ pub fn run(options: &Options) -> Result<()> {
         }
         return check(&Image { sys: sys.clone(), pdb: sys.with_extension("pdb") });
     }
-    let package = options.package.as_deref().unwrap_or("viordma");
+    let name = options.package.as_deref().unwrap_or(if options.strict { STRICT } else { DRIVER });
     let image = match options.toolchain {
-        Some(toolchain) => build_with(toolchain, package)?,
-        None => build(package)?,
+        Some(toolchain) => build_with(toolchain, name)?,
+        None => build(name)?,
     };
     if options.check {
         return check(&image);
@@ -71,29 +84,33 @@ pub fn check(image: &Image) -> Result<()> {
     check::run(image)
 }
 
-/// Builds a driver package into `target/image`, with the INF of viordma beside it. Cargo rebuilds only what changed.
-pub fn build(package: &str) -> Result<Image> {
-    build_with(Toolchain::find(), package)
+/// Builds an image, a driver package or [`STRICT`], into `target/image`, with the INF of viordma beside it. Cargo rebuilds only what
+/// changed.
+pub fn build(name: &str) -> Result<Image> {
+    build_with(Toolchain::find(), name)
 }
 
-fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
+fn build_with(toolchain: Toolchain, image: &str) -> Result<Image> {
     let cross = Cross::prepare(toolchain)?;
-    eprintln!("image: {package} for {TARGET} with {}", toolchain.description());
-    shell::run(cross.cargo("build").args(["--package", package]))?;
+    eprintln!("image: {image} for {TARGET} with {}", toolchain.description());
+    let (package, features) = if image == STRICT { (DRIVER, FEATURE) } else { (image, &[][..]) };
+    shell::run(cross.cargo("build").args(["--package", package]).args(features))?;
     cross.mirror.check_lock()?;
 
     let built = cross.directory.join("out").join(TARGET).join("release");
     let name = package.replace('-', "_");
     let out = shell::root().join("target/image");
     fs::create_dir_all(&out)?;
-    let image = Image { sys: out.join(format!("{package}.sys")), pdb: out.join(format!("{package}.pdb")) };
+    let [sys, pdb] = ["sys", "pdb"].map(|extension| out.join(format!("{image}.{extension}")));
+    let image = Image { sys, pdb };
     for (from, to) in
         [(built.join(format!("{name}.dll")), &image.sys), (built.join(format!("{name}.pdb")), &image.pdb)]
     {
         publish(&from, to)?;
     }
-    if package == "viordma" {
-        inf::stamp(&out)?;
+    if package == DRIVER {
+        let edition = if features.is_empty() { Edition::Standard } else { Edition::Strict };
+        inf::stamp(edition, &image.sys.with_extension("inf"))?;
     }
     Ok(image)
 }
@@ -106,10 +123,13 @@ pub fn lint() -> Result<()> {
         return Ok(());
     }
     let cross = Cross::prepare(toolchain)?;
-    let mut clippy = cross.cargo("clippy");
     // Not the whole workspace: its other packages would be compiled with their features for other programs.
-    clippy.arg("--quiet").args(DRIVERS.into_iter().flat_map(|name| ["--package", name]));
-    shell::run(clippy.args(["--", "-D", "warnings"]))
+    let drivers: Vec<_> = DRIVERS.into_iter().flat_map(|name| ["--package", name]).collect();
+    for selection in [&drivers[..], &[&["--package", DRIVER], FEATURE].concat()] {
+        let mut clippy = cross.cargo("clippy");
+        shell::run(clippy.arg("--quiet").args(selection).args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
 }
 
 /// The environment of a cargo command for the driver.
@@ -145,6 +165,8 @@ impl Cross {
         cargo.arg("--config").arg(format!("target.{TARGET}.rustflags=[{}]", remap.join(",")));
         cargo.current_dir(&self.directory).env("CARGO_TARGET_DIR", self.directory.join("out"));
         cargo.envs(self.kit.environment());
+        // A file in the mirror that both editions write would have each of them built again after the other.
+        cargo.env("VIORDMA_NO_INX", "1");
         cargo
     }
 }

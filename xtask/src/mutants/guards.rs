@@ -2,7 +2,7 @@
 
 //! The tests that have to notice a change of a file.
 
-use crate::workspace::Workspace;
+use crate::{image, workspace::Workspace};
 
 /// Tests of a part of the code.
 #[derive(Debug)]
@@ -11,9 +11,9 @@ pub struct Guard {
     pub path: &'static str,
     /// The root of the crate that contains the file.
     pub root: &'static str,
-    /// Driver packages whose image contains the file: built with its mutants.
+    /// Images that contain the file, as `cargo xtask image` names them: built with its mutants.
     pub images: &'static [&'static str],
-    /// Driver packages whose image the tests need. The file is no part of them.
+    /// Images that the tests need. The file is no part of them.
     pub needed: &'static [&'static str],
     /// Selects packages and tests of each workspace, as arguments of `cargo test`.
     pub tests: &'static [(Workspace, &'static [&'static str])],
@@ -66,7 +66,7 @@ static GUARDS: &[Guard] = &[
     Guard {
         path: "crates/nt/src/kernel.rs",
         root: "crates/nt/src/lib.rs",
-        images: &["viordma"],
+        images: &["viordma", image::STRICT],
         needed: IMAGES,
         tests: &[(Workspace::Driver, &["-p", "nt", "--tests"]), IMAGE_TESTS],
     },
@@ -77,7 +77,13 @@ static GUARDS: &[Guard] = &[
         needed: &[],
         tests: &[(Workspace::Driver, &["-p", "nt"])],
     },
-    Guard { path: "src/", root: "src/lib.rs", images: &["viordma"], needed: IMAGES, tests: &[IMAGE_TESTS] },
+    Guard {
+        path: "src/",
+        root: "src/lib.rs",
+        images: &["viordma", image::STRICT],
+        needed: IMAGES,
+        tests: &[IMAGE_TESTS],
+    },
     Guard {
         path: "sim/nt/",
         root: "sim/nt/src/lib.rs",
@@ -103,7 +109,7 @@ static GUARDS: &[Guard] = &[
         path: "drivers/support/",
         root: "drivers/support/src/lib.rs",
         images: &["example-consumer"],
-        needed: &["viordma"],
+        needed: &["viordma", image::STRICT],
         tests: &[(Workspace::Tools, &["-p", "viordma-tests", "--test", "image"])],
     },
 ];
@@ -137,7 +143,7 @@ mod tests {
                 guard.path
             );
         }
-        assert_eq!(of("src/miniport/dpc.rs").unwrap().images, ["viordma"]);
+        assert_eq!(of("src/miniport/dpc.rs").unwrap().images, ["viordma", image::STRICT]);
         assert!(of("lab/src/main.rs").is_none());
     }
 }

@@ -200,8 +200,9 @@ fn fuzz_targets() -> Result<Count> {
 /// The images that tests load, after the lints of the drivers as they are compiled for Windows.
 fn build_image() -> Result<Count> {
     image::lint()?;
-    let image = image::build("viordma")?;
-    image::check(&image)?;
+    for name in ["viordma", image::STRICT] {
+        image::check(&image::build(name)?)?;
+    }
     // A driver that misbehaves on purpose, for the tests of the verifier.
     image::build("test-driver")?;
     // The NDK consumer that the tests of consumers run.

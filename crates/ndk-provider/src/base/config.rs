@@ -35,20 +35,8 @@ pub struct Config {
     pub early_placement: bool,
     /// Where the engine reports drops, retransmissions and changes of state to.
     pub trace: Option<roce::Trace>,
-    /// For authors of consumers.
-    #[cfg(feature = "strict")]
+    /// For authors of consumers: no settings without the feature `strict`.
     pub strict: StrictSettings,
-}
-
-impl Config {
-    /// Returns the settings for authors of consumers.
-    pub(crate) fn strict(&self) -> StrictSettings {
-        #[cfg(feature = "strict")]
-        let settings = self.strict;
-        #[cfg(not(feature = "strict"))]
-        let settings = StrictSettings;
-        settings
-    }
 }
 
 impl Default for Config {
@@ -60,7 +48,6 @@ impl Default for Config {
             congestion: roce::CongestionConfig::default(),
             early_placement: true,
             trace: None,
-            #[cfg(feature = "strict")]
             strict: StrictSettings::default(),
         }
     }

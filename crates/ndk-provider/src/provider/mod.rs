@@ -70,7 +70,7 @@ impl Provider {
         let [low, high, delays @ ..] = random;
         let delay_seed = delays.first_chunk().copied().unwrap_or_default();
         let engine = engine_config::new(environment.link(), seed, config);
-        let strict = config.strict();
+        let strict = config.strict;
         let checker = Checker::for_settings(strict, environment.owner()).map_err(|_| NO_RESOURCES)?;
         let engine = Engine::try_new(engine).map_err(|_| NO_RESOURCES)?;
         let ports =

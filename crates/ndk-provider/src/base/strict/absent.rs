@@ -14,7 +14,7 @@ use roce::Sge;
 
 /// The settings of a strict provider: none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StrictSettings;
+pub struct StrictSettings(());
 
 /// A mistake that the provider notices without checks.
 #[derive(Clone, Copy)]

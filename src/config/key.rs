@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The registry key of an adapter. `PASSIVE_LEVEL`.
+#![allow(unsafe_code, reason = "reads the registry through NDIS")]
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::slice;
+
+use ndk_abi::ndis::{
+    NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_OBJECT_REVISION_1, NDIS_CONFIGURATION_PARAMETER,
+    NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_PARAMETER_TYPE,
+    NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS, NdisCloseConfiguration,
+    NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
+};
+use ndk_abi::nt::UNICODE_STRING;
+use viordma_inf::keywords::Keyword;
+
+/// The adapter's open registry key.
+pub struct Key(NDIS_HANDLE);
+
+impl Key {
+    /// Opens the key of the adapter `handle`.
+    pub fn open(handle: NDIS_HANDLE) -> Result<Self, NDIS_STATUS> {
+        let mut object = NDIS_CONFIGURATION_OBJECT {
+            Header: NDIS_OBJECT_HEADER {
+                Type: NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
+                Revision: NDIS_CONFIGURATION_OBJECT_REVISION_1,
+                Size: NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1,
+            },
+            NdisHandle: handle,
+            Flags: 0,
+        };
+        let mut key = null_mut();
+        // SAFETY: the object is complete and both pointers are valid for the call; PASSIVE_LEVEL.
+        let status = unsafe { NdisOpenConfigurationEx(&raw mut object, &raw mut key) };
+        if status == NDIS_STATUS_SUCCESS { Ok(Self(key)) } else { Err(status) }
+    }
+
+    /// Reads a keyword's value, or returns its default.
+    pub fn read(&self, keyword: &Keyword) -> u32 {
+        self.value(keyword.name).filter(|&value| keyword.allows(value)).unwrap_or(keyword.default)
+    }
+
+    /// Reads an integer, if the key has it.
+    pub fn value(&self, name: &str) -> Option<u32> {
+        let mut units = [0_u16; 40];
+        let mut length = 0;
+        for (unit, ascii) in units.iter_mut().zip(name.bytes()) {
+            *unit = u16::from(ascii);
+            length += 2;
+        }
+        let mut keyword =
+            UNICODE_STRING { Length: length, MaximumLength: length, Buffer: units.as_mut_ptr() };
+        let mut status = NDIS_STATUS_SUCCESS;
+        let mut parameter: *mut NDIS_CONFIGURATION_PARAMETER = null_mut();
+        // SAFETY: the key is open, the string and both results live through the call.
+        unsafe {
+            NdisReadConfiguration(
+                &raw mut status,
+                &raw mut parameter,
+                self.0,
+                &raw mut keyword,
+                NDIS_PARAMETER_TYPE::NdisParameterInteger,
+            );
+        }
+        if status != NDIS_STATUS_SUCCESS {
+            return None;
+        }
+        // SAFETY: on success NDIS's result is valid until the key is closed.
+        let parameter = unsafe { parameter.as_ref() }?;
+        let integer =
+            [NDIS_PARAMETER_TYPE::NdisParameterInteger, NDIS_PARAMETER_TYPE::NdisParameterHexInteger];
+        if !integer.contains(&parameter.ParameterType) {
+            return None;
+        }
+        // SAFETY: the type says that the union holds an integer.
+        Some(unsafe { parameter.ParameterData.IntegerData })
+    }
+
+    /// Reads the configured station address, if it is a valid unicast address.
+    pub fn network_address(&self) -> Option<[u8; 6]> {
+        let mut status = NDIS_STATUS_SUCCESS;
+        let mut address: *mut c_void = null_mut();
+        let mut length = 0;
+        // SAFETY: the key is open; the three results live through the call.
+        unsafe { NdisReadNetworkAddress(&raw mut status, &raw mut address, &raw mut length, self.0) };
+        if status != NDIS_STATUS_SUCCESS || address.is_null() {
+            return None;
+        }
+        // SAFETY: on success NDIS's buffer has `length` bytes and is valid until the key is closed.
+        let bytes = unsafe { slice::from_raw_parts(address.cast::<u8>(), length as usize) };
+        let address: [u8; 6] = bytes.try_into().ok()?;
+        let [first, ..] = address;
+        (first & 1 == 0 && address != [0; 6]).then_some(address)
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // SAFETY: opened in `open`, closed once, not used afterwards.
+        unsafe { NdisCloseConfiguration(self.0) };
+    }
+}
