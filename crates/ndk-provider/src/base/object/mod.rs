@@ -133,7 +133,7 @@ pub(super) struct Head {
     next_closed: UnsafeCell<Option<Closed>>,
 }
 
-#[cfg(feature = "strict")]
+#[cfg(any(feature = "strict", test))]
 impl Head {
     /// Returns whether the consumer has not closed the object. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn is_open(&self) -> bool {
