@@ -37,13 +37,16 @@ pub struct Subject {
     pub object: usize,
 }
 
+/// Whether one of an object's requests has such an element.
+pub type HasElement = unsafe fn(NonNull<c_void>, &dyn Fn(&Sge) -> bool) -> bool;
+
 /// An open object of any type.
 #[derive(Clone, Copy)]
 #[allow(dead_code, reason = "objects are not tracked")]
 pub struct OpenObject {
     pub object: NonNull<c_void>,
     pub depends_on: unsafe fn(NonNull<c_void>, NonNull<c_void>) -> bool,
-    pub has_element: unsafe fn(NonNull<c_void>, &dyn Fn(&Sge) -> bool) -> bool,
+    pub has_element: HasElement,
 }
 
 /// The memory of a closed object, which is freed at once.
