@@ -2,8 +2,7 @@
 
 //! The registers of the common configuration structure: status, features, vectors, queues. (virtio §2)
 //!
-//! Knows no order of accesses: that is [`Control`](crate::Control)'s. Queue registers are those of the selected queue. Methods that
-//! select a queue or use the selected one take `&mut self`.
+//! Knows no order of accesses: that is [`Control`](crate::Control)'s. Queue registers are those of the selected queue.
 
 use crate::features::Features;
 use crate::hal::Registers;
@@ -11,16 +10,17 @@ use crate::pci::Region;
 use crate::register_map::common;
 use crate::ring::QueueAddresses;
 
-/// The registers of the common configuration structure.
+/// The registers of the common configuration structure, borrowed for a few accesses. Two threads must not use a selected queue:
+/// [`Control`](crate::Control) has a mutable reference to itself where it selects one.
 #[derive(Debug)]
-pub(crate) struct CommonConfig<R> {
-    registers: R,
+pub(crate) struct CommonConfig<'a, R> {
+    registers: &'a R,
     region: Region,
 }
 
-impl<R: Registers> CommonConfig<R> {
+impl<'a, R: Registers> CommonConfig<'a, R> {
     /// Creates the accessor of the structure at `region`.
-    pub(crate) const fn new(registers: R, region: Region) -> Self {
+    pub(crate) const fn new(registers: &'a R, region: Region) -> Self {
         Self { registers, region }
     }
 
@@ -63,35 +63,35 @@ impl<R: Registers> CommonConfig<R> {
     }
 
     /// Assigns a vector to configuration changes. Returns `false` if the device refuses it.
-    pub(crate) fn set_config_vector(&mut self, vector: u16) -> bool {
+    pub(crate) fn set_config_vector(&self, vector: u16) -> bool {
         self.write16(common::CONFIG_MSIX_VECTOR, vector);
         self.read16(common::CONFIG_MSIX_VECTOR) == vector
     }
 
     /// Selects a queue, and assigns a vector to it. Returns `false` if the device refuses it.
-    pub(crate) fn set_queue_vector(&mut self, queue: u16, vector: u16) -> bool {
+    pub(crate) fn set_queue_vector(&self, queue: u16, vector: u16) -> bool {
         self.select(queue);
         self.write16(common::QUEUE_MSIX_VECTOR, vector);
         self.read16(common::QUEUE_MSIX_VECTOR) == vector
     }
 
     /// Selects the queue that the methods below use.
-    pub(crate) fn select(&mut self, queue: u16) {
+    pub(crate) fn select(&self, queue: u16) {
         self.write16(common::QUEUE_SELECT, queue);
     }
 
     /// Reads the size of the selected queue.
-    pub(crate) fn queue_size(&mut self) -> u16 {
+    pub(crate) fn queue_size(&self) -> u16 {
         self.read16(common::QUEUE_SIZE)
     }
 
     /// Reads where the selected queue's notification register is, in multiples of the device's distance between them.
-    pub(crate) fn notify_offset(&mut self) -> u16 {
+    pub(crate) fn notify_offset(&self) -> u16 {
         self.read16(common::QUEUE_NOTIFY_OFF)
     }
 
     /// Programs and enables the selected queue.
-    pub(crate) fn enable_queue(&mut self, size: u16, addresses: &QueueAddresses) {
+    pub(crate) fn enable_queue(&self, size: u16, addresses: &QueueAddresses) {
         self.write16(common::QUEUE_SIZE, size);
         self.write64(common::QUEUE_DESC, addresses.descriptors);
         self.write64(common::QUEUE_DRIVER, addresses.driver);
@@ -100,12 +100,12 @@ impl<R: Registers> CommonConfig<R> {
     }
 
     /// Starts the reset of the selected queue. The device has to have [`Features::RING_RESET`].
-    pub(crate) fn reset_queue(&mut self) {
+    pub(crate) fn reset_queue(&self) {
         self.write16(common::QUEUE_RESET, 1);
     }
 
     /// Returns whether the reset of the selected queue has not ended.
-    pub(crate) fn is_queue_resetting(&mut self) -> bool {
+    pub(crate) fn is_queue_resetting(&self) -> bool {
         self.read16(common::QUEUE_RESET) != 0 || self.read16(common::QUEUE_ENABLE) != 0
     }
 

@@ -123,7 +123,6 @@ impl<R: Registers> Doorbell<R> {
 #[derive(Debug)]
 pub struct Control<H: Hal, R: Registers> {
     hal: H,
-    common: CommonConfig<R>,
     registers: R,
     layout: Layout,
     state: State,
@@ -147,13 +146,12 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Creates the control of a device just found, without accessing the device.
     pub fn new(hal: H, registers: R, layout: Layout) -> Self {
         let features = Features::empty();
-        let common = CommonConfig::new(registers.clone(), layout.common);
-        Self { hal, common, registers, layout, state: State::Found, features, refused: features }
+        Self { hal, registers, layout, state: State::Found, features, refused: features }
     }
 
     /// Starts a reset without waiting for its end, for shutdown. Any IRQL.
     pub fn reset_without_waiting(&self) {
-        self.common.write_status(0);
+        self.common().write_status(0);
     }
 
     /// Sets features that the driver does not use. They are not accepted from the next negotiation on.
@@ -193,13 +191,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
         self.step(Event::Drive, Status::DRIVER)?;
         let mut refused = self.refused;
-        if !self.common.has_queue_reset() {
+        if !self.common().has_queue_reset() {
             refused |= Features::RING_RESET;
         }
         if u64::from(self.layout.device.len) < device::HASH_TYPES.wrapping_add(4) {
             refused |= SCALING;
         }
-        let offered = self.common.offered_features().difference(refused);
+        let offered = self.common().offered_features().difference(refused);
         let offered =
             if self.has_unusable_mtu(offered) { offered.difference(Features::MTU) } else { offered };
         let accepted = choose(offered).inspect_err(|_| self.fail())?;
@@ -207,7 +205,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
             self.fail();
             return Err(Error::MissingStructure(Structure::Device));
         }
-        self.common.write_features(accepted);
+        self.common().write_features(accepted);
         self.step(Event::Accept, Status::FEATURES_OK)?;
         let status = self.status()?;
         if !status.contains(Status::FEATURES_OK) {
@@ -238,7 +236,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::Removed`] if the register reads all ones.
     pub fn status(&self) -> Result<Status, Error> {
-        self.common.status().map(Status::from_bits_retain).ok_or(Error::Removed)
+        self.common().status().map(Status::from_bits_retain).ok_or(Error::Removed)
     }
 
     /// Checks `device_status` after a configuration interrupt: fails if the device no longer works. Any IRQL.
@@ -274,9 +272,9 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Reads a part of the configuration until two reads of the generation agree.
     fn read_steady<T>(&self, read: impl Fn() -> T) -> Result<T, Error> {
         for _ in 0..CONFIG_READS {
-            let before = self.common.generation();
+            let before = self.common().generation();
             let reading = read();
-            if self.common.generation() == before {
+            if self.common().generation() == before {
                 return Ok(reading);
             }
         }
@@ -336,11 +334,11 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     fn assign(&mut self, vectors: Vectors) -> bool {
-        self.common.set_config_vector(vectors.config)
+        self.common().set_config_vector(vectors.config)
             && (0..vectors.pairs).all(|pair| {
                 let [receive, transmit] = vectors.of_pair(pair);
-                self.common.set_queue_vector(receive_queue(pair), receive)
-                    && self.common.set_queue_vector(transmit_queue(pair), transmit)
+                self.common().set_queue_vector(receive_queue(pair), receive)
+                    && self.common().set_queue_vector(transmit_queue(pair), transmit)
             })
     }
 
@@ -349,7 +347,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::Changed`] if the device refuses it.
     pub fn reassign_config_vector(&mut self, vector: u16) -> Result<(), Error> {
-        if self.common.set_config_vector(vector) { Ok(()) } else { Err(Error::Changed) }
+        if self.common().set_config_vector(vector) { Ok(()) } else { Err(Error::Changed) }
     }
 
     /// Checks that queue `index` still supports `size` buffers, and assigns its vector, if it has one.
@@ -359,7 +357,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// [`Error::BadQueueSize`].
     pub(crate) fn check_queue(&mut self, index: u16, size: u16, vector: Option<u16>) -> Result<(), Error> {
         let fits = self.queue_size(index)? >= size;
-        let is_assigned = vector.is_none_or(|vector| self.common.set_queue_vector(index, vector));
+        let is_assigned = vector.is_none_or(|vector| self.common().set_queue_vector(index, vector));
         if fits && is_assigned { Ok(()) } else { Err(Error::Changed) }
     }
 
@@ -368,8 +366,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::NoQueue`] or [`Error::BadQueueSize`].
     pub(crate) fn queue_size(&mut self, index: u16) -> Result<u16, Error> {
-        self.common.select(index);
-        match self.common.queue_size() {
+        self.common().select(index);
+        match self.common().queue_size() {
             0 => Err(Error::NoQueue(index)),
             size if size.is_power_of_two() => Ok(size),
             size if size < MAX_QUEUE_SIZE && self.features.contains(Features::RING_PACKED) => Ok(size),
@@ -399,10 +397,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if addresses.are_remapped && !self.features.contains(Features::ACCESS_PLATFORM) {
             return Err(Error::BypassesIommu);
         }
-        self.common.select(index);
-        let notify_offset = self.common.notify_offset();
+        self.common().select(index);
+        let notify_offset = self.common().notify_offset();
         let doorbell = self.doorbell(index, notify_offset)?;
-        self.common.enable_queue(size, addresses);
+        self.common().enable_queue(size, addresses);
         Ok(doorbell)
     }
 
@@ -416,10 +414,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if self.state != State::Live || !self.features.contains(Features::RING_RESET) {
             return Err(Error::OutOfOrder);
         }
-        self.common.select(transmit_queue(pair));
-        self.common.reset_queue();
+        self.common().select(transmit_queue(pair));
+        self.common().reset_queue();
         let mut wait = Wait::new(&self.hal, RESET_LIMIT);
-        while self.common.is_queue_resetting() {
+        while self.common().is_queue_resetting() {
             self.status()?;
             if !wait.go_on() {
                 return Err(Error::ResetTimeout);
@@ -484,7 +482,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if let Ok(next) = self.state.on(Event::Fail) {
             self.state = next;
             if let Ok(status) = self.status() {
-                self.common.write_status((status | Status::FAILED).bits());
+                self.common().write_status((status | Status::FAILED).bits());
             }
         }
     }
@@ -493,7 +491,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     fn step(&mut self, event: Event, bits: Status) -> Result<(), Error> {
         let next = self.state.on(event)?;
         let status = self.status().inspect_err(|_| self.state = State::Removed)?;
-        self.common.write_status((status | bits).bits());
+        self.common().write_status((status | bits).bits());
         self.state = next;
         Ok(())
     }
@@ -546,6 +544,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         }
         let mbits = self.registers.read32(bar, offset.wrapping_add(device::SPEED));
         (1..=device::MAX_SPEED).contains(&mbits).then_some(mbits)
+    }
+
+    fn common(&self) -> CommonConfig<'_, R> {
+        CommonConfig::new(&self.registers, self.layout.common)
     }
 
     fn doorbell(&self, queue: u16, notify_off: u16) -> Result<Doorbell<R>, Error> {
