@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! First lines of doc comments: an API reference prints them, so they name a thing or say what a function does. A line that begins
-//! with "What" or refers to another item by "As [`...`]" does neither.
+//! with "What" or with "As" and a link does neither.
 
 use std::{fs, path::Path};
 
