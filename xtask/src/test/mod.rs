@@ -49,7 +49,6 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some([name, file]) = options.part.as_deref() {
         return part(name, file.as_ref());
     }
-    capture_folder::clear()?;
     let begin = Instant::now();
     let mut done = match &options.only {
         Some(text) => selected(text)?.into_iter().map(run_step).collect(),
@@ -68,6 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Runs all steps: the first ones, two rows of steps beside each other, and those that need the machine to themselves.
 fn run_all() -> Result<Vec<Done>> {
+    capture_folder::clear()?;
     let of = |when| STEPS.iter().filter(move |step| step.when == when);
     let mut done: Vec<Done> = of(When::First).map(run_step).collect();
     // Two programs that install packages at the same time are in each other's way.
