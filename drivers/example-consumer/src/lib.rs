@@ -30,7 +30,6 @@
 )]
 
 extern crate alloc;
-extern crate wdk_panic;
 
 mod client;
 mod connection;
@@ -40,23 +39,4 @@ mod os;
 mod server;
 mod statistics;
 
-use driver_support::status::status_of;
-use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, UNICODE_STRING};
-use wdk_alloc::WdkAllocator;
-
-/// Nonpaged pool.
-#[global_allocator]
-static ALLOCATOR: WdkAllocator = WdkAllocator;
-
-/// The driver's entry point.
-///
-/// # Safety
-/// Called once by the I/O manager, with pointers that are valid for the call. `PASSIVE_LEVEL`.
-#[unsafe(export_name = "DriverEntry")]
-pub unsafe extern "efiapi" fn driver_entry(
-    driver: *mut DRIVER_OBJECT,
-    _path: *mut UNICODE_STRING,
-) -> NTSTATUS {
-    // SAFETY: the I/O manager calls `DriverEntry` once, at PASSIVE_LEVEL, with the driver's object.
-    status_of(unsafe { device::create(driver) })
-}
+driver_support::driver!(device::create);

@@ -4,6 +4,7 @@
 //!
 //! | module | responsible for |
 //! | --- | --- |
+//! | [`driver`](crate::driver) | the entry point of a driver, its allocator and its panic handler |
 //! | [`device`] | the device object, and the driver's state behind it |
 //! | [`request`] | a request of the I/O manager, with checked access to its buffers |
 //! | [`wsk`] | registration with Winsock Kernel, through which adapters are opened |
@@ -21,6 +22,7 @@
 extern crate alloc;
 
 pub mod device;
+mod entry;
 pub mod name;
 pub mod request;
 pub mod status;
