@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The driver's memory: nonpaged pool. Large blocks have the driver's own tag, so that an administrator sees in a pool monitor how much
-//! memory adapters use; small ones come from `wdk-alloc`.
+//! memory they take; small ones come from `wdk-alloc`, with its tag `rust`.
 #![allow(unsafe_code, reason = "implements the allocator")]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -38,9 +38,16 @@ unsafe impl GlobalAlloc for NonpagedPool {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // Both sources call `ExAllocatePool2`, which zeroes memory unless a flag says otherwise.
-        // SAFETY: `alloc_zeroed` has the contract of `alloc`: the layout's size is not zero.
-        unsafe { self.alloc(layout) }
+        if layout.align() > ALIGNMENT {
+            return null_mut();
+        }
+        if layout.size() < LARGE {
+            // SAFETY: `alloc_zeroed` has the contract of `alloc`: the layout's size is not zero; IRQL <= DISPATCH_LEVEL.
+            return unsafe { WdkAllocator.alloc_zeroed(layout) };
+        }
+        // `ExAllocatePool2` zeroes memory unless a flag says otherwise.
+        // SAFETY: the size is at least a page; IRQL <= DISPATCH_LEVEL.
+        unsafe { ExAllocatePool2(POOL_FLAG_NON_PAGED, layout.size(), TAG) }.cast()
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

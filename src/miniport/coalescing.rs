@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receive segment coalescing (RSC): checks and counts coalesced frames. The device delivers consecutive TCP segments of a flow as one frame, while the stack has this enabled.
-//! (WDK: Overview of Receive Segment Coalescing)
+//! Receive segment coalescing (RSC): checks and counts coalesced frames. While the stack has this enabled, the device delivers consecutive
+//! TCP segments of a flow as one frame. (WDK: Overview of Receive Segment Coalescing)
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};

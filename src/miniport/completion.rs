@@ -25,10 +25,12 @@ pub fn complete(handle: NDIS_HANDLE, chain: *mut NET_BUFFER_LIST, status: Option
     }
     let mut nbl = chain;
     while !nbl.is_null() {
-        set_position(nbl, null_mut());
+        // SAFETY: the caller has taken the chain from its list, so that it is the caller's alone until it is completed below.
+        unsafe { set_position(nbl, null_mut()) };
         end_large_send(nbl);
         if let Some(status) = status {
-            set_status(nbl, status);
+            // SAFETY: the chain is the caller's alone, as above.
+            unsafe { set_status(nbl, status) };
         }
         // SAFETY: the driver owns the chain until it is completed below.
         nbl = unsafe { (*nbl).Next };

@@ -60,8 +60,8 @@ impl Outgoing {
         len.saturating_add(self.room())
     }
 
-    /// Inserts the tag in front of the `len` bytes that were copied into a slot, unless the stack has already tagged the frame with the adapter's VLAN or VLAN ID 0: then sets
-    /// the VLAN ID in that tag.
+    /// Inserts the tag in front of the `len` bytes that were copied into a slot, unless the stack has already tagged the frame with the
+    /// adapter's VLAN or VLAN ID 0: then sets the VLAN ID in that tag.
     ///
     /// # Errors
     /// `NDIS_STATUS_INVALID_PACKET`: the stack has tagged the frame for another VLAN.

@@ -43,7 +43,8 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
         let nbl = chain;
         // SAFETY: NDIS gave the chain to the driver.
         chain = unsafe { (*nbl).Next };
-        begin(nbl);
+        // SAFETY: NDIS gave the NBL to the driver, and it is on no list of the driver yet.
+        unsafe { begin(nbl) };
         // SAFETY: the driver's own, taken out of the chain.
         unsafe { arrived.push(nbl) };
     }
@@ -202,7 +203,8 @@ fn send_list(
     let tag =
         adapter.vlan.requested(info(list, NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo).addr());
     loop {
-        let net_buffer = position(nbl);
+        // SAFETY: the NBL was taken from the waiting list, as above.
+        let net_buffer = unsafe { position(nbl) };
         if net_buffer.is_null() {
             return true;
         }
@@ -223,12 +225,15 @@ fn send_list(
                 adapter.statistics().sent(sent.cast, sent.len);
             }
             Some(Err(status)) => {
-                set_status(nbl, status);
+                // SAFETY: the NBL was taken from the waiting list, as above.
+                unsafe { set_status(nbl, status) };
                 adapter.statistics().send_failed();
             }
         }
         // SAFETY: a frame of a list that is the driver's own.
-        set_position(nbl, unsafe { (*net_buffer).Next });
+        let next = unsafe { (*net_buffer).Next };
+        // SAFETY: the NBL was taken from the waiting list, as above.
+        unsafe { set_position(nbl, next) };
     }
 }
 

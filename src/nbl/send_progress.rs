@@ -2,35 +2,50 @@
 
 //! The fields of a sent NET_BUFFER_LIST in which the driver keeps how far it has been sent, and with which status it ends.
 //!
-//! The caller has taken the NBL from the list on which it was, or holds the lock of that list.
+//! The driver owns an NBL from `MiniportSendNetBufferLists` until it is completed. A thread has an NBL alone once it has taken it from its
+//! list, or while it holds the lock of that list.
 
 use core::ptr::null_mut;
 
 use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST};
 
 /// Records that none of an NBL's frames is sent.
-pub fn begin(nbl: *mut NET_BUFFER_LIST) {
-    // SAFETY: the driver owns the NBL from `MiniportSendNetBufferLists` until it is completed, and one thread at a time has it.
+///
+/// # Safety
+/// The driver owns the NBL, and no other thread uses it meanwhile.
+pub unsafe fn begin(nbl: *mut NET_BUFFER_LIST) {
+    // SAFETY: by this function's contract the NBL is valid and the caller's alone.
     let first = unsafe { (*nbl).FirstNetBuffer };
-    set_position(nbl, first);
-    set_status(nbl, NDIS_STATUS_SUCCESS);
+    // SAFETY: this function has the contract of `set_position`.
+    unsafe { set_position(nbl, first) };
+    // SAFETY: this function has the contract of `set_status`.
+    unsafe { set_status(nbl, NDIS_STATUS_SUCCESS) };
 }
 
 /// Sets the status with which an NBL is completed.
-pub fn set_status(nbl: *mut NET_BUFFER_LIST, status: NDIS_STATUS) {
-    // SAFETY: the driver owns the NBL from `MiniportSendNetBufferLists` until it is completed, and one thread at a time has it.
+///
+/// # Safety
+/// The driver owns the NBL, and no other thread uses it meanwhile.
+pub unsafe fn set_status(nbl: *mut NET_BUFFER_LIST, status: NDIS_STATUS) {
+    // SAFETY: by this function's contract the NBL is valid and the caller's alone.
     unsafe { (*nbl).Status = status };
 }
 
 /// Returns the first frame of an NBL that is not sent yet, from the NBL's `MiniportReserved`.
-pub fn position(nbl: *mut NET_BUFFER_LIST) -> *mut NET_BUFFER {
-    // SAFETY: the driver owns the NBL from `MiniportSendNetBufferLists` until it is completed, and one thread at a time has it.
+///
+/// # Safety
+/// The driver owns the NBL, and no other thread uses it meanwhile.
+pub unsafe fn position(nbl: *mut NET_BUFFER_LIST) -> *mut NET_BUFFER {
+    // SAFETY: by this function's contract the NBL is valid and the caller's alone.
     let [position, _] = unsafe { (*nbl).MiniportReserved };
     position.cast()
 }
 
 /// Sets the first frame of an NBL that is not sent yet; null if all are.
-pub fn set_position(nbl: *mut NET_BUFFER_LIST, position: *mut NET_BUFFER) {
-    // SAFETY: the driver owns the NBL from `MiniportSendNetBufferLists` until it is completed, and one thread at a time has it.
+///
+/// # Safety
+/// The driver owns the NBL, and no other thread uses it meanwhile.
+pub unsafe fn set_position(nbl: *mut NET_BUFFER_LIST, position: *mut NET_BUFFER) {
+    // SAFETY: by this function's contract the NBL is valid and the caller's alone.
     unsafe { (*nbl).MiniportReserved = [position.cast(), null_mut()] };
 }

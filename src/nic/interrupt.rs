@@ -80,7 +80,8 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
             MessageInfoTable: null_mut(),
         };
         let mut handle = null_mut();
-        // SAFETY: the characteristics are complete; the context lives until `drop` has deregistered.
+        // SAFETY: the characteristics are complete. A reference to the context is kept below in `interrupt`, whose drop deregisters before it
+        // releases the reference; after a failure NDIS keeps no context.
         let status = unsafe {
             NdisMRegisterInterruptEx(
                 adapter,
@@ -92,7 +93,9 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         if status != NDIS_STATUS_SUCCESS {
             return Err(Failure::Ndis(Request::RegisterInterrupt, status));
         }
-        // SAFETY: NDIS's table of the messages, null or valid until the interrupt is deregistered, before which `disconnect` withdraws it.
+        // SAFETY: null as initialized above, or the table that NDIS has set, which exists until the interrupt is deregistered. `disconnect`
+        // withdraws it before. Then no thread reads it: OID requests have ended before NDIS halts the adapter, and `take_down` has waited
+        // for the work item.
         let messages = unsafe { MessageProcessors::new(characteristics.MessageInfoTable) };
         let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages };
         if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {

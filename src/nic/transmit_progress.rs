@@ -13,6 +13,7 @@ const STALLED_CHECKS: u32 = 4;
 const HUNG_CHECKS: u32 = 20;
 /// A queue that stalls again within this time after its reset, in nanoseconds, is not reset again.
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
+
 /// Outcome of a check whether the device returns slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {

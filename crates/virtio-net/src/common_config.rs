@@ -2,7 +2,8 @@
 
 //! The registers of the common configuration structure: status, features, vectors, queues. (virtio §2)
 //!
-//! Knows no order of accesses: that is [`Control`](crate::Control)'s. Queue registers are those of the selected queue.
+//! Knows no order of accesses: that is [`Control`](crate::Control)'s. Queue registers are those of the queue that was selected last, so
+//! that [`SelectedQueue`] borrows the registers exclusively.
 
 use crate::features::Features;
 use crate::hal::Registers;
@@ -10,8 +11,7 @@ use crate::pci::Region;
 use crate::register_map::common;
 use crate::ring::QueueAddresses;
 
-/// The registers of the common configuration structure, borrowed for a few accesses. Two threads must not use a selected queue:
-/// [`Control`](crate::Control) has a mutable reference to itself where it selects one.
+/// The registers of the common configuration structure except those of queues, borrowed for a few accesses.
 #[derive(Debug)]
 pub(crate) struct CommonConfig<'a, R> {
     registers: &'a R,
@@ -68,47 +68,6 @@ impl<'a, R: Registers> CommonConfig<'a, R> {
         self.read16(common::CONFIG_MSIX_VECTOR) == vector
     }
 
-    /// Selects a queue, and assigns a vector to it. Returns `false` if the device refuses it.
-    pub(crate) fn set_queue_vector(&self, queue: u16, vector: u16) -> bool {
-        self.select(queue);
-        self.write16(common::QUEUE_MSIX_VECTOR, vector);
-        self.read16(common::QUEUE_MSIX_VECTOR) == vector
-    }
-
-    /// Selects the queue that the methods below use.
-    pub(crate) fn select(&self, queue: u16) {
-        self.write16(common::QUEUE_SELECT, queue);
-    }
-
-    /// Reads the size of the selected queue.
-    pub(crate) fn queue_size(&self) -> u16 {
-        self.read16(common::QUEUE_SIZE)
-    }
-
-    /// Reads where the selected queue's notification register is, in multiples of the device's distance between them.
-    pub(crate) fn notify_offset(&self) -> u16 {
-        self.read16(common::QUEUE_NOTIFY_OFF)
-    }
-
-    /// Programs and enables the selected queue.
-    pub(crate) fn enable_queue(&self, size: u16, addresses: &QueueAddresses) {
-        self.write16(common::QUEUE_SIZE, size);
-        self.write64(common::QUEUE_DESC, addresses.descriptors);
-        self.write64(common::QUEUE_DRIVER, addresses.driver);
-        self.write64(common::QUEUE_DEVICE, addresses.device);
-        self.write16(common::QUEUE_ENABLE, 1);
-    }
-
-    /// Starts the reset of the selected queue. The device has to have [`Features::RING_RESET`].
-    pub(crate) fn reset_queue(&self) {
-        self.write16(common::QUEUE_RESET, 1);
-    }
-
-    /// Returns whether the reset of the selected queue has not ended.
-    pub(crate) fn is_queue_resetting(&self) -> bool {
-        self.read16(common::QUEUE_RESET) != 0 || self.read16(common::QUEUE_ENABLE) != 0
-    }
-
     fn at(&self, field: u64) -> u64 {
         self.region.offset.wrapping_add(field)
     }
@@ -133,5 +92,55 @@ impl<'a, R: Registers> CommonConfig<'a, R> {
     fn write64(&self, field: u64, value: u64) {
         self.write32(field, value as u32);
         self.write32(field.wrapping_add(4), (value >> 32) as u32);
+    }
+}
+
+/// The registers of one queue, which no other queue's can be used beside.
+#[derive(Debug)]
+pub(crate) struct SelectedQueue<'a, R> {
+    config: CommonConfig<'a, R>,
+}
+
+impl<'a, R: Registers> SelectedQueue<'a, R> {
+    /// Selects a queue of the structure at `region`.
+    pub(crate) fn new(registers: &'a mut R, region: Region, queue: u16) -> Self {
+        let config = CommonConfig::new(registers, region);
+        config.write16(common::QUEUE_SELECT, queue);
+        Self { config }
+    }
+
+    /// Assigns an interrupt vector to the queue. Returns `false` if the device refuses it.
+    pub(crate) fn set_vector(&mut self, vector: u16) -> bool {
+        self.config.write16(common::QUEUE_MSIX_VECTOR, vector);
+        self.config.read16(common::QUEUE_MSIX_VECTOR) == vector
+    }
+
+    /// Reads the size of the queue.
+    pub(crate) fn size(&self) -> u16 {
+        self.config.read16(common::QUEUE_SIZE)
+    }
+
+    /// Reads where the queue's notification register is, in multiples of the device's distance between them.
+    pub(crate) fn notify_offset(&self) -> u16 {
+        self.config.read16(common::QUEUE_NOTIFY_OFF)
+    }
+
+    /// Programs and enables the queue.
+    pub(crate) fn enable(&mut self, size: u16, addresses: &QueueAddresses) {
+        self.config.write16(common::QUEUE_SIZE, size);
+        self.config.write64(common::QUEUE_DESC, addresses.descriptors);
+        self.config.write64(common::QUEUE_DRIVER, addresses.driver);
+        self.config.write64(common::QUEUE_DEVICE, addresses.device);
+        self.config.write16(common::QUEUE_ENABLE, 1);
+    }
+
+    /// Starts the reset of the queue. The device has to have [`Features::RING_RESET`].
+    pub(crate) fn reset(&mut self) {
+        self.config.write16(common::QUEUE_RESET, 1);
+    }
+
+    /// Returns whether the reset of the queue has not ended.
+    pub(crate) fn is_resetting(&self) -> bool {
+        self.config.read16(common::QUEUE_RESET) != 0 || self.config.read16(common::QUEUE_ENABLE) != 0
     }
 }

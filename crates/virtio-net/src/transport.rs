@@ -2,14 +2,14 @@
 
 //! Bring-up of a device (reset, status, features, vectors, queues) and the network device's configuration. (virtio §3, §14, §15)
 //!
-//! [`Control`] is the only user of these registers, those of the common structure by way of [`CommonConfig`]. Every method that selects a queue takes `&mut self`, so that two
-//! threads cannot race for `queue_select`. Runs at PASSIVE_LEVEL except where a method says otherwise.
+//! [`Control`] is the only user of these registers, those of the common structure by way of [`CommonConfig`] and [`SelectedQueue`]. Runs at
+//! PASSIVE_LEVEL except where a method says otherwise.
 
 use core::time::Duration;
 
 use bitflags::bitflags;
 
-use crate::common_config::CommonConfig;
+use crate::common_config::{CommonConfig, SelectedQueue};
 use crate::error::{Error, Structure};
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
@@ -337,8 +337,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.common().set_config_vector(vectors.config)
             && (0..vectors.pairs).all(|pair| {
                 let [receive, transmit] = vectors.of_pair(pair);
-                self.common().set_queue_vector(receive_queue(pair), receive)
-                    && self.common().set_queue_vector(transmit_queue(pair), transmit)
+                self.select(receive_queue(pair)).set_vector(receive)
+                    && self.select(transmit_queue(pair)).set_vector(transmit)
             })
     }
 
@@ -357,7 +357,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// [`Error::BadQueueSize`].
     pub(crate) fn check_queue(&mut self, index: u16, size: u16, vector: Option<u16>) -> Result<(), Error> {
         let fits = self.queue_size(index)? >= size;
-        let is_assigned = vector.is_none_or(|vector| self.common().set_queue_vector(index, vector));
+        let is_assigned = vector.is_none_or(|vector| self.select(index).set_vector(vector));
         if fits && is_assigned { Ok(()) } else { Err(Error::Changed) }
     }
 
@@ -366,8 +366,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::NoQueue`] or [`Error::BadQueueSize`].
     pub(crate) fn queue_size(&mut self, index: u16) -> Result<u16, Error> {
-        self.common().select(index);
-        match self.common().queue_size() {
+        match self.select(index).size() {
             0 => Err(Error::NoQueue(index)),
             size if size.is_power_of_two() => Ok(size),
             size if size < MAX_QUEUE_SIZE && self.features.contains(Features::RING_PACKED) => Ok(size),
@@ -397,10 +396,9 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if addresses.are_remapped && !self.features.contains(Features::ACCESS_PLATFORM) {
             return Err(Error::BypassesIommu);
         }
-        self.common().select(index);
-        let notify_offset = self.common().notify_offset();
+        let notify_offset = self.select(index).notify_offset();
         let doorbell = self.doorbell(index, notify_offset)?;
-        self.common().enable_queue(size, addresses);
+        self.select(index).enable(size, addresses);
         Ok(doorbell)
     }
 
@@ -414,10 +412,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if self.state != State::Live || !self.features.contains(Features::RING_RESET) {
             return Err(Error::OutOfOrder);
         }
-        self.common().select(transmit_queue(pair));
-        self.common().reset_queue();
-        let mut wait = Wait::new(&self.hal, RESET_LIMIT);
-        while self.common().is_queue_resetting() {
+        self.select(transmit_queue(pair)).reset();
+        let hal = self.hal.clone();
+        let mut wait = Wait::new(&hal, RESET_LIMIT);
+        while self.select(transmit_queue(pair)).is_resetting() {
             self.status()?;
             if !wait.go_on() {
                 return Err(Error::ResetTimeout);
@@ -548,6 +546,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
 
     fn common(&self) -> CommonConfig<'_, R> {
         CommonConfig::new(&self.registers, self.layout.common)
+    }
+
+    fn select(&mut self, queue: u16) -> SelectedQueue<'_, R> {
+        SelectedQueue::new(&mut self.registers, self.layout.common, queue)
     }
 
     fn doorbell(&self, queue: u16, notify_off: u16) -> Result<Doorbell<R>, Error> {

@@ -10,8 +10,11 @@ use lab::{
 };
 use ndk_abi::ndk::NDK_RESULT_EX;
 use ndk_consumer::{Access, Connector, Cq, Listener, Memory, Pd, Qp, ReadLimits, Status};
-use nt_sim::delays::Moment;
-use support::objects::{depths, test_allocation_failures};
+use nt_sim::{Irql, current, delays::Moment};
+use support::{
+    bed::{finish, started},
+    objects::{depths, test_allocation_failures},
+};
 
 #[test]
 fn create_calls_that_complete_inline_survive_the_failure_of_any_allocation() {
@@ -21,6 +24,23 @@ fn create_calls_that_complete_inline_survive_the_failure_of_any_allocation() {
 #[test]
 fn create_calls_that_pend_survive_the_failure_of_any_allocation() {
     test_allocation_failures("2");
+}
+
+/// The memory of a long queue is not at hand at `DISPATCH_LEVEL`, where a thread must not wait for a completion, either.
+//= R-CREATE-1
+#[test]
+fn long_queue_is_created_inline_at_dispatch_level_if_the_keyword_says_so() {
+    let Some(bed) = started(&[("NdkCreateCompletion", "1")]) else { return };
+    let created = bed.machines()[0].consumer("consumer", |adapter| {
+        let before = current().raise(Irql::DISPATCH_LEVEL);
+        let created = Cq::new(adapter, 4096).map(drop);
+        current().lower(before);
+        created
+    });
+    let created = created.join();
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+    assert_eq!(created.expect("the consumer ends"), Ok(()));
+    finish(bed);
 }
 
 /// Each mapping costs page table entries, and each release a flush of the translation buffers of all processors.
