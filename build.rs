@@ -4,7 +4,6 @@
 
 use std::{env, error::Error, path::PathBuf};
 
-use driver_build::Resource;
 use viordma_inf::{Edition, faults, inx, message_table};
 
 /// Environment variable that `cargo xtask image` sets: it builds both editions in one directory, and writes the INF itself.
@@ -20,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed=viordma.inx");
         inx::write(&PathBuf::from(env::var("CARGO_MANIFEST_DIR")?), edition)?;
     }
-    let data = message_table::data(edition);
-    let messages = Resource { kind: message_table::RT_MESSAGETABLE, name: 1, data };
-    driver_build::link(vec![messages])
+    // `cargo xtask image` names the images by their editions; otherwise both have the name of the package.
+    let name = if env::var_os(NO_INX).is_some() { edition.name() } else { Edition::Standard.name() };
+    driver_build::link(name, Some(message_table::data(edition)))
 }

@@ -3,5 +3,5 @@
 //! Links the package as a driver.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    driver_build::link(Vec::new())
+    driver_build::link(env!("CARGO_PKG_NAME"), None)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     events::{MESSAGES, Message},
-    keywords::{PROPERTIES, Property, Values},
+    keywords::{MAX_NAME, PROPERTIES, Property, Values},
 };
 
 /// Checks both tables.
@@ -33,6 +33,9 @@ pub fn of_properties(properties: &[Property]) -> Vec<String> {
         // Windows does not tell upper from lower case.
         if !names.insert(name.to_lowercase()) {
             fault("the name occurs twice");
+        }
+        if name.len() > MAX_NAME || !name.is_ascii() {
+            fault("the driver cannot read the name");
         }
         if !property.keyword().allows(property.default) {
             fault("the default is not allowed");
@@ -107,6 +110,10 @@ mod tests {
         let named = Property { name: "A", ..good };
         for (property, fault) in [
             (Property { default: 1, ..named }, "the default is not allowed"),
+            (
+                Property { name: "NameOfMoreCharactersThanTheDriverCanRead0", ..good },
+                "the driver cannot read the name",
+            ),
             (Property { label: "", ..named }, "a text is missing"),
             (Property { text: "", ..named }, "a text is missing"),
             (
@@ -118,7 +125,7 @@ mod tests {
                 "the text of a value is missing",
             ),
         ] {
-            assert_eq!(faults(property), [format!("keyword A: {fault}")]);
+            assert_eq!(faults(property), [format!("keyword {}: {fault}", property.name)]);
         }
         let twice = &[Choice { value: 1, text: "x" }, Choice { value: 1, text: "y" }];
         let property = Property { default: 1, values: Values::OneOf(twice), ..named };

@@ -11,16 +11,28 @@ use crate::{
 
 const TEMPLATE: &str = include_str!("../template.inx");
 
+/// Interrupt messages to ask Windows for: one for the configuration, and one for each queue pair.
+const MESSAGES: u32 = 1 + match crate::keywords::QUEUE_PAIRS.values {
+    Values::Range { max, .. } => max,
+    Values::OneOf(_) => 0,
+};
+
 /// Returns the text of `viordma.inx` for an edition of the driver.
 #[must_use]
 pub fn text(edition: Edition) -> String {
     let mut strings = Strings::default();
     let ethernet = section(Section::Ethernet, edition, &mut strings);
     let rdma = section(Section::Rdma, edition, &mut strings);
+    let description = match edition {
+        Edition::Standard => "",
+        Edition::Strict => " (strict)",
+    };
     TEMPLATE
         .replace("@ETHERNET@\n", &ethernet)
         .replace("@RDMA@\n", &rdma)
         .replace("@STRINGS@\n", &strings.text())
+        .replace("@EDITION@", description)
+        .replace("@MESSAGES@", &MESSAGES.to_string())
 }
 
 /// Writes `viordma.inx` of an edition into `directory`, unless it has this text already.
@@ -45,9 +57,11 @@ pub fn stamped(edition: Edition, architecture: &str, date: &str, version: &str) 
         .replace("PnpLockdown = 1\n", &format!("PnpLockdown = 1\n{stamp}"));
     match edition {
         Edition::Standard => text,
-        Edition::Strict => {
-            text.replace("viordma.sys", "viordma-strict.sys").replace("viordma.cat", "viordma-strict.cat")
-        }
+        Edition::Strict => ["sys", "cat"].into_iter().fold(text, |text, extension| {
+            let [standard, strict] =
+                [Edition::Standard, Edition::Strict].map(|edition| format!("{}.{extension}", edition.name()));
+            text.replace(&standard, &strict)
+        }),
     }
 }
 
@@ -63,7 +77,12 @@ impl Strings {
         }
         let letters: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
         let mut name = format!("{prefix}{letters}");
-        while self.0.get(&name).is_some_and(|other| *other != text) {
+        // Windows does not tell upper from lower case.
+        let is_taken = |name: &str| {
+            let mut equal = self.0.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+            equal.any(|(_, other)| *other != text)
+        };
+        while is_taken(&name) {
             name.push('_');
         }
         self.0.insert(name.clone(), text);
@@ -122,7 +141,15 @@ mod tests {
         assert!(text.is_ascii() && !text.contains('@'));
         assert!(text.contains("HKR, Ndi\\params\\*JumboPacket, Max, 0, \"9014\"\n"));
         assert!(text.contains("HKR, Ndi\\params\\*RSS\\enum, \"1\", 0, %Enabled%\n"));
+        assert!(text.contains("MessageNumberLimit, 0x00010001, 17\n"));
         assert_eq!(text.matches("\nEnabled = \"Enabled\"\n").count(), 1);
+    }
+
+    #[test]
+    fn texts_that_differ_in_case_alone_have_names_of_their_own() {
+        let mut strings = Strings::default();
+        let names = ["Tx Enabled", "TX enabled", "Tx Enabled"].map(|text| strings.add("", text));
+        assert_eq!(names, ["%TxEnabled%", "%TXenabled_%", "%TxEnabled%"]);
     }
 
     #[test]
@@ -139,6 +166,7 @@ mod tests {
         let [standard, strict] = [Edition::Standard, Edition::Strict]
             .map(|edition| stamped(edition, "amd64", "11/27/2026", "0.1.0.0"));
         assert!(!standard.to_lowercase().contains("strict"));
+        assert!(strict.contains("with RDMA (strict)\"\n"));
         assert!(strict.contains(r"HKR, Ndi\params\NdkStrictReport, Type, 0,"));
         assert_eq!(strict.matches("viordma-strict.sys").count(), standard.matches("viordma.sys").count());
         assert!(!strict.contains("viordma.sys") && strict.contains("CatalogFile = viordma-strict.cat\n"));

@@ -5,6 +5,9 @@
 
 use crate::Edition;
 
+/// Longest name of a keyword, in characters.
+pub const MAX_NAME: usize = 40;
+
 /// A keyword as the driver reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyword {

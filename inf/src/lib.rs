@@ -23,6 +23,17 @@ pub enum Edition {
     Strict,
 }
 
+impl Edition {
+    /// Returns the name of the image and of the files beside it, without an extension.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "viordma",
+            Self::Strict => "viordma-strict",
+        }
+    }
+}
+
 #[cfg(feature = "generate")]
 pub mod faults;
 #[cfg(feature = "generate")]

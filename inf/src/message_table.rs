@@ -10,9 +10,6 @@ use crate::{
     events::{MESSAGES, Message},
 };
 
-/// The type of the resource.
-pub const RT_MESSAGETABLE: u16 = 11;
-
 /// Returns the resource's data: the texts of the events that an edition of the driver writes.
 #[must_use]
 pub fn data(edition: Edition) -> Vec<u8> {

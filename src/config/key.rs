@@ -14,7 +14,7 @@ use ndk_abi::ndis::{
     NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
 };
 use ndk_abi::nt::UNICODE_STRING;
-use viordma_inf::keywords::Keyword;
+use viordma_inf::keywords::{Keyword, MAX_NAME};
 
 /// The adapter's open registry key.
 pub struct Key(NDIS_HANDLE);
@@ -44,7 +44,7 @@ impl Key {
 
     /// Reads an integer, if the key has it.
     pub fn value(&self, name: &str) -> Option<u32> {
-        let mut units = [0_u16; 40];
+        let mut units = [0_u16; MAX_NAME];
         let mut length = 0;
         for (unit, ascii) in units.iter_mut().zip(name.bytes()) {
             *unit = u16::from(ascii);

@@ -12,20 +12,12 @@ mod kit;
 #[cfg(windows)]
 pub use kit::*;
 
-/// A resource of the image, by type and name, both numbers.
-#[cfg(not(windows))]
-pub struct Resource {
-    pub kind: u16,
-    pub name: u16,
-    pub data: Vec<u8>,
-}
-
 /// Links nothing.
 ///
 /// # Errors
 /// None.
 #[cfg(not(windows))]
-pub fn link(_resources: Vec<Resource>) -> Result<(), Box<dyn std::error::Error>> {
+pub fn link(_name: &str, _messages: Option<Vec<u8>>) -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!(
         "cargo::warning=drivers are built on Windows, or with `cargo xtask image`; this command built nothing. \

@@ -31,10 +31,10 @@ use self::{
 use crate::{drivers::DRIVERS, inf, packages, shell};
 
 /// The package of the driver, and its image.
-const DRIVER: &str = "viordma";
+const DRIVER: &str = Edition::Standard.name();
 
 /// The image of the driver with the feature `strict`.
-pub const STRICT: &str = "viordma-strict";
+pub const STRICT: &str = Edition::Strict.name();
 
 /// Arguments of cargo for it.
 const FEATURE: &[&str] = &["--features", "strict"];

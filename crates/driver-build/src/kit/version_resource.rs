@@ -20,12 +20,12 @@ const VFT_DRV: u32 = 3;
 const VFT2_DRV_NETWORK: u32 = 6;
 const CODE_PAGE_UNICODE: u16 = 1200;
 
-/// The resource.
-pub fn resource() -> Result<Resource, Box<dyn std::error::Error>> {
-    Ok(Resource { kind: RT_VERSION, name: VS_VERSION_INFO, data: version_info()?.bytes() })
+/// Returns the resource of an image of this name, without an extension.
+pub fn resource(image: &str) -> Result<Resource, Box<dyn std::error::Error>> {
+    Ok(Resource { kind: RT_VERSION, name: VS_VERSION_INFO, data: version_info(image)?.bytes() })
 }
 
-fn version_info() -> Result<Block, Box<dyn std::error::Error>> {
+fn version_info(image: &str) -> Result<Block, Box<dyn std::error::Error>> {
     let name = env::var("CARGO_PKG_NAME")?;
     let version = env::var("CARGO_PKG_VERSION")?;
     let number = |part: &str| -> Result<u32, Box<dyn std::error::Error>> { Ok(env::var(part)?.parse()?) };
@@ -51,9 +51,9 @@ fn version_info() -> Result<Block, Box<dyn std::error::Error>> {
         ("CompanyName", "viordma project".to_owned()),
         ("FileDescription", env::var("CARGO_PKG_DESCRIPTION")?),
         ("FileVersion", version.clone()),
-        ("InternalName", format!("{name}.sys")),
+        ("InternalName", format!("{image}.sys")),
         ("LegalCopyright", format!("The {name} authors, {}", env::var("CARGO_PKG_LICENSE")?)),
-        ("OriginalFilename", format!("{name}.sys")),
+        ("OriginalFilename", format!("{image}.sys")),
         ("ProductName", name),
         ("ProductVersion", version),
     ];
