@@ -15,7 +15,7 @@
 //! | [`miniport::link`] | link state |
 //! | [`ndk::open`], [`ndk::provider`] | registration as an NDK provider; the provider of an adapter |
 //! | [`nic`] | queues, interrupts, DMA, registers |
-//! | [`config`], [`events`] | registry keywords; event log |
+//! | [`config`], [`events`], [`debug`] | registry keywords; event log; lines for a debugger |
 //! | [`trace`] | the last events of an adapter's engine |
 //! | [`pool`] | memory |
 #![cfg(windows)]
@@ -32,6 +32,7 @@ extern crate alloc;
 extern crate wdk_panic;
 
 mod config;
+mod debug;
 mod driver_object;
 mod events;
 mod miniport;

@@ -17,6 +17,7 @@ use {
 };
 
 use self::table::Event;
+use crate::debug;
 
 /// Why an adapter did not start.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +146,7 @@ pub fn consumer_mistake(owner: Owner, report: &MistakeReport) {
 
 /// Writes one event with its data. IRQL <= `DISPATCH_LEVEL`.
 pub fn write(handle: NDIS_HANDLE, event: Event, [first, second]: [u32; 2]) {
+    debug::event(handle, event, [first, second]);
     // SAFETY: the handle is the adapter's, and as many 32-bit values follow as the count says.
     unsafe { NdisWriteErrorLogEntry(handle, event.id, 2, first, second) };
 }

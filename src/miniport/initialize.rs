@@ -29,6 +29,7 @@ use super::transitions::Transitions;
 use super::vlan::Vlan;
 use super::{device_settings, transmit_stall};
 use crate::config::Configuration;
+use crate::debug;
 use crate::events::{self, Failure};
 use crate::ndk::interface::Interface;
 use crate::ndk::provider::{Ndk, Setup};
@@ -180,6 +181,7 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
                 adapter.indicate_link();
             }
             announce_if_asked(&adapter);
+            debug::started(adapter.handle(), adapter.port().features(), adapter.port().vectors);
             // NDIS got the address with the registration attributes; `halt` takes the adapter back.
             let _ = adapter.into_raw();
             Ok(())

@@ -36,6 +36,7 @@ pub struct Port {
     /// `None` while a user has taken it for use at `PASSIVE_LEVEL`, and if the device has none.
     commands: SpinLock<Option<Box<ControlQueue<SharedMemory, BarAccess>>>>,
     has_commands: bool,
+    features: Features,
     /// The configuration for which buffers and attributes were set up.
     config: NetConfig,
     /// The MAC address in use.
@@ -80,12 +81,14 @@ impl Port {
     /// `config` is the device's, `station` the MAC address in use.
     pub fn new(handle: NDIS_HANDLE, parts: Parts, config: &NetConfig, station: [u8; 6]) -> Self {
         let Queues { pairs, commands, vectors } = parts.queues;
+        let features = parts.control.features();
         Self {
             handle,
             vectors,
             control: SpinLock::new(Some(parts.control)),
             has_commands: commands.is_some(),
             commands: SpinLock::new(commands),
+            features,
             config: *config,
             station,
             pairs,
@@ -259,6 +262,11 @@ impl Port {
                 return commands;
             }
         }
+    }
+
+    /// The accepted features.
+    pub fn features(&self) -> Features {
+        self.features
     }
 
     /// The device's own MAC address, if it has one.

@@ -35,6 +35,25 @@ fn driver_starts_and_stops_without_events_or_leaks() {
     finish(bed);
 }
 
+/// Lines for a debugger: the start, and each event.
+#[test]
+fn starts_and_failures_are_printed_for_a_debugger() {
+    let Some(mut bed) = bed(Quirks::default()) else { return };
+    bed.start().expect("both drivers start");
+    let machine = bed.machines()[0];
+    let lines = || machine.host().debug_output();
+    assert!(
+        lines().iter().any(|line| line.contains(" started, features ") && line.ends_with("queue pairs 1\n"))
+    );
+    machine.nic().need_reset();
+    let _ = bed.event().wait(std::time::Duration::from_secs(1));
+    for number in [22, 41] {
+        let event = format!(", event {number}, data 0, 0\n");
+        assert!(lines().iter().any(|line| line.starts_with("viordma: adapter ") && line.ends_with(&event)));
+    }
+    finish(bed);
+}
+
 #[test]
 fn driver_without_a_device_unloads() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
