@@ -84,7 +84,8 @@ impl<R: RawMutex> Qp<R> {
     /// Locks the queue pair, after the payload that is being copied without the lock, if any. The copying thread is at
     /// `DISPATCH_LEVEL`, and needs this lock only.
     ///
-    /// Posts and getters lock `transport` instead and do not wait: they neither end a request nor move the queue pair.
+    /// Posts and getters lock `transport` instead and do not wait: they neither end a request nor move the queue pair. The post of a
+    /// local request, which is executed at once, may do the former and waits.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, R, RcTransport> {
         let transport = self.transport.lock();

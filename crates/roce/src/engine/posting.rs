@@ -27,10 +27,12 @@ impl<R: RawMutex> QueuePairs<R> {
         qp.prefetch();
         //= R-QP-4
         //= R-QP-70
-        let mut transport = qp.transport.lock();
-        let shard = self.shards.of(qp);
         //= R-QP-3
-        if request.operation.is_local() {
+        let is_local = request.operation.is_local();
+        // A local request is executed by its post: it may complete, or fail and flush a receive that is being filled.
+        let mut transport = if is_local { qp.lock() } else { qp.transport.lock() };
+        let shard = self.shards.of(qp);
+        if is_local {
             self.with_env(qp, |env| transport.post_local(env, request))?;
         } else {
             transport.post_send(request, &self.shared.config)?;

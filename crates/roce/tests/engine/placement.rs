@@ -8,6 +8,7 @@ use std::rc::Rc;
 use roce::{CompletionStatus, QpState, RecvRequest, Verdict};
 
 use crate::copies::{MTU, elements, pair, waits_for_copy, with_releases};
+use crate::keys::invalidate;
 use crate::pair::{Memory, Pair, Side, pattern};
 
 /// Returns the frames that side 0 has to send.
@@ -195,6 +196,25 @@ fn a_flush_waits_for_the_copy_of_a_received_payload() {
     let pair = waits_for_the_copy(|side, _, _| side.engine.flush(&side.qp));
     let outcomes = pair.sides[1].outcomes();
     assert_eq!(outcomes, [(1, CompletionStatus::Success), (2, CompletionStatus::Flushed)]);
+}
+
+/// A local request that fails when it is posted flushes the receives.
+//= R-MR-45
+//= R-QP-2
+#[test]
+fn the_post_of_a_local_request_waits_for_the_copy_of_a_received_payload() {
+    let pair = waits_for_the_copy(|side, _, _| {
+        let unbound = side.engine.create_window(side.pd).unwrap();
+        invalidate(side, 5, unbound.key()).unwrap();
+    });
+    let mut outcomes = pair.sides[1].outcomes();
+    outcomes.sort_by_key(|(context, _)| *context);
+    let expected = [
+        (1, CompletionStatus::Success),
+        (2, CompletionStatus::Flushed),
+        (5, CompletionStatus::MemoryManagement),
+    ];
+    assert_eq!(outcomes, expected);
 }
 
 #[test]
