@@ -1,101 +1,94 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Commands for work requests: posts, arm, flush.
+//! Posts of work requests to queue pairs.
 
 use lock_api::RawMutex;
 
-use super::Engine;
-use crate::cq::{Arm, Cq};
-use crate::error::{ModifyError, PostError};
-use crate::moderation::Moderation;
+use super::queue_pairs::QueuePairs;
+use crate::error::PostError;
 use crate::qp::Qp;
-use crate::srq::Srq;
-use crate::work::{RecvRequest, SendRequest};
-use fallible::Arc;
+use crate::transport::state::State;
+use crate::work::{RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use fallible::{AllocError, Arc, vec};
 
-impl<R: RawMutex> Engine<R> {
-    /// Posts a request to the send queue. An accepted request completes exactly once (not at all if it is
-    /// silent and succeeds), in the order of posting.
-    ///
-    /// The next [`Shard::poll_transmit`](crate::Shard::poll_transmit) of [`Engine::shard_of`] the queue pair builds its
-    /// frames.
+impl<R: RawMutex> QueuePairs<R> {
+    /// Posts a request to the send queue.
     ///
     /// # Errors
     /// See [`PostError`]. A refused request has no completion.
     #[inline]
-    pub fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
-        self.qps.post_send(qp, request)
+    pub(super) fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if let (SendOperation::Read { .. }, SendData::Sges(sges)) = (request.operation, request.data)
+            && sges.len() > qp.attributes.send_sges as usize
+        {
+            Self::make_room(qp, sges.len())?;
+        }
+        // The frames are built next.
+        qp.prefetch();
+        //= R-QP-4
+        //= R-QP-70
+        //= R-QP-3
+        let is_local = request.operation.is_local();
+        // A local request is executed by its post: it may complete, or fail and flush a receive that is being filled.
+        let mut transport = if is_local { qp.lock() } else { qp.transport.lock() };
+        let shard = self.shards.of(qp);
+        if is_local {
+            self.with_env(qp, |env| transport.post_local(env, request))?;
+        } else {
+            transport.post_send(request, &self.shared.config)?;
+        }
+        // Accepted, deferred or not: it is in the send queue, and completes.
+        //= R-QP-35
+        //= R-QP-36
+        //= R-QP-40
+        //= R-QP-37
+        if !request.flags.contains(SendFlags::DEFER) {
+            shard.make_ready(qp, || qp.clone());
+        }
+        Ok(())
     }
 
-    /// Starts requests that were posted with [`SendFlags::DEFER`](crate::SendFlags::DEFER).
-    pub fn undefer(&self, qp: &Arc<Qp<R>>) {
-        self.qps.undefer(qp);
+    /// Allocates room for READs with more elements than the queue pair was created with, unless it has it.
+    //= R-CREATE-38
+    #[cold]
+    #[inline(never)]
+    fn make_room(qp: &Qp<R>, elements: usize) -> Result<(), PostError> {
+        let wanted = qp.transport.lock().send_queue().room_for(elements);
+        if wanted > 0 {
+            // Not under the lock. The room of a post that is faster elsewhere is kept instead of this one.
+            let room = vec::filled(wanted, Sge::default()).map_err(|AllocError| PostError::QueueFull)?;
+            let unused = qp.transport.lock().send_queue().widen(room);
+            drop(unused);
+        }
+        Ok(())
     }
 
-    /// Posts a receive to a queue pair without shared receive queue, connected or not. On a queue pair in the
-    /// error state it is accepted and completes as flushed at once.
+    /// Starts requests that were posted with [`SendFlags::DEFER`].
+    pub(super) fn undefer(&self, qp: &Arc<Qp<R>>) {
+        //= R-QP-38
+        let transport = qp.transport.lock();
+        if transport.wants_to_transmit() {
+            self.shards.of(qp).make_ready(qp, || qp.clone());
+        }
+    }
+
+    /// Posts a receive to a queue pair without shared receive queue. In the error state it completes as flushed at once.
     ///
     /// # Errors
     /// [`PostError::NotAllowed`] if the queue pair has a shared receive queue; else see [`PostError`].
     #[inline]
-    pub fn post_recv(&self, qp: &Arc<Qp<R>>, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        self.qps.post_recv(qp, request)
-    }
-
-    /// Requests a completion notification, see [`Arm`]. [`Engine::poll_event`] returns the notice, at
-    /// once if the arm is satisfied already and the queue is not moderated.
-    pub fn arm_cq(&self, cq: &Arc<Cq<R>>, arm: Arm) {
-        let action = cq.arm(arm, self.qps.now());
-        self.qps.shared.notices.apply_cq(cq, action);
-    }
-
-    /// Sets the moderation of a completion queue's notices, or ends it with `None`. It applies at once. Delays count
-    /// from the time that the engine knew when the completion was added.
-    ///
-    /// # Errors
-    /// [`ModifyError::OutOfMemory`]; the queue is unchanged.
-    pub fn moderate_cq(&self, cq: &Arc<Cq<R>>, moderation: Option<Moderation>) -> Result<(), ModifyError> {
-        let notices = &self.qps.shared.notices;
-        //= R-CQ-50
-        if moderation.is_some_and(|moderation| moderation.interval.is_some()) {
-            notices.held.add(cq)?;
+    pub(super) fn post_recv(&self, qp: &Qp<R>, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        qp.prefetch_receives();
+        //= R-QP-84
+        if qp.attributes.srq.is_some() {
+            return Err(PostError::NotAllowed);
         }
-        let action = cq.moderate(moderation, self.qps.now());
-        notices.apply_cq(cq, action);
-        Ok(())
-    }
-
-    /// Changes the depth of a completion queue, at any time. No completion is lost.
-    ///
-    /// # Errors
-    /// [`ModifyError::Occupied`] if it holds more unread completions, [`ModifyError::Invalid`] if `depth` is 0,
-    /// [`ModifyError::OutOfMemory`]; the queue is unchanged.
-    pub fn resize_cq(&self, cq: &Arc<Cq<R>>, depth: u32) -> Result<(), ModifyError> {
-        if depth == 0 {
-            return Err(ModifyError::Invalid);
+        let mut transport = qp.transport.lock();
+        //= R-QP-5
+        transport.receives().queue.post(request, self.shared.config.max_message)?;
+        if transport.state() == State::Error {
+            self.with_env(qp, |env| transport.receives().drain(env));
         }
-        let action = cq.resize(depth, self.qps.now())?;
-        self.qps.shared.notices.apply_cq(cq, action);
         Ok(())
-    }
-
-    /// Flushes every request of both queues: the queue pair enters the error state and its connection is aborted.
-    /// Idempotent. Unused receives of a shared receive queue stay there.
-    pub fn flush(&self, qp: &Arc<Qp<R>>) {
-        self.qps.flush(qp);
-    }
-
-    /// Flushes the receives of a queue pair that is not connected and does not connect. It can still connect. Returns
-    /// `false`, and does nothing, if it is or was connected, or connects.
-    pub fn flush_unconnected(&self, qp: &Arc<Qp<R>>) -> bool {
-        self.qps.flush_unconnected(qp)
-    }
-
-    /// Posts a receive to a shared receive queue. Receives are used in the order of the calls.
-    ///
-    /// # Errors
-    /// See [`PostError`].
-    pub fn post_srq(&self, srq: &Srq<R>, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        srq.post(request, self.qps.shared.config.max_message)
     }
 }

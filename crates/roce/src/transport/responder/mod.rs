@@ -132,8 +132,11 @@ impl Responder {
         self.reads.clear();
     }
 
-    /// Flushes all receives and drops stored packets. A pending NAK and READ responses are still sent.
+    /// Flushes all receives and forgets packets after a gap. A pending NAK and READ responses are still sent.
     pub(super) fn flush<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        // Neither executed nor missed any longer: the report of a gap would take the place of a pending NAK.
+        self.executing = false;
+        self.out_of_order.clear();
         self.stash.clear(&env.shared.stash);
         self.nak_twice = false;
         //= R-SRQ-20

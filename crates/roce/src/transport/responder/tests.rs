@@ -5,7 +5,7 @@
 use super::*;
 use crate::transport::failure::{Failure, PacketError};
 use crate::transport::packet::frame::Unsent;
-use crate::transport::testing::Host;
+use crate::transport::testing::{Host, MTU};
 use crate::work::CompletionStatus::{Flushed, LocalLength, Success};
 use crate::work::RecvRequest;
 use roce_wire::{Ext, Opcode, Packet, RethRepr};
@@ -44,9 +44,9 @@ impl Bench {
         self.host.step(|env, _| responder.handle_request(env, &packet, &mut None))
     }
 
-    /// Receives a SEND of eight bytes, all of which are its PSN.
+    /// Receives a SEND of eight bytes, all of which are its PSN plus one: memory is zero before.
     fn send(&mut self, psn: u32) -> Result<(), PacketError> {
-        self.receive(Opcode::SEND_ONLY, psn, Ext::None, &[psn as u8; 8])
+        self.receive(Opcode::SEND_ONLY, psn, Ext::None, &[psn as u8 + 1; 8])
     }
 
     /// Receives a request of the peer to this host's memory.
@@ -88,7 +88,7 @@ fn sends_fill_receives_in_order_and_one_ack_answers_them_all() {
     bench.send(0).unwrap();
     bench.send(1).unwrap();
     assert_eq!(bench.host.completions(), [(1, Success), (2, Success)]);
-    assert_eq!((bench.host.read(64, 8), bench.host.read(128, 8)), (std::vec![0; 8], std::vec![1; 8]));
+    assert_eq!((bench.host.read(64, 8), bench.host.read(128, 8)), (std::vec![1; 8], std::vec![2; 8]));
     assert_eq!(bench.transmit(), ["Acknowledge 1 Ack(31)"]);
 }
 
@@ -145,9 +145,11 @@ fn a_read_is_answered_from_memory_before_a_later_ack() {
 fn a_missing_packet_is_reported_once() {
     let mut bench = Bench::with_receives(1..=4);
     bench.send(0).unwrap();
+    assert_eq!(bench.transmit(), ["Acknowledge 0 Ack(31)"]);
     bench.send(2).unwrap();
-    bench.send(3).unwrap();
     assert_eq!(bench.transmit(), ["Acknowledge 1 Nak(PSN sequence error)"]);
+    bench.send(3).unwrap();
+    assert_eq!(bench.transmit(), [""; 0]);
     assert_eq!(bench.host.completions(), [(1, Success)]);
 }
 
@@ -161,7 +163,7 @@ fn packets_after_a_gap_are_executed_in_order_once_another_one_follows() {
     bench.send(3).unwrap();
     assert_eq!(bench.host.completions(), [(2, Success), (3, Success), (4, Success)]);
     let received: Vec<_> = (1..=4).map(|context| bench.host.read(64 * context, 1)[0]).collect();
-    assert_eq!(received, [0, 1, 2, 3]);
+    assert_eq!(received, [1, 2, 3, 4]);
     assert_eq!(bench.transmit(), ["Acknowledge 3 Ack(31)"]);
 }
 
@@ -174,4 +176,25 @@ fn a_stored_packet_that_fails_ends_the_connection_with_its_own_nak() {
     bench.flush();
     assert_eq!(bench.transmit(), ["Acknowledge 1 Nak(invalid request)"]);
     assert_eq!(bench.host.completions(), [(1, Success), (2, LocalLength), (3, Flushed), (4, Flushed)]);
+}
+
+/// Stored packets are executed 512 at a time. While some are left, a packet in order ends the connection: its NAK is sent, not the
+/// report of a gap among those that are left.
+#[test]
+fn a_failure_while_stored_packets_are_left_ends_the_connection_with_its_own_nak() {
+    let mut bench = Bench::new();
+    let key = bench.host.key();
+    let empty = |bench: &mut Bench, psn| bench.access(Opcode::WRITE_ONLY, psn, 0, 0, &[]).unwrap();
+    let middle = |bench: &mut Bench, psn| {
+        bench.receive(Opcode::WRITE_MIDDLE, psn, Ext::None, &[5; MTU as usize]).unwrap();
+    };
+    (1..1020).for_each(|psn| empty(&mut bench, psn));
+    bench.access(Opcode::WRITE_FIRST, 1020, 10 * MTU, key, &[5; MTU as usize]).unwrap();
+    (1021..=1025).for_each(|psn| middle(&mut bench, psn));
+    empty(&mut bench, 0);
+    // Each of these has up to 512 executed. The second one is placed in the memory of the WRITE that has begun.
+    (1027..=1028).for_each(|psn| middle(&mut bench, psn));
+    assert_eq!(bench.send(1025), REFUSED);
+    bench.flush();
+    assert_eq!(bench.transmit(), ["Acknowledge 1025 Nak(invalid request)"]);
 }
