@@ -13,7 +13,7 @@ use super::state::State;
 use crate::region::access_rights::AccessError;
 use roce_wire::Frame;
 
-/// What [`RcTransport::transmit`] may send now.
+/// The frames that [`RcTransport::transmit`] may send now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     cnp: bool,
@@ -28,7 +28,7 @@ impl Next {
     }
 }
 
-/// What [`RcTransport::transmit`] did.
+/// Result of [`RcTransport::transmit`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transmitted {
     /// It wrote a frame of this length, in bytes.
@@ -38,6 +38,19 @@ pub(crate) enum Transmitted {
     Copying,
     /// There is nothing to send now.
     Nothing,
+}
+
+impl Transmitted {
+    /// Returns the result of an attempt to write a frame.
+    #[inline]
+    const fn new(sent: Result<usize, Unsent>) -> Result<Self, Failure> {
+        match sent {
+            Ok(len) => Ok(Self::Frame(len)),
+            Err(Unsent::Idle) => Ok(Self::Nothing),
+            Err(Unsent::Copying) => Ok(Self::Copying),
+            Err(Unsent::Fatal(failure)) => Err(failure),
+        }
+    }
 }
 
 impl RcTransport {
@@ -75,15 +88,7 @@ impl RcTransport {
         } else {
             self.transmit_next(env, next, slot, copy)
         };
-        match sent {
-            Ok(len) => Transmitted::Frame(len),
-            Err(Unsent::Idle) => Transmitted::Nothing,
-            Err(Unsent::Copying) => {
-                self.copying = true;
-                Transmitted::Copying
-            }
-            Err(Unsent::Fatal(failure)) => self.transmit_after_failure(env, failure, slot, copy),
-        }
+        Transmitted::new(sent).unwrap_or_else(|failure| self.transmit_after_failure(env, failure, slot, copy))
     }
 
     /// Moves to the error state, and writes a frame that is still to be sent: responses, and a NAK after them.
@@ -97,21 +102,15 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Transmitted {
         self.fail(env, failure);
-        match self.transmit_response(env, slot, copy) {
-            Ok(len) => Transmitted::Frame(len),
-            Err(Unsent::Idle) => Transmitted::Nothing,
-            Err(Unsent::Copying) => {
-                self.copying = true;
-                Transmitted::Copying
-            }
-            Err(Unsent::Fatal(failure)) => {
-                self.fail(env, failure);
-                Transmitted::Nothing
-            }
-        }
+        let sent = self.transmit_response(env, slot, copy);
+        Transmitted::new(sent).unwrap_or_else(|failure| {
+            self.fail(env, failure);
+            Transmitted::Nothing
+        })
     }
 
-    /// Writes the headers of the frame whose payload is to be copied. Returns `None` if that fails.
+    /// Writes the headers of the frame whose payload is to be copied, which holds the queue pair until [`RcTransport::finish_copy`].
+    /// Returns `None` if that fails.
     pub(crate) fn begin_copy<'s, R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -119,9 +118,9 @@ impl RcTransport {
         copy: &PayloadCopy,
     ) -> Option<Frame<'s>> {
         let begun = copy.begin(self.link.as_ref()?, env, slot);
-        if let Err(failure) = begun {
-            self.copying = false;
-            self.fail(env, failure);
+        match begun {
+            Ok(_) => self.copying = true,
+            Err(failure) => self.fail(env, failure),
         }
         begun.ok()
     }
@@ -141,6 +140,7 @@ impl RcTransport {
             }
             None => (self.responder.finish_copy(env, copy, copied), true),
         };
+        // Before a failure, which leaves nothing to be paced and ends a wait for the rate.
         if self.rate.is_limited() {
             self.account_paced(env, sent, serving);
         }
