@@ -76,10 +76,12 @@ mod tests {
     #[test]
     fn room_is_made_besides_what_is_listed() {
         let list = ConnList::<Lock>::new();
-        list.reserve_for(1).unwrap();
-        list.add(ConnId(1));
-        list.reserve_for(1).unwrap();
-        list.add(ConnId(2));
-        assert_eq!([list.take(), list.take()], [Some(ConnId(1)), Some(ConnId(2))]);
+        // More than the room that the first reservation makes at least.
+        for first in [0, 64] {
+            list.reserve_for(64).unwrap();
+            (first..first + 64).for_each(|number| list.add(ConnId(number)));
+        }
+        let taken: std::vec::Vec<_> = core::iter::from_fn(|| list.take()).collect();
+        assert_eq!(taken, (0..128).map(ConnId).collect::<std::vec::Vec<_>>());
     }
 }

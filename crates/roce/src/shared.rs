@@ -5,13 +5,10 @@
 use lock_api::RawMutex;
 
 use crate::config::Config;
-use crate::conn::ConnId;
 use crate::conn_list::ConnList;
-use crate::cq::{Cq, NoticeAction};
 use crate::cq_faults::CqFaults;
 use crate::notices::Notices;
 use crate::region::table::RegionTable;
-use crate::srq::Srq;
 use crate::trace::{TraceEvent, TraceRecord};
 use crate::transport::responder::gaps::stash::StashMemory;
 use fallible::Arc;
@@ -37,30 +34,5 @@ impl<R: RawMutex> EngineShared<R> {
         if let Some(trace) = &self.config.trace {
             (trace.sink)(trace.context, &TraceRecord { qpn, psn, event });
         }
-    }
-
-    /// Reports that a completion queue has overflowed, so that its queue pairs are put in error.
-    pub(crate) fn report_cq_fault(&self) {
-        self.cq_faults.report();
-    }
-
-    /// Reports that the queue pair of `conn` is in error, so that the connection is aborted.
-    pub(crate) fn report_failed_connection(&self, conn: ConnId) {
-        self.failed_connections.add(conn);
-    }
-
-    /// Reports that the path of `conn` may have another next hop.
-    pub(crate) fn report_suspect_path(&self, conn: ConnId) {
-        self.suspect_paths.add(conn);
-    }
-
-    /// Queues or holds back the notice of `cq`, as `action` says.
-    pub(crate) fn queue_cq_notice(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {
-        self.notices.apply_cq(cq, action);
-    }
-
-    /// Queues the notice of `srq`, if `action` says so.
-    pub(crate) fn queue_srq_notice(&self, srq: &Arc<Srq<R>>, action: NoticeAction) {
-        self.notices.apply_srq(srq, action);
     }
 }

@@ -23,7 +23,7 @@ pub struct Srq<R: RawMutex> {
     state: Mutex<R, SrqState>,
 }
 
-/// What the lock of a shared receive queue protects.
+/// State of a shared receive queue that its lock protects.
 #[derive(Debug)]
 struct SrqState {
     queue: RecvQueue,
@@ -251,10 +251,15 @@ mod tests {
         srq.post(&RecvRequest { context, sges: &sges }, u32::MAX)
     }
 
-    /// Takes a receive: its context, and what follows for the notice.
+    /// Takes a receive, whose elements are those of [`post`]: its context, and what follows for the notice.
     fn take(srq: &Srq<Lock>) -> (Option<u64>, NoticeAction) {
         let mut current = CurrentReceive::try_new(srq.sges()).unwrap();
         let (taken, action) = srq.take(&mut current);
+        if taken {
+            let elements: std::vec::Vec<_> =
+                current.sges().iter().map(|sge| (sge.address, sge.length)).collect();
+            assert_eq!(elements, [(current.context, 10), (current.context, 20)]);
+        }
         (taken.then_some(current.context), action)
     }
 

@@ -5,10 +5,6 @@
 //! A test binary of its own, since it replaces the global allocator.
 #![allow(unsafe_code, reason = "implements an allocator")]
 
-#[allow(dead_code, reason = "shared with the tests of the engine")]
-#[path = "engine/pair.rs"]
-mod pair;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -17,7 +13,7 @@ use roce::{
     RecvRequest, Registration, SendData, SendFlags, SendOperation, SendRequest, SrqSpec, Transmit, Verdict,
 };
 
-use pair::{Lock, Options, Pair, pattern, spec};
+use roce_testkit::{Lock, Options, Pair, pattern, spec};
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
@@ -204,7 +200,7 @@ fn connect_without_memory_fails_and_the_next_attempt_succeeds() {
     let connect_spec = roce::ConnectSpec {
         path,
         local_port: 50000,
-        remote_port: pair::PORT,
+        remote_port: roce_testkit::PORT,
         mtu: Options::default().mtu,
         reads: Options::default().reads,
         private_data: b"",

@@ -117,8 +117,8 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// Returns the next notice of a notice queue, or that the last notice of one of its members was dropped. To be
-    /// called after [`EngineEvent::NoticesDue`], without any lock held, until it returns `None`.
+    /// Returns the next event of a notice queue: the notice of a completion queue or shared receive queue, or that the last
+    /// notice of a destroyed one was dropped. To be called after [`EngineEvent::NoticesDue`], without any lock held, until it returns `None`.
     #[inline(never)]
     pub fn poll_notice(&self, queue: u32) -> Option<EngineEvent<'_, R>> {
         let notices = self.qps.shared.notices.queue(queue)?;

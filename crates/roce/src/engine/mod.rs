@@ -7,7 +7,7 @@
 //! | methods of `Engine` | file | by |
 //! | --- | --- | --- |
 //! | create and destroy CQs, SRQs, QPs, regions, windows | `objects` | [`QueuePairs`], the region table, the notices |
-//! | work requests, arm, flush | `posts` | [`QueuePairs`] (`posting`) |
+//! | work requests, arm, flush | `work_requests` | [`QueuePairs`] (`posts`) |
 //! | listen, connect, accept, reject, disconnect | `connect` | [`Connections`] |
 //! | shards, events | `drive` | [`Shard`](shard::Shard), [`Receiver`](receive::Receiver), [`Connections`] |
 //!
@@ -18,12 +18,12 @@ mod connections;
 mod drive;
 pub(crate) mod events;
 mod objects;
-mod posting;
 mod posts;
 mod queue_pairs;
 pub(crate) mod receive;
 pub(crate) mod shard;
 pub(crate) mod transmit;
+mod work_requests;
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

@@ -38,7 +38,7 @@ impl Connection {
     /// Reports the failure of the queue pair, once.
     pub(super) fn report_failure<R: RawMutex>(&mut self, shared: &EngineShared<R>) {
         if let Some(id) = self.id.take() {
-            shared.report_failed_connection(id);
+            shared.failed_connections.add(id);
         }
     }
 
@@ -47,7 +47,7 @@ impl Connection {
         if let Some(id) = self.id
             && !core::mem::replace(&mut self.path_suspected, true)
         {
-            shared.report_suspect_path(id);
+            shared.suspect_paths.add(id);
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a step of the transport uses besides its own state: the queue pair's attributes, what all queue pairs
+//! Environment of a step of the transport, besides its own state: the queue pair's attributes, what all queue pairs
 //! share, and the time.
 
 use core::ops::Deref;
@@ -18,7 +18,7 @@ use crate::work::{Completion, CompletionKind, CompletionStatus};
 use fallible::Arc;
 use roce_wire::Psn;
 
-/// What the steps of a batch share: for several packets received or sent in a row.
+/// State that the steps of a batch share: for several packets received or sent in a row.
 pub(crate) struct Batch<'a, R: RawMutex> {
     pub(crate) shared: &'a EngineShared<R>,
     /// Statistics of the shard.
@@ -47,7 +47,7 @@ impl<'a, R: RawMutex> Env<'a, R> {
     }
 }
 
-/// What the steps of the batch share. One pointer: it is stored for every step.
+/// Access to the state of the batch. One pointer: it is stored for every step.
 impl<'a, R: RawMutex> Deref for Env<'a, R> {
     type Target = Batch<'a, R>;
 
@@ -126,9 +126,9 @@ impl<R: RawMutex> Env<'_, R> {
         if due.is_faulted() {
             self.stats.cq_overflows.inc();
             // With the queue locked: a consumer that is notified may disconnect at once.
-            self.shared.report_cq_fault();
+            self.shared.cq_faults.report();
         }
         let action = due.notice(self.now);
-        self.shared.queue_cq_notice(cq, action);
+        self.shared.notices.apply_cq(cq, action);
     }
 }

@@ -21,8 +21,11 @@
 //! | [`packet`] | frames that are built; payload that is copied without the lock of the queue pair |
 //! | `out_of_order` | which packets after a gap were placed, in either direction |
 //! | `sequence` | 64-bit sequence numbers and their translation to and from 24-bit PSNs |
-//! | `state` | QP states and transitions |
+//! | `state`, `failure` | QP states and transitions; failures that end the connection |
+//! | `connection` | the connection, and reports to it |
 //! | `peer`, `env` | parameters of the peer; what a step uses besides the transport |
+//! | `cache_lines` | fields that every packet uses, and their prefetch |
+//! | `testing` | a host for unit tests of one half |
 
 pub(crate) mod cache_lines;
 mod congestion;

@@ -49,9 +49,9 @@ pub(crate) struct OutOfOrder {
     followed: bool,
 }
 
-/// What to do with a packet after a gap.
+/// Handling of a packet after a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum Handling {
     /// Store its payload.
     Store,
     /// A packet with its PSN is stored. If its content differs, neither counts.
@@ -105,12 +105,12 @@ impl OutOfOrder {
     }
 
     /// Returns what to do with the packet at `sequence`.
-    pub(crate) fn admit(&self, expected: Sequence, sequence: Sequence) -> Admission {
+    pub(crate) fn admit(&self, expected: Sequence, sequence: Sequence) -> Handling {
         let packets = (self.stored.len() as u64).saturating_mul(u64::from(u64::BITS));
         if sequence <= expected || sequence.since(expected) > packets {
-            return Admission::Reject;
+            return Handling::Reject;
         }
-        if self.contains(sequence) { Admission::Compare } else { Admission::Store }
+        if self.contains(sequence) { Handling::Compare } else { Handling::Store }
     }
 
     /// Returns the index of the word of a packet, and its bit.
@@ -221,7 +221,7 @@ pub(super) mod tests {
     }
 
     fn store(out_of_order: &mut OutOfOrder, expected: u64, number: u64) {
-        assert_eq!(out_of_order.admit(at(expected), at(number)), Admission::Store, "{number}");
+        assert_eq!(out_of_order.admit(at(expected), at(number)), Handling::Store, "{number}");
         out_of_order.record(at(number));
     }
 
@@ -259,15 +259,15 @@ pub(super) mod tests {
         for expected in [0, 1, 63, 64, 100, 255, 256, 1000] {
             for end in [1, 2, 62, 63, 64, 65, 127, 128, 129, 200, PACKETS] {
                 let mut out_of_order = out_of_order();
-                assert_eq!(out_of_order.admit(at(expected), at(expected)), Admission::Reject, "expected");
-                assert_eq!(out_of_order.admit(at(expected), at(expected + PACKETS + 1)), Admission::Reject);
+                assert_eq!(out_of_order.admit(at(expected), at(expected)), Handling::Reject, "expected");
+                assert_eq!(out_of_order.admit(at(expected), at(expected + PACKETS + 1)), Handling::Reject);
                 for sequence in (1..=end).rev() {
                     store(&mut out_of_order, expected, expected + sequence);
-                    assert_eq!(out_of_order.admit(at(expected), at(expected + sequence)), Admission::Compare);
+                    assert_eq!(out_of_order.admit(at(expected), at(expected + sequence)), Handling::Compare);
                 }
                 assert_eq!(u64::from(out_of_order.take_contiguous(at(expected))), end, "after {expected}");
                 assert!(out_of_order.is_empty());
-                assert_eq!(out_of_order.admit(at(expected), at(expected + 1)), Admission::Store);
+                assert_eq!(out_of_order.admit(at(expected), at(expected + 1)), Handling::Store);
             }
         }
     }
@@ -275,7 +275,7 @@ pub(super) mod tests {
     #[test]
     fn nothing_is_stored_without_room() {
         let out_of_order = OutOfOrder::EMPTY;
-        assert_eq!(out_of_order.admit(at(0), at(1)), Admission::Reject);
+        assert_eq!(out_of_order.admit(at(0), at(1)), Handling::Reject);
     }
 
     #[test]
@@ -297,7 +297,7 @@ pub(super) mod tests {
         for sequence in 101..=104 {
             store(&mut out_of_order, 100, sequence);
         }
-        assert_eq!(out_of_order.admit(at(100), at(103)), Admission::Compare);
+        assert_eq!(out_of_order.admit(at(100), at(103)), Handling::Compare);
         out_of_order.forget(at(103));
         assert_eq!(out_of_order.take_contiguous(at(100)), 2);
         assert_eq!(out_of_order.take_contiguous(at(103)), 1);
@@ -306,7 +306,7 @@ pub(super) mod tests {
         out_of_order.clear();
         assert!(out_of_order.is_empty());
         assert_eq!(out_of_order.take_contiguous(at(201)), 0);
-        assert_eq!(out_of_order.admit(at(200), at(202)), Admission::Store);
+        assert_eq!(out_of_order.admit(at(200), at(202)), Handling::Store);
     }
 
     #[test]
@@ -315,7 +315,7 @@ pub(super) mod tests {
         store(&mut out_of_order, 100, 102);
         out_of_order.clear();
         assert!(out_of_order.is_empty());
-        assert_eq!(out_of_order.admit(at(100), at(102)), Admission::Store);
+        assert_eq!(out_of_order.admit(at(100), at(102)), Handling::Store);
         store(&mut out_of_order, 100, 101);
         assert_eq!(out_of_order.take_contiguous(at(100)), 1);
         out_of_order.clear();

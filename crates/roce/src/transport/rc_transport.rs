@@ -3,7 +3,7 @@
 //! The transport of one queue pair: its life cycle, and the entry points of the engine.
 //!
 //! A packet goes to the [`Requester`] or the [`Responder`], and either gets its turn to send one. What they return as a
-//! [`Failure`] becomes the error state here.
+//! [`Failure`] becomes the error state here; `transmit` reports it to the connection instead, if a fatal NAK goes out first.
 
 use core::time::Duration;
 

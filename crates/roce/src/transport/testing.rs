@@ -63,7 +63,8 @@ impl Host {
         let memory: Vec<_> = (0..MEMORY).map(|_| AtomicU8::new(0)).collect();
         let regions = RegionTable::try_new(8, 4, &mut Random::new([3; 32])).unwrap();
         // SAFETY: the memory lives as long as the host, whose region is the only user.
-        let backing = unsafe { Backing::contiguous(NonNull::from(&memory[0]).cast(), MEMORY) }.unwrap();
+        let backing =
+            unsafe { Backing::contiguous(NonNull::from(memory.as_slice()).cast(), MEMORY) }.unwrap();
         let region = regions.register(Pd(1), BASE, MEMORY as u64, Access::all(), backing).unwrap();
         let cq = Cq::try_new(64, 0, 0, None).unwrap();
         let path = Path::new(MacAddr([2; 6]), MacAddr([4; 6]), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
@@ -192,8 +193,10 @@ impl Host {
         self.frame(Opcode::ACKNOWLEDGE, psn, Ext::Aeth(AethRepr { syndrome, msn: 0 }), &[])
     }
 
-    /// Writes a frame with `transmit`, copies its payload, and describes it: opcode, PSN, syndrome, first byte and length of the
-    /// payload. Returns `None` if there is no frame.
+    /// Writes a frame with `transmit`, and describes it: opcode, PSN, syndrome, length that a READ requests, first byte and length
+    /// of the payload. Returns `None` if there is no frame. Payload is shorter than [`MIN_LENGTH`]: no other is copied here.
+    ///
+    /// [`MIN_LENGTH`]: super::packet::payload_copy::MIN_LENGTH
     pub(super) fn describe(
         &self,
         transmit: impl FnOnce(&Env<'_, Lock>, &Link, &mut [u8], &mut Option<PayloadCopy>) -> Option<usize>,
@@ -205,6 +208,9 @@ impl Host {
         let mut text = format!("{:?} {}", packet.info().opcode, packet.bth().psn().value());
         if let Some(aeth) = packet.aeth() {
             write!(text, " {:?}", AethRepr::parse(&aeth).syndrome.kind()).unwrap();
+        }
+        if let Some(reth) = packet.reth() {
+            write!(text, " of {} bytes", reth.length()).unwrap();
         }
         if let [first, ..] = packet.payload() {
             write!(text, ": {first} x {}", packet.payload().len()).unwrap();

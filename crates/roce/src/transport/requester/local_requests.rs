@@ -110,8 +110,7 @@ impl Requester {
             //= R-MR-41
             //= R-MR-45
             //= R-MR-46
-            self.failed_request = Some((wqe.first, Failure::MemoryManagement));
-            self.check_failed_request()?;
+            self.failed_request.record(wqe.first, Failure::MemoryManagement, &self.send_queue)?;
             return Ok(false);
         }
         self.send_queue.mark_executed(index);

@@ -8,6 +8,7 @@ use super::Requester;
 use super::recovery::retransmission::Resend;
 use crate::transport::env::Env;
 use crate::transport::failure::Failure;
+use crate::transport::sequence::Sequence;
 
 impl Requester {
     /// Goes back after the loss of the packet at `una`, or of its response.
@@ -28,6 +29,24 @@ impl Requester {
         };
         self.go_back(env.now, kind);
         Ok(())
+    }
+
+    /// Goes back after a loss that the peer's answer to a later packet shows: an implied NAK.
+    pub(super) fn implied_nak<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<(), Failure> {
+        env.stats.implied_naks.inc();
+        self.lost(env)
+    }
+
+    /// Has requested again what is lost before the response at `sequence`, which is stored. `begins` as in
+    /// [`Response::begins_within_chunk`](super::reads::response::Response::begins_within_chunk).
+    pub(super) fn response_received<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: Sequence,
+        begins: bool,
+    ) -> Result<(), Failure> {
+        let (reads, requested) = self.reads(env);
+        if reads.find_losses(requested, sequence, begins) { self.responses_lost(env) } else { Ok(()) }
     }
 
     /// Accounts for a loss of responses that are to be requested again.

@@ -8,7 +8,8 @@
 //! | `transmit`, `read_requests` | packets of SENDs and WRITEs; READ requests |
 //! | `local_requests` | requests that send nothing: registrations, binds, invalidations |
 //! | `responses`, `read_responses` | received ACKs and NAKs; READ responses |
-//! | `completion`, `loss` | completed requests; lost packets, and what is sent again |
+//! | `completion`, `failed_request` | completed requests; one that cannot be sent |
+//! | `loss` | lost packets, and what is sent again |
 //! | `retransmit_timer` | ACK timeout, and the wait after an RNR NAK |
 //! | [`send_queue`], `position` | requests from post to completion; how far they are sent |
 //! | [`reads`] | outstanding READs: which responses have arrived, which are requested again |
@@ -29,6 +30,7 @@
 //! ```
 
 mod completion;
+mod failed_request;
 mod local_requests;
 mod loss;
 mod position;
@@ -43,13 +45,13 @@ mod transmit;
 
 use lock_api::RawMutex;
 
+use self::failed_request::FailedRequest;
 use self::position::Position;
 use self::reads::{Reads, Requested};
 use self::recovery::Recovery;
 use self::recovery::retransmission::Resend;
 use self::send_queue::SendQueue;
 use super::env::Env;
-use super::failure::Failure;
 use super::peer::Peer;
 use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
@@ -74,8 +76,7 @@ pub(crate) struct Requester {
     ack_mask: u64,
     /// The request that `next` belongs to.
     position: Position,
-    /// First sequence number of a request that cannot be sent, and the failure that it is once it is the oldest.
-    failed_request: Option<(Sequence, Failure)>,
+    failed_request: FailedRequest,
     /// The oldest unacknowledged packet.
     pub(super) una: Sequence,
     /// The next packet to send.
@@ -94,7 +95,7 @@ impl Requester {
         mtu: PathMtu::Bytes256.bytes() as u32,
         ack_mask: 0,
         position: Position::OLDEST,
-        failed_request: None,
+        failed_request: FailedRequest::NONE,
         una: Sequence::ZERO,
         next: Sequence::ZERO,
         high: Sequence::ZERO,
@@ -135,7 +136,7 @@ impl Requester {
     pub(super) fn flush<R: RawMutex>(&mut self, env: &Env<'_, R>, mut status: CompletionStatus) {
         let end = self.send_queue.end();
         (self.una, self.next, self.high) = (end, end, end);
-        self.failed_request = None;
+        self.failed_request = FailedRequest::NONE;
         self.reads.gaps.clear();
         self.recovery.stop();
         while let Some(wqe) = self.send_queue.pop() {
@@ -154,17 +155,6 @@ impl Requester {
             }
             env.complete_send(wqe.context, wqe.kind(), status, 0);
             status = CompletionStatus::Flushed;
-        }
-    }
-
-    /// Fails if the oldest request is the one that could not be sent.
-    #[inline]
-    fn check_failed_request(&self) -> Result<(), Failure> {
-        match self.failed_request {
-            Some((first, failure)) if self.send_queue.front().is_some_and(|wqe| wqe.first == first) => {
-                Err(failure)
-            }
-            _ => Ok(()),
         }
     }
 
@@ -215,7 +205,7 @@ impl Requester {
         self.recovery.handle_progress(self.una, now);
     }
 
-    /// Goes back to the oldest unacknowledged packet, which belongs to `oldest`.
+    /// Goes back to the oldest unacknowledged packet. `kind` tells what is sent again from there on.
     fn go_back(&mut self, now: Instant, kind: Resend) {
         self.recovery.record_go_back(self.una, self.high, kind, now);
         // Chunks that are requested again count again.

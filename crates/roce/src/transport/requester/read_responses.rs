@@ -59,7 +59,7 @@ impl Requester {
         placed: Result<(), AccessError>,
     ) -> Result<(), Failure> {
         self.response_stored(env, packet, end, placed)?;
-        self.check_failed_request()
+        self.failed_request.check(&self.send_queue)
     }
 
     /// Accounts for the response that was the oldest missing one, whose payload is `stored` in the READ's memory before `sink`.
@@ -85,11 +85,7 @@ impl Requester {
         self.accept_responses(env, sequence.next().add(u64::from(kept)))?;
         // Before losses are looked for: they use no retry of a peer that answers.
         self.handle_progress(env.now);
-        let (reads, requested) = self.reads(env);
-        if reads.gaps.is_active() && reads.find_losses(requested, sequence, begins) {
-            self.responses_lost(env)?;
-        }
-        Ok(())
+        if self.reads.gaps.is_active() { self.response_received(env, sequence, begins) } else { Ok(()) }
     }
 
     /// Accounts for the responses up to `end`, all of which are stored, and completes their READs.
@@ -130,11 +126,7 @@ impl Requester {
                     if let Some((received, took)) = measured {
                         self.recovery.window.measure(received, took);
                     }
-                    let (reads, requested) = self.reads(env);
-                    if reads.find_losses(requested, sequence, begins) {
-                        self.responses_lost(env)?;
-                    }
-                    return Ok(());
+                    return self.response_received(env, sequence, begins);
                 }
                 Stored::Useless => return Ok(()),
                 Stored::NotStorable => {}
@@ -142,8 +134,7 @@ impl Requester {
         }
         let again = self.reads.is_lost_again(sequence);
         if again || self.recovery.is_unhandled_loss(self.una, self.next) {
-            env.stats.implied_naks.inc();
-            self.lost(env)?;
+            return self.implied_nak(env);
         }
         Ok(())
     }

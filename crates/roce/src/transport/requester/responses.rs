@@ -30,7 +30,7 @@ impl Requester {
             // This side sends no atomics.
             _ => return Err(DropReason::Opcode.into()),
         }
-        Ok(self.check_failed_request()?)
+        Ok(self.failed_request.check(&self.send_queue)?)
     }
 
     /// Handles a positive acknowledgement of the usual form. Returns `None`, and has changed nothing, if
@@ -44,7 +44,7 @@ impl Requester {
     ) -> Option<Result<(), Failure>> {
         let end = self.psns.answered(psn, self.una, self.high)?.next();
         let reached = self.advance_inline(env, end);
-        Some(self.conclude_ack(env, end, reached).and_then(|()| self.check_failed_request()))
+        Some(self.conclude_ack(env, end, reached).and_then(|()| self.failed_request.check(&self.send_queue)))
     }
 
     /// Ends the acknowledgement of everything before `end`. `reached` tells whether that was completed: no READ before misses
@@ -79,9 +79,7 @@ impl Requester {
                 self.responses_lost(env)?;
             }
         } else if self.recovery.is_new_loss(self.una, self.next, env.now) {
-            // An implied NAK: the peer answers a later packet.
-            env.stats.implied_naks.inc();
-            self.lost(env)?;
+            self.implied_nak(env)?;
         }
         Ok(())
     }

@@ -10,12 +10,10 @@ use super::send_queue::Payload;
 use crate::region::access_rights::AccessError;
 use crate::transport::congestion::rate::RateLimiter;
 use crate::transport::env::Env;
-use crate::transport::failure::Failure;
 use crate::transport::packet::frame::{Unsent, build_frame};
 use crate::transport::packet::payload_copy::{MIN_LENGTH, PayloadCopy, RequestPacket};
 use crate::transport::packet::pieces::Pieces;
 use crate::transport::peer::Link;
-use crate::transport::sequence::Sequence;
 use crate::work::{SendFlags, SendOperation};
 use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
 
@@ -56,7 +54,7 @@ impl Requester {
             && wqe.length > 0
             && sequence.since(self.una).saturating_add(1) < self.recovery.window.packets()
             && !self.reads.gaps.is_wanted()
-            && self.failed_request.is_none()
+            && !self.failed_request.is_some()
             //= R-QP-28
             && !wqe.flags.contains(SendFlags::FENCE);
         if !is_usual {
@@ -78,7 +76,7 @@ impl Requester {
                 self.sent(env, sequence.next(), true);
                 Ok(length)
             }
-            Ok(Err(AccessError)) => Err(self.fail_request(sequence)),
+            Ok(Err(AccessError)) => Err(self.failed_request.unreadable(sequence, &self.send_queue)),
             Err(failure) => Err(failure.into()),
         })
     }
@@ -102,8 +100,7 @@ impl Requester {
             }
         }
         let wqe = self.send_queue.get(self.position.index).ok_or(Unsent::Idle)?;
-        let failed = |(first, _)| first == wqe.first;
-        if self.next >= wqe.end() || self.failed_request.is_some_and(failed) {
+        if self.next >= wqe.end() || self.failed_request.is(wqe.first) {
             return Err(Unsent::Idle);
         }
         //= R-QP-28
@@ -178,7 +175,7 @@ impl Requester {
         })?;
         let Ok(length) = built else {
             let first = wqe.first;
-            return Err(self.fail_request(first));
+            return Err(self.failed_request.unreadable(first, &self.send_queue));
         };
         self.sent(env, sequence.next(), ack_req);
         if measures_path {
@@ -214,7 +211,7 @@ impl Requester {
     ) -> Result<usize, Unsent> {
         let Ok(len) = copied else {
             let wqe = self.send_queue.get(self.position.index).ok_or(Unsent::Idle)?;
-            return Err(self.fail_request(wqe.first));
+            return Err(self.failed_request.unreadable(wqe.first, &self.send_queue));
         };
         env.built(copy.length as usize);
         self.sent(env, self.next.next(), packet.ack_req);
@@ -222,15 +219,6 @@ impl Requester {
             self.recovery.sample_path();
         }
         Ok(len)
-    }
-
-    /// Records that the payload of the request that begins at `first` cannot be read.
-    #[inline(never)]
-    fn fail_request(&mut self, first: Sequence) -> Unsent {
-        //= R-QP-43
-        //= R-QP-44
-        self.failed_request = Some((first, Failure::LocalProtection));
-        self.check_failed_request().map_or_else(Unsent::from, |()| Unsent::Idle)
     }
 }
 

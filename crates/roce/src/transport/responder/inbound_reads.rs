@@ -30,7 +30,7 @@ pub(crate) struct InboundReads {
     /// Index of the first one with responses to send, counted from the oldest.
     serving: usize,
     /// A ring of [`MAX_REPEATS`].
-    repeats: Vec<Repeat>,
+    repeats: Vec<RepeatedRange>,
     first_repeat: usize,
     waiting_repeats: usize,
 }
@@ -47,7 +47,7 @@ pub(crate) struct InboundRead {
 
 /// A range of responses to send again.
 #[derive(Clone, Copy, Debug)]
-struct Repeat {
+struct RepeatedRange {
     next: Sequence,
     /// Responses left.
     packets: u32,
@@ -67,7 +67,7 @@ impl InboundRead {
     }
 
     /// Returns the range of the responses sent that a request for `reth`, `into` packets after the first, names.
-    fn repeat(&self, into: u32, reth: &RethRepr, mtu: u32) -> Option<Repeat> {
+    fn repeat(&self, into: u32, reth: &RethRepr, mtu: u32) -> Option<RepeatedRange> {
         // Below the length.
         let offset = into.saturating_mul(mtu);
         let rest = self.reth.length.saturating_sub(offset);
@@ -79,11 +79,17 @@ impl InboundRead {
         let sent = self.next.checked_sub(into).filter(|&sent| known && sent > 0)?;
         let packets = reth.length.div_ceil(mtu.max(1)).max(1);
         let next = self.first.add(u64::from(into));
-        Some(Repeat { next, packets: packets.min(sent), reth: *reth, first: true, ends: packets <= sent })
+        Some(RepeatedRange {
+            next,
+            packets: packets.min(sent),
+            reth: *reth,
+            first: true,
+            ends: packets <= sent,
+        })
     }
 }
 
-impl Repeat {
+impl RepeatedRange {
     const EMPTY: Self = Self {
         next: Sequence::ZERO,
         packets: 0,
@@ -142,7 +148,7 @@ impl InboundReads {
         let repeats = if max == 0 { 0 } else { MAX_REPEATS };
         Ok(Self {
             ring: vec::filled(usize::from(max), InboundRead::EMPTY)?,
-            repeats: vec::filled(repeats, Repeat::EMPTY)?,
+            repeats: vec::filled(repeats, RepeatedRange::EMPTY)?,
             ..Self::NONE
         })
     }
@@ -210,7 +216,7 @@ impl InboundReads {
     }
 
     /// Gives up waiting ranges whose responses `repeat` contains, but not one that is being answered.
-    fn drop_contained(&mut self, repeat: &Repeat) {
+    fn drop_contained(&mut self, repeat: &RepeatedRange) {
         let mut kept = 0usize;
         for index in 0..self.waiting_repeats {
             let Some(&waiting) = self.repeats.get(self.first_repeat.wrapping_add(index) % MAX_REPEATS) else {

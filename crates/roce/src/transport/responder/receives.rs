@@ -53,7 +53,7 @@ impl Receives {
         match &env.qp.srq {
             Some(srq) => {
                 let (taken, follow) = srq.take(&mut self.current);
-                env.shared.queue_srq_notice(srq, follow);
+                env.shared.notices.apply_srq(srq, follow);
                 taken
             }
             None => self.take_posted(),

@@ -25,7 +25,7 @@ use crate::error::CreateError;
 use crate::sge_cursor::SgeCursor;
 use crate::time::Instant;
 use crate::transport::env::Env;
-use crate::transport::out_of_order::{Admission, OutOfOrder};
+use crate::transport::out_of_order::{Handling, OutOfOrder};
 use crate::transport::sequence::Sequence;
 use roce_wire::{Packet, RethRepr};
 
@@ -211,11 +211,11 @@ impl Reads {
         // The cursor is that of the oldest READ.
         let mut sink = if wqe.first <= una { self.cursor } else { SgeCursor::START };
         match self.out_of_order.admit(una, sequence) {
-            Admission::Store if self.fits(&response, mtu) && response.store(env, &mut sink).is_ok() => {
+            Handling::Store if self.fits(&response, mtu) && response.store(env, &mut sink).is_ok() => {
                 self.out_of_order.record(sequence);
                 Stored::New { begins, measured: self.sample.receive(sequence, now) }
             }
-            Admission::Compare if !response.is_stored(env, sink) => {
+            Handling::Compare if !response.is_stored(env, sink) => {
                 self.out_of_order.forget(sequence);
                 self.gaps.forget(wqe.chunk_first(sequence));
                 Stored::Useless

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a requester sends again, and what is known of the last time that it did.
+//! Kinds of retransmission of a requester, and the record of the last one.
 
 use crate::time::Instant;
 use crate::transport::sequence::Sequence;
 
-/// What the requester sends again when it goes back.
+/// Packets that the requester sends again when it goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resend {
     /// The oldest packet and everything after it.

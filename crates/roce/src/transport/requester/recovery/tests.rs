@@ -17,7 +17,7 @@ struct Requester {
     now: u64,
 }
 
-/// What happens to the requester.
+/// Events of the requester.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// A sequence NAK for a packet, a round trip after the last event.
@@ -83,7 +83,7 @@ impl Requester {
         sent.into_iter().map(range).collect::<Vec<_>>().join(" ")
     }
 
-    /// Handles an event, as the completer and the timer do, and returns what is sent again.
+    /// Handles an event, as the requester does, and returns what is sent again.
     fn handle(&mut self, event: Event) -> String {
         match event {
             Send(high) => {
@@ -293,7 +293,7 @@ fn rnr_naks_wait_and_end_with_the_retries() {
     assert!(requester.recovery.handle_rnr_nak(requester.now(), timer), "progress gives the retries back");
 }
 
-/// What a peer stores behind a gap has left the path, so that more may be sent. Of other peers that is not known.
+/// Packets that a peer stores behind a gap have left the path, so that more may be sent. Of other peers that is not known.
 //= rocev2 §7
 #[test]
 fn the_window_is_larger_while_a_peer_that_stores_packets_misses_one() {
@@ -466,7 +466,7 @@ fn the_first_answer_to_a_run_measures_the_round_trip_and_one_behind_it_shows_tha
     assert_eq!(state(&requester), (Some(100_000), false, 0), "a probe");
 }
 
-/// What is sent again after a loss of the packet at 126 or 10 of 128, and how many failures are counted then.
+/// Packets that are sent again after a loss of the packet at 126 or 10 of 128, and how many failures are counted then.
 //= rocev2 §7
 #[test]
 fn what_is_sent_again_depends_on_what_the_peer_has_shown() {

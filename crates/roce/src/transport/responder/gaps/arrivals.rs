@@ -18,7 +18,7 @@ use lock_api::RawMutex;
 use crate::drop_reason::DropReason;
 use crate::transport::env::Env;
 use crate::transport::failure::{Failure, PacketError};
-use crate::transport::out_of_order::Admission;
+use crate::transport::out_of_order::Handling;
 use crate::transport::responder::Responder;
 use crate::transport::sequence::Sequence;
 use roce_wire::{Operation, Packet};
@@ -54,7 +54,7 @@ impl Responder {
             Some(_) => {}
         }
         let known = self.stash.contains(sequence, &env.shared.stash)
-            || matches!(self.out_of_order.admit(self.expected, sequence), Admission::Compare);
+            || matches!(self.out_of_order.admit(self.expected, sequence), Handling::Compare);
         let stored = self.store_out_of_order(env, sequence, packet);
         if self.executing {
             // The expected packet is not missing.
@@ -166,15 +166,15 @@ impl Responder {
             return same;
         }
         match self.out_of_order.admit(self.expected, sequence) {
-            Admission::Reject => false,
-            Admission::Compare => {
+            Handling::Reject => false,
+            Handling::Compare => {
                 let same = self.message.place(env, self.mtu, distance, packet, true);
                 if !same {
                     self.out_of_order.forget(sequence);
                 }
                 same
             }
-            Admission::Store => {
+            Handling::Store => {
                 if self.message.place(env, self.mtu, distance, packet, false) {
                     self.out_of_order.record(sequence);
                     return true;

@@ -66,9 +66,9 @@ struct Chunk {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// What is missing from `from` on is to be requested, after as many gaps.
+    /// Missing responses from `from` on are to be requested, after as many gaps.
     Wanted { from: Sequence, gaps: u8, probe: bool },
-    /// What is missing before `end` is requested; `high` is the first packet that was never requested at that time.
+    /// Missing responses before `end` are requested; `high` is the first packet that was never requested at that time.
     Asked { end: Sequence, high: Sequence, order: u64, probe: bool },
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Repeat {
     pub(crate) end: Sequence,
 }
 
-/// What the requester has requested and received.
+/// Responses that the requester has requested and received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress<'a> {
     /// The oldest missing response.
