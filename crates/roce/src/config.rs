@@ -25,7 +25,7 @@ impl StashLimits {
     pub const NONE: Self = Self { per_qp: 0, total: 0 };
 }
 
-/// What an engine is made with.
+/// Configuration of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Queue pairs at most, up to 2^18.
@@ -68,8 +68,8 @@ pub struct Config {
     pub congestion: CongestionConfig,
     /// Number of shards, at least 1: one for each queue pair of the NIC, which is served by one processor.
     pub shards: u32,
-    /// Number of notice queues, from which the driver polls the notices of some completion queues apart from other events,
-    /// as on one processor each.
+    /// Number of notice queues, from which the driver polls the notices of some completion queues and shared receive queues
+    /// apart from other events, as on one processor each.
     pub notice_queues: u32,
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
     pub ca_guid: u64,

@@ -129,7 +129,7 @@ enum Notice {
     Delivering,
 }
 
-/// What the caller has to do after a change to a queue.
+/// Action of the caller after a change to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum NoticeAction {

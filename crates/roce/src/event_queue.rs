@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Completion queues and shared receive queues whose notice waits for
-//! [`Engine::poll_event`](crate::Engine::poll_event), or for [`Engine::poll_notice`](crate::Engine::poll_notice) if the
-//! completion queue is one of a notice queue.
+//! [`Engine::poll_event`](crate::Engine::poll_event), or for [`Engine::poll_notice`](crate::Engine::poll_notice) if it has a
+//! notice queue.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -91,7 +91,7 @@ impl<R: RawMutex> Events<R> {
     }
 }
 
-/// NoticeQueueState of the completion queues that the driver serves in one place, a processor for example.
+/// Notices of completion queues and shared receive queues that the driver serves in one place, a processor for example.
 pub(crate) struct NoticeQueue<R: RawMutex>(Mutex<R, NoticeQueueState<R>>);
 
 /// Entries of a notice queue, and whether the driver serves it.
@@ -100,12 +100,12 @@ struct NoticeQueueState<R: RawMutex> {
     service: Service,
 }
 
-/// What the driver knows of a notice queue.
+/// Service of a notice queue by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Service {
     /// Nothing: the queue is empty.
     None,
-    /// Nothing yet: an [`QueuedEvent::Due`] is on its way.
+    /// Nothing yet: a [`QueuedEvent::Due`] is on its way.
     Requested,
     /// It polls the queue until that is empty.
     Granted,
@@ -121,7 +121,7 @@ impl<R: RawMutex> NoticeQueue<R> {
         change(&mut self.0.lock().events)
     }
 
-    /// Appends an entry. Returns `true` if the caller must queue an [`QueuedEvent::Due`]. There is never more than one.
+    /// Appends an entry. Returns `true` if the caller must queue a [`QueuedEvent::Due`]. There is never more than one.
     #[must_use]
     pub(crate) fn push(&self, entry: QueuedEvent<R>) -> bool {
         let mut notices = self.0.lock();

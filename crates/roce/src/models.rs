@@ -18,7 +18,7 @@ use fallible::Arc;
 
 const NOW: Instant = Instant::from_nanos(1);
 
-/// What a consumer sees.
+/// Observations of a consumer.
 #[derive(Default)]
 struct Consumer {
     inside: AtomicBool,

@@ -35,7 +35,7 @@ pub struct QpSpec<R: RawMutex> {
     pub context: u64,
 }
 
-/// What a queue pair was created with.
+/// Attributes that a queue pair was created with.
 #[derive(Debug)]
 pub(crate) struct QpAttributes<R: RawMutex> {
     pub(crate) qpn: Qpn,

@@ -67,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// As [`crate::Engine::post_send`].
+    /// Posts a request, see [`crate::Engine::post_send`].
     fn post(&self) {
         let _transport = self.qp.transport.lock();
         self.frames.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Machine {
         self.make_ready(shard);
     }
 
-    /// As [`crate::Shard::poll_transmit`], of one turn.
+    /// Transmits for one turn, see [`crate::Shard::poll_transmit`].
     fn transmit(&self, number: u32) {
         let shard = self.shard(number);
         let Some(qp) = shard.pop_ready() else { return };
@@ -99,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// As [`crate::Shard::handle_timeout`], when the deadline has passed.
+    /// Handles the deadline once it has passed, see [`crate::Shard::handle_timeout`].
     fn expire(&self, number: u32) {
         let shard = self.shard(number);
         let Some(index) = shard.expire(DEADLINE + Duration::from_millis(1)) else { return };
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// What has to be transmitted is in the list of the shard that has the queue pair, the timer in its wheel, and the other
+    /// Checks that frames to transmit are in the list of the shard that has the queue pair, the timer in its wheel, and the other
     /// one has neither.
     fn check(&self) {
         let own = self.qp.shard();

@@ -83,7 +83,7 @@ impl TimerWheel {
         }
     }
 
-    /// As [`TimerWheel::schedule`], but leaves an earlier entry as it is.
+    /// Schedules a timer unless it has an earlier entry, see [`TimerWheel::schedule`].
     pub(crate) fn schedule_earlier(&mut self, owner: u32, at: Instant) {
         let due = (at.as_nanos() >> TICK_BITS).saturating_add(1);
         let earlier = |entry: &Entry| entry.place != Entry::IDLE && entry.due <= due;

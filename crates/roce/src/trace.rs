@@ -31,7 +31,7 @@ pub struct TraceRecord {
     pub event: TraceEvent,
 }
 
-/// What happened.
+/// Kind of a traced event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     /// A received frame was dropped.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What connection management asks of the queue pairs of connections, which it knows by number only.
+//! Queries and requests of connection management to the queue pairs of connections, which it knows by number only.
 
 use crate::conn::ConnId;
 

@@ -38,6 +38,9 @@
 //! | `slots` | connections by slot: `table`, `index`, `peers`, `queue`, `deadlines` |
 //! | `conn`, `state` | one connection, its states |
 //! | `addresses`, `listener` | local addresses, listeners |
+//! | `config`, `event` | limits; events and parameters of queue pairs |
+//! | `attached_qps` | queries about the queue pair of a connection |
+//! | `sender`, `prf` | frames of messages; identifiers that peers cannot predict |
 
 mod addresses;
 mod answer;

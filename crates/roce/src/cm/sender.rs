@@ -18,7 +18,8 @@ impl Sender {
         Self { psn, source_port }
     }
 
-    /// Writes the frame of a MAD to the start of `slot`. Returns its length; `None` if `slot` is too small.
+    /// Writes the frame of a MAD to the start of `slot`. Returns its length; `None` if `slot` is too small, or the addresses of
+    /// `path` are of different families.
     pub(super) fn emit(
         &mut self,
         crc: Crc,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a message that is received with a gap has in common with one that is received in order: its invalidation,
+//! Properties that a message received with a gap has in common with one that is received in order: its invalidation,
 //! its notification, its length. And duplicates and flags that count only where the specification has them.
 
 use roce::{Arm, CompletionKind, SendFlags, SendOperation, Verdict};

@@ -153,7 +153,7 @@ fn memory_deregistered_before_the_copy_fails_the_request() {
     assert_eq!(target.read()[MTU..], [0; 2 * MTU]);
 }
 
-/// What ends requests waits until the payload of one is copied, so that the consumer gets no memory back that is still read.
+/// The end of a request waits until the payload of one is copied, so that the consumer gets no memory back that is still read.
 fn ends_after_the_copy(end: fn(&Side)) {
     let pair = pair();
     let [alice, bob] = &pair.sides;
@@ -214,7 +214,7 @@ fn payload_of_read_responses_is_copied_without_the_lock() {
     assert_eq!(releases_of_a_response(2 * MTU + 7), 3);
 }
 
-/// What a processor posts meanwhile is neither lost nor sent before, and requests and responses take turns.
+/// A request that another processor posts meanwhile is neither lost nor sent before, and requests and responses take turns.
 //= R-QP-8
 #[test]
 fn posts_during_the_copy_of_a_response_are_accepted() {
@@ -258,7 +258,7 @@ fn memory_deregistered_before_the_copy_of_a_response_is_not_sent() {
     assert_eq!(sink.read()[MTU..], [0; 2 * MTU]);
 }
 
-/// What a peer has read is not requested again by it, but a copy of its request may arrive late: if its memory is gone, that ends
+/// A peer does not request again what it has read, but a copy of its request may arrive late: if its memory is gone, that ends
 /// nothing, and what follows is sent.
 #[test]
 fn a_late_request_for_memory_that_is_gone_ends_nothing() {

@@ -24,7 +24,7 @@ struct Reads {
     pair: Pair,
     source: Memory,
     sink: Memory,
-    /// What bob's memory holds.
+    /// Content of bob's memory.
     data: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl Reads {
     }
 }
 
-/// What READs cost.
+/// Cost of READs.
 struct Cost {
     /// Responses sent beyond those of the READs.
     again: u64,

@@ -48,7 +48,7 @@ fn a_read_can_invalidate_the_key_that_it_reads_to() {
     }
 }
 
-/// What a READ invalidates concerns the requests behind it.
+/// The invalidation of a READ concerns the requests behind it.
 #[test]
 fn an_invalidation_does_not_wait_for_a_read_behind_it_that_invalidates_another_key() {
     let mut pair = Pair::connected(Options::default());

@@ -36,7 +36,7 @@ fn sent(lengths: &[usize]) -> (Pair, Vec<Vec<u8>>) {
     (pair, frames.into_iter().filter(|(from, _)| *from == 0).map(|(_, frame)| frame).collect())
 }
 
-/// What is seen of a host that has received frames.
+/// State of a host that has received frames.
 fn seen(pair: &mut Pair, verdicts: Vec<Verdict>) -> impl PartialEq + std::fmt::Debug + use<> {
     let bob = &mut pair.sides[1];
     let mut stats = Vec::new();

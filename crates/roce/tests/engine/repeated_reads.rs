@@ -175,7 +175,7 @@ fn parts_of_a_read_are_answered_in_the_order_of_their_requests() {
     }
 }
 
-/// What is not sent yet is not sent twice.
+/// A response that is not sent yet is not sent twice.
 //= rocev2 §6
 #[test]
 fn a_part_of_a_read_that_is_being_answered_is_sent_again_as_far_as_it_was_sent() {

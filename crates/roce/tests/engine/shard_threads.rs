@@ -28,7 +28,7 @@ const MESSAGES: usize = 300;
 /// Bytes of a message: two packets.
 const LENGTH: usize = 1500;
 
-/// What the connections do.
+/// Traffic of the connections.
 #[derive(Clone, Copy)]
 struct Traffic {
     /// Frames after which a transmit queue sends to the next shard of the peer, so that connections move.
@@ -83,7 +83,7 @@ impl Machine<'_> {
         while shard.poll_transmit(self.now(), &mut *tx, 16) == 16 {}
     }
 
-    /// What the processor of a shard does.
+    /// Runs the processor of a shard.
     fn drive(&self, number: usize, received: &Receiver<Vec<u8>>) {
         let engine = &self.side.engine;
         let shard = engine.shard(number as u32).unwrap();

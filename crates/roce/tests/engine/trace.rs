@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What an engine reports while it works.
+//! Events that an engine traces.
 
 use std::sync::Mutex;
 use std::time::Duration;

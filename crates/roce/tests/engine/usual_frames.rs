@@ -17,7 +17,7 @@ use roce_wire::{Packet, ParseError, PathMtu, Qpn};
 use crate::fields::reseal;
 use crate::pair::{Options, Pair, pattern};
 
-/// What a consumer does, or time that passes.
+/// Call of a consumer, or time that passes.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Receive { side: usize, length: usize },
@@ -42,13 +42,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What happens to a frame on its way.
+/// Change of a frame on its way.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     None,
     /// Bits of a byte behind the Ethernet header change.
     Damage(usize, u8),
-    /// As [`Change::Damage`], with the right ICRC and header checksum.
+    /// Damage, see [`Change::Damage`], with the right ICRC and header checksum.
     Forgery(usize, u8),
     /// The PSN is another one, with the right ICRC.
     Psn(i8),

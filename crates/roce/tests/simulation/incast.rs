@@ -46,7 +46,7 @@ fn jain(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>().powi(2) / (shares.len() as f64 * squares)
 }
 
-/// What several senders do to a port of the switch, once they have adapted to each other.
+/// Effect of several senders on a port of the switch, once they have adapted to each other.
 struct Figures {
     /// Share of the port's rate that is used; the mean, and the least of a period.
     used: f64,

@@ -84,7 +84,7 @@ impl AttachedQps for Challenged {
     }
 }
 
-/// What happens to a frame on the wire.
+/// Treatment of a frame on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Deliver,

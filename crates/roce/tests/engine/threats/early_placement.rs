@@ -16,7 +16,7 @@ fn genuine(number: u32) -> Vec<u8> {
 
 const FORGED: [u8; MTU] = [0xEE; MTU];
 
-/// What is behind a gap is stored or placed; without room to store it, placed or dropped.
+/// Packets behind a gap are stored or placed; without room to store it, placed or dropped.
 const CONFIGS: [fn(&mut Config); 2] = [|_| {}, |config| config.stash = StashLimits::NONE];
 
 /// A message of five packets to bob, of which some arrive in any order, and some twice with other content.

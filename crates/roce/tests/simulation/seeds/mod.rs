@@ -497,7 +497,7 @@ fn ordinary(config: &mut roce::Config) {
     config.timing.rnr_limit = Duration::from_secs(300);
 }
 
-/// As [`ordinary`], with DCQCN.
+/// Configures an engine as [`ordinary`] does, with DCQCN.
 fn reacting(config: &mut roce::Config) {
     ordinary(config);
     config.congestion.mode = CongestionMode::React;
