@@ -38,7 +38,7 @@ impl Inf {
         let mut sections = BTreeMap::<_, Vec<_>>::new();
         let mut section = "";
         for line in TEXTS[edition as usize]
-            .get_or_init(|| inx::text(edition))
+            .get_or_init(|| inx::text(edition).unwrap())
             .lines()
             .map(|line| without_comment(line).trim())
         {

@@ -17,9 +17,16 @@ const MESSAGES: u32 = 1 + match crate::keywords::QUEUE_PAIRS.values {
     Values::OneOf(_) => 0,
 };
 
-/// Returns the text of `viordma.inx` for an edition of the driver.
-#[must_use]
-pub fn text(edition: Edition) -> String {
+/// Returns the text of `viordma.inx` for an edition of the driver. Its lines end with `\n`, whatever those of the checkout end with.
+///
+/// # Errors
+/// A sentence that names what the template lacks.
+pub fn text(edition: Edition) -> Result<String, String> {
+    filled(TEMPLATE, edition)
+}
+
+/// Returns `template` with the sections of properties and the strings of an edition in place of the lines that name them.
+fn filled(template: &str, edition: Edition) -> Result<String, String> {
     let mut strings = Strings::default();
     let ethernet = section(Section::Ethernet, edition, &mut strings);
     let rdma = section(Section::Rdma, edition, &mut strings);
@@ -27,20 +34,33 @@ pub fn text(edition: Edition) -> String {
         Edition::Standard => "",
         Edition::Strict => " (strict)",
     };
-    TEMPLATE
-        .replace("@ETHERNET@\n", &ethernet)
-        .replace("@RDMA@\n", &rdma)
-        .replace("@STRINGS@\n", &strings.text())
-        .replace("@EDITION@", description)
-        .replace("@MESSAGES@", &MESSAGES.to_string())
+    let mut text = template.replace("\r\n", "\n");
+    for (placeholder, lines) in [
+        ("@ETHERNET@\n", ethernet),
+        ("@RDMA@\n", rdma),
+        ("@STRINGS@\n", strings.text()),
+        ("@EDITION@", description.to_owned()),
+        ("@MESSAGES@", MESSAGES.to_string()),
+    ] {
+        text = replaced(&text, placeholder, &lines)?;
+    }
+    Ok(text)
+}
+
+/// Replaces each occurrence of `from`, of which there must be one.
+fn replaced(text: &str, from: &str, to: &str) -> Result<String, String> {
+    if text.contains(from) {
+        return Ok(text.replace(from, to));
+    }
+    Err(format!("inf/template.inx has no {from:?}, for which its text is replaced"))
 }
 
 /// Writes `viordma.inx` of an edition into `directory`, unless it has this text already.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// If the template lacks a line, or the file cannot be written.
 pub fn write(directory: &Path, edition: Edition) -> io::Result<()> {
-    let (path, text) = (directory.join("viordma.inx"), text(edition));
+    let (path, text) = (directory.join("viordma.inx"), text(edition).map_err(io::Error::other)?);
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(());
     }
@@ -49,18 +69,31 @@ pub fn write(directory: &Path, edition: Edition) -> io::Result<()> {
 
 /// Returns the INF of an edition for an architecture (`amd64`, `arm64`), as `stampinf` writes it: `date` is month/day/year, `version`
 /// has four numbers. It names the files of the edition.
-#[must_use]
-pub fn stamped(edition: Edition, architecture: &str, date: &str, version: &str) -> String {
-    let stamp = format!("CatalogFile = viordma.cat\nDriverVer   = {date},{version}\n");
-    let text = text(edition)
-        .replace("$ARCH$", architecture)
-        .replace("PnpLockdown = 1\n", &format!("PnpLockdown = 1\n{stamp}"));
+///
+/// # Errors
+/// A sentence that names what the template lacks.
+pub fn stamped(edition: Edition, architecture: &str, date: &str, version: &str) -> Result<String, String> {
+    stamp(&text(edition)?, edition, architecture, date, version)
+}
+
+/// Stamps the text of a `viordma.inx`.
+fn stamp(
+    text: &str,
+    edition: Edition,
+    architecture: &str,
+    date: &str,
+    version: &str,
+) -> Result<String, String> {
+    const LAST: &str = "PnpLockdown = 1\n";
+    let entries = format!("{LAST}CatalogFile = viordma.cat\nDriverVer   = {date},{version}\n");
+    let text = replaced(text, "$ARCH$", architecture)?;
+    let text = replaced(&text, LAST, &entries)?;
     match edition {
-        Edition::Standard => text,
-        Edition::Strict => ["sys", "cat"].into_iter().fold(text, |text, extension| {
+        Edition::Standard => Ok(text),
+        Edition::Strict => ["sys", "cat"].into_iter().try_fold(text, |text, extension| {
             let [standard, strict] =
                 [Edition::Standard, Edition::Strict].map(|edition| format!("{}.{extension}", edition.name()));
-            text.replace(&standard, &strict)
+            replaced(&text, &standard, &strict)
         }),
     }
 }
@@ -137,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_template_is_filled_and_ascii() {
-        let text = text(Edition::Strict);
+        let text = text(Edition::Strict).unwrap();
         assert!(text.is_ascii() && !text.contains('@'));
         assert!(text.contains("HKR, Ndi\\params\\*JumboPacket, Max, 0, \"9014\"\n"));
         assert!(text.contains("HKR, Ndi\\params\\*RSS\\enum, \"1\", 0, %Enabled%\n"));
@@ -153,8 +186,28 @@ mod tests {
     }
 
     #[test]
+    fn a_checkout_whose_lines_end_with_carriage_returns_gives_the_same_text() {
+        let template = TEMPLATE.replace("\r\n", "\n").replace('\n', "\r\n");
+        assert_eq!(filled(&template, Edition::Standard), text(Edition::Standard));
+    }
+
+    #[test]
+    fn a_template_without_a_line_to_replace_is_refused_with_its_name() {
+        let without = |text: &str| TEMPLATE.replace("\r\n", "\n").replace(text, "");
+        for line in ["@ETHERNET@\n", "@RDMA@\n", "@STRINGS@\n", "@EDITION@", "@MESSAGES@"] {
+            let error = filled(&without(line), Edition::Standard).unwrap_err();
+            assert!(error.contains(line.trim()), "{error}");
+        }
+        for line in ["PnpLockdown = 1\n", "$ARCH$"] {
+            let text = filled(&without(line), Edition::Standard).unwrap();
+            let error = stamp(&text, Edition::Standard, "amd64", "11/27/2026", "0.1.0.0").unwrap_err();
+            assert!(error.contains(line.trim()), "{error}");
+        }
+    }
+
+    #[test]
     fn a_stamped_inf_has_version_catalog_and_architecture() {
-        let text = stamped(Edition::Standard, "amd64", "11/27/2026", "0.1.0.0");
+        let text = stamped(Edition::Standard, "amd64", "11/27/2026", "0.1.0.0").unwrap();
         assert!(
             text.contains("PnpLockdown = 1\nCatalogFile = viordma.cat\nDriverVer   = 11/27/2026,0.1.0.0\n")
         );
@@ -164,7 +217,7 @@ mod tests {
     #[test]
     fn the_strict_edition_has_its_keywords_and_file_names() {
         let [standard, strict] = [Edition::Standard, Edition::Strict]
-            .map(|edition| stamped(edition, "amd64", "11/27/2026", "0.1.0.0"));
+            .map(|edition| stamped(edition, "amd64", "11/27/2026", "0.1.0.0").unwrap());
         assert!(!standard.to_lowercase().contains("strict"));
         assert!(strict.contains("with RDMA (strict)\"\n"));
         assert!(strict.contains(r"HKR, Ndi\params\NdkStrictReport, Type, 0,"));
@@ -181,7 +234,7 @@ mod tests {
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         write(&directory, Edition::Standard).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), time);
-        assert_eq!(fs::read_to_string(&path).unwrap(), text(Edition::Standard));
+        assert_eq!(fs::read_to_string(&path).unwrap(), text(Edition::Standard).unwrap());
         fs::remove_dir_all(directory).unwrap();
     }
 }

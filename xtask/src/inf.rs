@@ -66,7 +66,7 @@ pub fn stamp(edition: Edition, path: &Path) -> Result<()> {
         NO_COMMIT.to_owned()
     });
     let version = concat!(env!("CARGO_PKG_VERSION"), ".0");
-    let text = inx::stamped(edition, "amd64", date.trim(), version);
+    let text = inx::stamped(edition, "amd64", date.trim(), version).map_err(|fault| anyhow!(fault))?;
     shell::write_if_changed(path, text.as_bytes())
 }
 
