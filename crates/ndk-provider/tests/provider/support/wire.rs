@@ -90,7 +90,8 @@ impl Node {
     }
 
     /// Until the guard is dropped, received frames are processed but neither the receiver nor the DPC makes
-    /// callbacks: the DPC is held in a callback of a completion queue.
+    /// callbacks: the DPC is held in a callback of a completion queue. The timer makes them if it expires: a test that sends a
+    /// request meanwhile sets its timing so that the timer does not.
     pub fn hold_callbacks(&self) -> HeldCallbacks<'_> {
         let gate = Gate::new();
         let batches = self.host.hold_batches();
