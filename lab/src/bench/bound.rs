@@ -32,7 +32,7 @@ pub fn with(crc: Crc, time: Duration) -> f64 {
 fn measure(time: Duration, crc: impl Fn(&[u8]) -> u32) -> f64 {
     let source: Vec<u8> = (0..MESSAGE).map(|at| at as u8).collect();
     let mut target = vec![0; MESSAGE];
-    // As many slots as the ring of frames in `pair`.
+    // As many slots as the ring of frames in `two_hosts`.
     let mut slots = vec![[0u8; PIECE]; 256];
     rate_of(time, || {
         for (number, (from, to)) in source.chunks(PIECE).zip(target.chunks_mut(PIECE)).enumerate() {

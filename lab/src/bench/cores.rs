@@ -10,7 +10,7 @@ use roce_wire::icrc::Crc;
 
 use super::{
     figure::{Figure, SMALL, TIME, Unit},
-    pair::{Pair, Shape, engines},
+    two_hosts::{Shape, TwoHosts, engines},
 };
 use crate::cpu_time;
 
@@ -23,8 +23,8 @@ const SPEEDUP: f64 = 1.8;
 
 /// Measures how two cores compare with one.
 pub fn measure(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
-    let send = |pair: &mut Pair, connections: &[usize]| pair.send_over(connections, SMALL, 4096);
-    let write = |pair: &mut Pair, connections: &[usize]| pair.write_over(connections, WRITE, 4096);
+    let send = |hosts: &mut TwoHosts, connections: &[usize]| hosts.send_over(connections, SMALL, 4096);
+    let write = |hosts: &mut TwoHosts, connections: &[usize]| hosts.write_over(connections, WRITE, 4096);
     let works: [(&str, Work); 2] = [("64-byte sends", &send), ("4 KiB writes", &write)];
     for (name, work) in works {
         let mut rates = [0.0; 2];
@@ -41,7 +41,7 @@ pub fn measure(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
 }
 
 /// Performs 4096 operations over connections of a pair.
-type Work<'a> = &'a (dyn Fn(&mut Pair, &[usize]) -> Result<()> + Sync);
+type Work<'a> = &'a (dyn Fn(&mut TwoHosts, &[usize]) -> Result<()> + Sync);
 
 /// Returns the operations per second of `threads` threads, each per second of its CPU time.
 fn operations_per_second(threads: usize, time: Duration, work: Work<'_>) -> Result<f64> {
@@ -53,28 +53,28 @@ fn operations_per_second(threads: usize, time: Duration, work: Work<'_>) -> Resu
         depth: 64,
     };
     let engines = engines(&shape, threads)?;
-    let mut pairs = Vec::new();
+    let mut all_hosts = Vec::new();
     for shard in 0..threads {
-        pairs.push(Pair::of(engines.clone(), u32::try_from(shard)?, shape)?);
+        all_hosts.push(TwoHosts::of(engines.clone(), u32::try_from(shard)?, shape)?);
     }
     // In turn: queue pairs begin at the shards in turn, too.
     for connection in 0..CONNECTIONS {
-        pairs.get_mut(connection % threads).context("a pair per thread")?.connect_one()?;
+        all_hosts.get_mut(connection % threads).context("two hosts for each thread")?.connect_one()?;
     }
     let connections: Vec<usize> = (0..CONNECTIONS / threads).collect();
     let begin = Barrier::new(threads);
     thread::scope(|scope| {
-        let measure = |pair: &mut Pair| {
-            work(pair, &connections)?;
+        let measure = |hosts: &mut TwoHosts| {
+            work(hosts, &connections)?;
             begin.wait();
             let (start, mut done) = (cpu_time::now(), 0.0);
             while cpu_time::since(start) < time {
-                work(pair, &connections)?;
+                work(hosts, &connections)?;
                 done += 4096.0;
             }
             Ok(done / cpu_time::since(start).as_secs_f64())
         };
-        let threads: Vec<_> = pairs.iter_mut().map(|pair| scope.spawn(move || measure(pair))).collect();
+        let threads: Vec<_> = all_hosts.iter_mut().map(|hosts| scope.spawn(move || measure(hosts))).collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread failed"))?).sum()
     })
 }

@@ -11,7 +11,7 @@ use roce_wire::icrc::Crc;
 use super::{
     allocations, bound,
     figure::{Figure, MESSAGE, SMALL, TIME, Unit, rate_of},
-    pair::Pair,
+    two_hosts::TwoHosts,
 };
 
 /// Name of the figures of 1 MiB WRITEs, without the way to compute the CRC; that of the fastest is first.
@@ -30,9 +30,9 @@ pub fn measure(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
         figures.push(Figure::new(line, bound, Unit::BytesPerSecond));
 
         say(format!("engine, {name}: 1 MiB writes"));
-        let mut pair = Pair::connect(crc, PathMtu::Bytes4096, MESSAGE as usize)?;
-        let rate = rate_of_messages(&mut pair, TIME, |pair| {
-            pair.write(MESSAGE, 16)?;
+        let mut hosts = TwoHosts::connect(crc, PathMtu::Bytes4096, MESSAGE as usize)?;
+        let rate = rate_of_messages(&mut hosts, TIME, |hosts| {
+            hosts.write(MESSAGE, 16)?;
             Ok(16.0 * f64::from(MESSAGE))
         })?;
         let is_table = crc == Crc::table();
@@ -41,26 +41,30 @@ pub fn measure(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
         let goal = Some(if is_table { 0.8 } else { 0.6 } * bound);
         let library_bound = (!is_table).then_some(library);
         figures.push(Figure { bound: Some(bound), library_bound, goal, ..figure });
-        figures.push(allocations_per_packet("writes", &mut pair, |pair| pair.write(MESSAGE, 64))?);
+        figures.push(allocations_per_packet("writes", &mut hosts, |hosts| hosts.write(MESSAGE, 64))?);
     }
     say("engine: 64-byte sends".into());
-    let mut pair = Pair::connect(Crc::detect(), PathMtu::Bytes4096, MESSAGE as usize)?;
-    let rate = rate_of_messages(&mut pair, TIME, |pair| {
-        pair.send(SMALL, 10_000)?;
+    let mut hosts = TwoHosts::connect(Crc::detect(), PathMtu::Bytes4096, MESSAGE as usize)?;
+    let rate = rate_of_messages(&mut hosts, TIME, |hosts| {
+        hosts.send(SMALL, 10_000)?;
         Ok(10_000.0)
     })?;
     // One thread runs both sides; real hosts have at least one core each.
     let figure = Figure::new("engine, 64-byte sends, both sides on one core", rate, Unit::PerSecond);
     figures.push(Figure { goal: Some(3e6), ..figure });
-    figures.push(allocations_per_packet("sends", &mut pair, |pair| pair.send(SMALL, 10_000))?);
+    figures.push(allocations_per_packet("sends", &mut hosts, |hosts| hosts.send(SMALL, 10_000))?);
     Ok(())
 }
 
 /// Returns the amount that `work` returns per second of CPU time.
-fn rate_of_messages(pair: &mut Pair, time: Duration, work: impl Fn(&mut Pair) -> Result<f64>) -> Result<f64> {
+fn rate_of_messages(
+    hosts: &mut TwoHosts,
+    time: Duration,
+    work: impl Fn(&mut TwoHosts) -> Result<f64>,
+) -> Result<f64> {
     let mut error = None;
     let rate = rate_of(time, || {
-        work(pair).unwrap_or_else(|found| {
+        work(hosts).unwrap_or_else(|found| {
             error = Some(found);
             1.0
         })
@@ -70,12 +74,12 @@ fn rate_of_messages(pair: &mut Pair, time: Duration, work: impl Fn(&mut Pair) ->
 
 fn allocations_per_packet(
     what: &str,
-    pair: &mut Pair,
-    work: impl Fn(&mut Pair) -> Result<()>,
+    hosts: &mut TwoHosts,
+    work: impl Fn(&mut TwoHosts) -> Result<()>,
 ) -> Result<Figure> {
-    let (frames, before) = (pair.frames(), allocations::count());
-    work(pair)?;
-    let (frames, allocations) = (pair.frames() - frames, allocations::count() - before);
+    let (frames, before) = (hosts.frames(), allocations::count());
+    work(hosts)?;
+    let (frames, allocations) = (hosts.frames() - frames, allocations::count() - before);
     let value = allocations as f64 / frames.max(1) as f64;
     let figure = Figure::new(format!("engine, allocations per packet, {what}"), value, Unit::PerPacket);
     Ok(Figure { limit: Some(0.0), ..figure })

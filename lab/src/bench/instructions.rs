@@ -10,7 +10,7 @@ use super::{
     baseline::{self, Counts},
     callgrind,
     figure::SMALL,
-    pair::Pair,
+    two_hosts::TwoHosts,
 };
 
 /// The counted paths: name, and function in which collection is enabled.
@@ -30,9 +30,9 @@ pub const WORK: &str = "engine";
 
 /// Runs the counted paths.
 pub fn work() -> Result<()> {
-    let mut pair = Pair::connect(Crc::detect(), PathMtu::Bytes4096, 4096)?;
+    let mut hosts = TwoHosts::connect(Crc::detect(), PathMtu::Bytes4096, 4096)?;
     for _ in 0..RUNS {
-        pair.one_send(SMALL)?;
+        hosts.one_send(SMALL)?;
     }
     Ok(())
 }

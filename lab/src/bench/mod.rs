@@ -19,12 +19,12 @@ mod instructions;
 mod kernel;
 mod linux;
 mod miniport;
-mod pair;
 mod plot;
 mod scale;
 mod shared;
 mod smb;
 mod tcp;
+mod two_hosts;
 
 use std::{
     fs,

@@ -10,7 +10,7 @@ use roce_wire::icrc::Crc;
 
 use super::{
     allocations, callgrind,
-    pair::{Pair, Shape},
+    two_hosts::{Shape, TwoHosts},
 };
 use crate::cpu_time;
 
@@ -38,39 +38,39 @@ pub struct Point {
 pub fn measure(time: Duration, mut progress: impl FnMut(usize)) -> Result<Vec<Point>> {
     let (crc, mtu, depth) = (Crc::detect(), PathMtu::Bytes4096, DEPTH);
     let queue_pairs = COUNTS[COUNTS.len() - 1];
-    let mut pair = Pair::new(Shape { crc, mtu, buffer: 4096, queue_pairs, depth })?;
+    let mut hosts = TwoHosts::new(Shape { crc, mtu, buffer: 4096, queue_pairs, depth })?;
     let empty = allocations::held();
     let mut points = Vec::new();
     let mut connected = 0;
     for count in COUNTS {
         progress(count);
         while connected < count {
-            pair.connect_one()?;
+            hosts.connect_one()?;
             connected += 1;
         }
         let memory = (allocations::held() - empty) as f64 / 2.0 / count as f64;
         let busy = BUSY.min(count);
         let spread: Vec<usize> = (0..busy).map(|at| at * count / busy).collect();
         let all: Vec<usize> = shuffled(count);
-        let few = cost(&mut pair, &spread, time)?;
-        let all = cost(&mut pair, &all, time)?;
+        let few = cost(&mut hosts, &spread, time)?;
+        let all = cost(&mut hosts, &all, time)?;
         points.push(Point { queue_pairs: count, few, all, memory });
     }
     Ok(points)
 }
 
 /// Returns nanoseconds of CPU time per packet: the lowest of several rounds, which other load affected least.
-fn cost(pair: &mut Pair, over: &[usize], time: Duration) -> Result<f64> {
+fn cost(hosts: &mut TwoHosts, over: &[usize], time: Duration) -> Result<f64> {
     // Each queue pair is used at least once per round.
     let messages = 20_000.max(over.len() as u64);
-    pair.send_over(over, super::figure::SMALL, messages)?;
+    hosts.send_over(over, super::figure::SMALL, messages)?;
     let mut best = f64::INFINITY;
     let begin = cpu_time::now();
     while cpu_time::since(begin) < time {
-        let (frames, start) = (pair.frames(), cpu_time::now());
-        pair.send_over(over, super::figure::SMALL, messages)?;
+        let (frames, start) = (hosts.frames(), cpu_time::now());
+        hosts.send_over(over, super::figure::SMALL, messages)?;
         let elapsed = cpu_time::since(start).as_nanos() as f64;
-        best = best.min(elapsed / (pair.frames() - frames) as f64);
+        best = best.min(elapsed / (hosts.frames() - frames) as f64);
     }
     Ok(best)
 }
@@ -85,18 +85,18 @@ const COUNTED: u64 = 20_000;
 pub fn work() -> Result<()> {
     let (crc, mtu, depth) = (Crc::detect(), PathMtu::Bytes4096, DEPTH);
     let queue_pairs = COUNTS[COUNTS.len() - 1];
-    let mut pair = Pair::new(Shape { crc, mtu, buffer: 4096, queue_pairs, depth })?;
+    let mut hosts = TwoHosts::new(Shape { crc, mtu, buffer: 4096, queue_pairs, depth })?;
     for _ in 0..queue_pairs {
-        pair.connect_one()?;
+        hosts.connect_one()?;
     }
     let all = shuffled(queue_pairs);
-    pair.send_over(&all, super::figure::SMALL, queue_pairs as u64)?;
-    counted_messages(&mut pair, &all)
+    hosts.send_over(&all, super::figure::SMALL, queue_pairs as u64)?;
+    counted_messages(&mut hosts, &all)
 }
 
 #[inline(never)]
-fn counted_messages(pair: &mut Pair, over: &[usize]) -> Result<()> {
-    pair.send_over(over, super::figure::SMALL, COUNTED)
+fn counted_messages(hosts: &mut TwoHosts, over: &[usize]) -> Result<()> {
+    hosts.send_over(over, super::figure::SMALL, COUNTED)
 }
 
 /// Counts the cache lines that both sides load for a message while all queue pairs send in turn: those that a cache of 1 MiB does

@@ -108,9 +108,9 @@ impl fmt::Display for Scenario {
 }
 
 /// Two consumers that run.
-struct Pair(crate::machine::Consumer<Result<(), Error>>, crate::machine::Consumer<Result<(), Error>>);
+struct TwoConsumers(crate::machine::Consumer<Result<(), Error>>, crate::machine::Consumer<Result<(), Error>>);
 
-impl Pair {
+impl TwoConsumers {
     /// Waits for both.
     fn join(self) -> Vec<Result<(), Error>> {
         [self.0, self.1].map(|consumer| consumer.join().unwrap_or_else(|error| Err(not_run(&error)))).into()
@@ -140,7 +140,7 @@ fn on_both(
     bed: &Testbed,
     serve: impl FnOnce(&Adapters, SocketAddr, &dyn Fn()) -> Result<(), Error> + Send + 'static,
     client: impl FnOnce(&Adapters, SocketAddr, SocketAddr) -> Result<(), Error> + Send + 'static,
-) -> Pair {
+) -> TwoConsumers {
     let [first, second] = bed.machines();
     let (local, remote) = (SocketAddr::new(first.address(), 0), SocketAddr::new(second.address(), 7000));
     let listening = bed.event();
@@ -155,7 +155,7 @@ fn on_both(
         let _ = listening.wait(WAIT);
         client(adapter, local, remote)
     });
-    Pair(connecting, serving)
+    TwoConsumers(connecting, serving)
 }
 
 fn run_program(bed: &Testbed, program: &Program) -> Vec<Result<(), Error>> {

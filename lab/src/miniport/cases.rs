@@ -12,7 +12,7 @@ use ndk_abi::ndis::{
 };
 use nt_sim::nt::time::sleep;
 
-use super::{pair::Pair, station::Station};
+use super::{station::Station, two_hosts::TwoHosts};
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 
@@ -25,7 +25,7 @@ const TRANSFER: usize = 1 << 20;
 pub struct Case {
     pub name: &'static str,
     pub about: &'static str,
-    pub run: fn(&mut Pair) -> Result<String>,
+    pub run: fn(&mut TwoHosts) -> Result<String>,
     /// Whether it is run with the driver at both ends, too.
     pub with_itself: bool,
 }
@@ -66,10 +66,10 @@ pub const ALL: &[Case] = &[
 ];
 
 /// Pings and transfers from the first host to the second; returns what was done, and its time in the simulation.
-fn exchange(pair: &Pair) -> Result<String> {
-    let [near, far] = [0, 1].map(|side| pair.sides[side].miniport());
+fn exchange(hosts: &TwoHosts) -> Result<String> {
+    let [near, far] = [0, 1].map(|side| hosts.sides[side].miniport());
     let (near, far) = (near?, far?);
-    let ended = pair.event();
+    let ended = hosts.event();
     let echo = {
         let ended = ended.clone();
         far.host().clone().spawn("echo", move || Station::new(&far, ADDRESSES[1])?.echo(|| ended.is_set()))
@@ -93,8 +93,8 @@ fn client(miniport: &Miniport) -> Result<Duration> {
     Ok(took)
 }
 
-fn tcp(pair: &mut Pair) -> Result<String> {
-    exchange(pair)
+fn tcp(hosts: &mut TwoHosts) -> Result<String> {
+    exchange(hosts)
 }
 
 fn describe(answer: &Result<Vec<u8>, OidError>) -> String {
@@ -108,8 +108,8 @@ fn describe(answer: &Result<Vec<u8>, OidError>) -> String {
     }
 }
 
-fn oids(pair: &mut Pair) -> Result<String> {
-    let miniport = pair.sides[0].miniport()?;
+fn oids(hosts: &mut TwoHosts) -> Result<String> {
+    let miniport = hosts.sides[0].miniport()?;
     let (mut text, mut answered) = (String::new(), 0);
     let supported = miniport.supported_oids();
     for &oid in &supported {
@@ -145,8 +145,8 @@ fn mac(miniport: &Miniport) -> Result<[u8; 6]> {
     Ok(mac)
 }
 
-fn frames(pair: &mut Pair) -> Result<String> {
-    let [near, far] = [0, 1].map(|side| pair.sides[side].miniport());
+fn frames(hosts: &mut TwoHosts) -> Result<String> {
+    let [near, far] = [0, 1].map(|side| hosts.sides[side].miniport());
     let (near, far) = (near?, far?);
     let macs = (mac(&near)?, mac(&far)?);
     let filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_BROADCAST | NDIS_PACKET_TYPE_PROMISCUOUS;
@@ -168,9 +168,9 @@ fn frames(pair: &mut Pair) -> Result<String> {
             ensure!(got == wanted, "{} of {} frames arrived as they were sent", got.len(), wanted.len());
         }
     }
-    let counters = pair.sides.each_ref().map(|side| side.nic.counters());
+    let counters = hosts.sides.each_ref().map(|side| side.nic.counters());
     let mut text = format!("{count} frames arrived as they were sent");
-    for (side, counters) in pair.sides.iter().zip(counters) {
+    for (side, counters) in hosts.sides.iter().zip(counters) {
         let _ = write!(
             text,
             "; {}: {} frames, {} notifications, {} interrupts",
@@ -209,9 +209,9 @@ fn link_states(indications: &[StatusIndication]) -> Vec<bool> {
     states.filter_map(|state| Some(state.buffer.get(4..8)? == [1, 0, 0, 0])).collect()
 }
 
-fn link(pair: &mut Pair) -> Result<String> {
-    let miniport = pair.sides[0].miniport()?;
-    let nic = pair.sides[0].nic.clone();
+fn link(hosts: &mut TwoHosts) -> Result<String> {
+    let miniport = hosts.sides[0].miniport()?;
+    let nic = hosts.sides[0].nic.clone();
     let before = miniport.indications().len();
     for up in [false, true, false, true] {
         nic.set_link(up);
@@ -219,16 +219,16 @@ fn link(pair: &mut Pair) -> Result<String> {
     }
     let states = link_states(&miniport.indications()[before..]);
     ensure!(states == [false, true, false, true], "the link states that were indicated: {states:?}");
-    Ok(format!("link down and up indicated twice; {}", exchange(pair)?))
+    Ok(format!("link down and up indicated twice; {}", exchange(hosts)?))
 }
 
 fn pause_for(miniport: &Miniport, time: Duration) {
     let _ = miniport.host().spawn("wait", move || sleep(time.as_nanos() as u64)).join();
 }
 
-fn pause(pair: &mut Pair) -> Result<String> {
+fn pause(hosts: &mut TwoHosts) -> Result<String> {
     for _ in 0..5 {
-        let (near, far) = (pair.sides[0].miniport()?, pair.sides[1].miniport()?);
+        let (near, far) = (hosts.sides[0].miniport()?, hosts.sides[1].miniport()?);
         let frames: Vec<_> =
             (0..100).map(|number| frame([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 600, number)).collect();
         let back: Vec<_> =
@@ -247,11 +247,11 @@ fn pause(pair: &mut Pair) -> Result<String> {
             );
         }
     }
-    Ok(format!("paused five times; {}", exchange(pair)?))
+    Ok(format!("paused five times; {}", exchange(hosts)?))
 }
 
-fn cancel(pair: &mut Pair) -> Result<String> {
-    let near = pair.sides[0].miniport()?;
+fn cancel(hosts: &mut TwoHosts) -> Result<String> {
+    let near = hosts.sides[0].miniport()?;
     let frames: Vec<_> =
         (0..100).map(|number| frame([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 600, number)).collect();
     let ids = near.send_chain(&frames, 7);
@@ -260,20 +260,20 @@ fn cancel(pair: &mut Pair) -> Result<String> {
         ensure!(near.send_status(id, Duration::from_secs(5)).is_some(), "a cancelled send is not completed");
     }
     near.cancel_sends(7);
-    exchange(pair)
+    exchange(hosts)
 }
 
-fn halt(pair: &mut Pair) -> Result<String> {
+fn halt(hosts: &mut TwoHosts) -> Result<String> {
     for _ in 0..3 {
-        exchange(pair)?;
-        pair.sides[0].halt()?;
-        pair.sides[0].start_adapter()?;
+        exchange(hosts)?;
+        hosts.sides[0].halt()?;
+        hosts.sides[0].start_adapter()?;
     }
-    Ok(format!("started four times; {}", exchange(pair)?))
+    Ok(format!("started four times; {}", exchange(hosts)?))
 }
 
-fn reset(pair: &mut Pair) -> Result<String> {
-    let miniport = pair.sides[0].miniport()?;
+fn reset(hosts: &mut TwoHosts) -> Result<String> {
+    let miniport = hosts.sides[0].miniport()?;
     let handlers = &miniport.adapter().driver.characteristics;
     let (asks, resets) = (handlers.CheckForHangHandlerEx.is_some(), handlers.ResetHandlerEx.is_some());
     if !asks {
@@ -283,12 +283,12 @@ fn reset(pair: &mut Pair) -> Result<String> {
     let hangs = miniport.resets();
     ensure!(hangs == 0, "it said that it hangs {hangs} times in 30 s without load");
     let status = miniport.reset()?;
-    let sentence = exchange(pair)?;
+    let sentence = exchange(hosts)?;
     Ok(format!("not hung in 30 s; MiniportResetEx ({resets}) returned {status:#010x}; {sentence}"))
 }
 
-fn sleeps(pair: &mut Pair) -> Result<String> {
-    let miniport = pair.sides[0].miniport()?;
+fn sleeps(hosts: &mut TwoHosts) -> Result<String> {
+    let miniport = hosts.sides[0].miniport()?;
     let general = miniport.attributes().general.context("no general attributes")?;
     if general.PowerManagementCapabilitiesEx.is_null() {
         return Ok("it declares no power management: NDIS halts it instead".into());
@@ -297,17 +297,17 @@ fn sleeps(pair: &mut Pair) -> Result<String> {
         miniport.sleep()?;
         miniport.wake()?;
     }
-    Ok(format!("in D3 and back three times; {}", exchange(pair)?))
+    Ok(format!("in D3 and back three times; {}", exchange(hosts)?))
 }
 
-fn shutdown(pair: &mut Pair) -> Result<String> {
-    let sentence = exchange(pair)?;
-    pair.sides[0].shut_down()?;
+fn shutdown(hosts: &mut TwoHosts) -> Result<String> {
+    let sentence = exchange(hosts)?;
+    hosts.sides[0].shut_down()?;
     Ok(sentence)
 }
 
-fn removal(pair: &mut Pair) -> Result<String> {
-    let sentence = exchange(pair)?;
-    pair.sides[0].remove_device()?;
+fn removal(hosts: &mut TwoHosts) -> Result<String> {
+    let sentence = exchange(hosts)?;
+    hosts.sides[0].remove_device()?;
     Ok(sentence)
 }

@@ -23,7 +23,7 @@ use ndk_abi::ndis::{
 use nt_sim::{Tolerances, image::emulate::irql_accesses, nt::time::sleep};
 use serde::{Deserialize, Serialize};
 
-use super::pair::{Image, Pair, Setup};
+use super::two_hosts::{Image, Setup, TwoHosts};
 use crate::{
     cpu_time,
     device::DeviceName,
@@ -124,14 +124,14 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
     };
     let (image, peer) = (driver(image, "measured"), driver(peer, "peer"));
     let setup = Setup { seed: 1, real_time, verifier: false, capture: None, keywords: Vec::new() };
-    let mut pair = Pair::new([&image, &peer], &setup)?;
-    pair.start()?;
-    let [near, far] = [0, 1].map(|side| pair.sides[side].miniport());
+    let mut hosts = TwoHosts::new([&image, &peer], &setup)?;
+    hosts.start()?;
+    let [near, far] = [0, 1].map(|side| hosts.sides[side].miniport());
     let (near, far) = (near?, far?);
     for miniport in [&near, &far] {
         miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes())?;
     }
-    let before = pair.sides[0].nic.counters();
+    let before = hosts.sides[0].nic.counters();
     let accesses = irql_accesses();
     let (from, to) = match load.direction {
         Direction::Transmit => (near, far),
@@ -142,11 +142,11 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
     let frame = target.into_iter().chain(source).chain([0x88, 0xb5]).chain(bytes).collect();
     let (start, cpu) = (Instant::now(), cpu_time::of_process());
     if let Err(error) = transfer(&from, &to, load, &[vec![frame]], u64::MAX) {
-        bail!("{error:#}\n{}", pair.violations().join("\n"));
+        bail!("{error:#}\n{}", hosts.violations().join("\n"));
     }
     let took = [start.elapsed(), cpu_time::of_process().saturating_sub(cpu)];
-    let after = pair.sides[0].nic.counters();
-    let image = pair.sides[0].driver.image();
+    let after = hosts.sides[0].nic.counters();
+    let image = hosts.sides[0].driver.image();
     let base = image.base() as u64;
     let counted = Counted {
         image: base..base + image.size() as u64,
@@ -155,7 +155,7 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
         interrupts: after.interrupts - before.interrupts,
         irql_accesses: irql_accesses() - accesses,
     };
-    pair.stop()?;
+    hosts.stop()?;
     Ok((counted, took))
 }
 
@@ -214,7 +214,7 @@ pub fn udp(target: [u8; 6], source: [u8; 6], flow: u16) -> Vec<u8> {
     header[2..4].copy_from_slice(&length.to_be_bytes());
     header[8..10].copy_from_slice(&[64, 17]);
     header[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-    let words = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let words = header.chunks_exact(2).map(|hosts| u32::from(u16::from_be_bytes([hosts[0], hosts[1]])));
     let sum: u32 = words.sum();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
     header[10..12].copy_from_slice(&sum.to_be_bytes());

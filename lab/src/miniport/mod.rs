@@ -6,8 +6,8 @@
 mod cases;
 pub mod load;
 mod options;
-pub mod pair;
 mod station;
+pub mod two_hosts;
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -23,7 +23,7 @@ pub use self::options::Options;
 use self::{
     cases::Case,
     options::Peer,
-    pair::{Image, Pair, Setup},
+    two_hosts::{Image, Setup, TwoHosts},
 };
 use crate::{exit::Exit, process, workspace};
 
@@ -92,16 +92,17 @@ fn one(options: &Options, path: &Path, viordma: &Path, name: &str) -> Result<()>
         capture: options.capture.clone(),
         keywords: options.keywords(),
     };
-    let mut pair = Pair::new([&image, peer], &setup)?;
-    for side in &pair.sides {
+    let mut hosts = TwoHosts::new([&image, peer], &setup)?;
+    for side in &hosts.sides {
         let missing = side.driver.image().missing_imports();
         if !missing.is_empty() {
             println!("imports that the simulated kernel does not have: {}", missing.join(", "));
         }
     }
     // A host that dies ends the calls of its harness by a panic.
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| pair.start().and_then(|()| (case.run)(&mut pair))));
-    let stopped = pair.stop();
+    let outcome =
+        panic::catch_unwind(AssertUnwindSafe(|| hosts.start().and_then(|()| (case.run)(&mut hosts))));
+    let stopped = hosts.stop();
     let text = outcome.unwrap_or_else(|_| Err(anyhow!("the host died")));
     // The violations first: the other errors follow from them.
     stopped?;

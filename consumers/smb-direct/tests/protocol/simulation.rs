@@ -91,7 +91,7 @@ impl Side {
     }
 }
 
-struct Pair {
+struct TwoHosts {
     sides: [Side; 2],
     now: Duration,
 }
@@ -110,7 +110,7 @@ fn config(rng: &mut Rng) -> Config {
     }
 }
 
-impl Pair {
+impl TwoHosts {
     fn new(rng: &mut Rng) -> Self {
         let active = config(rng);
         // A client refuses a server that prefers larger messages than it can receive.
@@ -124,13 +124,13 @@ impl Pair {
             assert!(side.post(u32::MAX));
         }
         sides[0].conn.connected();
-        let mut pair = Self { sides, now: START };
-        pair.settle(100);
-        assert!(pair.sides.iter_mut().all(|side| {
+        let mut hosts = Self { sides, now: START };
+        hosts.settle(100);
+        assert!(hosts.sides.iter_mut().all(|side| {
             side.poll();
             matches!(side.event.take(), Some(Event::Established(_)))
         }));
-        pair
+        hosts
     }
 
     fn transmit(&mut self, from: usize) -> bool {
@@ -196,15 +196,15 @@ impl Pair {
 fn no_shortage_of_credits_is_a_deadlock_and_no_exchange_is_endless() {
     for seed in 0..SEEDS {
         let mut rng = Rng::with_seed(seed);
-        let mut pair = Pair::new(&mut rng);
+        let mut hosts = TwoHosts::new(&mut rng);
         for _ in 0..rng.usize(..400) {
-            pair.step(&mut rng);
-            pair.sides.iter_mut().for_each(Side::poll);
+            hosts.step(&mut rng);
+            hosts.sides.iter_mut().for_each(Side::poll);
         }
         // A long message of 104 bytes each by single credits.
-        pair.settle(20_000);
-        pair.sides.iter_mut().for_each(Side::poll);
-        pair.assert_delivered();
+        hosts.settle(20_000);
+        hosts.sides.iter_mut().for_each(Side::poll);
+        hosts.assert_delivered();
     }
 }
 
@@ -213,24 +213,24 @@ fn no_shortage_of_credits_is_a_deadlock_and_no_exchange_is_endless() {
 fn idle_sides_ask_each_other_and_go_on() {
     for seed in 0..SEEDS {
         let mut rng = Rng::with_seed(seed);
-        let mut pair = Pair::new(&mut rng);
+        let mut hosts = TwoHosts::new(&mut rng);
         for _ in 0..rng.usize(..100) {
-            pair.step(&mut rng);
+            hosts.step(&mut rng);
         }
-        pair.settle(20_000);
+        hosts.settle(20_000);
         for _ in 0..4 {
-            let before: usize = pair.sides.iter().map(|side| side.empty).sum();
-            pair.now += Duration::from_secs(120);
-            for side in &mut pair.sides {
-                side.conn.handle_timeout(pair.now);
+            let before: usize = hosts.sides.iter().map(|side| side.empty).sum();
+            hosts.now += Duration::from_secs(120);
+            for side in &mut hosts.sides {
+                side.conn.handle_timeout(hosts.now);
             }
-            pair.settle(20);
-            let sent = pair.sides.iter().map(|side| side.empty).sum::<usize>() - before;
+            hosts.settle(20);
+            let sent = hosts.sides.iter().map(|side| side.empty).sum::<usize>() - before;
             // Each asks at most once, and is answered; credits that run low are granted.
             assert!((1..=8).contains(&sent), "{sent} messages");
         }
-        pair.sides.iter_mut().for_each(Side::poll);
-        pair.assert_delivered();
+        hosts.sides.iter_mut().for_each(Side::poll);
+        hosts.assert_delivered();
     }
 }
 
@@ -239,18 +239,18 @@ fn idle_sides_ask_each_other_and_go_on() {
 fn a_disconnect_at_any_step_returns_every_message_once() {
     for seed in 0..SEEDS {
         let mut rng = Rng::with_seed(seed);
-        let mut pair = Pair::new(&mut rng);
+        let mut hosts = TwoHosts::new(&mut rng);
         for _ in 0..rng.usize(..400) {
-            pair.step(&mut rng);
+            hosts.step(&mut rng);
         }
         let closer = rng.usize(..2);
-        pair.sides[closer].conn.close();
+        hosts.sides[closer].conn.close();
         for _ in 0..rng.usize(..20) {
-            pair.step_after_close(&mut rng, closer);
+            hosts.step_after_close(&mut rng, closer);
         }
         let reasons = [Reason::Closed, Reason::Disconnected];
         for (at, reason) in [(closer, reasons[0]), (1 - closer, reasons[1])] {
-            let side = &mut pair.sides[at];
+            let side = &mut hosts.sides[at];
             side.conn.disconnected();
             side.poll();
             assert_eq!(side.event, Some(Event::Closed(reason)));
@@ -259,17 +259,17 @@ fn a_disconnect_at_any_step_returns_every_message_once() {
             }
             assert!(side.accepted.iter().map(|(message, _)| message).eq(&side.returned));
             // What arrives late has no effect.
-            side.conn.receive(pair.now, &[0; 64], None);
-            assert!(side.transmit(pair.now).is_none());
+            side.conn.receive(hosts.now, &[0; 64], None);
+            assert!(side.transmit(hosts.now).is_none());
         }
         for at in 0..2 {
-            let (sender, receiver) = (&pair.sides[at], &pair.sides[1 - at]);
+            let (sender, receiver) = (&hosts.sides[at], &hosts.sides[1 - at]);
             assert!(sender.accepted.starts_with(&receiver.received));
         }
     }
 }
 
-impl Pair {
+impl TwoHosts {
     /// The RDMA connection is not ended yet: what is in flight arrives at both sides.
     fn step_after_close(&mut self, rng: &mut Rng, closer: usize) {
         let at = rng.usize(..2);

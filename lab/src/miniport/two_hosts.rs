@@ -48,14 +48,14 @@ pub struct Side {
 }
 
 /// The hosts, and the wire between them.
-pub struct Pair {
+pub struct TwoHosts {
     pub sides: [Side; 2],
     capture: Option<Capture>,
     // Dropped last: it ends the threads of the hosts.
     sim: Sim,
 }
 
-impl Pair {
+impl TwoHosts {
     /// Sets up hosts and wire, and loads a driver on each without starting it.
     ///
     /// # Errors

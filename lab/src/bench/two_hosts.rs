@@ -159,7 +159,7 @@ fn failed<E: std::fmt::Debug>(what: &'static str) -> impl Fn(E) -> anyhow::Error
 }
 
 /// Two connected sides.
-pub struct Pair {
+pub struct TwoHosts {
     sides: [Side; 2],
     shape: Shape,
     /// Incomplete requests of the client and receives of the server, by queue pair.
@@ -168,12 +168,12 @@ pub struct Pair {
     now: Instant,
 }
 
-impl Pair {
+impl TwoHosts {
     /// Returns two connected engines that compute CRCs with `crc` and have registered `buffer` bytes each.
     pub fn connect(crc: Crc, mtu: PathMtu, buffer: usize) -> Result<Self> {
-        let mut pair = Self::new(Shape { crc, mtu, buffer, queue_pairs: 1, depth: DEPTH })?;
-        pair.connect_one()?;
-        Ok(pair)
+        let mut hosts = Self::new(Shape { crc, mtu, buffer, queue_pairs: 1, depth: DEPTH })?;
+        hosts.connect_one()?;
+        Ok(hosts)
     }
 
     /// Returns two engines without queue pairs.
