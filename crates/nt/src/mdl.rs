@@ -236,6 +236,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Returns the bytes that mapping `length` bytes of a chain allocates, at most: none if it is nonpaged pool.
+    #[must_use]
+    pub const fn bytes(length: usize) -> usize {
+        // A page more than the length has, since the first byte may be anywhere in its page.
+        let pages = (length / PAGE_SIZE).saturating_add(2);
+        size_of::<MDL>().saturating_add(pages.saturating_mul(size_of::<u64>()))
+    }
+
     /// Maps the first `length` bytes of `chain` for the processor to read and write.
     ///
     /// # Errors

@@ -171,6 +171,11 @@ pub enum DestroyResult {
     AfterNotice,
 }
 
+/// Returns the bytes of the entries of a queue of this depth.
+pub(crate) const fn entry_bytes(depth: u32) -> usize {
+    size_of::<Option<(Completion, Interest)>>().saturating_mul(depth as usize)
+}
+
 impl<R: RawMutex> Cq<R> {
     pub(crate) fn try_new(
         depth: u32,

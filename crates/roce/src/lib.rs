@@ -75,6 +75,7 @@ mod memory;
 mod models;
 mod moderation;
 mod notices;
+pub mod object_sizes;
 mod object_table;
 mod prefetch;
 mod qp;

@@ -83,6 +83,13 @@ impl RecvQueue {
         sges: Vec::new(),
     };
 
+    /// Returns the bytes that [`RecvQueue::try_new`] allocates.
+    pub(crate) const fn bytes(depth: u32, max_sges: u32) -> usize {
+        let others = size_of::<Entry>().saturating_mul(depth.saturating_sub(1) as usize);
+        let sges = size_of::<Sge>().saturating_mul(stored_apart(max_sges)).saturating_mul(depth as usize);
+        others.saturating_add(sges)
+    }
+
     pub(crate) fn try_new(depth: u32, max_sges: u32) -> Result<Self, CreateError> {
         let sges = (depth as usize).checked_mul(stored_apart(max_sges)).ok_or(CreateError::Invalid)?;
         // Far more than there is memory for; indices below twice the depth do not wrap.

@@ -53,6 +53,11 @@ pub(super) struct PageList {
     pages: Vec<AtomicU64>,
 }
 
+/// Returns the bytes of the page lists of a region of up to `pages` pages.
+pub(crate) const fn page_list_bytes(pages: u32) -> usize {
+    (2 * size_of::<AtomicU64>()).saturating_mul(pages as usize)
+}
+
 impl FastRegion {
     pub(super) fn try_new(pages: u32, remote: bool) -> Result<Self, CreateError> {
         if pages == 0 || pages > MAX_PAGES {

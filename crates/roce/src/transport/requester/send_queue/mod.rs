@@ -168,6 +168,11 @@ pub(crate) struct SendQueue {
     max_inline: u32,
 }
 
+/// Returns the number of elements that are stored apart for a request of up to `most`.
+const fn stored_apart(most: u32) -> usize {
+    if most > 1 { most as usize } else { 0 }
+}
+
 impl SendQueue {
     /// Offset up to which each packet uses this.
     pub(crate) const USUAL: usize = offset_of!(Self, sges);
@@ -191,12 +196,19 @@ impl SendQueue {
         next: Sequence::ZERO,
     };
 
+    /// Returns the bytes that [`SendQueue::try_new`] allocates.
+    pub(crate) const fn bytes(depth: u32, max_sges: u32, max_inline: u32) -> usize {
+        let entries = depth.saturating_add(1) as usize;
+        let sges = size_of::<Sge>().saturating_mul(stored_apart(max_sges)).saturating_mul(entries);
+        let inline = (max_inline as usize).saturating_mul(entries);
+        size_of::<Wqe>().saturating_mul(depth as usize).saturating_add(sges).saturating_add(inline)
+    }
+
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
         // Far more than there is memory for; indices below twice the number of entries do not wrap.
         let depth = Some(depth).filter(|&depth| depth < 1 << 30).ok_or(CreateError::Invalid)?;
         let entries = depth.saturating_add(1) as usize;
-        let in_array = if max_sges > 1 { max_sges } else { 0 };
-        let sges = entries.checked_mul(in_array as usize).ok_or(CreateError::Invalid)?;
+        let sges = entries.checked_mul(stored_apart(max_sges)).ok_or(CreateError::Invalid)?;
         let inline = entries.checked_mul(max_inline as usize).ok_or(CreateError::Invalid)?;
         Ok(Self {
             others: vec::filled(entries.saturating_sub(1), Wqe::EMPTY)?,
