@@ -8,6 +8,7 @@ mod client_server;
 mod conformance;
 mod consumer;
 mod copy;
+mod create_calls;
 mod objects;
 mod resolution;
 mod strict;
