@@ -5,7 +5,7 @@
 
 use core::ops::ControlFlow;
 
-use ndk_provider::Batch;
+use ndk_provider::ReceiveBatch;
 use roce::Verdict;
 use virtio_net::FrameInfo;
 
@@ -18,7 +18,7 @@ use crate::nic::vlan_tag;
 pub struct Demultiplexer<'a> {
     adapter: &'a Adapter,
     /// `None` if the pair has no shard; each pair has one.
-    rdma: Option<Batch<'a>>,
+    rdma: Option<ReceiveBatch<'a>>,
     /// The frames for NDIS, and permission to indicate them; `None` unless the adapter runs.
     others: Option<(Indication<'a>, Passing<'a>)>,
 }
@@ -26,7 +26,7 @@ pub struct Demultiplexer<'a> {
 impl<'a> Demultiplexer<'a> {
     /// Begins a batch of frames that were received by queue pair `pair`.
     pub fn new(adapter: &'a Adapter, pair: u32) -> Self {
-        let rdma = adapter.ndk().provider().batch(pair);
+        let rdma = adapter.ndk().provider().receive_batch(pair);
         let others = adapter.pass().map(|passing| (Indication::new(adapter), passing));
         Self { adapter, rdma, others }
     }

@@ -7,7 +7,7 @@
 //! | calls, one section each | the members of the dispatch tables in `crates/ndk-provider/src/dispatch` |
 //! | statuses and level of a call | the calls that the tests of `ndk-provider` made, which they record |
 //! | states | the snapshots of the state tables |
-//! | callbacks | the types of callbacks in `crates/ndk-provider/src/base/callback.rs` |
+//! | callbacks | the types of callbacks in `crates/ndk-provider/src/base/object/callback.rs` |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::shell;
 const PAGES: &str = "docs/objects";
 const TABLES: &str = "crates/ndk-provider/src/dispatch";
 const OBJECTS: &str = "crates/ndk-provider/src";
-const CALLBACKS: &str = "crates/ndk-provider/src/base/callback.rs";
+const CALLBACKS: &str = "crates/ndk-provider/src/base/object/callback.rs";
 const STATUSES: &str = "crates/ndk-abi/src/nt/status.rs";
 
 /// A call: the page that it belongs on, and its name.

@@ -33,11 +33,11 @@ mod dispatch;
 mod objects;
 mod provider;
 
-pub use base::config::{Config, CreateCompletion};
 pub use base::environment;
 pub use base::limits::VENDOR_ID;
+pub use base::state::config::{Config, CreateCompletion};
 pub use base::strict::StrictSettings;
 #[cfg(feature = "strict")]
 pub use base::strict::{CallbackDelay, FailCreate, Mistake, MistakeReport};
-pub use provider::{Batch, Provider};
+pub use provider::{Provider, ReceiveBatch};
 pub use roce::{Timing, Verdict};

@@ -157,7 +157,7 @@ impl Drop for Host {
 /// The receiver thread: processes frames in batches, in this shard.
 fn receive(provider: &Provider, shard: u32, queue: &Receiver<Frame>, batch_end: &Mutex<()>) {
     while let Ok(Some(frame)) = queue.recv() {
-        let mut batch = provider.batch(shard).unwrap();
+        let mut batch = provider.receive_batch(shard).unwrap();
         batch.receive(&frame);
         for frame in queue.try_iter().take(BATCH - 1) {
             let Some(frame) = frame else { return };

@@ -2,9 +2,9 @@
 
 //! `NdkCloseCq`, `NdkCloseQp` and so on: one function for all object types.
 
-use crate::base::callback::CloseCallback;
 use crate::base::object::ObjectType;
-use crate::base::shared::Shared;
+use crate::base::object::callback::CloseCallback;
+use crate::base::state::provider_state::ProviderState;
 use crate::objects::connector::Connector;
 use crate::objects::cq::Cq;
 use crate::objects::listener::Listener;
@@ -21,14 +21,14 @@ use ndk_abi::nt::{NTSTATUS, STATUS_SUCCESS};
 
 /// Object types that a consumer closes: all but the adapter, which NDIS closes.
 pub trait Closable: ObjectType {
-    fn shared(&self) -> &Arc<Shared>;
+    fn provider(&self) -> &Arc<ProviderState>;
 }
 
 macro_rules! closable {
     ($($Type:ty: $antecedent:ident,)*) => { $(
         impl Closable for $Type {
-            fn shared(&self) -> &Arc<Shared> {
-                self.$antecedent().shared()
+            fn provider(&self) -> &Arc<ProviderState> {
+                self.$antecedent().provider()
             }
         }
     )* };
@@ -53,6 +53,6 @@ pub unsafe extern "efiapi" fn close<T: Closable>(
     context: *mut c_void,
 ) -> NTSTATUS {
     let object = object!(T, object.cast(), STATUS_SUCCESS);
-    let shared = Arc::clone(object.shared());
-    object.close(CloseCallback::new(completion, context), |reference| shared.pend_close(reference))
+    let provider = Arc::clone(object.provider());
+    object.close(CloseCallback::new(completion, context), |reference| provider.pend_close(reference))
 }

@@ -6,11 +6,11 @@ use super::buffers::{bytes, return_address, socket_address};
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use crate::base::callback::{
+use crate::base::calls::needed_memory::NeededMemory;
+use crate::base::limits::LIMITS;
+use crate::base::object::callback::{
     CreateCallback, DisconnectEvent, DisconnectEventEx, DisconnectEventPlain, RequestCallback,
 };
-use crate::base::limits::LIMITS;
-use crate::base::needed_memory::NeededMemory;
 use crate::base::object::{DispatchTable, Ref};
 use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
@@ -64,7 +64,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
     let outcome = adapter
-        .shared()
+        .provider()
         .create(&adapter, completion, NeededMemory::SMALL, move || Connector::create(&parent));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
@@ -136,7 +136,7 @@ unsafe extern "efiapi" fn connect_with_shared_endpoint(
     // SAFETY: the consumer's private data is null or readable for its length during the call.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
-    let source = Ok(Source::Shared(&endpoint));
+    let source = Ok(Source::ProviderState(&endpoint));
     connect_from(&connector, &qp, source, destination, &parameters, RequestCallback::new(completion, context))
 }
 
@@ -238,8 +238,8 @@ fn complete_any(
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
     let completion = RequestCallback::new(completion, context);
-    let shared = connector.adapter().shared();
-    shared.request(&connector, completion, NeededMemory::SMALL, move |connector| {
+    let provider = connector.adapter().provider();
+    provider.request(&connector, completion, NeededMemory::SMALL, move |connector| {
         connector.complete_connect(event)
     })
 }
@@ -285,7 +285,7 @@ unsafe extern "efiapi" fn disconnect(
         Ok(true) => STATUS_PENDING,
         // Done already. Reported as the settings say.
         Ok(false) => {
-            connector.adapter().shared().request(&connector, completion, NeededMemory::SMALL, |_| Ok(()))
+            connector.adapter().provider().request(&connector, completion, NeededMemory::SMALL, |_| Ok(()))
         }
         Err(status) => status,
     }

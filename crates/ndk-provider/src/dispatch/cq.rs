@@ -5,8 +5,8 @@
 use super::close::close;
 use super::create::{preferred_processors, refuse, return_created};
 use super::query_extension::query_extension;
-use crate::base::callback::{CqNotification, CreateCallback, RequestCallback};
 use crate::base::object::DispatchTable;
+use crate::base::object::callback::{CqNotification, CreateCallback, RequestCallback};
 use crate::base::status;
 use crate::objects::adapter::Adapter;
 use crate::objects::cq::Cq;
@@ -60,7 +60,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
     let make = move || Cq::create(&parent, depth, notification, affinity);
-    let outcome = adapter.shared().create(&adapter, completion, Cq::memory(depth), make);
+    let outcome = adapter.provider().create(&adapter, completion, Cq::memory(depth), make);
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -75,7 +75,7 @@ unsafe extern "efiapi" fn resize(
 ) -> NTSTATUS {
     let cq = object!(Cq, cq);
     let completion = RequestCallback::new(completion, context);
-    cq.adapter().shared().request(&cq, completion, Cq::memory(depth), move |cq| cq.resize(depth))
+    cq.adapter().provider().request(&cq, completion, Cq::memory(depth), move |cq| cq.resize(depth))
 }
 
 /// `NdkControlCqInterruptModeration`. Completes inline.

@@ -2,9 +2,9 @@
 
 //! How create calls return an object.
 
-use crate::base::affinity::Affinity;
+use crate::base::calls::pended_call::Outcome;
 use crate::base::object::{Created, DispatchTable};
-use crate::base::pended_call::Outcome;
+use crate::base::state::affinity::Affinity;
 use crate::base::status::NtResult;
 use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS};
 

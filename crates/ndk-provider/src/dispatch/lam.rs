@@ -3,9 +3,9 @@
 //! Logical address mappings: `NdkBuildLAM` and `NdkReleaseLAM`.
 
 use super::buffers::Sent;
-use crate::base::callback::RequestCallback;
-use crate::base::config::CreateCompletion;
-use crate::base::needed_memory::NeededMemory;
+use crate::base::calls::needed_memory::NeededMemory;
+use crate::base::object::callback::RequestCallback;
+use crate::base::state::config::CreateCompletion;
 use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
 use crate::objects::lam;
@@ -30,14 +30,14 @@ pub unsafe extern "efiapi" fn build(
     offset: *mut u32,
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter);
-    let shared = adapter.shared();
-    if shared.create_completion != CreateCompletion::PendAll {
+    let provider = adapter.provider();
+    if provider.create_completion != CreateCompletion::PendAll {
         // SAFETY: the consumer's chain, buffer and variables, valid during the call.
         return status::of(unsafe { build_now(&adapter, mdl, length, lam, size, offset) });
     }
     let arguments = Sent::new((mdl, lam, size, offset));
     let completion = RequestCallback::new(completion, context);
-    shared.request(&adapter, completion, NeededMemory::SMALL, move |adapter| {
+    provider.request(&adapter, completion, NeededMemory::SMALL, move |adapter| {
         let (mdl, lam, size, offset) = arguments.get();
         // SAFETY: as above; valid until the callback.
         unsafe { build_now(adapter, mdl, length, lam, size, offset) }
@@ -66,7 +66,7 @@ unsafe fn build_now(
         *room = needed.unwrap_or(*room);
         return Err(status);
     }
-    let built = adapter.mappings().build(&adapter.shared().engine, chain, length)?;
+    let built = adapter.mappings().build(&adapter.provider().engine, chain, length)?;
     // SAFETY: the consumer's buffer has room for the description, as `needed` found.
     unsafe { describe(lam, &built) };
     *room = 16 + 8 * built.pages;
@@ -108,6 +108,6 @@ pub unsafe extern "efiapi" fn release(adapter: *mut NDK_ADAPTER, lam: *mut NDK_L
     let adapter = object!(Adapter, adapter, or return);
     // SAFETY: the consumer's mapping, as `build` described it.
     if let Some(lam) = unsafe { lam.as_ref() } {
-        adapter.mappings().release(&adapter.shared().engine, lam.AdapterContext.addr());
+        adapter.mappings().release(&adapter.provider().engine, lam.AdapterContext.addr());
     }
 }

@@ -6,9 +6,9 @@ use super::buffers::{return_address, socket_address};
 use super::close::close;
 use super::create::{refuse, return_created};
 use super::query_extension::query_extension;
-use crate::base::callback::{ConnectEvent, CreateCallback, RequestCallback};
-use crate::base::needed_memory::NeededMemory;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
+use crate::base::object::callback::{ConnectEvent, CreateCallback, RequestCallback};
 use crate::objects::adapter::Adapter;
 use crate::objects::listener::Listener;
 use core::ffi::c_void;
@@ -51,7 +51,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
     let make = move || Listener::create(&parent, connect_event);
-    let outcome = adapter.shared().create(&adapter, completion, NeededMemory::SMALL, make);
+    let outcome = adapter.provider().create(&adapter, completion, NeededMemory::SMALL, make);
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -68,8 +68,8 @@ unsafe extern "efiapi" fn listen(
     // SAFETY: the consumer's address has `length` bytes.
     let Ok(address) = (unsafe { socket_address(address, length) }) else { return STATUS_INVALID_PARAMETER };
     let completion = RequestCallback::new(completion, context);
-    let shared = listener.adapter().shared();
-    shared.request(&listener, completion, NeededMemory::SMALL, move |listener| listener.listen(address))
+    let provider = listener.adapter().provider();
+    provider.request(&listener, completion, NeededMemory::SMALL, move |listener| listener.listen(address))
 }
 
 unsafe extern "efiapi" fn get_local_address(

@@ -6,9 +6,9 @@ use super::buffers::Sent;
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use crate::base::callback::{CreateCallback, RequestCallback};
-use crate::base::needed_memory::NeededMemory;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
+use crate::base::object::callback::{CreateCallback, RequestCallback};
 use crate::objects::mr::{Mr, Normal};
 use crate::objects::pd::Pd;
 use core::ffi::c_void;
@@ -46,7 +46,7 @@ pub unsafe extern "efiapi" fn create(
     let parent = pd.clone();
     //= R-CONSUMER-12
     let outcome = pd
-        .shared()
+        .provider()
         .create(&pd, completion, NeededMemory::SMALL, move || Mr::create(&parent, fast_register != 0));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
@@ -69,7 +69,7 @@ unsafe extern "efiapi" fn register(
     }
     let mdl = Sent::new(mdl);
     let completion = RequestCallback::new(completion, context);
-    mr.pd().shared().request(&mr, completion, NeededMemory::SMALL, move |mr| {
+    mr.pd().provider().request(&mr, completion, NeededMemory::registration(length), move |mr| {
         // SAFETY: the consumer's MDL chain, unchanged until the request completes.
         //= R-MR-8
         match unsafe { MdlChain::new(mdl.get()) } {
@@ -89,7 +89,7 @@ unsafe extern "efiapi" fn deregister(
         return status;
     }
     let completion = RequestCallback::new(completion, context);
-    mr.pd().shared().request(&mr, completion, NeededMemory::SMALL, |mr| {
+    mr.pd().provider().request(&mr, completion, NeededMemory::SMALL, |mr| {
         mr.normal()?.deregister(mr.pd());
         Ok(())
     })
@@ -107,7 +107,7 @@ unsafe extern "efiapi" fn initialize_fast_register(
         return status;
     }
     let completion = RequestCallback::new(completion, context);
-    mr.pd().shared().request(&mr, completion, NeededMemory::SMALL, move |mr| {
+    mr.pd().provider().request(&mr, completion, NeededMemory::fast_region(pages), move |mr| {
         mr.fast()?.initialize(mr.pd(), pages, remote_access != 0)
     })
 }

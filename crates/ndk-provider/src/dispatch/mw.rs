@@ -5,9 +5,9 @@
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use crate::base::callback::CreateCallback;
-use crate::base::needed_memory::NeededMemory;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
+use crate::base::object::callback::CreateCallback;
 use crate::objects::mw::Mw;
 use crate::objects::pd::Pd;
 use core::ffi::c_void;
@@ -37,7 +37,7 @@ pub unsafe extern "efiapi" fn create(
     let pd = object!(Pd, pd, or null in out);
     let completion = CreateCallback::new(completion, context);
     let parent = pd.clone();
-    let outcome = pd.shared().create(&pd, completion, NeededMemory::SMALL, move || Mw::create(&parent));
+    let outcome = pd.provider().create(&pd, completion, NeededMemory::SMALL, move || Mw::create(&parent));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }

@@ -6,9 +6,9 @@ use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
 use super::{mr, mw, qp, srq};
-use crate::base::callback::CreateCallback;
-use crate::base::needed_memory::NeededMemory;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
+use crate::base::object::callback::CreateCallback;
 use crate::objects::adapter::Adapter;
 use crate::objects::pd::Pd;
 use core::ffi::c_void;
@@ -44,7 +44,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCallback::new(completion, context);
     let parent = adapter.clone();
     let outcome =
-        adapter.shared().create(&adapter, completion, NeededMemory::SMALL, move || Pd::create(&parent));
+        adapter.provider().create(&adapter, completion, NeededMemory::SMALL, move || Pd::create(&parent));
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }

@@ -6,8 +6,8 @@ use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
 use super::sge_list::{MAX_INLINE, gather, page_addresses, with_sges};
-use crate::base::callback::CreateCallback;
 use crate::base::limits::LIMITS;
+use crate::base::object::callback::CreateCallback;
 use crate::base::object::{Borrow, DispatchTable, Ref};
 use crate::base::status::{self, NtResult};
 use crate::objects::cq::Cq;
@@ -113,8 +113,8 @@ unsafe fn create_with(
 ) -> NTSTATUS {
     let (parent, context) = (pd.clone(), qp_context.expose_provenance() as u64);
     let make = move || Qp::create(&parent, queues, context, sizes);
-    let outcome = pd.shared().create(pd, completion, sizes.memory(), make);
-    // SAFETY: the caller's promise about `out`.
+    let outcome = pd.provider().create(pd, completion, sizes.memory(), make);
+    // SAFETY: by this function's contract `out` is valid during the call; it is written once, here, before the call returns.
     unsafe { return_created(outcome, out) }
 }
 

@@ -6,9 +6,9 @@ use super::buffers::{return_address, socket_address};
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use crate::base::callback::CreateCallback;
-use crate::base::needed_memory::NeededMemory;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;
+use crate::base::object::callback::CreateCallback;
 use crate::objects::adapter::Adapter;
 use crate::objects::shared_endpoint::SharedEndpoint;
 use core::ffi::c_void;
@@ -46,7 +46,7 @@ pub unsafe extern "efiapi" fn create(
     // SAFETY: the consumer's address has `length` bytes.
     let address = unsafe { socket_address(address, length) };
     let outcome = address.and_then(|address| {
-        adapter.shared().create(&adapter, completion, NeededMemory::SMALL, move || {
+        adapter.provider().create(&adapter, completion, NeededMemory::SMALL, move || {
             SharedEndpoint::create(&parent, address)
         })
     });

@@ -6,8 +6,8 @@ use super::close::close;
 use super::create::{preferred_processors, return_created};
 use super::query_extension::query_extension;
 use super::sge_list::with_sges;
-use crate::base::callback::{CreateCallback, RequestCallback, SrqNotification};
 use crate::base::object::DispatchTable;
+use crate::base::object::callback::{CreateCallback, RequestCallback, SrqNotification};
 use crate::base::status;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
@@ -53,7 +53,7 @@ pub unsafe extern "efiapi" fn create(
     let completion = CreateCallback::new(completion, context);
     let parent = pd.clone();
     let make = move || Srq::create(&parent, depth, sges, threshold, notification, affinity);
-    let outcome = pd.shared().create(&pd, completion, Srq::memory(depth, sges), make);
+    let outcome = pd.provider().create(&pd, completion, Srq::memory(depth, sges), make);
     // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call completes.
     unsafe { return_created(outcome, out) }
 }
@@ -69,7 +69,7 @@ unsafe extern "efiapi" fn modify(
     let srq = object!(Srq, srq);
     let completion = RequestCallback::new(completion, context);
     let memory = Srq::memory(depth, srq.queue().sges());
-    srq.pd().shared().request(&srq, completion, memory, move |srq| srq.modify(depth, threshold))
+    srq.pd().provider().request(&srq, completion, memory, move |srq| srq.modify(depth, threshold))
 }
 
 unsafe extern "efiapi" fn receive(

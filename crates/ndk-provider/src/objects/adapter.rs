@@ -5,7 +5,7 @@
 use super::lam::LogicalMappings;
 use crate::base::limits;
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::shared::Shared;
+use crate::base::state::provider_state::ProviderState;
 use crate::base::status::NtResult;
 use crate::base::strict::Checker;
 use fallible::Arc;
@@ -15,7 +15,7 @@ use nt::Event;
 
 /// The data of an adapter object.
 pub struct Adapter {
-    shared: Arc<Shared>,
+    provider: Arc<ProviderState>,
     version: NDK_VERSION,
     mappings: LogicalMappings,
     /// Allocated at open, because close cannot fail.
@@ -28,20 +28,20 @@ impl ObjectType for Adapter {
 
     //= R-OPEN-29, R-CONSUMER-6
     fn on_finish(&self) {
-        self.mappings.release_all(&self.shared.engine);
+        self.mappings.release_all(&self.provider.engine);
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.shared.checker.as_ref()
+        self.provider.checker.as_ref()
     }
 }
 
 impl Adapter {
-    pub fn create(shared: &Arc<Shared>, version: NDK_VERSION) -> NtResult<Created<Self>> {
+    pub fn create(provider: &Arc<ProviderState>, version: NDK_VERSION) -> NtResult<Created<Self>> {
         const NO_RESOURCES: i32 = STATUS_INSUFFICIENT_RESOURCES;
         let closed = Arc::try_new(Event::try_new().ok_or(NO_RESOURCES)?).map_err(|_| NO_RESOURCES)?;
         let mappings = LogicalMappings::new();
-        Created::try_new(version, Self { shared: Arc::clone(shared), version, mappings, closed })
+        Created::try_new(version, Self { provider: Arc::clone(provider), version, mappings, closed })
     }
 
     /// Closes the adapter and returns when it is freed. `PASSIVE_LEVEL`.
@@ -50,15 +50,15 @@ impl Adapter {
         this.close_and_wait(&closed);
     }
 
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub fn provider(&self) -> &Arc<ProviderState> {
+        &self.provider
     }
 
     /// Returns whether both adapters are open on the same miniport adapter. Their objects may then be used together.
     //= R-CONN-19, R-CREATE-36
     //= R-CONSUMER-1
     pub fn is_sibling_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(&self.provider, &other.provider)
     }
 
     /// Returns the logical address mappings built on this adapter.

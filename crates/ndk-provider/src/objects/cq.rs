@@ -5,13 +5,13 @@
 //! The engine implements arming, notification and moderation: it has at most one notice per queue, which counts as being
 //! delivered until it is dropped.
 
-use crate::base::affinity::Affinity;
-use crate::base::callback::CqNotification;
-use crate::base::closed::CloseLater;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::limits::{LIMITS, TIMER_GRANULARITY};
-use crate::base::needed_memory::NeededMemory;
+use crate::base::object::callback::CqNotification;
+use crate::base::object::closed::CloseLater;
+use crate::base::object::registry::{Registered, Registry, Ticket};
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::registry::{Registered, Registry, Ticket};
+use crate::base::state::affinity::Affinity;
 use crate::base::status::{self, NtResult};
 use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
@@ -43,19 +43,19 @@ impl ObjectType for Cq {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeCq;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.adapter.shared())
+        Some(&**self.adapter.provider())
     }
 
     //= R-CLOSE-26, R-CQ-59
     fn on_finish(&self) {
         self.ticket.leave();
-        let shared = self.adapter.shared();
-        shared.engine.destroy_cq(&self.queue);
-        shared.quotas.cqs.give_back();
+        let provider = self.adapter.provider();
+        provider.engine.destroy_cq(&self.queue);
+        provider.quotas.cqs.give_back();
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.adapter.shared().checker.as_ref()
+        self.adapter.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -63,13 +63,11 @@ impl ObjectType for Cq {
     }
 }
 
-/// Upper bound of the memory of a completion in its queue, in bytes.
-const COMPLETION: usize = 64;
-
 impl Cq {
     /// Returns the memory that creating a queue of `depth` completions needs, or giving it this depth.
     pub fn memory(depth: u32) -> NeededMemory {
-        if depth > LIMITS.cq_depth { NeededMemory::SMALL } else { NeededMemory::queue(depth, COMPLETION) }
+        let is_refused = depth > LIMITS.cq_depth;
+        if is_refused { NeededMemory::SMALL } else { NeededMemory::completion_queue(depth) }
     }
 
     /// `NdkCreateCq`. `depth` is in completions. The notification callback runs on a processor of `affinity`.
@@ -83,12 +81,12 @@ impl Cq {
         if !(1..=LIMITS.cq_depth).contains(&depth) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let shared = adapter.shared();
-        let admission = shared.quotas.cqs.admit()?;
-        let ticket = Registry::ticket(&shared.registry)?;
-        let notice_queue = shared.notice_queue(affinity);
+        let provider = adapter.provider();
+        let admission = provider.quotas.cqs.admit()?;
+        let ticket = Registry::ticket(&provider.registry)?;
+        let notice_queue = provider.notice_queue(affinity);
         let queue =
-            shared.engine.create_cq_in(depth, ticket.number(), notice_queue).map_err(status::create)?;
+            provider.engine.create_cq_in(depth, ticket.number(), notice_queue).map_err(status::create)?;
         admission.keep();
         let cq = Self { ticket, queue, notification, adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), cq)?;
@@ -104,7 +102,7 @@ impl Cq {
             NDK_CQ_NOTIFY_SOLICITED => Arm::Solicited,
             _ => Arm::Any,
         };
-        self.adapter.shared().engine.arm_cq(&self.queue, arm);
+        self.adapter.provider().engine.arm_cq(&self.queue, arm);
         self.leave_notices();
     }
 
@@ -114,7 +112,7 @@ impl Cq {
         if !(1..=LIMITS.cq_depth).contains(&depth) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        self.adapter.shared().engine.resize_cq(&self.queue, depth).map_err(status::modify)?;
+        self.adapter.provider().engine.resize_cq(&self.queue, depth).map_err(status::modify)?;
         self.leave_notices();
         Ok(())
     }
@@ -123,18 +121,18 @@ impl Cq {
     //= R-CQ-48, R-CQ-50, R-CQ-52, R-CQ-54
     pub fn moderate(&self, interval: u32, count: u32) -> NtResult {
         let moderation = moderation(interval, count, self.queue.depth())?;
-        self.adapter.shared().engine.moderate_cq(&self.queue, moderation).map_err(status::modify)?;
+        self.adapter.provider().engine.moderate_cq(&self.queue, moderation).map_err(status::modify)?;
         self.leave_notices();
         Ok(())
     }
 
     /// Leaves a notice to the DPC, or to the timer if it is held back.
     fn leave_notices(&self) {
-        let shared = self.adapter.shared();
-        if shared.engine.has_event() {
-            shared.defer();
+        let provider = self.adapter.provider();
+        if provider.engine.has_event() {
+            provider.defer();
         }
-        shared.set_timer();
+        provider.set_timer();
     }
 
     /// Moves completions into `results` and returns their number.

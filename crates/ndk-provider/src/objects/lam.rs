@@ -9,8 +9,8 @@
 //! mapping rather than a wrong one.
 //= R-QP-42
 
-use crate::base::memory;
-use crate::base::shared::Engine;
+use crate::base::state::memory;
+use crate::base::state::provider_state::Engine;
 use crate::base::status::{self, NtResult};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};

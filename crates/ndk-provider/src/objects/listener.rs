@@ -3,11 +3,11 @@
 //! Listeners.
 
 use crate::base::address::{normalize, with_scope};
-use crate::base::callback::ConnectEvent;
-use crate::base::closed::CloseLater;
+use crate::base::object::callback::ConnectEvent;
+use crate::base::object::closed::CloseLater;
+use crate::base::object::registry::{Registered, Registry, Ticket};
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::ports::{Endpoint, PortSpace, Purpose};
-use crate::base::registry::{Registered, Registry, Ticket};
+use crate::base::state::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
@@ -62,7 +62,7 @@ impl ObjectType for Listener {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeListener;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.adapter.shared())
+        Some(&**self.adapter.provider())
     }
 
     //= R-CLOSE-16
@@ -71,7 +71,7 @@ impl ObjectType for Listener {
         inner.state = inner.state.on(Event::Close).unwrap_or(inner.state);
         if let Some(listening) = inner.listening.take() {
             // Fails if the engine has dropped the listener already, which is as good.
-            let _ = this.adapter.shared().engine.unlisten(listening);
+            let _ = this.adapter.provider().engine.unlisten(listening);
         }
     }
 
@@ -83,7 +83,7 @@ impl ObjectType for Listener {
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.adapter.shared().checker.as_ref()
+        self.adapter.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -101,7 +101,7 @@ impl Listener {
     /// `NdkCreateListener`.
     //= R-CREATE-45
     pub fn create(adapter: &Ref<Adapter>, connect_event: ConnectEvent) -> NtResult<Created<Self>> {
-        let ticket = Registry::ticket(&adapter.shared().registry)?;
+        let ticket = Registry::ticket(&adapter.provider().registry)?;
         let inner = Inner { state: State::Idle, paused: false, listening: None, endpoint: None };
         let body = Self { ticket, connect_event, inner: SpinLock::new(inner), adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), body)?;
@@ -112,15 +112,15 @@ impl Listener {
     /// `NdkListen`. A wildcard listens on all addresses of its family, including those added later.
     //= R-CREATE-46, R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-53, R-CONN-54
     pub fn listen(&self, address: SocketAddr) -> NtResult {
-        let shared = self.adapter.shared();
-        let scope = shared.environment.link().scope;
+        let provider = self.adapter.provider();
+        let scope = provider.environment.link().scope;
         let address = normalize(address, scope).ok_or(STATUS_INVALID_ADDRESS)?;
-        if !address.ip().is_unspecified() && !shared.environment.is_local(address.ip()) {
+        if !address.ip().is_unspecified() && !provider.environment.is_local(address.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
         let mut inner = self.inner.lock();
         let listening = inner.state.on(Event::Listen).map_err(|_| STATUS_INVALID_DEVICE_STATE)?;
-        let endpoint = PortSpace::reserve(&shared.ports, address, Purpose::Listener)?;
+        let endpoint = PortSpace::reserve(&provider.ports, address, Purpose::Listener)?;
         let address = with_scope(address.ip(), endpoint.port(), scope);
         let spec = ListenSpec {
             ip: Some(address.ip()),
@@ -128,9 +128,9 @@ impl Listener {
             backlog: BACKLOG,
             context: self.ticket.number(),
         };
-        let id = shared.engine.listen(&spec).map_err(status::connection)?;
+        let id = provider.engine.listen(&spec).map_err(status::connection)?;
         if inner.paused {
-            shared.engine.pause(id, true).map_err(status::connection)?;
+            provider.engine.pause(id, true).map_err(status::connection)?;
         }
         *inner = Inner {
             state: listening,
@@ -148,7 +148,7 @@ impl Listener {
         inner.paused = pause;
         if let Some(listening) = inner.listening {
             // Fails if the engine has dropped the listener, which accepts no requests either.
-            let _ = self.adapter.shared().engine.pause(listening, pause);
+            let _ = self.adapter.provider().engine.pause(listening, pause);
         }
     }
 
@@ -166,7 +166,7 @@ impl Listener {
             let inner = self.inner.lock();
             inner.state == State::Listening && !inner.paused
         };
-        open && self.adapter.shared().environment.is_local(ip)
+        open && self.adapter.provider().environment.is_local(ip)
     }
 
     /// Returns the callback that reports connection requests.

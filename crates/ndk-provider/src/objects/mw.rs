@@ -10,7 +10,7 @@
 //! the engine grants no access through a window whose region is gone.
 //= R-CLOSE-14, R-CLOSE-29
 
-use crate::base::closed::CloseLater;
+use crate::base::object::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::Checker;
@@ -36,17 +36,17 @@ impl ObjectType for Mw {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMw;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.pd.shared())
+        Some(&**self.pd.provider())
     }
 
     fn on_finish(&self) {
-        let shared = self.pd.shared();
-        shared.engine.destroy_window(&self.window);
-        shared.quotas.mws.give_back();
+        let provider = self.pd.provider();
+        provider.engine.destroy_window(&self.window);
+        provider.quotas.mws.give_back();
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.pd.shared().checker.as_ref()
+        self.pd.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -59,9 +59,9 @@ impl Mw {
     /// `NdkCreateMw`.
     //= R-CREATE-44, R-MR-65, R-MR-68
     pub fn create(pd: &Ref<Pd>) -> NtResult<Created<Self>> {
-        let shared = pd.shared();
-        let admission = shared.quotas.mws.admit()?;
-        let window = shared.engine.create_window(pd.domain()).map_err(status::create)?;
+        let provider = pd.provider();
+        let admission = provider.quotas.mws.admit()?;
+        let window = provider.engine.create_window(pd.domain()).map_err(status::create)?;
         admission.keep();
         let bound_to = SpinLock::new(None);
         Created::try_new(pd.adapter().version(), Self { window, bound_to, pd: pd.clone() })

@@ -2,9 +2,9 @@
 
 //! Protection domains.
 
-use crate::base::closed::CloseLater;
+use crate::base::object::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::shared::Shared;
+use crate::base::state::provider_state::ProviderState;
 use crate::base::status::NtResult;
 use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
@@ -24,15 +24,15 @@ impl ObjectType for Pd {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.adapter.shared())
+        Some(&**self.adapter.provider())
     }
 
     fn on_finish(&self) {
-        self.shared().quotas.pds.give_back();
+        self.provider().quotas.pds.give_back();
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.adapter.shared().checker.as_ref()
+        self.adapter.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -44,9 +44,9 @@ impl Pd {
     /// `NdkCreatePd`.
     //= R-CREATE-27
     pub fn create(adapter: &Ref<Adapter>) -> NtResult<Created<Self>> {
-        let shared = adapter.shared();
-        shared.quotas.pds.admit()?.keep();
-        let domain = shared.engine.create_pd();
+        let provider = adapter.provider();
+        provider.quotas.pds.admit()?.keep();
+        let domain = provider.engine.create_pd();
         Created::try_new(adapter.version(), Self { domain, adapter: adapter.clone() })
     }
 
@@ -58,7 +58,7 @@ impl Pd {
         &self.adapter
     }
 
-    pub fn shared(&self) -> &Arc<Shared> {
-        self.adapter.shared()
+    pub fn provider(&self) -> &Arc<ProviderState> {
+        self.adapter.provider()
     }
 }

@@ -9,15 +9,15 @@
 //= R-QP-61
 //= R-QP-38
 
-use crate::base::closed::CloseLater;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::limits::LIMITS;
-use crate::base::needed_memory::NeededMemory;
+use crate::base::object::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::Checker;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
-use crate::objects::srq::{self, ELEMENT, Srq};
+use crate::objects::srq::Srq;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use fallible::Arc;
@@ -71,9 +71,6 @@ pub struct Queues {
     pub srq: Option<Ref<Srq>>,
 }
 
-/// Upper bound of the memory of a request in the initiator queue, without its elements, in bytes.
-const INITIATOR_ENTRY: usize = 192;
-
 /// The sizes that a consumer requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
@@ -100,11 +97,11 @@ impl Sizes {
             // It is refused at once.
             return NeededMemory::SMALL;
         }
-        let request = INITIATOR_ENTRY
-            .saturating_add(ELEMENT.saturating_mul(self.initiator_sges as usize))
-            .saturating_add(self.inline as usize);
-        let initiator = NeededMemory::queue(self.initiator_depth.saturating_add(1), request);
-        initiator.and(srq::receives(self.receive_depth, self.receive_sges))
+        NeededMemory::queue_pair(
+            [self.receive_depth, self.initiator_depth],
+            [self.receive_sges, self.initiator_sges],
+            self.inline,
+        )
     }
 }
 
@@ -113,19 +110,19 @@ impl ObjectType for Qp {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeQp;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.pd.shared())
+        Some(&**self.pd.provider())
     }
 
     //= R-CLOSE-24, R-CLOSE-25
     fn on_finish(&self) {
-        let shared = self.pd.shared();
-        shared.engine.destroy_qp(&self.pair);
-        shared.quotas.qps.give_back();
-        shared.after_call();
+        let provider = self.pd.provider();
+        provider.engine.destroy_qp(&self.pair);
+        provider.quotas.qps.give_back();
+        provider.after_call();
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.pd.shared().checker.as_ref()
+        self.pd.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -154,8 +151,8 @@ impl Qp {
         if !same_miniport || !same_domain || !sizes.within_limits() {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let shared = pd.shared();
-        let admission = shared.quotas.qps.admit()?;
+        let provider = pd.provider();
+        let admission = provider.quotas.qps.admit()?;
         let spec = QpSpec {
             pd: pd.domain(),
             send_cq: Arc::clone(initiator_cq.queue()),
@@ -168,7 +165,7 @@ impl Qp {
             inline: sizes.inline,
             context,
         };
-        let pair = shared.engine.create_qp(spec).map_err(status::create)?;
+        let pair = provider.engine.create_qp(spec).map_err(status::create)?;
         admission.keep();
         let qp = Self {
             pair,
@@ -188,14 +185,14 @@ impl Qp {
         data: NtResult<SendData<'_>>,
         flags: u32,
     ) -> NtResult {
-        let shared = self.pd.shared();
+        let provider = self.pd.provider();
         let posted = data.and_then(|data| {
             let flags = self.check(operation, &data, flags)?;
             let request = SendRequest { context, operation, flags, data };
-            shared.engine.post_send(&self.pair, &request).map_err(status::post)
+            provider.engine.post_send(&self.pair, &request).map_err(status::post)
         });
         match posted {
-            Ok(()) => shared.after_post(&self.pair),
+            Ok(()) => provider.after_post(&self.pair),
             Err(_) => self.post_failed(),
         }
         posted
@@ -204,9 +201,9 @@ impl Qp {
     /// Starts deferred requests after a post to the initiator queue has failed.
     //= R-QP-38
     pub fn post_failed(&self) {
-        let shared = self.pd.shared();
-        shared.engine.undefer(&self.pair);
-        shared.after_post(&self.pair);
+        let provider = self.pd.provider();
+        provider.engine.undefer(&self.pair);
+        provider.after_post(&self.pair);
     }
 
     /// Checks what is specific to NDKPI and returns the flags for the engine.
@@ -227,22 +224,22 @@ impl Qp {
     /// `NdkReceive`.
     //= R-QP-5, R-QP-84
     pub fn receive(&self, context: u64, sges: &[Sge]) -> NtResult {
-        let shared = self.pd.shared();
+        let provider = self.pd.provider();
         let answer =
-            shared.engine.post_recv(&self.pair, &RecvRequest { context, sges }).map_err(status::post);
-        shared.after_receive();
+            provider.engine.post_recv(&self.pair, &RecvRequest { context, sges }).map_err(status::post);
+        provider.after_receive();
         answer
     }
 
     /// `NdkFlush`. Ends a connection; a queue pair without one stays usable.
     //= R-QP-10, R-QP-62, R-QP-63, R-QP-64, R-QP-68, R-QP-69, R-QP-73
     pub fn flush(&self) {
-        let shared = self.pd.shared();
-        if !shared.engine.flush_unconnected(&self.pair) {
+        let provider = self.pd.provider();
+        if !provider.engine.flush_unconnected(&self.pair) {
             self.set_used();
-            shared.engine.flush(&self.pair);
+            provider.engine.flush(&self.pair);
         }
-        shared.after_call();
+        provider.after_call();
     }
 
     /// Reserves the queue pair for a connection.

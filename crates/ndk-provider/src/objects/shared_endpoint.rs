@@ -3,9 +3,9 @@
 //! Shared endpoints: one local address and port for many outgoing connections.
 
 use crate::base::address::{normalize, with_scope};
-use crate::base::closed::CloseLater;
+use crate::base::object::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::ports::{Endpoint, PortSpace, Purpose};
+use crate::base::state::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::status::NtResult;
 use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
@@ -31,7 +31,7 @@ impl ObjectType for SharedEndpoint {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeSharedEndpoint;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.adapter.shared())
+        Some(&**self.adapter.provider())
     }
 
     fn on_finish(&self) {
@@ -40,7 +40,7 @@ impl ObjectType for SharedEndpoint {
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.adapter.shared().checker.as_ref()
+        self.adapter.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -52,13 +52,13 @@ impl SharedEndpoint {
     /// `NdkCreateSharedEndpoint`.
     //= R-CREATE-47, R-CREATE-48, R-CREATE-49, R-CREATE-50, R-CREATE-52
     pub fn create(adapter: &Ref<Adapter>, address: SocketAddr) -> NtResult<Created<Self>> {
-        let shared = adapter.shared();
-        let scope = shared.environment.link().scope;
+        let provider = adapter.provider();
+        let scope = provider.environment.link().scope;
         let address = normalize(address, scope).ok_or(STATUS_INVALID_ADDRESS)?;
-        if !shared.environment.is_local(address.ip()) {
+        if !provider.environment.is_local(address.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
-        let endpoint = PortSpace::reserve(&shared.ports, address, Purpose::SharedEndpoint)?;
+        let endpoint = PortSpace::reserve(&provider.ports, address, Purpose::SharedEndpoint)?;
         let body = Self {
             address: with_scope(address.ip(), endpoint.port(), scope),
             endpoint: SpinLock::new(Some(endpoint)),

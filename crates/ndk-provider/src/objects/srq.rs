@@ -2,13 +2,13 @@
 
 //! Shared receive queues. The engine implements arming and thresholds.
 
-use crate::base::affinity::Affinity;
-use crate::base::callback::SrqNotification;
-use crate::base::closed::CloseLater;
+use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::limits::LIMITS;
-use crate::base::needed_memory::NeededMemory;
+use crate::base::object::callback::SrqNotification;
+use crate::base::object::closed::CloseLater;
+use crate::base::object::registry::{Registered, Registry, Ticket};
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::registry::{Registered, Registry, Ticket};
+use crate::base::state::affinity::Affinity;
 use crate::base::status::{self, NtResult};
 use crate::base::strict::Checker;
 use crate::objects::pd::Pd;
@@ -40,19 +40,19 @@ impl ObjectType for Srq {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeSrq;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.pd.shared())
+        Some(&**self.pd.provider())
     }
 
     //= R-SRQ-21, R-SRQ-22
     fn on_finish(&self) {
         self.ticket.leave();
-        let shared = self.pd.shared();
-        shared.engine.destroy_srq(&self.queue);
-        shared.quotas.srqs.give_back();
+        let provider = self.pd.provider();
+        provider.engine.destroy_srq(&self.queue);
+        provider.quotas.srqs.give_back();
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.pd.shared().checker.as_ref()
+        self.pd.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -64,20 +64,11 @@ impl ObjectType for Srq {
     }
 }
 
-/// Upper bounds of the memory of a receive and of an element of one, in bytes.
-const RECEIVE: usize = 48;
-pub const ELEMENT: usize = 16;
-
-/// Returns the memory of a queue of `depth` receives of up to `sges` elements.
-pub fn receives(depth: u32, sges: u32) -> NeededMemory {
-    NeededMemory::queue(depth, RECEIVE.saturating_add(ELEMENT.saturating_mul(sges as usize)))
-}
-
 impl Srq {
     /// Returns the memory that creating the queue needs, or giving it this depth.
     pub fn memory(depth: u32, sges: u32) -> NeededMemory {
         let is_refused = depth > LIMITS.srq_depth || sges > LIMITS.receive_sges;
-        if is_refused { NeededMemory::SMALL } else { receives(depth, sges) }
+        if is_refused { NeededMemory::SMALL } else { NeededMemory::receive_queue(depth, sges) }
     }
 
     /// `NdkCreateSrq`. `depth` is in requests of up to `sges` elements. The notification callback runs on a processor of
@@ -94,12 +85,12 @@ impl Srq {
         if depth == 0 || depth > LIMITS.srq_depth || sges > LIMITS.receive_sges {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let shared = pd.shared();
-        let admission = shared.quotas.srqs.admit()?;
-        let ticket = Registry::ticket(&shared.registry)?;
+        let provider = pd.provider();
+        let admission = provider.quotas.srqs.admit()?;
+        let ticket = Registry::ticket(&provider.registry)?;
         let spec = SrqSpec { depth, sges, threshold, context: ticket.number() };
         let queue =
-            shared.engine.create_srq_in(&spec, shared.notice_queue(affinity)).map_err(status::create)?;
+            provider.engine.create_srq_in(&spec, provider.notice_queue(affinity)).map_err(status::create)?;
         admission.keep();
         let srq = Self { ticket, queue, notification, pd: pd.clone() };
         let created = Created::try_new(pd.adapter().version(), srq)?;
@@ -110,7 +101,7 @@ impl Srq {
     /// `NdkSrqReceive`.
     //= R-SRQ-3, R-SRQ-5
     pub fn receive(&self, context: u64, sges: &[Sge]) -> NtResult {
-        self.pd.shared().engine.post_srq(&self.queue, &RecvRequest { context, sges }).map_err(status::post)
+        self.pd.provider().engine.post_srq(&self.queue, &RecvRequest { context, sges }).map_err(status::post)
     }
 
     /// `NdkModifySrq`. 0 leaves the depth or the threshold unchanged.
@@ -119,9 +110,9 @@ impl Srq {
         if depth > LIMITS.srq_depth {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let shared = self.pd.shared();
-        shared.engine.modify_srq(&self.queue, depth, threshold).map_err(status::modify)?;
-        shared.after_call();
+        let provider = self.pd.provider();
+        provider.engine.modify_srq(&self.queue, depth, threshold).map_err(status::modify)?;
+        provider.after_call();
         Ok(())
     }
 

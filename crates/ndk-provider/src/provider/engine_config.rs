@@ -2,10 +2,10 @@
 
 //! The engine's configuration: what the adapter's limits and the link require.
 
-use crate::base::affinity;
-use crate::base::config::Config;
 use crate::base::environment::Link;
 use crate::base::limits::LIMITS;
+use crate::base::state::affinity;
+use crate::base::state::config::Config;
 use roce::ReadLimits;
 use roce_wire::PathMtu;
 

@@ -2,7 +2,7 @@
 
 //! Delivers the engine's events to the consumers' callbacks.
 
-use crate::base::shared::{Shared, now};
+use crate::base::state::provider_state::{ProviderState, now};
 use crate::base::status;
 use crate::base::strict::Mistake;
 use crate::objects::connector::{self, Connector};
@@ -18,17 +18,17 @@ use roce::{ConnEvent, EngineEvent};
 /// An event whose object is closed, or being finished on another processor, is discarded. The reference taken by
 /// the look-up keeps close from completing during a callback.
 //= R-CLOSE-5
-pub fn deliver(shared: &Shared, budget: usize) -> usize {
+pub fn deliver(state: &ProviderState, budget: usize) -> usize {
     let mut done = 0;
     while done < budget {
-        if let Some(connector) = shared.registry.take_deferred::<Connector>() {
+        if let Some(connector) = state.registry.take_deferred::<Connector>() {
             connector.make_callbacks();
         } else {
-            match shared.engine.poll_event() {
+            match state.engine.poll_event() {
                 Some(EngineEvent::NoticesDue { queue }) => {
-                    done = done.saturating_add(deliver_due(shared, queue, budget.saturating_sub(done)));
+                    done = done.saturating_add(deliver_due(state, queue, budget.saturating_sub(done)));
                 }
-                Some(event) => deliver_one(shared, &event),
+                Some(event) => deliver_one(state, &event),
                 None => return done,
             }
         }
@@ -40,10 +40,10 @@ pub fn deliver(shared: &Shared, budget: usize) -> usize {
 /// Delivers up to `budget` notices of the queues whose affinity is for `processor`, on which the caller runs.
 /// Returns their number. Otherwise as [`deliver`].
 //= R-CREATE-23, R-SRQ-19
-pub fn deliver_on(shared: &Shared, processor: u32, budget: usize) -> usize {
+pub fn deliver_on(state: &ProviderState, processor: u32, budget: usize) -> usize {
     for done in 0..budget {
-        match shared.engine.poll_notice(processor) {
-            Some(event) => deliver_one(shared, &event),
+        match state.engine.poll_notice(processor) {
+            Some(event) => deliver_one(state, &event),
             None => return done,
         }
     }
@@ -52,21 +52,21 @@ pub fn deliver_on(shared: &Shared, processor: u32, budget: usize) -> usize {
 
 /// Delivers notices that are due on `processor`, up to `budget` here if this is it. The remainder is left to the processor's
 /// deferred routine.
-fn deliver_due(shared: &Shared, processor: u32, budget: usize) -> usize {
+fn deliver_due(state: &ProviderState, processor: u32, budget: usize) -> usize {
     let mut done = 0;
     if nt::processor::current() == processor {
-        done = deliver_on(shared, processor, budget);
+        done = deliver_on(state, processor, budget);
         if done < budget {
             return done;
         }
     }
-    shared.scheduler.defer_on(processor);
+    state.scheduler.defer_on(processor);
     done
 }
 
 #[inline(never)]
-fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
-    let registry = &shared.registry;
+fn deliver_one(state: &ProviderState, event: &EngineEvent<'_, nt::RawSpinLock>) {
+    let registry = &state.registry;
     match event {
         //= R-CQ-1, R-CQ-14, R-CQ-32, R-CQ-34
         // The notice lives until the consumer's callback has returned. The engine raises no other one for this
@@ -74,7 +74,7 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
         EngineEvent::Cq(notice) => {
             let status = status::notification(notice.fault());
             if let Some(cq) = registry.find::<Cq>(notice.context()) {
-                if let (Some(checker), true) = (&shared.checker, notice.fault().is_some()) {
+                if let (Some(checker), true) = (&state.checker, notice.fault().is_some()) {
                     checker.report(cq.subject(), Mistake::CqOverflow, status.cast_unsigned());
                 }
                 cq.notification().call(status);
@@ -98,7 +98,7 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
         EngineEvent::Conn { id, context, event: ConnEvent::Request(request) } => {
             match registry.find::<Listener>(*context) {
                 Some(listener) => connector::on_request(&listener, *id, request),
-                None => shared.engine.release(now(), *id),
+                None => state.engine.release(now(), *id),
             }
         }
         EngineEvent::Conn { id, context, event } => {

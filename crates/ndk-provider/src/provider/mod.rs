@@ -2,30 +2,32 @@
 
 //! One provider for one miniport adapter: the driver's interface.
 //!
-//! **Driving.** The driver begins a [`Batch`] with [`Provider::batch`], calls [`Batch::receive`] for every received frame,
-//! and [`Batch::end`]. The provider's own timer runs when the engine has a timeout, and its deferred routine when a
+//! **Driving.** The driver begins a [`ReceiveBatch`] with [`Provider::receive_batch`], calls [`ReceiveBatch::receive`] for every received frame,
+//! and [`ReceiveBatch::end`]. The provider's own timer runs when the engine has a timeout, and its deferred routine when a
 //! consumer's call leaves events to deliver. These three run on the provider's own stack, so they make the consumer's callbacks
-//! ([`dpc`]). A consumer's call makes none.
+//! ([`rounds`]). A consumer's call makes none.
 
-mod batch;
-mod dpc;
 mod engine_config;
 mod engine_events;
 mod oid;
 #[allow(unsafe_code, reason = "CloseNDKAdapterHandler passes an object")]
 mod open;
+mod receive_batch;
+mod rounds;
 
-use crate::base::closed::ClosedObjects;
-use crate::base::config::Config;
-use crate::base::counters::Counters;
 use crate::base::environment::Environment;
 use crate::base::limits;
-use crate::base::loopback::Loopback;
-use crate::base::ports::PortSpace;
-use crate::base::quota::Quotas;
-use crate::base::registry::Registry;
-use crate::base::removal::Removal;
-use crate::base::shared::{Engine, Routines, Scheduler, Shared};
+use crate::base::object::closed::ClosedObjects;
+use crate::base::object::registry::Registry;
+use crate::base::object::removal::Removal;
+use crate::base::state::affinity::Turns;
+use crate::base::state::config::Config;
+use crate::base::state::counters::Counters;
+use crate::base::state::loopback::Loopback;
+use crate::base::state::ports::PortSpace;
+use crate::base::state::provider_state::{Engine, ProviderState};
+use crate::base::state::quota::Quotas;
+use crate::base::state::scheduler::{Routines, Scheduler};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::Checker;
 use crate::base::strict::CreateFaults;
@@ -33,19 +35,19 @@ use crate::base::strict::HeldCallbacks;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use fallible::{Arc, try_box};
 use ndk_abi::ndk::NDIS_NDK_CAPABILITIES;
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Deferred, Timer, random_seed};
 
-pub use batch::Batch;
+pub use receive_batch::ReceiveBatch;
 
 const NO_RESOURCES: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
 
 /// The NDK provider of one miniport adapter.
 pub struct Provider {
-    shared: Arc<Shared>,
+    state: Arc<ProviderState>,
     enabled: AtomicBool,
     /// Number of open NDK adapters.
     open_adapters: AtomicUsize,
@@ -77,7 +79,7 @@ impl Provider {
             Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO_RESOURCES)?;
         let registry = Arc::try_new(Registry::new()).map_err(|_| NO_RESOURCES)?;
         // In place: the state is large for a kernel stack.
-        let shared = Arc::try_new_with(|| Shared {
+        let state = Arc::try_new_with(|| ProviderState {
             engine,
             environment,
             ports,
@@ -90,13 +92,13 @@ impl Provider {
             held_callbacks: HeldCallbacks::new(strict, u64::from_le_bytes(delay_seed)),
             checker,
             scheduler: Scheduler::new(),
-            next_processor: AtomicU32::new(0),
+            turns: Turns::default(),
             removal: Removal::new(),
             closed: ClosedObjects::new(),
         })
         .map_err(|_| NO_RESOURCES)?;
-        shared.scheduler.start(routines(&shared).ok_or(NO_RESOURCES)?);
-        Ok(Self { shared, enabled: AtomicBool::new(true), open_adapters: AtomicUsize::new(0) })
+        state.scheduler.start(routines(&state).ok_or(NO_RESOURCES)?);
+        Ok(Self { state, enabled: AtomicBool::new(true), open_adapters: AtomicUsize::new(0) })
     }
 
     /// Returns the limits to report to NDIS, whether or not the provider is enabled. They stay where they are.
@@ -108,7 +110,7 @@ impl Provider {
     /// Returns whether an open would succeed now.
     //= R-OPEN-6
     pub fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Acquire) && self.shared.environment.is_present()
+        self.enabled.load(Ordering::Acquire) && self.state.environment.is_present()
     }
 
     /// Allows or refuses opens from now on. Open adapters stay open.
@@ -125,21 +127,21 @@ impl Provider {
     /// Begins a batch of frames that the queue pair of a shard has received; `None` if there are fewer shards. IRQL ==
     /// `DISPATCH_LEVEL`.
     #[must_use]
-    pub fn batch(&self, shard: u32) -> Option<Batch<'_>> {
-        let shard = self.shared.engine.shard(shard)?;
-        Some(Batch::new(&self.shared, shard, &self.enabled, &self.open_adapters))
+    pub fn receive_batch(&self, shard: u32) -> Option<ReceiveBatch<'_>> {
+        let shard = self.state.engine.shard(shard)?;
+        Some(ReceiveBatch::new(&self.state, shard, &self.enabled, &self.open_adapters))
     }
 
     /// All transmit queues have free slots again, or something else has changed that frames may wait for. IRQL <=
     /// `DISPATCH_LEVEL`.
     pub fn transmit_ready(&self) {
-        self.shared.after_call();
+        self.state.after_call();
     }
 
     /// The transmit queue of a shard has free slots again. IRQL <= `DISPATCH_LEVEL`.
     pub fn shard_ready(&self, shard: u32) {
-        if let Some(shard) = self.shared.engine.shard(shard) {
-            self.shared.after_call_of(&shard);
+        if let Some(shard) = self.state.engine.shard(shard) {
+            self.state.after_call_of(&shard);
         }
     }
 
@@ -148,8 +150,8 @@ impl Provider {
     //= R-PNP-8, R-PNP-10
     pub fn remove(&self) {
         self.set_enabled(false);
-        self.shared.removal.begin();
-        self.shared.defer();
+        self.state.removal.begin();
+        self.state.defer();
     }
 
     /// Sets the adapter's addresses; initially there are none. Only frames to these are processed. Connections
@@ -161,26 +163,26 @@ impl Provider {
     /// then, but some new ones may not be until the call is repeated.
     //= R-CONN-101
     pub fn set_addresses(&self, addresses: &[IpAddr]) -> NtResult {
-        self.shared.engine.set_addresses(addresses).map_err(status::connection)
+        self.state.engine.set_addresses(addresses).map_err(status::connection)
     }
 
     /// Calls `each` with the name and value of every counter of the engine: packets, retransmissions, and
     /// drops by reason.
     pub fn counters(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        self.shared.engine.each_total(each);
+        self.state.engine.each_total(each);
     }
 }
 
 /// Returns the timer and the deferred routines of a provider; `None` if pool is exhausted. `PASSIVE_LEVEL`.
-fn routines(shared: &Arc<Shared>) -> Option<Routines> {
-    let (of_timer, of_events) = (Arc::clone(shared), Arc::clone(shared));
-    let owner = shared.environment.owner();
-    let timer = Timer::try_new(move || dpc::on_timer(&of_timer))?;
-    let events = Deferred::try_new(owner, move || dpc::round(&of_events, None))?;
+fn routines(state: &Arc<ProviderState>) -> Option<Routines> {
+    let (of_timer, of_events) = (Arc::clone(state), Arc::clone(state));
+    let owner = state.environment.owner();
+    let timer = Timer::try_new(move || rounds::on_timer(&of_timer))?;
+    let events = Deferred::try_new(owner, move || rounds::round(&of_events, None))?;
     let mut processors = Vec::new();
-    for processor in 0..shared.engine.config().notice_queues {
-        let shared = Arc::clone(shared);
-        let routine = Deferred::try_new_on(owner, processor, move || dpc::round_on(&shared, processor))?;
+    for processor in 0..state.engine.config().notice_queues {
+        let state = Arc::clone(state);
+        let routine = Deferred::try_new_on(owner, processor, move || rounds::round_on(&state, processor))?;
         fallible::vec::push(&mut processors, routine).ok()?;
     }
     Some(Routines { timer, events, processors })
@@ -190,6 +192,6 @@ impl Drop for Provider {
     /// Stops the timer and the deferred routine and waits for them. No NDK adapter is open. `PASSIVE_LEVEL`.
     //= R-PNP-14
     fn drop(&mut self) {
-        self.shared.scheduler.stop();
+        self.state.scheduler.stop();
     }
 }

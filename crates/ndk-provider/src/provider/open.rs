@@ -30,7 +30,7 @@ impl Provider {
             self.open_adapters.fetch_sub(1, Ordering::AcqRel);
             return Err(NDIS_STATUS_ADAPTER_NOT_READY);
         }
-        let created = Adapter::create(&self.shared, version).map_err(|_| {
+        let created = Adapter::create(&self.state, version).map_err(|_| {
             self.open_adapters.fetch_sub(1, Ordering::AcqRel);
             NDIS_STATUS_RESOURCES
         })?;
@@ -52,8 +52,8 @@ impl Provider {
     //= R-OPEN-24, R-OPEN-25, R-OPEN-26, R-OPEN-40
     //= R-OPEN-28
     fn close_adapter(&self, adapter: &Ref<Adapter>) {
-        if Arc::ptr_eq(adapter.shared(), &self.shared) {
-            if let Some(checker) = &self.shared.checker {
+        if Arc::ptr_eq(adapter.provider(), &self.state) {
+            if let Some(checker) = &self.state.checker {
                 checker.close_begins(Adapter::TYPE, adapter.as_ptr().cast());
             }
             Adapter::close(adapter);

@@ -126,7 +126,7 @@ fn frames_are_taken_for_this_station_while_the_provider_is_enabled_or_open() {
     let mut foreign = frame.clone();
     foreign[5] ^= 1;
     let (b, _) = host(PEER, OWN);
-    let receive = || [&frame, &foreign].map(|frame| b.batch(0).unwrap().receive(frame));
+    let receive = || [&frame, &foreign].map(|frame| b.receive_batch(0).unwrap().receive(frame));
     let (taken, left) = ([Verdict::Consumed, Verdict::NotOurs], [Verdict::NotOurs; 2]);
     assert_eq!(receive(), taken, "enabled, without a consumer");
     let consumer = OpenAdapter::of(&b, 2);
@@ -154,7 +154,7 @@ fn a_batch_keeps_queue_pairs_and_regions_for_a_few_frames_of_any_station() {
     let (b, _) = host(PEER, OWN);
     // Frames are counted when the batch releases what it keeps.
     let counted = || b.performance_counters().RDMAInFrames;
-    let mut batch = b.batch(0).unwrap();
+    let mut batch = b.receive_batch(0).unwrap();
     assert_eq!(batch.receive(&frame), Verdict::Consumed);
     for number in 1..100 {
         assert_eq!(counted(), u64::from(number > 15), "{number}");
@@ -199,13 +199,13 @@ fn request_to_an_address_that_is_gone_is_refused_at_the_end_of_the_batch() {
     let consumer = OpenAdapter::of(&b, 2);
     let listener = consumer.listener(445);
     from_b.is_homeless.store(true, Ordering::SeqCst);
-    let mut batch = b.batch(0).unwrap();
+    let mut batch = b.receive_batch(0).unwrap();
     assert_eq!(batch.receive(&frame), Verdict::Consumed);
     batch.end();
     let sent = from_b.sent();
     assert_eq!(sent.len(), 1, "the refusal is sent by the call");
     assert!(listener.is_idle());
-    let mut batch = a.batch(0).unwrap();
+    let mut batch = a.receive_batch(0).unwrap();
     assert_eq!(batch.receive(&sent[0]), Verdict::Consumed);
     batch.end();
     assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);

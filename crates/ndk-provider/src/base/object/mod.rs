@@ -11,20 +11,35 @@
 //! Close releases the consumer's reference and starts the cancellation that the object type needs. The thread
 //! that releases the last reference finishes the object. Unless the close call itself is still on the stack, the deferred
 //! routine then makes the close callback and releases the antecedents, whose own close may complete because of it
-//! ([`super::closed`]). The rules on close order follow from this without further code.
+//! ([`closed`]). The rules on close order follow from this without further code.
 //!
 //! IRQL <= `DISPATCH_LEVEL` throughout. No lock is held while a callback runs.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `callback` | the consumer's callbacks |
+//! | `closed` | objects whose close callback is due |
+//! | `unchecked` | an object pointer before it is checked |
+//! | `registry` | from the engine's context numbers to objects |
+//! | `removal` | objects to abort when the device is removed |
 //= R-OPEN-20, R-OPEN-21
 //= R-CLOSE-2, R-CLOSE-3, R-CLOSE-4, R-CLOSE-5, R-CLOSE-8, R-CLOSE-9, R-CLOSE-10, R-CLOSE-11, R-CLOSE-19, R-CLOSE-22
 //= R-CREATE-19
 //= R-IRQL-4, R-CLOSE-34
 
-use super::callback::CloseCallback;
-use super::closed::{CloseLater, Closed, Operations};
-use super::status::NtResult;
-use super::strict::{Checker, Subject};
-use super::strict::{OpenObject, RetainedMemory};
+pub mod callback;
+pub mod closed;
+pub mod registry;
+pub mod removal;
+#[cfg(feature = "strict")]
+pub mod unchecked;
+
+use crate::base::status::NtResult;
+use crate::base::strict::{Checker, Subject};
+use crate::base::strict::{OpenObject, RetainedMemory};
 use alloc::boxed::Box;
+use callback::CloseCallback;
+use closed::{CloseLater, Closed, Operations};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -129,7 +144,7 @@ pub(super) struct Head {
     /// The calls in progress that the consumer serializes, if calls are checked.
     #[cfg(feature = "strict")]
     pub(super) busy: core::sync::atomic::AtomicU8,
-    /// The next object of the list of [`super::closed`], whose lock guards it.
+    /// The next object of the list of [`closed`], whose lock guards it.
     next_closed: UnsafeCell<Option<Closed>>,
 }
 
@@ -158,9 +173,10 @@ enum CloseNotification {
 }
 
 // SAFETY: `public` is written before the object is shared and not accessed afterwards; the waiter's event and the
-// checker are `Sync`; the rest is `Send + Sync` by the bound of `ObjectType`.
+// checker are `Sync`; what `next_closed` links is `Send`; the rest is `Send + Sync` by the bound of `ObjectType`.
 unsafe impl<T: ObjectType> Send for Object<T> {}
-// SAFETY: shared use reads fields that are written before the object is shared, and the rest is `Sync`, as for `Send`.
+// SAFETY: shared use reads fields that are written before the object is shared, and the rest is `Sync`, as for `Send`, except
+// `next_closed`: it is accessed through `closed::ClosedObjects` alone, by the thread that holds that list's lock.
 unsafe impl<T: ObjectType> Sync for Object<T> {}
 
 /// "vioRDMA", with the object type in the low byte.
@@ -320,6 +336,7 @@ impl<T: ObjectType> Ref<T> {
     unsafe fn next_closed(object: NonNull<c_void>) -> NonNull<Option<Closed>> {
         // SAFETY: by this function's contract this is an `Object<T>`, and it is not freed before `finish_closed`.
         let object = unsafe { object.cast::<Object<T>>().as_ref() };
+        // The pointer may be written through: it is that of the cell's content, to which no reference is made.
         NonNull::from(&object.head.next_closed).cast()
     }
 

@@ -2,9 +2,9 @@
 
 //! Reference counts, closes and callbacks of objects.
 
-use super::super::callback::RequestCallback;
-use super::super::pended_call::PendedRequest;
+use super::callback::RequestCallback;
 use super::*;
+use crate::base::calls::pended_call::PendedRequest;
 use core::ptr::{null_mut, without_provenance_mut};
 use ndk_abi::nt::STATUS_CANCELLED;
 use std::sync::Mutex;

@@ -2,11 +2,11 @@
 
 //! A checked call: what is checked before it and what is reported after it.
 
+use crate::base::object::unchecked::{Pointee, Unchecked};
 use crate::base::object::{Borrow, ObjectType};
 use crate::base::strict::Mistake;
 use crate::base::strict::{CallKind, mistake};
 use crate::base::strict::{Checker, Subject};
-use crate::base::unchecked::{Pointee, Unchecked};
 use crate::objects::qp::Qp;
 use core::cell::Cell;
 use core::ffi::c_void;

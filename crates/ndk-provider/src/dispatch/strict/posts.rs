@@ -5,8 +5,8 @@
 use super::call::{Call, Guard};
 use crate::base::limits::LIMITS;
 use crate::base::object::Borrow;
+use crate::base::object::unchecked::{Serial, Unchecked};
 use crate::base::strict::Mistake;
-use crate::base::unchecked::{Serial, Unchecked};
 use crate::dispatch::sge_list::{MAX_SGES, sges};
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
@@ -178,7 +178,7 @@ unsafe fn unknown_token(pd: &Pd, sgl: *const NDK_SGE, count: u32, write: bool) -
     let mut copy = [Sge::default(); MAX_SGES];
     // SAFETY: the list is the consumer's argument: null, or `count` elements that stay as they are during the call.
     let sges = unsafe { sges(sgl, count, &mut copy) }.ok()?;
-    let engine = &pd.shared().engine;
+    let engine = &pd.provider().engine;
     //= R-QP-15
     let mut used = sges.iter().filter(|sge| sge.length != 0);
     used.find(|sge| !engine.is_known_local(pd.domain(), sge, write)).map(|sge| sge.key)

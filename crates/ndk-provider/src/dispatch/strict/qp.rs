@@ -5,8 +5,8 @@
 use super::call::Call;
 use super::close::{close, query_extension};
 use super::posts::{InitiatorGuard, ReceiveGuard};
+use crate::base::object::unchecked::{Pointee, Unchecked};
 use crate::base::strict::CallKind;
-use crate::base::unchecked::{Pointee, Unchecked};
 use crate::objects::mr::Mr;
 use crate::objects::mw::Mw;
 use crate::objects::qp::Qp;

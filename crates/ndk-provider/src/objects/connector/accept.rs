@@ -6,12 +6,12 @@ use super::connection_data::{ConnectParameters, Exchanged};
 use super::object::Connector;
 use super::state::{Event, State};
 use crate::base::address::with_scope;
-use crate::base::callback::{DisconnectEvent, RequestCallback};
+use crate::base::calls::pended_call::PendedRequest;
 use crate::base::limits::LIMITS;
+use crate::base::object::callback::{DisconnectEvent, RequestCallback};
+use crate::base::object::registry::Registered;
 use crate::base::object::{Created, Ref};
-use crate::base::pended_call::PendedRequest;
-use crate::base::registry::Registered;
-use crate::base::shared::now;
+use crate::base::state::provider_state::now;
 use crate::base::status::{self, NtResult};
 use crate::objects::listener::Listener;
 use crate::objects::qp::Qp;
@@ -30,7 +30,7 @@ pub fn on_request(listener: &Ref<Listener>, connection: ConnId, request: &ConnRe
     };
     match created {
         Some(created) => listener.connect_event().call(created.publish()),
-        None => listener.adapter().shared().engine.release(now(), connection),
+        None => listener.adapter().provider().engine.release(now(), connection),
     }
 }
 
@@ -47,13 +47,13 @@ impl Connector {
         let this = created.reference();
         let mut inner = this.inner.lock();
         inner.connection = Some(connection);
-        let scope = adapter.shared().environment.link().scope;
+        let scope = adapter.provider().environment.link().scope;
         inner.local = Some(with_scope(request.path.local_ip, request.local_port, scope));
         inner.remote = Some(with_scope(request.path.remote_ip, request.remote_port, scope));
         let parameters = ConnectParameters { reads: request.reads, private_data: request.private_data };
         inner.exchanged = Exchanged::Peer(parameters);
         drop(inner);
-        adapter.shared().engine.set_context(connection, this.ticket().number());
+        adapter.provider().engine.set_context(connection, this.ticket().number());
         Ok(created)
     }
 
@@ -70,7 +70,7 @@ impl Connector {
         if !qp.pd().adapter().is_sibling_of(this.adapter()) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let shared = this.shared();
+        let provider = this.provider();
         let mut inner = this.inner.lock();
         let (next, connection) = inner.command(Event::Accept)?;
         qp.attach()?;
@@ -79,7 +79,7 @@ impl Connector {
             private_data: parameters.private_data.as_slice(),
             context: this.ticket().number(),
         };
-        if let Err(error) = shared.engine.accept(now(), connection, qp.pair(), &spec) {
+        if let Err(error) = provider.engine.accept(now(), connection, qp.pair(), &spec) {
             qp.detach();
             return Err(status::respond(error));
         }
@@ -89,7 +89,7 @@ impl Connector {
         //= R-CONN-12
         inner.pending = Some(PendedRequest::new(this.clone(), completion));
         drop(inner);
-        shared.after_call();
+        provider.after_call();
         Ok(())
     }
 
@@ -99,15 +99,15 @@ impl Connector {
         if private_data.len() > LIMITS.callee_data as usize {
             return Err(STATUS_INVALID_BUFFER_SIZE);
         }
-        let shared = self.shared();
+        let provider = self.provider();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Reject)?;
-        shared.engine.reject(now(), connection, private_data).map_err(status::respond)?;
+        provider.engine.reject(now(), connection, private_data).map_err(status::respond)?;
         inner.state = next;
         inner.detach_qp();
-        shared.counters.connect_failure.add();
+        provider.counters.connect_failure.add();
         drop(inner);
-        shared.after_call();
+        provider.after_call();
         Ok(())
     }
 }

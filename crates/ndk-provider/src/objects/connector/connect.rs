@@ -6,13 +6,13 @@ use super::connection_data::{ConnectParameters, Exchanged};
 use super::object::{Connector, Inner};
 use super::state::{Event, State};
 use crate::base::address::{normalize, with_scope};
-use crate::base::callback::{DisconnectEvent, RequestCallback};
+use crate::base::calls::pended_call::PendedRequest;
 use crate::base::environment::Path;
 use crate::base::object::Ref;
-use crate::base::pended_call::PendedRequest;
-use crate::base::ports::{Endpoint, PortSpace, Purpose};
-use crate::base::registry::Registered;
-use crate::base::shared::{Shared, now};
+use crate::base::object::callback::{DisconnectEvent, RequestCallback};
+use crate::base::object::registry::Registered;
+use crate::base::state::ports::{Endpoint, PortSpace, Purpose};
+use crate::base::state::provider_state::{ProviderState, now};
 use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
 use crate::objects::qp::Qp;
@@ -31,7 +31,7 @@ use roce_wire::{MacAddr, PathMtu};
 pub enum Source<'a> {
     /// An address of the adapter; port 0 selects an ephemeral port.
     Address(SocketAddr),
-    Shared(&'a Ref<SharedEndpoint>),
+    ProviderState(&'a Ref<SharedEndpoint>),
 }
 
 /// What a connect that failed holds.
@@ -51,22 +51,22 @@ impl Connector {
         parameters: &ConnectParameters,
         completion: Option<RequestCallback>,
     ) -> NtResult {
-        let shared = this.shared();
-        let scope = shared.environment.link().scope;
+        let provider = this.provider();
+        let scope = provider.environment.link().scope;
         let local = match *source {
             Source::Address(address) => normalize(address, scope).ok_or(STATUS_INVALID_ADDRESS)?,
-            Source::Shared(endpoint) => endpoint.address(),
+            Source::ProviderState(endpoint) => endpoint.address(),
         };
         let destination = normalize(destination, scope).ok_or(STATUS_NETWORK_UNREACHABLE)?;
         let same_miniport = qp.pd().adapter().is_sibling_of(this.adapter())
             && match source {
                 Source::Address(_) => true,
-                Source::Shared(endpoint) => endpoint.adapter().is_sibling_of(this.adapter()),
+                Source::ProviderState(endpoint) => endpoint.adapter().is_sibling_of(this.adapter()),
             };
         if !same_miniport || local.is_ipv4() != destination.is_ipv4() || destination.port() == 0 {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        if !shared.environment.is_local(local.ip()) {
+        if !provider.environment.is_local(local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
         if destination.ip().is_unspecified() {
@@ -74,9 +74,9 @@ impl Connector {
         }
         drop(this.take_failed_attempt()?);
         let endpoint = match source {
-            Source::Address(_) => Some(PortSpace::reserve(&shared.ports, local, Purpose::Connector)?),
-            Source::Shared(_) => {
-                Self::check_unique(shared, local, destination)?;
+            Source::Address(_) => Some(PortSpace::reserve(&provider.ports, local, Purpose::Connector)?),
+            Source::ProviderState(_) => {
+                Self::check_unique(provider, local, destination)?;
                 None
             }
         };
@@ -84,7 +84,7 @@ impl Connector {
         let local = with_scope(local.ip(), port, scope);
         // The work item holds the adapter, not the connector: a connector closes without waiting for it.
         let (number, adapter) = (this.ticket().number(), this.adapter().clone());
-        let item = WorkItem::try_new(shared.environment.owner(), move || {
+        let item = WorkItem::try_new(provider.environment.owner(), move || {
             Self::find_path(&adapter, number, local.ip(), destination.ip());
         });
         let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
@@ -97,7 +97,7 @@ impl Connector {
             inner.local = Some(local);
             inner.remote = Some(destination);
             inner.endpoint = endpoint;
-            if let Source::Shared(endpoint) = source {
+            if let Source::ProviderState(endpoint) = source {
                 inner.shared_endpoint = Some((*endpoint).clone());
             }
             inner.exchanged = Exchanged::Local(*parameters);
@@ -119,7 +119,7 @@ impl Connector {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
         if let Some(connection) = inner.connection.take() {
-            self.shared().engine.release(now(), connection);
+            self.provider().engine.release(now(), connection);
         }
         Ok((inner.qp.take(), inner.endpoint.take(), inner.shared_endpoint.take()))
     }
@@ -129,53 +129,53 @@ impl Connector {
     /// worker threads are shared.
     //= R-CONN-9
     fn find_path(adapter: &Ref<Adapter>, number: u64, local: IpAddr, destination: IpAddr) {
-        let shared = adapter.shared();
-        if let Some(path) = Self::known_path(shared, local, destination).transpose() {
-            return Self::resolved(shared, number, path);
+        let provider = adapter.provider();
+        if let Some(path) = Self::known_path(provider, local, destination).transpose() {
+            return Self::resolved(provider, number, path);
         }
-        let admission = match shared.quotas.resolutions.admit() {
+        let admission = match provider.quotas.resolutions.admit() {
             Ok(admission) => admission,
-            Err(status) => return Self::resolved(shared, number, Err(status)),
+            Err(status) => return Self::resolved(provider, number, Err(status)),
         };
         // It holds the adapter, too: closing that waits for it.
         let holds = adapter.clone();
         let waits = move || {
-            let shared = holds.shared();
-            let path = shared.environment.resolve(local, destination).map_err(status::resolve);
-            shared.quotas.resolutions.give_back();
-            Self::resolved(shared, number, path);
+            let provider = holds.provider();
+            let path = provider.environment.resolve(local, destination).map_err(status::resolve);
+            provider.quotas.resolutions.give_back();
+            Self::resolved(provider, number, path);
         };
-        if nt::start_thread(shared.environment.driver(), waits).is_ok() {
+        if nt::start_thread(provider.environment.driver(), waits).is_ok() {
             admission.keep();
         } else {
             drop(admission);
-            Self::resolved(shared, number, Err(STATUS_INSUFFICIENT_RESOURCES));
+            Self::resolved(provider, number, Err(STATUS_INSUFFICIENT_RESOURCES));
         }
     }
 
     /// Returns the path to the peer, which may be this adapter; `None` if it is not known. `PASSIVE_LEVEL`.
     //= R-INFO-29
-    fn known_path(shared: &Shared, local: IpAddr, destination: IpAddr) -> NtResult<Option<Path>> {
-        if !shared.environment.is_local(destination) {
-            return shared.environment.known_path(local, destination).map_err(status::resolve);
+    fn known_path(provider: &ProviderState, local: IpAddr, destination: IpAddr) -> NtResult<Option<Path>> {
+        if !provider.environment.is_local(destination) {
+            return provider.environment.known_path(local, destination).map_err(status::resolve);
         }
-        shared.loopback.open()?;
-        let link = shared.environment.link();
+        provider.loopback.open()?;
+        let link = provider.environment.link();
         Ok(Some(Path { remote_mac: link.mac, mtu: link.mtu }))
     }
 
     /// Continues the connect of the connector `number`, unless it was closed.
-    fn resolved(shared: &Shared, number: u64, path: NtResult<Path>) {
-        if let Some(connector) = shared.registry.find::<Self>(number) {
+    fn resolved(provider: &ProviderState, number: u64, path: NtResult<Path>) {
+        if let Some(connector) = provider.registry.find::<Self>(number) {
             Self::on_resolved(&connector, path);
         }
     }
 
     /// Checks that no other connection from a shared endpoint has the same local and remote address.
     //= R-CONN-4
-    fn check_unique(shared: &Shared, local: SocketAddr, remote: SocketAddr) -> NtResult {
+    fn check_unique(provider: &ProviderState, local: SocketAddr, remote: SocketAddr) -> NtResult {
         let mut in_use = false;
-        shared.registry.for_each(|connector: &Self| {
+        provider.registry.for_each(|connector: &Self| {
             let inner = connector.inner.lock();
             let live = !matches!(inner.state, State::Failed | State::Ended | State::Closed | State::Idle);
             in_use |= live && inner.local == Some(local) && inner.remote == Some(remote);
@@ -186,52 +186,52 @@ impl Connector {
     /// Sends the connection request once the path is resolved. `PASSIVE_LEVEL`.
     #[inline(never)]
     fn on_resolved(this: &Ref<Self>, path: NtResult<Path>) {
-        let shared = this.shared();
+        let provider = this.provider();
         let mut inner = this.inner.lock();
         if let Ok(next) = inner.state.on(Event::Resolve) {
-            match path.and_then(|path| inner.send_request(shared, &path, this.ticket().number())) {
+            match path.and_then(|path| inner.send_request(provider, &path, this.ticket().number())) {
                 Ok(connection) => {
                     inner.connection = Some(connection);
                     inner.state = next;
                 }
-                Err(status) => inner.fail(shared, status),
+                Err(status) => inner.fail(provider, status),
             }
         }
         drop(inner);
-        if shared.held_callbacks.is_on() {
+        if provider.held_callbacks.is_on() {
             this.defer_callbacks();
         } else {
             this.make_callbacks();
         }
-        shared.after_call();
+        provider.after_call();
     }
 
     /// `NdkCompleteConnect`. Completes inline: the engine sends the CM RTU and does not wait.
     //= R-CONN-28, R-CONN-29, R-CONN-32, R-CONN-33
     pub fn complete_connect(&self, disconnect_event: Option<DisconnectEvent>) -> NtResult {
-        let shared = self.shared();
+        let provider = self.provider();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Complete)?;
-        shared.engine.complete(now(), connection).map_err(status::respond)?;
+        provider.engine.complete(now(), connection).map_err(status::respond)?;
         inner.state = next;
         inner.disconnect_event = disconnect_event;
-        inner.set_active(shared, true);
-        shared.counters.connect.add();
+        inner.set_active(provider, true);
+        provider.counters.connect.add();
         drop(inner);
-        shared.after_call();
+        provider.after_call();
         Ok(())
     }
 }
 
 impl Inner {
     /// Sends the connection request (CM REQ).
-    fn send_request(&self, shared: &Shared, path: &Path, context: u64) -> NtResult<ConnId> {
+    fn send_request(&self, provider: &ProviderState, path: &Path, context: u64) -> NtResult<ConnId> {
         let (Some(local), Some(remote), Some(qp), Exchanged::Local(parameters)) =
             (self.local, self.remote, &self.qp, &self.exchanged)
         else {
             return Err(STATUS_CONNECTION_INVALID);
         };
-        let link = shared.environment.link();
+        let link = provider.environment.link();
         let macs = (MacAddr(link.mac), MacAddr(path.remote_mac));
         let spec = ConnectSpec {
             path: roce_wire::Path::new(macs.0, macs.1, local.ip(), remote.ip()),
@@ -242,6 +242,6 @@ impl Inner {
             private_data: parameters.private_data.as_slice(),
             context,
         };
-        shared.engine.connect(now(), qp.pair(), &spec).map_err(status::connection)
+        provider.engine.connect(now(), qp.pair(), &spec).map_err(status::connection)
     }
 }

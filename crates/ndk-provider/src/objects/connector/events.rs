@@ -5,8 +5,8 @@
 use super::connection_data::{ConnectParameters, Exchanged};
 use super::object::{Connector, Inner};
 use super::state::{Event, State};
-use crate::base::removal::Abort;
-use crate::base::shared::Shared;
+use crate::base::object::removal::Abort;
+use crate::base::state::provider_state::ProviderState;
 use crate::base::status;
 use ndk_abi::nt::{NTSTATUS, STATUS_CONNECTION_ABORTED, STATUS_IO_TIMEOUT, STATUS_SUCCESS};
 use roce::{ConnEvent, ConnId, DisconnectOutcome, ReadLimits};
@@ -18,7 +18,7 @@ impl Connector {
         let mut inner = self.inner.lock();
         // An event of a connection that this connector has released is late.
         if inner.connection == Some(connection) {
-            inner.on_event(self.shared(), event);
+            inner.on_event(self.provider(), event);
         }
         drop(inner);
         self.make_callbacks();
@@ -29,26 +29,26 @@ impl Abort for Connector {
     /// Aborts the connection because the device or the local address was removed.
     //= R-PNP-8, R-PNP-10, R-CONN-101
     fn abort(&self) {
-        let shared = self.shared();
+        let provider = self.provider();
         let mut inner = self.inner.lock();
         if let Some(qp) = &inner.qp {
-            shared.engine.flush(qp.pair());
+            provider.engine.flush(qp.pair());
         }
-        inner.on_event(shared, &ConnEvent::Aborted);
-        inner.fail(shared, STATUS_CONNECTION_ABORTED);
+        inner.on_event(provider, &ConnEvent::Aborted);
+        inner.fail(provider, STATUS_CONNECTION_ABORTED);
         drop(inner);
         self.defer_callbacks();
     }
 }
 
 impl Inner {
-    fn on_event(&mut self, shared: &Shared, event: &ConnEvent) {
+    fn on_event(&mut self, provider: &ProviderState, event: &ConnEvent) {
         match *event {
             // Delivered to the listener.
             ConnEvent::Request(_) => {}
             //= R-CONN-11
             ConnEvent::Replied { reads, private_data } => {
-                if self.enter(shared, Event::Reply) {
+                if self.enter(provider, Event::Reply) {
                     self.exchanged = Exchanged::Peer(ConnectParameters { reads, private_data });
                     self.finish_pending(STATUS_SUCCESS);
                 }
@@ -60,16 +60,16 @@ impl Inner {
                     let reads = ReadLimits::default();
                     self.exchanged = Exchanged::Peer(ConnectParameters { reads, private_data });
                 }
-                self.fail(shared, status::refusal(reason, connecting));
+                self.fail(provider, status::refusal(reason, connecting));
             }
             //= R-CONN-11, R-CONN-22, R-CONN-25
             ConnEvent::Established { reads } => {
-                if self.enter(shared, Event::Establish) {
+                if self.enter(provider, Event::Establish) {
                     if let Exchanged::Peer(parameters) = &mut self.exchanged {
                         parameters.reads = reads;
                     }
-                    self.set_active(shared, true);
-                    shared.counters.accept.add();
+                    self.set_active(provider, true);
+                    provider.counters.accept.add();
                     self.finish_pending(STATUS_SUCCESS);
                 }
             }
@@ -78,46 +78,46 @@ impl Inner {
                 // If the consumer is disconnecting itself, `DisconnectDone` completes that. It always comes, after
                 // the flush; another processor may deliver it before this event.
                 //= R-CONN-84, R-CONN-94
-                if self.state != State::Disconnecting && !self.peer_disconnected(shared) {
-                    self.fail(shared, STATUS_CONNECTION_ABORTED);
+                if self.state != State::Disconnecting && !self.peer_disconnected(provider) {
+                    self.fail(provider, STATUS_CONNECTION_ABORTED);
                 }
             }
             //= R-CONN-82, R-CONN-85, R-PERF-5
             ConnEvent::DisconnectDone(outcome) => {
-                if self.enter(shared, Event::DisconnectDone) {
+                if self.enter(provider, Event::DisconnectDone) {
                     if outcome == DisconnectOutcome::Aborted {
-                        shared.counters.connection_error.add();
+                        provider.counters.connection_error.add();
                     }
                     self.finish_pending(status::disconnect(outcome));
                 }
             }
             //= R-QP-60, R-QP-69, R-CONN-87
             ConnEvent::Aborted => {
-                if self.peer_disconnected(shared) {
-                    shared.counters.connection_error.add();
+                if self.peer_disconnected(provider) {
+                    provider.counters.connection_error.add();
                 } else if self.state != State::Disconnecting {
-                    self.fail(shared, STATUS_CONNECTION_ABORTED);
+                    self.fail(provider, STATUS_CONNECTION_ABORTED);
                 }
             }
             //= R-CONN-7, R-CONN-42
-            ConnEvent::TimedOut => self.fail(shared, STATUS_IO_TIMEOUT),
+            ConnEvent::TimedOut => self.fail(provider, STATUS_IO_TIMEOUT),
         }
     }
 
     /// Raises the disconnect event if the connector is connected. Returns whether it is.
-    fn peer_disconnected(&mut self, shared: &Shared) -> bool {
-        let disconnected = self.enter(shared, Event::PeerDisconnect);
+    fn peer_disconnected(&mut self, provider: &ProviderState) -> bool {
+        let disconnected = self.enter(provider, Event::PeerDisconnect);
         self.disconnect_event_due |= disconnected;
         disconnected
     }
 
     /// Connecting, accepting or disconnecting has failed.
     //= R-CONN-10, R-PERF-4, R-PERF-13
-    pub fn fail(&mut self, shared: &Shared, status: NTSTATUS) {
+    pub fn fail(&mut self, provider: &ProviderState, status: NTSTATUS) {
         let disconnecting = self.state == State::Disconnecting;
-        if self.enter(shared, Event::Fail) {
+        if self.enter(provider, Event::Fail) {
             if !disconnecting {
-                shared.counters.connect_failure.add();
+                provider.counters.connect_failure.add();
                 self.detach_qp();
             }
             self.aborted = status;

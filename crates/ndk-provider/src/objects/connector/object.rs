@@ -9,13 +9,13 @@
 
 use super::connection_data::{ConnectParameters, ConnectionData, Exchanged};
 use super::state::{Event, State};
-use crate::base::callback::DisconnectEvent;
-use crate::base::closed::CloseLater;
+use crate::base::calls::pended_call::PendedRequest;
+use crate::base::object::callback::DisconnectEvent;
+use crate::base::object::closed::CloseLater;
+use crate::base::object::registry::{Registered, Registry, Ticket};
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::pended_call::PendedRequest;
-use crate::base::ports::Endpoint;
-use crate::base::registry::{Registered, Registry, Ticket};
-use crate::base::shared::{Shared, now};
+use crate::base::state::ports::Endpoint;
+use crate::base::state::provider_state::{ProviderState, now};
 use crate::base::status::NtResult;
 use crate::base::strict::Checker;
 use crate::objects::adapter::Adapter;
@@ -79,18 +79,18 @@ impl ObjectType for Connector {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeConnector;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.adapter.shared())
+        Some(&**self.adapter.provider())
     }
 
     /// Closes abortively: flushes the queue pair, rejects a peer that waits for a reply, disconnects one that
     /// is connected. The consumer gets no disconnect event.
     //= R-CLOSE-6, R-CLOSE-7, R-CLOSE-30, R-CLOSE-31, R-CLOSE-32, R-CONN-89, R-CONN-96
     fn on_close(this: &Ref<Self>) {
-        let shared = this.adapter.shared();
+        let provider = this.adapter.provider();
         let mut inner = this.inner.lock();
-        inner.enter(shared, Event::Close);
+        inner.enter(provider, Event::Close);
         if let Some(connection) = inner.connection.take() {
-            shared.engine.release(now(), connection);
+            provider.engine.release(now(), connection);
         }
         inner.detach_qp();
         inner.disconnect_event = None;
@@ -98,7 +98,7 @@ impl ObjectType for Connector {
         drop(inner);
         // The DPC makes the callback, not the closing thread.
         this.defer_callbacks();
-        shared.after_call();
+        provider.after_call();
     }
 
     fn on_finish(&self) {
@@ -108,7 +108,7 @@ impl ObjectType for Connector {
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.adapter.shared().checker.as_ref()
+        self.adapter.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -138,7 +138,7 @@ impl Connector {
         listener: Option<Ref<Listener>>,
         state: State,
     ) -> NtResult<Created<Self>> {
-        let ticket = Registry::ticket(&adapter.shared().registry)?;
+        let ticket = Registry::ticket(&adapter.provider().registry)?;
         let inner = SpinLock::new(Inner::new(state));
         let path_suspect = AtomicBool::new(false);
         let body = Self { ticket, inner, path_suspect, listener, adapter: adapter.clone() };
@@ -147,13 +147,13 @@ impl Connector {
         Ok(created)
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        self.adapter.shared()
+    pub(super) fn provider(&self) -> &Arc<ProviderState> {
+        self.adapter.provider()
     }
 
     /// Has the DPC make the callbacks that are due.
     pub(super) fn defer_callbacks(&self) {
-        self.shared().registry.defer(&self.ticket);
+        self.provider().registry.defer(&self.ticket);
     }
 
     /// Makes the callbacks that are due, unless another thread is doing so. Called without a lock, on the
@@ -246,11 +246,11 @@ impl Inner {
     }
 
     /// Makes a transition if it is in the table. Returns whether it is.
-    pub fn enter(&mut self, shared: &Shared, event: Event) -> bool {
+    pub fn enter(&mut self, provider: &ProviderState, event: Event) -> bool {
         let Ok(next) = self.state.on(event) else { return false };
         self.state = next;
         if !matches!(next, State::Connected) {
-            self.set_active(shared, false);
+            self.set_active(provider, false);
         }
         true
     }
@@ -271,12 +271,12 @@ impl Inner {
     }
 
     //= R-PERF-6
-    pub fn set_active(&mut self, shared: &Shared, active: bool) {
+    pub fn set_active(&mut self, provider: &ProviderState, active: bool) {
         if core::mem::replace(&mut self.active, active) != active {
             if active {
-                shared.counters.active.add();
+                provider.counters.active.add();
             } else {
-                shared.counters.active.remove();
+                provider.counters.active.remove();
             }
         }
     }

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use super::object::Connector;
 use crate::base::object::Ref;
-use crate::base::shared::Shared;
+use crate::base::state::provider_state::ProviderState;
 use crate::objects::adapter::Adapter;
 use nt::WorkItem;
 use roce::ConnId;
@@ -26,17 +26,17 @@ impl Connector {
     /// starts one.
     #[inline(never)]
     pub fn on_suspect_path(this: &Ref<Self>, connection: ConnId) {
-        let shared = this.shared();
+        let provider = this.provider();
         {
             let inner = this.inner.lock();
-            let is_remote = inner.remote.is_some_and(|remote| !shared.environment.is_local(remote.ip()));
+            let is_remote = inner.remote.is_some_and(|remote| !provider.environment.is_local(remote.ip()));
             if inner.connection != Some(connection) || !is_remote {
                 return;
             }
         }
         this.path_suspect.store(true, Ordering::Release);
         let Some(resolver) = Resolver::claim(this.adapter()) else { return };
-        let owner = shared.environment.owner();
+        let owner = provider.environment.owner();
         if let Ok(item) = WorkItem::try_new(owner, move || resolver.start()) {
             item.queue();
         }
@@ -51,10 +51,10 @@ impl Connector {
         inner.local.zip(inner.remote).map(|(local, remote)| (local.ip(), remote.ip()))
     }
 
-    fn set_next_hop(&self, shared: &Shared, mac: MacAddr) {
+    fn set_next_hop(&self, provider: &ProviderState, mac: MacAddr) {
         if let Some(connection) = self.inner.lock().connection {
             // Unknown if the connection has ended.
-            let _ = shared.engine.set_next_hop(connection, mac);
+            let _ = provider.engine.set_next_hop(connection, mac);
         }
     }
 }
@@ -62,35 +62,37 @@ impl Connector {
 impl Resolver {
     /// Claims one of the threads that may resolve paths at a time.
     fn claim(adapter: &Ref<Adapter>) -> Option<Self> {
-        adapter.shared().quotas.next_hop_threads.admit().ok()?.keep();
+        adapter.provider().quotas.next_hop_threads.admit().ok()?.keep();
         Some(Self(adapter.clone()))
     }
 
     /// Starts the thread. In a work item, which does not wait.
     fn start(self) {
-        let driver = self.0.shared().environment.driver();
+        let driver = self.0.provider().environment.driver();
         // If there is none, the next timeout tries again.
         let _ = nt::start_thread(driver, move || self.run());
     }
 
     /// Resolves the suspect paths. `PASSIVE_LEVEL`, without a lock.
     fn run(self) {
-        let shared = self.0.shared();
+        let provider = self.0.provider();
         let mut any = true;
         while core::mem::take(&mut any) {
             // Connections to the same peer are often next to each other.
             let mut last = None;
-            shared.registry.for_each(|connector: &Connector| {
+            provider.registry.for_each(|connector: &Connector| {
                 let Some(path @ (local, remote)) = connector.take_suspect_path() else { return };
                 any = true;
                 let next_hop = match last {
                     Some((resolved, next_hop)) if resolved == path => next_hop,
-                    _ => shared.environment.resolve(local, remote).ok().map(|path| MacAddr(path.remote_mac)),
+                    _ => {
+                        provider.environment.resolve(local, remote).ok().map(|path| MacAddr(path.remote_mac))
+                    }
                 };
                 last = Some((path, next_hop));
                 // Without an answer the old one is as good as any.
                 if let Some(mac) = next_hop {
-                    connector.set_next_hop(shared, mac);
+                    connector.set_next_hop(provider, mac);
                 }
             });
         }
@@ -99,6 +101,6 @@ impl Resolver {
 
 impl Drop for Resolver {
     fn drop(&mut self) {
-        self.0.shared().quotas.next_hop_threads.give_back();
+        self.0.provider().quotas.next_hop_threads.give_back();
     }
 }

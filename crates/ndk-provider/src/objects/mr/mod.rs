@@ -6,7 +6,7 @@
 mod fast;
 mod normal;
 
-use crate::base::closed::CloseLater;
+use crate::base::object::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::NtResult;
 use crate::base::strict::Checker;
@@ -35,7 +35,7 @@ impl ObjectType for Mr {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMr;
 
     fn close_later(&self) -> Option<&dyn CloseLater> {
-        Some(&**self.pd.shared())
+        Some(&**self.pd.provider())
     }
 
     //= R-CLOSE-27
@@ -44,11 +44,11 @@ impl ObjectType for Mr {
             Kind::Normal(normal) => normal.finish(&self.pd),
             Kind::Fast(fast) => fast.finish(&self.pd),
         }
-        self.pd.shared().quotas.mrs.give_back();
+        self.pd.provider().quotas.mrs.give_back();
     }
 
     fn checker(&self) -> Option<&Arc<Checker>> {
-        self.pd.shared().checker.as_ref()
+        self.pd.provider().checker.as_ref()
     }
 
     fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
@@ -60,7 +60,7 @@ impl Mr {
     /// `NdkCreateMr`.
     pub fn create(pd: &Ref<Pd>, fast_register: bool) -> NtResult<Created<Self>> {
         let kind = if fast_register { Kind::Fast(Fast::new()) } else { Kind::Normal(Normal::new()) };
-        pd.shared().quotas.mrs.admit()?.keep();
+        pd.provider().quotas.mrs.admit()?.keep();
         Created::try_new(pd.adapter().version(), Self { kind, pd: pd.clone() })
     }
 

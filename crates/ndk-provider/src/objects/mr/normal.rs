@@ -7,7 +7,7 @@
 //= R-MR-6, R-MR-7, R-MR-8
 
 use crate::base::limits::LIMITS;
-use crate::base::memory;
+use crate::base::state::memory;
 use crate::base::status::{self, NtResult};
 use crate::objects::pd::Pd;
 use fallible::Arc;
@@ -122,7 +122,7 @@ impl Normal {
 fn map(pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> NtResult<Registered> {
     let access = access(flags).ok_or(STATUS_INVALID_PARAMETER)?;
     let mapping = Mapping::new(chain, length).map_err(status::mdl)?;
-    let engine = &pd.shared().engine;
+    let engine = &pd.provider().engine;
     let region = memory::register(engine, pd.domain(), &mapping, access).map_err(status::create)?;
     Ok(Registered { region, mapping })
 }
@@ -131,7 +131,7 @@ fn map(pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> NtResult<Regi
 /// memory.
 fn release(pd: &Pd, registered: Option<Registered>) {
     if let Some(Registered { region, mapping }) = registered {
-        pd.shared().engine.deregister(&region);
+        pd.provider().engine.deregister(&region);
         drop(mapping);
     }
 }

@@ -57,8 +57,8 @@ impl Removal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object::{Created, DispatchTable, ObjectType};
     use super::super::registry::Ticket;
+    use super::super::{Created, DispatchTable, ObjectType};
     use super::*;
     use core::sync::atomic::AtomicUsize;
     use fallible::Arc;

@@ -9,7 +9,7 @@
 
 use super::engine_events;
 use crate::base::limits::BUDGET;
-use crate::base::shared::{Shard, Shared, now};
+use crate::base::state::provider_state::{ProviderState, Shard, now};
 use crate::objects::connector::Connector;
 use roce::Verdict;
 
@@ -17,23 +17,23 @@ use roce::Verdict;
 /// `only`, the other shards do not transmit.
 ///
 /// IRQL == `DISPATCH_LEVEL`: the engine holds objects of its tables meanwhile, for which closes wait.
-pub fn round(shared: &Shared, only: Option<&Shard<'_>>) -> bool {
+pub fn round(state: &ProviderState, only: Option<&Shard<'_>>) -> bool {
     let transmit = || match only {
-        Some(only) => shared.transmit_of(only),
-        None => shared.transmit(),
+        Some(only) => state.transmit_of(only),
+        None => state.transmit(),
     };
-    let aborting = shared.removal.abort_some::<Connector>(&shared.registry);
-    if shared.loopback.has_frames() {
-        receive_loopback(shared, only);
+    let aborting = state.removal.abort_some::<Connector>(&state.registry);
+    if state.loopback.has_frames() {
+        receive_loopback(state, only);
     }
     transmit();
-    let held = shared.holds_events();
-    let delivered = if held { 0 } else { engine_events::deliver(shared, BUDGET) };
-    shared.run_held();
-    if let Some(checker) = &shared.checker {
+    let held = state.holds_events();
+    let delivered = if held { 0 } else { engine_events::deliver(state, BUDGET) };
+    state.run_held();
+    if let Some(checker) = &state.checker {
         checker.write_pending();
     }
-    for closed in (0..BUDGET).map_while(|_| shared.closed.pop()) {
+    for closed in (0..BUDGET).map_while(|_| state.closed.pop()) {
         closed.finish();
     }
     if delivered != 0 {
@@ -41,59 +41,59 @@ pub fn round(shared: &Shared, only: Option<&Shard<'_>>) -> bool {
         transmit();
     }
     match only {
-        Some(only) => shared.set_timer_of(only),
-        None => shared.set_timer(),
+        Some(only) => state.set_timer_of(only),
+        None => state.set_timer(),
     }
     // Transmission fails a request whose memory is no longer valid, which is a new event.
     aborting
         || delivered == BUDGET
-        || (!held && shared.engine.has_event())
-        || shared.loopback.has_frames()
-        || shared.closed.has_objects()
+        || (!held && state.engine.has_event())
+        || state.loopback.has_frames()
+        || state.closed.has_objects()
 }
 
 /// Makes the notifications of the queues whose affinity is for `processor`, on which it runs. Returns whether the
 /// budget left some. IRQL == `DISPATCH_LEVEL`.
-pub fn round_on(shared: &Shared, processor: u32) -> bool {
-    let delivered = engine_events::deliver_on(shared, processor, BUDGET);
-    if let Some(checker) = &shared.checker {
+pub fn round_on(state: &ProviderState, processor: u32) -> bool {
+    let delivered = engine_events::deliver_on(state, processor, BUDGET);
+    if let Some(checker) = &state.checker {
         checker.write_pending();
     }
     if delivered != 0 {
         // Callbacks may have posted requests, and ended waits for them.
-        shared.after_call();
+        state.after_call();
     }
     delivered == BUDGET
 }
 
 /// As [`round`]; defers what it left.
-pub fn run(shared: &Shared, only: Option<&Shard<'_>>) {
-    if round(shared, only) {
-        shared.defer();
+pub fn run(state: &ProviderState, only: Option<&Shard<'_>>) {
+    if round(state, only) {
+        state.defer();
     }
 }
 
 /// Processes the engine's timeouts, then everything else.
-pub fn on_timer(shared: &Shared) {
-    shared.scheduler.timer_expired();
+pub fn on_timer(state: &ProviderState) {
+    state.scheduler.timer_expired();
     let now = now();
-    for shard in shared.engine.shards() {
+    for shard in state.engine.shards() {
         shard.handle_timeout(now);
     }
-    run(shared, None);
+    run(state, None);
 }
 
 /// Passes the loopback frames to a shard, or the first one, as if they had been received there, and counts them.
-fn receive_loopback(shared: &Shared, only: Option<&Shard<'_>>) {
+fn receive_loopback(state: &ProviderState, only: Option<&Shard<'_>>) {
     let now = now();
-    shared.loopback.take(|frame| {
+    state.loopback.take(|frame| {
         let verdict = match only {
             Some(only) => only.handle_frame(now, frame),
-            None => shared.engine.handle_frame(now, frame),
+            None => state.engine.handle_frame(now, frame),
         };
         if verdict == Verdict::Consumed {
-            shared.counters.frames_in.add();
-            shared.counters.octets_in.add_many(frame.len());
+            state.counters.frames_in.add();
+            state.counters.octets_in.add_many(frame.len());
         }
     });
 }

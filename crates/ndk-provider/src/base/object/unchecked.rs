@@ -3,8 +3,8 @@
 //! A consumer's object pointer before it is checked. Only of objects whose calls are checked: the memory of their closed
 //! objects is kept.
 
-use super::object::{Head, ObjectType, TAG, tag};
-use super::strict::{Checker, Subject};
+use super::{Head, ObjectType, TAG, tag};
+use crate::base::strict::{Checker, Subject};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use ndk_abi::ndk::NDK_OBJECT_TYPE;

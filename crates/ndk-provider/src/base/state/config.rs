@@ -2,7 +2,7 @@
 
 //! The administrator's settings.
 
-use super::strict::StrictSettings;
+use crate::base::strict::StrictSettings;
 
 /// How create calls complete, and requests and closes that need not wait for anything: the values of the keyword
 /// `NdkCreateCompletion`.

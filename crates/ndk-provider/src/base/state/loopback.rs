@@ -7,8 +7,8 @@
 //! transmission waits until they are processed, so that neither the post that produces them nor the DPC that
 //! processes them stays at `DISPATCH_LEVEL` for long.
 
-use super::limits::BUDGET;
-use super::status::NtResult;
+use crate::base::limits::BUDGET;
+use crate::base::status::NtResult;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;

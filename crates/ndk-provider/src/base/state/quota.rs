@@ -5,8 +5,8 @@
 //! An object is counted from before its creation until it is finished. That is before its close completes, so a
 //! consumer may create the next object as soon as the close has completed.
 
-use super::limits::{LIMITS, NEXT_HOP_THREADS, RESOLUTIONS};
-use super::status::NtResult;
+use crate::base::limits::{LIMITS, NEXT_HOP_THREADS, RESOLUTIONS};
+use crate::base::status::NtResult;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;

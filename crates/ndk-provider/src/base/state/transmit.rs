@@ -2,8 +2,8 @@
 
 //! The transmit queue as the engine sees it: counts octets and diverts frames to the adapter's own MAC address.
 
-use super::environment::Link;
 use super::loopback::Loopback;
+use crate::base::environment::Link;
 use roce::Transmit;
 
 /// The environment's transmit queue for one run of the pump.

@@ -9,8 +9,8 @@
 //! The registry also lists the objects whose callbacks became due during a consumer's call. The DPC makes those
 //! callbacks ([`Registry::defer`], [`Registry::take_deferred`]).
 
-use super::object::{Object, ObjectType, Ref};
-use super::status::NtResult;
+use super::{Object, ObjectType, Ref};
+use crate::base::status::NtResult;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ops::Range;

@@ -4,6 +4,7 @@
 //!
 //! The engine has one notice queue for each processor. The number of the queue is the index of the processor.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use nt::processor;
 
 /// A set of processors of one group, as `GROUP_AFFINITY` has it.
@@ -22,13 +23,25 @@ pub fn notice_queues() -> u32 {
     }
 }
 
+/// Counts choices among processors, so that queues with equal affinities have different ones.
+#[derive(Debug, Default)]
+pub struct Turns(AtomicU32);
+
+impl Turns {
+    /// Returns the index of an active processor of `affinity`, less than `count`; `None` for any processor of the system. A queue
+    /// for any processor takes no turn.
+    pub fn choose(&self, affinity: Option<Affinity>, count: u32) -> Option<u32> {
+        affinity?.choose(|| self.0.fetch_add(1, Ordering::Relaxed), count)
+    }
+}
+
 impl Affinity {
     /// Returns the index of one of its active processors, less than `count`; `None` for any processor of the system. `turn`
-    /// selects one, so that queues with equal affinities have different processors.
+    /// selects one and is called only if there is a choice.
     ///
     /// An affinity that cannot be honored is none: it is never a reason to fail.
     //= R-CREATE-23, R-SRQ-19
-    pub fn choose(self, turn: u32, count: u32) -> Option<u32> {
+    fn choose(self, turn: impl FnOnce() -> u32, count: u32) -> Option<u32> {
         let active = || {
             (0..u64::BITS as u8)
                 .filter(|&number| self.mask >> number & 1 != 0)
@@ -36,7 +49,7 @@ impl Affinity {
                 .filter(|&index| index < count)
         };
         let available = u32::try_from(active().count()).ok().filter(|&available| available < count)?;
-        active().nth(turn.checked_rem(available)? as usize)
+        (available > 0).then(turn).and_then(|turn| active().nth(turn.checked_rem(available)? as usize))
     }
 }
 
@@ -47,7 +60,7 @@ mod tests {
     //= R-CREATE-23
     #[test]
     fn one_of_the_active_processors_is_chosen() {
-        let choose = |group, mask, turn| Affinity { group, mask }.choose(turn, processor::count());
+        let choose = |group, mask, turn| Affinity { group, mask }.choose(|| turn, processor::count());
         assert_eq!(processor::count(), 2);
         assert_eq!(choose(0, 1, 0), Some(0));
         assert_eq!(choose(0, 2, 0), Some(1));
@@ -59,13 +72,17 @@ mod tests {
             assert_eq!(choose(group, mask, 0), None, "{group}, {mask:#x}");
         }
         // A processor that was added after the start has no notice queue.
-        assert_eq!(Affinity { group: 0, mask: 2 }.choose(0, 1), None);
+        assert_eq!(Affinity { group: 0, mask: 2 }.choose(|| 0, 1), None);
     }
 
+    //= R-CREATE-23, R-SRQ-19
     #[test]
-    fn turns_select_among_the_processors() {
-        let affinity = Affinity { group: 0, mask: 3 };
-        let chosen = [0, 1, 2].map(|turn| affinity.choose(turn, 3));
-        assert_eq!(chosen, [Some(0), Some(1), Some(0)]);
+    fn queues_of_an_affinity_have_its_processors_in_turn() {
+        let turns = Turns::default();
+        // Queues for any processor between them: without an affinity, and with one that cannot be honored.
+        let both = Some(Affinity { group: 0, mask: 3 });
+        let inactive = Some(Affinity { group: 1, mask: 3 });
+        let chosen = [both, None, both, inactive, both, both].map(|affinity| turns.choose(affinity, 3));
+        assert_eq!(chosen, [Some(0), None, Some(1), None, Some(0), Some(1)]);
     }
 }

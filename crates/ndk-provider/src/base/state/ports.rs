@@ -8,7 +8,7 @@
 //= R-CONN-63, R-CONN-57, R-CONN-58
 //= R-CONN-54, R-CONN-55, R-CONN-56
 
-use super::status::NtResult;
+use crate::base::status::NtResult;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use fallible::Arc;

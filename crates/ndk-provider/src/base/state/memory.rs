@@ -2,7 +2,7 @@
 
 //! Registers the consumer's memory with the engine.
 
-use super::shared::Engine;
+use super::provider_state::Engine;
 use fallible::Arc;
 use nt::Mapping;
 use roce::{Access, Backing, CreateError, Pd, Region};

@@ -1,34 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! State that all objects of one provider share: the engine, its environment, and the timer and the
-//! deferred routines that drive it.
+//! State that all objects of one provider share: the engine, its environment, and what drives the engine.
 //!
 //! A consumer's call makes no callbacks, because the consumer may hold locks or be inside a callback itself.
-//! After the call, [`Shared::after_call`] transmits what became ready and defers callbacks. So callbacks never
+//! After the call, [`ProviderState::after_call`] transmits what became ready and defers callbacks. So callbacks never
 //! nest.
 //= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11
 
-use super::affinity::Affinity;
-use super::closed::{CloseLater, Closed, ClosedObjects};
+use super::affinity::{Affinity, Turns};
 use super::config::CreateCompletion;
 use super::counters::Counters;
-use super::environment::Environment;
-use super::limits::BUDGET;
 use super::loopback::Loopback;
 use super::ports::PortSpace;
 use super::quota::Quotas;
-use super::registry::Registry;
-use super::removal::Removal;
-use super::strict::Checker;
-use super::strict::CreateFaults;
-use super::strict::HeldCallbacks;
+use super::scheduler::Scheduler;
 use super::transmit::Outgoing;
+use crate::base::environment::Environment;
+use crate::base::limits::BUDGET;
+use crate::base::object::closed::{CloseLater, Closed, ClosedObjects};
+use crate::base::object::registry::Registry;
+use crate::base::object::removal::Removal;
+use crate::base::strict::Checker;
+use crate::base::strict::CreateFaults;
+use crate::base::strict::HeldCallbacks;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use core::time::Duration;
 use fallible::Arc;
-use nt::{Deferred, RawSpinLock, SpinLock, Timer};
+use nt::RawSpinLock;
 use roce::{Instant, Qp};
 
 /// The engine with the kernel's lock.
@@ -37,8 +34,8 @@ pub type Engine = roce::Engine<RawSpinLock>;
 /// One of the engine's shards.
 pub type Shard<'a> = roce::Shard<'a, RawSpinLock>;
 
-/// What the objects of one provider share.
-pub struct Shared {
+/// The state that the objects of one provider share.
+pub struct ProviderState {
     pub engine: Arc<Engine>,
     pub environment: Box<dyn Environment>,
     pub ports: Arc<PortSpace>,
@@ -52,27 +49,9 @@ pub struct Shared {
     /// Present if mistakes of consumers are reported.
     pub checker: Option<Arc<Checker>>,
     pub scheduler: Scheduler,
-    /// Counts choices among the processors of an affinity.
-    pub next_processor: AtomicU32,
+    pub turns: Turns,
     pub removal: Removal,
     pub closed: ClosedObjects,
-}
-
-/// The timer and the deferred routines that drive the engine. Absent before the provider has started and after it has
-/// stopped.
-pub struct Scheduler {
-    running: SpinLock<Option<Routines>>,
-    /// When the timer expires, in nanoseconds; `u64::MAX` if it is not set.
-    due: AtomicU64,
-}
-
-/// What drives the engine. Dropped in this order: the timer and the events queue the others.
-pub struct Routines {
-    pub timer: Timer,
-    pub events: Deferred,
-    /// Notifications of queues with an affinity: one routine for each processor, by its index. Empty if there is
-    /// one processor only.
-    pub processors: Vec<Deferred>,
 }
 
 /// Returns the engine's clock.
@@ -80,7 +59,7 @@ pub fn now() -> Instant {
     Instant::from_nanos(nt::time::now())
 }
 
-impl Shared {
+impl ProviderState {
     /// Transmits what a consumer's call made ready, and defers its events.
     pub fn after_call(&self) {
         self.transmit();
@@ -88,12 +67,12 @@ impl Shared {
         self.set_timer();
     }
 
-    /// As [`Shared::after_call`], of a call that concerns this queue pair alone.
+    /// As [`ProviderState::after_call`], of a call that concerns this queue pair alone.
     pub fn after_post(&self, qp: &Qp<RawSpinLock>) {
         self.after_call_of(&self.engine.shard_of(qp));
     }
 
-    /// As [`Shared::after_call`], of a call that makes frames ready in one shard only.
+    /// As [`ProviderState::after_call`], of a call that makes frames ready in one shard only.
     pub fn after_call_of(&self, shard: &Shard<'_>) {
         self.transmit_of(shard);
         self.defer_events();
@@ -106,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::after_call`], after a call that makes nothing ready to transmit.
+    /// As [`ProviderState::after_call`], after a call that makes nothing ready to transmit.
     pub fn after_receive(&self) {
         if self.engine.has_event() {
             self.defer();
@@ -138,8 +117,7 @@ impl Shared {
     /// notifications are made on any processor.
     //= R-CREATE-23, R-SRQ-19
     pub fn notice_queue(&self, affinity: Option<Affinity>) -> Option<u32> {
-        let turn = self.next_processor.fetch_add(1, Ordering::Relaxed);
-        affinity?.choose(turn, self.engine.config().notice_queues)
+        self.turns.choose(affinity, self.engine.config().notice_queues)
     }
 
     /// Queues the deferred routine, which makes the callbacks that are due.
@@ -178,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::set_timer`], after something that concerns one shard only.
+    /// As [`ProviderState::set_timer`], after something that concerns one shard only.
     pub fn set_timer_of(&self, shard: &Shard<'_>) {
         if let Some(timeout) = shard.poll_timeout() {
             self.scheduler.set_timer(timeout.as_nanos());
@@ -186,58 +164,8 @@ impl Shared {
     }
 }
 
-impl CloseLater for Shared {
+impl CloseLater for ProviderState {
     fn close_later(&self, closed: Closed) {
         self.closed.push(closed, || self.defer());
-    }
-}
-
-impl Scheduler {
-    pub const fn new() -> Self {
-        Self { running: SpinLock::new(None), due: AtomicU64::new(u64::MAX) }
-    }
-
-    /// Puts the timer and the deferred routines in place. From now on they can be set and queued.
-    pub fn start(&self, routines: Routines) {
-        *self.running.lock() = Some(routines);
-    }
-
-    /// Stops the timer and the deferred routines and waits until they no longer run. `PASSIVE_LEVEL`.
-    pub fn stop(&self) {
-        let running = self.running.lock().take();
-        drop(running);
-    }
-
-    /// The timer has expired and may be set again.
-    pub fn timer_expired(&self) {
-        self.due.store(u64::MAX, Ordering::Release);
-    }
-
-    fn defer(&self) {
-        if let Some(routines) = &*self.running.lock() {
-            routines.events.queue();
-        }
-    }
-
-    /// Queues the routine that makes notifications on a processor. IRQL <= `DISPATCH_LEVEL`.
-    pub fn defer_on(&self, processor: u32) {
-        if let Some(routines) = &*self.running.lock()
-            && let Some(routine) = routines.processors.get(processor as usize)
-        {
-            routine.queue();
-        }
-    }
-
-    fn set_timer(&self, timeout: u64) {
-        if self.due.load(Ordering::Acquire) <= timeout {
-            return;
-        }
-        // Under the lock, so that the timer is set to the time in `due` when two threads set it.
-        if let Some(routines) = &*self.running.lock()
-            && self.due.fetch_min(timeout, Ordering::AcqRel) > timeout
-        {
-            let after = Duration::from_nanos(timeout.saturating_sub(nt::time::now()));
-            routines.timer.set(after);
-        }
     }
 }

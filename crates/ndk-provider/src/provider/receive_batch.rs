@@ -3,8 +3,8 @@
 //! A batch of received frames. Several of them share a time, a [`Receiver`] of the engine and an addition to the counters: on
 //! Windows, the precise clock costs as much as a part of a packet's processing.
 
-use super::dpc;
-use crate::base::shared::{Shard, Shared, now};
+use super::rounds;
+use crate::base::state::provider_state::{ProviderState, Shard, now};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nt::RawSpinLock;
 use roce::{Instant, Receiver, Verdict};
@@ -14,8 +14,8 @@ use roce::{Instant, Receiver, Verdict};
 const FRAMES_PER_TIME: u32 = 16;
 
 /// A batch of received frames, in the order of their arrival. IRQL == `DISPATCH_LEVEL` as long as it exists.
-pub struct Batch<'a> {
-    shared: &'a Shared,
+pub struct ReceiveBatch<'a> {
+    state: &'a ProviderState,
     /// The shard whose queue pair has received the frames.
     of: Shard<'a>,
     /// Of the provider: whether it is enabled, and its open NDK adapters.
@@ -31,16 +31,16 @@ pub struct Batch<'a> {
     has_work: bool,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> ReceiveBatch<'a> {
     pub(super) fn new(
-        shared: &'a Shared,
+        state: &'a ProviderState,
         of: Shard<'a>,
         enabled: &'a AtomicBool,
         open_adapters: &'a AtomicUsize,
     ) -> Self {
         let clock = BatchClock::default();
         Self {
-            shared,
+            state,
             of,
             enabled,
             open_adapters,
@@ -55,13 +55,13 @@ impl<'a> Batch<'a> {
     /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
     /// the result is [`Verdict::NotOurs`].
     ///
-    /// Until the next [`Batch::pause`], queue pairs, regions and windows must not be destroyed on this thread.
+    /// Until the next [`ReceiveBatch::pause`], queue pairs, regions and windows must not be destroyed on this thread.
     pub fn receive(&mut self, frame: &[u8]) -> Verdict {
         let takes_frames =
             self.enabled.load(Ordering::Acquire) || self.open_adapters.load(Ordering::Acquire) != 0;
         if !roce_wire::may_be_roce(frame)
             || !takes_frames
-            || !frame.starts_with(&self.shared.environment.link().mac)
+            || !frame.starts_with(&self.state.environment.link().mac)
         {
             self.pass_over();
             return Verdict::NotOurs;
@@ -91,7 +91,7 @@ impl<'a> Batch<'a> {
     pub fn pause(&mut self) {
         self.receiver = None;
         if self.frames > 0 {
-            let counters = &self.shared.counters;
+            let counters = &self.state.counters;
             counters.frames_in.add_many(core::mem::take(&mut self.frames));
             counters.octets_in.add_many(core::mem::take(&mut self.octets));
         }
@@ -101,12 +101,12 @@ impl<'a> Batch<'a> {
     pub fn end(mut self) {
         self.pause();
         if self.has_work {
-            dpc::run(self.shared, Some(&self.of));
+            rounds::run(self.state, Some(&self.of));
         }
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for ReceiveBatch<'_> {
     fn drop(&mut self) {
         self.pause();
     }

@@ -7,13 +7,13 @@
 //! says ([`CreateCompletion`]). Requests that wait for the network (connect, accept, disconnect) always pend: the connector
 //! holds their [`PendedRequest`].
 
-use super::callback::{CreateCallback, RequestCallback};
-use super::config::CreateCompletion;
 use super::needed_memory::NeededMemory;
-use super::object::{Created, DispatchTable, ObjectType, Ref};
-use super::shared::Shared;
-use super::status::{self, NtResult};
-use super::strict::CallKind;
+use crate::base::object::callback::{CreateCallback, RequestCallback};
+use crate::base::object::{Created, DispatchTable, ObjectType, Ref};
+use crate::base::state::config::CreateCompletion;
+use crate::base::state::provider_state::ProviderState;
+use crate::base::status::{self, NtResult};
+use crate::base::strict::CallKind;
 use core::ptr::null_mut;
 use ndk_abi::nt::{
     NTSTATUS, STATUS_CANCELLED, STATUS_DEVICE_REMOVED, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING,
@@ -79,7 +79,7 @@ pub enum Outcome<T> {
     Pending,
 }
 
-impl Shared {
+impl ProviderState {
     /// Returns whether a call pends that needs this memory and can pend.
     //= R-CREATE-1, R-CREATE-13
     fn pends(&self, memory: NeededMemory) -> bool {
