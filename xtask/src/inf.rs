@@ -51,12 +51,12 @@ fn filled() -> Result<String> {
     pages::filled(&page).map_err(|error| anyhow!("{PAGE}: {error}"))
 }
 
-/// Writes the INF of an edition to `path`, stamped with the version and the date of the last commit; and `viordma.inx`
+/// Writes the INF of an edition for an architecture (`amd64`, `arm64`) to `path`, stamped with the version and the date of the last commit; and `viordma.inx`
 /// at the root, which is of the standard edition.
 ///
 /// # Errors
 /// A table with a fault, or a file that cannot be written.
-pub fn stamp(edition: Edition, path: &Path) -> Result<()> {
+pub fn stamp(edition: Edition, architecture: &str, path: &Path) -> Result<()> {
     faults::check().map_err(|faults| anyhow!(faults))?;
     inx::write(shell::root(), Edition::Standard).context("cannot write viordma.inx")?;
     let mut git = Command::new("git");
@@ -66,7 +66,7 @@ pub fn stamp(edition: Edition, path: &Path) -> Result<()> {
         NO_COMMIT.to_owned()
     });
     let version = concat!(env!("CARGO_PKG_VERSION"), ".0");
-    let text = inx::stamped(edition, "amd64", date.trim(), version).map_err(|fault| anyhow!(fault))?;
+    let text = inx::stamped(edition, architecture, date.trim(), version).map_err(|fault| anyhow!(fault))?;
     shell::write_if_changed(path, text.as_bytes())
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{imports::Imports, link::link};
+use super::{architecture::Architecture, imports::Imports, link::link};
 use crate::shell;
 
 /// The version of the kit whose layout is followed. No file of it is used.
@@ -20,25 +20,31 @@ const LLVM: &str = "/usr/lib/llvm-19";
 
 pub struct Kit {
     root: PathBuf,
+    architecture: Architecture,
 }
 
 impl Kit {
     /// Assembles the kit below `root`. Files whose content does not change keep their modification times.
-    pub fn assemble(root: &Path) -> Result<Self> {
+    pub fn assemble(root: &Path, architecture: Architecture) -> Result<Self> {
         let include = root.join("Include").join(VERSION);
         let own = shell::root().join("xtask/cross/include");
         copy_headers(&Path::new(MINGW).join("ddk"), &include.join("km"))?;
         copy_headers(&own.join("km"), &include.join("km"))?;
         copy_headers(&own.join("crt"), &include.join("km/crt"))?;
         link(Path::new(MINGW), &include.join("shared"))?;
-        import_libraries(&root.join("Lib").join(VERSION).join("km/x64"))?;
-        Ok(Self { root: root.to_path_buf() })
+        if architecture == Architecture::Arm64 {
+            copy_headers(&own.join("arm64"), &include.join("km"))?;
+        }
+        let libraries = root.join("Lib").join(VERSION).join("km").join(architecture.name());
+        import_libraries(&libraries, architecture.dlltool())?;
+        Ok(Self { root: root.to_path_buf(), architecture })
     }
 
     /// Environment variables for the stand-in for wdk-build and for bindgen.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         // MinGW's headers need its own mode of clang; layouts are those of the msvc target.
-        let clang = format!("--target=x86_64-w64-mingw32 -w -idirafter {LLVM}/lib/clang/19/include");
+        let target = self.architecture.clang();
+        let clang = format!("--target={target} -w -idirafter {LLVM}/lib/clang/19/include");
         [
             ("WDKContentRoot", self.root.display().to_string()),
             ("Version_Number", VERSION.into()),
@@ -60,7 +66,7 @@ fn copy_headers(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// One import library per module, with exactly the names that the image may import.
-fn import_libraries(directory: &Path) -> Result<()> {
+fn import_libraries(directory: &Path, machine: &str) -> Result<()> {
     fs::create_dir_all(directory)?;
     for (module, names) in Imports::load()?.modules() {
         let mut definition = format!("LIBRARY {module}\nEXPORTS\n");
@@ -75,7 +81,7 @@ fn import_libraries(directory: &Path) -> Result<()> {
         }
         fs::write(&def, definition)?;
         let mut dlltool = Command::new("/usr/bin/llvm-dlltool-19");
-        shell::run(dlltool.args(["-m", "i386:x86-64", "-d"]).arg(&def).arg("-l").arg(&lib))?;
+        shell::run(dlltool.args(["-m", machine, "-d"]).arg(&def).arg("-l").arg(&lib))?;
     }
     Ok(())
 }

@@ -37,6 +37,9 @@ const DRIVER_BUILD_ROOT: &str = "src/kit/mod.rs";
 /// The package that the patch replaces.
 const PATCHED: &str = "wdk-build";
 
+/// What replaces it.
+const STAND_IN: &str = "xtask/cross/wdk-build";
+
 pub struct Mirror {
     root: PathBuf,
 }
@@ -50,6 +53,8 @@ impl Mirror {
             link(&repository.join(name), &root.join(name))?;
         }
         mirror_package(&repository.join(INF), &root.join(INF))?;
+        // Cargo distinguishes packages outside of the workspace by their absolute paths, and rustc orders functions by that.
+        mirror_package(&repository.join(STAND_IN), &root.join(PATCHED))?;
         let mut members = Vec::new();
         for folder in FOLDERS {
             let mirrored = root.join(folder);
@@ -156,8 +161,7 @@ fn merged_workspace(mut manifest: Table, tools: &Table, members: Vec<Value>) -> 
     dependencies
         .extend(manifests::dependencies(&Table::from_iter([("workspace".into(), table.clone().into())])));
     table.insert("dependencies".into(), dependencies.into());
-    let path = shell::root().join("xtask/cross/wdk-build").display().to_string();
-    let replacement = Table::from_iter([("path".to_owned(), Value::String(path))]);
+    let replacement = Table::from_iter([("path".to_owned(), Value::String(PATCHED.into()))]);
     let replaced = Table::from_iter([(PATCHED.to_owned(), Value::Table(replacement))]);
     let registries = Table::from_iter([("crates-io".to_owned(), Value::Table(replaced))]);
     manifest.insert("patch".into(), registries.into());

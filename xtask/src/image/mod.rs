@@ -4,6 +4,7 @@
 //!
 //! `xtask/cross/README.md` describes what replaces the kit, and why the build runs in a mirror of the workspace.
 
+pub mod architecture;
 mod artifact;
 mod check;
 mod imports;
@@ -23,11 +24,7 @@ use anyhow::{Context as _, Result, ensure};
 use viordma_inf::Edition;
 
 pub use self::artifact::Image;
-use self::{
-    kit::Kit,
-    mirror::Mirror,
-    toolchain::{TARGET, Toolchain},
-};
+use self::{architecture::Architecture, kit::Kit, mirror::Mirror, toolchain::Toolchain};
 use crate::{drivers::DRIVERS, inf, packages, shell};
 
 /// The package of the driver, and its image.
@@ -35,6 +32,9 @@ const DRIVER: &str = Edition::Standard.name();
 
 /// The image of the driver with the feature `strict`.
 pub const STRICT: &str = Edition::Strict.name();
+
+/// Runs the linker with paths that do not depend on where the sources are.
+const LINKER: &str = "xtask/cross/link.sh";
 
 /// Arguments of cargo for it.
 const FEATURE: &[&str] = &["--features", "strict"];
@@ -53,6 +53,9 @@ pub struct Options {
     /// Build this driver package instead of viordma
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
+    /// Build for this architecture [arm64: target/image/arm64; what --check can check without a decoder of its instructions]
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    arch: Architecture,
     /// Build target/image/viordma-strict.sys, the driver for authors of NDK consumers
     #[arg(long, conflicts_with = "package")]
     strict: bool,
@@ -69,8 +72,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let name = options.package.as_deref().unwrap_or(if options.strict { STRICT } else { DRIVER });
     let image = match options.toolchain {
-        Some(toolchain) => build_with(toolchain, name)?,
-        None => build(name)?,
+        Some(toolchain) => build_with(toolchain, options.arch, name)?,
+        None => build_for(options.arch, name)?,
     };
     if options.check {
         return check(&image);
@@ -87,19 +90,28 @@ pub fn check(image: &Image) -> Result<()> {
 /// Builds an image, a driver package or [`STRICT`], into `target/image`, with the INF of viordma beside it. Cargo rebuilds only what
 /// changed.
 pub fn build(name: &str) -> Result<Image> {
-    build_with(Toolchain::find(), name)
+    build_for(Architecture::X64, name)
 }
 
-fn build_with(toolchain: Toolchain, image: &str) -> Result<Image> {
-    let cross = Cross::prepare(toolchain)?;
-    eprintln!("image: {image} for {TARGET} with {}", toolchain.description());
+/// Builds an image for an architecture, into its folder of `target`.
+///
+/// # Errors
+/// The build fails.
+pub fn build_for(architecture: Architecture, name: &str) -> Result<Image> {
+    build_with(Toolchain::find(architecture), architecture, name)
+}
+
+fn build_with(toolchain: Toolchain, architecture: Architecture, image: &str) -> Result<Image> {
+    let cross = Cross::prepare(toolchain, architecture)?;
+    let target = architecture.target();
+    eprintln!("image: {image} for {target} with {}", toolchain.description());
     let (package, features) = if image == STRICT { (DRIVER, FEATURE) } else { (image, &[][..]) };
-    shell::run(cross.cargo("build").args(["--package", package]).args(features))?;
+    shell::run(cross.cargo("build")?.args(["--package", package]).args(features))?;
     cross.mirror.check_lock()?;
 
-    let built = cross.directory.join("out").join(TARGET).join("release");
+    let built = cross.directory.join("out").join(target).join("release");
     let name = package.replace('-', "_");
-    let out = shell::root().join("target/image");
+    let out = shell::root().join(architecture.images());
     fs::create_dir_all(&out)?;
     let [sys, pdb] = ["sys", "pdb"].map(|extension| out.join(format!("{image}.{extension}")));
     let image = Image { sys, pdb };
@@ -110,23 +122,23 @@ fn build_with(toolchain: Toolchain, image: &str) -> Result<Image> {
     }
     if package == DRIVER {
         let edition = if features.is_empty() { Edition::Standard } else { Edition::Strict };
-        inf::stamp(edition, &image.sys.with_extension("inf"))?;
+        inf::stamp(edition, architecture.inf(), &image.sys.with_extension("inf"))?;
     }
     Ok(image)
 }
 
 /// Runs clippy on the driver and its crates, compiled for Windows.
 pub fn lint() -> Result<()> {
-    let toolchain = Toolchain::find();
+    let toolchain = Toolchain::find(Architecture::X64);
     if toolchain == Toolchain::Debian {
         eprintln!("Debian has no clippy package for this compiler: the driver is not linted");
         return Ok(());
     }
-    let cross = Cross::prepare(toolchain)?;
+    let cross = Cross::prepare(toolchain, Architecture::X64)?;
     // Not the whole workspace: its other packages would be compiled with their features for other programs.
     let drivers: Vec<_> = DRIVERS.into_iter().flat_map(|name| ["--package", name]).collect();
     for selection in [&drivers[..], &[&["--package", DRIVER], FEATURE].concat()] {
-        let mut clippy = cross.cargo("clippy");
+        let mut clippy = cross.cargo("clippy")?;
         shell::run(clippy.arg("--quiet").args(selection).args(["--", "-D", "warnings"]))?;
     }
     Ok(())
@@ -135,13 +147,14 @@ pub fn lint() -> Result<()> {
 /// The environment of a cargo command for the driver.
 struct Cross {
     directory: PathBuf,
+    architecture: Architecture,
     toolchain: Toolchain,
     kit: Kit,
     mirror: Mirror,
 }
 
 impl Cross {
-    fn prepare(toolchain: Toolchain) -> Result<Self> {
+    fn prepare(toolchain: Toolchain, architecture: Architecture) -> Result<Self> {
         ensure!(
             cfg!(unix),
             "the image is built without a Windows Driver Kit on Linux only; on Windows, run `cargo make` or `cargo wdk build`"
@@ -149,25 +162,32 @@ impl Cross {
         packages::require(&packages::IMAGE)?;
         toolchain.prepare()?;
         let directory = shell::root().join("target/cross");
-        let kit = Kit::assemble(&directory.join("kit"))?;
+        let kit = match architecture {
+            Architecture::X64 => "kit",
+            Architecture::Arm64 => "kit-arm64",
+        };
+        let kit = Kit::assemble(&directory.join(kit), architecture)?;
         let mirror = Mirror::lay_out(&directory)?;
-        Ok(Self { directory, toolchain, kit, mirror })
+        Ok(Self { directory, architecture, toolchain, kit, mirror })
     }
 
     /// Returns a cargo command (`build`, `clippy`) for packages of the mirror.
-    fn cargo(&self, subcommand: &str) -> Command {
+    fn cargo(&self, subcommand: &str) -> Result<Command> {
         let mut cargo = self.toolchain.cargo();
-        cargo.args([subcommand, "--release", "--target", TARGET]).args(self.toolchain.arguments());
-        cargo
-            .arg("--config")
-            .arg(format!("target.{TARGET}.linker=\"{}\"", self.toolchain.linker().display()));
-        let remap: Vec<_> = self.mirror.remap().into_iter().map(|argument| format!("{argument:?}")).collect();
-        cargo.arg("--config").arg(format!("target.{TARGET}.rustflags=[{}]", remap.join(",")));
+        let target = self.architecture.target();
+        cargo.args([subcommand, "--release", "--target", target]).args(self.toolchain.arguments());
+        let linker = shell::root().join(LINKER);
+        cargo.arg("--config").arg(format!("target.{target}.linker=\"{}\"", linker.display()));
+        let flags = self.mirror.remap().into_iter().chain(["-Clinker-flavor=lld-link".to_owned()]);
+        let flags: Vec<_> = flags.map(|argument| format!("{argument:?}")).collect();
+        cargo.arg("--config").arg(format!("target.{target}.rustflags=[{}]", flags.join(",")));
+        cargo.env("VIORDMA_LINKER", self.toolchain.linker()).env("VIORDMA_MIRROR", &self.directory);
+        cargo.env("VIORDMA_SYSROOT", self.toolchain.sysroot()?);
         cargo.current_dir(&self.directory).env("CARGO_TARGET_DIR", self.directory.join("out"));
         cargo.envs(self.kit.environment());
         // A file in the mirror that both editions write would have each of them built again after the other.
         cargo.env("VIORDMA_NO_INX", "1");
-        cargo
+        Ok(cargo)
     }
 }
 

@@ -9,10 +9,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use super::architecture::Architecture;
 use crate::{packages, shell};
 
-/// The target that the image is built for.
-pub const TARGET: &str = "x86_64-pc-windows-msvc";
+/// The target that the image is built for, unless another architecture is asked for.
+pub const TARGET: &str = Architecture::X64.target();
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Toolchain {
@@ -24,18 +25,19 @@ pub enum Toolchain {
 
 impl Toolchain {
     /// Returns rustup's toolchain, or Debian's where rustup is absent or cannot install the target.
-    pub fn find() -> Self {
+    pub fn find(architecture: Architecture) -> Self {
+        let target = architecture.target();
         if shell::find_program("rustup").is_some() {
             let installed =
                 shell::output(rustup().args(["target", "list", "--installed"])).unwrap_or_default();
-            if installed.lines().any(|line| line == TARGET) {
+            if installed.lines().any(|line| line == target) {
                 return Self::Rustup;
             }
-            eprintln!("adding the target {TARGET} with rustup");
-            if shell::succeeds(rustup().args(["target", "add", TARGET])) {
+            eprintln!("adding the target {target} with rustup");
+            if shell::succeeds(rustup().args(["target", "add", target])) {
                 return Self::Rustup;
             }
-            eprintln!("rustup cannot install {TARGET}; using Debian's compiler and library source");
+            eprintln!("rustup cannot install {target}; using Debian's compiler and library source");
         }
         Self::Debian
     }
@@ -84,6 +86,15 @@ impl Toolchain {
             Self::Rustup => Path::new("rust-lld").into(),
             Self::Debian => Path::new("/usr/bin/lld-link-19").into(),
         }
+    }
+
+    /// Returns the directory of the compiler and its libraries.
+    ///
+    /// # Errors
+    /// The compiler cannot be run.
+    pub fn sysroot(self) -> Result<String> {
+        let mut rustc = self.rustc();
+        Ok(shell::output(rustc.current_dir(shell::root()).args(["--print", "sysroot"]))?.trim().to_owned())
     }
 
     fn rustc(self) -> Command {

@@ -4,7 +4,7 @@
 //! a WDM driver call, for hosts on which the published crate does not compile.
 //!
 //! The kit is found by two environment variables, and laid out as the Windows Driver Kit lays out its own:
-//! `$WDKContentRoot/Include/$Version_Number/{km/crt,km,shared}` and `$WDKContentRoot/Lib/$Version_Number/km/x64`.
+//! `$WDKContentRoot/Include/$Version_Number/{km/crt,km,shared}` and `$WDKContentRoot/Lib/$Version_Number/km/{x64,arm64}`.
 //! Names and signatures are the published crate's; only the WDM driver model is ever configured.
 
 use std::{
@@ -17,16 +17,21 @@ use bindgen::{Builder, EnumVariation, Formatter, RustEdition};
 use thiserror::Error;
 
 /// Link arguments of a kernel-mode driver, as far as LLD knows them.
-const LINK_ARGUMENTS: [&str; 9] = [
+const LINK_ARGUMENTS: [&str; 12] = [
     "/DRIVER",
     "/NODEFAULTLIB",
-    "/SUBSYSTEM:NATIVE",
+    // Of Windows 10 and Server 2016, whose headers all later ones follow.
+    "/SUBSYSTEM:NATIVE,10.0",
+    "/OSVERSION:10.0",
     "/ENTRY:DriverEntry",
     "/NXCOMPAT",
     "/DYNAMICBASE",
     "/OPT:REF,ICF",
     "/INTEGRITYCHECK",
     "/MANIFEST:NO",
+    // The checksum of the image, and a hash instead of the time of the build.
+    "/RELEASE",
+    "/BREPRO",
 ];
 
 /// An I/O error and the path it is about.
@@ -107,7 +112,7 @@ impl Config {
         let version = variable("Version_Number")?;
         let kit = Kit {
             include: directory(root.join("Include").join(&version))?,
-            lib: directory(root.join("Lib").join(&version).join("km/x64"))?,
+            lib: directory(root.join("Lib").join(&version).join("km").join(if is_arm64() { "arm64" } else { "x64" }))?,
         };
         Ok(Self { driver_config: DriverConfig::Wdm, kit })
     }
@@ -118,7 +123,9 @@ impl Config {
     }
 
     pub fn preprocessor_definitions(&self) -> impl Iterator<Item = (String, Option<String>)> {
-        ["_WIN64", "_AMD64_", "AMD64", "_KERNEL_MODE"].into_iter().map(|name| (name.to_owned(), None))
+        // MinGW's wdm.h asks for `_M_ARM` only.
+        let names: &[&str] = if is_arm64() { &["_ARM64_", "ARM64", "_M_ARM"] } else { &["_AMD64_", "AMD64"] };
+        ["_WIN64", "_KERNEL_MODE"].into_iter().chain(names.iter().copied()).map(|name| (name.to_owned(), None))
     }
 
     pub fn headers(&self, subset: ApiSubset) -> Result<impl Iterator<Item = String>, ConfigError> {
@@ -240,6 +247,11 @@ impl BuilderExt for Builder {
 fn variable(name: &'static str) -> Result<String, ConfigError> {
     println!("cargo::rerun-if-env-changed={name}");
     env::var(name).map_err(|_| ConfigError::MissingEnv(name))
+}
+
+/// Whether the build script is for a package of an arm64 driver.
+fn is_arm64() -> bool {
+    env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|architecture| architecture == "aarch64")
 }
 
 fn directory(path: PathBuf) -> Result<PathBuf, ConfigError> {
