@@ -7,6 +7,7 @@
 //! | [`keywords`] | the table of registry keywords |
 //! | [`events`] | the table of events |
 //! | `inx`, `message_table`, `pages` | what is generated from them: `viordma.inx`, the image's message table, parts of documents |
+//! | `diagnosis` | the steps by which `Test-Viordma.ps1` finds why RDMA is not used |
 //! | `faults` | what is wrong with the tables |
 #![cfg_attr(not(feature = "generate"), no_std)]
 #![deny(unsafe_code)]
@@ -34,6 +35,8 @@ impl Edition {
     }
 }
 
+#[cfg(feature = "generate")]
+pub mod diagnosis;
 #[cfg(feature = "generate")]
 pub mod faults;
 #[cfg(feature = "generate")]

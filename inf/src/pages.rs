@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Edition,
+    diagnosis::{STEPS, Test},
     events::MESSAGES,
     keywords::{Audience, Effect, PROPERTIES, Values},
 };
@@ -27,12 +28,13 @@ pub fn filled(page: &str) -> Result<String, String> {
     Ok(page)
 }
 
-fn parts() -> [(&'static str, String); 4] {
+fn parts() -> [(&'static str, String); 5] {
     [
         ("keywords of administrators", keywords(Audience::Administrator)),
         ("keywords of authors", keywords(Audience::ConsumerAuthor)),
         ("events of administrators", events(Audience::Administrator)),
         ("events of authors", events(Audience::ConsumerAuthor)),
+        ("steps of Test-Viordma.ps1", steps()),
     ]
 }
 
@@ -80,6 +82,22 @@ fn events(audience: Audience) -> String {
     text
 }
 
+/// The steps of the script for administrators, in their order.
+fn steps() -> String {
+    let mut text = String::new();
+    for step in STEPS {
+        let expected = match step.test {
+            Test::Equals(value) => format!("is `{value}`"),
+            Test::AtLeast(least) => format!("is {least} or more"),
+        };
+        item(
+            &mut text,
+            &format!("`{}` {expected}. If not: {} **Remedy:** {}", step.fact, step.reason, step.remedy),
+        );
+    }
+    text
+}
+
 /// Adds an item of a list, in lines of at most 120 characters.
 fn item(text: &mut String, sentence: &str) {
     let mut line = "*".to_owned();
@@ -107,7 +125,7 @@ mod tests {
         });
         let filled = filled(&page).unwrap();
         assert!(filled.starts_with("top\n<!-- keywords of administrators -->\n\n| Keyword | "));
-        assert!(!filled.contains("old\n") && filled.matches("\nbetween\n").count() == 4);
+        assert!(!filled.contains("old\n") && filled.matches("\nbetween\n").count() == 5);
         assert!(
             filled.contains("\n| `QueuePairs` | 1 to 16 | 16 |\n")
                 && filled.contains("\n* **41** (warning): ")
