@@ -19,6 +19,7 @@ mod miri;
 mod models;
 mod mutants;
 mod objects;
+mod package;
 mod packages;
 mod programs;
 mod provide;
@@ -85,6 +86,8 @@ enum Command {
     Manifests(manifests::Options),
     /// Run tests of portable crates in Miri, which reports undefined behavior
     Miri,
+    /// Make what an administrator installs: dist/viordma-VERSION-x64.zip
+    Package(package::Options),
     /// Run all checks: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
     /// Run the models of concurrent code: every schedule of a few threads
@@ -139,6 +142,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Models(options) => models::run(&options)?,
         Command::Mutants(options) => mutants::run(&options)?,
         Command::Objects => objects::run()?,
+        Command::Package(options) => package::run(&options)?,
         Command::Races => races::run()?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,

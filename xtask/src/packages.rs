@@ -35,6 +35,12 @@ pub const CAPTURE: [Package; 1] = [Package { name: "tshark", file: "/usr/bin/tsh
 /// Counts instructions in `cargo xtask bench`.
 pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/valgrind" }];
 
+/// Needed by `cargo xtask package --sign`.
+pub const SIGNING: [Package; 2] = [
+    Package { name: "openssl", file: "/usr/bin/openssl" },
+    Package { name: "osslsigncode", file: "/usr/bin/osslsigncode" },
+];
+
 /// Needed by the tests on QEMU's device.
 pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" }];
 

@@ -41,6 +41,15 @@ fn inputs_that_do_not_exist_are_refused_before_anything_is_built() {
 }
 
 #[test]
+fn packages_that_cannot_be_read_or_signed_are_refused_before_anything_is_built() {
+    refuses(&["package", "--verify", "/no/such.zip"], "cannot read /no/such.zip");
+    refuses(&["package", "--verify", "Cargo.toml"], "no zip file");
+    // Not on a checkout with changes, which is refused first.
+    let reason = contains("cannot read the key /no/such.pem").or(contains("a package is made of a commit"));
+    xtask(&["package", "--sign", "/no/such.pem"]).assert().code(2).stdout(is_empty()).stderr(reason);
+}
+
+#[test]
 fn rules_are_checked_by_area() {
     let checked = contains("29 rules: ").and(contains("are excepted"));
     xtask(&["rules", "--check", "--area", "oidndk"]).assert().success().stdout(checked);

@@ -37,7 +37,7 @@ const DRIVER_BUILD_ROOT: &str = "src/kit/mod.rs";
 /// The package that the patch replaces.
 const PATCHED: &str = "wdk-build";
 
-/// What replaces it.
+/// The package that replaces it.
 const STAND_IN: &str = "xtask/cross/wdk-build";
 
 pub struct Mirror {

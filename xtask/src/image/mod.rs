@@ -10,6 +10,7 @@ mod check;
 mod imports;
 mod kit;
 pub mod link;
+mod linked;
 mod mirror;
 mod symbols;
 pub mod toolchain;
@@ -23,12 +24,15 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use viordma_inf::Edition;
 
-pub use self::artifact::Image;
 use self::{architecture::Architecture, kit::Kit, mirror::Mirror, toolchain::Toolchain};
+pub use self::{
+    artifact::Image,
+    linked::{Linked, Origin},
+};
 use crate::{drivers::DRIVERS, inf, packages, shell};
 
 /// The package of the driver, and its image.
-const DRIVER: &str = Edition::Standard.name();
+pub const DRIVER: &str = Edition::Standard.name();
 
 /// The image of the driver with the feature `strict`.
 pub const STRICT: &str = Edition::Strict.name();
@@ -125,6 +129,21 @@ fn build_with(toolchain: Toolchain, architecture: Architecture, image: &str) -> 
         inf::stamp(edition, architecture.inf(), &image.sys.with_extension("inf"))?;
     }
     Ok(image)
+}
+
+/// Returns the packages that the driver links for an architecture, once it was built.
+///
+/// # Errors
+/// Cargo does not describe them.
+pub fn linked(architecture: Architecture, is_strict: bool) -> Result<Vec<Linked>> {
+    let toolchain = Toolchain::find(architecture);
+    let mirror = shell::root().join("target/cross");
+    let mut cargo = toolchain.cargo();
+    cargo.current_dir(&mirror).args(["metadata", "--format-version", "1", "--filter-platform"]);
+    cargo.arg(architecture.target()).args(if is_strict { FEATURE } else { &[] });
+    let metadata = serde_json::from_str(&shell::output(&mut cargo)?).context("cargo metadata")?;
+    let lock = fs::read_to_string(mirror.join("Cargo.lock"))?.parse()?;
+    linked::packages(&metadata, &lock, &toolchain.version()?, DRIVER)
 }
 
 /// Runs clippy on the driver and its crates, compiled for Windows.

@@ -97,6 +97,15 @@ impl Toolchain {
         Ok(shell::output(rustc.current_dir(shell::root()).args(["--print", "sysroot"]))?.trim().to_owned())
     }
 
+    /// Returns the version of the compiler, such as 1.95.0.
+    ///
+    /// # Errors
+    /// The compiler cannot be run.
+    pub fn version(self) -> Result<String> {
+        let text = shell::output(self.rustc().current_dir(shell::root()).arg("--version"))?;
+        Ok(text.split_whitespace().nth(1).unwrap_or_default().to_owned())
+    }
+
     fn rustc(self) -> Command {
         Command::new(match self {
             Self::Rustup => "rustc",

@@ -35,7 +35,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 23] = [
+pub const STEPS: [Step; 24] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -51,6 +51,7 @@ pub const STEPS: [Step; 23] = [
     Step { name: "data races", when: When::Beside, run: races },
     Step { name: "fuzz targets", when: When::Beside, run: fuzz_targets },
     Step { name: "image", when: When::Main, run: build_image },
+    Step { name: "package", when: When::Main, run: package },
     Step { name: "unit and integration tests", when: When::Main, run: programs::run_most },
     Step { name: "tests in real time", when: When::Alone, run: programs::run_real_time },
     Step { name: "object pages", when: When::Alone, run: objects },
@@ -210,6 +211,12 @@ fn build_image() -> Result<Count> {
     // Client and server of SMB Direct.
     image::build("smb-driver")?;
     Ok(Count::WHOLE)
+}
+
+/// The packages of the images: INF rules, catalogs, test signatures, and that changed files are noticed.
+fn package() -> Result<Count> {
+    let passed = crate::package::check()?;
+    Ok(Count::passed(passed))
 }
 
 /// The pages of NDK objects, with what the tests of the steps before recorded.

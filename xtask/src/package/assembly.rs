@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Makes a package of a build.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use viordma_inf::diagnosis;
+
+use super::{
+    catalog,
+    contents::{Contents, DELIVERED, FOLDER, SBOM, STEPS},
+    inf_file::Inf,
+    inf_rules, notices, sbom,
+    source::Source,
+};
+use crate::{
+    image::{self, Image, architecture::Architecture},
+    shell,
+};
+
+/// Builds the image and makes the files of the package, without signatures and checksums.
+///
+/// # Errors
+/// The build or a check fails.
+pub fn build(source: &Source, architecture: Architecture, is_strict: bool) -> Result<Contents> {
+    let name = if is_strict { image::STRICT } else { image::DRIVER };
+    let image = image::build_for(architecture, name)?;
+    let contents = make(source, architecture, name, &image)?;
+    let faults = inf_rules::faults(contents.text("inf")?, name, architecture);
+    ensure!(faults.is_empty(), "the INF breaks rules of InfVerif: {}", faults.join("; "));
+    catalog::check(contents.file("cat")?, &contents)?;
+    Ok(contents)
+}
+
+/// Makes the files of a package, without signatures and checksums.
+///
+/// # Errors
+/// A file of the build or of the repository cannot be read.
+fn make(source: &Source, architecture: Architecture, driver: &str, image: &Image) -> Result<Contents> {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut files = BTreeMap::new();
+    for path in [&image.sys, &image.pdb, &image.sys.with_extension("inf")] {
+        let name = path.file_name().context("a file has no name")?.to_string_lossy().into_owned();
+        files.insert(name, read(path)?);
+    }
+    for name in DELIVERED {
+        files.insert(name.to_owned(), read(&shell::root().join(FOLDER).join(name))?);
+    }
+    files.insert(STEPS.to_owned(), diagnosis::json().into_bytes());
+    let linked = image::linked(architecture, driver == image::STRICT)?;
+    files.insert("LICENSES.txt".to_owned(), notices::text(&linked)?.into_bytes());
+    let folder = format!("{driver}-{version}-{}", architecture.name());
+    let mut contents = Contents { folder, driver: driver.to_owned(), files };
+    let sbom = sbom::text(source, &contents, architecture, &linked)?;
+    contents.files.insert(SBOM.to_owned(), sbom.into_bytes());
+    let ids = Inf::parse(contents.text("inf")?).hardware_ids();
+    let names = ["sys", "inf"].map(|extension| contents.name(extension));
+    let files = [(names[0].as_str(), contents.file("sys")?), (names[1].as_str(), contents.file("inf")?)];
+    let catalog = catalog::encode(files, architecture, &ids, source.time)?;
+    contents.files.insert(contents.name("cat"), catalog);
+    Ok(contents)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `cargo xtask package`: what an administrator unpacks and installs, as `dist/viordma-VERSION-x64.zip`.
+//!
+//! | file | responsible for |
+//! | --- | --- |
+//! | `source.rs` | the commit that is packaged |
+//! | `contents.rs`, `assembly.rs` | the files of a package, and how they are made |
+//! | `catalog.rs`, `authenticode.rs` | the catalog, and the digests in it |
+//! | `signing.rs` | test keys, signatures |
+//! | `sbom.rs`, `notices.rs` | what is linked, and its licenses |
+//! | `inf_rules.rs` | rules that InfVerif checks on Windows |
+//! | `scripts.rs` | tests of the scripts and of the page that leads to them |
+//! | `archive.rs` | the zip file |
+//! | `verify.rs` | comparison of an archive with a build |
+//!
+//! Everything but signatures depends on the commit and the compiler alone: two clones give the same bytes. Windows has seen none of it.
+
+mod archive;
+mod assembly;
+mod authenticode;
+mod catalog;
+mod contents;
+mod inf_file;
+mod inf_rules;
+mod notices;
+mod sbom;
+#[cfg(test)]
+mod scripts;
+mod signing;
+mod source;
+mod verify;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use self::{assembly::build, signing::Signer, source::Source};
+use crate::{image::architecture::Architecture, shell};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Architecture of the package
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    arch: Architecture,
+    /// Sign image and catalog: with a key that is made, used and deleted ("test"), or with key and certificates of this PEM file
+    #[arg(long, value_name = "test|KEY")]
+    sign: Option<String>,
+    /// Package viordma-strict, the driver for authors of NDK consumers
+    #[arg(long)]
+    strict: bool,
+    /// Build again, and compare with this archive, signatures aside
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "sign", "strict"])]
+    verify: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A source that is not committed, a missing tool, an unreadable key or archive (exit code 2); a failing build, check or comparison.
+pub fn run(options: &Options) -> Result<()> {
+    if let Some(file) = &options.verify {
+        return verify::run(file);
+    }
+    let source = Source::committed()?;
+    let signer = options.sign.as_deref().map(Signer::new).transpose()?;
+    let mut contents = build(&source, options.arch, options.strict)?;
+    if let Some(signer) = &signer {
+        signer.sign(&mut contents, source.time)?;
+    }
+    contents.add_checksums();
+    let dist = shell::root().join("dist");
+    fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
+    let path = dist.join(format!("{}.zip", contents.folder));
+    let new = dist.join(format!(".{}.{}", contents.folder, std::process::id()));
+    let data = archive::write(&contents, &source)?;
+    fs::write(&new, data).with_context(|| format!("cannot write {}", new.display()))?;
+    fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    if signer.is_none() {
+        println!("not signed: --sign test, or signtool on Windows (README.md in the archive)");
+    }
+    Ok(())
+}
+
+/// Makes the package of an image that was built, signs it with a test key, and checks that changed files are noticed. For the step
+/// `package` of `cargo xtask test`, which also runs with local changes.
+///
+/// # Errors
+/// A check fails.
+pub fn check() -> Result<usize> {
+    let source = Source::head()?;
+    let signer = Signer::new(signing::TEST)?;
+    for is_strict in [false, true] {
+        let mut contents = build(&source, Architecture::X64, is_strict)?;
+        let unsigned = contents.clone();
+        signer.sign(&mut contents, source.time)?;
+        signer.check_changes(&contents)?;
+        contents.add_checksums();
+        let archive = archive::read(&archive::write(&contents, &source)?)?;
+        ensure!(
+            verify::differences(&archive, &unsigned).is_empty(),
+            "the archive differs from what it was made of"
+        );
+        let mut plain = unsigned.clone();
+        plain.add_checksums();
+        verify::check_changes(&plain, &unsigned)?;
+    }
+    Ok(2)
+}

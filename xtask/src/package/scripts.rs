@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tests of the scripts in a package, and of the page that leads to them. PowerShell does not run here: a parser checks their syntax.
+
+use std::{collections::BTreeSet, fs};
+
+use tree_sitter::{Node, Parser};
+use viordma_inf::Edition;
+
+use super::contents::{CHECKSUMS, DELIVERED, SBOM, STEPS};
+use crate::shell;
+
+/// Cmdlets of Windows Server 2022 that scripts and the page may use, from Microsoft's reference.
+const CMDLETS: &[&str] = &[
+    "Add-Fact",
+    "ConvertFrom-Json",
+    "ConvertTo-Json",
+    "Copy-Item",
+    "Enable-NetAdapterBinding",
+    "Enable-NetAdapterRdma",
+    "ForEach-Object",
+    "Get-AuthenticodeSignature",
+    "Get-CimInstance",
+    "Get-Content",
+    "Get-Counter",
+    "Get-DnsClientServerAddress",
+    "Get-NetAdapter",
+    "Get-NetAdapterBinding",
+    "Get-NetAdapterRdma",
+    "Get-NetFirewallRule",
+    "Get-NetIPAddress",
+    "Get-NetIPInterface",
+    "Get-NetOffloadGlobalSetting",
+    "Get-NetRoute",
+    "Get-PfxCertificate",
+    "Get-PnpDevice",
+    "Get-SmbClientConfiguration",
+    "Get-SmbClientNetworkInterface",
+    "Get-SmbMultichannelConnection",
+    "Get-SmbServerConfiguration",
+    "Get-SmbServerNetworkInterface",
+    "Get-WinEvent",
+    "Get-WindowsDriver",
+    "Import-Certificate",
+    "Join-Path",
+    "Measure-Event",
+    "Measure-Object",
+    "New-NetIPAddress",
+    "New-NetRoute",
+    "New-SmbShare",
+    "Out-File",
+    "Out-Null",
+    "Remove-Item",
+    "Restart-Computer",
+    "Select-Object",
+    "Select-String",
+    "Set-DnsClientServerAddress",
+    "Set-ExecutionPolicy",
+    "Set-NetAdapterAdvancedProperty",
+    "Set-NetIPInterface",
+    "Set-StrictMode",
+    "Split-Path",
+    "Start-Sleep",
+    "Test-Connection",
+    "Test-NetConnection",
+    "Test-Path",
+    "Where-Object",
+    "Write-Output",
+    "Write-Verbose",
+    "Write-Warning",
+];
+
+/// Programs of Windows.
+const PROGRAMS: &[&str] = &["bcdedit", "bcdedit.exe", "ping.exe", "pnputil.exe", "verifier.exe"];
+
+fn read(path: &str) -> String {
+    fs::read_to_string(shell::root().join(path)).unwrap()
+}
+
+fn scripts() -> impl Iterator<Item = (&'static str, String)> {
+    let names = DELIVERED.into_iter().filter(|name| name.strip_suffix(".ps1").is_some());
+    names.map(|name| (name, read(&format!("inf/package/{name}"))))
+}
+
+/// Calls `visit` with each node of the syntax tree of a text.
+fn walk(text: &str, mut visit: impl FnMut(Node)) {
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_powershell::LANGUAGE.into()).unwrap();
+    let tree = parser.parse(text, None).unwrap();
+    let mut pending = vec![tree.root_node()];
+    while let Some(node) = pending.pop() {
+        visit(node);
+        pending.extend((0..node.child_count()).filter_map(|index| node.child(index)));
+    }
+}
+
+/// Returns the places of syntax errors: line and text.
+fn errors(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    walk(text, |node| {
+        if node.is_error() || node.is_missing() {
+            let line = text.lines().nth(node.start_position().row).unwrap_or_default();
+            errors.push(format!("{}: {line}", node.start_position().row + 1));
+        }
+    });
+    errors
+}
+
+/// Returns the names of the commands that a text calls.
+fn commands(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    walk(text, |node| {
+        let name = &text[node.byte_range()];
+        // The parser takes a range of numbers in a loop for a command.
+        if node.kind() == "command_name" && !name.starts_with(|first: char| first.is_ascii_digit()) {
+            names.insert(name.to_owned());
+        }
+    });
+    names
+}
+
+/// Returns the code blocks of a language in a page.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let begin = format!("```{language}\n");
+    let blocks = page.split(&begin).skip(1);
+    blocks.map(|block| block.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn scripts_are_sound_powershell_for_administrators() {
+    for (name, text) in scripts() {
+        assert_eq!(errors(&text), [""; 0], "{name}");
+        assert!(
+            text.is_ascii(),
+            "{name}: PowerShell 5.1 reads files without a mark in the system's code page"
+        );
+        for line in
+            ["#Requires -Version 5.1", "#Requires -RunAsAdministrator", "Set-StrictMode -Version Latest"]
+        {
+            assert!(text.lines().any(|other| other == line), "{name}: {line}");
+        }
+        assert!(text.contains("No Windows system has run it yet."), "{name}");
+        let changes = name != "Test-Viordma.ps1";
+        assert_eq!(text.contains("SupportsShouldProcess"), changes, "{name}");
+        assert_eq!(text.contains("$PSCmdlet.ShouldProcess("), changes, "{name}");
+        let verbs = ["New-", "Remove-", "Set-Net", "Set-Dns", "Import-", "pnputil", "verifier"];
+        assert_eq!(
+            commands(&text).iter().any(|name| verbs.iter().any(|verb| name.starts_with(verb))),
+            changes,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_broken_script_is_noticed() {
+    let text = read("inf/package/Install-Viordma.ps1");
+    assert!(!errors(&text.replacen("{ throw ", "{ throw (", 1)).is_empty());
+    assert!(!errors(&text.replacen("foreach (", "foreach ((", 1)).is_empty());
+}
+
+#[test]
+fn scripts_and_page_call_known_commands() {
+    let page = blocks(&read("docs/proxmox.md"), "powershell").concat();
+    let texts = scripts().map(|(_, text)| text).chain([page]);
+    for command in texts.flat_map(|text| commands(&text)) {
+        let is_own = DELIVERED.iter().any(|name| command == format!(".\\{name}"));
+        assert!(is_own || CMDLETS.contains(&&*command) || PROGRAMS.contains(&&*command), "{command}");
+    }
+}
+
+/// A reader who follows the page finds what it names.
+#[test]
+fn files_and_parameters_of_the_page_are_those_of_the_package() {
+    let page = read("docs/proxmox.md");
+    let mut files: Vec<String> = DELIVERED.map(str::to_owned).to_vec();
+    files.extend([CHECKSUMS, SBOM, STEPS, "LICENSES.txt"].map(str::to_owned));
+    files.extend(
+        ["sys", "inf", "cat", "pdb", "cer"]
+            .map(|extension| format!("{}.{extension}", Edition::Standard.name())),
+    );
+    for part in page.split('`').skip(1).step_by(2).chain(page.split_whitespace()) {
+        let name = part.trim_matches(|c| "`.,;()\\".contains(c));
+        let is_file = !name.contains(['/', ' '])
+            && [".ps1", ".sys", ".inf", ".cat", ".pdb", ".cer", ".txt", ".json"]
+                .iter()
+                .any(|end| name.ends_with(end));
+        assert!(!is_file || name == "oemN.inf" || files.iter().any(|file| file == name), "{name}");
+    }
+    for line in blocks(&page, "powershell").iter().flat_map(|block| block.lines()) {
+        let Some(call) = line.strip_prefix(".\\") else { continue };
+        let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
+        let script = read(&format!("inf/package/{name}"));
+        for argument in arguments.split(' ').filter_map(|argument| argument.strip_prefix('-')) {
+            let is_common = argument == "WhatIf" && script.contains("SupportsShouldProcess");
+            assert!(is_common || script.contains(&format!("]${argument}")), "{name} -{argument}");
+        }
+    }
+    let delivered = read("inf/package/README.md");
+    for file in files.iter().filter(|file| *file != "README.md") {
+        assert!(delivered.contains(file.as_str()), "README.md does not explain {file}");
+    }
+}

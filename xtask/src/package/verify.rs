@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `cargo xtask package --verify FILE`: builds a package again, and compares it with an archive.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use super::{
+    archive, assembly, authenticode, catalog,
+    contents::{CHECKSUMS, Contents, SBOM},
+    source::Source,
+};
+use crate::{
+    image::{self, architecture::Architecture},
+    shell::Exit,
+};
+
+/// Runs the command.
+///
+/// # Errors
+/// No package, or one of another commit (exit code 2); the names of files that differ.
+pub fn run(file: &Path) -> Result<()> {
+    let shown = file.display();
+    let data = fs::read(file).map_err(|error| Exit::usage(format!("cannot read {shown}: {error}")))?;
+    let mut archive = archive::read(&data).map_err(|error| Exit::usage(format!("{shown}: {error:#}")))?;
+    let foreign = |reason: &str| Exit::usage(format!("{shown} is no package of viordma: {reason}"));
+    let sbom = archive.files.get(SBOM).ok_or_else(|| foreign(&format!("it has no {SBOM}")))?;
+    let sbom: Value = serde_json::from_slice(sbom).map_err(|error| foreign(&format!("{SBOM}: {error}")))?;
+    let property = |name: &str| {
+        let all = sbom["metadata"]["properties"].as_array().into_iter().flatten();
+        all.filter(|property| property["name"] == name).find_map(|property| property["value"].as_str())
+    };
+    let commit = property("viordma:commit").ok_or_else(|| foreign("it names no commit"))?;
+    let architecture = match property("viordma:architecture") {
+        Some("x64") => Architecture::X64,
+        Some("arm64") => Architecture::Arm64,
+        _ => return Err(foreign("it names no architecture")),
+    };
+    let is_strict = archive.folder.starts_with(image::STRICT);
+    (if is_strict { image::STRICT } else { image::DRIVER }).clone_into(&mut archive.driver);
+    let source = Source::committed()?;
+    if commit != source.commit {
+        return Err(Exit::usage(format!(
+            "{shown} was made of commit {commit}; this checkout is at {}: check that commit out",
+            source.commit
+        )));
+    }
+    let built = assembly::build(&source, architecture, is_strict)?;
+    let different = differences(&archive, &built);
+    if !different.is_empty() {
+        bail!("{shown} differs from what this checkout builds: {}", different.join(", "));
+    }
+    let signed = if archive.files.contains_key(&archive.name("cer")) { ", signatures aside" } else { "" };
+    println!("{shown}: its {} files are what commit {commit} builds{signed}", archive.files.len());
+    Ok(())
+}
+
+/// Returns what differs between an archive and a package without signatures and checksums.
+pub fn differences(archive: &Contents, built: &Contents) -> Vec<String> {
+    let mut different = Vec::new();
+    let mut listed = archive.clone();
+    listed.add_checksums();
+    if listed.files.get(CHECKSUMS) != archive.files.get(CHECKSUMS) {
+        different.push(CHECKSUMS.to_owned());
+    }
+    for (name, data) in &built.files {
+        let Some(other) = archive.files.get(name) else {
+            different.push(format!("{name} is missing"));
+            continue;
+        };
+        let is_signed = archive.files.contains_key(&built.name("cer"));
+        let is_same = if is_signed && *name == built.name("sys") {
+            authenticode::digest(other).is_ok_and(|digest| authenticode::digest(data).ok() == Some(digest))
+        } else if is_signed && *name == built.name("cat") {
+            catalog::content(other).is_ok_and(|content| catalog::content(data).ok() == Some(content))
+        } else {
+            other == data
+        };
+        if !is_same {
+            different.push(name.clone());
+        }
+    }
+    let added = [CHECKSUMS.to_owned(), built.name("cer")];
+    different.extend(
+        archive
+            .files
+            .keys()
+            .filter(|name| !built.files.contains_key(*name) && !added.contains(name))
+            .map(|name| format!("{name} is none of a package")),
+    );
+    different
+}
+
+/// Checks that a changed byte of any file of an archive is noticed, with its name.
+///
+/// # Errors
+/// One is not.
+pub fn check_changes(archive: &Contents, built: &Contents) -> Result<()> {
+    for name in built.files.keys() {
+        let mut changed = archive.clone();
+        let data = changed.files.get_mut(name).context("a file is missing")?;
+        let middle = data.len() / 2;
+        data[middle] ^= 1;
+        changed.add_checksums();
+        let different = differences(&changed, built);
+        ensure!(different == [name.clone()], "a changed byte of {name} gives {different:?}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package() -> Contents {
+        let mut package =
+            Contents { folder: "viordma-1-x64".into(), driver: "viordma".into(), ..Contents::default() };
+        for name in ["README.md", "viordma.inf"] {
+            package.files.insert(name.into(), name.as_bytes().to_vec());
+        }
+        package
+    }
+
+    #[test]
+    fn a_missing_a_changed_and_an_added_file_are_named() {
+        let built = package();
+        let mut archive = built.clone();
+        archive.add_checksums();
+        assert_eq!(differences(&archive, &built), [""; 0]);
+        let mut changed = archive.clone();
+        changed.files.insert("README.md".into(), Vec::new());
+        assert_eq!(differences(&changed, &built), [CHECKSUMS, "README.md"]);
+        changed.files.remove("README.md");
+        changed.files.insert("other.exe".into(), Vec::new());
+        changed.add_checksums();
+        let expected = ["README.md is missing", "other.exe is none of a package"];
+        assert_eq!(differences(&changed, &built), expected);
+    }
+
+    #[test]
+    fn a_damaged_archive_is_refused_with_the_name_of_the_file() {
+        let source = Source { commit: String::new(), time: 0, date: [2026, 11, 28, 0, 0, 0] };
+        let mut package = package();
+        package.files.insert("viordma.pdb".into(), (0..=255).cycle().take(4096).collect());
+        let mut data = archive::write(&package, &source).unwrap();
+        assert_eq!(data, archive::write(&package, &source).unwrap());
+        let at = data.windows(11).position(|name| name == b"viordma.pdb").unwrap();
+        data[at + 40] ^= 1;
+        let error = archive::read(&data).err().unwrap();
+        assert!(format!("{error:#}").contains("viordma.pdb"), "{error:#}");
+        assert!(archive::read(b"no archive").is_err());
+    }
+}
