@@ -5,8 +5,7 @@
 
 use std::{
     fs::{self, File},
-    path::PathBuf,
-    process::{Command, Stdio},
+    path::Path,
     sync::mpsc::{Receiver, channel},
     thread,
     time::Instant,
@@ -14,8 +13,12 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{count::Count, done::Done, steps::Step};
-use crate::{lab, shell};
+use super::{
+    done::Done,
+    part::{self, Report},
+    steps::Step,
+};
+use crate::shell;
 
 /// A row of steps.
 pub struct Beside(Receiver<(Done, String)>);
@@ -31,12 +34,9 @@ impl Beside {
                 println!("\n== {} (beside)", step.name);
                 let begin = Instant::now();
                 let log = directory.join(step.name.replace(' ', "-")).with_extension("log");
-                let (count, error) = match run(step, &log) {
-                    Ok(count) => (count, None),
-                    Err(error) => (Count::FAILED, Some(format!("{error:#}"))),
-                };
+                let result = run(step, &log);
                 let output = fs::read(&log).unwrap_or_default();
-                let done = Done { step, count, took: begin.elapsed(), error };
+                let done = Done::new(step, begin.elapsed(), result);
                 // Nothing receives after a failure of the other steps.
                 let _ = sender.send((done, String::from_utf8_lossy(&output).into_owned()));
             }
@@ -61,14 +61,7 @@ fn printed((done, output): (Done, String)) -> Done {
 }
 
 /// Runs a step in a process of its own.
-fn run(step: &Step, log: &PathBuf) -> Result<Count> {
-    let result = log.with_extension("json");
+fn run(step: &Step, log: &Path) -> Result<Report> {
     let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-    let _ = fs::remove_file(&result);
-    let mut command = Command::new(lab::this_program()?);
-    command.args(["test", "--part", step.name]).arg(&result);
-    command.stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
-    // The reason of a failure is in the output.
-    shell::run(&mut command)?;
-    serde_json::from_slice(&fs::read(&result)?).context("the step has written no result")
+    part::run(step, Some(file))
 }

@@ -8,7 +8,7 @@
 //! | `programs.rs` | test programs: built at once, run two at a time |
 //! | `demos.rs`, `captures.rs` | demos, and the captures of a run |
 //! | `count.rs` | numbers of tests, and their sums |
-//! | `beside.rs` | steps in processes of their own, beside others |
+//! | `part.rs`, `beside.rs` | steps in processes of their own, and beside others |
 
 mod beside;
 mod capture_folder;
@@ -16,17 +16,19 @@ mod captures;
 mod count;
 mod demos;
 mod done;
+mod part;
 mod programs;
 mod steps;
 
-use std::{fs, path::Path, time::Instant};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
 use self::{
     beside::Beside,
-    count::{Count, sums},
+    count::sums,
     done::{Done, seconds},
+    part::{Report, processor_time},
     steps::{STEPS, Step, When},
 };
 use crate::shell;
@@ -47,7 +49,7 @@ pub struct Options {
 /// A step fails, or none has the name.
 pub fn run(options: &Options) -> Result<()> {
     if let Some([name, file]) = options.part.as_deref() {
-        return part(name, file.as_ref());
+        return part::report(name, file.as_ref());
     }
     let begin = Instant::now();
     let mut done = match &options.only {
@@ -55,7 +57,8 @@ pub fn run(options: &Options) -> Result<()> {
         None => run_all()?,
     };
     done.sort_by_key(|done| STEPS.iter().position(|step| step.name == done.step.name));
-    println!("\nsummary ({})", seconds(begin.elapsed()));
+    let processors: Duration = done.iter().map(|done| done.processors).sum();
+    println!("\nsummary ({}, {} of processors)", seconds(begin.elapsed()), seconds(processors));
     for done in &done {
         println!("  {}", done.line());
     }
@@ -74,7 +77,7 @@ fn run_all() -> Result<Vec<Done>> {
     steps::install();
     let beside = Beside::begin(of(When::Beside).collect())?;
     for step in of(When::Main) {
-        done.push(run_step(step));
+        done.push(run_part(step));
         done.extend(beside.ready());
     }
     done.extend(beside.rest());
@@ -84,23 +87,25 @@ fn run_all() -> Result<Vec<Done>> {
 
 /// Runs a step in this process.
 fn run_step(step: &'static Step) -> Done {
-    println!("\n== {}", step.name);
-    let begin = Instant::now();
-    let (count, error) = match (step.run)() {
-        Ok(count) => (count, None),
-        Err(error) => (Count::FAILED, Some(format!("{error:#}"))),
-    };
-    let done = Done { step, count, took: begin.elapsed(), error };
-    println!("{}", done.line());
-    done
+    timed(step, || {
+        let before = processor_time();
+        let count = (step.run)()?;
+        Ok(Report { count, processors: processor_time().saturating_sub(before) })
+    })
 }
 
-/// Runs the step `name` for [`Beside`], which reads the result from a file.
-fn part(name: &str, file: &Path) -> Result<()> {
-    let step = STEPS.iter().find(|step| step.name == name).context("there is no such step")?;
-    let count = (step.run)()?;
-    fs::write(file, serde_json::to_string(&count)?)
-        .with_context(|| format!("cannot write {}", file.display()))
+/// Runs a step in a process of its own, since processes beside it would be counted as its own.
+fn run_part(step: &'static Step) -> Done {
+    timed(step, || part::run(step, None))
+}
+
+fn timed(step: &'static Step, run: impl FnOnce() -> Result<Report>) -> Done {
+    println!("\n== {}", step.name);
+    let begin = Instant::now();
+    let result = run();
+    let done = Done::new(step, begin.elapsed(), result);
+    println!("{}", done.line());
+    done
 }
 
 /// Returns the steps whose name contains `text`.
