@@ -85,7 +85,7 @@ enum Command {
     /// Compare the manifests and lock files of the two workspaces
     Manifests(manifests::Options),
     /// Run tests of portable crates in Miri, which reports undefined behavior
-    Miri,
+    Miri(miri::Options),
     /// Make what an administrator installs: dist/viordma-VERSION-x64.zip
     Package(package::Options),
     /// Run all checks: formatting, lints, the image, all tests, the demo and its captures
@@ -137,7 +137,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Inf(options) => inf::run(&options)?,
         Command::Manifests(options) => manifests::run(&options)?,
-        Command::Miri => miri::run()?,
+        Command::Miri(options) => miri::run(&options)?,
         Command::Test(options) => test::run(&options)?,
         Command::Models(options) => models::run(&options)?,
         Command::Mutants(options) => mutants::run(&options)?,

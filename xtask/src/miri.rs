@@ -4,7 +4,7 @@
 //! that alias what they must not, use of freed or uninitialized memory, data races. It is part of nightly toolchains only.
 //!
 //! Miri takes about a thousand times as long as the processor, so that the tests are those of code with `unsafe`. Some are shorter there
-//! (`cfg!(miri)`).
+//! (`cfg!(miri)`). `--full` runs the long ones, too.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ struct Selection<'a> {
     target: &'a str,
     /// Only tests whose name contains one of these; all if there are none.
     only: &'a [&'a str],
-    /// Not those whose name contains one of these.
+    /// Not those whose name contains one of these, which take minutes, unless all are asked for.
     skip: &'a [&'a str],
 }
 
@@ -53,10 +53,9 @@ const SELECTIONS: [Selection<'static>; 7] = [
         package: "roce",
         target: "--lib",
         only: &["object_table::", "memory::", "region::", "cq::", "srq::", "recv_queue::", "held_notices::"],
-        skip: &["codes_are_not_reused", "unusable_codes"],
+        skip: &["codes_are_not_reused", "unusable_codes", "up_to_256_mib"],
     },
     // Objects, callbacks, lists of objects.
-    // Without a search of 10,000 objects, which takes minutes.
     Selection {
         package: "ndk-provider",
         target: "--lib",
@@ -68,10 +67,25 @@ const SELECTIONS: [Selection<'static>; 7] = [
 /// No isolation: tests read the clock. Addresses of hosted MDLs are integers, as page frame numbers are.
 const FLAGS: &str = "-Zmiri-disable-isolation -Zmiri-permissive-provenance";
 
-pub fn run() -> Result<()> {
+#[derive(clap::Args)]
+pub struct Options {
+    /// Run also the selected tests that take minutes, and more inputs of each property
+    #[arg(long)]
+    full: bool,
+}
+
+/// Properties are tested with this many inputs each, and with these by `--full`.
+const INPUTS: u32 = 2;
+const INPUTS_IN_FULL: u32 = 16;
+
+/// Runs the command.
+///
+/// # Errors
+/// Miri cannot be installed, a test fails, or a filter selects none.
+pub fn run(options: &Options) -> Result<()> {
     ensure!(is_available(), "no nightly toolchain with Miri is installed, or can be");
     check_filters()?;
-    commands().try_for_each(|mut command| shell::run(&mut command))
+    commands(options.full).try_for_each(|mut command| shell::run(&mut command))
 }
 
 /// Installs Miri if necessary; `false` where that is not possible.
@@ -108,13 +122,15 @@ fn unused<'a>(selection: &Selection<'a>, list: &str) -> Vec<&'a str> {
 }
 
 /// Returns the command of each selection.
-pub fn commands() -> impl Iterator<Item = Command> {
-    SELECTIONS.iter().map(|selection| {
+pub fn commands(full: bool) -> impl Iterator<Item = Command> {
+    SELECTIONS.iter().map(move |selection| {
         let mut cargo = command(selection);
         // Models run on stacks of loom's own, which Miri does not support.
         cargo.args(selection.only).args(["--skip", "models::"]);
-        for skipped in selection.skip {
-            cargo.args(["--skip", skipped]);
+        if full {
+            cargo.env("PROPTEST_CASES", INPUTS_IN_FULL.to_string());
+        } else {
+            cargo.args(selection.skip.iter().flat_map(|skipped| ["--skip", skipped]));
         }
         cargo
     })
@@ -130,8 +146,7 @@ fn command(selection: &Selection<'_>) -> Command {
     };
     // Otherwise a library for snapshots starts cargo, which Miri does not support.
     cargo.env("INSTA_WORKSPACE_ROOT", shell::root());
-    // Of each property.
-    cargo.env("MIRIFLAGS", FLAGS).env("PROPTEST_CASES", "2");
+    cargo.env("MIRIFLAGS", FLAGS).env("PROPTEST_CASES", INPUTS.to_string());
     cargo.arg("--");
     cargo
 }

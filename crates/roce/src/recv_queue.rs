@@ -307,7 +307,7 @@ mod tests {
                     1 => Just(Step::Pop),
                     1 => (1u32..6).prop_map(Step::Move),
                 ],
-                1..60,
+                1..if cfg!(miri) { 20 } else { 60 },
             ),
         ) {
             let mut queue = RecvQueue::try_new(depth, most as u32).unwrap();

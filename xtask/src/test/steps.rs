@@ -173,7 +173,7 @@ fn in_miri() -> Result<Count> {
     if_available(miri::is_available(), "Miri (no nightly toolchain with it can be installed)", || {
         miri::check_filters()?;
         let mut count = Count::default();
-        for mut command in miri::commands() {
+        for mut command in miri::commands(false) {
             count.add(&programs::run_by_cargo(&mut command)?);
         }
         Ok(count)
