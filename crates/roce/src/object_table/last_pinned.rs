@@ -142,7 +142,9 @@ mod tests {
         let last = LastPinned::new(&table);
         assert_eq!(last.get(other).map(|value| *value), Some(2));
         assert_eq!(last.get(code).map(|value| *value), None, "removed");
-        assert!(!removal_waits(&table, other, last), "it was not the last one");
+        // It was not the last one: this returns, however slow the machine is.
+        assert!(table.remove(other).is_some());
+        drop(last);
     }
 
     #[test]
