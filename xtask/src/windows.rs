@@ -2,6 +2,8 @@
 
 //! `cargo xtask windows`: all packages compile for Windows: `cargo check` for the Windows target, on Linux.
 //!
+//! The crates that the driver links are checked with their tests; the steps `lints` and `image` compile them as the driver links them.
+//!
 //! Packages that need Linux are empty for Windows (`#![cfg(unix)]`): `sim/nt` and what is built on it, since the simulator maps
 //! images and handles signals with Linux's own calls. The driver packages are not checked here: `wdk-build` does not compile on
 //! Linux, and the steps `lints` and `image` compile them in the mirror of the workspaces. The fuzz targets are checked without
@@ -49,11 +51,11 @@ pub fn is_available() -> bool {
 /// A package that does not compile.
 pub fn check() -> Result<()> {
     for workspace in Workspace::ALL {
-        shell::run(cargo(workspace).args(workspace.but_drivers()))?;
         shell::run(cargo(workspace).arg("--all-targets").args(portable(workspace)))?;
     }
-    shell::run(cargo(Workspace::Tools).args(["--package", "roce-fuzz", "--no-default-features"]))?;
-    shell::run(cargo(Workspace::Driver).args(["--package", "nt", "--features", "kernel"]))
+    // Their libraries and programs; the driver's crates without their tests, as the driver links them, are built with the image.
+    shell::run(cargo(Workspace::Tools).args(Workspace::Tools.but_drivers()))?;
+    shell::run(cargo(Workspace::Tools).args(["--package", "roce-fuzz", "--no-default-features"]))
 }
 
 /// Returns arguments of cargo for the packages of a workspace whose tests run on Windows.
@@ -66,6 +68,7 @@ fn portable(workspace: Workspace) -> Vec<&'static str> {
 
 fn cargo(workspace: Workspace) -> Command {
     let mut cargo = workspace.cargo();
-    cargo.args(["check", "--quiet", "--target", TARGET]);
+    // The profile of the tests, of which macros and build scripts are there already.
+    cargo.args(["check", "--quiet", "--profile", "tool", "--target", TARGET]);
     cargo
 }

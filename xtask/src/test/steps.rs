@@ -141,7 +141,8 @@ fn licenses() -> Result<Count> {
 fn lints() -> Result<Count> {
     for workspace in Workspace::ALL {
         let mut cargo = workspace.cargo();
-        cargo.args(["clippy", "--quiet", "--all-targets"]).args(workspace.but_drivers());
+        // The profile of the tests, of which macros and build scripts are there already.
+        cargo.args(["clippy", "--quiet", "--profile", "tool", "--all-targets"]).args(workspace.but_drivers());
         shell::run(cargo.args(["--", "-D", "warnings"]))?;
     }
     Ok(Count::WHOLE)
@@ -154,7 +155,7 @@ fn documentation() -> Result<Count> {
     crate::figures::check()?;
     for workspace in Workspace::ALL {
         let mut cargo = workspace.cargo();
-        cargo.args(["doc", "--quiet", "--no-deps"]).args(workspace.but_drivers());
+        cargo.args(["doc", "--quiet", "--profile", "tool", "--no-deps"]).args(workspace.but_drivers());
         shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
     }
     Ok(Count::WHOLE)
@@ -190,7 +191,8 @@ fn races() -> Result<Count> {
 fn fuzz_targets() -> Result<Count> {
     let package = ["--package", "roce-fuzz", "--no-default-features"];
     let mut clippy = Workspace::Tools.cargo();
-    clippy.args(["clippy", "--quiet", "--all-targets"]).args(package).args(["--", "-D", "warnings"]);
+    clippy.args(["clippy", "--quiet", "--profile", "tool", "--all-targets"]).args(package);
+    clippy.args(["--", "-D", "warnings"]);
     shell::run(&mut clippy)?;
     let mut test = Workspace::Tools.cargo();
     let mut count = programs::run_by_cargo(test.args(["test", "--profile", "tool"]).args(package))?;
