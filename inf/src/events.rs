@@ -97,8 +97,8 @@ events! {
         .action("Update the software of the virtual machine's host.");
     MISSING_STRUCTURE = error(13, "%2: the device does not have a usable virtio configuration structure. Data: the type of the structure.")
         .action("Update the software of the virtual machine's host.");
-    RESET_TIMEOUT = error(14, "%2: the device did not complete its reset.")
-        .action("Stop the virtual machine and start it again. If the event returns, look at the load of the host.");
+    RESET_LATE = warning(14, "%2: the device has not completed its reset yet. The driver waits for it. Data: the seconds that it has taken.")
+        .action("None if the adapter works again. Otherwise look at the log and at the load of the host.");
     NO_VERSION_1 = error(15, "%2: the device does not offer VERSION_1. This driver supports virtio 1.0 and later only.")
         .action("Give the virtual machine a modern or transitional device (QEMU: `disable-modern=off`).");
     FEATURES_REJECTED = error(16, "%2: the device rejected the features that the driver accepted.")
@@ -125,14 +125,16 @@ events! {
         .action("Look at the events before this one. Then disable and enable the adapter in Device Manager.");
     UNSTEADY_CONFIG = error(27, "%2: the device's configuration cannot be read, because it changes at each read.")
         .action("Update the software of the virtual machine's host.");
-    COMMAND_TIMEOUT = error(28, "%2: the device did not answer a command, and will be reset.")
-        .action("None if event 41 follows. If it returns, look at the load of the host.");
+    COMMAND_LATE = warning(28, "%2: the device has not answered a command within two seconds. The driver does without, and programs it when it answers.")
+        .action("None. If it returns, look at the load of the host.");
     COMMAND_REFUSED = error(29, "%2: the device refused a command without which it cannot be used.")
         .action("Update the software of the virtual machine's host.");
-    TRANSMIT_STALLED = error(30, "%2: the device does not take frames to send, and will be reset.")
-        .action("None if event 41 follows. If it returns, look at the back end of the device: tap, vhost, switch.");
+    TRANSMIT_STALLED = warning(30, "%2: the device has taken no frame to send for five seconds. Frames that cannot wait are not sent. Data: the number of the queue pair.")
+        .action("If it lasts, look at the back end of the device: tap, vhost, switch.");
     BYPASSES_IOMMU = error(31, "%2: the system remaps DMA, but the device does not offer ACCESS_PLATFORM (QEMU: iommu_platform=on), so that it would access wrong memory.")
         .action("Set `iommu_platform=on` for the device, or remove the virtual IOMMU.");
+    QUEUE_RESET_TIMEOUT = error(32, "%2: the device did not complete the reset of a transmit queue, and will be reset.")
+        .action("None if event 41 follows. If it returns, update the software of the host.");
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.")
         .action("Raise `*JumboPacket` and the MTU of the device, or lower `*NetworkDirectRoCEFrameSize`.");
     RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.")

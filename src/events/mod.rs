@@ -93,7 +93,7 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
         Error::NoCapabilities => (table::NO_CAPABILITIES, [0, 0]),
         Error::BrokenCapabilityList => (table::BROKEN_CAPABILITIES, [0, 0]),
         Error::MissingStructure(which) => (table::MISSING_STRUCTURE, [cfg_type(which), 0]),
-        Error::ResetTimeout => (table::RESET_TIMEOUT, [0, 0]),
+        Error::ResetTimeout => (table::RESET_LATE, [0, 0]),
         Error::NoVersion1 => (table::NO_VERSION_1, [0, 0]),
         Error::BypassesIommu => (table::BYPASSES_IOMMU, [0, 0]),
         Error::FeaturesRejected => (table::FEATURES_REJECTED, [0, 0]),
@@ -106,9 +106,8 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
         Error::NeedsReset => (table::NEEDS_RESET, [0, 0]),
         Error::Changed => (table::CHANGED, [0, 0]),
         Error::UnsteadyConfig => (table::UNSTEADY_CONFIG, [0, 0]),
-        Error::CommandTimeout => (table::COMMAND_TIMEOUT, [0, 0]),
         Error::CommandRefused => (table::COMMAND_REFUSED, [0, 0]),
-        Error::TransmitStalled => (table::TRANSMIT_STALLED, [0, 0]),
+        Error::QueueResetTimeout => (table::QUEUE_RESET_TIMEOUT, [0, 0]),
         Error::OutOfOrder => (table::OUT_OF_ORDER, [0, 0]),
     }
 }

@@ -12,6 +12,7 @@ use nt::SpinLock;
 
 use super::coalescing::Coalescing;
 use super::completion::abort_waiting;
+use super::device_settings::DeviceSettings;
 use super::link::LinkIndications;
 use super::mac_address::StationAddresses;
 use super::network_addresses::NetworkAddresses;
@@ -58,6 +59,7 @@ pub struct Adapter {
     pub(super) network_addresses: SpinLock<NetworkAddresses>,
     pub(super) lookahead: AtomicU32,
     pub(super) transitions: Transitions,
+    pub(super) settings: Box<DeviceSettings>,
     /// One for each queue pair.
     backlogs: Vec<Backlog>,
     link: LinkIndications,
@@ -82,6 +84,7 @@ pub(super) struct Parts {
     pub coalescing: Box<Coalescing>,
     pub vlan: Vlan,
     pub transitions: Transitions,
+    pub settings: Box<DeviceSettings>,
     pub backlogs: Vec<Backlog>,
 }
 
@@ -110,6 +113,7 @@ impl Adapter {
             backlogs: parts.backlogs,
             link: LinkIndications::new(),
             transitions: parts.transitions,
+            settings: parts.settings,
         }
     }
 

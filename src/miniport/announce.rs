@@ -5,11 +5,12 @@
 //! §7.2.6)
 
 use ndk_abi::ndis::{NDIS_OID_REQUEST_SET, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_SUCCESS};
+use virtio_net::Error;
 
 use super::adapter::Adapter;
-use super::failure::device_failed;
 use super::network_addresses::{LIST_HEADER, Replacement};
 use super::statistics::Cast;
+use driver_states::setting::Setting;
 
 /// Lengths of the frames, in bytes.
 const ARP_FRAME: usize = 42;
@@ -32,7 +33,7 @@ pub fn set_addresses(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> N
     NDIS_STATUS_SUCCESS
 }
 
-/// Announces the adapter's addresses, then acknowledges the request. Does nothing if the device does not run. `PASSIVE_LEVEL`.
+/// Announces the adapter's addresses, then has the request acknowledged. Does nothing if the device does not run. `PASSIVE_LEVEL`.
 pub fn run(adapter: &Adapter) {
     let addresses = *adapter.network_addresses.lock();
     let mac = adapter.addresses.current;
@@ -42,13 +43,19 @@ pub fn run(adapter: &Adapter) {
     for &address in addresses.ipv6.iter() {
         send(adapter, &advertisement(mac, address));
     }
-    let port = adapter.port();
-    let acknowledged = port.with_commands(|commands| commands.acknowledge_announcement(|| port.is_running()));
-    if let Some(Err(error)) = acknowledged
-        && port.is_running()
-    {
-        device_failed(adapter, error);
+    if adapter.port().has_commands() {
+        adapter.settings.want(Setting::Announcement);
     }
+}
+
+/// Acknowledges the device's request for an announcement. Waits for its answer. `PASSIVE_LEVEL`.
+///
+/// # Errors
+/// The device failed, or was stopped.
+pub fn acknowledge(adapter: &Adapter) -> Result<(), Error> {
+    adapter.port().with_commands(|commands| {
+        commands.acknowledge_announcement(|waited| adapter.settings.go_on(adapter.port(), waited)).map(drop)
+    })
 }
 
 fn send(adapter: &Adapter, frame: &[u8]) {

@@ -6,29 +6,29 @@ use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::dpc;
+use driver_states::setting::Setting;
 
-/// Has the started device coalesce for the IP versions in force. If this switches coalescing off for a version, the frames in the receive
-/// queues are indicated first; only then are further coalesced frames of that version dropped. If the device refuses, coalesced frames that
-/// it should not deliver are dropped. Does nothing if the device does not run, because its start calls this again. Waits at most two
-/// seconds for the device's answer. `PASSIVE_LEVEL`.
+/// Takes over the IP versions in force. If this switches coalescing off for a version, the frames in the receive queues are indicated after
+/// the device has stopped coalescing, and only then are further coalesced frames of that version dropped: those of a device that refuses, or
+/// that has not answered in time. `PASSIVE_LEVEL`, one caller at a time.
+pub fn changed(adapter: &Adapter) {
+    let wanted = adapter.offloads.coalescing();
+    let is_revoking = adapter.coalescing.begin_change(wanted);
+    adapter.settings.set(adapter.port(), Setting::Coalescing);
+    if is_revoking {
+        dpc::indicate_received(adapter);
+    }
+    adapter.coalescing.complete_change(wanted);
+}
+
+/// Has the started device coalesce for the IP versions in force. Waits for its answer. `PASSIVE_LEVEL`.
 ///
 /// # Errors
-/// The device failed.
+/// The device failed, or was stopped.
 pub fn program(adapter: &Adapter) -> Result<(), Error> {
-    let port = adapter.port();
-    let programmed = port.with_commands(|commands| {
-        // Read only with the control queue taken: a later change is programmed by the next user of the queue.
+    adapter.port().with_commands(|commands| {
+        // Read only now: a later change is programmed next.
         let wanted = adapter.offloads.coalescing();
-        let is_revoking = adapter.coalescing.begin_change(wanted);
-        let programmed = commands.set_coalescing(wanted, || port.is_running());
-        if programmed == Ok(true) && is_revoking {
-            dpc::indicate_received(adapter);
-        }
-        adapter.coalescing.complete_change(wanted);
-        programmed
-    });
-    match programmed {
-        Some(Err(error)) if port.is_running() => Err(error),
-        _ => Ok(()),
-    }
+        commands.set_coalescing(wanted, |waited| adapter.settings.go_on(adapter.port(), waited)).map(drop)
+    })
 }

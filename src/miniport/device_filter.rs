@@ -13,15 +13,14 @@ use virtio_net::{Error, ReceiveMode};
 
 use super::adapter::Adapter;
 
-/// Programs the filters into the started device. Does nothing if the device does not run, because its start calls this again. Waits at most
-/// two seconds for each answer of the device. `PASSIVE_LEVEL`.
+/// Programs the filters into the started device. Does nothing if the device has no control queue. Waits for its answers. `PASSIVE_LEVEL`.
 ///
 /// # Errors
-/// The device failed.
+/// The device failed, or was stopped.
 pub fn program(adapter: &Adapter) -> Result<(), Error> {
     let port = adapter.port();
-    let programmed = port.with_commands(|commands| {
-        // Read only with the control queue taken: a later change is programmed by the next user of the queue.
+    port.with_commands(|commands| {
+        // Read only now: a later change is programmed next.
         let types = adapter.filter.packet_types();
         let (addresses, count) = adapter.filter.multicast();
         let has = |kind: u32| types & kind != 0;
@@ -34,10 +33,6 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
             multicast: addresses.get(..count).unwrap_or_default(),
             vlan: adapter.vlan.filter(),
         };
-        commands.set_receive_mode(&mode, || port.is_running())
-    });
-    match programmed {
-        Some(Err(error)) if port.is_running() => Err(error),
-        _ => Ok(()),
-    }
+        commands.set_receive_mode(&mode, |waited| adapter.settings.go_on(adapter.port(), waited)).map(drop)
+    })
 }

@@ -17,22 +17,20 @@ use super::adapter::Adapter;
 use super::rss::{Indirection, Scaling};
 use crate::nic::dma::SharedMemory;
 use crate::nic::registers::BarAccess;
+use driver_states::setting::Setting;
 
 const UDP: HashTypes = HashTypes::UDP_IPV4.union(HashTypes::UDP_IPV6);
 
-/// Programs NDIS's RSS parameters into the started device. If the device cannot use them or refuses them, it steers automatically. Does
-/// nothing if the device does not run, because its start calls this again. Waits at most two seconds for the device's answer.
-/// `PASSIVE_LEVEL`.
+/// Programs NDIS's RSS parameters into the started device. If the device cannot use them or refuses them, it steers automatically. Waits for
+/// its answers. `PASSIVE_LEVEL`.
 ///
 /// # Errors
-/// The device failed.
+/// The device failed, or was stopped.
 pub fn program(adapter: &Adapter) -> Result<(), Error> {
     let (port, state) = (adapter.port(), &adapter.rss.device);
-    let Some(limits) = port.rss_limits().filter(|_| !state.is_unanswered.load(Ordering::Relaxed)) else {
-        return Ok(());
-    };
-    let programmed = port.with_commands(|commands| {
-        // Read only with the control queue taken: a later change is programmed by the next user of the queue.
+    let Some(limits) = port.rss_limits() else { return Ok(()) };
+    port.with_commands(|commands| {
+        // Read only now: a later change is programmed next.
         let scaling = adapter.rss.current();
         let accepted = match scaling.as_deref() {
             Some(scaling) => set(adapter, commands, limits, scaling)?,
@@ -42,16 +40,10 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
         if was_used && !accepted {
             leave(adapter, commands, limits)?;
         }
-        port.pairs().iter().for_each(|pair| pair.report_hashes(accepted));
+        let report = || port.pairs().iter().for_each(|pair| pair.report_hashes(accepted));
+        adapter.settings.answered(Setting::Scaling, report);
         Ok(())
-    });
-    match programmed {
-        Some(Err(error)) if port.is_running() => {
-            state.is_unanswered.fetch_or(error == Error::CommandTimeout, Ordering::Relaxed);
-            Err(error)
-        }
-        _ => Ok(()),
-    }
+    })
 }
 
 type Commands = ControlQueue<SharedMemory, BarAccess>;
@@ -63,7 +55,7 @@ fn set(
     limits: RssLimits,
     scaling: &Scaling,
 ) -> Result<bool, Error> {
-    let alive = || adapter.port().is_running();
+    let alive = |waited| adapter.settings.go_on(adapter.port(), waited);
     if usize::from(limits.key_len) < HASH_KEY_LEN {
         return Ok(false);
     }
@@ -94,7 +86,7 @@ fn set(
 
 /// Has the device steer as at its start. The driver ignores its hashes from then on.
 fn leave(adapter: &Adapter, commands: &mut Commands, limits: RssLimits) -> Result<bool, Error> {
-    let alive = || adapter.port().is_running();
+    let alive = |waited| adapter.settings.go_on(adapter.port(), waited);
     if limits.entries == 0 {
         return commands.set_hashing(None, alive);
     }

@@ -21,7 +21,7 @@ pub fn device_failed(adapter: &Adapter, error: Error) {
         return;
     }
     events::device_failed(adapter.handle(), error);
-    adapter.ndk().provider().remove();
+    adapter.ndk().lose();
     send::abandon(adapter);
     adapter.indicate_link();
     if gone {

@@ -14,6 +14,7 @@ use virtio_net::{Control, Layout};
 
 use super::adapter::{Adapter, Parts};
 use super::coalescing::Coalescing;
+use super::device_settings::DeviceSettings;
 use super::device_setup::{self, Wanted};
 use super::lifecycle::take_down;
 use super::mac_address::station_addresses;
@@ -27,7 +28,7 @@ use super::rss::Rss;
 use super::transition_requests::announce_if_asked;
 use super::transitions::Transitions;
 use super::vlan::Vlan;
-use super::{device_settings, transmit_stall};
+use super::{settings_thread, transmit_stall};
 use crate::config::Configuration;
 use crate::debug;
 use crate::events::{self, Failure};
@@ -36,7 +37,8 @@ use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
 use crate::nic::pci_resources::{Resources, enable_registers};
-use crate::nic::registers::MappedBars;
+use crate::nic::registers::{BarAccess, MappedBars};
+use crate::nic::reset_wait::ResetWait;
 use driver_states::adapter::Event;
 
 /// `MiniportInitializeEx`.
@@ -92,7 +94,7 @@ fn build(
     let mut control = Control::new(SharedMemory::new(handle), bars.access(), layout);
     let vlan = Vlan::new(configuration.priority_vlan_tag, configuration.vlan_id);
     control.refuse(device_setup::useless_features(&configuration, &vlan));
-    control.negotiate()?;
+    negotiate(handle, &mut control)?;
     let device = control.net_config()?;
     let max_frame = device_setup::max_frame(&configuration, &device);
     let addresses = station_addresses(&configuration, &device)?;
@@ -119,6 +121,7 @@ fn build(
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
     let transitions = Transitions::try_new(handle).ok_or(Failure::NoResources)?;
+    let settings = DeviceSettings::try_new().ok_or(Failure::NoResources)?;
     let parts = Parts {
         interrupt,
         polls,
@@ -134,9 +137,21 @@ fn build(
         coalescing: Coalescing::try_new().map_err(|_| Failure::NoResources)?,
         vlan,
         transitions,
+        settings,
         backlogs,
     };
     Ok(Adapter::new(parts))
+}
+
+/// Negotiates with the device, whose reset may take as long as it needs, up to [`ResetWait::LIMIT`].
+fn negotiate(handle: NDIS_HANDLE, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Failure> {
+    let wait = ResetWait::new();
+    loop {
+        match control.negotiate() {
+            Err(virtio_net::Error::ResetTimeout) if wait.go_on(handle)? < ResetWait::LIMIT => {}
+            outcome => return Ok(outcome.map(drop)?),
+        }
+    }
 }
 
 /// Allocates the pool of received NBLs. Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
@@ -186,17 +201,21 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
             let _ = adapter.into_raw();
             Ok(())
         }
-        Err(error) => {
+        Err(failure) => {
             take_down(adapter);
-            Err(error.into())
+            Err(failure)
         }
     }
 }
 
 /// Starts the device. Returns whether the link state changed.
-fn start(adapter: &Adapter) -> Result<bool, virtio_net::Error> {
+fn start(adapter: &AliasableBox<Adapter>) -> Result<bool, Failure> {
+    if !settings_thread::start(adapter) {
+        return Err(Failure::NoResources);
+    }
     let link_changed = adapter.port().start()?;
-    device_settings::program(adapter)?;
+    adapter.coalescing.complete_change(adapter.offloads.coalescing());
+    adapter.settings.set_all(adapter.port());
     Ok(link_changed)
 }
 

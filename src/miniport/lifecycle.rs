@@ -76,6 +76,7 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     // Before the interrupt is deregistered and memory is freed.
     adapter.port().shut_down();
     adapter.port().await_reset();
+    adapter.settings.end();
     adapter.interrupt.disconnect();
     if let Some(polls) = &adapter.polls {
         polls.disconnect();
@@ -101,7 +102,7 @@ pub unsafe extern "efiapi" fn device_pnp_event(context: NDIS_HANDLE, event: *mut
     if event == NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved
         && adapter.port().step(DeviceEvent::Remove)
     {
-        adapter.ndk().provider().remove();
+        adapter.ndk().lose();
         send::abandon(adapter);
     }
 }

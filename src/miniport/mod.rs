@@ -45,6 +45,7 @@ pub mod requested_offload;
 mod rss;
 pub mod send;
 mod set_value;
+mod settings_thread;
 pub mod statistics;
 pub mod status_indication;
 pub mod traffic;

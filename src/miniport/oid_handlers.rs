@@ -14,14 +14,14 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
-use super::failure::device_failed;
 use super::offload_state::{LONGEST_PARAMETERS, PARAMETERS_LEN};
 use super::receive_filter::{self, MAX_MULTICAST};
 use super::set_value::{padded, value};
 use super::version::DRIVER_VERSION;
-use super::{device_coalescing, device_filter, device_rss, link, power, vlan};
+use super::{device_coalescing, link, power, vlan};
 use crate::ndk::diagnostics;
 use crate::query_answer::Answer;
+use driver_states::setting::Setting;
 
 /// Text of `OID_GEN_VENDOR_DESCRIPTION`.
 pub const VENDOR_DESCRIPTION: &[u8] = b"viordma VirtIO Ethernet Adapter with RDMA\0";
@@ -39,7 +39,7 @@ pub fn set_packet_filter(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) 
         Ok(types) if types & !receive_filter::SUPPORTED != 0 => NDIS_STATUS_NOT_SUPPORTED,
         Ok(types) => {
             adapter.filter.set_packet_types(types);
-            programmed(adapter, device_filter::program(adapter))
+            programmed(adapter, Setting::Filter)
         }
     }
 }
@@ -67,7 +67,7 @@ pub fn set_multicast_list(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET)
     }
     adapter.filter.set_multicast((addresses, count));
     request.BytesRead = request.InformationBufferLength;
-    programmed(adapter, device_filter::program(adapter))
+    programmed(adapter, Setting::Filter)
 }
 
 pub fn lookahead(adapter: &Adapter, answer: &mut Answer) {
@@ -130,7 +130,7 @@ pub fn set_vlan_id(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDI
     for pair in adapter.port().pairs() {
         pair.set_tag(adapter.vlan.own_tag());
     }
-    programmed(adapter, device_filter::program(adapter))
+    programmed(adapter, Setting::Filter)
 }
 
 pub fn set_link_parameters(_adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
@@ -156,12 +156,12 @@ pub fn set_offload_encapsulation(adapter: &Adapter, request: &mut NDIS_OID_REQUE
 }
 
 pub fn set_scaling(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
-    let status = adapter.rss.set(adapter.port(), request);
+    let status = adapter.rss.set(adapter.port(), request, || adapter.settings.want(Setting::Scaling));
     scaling_changed(adapter, status)
 }
 
 pub fn set_hash(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
-    let status = adapter.rss.set_hash(adapter.port(), request);
+    let status = adapter.rss.set_hash(adapter.port(), request, || adapter.settings.want(Setting::Scaling));
     scaling_changed(adapter, status)
 }
 
@@ -203,28 +203,24 @@ pub fn set_tracing(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDI
 }
 
 /// After a request that succeeded, indicates the offloads in force to NDIS, then programs the device. So NDIS knows before the first frame
-/// is coalesced, and the request completes after the last coalesced frame is indicated. A device that fails is reset.
+/// is coalesced, and the request completes after the last coalesced frame is indicated.
 fn offloads_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
     if status != NDIS_STATUS_SUCCESS {
         return status;
     }
     adapter.offloads.indicate(adapter.handle());
-    if let Err(error) = device_coalescing::program(adapter) {
-        device_failed(adapter, error);
-    }
+    device_coalescing::changed(adapter);
     NDIS_STATUS_SUCCESS
 }
 
 /// Programs the device with the RSS and hash parameters in force, if the request that changed them has succeeded. Returns its status.
 fn scaling_changed(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
-    if status == NDIS_STATUS_SUCCESS { programmed(adapter, device_rss::program(adapter)) } else { status }
+    if status == NDIS_STATUS_SUCCESS { programmed(adapter, Setting::Scaling) } else { status }
 }
 
-/// Returns the status of a request that programmed the device: always success. A device that failed is reset, and the
-/// reset programs it.
-fn programmed(adapter: &Adapter, outcome: Result<(), virtio_net::Error>) -> NDIS_STATUS {
-    if let Err(error) = outcome {
-        device_failed(adapter, error);
-    }
+/// Has the device programmed with a setting that a request has changed. Returns the request's status, always success: a late device is
+/// programmed later.
+fn programmed(adapter: &Adapter, setting: Setting) -> NDIS_STATUS {
+    adapter.settings.set(adapter.port(), setting);
     NDIS_STATUS_SUCCESS
 }

@@ -108,7 +108,8 @@ pub fn wake(adapter: &Adapter) -> NDIS_STATUS {
         // The transition to low power that NDIS requested did not follow, or a reset is due.
         DeviceState::Running | DeviceState::Failed => return NDIS_STATUS_SUCCESS,
     }
-    if recovery::restart(adapter) { NDIS_STATUS_SUCCESS } else { NDIS_STATUS_DEVICE_FAILED }
+    // A device that needs long is started when it is ready; its link is down until then.
+    if recovery::restart(adapter, false).is_ok() { NDIS_STATUS_SUCCESS } else { NDIS_STATUS_DEVICE_FAILED }
 }
 
 /// Completes a pending power request with `status`.

@@ -2,7 +2,8 @@
 
 //! Recovery of a device that failed, of stalled transmit queues, and the start after a reset. `PASSIVE_LEVEL`.
 //!
-//! A reset stops the device, which loses its state, and initializes it again with the same queues. Each step is bounded.
+//! A reset stops the device, which loses its state, and initializes it again with the same queues. Ethernet does not wait for RDMA consumers.
+//! A device that needs long for its reset is waited for in steps of a second, between which the work item does what is more urgent.
 
 use core::time::Duration;
 
@@ -10,21 +11,26 @@ use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::failure::{device_failed, remove};
-use super::transition_requests::announce_if_asked;
-use super::{configuration_change, device_settings, send};
+use super::transition_requests::{announce_if_asked, start_later};
+use super::{configuration_change, send};
 use crate::events;
 use driver_states::device::{DeviceEvent, DeviceState};
 
-/// Time that consumers have to close their NDK adapters before the device loses its state.
+/// Time that consumers have to close their NDK adapters before the device loses its power.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Resets the device after a failure.
 //= R-PNP-4
 pub fn reset(adapter: &Adapter) {
-    adapter.ndk().suspend(CLOSE_LIMIT);
+    adapter.ndk().lose();
     adapter.port().stop();
     adapter.transitions.forget_stalled();
-    if restart(adapter) {
+    start_again(adapter, true);
+}
+
+/// Starts the device, also after a reset that takes long. `is_reset`: it had failed. Does nothing if the device is not stopped.
+pub fn start_again(adapter: &Adapter, is_reset: bool) {
+    if adapter.port().state() == DeviceState::Stopped && restart(adapter, is_reset) == Ok(true) && is_reset {
         events::write(adapter.handle(), events::table::RECOVERED, [0, 0]);
     }
 }
@@ -36,33 +42,46 @@ pub fn stalled(adapter: &Adapter, pairs: u32) {
         match adapter.port().reset_transmit_queue(number as u16) {
             Ok(()) => events::write(adapter.handle(), events::table::QUEUE_RESET, [number, 0]),
             Err(Error::OutOfOrder) => {}
-            Err(_) => device_failed(adapter, Error::TransmitStalled),
+            Err(error) => device_failed(adapter, error),
         }
     }
     // A configuration interrupt may have been missed while the registers were in use here.
     configuration_change::handle(adapter);
 }
 
-/// Starts the stopped device. If that fails, removes the adapter and returns `false`.
+/// Starts the stopped device. Returns `false` if its reset takes longer: the work item then tries again. `is_reset`: the device had failed.
+///
+/// # Errors
+/// The device cannot be used, and NDIS removes the adapter.
 //= R-PNP-16
-pub fn restart(adapter: &Adapter) -> bool {
-    if let Err(error) = adapter.port().restart().and_then(|_| device_settings::program(adapter)) {
-        if adapter.port().state() != DeviceState::Absent {
-            events::device_failed(adapter.handle(), error);
+pub fn restart(adapter: &Adapter, is_reset: bool) -> Result<bool, Error> {
+    match adapter.port().restart() {
+        Ok(_) => {}
+        Err(Error::ResetTimeout) => {
+            start_later(adapter, is_reset);
+            return Ok(false);
         }
-        give_up(adapter);
-        return false;
+        Err(error) => {
+            if adapter.port().state() != DeviceState::Absent {
+                events::device_failed(adapter.handle(), error);
+            }
+            give_up(adapter);
+            return Err(error);
+        }
     }
+    adapter.coalescing.complete_change(adapter.offloads.coalescing());
     adapter.indicate_link();
+    adapter.settings.set_all(adapter.port());
     announce_if_asked(adapter);
     adapter.ndk().resume();
-    true
+    Ok(true)
 }
 
 /// Gives up the device: has NDIS remove the adapter.
 pub fn give_up(adapter: &Adapter) {
     if adapter.port().step(DeviceEvent::Remove) {
         events::write(adapter.handle(), events::table::GIVEN_UP, [0, 0]);
+        adapter.ndk().lose();
         send::abandon(adapter);
         remove(adapter);
     }

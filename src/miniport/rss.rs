@@ -175,8 +175,6 @@ fn key<'a>(request: &Request<'a>) -> Result<&'a [u8], NDIS_STATUS> {
 pub struct DeviceScaling {
     /// The device has accepted NDIS's parameters.
     pub is_used: AtomicBool,
-    /// The device did not answer, and was reset. It is not asked again.
-    pub is_unanswered: AtomicBool,
 }
 
 /// Parameters that a request changes.
@@ -245,11 +243,16 @@ impl Rss {
 
     /// `OID_GEN_RECEIVE_SCALE_PARAMETERS`: changes the parameters, or disables receive side scaling. A request that fails changes nothing.
     /// While hashes are requested alone, receive side scaling is refused. `PASSIVE_LEVEL`, one request at a time.
-    pub fn set(&self, port: &Port, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
+    pub fn set(
+        &self,
+        port: &Port,
+        request: &mut NDIS_OID_REQUEST_SET,
+        changes: impl FnOnce(),
+    ) -> NDIS_STATUS {
         if self.processors == 0 {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
-        self.change(port, request, LEAST, |request, current| {
+        self.change(port, request, LEAST, changes, |request, current| {
             let scaled = current.and_then(|current| Some((&current.hash, current.indirection.as_ref()?)));
             let is_hashed_alone = current.is_some() && scaled.is_none();
             match Scaling::parse(request, scaled, self.processors)? {
@@ -262,8 +265,13 @@ impl Rss {
 
     /// `OID_GEN_RECEIVE_HASH`: requests hashes alone, or none. A request that fails changes nothing. While receive side scaling is enabled,
     /// hashes alone are refused. `PASSIVE_LEVEL`, one request at a time.
-    pub fn set_hash(&self, port: &Port, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
-        self.change(port, request, receive_hash::PARAMETERS_LEN, |request, current| {
+    pub fn set_hash(
+        &self,
+        port: &Port,
+        request: &mut NDIS_OID_REQUEST_SET,
+        changes: impl FnOnce(),
+    ) -> NDIS_STATUS {
+        self.change(port, request, receive_hash::PARAMETERS_LEN, changes, |request, current| {
             let is_scaled = current.is_some_and(|current| current.indirection.is_some());
             let hash = current.filter(|_| !is_scaled).map(|current| &current.hash);
             match ReceiveHash::parse(request, hash)? {
@@ -274,13 +282,14 @@ impl Rss {
         })
     }
 
-    /// Carries out a request of at least `least` bytes, of which `parse` says what it changes. The hashes that the device reports are not
+    /// Carries out a request of at least `least` bytes, of which `parse` says what it changes; `changes` is called before. The hashes that the device reports are not
     /// used after a change, until it is [programmed](super::device_rss::program). `PASSIVE_LEVEL`, one request at a time.
     fn change(
         &self,
         port: &Port,
         request: &mut NDIS_OID_REQUEST_SET,
         least: usize,
+        changes: impl FnOnce(),
         parse: impl FnOnce(&Request<'_>, Option<&Scaling>) -> Result<Change, NDIS_STATUS>,
     ) -> NDIS_STATUS {
         let len = request.InformationBufferLength;
@@ -297,6 +306,8 @@ impl Rss {
             Ok(Change::Nothing) => {}
             Ok(Change::To(next)) => {
                 let Ok(next) = next.map(Arc::try_new).transpose() else { return NDIS_STATUS_RESOURCES };
+                // First, so that the answer to commands for the parameters before does not have hashes reported.
+                changes();
                 port.pairs().iter().for_each(|pair| pair.report_hashes(false));
                 self.replace(next);
             }

@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_PORT_NUMBER, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
     NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_LOW_POWER_STATE,
-    NDIS_STATUS_MEDIA_DISCONNECTED, NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS,
+    NDIS_STATUS_MEDIA_DISCONNECTED, NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_RESOURCES,
     NDIS_STATUS_SEND_ABORTED, NET_BUFFER_LIST,
 };
 
@@ -160,6 +160,14 @@ pub fn abandon(adapter: &Adapter) {
     // A pause completes everything.
     let Some(_passing) = adapter.pass() else { return };
     abort_waiting(adapter.handle(), adapter.port(), refusal(adapter));
+}
+
+/// Completes the waiting NBLs of a pair unsent, whose queue the device does not serve. IRQL <= `DISPATCH_LEVEL`.
+pub fn abandon_pair(adapter: &Adapter, pair: &Pair) {
+    // A pause completes everything.
+    let Some(_passing) = adapter.pass() else { return };
+    let waiting = pair.take_waiting(|_| true);
+    complete(adapter.handle(), waiting.first(), Some(NDIS_STATUS_RESOURCES), 0);
 }
 
 /// Returns the status of sends while the device does not run or has no link.

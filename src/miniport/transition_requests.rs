@@ -10,6 +10,11 @@ pub fn recover(adapter: &Adapter) {
     begin(adapter, |pending| pending.failed = true);
 }
 
+/// Has the work item start the device when a reset that takes long has ended. `is_reset`: the device had failed. IRQL <= `DISPATCH_LEVEL`.
+pub fn start_later(adapter: &Adapter, is_reset: bool) {
+    begin(adapter, |pending| pending.starting = Some(is_reset));
+}
+
 /// Has the work item reset the stalled transmit queue of a pair. IRQL <= `DISPATCH_LEVEL`.
 pub fn recover_queue(adapter: &Adapter, pair: u32) {
     begin(adapter, |pending| pending.stalled |= 1_u32.wrapping_shl(pair));

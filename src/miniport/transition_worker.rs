@@ -24,6 +24,7 @@ impl Work for Adapter {
                     power::complete(adapter, &request, status);
                 }
                 Step::Reset => recovery::reset(adapter),
+                Step::StartAgain { is_reset } => recovery::start_again(adapter, is_reset),
                 Step::GiveUp => recovery::give_up(adapter),
                 Step::Stalled(pairs) => recovery::stalled(adapter, pairs),
                 Step::Announce => announce::run(adapter),

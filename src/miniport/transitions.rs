@@ -27,6 +27,8 @@ pub struct Pending {
     pub request: Option<Request>,
     /// The device failed and is to be reset.
     pub failed: bool,
+    /// The device has not finished its reset yet, and is to be started then. `true`: it had failed.
+    pub starting: Option<bool>,
     /// The device has asked for an announcement.
     pub announce: bool,
     /// By pair, from bit 0 on: its transmit queue has stalled.
@@ -64,6 +66,8 @@ pub enum Step {
     Wake(Request),
     /// The device failed.
     Reset,
+    /// The device may have finished its reset. `is_reset`: it had failed.
+    StartAgain { is_reset: bool },
     /// The device failed too often.
     GiveUp,
     /// The transmit queues of these pairs, from bit 0 on, have stalled and are to be reset.
@@ -82,6 +86,7 @@ impl Transitions {
             full_power: true,
             request: None,
             failed: false,
+            starting: None,
             announce: false,
             stalled: 0,
             resets: [0; MAX_RESETS],
@@ -128,6 +133,9 @@ impl Transitions {
             return Some(pending.reset(nt::time::now()));
         }
         if pending.full_power && !pending.closing {
+            if let Some(is_reset) = pending.starting.take() {
+                return Some(Step::StartAgain { is_reset });
+            }
             let pairs = core::mem::take(&mut pending.stalled);
             if pairs != 0 {
                 return Some(Step::Stalled(pairs));

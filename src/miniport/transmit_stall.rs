@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Stalled transmit queues: a watchdog checks whether the device returns transmit slots. A queue that stalls is reset; a device that hangs
-//! has failed.
+//! Stalled transmit queues: a watchdog checks whether the device returns transmit slots. A queue that stalls is reset, if the device can do
+//! that. A device whose back end takes no frames is no broken one: after five seconds, frames no longer wait for it, and they are sent again
+//! once it takes those that it has.
 
 use fallible::{AliasableBox, Arc};
-use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::failure::device_failed;
+use super::send;
 use super::transition_requests::recover_queue;
+use crate::events;
 use crate::nic::transmit_progress::Progress;
 use crate::nic::transmit_watchdog::Watchdog;
 
@@ -53,7 +55,12 @@ fn check(adapter: &Adapter) {
         match pair.check_progress(port.link_up()) {
             Progress::Fine => {}
             Progress::Stalled => recover_queue(adapter, number),
-            Progress::Hung => device_failed(adapter, Error::TransmitStalled),
+            Progress::Hung { is_new } => {
+                if is_new {
+                    events::write(adapter.handle(), events::table::TRANSMIT_STALLED, [number, 0]);
+                }
+                send::abandon_pair(adapter, pair);
+            }
         }
     }
 }

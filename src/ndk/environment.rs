@@ -69,7 +69,7 @@ impl Environment for AdapterEnvironment {
     }
 
     fn is_present(&self) -> bool {
-        self.port.is_running()
+        self.port.has_rdma()
     }
 
     fn driver(&self) -> DriverObject {

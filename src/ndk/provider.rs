@@ -43,6 +43,7 @@ pub struct Ndk {
 
 struct Shared {
     provider: Provider,
+    port: Arc<Port>,
     handle: Handle,
     state: SpinLock<StateChange>,
     /// Set when the thread has something to report, or is to end.
@@ -60,10 +61,14 @@ struct StateChange {
     wanted: bool,
     /// The device does not work, or is about to lose its state.
     suspended: bool,
+    /// The device has lost its state since the last disable event: consumers have to close before RDMA is enabled again.
+    lost: bool,
     /// Last reported to NDIS.
     reported: bool,
     /// The thread has something to report.
     working: bool,
+    /// The adapter is being halted, which raises the disable event itself.
+    closed: bool,
     /// The thread is to end.
     stopping: bool,
 }
@@ -71,7 +76,7 @@ struct StateChange {
 impl StateChange {
     /// The state to report next.
     fn target(&self) -> bool {
-        self.wanted && !self.suspended
+        self.wanted && !self.suspended && !self.lost
     }
 }
 
@@ -96,7 +101,7 @@ impl Ndk {
         let shards = port.pairs().len() as u32;
         let reaction = DcqcnConfig { line_rate: link::speed(port.speed()), ..DcqcnConfig::default() };
         let host = AdapterEnvironment {
-            port,
+            port: Arc::clone(&port),
             addresses: Arc::clone(&addresses),
             interface: setup.interface,
             link: Link {
@@ -131,11 +136,13 @@ impl Ndk {
         let state = SpinLock::new(StateChange {
             wanted: enabled,
             suspended: false,
+            lost: false,
             reported: enabled,
             working: false,
+            closed: false,
             stopping: false,
         });
-        let shared = Shared { provider, handle: Handle::new(setup.handle), state, wake, idle, ended };
+        let shared = Shared { provider, port, handle: Handle::new(setup.handle), state, wake, idle, ended };
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
         let reporter = Reporter(&raw const *shared);
         // SAFETY: `drop` stops the updates before the provider is dropped, and only handlers of this adapter call `refresh`.
@@ -199,15 +206,31 @@ impl Ndk {
     /// NDK adapters are closed. Then connections that are left are aborted. `PASSIVE_LEVEL`.
     //= R-PNP-4, R-PNP-11
     pub fn suspend(&self, limit: Duration) {
-        self.change(|state| state.suspended = true);
+        self.suspend_at_once();
         if !self.shared.idle.wait_for(limit) {
             // Consumers notice that their connections end.
             self.provider().remove();
         }
     }
 
-    /// Enables RDMA again after [`suspend`](Self::suspend), unless it was disabled otherwise. `PASSIVE_LEVEL`, not inside an
-    /// OID request.
+    /// Disables RDMA because the device has failed or is gone: refuses opens and creations, aborts connections, and has the thread raise the
+    /// disable event. Does not wait for consumers. IRQL <= `DISPATCH_LEVEL`.
+    //= R-PNP-8
+    pub fn lose(&self) {
+        self.suspend_at_once();
+        self.provider().remove();
+    }
+
+    fn suspend_at_once(&self) {
+        self.shared.port.set_rdma_lost(true);
+        self.change(|state| {
+            state.suspended = true;
+            state.lost = true;
+        });
+    }
+
+    /// Enables RDMA again after [`suspend`](Self::suspend) or [`lose`](Self::lose), once all consumers have closed, unless it was disabled
+    /// otherwise. `PASSIVE_LEVEL`, not inside an OID request.
     //= R-PNP-11, R-PNP-16
     pub fn resume(&self) {
         self.change(|state| state.suspended = false);
@@ -217,6 +240,9 @@ impl Ndk {
     /// Applies `change` to the requested state, and has the thread report the result.
     fn change(&self, change: impl FnOnce(&mut StateChange)) {
         let mut state = self.shared.state.lock();
+        if state.closed {
+            return;
+        }
         change(&mut state);
         if !state.target() {
             self.provider().set_enabled(false);
@@ -230,7 +256,10 @@ impl Ndk {
     /// Disables the provider before the device is stopped, and makes consumers close their objects. `PASSIVE_LEVEL`.
     //= R-PNP-4
     pub fn close(&self, handle: NDIS_HANDLE) {
-        self.shared.state.lock().wanted = false;
+        {
+            let mut state = self.shared.state.lock();
+            (state.wanted, state.closed) = (false, true);
+        }
         self.provider().set_enabled(false);
         self.shared.idle.wait();
         if self.provider().open_adapters() != 0 {
@@ -284,6 +313,11 @@ impl Shared {
                 // Woken for a change that was reported together with an earlier one; or for the end.
                 if !state.working {
                     return state.stopping;
+                }
+                if state.lost && !state.reported {
+                    // All NDK adapters are closed.
+                    state.lost = false;
+                    self.port.set_rdma_lost(false);
                 }
                 let target = state.target();
                 if target {

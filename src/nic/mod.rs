@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`pci_resources`], [`registers`], [`dma`] | what the system gives the device: BARs and messages, mapped registers, shared memory |
 //! | [`interrupt`], [`message_processor`], [`poll_objects`] | messages and their DPCs, the processor of a message, NDIS polling |
-//! | [`port`] | the initialized device: start, stop, restart, control queue |
+//! | [`port`], [`reset_wait`] | the initialized device: start, stop, restart, control queue; resets that take long |
 //! | [`queue_pair`], [`rdma_slots`], [`vlan_tag`] | a receive and a transmit queue, their locks and senders; tags of frames |
 //! | [`transmit_progress`], [`transmit_watchdog`] | whether the device returns transmit slots |
 #![allow(unsafe_code, reason = "memory, registers and interrupts from NDIS")]
@@ -21,6 +21,7 @@ pub mod port;
 pub mod queue_pair;
 pub mod rdma_slots;
 pub mod registers;
+pub mod reset_wait;
 mod sleep;
 pub mod transmit_progress;
 pub mod transmit_watchdog;

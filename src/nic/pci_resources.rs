@@ -107,6 +107,13 @@ fn change_command(handle: NDIS_HANDLE, change: impl FnOnce(u16) -> u16) {
     }
 }
 
+/// Returns whether no device answers: its vendor ID reads all ones.
+pub fn is_absent(handle: NDIS_HANDLE) -> bool {
+    let mut vendor = [0xFF; 2];
+    read_config(handle, 0, &mut vendor);
+    vendor == [0xFF; 2]
+}
+
 /// Reads configuration space. If that fails, returns all ones, as for an absent device.
 fn config_space(handle: NDIS_HANDLE) -> [u8; CONFIG_LEN] {
     let mut config = [0xFF; CONFIG_LEN];

@@ -18,13 +18,14 @@ use super::dma::{DmaRegistration, SharedMemory};
 use super::pci_resources::{enable_registers, set_bus_master};
 use super::queue_pair::Pair;
 use super::registers::{BarAccess, MappedBars};
+use super::reset_wait::ResetWait;
 use crate::nbl::NblList;
 use driver_states::device::{DeviceEvent, DeviceState};
 
 /// Longest time that [`Port::shut_down`] waits for the control registers: longer than the two resets of a restart take on a device that
 /// responds.
 const SHUT_DOWN_LIMIT: Duration = Duration::from_millis(2500);
-/// Longest time that a user waits for the control queue: longer than a command that is not answered takes.
+/// Longest time that a user waits for the control queue. The thread that waits for an answer leaves it at once when the device stops.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// A device with its queues.
@@ -37,8 +38,12 @@ pub struct Port {
     commands: SpinLock<Option<Box<ControlQueue<SharedMemory, BarAccess>>>>,
     has_commands: bool,
     features: Features,
-    /// The configuration for which buffers and attributes were set up.
-    config: NetConfig,
+    /// The configuration: its MTU is that for which buffers and attributes were set up.
+    config: SpinLock<NetConfig>,
+    /// A reset that takes longer.
+    reset_wait: ResetWait,
+    /// The device has lost its state since NDK consumers last had to close.
+    rdma_lost: AtomicBool,
     /// The MAC address in use.
     station: [u8; 6],
     /// At least one.
@@ -89,7 +94,9 @@ impl Port {
             has_commands: commands.is_some(),
             commands: SpinLock::new(commands),
             features,
-            config: *config,
+            config: SpinLock::new(*config),
+            reset_wait: ResetWait::new(),
+            rdma_lost: AtomicBool::new(false),
             station,
             pairs,
             used_pairs: AtomicU32::new(1),
@@ -124,33 +131,30 @@ impl Port {
         Ok(())
     }
 
-    /// Has the started device use all pairs. A device that refuses continues with the first pair. `PASSIVE_LEVEL`.
+    /// Has the started device use all pairs. A device that refuses continues with the first pair. `alive` as that of
+    /// [`ControlQueue::set_pairs`]. `PASSIVE_LEVEL`.
     ///
     /// # Errors
-    /// The device failed.
-    pub fn use_all_pairs(&self) -> Result<(), Error> {
+    /// The device failed, or was stopped.
+    pub fn use_all_pairs(&self, alive: impl FnMut(Duration) -> bool) -> Result<(), Error> {
         let Ok(count) = u16::try_from(self.pairs.len()) else { return Ok(()) };
         if count == 1 {
             return Ok(());
         }
-        let accepted = self.with_commands(|commands| {
-            let accepted = commands.set_pairs(count, self.config.rss, || self.is_running())?;
-            if accepted {
+        let limits = self.rss_limits();
+        self.with_commands(|commands| {
+            if commands.set_pairs(count, limits, alive)? {
                 // Done with the control queue taken: `stop` waits for the queue before it resets the number of used
                 // pairs.
                 self.pairs.iter().for_each(Pair::set_used);
                 self.used_pairs.store(u32::from(count), Ordering::Release);
             }
             Ok(())
-        });
-        match accepted {
-            Some(Err(error)) if self.is_running() => Err(error),
-            _ => Ok(()),
-        }
+        })
     }
 
     /// Stops the device, which loses its state: the queues are disconnected, then the device is reset. Waits for the end of
-    /// the reset, at most a second. `PASSIVE_LEVEL`, one caller of this or [`restart`](Self::restart) at a time.
+    /// the reset, at most a second: then it may not access memory, and [`restart`](Self::restart) waits on. `PASSIVE_LEVEL`, one caller of this or [`restart`](Self::restart) at a time.
     pub fn stop(&self) {
         let _ = self.step(DeviceEvent::Stop);
         self.disconnect();
@@ -176,7 +180,8 @@ impl Port {
     /// link state changed. `PASSIVE_LEVEL`, one caller of this or [`stop`](Self::stop) at a time.
     ///
     /// # Errors
-    /// The device does not respond, or differs from before. It stays stopped.
+    /// [`Error::ResetTimeout`] if the reset takes longer than another second: the call can be repeated, as often as needed. Others: the
+    /// device is gone, or differs from before. It stays stopped.
     pub fn restart(&self) -> Result<bool, Error> {
         if self.state() == DeviceState::Absent {
             return Err(Error::Removed);
@@ -190,26 +195,31 @@ impl Port {
         let absent = if self.state() == DeviceState::Absent { Err(Error::Removed) } else { Ok(()) };
         if let Err(error) = restarted.and(absent) {
             self.stop();
+            if error == Error::ResetTimeout {
+                self.reset_wait.go_on(self.handle)?;
+            }
             return Err(error);
         }
+        self.reset_wait.end();
         self.configuration_changed().inspect_err(|_| self.stop())
     }
 
     fn restart_with(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         control.renegotiate()?;
         let mut config = control.net_config()?;
+        let before = *self.config.lock();
         if config.mac == Some(self.station) {
             // A reset need not undo that the driver has set this address.
-            config.mac = self.config.mac;
+            config.mac = before.mac;
         }
-        // Buffers and filters were set up for these values.
-        let made_for = |config: &NetConfig| (config.mac, config.mtu, config.rss);
-        if made_for(&config) != made_for(&self.config) {
+        // NDIS takes no shorter frames than the driver has stated at the start. Longer ones do not arrive: other stations use the MTU of the network.
+        if config.mtu < before.mtu {
             return Err(Error::Changed);
         }
+        *self.config.lock() = NetConfig { mtu: before.mtu, ..config };
         let mut commands = self.take_commands();
         if commands.is_none() && self.has_commands {
-            return Err(Error::CommandTimeout);
+            return Err(Error::OutOfOrder);
         }
         let restarted = self.restart_queues(control, commands.as_deref_mut());
         *self.commands.lock() = commands;
@@ -236,21 +246,31 @@ impl Port {
         self.start_queues(control)
     }
 
-    /// Runs `use_it` with exclusive use of the control queue; `None` if the device has none. `PASSIVE_LEVEL`.
+    /// Runs `use_it` with exclusive use of the control queue, if the device has one. `PASSIVE_LEVEL`.
     ///
     /// # Errors
-    /// Those of `use_it`, and [`Error::CommandTimeout`] if another user keeps the queue for too long.
-    pub fn with_commands<T>(
+    /// Those of `use_it`, and [`Error::OutOfOrder`] if another user keeps the queue for too long.
+    pub fn with_commands(
         &self,
-        use_it: impl FnOnce(&mut ControlQueue<SharedMemory, BarAccess>) -> Result<T, Error>,
-    ) -> Option<Result<T, Error>> {
+        use_it: impl FnOnce(&mut ControlQueue<SharedMemory, BarAccess>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         if !self.has_commands {
-            return None;
+            return Ok(());
         }
-        let Some(mut commands) = self.take_commands() else { return Some(Err(Error::CommandTimeout)) };
+        let mut commands = self.take_commands().ok_or(Error::OutOfOrder)?;
         let result = use_it(&mut commands);
         *self.commands.lock() = Some(commands);
-        Some(result)
+        result
+    }
+
+    /// Whether the device has a control queue.
+    pub fn has_commands(&self) -> bool {
+        self.has_commands
+    }
+
+    /// The adapter's handle.
+    pub fn handle(&self) -> NDIS_HANDLE {
+        self.handle
     }
 
     fn take_commands(&self) -> Option<Box<ControlQueue<SharedMemory, BarAccess>>> {
@@ -271,12 +291,12 @@ impl Port {
 
     /// The device's own MAC address, if it has one.
     pub fn device_address(&self) -> Option<[u8; 6]> {
-        self.config.mac
+        self.config.lock().mac
     }
 
     /// The device's RSS limits; `None` if the device has neither RSS nor HASH_REPORT.
     pub fn rss_limits(&self) -> Option<RssLimits> {
-        self.config.rss
+        self.config.lock().rss
     }
 
     /// Returns the pairs, at least one.
@@ -371,6 +391,16 @@ impl Port {
             .get(usize::from(self.state.load(Ordering::Acquire)))
             .copied()
             .unwrap_or(DeviceState::Absent)
+    }
+
+    /// Sets whether the device has lost its state since NDK consumers last had to close their adapters.
+    pub fn set_rdma_lost(&self, is_lost: bool) {
+        self.rdma_lost.store(is_lost, Ordering::Release);
+    }
+
+    /// Whether RDMA objects can be created: the device runs, and still has the state of those that consumers have.
+    pub fn has_rdma(&self) -> bool {
+        self.is_running() && !self.rdma_lost.load(Ordering::Acquire)
     }
 
     /// Whether the device moves frames.

@@ -9,7 +9,7 @@ use super::transmit_watchdog::Watchdog;
 /// Number of watchdog checks without a returned slot after which a queue counts as stalled: one second, because RDMA
 /// retries for two.
 const STALLED_CHECKS: u32 = 4;
-/// Number of such checks after which the device counts as hung: five seconds. No checks are made while the virtual machine is suspended.
+/// Number of such checks after which frames no longer wait: five seconds. No checks are made while the virtual machine is suspended.
 const HUNG_CHECKS: u32 = 20;
 /// A queue that stalls again within this time after its reset, in nanoseconds, is not reset again.
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
@@ -17,12 +17,12 @@ const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 /// Outcome of a check whether the device returns slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The device returns slots, or none is outstanding, or its state was reported already.
+    /// The device returns slots, or none is outstanding, or the time is not over.
     Fine,
     /// The device has returned no slot for a second: the queue must be reset.
     Stalled,
-    /// The device has returned no slot for five seconds: the device must be reset.
-    Hung,
+    /// The device has returned no slot for five seconds, or longer: frames must not wait. `is_new`: this is the first such check.
+    Hung { is_new: bool },
 }
 
 /// The watchdog's record of whether the device returns slots.
@@ -49,7 +49,7 @@ impl Watch {
         self.checks = checks;
         match checks {
             STALLED_CHECKS if self.take_reset() => Progress::Stalled,
-            HUNG_CHECKS => Progress::Hung,
+            HUNG_CHECKS.. => Progress::Hung { is_new: checks == HUNG_CHECKS },
             _ => Progress::Fine,
         }
     }

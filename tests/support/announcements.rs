@@ -30,7 +30,7 @@ pub const OUT_MULTICAST: usize = 72;
 pub const OUT_BROADCAST: usize = 80;
 
 /// Event numbers of the driver's event table.
-pub const COMMAND_TIMEOUT: u32 = 28;
+pub const COMMAND_LATE: u32 = 28;
 pub const RECOVERED: u32 = 41;
 
 /// A NETWORK_ADDRESS_LIST.

@@ -17,12 +17,12 @@ pub const MOMENT: Duration = Duration::from_secs(20);
 /// Event numbers of the driver's event table.
 pub mod event {
     pub const REMOVED: u32 = 10;
-    pub const RESET_TIMEOUT: u32 = 14;
+    pub const RESET_LATE: u32 = 14;
     pub const BROKEN_RING: u32 = 21;
     pub const NEEDS_RESET: u32 = 22;
     pub const GIVEN_UP: u32 = 26;
     pub const UNSTEADY_CONFIG: u32 = 27;
-    pub const COMMAND_TIMEOUT: u32 = 28;
+    pub const COMMAND_LATE: u32 = 28;
     pub const COMMAND_REFUSED: u32 = 29;
     pub const RECOVERED: u32 = 41;
 }
@@ -68,13 +68,14 @@ pub fn assert_recovered(machine: &Machine, failure: u32, rounds: usize) {
 }
 
 /// Asserts the state after a device has recovered `rounds` times, then failed once more and is given up without another reset: NDIS removes
-/// the adapter, for which it needs no event of NDK.
+/// the adapter, and RDMA was disabled at once.
 pub fn assert_given_up(machine: &Machine, failure: u32, rounds: usize) {
     let miniport = miniport(machine);
     let recovered = [failure, event::RECOVERED].repeat(rounds);
     assert_eq!(events(machine), [&recovered[..], &[failure, event::GIVEN_UP]].concat());
     assert_eq!(links(&miniport), [&[false, true].repeat(rounds)[..], &[false]].concat());
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
+    let enabled = [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds);
+    assert_eq!(miniport.ndk_events(), [&enabled[..], &[NdkEvent::Disable]].concat());
 }
 
 /// A frame from the first host to the second one arrives.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The transitions of an adapter and of a device, and the numbers that the driver stores.
+//! The transitions of an adapter, of a device and of a setting, and the numbers that the driver stores.
 
-use driver_states::{adapter::State, device::DeviceState};
+use driver_states::{adapter::State, device::DeviceState, setting::SettingState};
 
 #[test]
 fn adapter() {
@@ -18,4 +18,9 @@ fn device() {
         assert_eq!(*state as usize, number);
     }
     insta::assert_snapshot!(DeviceState::table());
+}
+
+#[test]
+fn setting() {
+    insta::assert_snapshot!(SettingState::table());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The control queue: executes one command at a time, and waits for its answer. (virtio §12)
+//! The control queue: executes one command at a time, and waits for its answer, as long as the device needs. (virtio §12)
 #![allow(unsafe_code, reason = "memory that the device reads and writes")]
 
 use core::time::Duration;
@@ -41,9 +41,6 @@ const DEFAULT_KEY: [u8; HASH_KEY_LEN] = [
     0xCA, 0x2B, 0xCB, 0xAE, 0x7B, 0x30, 0xB4, 0x77, 0xCB, 0x2D, 0xA3, 0x80, 0x30, 0xF2, 0x0C, 0x6A, 0x42,
     0xB7, 0x3B, 0xBE, 0xAC, 0x01, 0xFA,
 ];
-
-/// Longest time that the driver waits for the answer to a command.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Classes and commands.
 mod command {
@@ -213,17 +210,19 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
 
     /// Sets which frames the device delivers. Returns whether the device filters as requested: `false` if it has no filters, or refuses a
     /// command and so delivers every frame. Afterwards the device delivers all frames that `mode` selects, and perhaps others. `alive`
-    /// returns whether the device runs; it is called before each command and during the wait for its answer.
+    /// returns whether to go on: it is called before each command, and during the wait for its answer, with the time since the command.
     ///
     /// # Errors
-    /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::CommandRefused`] if the device filters and cannot be made to
+    /// [`Error::BrokenRing`]; [`Error::CommandRefused`] if the device filters and cannot be made to
     /// deliver every frame; [`Error::OutOfOrder`] if the queue was stopped, or `alive` returned `false`.
     //= virtio §12
     pub fn set_receive_mode(
         &mut self,
         mode: &ReceiveMode<'_>,
-        mut alive: impl FnMut() -> bool,
+        mut alive: impl FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
+        // A device may have this without filters.
+        let is_station_set = self.set_station(mode.station, &mut alive)?;
         if !self.features.contains(Features::CTRL_RX) {
             return Ok(false);
         }
@@ -232,8 +231,8 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             return self.receive_everything(&mut alive).map(|()| true);
         }
         // Wider filters first: no wanted frame is dropped in between.
-        let filters = self.set_vlans(mode.vlan, &mut alive)?
-            && self.set_station(mode.station, &mut alive)?
+        let filters = is_station_set
+            && self.set_vlans(mode.vlan, &mut alive)?
             && self.set_mac_table(mode, &mut alive)?
             && self.execute(command::ALL_MULTICAST, &[&[u8::from(mode.all_multicast)]], &mut alive)?
             && self.execute(command::PROMISCUOUS, &[&[0]], &mut alive)?;
@@ -251,14 +250,14 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     /// [`set_receive_mode`](Self::set_receive_mode).
     ///
     /// # Errors
-    /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::OutOfOrder`] if the queue was stopped, or `alive` returned
+    /// [`Error::BrokenRing`]; [`Error::OutOfOrder`] if the queue was stopped, or `alive` returned
     /// `false`.
     //= virtio §12
     pub fn set_pairs(
         &mut self,
         pairs: u16,
         limits: Option<RssLimits>,
-        mut alive: impl FnMut() -> bool,
+        mut alive: impl FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
         if self.features.contains(Features::MQ) {
             return self.execute(command::SET_PAIRS, &[&pairs.to_le_bytes()], &mut alive);
@@ -286,7 +285,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         &mut self,
         hashing: &Hashing<'_>,
         steering: &Steering<'_>,
-        mut alive: impl FnMut() -> bool,
+        mut alive: impl FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
         let mask = u16::try_from(steering.table.len().wrapping_sub(1));
         let Some(mask) = mask.ok().filter(|_| self.features.contains(Features::RSS)) else {
@@ -313,7 +312,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     pub fn set_hashing(
         &mut self,
         hashing: Option<&Hashing<'_>>,
-        mut alive: impl FnMut() -> bool,
+        mut alive: impl FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
         if !self.features.contains(Features::HASH_REPORT) {
             return Ok(false);
@@ -334,7 +333,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     pub fn set_coalescing(
         &mut self,
         [v4, v6]: [bool; 2],
-        mut alive: impl FnMut() -> bool,
+        mut alive: impl FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
         let mut wanted = self.features & GUEST_OFFLOADS;
         for (feature, is_wanted) in [(Features::GUEST_TSO4, v4), (Features::GUEST_TSO6, v6)] {
@@ -359,11 +358,14 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     /// # Errors
     /// As [`set_pairs`](Self::set_pairs).
     //= virtio §12
-    pub fn acknowledge_announcement(&mut self, mut alive: impl FnMut() -> bool) -> Result<bool, Error> {
+    pub fn acknowledge_announcement(
+        &mut self,
+        mut alive: impl FnMut(Duration) -> bool,
+    ) -> Result<bool, Error> {
         self.execute(command::ACKNOWLEDGE_ANNOUNCEMENT, &[], &mut alive)
     }
 
-    fn receive_everything(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+    fn receive_everything(&mut self, alive: &mut dyn FnMut(Duration) -> bool) -> Result<(), Error> {
         if self.execute(command::PROMISCUOUS, &[&[1]], alive)? {
             self.filtering = false;
         }
@@ -374,7 +376,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     fn set_station(
         &mut self,
         station: Option<[u8; 6]>,
-        alive: &mut dyn FnMut() -> bool,
+        alive: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
         match station {
             Some(address) if self.features.contains(Features::CTRL_MAC_ADDR) => {
@@ -386,7 +388,11 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
 
     /// Sets the VLANs whose frames are delivered, by a command for each ID that changes. Returns `false` if the device refuses one, or if all
     /// of them take longer than [`VLANS_LIMIT`].
-    fn set_vlans(&mut self, only: Option<u16>, alive: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+    fn set_vlans(
+        &mut self,
+        only: Option<u16>,
+        alive: &mut dyn FnMut(Duration) -> bool,
+    ) -> Result<bool, Error> {
         let wanted = only.map_or(Vlans::All, Vlans::One);
         if !self.features.contains(Features::CTRL_VLAN) || wanted == self.vlans {
             return Ok(true);
@@ -411,7 +417,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     fn set_mac_table(
         &mut self,
         mode: &ReceiveMode<'_>,
-        alive: &mut dyn FnMut() -> bool,
+        alive: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
         let unicast = mode.station.as_slice();
         let count = |addresses: &[[u8; 6]]| u32::try_from(addresses.len()).unwrap_or(0).to_le_bytes();
@@ -425,16 +431,16 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         &mut self,
         command: [u8; 2],
         data: &[&[u8]],
-        alive: &mut dyn FnMut() -> bool,
+        alive: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<bool, Error> {
         if !self.queue.is_enabled() {
             return Err(Error::OutOfOrder);
         }
         if self.queue.ring.outstanding() != 0 {
-            // An earlier command was not answered.
-            return Err(Error::CommandTimeout);
+            // The wait for the answer to an earlier command was given up.
+            return Err(Error::OutOfOrder);
         }
-        if !alive() {
+        if !alive(Duration::ZERO) {
             return Err(Error::OutOfOrder);
         }
         // SAFETY: no command is outstanding (checked above), so the device neither reads nor writes the memory of commands.
@@ -461,17 +467,14 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     }
 
     /// Waits for the answer to the command.
-    fn wait(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-        let mut wait = Wait::new(&self.hal, ANSWER_LIMIT);
+    fn wait(&mut self, alive: &mut dyn FnMut(Duration) -> bool) -> Result<(), Error> {
+        let mut wait = Wait::without_limit(&self.hal);
         loop {
             if self.queue.ring.take_used()?.is_some() {
                 return Ok(());
             }
-            if !alive() {
+            if !alive(wait.elapsed()) || !wait.go_on() {
                 return Err(Error::OutOfOrder);
-            }
-            if !wait.go_on() {
-                return Err(Error::CommandTimeout);
             }
         }
     }

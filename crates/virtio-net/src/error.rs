@@ -23,7 +23,7 @@ pub enum Error {
     BrokenCapabilityList,
     /// No usable capability of this structure: absent, too short, or outside its BAR.
     MissingStructure(Structure),
-    /// The device did not finish a reset in time.
+    /// The device has not finished its reset yet.
     ResetTimeout,
     /// The device does not offer VERSION_1: it has only the legacy interface.
     NoVersion1,
@@ -49,12 +49,10 @@ pub enum Error {
     Changed,
     /// The configuration changed during each of several reads, so that no consistent one was found.
     UnsteadyConfig,
-    /// The device did not answer a command of the control queue in time.
-    CommandTimeout,
     /// The device refused a command of the control queue without which it cannot be used.
     CommandRefused,
-    /// The device does not process the transmit queue.
-    TransmitStalled,
+    /// The device did not finish the reset of a queue in time.
+    QueueResetTimeout,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
 }
@@ -100,7 +98,7 @@ impl fmt::Display for Error {
             Self::MissingStructure(which) => {
                 write!(f, "the device has no usable {which} structure")
             }
-            Self::ResetTimeout => f.write_str("the device did not finish its reset in time"),
+            Self::ResetTimeout => f.write_str("the device has not finished its reset"),
             Self::NoVersion1 => f.write_str("the device does not offer VERSION_1"),
             Self::BypassesIommu => {
                 f.write_str("the system remaps DMA, but the device does not offer ACCESS_PLATFORM")
@@ -117,9 +115,8 @@ impl fmt::Display for Error {
             Self::NeedsReset => f.write_str("the device asks for a reset"),
             Self::Changed => f.write_str("the device is not the same after its reset"),
             Self::UnsteadyConfig => f.write_str("the device's configuration changes at each read"),
-            Self::CommandTimeout => f.write_str("the device did not answer a command of the control queue"),
             Self::CommandRefused => f.write_str("the device refused a command of the control queue"),
-            Self::TransmitStalled => f.write_str("the device does not take frames to send"),
+            Self::QueueResetTimeout => f.write_str("the device did not finish the reset of a queue in time"),
             Self::OutOfOrder => f.write_str("a bring-up step was called in the wrong state"),
         }
     }

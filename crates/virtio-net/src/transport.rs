@@ -21,7 +21,7 @@ use crate::state::{Event, State};
 use crate::vectors::Vectors;
 use crate::wait::Wait;
 
-/// Longest time that the driver waits for a reset.
+/// Longest time that one call waits for a reset.
 const RESET_LIMIT: Duration = Duration::from_secs(1);
 /// Largest size of a queue. (virtio §5, §6)
 const MAX_QUEUE_SIZE: u16 = 1 << 15;
@@ -406,7 +406,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// device uses none of the queue's memory, and the queue can be programmed again. The queue must be stopped already.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::ResetTimeout`], [`Error::Removed`].
+    /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::QueueResetTimeout`], [`Error::Removed`].
     //= virtio §16
     pub fn reset_transmit_queue(&mut self, pair: u16) -> Result<(), Error> {
         if self.state != State::Live || !self.features.contains(Features::RING_RESET) {
@@ -418,7 +418,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         while self.select(transmit_queue(pair)).is_resetting() {
             self.status()?;
             if !wait.go_on() {
-                return Err(Error::ResetTimeout);
+                return Err(Error::QueueResetTimeout);
             }
         }
         Ok(())
@@ -436,7 +436,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     /// Resets the device and waits for the end of the reset, at most a second and one delay of the [`Hal`]. Afterwards the device uses
-    /// no memory: on an error because it may not.
+    /// no memory: on an error because it may not. After [`Error::ResetTimeout`], a further call waits on.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::ResetTimeout`].
@@ -449,7 +449,9 @@ impl<H: Hal, R: Registers> Control<H, R> {
         if self.state == State::Removed {
             return Err(Error::Removed);
         }
-        self.reset_without_waiting();
+        if self.state != State::Unresponsive {
+            self.reset_without_waiting();
+        }
         let mut wait = Wait::new(&self.hal, RESET_LIMIT);
         loop {
             match self.status() {

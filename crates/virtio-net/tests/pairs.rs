@@ -16,7 +16,7 @@ fn with_pairs(quirks: &Quirks) -> Quirks {
 }
 
 fn set_pairs(driver: &mut Driver, pairs: u16) -> Result<bool, Error> {
-    driver.nic().commands.as_mut().unwrap().set_pairs(pairs, None, || true)
+    driver.nic().commands.as_mut().unwrap().set_pairs(pairs, None, |_| true)
 }
 
 /// Sends a frame by each pair, and receives one by each.

@@ -77,7 +77,7 @@ fn queue_is_not_programmed_before_its_reset_has_ended() {
     for never in [QueueReset::Never, QueueReset::Enabled] {
         with_pairs(never, |fake, mut driver| {
             let before = fake.elapsed();
-            assert_eq!(reset(&mut driver, 1), Err(Error::ResetTimeout), "{never:?}");
+            assert_eq!(reset(&mut driver, 1), Err(Error::QueueResetTimeout), "{never:?}");
             let waited = fake.elapsed().saturating_sub(before);
             assert!((1000..1100).contains(&waited.as_millis()), "{waited:?}");
             assert!(!send(&mut driver, 1, 1), "the queue stays stopped");

@@ -2,6 +2,8 @@
 
 //! Receive side scaling and hash reports of the device: limits, commands, and the header with a hash.
 
+use std::time::Duration;
+
 use crate::fake::{Answer, Driver, Fake, Quirks, over_formats};
 use virtio_net::{
     Error, Features, FrameInfo, HASH_KEY_LEN, HEADER_LEN, HashTypes, Hashing, MAX_HEADER_LEN, RssLimits,
@@ -20,11 +22,16 @@ fn with(features: Features, quirks: &Quirks) -> Quirks {
 fn steer(driver: &mut Driver, table: &[u16]) -> Result<bool, Error> {
     let table: Vec<_> = table.iter().map(|pair| pair.to_le_bytes()).collect();
     let steering = Steering { table: &table, unclassified: 1, pairs: 4 };
-    driver.nic().commands.as_mut().unwrap().set_steering(&HASHING, &steering, || true)
+    driver
+        .nic()
+        .commands
+        .as_mut()
+        .unwrap()
+        .set_steering(&HASHING, &steering, |waited| waited < Duration::from_secs(2))
 }
 
 fn report(driver: &mut Driver, hashing: Option<&Hashing<'_>>) -> Result<bool, Error> {
-    driver.nic().commands.as_mut().unwrap().set_hashing(hashing, || true)
+    driver.nic().commands.as_mut().unwrap().set_hashing(hashing, |waited| waited < Duration::from_secs(2))
 }
 
 //= virtio §14
@@ -55,8 +62,15 @@ fn pairs_are_used_by_a_table_where_the_device_has_no_command_for_them() {
         let fake = Fake::new(quirks);
         let mut driver = fake.bring_up_with(1514, 3, 16).unwrap();
         assert_eq!(driver.nic().pairs.len(), 3);
-        let mut set_pairs =
-            |limits| driver.nic().commands.as_mut().unwrap().set_pairs(3, limits, || true).unwrap();
+        let mut set_pairs = |limits| {
+            driver
+                .nic()
+                .commands
+                .as_mut()
+                .unwrap()
+                .set_pairs(3, limits, |waited| waited < Duration::from_secs(2))
+                .unwrap()
+        };
         for (entries, used) in [(u16::MAX, 128), (5, 4), (1, 1)] {
             assert!(set_pairs(limits(40, entries)));
             let [command] = &fake.commands()[..] else { panic!("one command") };
@@ -113,7 +127,7 @@ fn device_may_refuse_a_table_and_need_not_answer() {
         assert_eq!(steer(&mut driver, &[0, 1]), Ok(false));
         assert_eq!(report(&mut driver, Some(&HASHING)), Ok(true));
         fake.change(|quirks| quirks.answer = Answer::Never);
-        assert_eq!(steer(&mut driver, &[0, 1]), Err(Error::CommandTimeout));
+        assert_eq!(steer(&mut driver, &[0, 1]), Err(Error::OutOfOrder));
     });
 }
 

@@ -236,7 +236,12 @@ impl HostUnderTest {
                 self.stalled.push(self.pair(*pair));
                 (self.has_failed, self.disturbed) = (true, true);
             }
-            Act::Link(_) | Act::Rdma(_) | Act::Set(..) | Act::Vlan(_) | Act::Cancel => self.disturbed = true,
+            Act::PauseSending(_)
+            | Act::Link(_)
+            | Act::Rdma(_)
+            | Act::Set(..)
+            | Act::Vlan(_)
+            | Act::Cancel => self.disturbed = true,
             _ => {}
         }
     }
@@ -511,6 +516,10 @@ fn peer_of(mut mac: [u8; 6]) -> [u8; 6] {
     mac
 }
 
+fn millis(time: u32) -> Duration {
+    Duration::from_millis(time.into())
+}
+
 /// Does an act that needs no thread of the PnP manager. Returns the sends that it has begun.
 fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
     match act {
@@ -532,6 +541,10 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
             let _ = miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation(*versions));
         }
         Act::Stall(pair) => nic.hang(usize::from(pair % nic.options().pairs)),
+        Act::PauseCommands(time) => nic.pause_commands(millis(*time)),
+        Act::PauseSending(time) => nic.pause_sending(millis(*time)),
+        Act::CommandTime(time) => nic.set_command_time(millis(*time)),
+        Act::ResetTime(time) => nic.set_reset_time(millis(*time)),
         Act::Announce => nic.announce(),
         Act::Misbehave(misbehavior) => misbehavior.begin(nic),
         Act::Speed(megabits) => nic.set_speed(*megabits),

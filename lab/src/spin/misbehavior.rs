@@ -2,7 +2,7 @@
 
 //! Misbehavior of a device of a script, its text, and how it is ended.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use device_sim::{
@@ -24,6 +24,9 @@ pub enum Misbehavior {
     /// After its next reset the device no longer offers these features, as bits, until it is replaced.
     Withdrawn(u64),
 }
+
+/// Longer than any script lasts.
+const FOREVER: Duration = Duration::from_hours(1);
 
 /// A queue, by the number of its pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +59,7 @@ impl Misbehavior {
                 nic.corrupt(role, entry);
             }
             Self::Buffers(number, buffers) => nic.misstate_buffers(pair(number), buffers),
-            Self::Unanswered => nic.leave_commands(),
+            Self::Unanswered => nic.pause_commands(FOREVER),
             Self::Refused(class) => nic.refuse_class(class),
             Self::Withdrawn(features) => nic.withdraw(Features(features)),
         }

@@ -228,7 +228,7 @@ fn faults(random: &mut Rng) -> LinkFaults {
 }
 
 fn act(random: &mut Rng) -> Act {
-    match random.u8(..80) {
+    match random.u8(..88) {
         0..5 => Act::Restart,
         5..8 => Act::Reenable,
         8 => Act::Halt,
@@ -255,6 +255,10 @@ fn act(random: &mut Rng) -> Act {
         64 => Act::Encapsulation([random.bool(), random.bool()]),
         65 | 79 => Act::Stall(random.u16(..8)),
         66..68 => Act::Announce,
+        80..82 => Act::PauseCommands(pause(random)),
+        82..84 => Act::PauseSending(pause(random)),
+        84..86 => Act::CommandTime(pause(random)),
+        86..88 => Act::ResetTime(*pick(random, &[0, 5, 100, 900, 1500, 3000])),
         37..41 => query(random),
         41..47 => set(random),
         47..53 => frames(random),
@@ -263,6 +267,11 @@ fn act(random: &mut Rng) -> Act {
         57 => Act::Shortage(*pick(random, &[0, 5, 50, 500])),
         _ => Act::FailNth(random.u16(..200)),
     }
+}
+
+/// A time in milliseconds, of any order of magnitude.
+fn pause(random: &mut Rng) -> u32 {
+    magnitude(random, 20_000) as u32
 }
 
 fn frames(random: &mut Rng) -> Act {

@@ -13,13 +13,13 @@ use super::{misbehavior::Misbehavior, step::Act};
 
 /// Event numbers of the driver's table.
 const REMOVED: u32 = 10;
-const RESET_TIMEOUT: u32 = 14;
+const RESET_LATE: u32 = 14;
 const BROKEN_RING: u32 = 21;
 const NEEDS_RESET: u32 = 22;
 const CHANGED: u32 = 25;
 const GIVEN_UP: u32 = 26;
 const UNSTEADY_CONFIG: u32 = 27;
-const COMMAND_TIMEOUT: u32 = 28;
+const COMMAND_LATE: u32 = 28;
 const COMMAND_REFUSED: u32 = 29;
 const TRANSMIT_STALLED: u32 = 30;
 const ROCE_FRAME_SIZE: u32 = 40;
@@ -31,7 +31,10 @@ const CONSUMER: u32 = 60;
 /// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
 const OF_MISSING_RESOURCES: [u32; 3] = [1, 2, 3];
 const OF_MISSING_DEVICE: [u32; 12] =
-    [REMOVED, 11, 12, 13, RESET_TIMEOUT, 15, 16, 17, 18, 19, NEEDS_RESET, CHANGED];
+    [REMOVED, 11, 12, 13, RESET_LATE, 15, 16, 17, 18, 19, NEEDS_RESET, CHANGED];
+
+/// Events of what is waited for: no reasons for a reset of the device, nor for a removal.
+const OF_SLOWNESS: [u32; 4] = [RESET_LATE, COMMAND_LATE, TRANSMIT_STALLED, QUEUE_RESET];
 
 /// Consequence when the driver and its device have different views of the buffers in a ring.
 const OF_WRONG_ID: [u32; 4] = [BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
@@ -54,16 +57,18 @@ impl Reasons {
             Act::Fail => &[NEEDS_RESET],
             Act::Vanish | Act::Remove | Act::Stuck => {
                 self.allowed.extend(OF_MISSING_DEVICE);
-                &[COMMAND_TIMEOUT, UNSTEADY_CONFIG, TRANSMIT_STALLED, COMMAND_REFUSED]
+                &[COMMAND_LATE, UNSTEADY_CONFIG, TRANSMIT_STALLED, COMMAND_REFUSED]
             }
             Act::Unsteady(_) => &[UNSTEADY_CONFIG],
-            Act::Stall(_) => &[TRANSMIT_STALLED, QUEUE_RESET],
+            Act::Stall(_) | Act::PauseSending(_) => &[TRANSMIT_STALLED, QUEUE_RESET],
+            Act::PauseCommands(_) | Act::CommandTime(_) => &[COMMAND_LATE],
+            Act::ResetTime(_) => &[RESET_LATE],
             Act::Misbehave(Misbehavior::Corrupt(_, entry)) => {
                 self.has_wrong_id |= *entry == UsedQuirk::IdTwice;
-                &[BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_TIMEOUT]
+                &[BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_LATE]
             }
             Act::Misbehave(Misbehavior::Buffers(..)) => &[BROKEN_RING],
-            Act::Misbehave(Misbehavior::Unanswered) => &[COMMAND_TIMEOUT],
+            Act::Misbehave(Misbehavior::Unanswered) => &[COMMAND_LATE],
             Act::Misbehave(Misbehavior::Refused(_)) => &[COMMAND_REFUSED],
             Act::Misbehave(Misbehavior::Withdrawn(_)) => &[CHANGED],
             Act::Shortage(_) | Act::FailNth(_) => {
@@ -97,7 +102,7 @@ impl Reasons {
                         is_late || self.allowed.contains(&reason),
                         "event {reason} without a reason: {log:?}"
                     );
-                    named += u32::from(![QUEUE_RESET, FEWER_PAIRS].contains(&reason));
+                    named += u32::from(!OF_SLOWNESS.contains(&reason) && reason != FEWER_PAIRS);
                 }
             }
         }

@@ -111,6 +111,14 @@ pub enum Act {
     Encapsulation([bool; 2]),
     /// The device takes no frames out of the transmit queue of a pair, until that or the device is reset.
     Stall(u16),
+    /// The device executes no command for this number of milliseconds, or until the next check.
+    PauseCommands(u32),
+    /// The same: takes no frame to send.
+    PauseSending(u32),
+    /// The device takes this number of milliseconds for each command, until the next check.
+    CommandTime(u32),
+    /// The same, for each reset.
+    ResetTime(u32),
     /// The device asks for an announcement of the adapter's addresses.
     Announce,
     /// The device does something wrong.
@@ -153,6 +161,10 @@ impl Act {
                 | Self::Coalescing(_)
                 | Self::Encapsulation(_)
                 | Self::Stall(_)
+                | Self::PauseCommands(_)
+                | Self::PauseSending(_)
+                | Self::CommandTime(_)
+                | Self::ResetTime(_)
                 | Self::Announce
                 | Self::Misbehave(_)
                 | Self::Speed(_)
@@ -279,6 +291,10 @@ impl fmt::Display for Act {
             Self::Coalescing([v4, v6]) => write!(f, "coalescing {} {}", switch(v4), switch(v6)),
             Self::Encapsulation([v4, v6]) => write!(f, "encapsulation {} {}", switch(v4), switch(v6)),
             Self::Stall(pair) => write!(f, "stall {pair}"),
+            Self::PauseCommands(millis) => write!(f, "pause-commands {millis}"),
+            Self::PauseSending(millis) => write!(f, "pause-sending {millis}"),
+            Self::CommandTime(millis) => write!(f, "command-time {millis}"),
+            Self::ResetTime(millis) => write!(f, "reset-time {millis}"),
             Self::Announce => f.write_str("announce"),
             Self::Misbehave(misbehavior) => misbehavior.fmt(f),
             Self::Speed(megabits) => write!(f, "speed {megabits}"),
@@ -330,6 +346,10 @@ impl Act {
             ["coalescing", v4, v6] => Self::Coalescing([switch(v4)?, switch(v6)?]),
             ["encapsulation", v4, v6] => Self::Encapsulation([switch(v4)?, switch(v6)?]),
             ["stall", pair] => Self::Stall(pair.parse()?),
+            ["pause-commands", millis] => Self::PauseCommands(millis.parse()?),
+            ["pause-sending", millis] => Self::PauseSending(millis.parse()?),
+            ["command-time", millis] => Self::CommandTime(millis.parse()?),
+            ["reset-time", millis] => Self::ResetTime(millis.parse()?),
             ["announce"] => Self::Announce,
             ["query", oid, length] => Self::Query(number(oid)?, length.parse()?),
             ["set", oid, bytes] => Self::Set(number(oid)?, from_hex(bytes)?),

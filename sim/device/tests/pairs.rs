@@ -297,7 +297,7 @@ fn receive_everything(driver: &mut Driver) {
         multicast: &[],
         vlan: None,
     };
-    assert_eq!(driver.commands().set_receive_mode(&mode, || true), Ok(true));
+    assert_eq!(driver.commands().set_receive_mode(&mode, |_| true), Ok(true));
 }
 
 #[test]

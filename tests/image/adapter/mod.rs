@@ -12,5 +12,6 @@ mod miniport;
 mod pause;
 mod power;
 mod recovery;
+mod slow;
 mod stalled;
 mod trace;

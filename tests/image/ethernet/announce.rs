@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use device_sim::{Quirks, virtio_net::Features};
+use device_sim::virtio_net::Features;
 use lab::testbed::Options;
 use ndis_sim::Keyword;
 use ndk_abi::ndis::{
@@ -14,8 +14,8 @@ use ndk_abi::ndis::{
 use smoltcp::wire::Ipv4Address;
 use support::{
     announcements::{
-        Announced, COMMAND_TIMEOUT, IP, IP6, IPX, OUT_BROADCAST, OUT_MULTICAST, RECOVERED, V4, V6, announced,
-        events, ip, ip6, list, parse, set,
+        Announced, COMMAND_LATE, IP, IP6, IPX, OUT_BROADCAST, OUT_MULTICAST, V4, V6, announced, events, ip,
+        ip6, list, parse, set,
     },
     bed::{counter, finish, miniport, started, started_with},
 };
@@ -125,13 +125,15 @@ fn request_that_is_made_while_the_device_does_not_run_is_answered_when_it_does()
 }
 
 #[test]
-fn device_that_does_not_take_the_acknowledgment_is_reset() {
-    // After the filters of the start, which take three commands and no command for VLANs.
-    let quirks = Quirks { commands_unanswered_from: Some(4), ..Quirks::default() };
-    let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
-    bed.machines()[0].nic().announce();
-    let _ = bed.event().wait(Duration::from_secs(3));
-    let all = events(bed.machines()[0]);
-    assert_eq!(all[..2], [COMMAND_TIMEOUT, RECOVERED], "{all:?}");
+fn acknowledgment_that_the_device_does_not_take_is_waited_for() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    machine.nic().pause_commands(Duration::from_secs(5));
+    machine.nic().announce();
+    let _ = bed.event().wait(Duration::from_secs(4));
+    assert!(machine.nic().is_announcement_asked());
+    assert_eq!(events(machine), [COMMAND_LATE]);
+    let _ = bed.event().wait(Duration::from_secs(2));
+    assert!(!machine.nic().is_announcement_asked());
     finish(bed);
 }

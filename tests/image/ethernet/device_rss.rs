@@ -41,8 +41,7 @@ fn by_device(pairs: u16, processors: u32) -> Options {
 /// The command with which the device is given table and key: class and command.
 const RSS_CONFIG: [u8; 2] = [4, 1];
 /// Event numbers of the driver's event table.
-const COMMAND_TIMEOUT: u32 = 28;
-const RECOVERED: u32 = 41;
+const COMMAND_LATE: u32 = 28;
 
 /// The device's types, as virtio numbers them.
 const UDP: u32 = 1 << 2 | 1 << 5;
@@ -242,7 +241,7 @@ fn hashes_and_steering_are_not_accepted_without_receive_side_scaling() {
 }
 
 #[test]
-fn device_that_does_not_answer_is_reset_and_not_asked_again() {
+fn device_that_does_not_answer_is_used_without() {
     let quirks = Quirks { leaves_command: Some(RSS_CONFIG), ..Quirks::default() };
     let Some(bed) = started_with(&Options { peer_quirks: quirks, ..by_device(4, 5) }) else { return };
     let machine = bed.machines()[1];
@@ -253,7 +252,7 @@ fn device_that_does_not_answer_is_reset_and_not_asked_again() {
         assert!(machine.nic().is_running());
         assert_eq!(machine.nic().sent_commands(RSS_CONFIG), 1);
         let events: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
-        assert_eq!(events, [COMMAND_TIMEOUT, RECOVERED]);
+        assert_eq!(events, [COMMAND_LATE]);
         send(&bed, &mixture());
         send_flows(&bed, 20, 20);
     }
@@ -272,7 +271,7 @@ fn hashes_that_the_device_reports_are_not_used_once_the_key_changes() {
     settle(&bed);
     send_flows(&bed, 20, 20);
     assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]));
-    machine.nic().leave_commands();
+    machine.nic().pause_commands(Duration::from_secs(20));
     let changing = {
         let receiver = receiver.clone();
         machine.host().spawn("change", move || {
@@ -287,10 +286,10 @@ fn hashes_that_the_device_reports_are_not_used_once_the_key_changes() {
         let _ = sender.send_chain(&frames, 0);
         let _ = arrived(&bed, frames.len());
     }
-    assert!(!changing.is_finished(), "the device does not answer for two seconds");
-    assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]));
+    assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]), "the device does not answer for 20 seconds");
     changing.join().unwrap();
-    let _ = bed.event().wait(Duration::from_secs(1));
+    let _ = bed.event().wait(Duration::from_secs(20));
+    assert_eq!(table_of(machine), Some(vec![3, 2, 1, 0]));
     send_flows(&bed, 20, 20);
     finish(bed);
 }

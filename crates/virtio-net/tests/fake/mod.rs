@@ -138,6 +138,8 @@ impl Default for Quirks {
 
 struct Device {
     quirks: Quirks,
+    /// A reset has not ended, because the device never resets.
+    is_resetting: bool,
     config_generation: u8,
     register_reads: u64,
     status: u8,
@@ -199,6 +201,17 @@ impl Quirks {
 }
 
 impl Device {
+    /// Ends a reset that the driver has begun, unless the device never resets.
+    fn finish_reset(&mut self) {
+        if self.is_resetting && !self.quirks.never_resets {
+            self.is_resetting = false;
+            self.status = 0;
+            self.accepted = 0;
+            self.queues.iter_mut().for_each(QueueRegisters::reset);
+            self.queue_vectors.fill(0xFFFF);
+        }
+    }
+
     fn has_pairs(&self) -> bool {
         Features::from_bits_retain(self.accepted).intersects(Features::MQ | Features::RSS)
     }
@@ -231,6 +244,7 @@ impl Fake {
         let queues = (0..count).map(|index| QueueRegisters::new(size(index))).collect();
         let device = Device {
             quirks,
+            is_resetting: false,
             config_generation: 0,
             register_reads: 0,
             status: 0x7,
@@ -409,7 +423,9 @@ impl Fake {
     }
 
     pub fn change(&self, change: impl FnOnce(&mut Quirks)) {
-        change(&mut self.lock().quirks);
+        let mut device = self.lock();
+        change(&mut device.quirks);
+        device.finish_reset();
     }
 
     pub fn raise_needs_reset(&self) {
@@ -571,12 +587,8 @@ impl Registers for Fake {
         assert_eq!(offset, COMMON + 0x14, "the only 8-bit register the driver writes");
         let mut device = self.lock();
         if value == 0 {
-            if !device.quirks.never_resets {
-                device.status = 0;
-                device.accepted = 0;
-                device.queues.iter_mut().for_each(QueueRegisters::reset);
-                device.queue_vectors.fill(0xFFFF);
-            }
+            device.is_resetting = true;
+            device.finish_reset();
             return;
         }
         assert_eq!(device.status & !value, 0, "the driver clears no status bit");

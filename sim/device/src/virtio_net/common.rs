@@ -3,6 +3,8 @@
 //! The common and the device configuration structure: feature negotiation, status, queue registers.
 //! (virtio §2, §3, §14, §15)
 
+use std::time::Duration;
+
 use trapped_access::Width;
 use virtio_device::RingAddresses;
 
@@ -138,6 +140,10 @@ impl Common {
     /// Returns whether both queues of each of the first `pairs` pairs are enabled.
     pub fn has_enabled(&self, pairs: usize) -> bool {
         self.queues.iter().take(2 * pairs).all(|queue| queue.enabled)
+    }
+
+    pub fn set_reset_time(&mut self, time: Duration) {
+        self.quirks.reset_time = time;
     }
 
     pub fn stop_resetting(&mut self) {

@@ -17,6 +17,9 @@ const ACK_ERROR: u8 = 1;
 impl Device {
     /// Executes the commands in queue `index`, the control queue.
     pub(super) fn control(&self, index: usize) -> Result<Outcome, Misuse> {
+        if let Some(end) = self.pauses.of_commands(self.bus.now()) {
+            return Ok(Outcome { later: Some(end), ..Outcome::default() });
+        }
         let accepted = self.common.lock().accepted();
         if !accepted.contains(Features::CTRL_VQ) {
             return Err(Misuse::ring("the control queue is used, but CTRL_VQ was not negotiated"));

@@ -22,6 +22,7 @@ use super::{
     filter::Filter,
     offload::Header,
     options::{NicOptions, RECEIVE, Role, receive_index},
+    pauses::Pauses,
     quirks::UsedQuirk,
     steering::Steering,
 };
@@ -123,6 +124,7 @@ pub struct Device {
     /// has used a descriptor of a packed ring that the driver may be writing.
     has_confused: AtomicBool,
     pub(super) steering: Mutex<Steering>,
+    pub(super) pauses: Pauses,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
     pub(super) repeated: Mutex<(Option<Frame>, u32)>,
 }
@@ -130,6 +132,7 @@ pub struct Device {
 impl Device {
     pub(super) fn new(bus: Arc<dyn Bus>, memory: Arc<DmaSpace>, options: NicOptions) -> Self {
         Self {
+            pauses: Pauses::new(&options.quirks, bus.now()),
             bus,
             memory,
             port: OnceLock::new(),
@@ -239,6 +242,7 @@ impl Device {
             common.reset();
             common.repair(&self.options);
         }
+        self.pauses.end(&self.options.quirks);
         *self.refused_class.lock() = self.options.quirks.refuses_class;
         self.low_power.store(false, Relaxed);
         self.shut_down.store(false, Relaxed);
@@ -384,9 +388,14 @@ impl Device {
         self.lies[receive_index(pair)].lock().num_buffers = Some(buffers);
     }
 
-    /// Ends what [`corrupt`](Self::corrupt), [`misstate_buffers`](Self::misstate_buffers), [`leave_commands`](Self::leave_commands) and
-    /// [`refuse_class`](Self::refuse_class) have begun. What the driver has read already stays.
-    pub fn behave(&self) {
+    /// Ends what [`corrupt`](Self::corrupt), [`misstate_buffers`](Self::misstate_buffers), [`leave_commands`](Self::leave_commands),
+    /// [`refuse_class`](Self::refuse_class), [`hang`](Self::hang) and pauses have begun. What the driver has read already stays.
+    pub(super) fn end_misbehavior(&self) {
+        self.pauses.end(&self.options.quirks);
+        self.common.lock().set_reset_time(self.options.quirks.reset_time);
+        for hung in &self.hung {
+            hung.store(self.options.quirks.sends_nothing, Relaxed);
+        }
         for lies in &self.lies {
             *lies.lock() = Lies::default();
         }
@@ -567,6 +576,6 @@ pub(super) struct Outcome {
     pub interrupt: bool,
     /// The budget ran out before the queue was empty.
     pub more: bool,
-    /// Frames wait for others until this time.
+    /// Frames wait for others, or the queue for the end of a pause, until this time.
     pub later: Option<u64>,
 }

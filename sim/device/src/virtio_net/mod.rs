@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`features`] | feature bits and the device status register |
 //! | [`quirks`] | injected misbehavior of the device |
+//! | `pauses` | times in which a part of its work is left undone |
 //! | [`options`] | configuration of a NIC; queue numbers |
 //! | `common` | common and device configuration |
 //! | `filter` | receive filters |
@@ -26,6 +27,7 @@ mod filter;
 pub mod nic;
 mod offload;
 pub mod options;
+mod pauses;
 pub mod quirks;
 mod receive;
 mod scaling;

@@ -20,6 +20,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    time::Duration,
 };
 
 use trapped_access::Width;
@@ -76,6 +77,37 @@ impl Nic {
         assert!(self.port.set(port).is_ok(), "the NIC is connected to one link");
     }
 
+    /// For this time the device executes no command of the control queue; then it executes those that it has.
+    pub fn pause_commands(&self, pause: Duration) {
+        self.pauses.pause_commands(self.bus.now(), pause);
+    }
+
+    /// For this time the device takes no frame to send; then it sends those that it has.
+    pub fn pause_sending(&self, pause: Duration) {
+        self.pauses.pause_sending(self.bus.now(), pause);
+    }
+
+    /// From now on, commands are executed this time after a notification.
+    pub fn set_command_time(&self, time: Duration) {
+        self.pauses.set_command_time(time);
+    }
+
+    /// From now on, resets take this time.
+    pub fn set_reset_time(&self, time: Duration) {
+        self.common.lock().set_reset_time(time);
+    }
+
+    /// Ends all misbehavior that methods of [`Device`] have begun, and does the work that was left. What the driver has read already stays.
+    pub fn behave(&self) {
+        self.end_misbehavior();
+        for (number, queue) in self.queues.iter().enumerate() {
+            let is_enabled = queue.lock().is_enabled();
+            if is_enabled {
+                self.schedule(number, self.bus.now());
+            }
+        }
+    }
+
     /// The wire has frames at `time`.
     pub(super) fn schedule_receive(&self, time: u64) {
         // Not through `schedule`: an event for a later time must not suppress one for now.
@@ -121,8 +153,8 @@ impl Nic {
         );
     }
 
-    /// Schedules an event for received frames that wait for others, which does not read the wire: each reading has the wire wake the
-    /// device once more.
+    /// Schedules an event for received frames that wait for others, or for the end of a pause. It does not read the wire: each reading has
+    /// the wire wake the device once more.
     fn schedule_waiting(&self, queue: usize, time: u64) {
         let this = self.this.clone();
         let work = move || {
@@ -201,7 +233,7 @@ impl Nic {
             self.work(queue);
         } else {
             let is_control = self.common.lock().role(queue) == Some(Role::Control);
-            let delay = if is_control { self.options.quirks.command_time.as_nanos() as u64 } else { 0 };
+            let delay = if is_control { self.pauses.command_time() } else { 0 };
             self.schedule(queue, self.bus.now() + delay);
         }
         Ok(())

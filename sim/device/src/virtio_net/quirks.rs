@@ -60,6 +60,10 @@ pub struct Quirks {
     pub large: Option<LargeQuirk>,
     /// Time from a notification of the control queue to the commands' execution.
     pub command_time: Duration,
+    /// Executes no command of the control queue for this time after the machine has begun, whatever is reset meanwhile.
+    pub pauses_commands: Duration,
+    /// The same: takes no frame to send.
+    pub pauses_sending: Duration,
     /// Does not answer commands of the control queue, from the n-th on since the reset.
     pub commands_unanswered_from: Option<u32>,
     /// Refuses commands of the control queue, from the n-th on since the reset.

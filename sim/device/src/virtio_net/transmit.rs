@@ -20,6 +20,9 @@ const MIN_FRAME: usize = 14;
 impl Device {
     /// Sends the frames of the transmit queue of a pair.
     pub(super) fn transmit(&self, pair: usize) -> Result<Outcome, Misuse> {
+        if let Some(end) = self.pauses.of_sending(self.bus.now()) {
+            return Ok(Outcome { later: Some(end), ..Outcome::default() });
+        }
         let accepted = self.common.lock().accepted();
         let (mut sent, mut bytes, mut done) = (0_u64, 0_u64, 0);
         // One frame at a time, because the wire may become full after each.

@@ -279,7 +279,7 @@ impl Driver {
 
     /// Sets how many pairs the device uses.
     pub fn set_pairs(&mut self, pairs: u16) -> Result<bool, virtio_net::Error> {
-        self.commands().set_pairs(pairs, None, || true)
+        self.commands().set_pairs(pairs, None, |_| true)
     }
 
     /// Has the device reset the transmit queue of a pair, and programs it again.
