@@ -203,7 +203,11 @@ impl ReceivePool {
     /// Copies a frame and its out-of-band information into a free NBL. Returns the NBL, and how many are left for frames like this one;
     /// `None` if there was none, or the frame is too long.
     pub fn fill(&self, frame: &[u8], info: ReceivedInfo) -> Option<(*mut NET_BUFFER_LIST, u32)> {
-        let kind = self.kind(frame.len() > self.max_frame);
+        let is_large = frame.len() > self.max_frame;
+        if is_large && info.coalesced == 0 {
+            return None;
+        }
+        let kind = self.kind(is_large);
         let (nbl, left) = kind.take()?;
         if self.copy(nbl, frame, info).is_none() {
             // SAFETY: just taken off the free list.
