@@ -92,7 +92,8 @@ impl Key {
         let bytes = unsafe { slice::from_raw_parts(address.cast::<u8>(), length as usize) };
         let address: [u8; 6] = bytes.try_into().ok()?;
         let [first, ..] = address;
-        (first & 1 == 0 && address != [0; 6]).then_some(address)
+        // Locally administered, and no group's.
+        (first & 3 == 2).then_some(address)
     }
 }
 

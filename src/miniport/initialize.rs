@@ -97,7 +97,7 @@ fn build(
     negotiate(handle, &mut control)?;
     let device = control.net_config()?;
     let max_frame = device_setup::max_frame(&configuration, &device);
-    let addresses = station_addresses(&configuration, &device)?;
+    let addresses = station_addresses(handle, &configuration, &device)?;
     let messages = resources.messages.max(1);
     let rss = Rss::new(&configuration)?;
     set_general_attributes(handle, &device, addresses, max_frame, &vlan, (&rss, messages))?;
@@ -143,7 +143,9 @@ fn build(
     Ok(Adapter::new(parts))
 }
 
-/// Negotiates with the device, whose reset may take as long as it needs, up to [`ResetWait::LIMIT`].
+/// Negotiates with the device, whose reset may take as long as it needs, up to [`ResetWait::LIMIT`]. Not inlined: together with the
+/// caller's, its stack frame is too large for a kernel stack.
+#[inline(never)]
 fn negotiate(handle: NDIS_HANDLE, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Failure> {
     let wait = ResetWait::new();
     loop {

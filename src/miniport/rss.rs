@@ -151,9 +151,10 @@ fn processors_of(table: &[u8], processors: u32) -> Result<Vec<u32>, NDIS_STATUS>
     Ok(indices)
 }
 
-/// Returns the index, less than `processors`, of the processor of a `PROCESSOR_NUMBER`.
+/// Returns the index, less than `processors`, of the processor of a `PROCESSOR_NUMBER`. A processor that was added since the start has no
+/// lane: the frames that NDIS wants there are indicated on another one.
 fn processor([low, high, number, _]: [u8; ENTRY_LEN], processors: u32) -> Option<u32> {
-    nt::processor::index(u16::from_le_bytes([low, high]), number).filter(|&index| index < processors)
+    nt::processor::index(u16::from_le_bytes([low, high]), number)?.checked_rem(processors)
 }
 
 fn copied(table: &[u32]) -> Result<Vec<u32>, NDIS_STATUS> {
