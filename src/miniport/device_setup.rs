@@ -41,6 +41,10 @@ pub fn useless_features(configuration: &Configuration, vlan: &Vlan) -> Features 
         // Frames of all VLANs are received: nothing to filter, and a filter would take one command for each VLAN.
         useless |= Features::CTRL_VLAN;
     }
+    if pairs(configuration) == 1 {
+        // Some devices that have several pairs insist on all of them once MQ was accepted.
+        useless |= Features::MQ;
+    }
     if !Rss::is_offered(configuration) {
         // HASH_REPORT would make the header of each frame longer.
         useless |= Features::RSS | Features::HASH_REPORT;

@@ -10,6 +10,7 @@ use ndk_abi::ndis::{
     NDIS_SUPPORTED_PAUSE_FUNCTIONS, NET_IF_MEDIA_CONNECT_STATE, NET_IF_MEDIA_DUPLEX_STATE,
 };
 use nt::Turn;
+use virtio_net::Duplex;
 
 use super::status_indication;
 use crate::nic::port::Port;
@@ -47,11 +48,15 @@ pub struct Link {
 
 impl Link {
     /// Returns the members for a device that reports `mbits` Mbit/s. A disconnected link has no known speed and duplex state.
-    pub const fn new(is_up: bool, mbits: u32) -> Self {
+    pub const fn new(is_up: bool, mbits: u32, duplex: Duplex) -> Self {
         if is_up {
             Self {
                 connected: NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected,
-                duplex: NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull,
+                duplex: match duplex {
+                    Duplex::Half => NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateHalf,
+                    Duplex::Full => NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull,
+                    Duplex::Unknown => NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateUnknown,
+                },
                 speed: speed(mbits),
             }
         } else {
@@ -66,7 +71,7 @@ impl Link {
 
 /// Returns the link's state in NDIS's terms.
 fn state(port: &Port) -> NDIS_LINK_STATE {
-    let link = Link::new(port.link_up(), port.speed());
+    let link = Link::new(port.link_up(), port.speed(), port.duplex());
     NDIS_LINK_STATE {
         Header: NDIS_OBJECT_HEADER {
             Type: NDIS_OBJECT_TYPE_DEFAULT,

@@ -68,7 +68,7 @@ pub fn set_general_attributes(
     (rss, messages): (&Rss, u32),
 ) -> Result<(), Failure> {
     let mbits = device.speed.unwrap_or(0);
-    let (speed, link) = (link::speed(mbits), Link::new(device.link_up, mbits));
+    let (speed, link) = (link::speed(mbits), Link::new(device.link_up, mbits, device.duplex));
     let mut oids = oid_table::supported();
     let mut power = power::capabilities();
     let mut scaling = rss.capabilities(messages);

@@ -10,8 +10,8 @@ use core::time::Duration;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::SpinLock;
 use virtio_net::{
-    Control, ControlQueue, Error, Features, NetConfig, ReceiveCounters, RssLimits, TransmitCounters, Vectors,
-    Wait,
+    Control, ControlQueue, Duplex, Error, Features, LinkState, NetConfig, ReceiveCounters, RssLimits,
+    TransmitCounters, Vectors, Wait,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -56,6 +56,8 @@ pub struct Port {
     announce: AtomicBool,
     /// Link speed in Mbit/s; 0 if the device does not report it.
     speed: AtomicU32,
+    /// The number of a [`Duplex`].
+    duplex: AtomicU8,
     // Dropped last, in this order: the DMA registration after all shared memory, the mappings after all register
     // access.
     _dma: DmaRegistration,
@@ -104,6 +106,7 @@ impl Port {
             link_up: AtomicBool::new(config.link_up),
             announce: AtomicBool::new(false),
             speed: AtomicU32::new(config.speed.unwrap_or(0)),
+            duplex: AtomicU8::new(config.duplex as u8),
             _dma: parts.dma,
             _bars: parts.bars,
         }
@@ -339,7 +342,7 @@ impl Port {
         let control = self.control.lock();
         let Some(control) = control.as_ref().filter(|_| self.is_running()) else { return Ok(false) };
         control.check()?;
-        let (is_up, speed) = match control.link() {
+        let LinkState { is_up, speed, duplex } = match control.link() {
             // The configuration changed during the read: the interrupt for that change leads here again.
             Err(Error::UnsteadyConfig) => return Ok(false),
             link => link?,
@@ -348,7 +351,8 @@ impl Port {
             self.announce.store(true, Ordering::Release);
         }
         let speed = speed.unwrap_or(0);
-        let has_other_speed = self.speed.swap(speed, Ordering::Relaxed) != speed;
+        let has_other_duplex = self.duplex.swap(duplex as u8, Ordering::Relaxed) != duplex as u8;
+        let has_other_speed = self.speed.swap(speed, Ordering::Relaxed) != speed || has_other_duplex;
         let was_up = self.link_up.swap(is_up, Ordering::AcqRel);
         Ok(was_up != is_up || is_up && has_other_speed)
     }
@@ -383,6 +387,11 @@ impl Port {
     /// The link speed in Mbit/s; 0 if the device does not report it.
     pub fn speed(&self) -> u32 {
         self.speed.load(Ordering::Relaxed)
+    }
+
+    /// The link's duplex mode.
+    pub fn duplex(&self) -> Duplex {
+        Duplex::of(self.duplex.load(Ordering::Relaxed))
     }
 
     /// Returns the state of the device.

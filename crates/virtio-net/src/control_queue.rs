@@ -192,7 +192,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
     /// [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queue is stopped then.
     pub fn reprogram(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
         self.stop();
-        if control.control_queue()? != self.queue.index() {
+        if control.control_queue() != self.queue.index() {
             return Err(Error::Changed);
         }
         self.queue.clear(control, None)?;

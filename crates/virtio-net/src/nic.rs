@@ -155,7 +155,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         if !control.features().contains(Features::CTRL_VQ) {
             return Ok(None);
         }
-        let index = control.control_queue()?;
+        let index = control.control_queue();
         let size = control.queue_size(index)?;
         Ok(Some(try_box(ControlQueue::new(hal, index, size, control.features())?)?))
     }

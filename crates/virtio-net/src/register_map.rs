@@ -78,6 +78,7 @@ pub(crate) mod device {
     pub(crate) const MAX_PAIRS: u64 = 8;
     pub(crate) const MTU: u64 = 10;
     pub(crate) const SPEED: u64 = 12;
+    pub(crate) const DUPLEX: u64 = 16;
     pub(crate) const RSS_KEY_LEN: u64 = 17;
     pub(crate) const RSS_ENTRIES: u64 = 18;
     pub(crate) const HASH_TYPES: u64 = 20;

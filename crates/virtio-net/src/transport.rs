@@ -55,8 +55,39 @@ pub struct NetConfig {
     pub link_up: bool,
     /// Link speed in Mbit/s, if the device reports it.
     pub speed: Option<u32>,
+    pub duplex: Duplex,
     /// `None` without RSS and HASH_REPORT.
     pub rss: Option<RssLimits>,
+}
+
+/// Duplex mode of the link. A device that does not report it is one of a virtual link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Duplex {
+    Half,
+    Full,
+    Unknown,
+}
+
+impl Duplex {
+    /// Returns the mode of a value of the field `duplex`.
+    #[must_use]
+    pub const fn of(value: u8) -> Self {
+        match value {
+            0 => Self::Half,
+            1 => Self::Full,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// State of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkState {
+    pub is_up: bool,
+    /// In Mbit/s, if the device reports it.
+    pub speed: Option<u32>,
+    pub duplex: Duplex,
 }
 
 /// Limits of the device's receive side scaling.
@@ -76,8 +107,8 @@ const SCALING: Features = Features::RSS.union(Features::HASH_REPORT);
 /// Features with either of which a device may have several queue pairs.
 const PAIRS: Features = Features::MQ.union(Features::RSS);
 
-/// Queue index of the control queue of a device with one pair. (virtio §4)
-const CONTROL_OF_ONE_PAIR: u16 = 2;
+/// Largest number of pairs whose control queue has an index of 16 bits. (virtio §4)
+const MAX_PAIRS: u16 = 0x7FFF;
 
 /// Returns the smallest length in bytes of the configuration of a device with these features. The speed may be missing, because there is a
 /// default for it. (virtio §14)
@@ -260,13 +291,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.read_steady(|| self.read_net_config())
     }
 
-    /// Reads the state of the link: whether it is up, and its speed. These may change while the device runs.
+    /// Reads the state of the link, which may change while the device runs.
     ///
     /// # Errors
     /// As [`Control::net_config`].
     //= virtio §14
-    pub fn link(&self) -> Result<(bool, Option<u32>), Error> {
-        self.read_steady(|| (self.link_up(), self.speed()))
+    pub fn link(&self) -> Result<LinkState, Error> {
+        self.read_steady(|| LinkState { is_up: self.link_up(), speed: self.speed(), duplex: self.duplex() })
     }
 
     /// Reads a part of the configuration until two reads of the generation agree.
@@ -290,30 +321,20 @@ impl<H: Hal, R: Registers> Control<H, R> {
             && self.registers.read16(bar, offset.wrapping_add(device::STATUS)) & device::ANNOUNCE != 0
     }
 
-    /// Returns the number of queue pairs that the device has: 1 without MQ and RSS.
+    /// Returns the number of queue pairs that the device has: 1 without MQ and RSS, or if it reports a number that no device can have.
     pub fn max_pairs(&self) -> u16 {
         let Region { bar, offset, .. } = self.layout.device;
-        if self.features.intersects(PAIRS) {
-            self.registers.read16(bar, offset.wrapping_add(device::MAX_PAIRS))
-        } else {
-            1
+        if !self.features.intersects(PAIRS) {
+            return 1;
         }
+        let pairs = self.registers.read16(bar, offset.wrapping_add(device::MAX_PAIRS));
+        if (1..=MAX_PAIRS).contains(&pairs) { pairs } else { 1 }
     }
 
-    /// Returns the index of the control queue: with MQ or RSS, it follows the queues of all the device's pairs.
-    ///
-    /// # Errors
-    /// [`Error::NoQueue`] if the device has no pairs, or more than there are queue indices.
+    /// Returns the index of the control queue: it follows the queues of all the device's pairs.
     //= virtio §4
-    pub(crate) fn control_queue(&self) -> Result<u16, Error> {
-        if !self.features.intersects(PAIRS) {
-            return Ok(CONTROL_OF_ONE_PAIR);
-        }
-        match self.max_pairs().checked_mul(2) {
-            Some(0) => Err(Error::NoQueue(0)),
-            Some(index) => Ok(index),
-            None => Err(Error::NoQueue(u16::MAX)),
-        }
+    pub(crate) fn control_queue(&self) -> u16 {
+        receive_queue(self.max_pairs())
     }
 
     /// Assigns vectors to at most `pairs` queue pairs: the first assignment for at most `messages` messages that the device
@@ -519,6 +540,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
             mtu: self.features.contains(Features::MTU).then(|| self.registers.read16(bar, at(device::MTU))),
             link_up: self.link_up(),
             speed: self.speed(),
+            duplex: self.duplex(),
             rss: self.features.intersects(SCALING).then(|| RssLimits {
                 key_len: self.registers.read8(bar, at(device::RSS_KEY_LEN)),
                 entries: if self.features.contains(Features::RSS) {
@@ -544,6 +566,14 @@ impl<H: Hal, R: Registers> Control<H, R> {
         }
         let mbits = self.registers.read32(bar, offset.wrapping_add(device::SPEED));
         (1..=device::MAX_SPEED).contains(&mbits).then_some(mbits)
+    }
+
+    fn duplex(&self) -> Duplex {
+        let Region { bar, offset, len } = self.layout.device;
+        if !self.features.contains(Features::SPEED_DUPLEX) || u64::from(len) <= device::DUPLEX {
+            return Duplex::Full;
+        }
+        Duplex::of(self.registers.read8(bar, offset.wrapping_add(device::DUPLEX)))
     }
 
     fn common(&self) -> CommonConfig<'_, R> {

@@ -3,7 +3,7 @@
 //! The device's configuration: read whole, and with values that the driver can use.
 
 use crate::fake::{Fake, Quirks, mac_of};
-use virtio_net::{Control, Error, Features, Layout, Status, Structure};
+use virtio_net::{Control, Duplex, Error, Features, Layout, LinkState, Status, Structure};
 
 /// The control registers of a device that has negotiated its features.
 fn negotiated(quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
@@ -73,8 +73,9 @@ fn the_link_is_read_without_the_rest_of_the_configuration() {
     let offered = Quirks::default().offered | Features::SPEED_DUPLEX;
     let (device, control) = negotiated(Quirks { offered, speed: 10_000, ..Quirks::default() });
     let before = device.register_reads();
-    assert_eq!(control.link(), Ok((true, Some(10_000))));
-    assert_eq!(device.register_reads() - before, 4, "two fields between two readings of the generation");
+    let link = LinkState { is_up: true, speed: Some(10_000), duplex: Duplex::Full };
+    assert_eq!(control.link(), Ok(link));
+    assert_eq!(device.register_reads() - before, 5, "three fields between two readings of the generation");
 }
 
 //= virtio §14

@@ -7,6 +7,7 @@ mod adapters;
 mod attributes;
 mod bring_up;
 mod dispatch_time;
+mod foreign;
 mod halt;
 mod miniport;
 mod pause;

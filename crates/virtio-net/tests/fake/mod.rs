@@ -86,6 +86,8 @@ pub struct Quirks {
     pub changed_config_vector: u16,
     /// Queue pairs, which only a driver with MQ or RSS can use.
     pub pairs: u16,
+    /// The number of pairs that its configuration states; `None` for `pairs`.
+    pub stated_pairs: Option<u16>,
     /// Sizes of the receive and the transmit queues.
     pub queue_sizes: [u16; 2],
     /// Size of the control queue.
@@ -123,6 +125,7 @@ impl Default for Quirks {
             changed_vector: 0,
             changed_config_vector: 0,
             pairs: 1,
+            stated_pairs: None,
             queue_sizes: [256, 256],
             control_size: 64,
             answer: Answer::Ok,
@@ -535,6 +538,7 @@ impl Registers for Fake {
                 }
                 mac_of(device.config_generation)[(o - DEVICE) as usize]
             }
+            o if o == DEVICE + 16 => 1,
             o if o == DEVICE + 17 => device.quirks.rss_limits.0,
             o => panic!("8-bit read of {o:#x}"),
         }
@@ -562,7 +566,7 @@ impl Registers for Fake {
             }
             o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
             o if o == DEVICE + 6 => 1,
-            o if o == DEVICE + 8 => device.quirks.pairs,
+            o if o == DEVICE + 8 => device.quirks.stated_pairs.unwrap_or(device.quirks.pairs),
             o if o == DEVICE + 10 => 1500,
             o if o == DEVICE + 18 => device.quirks.rss_limits.1,
             o => panic!("16-bit read of {o:#x}"),

@@ -544,10 +544,14 @@ impl Common {
                 let bit = |is_set: bool, bit: u16| u64::from(if is_set { bit } else { 0 });
                 gate(Features::STATUS, Width::Word, bit(self.link_up, LINK_UP) | bit(announce, ANNOUNCE))
             }
-            8 => gate(Features::MQ | Features::RSS, Width::Word, self.pairs.into()),
+            8 => gate(
+                Features::MQ | Features::RSS,
+                Width::Word,
+                self.quirks.reported_pairs.unwrap_or(self.pairs).into(),
+            ),
             10 => gate(Features::MTU, Width::Word, self.mtu.into()),
             12 => gate(Features::SPEED_DUPLEX, Width::Dword, self.quirks.speed.unwrap_or(SPEED).into()),
-            16 => gate(Features::SPEED_DUPLEX, Width::Byte, FULL_DUPLEX.into()),
+            16 => gate(Features::SPEED_DUPLEX, Width::Byte, self.quirks.duplex.unwrap_or(FULL_DUPLEX).into()),
             17 => gate(Features::RSS | Features::HASH_REPORT, Width::Byte, limits.key_len.into()),
             18 => gate(Features::RSS, Width::Word, limits.entries.into()),
             20 => gate(Features::RSS | Features::HASH_REPORT, Width::Dword, limits.types.into()),

@@ -35,6 +35,10 @@ pub struct Quirks {
     pub mtu: Option<u16>,
     /// The speed that the device reports, in Mbit/s; 10,000 unless set.
     pub speed: Option<u32>,
+    /// The duplex mode that the device reports; 1, full, unless set.
+    pub duplex: Option<u8>,
+    /// `max_virtqueue_pairs` of the configuration; the number of pairs unless set.
+    pub reported_pairs: Option<u16>,
     /// Clears FEATURES_OK regardless of the accepted features.
     pub rejects_features: bool,
     /// The status register never returns to 0.
