@@ -13,7 +13,7 @@ pub struct Step {
     pub remedy: &'static str,
 }
 
-/// What a fact is compared with.
+/// A comparison of a fact with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
     /// The text, without regard to upper and lower case.
