@@ -14,7 +14,7 @@ Address of the other host on the adapter's network. Without it, only this system
 .PARAMETER Facts
 A file with facts that another system wrote with -Save. Nothing of this system is read.
 .PARAMETER Save
-Writes the facts to this file, for somebody who helps.
+Writes the facts to this file, to pass on.
 #>
 [CmdletBinding()]
 param(

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_systems_are_told_their_first_reason() {
+    fn broken_systems_get_their_first_reason() {
         for (system, changed, expected) in [
             (
                 "the peer is Windows Pro",
