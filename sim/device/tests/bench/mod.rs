@@ -279,7 +279,7 @@ impl Driver {
 
     /// Sets how many pairs the device uses.
     pub fn set_pairs(&mut self, pairs: u16) -> Result<bool, virtio_net::Error> {
-        self.commands().set_pairs(pairs, None, |_| true)
+        self.commands().set_pairs(pairs, None, |waited| waited < std::time::Duration::from_secs(2))
     }
 
     /// Has the device reset the transmit queue of a pair, and programs it again.
