@@ -29,8 +29,12 @@ pub enum SendOperation {
     Send,
     /// Sends a message and invalidates a key of the peer.
     SendInvalidate { key: u32 },
+    /// Sends a message with immediate data, which the completion of the peer's receive reports.
+    SendImmediate { data: [u8; 4] },
     /// Writes local memory to the peer's memory.
     Write { address: u64, key: u32 },
+    /// Writes local memory to the peer's memory, and completes the peer's next receive with immediate data.
+    WriteImmediate { address: u64, key: u32, data: [u8; 4] },
     /// Reads the peer's memory into local memory.
     Read { address: u64, key: u32 },
     /// Registers pages under the key of an allocated region that is free. The caller chooses the low byte of the
@@ -143,8 +147,9 @@ pub enum CompletionStatus {
 /// Kind of the completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompletionKind {
-    /// SEND, with or without invalidation.
+    /// SEND, with or without invalidation or immediate data.
     Send,
+    /// WRITE, with or without immediate data.
     Write,
     Read,
     FastRegister,
@@ -156,6 +161,8 @@ pub enum CompletionKind {
     ReceiveInvalidate {
         key: u32,
     },
+    /// Receive of a WRITE with immediate data: the message is in the memory that the peer has named, nothing in the receive.
+    ReceiveWrite,
 }
 
 impl CompletionKind {
@@ -163,7 +170,7 @@ impl CompletionKind {
     #[inline]
     #[must_use]
     pub const fn is_receive(self) -> bool {
-        matches!(self, Self::Receive | Self::ReceiveInvalidate { .. })
+        matches!(self, Self::Receive | Self::ReceiveInvalidate { .. } | Self::ReceiveWrite)
     }
 }
 

@@ -143,7 +143,9 @@ fn plain(completion: &Completion) -> NDK_RESULT {
 fn extended(completion: &Completion) -> NDK_RESULT_EX {
     let NDK_RESULT { Status, BytesTransferred, QPContext, RequestContext } = plain(completion);
     let (kind, output) = match completion.kind {
-        CompletionKind::Receive => (NDK_OPERATION_TYPE::NdkOperationTypeReceive, 0),
+        CompletionKind::Receive | CompletionKind::ReceiveWrite => {
+            (NDK_OPERATION_TYPE::NdkOperationTypeReceive, 0)
+        }
         CompletionKind::ReceiveInvalidate { key } => {
             (NDK_OPERATION_TYPE::NdkOperationTypeReceiveAndInvalidate, key as usize)
         }
@@ -180,6 +182,7 @@ mod tests {
     fn only_receives_have_bit_0_of_their_type_set() {
         let kinds = [
             (CompletionKind::Receive, 1),
+            (CompletionKind::ReceiveWrite, 1),
             (CompletionKind::ReceiveInvalidate { key: 7 }, 32769),
             (CompletionKind::Send, 2),
             (CompletionKind::Read, 32),

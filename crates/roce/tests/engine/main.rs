@@ -13,6 +13,7 @@ mod cq_changes;
 mod errors;
 mod fields;
 mod hostile;
+mod immediate;
 mod keys;
 mod late_packets;
 mod loss;

@@ -15,7 +15,7 @@ use crate::transport::packet::payload_copy::{MIN_LENGTH, PayloadCopy, RequestPac
 use crate::transport::packet::pieces::Pieces;
 use crate::transport::peer::Link;
 use crate::work::{SendFlags, SendOperation};
-use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
+use roce_wire::{Ext, Headers, IethRepr, ImmDtRepr, Opcode, RethRepr};
 
 impl Requester {
     /// Writes the next request packet to `slot`, or sets `copy`, if [`Requester::wants_to_send`]. `rate` tells whether the packet
@@ -230,6 +230,16 @@ const fn ext(operation: SendOperation, length: u32, first: bool, last: bool) -> 
         //= R-QP-50
         SendOperation::Write { address, key } if first => Ext::Reth(RethRepr { address, r_key: key, length }),
         SendOperation::SendInvalidate { key } if last => Ext::Ieth(IethRepr { r_key: key }),
+        SendOperation::SendImmediate { data } if last => Ext::Imm(ImmDtRepr { data }),
+        SendOperation::WriteImmediate { address, key, data } => {
+            let reth = RethRepr { address, r_key: key, length };
+            match (first, last) {
+                (true, true) => Ext::RethImm(reth, ImmDtRepr { data }),
+                (true, false) => Ext::Reth(reth),
+                (false, true) => Ext::Imm(ImmDtRepr { data }),
+                (false, false) => Ext::None,
+            }
+        }
         _ => Ext::None,
     }
 }
@@ -239,9 +249,17 @@ const fn ext(operation: SendOperation, length: u32, first: bool, last: bool) -> 
 const fn opcode(operation: SendOperation, first: bool, last: bool) -> Opcode {
     match (operation, first, last) {
         (SendOperation::Write { .. }, true, true) => Opcode::WRITE_ONLY,
-        (SendOperation::Write { .. }, true, false) => Opcode::WRITE_FIRST,
-        (SendOperation::Write { .. }, false, false) => Opcode::WRITE_MIDDLE,
+        (SendOperation::WriteImmediate { .. }, true, true) => Opcode::WRITE_ONLY_IMM,
+        (SendOperation::Write { .. } | SendOperation::WriteImmediate { .. }, true, false) => {
+            Opcode::WRITE_FIRST
+        }
+        (SendOperation::Write { .. } | SendOperation::WriteImmediate { .. }, false, false) => {
+            Opcode::WRITE_MIDDLE
+        }
         (SendOperation::Write { .. }, false, true) => Opcode::WRITE_LAST,
+        (SendOperation::WriteImmediate { .. }, false, true) => Opcode::WRITE_LAST_IMM,
+        (SendOperation::SendImmediate { .. }, true, true) => Opcode::SEND_ONLY_IMM,
+        (SendOperation::SendImmediate { .. }, false, true) => Opcode::SEND_LAST_IMM,
         (SendOperation::SendInvalidate { .. }, true, true) => Opcode::SEND_ONLY_INVALIDATE,
         (SendOperation::SendInvalidate { .. }, false, true) => Opcode::SEND_LAST_INVALIDATE,
         (_, true, true) => Opcode::SEND_ONLY,

@@ -295,7 +295,7 @@ impl Responder {
         }
         env.stats.rx_writes.inc();
         if packet.imm_dt().is_some() {
-            let (context, kind) = (self.receives.current.context, CompletionKind::Receive);
+            let (context, kind) = (self.receives.current.context, CompletionKind::ReceiveWrite);
             self.complete_message(env, context, kind, packet.imm_dt(), packet.bth().solicited(), total);
         } else {
             self.end_message();

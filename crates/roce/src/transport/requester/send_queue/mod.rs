@@ -127,8 +127,10 @@ impl Wqe {
     //= R-CQ-25
     pub(crate) fn kind(&self) -> CompletionKind {
         match self.operation {
-            SendOperation::Send | SendOperation::SendInvalidate { .. } => CompletionKind::Send,
-            SendOperation::Write { .. } => CompletionKind::Write,
+            SendOperation::Send
+            | SendOperation::SendInvalidate { .. }
+            | SendOperation::SendImmediate { .. } => CompletionKind::Send,
+            SendOperation::Write { .. } | SendOperation::WriteImmediate { .. } => CompletionKind::Write,
             SendOperation::Read { .. } => CompletionKind::Read,
             SendOperation::FastRegister { .. } => CompletionKind::FastRegister,
             SendOperation::Invalidate { .. } => CompletionKind::Invalidate,
