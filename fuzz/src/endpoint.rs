@@ -165,6 +165,7 @@ impl Endpoint {
                 | EngineEvent::NoticesDue { .. }
                 | EngineEvent::CqGone { .. }
                 | EngineEvent::SrqGone { .. }
+                | EngineEvent::QpFailed { .. }
                 | EngineEvent::PathSuspect { .. } => {}
             }
         }

@@ -10,10 +10,10 @@ use std::ptr::NonNull;
 use fallible::Arc;
 use roce::{
     Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent,
-    Instant, Pd, PostError, Qp, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation, SendRequest,
-    Sge, Trace, TraceRecord,
+    Instant, Pd, PostError, Qp, QpFault, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation,
+    SendRequest, Sge, Trace, TraceRecord,
 };
-use roce_wire::MacAddr;
+use roce_wire::{MacAddr, Qpn};
 
 use crate::link::Slots;
 use crate::lock::Lock;
@@ -35,6 +35,8 @@ pub struct Side {
     pub srq_notifications: usize,
     /// Connections whose path was reported as suspect, with their context, oldest first.
     pub suspect_paths: Vec<(ConnId, u64)>,
+    /// Queue pairs without connection management that are in error, with context and reason, oldest first.
+    pub failed_qps: Vec<(Qpn, u64, QpFault)>,
     pub mac: MacAddr,
     pub ip: IpAddr,
     /// Dropped after the engine.
@@ -143,6 +145,7 @@ impl Side {
             cq_notifications: Vec::new(),
             srq_notifications: 0,
             suspect_paths: Vec::new(),
+            failed_qps: Vec::new(),
             mac: MacAddr([2, 0, 0, 0, 0, number]),
             ip,
             kept: std::sync::Mutex::default(),
@@ -273,6 +276,7 @@ impl Side {
                 EngineEvent::Srq(_) => self.srq_notifications += 1,
                 EngineEvent::NoticesDue { .. } | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {
                 }
+                EngineEvent::QpFailed { qpn, context, fault } => self.failed_qps.push((qpn, context, fault)),
                 EngineEvent::PathSuspect { id, context } => self.suspect_paths.push((id, context)),
                 EngineEvent::Conn { id, context, event } => {
                     if let ConnEvent::Request(_) = event {

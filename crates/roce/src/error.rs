@@ -77,6 +77,21 @@ pub enum ModifyError {
     Invalid,
 }
 
+/// Why a queue pair was not changed. It is as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpChangeError {
+    /// The state of the queue pair does not allow the change.
+    State,
+    /// An attribute is out of its range, or no frame can be built for the path.
+    Invalid,
+    /// The path's local address is not an address of this side.
+    NotLocal,
+    /// The queue pair belongs to a connection of connection management.
+    Connected,
+    /// No memory could be allocated.
+    OutOfMemory,
+}
+
 /// Implements `Display` and `Error` with one message per variant, and conversion from allocation errors.
 macro_rules! errors {
     ($($error:ident { $($variant:ident: $message:literal,)+ })+) => {$(
@@ -116,6 +131,13 @@ errors! {
         PortInUse: "the port is in use",
         OutOfMemory: "out of memory",
         TooMany: "the limit of connections or listeners is reached",
+    }
+    QpChangeError {
+        State: "the state of the queue pair does not allow the change",
+        Invalid: "invalid attribute",
+        NotLocal: "the local address is not an address of this side",
+        Connected: "the queue pair belongs to a connection",
+        OutOfMemory: "out of memory",
     }
     ModifyError {
         OutOfMemory: "out of memory",

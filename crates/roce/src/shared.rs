@@ -5,10 +5,12 @@
 use lock_api::RawMutex;
 
 use crate::config::Config;
-use crate::conn_list::ConnList;
+use crate::conn::ConnId;
 use crate::cq_faults::CqFaults;
 use crate::notices::Notices;
+use crate::qp_change::FailedQp;
 use crate::region::table::RegionTable;
+use crate::reports::Reports;
 use crate::trace::{TraceEvent, TraceRecord};
 use crate::transport::responder::gaps::stash::StashMemory;
 use fallible::Arc;
@@ -22,9 +24,11 @@ pub(crate) struct EngineShared<R: RawMutex> {
     pub(crate) notices: Notices<R>,
     pub(crate) cq_faults: CqFaults,
     /// Connections whose queue pair is in error that are not aborted yet.
-    pub(crate) failed_connections: ConnList<R>,
+    pub(crate) failed_connections: Reports<R, ConnId>,
+    /// Queue pairs in error without connection management that the driver does not know yet.
+    pub(crate) failed_qps: Reports<R, FailedQp>,
     /// Connections whose path may have another next hop that the driver does not know yet.
-    pub(crate) suspect_paths: ConnList<R>,
+    pub(crate) suspect_paths: Reports<R, ConnId>,
 }
 
 impl<R: RawMutex> EngineShared<R> {

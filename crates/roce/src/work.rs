@@ -58,6 +58,19 @@ impl SendOperation {
     pub const fn is_local(self) -> bool {
         matches!(self, Self::FastRegister { .. } | Self::Invalidate { .. } | Self::Bind { .. })
     }
+
+    /// Returns the kind of its completion.
+    //= R-CQ-25
+    pub(crate) const fn kind(self) -> CompletionKind {
+        match self {
+            Self::Send | Self::SendInvalidate { .. } | Self::SendImmediate { .. } => CompletionKind::Send,
+            Self::Write { .. } | Self::WriteImmediate { .. } => CompletionKind::Write,
+            Self::Read { .. } => CompletionKind::Read,
+            Self::FastRegister { .. } => CompletionKind::FastRegister,
+            Self::Invalidate { .. } => CompletionKind::Invalidate,
+            Self::Bind { .. } => CompletionKind::Bind,
+        }
+    }
 }
 
 bitflags::bitflags! {

@@ -112,7 +112,10 @@ impl<R: RawMutex> Engine<R> {
                     self.qps.shared.notices.events.with(EventQueue::remove_member);
                     return Some(EngineEvent::SrqGone { context });
                 }
-                None => return self.poll_suspect_path().or_else(|| self.poll_connection()),
+                None => {
+                    let failed = self.poll_failed_qp().or_else(|| self.poll_suspect_path());
+                    return failed.or_else(|| self.poll_connection());
+                }
             }
         }
     }
@@ -178,6 +181,7 @@ impl<R: RawMutex> Engine<R> {
             || shared.cq_faults.are_pending()
             || shared.failed_connections.has_any()
             || shared.suspect_paths.has_any()
+            || shared.failed_qps.has_any()
             || shared.notices.events.has_any()
     }
 }

@@ -8,8 +8,10 @@ use super::Engine;
 use crate::conn::{ConnEvent, ConnId};
 use crate::cq::{Cq, CqFault};
 use crate::event_queue::QueuedEvent;
+use crate::qp_change::QpFault;
 use crate::srq::Srq;
 use fallible::Arc;
+use roce_wire::Qpn;
 
 /// An event for the driver of the engine.
 #[derive(Debug)]
@@ -30,6 +32,9 @@ pub enum EngineEvent<'a, R: RawMutex> {
     /// The peer of a connection has not answered for an ACK timeout: the next hop of its path may have another MAC address.
     /// Resolve it anew and call [`Engine::set_next_hop`]. Returned again for each further timeout.
     PathSuspect { id: ConnId, context: u64 },
+    /// A queue pair that was connected by [`Engine::modify_qp`] is in error, by number and the context it was created with. Not
+    /// returned for one that its owner has put in error or destroyed.
+    QpFailed { qpn: Qpn, context: u64, fault: QpFault },
     /// A connection, by number and the context it was given.
     Conn { id: ConnId, context: u64, event: ConnEvent },
 }

@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | create and destroy CQs, SRQs, QPs, regions, windows | `objects` | [`QueuePairs`], the region table, the notices |
 //! | work requests, arm, flush | `work_requests` | [`QueuePairs`] (`posts`) |
+//! | changes without connection management | `modify` | `transport::change` |
 //! | listen, connect, accept, reject, disconnect | `connect` | [`Connections`] |
 //! | shards, events | `drive` | [`Shard`](shard::Shard), [`Receiver`](receive::Receiver), [`Connections`] |
 //!
@@ -17,6 +18,7 @@ mod connect;
 mod connections;
 mod drive;
 pub(crate) mod events;
+mod modify;
 mod objects;
 mod posts;
 mod queue_pairs;
@@ -30,13 +32,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use lock_api::{Mutex, RawMutex};
 
 use crate::config::{Config, StashLimits};
-use crate::conn_list::ConnList;
 use crate::cq_faults::CqFaults;
 use crate::error::CreateError;
 use crate::notices::Notices;
 use crate::object_table::ObjectTable;
 use crate::random::{Random, key_of, siphash};
 use crate::region::table::RegionTable;
+use crate::reports::Reports;
 use crate::shard::Shards;
 use crate::shared::EngineShared;
 use crate::stats::{Counter, Stats};
@@ -87,8 +89,9 @@ impl<R: RawMutex> Engine<R> {
                     stash,
                     notices,
                     cq_faults: CqFaults::default(),
-                    failed_connections: ConnList::new(),
-                    suspect_paths: ConnList::new(),
+                    failed_connections: Reports::new(),
+                    failed_qps: Reports::new(),
+                    suspect_paths: Reports::new(),
                 },
                 table,
                 shards,

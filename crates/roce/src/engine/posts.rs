@@ -7,6 +7,8 @@ use lock_api::RawMutex;
 use super::queue_pairs::QueuePairs;
 use crate::error::PostError;
 use crate::qp::Qp;
+use crate::transport::change;
+use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
 use crate::work::{RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
 use fallible::{AllocError, Arc, vec};
@@ -32,10 +34,13 @@ impl<R: RawMutex> QueuePairs<R> {
         // A local request is executed by its post: it may complete, or fail and flush a receive that is being filled.
         let mut transport = if is_local { qp.lock() } else { qp.transport.lock() };
         let shard = self.shards.of(qp);
-        if is_local {
-            self.with_env(qp, |env| transport.post_local(env, request))?;
+        let posted = if is_local {
+            self.with_env(qp, |env| transport.post_local(env, request))
         } else {
-            transport.post_send(request, &self.shared.config)?;
+            transport.post_send(request, &self.shared.config)
+        };
+        if let Err(error) = posted {
+            return self.refused(qp, &mut transport, request, error);
         }
         // Accepted, deferred or not: it is in the send queue, and completes.
         //= R-QP-35
@@ -46,6 +51,23 @@ impl<R: RawMutex> QueuePairs<R> {
             shard.make_ready(qp, || qp.clone());
         }
         Ok(())
+    }
+
+    /// Returns the error of a post, unless the queue pair is in error and its owner has connected it: then the request completes
+    /// as flushed.
+    #[cold]
+    #[inline(never)]
+    fn refused(
+        &self,
+        qp: &Qp<R>,
+        transport: &mut RcTransport,
+        request: &SendRequest<'_>,
+        error: PostError,
+    ) -> Result<(), PostError> {
+        if error != PostError::NotConnected {
+            return Err(error);
+        }
+        self.with_env(qp, |env| change::post_to_failed(transport, env, request))
     }
 
     /// Allocates room for READs with more elements than the queue pair was created with, unless it has it.
@@ -84,6 +106,9 @@ impl<R: RawMutex> QueuePairs<R> {
             return Err(PostError::NotAllowed);
         }
         let mut transport = qp.transport.lock();
+        if transport.state() == State::Reset {
+            return Err(PostError::NotConnected);
+        }
         //= R-QP-5
         transport.receives().queue.post(request, self.shared.config.max_message)?;
         if transport.state() == State::Error {

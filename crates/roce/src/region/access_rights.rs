@@ -29,7 +29,7 @@ bitflags::bitflags! {
 
 impl Access {
     /// All rights of peers.
-    pub(super) const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
+    pub(crate) const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
 
     /// Returns whether a region can have these rights.
     pub(super) const fn is_sound(self) -> bool {

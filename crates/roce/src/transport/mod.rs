@@ -22,12 +22,14 @@
 //! | `out_of_order` | which packets after a gap were placed, in either direction |
 //! | `sequence` | 64-bit sequence numbers and their translation to and from 24-bit PSNs |
 //! | `state`, `failure` | QP states and transitions; failures that end the connection |
+//! | `change` | changes of a queue pair that its owner connects, without connection management |
 //! | `connection` | the connection, and reports to it |
 //! | `peer`, `env` | parameters of the peer; what a step uses besides the transport |
 //! | `cache_lines` | fields that every packet uses, and their prefetch |
 //! | `testing` | a host for unit tests of one half |
 
 pub(crate) mod cache_lines;
+pub(crate) mod change;
 mod congestion;
 pub(crate) mod connection;
 pub(crate) mod env;

@@ -5,6 +5,7 @@
 use core::time::Duration;
 
 use crate::conn::{ConnId, ReadLimits};
+use crate::region::access_rights::Access;
 use roce_wire::{PathMtu, Psn, Template};
 
 /// The path to the peer.
@@ -17,10 +18,15 @@ pub(crate) struct Link {
 /// Parameters of a connection that its queue pair needs.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) conn: ConnId,
+    /// `None` if the owner of the queue pair connects it.
+    pub(crate) conn: Option<ConnId>,
     pub(crate) template: Template,
     pub(crate) mtu: PathMtu,
     pub(crate) reads: ReadLimits,
+    /// What requests of the peer may do.
+    pub(crate) access: Access,
+    /// Code of the RNR NAK timer; `None` for that of the configuration.
+    pub(crate) rnr_timer: Option<u8>,
     /// Starting PSN of this side.
     pub(crate) send_psn: Psn,
     /// Starting PSN of the peer.

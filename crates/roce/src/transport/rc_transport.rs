@@ -29,6 +29,7 @@ use crate::conn::ConnId;
 use crate::drop_reason::DropReason;
 use crate::error::{CreateError, PostError};
 use crate::qp_attributes::QpSpec;
+use crate::qp_change::QpFault;
 use crate::region::access_rights::AccessError;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
@@ -156,7 +157,10 @@ impl RcTransport {
         peer: Peer,
     ) -> Result<(), TransitionError<State>> {
         self.enter(env, Event::PeerKnown)?;
-        self.connection.attach(peer.conn);
+        match peer.conn {
+            Some(conn) => self.connection.attach(conn),
+            None => self.connection.attach_owner(),
+        }
         self.requester.begin(&peer, &env.shared.config);
         self.responder.begin(&peer);
         self.link = Some(Link { template: peer.template });
@@ -172,7 +176,11 @@ impl RcTransport {
     }
 
     /// Makes a transition.
-    fn enter<R: RawMutex>(&mut self, env: &Env<'_, R>, event: Event) -> Result<(), TransitionError<State>> {
+    pub(super) fn enter<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        event: Event,
+    ) -> Result<(), TransitionError<State>> {
         let from = self.state;
         self.state = from.on(event)?;
         let psn = self.requester.psns.psn(self.requester.una);
@@ -192,13 +200,16 @@ impl RcTransport {
         if failure.is_silent() {
             self.responder.stop();
         }
+        if failure == Failure::Aborted {
+            self.connection.end_direct();
+        }
         if self.enter(env, Event::Fail).is_ok() {
             env.stats.qp_errors.inc();
         }
         // A fatal NAK goes out before the DREQ: after a DREQ the peer ignores it.
         //= R-QP-55
-        if !self.responder.is_fatal_nak_pending() {
-            self.connection.report_failure(env.shared);
+        if self.responder.fatal_nak().is_none() {
+            self.connection.report_failure(env, QpFault::of(None));
         }
         self.cnp.clear();
         self.rate.wake();

@@ -76,6 +76,11 @@ pub(crate) struct SequenceSpace {
 impl SequenceSpace {
     pub(crate) const START_AT_ZERO: Self = Self { start: Psn::new(0) };
 
+    /// Returns the space in which the packet at `sequence` has `psn`.
+    pub(crate) fn with(psn: Psn, sequence: Sequence) -> Self {
+        Self { start: psn.add((sequence.0 as u32).wrapping_neg()) }
+    }
+
     /// Returns the PSN of `sequence`.
     #[inline]
     pub(crate) fn psn(self, sequence: Sequence) -> Psn {
@@ -113,6 +118,15 @@ mod tests {
         for distance in [-0x0080_0000, -1, 0, 1, 0x007F_FFFF] {
             let sequence = u64::checked_add_signed(far, distance).map(Sequence).unwrap();
             assert_eq!(psns.sequence(psns.psn(sequence), Sequence(far)), Some(sequence));
+        }
+    }
+
+    #[test]
+    fn a_space_may_begin_at_any_sequence_number() {
+        for (psn, sequence) in [(5, 0), (5, 7), (0, 1 << 24 | 3), (0x00FF_FFFF, 0x0123_4567_89AB)] {
+            let space = SequenceSpace::with(Psn::new(psn), Sequence(sequence));
+            assert_eq!(space.psn(Sequence(sequence)), Psn::new(psn));
+            assert_eq!(space.psn(Sequence(sequence + 2)), Psn::new(psn + 2));
         }
     }
 

@@ -15,7 +15,8 @@ state_table::state_table! {
         Rtr,
         /// Ready to send: connected in both directions.
         Rts,
-        /// Every request completes as flushed, and packets are dropped. The last state.
+        /// Every request completes as flushed, and packets are dropped. The last state of a queue pair that connection management
+        /// has connected.
         Error,
     }
     /// Events of a queue pair.
@@ -28,6 +29,8 @@ state_table::state_table! {
         Established: Rtr => Rts;
         /// A request failed, or the owner flushed or destroyed the queue pair.
         Fail: Reset | Init | Rtr | Rts => Error;
+        /// The owner resets a queue pair that it connects without connection management.
+        Reset: Init | Rtr | Rts | Error => Reset;
     }
 }
 
@@ -52,9 +55,13 @@ mod tests {
         Reset  Fail         -> Error
         Init   PeerKnown    -> Rtr
         Init   Fail         -> Error
+        Init   Reset        -> Reset
         Rtr    Established  -> Rts
         Rtr    Fail         -> Error
+        Rtr    Reset        -> Reset
         Rts    Fail         -> Error
+        Rts    Reset        -> Reset
+        Error  Reset        -> Reset
         ");
     }
 }

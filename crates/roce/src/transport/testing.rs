@@ -15,7 +15,6 @@ use super::peer::{Link, Peer};
 use super::responder::gaps::stash::StashMemory;
 use crate::config::Config;
 use crate::conn::{ConnId, ReadLimits};
-use crate::conn_list::ConnList;
 use crate::cq::Cq;
 use crate::cq_faults::CqFaults;
 use crate::memory::Backing;
@@ -25,6 +24,7 @@ use crate::random::Random;
 use crate::region::access_rights::{Access, Pd};
 use crate::region::memory_region::Region;
 use crate::region::table::RegionTable;
+use crate::reports::Reports;
 use crate::shared::EngineShared;
 use crate::stats::Stats;
 use crate::testing::Lock;
@@ -76,8 +76,9 @@ impl Host {
                 regions,
                 notices: Notices::try_new(0).unwrap(),
                 cq_faults: CqFaults::default(),
-                failed_connections: ConnList::new(),
-                suspect_paths: ConnList::new(),
+                failed_connections: Reports::new(),
+                failed_qps: Reports::new(),
+                suspect_paths: Reports::new(),
             },
             qp: QpAttributes {
                 qpn: Qpn::new(5),
@@ -117,13 +118,15 @@ impl Host {
     /// Returns the parameters of a peer: both sides start with PSN 0, and a retry is used after 10 ms.
     pub(super) fn peer() -> Peer {
         Peer {
-            conn: ConnId(1),
+            conn: Some(ConnId(1)),
             template: Template::new(
                 &Path::new(MacAddr([2; 6]), MacAddr([4; 6]), [10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
                 Qpn::new(7),
             )
             .unwrap(),
             mtu: PathMtu::Bytes1024,
+            access: Access::REMOTE,
+            rnr_timer: None,
             reads: ReadLimits { inbound: 4, outbound: 4 },
             send_psn: Psn::new(0),
             receive_psn: Psn::new(0),

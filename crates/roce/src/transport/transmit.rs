@@ -10,6 +10,7 @@ use super::packet::frame::Unsent;
 use super::packet::payload_copy::PayloadCopy;
 use super::rc_transport::RcTransport;
 use super::state::State;
+use crate::qp_change::QpFault;
 use crate::region::access_rights::AccessError;
 use roce_wire::Frame;
 
@@ -239,9 +240,10 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         let link = self.link.as_ref().ok_or(Unsent::Idle)?;
+        let nak = if self.state == State::Error { self.responder.fatal_nak() } else { None };
         let sent = self.responder.transmit(env, link, slot, copy);
-        if self.state == State::Error && !self.responder.is_fatal_nak_pending() {
-            self.connection.report_failure(env.shared);
+        if self.state == State::Error && self.responder.fatal_nak().is_none() {
+            self.connection.report_failure(env, QpFault::of(nak));
         }
         sent
     }

@@ -18,6 +18,7 @@ mod keys;
 mod late_packets;
 mod loss;
 mod memory;
+mod modify;
 mod next_hop;
 mod notice_queues;
 mod pair;

@@ -17,7 +17,7 @@ mod commands;
 mod datagrams;
 pub(in crate::engine) mod events;
 mod failures;
-mod parameters;
+pub(in crate::engine) mod parameters;
 
 use alloc::vec::Vec;
 use core::net::IpAddr;

@@ -9,6 +9,7 @@ use crate::cm::{LocalQp, PeerQp};
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::qp::Qp;
+use crate::region::access_rights::Access;
 use crate::transport::peer::Peer;
 use roce_wire::{Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
 
@@ -44,10 +45,12 @@ pub(super) fn of_peer<R: RawMutex>(
         ..peer.path
     };
     Some(Peer {
-        conn,
+        conn: Some(conn),
         template: Template::new(&path, peer.qpn)?,
         mtu: peer.mtu,
         reads: peer.reads,
+        access: Access::REMOTE,
+        rnr_timer: None,
         send_psn: peer.send_psn,
         receive_psn,
         retries: peer.retry_count,
@@ -59,7 +62,7 @@ pub(super) fn of_peer<R: RawMutex>(
 /// Returns the ACK timeout of a code that the peer requests.
 //= rocev2 §8
 //= R-QP-90
-fn capped_ack_timeout(code: u8) -> core::time::Duration {
+pub(in crate::engine) fn capped_ack_timeout(code: u8) -> core::time::Duration {
     match code {
         1..=MAX_ACK_TIMEOUT => ack_timeout(code),
         _ => ack_timeout(MAX_ACK_TIMEOUT),

@@ -10,6 +10,7 @@
 //! | `responses`, `read_responses` | received ACKs and NAKs; READ responses |
 //! | `completion`, `failed_request` | completed requests; one that cannot be sent |
 //! | `loss` | lost packets, and what is sent again |
+//! | `life_cycle` | reset, and what the owner of a queue pair sets that it connects itself |
 //! | `retransmit_timer` | ACK timeout, and the wait after an RNR NAK |
 //! | [`send_queue`], `position` | requests from post to completion; how far they are sent |
 //! | [`reads`] | outstanding READs: which responses have arrived, which are requested again |
@@ -31,6 +32,7 @@
 
 mod completion;
 mod failed_request;
+pub(super) mod life_cycle;
 mod local_requests;
 mod loss;
 mod position;
@@ -59,7 +61,7 @@ use crate::error::CreateError;
 use crate::qp_attributes::QpSpec;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
-use crate::work::{CompletionStatus, SendOperation};
+use crate::work::CompletionStatus;
 use roce_wire::PathMtu;
 
 /// The requester. What each packet uses is at the start of the send queue and in the middle: see
@@ -115,7 +117,7 @@ impl Requester {
 
     /// Sets the parameters of the connection.
     pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
-        self.psns = SequenceSpace { start: peer.send_psn };
+        self.psns = SequenceSpace::with(peer.send_psn, self.una);
         self.mtu = peer.mtu.bytes() as u32;
         self.ack_mask = u64::from(config.ack_every.clamp(1, 1 << 16).next_power_of_two() - 1);
         self.reads.set_limit(u32::from(peer.reads.outbound.min(config.max_reads.outbound)));
@@ -134,24 +136,14 @@ impl Requester {
 
     /// Completes the oldest request with `status` and flushes all others. Nothing is sent or awaited afterwards.
     pub(super) fn flush<R: RawMutex>(&mut self, env: &Env<'_, R>, mut status: CompletionStatus) {
-        let end = self.send_queue.end();
-        (self.una, self.next, self.high) = (end, end, end);
-        self.failed_request = FailedRequest::NONE;
-        self.reads.gaps.clear();
-        self.recovery.stop();
-        while let Some(wqe) = self.send_queue.pop() {
+        life_cycle::stop(self);
+        while let Some(wqe) = life_cycle::take_ended(self, env) {
             if wqe.is_challenge() {
                 // The request after it has waited for the same answer. A NAK is about the challenge alone.
                 if status != CompletionStatus::RetryExceeded {
                     status = CompletionStatus::Flushed;
                 }
                 continue;
-            }
-            // The staged parameters of a local request will not be used.
-            if let (Some(ticket), SendOperation::FastRegister { key } | SendOperation::Bind { key }) =
-                (wqe.pending_ticket(), wqe.operation)
-            {
-                env.shared.regions.cancel(key, ticket);
             }
             env.complete_send(wqe.context, wqe.kind(), status, 0);
             status = CompletionStatus::Flushed;

@@ -12,7 +12,7 @@ use crate::transport::packet::frame::Unsent;
 use crate::transport::packet::placement::Placement;
 use crate::transport::testing::{Host, MTU};
 use crate::work::CompletionStatus::{Flushed, RemoteAccess, Success};
-use crate::work::{SendData, SendFlags, SendRequest, Sge};
+use crate::work::{SendData, SendFlags, SendOperation, SendRequest, Sge};
 use roce_wire::{AethRepr, Ext, NakCode, Opcode, Packet, Syndrome};
 use std::string::String;
 use std::vec::Vec;

@@ -143,12 +143,14 @@ impl Responder {
         }
         match info.operation {
             Operation::Send => self.execute_send(env, packet, placement),
-            Operation::Write => self.execute_write(env, packet, placement),
-            Operation::Read => {
+            Operation::Write if self.access.contains(Access::REMOTE_WRITE) => {
+                self.execute_write(env, packet, placement)
+            }
+            Operation::Read if self.access.contains(Access::REMOTE_READ) => {
                 let reth = packet.reth().map(|reth| RethRepr::parse(&reth)).ok_or(FatalNak::INVALID)?;
                 self.queue_read(env, sequence, &reth)
             }
-            // Atomics are not supported.
+            // Atomics are not supported, and the queue pair may have been connected without remote access.
             _ => Err(FatalNak::INVALID),
         }
     }

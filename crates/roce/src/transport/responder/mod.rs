@@ -9,6 +9,7 @@
 //! | [`gaps`] | packets after a gap: placed, stored, and executed once the gap is filled |
 //! | `acknowledge` | ACKs, NAKs and READ responses to send |
 //! | [`receives`], [`inbound_reads`] | posted receives; READ requests of the peer |
+//! | `life_cycle` | reset of a queue pair that its owner connects |
 //! | `fatal_nak` | NAKs that end the connection |
 //!
 //! The responder knows neither the state of the queue pair nor its connection: no packet reaches it before the peer is known, and
@@ -19,6 +20,7 @@ mod execution;
 mod fatal_nak;
 pub(crate) mod gaps;
 pub(crate) mod inbound_reads;
+pub(super) mod life_cycle;
 mod message;
 pub(crate) mod receives;
 mod requests;
@@ -36,6 +38,7 @@ use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
 use crate::error::CreateError;
 use crate::qp_attributes::QpSpec;
+use crate::region::access_rights::Access;
 use crate::work::CompletionStatus;
 use roce_wire::{AethRepr, NakCode, PathMtu, Syndrome, SyndromeKind, rnr_timer_code};
 
@@ -75,6 +78,8 @@ pub(crate) struct Responder {
     peer_repeats_selectively: bool,
     /// Timer code in RNR NAKs.
     rnr_code: u8,
+    /// What requests of the peer may do.
+    access: Access,
     pub(super) reads: InboundReads,
     /// Packets after the gap that are stored.
     stash: Stash,
@@ -101,6 +106,7 @@ impl Responder {
         nak_twice: false,
         peer_repeats_selectively: false,
         rnr_code: 0,
+        access: Access::REMOTE,
         responded: false,
     };
 
@@ -119,8 +125,12 @@ impl Responder {
 
     /// Sets the parameters of the connection.
     pub(super) fn begin(&mut self, peer: &Peer) {
-        self.psns = SequenceSpace { start: peer.receive_psn };
+        self.psns = SequenceSpace::with(peer.receive_psn, self.expected);
         self.mtu = peer.mtu.bytes() as u32;
+        self.access = peer.access;
+        if let Some(code) = peer.rnr_timer {
+            self.rnr_code = code;
+        }
         self.reads.set_limit(peer.reads.inbound);
     }
 
@@ -151,12 +161,12 @@ impl Responder {
         self.ack_pending || self.nak_pending.is_some() || self.reads.is_serving()
     }
 
-    /// Returns whether a NAK that ends the connection is to be sent.
-    pub(super) fn is_fatal_nak_pending(&self) -> bool {
+    /// Returns the NAK that ends the connection and is to be sent.
+    pub(super) fn fatal_nak(&self) -> Option<NakCode> {
         //= rocev2 §9
         match self.nak_pending.map(|(syndrome, _)| syndrome.kind()) {
-            Some(SyndromeKind::Nak(code)) => code != NakCode::PSN_SEQUENCE,
-            _ => false,
+            Some(SyndromeKind::Nak(code)) if code != NakCode::PSN_SEQUENCE => Some(code),
+            _ => None,
         }
     }
 

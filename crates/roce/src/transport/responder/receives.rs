@@ -93,6 +93,12 @@ impl Receives {
         }
     }
 
+    /// Drops all receives without completions.
+    pub(super) fn reset(&mut self) {
+        self.current.active = false;
+        self.queue.clear();
+    }
+
     /// Completes posted receives as flushed.
     pub(crate) fn drain<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         while let Some(context) = self.queue.pop() {

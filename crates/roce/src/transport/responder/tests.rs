@@ -117,9 +117,9 @@ fn a_send_longer_than_its_receive_ends_the_connection() {
     assert_eq!(bench.receive(Opcode::SEND_ONLY, 0, Ext::None, &[5; 65]), REFUSED);
     bench.flush();
     assert_eq!(bench.host.completions(), [(1, LocalLength), (2, Flushed)]);
-    assert!(bench.responder.is_fatal_nak_pending());
+    assert!(bench.responder.fatal_nak().is_some());
     assert_eq!(bench.transmit(), ["Acknowledge 0 Nak(invalid request)"]);
-    assert!(!bench.responder.is_fatal_nak_pending());
+    assert!(bench.responder.fatal_nak().is_none());
 }
 
 #[test]

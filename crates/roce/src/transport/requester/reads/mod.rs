@@ -125,6 +125,18 @@ impl Reads {
         Ok(())
     }
 
+    /// Forgets all responses. No request before `at` is outstanding, and none after it is sent.
+    pub(super) fn reset(&mut self, at: Sequence) {
+        self.in_flight = 0;
+        (self.end, self.acknowledged) = (at, at);
+        self.cursor = SgeCursor::START;
+        self.out_of_order.clear();
+        self.sinks = ReadSinks::NEW;
+        self.sample = ReadSample::NONE;
+        self.newest_after_gap = None;
+        self.gaps.clear();
+    }
+
     /// Sets the limit of outstanding READ request packets.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;

@@ -120,6 +120,13 @@ impl Recovery {
         self.window = Window::new(u64::from(config.window.clamp(2, MOST_PACKETS)), most);
     }
 
+    /// Sets retry counts and ACK timeout, after [`Recovery::begin`].
+    pub(crate) fn begin_sending(&mut self, retries: u8, rnr_retries: u8, ack_timeout: Duration) {
+        self.retries = retries;
+        self.rnr_retries = rnr_retries;
+        self.timeout.set_ack_timeout(nanos(ack_timeout));
+    }
+
     /// Returns how many packets may be unacknowledged, of which `una` is the oldest. While a loss is repaired by selective
     /// repeat, more: those behind it are not acknowledged, but have left the path.
     #[inline(never)]

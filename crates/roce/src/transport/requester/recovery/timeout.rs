@@ -45,6 +45,11 @@ impl RetransmitTimeout {
         self.reset();
     }
 
+    /// Sets the ACK timeout, in nanoseconds.
+    pub(super) fn set_ack_timeout(&mut self, ack_timeout: u64) {
+        self.ack_timeout = ack_timeout;
+    }
+
     /// Returns when `una`, the oldest unacknowledged packet, is sent again.
     #[inline]
     pub(crate) fn deadline(&self, una: Sequence) -> Instant {

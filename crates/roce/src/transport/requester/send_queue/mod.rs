@@ -124,18 +124,8 @@ impl Wqe {
         matches!(self.data, Source::Only).then_some(&self.only)
     }
 
-    //= R-CQ-25
     pub(crate) fn kind(&self) -> CompletionKind {
-        match self.operation {
-            SendOperation::Send
-            | SendOperation::SendInvalidate { .. }
-            | SendOperation::SendImmediate { .. } => CompletionKind::Send,
-            SendOperation::Write { .. } | SendOperation::WriteImmediate { .. } => CompletionKind::Write,
-            SendOperation::Read { .. } => CompletionKind::Read,
-            SendOperation::FastRegister { .. } => CompletionKind::FastRegister,
-            SendOperation::Invalidate { .. } => CompletionKind::Invalidate,
-            SendOperation::Bind { .. } => CompletionKind::Bind,
-        }
+        self.operation.kind()
     }
 }
 

@@ -1,55 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections that queue pairs report under their locks, and that the engine handles without one.
+//! What queue pairs report under their locks, and the engine handles without one.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
-use crate::conn::ConnId;
 use crate::error::CreateError;
 use fallible::Fifo;
 
-/// A list of connections, each once. Whether there are any is read without the lock: the driver asks after each post.
-pub(crate) struct ConnList<R: RawMutex> {
-    conns: Mutex<R, Fifo<ConnId>>,
+/// Reports, at most one of each queue pair at a time. Whether there are any is read without the lock: the driver asks after each
+/// post.
+pub(crate) struct Reports<R: RawMutex, T> {
+    reports: Mutex<R, Fifo<T>>,
     /// Changes under the lock.
     has_any: AtomicBool,
 }
 
-impl<R: RawMutex> ConnList<R> {
+impl<R: RawMutex, T> Reports<R, T> {
     pub(crate) const fn new() -> Self {
-        Self { conns: Mutex::new(Fifo::new()), has_any: AtomicBool::new(false) }
+        Self { reports: Mutex::new(Fifo::new()), has_any: AtomicBool::new(false) }
     }
 
-    /// Makes room for the connections of `queue_pairs` queue pairs besides those that are listed.
+    /// Makes room for a report of each of `queue_pairs` queue pairs besides those that are listed.
     ///
     /// # Errors
     /// [`CreateError::OutOfMemory`].
     pub(crate) fn reserve_for(&self, queue_pairs: usize) -> Result<(), CreateError> {
-        let mut conns = self.conns.lock();
-        let listed = conns.len();
-        Ok(conns.reserve_for(listed.saturating_add(queue_pairs))?)
+        let mut reports = self.reports.lock();
+        let listed = reports.len();
+        Ok(reports.reserve_for(listed.saturating_add(queue_pairs))?)
     }
 
-    /// Adds a connection.
-    pub(crate) fn add(&self, conn: ConnId) {
-        let mut conns = self.conns.lock();
-        conns.push(conn);
+    /// Adds a report.
+    pub(crate) fn add(&self, report: T) {
+        let mut reports = self.reports.lock();
+        reports.push(report);
         self.has_any.store(true, Ordering::Release);
     }
 
-    /// Returns whether there may be a connection. A thread sees those that it has added.
+    /// Returns whether there may be a report. A thread sees those that it has added.
     #[inline]
     pub(crate) fn has_any(&self) -> bool {
         self.has_any.load(Ordering::Acquire)
     }
 
-    /// Takes the connection that was added first.
-    pub(crate) fn take(&self) -> Option<ConnId> {
-        let mut conns = self.conns.lock();
-        let first = conns.pop();
-        self.has_any.store(!conns.is_empty(), Ordering::Release);
+    /// Takes the report that was added first.
+    pub(crate) fn take(&self) -> Option<T> {
+        let mut reports = self.reports.lock();
+        let first = reports.pop();
+        self.has_any.store(!reports.is_empty(), Ordering::Release);
         first
     }
 }
@@ -57,11 +57,12 @@ impl<R: RawMutex> ConnList<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conn::ConnId;
     use crate::testing::Lock;
 
     #[test]
-    fn connections_are_taken_in_the_order_in_which_they_were_added() {
-        let list = ConnList::<Lock>::new();
+    fn reports_are_taken_in_the_order_in_which_they_were_added() {
+        let list = Reports::<Lock, _>::new();
         assert_eq!((list.has_any(), list.take()), (false, None));
         list.reserve_for(2).unwrap();
         list.add(ConnId(7));
@@ -75,7 +76,7 @@ mod tests {
 
     #[test]
     fn room_is_made_besides_what_is_listed() {
-        let list = ConnList::<Lock>::new();
+        let list = Reports::<Lock, _>::new();
         // More than the room that the first reservation makes at least.
         for first in [0, 64] {
             list.reserve_for(64).unwrap();

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Changes of a queue pair that its owner connects without connection management.
+
+use crate::region::access_rights::Access;
+use roce_wire::{NakCode, Path, PathMtu, Psn, Qpn};
+
+/// A change of a queue pair by [`Engine::modify_qp`](crate::Engine::modify_qp), whose peer is known from elsewhere.
+///
+/// Source: IBTA Volume 1, section 10.3.1 (states of a queue pair).
+#[derive(Clone, Copy, Debug)]
+pub enum QpChange {
+    /// Init to RTR: requests of the peer are served.
+    ReadyToReceive(PeerSpec),
+    /// RTR to RTS: requests may be posted.
+    ReadyToSend(RequesterSpec),
+    /// Any state to Error: outstanding requests and receives complete as flushed, and so do later posts.
+    Error,
+    /// Any state to Reset: outstanding requests and receives are dropped without completions. Completions in the completion queue
+    /// stay.
+    Reset,
+    /// Reset to Init: receives may be posted.
+    Initialize,
+}
+
+/// The peer of a queue pair, and what this side grants it.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerSpec {
+    /// The path to the peer. The engine chooses its UDP source port.
+    pub path: Path,
+    /// Number of the peer's queue pair.
+    pub qpn: Qpn,
+    /// At most [`Config::max_mtu`](crate::Config::max_mtu).
+    pub mtu: PathMtu,
+    /// PSN of the peer's first request.
+    pub receive_psn: Psn,
+    /// READs of the peer that this side serves at a time (responder resources), at most that of
+    /// [`Config::max_reads`](crate::Config::max_reads).
+    pub inbound_reads: u8,
+    /// Code of the RNR NAK timer, 0 to 31.
+    pub rnr_timer: u8,
+    /// What requests of the peer may do: [`Access::REMOTE_WRITE`], [`Access::REMOTE_READ`]. Their keys are checked besides.
+    pub access: Access,
+}
+
+/// What the requester of a queue pair needs.
+#[derive(Clone, Copy, Debug)]
+pub struct RequesterSpec {
+    /// PSN of the first request.
+    pub send_psn: Psn,
+    /// READs at a time (initiator depth), at most that of [`Config::max_reads`](crate::Config::max_reads).
+    pub outbound_reads: u8,
+    /// Retry count, 0 to 7.
+    pub retries: u8,
+    /// RNR retry count, 0 to 6; 7 for no limit but that of [`Timing::rnr_limit`](crate::Timing::rnr_limit).
+    pub rnr_retries: u8,
+    /// Code of the local ACK timeout, 4.096 us * 2^code, 0 to 31. 0, which means no timeout, and codes above 18 (1.07 s) count
+    /// as 18: a peer that has vanished is detected.
+    pub ack_timeout: u8,
+}
+
+/// Why a queue pair that was connected without connection management is in error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QpFault {
+    /// A request failed. Its completion tells why.
+    Request,
+    /// An invalid request of the peer was refused.
+    InvalidRequest,
+    /// A request of the peer was refused that may not access the memory.
+    RemoteAccess,
+    /// A request of the peer could not be executed.
+    RemoteOperation,
+}
+
+impl QpFault {
+    /// Returns what a fatal NAK tells; without one, a request of this side has failed.
+    pub(crate) const fn of(nak: Option<NakCode>) -> Self {
+        match nak {
+            None => Self::Request,
+            Some(NakCode::REMOTE_ACCESS) => Self::RemoteAccess,
+            Some(NakCode::REMOTE_OPERATIONAL) => Self::RemoteOperation,
+            Some(_) => Self::InvalidRequest,
+        }
+    }
+}
+
+/// A queue pair in error, for [`EngineEvent::QpFailed`](crate::EngineEvent::QpFailed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FailedQp {
+    pub(crate) qpn: Qpn,
+    pub(crate) context: u64,
+    pub(crate) fault: QpFault,
+}
