@@ -26,6 +26,10 @@ pub enum DropReason {
     Opcode,
     /// Unexpected PSN or length.
     Sequence,
+    /// A datagram with another Q_Key than that of the queue pair.
+    QKey,
+    /// A datagram for which no receive is posted.
+    NoReceive,
 }
 
 impl fmt::Display for DropReason {
@@ -39,6 +43,8 @@ impl fmt::Display for DropReason {
             Self::State => "the queue pair's state does not accept packets",
             Self::Opcode => "the opcode is not allowed on the queue pair",
             Self::Sequence => "unexpected PSN or length",
+            Self::QKey => "wrong queue key",
+            Self::NoReceive => "no receive is posted for the datagram",
         })
     }
 }

@@ -24,7 +24,7 @@ pub enum PostError {
     /// The queue pair is not connected, or no longer.
     NotConnected,
     /// The queue is full; or another registration (bind) of the same key is posted and not executed yet, on this
-    /// or another queue pair; or there is no memory for a READ with more elements than the queue pair was created with.
+    /// or another queue pair; or there is no memory for a READ with more elements than the queue pair was created with, or for immediate data.
     /// Post again when earlier requests have completed.
     QueueFull,
     /// More scatter/gather elements than the queue was created with.

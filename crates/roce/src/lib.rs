@@ -119,7 +119,7 @@ pub use memory::Backing;
 pub use moderation::Moderation;
 pub use qp::Qp;
 pub use qp_attributes::QpSpec;
-pub use qp_change::{PeerSpec, QpChange, QpFault, RequesterSpec};
+pub use qp_change::{DatagramSpec, PeerSpec, QpChange, QpFault, RequesterSpec};
 pub use region::access_rights::{Access, PRIVILEGED_KEY, Pd};
 pub use region::fast_register::Registration;
 pub use region::key_state::{Event as KeyEvent, State as KeyState};
@@ -131,6 +131,6 @@ pub use time::Instant;
 pub use trace::{Trace, TraceEvent, TraceRecord};
 pub use transport::state::{Event as QpEvent, State as QpState};
 pub use work::{
-    Completion, CompletionKind, CompletionStatus, RecvRequest, SendData, SendFlags, SendOperation,
-    SendRequest, Sge,
+    Completion, CompletionKind, CompletionStatus, DatagramRequest, RecvRequest, SendData, SendFlags,
+    SendOperation, SendRequest, Sge,
 };

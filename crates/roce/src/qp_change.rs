@@ -14,6 +14,8 @@ pub enum QpChange {
     ReadyToReceive(PeerSpec),
     /// RTR to RTS: requests may be posted.
     ReadyToSend(RequesterSpec),
+    /// Init to Datagrams: datagrams of any peer are received, and [sent](crate::Engine::post_datagram) to any (UD).
+    OpenDatagrams(DatagramSpec),
     /// Any state to Error: outstanding requests and receives complete as flushed, and so do later posts.
     Error,
     /// Any state to Reset: outstanding requests and receives are dropped without completions. Completions in the completion queue
@@ -23,7 +25,18 @@ pub enum QpChange {
     Initialize,
 }
 
-/// The peer of a queue pair, and what this side grants it.
+/// Parameters of a queue pair for datagrams.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramSpec {
+    /// Datagrams with another Q_Key are dropped.
+    pub q_key: u32,
+    /// PSN of the first datagram.
+    pub send_psn: Psn,
+    /// Longest payload of a datagram; at most [`Config::max_mtu`](crate::Config::max_mtu).
+    pub mtu: PathMtu,
+}
+
+/// The peer of a queue pair, and the operations that it may request.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerSpec {
     /// The path to the peer. The engine chooses its UDP source port.
@@ -39,11 +52,11 @@ pub struct PeerSpec {
     pub inbound_reads: u8,
     /// Code of the RNR NAK timer, 0 to 31.
     pub rnr_timer: u8,
-    /// What requests of the peer may do: [`Access::REMOTE_WRITE`], [`Access::REMOTE_READ`]. Their keys are checked besides.
+    /// Operations that the peer may request: [`Access::REMOTE_WRITE`], [`Access::REMOTE_READ`]. Their keys are checked besides.
     pub access: Access,
 }
 
-/// What the requester of a queue pair needs.
+/// Parameters of the requester of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct RequesterSpec {
     /// PSN of the first request.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What queue pairs report under their locks, and the engine handles without one.
+//! Reports that queue pairs make under their locks, and the engine handles without one.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 

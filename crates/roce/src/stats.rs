@@ -174,6 +174,8 @@ fn of_drop(reason: DropReason) -> Entry {
         DropReason::NoQp => entry!(drop_no_qp),
         DropReason::Address => entry!(drop_address),
         DropReason::PKey => entry!(drop_pkey),
+        DropReason::QKey => entry!(drop_qkey),
+        DropReason::NoReceive => entry!(drop_no_receive),
         DropReason::State => entry!(drop_state),
         DropReason::Opcode => entry!(drop_opcode),
         DropReason::Sequence => entry!(drop_sequence),
@@ -259,6 +261,10 @@ counters! {
     drop_address,
     /// Frames dropped because of their P_Key.
     drop_pkey,
+    /// Datagrams with a wrong Q_Key.
+    drop_qkey,
+    /// Datagrams without a receive.
+    drop_no_receive,
     /// Frames dropped because the queue pair's state does not accept them.
     drop_state,
     /// Frames dropped because the opcode is not valid for the queue pair.

@@ -4,6 +4,7 @@
 
 use crate::region::fast_register::Registration;
 use crate::region::window::Binding;
+use roce_wire::{Path, Qpn};
 
 /// A scatter-gather element: one piece of local memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,22 @@ impl SendOperation {
         matches!(self, Self::FastRegister { .. } | Self::Invalidate { .. } | Self::Bind { .. })
     }
 
+    /// Returns `true` if a post of it may need more than an entry of the send queue: room for elements, or for immediate data.
+    #[inline]
+    pub(crate) const fn is_rare(self) -> bool {
+        matches!(self, Self::Read { .. } | Self::SendImmediate { .. } | Self::WriteImmediate { .. })
+    }
+
+    /// Returns the operation without immediate data, and that.
+    #[inline]
+    pub(crate) const fn split_immediate(self) -> (Self, Option<[u8; 4]>) {
+        match self {
+            Self::SendImmediate { data } => (Self::Send, Some(data)),
+            Self::WriteImmediate { address, key, data } => (Self::Write { address, key }, Some(data)),
+            _ => (self, None),
+        }
+    }
+
     /// Returns the kind of its completion.
     //= R-CQ-25
     pub(crate) const fn kind(self) -> CompletionKind {
@@ -112,6 +129,24 @@ pub struct SendRequest<'a> {
     pub context: u64,
     pub operation: SendOperation,
     pub flags: SendFlags,
+    pub data: SendData<'a>,
+}
+
+/// A datagram for the send queue of a queue pair that is [open for datagrams](crate::QpChange::OpenDatagrams).
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramRequest<'a> {
+    /// Returned in the completion.
+    pub context: u64,
+    /// The path to the peer. The engine chooses its UDP source port.
+    pub path: &'a Path,
+    /// The peer's queue pair.
+    pub qpn: Qpn,
+    /// The Q_Key of the peer. If its most significant bit is set, that of this queue pair is sent instead.
+    pub q_key: u32,
+    pub immediate: Option<[u8; 4]>,
+    /// [`SendFlags::FENCE`] and [`SendFlags::INVALIDATE_SINK`] have no effect.
+    pub flags: SendFlags,
+    /// Elements or inline data, up to the path MTU in all.
     pub data: SendData<'a>,
 }
 
@@ -174,6 +209,11 @@ pub enum CompletionKind {
     ReceiveInvalidate {
         key: u32,
     },
+    /// Receive of a datagram, which begins after 40 bytes: the IPv6 header of the frame, or 20 zero bytes and the IPv4 header.
+    ReceiveDatagram {
+        /// The queue pair that has sent it.
+        source: Qpn,
+    },
     /// Receive of a WRITE with immediate data: the message is in the memory that the peer has named, nothing in the receive.
     ReceiveWrite,
 }
@@ -183,7 +223,13 @@ impl CompletionKind {
     #[inline]
     #[must_use]
     pub const fn is_receive(self) -> bool {
-        matches!(self, Self::Receive | Self::ReceiveInvalidate { .. } | Self::ReceiveWrite)
+        matches!(
+            self,
+            Self::Receive
+                | Self::ReceiveInvalidate { .. }
+                | Self::ReceiveDatagram { .. }
+                | Self::ReceiveWrite
+        )
     }
 }
 

@@ -143,7 +143,7 @@ fn plain(completion: &Completion) -> NDK_RESULT {
 fn extended(completion: &Completion) -> NDK_RESULT_EX {
     let NDK_RESULT { Status, BytesTransferred, QPContext, RequestContext } = plain(completion);
     let (kind, output) = match completion.kind {
-        CompletionKind::Receive | CompletionKind::ReceiveWrite => {
+        CompletionKind::Receive | CompletionKind::ReceiveWrite | CompletionKind::ReceiveDatagram { .. } => {
             (NDK_OPERATION_TYPE::NdkOperationTypeReceive, 0)
         }
         CompletionKind::ReceiveInvalidate { key } => {

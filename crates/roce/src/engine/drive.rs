@@ -14,6 +14,7 @@ use super::transmit::Transmit;
 use crate::cq::Cq;
 use crate::event_queue::{EventQueue, QueuedEvent};
 use crate::qp::Qp;
+use crate::qp_change::FailedQp;
 use crate::srq::Srq;
 use crate::time::Instant;
 use fallible::Arc;
@@ -113,8 +114,10 @@ impl<R: RawMutex> Engine<R> {
                     return Some(EngineEvent::SrqGone { context });
                 }
                 None => {
-                    let failed = self.poll_failed_qp().or_else(|| self.poll_suspect_path());
-                    return failed.or_else(|| self.poll_connection());
+                    if let Some(FailedQp { qpn, context, fault }) = self.qps.poll_failed() {
+                        return Some(EngineEvent::QpFailed { qpn, context, fault });
+                    }
+                    return self.poll_suspect_path().or_else(|| self.poll_connection());
                 }
             }
         }

@@ -6,13 +6,14 @@ use lock_api::RawMutex;
 
 use super::Engine;
 use super::connections::parameters::capped_ack_timeout;
-use super::events::EngineEvent;
+use super::queue_pairs::QueuePairs;
 use crate::conn::ReadLimits;
 use crate::error::QpChangeError;
 use crate::qp::Qp;
-use crate::qp_change::{FailedQp, PeerSpec, QpChange, RequesterSpec};
+use crate::qp_change::{DatagramSpec, FailedQp, PeerSpec, QpChange, RequesterSpec};
 use crate::region::access_rights::Access;
 use crate::transport::change;
+use crate::transport::env::Env;
 use crate::transport::peer::Peer;
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
@@ -30,47 +31,52 @@ const MAX_TIMEOUT: u8 = 31;
 
 impl<R: RawMutex> Engine<R> {
     /// Changes a queue pair whose peer is known from elsewhere, without connection management. A created queue pair is in Init.
-    /// If it fails, [`EngineEvent::QpFailed`] follows.
+    /// If it fails, [`EngineEvent::QpFailed`](crate::EngineEvent::QpFailed) follows.
     ///
     /// # Errors
     /// See [`QpChangeError`]; the queue pair is as before.
     pub fn modify_qp(&self, qp: &Arc<Qp<R>>, change: &QpChange) -> Result<(), QpChangeError> {
         match change {
-            QpChange::ReadyToReceive(peer) => self.meet_peer(qp, peer),
-            QpChange::ReadyToSend(spec) => self.start_requester(qp, spec),
-            QpChange::Error => self.unmanaged(qp, |transport| {
-                self.qps.with_env(qp, |env| transport.abort(env));
+            QpChange::ReadyToReceive(spec) if !self.is_local(spec.path.local_ip) => {
+                Err(QpChangeError::NotLocal)
+            }
+            QpChange::ReadyToReceive(spec) => self.qps.meet_peer(qp, spec),
+            QpChange::ReadyToSend(spec) => self.qps.start_requester(qp, spec),
+            QpChange::OpenDatagrams(spec) => self.qps.open_datagrams(qp, spec),
+            QpChange::Error => self.qps.unmanaged(qp, |transport, env| {
+                transport.abort(env);
                 Ok(())
             }),
-            QpChange::Reset => {
-                self.unmanaged(qp, |transport| self.qps.with_env(qp, |env| change::reset(transport, env)))
-            }
-            QpChange::Initialize => self
-                .unmanaged(qp, |transport| self.qps.with_env(qp, |env| change::initialize(transport, env))),
+            QpChange::Reset => self.qps.unmanaged(qp, change::reset),
+            QpChange::Initialize => self.qps.unmanaged(qp, change::initialize),
         }
     }
+}
 
+impl<R: RawMutex> QueuePairs<R> {
     /// Runs `change` with the queue pair locked, unless it belongs to a connection.
     fn unmanaged(
         &self,
         qp: &Arc<Qp<R>>,
-        change: impl FnOnce(&mut RcTransport) -> Result<(), QpChangeError>,
+        change: impl FnOnce(&mut RcTransport, &Env<'_, R>) -> Result<(), QpChangeError>,
     ) -> Result<(), QpChangeError> {
         let mut transport = qp.lock();
         if transport.connection.id().is_some() {
-            Err(QpChangeError::Connected)
-        } else {
-            change(&mut transport)
+            return Err(QpChangeError::Connected);
         }
+        self.with_env(qp, |env| change(&mut transport, env))
+    }
+
+    /// Makes room for the report of a failed queue pair.
+    fn reserve_report(&self) -> Result<(), QpChangeError> {
+        let members = self.table.live() as usize;
+        self.shared.failed_qps.reserve_for(members).map_err(|_| QpChangeError::OutOfMemory)
     }
 
     fn meet_peer(&self, qp: &Arc<Qp<R>>, spec: &PeerSpec) -> Result<(), QpChangeError> {
-        let config = self.config();
+        let config = &self.shared.config;
         if spec.rnr_timer > MAX_RNR_TIMER || spec.mtu > config.max_mtu {
             return Err(QpChangeError::Invalid);
-        }
-        if !self.is_local(spec.path.local_ip) {
-            return Err(QpChangeError::NotLocal);
         }
         let path = Path {
             source_port: flow_source_port(qp.qpn(), spec.qpn),
@@ -91,13 +97,8 @@ impl<R: RawMutex> Engine<R> {
             rnr_retries: 0,
             ack_timeout: capped_ack_timeout(0),
         };
-        // Room for the report of its failure.
-        let members = self.qps.table.live() as usize;
-        self.qps.shared.failed_qps.reserve_for(members).map_err(|_| QpChangeError::OutOfMemory)?;
-        self.unmanaged(qp, |transport| {
-            let met = self.qps.with_env(qp, |env| transport.peer_known(env, peer));
-            met.map_err(|_| QpChangeError::State)
-        })
+        self.reserve_report()?;
+        self.unmanaged(qp, |transport, env| transport.peer_known(env, peer).map_err(|_| QpChangeError::State))
     }
 
     fn start_requester(&self, qp: &Arc<Qp<R>>, spec: &RequesterSpec) -> Result<(), QpChangeError> {
@@ -105,18 +106,24 @@ impl<R: RawMutex> Engine<R> {
             return Err(QpChangeError::Invalid);
         }
         let ack_timeout = capped_ack_timeout(spec.ack_timeout);
-        self.unmanaged(qp, |transport| {
-            self.qps.with_env(qp, |env| change::start_requester(transport, env, spec, ack_timeout))
-        })
+        self.unmanaged(qp, |transport, env| change::start_requester(transport, env, spec, ack_timeout))
+    }
+
+    fn open_datagrams(&self, qp: &Arc<Qp<R>>, spec: &DatagramSpec) -> Result<(), QpChangeError> {
+        if spec.mtu > self.shared.config.max_mtu {
+            return Err(QpChangeError::Invalid);
+        }
+        self.reserve_report()?;
+        self.unmanaged(qp, |transport, env| change::open_datagrams(transport, env, spec))
     }
 
     /// Returns the next queue pair in error that connection management does not know, unless it was destroyed or reset meanwhile.
-    pub(super) fn poll_failed_qp(&self) -> Option<EngineEvent<'_, R>> {
-        while self.qps.shared.failed_qps.has_any() {
-            let FailedQp { qpn, context, fault } = self.qps.shared.failed_qps.take()?;
-            let state = self.qps.table.show(qpn.value(), |qp| qp.state());
+    pub(super) fn poll_failed(&self) -> Option<FailedQp> {
+        while self.shared.failed_qps.has_any() {
+            let failed = self.shared.failed_qps.take()?;
+            let state = self.table.show(failed.qpn.value(), |qp| qp.state());
             if state == Some(State::Error) {
-                return Some(EngineEvent::QpFailed { qpn, context, fault });
+                return Some(failed);
             }
         }
         None

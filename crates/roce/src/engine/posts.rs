@@ -8,10 +8,13 @@ use super::queue_pairs::QueuePairs;
 use crate::error::PostError;
 use crate::qp::Qp;
 use crate::transport::change;
+use crate::transport::datagrams::Destination;
+use crate::transport::peer::Link;
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
-use crate::work::{RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use crate::work::{DatagramRequest, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
 use fallible::{AllocError, Arc, vec};
+use roce_wire::{Path, Template, flow_source_port};
 
 impl<R: RawMutex> QueuePairs<R> {
     /// Posts a request to the send queue.
@@ -20,10 +23,8 @@ impl<R: RawMutex> QueuePairs<R> {
     /// See [`PostError`]. A refused request has no completion.
     #[inline]
     pub(super) fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
-        if let (SendOperation::Read { .. }, SendData::Sges(sges)) = (request.operation, request.data)
-            && sges.len() > qp.attributes.send_sges as usize
-        {
-            Self::make_room(qp, sges.len())?;
+        if request.operation.is_rare() {
+            Self::prepare(qp, request)?;
         }
         // The frames are built next.
         qp.prefetch();
@@ -53,6 +54,34 @@ impl<R: RawMutex> QueuePairs<R> {
         Ok(())
     }
 
+    /// Posts a datagram.
+    ///
+    /// # Errors
+    /// See [`PostError`]. A refused request has no completion.
+    pub(super) fn post_datagram(
+        &self,
+        qp: &Arc<Qp<R>>,
+        request: &DatagramRequest<'_>,
+    ) -> Result<(), PostError> {
+        let path = Path {
+            source_port: flow_source_port(qp.attributes.qpn, request.qpn),
+            // No queue pair would react to congestion.
+            traffic_class: request.path.traffic_class & !3,
+            ..*request.path
+        };
+        let template = Template::new(&path, request.qpn).ok_or(PostError::Invalid)?;
+        let destination = Destination::new(Link { template }, request.q_key);
+        if request.immediate.is_some() {
+            Self::make_room_for_immediates(qp)?;
+        }
+        let mut transport = qp.lock();
+        self.with_env(qp, |env| change::post_datagram(&mut transport, env, request, destination))?;
+        if !request.flags.contains(SendFlags::DEFER) && transport.wants_to_transmit() {
+            self.shards.of(qp).make_ready(qp, || qp.clone());
+        }
+        Ok(())
+    }
+
     /// Returns the error of a post, unless the queue pair is in error and its owner has connected it: then the request completes
     /// as flushed.
     #[cold]
@@ -68,6 +97,35 @@ impl<R: RawMutex> QueuePairs<R> {
             return Err(error);
         }
         self.with_env(qp, |env| change::post_to_failed(transport, env, request))
+    }
+
+    /// Allocates what an entry of the send queue has no room for, unless the queue pair has it.
+    fn prepare(qp: &Qp<R>, request: &SendRequest<'_>) -> Result<(), PostError> {
+        match (request.operation, request.data) {
+            (SendOperation::Read { .. }, SendData::Sges(sges))
+                if sges.len() > qp.attributes.send_sges as usize =>
+            {
+                Self::make_room(qp, sges.len())
+            }
+            (SendOperation::SendImmediate { .. } | SendOperation::WriteImmediate { .. }, _) => {
+                Self::make_room_for_immediates(qp)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Allocates room for immediate data.
+    #[cold]
+    #[inline(never)]
+    fn make_room_for_immediates(qp: &Qp<R>) -> Result<(), PostError> {
+        let wanted = qp.transport.lock().send_queue().room_for_immediates();
+        if wanted > 0 {
+            // Not under the lock, as for READs.
+            let room = vec::filled(wanted, [0; 4]).map_err(|AllocError| PostError::QueueFull)?;
+            let unused = qp.transport.lock().send_queue().give_immediates(room);
+            drop(unused);
+        }
+        Ok(())
     }
 
     /// Allocates room for READs with more elements than the queue pair was created with, unless it has it.

@@ -15,7 +15,9 @@ use crate::transport::env::{Batch, Env};
 use crate::transport::packet::payload_copy::MIN_LENGTH;
 use crate::transport::rc_transport::RcTransport;
 use roce_wire::icrc::Crc;
-use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, PlainFrame, PlainHeaders, PlainSend, Qpn};
+use roce_wire::{
+    Class, Mad, PKEY_DEFAULT, Packet, ParseError, PlainAck, PlainFrame, PlainHeaders, PlainSend, Qpn,
+};
 
 /// Outcome of processing a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +197,10 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         let qp = Self::queue_pair(engine, last, number).ok_or(DropReason::NoQp)?;
         // Before anything is decided by the packet, or copied from it.
         check_icrc(engine.qps.shared.config.crc, packet)?;
+        // A datagram has no peer whose addresses tell.
+        if packet.info().class == Class::Datagram && !engine.connections.is_local(packet.destination()) {
+            return Err(DropReason::Address);
+        }
         let env = Env::new(batch, &qp.attributes, now);
         let mut transport = qp.lock();
         let mut placement = None;

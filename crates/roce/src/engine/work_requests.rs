@@ -10,7 +10,7 @@ use crate::error::{ModifyError, PostError};
 use crate::moderation::Moderation;
 use crate::qp::Qp;
 use crate::srq::Srq;
-use crate::work::{RecvRequest, SendRequest};
+use crate::work::{DatagramRequest, RecvRequest, SendRequest};
 use fallible::Arc;
 
 impl<R: RawMutex> Engine<R> {
@@ -25,6 +25,16 @@ impl<R: RawMutex> Engine<R> {
     #[inline]
     pub fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.qps.post_send(qp, request)
+    }
+
+    /// Posts a datagram to the send queue of a queue pair that is [open for datagrams](crate::QpChange::OpenDatagrams). It completes
+    /// when its frame is built, in the order of posting.
+    ///
+    /// # Errors
+    /// [`PostError::Invalid`] if no frame can be built for the path; [`PostError::NotConnected`] if the queue pair is not open;
+    /// else see [`PostError`]. A refused request has no completion.
+    pub fn post_datagram(&self, qp: &Arc<Qp<R>>, request: &DatagramRequest<'_>) -> Result<(), PostError> {
+        self.qps.post_datagram(qp, request)
     }
 
     /// Starts requests that were posted with [`SendFlags::DEFER`](crate::SendFlags::DEFER).

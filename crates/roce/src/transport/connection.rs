@@ -20,7 +20,7 @@ pub(crate) struct Connection {
 /// Who has connected a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Nobody, or the failure of the queue pair is reported to connection management.
+    /// Not connected, or the failure of the queue pair is reported to connection management.
     None,
     /// Connection management.
     Managed(ConnId),

@@ -22,6 +22,7 @@
 //! | `out_of_order` | which packets after a gap were placed, in either direction |
 //! | `sequence` | 64-bit sequence numbers and their translation to and from 24-bit PSNs |
 //! | `state`, `failure` | QP states and transitions; failures that end the connection |
+//! | `datagrams` | unreliable datagrams of a queue pair without a peer |
 //! | `change` | changes of a queue pair that its owner connects, without connection management |
 //! | `connection` | the connection, and reports to it |
 //! | `peer`, `env` | parameters of the peer; what a step uses besides the transport |
@@ -32,6 +33,7 @@ pub(crate) mod cache_lines;
 pub(crate) mod change;
 mod congestion;
 pub(crate) mod connection;
+pub(crate) mod datagrams;
 pub(crate) mod env;
 mod failure;
 mod out_of_order;

@@ -23,7 +23,7 @@ pub(crate) struct Peer {
     pub(crate) template: Template,
     pub(crate) mtu: PathMtu,
     pub(crate) reads: ReadLimits,
-    /// What requests of the peer may do.
+    /// Operations that the peer may request.
     pub(crate) access: Access,
     /// Code of the RNR NAK timer; `None` for that of the configuration.
     pub(crate) rnr_timer: Option<u8>,

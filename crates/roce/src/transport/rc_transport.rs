@@ -15,6 +15,7 @@ use super::congestion;
 use super::congestion::cnp::CnpState;
 use super::congestion::rate::RateLimiter;
 use super::connection::Connection;
+use super::datagrams::{self, Datagrams};
 use super::env::Env;
 use super::failure::{Failure, PacketError};
 use super::packet::placement::Placement;
@@ -57,6 +58,7 @@ pub(crate) struct RcTransport {
     pub(crate) connection: Connection,
     pub(super) rate: RateLimiter,
     pub(super) requester: Requester,
+    pub(super) datagrams: Datagrams,
 }
 
 /// Effect of a received packet beyond its queue pair.
@@ -90,6 +92,7 @@ impl RcTransport {
         scheduled: None,
         last_received: None,
         copying: false,
+        datagrams: Datagrams::NONE,
     };
 
     /// Allocates everything that the queue pair will ever need.
@@ -218,6 +221,7 @@ impl RcTransport {
         //= R-QP-39
         //= R-QP-2
         self.requester.flush(env, failure.status());
+        self.datagrams.close();
         self.responder.flush(env);
     }
 
@@ -246,9 +250,15 @@ impl RcTransport {
             return Err(PostError::NotConnected);
         }
         let requester = &mut self.requester;
-        //= R-QP-53
-        if matches!(request.operation, SendOperation::Read { .. }) && !requester.reads.are_allowed() {
-            return Err(PostError::NotAllowed);
+        if request.operation.is_rare() {
+            //= R-QP-53
+            if matches!(request.operation, SendOperation::Read { .. }) && !requester.reads.are_allowed() {
+                return Err(PostError::NotAllowed);
+            }
+            if let (operation, Some(data)) = request.operation.split_immediate() {
+                let plain = SendRequest { operation, ..*request };
+                return requester.send_queue.post_immediate(&plain, data, requester.mtu, config.max_message);
+            }
         }
         requester.send_queue.post(request, requester.mtu, config.max_message)
     }
@@ -301,22 +311,20 @@ impl RcTransport {
         packet: &Packet<'_>,
         placement: &mut Option<Placement>,
     ) -> Result<Handled, DropReason> {
-        let Some(link) = self.link.as_ref().filter(|_| self.state.serves()) else {
-            return Err(DropReason::State);
-        };
-        //= rocev2 §6
-        if !link.template.is_reverse_of(packet) {
-            return Err(DropReason::Address);
-        }
-        let handled = match packet.info().class {
-            Class::Request => self.responder.handle_request(env, packet, placement),
-            Class::Response => self.requester.handle_response(env, packet, placement),
-            // A CNP has no PSN of the connection.
-            Class::Congestion if packet.bth().becn() => {
-                congestion::handle_cnp(env, &mut self.rate);
-                return Ok(Handled::default());
-            }
-            Class::Datagram | Class::Congestion => return Err(DropReason::Opcode),
+        let handled = match self.link.as_ref().filter(|_| self.state.serves()) {
+            None => datagrams::handle(&self.datagrams, &mut self.responder.receives, env, packet),
+            //= rocev2 §6
+            Some(link) if !link.template.is_reverse_of(packet) => return Err(DropReason::Address),
+            Some(_) => match packet.info().class {
+                Class::Request => self.responder.handle_request(env, packet, placement),
+                Class::Response => self.requester.handle_response(env, packet, placement),
+                // A CNP has no PSN of the connection.
+                Class::Congestion if packet.bth().becn() => {
+                    congestion::handle_cnp(env, &mut self.rate);
+                    return Ok(Handled::default());
+                }
+                Class::Datagram | Class::Congestion => return Err(DropReason::Opcode),
+            },
         };
         self.copying = placement.is_some();
         let handled = match handled {

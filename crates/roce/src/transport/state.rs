@@ -15,6 +15,8 @@ state_table::state_table! {
         Rtr,
         /// Ready to send: connected in both directions.
         Rts,
+        /// Datagrams of any peer are received, and sent to any: the queue pair has no peer of its own.
+        Datagrams,
         /// Every request completes as flushed, and packets are dropped. The last state of a queue pair that connection management
         /// has connected.
         Error,
@@ -28,9 +30,11 @@ state_table::state_table! {
         /// The connection is established.
         Established: Rtr => Rts;
         /// A request failed, or the owner flushed or destroyed the queue pair.
-        Fail: Reset | Init | Rtr | Rts => Error;
+        /// The owner opens the queue pair for unreliable datagrams.
+        Open: Init => Datagrams;
+        Fail: Reset | Init | Rtr | Rts | Datagrams => Error;
         /// The owner resets a queue pair that it connects without connection management.
-        Reset: Init | Rtr | Rts | Error => Reset;
+        Reset: Init | Rtr | Rts | Datagrams | Error => Reset;
     }
 }
 
@@ -51,17 +55,20 @@ mod tests {
     #[test]
     fn queue_pair_states() {
         insta::assert_snapshot!(State::table(), @r"
-        Reset  Initialize   -> Init
-        Reset  Fail         -> Error
-        Init   PeerKnown    -> Rtr
-        Init   Fail         -> Error
-        Init   Reset        -> Reset
-        Rtr    Established  -> Rts
-        Rtr    Fail         -> Error
-        Rtr    Reset        -> Reset
-        Rts    Fail         -> Error
-        Rts    Reset        -> Reset
-        Error  Reset        -> Reset
+        Reset      Initialize   -> Init
+        Reset      Fail         -> Error
+        Init       PeerKnown    -> Rtr
+        Init       Open         -> Datagrams
+        Init       Fail         -> Error
+        Init       Reset        -> Reset
+        Rtr        Established  -> Rts
+        Rtr        Fail         -> Error
+        Rtr        Reset        -> Reset
+        Rts        Fail         -> Error
+        Rts        Reset        -> Reset
+        Datagrams  Fail         -> Error
+        Datagrams  Reset        -> Reset
+        Error      Reset        -> Reset
         ");
     }
 }

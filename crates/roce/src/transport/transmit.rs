@@ -4,6 +4,7 @@
 
 use lock_api::RawMutex;
 
+use super::datagrams;
 use super::env::Env;
 use super::failure::Failure;
 use super::packet::frame::Unsent;
@@ -227,7 +228,9 @@ impl RcTransport {
         slot: &mut [u8],
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
-        let link = self.link.as_ref().ok_or(Unsent::Idle)?;
+        let Some(link) = self.link.as_ref() else {
+            return datagrams::transmit(&mut self.datagrams, &mut self.requester, env, slot);
+        };
         self.requester.transmit(env, link, &self.rate, slot, copy)
     }
 

@@ -10,6 +10,7 @@ mod connect;
 mod copies;
 mod cq;
 mod cq_changes;
+mod datagrams;
 mod errors;
 mod fields;
 mod hostile;

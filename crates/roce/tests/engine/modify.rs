@@ -189,7 +189,7 @@ fn a_queue_pair_in_rtr_serves_and_cannot_send() {
     assert_eq!(refused, Err(PostError::NotConnected));
 }
 
-/// What the queue pair grants counts besides what the key grants.
+/// The operations that the queue pair allows count besides the rights of the key.
 #[test]
 fn remote_access_that_the_queue_pair_does_not_grant_is_an_invalid_request() {
     for (access, write) in

@@ -61,7 +61,6 @@ use crate::error::CreateError;
 use crate::qp_attributes::QpSpec;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
-use crate::work::CompletionStatus;
 use roce_wire::PathMtu;
 
 /// The requester. What each packet uses is at the start of the send queue and in the middle: see
@@ -132,22 +131,6 @@ impl Requester {
             && ((self.next < self.send_queue.end() || self.send_queue.has_pending_local())
                 && !self.recovery.awaits_answer(self.una, self.next)
                 || self.una < self.next && self.reads.gaps.is_wanted())
-    }
-
-    /// Completes the oldest request with `status` and flushes all others. Nothing is sent or awaited afterwards.
-    pub(super) fn flush<R: RawMutex>(&mut self, env: &Env<'_, R>, mut status: CompletionStatus) {
-        life_cycle::stop(self);
-        while let Some(wqe) = life_cycle::take_ended(self, env) {
-            if wqe.is_challenge() {
-                // The request after it has waited for the same answer. A NAK is about the challenge alone.
-                if status != CompletionStatus::RetryExceeded {
-                    status = CompletionStatus::Flushed;
-                }
-                continue;
-            }
-            env.complete_send(wqe.context, wqe.kind(), status, 0);
-            status = CompletionStatus::Flushed;
-        }
     }
 
     /// Returns the READs, and the requests that they are among.

@@ -142,13 +142,14 @@ impl Requester {
             || (again && (in_flight == 0 || self.recovery.ends_run(sequence)))
             || (rate.is_limited()
                 && rate.requests_ack(env.now, len, self.recovery.timeout.awaits_ack(self.una)));
+        let immediate = self.send_queue.immediate(wqe);
         let headers = Headers {
-            opcode: opcode(wqe.operation, first, last),
+            opcode: opcode(wqe.operation, immediate.is_some(), first, last),
             //= R-QP-76
             solicited: last && wqe.flags.contains(SendFlags::SOLICITED),
             ack_req,
             psn: self.psns.psn(sequence),
-            ext: ext(wqe.operation, wqe.length, first, last),
+            ext: ext(wqe.operation, immediate, wqe.length, first, last),
         };
         let payload = self.send_queue.payload(wqe);
         let cursor = &mut self.position.cursor;
@@ -222,49 +223,49 @@ impl Requester {
     }
 }
 
-/// Returns the extended header of a packet of a SEND, or of a WRITE of `length` bytes.
+/// Returns the extended headers of a packet of a SEND, or of a WRITE of `length` bytes, with the immediate data that the last
+/// packet has.
 #[inline]
-const fn ext(operation: SendOperation, length: u32, first: bool, last: bool) -> Ext {
-    match operation {
+const fn ext(
+    operation: SendOperation,
+    immediate: Option<[u8; 4]>,
+    length: u32,
+    first: bool,
+    last: bool,
+) -> Ext {
+    let immediate = if last { immediate } else { None };
+    match (operation, immediate) {
         //= R-QP-49
         //= R-QP-50
-        SendOperation::Write { address, key } if first => Ext::Reth(RethRepr { address, r_key: key, length }),
-        SendOperation::SendInvalidate { key } if last => Ext::Ieth(IethRepr { r_key: key }),
-        SendOperation::SendImmediate { data } if last => Ext::Imm(ImmDtRepr { data }),
-        SendOperation::WriteImmediate { address, key, data } => {
-            let reth = RethRepr { address, r_key: key, length };
-            match (first, last) {
-                (true, true) => Ext::RethImm(reth, ImmDtRepr { data }),
-                (true, false) => Ext::Reth(reth),
-                (false, true) => Ext::Imm(ImmDtRepr { data }),
-                (false, false) => Ext::None,
-            }
+        (SendOperation::Write { address, key }, None) if first => {
+            Ext::Reth(RethRepr { address, r_key: key, length })
         }
+        (SendOperation::Write { address, key }, Some(data)) if first => {
+            Ext::RethImm(RethRepr { address, r_key: key, length }, ImmDtRepr { data })
+        }
+        (_, Some(data)) => Ext::Imm(ImmDtRepr { data }),
+        (SendOperation::SendInvalidate { key }, None) if last => Ext::Ieth(IethRepr { r_key: key }),
         _ => Ext::None,
     }
 }
 
 /// Returns the opcode of a packet of a SEND or WRITE.
 //= rocev2 §4
-const fn opcode(operation: SendOperation, first: bool, last: bool) -> Opcode {
+const fn opcode(operation: SendOperation, immediate: bool, first: bool, last: bool) -> Opcode {
     match (operation, first, last) {
+        (SendOperation::Write { .. }, true, true) if immediate => Opcode::WRITE_ONLY_IMM,
         (SendOperation::Write { .. }, true, true) => Opcode::WRITE_ONLY,
-        (SendOperation::WriteImmediate { .. }, true, true) => Opcode::WRITE_ONLY_IMM,
-        (SendOperation::Write { .. } | SendOperation::WriteImmediate { .. }, true, false) => {
-            Opcode::WRITE_FIRST
-        }
-        (SendOperation::Write { .. } | SendOperation::WriteImmediate { .. }, false, false) => {
-            Opcode::WRITE_MIDDLE
-        }
+        (SendOperation::Write { .. }, true, false) => Opcode::WRITE_FIRST,
+        (SendOperation::Write { .. }, false, false) => Opcode::WRITE_MIDDLE,
+        (SendOperation::Write { .. }, false, true) if immediate => Opcode::WRITE_LAST_IMM,
         (SendOperation::Write { .. }, false, true) => Opcode::WRITE_LAST,
-        (SendOperation::WriteImmediate { .. }, false, true) => Opcode::WRITE_LAST_IMM,
-        (SendOperation::SendImmediate { .. }, true, true) => Opcode::SEND_ONLY_IMM,
-        (SendOperation::SendImmediate { .. }, false, true) => Opcode::SEND_LAST_IMM,
         (SendOperation::SendInvalidate { .. }, true, true) => Opcode::SEND_ONLY_INVALIDATE,
         (SendOperation::SendInvalidate { .. }, false, true) => Opcode::SEND_LAST_INVALIDATE,
+        (_, true, true) if immediate => Opcode::SEND_ONLY_IMM,
         (_, true, true) => Opcode::SEND_ONLY,
         (_, true, false) => Opcode::SEND_FIRST,
         (_, false, false) => Opcode::SEND_MIDDLE,
+        (_, false, true) if immediate => Opcode::SEND_LAST_IMM,
         (_, false, true) => Opcode::SEND_LAST,
     }
 }

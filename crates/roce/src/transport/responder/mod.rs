@@ -17,7 +17,7 @@
 
 mod acknowledge;
 mod execution;
-mod fatal_nak;
+pub(super) mod fatal_nak;
 pub(crate) mod gaps;
 pub(crate) mod inbound_reads;
 pub(super) mod life_cycle;
@@ -78,7 +78,7 @@ pub(crate) struct Responder {
     peer_repeats_selectively: bool,
     /// Timer code in RNR NAKs.
     rnr_code: u8,
-    /// What requests of the peer may do.
+    /// Operations that the peer may request.
     access: Access,
     pub(super) reads: InboundReads,
     /// Packets after the gap that are stored.

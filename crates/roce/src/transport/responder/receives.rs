@@ -19,7 +19,7 @@ use crate::work::{CompletionStatus, Sge};
 pub(crate) struct Receives {
     pub(crate) queue: RecvQueue,
     /// The receive that the current message fills.
-    pub(super) current: CurrentReceive,
+    pub(in crate::transport) current: CurrentReceive,
 }
 
 impl Receives {
@@ -48,7 +48,7 @@ impl Receives {
     /// Makes the oldest receive the current one. Returns `false` when none is posted.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every SEND")]
-    pub(super) fn take<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
+    pub(in crate::transport) fn take<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
         //= R-SRQ-1
         match &env.qp.srq {
             Some(srq) => {
@@ -63,7 +63,7 @@ impl Receives {
     /// Writes payload to the current receive at `cursor`.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every small SEND")]
-    pub(super) fn write<R: RawMutex>(
+    pub(in crate::transport) fn write<R: RawMutex>(
         &self,
         env: &Env<'_, R>,
         cursor: &mut SgeCursor,
@@ -87,7 +87,11 @@ impl Receives {
     }
 
     /// Completes the current receive with `status`, if there is one: its message failed.
-    pub(super) fn fail_current<R: RawMutex>(&mut self, env: &Env<'_, R>, status: CompletionStatus) {
+    pub(in crate::transport) fn fail_current<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        status: CompletionStatus,
+    ) {
         if core::mem::take(&mut self.current.active) {
             env.complete_receive(self.current.context, status);
         }

@@ -21,6 +21,9 @@ use fallible::vec;
 const MIN_CHUNK_SHIFT: u8 = 6;
 const MAX_CHUNK_SHIFT: u8 = 8;
 
+/// In place of the chunks of a READ: the request has immediate data.
+const IMMEDIATE: u8 = u8::MAX;
+
 /// A request on the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wqe {
@@ -33,7 +36,7 @@ pub(crate) struct Wqe {
     pub(crate) first: Sequence,
     /// Number of packets: at least 1, or 0 for a local request.
     pub(crate) packets: u32,
-    /// Of a READ: it is requested in chunks of this power of two of packets, see [`chunks`].
+    /// Of a READ: it is requested in chunks of this power of two of packets, see [`chunks`]. [`IMMEDIATE`] with immediate data.
     pub(crate) chunk_shift: u8,
     data: Source,
     /// Index of its elements or inline data in the queue's arrays.
@@ -47,6 +50,8 @@ enum Source {
     /// No element, or [`Wqe::only`].
     None,
     Only,
+    /// The same, of a request with immediate data.
+    OnlyWithImmediate,
     /// Number of scatter/gather elements.
     Sges(u32),
     /// The same, of a READ with more elements than others may have.
@@ -156,6 +161,8 @@ pub(crate) struct SendQueue {
     wide: Vec<Sge>,
     /// `max_inline` for each entry.
     inline: Vec<u8>,
+    /// One for each entry, once a request with immediate data was posted.
+    immediates: Vec<[u8; 4]>,
     max_wide: u32,
     max_inline: u32,
 }
@@ -174,6 +181,7 @@ impl SendQueue {
         sges: Vec::new(),
         wide: Vec::new(),
         inline: Vec::new(),
+        immediates: Vec::new(),
         max_wide: 0,
         max_inline: 0,
         first: Wqe::EMPTY,
@@ -234,6 +242,57 @@ impl SendQueue {
             core::mem::swap(&mut self.wide, &mut room);
         }
         room
+    }
+
+    /// Returns how many elements [`SendQueue::give_immediates`] needs before a request with immediate data can be posted; 0 if
+    /// it can be.
+    pub(crate) fn room_for_immediates(&self) -> usize {
+        if self.immediates.is_empty() { self.capacity() as usize } else { 0 }
+    }
+
+    /// Takes `room`, of the length that [`SendQueue::room_for_immediates`] returned. Returns what is not needed, for the caller
+    /// to free.
+    pub(crate) fn give_immediates(&mut self, mut room: Vec<[u8; 4]>) -> Vec<[u8; 4]> {
+        if self.immediates.is_empty() {
+            core::mem::swap(&mut self.immediates, &mut room);
+        }
+        room
+    }
+
+    /// Appends a request with immediate data whose packets carry up to `mtu` bytes.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`] without room for immediate data; else those of [`SendQueue::post`].
+    #[inline(never)]
+    pub(crate) fn post_immediate(
+        &mut self,
+        request: &SendRequest<'_>,
+        immediate: [u8; 4],
+        mtu: u32,
+        max_message: u32,
+    ) -> Result<(), PostError> {
+        let at = self.wrap(self.head.wrapping_add(self.len));
+        if self.immediates.len() <= at as usize {
+            return Err(PostError::QueueFull);
+        }
+        self.post_any(request, mtu, max_message)?;
+        if let Some(wqe) = self.entry_mut(at) {
+            wqe.chunk_shift = IMMEDIATE;
+            // Not of the usual form.
+            if matches!(wqe.data, Source::Only) {
+                wqe.data = Source::OnlyWithImmediate;
+            }
+        }
+        if let Some(place) = self.immediates.get_mut(at as usize) {
+            *place = immediate;
+        }
+        Ok(())
+    }
+
+    /// Returns the immediate data of a request of this queue, if it has any.
+    #[inline]
+    pub(crate) fn immediate(&self, wqe: &Wqe) -> Option<[u8; 4]> {
+        if wqe.chunk_shift == IMMEDIATE { self.immediates.get(wqe.at as usize).copied() } else { None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -498,6 +557,11 @@ impl SendQueue {
         }
     }
 
+    /// Returns how many requests of the consumer it holds.
+    pub(crate) fn depth(&self) -> u32 {
+        self.capacity().saturating_sub(1)
+    }
+
     /// Returns the number of entries.
     #[inline]
     fn capacity(&self) -> u32 {
@@ -525,7 +589,7 @@ impl SendQueue {
     #[inline]
     pub(crate) fn payload<'a>(&'a self, wqe: &'a Wqe) -> Payload<'a> {
         match wqe.data {
-            Source::Only => Payload::Sges(core::slice::from_ref(&wqe.only)),
+            Source::Only | Source::OnlyWithImmediate => Payload::Sges(core::slice::from_ref(&wqe.only)),
             Source::Sges(count) => Payload::Sges(part(&self.sges, wqe.at, self.max_sges, count)),
             Source::WideSges(count) => Payload::Sges(part(&self.wide, wqe.at, self.max_wide, count)),
             Source::Inline => Payload::Inline(part(&self.inline, wqe.at, self.max_inline, wqe.length)),

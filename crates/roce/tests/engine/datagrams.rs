@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Unreliable datagrams: what arrives, what is dropped, what a queue pair refuses.
+
+use fallible::Arc;
+use roce::{
+    CompletionKind, CompletionStatus, DatagramRequest, DatagramSpec, PostError, Qp, QpChange, QpChangeError,
+    QpFault, QpState, RecvRequest, SendData, SendFlags, SendOperation, Sge, SrqSpec,
+};
+use roce_wire::{Opcode, Packet, Path, PathMtu, Psn, Qpn};
+
+use crate::fields::reseal;
+use crate::pair::{Lock, Options, Pair, Side, pattern, poll, spec};
+
+const KEYS: [u32; 2] = [0x1111, 0x2222];
+/// Bytes of a received datagram before its payload.
+const HEADER: usize = 40;
+
+fn opened(side: &Side, qp: &Arc<Qp<Lock>>, q_key: u32, mtu: PathMtu) {
+    let spec = DatagramSpec { q_key, send_psn: Psn::new(0x00FF_FFFF), mtu };
+    side.engine.modify_qp(qp, &QpChange::OpenDatagrams(spec)).unwrap();
+}
+
+/// Two hosts whose first queue pairs are open for datagrams.
+fn open(options: Options) -> Pair {
+    let pair = Pair::new(options);
+    for (side, q_key) in pair.sides.iter().zip(KEYS) {
+        opened(side, &side.qp, q_key, pair.options.mtu);
+    }
+    pair
+}
+
+/// A datagram from side 0 to the queue pair of side 1.
+struct Datagram<'a> {
+    path: Path,
+    qpn: Qpn,
+    q_key: u32,
+    immediate: Option<[u8; 4]>,
+    flags: SendFlags,
+    sges: &'a [Sge],
+}
+
+impl<'a> Datagram<'a> {
+    fn new(pair: &Pair, sges: &'a [Sge]) -> Self {
+        let qpn = pair.sides[1].qp.qpn();
+        Self { path: pair.path(0), qpn, q_key: KEYS[1], immediate: None, flags: SendFlags::empty(), sges }
+    }
+
+    fn post(&self, pair: &Pair, context: u64) -> Result<(), PostError> {
+        let Self { path, qpn, q_key, immediate, flags, sges } = self;
+        let data = SendData::Sges(sges);
+        let (path, q_key) = (path, *q_key);
+        let request =
+            DatagramRequest { context, path, qpn: *qpn, q_key, immediate: *immediate, flags: *flags, data };
+        pair.sides[0].engine.post_datagram(&pair.sides[0].qp, &request)
+    }
+}
+
+#[test]
+fn a_datagram_arrives_with_its_sender_behind_the_header() {
+    for v6 in [false, true] {
+        let ip: fn(u8) -> std::net::IpAddr =
+            if v6 { |n| format!("fd00::{n}").parse().unwrap() } else { |n| [10, 0, 0, n].into() };
+        let mut pair = open(Options { ip, mtu: PathMtu::Bytes1024, ..Options::default() });
+        let source_qpn = pair.sides[0].qp.qpn();
+        for (i, size) in [0usize, 1, 500, 1023, 1024].into_iter().enumerate() {
+            let [alice, bob] = &pair.sides;
+            let data = pattern(size, i as u64);
+            let (source, sink) = (alice.source(&data), bob.sink(HEADER + 1024));
+            bob.recv(7, &[sink.sge(0, 10), sink.sge(10, HEADER + 1014)]);
+            let sges = [source.sge(0, size / 2), source.sge(size / 2, size - size / 2)];
+            let immediate = (i % 2 == 1).then_some([1, 2, 3, 4]);
+            Datagram { immediate, ..Datagram::new(&pair, &sges) }.post(&pair, 5).unwrap();
+            pair.run();
+            let [alice, bob] = &pair.sides;
+            assert_eq!(alice.outcomes(), [(5, CompletionStatus::Success)]);
+            let received = bob.completions();
+            let kind = CompletionKind::ReceiveDatagram { source: source_qpn };
+            let got: Vec<_> = received.iter().map(|c| (c.context, c.kind, c.bytes, c.immediate)).collect();
+            assert_eq!(got, [(7, kind, (HEADER + size) as u32, immediate)], "{size} bytes");
+            let memory = sink.read();
+            assert_eq!(&memory[HEADER..HEADER + size], data);
+            // The addresses, by which the receiver finds the sender.
+            if v6 {
+                assert_eq!(memory[0] >> 4, 6);
+                assert_eq!((memory[23], memory[39]), (1, 2));
+            } else {
+                assert_eq!(memory[..20], [0; 20]);
+                assert_eq!((&memory[32..36], &memory[36..40]), (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..]));
+            }
+        }
+    }
+}
+
+//= rocev2 §4
+#[test]
+fn frames_have_consecutive_psns_and_their_own_q_key() {
+    let mut pair = open(Options::default());
+    pair.capture = Some(Vec::new());
+    let source = pair.sides[0].source(b"data");
+    let sges = [source.all()];
+    let base = Datagram::new(&pair, &sges);
+    let (path, qpn) = (base.path, base.qpn);
+    // With the most significant bit, the key of the sending queue pair is used.
+    for (context, q_key) in [(0, 0x7FFF_FFFF), (1, 0x8000_0000)] {
+        Datagram { q_key, flags: SendFlags::SOLICITED, path, qpn, immediate: None, sges: &sges }
+            .post(&pair, context)
+            .unwrap();
+    }
+    pair.run();
+    let frames = pair.capture.take().unwrap();
+    let sent: Vec<_> = frames
+        .iter()
+        .map(|(from, frame)| {
+            let packet = Packet::parse(frame).unwrap();
+            let (bth, deth) = (packet.bth(), packet.deth().unwrap());
+            assert_eq!(deth.source_qp(), pair.sides[0].qp.qpn());
+            assert_eq!((bth.dest_qp(), bth.ack_req(), bth.solicited()), (qpn, false, true));
+            (*from, bth.opcode(), bth.psn().value(), deth.q_key())
+        })
+        .collect();
+    let expected =
+        [(0, Opcode::UD_SEND_ONLY, 0x00FF_FFFF, 0x7FFF_FFFF), (0, Opcode::UD_SEND_ONLY, 0, KEYS[0])];
+    assert_eq!(sent, expected);
+    assert_eq!(pair.sides[1].stat("drop_qkey"), 2);
+}
+
+/// A datagram that cannot be received is dropped and counted. The queue pair goes on.
+#[test]
+fn what_cannot_be_received_is_dropped() {
+    let mut pair = open(Options { mtu: PathMtu::Bytes256, ..Options::default() });
+    let source = pair.sides[0].source(&pattern(256, 1));
+    let sges = [source.all()];
+    // No receive.
+    Datagram::new(&pair, &sges).post(&pair, 1).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[1].stat("drop_no_receive"), 1);
+    // A receive that is too short.
+    let sink = pair.sides[1].sink(1000);
+    pair.sides[1].recv(2, &[sink.sge(0, HEADER + 255)]);
+    pair.sides[1].recv(3, &[sink.sge(0, HEADER + 256)]);
+    for context in [2, 3] {
+        Datagram::new(&pair, &sges).post(&pair, context).unwrap();
+    }
+    // Another address than that of the host, another queue pair, another service.
+    for change in [
+        (|datagram| datagram.path.remote_ip = [10, 0, 0, 77].into()) as fn(&mut Datagram<'_>),
+        |datagram| datagram.qpn = Qpn::new(0x0012_3456),
+        |datagram| datagram.q_key = KEYS[0],
+    ] {
+        let mut datagram = Datagram::new(&pair, &sges);
+        change(&mut datagram);
+        datagram.post(&pair, 9).unwrap();
+    }
+    pair.sides[1].recv(4, &[sink.all()]);
+    pair.run();
+    let outcomes = pair.sides[1].outcomes();
+    assert_eq!(outcomes, [(2, CompletionStatus::LocalLength), (3, CompletionStatus::Success)]);
+    assert_eq!(pair.sides[1].qp.state(), QpState::Datagrams);
+    assert_eq!(pair.sides[0].outcomes().len(), 6, "each datagram was sent");
+}
+
+/// Packets of connections do not reach a queue pair for datagrams, nor datagrams one of a connection.
+#[test]
+fn services_do_not_mix() {
+    let mut pair = Pair::connected(Options::default());
+    let engines = pair.sides.each_ref().map(|side| side.engine.clone());
+    let others = pair.sides.each_ref().map(|side| {
+        let qp = side.engine.create_qp(spec(side.pd, &side.cq, &pair.options)).unwrap();
+        opened(side, &qp, 5, PathMtu::Bytes1024);
+        qp
+    });
+    pair.sides[1].recv(1, &[pair.sides[1].sink(100).all()]);
+    let path = pair.path(0);
+    let request = DatagramRequest {
+        context: 1,
+        path: &path,
+        qpn: pair.sides[1].qp.qpn(),
+        q_key: 5,
+        immediate: None,
+        flags: SendFlags::empty(),
+        data: SendData::Inline(&[b"to a connection"]),
+    };
+    engines[0].post_datagram(&others[0], &request).unwrap();
+    pair.run();
+    assert!(pair.sides[1].cq.is_empty() && pair.sides[1].qp.state() == QpState::Rts);
+    assert_eq!(engines[0].post_datagram(&pair.sides[0].qp, &request), Err(PostError::NotConnected));
+    // And the other way: a connection's packet, sent to the queue pair for datagrams.
+    pair.capture = Some(Vec::new());
+    let source = pair.sides[0].source(b"to datagrams");
+    pair.sides[0].send(2, &[source.all()]);
+    pair.run();
+    let (_, mut forged) = pair.capture.take().unwrap().remove(0);
+    // The destination queue pair in the BTH, behind Ethernet, IPv4 and UDP.
+    forged[47..50].copy_from_slice(&others[1].qpn().value().to_be_bytes()[1..]);
+    reseal(&mut forged);
+    let verdict = engines[1].handle_frame(pair.now, &forged);
+    assert_eq!(verdict, roce::Verdict::Dropped(roce::DropReason::Opcode));
+}
+
+#[test]
+fn a_queue_pair_for_datagrams_refuses_other_requests() {
+    let pair = open(Options { mtu: PathMtu::Bytes256, ..Options::default() });
+    let side = &pair.sides[0];
+    let source = side.source(&[0; 300]);
+    for operation in [SendOperation::Send, SendOperation::Read { address: 0, key: 1 }] {
+        let posted = side.post(1, operation, SendFlags::empty(), &[source.sge(0, 1)]);
+        assert_eq!(posted, Err(PostError::NotConnected));
+    }
+    let too_long = [source.sge(0, 257)];
+    assert_eq!(Datagram::new(&pair, &too_long).post(&pair, 2), Err(PostError::TooLong));
+    let none = [];
+    let mut mixed = Datagram::new(&pair, &none);
+    mixed.path.remote_ip = "fd00::1".parse().unwrap();
+    assert_eq!(mixed.post(&pair, 3), Err(PostError::Invalid));
+    let deferred = Datagram { flags: SendFlags::DEFER, ..Datagram::new(&pair, &none) };
+    for context in 0..u64::from(pair.options.send_depth) {
+        deferred.post(&pair, context).unwrap();
+    }
+    assert_eq!(deferred.post(&pair, 99), Err(PostError::QueueFull));
+    assert!(!side.engine.wants_transmit());
+    side.engine.undefer(&side.qp);
+    assert!(side.engine.wants_transmit());
+    let wide = DatagramSpec { q_key: 1, send_psn: Psn::new(0), mtu: PathMtu::Bytes4096 };
+    let narrow =
+        Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes2048, ..Options::default() });
+    let opened = narrow.sides[0].engine.modify_qp(&narrow.sides[0].qp, &QpChange::OpenDatagrams(wide));
+    assert_eq!(opened, Err(QpChangeError::Invalid));
+}
+
+/// Memory that cannot be read or written ends the queue pair, as it does a connected one; then it is used again.
+#[test]
+fn memory_errors_end_the_queue_pair_until_it_is_reset() {
+    let mut pair = open(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, read_only) = (alice.source(b"data"), bob.source(&[0; 100]));
+    bob.recv(1, &[read_only.all()]);
+    bob.recv(2, &[]);
+    let sges = [source.all()];
+    Datagram::new(&pair, &sges).post(&pair, 3).unwrap();
+    pair.run();
+    let bad = [Sge { key: source.key() ^ 1, ..source.all() }];
+    Datagram::new(&pair, &bad).post(&pair, 4).unwrap();
+    Datagram::new(&pair, &sges).post(&pair, 5).unwrap();
+    pair.run();
+    Datagram::new(&pair, &sges).post(&pair, 6).unwrap();
+    let [alice, bob] = &pair.sides;
+    let flushed = CompletionStatus::Flushed;
+    assert_eq!(bob.outcomes(), [(1, CompletionStatus::LocalProtection), (2, flushed)]);
+    let failed = CompletionStatus::LocalProtection;
+    assert_eq!(alice.outcomes(), [(3, CompletionStatus::Success), (4, failed), (5, flushed), (6, flushed)]);
+    for side in &pair.sides {
+        assert_eq!(side.failed_qps.iter().map(|failed| failed.2).collect::<Vec<_>>(), [QpFault::Request]);
+        side.engine.modify_qp(&side.qp, &QpChange::Reset).unwrap();
+        side.engine.modify_qp(&side.qp, &QpChange::Initialize).unwrap();
+        opened(side, &side.qp, KEYS[1], PathMtu::Bytes1024);
+    }
+    let sink = pair.sides[1].sink(100);
+    pair.sides[1].recv(7, &[sink.all()]);
+    Datagram::new(&pair, &sges).post(&pair, 8).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[1].outcomes(), [(7, CompletionStatus::Success)]);
+    assert_eq!(&sink.read()[HEADER..HEADER + 4], b"data");
+}
+
+#[test]
+fn queue_pairs_share_receives() {
+    let mut pair = Pair::new(Options::default());
+    let bob = &pair.sides[1];
+    let srq = bob.engine.create_srq(&SrqSpec { depth: 8, sges: 1, threshold: 0, context: 3 }).unwrap();
+    let qps = [(); 2].map(|()| {
+        let spec = roce::QpSpec { srq: Some(srq.clone()), ..spec(bob.pd, &bob.cq, &pair.options) };
+        let qp = bob.engine.create_qp(spec).unwrap();
+        opened(bob, &qp, KEYS[1], PathMtu::Bytes1024);
+        qp
+    });
+    opened(&pair.sides[0], &pair.sides[0].qp, KEYS[0], PathMtu::Bytes1024);
+    let sink = bob.sink(400);
+    for (at, context) in [(0, 1), (200, 2)] {
+        bob.engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.sge(at, 200)] }).unwrap();
+    }
+    let source = pair.sides[0].source(b"shared");
+    let sges = [source.all()];
+    for qp in &qps {
+        Datagram { qpn: qp.qpn(), ..Datagram::new(&pair, &sges) }.post(&pair, 1).unwrap();
+    }
+    pair.run();
+    let received: Vec<_> = poll(&pair.sides[1].cq).iter().map(|c| (c.context, c.status)).collect();
+    assert_eq!(received, [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
+    assert_eq!(&sink.read()[200 + HEADER..200 + HEADER + 6], b"shared");
+}
