@@ -57,18 +57,6 @@ impl Path {
     }
 }
 
-/// Returns the UDP source port for packets between two queue pairs: in 0xC000-0xFFFF, the same in both directions,
-/// hashed from the two numbers.
-#[must_use]
-pub const fn flow_source_port(a: Qpn, b: Qpn) -> u16 {
-    //= rocev2 §1
-    let mut v = (a.value() as u64).wrapping_mul(b.value() as u64);
-    v ^= v >> 20;
-    v ^= v >> 40;
-    let label = (v & 0x000F_FFFF) as u32;
-    (0xC000 | (label & 0x3FFF) ^ (label >> 14)) as u16
-}
-
 /// The header fields that differ from packet to packet of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {

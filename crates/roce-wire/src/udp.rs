@@ -2,7 +2,7 @@
 
 //! UDP (RFC 768).
 
-use crate::{layout::layout, place::Be16};
+use crate::{layout::layout, place::Be16, qpn::Qpn};
 
 /// UDP destination port of every RoCEv2 frame, in both directions.
 ///
@@ -28,4 +28,16 @@ layout! {
 #[inline]
 pub(crate) const fn set_length(header: &mut [u8; Udp::LEN], length: u16) {
     Length::put(header, length);
+}
+
+/// Returns the UDP source port for packets between two queue pairs: in 0xC000-0xFFFF, the same in both directions,
+/// hashed from the two numbers.
+#[must_use]
+pub const fn flow_source_port(a: Qpn, b: Qpn) -> u16 {
+    //= rocev2 §1
+    let mut v = (a.value() as u64).wrapping_mul(b.value() as u64);
+    v ^= v >> 20;
+    v ^= v >> 40;
+    let label = (v & 0x000F_FFFF) as u32;
+    (0xC000 | (label & 0x3FFF) ^ (label >> 14)) as u16
 }
