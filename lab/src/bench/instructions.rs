@@ -15,9 +15,9 @@ use super::{
 
 /// The counted paths: name, and function in which collection is enabled.
 pub const PATHS: [(&str, &str); 3] = [
-    ("post to wire", "*::bench::pair::measured_post*"),
-    ("SEND received", "*::bench::pair::measured_send*"),
-    ("acknowledgement received", "*::bench::pair::measured_ack*"),
+    ("post to wire", "*::bench::two_hosts::measured_post*"),
+    ("SEND received", "*::bench::two_hosts::measured_send*"),
+    ("acknowledgement received", "*::bench::two_hosts::measured_ack*"),
 ];
 
 /// Number of runs of each path.
