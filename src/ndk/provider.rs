@@ -28,7 +28,7 @@ use crate::miniport::link;
 use crate::nic::port::Port;
 use crate::trace::Tracing;
 
-/// Minimum time without an acknowledgement before the engine probes the peer: one tick of Windows' ordinary timer.
+/// Minimum retransmission timeout: one tick of Windows' ordinary timer. The probe of the newest packet comes before, and costs one frame.
 /// A DPC or a thread that waits for its processor delays received acknowledgements by as much, and a shorter
 /// timeout then expires although nothing was lost (RFC 6298, section 2: the clock granularity bounds the timeout).
 const MIN_RESEND: Duration = Duration::from_micros(15_600);

@@ -57,6 +57,10 @@ impl Wire {
         let mut slots = Slots { slot: &mut self.slot, free, frames: Vec::new() };
         let mut more = false;
         for shard in side.engine.shards() {
+            // As a driver does with each post.
+            if shard.wants_transmit() {
+                shard.handle_due(now);
+            }
             more |= shard.poll_transmit(now, &mut slots, BUDGET) == BUDGET;
         }
         (slots.frames, more)
@@ -87,6 +91,8 @@ impl Wire {
             let number = self.steering.as_mut().map_or(0, |steering| steering(frame.to, &frame.frame));
             let shard = engine.shard(number).expect("a shard of the engine");
             let verdict = shard.handle_frame(*now, &frame.frame);
+            // As a driver does with each batch.
+            shard.handle_due(*now);
             let foreign = || roce_wire::destination(&frame.frame).is_some_and(|ip| !engine.is_local(ip));
             assert!(
                 verdict != Verdict::NotOurs || self.link.has_corrupted || foreign(),

@@ -196,10 +196,13 @@ pub struct Timing {
     /// Local ACK timeout: time without an answer after which a requester counts a retry. Rounded up to
     /// 4.096 us * 2^n.
     pub ack_timeout: Duration,
-    /// Minimum time without an answer after which a requester probes the peer with one packet, whose answer shows
-    /// what the peer has received. Sixteen times as long before the first answer of the connection. A probe
+    /// Minimum retransmission timeout (RFC 6298): time without an answer after which a requester sends the oldest packet again, whose
+    /// answer shows what the peer has received. Sixteen times as long before the first answer of the connection. That
     /// counts as a retry only after `ack_timeout`.
     pub min_resend: Duration,
+    /// Minimum time without an answer after which a requester sends the newest packet again (tail loss probe, RFC 8985), once a round
+    /// trip is measured. About two round trips if these are longer.
+    pub min_probe: Duration,
     /// Retry count: retries of a request without progress, 0 to 7.
     pub retries: u8,
     /// RNR NAK timer: the delay that this side requests if no receive is posted. Rounded up to an IBTA encoding.
@@ -215,6 +218,7 @@ impl Default for Timing {
         Self {
             ack_timeout: Duration::from_millis(268),
             min_resend: Duration::from_millis(1),
+            min_probe: Duration::from_micros(500),
             retries: 7,
             rnr_timer: Duration::from_micros(640),
             rnr_retries: 7,

@@ -343,7 +343,10 @@ counters! {
     implied_naks,
     /// Request packets retransmitted.
     retransmissions,
-    /// Times without an answer after which the peer was probed: from [`Timing::min_resend`](crate::Timing::min_resend) on. Those
+    /// Times without an answer after which the newest packet was sent again, or missing responses were requested again, to have a
+    /// loss reported: from [`Timing::min_probe`](crate::Timing::min_probe) on.
+    tail_probes,
+    /// Times without an answer after which the oldest packet was sent again: from [`Timing::min_resend`](crate::Timing::min_resend) on. Those
     /// of an ACK timeout count as retries.
     timeouts,
     /// Work requests completed.

@@ -175,6 +175,16 @@ impl<'a, R: RawMutex> Shard<'a, R> {
         }
     }
 
+    /// Handles deadlines of queue pairs that have passed, if there are any. To be called after a batch of frames and before frames are
+    /// transmitted, with the time of these: then what waits for a deadline waits no longer than until then, however late the
+    /// timer of the driver. Cheap otherwise.
+    #[inline]
+    pub fn handle_due(&self, now: Instant) {
+        if self.state.deadline().is_some_and(|deadline| deadline <= now) {
+            self.handle_timeout(now);
+        }
+    }
+
     /// Returns the shard's number.
     #[must_use]
     pub fn number(&self) -> u32 {

@@ -148,7 +148,9 @@ fn behind_a_stream(options: &Options) -> (Duration, usize) {
             break;
         }
     }
-    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+    // Nothing is lost. Queues that grow cost tail probes: one packet in a hundred.
+    let [sent_again, probes] = ["retransmissions", "tail_probes"].map(|name| pair.sides[0].stat(name));
+    assert!(sent_again == probes && probes <= 60, "{sent_again} sent again, {probes} probes");
     (pair.now.duration_since(start), done * len)
 }
 

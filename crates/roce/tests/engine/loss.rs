@@ -163,9 +163,9 @@ fn a_loss_in_the_middle_costs_a_round_trip() {
 
 //= rocev2 §7
 #[test]
-fn a_lost_tail_costs_the_shortest_timeout() {
+fn a_lost_tail_costs_the_shortest_probe() {
     // In round trips of 100 us.
-    let shortest = roce::Timing::default().min_resend.as_micros() as u64 / 100;
+    let shortest = roce::Timing::default().min_probe.as_micros() as u64 / 100;
     for (operation, side, opcode) in [
         ("send", 1, Opcode::SEND_LAST),
         ("send", 0, Opcode::ACKNOWLEDGE),

@@ -35,6 +35,7 @@ mod rnr_ticks;
 mod shard_threads;
 mod shards;
 mod srq;
+mod tail_probe;
 mod threads;
 mod threats;
 mod trace;

@@ -215,6 +215,7 @@ fn options() -> Options {
             // A busy machine is not taken for a dead peer, which is probed and then given up.
             config.timing.ack_timeout = Duration::from_secs(8);
             config.timing.min_resend = Duration::from_secs(8);
+            config.timing.min_probe = Duration::from_secs(8);
         },
         ..Options::default()
     }

@@ -151,8 +151,8 @@ impl Requester {
     #[allow(clippy::inline_always, reason = "on the way of every packet")]
     fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence, ack_req: bool) {
         let recovery = &mut self.recovery;
-        if self.next == self.una {
-            recovery.start_waiting(self.una, env.now);
+        if self.high == self.una {
+            recovery.start_waiting(env.now);
         }
         let sequence = self.next;
         self.next = end;
@@ -174,8 +174,7 @@ impl Requester {
     fn handle_progress(&mut self, now: Instant) {
         // What is acknowledged need not be sent again.
         if self.next < self.una {
-            self.next = self.una;
-            self.position = Position::OLDEST;
+            self.send_from(self.una);
         }
         self.recovery.handle_progress(self.una, now);
     }
@@ -189,7 +188,12 @@ impl Requester {
             _ => None,
         };
         self.reads.go_back(self.una, kept);
-        self.next = self.una;
+        self.send_from(self.una);
+    }
+
+    /// Continues with the packet at `next`.
+    fn send_from(&mut self, next: Sequence) {
+        self.next = next;
         self.position = Position::OLDEST;
     }
 }

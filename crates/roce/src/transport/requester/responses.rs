@@ -5,6 +5,7 @@
 use lock_api::RawMutex;
 
 use super::Requester;
+use super::recovery::AfterAck;
 use crate::drop_reason::DropReason;
 use crate::transport::env::Env;
 use crate::transport::failure::{Failure, PacketError};
@@ -160,8 +161,10 @@ impl Requester {
     fn continue_after_ack<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let Some(wqe) = self.send_queue.front().filter(|wqe| !wqe.is_read()) else { return };
         let storable = self.reads.storable(wqe, self.una, self.high);
-        if let Some(kind) = self.recovery.handle_ack(self.una, storable, self.high, env.now) {
-            self.go_back(env.now, kind);
+        match self.recovery.handle_ack(self.una, storable, self.high, env.now) {
+            AfterAck::Continue => {}
+            AfterAck::Resend(kind) => self.go_back(env.now, kind),
+            AfterAck::Newest => self.send_from(self.high.previous()),
         }
     }
 }

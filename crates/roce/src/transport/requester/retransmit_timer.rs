@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The transport timer (IBTA Volume 1, section 9.7): retransmission after an ACK timeout, and the wait after
-//! an RNR NAK.
+//! The transport timer (IBTA Volume 1, section 9.7): tail probe, retransmission after an ACK timeout, and the wait after an RNR NAK.
 
 use lock_api::RawMutex;
 
 use super::Requester;
 use super::recovery::retransmission::Resend;
+use super::send_queue::Wqe;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::Env;
@@ -23,7 +23,7 @@ impl Requester {
         (self.una < self.next).then(|| self.recovery.timeout.deadline(self.una))
     }
 
-    /// Handles the deadline if it has passed: ends an RNR wait, or retransmits. Returns whether the peer has not answered for an
+    /// Handles the deadline if it has passed: ends an RNR wait, probes, or retransmits. Returns whether the peer has not answered for an
     /// ACK timeout, so that the path to it is suspect.
     pub(crate) fn handle_timeout<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Result<bool, Failure> {
         if self.deadline().is_none_or(|deadline| deadline > env.now) {
@@ -31,6 +31,10 @@ impl Requester {
         }
         if self.recovery.end_rnr_wait(env.now) {
             // The requester went back when the RNR NAK arrived.
+            return Ok(false);
+        }
+        if self.recovery.begin_tail_probe(self.una) {
+            self.probe_tail(env);
             return Ok(false);
         }
         env.stats.timeouts.inc();
@@ -47,5 +51,25 @@ impl Requester {
             self.go_back(env.now, Resend::Probe { selective: true });
         }
         Ok(self.recovery.retries_used() > retries_used)
+    }
+
+    /// Sends the newest packet again, so that the peer reports what it misses (RFC 8985, section 7.3). Of READs, requests the
+    /// responses of the oldest chunk again that are missing. Nothing if packets are to be sent again anyway, or if the newest one is
+    /// a READ request behind other requests: its place among those granted is not known.
+    fn probe_tail<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        if self.next < self.high {
+            return;
+        }
+        let (reads, requested) = self.reads(env);
+        if env.shared.config.early_placement && reads.probe(requested) {
+            self.recovery.record_repair(self.high);
+        } else {
+            let newest = self.high.previous();
+            if self.send_queue.at(newest).is_none_or(Wqe::is_read) {
+                return;
+            }
+            self.send_from(newest);
+        }
+        env.stats.tail_probes.inc();
     }
 }

@@ -111,12 +111,16 @@ impl Requester {
         let mut window = self.recovery.window.packets();
         if in_flight.saturating_add(1) >= window {
             if self.recovery.is_overdue(self.una, env.now) {
-                return self.resend_overdue(env, link, rate, slot, copy);
+                // What was resent is lost again, and nothing else tells.
+                self.lost(env)?;
+                let wants = self.wants_to_send();
+                return if wants { self.transmit(env, link, rate, slot, copy) } else { Err(Unsent::Idle) };
             }
             window = self.recovery.extended_window(self.una);
         }
         // What is sent again to have a loss reported may be anywhere up to the newest packet.
-        if in_flight >= window && !self.recovery.is_resending(self.next, self.high) {
+        let is_newest = self.next.next() == self.high;
+        if in_flight >= window && !is_newest && !self.recovery.is_resending(self.next, self.high) {
             return Err(Unsent::Idle);
         }
         let sequence = self.next;
@@ -139,7 +143,8 @@ impl Requester {
             || measures_path
             || sequence.has_all(self.ack_mask)
             || in_flight.saturating_add(1) >= window
-            || (again && (in_flight == 0 || self.recovery.ends_run(sequence)))
+            || (again
+                && (in_flight == 0 || self.recovery.ends_run(sequence) || sequence.next() == self.high))
             || (rate.is_limited()
                 && rate.requests_ack(env.now, len, self.recovery.timeout.awaits_ack(self.una)));
         let immediate = self.send_queue.immediate(wqe);
@@ -183,21 +188,6 @@ impl Requester {
             self.recovery.sample_path();
         }
         Ok(length)
-    }
-
-    /// Sends what was resent once more: it is lost again, and nothing else tells.
-    #[cold]
-    #[inline(never)]
-    fn resend_overdue<R: RawMutex>(
-        &mut self,
-        env: &Env<'_, R>,
-        link: &Link,
-        rate: &RateLimiter,
-        slot: &mut [u8],
-        copy: &mut Option<PayloadCopy>,
-    ) -> Result<usize, Unsent> {
-        self.lost(env)?;
-        if self.wants_to_send() { self.transmit(env, link, rate, slot, copy) } else { Err(Unsent::Idle) }
     }
 
     /// Accounts for the packet at the requester's position, whose payload was copied without the lock. Returns the length of its

@@ -69,7 +69,8 @@ fn the_end_of_an_rnr_wait_starts_the_retransmission_timer() {
     let first = send(&mut forger, 1);
     give(&mut forger, first, LONG);
     let before = forger.stat("timeouts");
-    forger.pair.run_for(Duration::from_millis(656));
+    // Less than the shortest time before a tail probe after the wait.
+    forger.pair.run_for(Duration::from_micros(655_360 + 400));
     assert_eq!(forger.sent().len(), 1, "sent again");
     assert_eq!(forger.stat("timeouts"), before);
 }

@@ -13,8 +13,10 @@
 //! never seen to store packets, that is a failure after [`MAX_UNPROVEN_RUN`] packets.
 //!
 //! A loss that is not reported (a lost last packet, NAK or ACK) is found by a timer: the requester sends one
-//! probe packet, whose answer tells what the peer has. A probe is cheap, so it may be sent long before the
-//! agreed ACK timeout (compare the tail loss probe of RFC 8985). Only a passed ACK timeout uses a retry.
+//! probe packet, whose answer tells what the peer has. The first one is the newest packet (RFC 8985's tail loss probe, [`timeout`]),
+//! later ones are the oldest. A probe is cheap, so it may be sent long before the agreed ACK timeout. Only a passed ACK timeout
+//! uses a retry. An answer that covers more than the oldest packet was late: only the newest packet is sent again then, whose answer
+//! tells whether the others were lost.
 
 mod reads;
 pub(crate) mod retransmission;
@@ -32,6 +34,7 @@ use self::round_trip::{Rtt, Sample, SampleKind};
 use self::timeout::RetransmitTimeout;
 use self::window::Window;
 use crate::config::{Config, MOST_PACKETS};
+use crate::conn::Timing;
 use crate::time::{Instant, nanos};
 use crate::transport::peer::Peer;
 
@@ -46,6 +49,17 @@ const RARE: u64 = 40;
 
 /// Losses handled by go-back-N before selective repeat is tried again.
 const GO_BACK_N_LOSSES: u8 = 16;
+
+/// Packet that is sent after a positive acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterAck {
+    /// The packet that was next before.
+    Continue,
+    /// Packets are sent again.
+    Resend(Resend),
+    /// The newest one alone, again: those before it may be on their way still, and its answer tells which are not.
+    Newest,
+}
 
 /// Loss recovery state of a requester. What each packet uses comes first: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
@@ -114,7 +128,8 @@ impl Recovery {
     pub(crate) fn begin(&mut self, peer: &Peer, config: &Config) {
         self.retries = peer.retries;
         self.rnr_retries = peer.rnr_retries;
-        self.timeout.begin(nanos(peer.ack_timeout), nanos(config.timing.min_resend));
+        let Timing { min_resend, min_probe, .. } = config.timing;
+        self.timeout.begin(nanos(peer.ack_timeout), nanos(min_resend), nanos(min_probe));
         self.rnr_limit = config.timing.rnr_limit;
         let most = u64::from(config.most_packets(peer.mtu.bytes() as u32));
         self.window = Window::new(u64::from(config.window.clamp(2, MOST_PACKETS)), most);
@@ -163,8 +178,12 @@ impl Recovery {
     #[inline(never)]
     fn measure_path(&mut self, una: Sequence, now: Instant) {
         if una > self.path_sample.sequence && self.path_sample.kind == SampleKind::Usual {
-            self.window.measure(1, now.nanos_since(self.path_sample.sent));
+            let took = now.nanos_since(self.path_sample.sent);
+            self.window.measure(1, took);
             self.path_sample = Sample::NONE;
+            if self.rtt.is_none() {
+                self.add_rtt_sample(took);
+            }
         }
     }
 
@@ -175,10 +194,8 @@ impl Recovery {
     }
 
     /// Accounts for a packet that is sent while nothing is outstanding.
-    pub(crate) fn start_waiting(&mut self, una: Sequence, now: Instant) {
-        if self.retransmission.is_none_or(|retransmission| retransmission.first != una) {
-            self.timeout.last_progress = now;
-        }
+    pub(crate) fn start_waiting(&mut self, now: Instant) {
+        self.timeout.last_progress = now;
     }
 
     /// Accounts for a packet with AckReq at `sequence`, sent for the `first` time or again, whose ACK covers
@@ -213,16 +230,14 @@ impl Recovery {
         self.timeout.last_progress = now;
         if una > self.sample.sequence {
             self.sample.sequence = Sequence::MAX;
-            let mut took = now.nanos_since(self.sample.sent);
-            match self.sample.kind {
-                SampleKind::Usual => self.window.measure(una.since(self.sample.una), took),
-                SampleKind::AfterLoss => {}
-                // It at most doubles the estimate: a slow peer is adapted to in steps.
-                SampleKind::Ambiguous => {
-                    took = self.rtt.map_or(took, |rtt| took.min(rtt.smoothed.saturating_mul(2)));
-                }
+            let took = now.nanos_since(self.sample.sent);
+            if self.sample.kind == SampleKind::Usual {
+                self.window.measure(una.since(self.sample.una), took);
             }
-            self.add_rtt_sample(took);
+            // Until another packet measures it, the timeouts stay as they were backed off.
+            if self.sample.kind != SampleKind::Ambiguous {
+                self.add_rtt_sample(took);
+            }
         }
         if self.window.is_unmeasured() {
             self.measure_path(una, now);
@@ -264,8 +279,8 @@ impl Recovery {
             self.selective_failures = 0;
             self.peer_stores = true;
         }
-        if !retransmission.answered {
-            // With many losses, few packets that are sent once measure the round trip.
+        if !retransmission.answered && self.rtt.is_some() {
+            // The first copy was lost: the peer has reported that, or a packet behind it has arrived without it. With many losses, few packets that are sent once measure the round trip.
             self.add_rtt_sample(now.nanos_since(retransmission.at));
         }
     }
@@ -345,12 +360,11 @@ impl Recovery {
         self.retransmission.is_some()
     }
 
-    /// Handles a positive acknowledgement of everything before `una`. Returns what to resend, with the arguments of
-    /// [`Recovery::resend_for_loss`].
+    /// Handles a positive acknowledgement of everything before `una`, with the arguments of [`Recovery::resend_for_loss`].
     ///
     /// If it covers a run of selective repeat and no more, the peer may not have stored the packets that were left out:
     /// otherwise it would cover them, or a NAK report the next gap. What the peer answers to the next packet tells. If it
-    /// answers a probe, it tells which packet the peer misses.
+    /// covers a probe alone, the peer may miss the next packet; if it covers more, the peer had the packet before, and was late.
     #[inline]
     pub(crate) fn handle_ack(
         &mut self,
@@ -358,25 +372,45 @@ impl Recovery {
         storable: Sequence,
         high: Sequence,
         now: Instant,
-    ) -> Option<Resend> {
-        let retransmission = self.retransmission?;
+    ) -> AfterAck {
+        let Some(retransmission) = self.retransmission else { return AfterAck::Continue };
         match retransmission.kind {
             Resend::Selective { run_end, resume } => {
                 let alone = una == retransmission.end && una == run_end && una < resume;
                 if alone && self.answered_since(retransmission.at, now) {
                     self.retransmission = Some(Retransmission { alone, ..retransmission });
                 }
-                None
+                AfterAck::Continue
             }
             Resend::Probe { selective: true } if una > retransmission.first => {
-                // Only once, and only if that leaves out many.
+                // Only once.
                 self.retransmission = None;
+                if una > retransmission.first.next() && una < high && storable >= high {
+                    return AfterAck::Newest;
+                }
+                // Only if that leaves out many.
                 let many = storable.min(high).since(una) > MAX_UNPROVEN_RUN;
-                let stores = self.peer_stores && self.selective_failures < MAX_SELECTIVE_FAILURES;
-                (many && stores).then(|| self.resend_for_loss(una, storable, high))
+                if many && self.selective_failures < MAX_SELECTIVE_FAILURES {
+                    AfterAck::Resend(self.resend_for_loss(una, storable, high))
+                } else {
+                    AfterAck::Continue
+                }
             }
-            _ => None,
+            _ => AfterAck::Continue,
         }
+    }
+
+    /// Handles the deadline of `una`: returns whether the newest packet is sent again now, as a tail probe. Not before a round trip is
+    /// measured, and not behind another probe.
+    pub(crate) fn begin_tail_probe(&mut self, una: Sequence) -> bool {
+        let Some(rtt) = self.rtt.filter(|_| !self.awaits_answer(una, una.next())) else { return false };
+        let begun = self.timeout.begin_probe(una, rtt.timeout());
+        if begun {
+            // What is acknowledged next may be the answer to the probe.
+            self.sample.kind = SampleKind::Ambiguous;
+            self.path_sample = Sample::NONE;
+        }
+        begun
     }
 
     /// Records that the requester goes back to `first`. `high` is the first packet that was never sent.

@@ -24,7 +24,7 @@ pub(crate) enum SampleKind {
     Usual,
     /// A packet was missing when it was sent: packets are acknowledged with it that had arrived before.
     AfterLoss,
-    /// A probe was sent meanwhile, so the acknowledgement may be the probe's (Karn's algorithm, RFC 6298
+    /// A probe was sent meanwhile, so the acknowledgement may be the probe's, and measures nothing (Karn's algorithm, RFC 6298
     /// section 3).
     Ambiguous,
 }
@@ -96,7 +96,8 @@ impl Rtt {
         Self { smoothed, variation }
     }
 
-    /// Returns the retransmission timeout, in nanoseconds.
+    /// Returns the time before a tail probe and the retransmission timeout, without their minimums, in nanoseconds. Of an even path,
+    /// less than the two round trips of RFC 8985; of an uneven one more, so that queues that grow are not taken for losses.
     #[inline]
     pub(crate) const fn timeout(self) -> u64 {
         // Half a round trip more: with evenly spaced ACKs the variation is smaller than the next delay may be.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The retransmission timeout: when the oldest unacknowledged packet is sent again.
+//! The retransmission timeout (RFC 6298), and the probe of the newest packet before it (tail loss probe, RFC 8985, section 7).
+//!
+//! After about two round trips without an answer, the newest packet is sent once more: what the peer answers to it shows whether a packet or
+//! the answer was lost. If it does not answer for a retransmission timeout more, the oldest packet is sent again. Each of both doubles
+//! the timeouts until a packet that was sent once measures the round trip (Karn's algorithm; RFC 6298, sections 3 and 5).
 
 use crate::time::Instant;
 use crate::transport::sequence::Sequence;
@@ -18,12 +22,16 @@ pub(crate) struct RetransmitTimeout {
     /// nanoseconds: arithmetic of [`Duration`](core::time::Duration) is slow.
     pub(super) ack_timeout: u64,
     pub(super) min_resend: u64,
-    /// Retransmission timeout after progress.
+    /// The first timeout after progress: that of the tail probe once a round trip is measured.
     pub(super) first_resend: u64,
-    /// Retransmission timeout from the last progress, or from the first AckReq after it. Backs off exponentially.
+    /// The next timeout, from the last progress, or from the first AckReq after it. Backs off exponentially.
     pub(super) resend: u64,
     /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
     pub(super) ack_requested: Option<(Sequence, Instant)>,
+    /// The start of the wait in which the last tail probe was sent.
+    probed: Instant,
+    /// Minimum time before a tail probe.
+    min_probe: u64,
 }
 
 impl RetransmitTimeout {
@@ -35,13 +43,16 @@ impl RetransmitTimeout {
         first_resend: 0,
         resend: 0,
         ack_requested: None,
+        probed: Instant::from_nanos(0),
+        min_probe: 0,
     };
 
-    /// Sets the ACK timeout and the minimum resend time of a connection, in nanoseconds.
-    pub(super) fn begin(&mut self, ack_timeout: u64, min_resend: u64) {
+    /// Sets the ACK timeout, and the minimum times before a retransmission and before a tail probe of a connection, in
+    /// nanoseconds.
+    pub(super) fn begin(&mut self, ack_timeout: u64, min_resend: u64, min_probe: u64) {
         self.ack_timeout = ack_timeout;
-        self.min_resend = min_resend;
-        self.set_first(min_resend.saturating_mul(INITIAL_RESEND_FACTOR));
+        (self.min_resend, self.min_probe) = (min_resend, min_probe);
+        self.first_resend = self.at_most_ack_timeout(min_resend.saturating_mul(INITIAL_RESEND_FACTOR));
         self.reset();
     }
 
@@ -77,10 +88,10 @@ impl RetransmitTimeout {
         };
     }
 
-    /// Sets the retransmission timeout after progress, by an estimate in nanoseconds.
+    /// Sets the time before a tail probe, by an estimate in nanoseconds. Ends the back-off.
     #[inline]
     pub(super) fn set_first(&mut self, estimate: u64) {
-        self.first_resend = self.at_most_ack_timeout(estimate.max(self.min_resend));
+        self.first_resend = self.at_most_ack_timeout(estimate.max(self.min_probe));
     }
 
     #[inline]
@@ -88,7 +99,7 @@ impl RetransmitTimeout {
         if self.ack_timeout == 0 { time } else { time.min(self.ack_timeout) }
     }
 
-    /// Ends the back-off after progress.
+    /// Starts with the first timeout again, after progress.
     #[inline]
     pub(super) fn reset(&mut self) {
         self.resend = self.first_resend;
@@ -99,6 +110,30 @@ impl RetransmitTimeout {
         // `resend` counts from the last progress: each pause is twice the one before, up to the ACK timeout.
         let pause = self.at_most_ack_timeout(self.resend);
         self.resend = self.resend.saturating_add(pause);
+        self.back_off_first();
+    }
+
+    /// Doubles the first timeout, until a round trip is measured. At most to a quarter of the ACK timeout: the next loss after a
+    /// partition should not take as long to be found, and a peer that is slower costs probes only.
+    fn back_off_first(&mut self) {
+        let doubled = self.first_resend.saturating_mul(2);
+        let limit = if self.ack_timeout == 0 { doubled } else { self.ack_timeout / 4 };
+        self.first_resend = self.first_resend.max(doubled.min(limit));
+    }
+
+    /// Handles the deadline of `una`: returns whether a tail probe is sent now, which is the first timeout after progress. The next one
+    /// is `timeout` nanoseconds later, the retransmission timeout.
+    pub(super) fn begin_probe(&mut self, una: Sequence, timeout: u64) -> bool {
+        let Some((_, at)) = self.ack_requested.filter(|(end, _)| *end > una) else { return false };
+        let since = self.last_progress.max(at);
+        if self.probed == since {
+            return false;
+        }
+        self.probed = since;
+        let pause = self.at_most_ack_timeout(timeout.max(self.min_resend).max(self.first_resend));
+        self.resend = self.resend.saturating_add(pause);
+        self.back_off_first();
+        true
     }
 
     /// Restarts the timeout: the peer has answered, if not what is awaited.

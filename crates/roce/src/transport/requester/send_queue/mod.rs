@@ -530,6 +530,11 @@ impl SendQueue {
     }
 
     /// Returns the oldest request.
+    /// Returns the request of a packet that is not acknowledged.
+    pub(crate) fn at(&self, sequence: Sequence) -> Option<&Wqe> {
+        (0..self.capacity()).map_while(|index| self.get(index)).find(|wqe| sequence < wqe.end())
+    }
+
     #[inline]
     pub(crate) fn front(&self) -> Option<&Wqe> {
         self.get(0)

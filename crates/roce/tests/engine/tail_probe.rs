@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Timeouts of a requester: measurements of the round trip (RFC 6298), and the probe of the newest packet (RFC 8985, section 7).
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use roce::{CompletionStatus, Config, SendData, SendFlags, SendOperation, SendRequest};
+use roce_wire::{Opcode, Packet, PathMtu};
+
+use crate::pair::{Options, Pair, pattern};
+
+/// The least retransmission timeout of the driver.
+const DRIVER: fn(&mut Config) = |config| config.timing.min_resend = Duration::from_micros(15_600);
+
+/// Microseconds of a round trip without queues.
+const ROUND_TRIP: u64 = 100;
+
+fn options() -> Options {
+    let (mtu, rate) = (PathMtu::Bytes4096, Some(10_000_000_000));
+    Options { mtu, rate, config: DRIVER, ..Options::default() }
+}
+
+/// Drops packets of side 0 by their number, counted from the next one on, if they are sent for the first time.
+fn lose(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
+    let (mut first, mut seen) = (None, std::collections::HashSet::new());
+    pair.filter = Some(Box::new(move |to, frame| {
+        let psn = Packet::parse(frame).unwrap().bth().psn();
+        if to == 0 {
+            return true;
+        }
+        let number = psn.distance_from(*first.get_or_insert(psn)).cast_unsigned();
+        !(seen.insert(number) && lost(number))
+    }));
+}
+
+/// Writes `packets` packets, of which some are lost, and returns the time until the WRITE is complete.
+fn write(pair: &mut Pair, packets: usize, lost: impl Fn(u32) -> bool + 'static) -> Duration {
+    let [alice, bob] = &pair.sides;
+    let data = pattern(packets * 4096, 1);
+    let (source, target) = (alice.source(&data), bob.shared(data.len()));
+    lose(pair, lost);
+    let start = pair.now;
+    pair.sides[0].write(1, &[source.all()], &target, 0);
+    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    assert_eq!(target.read(), data);
+    pair.now.duration_since(start)
+}
+
+//= rocev2 §7
+#[test]
+fn the_first_acknowledgement_of_a_connection_sets_its_timeouts() {
+    for lost in [1, 8, 15] {
+        let mut pair = Pair::connected(options());
+        for message in 1..=2 {
+            let took = write(&mut pair, 16, move |number| number >= lost);
+            assert!(took < Duration::from_millis(2), "from {lost} on, message {message}: {took:?}");
+        }
+        assert_eq!(pair.sides[0].stat("timeouts"), 0);
+    }
+}
+
+/// Karn's algorithm: the acknowledgement of a packet that was sent twice measures nothing.
+//= rocev2 §7
+#[test]
+fn a_loss_of_the_first_message_does_not_slow_the_repair_of_later_ones() {
+    for clean in [1, 5, 15] {
+        let mut pair = Pair::connected(options());
+        write(&mut pair, 1, |_| true);
+        for _ in 0..clean {
+            write(&mut pair, 1, |_| false);
+            pair.run_for(Duration::from_millis(1));
+        }
+        let took = write(&mut pair, 1, |_| true);
+        assert!(took < Duration::from_millis(1), "after {clean} messages: {took:?}");
+    }
+}
+
+/// Without a valid measurement, timeouts stay as they were backed off.
+//= rocev2 §7
+#[test]
+fn the_timeout_stays_backed_off_until_a_packet_that_was_sent_once_is_acknowledged() {
+    let mut pair = Pair::connected(options());
+    write(&mut pair, 1, |_| false);
+    let took: Vec<_> = (0..4).map(|_| write(&mut pair, 1, |_| true).as_micros() as u64).collect();
+    for (number, took) in took.iter().enumerate() {
+        let expected = (500 << number) + ROUND_TRIP;
+        assert!((expected..expected + 50).contains(took), "loss {number}: {took} us");
+    }
+    write(&mut pair, 1, |_| false);
+    let took = write(&mut pair, 1, |_| true);
+    assert!(took < Duration::from_millis(1), "{took:?}");
+}
+
+/// Writes a message whose last packet is lost, with timers of 15.6 ms. Meanwhile, another connection does something every 200 us.
+fn repaired_with(meanwhile: fn(&mut Pair, &dyn Fn(&Pair, usize))) -> Duration {
+    let mut pair = Pair::connected(Options { timer_tick: Some(Duration::from_micros(15_625)), ..options() });
+    let others = pair.connect_another(5);
+    let memories = [0, 1].map(|side| pair.sides[side].shared(64));
+    let post = move |pair: &Pair, side: usize| {
+        let (near, far) = (&memories[side], &memories[1 - side]);
+        let operation = SendOperation::Write { address: far.address(0), key: far.key() };
+        let data = SendData::Sges(&[near.all()]);
+        let request = SendRequest { context: 9, operation, flags: SendFlags::SILENT, data };
+        pair.sides[side].engine.post_send(&others[side], &request).unwrap();
+    };
+    write(&mut pair, 16, |_| false);
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&[7; 1 << 16]), bob.shared(1 << 16));
+    lose(&mut pair, |number| number == 15);
+    // Of the WRITE alone.
+    let filter = pair.filter.take();
+    let mut filter = filter.unwrap();
+    pair.filter = Some(Box::new(move |to, frame| {
+        let opcode = Packet::parse(frame).unwrap().bth().opcode();
+        matches!(opcode, Opcode::WRITE_ONLY | Opcode::ACKNOWLEDGE) || filter(to, frame)
+    }));
+    let start = pair.now;
+    pair.sides[0].write(1, &[source.all()], &target, 0);
+    while pair.sides[0].cq.is_empty() {
+        meanwhile(&mut pair, &post);
+        pair.run_within(Duration::from_micros(200), |pair| !pair.sides[0].cq.is_empty());
+        pair.now = pair.now.max(start);
+    }
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    assert_eq!(pair.sides[0].stat("timeouts"), 0);
+    pair.now.duration_since(start)
+}
+
+//= rocev2 §7
+#[test]
+fn posts_and_received_frames_advance_the_tail_probe() {
+    let posts = repaired_with(|pair, post| post(pair, 0));
+    let frames = repaired_with(|pair, post| post(pair, 1));
+    for took in [posts, frames] {
+        assert!(took < Duration::from_millis(1), "{took:?}");
+    }
+    let alone = repaired_with(|pair, _| {
+        let next = pair.now + Duration::from_micros(200);
+        pair.now = next;
+    });
+    assert!(alone < Duration::from_millis(17), "{alone:?}");
+}
+
+/// A peer that gets no processor for 100 ms answers all at once. What it had received is not sent again but for some probes.
+//= rocev2 §7
+#[test]
+fn late_acknowledgements_of_a_starved_peer_cost_probes_and_not_a_window() {
+    for answered in [Opcode::WRITE_ONLY, Opcode::WRITE_MIDDLE] {
+        let mut pair = Pair::connected(options());
+        write(&mut pair, 16, |_| false);
+        let [alice, bob] = &pair.sides;
+        let (source, target) = (alice.source(&[7; 100 * 4096]), bob.shared(100 * 4096));
+        let (held, starved) = (Rc::new(std::cell::RefCell::new(Vec::new())), Rc::new(Cell::new(true)));
+        let (frames, is_starved) = (held.clone(), starved.clone());
+        pair.filter = Some(Box::new(move |to, frame| {
+            let hold = to == 1 && is_starved.get();
+            if hold {
+                frames.borrow_mut().push(frame.to_vec());
+            }
+            !hold
+        }));
+        if answered == Opcode::WRITE_ONLY {
+            for context in 0..60 {
+                pair.sides[0].write(context, &[source.sge(0, 64)], &target, 0);
+            }
+        } else {
+            pair.sides[0].write(0, &[source.all()], &target, 0);
+        }
+        let before = pair.sides[0].stat("retransmissions");
+        pair.run_for(Duration::from_millis(100));
+        let probes = pair.sides[0].stat("retransmissions") - before;
+        assert!((1..=6).contains(&probes), "{probes} probes");
+        // The peer handles a few frames at a time, in the order of their arrival, and sends its ACKs.
+        while !held.borrow().is_empty() {
+            let frames: Vec<_> = {
+                let mut held = held.borrow_mut();
+                let count = held.len().min(8);
+                held.drain(..count).collect()
+            };
+            for frame in frames {
+                pair.sides[1].engine.handle_frame(pair.now, &frame);
+            }
+            pair.run_for(Duration::from_micros(120));
+        }
+        starved.set(false);
+        pair.run();
+        let sent = pair.sides[0].stat("retransmissions") - before;
+        assert!(sent <= probes + 2, "{answered:?}: {sent} sent again");
+        assert_eq!(pair.sides[1].stat("tx_nak_sequence"), 0);
+    }
+}
