@@ -105,7 +105,10 @@ impl ProviderState {
             let link = self.environment.link();
             self.environment.transmit(shard.number(), &mut |queue| {
                 let mut outgoing = Outgoing::new(queue, &self.loopback, link);
-                let frames = shard.poll_transmit(now(), &mut outgoing, BUDGET);
+                let now = now();
+                // Posts advance the deadlines of queue pairs, whose timer may be a tick of the clock late.
+                shard.handle_due(now);
+                let frames = shard.poll_transmit(now, &mut outgoing, BUDGET);
                 self.counters.frames_out.add_many(frames);
                 self.counters.octets_out.add_many(outgoing.octets());
                 frames
