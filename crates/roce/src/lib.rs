@@ -109,11 +109,11 @@ pub use conn::{
 };
 pub use cq::{Arm, Cq, CqFault, DestroyResult};
 pub use drop_reason::DropReason;
-pub use engine::Engine;
 pub use engine::events::{CqNotice, EngineEvent, SrqNotice};
 pub use engine::receive::{Receiver, Verdict};
 pub use engine::shard::Shard;
 pub use engine::transmit::Transmit;
+pub use engine::{Engine, Objects};
 pub use error::{ConnError, CreateError, ModifyError, PostError, QpChangeError};
 pub use memory::Backing;
 pub use moderation::Moderation;

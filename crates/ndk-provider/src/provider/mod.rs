@@ -166,6 +166,11 @@ impl Provider {
         self.state.engine.set_addresses(addresses).map_err(status::connection)
     }
 
+    /// Returns the numbers of the engine's objects. For tests that compare them: it takes locks.
+    pub fn objects(&self) -> roce::Objects {
+        self.state.engine.objects()
+    }
+
     /// Calls `each` with the name and value of every counter of the engine: packets, retransmissions, and
     /// drops by reason.
     pub fn counters(&self, each: &mut dyn FnMut(&'static str, u64)) {

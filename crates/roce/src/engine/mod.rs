@@ -47,6 +47,17 @@ use connections::Connections;
 use fallible::Arc;
 use queue_pairs::QueuePairs;
 
+/// Numbers of objects of an engine that were created and not destroyed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    pub queue_pairs: u32,
+    /// Regions and windows.
+    pub regions: u32,
+    pub logical_ranges: u32,
+    /// Connections and listeners' requests that were not released.
+    pub connections: u32,
+}
+
 /// A RoCEv2 endpoint: queue pairs, memory regions, connections. The [crate docs](crate) tell how to drive it.
 pub struct Engine<R: RawMutex> {
     qps: QueuePairs<R>,
@@ -122,6 +133,14 @@ impl<R: RawMutex> Engine<R> {
     #[must_use]
     pub fn total(&self, counter: impl Fn(&Stats) -> &Counter) -> u64 {
         self.qps.shards.iter().fold(0, |sum: u64, shard| sum.wrapping_add(counter(&shard.stats).get()))
+    }
+
+    /// Returns the numbers of objects that were created and not destroyed. For tests that compare them: it takes locks.
+    #[must_use]
+    pub fn objects(&self) -> Objects {
+        let [regions, logical_ranges] = self.qps.shared.regions.live();
+        let (queue_pairs, connections) = (self.qps.live(), self.connections.live());
+        Objects { queue_pairs, regions, logical_ranges, connections }
     }
 
     /// Calls `see` with the name of each counter and its sum over all shards.

@@ -28,6 +28,11 @@ pub(super) struct QueuePairs<R: RawMutex> {
 }
 
 impl<R: RawMutex> QueuePairs<R> {
+    /// Returns the number of queue pairs.
+    pub(super) fn live(&self) -> u32 {
+        self.table.live()
+    }
+
     /// Calls `command` with the environment of a command for a queue pair. `command` looks up no region: the batch would keep it
     /// after the queue pair's lock is released, below `DISPATCH_LEVEL`.
     #[inline]

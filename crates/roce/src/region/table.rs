@@ -34,6 +34,11 @@ pub(crate) struct RegionTable<R: RawMutex> {
 }
 
 impl<R: RawMutex> RegionTable<R> {
+    /// Returns the number of regions and windows, and of logical ranges.
+    pub(crate) fn live(&self) -> [u32; 2] {
+        [self.table.live(), self.logical.live()]
+    }
+
     pub(crate) fn try_new(
         max_regions: u32,
         max_logical: u32,

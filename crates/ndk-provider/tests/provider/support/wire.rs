@@ -40,8 +40,16 @@ impl OpenAdapter {
 
     /// Closes the adapter, which waits for its objects.
     pub fn close(self) {
+        self.close_now();
+    }
+
+    /// Closes the adapter. If it was the last one, no object of the engine is left.
+    fn close_now(&self) {
         // SAFETY: opened by `new`, closed once.
         unsafe { self.provider.close(self.adapter) };
+        if self.provider.open_adapters() == 0 {
+            assert_eq!(self.provider.objects(), roce::Objects::default(), "objects of the engine are left");
+        }
     }
 
     pub fn adapter(&self) -> *mut NDK_ADAPTER {
@@ -90,8 +98,8 @@ impl Node {
     }
 
     /// Until the guard is dropped, received frames are processed but neither the receiver nor the DPC makes
-    /// callbacks: the DPC is held in a callback of a completion queue. The timer makes them if it expires: a test that sends a
-    /// request meanwhile sets its timing so that the timer does not.
+    /// callbacks: the DPC is held in a callback of a completion queue. The timer makes them if it expires,
+    /// which it does a second after a connect, and after each request that is not acknowledged in time.
     pub fn hold_callbacks(&self) -> HeldCallbacks<'_> {
         let gate = Gate::new();
         let batches = self.host.hold_batches();
@@ -153,8 +161,8 @@ impl Deref for Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: opened by `new`, closed once. Waits for every object to be closed.
-            unsafe { self.provider.close(self.adapter) };
+            // Waits for every object to be closed.
+            self.opened.close_now();
         }
     }
 }

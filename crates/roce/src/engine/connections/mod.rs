@@ -87,6 +87,11 @@ impl<R: RawMutex> Connections<R> {
         result
     }
 
+    /// Returns the number of connections that were not released.
+    pub(in crate::engine) fn live(&self) -> u32 {
+        self.lock().entries.iter().flatten().count() as u32
+    }
+
     /// Returns whether `ip` is a local address.
     pub(in crate::engine) fn is_local(&self, ip: IpAddr) -> bool {
         self.lock().cm.is_local(ip)
