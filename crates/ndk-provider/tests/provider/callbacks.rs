@@ -198,6 +198,74 @@ fn connector_may_be_closed_in_the_completion_of_its_connect() {
     close!(end.pd, NdkClosePd);
 }
 
+/// Holds the completion of an accept, in which the connector is closed when the gate is opened.
+struct ClosedAtGate {
+    gate: &'static Gate,
+    connector: *mut NDK_CONNECTOR,
+    closing: Mutex<Option<Closing>>,
+}
+
+unsafe extern "efiapi" fn close_at_gate(context: *mut c_void, status: NTSTATUS) {
+    assert_eq!(status, STATUS_SUCCESS);
+    // SAFETY: never freed.
+    let this = unsafe { &*context.cast::<ClosedAtGate>() };
+    this.gate.hold();
+    *this.closing.lock().unwrap() = Some(begin_close!(this.connector, NdkCloseConnector));
+}
+
+/// The peer disconnects while the completion of the accept is in progress, in which the consumer closes the connector.
+//= R-CLOSE-5, R-CONN-89
+#[test]
+fn a_disconnect_that_waits_for_a_completion_raises_no_event_after_the_connector_is_closed_in_it() {
+    let (a, b) = pair();
+    let listener = b.listener(445);
+    let active = a.active();
+    let connecting = active.connect(a.at(0), b.at(445), &[]);
+    let passive = b.end(listener.accept());
+    let held: &'static ClosedAtGate = Box::leak(Box::new(ClosedAtGate {
+        gate: Gate::new(),
+        connector: passive.connector,
+        closing: Mutex::new(None),
+    }));
+    let status = call!(
+        passive.connector,
+        NdkAccept,
+        passive.qp,
+        1,
+        1,
+        core::ptr::null(),
+        0,
+        Some(on_disconnect),
+        passive.disconnected.context(),
+        Some(close_at_gate),
+        core::ptr::from_ref(held).cast_mut().cast()
+    );
+    assert_eq!(status, STATUS_PENDING);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    // The deferred routine makes the callback, so that the receiver can process the disconnect meanwhile.
+    let batches = b.host.hold_batches();
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    wait("the completion is in progress", || {
+        b.provider.transmit_ready();
+        held.gate.is_reached()
+    });
+    drop(batches);
+    let disconnecting = CallbackRecord::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), disconnecting.context());
+    assert_eq!(status, STATUS_PENDING);
+    wait("the peer's disconnect is processed", || b.provider.performance_counters().ActiveConnection == 0);
+    held.gate.open();
+    wait("the connector is being closed", || held.closing.lock().unwrap().is_some());
+    held.closing.lock().unwrap().take().expect("a close").wait();
+    assert_eq!(passive.disconnected.count(), 0);
+    assert_eq!(disconnecting.wait(1), STATUS_SUCCESS);
+    close!(passive.qp, NdkCloseQp);
+    passive.cq.close();
+    close!(passive.pd, NdkClosePd);
+    active.close();
+    listener.close();
+}
+
 /// A raw pointer for threads of a test that waits for them.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);

@@ -91,6 +91,12 @@ fn adapter_info_is_written_only_if_it_fits() {
     let mut size = 104;
     assert_eq!(query(pointer, &mut size), STATUS_SUCCESS);
     assert_eq!(bytes(&words)[96..104], [4, 0, 0, 0, 0, 0, 0, 0]);
+    // So is the padding in the middle, which the consumer would otherwise get from a kernel stack.
+    let device_end = core::mem::offset_of!(NDK_ADAPTER_INFO, DeviceId) + 4;
+    assert_eq!(
+        bytes(&words)[device_end..core::mem::offset_of!(NDK_ADAPTER_INFO, MaxRegistrationSize)],
+        [0; 4]
+    );
     words.fill(0xeeee_eeee_eeee_eeee);
     let mut size = 168;
     assert_eq!(query(pointer, &mut size), STATUS_SUCCESS);

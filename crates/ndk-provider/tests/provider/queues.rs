@@ -265,6 +265,30 @@ fn new_moderation_supersedes_what_was_set_before() {
     listener.close();
 }
 
+/// A callback that is due by the new setting is made at once, not when something else has the deferred routine run: a timer of the
+/// connection does about a second later.
+//= R-CQ-52
+#[test]
+fn a_callback_that_is_held_back_is_made_when_moderation_ends() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    let cq = &passive.cq;
+    assert_eq!(moderate(cq, MAX, 9), STATUS_SUCCESS);
+    cq.arm(NDK_CQ_NOTIFY_ANY);
+    assert_eq!(passive.receive(0, &[]), STATUS_SUCCESS);
+    assert_eq!(active.send(0, &[], 0), STATUS_SUCCESS);
+    active.cq.next();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(cq.notified.count(), 0);
+    assert_eq!(moderate(cq, 0, MAX), STATUS_SUCCESS);
+    let begin = Instant::now();
+    cq.notified.wait(1);
+    assert!(begin.elapsed() < Duration::from_millis(500), "after {:?}", begin.elapsed());
+    active.close();
+    passive.close();
+    listener.close();
+}
+
 //= R-CQ-32, R-PERF-7
 #[test]
 fn an_overflow_is_counted_when_it_happens_armed_or_not() {

@@ -243,6 +243,29 @@ fn shared_queue_notifies_only_with_a_threshold_and_a_callback() {
     }
 }
 
+//= R-SRQ-8
+#[test]
+fn shared_queue_that_is_below_its_new_threshold_notifies_at_once() {
+    let (a, _b) = pair();
+    let (pd, low) = (a.pd(), CallbackRecord::new());
+    let srq: *mut NDK_SRQ = create(|done, request, out| {
+        let (notification, none) = (Some(on_cq as NDK_FN_SRQ_NOTIFICATION_CALLBACK), null_mut());
+        call!(pd, NdkCreateSrq, 8, 1, 1, notification, low.context(), none, done, request, out)
+    })
+    .expect("a shared queue");
+    for context in 0..3 {
+        assert_eq!(call!(srq, NdkSrqReceive, pointer(context), null(), 0), STATUS_SUCCESS);
+    }
+    assert_eq!(request(|done, context| call!(srq, NdkModifySrq, 0, 3, done, context)), STATUS_SUCCESS);
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(low.count(), 0);
+    assert_eq!(request(|done, context| call!(srq, NdkModifySrq, 0, 6, done, context)), STATUS_SUCCESS);
+    // No traffic has the deferred routine run.
+    assert_eq!(low.wait(1), STATUS_SUCCESS);
+    close!(srq, NdkCloseSrq);
+    close!(pd, NdkClosePd);
+}
+
 //= R-SRQ-11
 #[test]
 fn shared_queue_is_not_modified_beyond_the_limit() {

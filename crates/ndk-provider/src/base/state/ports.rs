@@ -158,6 +158,17 @@ mod tests {
         assert!(reserve("192.0.2.1:445").is_ok());
     }
 
+    /// A peer may still have a connection from a port that was just in use.
+    //= R-CONN-1
+    #[test]
+    fn an_ephemeral_port_is_not_used_again_at_once() {
+        let space = space();
+        let ports: Vec<u16> = (0..3)
+            .map(|_| PortSpace::reserve(&space, at("192.0.2.1:0"), Purpose::Connector).unwrap().port())
+            .collect();
+        assert_eq!(ports, [FIRST_EPHEMERAL, FIRST_EPHEMERAL + 1, FIRST_EPHEMERAL + 2]);
+    }
+
     //= R-CONN-1, R-CREATE-47, R-CREATE-50
     #[test]
     fn port_0_gets_every_ephemeral_port_and_then_fails() {

@@ -90,6 +90,20 @@ impl Gate {
         assert!(state.0, "the callback was not made");
     }
 
+    /// Returns whether a thread is in the callback, or was.
+    pub fn is_reached(&self) -> bool {
+        self.state.lock().unwrap().0
+    }
+
+    /// Holds a callback on its thread until the gate is opened.
+    pub fn hold(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.0 = true;
+        self.changed.notify_all();
+        let (state, _) = self.changed.wait_timeout_while(state, TIMEOUT, |(_, open)| !*open).unwrap();
+        assert!(state.1, "the gate was not opened");
+    }
+
     pub fn open(&self) {
         self.state.lock().unwrap().1 = true;
         self.changed.notify_all();
@@ -98,12 +112,7 @@ impl Gate {
 
 pub unsafe extern "efiapi" fn on_cq_at_gate(context: *mut c_void, _status: NTSTATUS) {
     // SAFETY: the context is a `Gate` that is never freed.
-    let gate = unsafe { &*context.cast::<Gate>() };
-    let mut state = gate.state.lock().unwrap();
-    state.0 = true;
-    gate.changed.notify_all();
-    let (state, _) = gate.changed.wait_timeout_while(state, TIMEOUT, |(_, open)| !*open).unwrap();
-    assert!(state.1, "the gate was not opened");
+    unsafe { &*context.cast::<Gate>() }.hold();
 }
 
 struct CreateRecord {
