@@ -413,6 +413,21 @@ mod tests {
         });
     }
 
+    /// KeSetTimer: "sets the timer object to a not-signaled state". (WDK)
+    #[test]
+    fn a_kernel_timer_that_is_set_again_is_not_signaled() {
+        on_a_thread(|host| {
+            let timer: Guest<KTIMER> = host.memory.allocate(1).unwrap().cast();
+            KeInitializeTimerEx(timer, TIMER_TYPE::NotificationTimer);
+            KeSetTimer(timer, -1, Guest::null());
+            time::sleep(50_000_000);
+            assert_eq!(KeReadStateTimer(timer), 1);
+            KeSetTimer(timer, SECOND, Guest::null());
+            assert_eq!(KeReadStateTimer(timer), 0, "set again");
+            KeCancelTimer(timer);
+        });
+    }
+
     extern "efiapi" fn counts(_: usize, calls: usize) {
         let calls: Guest<u32> = Guest::from_address(calls);
         calls.write(calls.read() + 1);
