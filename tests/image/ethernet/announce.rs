@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use device_sim::virtio_net::Features;
-use lab::testbed::Options;
+use lab::{
+    image,
+    testbed::{Options, Testbed},
+};
 use ndis_sim::Keyword;
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH,
@@ -48,6 +51,18 @@ fn addresses_are_announced_and_the_request_is_acknowledged_in_every_ring_format(
         assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
         finish(bed);
     }
+}
+
+/// The device asked while no driver was there: its interrupt came to none.
+#[test]
+fn a_request_that_was_made_before_the_start_is_acknowledged() {
+    let Some(image) = image() else { return };
+    let mut bed = Testbed::new(&image, &Options::default()).expect("the image can be loaded");
+    bed.machines()[0].nic().announce();
+    bed.start().expect("both drivers start");
+    let _ = bed.event().wait(Duration::from_secs(5));
+    assert!(!bed.machines()[0].nic().is_announcement_asked());
+    finish(bed);
 }
 
 #[test]

@@ -443,3 +443,14 @@ fn qemus_device_filters_vlans() {
     assert_eq!(delivered(), before, "the device drops them");
     finish(bed);
 }
+
+/// RDMA follows to a VLAN that is set at run time: frames of both adapters are in it.
+#[test]
+fn rdma_moves_to_the_vlan_that_is_set_while_the_adapters_run() {
+    let Some(bed) = started_with(&Options { path_mtu: 1024, ..Options::default() }) else { return };
+    for machine in bed.machines() {
+        miniport(machine).set(OID_GEN_VLAN_ID, &5_u32.to_le_bytes()).expect("set");
+    }
+    copy(&bed);
+    finish(bed);
+}

@@ -2,9 +2,12 @@
 
 //! The processors on which the notification callbacks of completion queues and shared receive queues run.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use lab::{image, testbed::Options};
@@ -32,6 +35,25 @@ fn notifications_of_shared_queues_run_on_the_processors_of_the_affinity() {
 #[test]
 fn notifications_run_on_the_processors_of_the_affinity_in_real_time() {
     run(Options { real_time: true, ..Options::default() }, check_affinities);
+}
+
+/// One processor would do the work of all.
+//= R-CREATE-23
+#[test]
+fn queues_of_one_affinity_are_spread_over_its_processors() {
+    run(Options::default(), |adapter| {
+        let pd = Pd::new(adapter).expect("a protection domain");
+        // Queues for any processor between them take no turn.
+        let mut queues: Vec<Queue> = (0..6)
+            .map(|number| Queue::new(&pd, adapter, 0, if number % 2 == 0 { 0b0111 } else { 0 }))
+            .collect();
+        for queue in &mut queues {
+            queue.notify();
+        }
+        sleep(10_000_000);
+        let used: BTreeSet<u32> = queues.iter().step_by(2).flat_map(Queue::seen).collect();
+        assert_eq!(used, BTreeSet::from([0, 1, 2]));
+    });
 }
 
 /// Queues are closed while the DPC that notifies them is queued on another processor. Then the adapter is closed, and the
