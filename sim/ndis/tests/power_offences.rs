@@ -15,6 +15,7 @@ use ndk_abi::ndis::{
     OID_PNP_SET_POWER,
 };
 use nt_sim::guest::Guest;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `MiniportOidRequest`, with the adapter's handle.
 type Answer = fn(usize, *mut NDIS_OID_REQUEST) -> NDIS_STATUS;
@@ -122,6 +123,25 @@ fn sends_that_are_left_in_d3_are_reported() {
         sleep_while_sending,
         "OID_PNP_SET_POWER to D3 completed, but 1 sends are not completed",
     );
+}
+
+/// As Microsoft's sample of a virtual miniport and NetKVM do.
+#[test]
+fn a_miniport_that_is_not_paused_when_it_sleeps_is_not_restarted_when_it_wakes() {
+    static RESTARTS: AtomicUsize = AtomicUsize::new(0);
+    let script = Script {
+        attribute_flags: NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND,
+        restart: Some(|_| _ = RESTARTS.fetch_add(1, Ordering::SeqCst)),
+        ..correct()
+    };
+    let verdict = verdict_while_running(script, |miniport| {
+        for _ in 0..2 {
+            miniport.sleep().expect("the miniport stops its device");
+            assert!(miniport.wake().is_ok());
+        }
+    });
+    assert_eq!(RESTARTS.load(Ordering::SeqCst), 1, "the start");
+    assert!(!verdict.contains("D3"), "{verdict}");
 }
 
 #[test]

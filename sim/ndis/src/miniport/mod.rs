@@ -162,7 +162,7 @@ impl Miniport {
         })
     }
 
-    /// Puts the device in D0 and restarts the adapter, after [`Miniport::sleep`].
+    /// Puts the device in D0 and restarts the adapter if it was paused, after [`Miniport::sleep`].
     ///
     /// # Errors
     /// The miniport fails a request, or the host dies.
@@ -174,7 +174,8 @@ impl Miniport {
         if woken != NDIS_STATUS_SUCCESS {
             return Err(StartError::Restart(woken));
         }
-        self.restart()
+        // One with NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND runs still.
+        if self.state() == AdapterState::Paused { self.restart() } else { Ok(()) }
     }
 
     /// Shuts the adapter down, as before the system turns off: the device must have stopped, and must not be started again.
