@@ -113,6 +113,30 @@ pub struct ReceivedFrame {
     pub coalesced: u32,
 }
 
+/// `Receive.TcpChecksumValueInvalid` and `Receive.IpChecksumValueInvalid` of `NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO`: a coalesced
+/// frame whose checksums were verified, and not computed anew for the whole. (WDK: Indicating Coalesced Segments; ndis.h)
+const TCP_VALUE_INVALID: u32 = 1 << 7;
+const IP_VALUE_INVALID: u32 = 1 << 8;
+
+/// Returns whether the bits that a miniport reports for the checksums of a received frame can be true together.
+fn is_consistent(reported: u32, coalesced: bool) -> bool {
+    let has = |bit: u32| reported & bit != 0;
+    let contradicts = |failed: u32, succeeded: u32| has(failed) && has(succeeded);
+    let known = Checksum::RECEIVE_TCP_FAILED
+        | Checksum::RECEIVE_UDP_FAILED
+        | Checksum::RECEIVE_IP_FAILED
+        | Checksum::RECEIVE_TCP_SUCCEEDED
+        | Checksum::RECEIVE_UDP_SUCCEEDED
+        | Checksum::RECEIVE_IP_SUCCEEDED
+        | if coalesced { TCP_VALUE_INVALID | IP_VALUE_INVALID } else { 0 };
+    reported & !known == 0
+        && !contradicts(Checksum::RECEIVE_TCP_FAILED, Checksum::RECEIVE_TCP_SUCCEEDED)
+        && !contradicts(Checksum::RECEIVE_UDP_FAILED, Checksum::RECEIVE_UDP_SUCCEEDED)
+        && !contradicts(Checksum::RECEIVE_IP_FAILED, Checksum::RECEIVE_IP_SUCCEEDED)
+        && (!has(TCP_VALUE_INVALID) || has(Checksum::RECEIVE_TCP_SUCCEEDED))
+        && (!has(IP_VALUE_INVALID) || has(Checksum::RECEIVE_IP_SUCCEEDED))
+}
+
 /// Length of an Ethernet header in bytes.
 const ETHERNET_HEADER: u32 = 14;
 
@@ -270,24 +294,15 @@ impl Checksums {
     /// Checks what a miniport reports of the checksums of a received frame while these are in force.
     pub(crate) fn require_true(self, frame: &ReceivedFrame) {
         let has = |bit: u32| frame.checksum & bit != 0;
-        let contradicts = |failed: u32, succeeded: u32| has(failed) && has(succeeded);
-        let known = Checksum::RECEIVE_TCP_FAILED
-            | Checksum::RECEIVE_UDP_FAILED
-            | Checksum::RECEIVE_IP_FAILED
-            | Checksum::RECEIVE_TCP_SUCCEEDED
-            | Checksum::RECEIVE_UDP_SUCCEEDED
-            | Checksum::RECEIVE_IP_SUCCEEDED;
-        let consistent = frame.checksum & !known == 0
-            && !contradicts(Checksum::RECEIVE_TCP_FAILED, Checksum::RECEIVE_TCP_SUCCEEDED)
-            && !contradicts(Checksum::RECEIVE_UDP_FAILED, Checksum::RECEIVE_UDP_SUCCEEDED)
-            && !contradicts(Checksum::RECEIVE_IP_FAILED, Checksum::RECEIVE_IP_SUCCEEDED);
-        require(consistent, || {
+        require(is_consistent(frame.checksum, frame.coalesced != 0), || {
             format!("TcpIpChecksumNetBufferListInfo of a received frame is {:#x}", frame.checksum)
         });
         if has(Checksum::RECEIVE_IP_FAILED | Checksum::RECEIVE_IP_SUCCEEDED) {
             require(self.ipv4, || "an IPv4 checksum is reported, but that offload is not in force".into());
             require(
-                checksum::ipv4_header_is_valid(&frame.bytes) == Some(has(Checksum::RECEIVE_IP_SUCCEEDED)),
+                has(IP_VALUE_INVALID)
+                    || checksum::ipv4_header_is_valid(&frame.bytes)
+                        == Some(has(Checksum::RECEIVE_IP_SUCCEEDED)),
                 || {
                     format!(
                         "the checksum of an IPv4 header is reported as {:#x}, which it is not",
@@ -309,9 +324,16 @@ impl Checksums {
                     "a checksum of {protocol:?} is reported, but that offload is not in force, or there is none"
                 )
             });
-            require(found.is_some_and(|found| found.is_valid(&frame.bytes) == has(succeeded)), || {
-                format!("the checksum of {protocol:?} is reported as {:#x}, which it is not", frame.checksum)
-            });
+            let is_absent = protocol == Protocol::Tcp && has(TCP_VALUE_INVALID);
+            require(
+                is_absent || found.is_some_and(|found| found.is_valid(&frame.bytes) == has(succeeded)),
+                || {
+                    format!(
+                        "the checksum of {protocol:?} is reported as {:#x}, which it is not",
+                        frame.checksum
+                    )
+                },
+            );
         }
     }
 
@@ -461,6 +483,16 @@ mod tests {
 
     /// A miniport indicates what it has coalesced before it completes the request; frames whose checksums it has verified may be on
     /// their way to NDIS.
+    #[test]
+    fn checksums_of_coalesced_frames_alone_may_be_left_as_they_were() {
+        let succeeded = Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_IP_SUCCEEDED;
+        let left = TCP_VALUE_INVALID | IP_VALUE_INVALID;
+        assert_eq!(succeeded | left, 0x1a8);
+        assert!(is_consistent(succeeded, false) && is_consistent(succeeded | left, true));
+        assert!(!is_consistent(succeeded | left, false));
+        assert!(!is_consistent(left, true) && !is_consistent(Checksum::RECEIVE_TCP_FAILED | left, true));
+    }
+
     #[test]
     fn what_is_switched_off_may_be_reported_until_the_request_completes_and_checksums_for_a_moment_more() {
         let on = Offloads { receive: CHECKSUMS, coalescing: [true; 2], ..Offloads::default() };
