@@ -11,8 +11,7 @@ use ndk_abi::{
     ndis::{
         NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
         NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
-        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
-        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
@@ -22,8 +21,7 @@ use ndk_abi::{
         NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
         NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
         NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
-        NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
-        NDIS_STATUS_SUCCESS,
+        NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
     },
     ndk::{
         NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
@@ -149,6 +147,13 @@ pub struct StatusIndication {
     pub buffer: Vec<u8>,
 }
 
+impl Attributes {
+    /// Returns whether the registration attributes have these flags.
+    pub(crate) fn has_flags(&self, flags: u32) -> bool {
+        self.registration.is_some_and(|registration| registration.AttributeFlags & flags == flags)
+    }
+}
+
 impl Adapter {
     pub(crate) fn new(
         host: &Host,
@@ -226,10 +231,6 @@ impl Adapter {
         require(!attributes.MiniportAdapterContext.is_null(), || {
             "NdisMSetMiniportAttributes: MiniportAdapterContext is null".into()
         });
-        let requested = NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
-        if attributes.AttributeFlags & requested != requested {
-            return NDIS_STATUS_INVALID_PARAMETER;
-        }
         self.attributes.lock().registration = Some(attributes);
         NDIS_STATUS_SUCCESS
     }

@@ -6,9 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ndk_abi::{
     ndis::{
-        MINIPORT_PROCESS_SG_LIST, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_PHYSICAL_ADDRESS,
-        NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
-        NDIS_STATUS, NDIS_STATUS_SUCCESS,
+        MINIPORT_PROCESS_SG_LIST, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION,
+        NDIS_PHYSICAL_ADDRESS, NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
+        NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER,
+        NDIS_STATUS_SUCCESS,
     },
     nt::LARGE_INTEGER,
 };
@@ -116,6 +117,9 @@ imports! { IMPORTS: "ndis.sys" =>
         registration: Guest<usize>,
     ) -> NDIS_STATUS {
         let adapter = adapter(handle);
+        if !adapter.attributes().has_flags(NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER) {
+            return NDIS_STATUS_INVALID_PARAMETER;
+        }
         let header = description.read().Header;
         require(
             header.Type == NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION
