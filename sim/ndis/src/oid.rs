@@ -168,8 +168,9 @@ impl Adapter {
                 };
                 format!("{name} succeeded, although {}", refusal.unwrap_or_default())
             });
-            let now = current().world().now();
-            self.rss.lock().end(succeeded, now);
+            let me = current();
+            let (now, real_time) = (me.world().now(), !me.world().clock.is_deterministic());
+            self.rss.lock().end(succeeded, now, real_time);
         }
         if changes_offloads {
             let succeeded = is_encapsulation && status == NDIS_STATUS_SUCCESS;

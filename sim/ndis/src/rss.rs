@@ -39,8 +39,10 @@ use crate::{
     rules::{broken, require},
 };
 
-/// Nanoseconds after a change in which frames may still be indicated as before: they were received earlier. Our choice.
+/// Nanoseconds after a change in which frames may still be indicated as before: they were received earlier. Our choice: in real time
+/// a thread that has received them may wait for a processor of this machine.
 const GRACE: u64 = 10_000_000;
+const GRACE_IN_REAL_TIME: u64 = 1_000_000_000;
 
 /// Length of an entry of the indirection table, in bytes.
 const ENTRY_LEN: usize = size_of::<PROCESSOR_NUMBER>();
@@ -312,8 +314,10 @@ impl Parameters {
 pub(crate) struct Rss {
     pub capabilities: Option<RssCapabilities>,
     current: Option<Parameters>,
-    /// What frames may also be received with: the parameters before or after a change, until a time.
-    other: Option<(Option<Parameters>, u64)>,
+    /// The parameters of the request in progress: frames may already be received with them.
+    requested: Option<Option<Parameters>>,
+    /// The parameters before recent changes, and until when frames may be received with them.
+    earlier: Vec<(Option<Parameters>, u64)>,
     /// The processor of each entry of the table whose frames were received since the last change.
     seen: BTreeMap<usize, u32>,
 }
@@ -331,7 +335,7 @@ impl Rss {
             Ok(Some(_)) if hash => Some("hashes are requested alone"),
             Ok(None) if hash => None,
             Ok(parameters) => {
-                self.other = Some((parameters.map(Parameters::Scaling), u64::MAX));
+                self.requested = Some(parameters.map(Parameters::Scaling));
                 None
             }
             Err(error) => Some(error),
@@ -349,20 +353,21 @@ impl Rss {
             Ok(Some(_)) if scaling => Some("receive side scaling is enabled"),
             Ok(None) if scaling => None,
             Ok(parameters) => {
-                self.other = Some((parameters.map(Parameters::Hash), u64::MAX));
+                self.requested = Some(parameters.map(Parameters::Hash));
                 None
             }
             Err(error) => Some(error),
         }
     }
 
-    /// Ends the request: the miniport has succeeded or failed it.
-    pub fn end(&mut self, succeeded: bool, now: u64) {
+    /// Ends the request: the miniport has succeeded or failed it. `real_time`: the clock is not simulated.
+    pub fn end(&mut self, succeeded: bool, now: u64, real_time: bool) {
         // A request that changes nothing has none.
-        let Some((parameters, _)) = self.other.take_if(|(_, until)| *until == u64::MAX) else { return };
+        let Some(parameters) = self.requested.take() else { return };
         if succeeded {
             let before = std::mem::replace(&mut self.current, parameters);
-            self.other = Some((before, now.saturating_add(GRACE)));
+            let grace = if real_time { GRACE_IN_REAL_TIME } else { GRACE };
+            self.earlier.push((before, now.saturating_add(grace)));
             self.seen.clear();
         }
     }
@@ -389,12 +394,15 @@ impl Rss {
     /// The rule that is violated.
     pub fn check(&mut self, frame: &Received<'_>, now: u64) -> Result<(), String> {
         let queues = self.capabilities.map_or(1, |capabilities| capabilities.queues as usize);
-        let other = self.other.as_ref().filter(|(_, until)| now < *until);
-        if other.is_some_and(|(other, _)| check(frame, other.as_ref(), queues).is_ok()) {
+        self.earlier.retain(|(_, until)| now < *until);
+        let mut others =
+            self.requested.iter().chain(self.earlier.iter().map(|(earlier, _)| earlier)).peekable();
+        let is_changing = others.peek().is_some();
+        if others.any(|other| check(frame, other.as_ref(), queues).is_ok()) {
             return Ok(());
         }
         let entry = check(frame, self.current.as_ref(), queues)?;
-        let Some(entry) = entry.filter(|_| other.is_none()) else { return Ok(()) };
+        let Some(entry) = entry.filter(|_| !is_changing) else { return Ok(()) };
         let processor = *self.seen.entry(entry).or_insert(frame.processor);
         if processor == frame.processor {
             return Ok(());
