@@ -219,19 +219,13 @@ fn indicate(handle: usize, frame: &[u8], checksum: u32) {
 
 /// Runs a miniport whose stack starts the offloads, if `start` says so, and that commits the offence when it is paused.
 fn reported(start: bool, offence: fn(usize)) -> String {
-    static OFFENCE: std::sync::Mutex<Option<fn(usize)>> = std::sync::Mutex::new(None);
-    *OFFENCE.lock().unwrap() = Some(offence);
     let script = Script {
         initialize: Some(|handle| attributes(handle, |_, _, _| {})),
         answer: Some(|handle, _| {
             report(handle, offload(ALL_IPV4));
             NDIS_STATUS_SUCCESS
         }),
-        pause: Some(|handle| {
-            let offence = OFFENCE.lock().unwrap().take().expect("an offence");
-            offence(handle);
-            NDIS_STATUS_SUCCESS
-        }),
+        pausing: Some(offence),
         ..Script::default()
     };
     if start {

@@ -44,6 +44,8 @@ pub struct Script {
     /// Also completes the request.
     pub answer: Option<fn(usize, *mut NDIS_OID_REQUEST) -> NDIS_STATUS>,
     pub pause: Option<fn(usize) -> NDIS_STATUS>,
+    /// Before `pause`.
+    pub pausing: Option<fn(usize)>,
     /// What becomes of a chain of sends; they stay with the miniport without it.
     pub send: Option<fn(usize, *mut NET_BUFFER_LIST)>,
     /// `MiniportSetOptions`, with the driver's handle.
@@ -220,6 +222,9 @@ unsafe extern "efiapi" fn pause(
     _parameters: *mut NDIS_MINIPORT_PAUSE_PARAMETERS,
 ) -> NDIS_STATUS {
     let context = context(adapter);
+    if let Some(pausing) = context.script.pausing {
+        pausing(context.handle);
+    }
     context.script.pause.map_or(NDIS_STATUS_SUCCESS, |pause| pause(context.handle))
 }
 
