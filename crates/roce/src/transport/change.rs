@@ -119,6 +119,6 @@ pub(crate) fn post_to_failed<R: RawMutex>(
     }
     let plain = SendRequest { operation: request.operation.split_immediate().0, ..*request };
     requester.send_queue.post(&plain, requester.mtu, env.shared.config.max_message)?;
-    requester.flush(env, CompletionStatus::Flushed);
+    life_cycle::flush(requester, env, CompletionStatus::Flushed);
     Ok(())
 }

@@ -21,6 +21,7 @@ use super::failure::{Failure, PacketError};
 use super::packet::placement::Placement;
 use super::peer::{Link, Peer};
 use super::requester::Requester;
+use super::requester::life_cycle;
 use super::requester::send_queue::SendQueue;
 use super::responder::Responder;
 use super::responder::receives::Receives;
@@ -220,7 +221,7 @@ impl RcTransport {
         //= R-QP-27
         //= R-QP-39
         //= R-QP-2
-        self.requester.flush(env, failure.status());
+        life_cycle::flush(&mut self.requester, env, failure.status());
         self.datagrams.close();
         self.responder.flush(env);
     }

@@ -17,25 +17,23 @@ use crate::transport::env::Env;
 use crate::transport::sequence::SequenceSpace;
 use crate::work::{CompletionStatus, SendOperation};
 
-impl Requester {
-    /// Completes the oldest request with `status` and flushes all others. Nothing is sent or awaited afterwards.
-    pub(in crate::transport) fn flush<R: RawMutex>(
-        &mut self,
-        env: &Env<'_, R>,
-        mut status: CompletionStatus,
-    ) {
-        stop(self);
-        while let Some(wqe) = take_ended(self, env) {
-            if wqe.is_challenge() {
-                // The request after it has waited for the same answer. A NAK is about the challenge alone.
-                if status != CompletionStatus::RetryExceeded {
-                    status = CompletionStatus::Flushed;
-                }
-                continue;
+/// Completes the oldest request with `status` and flushes all others. Nothing is sent or awaited afterwards.
+pub(in crate::transport) fn flush<R: RawMutex>(
+    requester: &mut Requester,
+    env: &Env<'_, R>,
+    mut status: CompletionStatus,
+) {
+    stop(requester);
+    while let Some(wqe) = take_ended(requester, env) {
+        if wqe.is_challenge() {
+            // The request after it has waited for the same answer. A NAK is about the challenge alone.
+            if status != CompletionStatus::RetryExceeded {
+                status = CompletionStatus::Flushed;
             }
-            env.complete_send(wqe.context, wqe.kind(), status, 0);
-            status = CompletionStatus::Flushed;
+            continue;
         }
+        env.complete_send(wqe.context, wqe.kind(), status, 0);
+        status = CompletionStatus::Flushed;
     }
 }
 

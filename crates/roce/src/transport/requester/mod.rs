@@ -17,7 +17,7 @@
 //! | [`recovery`] | retransmission: round-trip time, window, retry counters, go-back-N or selective repeat |
 //!
 //! The requester knows neither the state of the queue pair nor its connection: nothing can be posted before the connection is
-//! established, and [`Requester::flush`] ends everything.
+//! established, and [`life_cycle::flush`] ends everything.
 //!
 //! # Sequence numbers
 //!

@@ -110,7 +110,7 @@ impl Bench {
 
     fn flush(&mut self, failure: Failure) {
         let requester = &mut self.requester;
-        self.host.step(|env, _| requester.flush(env, failure.status()));
+        self.host.step(|env, _| life_cycle::flush(requester, env, failure.status()));
     }
 }
 
