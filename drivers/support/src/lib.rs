@@ -4,7 +4,7 @@
 //!
 //! | module | responsible for |
 //! | --- | --- |
-//! | [`driver`](crate::driver) | the entry point of a driver, its allocator and its panic handler |
+//! | [`driver`] | the entry point of a driver, its allocator and its panic handler |
 //! | [`device`] | the device object, and the driver's state behind it |
 //! | [`request`] | a request of the I/O manager, with checked access to its buffers |
 //! | [`wsk`] | registration with Winsock Kernel, through which adapters are opened |

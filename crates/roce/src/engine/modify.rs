@@ -41,7 +41,7 @@ impl<R: RawMutex> Engine<R> {
                 Err(QpChangeError::NotLocal)
             }
             QpChange::ReadyToReceive(spec) => self.qps.meet_peer(qp, spec),
-            QpChange::ReadyToSend(spec) => self.qps.start_requester(qp, spec),
+            QpChange::ReadyToSend(spec) => self.qps.start_requester(qp, *spec),
             QpChange::OpenDatagrams(spec) => self.qps.open_datagrams(qp, spec),
             QpChange::Error => self.qps.unmanaged(qp, |transport, env| {
                 transport.abort(env);
@@ -101,7 +101,7 @@ impl<R: RawMutex> QueuePairs<R> {
         self.unmanaged(qp, |transport, env| transport.peer_known(env, peer).map_err(|_| QpChangeError::State))
     }
 
-    fn start_requester(&self, qp: &Arc<Qp<R>>, spec: &RequesterSpec) -> Result<(), QpChangeError> {
+    fn start_requester(&self, qp: &Arc<Qp<R>>, spec: RequesterSpec) -> Result<(), QpChangeError> {
         if spec.retries > MAX_RETRIES || spec.rnr_retries > MAX_RETRIES || spec.ack_timeout > MAX_TIMEOUT {
             return Err(QpChangeError::Invalid);
         }
@@ -121,7 +121,7 @@ impl<R: RawMutex> QueuePairs<R> {
     pub(super) fn poll_failed(&self) -> Option<FailedQp> {
         while self.shared.failed_qps.has_any() {
             let failed = self.shared.failed_qps.take()?;
-            let state = self.table.show(failed.qpn.value(), |qp| qp.state());
+            let state = self.table.show(failed.qpn.value(), Qp::state);
             if state == Some(State::Error) {
                 return Some(failed);
             }

@@ -23,7 +23,7 @@ use crate::work::{CompletionStatus, DatagramRequest, SendFlags, SendOperation, S
 pub(crate) fn start_requester<R: RawMutex>(
     transport: &mut RcTransport,
     env: &Env<'_, R>,
-    spec: &RequesterSpec,
+    spec: RequesterSpec,
     ack_timeout: Duration,
 ) -> Result<(), QpChangeError> {
     if transport.state != State::Rtr {

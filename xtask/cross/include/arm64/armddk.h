@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+// SPDX-License-Identifier: MIT OR Apache-2.0
 /* What MinGW's wdm.h takes from a header of this name, which MinGW lacks: interrupt request levels of arm64, and functions that x64 has in line or as exports. */
 #define PASSIVE_LEVEL 0
 #define LOW_LEVEL 0

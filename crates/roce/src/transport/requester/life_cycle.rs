@@ -49,7 +49,7 @@ pub(in crate::transport) fn reset<R: RawMutex>(requester: &mut Requester, env: &
 /// Sets what the owner gives with RTS, after [`Requester::begin`].
 pub(in crate::transport) fn begin_sending(
     requester: &mut Requester,
-    spec: &RequesterSpec,
+    spec: RequesterSpec,
     ack_timeout: Duration,
     config: &Config,
 ) {
