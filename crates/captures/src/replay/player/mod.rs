@@ -135,6 +135,8 @@ impl<'a> Player<'a> {
         // Settings of the host, which are no differences in behavior.
         config.timing.ack_timeout = ack_timeout(timeout);
         config.timing.min_resend = config.timing.ack_timeout;
+        // As the peer in the capture had, which has no tail probes.
+        config.timing.min_probe = config.timing.ack_timeout;
         config.timing.retries = managed.map_or(7, |req| req.retry_count);
         config.timing.rnr_retries = 7;
         config.timing.rnr_timer = roce_wire::rnr_timer(if managed.is_some() { 0 } else { 12 });
