@@ -44,6 +44,7 @@ impl<'a, H: Hal> Wait<'a, H> {
     }
 
     /// Returns the time since the beginning.
+    #[must_use]
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.hal.now().saturating_sub(self.began))
     }

@@ -315,6 +315,7 @@ pub(crate) struct Rss {
     pub capabilities: Option<RssCapabilities>,
     current: Option<Parameters>,
     /// The parameters of the request in progress: frames may already be received with them.
+    #[allow(clippy::option_option, reason = "the parameters of a request may be none")]
     requested: Option<Option<Parameters>>,
     /// The parameters before recent changes, and until when frames may be received with them.
     earlier: Vec<(Option<Parameters>, u64)>,

@@ -89,9 +89,11 @@ fn deliver_one(state: &ProviderState, event: &EngineEvent<'_, nt::RawSpinLock>) 
             }
         }
         // Nothing to do: a number is not reused while an event may carry it.
-        EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } | EngineEvent::NoticesDue { .. } => {}
-        // Every connection is one of connection management.
-        EngineEvent::QpFailed { .. } => {}
+        // And every connection is one of connection management.
+        EngineEvent::CqGone { .. }
+        | EngineEvent::SrqGone { .. }
+        | EngineEvent::NoticesDue { .. }
+        | EngineEvent::QpFailed { .. } => {}
         EngineEvent::PathSuspect { id, context } => {
             if let Some(connector) = registry.find::<Connector>(*context) {
                 Connector::on_suspect_path(&connector, *id);
