@@ -18,6 +18,7 @@
     unsafe_code,
     reason = "calls the provider as consumers do, through tables of functions and pointers"
 )]
+#![allow(clippy::large_types_passed_by_value, reason = "a configuration, once for each test")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
 

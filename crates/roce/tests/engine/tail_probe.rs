@@ -94,8 +94,11 @@ fn the_timeout_stays_backed_off_until_a_packet_that_was_sent_once_is_acknowledge
     assert!(took < Duration::from_millis(1), "{took:?}");
 }
 
+/// Does something with a connection beside the one that is tested, with a function that posts to it at a side.
+type Meanwhile = fn(&mut Pair, &dyn Fn(&Pair, usize));
+
 /// Writes a message whose last packet is lost, with timers of 15.6 ms. Meanwhile, another connection does something every 200 us.
-fn repaired_with(meanwhile: fn(&mut Pair, &dyn Fn(&Pair, usize))) -> Duration {
+fn repaired_with(meanwhile: Meanwhile) -> Duration {
     let mut pair = Pair::connected(Options { timer_tick: Some(Duration::from_micros(15_625)), ..options() });
     let others = pair.connect_another(5);
     let memories = [0, 1].map(|side| pair.sides[side].shared(64));
@@ -108,7 +111,7 @@ fn repaired_with(meanwhile: fn(&mut Pair, &dyn Fn(&Pair, usize))) -> Duration {
     };
     write(&mut pair, 16, |_| false);
     let [alice, bob] = &pair.sides;
-    let (source, target) = (alice.source(&[7; 1 << 16]), bob.shared(1 << 16));
+    let (source, target) = (alice.source(&vec![7; 1 << 16]), bob.shared(1 << 16));
     lose(&mut pair, |number| number == 15);
     // Of the WRITE alone.
     let filter = pair.filter.take();
@@ -152,15 +155,15 @@ fn late_acknowledgements_of_a_starved_peer_cost_probes_and_not_a_window() {
         let mut pair = Pair::connected(options());
         write(&mut pair, 16, |_| false);
         let [alice, bob] = &pair.sides;
-        let (source, target) = (alice.source(&[7; 100 * 4096]), bob.shared(100 * 4096));
+        let (source, target) = (alice.source(&vec![7; 100 * 4096]), bob.shared(100 * 4096));
         let (held, starved) = (Rc::new(std::cell::RefCell::new(Vec::new())), Rc::new(Cell::new(true)));
         let (frames, is_starved) = (held.clone(), starved.clone());
         pair.filter = Some(Box::new(move |to, frame| {
-            let hold = to == 1 && is_starved.get();
-            if hold {
-                frames.borrow_mut().push(frame.to_vec());
+            let keep = to == 1 && is_starved.get();
+            if keep {
+                frames.borrow_mut().push(frame.clone());
             }
-            !hold
+            !keep
         }));
         if answered == Opcode::WRITE_ONLY {
             for context in 0..60 {
