@@ -69,6 +69,7 @@ pub struct Host {
 }
 
 impl Host {
+    #[allow(clippy::large_types_passed_by_value, reason = "once for each host")]
     fn new(
         on_wire: u8,
         config: Config,

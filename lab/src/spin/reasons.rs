@@ -61,14 +61,15 @@ impl Reasons {
             }
             Act::Unsteady(_) => &[UNSTEADY_CONFIG],
             Act::Stall(_) | Act::PauseSending(_) => &[TRANSMIT_STALLED, QUEUE_RESET],
-            Act::PauseCommands(_) | Act::CommandTime(_) => &[COMMAND_LATE],
+            Act::PauseCommands(_) | Act::CommandTime(_) | Act::Misbehave(Misbehavior::Unanswered) => {
+                &[COMMAND_LATE]
+            }
             Act::ResetTime(_) => &[RESET_LATE],
             Act::Misbehave(Misbehavior::Corrupt(_, entry)) => {
                 self.has_wrong_id |= *entry == UsedQuirk::IdTwice;
                 &[BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_LATE]
             }
             Act::Misbehave(Misbehavior::Buffers(..)) => &[BROKEN_RING],
-            Act::Misbehave(Misbehavior::Unanswered) => &[COMMAND_LATE],
             Act::Misbehave(Misbehavior::Refused(_)) => &[COMMAND_REFUSED],
             Act::Misbehave(Misbehavior::Withdrawn(_)) => &[CHANGED],
             Act::Shortage(_) | Act::FailNth(_) => {
