@@ -32,7 +32,9 @@ unsafe extern "efiapi" fn on_cq(_: *mut c_void, _: NTSTATUS) {}
 fn pends(adapter: *mut NDK_ADAPTER, level: Irql, depth: u32) -> bool {
     CREATED.lock().unwrap().clear();
     // SAFETY: an open adapter of the image.
-    let create = unsafe { (*(*adapter).Dispatch).NdkCreateCq }.expect("no member is null");
+    let dispatch = unsafe { (*adapter).Dispatch };
+    // SAFETY: the table of an open adapter, which is the image's own.
+    let create = unsafe { (*dispatch).NdkCreateCq }.expect("no member is null");
     let mut queue: *mut NDK_CQ = null_mut();
     let out = &raw mut queue;
     let before = current().raise(level);
@@ -53,7 +55,9 @@ fn pends(adapter: *mut NDK_ADAPTER, level: Irql, depth: u32) -> bool {
         assert_eq!((status, created), (STATUS_SUCCESS, Vec::new()));
     }
     // SAFETY: a live object of the image.
-    let close = unsafe { (*(*queue).Dispatch).NdkCloseCq }.expect("no member is null");
+    let dispatch = unsafe { (*queue).Dispatch };
+    // SAFETY: the table of a live object, which is the image's own.
+    let close = unsafe { (*dispatch).NdkCloseCq }.expect("no member is null");
     // SAFETY: closed once.
     let closed = nt_sim::image::call("NdkCloseCq", || unsafe { close(queue.cast(), None, null_mut()) });
     assert_eq!(closed, STATUS_SUCCESS);
