@@ -36,7 +36,7 @@ fn scripts_contain_each_kind_of_step() {
         })
         .map(|text| text.split(' ').next().unwrap().to_owned())
         .collect();
-    assert_eq!(words.len(), 41, "{words:?}");
+    assert_eq!(words.len(), 45, "{words:?}");
 }
 
 #[test]
