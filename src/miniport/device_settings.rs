@@ -85,7 +85,9 @@ impl DeviceSettings {
     /// Has the device, which has started, programmed with all settings that a reset undoes; see [`set`](Self::set). `PASSIVE_LEVEL`.
     pub fn set_all(&self, port: &Port) {
         if port.has_commands() {
-            Setting::LOST_BY_RESET.into_iter().for_each(|setting| self.want(setting));
+            for setting in Setting::LOST_BY_RESET {
+                self.want(setting);
+            }
             self.settle(port);
         }
     }

@@ -26,7 +26,7 @@ pub fn station_addresses(
     configuration: &Configuration,
     device: &NetConfig,
 ) -> Result<StationAddresses, Failure> {
-    let of_device = device.mac.filter(is_of_station);
+    let of_device = device.mac.filter(|mac| is_of_station(*mac));
     if device.mac.is_some() && of_device.is_none() {
         events::write(handle, events::table::INVALID_ADDRESS, [0, 0]);
     }
@@ -35,9 +35,9 @@ pub fn station_addresses(
 }
 
 /// Returns whether an address can be that of a station: it is neither a group's nor zero.
-fn is_of_station(address: &[u8; 6]) -> bool {
+fn is_of_station(address: [u8; 6]) -> bool {
     let [first, ..] = address;
-    first & 1 == 0 && *address != [0; 6]
+    first & 1 == 0 && address != [0; 6]
 }
 
 /// Returns a random, locally administered MAC address, for a device that has none.
