@@ -30,12 +30,8 @@ pub enum SendOperation {
     Send,
     /// Sends a message and invalidates a key of the peer.
     SendInvalidate { key: u32 },
-    /// Sends a message with immediate data, which the completion of the peer's receive reports.
-    SendImmediate { data: [u8; 4] },
     /// Writes local memory to the peer's memory.
     Write { address: u64, key: u32 },
-    /// Writes local memory to the peer's memory, and completes the peer's next receive with immediate data.
-    WriteImmediate { address: u64, key: u32, data: [u8; 4] },
     /// Reads the peer's memory into local memory.
     Read { address: u64, key: u32 },
     /// Registers pages under the key of an allocated region that is free. The caller chooses the low byte of the
@@ -60,28 +56,12 @@ impl SendOperation {
         matches!(self, Self::FastRegister { .. } | Self::Invalidate { .. } | Self::Bind { .. })
     }
 
-    /// Returns `true` if a post of it may need more than an entry of the send queue: room for elements, or for immediate data.
-    #[inline]
-    pub(crate) const fn is_rare(self) -> bool {
-        matches!(self, Self::Read { .. } | Self::SendImmediate { .. } | Self::WriteImmediate { .. })
-    }
-
-    /// Returns the operation without immediate data, and that.
-    #[inline]
-    pub(crate) const fn split_immediate(self) -> (Self, Option<[u8; 4]>) {
-        match self {
-            Self::SendImmediate { data } => (Self::Send, Some(data)),
-            Self::WriteImmediate { address, key, data } => (Self::Write { address, key }, Some(data)),
-            _ => (self, None),
-        }
-    }
-
     /// Returns the kind of its completion.
     //= R-CQ-25
     pub(crate) const fn kind(self) -> CompletionKind {
         match self {
-            Self::Send | Self::SendInvalidate { .. } | Self::SendImmediate { .. } => CompletionKind::Send,
-            Self::Write { .. } | Self::WriteImmediate { .. } => CompletionKind::Write,
+            Self::Send | Self::SendInvalidate { .. } => CompletionKind::Send,
+            Self::Write { .. } => CompletionKind::Write,
             Self::Read { .. } => CompletionKind::Read,
             Self::FastRegister { .. } => CompletionKind::FastRegister,
             Self::Invalidate { .. } => CompletionKind::Invalidate,

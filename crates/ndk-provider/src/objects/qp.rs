@@ -309,8 +309,6 @@ fn send_flags(operation: SendOperation, flags: u32) -> Option<SendFlags> {
         SendOperation::FastRegister { .. }
         | SendOperation::Invalidate { .. }
         | SendOperation::Bind { .. } => ALL,
-        // NDKPI has no immediate data.
-        SendOperation::SendImmediate { .. } | SendOperation::WriteImmediate { .. } => return None,
     };
     let flag_map = [
         (NDK_OP_FLAG_SILENT_SUCCESS, SendFlags::SILENT),

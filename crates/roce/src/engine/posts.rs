@@ -7,9 +7,9 @@ use lock_api::RawMutex;
 use super::queue_pairs::QueuePairs;
 use crate::error::PostError;
 use crate::qp::Qp;
-use crate::transport::change;
 use crate::transport::datagrams::Destination;
 use crate::transport::peer::Link;
+use crate::transport::posts;
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
 use crate::work::{DatagramRequest, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
@@ -23,8 +23,10 @@ impl<R: RawMutex> QueuePairs<R> {
     /// See [`PostError`]. A refused request has no completion.
     #[inline]
     pub(super) fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
-        if request.operation.is_rare() {
-            Self::prepare(qp, request)?;
+        if let (SendOperation::Read { .. }, SendData::Sges(sges)) = (request.operation, request.data)
+            && sges.len() > qp.attributes.send_sges as usize
+        {
+            Self::make_room(qp, sges.len())?;
         }
         // The frames are built next.
         qp.prefetch();
@@ -75,11 +77,33 @@ impl<R: RawMutex> QueuePairs<R> {
             Self::make_room_for_immediates(qp)?;
         }
         let mut transport = qp.lock();
-        self.with_env(qp, |env| change::post_datagram(&mut transport, env, request, destination))?;
-        if !request.flags.contains(SendFlags::DEFER) && transport.wants_to_transmit() {
+        self.with_env(qp, |env| posts::post_datagram(&mut transport, env, request, destination))?;
+        self.start(qp, &transport, request.flags);
+        Ok(())
+    }
+
+    /// Posts a SEND or WRITE with immediate data.
+    ///
+    /// # Errors
+    /// See [`PostError`]. A refused request has no completion.
+    pub(super) fn post_send_immediate(
+        &self,
+        qp: &Arc<Qp<R>>,
+        request: &SendRequest<'_>,
+        immediate: [u8; 4],
+    ) -> Result<(), PostError> {
+        Self::make_room_for_immediates(qp)?;
+        let mut transport = qp.lock();
+        self.with_env(qp, |env| posts::post_immediate(&mut transport, env, request, immediate))?;
+        self.start(qp, &transport, request.flags);
+        Ok(())
+    }
+
+    /// Starts an accepted request, unless it is deferred or has completed.
+    fn start(&self, qp: &Arc<Qp<R>>, transport: &RcTransport, flags: SendFlags) {
+        if !flags.contains(SendFlags::DEFER) && transport.wants_to_transmit() {
             self.shards.of(qp).make_ready(qp, || qp.clone());
         }
-        Ok(())
     }
 
     /// Returns the error of a post, unless the queue pair is in error and its owner has connected it: then the request completes
@@ -96,22 +120,7 @@ impl<R: RawMutex> QueuePairs<R> {
         if error != PostError::NotConnected {
             return Err(error);
         }
-        self.with_env(qp, |env| change::post_to_failed(transport, env, request))
-    }
-
-    /// Allocates what an entry of the send queue has no room for, unless the queue pair has it.
-    fn prepare(qp: &Qp<R>, request: &SendRequest<'_>) -> Result<(), PostError> {
-        match (request.operation, request.data) {
-            (SendOperation::Read { .. }, SendData::Sges(sges))
-                if sges.len() > qp.attributes.send_sges as usize =>
-            {
-                Self::make_room(qp, sges.len())
-            }
-            (SendOperation::SendImmediate { .. } | SendOperation::WriteImmediate { .. }, _) => {
-                Self::make_room_for_immediates(qp)
-            }
-            _ => Ok(()),
-        }
+        self.with_env(qp, |env| posts::post_to_failed(transport, env, request))
     }
 
     /// Allocates room for immediate data.

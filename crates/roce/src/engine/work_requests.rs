@@ -27,6 +27,20 @@ impl<R: RawMutex> Engine<R> {
         self.qps.post_send(qp, request)
     }
 
+    /// Posts a SEND or WRITE with immediate data, which the completion of the peer's receive reports. A WRITE then uses a receive
+    /// of the peer.
+    ///
+    /// # Errors
+    /// [`PostError::NotAllowed`] if it is another operation; else as [`Engine::post_send`].
+    pub fn post_send_immediate(
+        &self,
+        qp: &Arc<Qp<R>>,
+        request: &SendRequest<'_>,
+        immediate: [u8; 4],
+    ) -> Result<(), PostError> {
+        self.qps.post_send_immediate(qp, request, immediate)
+    }
+
     /// Posts a datagram to the send queue of a queue pair that is [open for datagrams](crate::QpChange::OpenDatagrams). It completes
     /// when its frame is built, in the order of posting.
     ///

@@ -23,6 +23,7 @@
 //! | `sequence` | 64-bit sequence numbers and their translation to and from 24-bit PSNs |
 //! | `state`, `failure` | QP states and transitions; failures that end the connection |
 //! | `datagrams` | unreliable datagrams of a queue pair without a peer |
+//! | `posts` | posts that NDKPI does not have: immediate data, datagrams, requests to a queue pair in error |
 //! | `change` | changes of a queue pair that its owner connects, without connection management |
 //! | `connection` | the connection, and reports to it |
 //! | `peer`, `env` | parameters of the peer; what a step uses besides the transport |
@@ -39,6 +40,7 @@ mod failure;
 mod out_of_order;
 pub(crate) mod packet;
 pub(crate) mod peer;
+pub(crate) mod posts;
 pub(crate) mod rc_transport;
 pub(crate) mod requester;
 pub(crate) mod responder;

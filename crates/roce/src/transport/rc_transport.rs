@@ -251,15 +251,9 @@ impl RcTransport {
             return Err(PostError::NotConnected);
         }
         let requester = &mut self.requester;
-        if request.operation.is_rare() {
-            //= R-QP-53
-            if matches!(request.operation, SendOperation::Read { .. }) && !requester.reads.are_allowed() {
-                return Err(PostError::NotAllowed);
-            }
-            if let (operation, Some(data)) = request.operation.split_immediate() {
-                let plain = SendRequest { operation, ..*request };
-                return requester.send_queue.post_immediate(&plain, data, requester.mtu, config.max_message);
-            }
+        //= R-QP-53
+        if matches!(request.operation, SendOperation::Read { .. }) && !requester.reads.are_allowed() {
+            return Err(PostError::NotAllowed);
         }
         requester.send_queue.post(request, requester.mtu, config.max_message)
     }

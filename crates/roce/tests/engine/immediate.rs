@@ -2,18 +2,32 @@
 
 //! SENDs and WRITEs with immediate data.
 
-use roce::{CompletionKind, CompletionStatus, SendFlags, SendOperation};
+use roce::{
+    CompletionKind, CompletionStatus, PostError, SendData, SendFlags, SendOperation, SendRequest, Sge,
+};
 use roce_wire::{Opcode, Packet, PathMtu};
 
-use crate::pair::{Memory, Options, Pair, pattern};
+use crate::pair::{Memory, Options, Pair, Side, pattern};
 
 /// Message sizes around multiples of the path MTU.
 fn sizes(mtu: usize) -> [usize; 7] {
     [0, 1, mtu - 1, mtu, mtu + 1, 2 * mtu, 5 * mtu + 3]
 }
 
-fn write(to: &Memory, data: [u8; 4]) -> SendOperation {
-    SendOperation::WriteImmediate { address: to.address(5), key: to.key(), data }
+fn write(to: &Memory) -> SendOperation {
+    SendOperation::Write { address: to.address(5), key: to.key() }
+}
+
+fn post(
+    side: &Side,
+    context: u64,
+    operation: SendOperation,
+    immediate: [u8; 4],
+    flags: SendFlags,
+    sges: &[Sge],
+) -> Result<(), PostError> {
+    let request = SendRequest { context, operation, flags, data: SendData::Sges(sges) };
+    side.engine.post_send_immediate(&side.qp, &request, immediate)
 }
 
 //= rocev2 §4
@@ -27,11 +41,9 @@ fn immediate_data_arrives_with_messages_of_every_size() {
             let (source, sink, remote) = (alice.source(&data), bob.sink(size), bob.shared(size + 10));
             bob.recv(1, &[sink.sge(0, size)]);
             bob.recv(2, &[]);
-            let post = |context, operation| {
-                alice.post(context, operation, SendFlags::empty(), &[source.sge(0, size)]).unwrap();
-            };
-            post(3, SendOperation::SendImmediate { data: [1, 2, 3, i] });
-            post(4, write(&remote, [5, 6, 7, i]));
+            let sges = [source.sge(0, size)];
+            post(alice, 3, SendOperation::Send, [1, 2, 3, i], SendFlags::empty(), &sges).unwrap();
+            post(alice, 4, write(&remote), [5, 6, 7, i], SendFlags::empty(), &sges).unwrap();
             pair.run();
             let [alice, bob] = &pair.sides;
             let sent: Vec<_> = alice.completions().iter().map(|c| (c.context, c.kind, c.status)).collect();
@@ -64,13 +76,13 @@ fn the_last_packet_carries_the_immediate_data() {
     for context in 0..4 {
         bob.recv(context, &[sink.all()]);
     }
-    for (size, operation) in [
-        (600, SendOperation::SendImmediate { data: *b"long" }),
-        (600, write(&remote, *b"writ")),
-        (100, SendOperation::SendImmediate { data: *b"only" }),
-        (100, write(&remote, *b"wonl")),
+    for (size, operation, data) in [
+        (600, SendOperation::Send, *b"long"),
+        (600, write(&remote), *b"writ"),
+        (100, SendOperation::Send, *b"only"),
+        (100, write(&remote), *b"wonl"),
     ] {
-        alice.post(9, operation, SendFlags::SOLICITED, &[source.sge(0, size)]).unwrap();
+        post(alice, 9, operation, data, SendFlags::SOLICITED, &[source.sge(0, size)]).unwrap();
     }
     pair.run();
     let frames = pair.capture.take().unwrap();
@@ -103,8 +115,8 @@ fn a_write_with_immediate_data_waits_for_a_receive() {
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(&pattern(3000, 2)), bob.shared(3010));
     for context in 0..20 {
-        let operation = write(&remote, [context, 0, 0, 0]);
-        alice.post(u64::from(context), operation, SendFlags::empty(), &[source.all()]).unwrap();
+        let data = [context, 0, 0, 0];
+        post(alice, u64::from(context), write(&remote), data, SendFlags::empty(), &[source.all()]).unwrap();
     }
     for context in 100..120 {
         pair.run_for(std::time::Duration::from_millis(3));
@@ -118,4 +130,17 @@ fn a_write_with_immediate_data_waits_for_a_receive() {
     assert!(pair.sides[1].stat("rx_rnr") > 0);
     assert!(pair.sides[0].stat("retransmissions") > 0);
     assert!(pair.sides[0].outcomes().iter().all(|(_, status)| *status == CompletionStatus::Success));
+}
+
+/// A READ or an invalidation has no immediate data, and a queue pair without connection sends none.
+#[test]
+fn immediate_data_of_other_operations_is_refused() {
+    let pair = Pair::connected(Options::default());
+    for operation in [SendOperation::Read { address: 0, key: 1 }, SendOperation::SendInvalidate { key: 1 }] {
+        let posted = post(&pair.sides[0], 1, operation, [0; 4], SendFlags::empty(), &[]);
+        assert_eq!(posted, Err(PostError::NotAllowed));
+    }
+    let unconnected = Pair::new(Options::default());
+    let posted = post(&unconnected.sides[0], 1, SendOperation::Send, [0; 4], SendFlags::empty(), &[]);
+    assert_eq!(posted, Err(PostError::NotConnected));
 }
