@@ -10,7 +10,7 @@ use viordma_inf::Edition;
 use super::contents::{CHECKSUMS, DELIVERED, SBOM, STEPS};
 use crate::shell;
 
-/// Cmdlets of Windows Server 2022 that scripts and the page may use, from Microsoft's reference.
+/// Cmdlets of Windows Server 2022 that scripts and the page may use. The list was not compared with Microsoft's reference.
 const CMDLETS: &[&str] = &[
     "Add-Fact",
     "ConvertFrom-Json",

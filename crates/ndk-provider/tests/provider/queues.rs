@@ -242,6 +242,18 @@ fn moderated_callback_comes_with_the_count_or_after_the_interval() {
     listener.close();
 }
 
+/// Has moderation hold back the callback of a receive, and waits for `time`.
+fn hold_back(active: &End, passive: &End, time: Duration) {
+    let cq = &passive.cq;
+    assert_eq!(moderate(cq, MAX, 9), STATUS_SUCCESS);
+    cq.arm(NDK_CQ_NOTIFY_ANY);
+    assert_eq!(passive.receive(0, &[]), STATUS_SUCCESS);
+    assert_eq!(active.send(0, &[], 0), STATUS_SUCCESS);
+    active.cq.next();
+    std::thread::sleep(time);
+    assert_eq!(cq.notified.count(), 0);
+}
+
 /// Settings of a queue with a callback that is held back.
 //= R-CQ-52
 #[test]
@@ -249,13 +261,7 @@ fn new_moderation_supersedes_what_was_set_before() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let cq = &passive.cq;
-    assert_eq!(moderate(cq, MAX, 9), STATUS_SUCCESS);
-    cq.arm(NDK_CQ_NOTIFY_ANY);
-    assert_eq!(passive.receive(0, &[]), STATUS_SUCCESS);
-    assert_eq!(active.send(0, &[], 0), STATUS_SUCCESS);
-    active.cq.next();
-    std::thread::sleep(Duration::from_millis(10));
-    assert_eq!(cq.notified.count(), 0);
+    hold_back(&active, &passive, Duration::from_millis(10));
     for (interval, count) in [(MAX, 5), (3_000_000_000, 5), (2000, MAX)] {
         assert_eq!(moderate(cq, interval, count), STATUS_SUCCESS);
     }
@@ -273,13 +279,7 @@ fn a_callback_that_is_held_back_is_made_when_moderation_ends() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let cq = &passive.cq;
-    assert_eq!(moderate(cq, MAX, 9), STATUS_SUCCESS);
-    cq.arm(NDK_CQ_NOTIFY_ANY);
-    assert_eq!(passive.receive(0, &[]), STATUS_SUCCESS);
-    assert_eq!(active.send(0, &[], 0), STATUS_SUCCESS);
-    active.cq.next();
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(cq.notified.count(), 0);
+    hold_back(&active, &passive, Duration::from_millis(100));
     assert_eq!(moderate(cq, 0, MAX), STATUS_SUCCESS);
     let begin = Instant::now();
     cq.notified.wait(1);
