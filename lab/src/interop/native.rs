@@ -201,9 +201,7 @@ impl<'a> Host<'a> {
 
     fn receive(&mut self) -> Result<Completion> {
         self.until("message", |host| {
-            let at = host.completions.iter().position(|completion| {
-                matches!(completion.kind, CompletionKind::Receive | CompletionKind::ReceiveInvalidate { .. })
-            })?;
+            let at = host.completions.iter().position(|completion| completion.kind.is_receive())?;
             Some(host.completions.remove(at))
         })
     }
