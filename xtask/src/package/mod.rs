@@ -25,7 +25,7 @@ mod inf_file;
 mod inf_rules;
 mod notices;
 mod sbom;
-#[cfg(test)]
+#[cfg(all(test, not(windows)))]
 mod scripts;
 mod signing;
 mod source;
