@@ -4,6 +4,7 @@
 
 use crate::congestion::CongestionConfig;
 use crate::conn::{ReadLimits, Timing};
+use crate::number_prefix::NumberPrefix;
 use crate::trace::Trace;
 use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
@@ -28,7 +29,7 @@ impl StashLimits {
 /// Configuration of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Queue pairs at most, up to 2^18.
+    /// Queue pairs at most, up to 2^18, divided by two for each bit of [`Config::number_prefix`].
     pub max_qps: u32,
     /// Regions at most, up to 2^18.
     pub max_regions: u32,
@@ -71,6 +72,8 @@ pub struct Config {
     /// Number of notice queues, from which the driver polls the notices of some completion queues and shared receive queues
     /// apart from other events, as on one processor each.
     pub notice_queues: u32,
+    /// Upper bits of the numbers of queue pairs and of communication IDs, where several engines share an address.
+    pub number_prefix: NumberPrefix,
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
     pub ca_guid: u64,
     /// Where drops, retransmissions and changes of state are reported, if anywhere.
@@ -106,6 +109,7 @@ impl Config {
             congestion: CongestionConfig::default(),
             shards: 1,
             notice_queues: 0,
+            number_prefix: NumberPrefix::NONE,
             ca_guid,
             trace: None,
             crc: Crc::detect(),

@@ -70,8 +70,8 @@ impl Random {
     }
 }
 
-/// A keyed pseudo-random permutation of the 24-bit numbers: a Feistel network over halves of 12 bits, each round
-/// with its own secret function. Every packet needs a lookup, so the functions are tables: four accesses, about
+/// A keyed pseudo-random permutation of the 24-bit numbers, or of those of a smaller even number of bits: a Feistel network over
+/// halves of 12 bits, or less, each round with its own secret function. Every packet needs a lookup, so the functions are tables: four accesses, about
 /// 10 ns, 32 KiB in total.
 ///
 /// With four rounds (Luby and Rackoff) an observer of some outputs cannot distinguish it from a random permutation.
@@ -79,6 +79,8 @@ impl Random {
 pub(crate) struct Permutation {
     /// The function tables of all rounds, one after the other.
     rounds: Vec<u16>,
+    /// Bits of a half, at most [`HALF`].
+    half: u32,
 }
 
 /// Miri, which takes seconds for each table, gets by with one round of which few values are drawn: a permutation, too.
@@ -89,7 +91,8 @@ const HALF_MASK: u32 = (1 << HALF) - 1;
 const HALVES: usize = 1 << HALF;
 
 impl Permutation {
-    pub(crate) fn try_new(random: &mut Random) -> Result<Self, AllocError> {
+    /// Creates a permutation of the numbers of `bits` bits, an even number up to 24.
+    pub(crate) fn try_new(random: &mut Random, bits: u32) -> Result<Self, AllocError> {
         let mut rounds = vec::filled(ROUNDS * HALVES, 0)?;
         for function in rounds.chunks_exact_mut(HALVES) {
             // A random number for each value of either half of the argument. The two are added because the network
@@ -100,25 +103,44 @@ impl Permutation {
                 *value = sum & HALF_MASK as u16;
             }
         }
-        Ok(Self { rounds })
+        Ok(Self { rounds, half: (bits / 2).min(HALF) })
     }
 
-    /// Returns the image of `value`, which is less than 2^24.
+    /// Returns whether it permutes all 24-bit numbers.
     #[inline]
+    pub(crate) fn is_of_all_bits(&self) -> bool {
+        self.half == HALF
+    }
+
+    /// Returns the image of `value`, which has no more bits than the permutation.
     pub(crate) fn apply(&self, value: u32) -> u32 {
+        let (half, mask) = (self.half, (1 << self.half) - 1);
         self.functions().into_iter().flatten().fold(value, |value, function| {
-            let (left, right) = (value >> HALF, value & HALF_MASK);
-            right << HALF | left ^ at(function, right)
+            let (left, right) = (value >> half, value & mask);
+            right << half | left ^ at(function, right) & mask
         })
     }
 
-    /// Inverse of [`Permutation::apply`].
+    /// Inverse of [`Permutation::apply`], for a permutation [of all bits](Self::is_of_all_bits): a lookup of each packet.
     #[inline]
     pub(crate) fn undo(&self, value: u32) -> u32 {
+        self.undo_halves(value, HALF)
+    }
+
+    /// Inverse of [`Permutation::apply`], for a permutation of any number of bits.
+    #[inline(never)]
+    pub(crate) fn undo_fewer(&self, value: u32) -> u32 {
+        self.undo_halves(value, self.half)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "so that a constant number of bits is one in the code")]
+    fn undo_halves(&self, value: u32, half: u32) -> u32 {
         let Some(functions) = self.functions() else { return value };
+        let mask = (1 << half) - 1;
         functions.iter().rev().fold(value, |value, function| {
-            let (right, mixed) = (value >> HALF, value & HALF_MASK);
-            (mixed ^ at(function, right)) << HALF | right
+            let (right, mixed) = (value >> half, value & mask);
+            (mixed ^ at(function, right) & mask) << half | right
         })
     }
 
@@ -150,7 +172,19 @@ mod tests {
     const BITS: u32 = 24;
 
     fn permutation(seed: u8) -> Permutation {
-        Permutation::try_new(&mut Random::new([seed; 32])).unwrap()
+        Permutation::try_new(&mut Random::new([seed; 32]), BITS).unwrap()
+    }
+
+    #[test]
+    fn fewer_bits_are_permuted_among_themselves() {
+        for bits in [8, 16] {
+            let permutation = Permutation::try_new(&mut Random::new([2; 32]), bits).unwrap();
+            let images: std::collections::HashSet<u32> =
+                (0..1 << bits).map(|value| permutation.apply(value)).collect();
+            assert_eq!(images.len(), 1 << bits);
+            assert!(images.iter().all(|&image| image >> bits == 0));
+            assert!((0..1 << bits).all(|value| permutation.undo_fewer(permutation.apply(value)) == value));
+        }
     }
 
     proptest::proptest! {
@@ -160,6 +194,7 @@ mod tests {
             let image = permutation.apply(value);
             proptest::prop_assert!(image < 1 << BITS);
             proptest::prop_assert_eq!(permutation.undo(image), value);
+            proptest::prop_assert_eq!(permutation.undo_fewer(image), value);
         }
     }
 

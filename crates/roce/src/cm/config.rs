@@ -5,11 +5,14 @@
 use core::time::Duration;
 
 use crate::conn::ReadLimits;
+use crate::number_prefix::NumberPrefix;
 use roce_wire::{PathMtu, ack_timeout};
 
 /// Configuration of a connection manager.
 #[derive(Clone, Debug)]
 pub struct CmConfig {
+    /// Upper bits of communication IDs.
+    pub number_prefix: NumberPrefix,
     /// Constant and globally unique: peers identify connections by it and the QPN.
     pub ca_guid: u64,
     /// Secret seed of communication IDs, transaction IDs and hashes.
@@ -51,6 +54,7 @@ impl CmConfig {
     #[must_use]
     pub const fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
         Self {
+            number_prefix: NumberPrefix::NONE,
             ca_guid,
             seed,
             source_port: 0xD872,

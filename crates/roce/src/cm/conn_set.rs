@@ -36,7 +36,7 @@ pub(super) struct ConnSet {
 
 impl ConnSet {
     pub(super) fn new(config: CmConfig, random: Random) -> Self {
-        let slots = Slots::new(Prf::new(&config.seed));
+        let slots = Slots::new(Prf::new(&config.seed, config.number_prefix));
         Self { config, random, listeners: Listeners::default(), slots }
     }
 

@@ -102,9 +102,12 @@ impl Slots {
 
     /// Returns the communication ID of a slot: unique among slots, and unpredictable for peers.
     pub(super) fn comm_id(&self, index: u32, generation: u32) -> CommId {
-        let id = self.prf.permute(generation << 16 | index & 0xFFFF);
+        let place = generation << 16 | index & 0xFFFF;
         // 0 is not a valid ID. Flipping the top bit of the generation gives another one.
-        CommId(if id == 0 { self.prf.permute((generation ^ 0x8000) << 16 | index & 0xFFFF) } else { id })
+        match self.prf.permute(place) {
+            0 => CommId(self.prf.permute(place ^ self.prf.top_bit())),
+            id => CommId(id),
+        }
     }
 
     /// Finds the connection with the local communication ID `id`.
@@ -261,7 +264,7 @@ mod tests {
     use super::*;
 
     fn slots() -> Slots {
-        let mut slots = Slots::new(Prf::new(&[7; 32]));
+        let mut slots = Slots::new(Prf::new(&[7; 32], crate::number_prefix::NumberPrefix::NONE));
         slots.grow().unwrap();
         slots
     }

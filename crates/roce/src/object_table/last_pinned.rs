@@ -106,7 +106,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn table() -> ObjectTable<u32, Lock> {
-        ObjectTable::try_new(4, &mut Random::new([7; 32])).unwrap()
+        ObjectTable::try_new(4, crate::number_prefix::NumberPrefix::NONE, &mut Random::new([7; 32])).unwrap()
     }
 
     fn insert(table: &ObjectTable<u32, Lock>, value: u32) -> u32 {

@@ -12,8 +12,8 @@
 //! it drops the reference, as receive and transmit processing do, and code that holds a lock. Other code uses
 //! [`ObjectTable::show`]. A thread must not remove an object while it has one pinned.
 //!
-//! A code consists of slot number and generation, encrypted by a keyed permutation of 24 bits. So codes do not
-//! reveal the order of allocation. Slots are reused oldest first, each time with a new code.
+//! A code consists of slot number and generation, encrypted by a keyed permutation of 24 bits, or of those after the prefix that
+//! all codes of a table have. So codes do not reveal the order of allocation. Slots are reused oldest first, each time with a new code.
 #![allow(unsafe_code, reason = "lock-free lookup needs unsafe cells and raw pointers")]
 
 pub(crate) mod last_pinned;
@@ -27,6 +27,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use lock_api::{Mutex, RawMutex};
 
 use crate::error::CreateError;
+use crate::number_prefix::NumberPrefix;
 use crate::random::{Permutation, Random};
 #[cfg(test)]
 use crate::testing::visit;
@@ -38,8 +39,10 @@ const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
 /// Generations of a slot that are tried for a usable code.
 const TRIES: u64 = 32;
-/// At most 2^18 slots, so that at least 6 bits of a code are generation.
-const MAX_BITS: u32 = 18;
+/// Bits of a code.
+const CODE_BITS: u32 = 24;
+/// Bits of a code that are generation, at least.
+const GENERATION_BITS: u32 = 6;
 
 const LIVE: u64 = 1 << 63;
 /// The generation is stored between the live bit and the number of users.
@@ -80,7 +83,12 @@ const NIL: u32 = u32::MAX;
 
 /// Translates between codes and slots.
 struct Codes {
+    /// Of the bits after the prefix.
     permutation: Permutation,
+    /// A code with nothing but the prefix.
+    prefix: u32,
+    /// Bits after the prefix.
+    permuted_bits: u32,
     index_bits: u32,
     /// That many bits.
     index_mask: u32,
@@ -88,18 +96,28 @@ struct Codes {
 
 impl Codes {
     fn code(&self, index: u32, generation: u32) -> u32 {
-        self.permutation.apply(index | generation << self.index_bits)
+        self.prefix | self.permutation.apply(index | generation << self.index_bits)
     }
 
-    /// Returns slot and generation of a code.
+    /// Returns slot and generation of a code, if it has the prefix. Otherwise the generation is one that no slot has.
     #[inline]
     fn split(&self, code: u32) -> (u32, u32) {
-        let plain = self.permutation.undo(code);
+        let plain =
+            if self.permutation.is_of_all_bits() { self.permutation.undo(code) } else { self.undo(code) };
         (plain & self.index_mask, plain >> self.index_bits)
     }
 
+    /// Returns what was permuted to the bits after the prefix; further bits unless the code has the prefix.
+    #[cold]
+    fn undo(&self, code: u32) -> u32 {
+        let mask = (1 << self.permuted_bits) - 1;
+        // Generations have none of these bits.
+        let foreign = (code ^ self.prefix) & !mask;
+        self.permutation.undo_fewer(code & mask) | foreign
+    }
+
     fn generations(&self) -> u32 {
-        1 << (24 - self.index_bits)
+        1 << (self.permuted_bits - self.index_bits)
     }
 }
 
@@ -124,9 +142,14 @@ pub(crate) struct Pinned<'a, T> {
 }
 
 impl<T, R: RawMutex> ObjectTable<T, R> {
-    /// Creates a table for up to `limit` objects, at most 2^18.
-    pub(crate) fn try_new(limit: u32, random: &mut Random) -> Result<Self, CreateError> {
-        let limit = limit.clamp(1, 1 << MAX_BITS);
+    /// Creates a table for up to `limit` objects, at most 2^18, or less by the length of the prefix that the codes have.
+    pub(crate) fn try_new(
+        limit: u32,
+        prefix: NumberPrefix,
+        random: &mut Random,
+    ) -> Result<Self, CreateError> {
+        let permuted_bits = CODE_BITS - prefix.bits();
+        let limit = limit.clamp(1, 1 << (permuted_bits - GENERATION_BITS));
         let index_bits = limit.next_power_of_two().trailing_zeros().max(CHUNK_BITS);
         let free = Free { next: Vec::new(), head: NIL, tail: NIL, live: 0, random: random.fork() };
         let mut chunks = Vec::new();
@@ -134,7 +157,9 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
         Ok(Self {
             chunks,
             codes: Codes {
-                permutation: Permutation::try_new(random)?,
+                permutation: Permutation::try_new(random, permuted_bits)?,
+                prefix: prefix.before(0, CODE_BITS),
+                permuted_bits,
                 index_bits,
                 index_mask: (1 << index_bits) - 1,
             },
@@ -413,7 +438,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     fn table(limit: u32) -> ObjectTable<u32, Lock> {
-        ObjectTable::try_new(limit, &mut Random::new([7; 32])).unwrap()
+        ObjectTable::try_new(limit, NumberPrefix::NONE, &mut Random::new([7; 32])).unwrap()
     }
 
     fn insert(table: &ObjectTable<u32, Lock>, value: u32) -> u32 {
@@ -466,6 +491,22 @@ mod tests {
             let vacant = table.reserve(|code| code & 15 != 0).unwrap();
             assert_ne!(vacant.code() & 15, 0);
             vacant.fill(Arc::try_new(i).unwrap());
+        }
+    }
+
+    #[test]
+    fn codes_have_the_prefix_of_their_table_and_no_others_are_found() {
+        let prefix = NumberPrefix::new(0x3A, 8).unwrap();
+        let table = ObjectTable::<u32, Lock>::try_new(1 << 18, prefix, &mut Random::new([7; 32])).unwrap();
+        let codes: HashSet<u32> = (0..1 << 10).map(|value| insert(&table, value)).collect();
+        assert_eq!(codes.len(), 1 << 10);
+        assert!(matches!(table.reserve(|_| true), Err(CreateError::TooMany)), "six bits are generation");
+        for &code in &codes {
+            assert_eq!(code >> 16, 0x3A);
+            assert!(table.get(code).is_some());
+            for bit in 16..24 {
+                assert!(table.get(code ^ 1 << bit).is_none(), "{code:x} without bit {bit}");
+            }
         }
     }
 

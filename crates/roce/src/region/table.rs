@@ -12,6 +12,7 @@ use super::memory_region::{Content, FixedRegion, MemoryWindow, Region};
 use super::window::WindowState;
 use crate::error::CreateError;
 use crate::memory::Backing;
+use crate::number_prefix::NumberPrefix;
 use crate::object_table::{ObjectTable, Pinned};
 use crate::random::Random;
 use fallible::Arc;
@@ -44,8 +45,8 @@ impl<R: RawMutex> RegionTable<R> {
         max_logical: u32,
         random: &mut Random,
     ) -> Result<Self, CreateError> {
-        let table = ObjectTable::try_new(max_regions, random)?;
-        Ok(Self { table, logical: ObjectTable::try_new(max_logical, random)? })
+        let table = ObjectTable::try_new(max_regions, NumberPrefix::NONE, random)?;
+        Ok(Self { table, logical: ObjectTable::try_new(max_logical, NumberPrefix::NONE, random)? })
     }
 
     pub(crate) fn register(

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use roce::{DropReason, Verdict};
+use roce::{DropReason, NumberPrefix, Verdict};
 use roce_testkit::{Options, Pair};
 use roce_wire::cm::CmMessage;
 use roce_wire::{Mad, Opcode, Packet};
@@ -51,6 +51,35 @@ fn queue_pair_numbers_are_unpredictable_from_each_other() {
     let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
     let numbers: Vec<_> = qps.iter().map(|qp| qp.qpn().value()).collect();
     assert_random("queue pairs", &numbers, 24);
+}
+
+/// Several engines share an address: the upper bits tell whose queue pair or connection a frame is for.
+#[test]
+fn numbers_have_the_prefix_of_their_engine_and_are_unpredictable_after_it() {
+    const PREFIX: NumberPrefix = NumberPrefix::new(0x9, 4).unwrap();
+    let config = |config: &mut roce::Config| {
+        (config.max_qps, config.number_prefix) = (1 << 14, PREFIX);
+    };
+    let mut pair = Pair::connected(Options { config, ..Options::default() });
+    let side = &pair.sides[1];
+    let spec = || roce_testkit::spec(side.pd, &side.cq, &pair.options);
+    let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
+    assert!(qps.iter().all(|qp| PREFIX.is_of_qpn(qp.qpn())));
+    let numbers: Vec<_> = qps.iter().map(|qp| qp.qpn().value() & 0xF_FFFF).collect();
+    assert_random("queue pairs", &numbers, 20);
+    pair.capture = Some(Vec::new());
+    for context in 0..4 {
+        pair.connect_another(context);
+    }
+    let mut ids = 0;
+    for (_, frame) in pair.capture.take().unwrap() {
+        let Some(CmMessage::Rep(rep)) = message(&frame) else { continue };
+        for id in [rep.local_comm_id, rep.remote_comm_id] {
+            assert!(PREFIX.is_of_comm_id(id), "{id:?}");
+            ids += 1;
+        }
+    }
+    assert_eq!(ids, 8);
 }
 
 #[test]
