@@ -72,6 +72,8 @@ pub struct Config {
     /// Number of notice queues, from which the driver polls the notices of some completion queues and shared receive queues
     /// apart from other events, as on one processor each.
     pub notice_queues: u32,
+    /// Whether connections may be made at loopback addresses (127.0.0.0/8, `::1`), which no frame of a network has.
+    pub loopback: bool,
     /// Upper bits of the numbers of queue pairs and of communication IDs, where several engines share an address.
     pub number_prefix: NumberPrefix,
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
@@ -109,6 +111,7 @@ impl Config {
             congestion: CongestionConfig::default(),
             shards: 1,
             notice_queues: 0,
+            loopback: false,
             number_prefix: NumberPrefix::NONE,
             ca_guid,
             trace: None,

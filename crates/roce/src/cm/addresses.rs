@@ -92,21 +92,21 @@ impl Addresses {
     }
 }
 
-/// Checks that a datagram is to a local address and from a unicast source. An answer to a group address would
-/// reach hosts that asked nothing.
-pub(super) fn check(addresses: &Addresses, packet: &Packet<'_>) -> Result<(), Ignored> {
+/// Checks that a datagram is to a local address and from a unicast source, which may be a loopback address if `loopback`. An
+/// answer to a group address would reach hosts that asked nothing.
+pub(super) fn check(addresses: &Addresses, packet: &Packet<'_>, loopback: bool) -> Result<(), Ignored> {
     if !addresses.contains(packet.destination()) {
         return Err(Ignored::NotLocal);
     }
-    if !is_unicast(packet.source()) || !is_station(packet.eth().source()) {
+    if !is_unicast(packet.source(), loopback) || !is_station(packet.eth().source()) {
         return Err(Ignored::InvalidSource);
     }
     Ok(())
 }
 
-/// Returns `true` if this can be the address of one host on a network.
-pub(super) fn is_unicast(ip: IpAddr) -> bool {
-    let not_unicast = ip.is_unspecified() || ip.is_loopback() || ip.is_multicast();
+/// Returns `true` if this can be the address of one host on a network, or, if `loopback`, a loopback address.
+pub(super) fn is_unicast(ip: IpAddr, loopback: bool) -> bool {
+    let not_unicast = ip.is_unspecified() || ip.is_loopback() && !loopback || ip.is_multicast();
     let other_family = match ip {
         IpAddr::V4(ip) => ip.is_broadcast(),
         IpAddr::V6(ip) => ip.to_ipv4_mapped().is_some(),

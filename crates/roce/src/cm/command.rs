@@ -41,7 +41,7 @@ impl Cm {
     ) -> Result<ConnId, ConnError> {
         let path = spec.path;
         if path.local_ip.is_ipv4() != path.remote_ip.is_ipv4()
-            || !is_unicast(path.remote_ip)
+            || !is_unicast(path.remote_ip, self.conns.config.loopback)
             || spec.mtu > self.conns.config.max_mtu
         {
             return Err(ConnError::Invalid);

@@ -11,6 +11,8 @@ use roce_wire::{PathMtu, ack_timeout};
 /// Configuration of a connection manager.
 #[derive(Clone, Debug)]
 pub struct CmConfig {
+    /// Whether connections may be made at loopback addresses.
+    pub loopback: bool,
     /// Upper bits of communication IDs.
     pub number_prefix: NumberPrefix,
     /// Constant and globally unique: peers identify connections by it and the QPN.
@@ -54,6 +56,7 @@ impl CmConfig {
     #[must_use]
     pub const fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
         Self {
+            loopback: false,
             number_prefix: NumberPrefix::NONE,
             ca_guid,
             seed,

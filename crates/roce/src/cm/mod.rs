@@ -148,7 +148,7 @@ impl Cm {
         packet: &Packet<'_>,
         queue_pairs: &dyn AttachedQps,
     ) -> Result<(), Ignored> {
-        addresses::check(&self.addresses, packet)?;
+        addresses::check(&self.addresses, packet, self.conns.config.loopback)?;
         let deth = packet.deth().ok_or(Ignored::NotCm)?;
         //= rocev2 §11
         if packet.bth().dest_qp() != Qpn::GSI

@@ -120,6 +120,31 @@ fn connect_requires_a_local_source_and_a_unicast_destination() {
     assert!(connect([10, 0, 0, 9].into(), [10, 0, 0, 2].into()).is_ok());
 }
 
+/// By configuration: no frame of a network has such an address.
+//= rocev2 §13
+#[test]
+fn loopback_addresses_connect_where_they_are_allowed() {
+    let ips: [fn(u8) -> IpAddr; 3] =
+        [|number| [127, 0, 0, number].into(), |_| [127, 0, 0, 1].into(), |_| Ipv6Addr::LOCALHOST.into()];
+    for ip in ips {
+        let allowed = |config: &mut roce::Config| config.loopback = true;
+        let mut pair = Pair::connected(Options { ip, config: allowed, ..Options::default() });
+        use_and_end(&mut pair);
+        let refused = Pair::new(Options { ip, ..Options::default() });
+        let alice = &refused.sides[0];
+        let spec = ConnectSpec {
+            path: refused.path(0),
+            local_port: 50000,
+            remote_port: PORT,
+            mtu: refused.options.mtu,
+            reads: refused.options.reads,
+            private_data: b"",
+            context: 0,
+        };
+        assert_eq!(alice.engine.connect(refused.now, &alice.qp, &spec), Err(ConnError::Invalid));
+    }
+}
+
 //= R-CONN-101
 #[test]
 fn a_wildcard_listener_ignores_requests_to_other_addresses() {

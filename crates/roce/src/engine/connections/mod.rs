@@ -143,6 +143,7 @@ impl<R: RawMutex> ConnTable<R> {
             max_half_open_per_peer: config.max_half_open_per_peer as usize,
             reads: config.max_reads,
             max_mtu: config.max_mtu,
+            loopback: config.loopback,
             number_prefix: config.number_prefix,
             ..CmConfig::new(config.ca_guid, seed)
         });
