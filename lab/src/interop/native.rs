@@ -26,7 +26,7 @@ use ndk_consumer::{
 use nt_sim::{ClockKind, Sim};
 use parking_lot::{Condvar, Mutex};
 use roce::{
-    AcceptSpec, Completion, CompletionKind, CompletionStatus, ConnEvent, ListenSpec, RecvRequest, SendData,
+    AcceptSpec, Completion, CompletionStatus, ConnEvent, ListenSpec, RecvRequest, SendData,
     SendFlags, SendOperation, SendRequest, Transmit, Verdict,
 };
 use roce_testkit::{Memory, Options, Side};
