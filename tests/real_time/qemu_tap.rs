@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use device_sim::{checksum, toeplitz};
+use device_sim::{checksum, checksum::Transport, toeplitz};
 use lab::{machine::Machine, testbed::Testbed};
 use ndis_sim::{Miniport, Offloads, SendRequest, tcp_stack::TcpStack};
 use ndk_abi::ndis::{
@@ -36,6 +36,8 @@ const MIB: usize = 1 << 20;
 /// TCP segments of 1 MiB without options.
 const SEGMENTS: u64 = 719;
 const MOMENT: Duration = Duration::from_secs(20);
+/// The port of connections of [`tcp::exchange`].
+const CLIENT_PORT: u16 = 49152;
 /// Longer than frames may still be as before a change.
 const SETTLED: Duration = Duration::from_millis(50);
 
@@ -101,9 +103,15 @@ fn delivered(bed: &Testbed, frames: Vec<(Vec<u8>, SendRequest)>) -> Vec<ndis_sim
     let deadline = bed.now() + MOMENT;
     while frames.len() < count && bed.now() < deadline {
         let _ = bed.event().wait(Duration::from_millis(5));
-        frames.extend(receiver.received_frames());
+        frames.extend(receiver.received_frames().into_iter().filter(|frame| !is_of_exchange(frame)));
     }
     frames
+}
+
+/// Whether a frame belongs to [`tcp::exchange`], whose last acknowledgments may arrive after its end.
+fn is_of_exchange(frame: &ndis_sim::ReceivedFrame) -> bool {
+    Transport::find(&frame.bytes)
+        .is_some_and(|found| frame.bytes[found.range].starts_with(&CLIENT_PORT.to_be_bytes()))
 }
 
 /// Sets members of an NDIS_OFFLOAD_PARAMETERS of revision 3.
@@ -404,13 +412,13 @@ fn vlan_filter_of_qemus_device_follows_the_adapters_vlan() {
         assert_eq!(vlans(), [u64::from(id)]);
     }
     host.set(OID_GEN_VLAN_ID, &0_u32.to_le_bytes()).unwrap();
-    // A command for each: the request does not wait until the last one is answered.
+    // A command for each: the request does not wait until the last one is answered. A device that takes longer than a second for all of
+    // them is to deliver every frame instead: QEMU executes no command while it writes its long list, and this machine may be busy.
     await_that(&bed, "all VLANs but the reserved one", || {
-        // QEMU executes no command while it writes its long list.
         std::thread::sleep(Duration::from_millis(200));
         let mut all = vlans();
         all.sort_unstable();
-        all == (0..4095).collect::<Vec<_>>()
+        all == (0..4095).collect::<Vec<_>>() || filters()["promiscuous"] == true
     });
     finish(bed);
 }

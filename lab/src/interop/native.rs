@@ -26,8 +26,8 @@ use ndk_consumer::{
 use nt_sim::{ClockKind, Sim};
 use parking_lot::{Condvar, Mutex};
 use roce::{
-    AcceptSpec, Completion, CompletionStatus, ConnEvent, ListenSpec, RecvRequest, SendData,
-    SendFlags, SendOperation, SendRequest, Transmit, Verdict,
+    AcceptSpec, Completion, CompletionStatus, ConnEvent, ListenSpec, RecvRequest, SendData, SendFlags,
+    SendOperation, SendRequest, Transmit, Verdict,
 };
 use roce_testkit::{Memory, Options, Side};
 use roce_wire::MacAddr;
