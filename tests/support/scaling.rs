@@ -161,8 +161,12 @@ pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
+/// Waits until what is under way has ended: settings of the device, and frames that wait for their processor.
 pub fn settle(bed: &Testbed) {
-    let _ = bed.event().wait(SETTLED);
+    let deadline = bed.now() + SETTLED;
+    while bed.now() < deadline {
+        let _ = bed.event().wait(deadline.saturating_sub(bed.now()));
+    }
 }
 
 pub fn handed_over(machine: &Machine) -> u64 {
