@@ -159,7 +159,7 @@ impl RejectReason {
 pub enum ConnEvent {
     /// A request for a listener. The context is the listener's.
     Request(ConnRequest),
-    /// The peer accepted. Complete or reject next.
+    /// The peer accepted. Complete or reject next. [`Engine::peer`](crate::Engine::peer) has its queue pair.
     Replied { reads: ReadLimits, private_data: PrivateData },
     /// The peer refused the request, or the active side refused the reply.
     Refused { reason: RejectReason, private_data: PrivateData },

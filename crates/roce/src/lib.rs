@@ -101,7 +101,7 @@ mod trace;
 mod transport;
 mod work;
 
-pub use cm::Ignored;
+pub use cm::{Ignored, LocalQp, PeerQp};
 pub use config::{Config, MOST_PACKETS, StashLimits};
 pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{

@@ -19,7 +19,7 @@ pub const LARGE_TYPES: &[LargeType] = &[
     LargeType {
         package: "roce",
         name: "Engine",
-        methods: 68,
+        methods: 72,
         reason: "the public face of the crate, whose methods hand on to the types that do the work",
     },
     LargeType { package: "nt-sim", name: "Thread", methods: 48, reason: "today" },

@@ -24,6 +24,20 @@ pub struct LocalQp {
     pub ack_timeout: u8,
 }
 
+impl LocalQp {
+    /// Maximum retry count, and RNR retry count.
+    const MAX_RETRIES: u8 = 7;
+    /// Maximum code of an ACK timeout.
+    const MAX_TIMEOUT: u8 = 31;
+
+    /// Returns whether a REQ or REP can carry the parameters.
+    pub(crate) fn is_valid(&self) -> bool {
+        is_user_qpn(self.qpn)
+            && self.retry_count.max(self.rnr_retry_count) <= Self::MAX_RETRIES
+            && self.ack_timeout <= Self::MAX_TIMEOUT
+    }
+}
+
 /// Parameters that the local queue pair receives from the peer's REQ or REP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerQp {
@@ -40,6 +54,12 @@ pub struct PeerQp {
     pub ack_timeout: u8,
     /// The path to the peer. The caller chooses its UDP source port.
     pub path: Path,
+}
+
+/// Returns `true` if a connection can use this queue pair number.
+pub(super) fn is_user_qpn(qpn: Qpn) -> bool {
+    //= rocev2 §13
+    !matches!(qpn.value(), 0 | 1 | 0x00FF_FFFF)
 }
 
 /// An event of a connection.

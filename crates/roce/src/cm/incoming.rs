@@ -114,9 +114,3 @@ impl Incoming<'_> {
         self.conns.slots.queue_message(self.origin.now, index);
     }
 }
-
-/// Returns `true` if a connection can use this queue pair number.
-pub(super) fn is_user_qpn(qpn: Qpn) -> bool {
-    //= rocev2 §13
-    !matches!(qpn.value(), 0 | 1 | 0x00FF_FFFF)
-}

@@ -8,8 +8,8 @@ use core::time::Duration;
 use super::{
     answer::AnswerKind,
     conn::Pending,
-    event::{Ignored, PeerQp},
-    incoming::{Incoming, Origin, is_user_qpn},
+    event::{Ignored, PeerQp, is_user_qpn},
+    incoming::{Incoming, Origin},
     state::{Input, State},
 };
 use crate::{

@@ -8,8 +8,8 @@ use super::{
     answer::AnswerKind,
     bounds::Admission,
     conn::Pending,
-    event::{Ignored, PeerQp},
-    incoming::{Incoming, is_user_qpn},
+    event::{Ignored, PeerQp, is_user_qpn},
+    incoming::Incoming,
     state::{Input, State},
 };
 use crate::conn::{ListenerId, PrivateData, ReadLimits};

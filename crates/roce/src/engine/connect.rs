@@ -7,7 +7,8 @@ use core::net::IpAddr;
 use lock_api::RawMutex;
 
 use super::Engine;
-use crate::conn::{AcceptSpec, ConnId, ConnectSpec, ListenSpec, ListenerId};
+use crate::cm::{LocalQp, PeerQp};
+use crate::conn::{AcceptSpec, ConnId, ConnectSpec, ListenSpec, ListenerId, ReadLimits};
 use crate::error::ConnError;
 use crate::qp::Qp;
 use crate::time::Instant;
@@ -105,6 +106,55 @@ impl<R: RawMutex> Engine<R> {
         spec: &AcceptSpec<'_>,
     ) -> Result<(), ConnError> {
         self.connections.accept(&self.qps, now, conn, qp, spec, self.new_psn())
+    }
+
+    /// Requests a connection of a queue pair that its owner changes by [`Engine::modify_qp`], or that this engine does not have:
+    /// `local` is what the peer is sent of it. After [`ConnEvent::Replied`], [`Engine::peer`] has what the queue pair needs; it is to be
+    /// in RTS before [`Engine::complete`]. No event changes it. Otherwise as [`Engine::connect`].
+    ///
+    /// # Errors
+    /// Those of [`Engine::connect`], except [`ConnError::QpBusy`]. [`ConnError::Invalid`], too, for a number that no queue pair can
+    /// have, a retry count above 7, and an ACK timeout above 31.
+    ///
+    /// [`ConnEvent::Replied`]: crate::ConnEvent::Replied
+    pub fn connect_unbound(
+        &self,
+        now: Instant,
+        local: LocalQp,
+        spec: &ConnectSpec<'_>,
+    ) -> Result<ConnId, ConnError> {
+        self.connections.connect_unbound(now, local, spec)
+    }
+
+    /// Accepts a connection with a queue pair that its owner changes, see [`Engine::connect_unbound`]: it is to be in RTR before.
+    /// Returns the negotiated read limits, of which [`PeerQp::reads`] is the same. Otherwise as [`Engine::accept`].
+    ///
+    /// # Errors
+    /// Those of [`Engine::accept`], except [`ConnError::QpBusy`]. [`ConnError::Invalid`] as by [`Engine::connect_unbound`].
+    pub fn accept_unbound(
+        &self,
+        now: Instant,
+        conn: ConnId,
+        local: LocalQp,
+        spec: &AcceptSpec<'_>,
+    ) -> Result<ReadLimits, ConnError> {
+        self.connections.accept_unbound(now, conn, local, spec)
+    }
+
+    /// Returns the peer's queue pair of a connection, once its REQ or REP was reported by an event. `None` for a connection that was
+    /// released.
+    pub fn peer(&self, conn: ConnId) -> Option<PeerQp> {
+        self.connections.peer(conn)
+    }
+
+    /// Establishes a connection that this side has accepted by [`Engine::accept_unbound`]: a packet of the peer has arrived on its
+    /// queue pair, which takes the place of a lost RTU. Has no effect on one that is established.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
+    //= rocev2 §12
+    pub fn establish(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
+        self.connections.with(|conns| conns.cm.traffic_seen(now, conn))
     }
 
     /// Changes the MAC address of the next hop on a connection's path, to which later frames go: those of its queue pair, and

@@ -9,7 +9,7 @@
 //! | create and destroy CQs, SRQs, QPs, regions, windows | `objects` | [`QueuePairs`], the region table, the notices |
 //! | work requests, arm, flush | `work_requests` | [`QueuePairs`] (`posts`) |
 //! | changes without connection management | `modify` | `transport::change` |
-//! | listen, connect, accept, reject, disconnect | `connect` | [`Connections`] |
+//! | listen, connect, accept, reject, disconnect, with or without a queue pair | `connect` | [`Connections`] |
 //! | shards, events | `drive` | [`Shard`](shard::Shard), [`Receiver`](receive::Receiver), [`Connections`] |
 //!
 //! `events` and `transmit` are types of its interface.

@@ -39,6 +39,7 @@ mod tail_probe;
 mod threads;
 mod threats;
 mod trace;
+mod unbound;
 mod unverified_sources;
 mod usual_frames;
 mod windows;

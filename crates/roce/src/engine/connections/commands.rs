@@ -5,8 +5,8 @@
 use lock_api::RawMutex;
 
 use super::parameters;
-use super::{ConnEntry, Connections};
-use crate::cm::PeerQp;
+use super::{ConnEntry, ConnTable, Connections};
+use crate::cm::{LocalQp, PeerQp};
 use crate::conn::{AcceptSpec, ConnId, ConnectSpec, ReadLimits};
 use crate::engine::queue_pairs::QueuePairs;
 use crate::error::ConnError;
@@ -36,22 +36,26 @@ impl<R: RawMutex> Connections<R> {
             if !transport.can_connect() {
                 return Err(ConnError::QpBusy);
             }
-            let id = conns.cm.connect(now, spec, local)?;
-            let entry = ConnEntry {
-                id,
-                qp: Some(qp.clone()),
-                receive_psn,
-                peer: None,
-                reads: ReadLimits::default(),
-                context: None,
-            };
-            if let Err(error) = conns.insert(entry) {
-                conns.cm.release(now, id)?;
-                return Err(error);
-            }
+            let id = conns.begin(now, spec, local, Some(qp.clone()))?;
             transport.connection.attach(id);
             Ok(id)
         })
+    }
+
+    /// Requests a connection of a queue pair that its owner changes.
+    ///
+    /// # Errors
+    /// Those of [`Engine::connect_unbound`](crate::Engine::connect_unbound).
+    pub(in crate::engine) fn connect_unbound(
+        &self,
+        now: Instant,
+        local: LocalQp,
+        spec: &ConnectSpec<'_>,
+    ) -> Result<ConnId, ConnError> {
+        if !local.is_valid() {
+            return Err(ConnError::Invalid);
+        }
+        self.with(|conns| conns.begin(now, spec, local, None))
     }
 
     /// Completes a connection that the peer has accepted.
@@ -65,7 +69,12 @@ impl<R: RawMutex> Connections<R> {
         conn: ConnId,
     ) -> Result<(), ConnError> {
         self.with(|conns| {
-            let qp = conns.entry(conn).and_then(|entry| entry.qp.clone()).ok_or(ConnError::Unknown)?;
+            let Some(qp) = conns.entry(conn).ok_or(ConnError::Unknown)?.qp.clone() else {
+                // The owner of the queue pair changes it.
+                conns.cm.complete(now, conn)?;
+                qps.shards.first().stats.connections.inc();
+                return Ok(());
+            };
             let mut transport = qp.lock();
             if transport.state() != State::Rtr {
                 return Err(ConnError::State);
@@ -102,16 +111,48 @@ impl<R: RawMutex> Connections<R> {
             }
             let reads = conns.cm.accept(now, conn, spec, local)?;
             // The queue pair is ready before the REP is sent: that needs the lock held here.
-            let peer = PeerQp { reads, ..peer };
-            let peer = parameters::of_peer(qp, config, conn, &peer, receive_psn).ok_or(ConnError::Invalid)?;
+            let negotiated = PeerQp { reads, ..peer };
+            let peer = parameters::of_peer(qp, config, conn, &negotiated, receive_psn);
+            let peer = peer.ok_or(ConnError::Invalid)?;
             qps.with_env(qp, |env| transport.peer_known(env, peer)).map_err(|_| ConnError::QpBusy)?;
             if let Some(entry) = conns.entry(conn) {
                 entry.qp = Some(qp.clone());
+                entry.peer = Some(negotiated);
                 entry.reads = reads;
                 entry.context = None;
             }
             Ok(())
         })
+    }
+
+    /// Accepts a connection with a queue pair that its owner changes. Returns the negotiated read limits.
+    ///
+    /// # Errors
+    /// Those of [`Engine::accept_unbound`](crate::Engine::accept_unbound).
+    pub(in crate::engine) fn accept_unbound(
+        &self,
+        now: Instant,
+        conn: ConnId,
+        local: LocalQp,
+        spec: &AcceptSpec<'_>,
+    ) -> Result<ReadLimits, ConnError> {
+        if !local.is_valid() {
+            return Err(ConnError::Invalid);
+        }
+        self.with(|conns| {
+            let reads = conns.cm.accept(now, conn, spec, local)?;
+            if let Some(entry) = conns.entry(conn) {
+                entry.peer = entry.peer.map(|peer| PeerQp { reads, ..peer });
+                entry.reads = reads;
+                entry.context = None;
+            }
+            Ok(reads)
+        })
+    }
+
+    /// Returns the peer's queue pair of a connection, once its REQ or REP was reported.
+    pub(in crate::engine) fn peer(&self, conn: ConnId) -> Option<PeerQp> {
+        self.lock().entry(conn)?.peer
     }
 
     /// Changes the MAC address of the next hop on a connection's path.
@@ -161,5 +202,26 @@ impl<R: RawMutex> Connections<R> {
         if let Some(qp) = entry.and_then(|entry| entry.qp) {
             qps.close(&qp);
         }
+    }
+}
+
+impl<R: RawMutex> ConnTable<R> {
+    /// Sends a REQ, for a connection of `qp` or of a queue pair that its owner changes.
+    fn begin(
+        &mut self,
+        now: Instant,
+        spec: &ConnectSpec<'_>,
+        local: LocalQp,
+        qp: Option<Arc<Qp<R>>>,
+    ) -> Result<ConnId, ConnError> {
+        let id = self.cm.connect(now, spec, local)?;
+        let receive_psn = local.receive_psn;
+        let entry =
+            ConnEntry { id, qp, receive_psn, peer: None, reads: ReadLimits::default(), context: None };
+        if let Err(error) = self.insert(entry) {
+            self.cm.release(now, id)?;
+            return Err(error);
+        }
+        Ok(id)
     }
 }

@@ -86,8 +86,11 @@ impl<R: RawMutex> ConnTable<R> {
             CmEventKind::Replied { peer, private_data } => {
                 let entry = self.entry(id)?;
                 entry.reads = peer.reads;
-                let (qp, receive_psn) = (entry.qp.clone()?, entry.receive_psn);
-                if !reach_peer(qps, id, &qp, peer, receive_psn) {
+                entry.peer = Some(*peer);
+                // The owner of another queue pair changes it.
+                if let Some(qp) = entry.qp.clone()
+                    && !reach_peer(qps, id, &qp, peer, entry.receive_psn)
+                {
                     // The queue pair was flushed meanwhile.
                     let _ = self.cm.abort(now, id);
                     return None;
@@ -96,9 +99,11 @@ impl<R: RawMutex> ConnTable<R> {
             }
             CmEventKind::Established => {
                 let entry = self.entry(id)?;
-                let (qp, reads) = (entry.qp.clone()?, entry.reads);
+                let (qp, reads) = (entry.qp.clone(), entry.reads);
                 //= R-CONN-34
-                if qps.with_env(&qp, |env| qp.lock().established(env)).is_err() {
+                if let Some(qp) = qp
+                    && qps.with_env(&qp, |env| qp.lock().established(env)).is_err()
+                {
                     let _ = self.cm.abort(now, id);
                     return None;
                 }

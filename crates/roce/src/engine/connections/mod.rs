@@ -57,6 +57,7 @@ pub(in crate::engine) struct ConnTable<R: RawMutex> {
 /// A connection of the consumer.
 pub(in crate::engine) struct ConnEntry<R: RawMutex> {
     pub(super) id: ConnId,
+    /// `None` before a request is accepted, for a queue pair that its owner changes, and once it was detached.
     pub(super) qp: Option<Arc<Qp<R>>>,
     /// Starting PSN of the peer, chosen by this side.
     pub(super) receive_psn: Psn,
