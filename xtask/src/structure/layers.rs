@@ -39,7 +39,7 @@ const SHIPPED: [(&str, &[&str]); 12] = [
 const DRIVER_BUILD: &str = "driver-build";
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 20] = [
+const AROUND: [(&str, &[&str]); 22] = [
     ("smb-direct", &[]),
     ("driver-support", &[]),
     ("example-consumer", &["driver-support"]),
@@ -57,6 +57,8 @@ const AROUND: [(&str, &[&str]); 20] = [
     ("smb-consumer", &["ndk-consumer", "smb-direct"]),
     ("smb-driver", &["driver-support", "ndk-consumer", "smb-consumer"]),
     ("captures", &["roce-testkit"]),
+    ("verbs-core", &[]),
+    ("verbs", &["verbs-core"]),
     ("roce-fuzz", &["captures", "roce-testkit", "smb-direct"]),
     (
         "lab",

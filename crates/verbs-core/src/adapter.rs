@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The engine of a device with its link, and what any thread does to drive them.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
+use std::cell::Cell;
+use std::os::fd::AsFd;
+
+use fallible::Arc;
+use parking_lot::Mutex;
+use roce::{CqFault, Engine, EngineEvent, Instant, QpFault};
+
+use crate::Lock;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::link::Link;
+use crate::registry::{QpNumbers, Registry};
+use crate::sys::{self, EventFd};
+
+/// How long the progress thread leaves frames to an application that has polled.
+pub const STAND_ASIDE: Duration = Duration::from_millis(1);
+
+/// Empty polls of a thread before it lets another one run.
+const POLLS: u32 = 64;
+
+/// Something that happened to an object.
+#[derive(Debug)]
+pub enum Notice {
+    /// A completion queue has completions, or a fault.
+    Completions(Option<CqFault>),
+    /// A shared receive queue fell below its limit.
+    Limit,
+    /// A queue pair failed.
+    QpFailed(QpFault),
+}
+
+/// An object that is notified.
+pub trait Subscriber: Send + Sync {
+    /// Handles a notice. Called by any thread, without any lock of the engine.
+    fn handle(&self, notice: Notice);
+}
+
+/// Engine, link and clock of a device.
+pub struct Adapter {
+    pub engine: Arc<Engine<Lock>>,
+    pub link: Link,
+    pub clock: Clock,
+    pub numbers: QpNumbers,
+    pub cqs: Registry<dyn Subscriber>,
+    pub srqs: Registry<dyn Subscriber>,
+    /// By the contexts of `numbers`.
+    pub qps: Registry<dyn Subscriber>,
+    /// Held while events are delivered: one thread at a time, in their order.
+    delivering: Mutex<()>,
+    /// Wakes the progress thread.
+    waker: EventFd,
+    /// When the application last polled and found nothing; 0 once it waits for an event.
+    polled: AtomicU64,
+    /// Until when the progress thread sleeps; `u64::MAX` while it works.
+    sleeps_until: AtomicU64,
+    /// Whether it sleeps without waiting for frames.
+    stands_aside: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl Adapter {
+    pub fn new(engine: Arc<Engine<Lock>>, link: Link) -> Result<Self, Error> {
+        Ok(Self {
+            engine,
+            link,
+            clock: Clock::new(),
+            numbers: QpNumbers::new(),
+            cqs: Registry::default(),
+            srqs: Registry::default(),
+            qps: Registry::default(),
+            delivering: Mutex::new(()),
+            waker: EventFd::flag()?,
+            polled: AtomicU64::new(0),
+            sleeps_until: AtomicU64::new(u64::MAX),
+            stands_aside: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Receives, transmits and delivers what is there. Returns the number of frames received.
+    pub fn drive(&self) -> usize {
+        let now = self.clock.now();
+        let received = self.link.receive(now, || self.engine.receiver());
+        self.run(now);
+        received
+    }
+
+    /// Transmits and delivers what is there, and handles deadlines. To be called after every command of the engine.
+    pub fn follow_up(&self) {
+        self.run(self.clock.now());
+        if self.engine.poll_timeout().is_some_and(|deadline| self.sleeps_beyond(deadline)) {
+            self.waker.add();
+        }
+    }
+
+    fn run(&self, now: Instant) {
+        if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.engine.handle_timeout(now);
+        }
+        if self.engine.wants_transmit() {
+            self.link.transmit(|queue, budget| self.engine.poll_transmit(now, queue, budget));
+        }
+        self.deliver();
+    }
+
+    /// Delivers the events of the engine.
+    fn deliver(&self) {
+        while self.engine.has_event() {
+            // The thread that delivers now looks again afterwards.
+            let Some(guard) = self.delivering.try_lock() else { return };
+            while let Some(event) = self.engine.poll_event() {
+                self.dispatch(event);
+            }
+            drop(guard);
+        }
+    }
+
+    fn dispatch(&self, event: EngineEvent<'_, Lock>) {
+        match event {
+            // The notice is dropped after its delivery.
+            EngineEvent::Cq(notice) => {
+                if let Some(cq) = self.cqs.get(notice.context()) {
+                    cq.handle(Notice::Completions(notice.fault()));
+                }
+            }
+            EngineEvent::Srq(notice) => {
+                if let Some(srq) = self.srqs.get(notice.context()) {
+                    srq.handle(Notice::Limit);
+                }
+            }
+            EngineEvent::QpFailed { context, fault, .. } => {
+                if let Some(qp) = self.qps.get(context) {
+                    qp.handle(Notice::QpFailed(fault));
+                }
+            }
+            // No call makes connections or listens yet.
+            EngineEvent::Conn { id, .. } => self.engine.release(self.clock.now(), id),
+            // The link has no next hops, and there are no notice queues.
+            EngineEvent::PathSuspect { .. }
+            | EngineEvent::NoticesDue { .. }
+            | EngineEvent::CqGone { .. }
+            | EngineEvent::SrqGone { .. } => {}
+        }
+    }
+
+    /// Waits until no event that was taken before is being delivered.
+    pub fn finish_delivery(&self) {
+        drop(self.delivering.lock());
+    }
+
+    /// Drives the engine for an application that has polled and found nothing. Now and then, lets other threads run.
+    pub fn poll(&self) {
+        thread_local!(static EMPTY: Cell<u32> = const { Cell::new(0) });
+        self.polled.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        if self.drive() > 0 {
+            return;
+        }
+        let polls = EMPTY.get().wrapping_add(1);
+        EMPTY.set(polls);
+        if polls.is_multiple_of(POLLS) {
+            sys::yield_processor();
+        }
+    }
+
+    /// Lets the progress thread receive, because the application is going to wait.
+    pub fn attend(&self) {
+        self.polled.store(0, Ordering::SeqCst);
+        if self.stands_aside.load(Ordering::SeqCst) {
+            self.waker.add();
+        }
+    }
+
+    fn sleeps_beyond(&self, deadline: Instant) -> bool {
+        deadline.as_nanos() < self.sleeps_until.load(Ordering::SeqCst)
+    }
+
+    /// Ends the progress thread.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.waker.add();
+    }
+
+    /// Returns whether the progress thread is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until frames arrive, a deadline passes, or another thread has something to do. Of the progress thread.
+    pub fn sleep(&self) {
+        let now = self.clock.now();
+        let stands_aside = {
+            let polled = self.polled.load(Ordering::SeqCst);
+            now.as_nanos().saturating_sub(polled) < STAND_ASIDE.as_nanos() as u64
+        };
+        self.stands_aside.store(stands_aside, Ordering::SeqCst);
+        let aside = stands_aside.then(|| now + STAND_ASIDE);
+        let until = self.engine.poll_timeout().into_iter().chain(aside).min();
+        self.sleeps_until.store(until.map_or(u64::MAX - 1, Instant::as_nanos), Ordering::SeqCst);
+        let timeout = until.map(|until| until.duration_since(self.clock.now()));
+        let waker = (self.waker.as_fd(), false);
+        if stands_aside {
+            sys::wait_readable(&mut [waker], timeout);
+        } else {
+            sys::wait_readable(&mut [waker, (self.link.readable(), false)], timeout);
+        }
+        self.stands_aside.store(false, Ordering::SeqCst);
+        self.sleeps_until.store(u64::MAX, Ordering::SeqCst);
+        // A flag: nothing to take is no error.
+        let _ = self.waker.take();
+    }
+
+    /// Returns whether the application leaves frames to the progress thread.
+    pub fn is_unattended(&self) -> bool {
+        let idle = self.clock.now().as_nanos().saturating_sub(self.polled.load(Ordering::Relaxed));
+        idle >= STAND_ASIDE.as_nanos() as u64
+    }
+}

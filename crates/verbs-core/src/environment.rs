@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Settings from environment variables.
+
+use core::fmt;
+use core::net::IpAddr;
+use std::path::PathBuf;
+
+/// The variables, and what each sets.
+pub const VARIABLES: [(&str, &str); 4] = [
+    ("VIORDMA_ADDR", "addresses of the devices, separated by commas, instead of those of the host"),
+    ("VIORDMA_PCAP", "file in which frames are recorded; with {pid} in it, one of each process"),
+    ("VIORDMA_FAULTS", "faults of transmitted frames: loss=1%,duplicate=1%,reorder=1%,seed=7"),
+    ("VIORDMA_STATS", "1: print statistics of each device to stderr when it is closed"),
+];
+
+/// Settings of the devices of a process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Addresses of the devices; empty for those of the host.
+    pub addresses: Vec<IpAddr>,
+    pub pcap: Option<PathBuf>,
+    pub faults: Faults,
+    pub statistics: bool,
+}
+
+/// Faults of transmitted frames, for tests: shares of frames in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    pub loss: u32,
+    pub duplicate: u32,
+    /// Frames that are transmitted after the next one.
+    pub reorder: u32,
+    /// Equal seeds give equal decisions for equal sequences of frames.
+    pub seed: u64,
+}
+
+impl Faults {
+    /// Returns whether there are any.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.loss == 0 && self.duplicate == 0 && self.reorder == 0
+    }
+}
+
+/// A variable with a value that has no meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidVariable {
+    pub name: &'static str,
+    pub value: String,
+    pub reason: &'static str,
+}
+
+impl fmt::Display for InvalidVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "viordma: {}={}: {}", self.name, self.value, self.reason)
+    }
+}
+
+impl std::error::Error for InvalidVariable {}
+
+impl Settings {
+    /// Reads the settings of this process.
+    ///
+    /// # Errors
+    /// The first variable whose value is invalid.
+    pub fn from_environment() -> Result<Self, InvalidVariable> {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    /// Reads the settings of variables that `get` returns. An empty value is that of a variable that is not set.
+    ///
+    /// # Errors
+    /// The first variable whose value is invalid.
+    pub fn read(get: impl Fn(&'static str) -> Option<String>) -> Result<Self, InvalidVariable> {
+        let mut settings = Self::default();
+        for (name, _) in VARIABLES {
+            let Some(value) = get(name).filter(|value| !value.is_empty()) else { continue };
+            settings.set(name, &value).map_err(|reason| InvalidVariable { name, value, reason })?;
+        }
+        Ok(settings)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        match name {
+            "VIORDMA_ADDR" => {
+                for part in value.split(',') {
+                    let address = part.trim().parse::<IpAddr>().map_err(|_| "not an IP address")?;
+                    if address.is_unspecified() || address.is_multicast() {
+                        return Err("not the address of a host");
+                    }
+                    if self.addresses.contains(&address) {
+                        return Err("an address is named twice");
+                    }
+                    self.addresses.push(address);
+                }
+            }
+            "VIORDMA_PCAP" => {
+                self.pcap = Some(value.replace("{pid}", &std::process::id().to_string()).into());
+            }
+            "VIORDMA_FAULTS" => self.faults = faults(value)?,
+            _ => {
+                self.statistics = match value {
+                    "0" => false,
+                    "1" => true,
+                    _ => return Err("neither 0 nor 1"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn faults(value: &str) -> Result<Faults, &'static str> {
+    let mut faults = Faults::default();
+    for part in value.split(',') {
+        let (key, value) = part.split_once('=').ok_or("not a list of key=value")?;
+        match key.trim() {
+            "loss" => faults.loss = share(value)?,
+            "duplicate" => faults.duplicate = share(value)?,
+            "reorder" => faults.reorder = share(value)?,
+            "seed" => faults.seed = value.trim().parse().map_err(|_| "the seed is not a number")?,
+            _ => return Err("the keys are loss, duplicate, reorder, seed"),
+        }
+    }
+    Ok(faults)
+}
+
+/// Returns a percentage in millionths.
+fn share(value: &str) -> Result<u32, &'static str> {
+    const WRONG: &str = "a share is a percentage from 0% to 100%, as in loss=1.5%";
+    let percent: f64 =
+        value.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok()).ok_or(WRONG)?;
+    if !(0.0..=100.0).contains(&percent) {
+        return Err(WRONG);
+    }
+    #[allow(clippy::cast_sign_loss, reason = "from 0 to 1,000,000")]
+    Ok((percent * 10_000.0).round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &'static str, value: &str) -> Result<Settings, InvalidVariable> {
+        Settings::read(|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn each_variable_sets_its_part() {
+        assert_eq!(Settings::read(|_| None), Ok(Settings::default()));
+        assert_eq!(Settings::read(|_| Some(String::new())), Ok(Settings::default()));
+        let addresses = read("VIORDMA_ADDR", "127.0.0.1, ::1").unwrap().addresses;
+        assert_eq!(addresses, ["127.0.0.1".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);
+        let faults = read("VIORDMA_FAULTS", "loss=1.5%,reorder=100%,seed=7").unwrap().faults;
+        assert_eq!(faults, Faults { loss: 15_000, duplicate: 0, reorder: 1_000_000, seed: 7 });
+        assert_eq!(read("VIORDMA_PCAP", "/tmp/a").unwrap().pcap, Some("/tmp/a".into()));
+        assert!(read("VIORDMA_STATS", "1").unwrap().statistics);
+    }
+
+    #[test]
+    fn a_value_without_meaning_is_reported_with_the_name_of_its_variable() {
+        for (name, value) in [
+            ("VIORDMA_ADDR", "localhost"),
+            ("VIORDMA_ADDR", "0.0.0.0"),
+            ("VIORDMA_ADDR", "::1,::1"),
+            ("VIORDMA_FAULTS", "loss"),
+            ("VIORDMA_FAULTS", "loss=1"),
+            ("VIORDMA_FAULTS", "loss=101%"),
+            ("VIORDMA_FAULTS", "loss=NaN%"),
+            ("VIORDMA_FAULTS", "speed=1%"),
+            ("VIORDMA_FAULTS", "seed=x"),
+            ("VIORDMA_STATS", "yes"),
+        ] {
+            let error = read(name, value).unwrap_err();
+            assert_eq!((error.name, error.value.as_str()), (name, value));
+            let line = error.to_string();
+            assert!(line.contains(name) && !line.contains('\n'), "{line}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Frames between devices: the engine builds Ethernet frames, which travel as UDP datagrams.
+//!
+//! Processes that share an address have different *slots*. The slot is the upper bits of their queue pair numbers, and the offset of
+//! their UDP port: slot 0 has the port of RoCEv2, which other hosts know. The kernel releases a port when its process ends.
+
+mod frame;
+mod headers;
+mod incoming;
+mod outgoing;
+
+use core::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use parking_lot::Mutex;
+use roce::{Instant, Receiver};
+
+use crate::Lock;
+use crate::environment::Settings;
+use crate::error::Error;
+use crate::sys::UdpSocket;
+use frame::port_of;
+use incoming::Incoming;
+use outgoing::Outgoing;
+
+pub use frame::SLOT_BITS;
+pub use headers::MAC;
+
+/// Buffers that are asked for: rings of NICs are of this order.
+const BUFFER_BYTES: i32 = 8 << 20;
+
+/// Bytes that the kernel counts for a frame of 4096 bytes of payload in a receive buffer.
+const COUNTED: usize = 8448;
+
+/// The link of a device.
+#[derive(Debug)]
+pub struct Link {
+    slot: u8,
+    socket: UdpSocket,
+    outgoing: Mutex<Outgoing>,
+    incoming: Mutex<Incoming>,
+}
+
+impl Link {
+    /// Opens the link of `address`, in the first slot that is free.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`] if no slot is free; [`Error::System`] if the address is not one of this host.
+    pub fn open(address: IpAddr, settings: &Settings) -> Result<Self, Error> {
+        let (slot, socket) = claim(address)?;
+        socket.enlarge_buffers(BUFFER_BYTES);
+        let outgoing = Mutex::new(Outgoing::new(address, settings));
+        let incoming = Mutex::new(Incoming::new(address));
+        Ok(Self { slot, socket, outgoing, incoming })
+    }
+
+    /// Returns the slot, less than 2^[`SLOT_BITS`].
+    pub fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    /// Returns the packets of the largest MTU that a peer may have in flight so that the receive buffer holds those of a few queue pairs.
+    pub fn window(&self) -> u32 {
+        let packets = self.socket.receive_buffer() / COUNTED / 2;
+        u32::try_from(packets).unwrap_or(u32::MAX).clamp(8, 256)
+    }
+
+    /// Transmits frames that `fill` writes into a transmit queue, until it writes less than the queue holds.
+    pub fn transmit(&self, mut fill: impl FnMut(&mut Outgoing, usize) -> usize) {
+        let mut outgoing = self.outgoing.lock();
+        loop {
+            let budget = outgoing.room();
+            let filled = fill(&mut outgoing, budget);
+            outgoing.flush(&self.socket);
+            if filled < budget {
+                break;
+            }
+        }
+    }
+
+    /// Passes frames that have arrived to `receiver`, unless another thread does so now. Returns their number.
+    pub fn receive<'a>(&self, now: Instant, receiver: impl FnOnce() -> Receiver<'a, Lock>) -> usize {
+        self.incoming.try_lock().map_or(0, |mut incoming| incoming.receive(&self.socket, now, receiver))
+    }
+
+    /// Returns a descriptor that is readable when frames have arrived.
+    pub fn readable(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Binds the port of the first slot that no process has.
+fn claim(address: IpAddr) -> Result<(u8, UdpSocket), Error> {
+    for slot in 0..1 << SLOT_BITS {
+        match UdpSocket::bind(SocketAddr::new(address, port_of(slot)), false) {
+            Err(Error::AddressInUse) => {}
+            bound => return bound.map(|socket| (slot, socket)),
+        }
+    }
+    Err(Error::AddressInUse)
+}

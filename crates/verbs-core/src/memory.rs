@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Protection domains, memory regions and windows.
+#![allow(unsafe_code, reason = "registers memory of the application with the engine")]
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use fallible::Arc as EngineArc;
+use roce::{Access, Backing, Pd, Region};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::Error;
+use crate::sys;
+use crate::users::Users;
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct ProtectionDomain {
+    context: Arc<Context>,
+    pd: Pd,
+    users: Users,
+}
+
+impl ProtectionDomain {
+    /// Creates a protection domain.
+    #[must_use]
+    pub fn new(context: &Arc<Context>) -> Arc<Self> {
+        let pd = context.device().engine().create_pd();
+        Arc::new(Self { context: Arc::clone(context), pd, users: Users::default() })
+    }
+
+    /// Returns the context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        self.context.device()
+    }
+
+    pub(crate) fn engine_pd(&self) -> Pd {
+        self.pd
+    }
+
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Counts an object outside of this crate that uses the domain.
+    pub fn add_user(&self) {
+        self.users.add();
+    }
+
+    /// Ends a use that [`ProtectionDomain::add_user`] has counted.
+    pub fn remove_user(&self) {
+        self.users.remove();
+    }
+
+    /// Ends the use of the domain.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if other objects use it.
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.users.check_none()
+    }
+}
+
+/// Memory to register.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// First byte in this process.
+    pub address: usize,
+    /// In bytes, at least 1.
+    pub length: usize,
+    /// Address of the first byte in requests.
+    pub base: u64,
+    pub access: Access,
+}
+
+/// A memory region.
+#[derive(Debug)]
+pub struct MemoryRegion {
+    pd: Arc<ProtectionDomain>,
+    region: EngineArc<Region>,
+}
+
+impl MemoryRegion {
+    /// Registers memory. Its pages are made present.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the range is empty, or if remote writes are allowed without local ones; [`Error::BadAddress`] if a page is not
+    /// mapped, or not writable although it has to be; [`Error::OutOfMemory`].
+    ///
+    /// # Safety
+    /// The memory stays mapped, and writable if `access` has [`Access::LOCAL_WRITE`], until [`MemoryRegion::destroy`] has returned. No
+    /// Rust reference to it is live while requests or peers access it.
+    pub unsafe fn register(pd: &Arc<ProtectionDomain>, range: &Range) -> Result<Self, Error> {
+        let Range { address, length, base, access } = *range;
+        let remote_write = access.contains(Access::REMOTE_WRITE);
+        if length == 0 || remote_write && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Error::Invalid);
+        }
+        sys::make_resident(address, length, access.contains(Access::LOCAL_WRITE))?;
+        let memory = NonNull::new(core::ptr::with_exposed_provenance_mut(address));
+        let memory = memory.ok_or(Error::BadAddress)?;
+        // SAFETY: the caller guarantees that the memory stays mapped as long as the region exists.
+        let backing = unsafe { Backing::contiguous(memory, length) }?;
+        let length = u64::try_from(length).map_err(|_| Error::Invalid)?;
+        // SAFETY: as above; the region is deregistered by `destroy`.
+        let region = unsafe { pd.device().engine().register(pd.engine_pd(), base, length, access, backing) }?;
+        pd.users.add();
+        Ok(Self { pd: Arc::clone(pd), region })
+    }
+
+    /// Returns the key, local and remote.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        self.region.key()
+    }
+
+    /// Returns the protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
+    /// Deregisters the memory. After the return nothing accesses it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if windows are bound to the region.
+    pub fn destroy(&self) -> Result<(), Error> {
+        if self.region.windows() > 0 {
+            return Err(Error::Busy);
+        }
+        if !self.pd.device().engine().deregister(&self.region) {
+            return Err(Error::Invalid);
+        }
+        self.pd.users.remove();
+        Ok(())
+    }
+}

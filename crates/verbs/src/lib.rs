@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The C interface of libibverbs and librdmacm, as of rdma-core 44, on [`verbs_core`].
+//!
+//! Each exported function checks its arguments, looks its objects up, calls one method of the core, and turns the result into what its
+//! manual page says: an error number, or a null pointer or -1 with `errno`. What is not offered fails as `EOPNOTSUPP`.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`abi`] | structures in the layout of the headers |
+//! | [`errno`] | error numbers |
+//! | [`handles`] | objects that a program holds pointers to |
+//! | [`device`], [`open`], [`context`] | devices, ports, GIDs |
+//! | [`pd`], [`mr`], [`cq`], [`channel`], [`srq`], [`qp`], [`ah`] | objects |
+//! | [`post`], [`elements`] | work requests |
+//! | [`async_events`] | asynchronous events |
+//! | [`names`], [`rates`] | texts and conversions |
+//! | [`refused`] | functions of what is not offered |
+
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "implements functions that C programs call with pointers")]
+
+pub mod abi;
+mod ah;
+mod async_events;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod elements;
+mod errno;
+mod handles;
+mod mr;
+mod names;
+mod open;
+mod pd;
+mod post;
+mod qp;
+mod rates;
+mod refused;
+mod srq;
+mod tables;
