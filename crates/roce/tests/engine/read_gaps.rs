@@ -101,8 +101,10 @@ fn responses_lost_anywhere_are_requested_again_in_one_round_trip() {
     let without = lost_responses(2, 1, |_| false);
     assert_eq!((without.again, without.requests), (0, 0));
     // The first chunks are requested from the first gap to the last, until the peer shows how it answers.
-    for (distance, more) in [(7, 6 * 64), (20, 6 * 64), (100, 64), (300, 0)] {
-        let cost = lost_responses(2, 1, move |number| number % distance == 5);
+    // Gaps are requested apart as far as the peer has granted as many requests, here 16: fewer than the gaps if one in 7 is lost.
+    let options = Options { reads: ReadLimits { inbound: 16, outbound: 16 }, ..rated() };
+    for (distance, more) in [(7, 8 * 64), (20, 6 * 64), (100, 64), (300, 0)] {
+        let cost = lost_responses_with(options.clone(), 2, 1, move |number| number % distance == 5);
         let count = (2048 - 5u64).div_ceil(u64::from(distance));
         assert_eq!(cost.timeouts, 0, "one in {distance}");
         assert!(
@@ -557,4 +559,47 @@ fn responses_in_flight_are_as_many_as_can_be_recorded() {
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     assert!(sink.read()[..192 * MTU] == data[..192 * MTU]);
     assert_eq!(pair.sides[0].stat("timeouts"), 0);
+}
+
+/// A request is outstanding until the last response to it was sent, whether or not it arrives.
+//= rocev2 §6
+//= R-QP-52
+#[test]
+fn no_more_read_requests_are_outstanding_than_the_peer_granted() {
+    for granted in [1, 2, 4] {
+        let options = Options { reads: ReadLimits { inbound: granted, outbound: granted }, ..rated() };
+        let Reads { mut pair, source, sink, data } = Reads::new(options, 4);
+        let most = Rc::new(Cell::new(0));
+        let seen = most.clone();
+        let (mut open, mut count, mut base) = (Vec::new(), 0u32, None);
+        pair.filter = Some(Box::new(move |to, frame| {
+            let packet = Packet::parse(frame).unwrap();
+            let psn = packet.bth().psn();
+            let at = psn.distance_from(*base.get_or_insert(psn));
+            if to == 1 && packet.bth().opcode() == Opcode::READ_REQUEST {
+                open.push(at + packet.reth().unwrap().length().div_ceil(MTU as u32).cast_signed());
+                seen.set(seen.get().max(open.len()));
+            } else if to == 0 && packet.info().operation == roce_wire::Operation::Read {
+                if packet.info().last
+                    && let Some(answered) = open.iter().position(|end| *end == at + 1)
+                {
+                    open.remove(answered);
+                }
+                count += 1;
+                return !count.is_multiple_of(9);
+            }
+            true
+        }));
+        for context in 0..4 {
+            let offset = context as usize * MESSAGE;
+            pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
+        }
+        let mut done = 0;
+        while done < 4 {
+            pair.run_until("a READ", |pair| !pair.sides[0].cq.is_empty());
+            done += pair.sides[0].outcomes().len();
+        }
+        assert!(sink.read() == data);
+        assert!(most.get() <= usize::from(granted), "granted {granted}: {}", most.get());
+    }
 }

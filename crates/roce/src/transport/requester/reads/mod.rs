@@ -149,7 +149,7 @@ impl Reads {
 
     /// Returns whether another chunk may be requested now.
     pub(super) fn may_request(&self) -> bool {
-        self.in_flight < self.limit
+        self.in_flight.saturating_add(self.gaps.extra()) < self.limit
     }
 
     /// Returns the end of the packets that a peer may store while it misses the one at `una`, which belongs to `oldest`. `high` is
@@ -311,7 +311,7 @@ impl Reads {
         // As many chunks as there are at most: one that is complete by now is not requested.
         while self.gaps.is_wanted() {
             let progress = requested.progress(&self.out_of_order);
-            let repeat = self.gaps.next(progress);
+            let repeat = self.gaps.next(progress, self.limit.saturating_sub(self.in_flight));
             let found = repeat.and_then(|repeat| Some((repeat, requested.read_at(repeat.first)?)));
             if found.is_some() {
                 return found;

@@ -30,7 +30,7 @@ use fallible::vec;
 /// Responses after a chunk that show a loss in it: fewer may only have overtaken the missing one.
 const REORDERED: u64 = 3;
 
-/// Gaps of a chunk that are requested apart; the last request asks for the rest.
+/// Gaps of a chunk that are requested apart, as far as the peer has granted as many requests; the last one asks for the rest.
 const MAX_GAPS: u8 = 8;
 
 /// The READ chunks that are requested again. What each packet uses comes last: see [`cache_lines`](crate::transport::cache_lines).
@@ -68,8 +68,9 @@ struct Chunk {
 enum Step {
     /// Missing responses from `from` on are to be requested, after as many gaps.
     Wanted { from: Sequence, gaps: u8, probe: bool },
-    /// Missing responses before `end` are requested; `high` is the first packet that was never requested at that time.
-    Asked { end: Sequence, high: Sequence, order: u64, probe: bool },
+    /// Missing responses before `end` are requested, by `gaps` requests and one more; `high` is the first packet that was never
+    /// requested at that time.
+    Asked { end: Sequence, high: Sequence, order: u64, gaps: u8, probe: bool },
 }
 
 /// A request for responses that are missing.
@@ -264,7 +265,7 @@ impl ReadGaps {
         chunk_end: impl FnMut(Sequence) -> Option<Sequence>,
     ) -> bool {
         let asked = self.find(sequence).and_then(|chunk| match chunk.step {
-            Step::Asked { end, high, order, probe } if sequence < end => Some((end, high, order, probe)),
+            Step::Asked { end, high, order, probe, .. } if sequence < end => Some((end, high, order, probe)),
             _ => None,
         });
         let mut end = sequence.next();
@@ -363,12 +364,20 @@ impl ReadGaps {
         let order = self.order;
         if let Some(chunk) = self.find(first) {
             chunk.at = now;
-            chunk.step = Step::Asked { end, high, order, probe: false };
+            chunk.step = Step::Asked { end, high, order, gaps: 0, probe: false };
         }
     }
 
-    /// Returns the next request.
-    pub(crate) fn next(&self, progress: Progress<'_>) -> Option<Repeat> {
+    /// Returns the number of requests that may be outstanding besides one for each chunk: those for gaps of a chunk.
+    pub(crate) fn extra(&self) -> u32 {
+        let gaps = |chunk: &Chunk| match chunk.step {
+            Step::Wanted { gaps, .. } | Step::Asked { gaps, .. } => u32::from(gaps),
+        };
+        self.active().fold(0, |sum, chunk| sum.saturating_add(gaps(chunk)))
+    }
+
+    /// Returns the next request. `spare` is the number of requests that may be outstanding besides one for each chunk.
+    pub(crate) fn next(&self, progress: Progress<'_>, spare: u32) -> Option<Repeat> {
         let oldest = self.active().filter(|chunk| matches!(chunk.step, Step::Wanted { .. }));
         let chunk = oldest.min_by_key(|chunk| chunk.first)?;
         let Step::Wanted { from, gaps, probe } = chunk.step else { return None };
@@ -376,7 +385,8 @@ impl ReadGaps {
         let end = if probe {
             chunk.end
         } else {
-            progress.missing_end(first, chunk.end, self.as_gaps && gaps < MAX_GAPS.saturating_sub(1))
+            let apart = self.as_gaps && gaps < MAX_GAPS.saturating_sub(1) && self.extra() < spare;
+            progress.missing_end(first, chunk.end, apart)
         };
         Some(Repeat { first, end })
     }
@@ -394,7 +404,7 @@ impl ReadGaps {
             chunk.step = if repeat.is_some() && progress.missing(end, chunk.end).is_some() {
                 Step::Wanted { from: end, gaps: gaps.saturating_add(1), probe }
             } else {
-                Step::Asked { end, high: progress.high, order, probe }
+                Step::Asked { end, high: progress.high, order, gaps, probe }
             };
         }
         self.count_wanted();

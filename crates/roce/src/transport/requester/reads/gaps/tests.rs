@@ -116,7 +116,7 @@ impl Run {
         self.asked.clear();
         while self.una < self.high {
             while self.gaps.is_wanted() {
-                let again = self.gaps.next(self.progress());
+                let again = self.gaps.next(self.progress(), u32::MAX);
                 let progress = Progress { una: self.una, high: self.high, stored: &self.stored };
                 self.gaps.sent(progress, again, Instant::from_nanos(0));
                 if let Some(Repeat { first, end }) = again
@@ -172,7 +172,7 @@ fn requests_for_a_chunk_are_bounded() {
         }
         let mut requests = Vec::new();
         while run.gaps.is_wanted() {
-            let again = run.gaps.next(run.progress());
+            let again = run.gaps.next(run.progress(), u32::MAX);
             let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
             run.gaps.sent(progress, again, Instant::from_nanos(0));
             requests.extend(again.map(|again| (number(again.first), number(again.end))));
@@ -204,7 +204,7 @@ fn fewer_than_three_responses_behind_a_chunk_show_no_loss() {
 fn send_wanted(run: &mut Run, nanos: u64) -> Vec<u64> {
     let mut requests = Vec::new();
     while run.gaps.is_wanted() {
-        let again = run.gaps.next(run.progress());
+        let again = run.gaps.next(run.progress(), u32::MAX);
         let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
         run.gaps.sent(progress, again, Instant::from_nanos(nanos));
         requests.extend(again.map(|again| number(again.first)));
