@@ -143,7 +143,7 @@ fn parameters_are_exchanged_and_the_owner_changes_the_queue_pairs() {
     }
 }
 
-/// What arrives is as long as the field of the message, as programs on librdmacm expect.
+/// Private data arrives with the length of its field, as programs on librdmacm expect.
 //= rocev2 §11
 #[test]
 fn each_side_gets_the_parameters_and_private_data_of_the_other() {
