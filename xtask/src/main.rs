@@ -29,6 +29,7 @@ mod shell;
 mod structure;
 mod test;
 mod tools;
+mod verbs;
 mod windows;
 mod words;
 mod workspace;
@@ -102,6 +103,8 @@ enum Command {
     Rules(rules::Options),
     /// List files that import each other in a circle, and dependencies between crates that point upward
     Structure(structure::Options),
+    /// Build libibverbs.so.1 and librdmacm.so.1, which run programs for RDMA without a device
+    Verbs(verbs::Options),
     /// Check all packages for Windows, or run the tests that run there
     Windows(windows::Options),
     /// List uses of words that this project's text and names avoid
@@ -146,6 +149,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Races => races::run()?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,
+        Command::Verbs(options) => verbs::run(&options)?,
         Command::Windows(options) => windows::run(&options)?,
         Command::Words(options) => words::run(&options)?,
         Command::Provide(options) => provide::run(&options)?,

@@ -3,7 +3,8 @@
 //! The C interface of libibverbs and librdmacm, as of rdma-core 44, on [`verbs_core`].
 //!
 //! Each exported function checks its arguments, looks its objects up, calls one method of the core, and turns the result into what its
-//! manual page says: an error number, or a null pointer or -1 with `errno`. What is not offered fails as `EOPNOTSUPP`.
+//! manual page says: an error number, or a null pointer or -1 with `errno`. Functions of what is not
+//! offered are not here: `symbols/` lists what they return, and `cargo xtask verbs` makes them.
 //!
 //! | module | responsible for |
 //! | --- | --- |
@@ -15,7 +16,6 @@
 //! | [`post`], [`elements`] | work requests |
 //! | [`async_events`] | asynchronous events |
 //! | [`names`], [`rates`] | texts and conversions |
-//! | [`refused`] | functions of what is not offered |
 
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "implements functions that C programs call with pointers")]
@@ -37,6 +37,5 @@ mod pd;
 mod post;
 mod qp;
 mod rates;
-mod refused;
 mod srq;
 mod tables;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `cargo xtask verbs`: the libraries `libibverbs.so.1` and `librdmacm.so.1` for programs on Linux, from `crates/verbs`.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `symbols.rs` | the tables of symbols and versions in `crates/verbs/symbols` |
+//! | `link.rs` | the libraries, linked from the archive of `crates/verbs` |
+
+mod link;
+mod symbols;
+
+use std::{path::PathBuf, process::Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use self::link::Tables;
+use crate::workspace::Workspace;
+
+/// The package whose archive is linked.
+const PACKAGE: &str = "verbs";
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Profile of cargo to build with
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    profile: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The libraries cannot be built, or do not export what the tables list.
+pub fn run(options: &Options) -> Result<()> {
+    let directory = build(&options.profile)?;
+    println!("{}: LD_LIBRARY_PATH={0} PROGRAM", directory.display());
+    Ok(())
+}
+
+/// Builds and links the libraries, and returns their directory.
+fn build(profile: &str) -> Result<PathBuf> {
+    let directory = link::directory();
+    Tables::read()?.link(&archive(profile)?, &directory)?;
+    Ok(directory)
+}
+
+/// Builds the archive, and returns its path.
+fn archive(profile: &str) -> Result<PathBuf> {
+    let mut cargo = Workspace::Tools.cargo();
+    cargo.args([
+        "build",
+        "--message-format=json-render-diagnostics",
+        "--package",
+        PACKAGE,
+        "--profile",
+        profile,
+    ]);
+    let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "{PACKAGE} cannot be built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let files = messages.flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default());
+    let mut archives = files.filter_map(|file| file.as_str().map(PathBuf::from));
+    archives
+        .find(|file| file.extension().is_some_and(|end| end == "a"))
+        .with_context(|| format!("{PACKAGE} makes no static library"))
+}
