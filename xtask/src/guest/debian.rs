@@ -24,7 +24,7 @@ pub fn fetch(
     if !fs::read_to_string(&list).is_ok_and(|old| old == wanted) {
         empty(directory)?;
         let names = names()?;
-        eprintln!("fetching {} Debian packages for the guest", names.len());
+        eprintln!("fetching {} Debian packages", names.len());
         packages::download(&names, directory)?;
         let files = files(directory)?;
         ensure!(files.len() == names.len(), "{} does not hold the packages it should", directory.display());

@@ -11,7 +11,7 @@
 //! [`smb`] adds what the guest needs to speak SMB Direct.
 
 mod cpio;
-mod debian;
+pub mod debian;
 mod elf;
 mod modules;
 mod root;

@@ -6,11 +6,18 @@
 //! | --- | --- |
 //! | `symbols.rs` | the tables of symbols and versions in `crates/verbs/symbols` |
 //! | `link.rs` | the libraries, linked from the archive of `crates/verbs` |
+//! | `layout.rs` | the layout of structures, as Debian's headers have it |
+//! | `programs.rs` | packages of Debian, unpacked into `target/verbs/programs` |
 
+mod layout;
 mod link;
+mod programs;
 mod symbols;
 
-use std::{path::PathBuf, process::Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -26,6 +33,12 @@ pub struct Options {
     /// Profile of cargo to build with
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
+    /// Link this archive instead of that of crates/verbs
+    #[arg(long, value_name = "FILE", hide = true)]
+    archive: Option<PathBuf>,
+    /// Write crates/verbs/src/abi/layout.rs from Debian's headers
+    #[arg(long)]
+    layout: bool,
 }
 
 /// Runs the command.
@@ -33,15 +46,26 @@ pub struct Options {
 /// # Errors
 /// The libraries cannot be built, or do not export what the tables list.
 pub fn run(options: &Options) -> Result<()> {
-    let directory = build(&options.profile)?;
-    println!("{}: LD_LIBRARY_PATH={0} PROGRAM", directory.display());
+    if options.layout {
+        return layout::write(&programs::unpack()?.join("usr/include"));
+    }
+    let directory = match &options.archive {
+        Some(archive) => link(archive)?,
+        None => build(&options.profile)?,
+    };
+    println!("LD_LIBRARY_PATH={} PROGRAM", directory.display());
     Ok(())
 }
 
 /// Builds and links the libraries, and returns their directory.
 fn build(profile: &str) -> Result<PathBuf> {
+    link(&archive(profile)?)
+}
+
+/// Links the libraries from an archive, and returns their directory.
+fn link(archive: &Path) -> Result<PathBuf> {
     let directory = link::directory();
-    Tables::read()?.link(&archive(profile)?, &directory)?;
+    Tables::read()?.link(archive, &directory)?;
     Ok(directory)
 }
 

@@ -8,6 +8,7 @@ pub mod attributes;
 pub mod context;
 pub mod device;
 pub mod flags;
+mod layout;
 pub mod objects;
 
 /// A function pointer that is always null: the operation is not offered.
