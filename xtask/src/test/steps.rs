@@ -10,7 +10,7 @@ use super::{captures, count::Count, demos, programs};
 use crate::{
     fuzz, image, lab, licenses, miri,
     packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP},
-    races, shell, tools, windows,
+    races, shell, tools, verbs, windows,
     workspace::Workspace,
 };
 
@@ -35,7 +35,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 24] = [
+pub const STEPS: [Step; 25] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -58,6 +58,7 @@ pub const STEPS: [Step; 24] = [
     Step { name: "demo replays", when: When::Alone, run: demos::replay },
     Step { name: "demo under loss", when: When::Alone, run: demos::under_loss },
     Step { name: "captures", when: When::Alone, run: captures::are_sound },
+    Step { name: "verbs programs", when: When::Alone, run: verbs_programs },
     Step { name: "miniport driver of others", when: When::Alone, run: miniport_of_others },
     Step { name: "interop with Linux", when: When::Alone, run: interop_in_short },
 ];
@@ -225,6 +226,16 @@ fn package() -> Result<Count> {
 fn objects() -> Result<Count> {
     crate::objects::run()?;
     Ok(Count::WHOLE)
+}
+
+/// The libraries for Linux: their symbols, the layout of structures, and the most important programs of Debian that use them.
+fn verbs_programs() -> Result<Count> {
+    let what = "verbs programs (Debian's packages cannot be had)";
+    let Some(verbs::Counts { passed, failed, skipped }) = verbs::check()? else {
+        println!("skipped: {what}");
+        return Ok(Count { passed: 1, ..Count::SKIPPED });
+    };
+    Ok(Count { passed: passed + 1, failed, skipped, ..Count::default() })
 }
 
 /// Environment variable with the path of a miniport driver of others, NetKVM's `netkvm.sys`. It is no part of the project.

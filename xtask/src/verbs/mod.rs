@@ -7,8 +7,10 @@
 //! | `symbols.rs` | the tables of symbols and versions in `crates/verbs/symbols` |
 //! | `link.rs` | the libraries, linked from the archive of `crates/verbs` |
 //! | `layout.rs` | the layout of structures, as Debian's headers have it |
-//! | `programs.rs` | packages of Debian, unpacked into `target/verbs/programs` |
+//! | `programs.rs` | programs of Debian, unpacked into `target/verbs/programs` |
+//! | `judges/` | cases that run these programs with the libraries |
 
+mod judges;
 mod layout;
 mod link;
 mod programs;
@@ -22,8 +24,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use self::link::Tables;
-use crate::workspace::Workspace;
+use self::{judges::Selection, link::Tables};
+use crate::{shell::Exit, workspace::Workspace};
 
 /// The package whose archive is linked.
 const PACKAGE: &str = "verbs";
@@ -36,9 +38,27 @@ pub struct Options {
     /// Link this archive instead of that of crates/verbs
     #[arg(long, value_name = "FILE", hide = true)]
     archive: Option<PathBuf>,
+    #[command(flatten)]
+    cases: Cases,
     /// Write crates/verbs/src/abi/layout.rs from Debian's headers
     #[arg(long)]
     layout: bool,
+}
+
+#[derive(clap::Args)]
+struct Cases {
+    /// Run programs of Debian with the libraries, and write target/verbs/report.md
+    #[arg(long)]
+    test: bool,
+    /// Of these, run only the cases whose name with place and faults contains this text
+    #[arg(long, value_name = "TEXT", requires = "test")]
+    only: Option<String>,
+    /// Run only the cases of `cargo xtask test`
+    #[arg(long, requires = "test", conflicts_with = "only")]
+    short: bool,
+    /// List the cases
+    #[arg(long)]
+    list: bool,
 }
 
 /// Runs the command.
@@ -46,6 +66,10 @@ pub struct Options {
 /// # Errors
 /// The libraries cannot be built, or do not export what the tables list.
 pub fn run(options: &Options) -> Result<()> {
+    if options.cases.list {
+        judges::list();
+        return Ok(());
+    }
     if options.layout {
         return layout::write(&programs::unpack()?.join("usr/include"));
     }
@@ -53,8 +77,50 @@ pub fn run(options: &Options) -> Result<()> {
         Some(archive) => link(archive)?,
         None => build(&options.profile)?,
     };
-    println!("LD_LIBRARY_PATH={} PROGRAM", directory.display());
+    if !options.cases.test {
+        println!("LD_LIBRARY_PATH={} PROGRAM", directory.display());
+        return Ok(());
+    }
+    let selection = match &options.cases.only {
+        Some(text) => Selection::Only(text),
+        None if options.cases.short => Selection::Short,
+        None => Selection::All,
+    };
+    layout::check(&programs::unpack()?.join("usr/include"))?;
+    let report = judges::run(selection, format!("profile {}", options.profile))?;
+    if report.has_failed() {
+        return Err(Exit { code: 1, message: report.summary() }.into());
+    }
     Ok(())
+}
+
+/// Result of the short form: cases by how they ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: usize,
+}
+
+/// Builds the libraries, compares the layout of structures, and runs the most important cases. None: the programs cannot be had here.
+///
+/// # Errors
+/// The libraries cannot be built, or a structure differs from that of the headers.
+pub fn check() -> Result<Option<Counts>> {
+    // That of the tests, with which most of it is compiled already.
+    const PROFILE: &str = "tool";
+    build(PROFILE)?;
+    let programs = match programs::unpack() {
+        Ok(programs) => programs,
+        Err(error) => {
+            println!("skipped: {error:#}");
+            return Ok(None);
+        }
+    };
+    layout::check(&programs.join("usr/include"))?;
+    let report = judges::run(Selection::Short, format!("profile {PROFILE}"))?;
+    let [passed, failed, skipped] = report.counts();
+    Ok(Some(Counts { passed, failed, skipped }))
 }
 
 /// Builds and links the libraries, and returns their directory.

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The report of a run: `target/verbs/report.json` and `report.md`.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::cases::{Case, Faults};
+
+/// A line of the report: a case in a place.
+#[derive(Serialize)]
+pub struct Line {
+    pub case: &'static str,
+    pub server: &'static str,
+    pub client: &'static str,
+    pub proves: &'static str,
+    pub place: &'static str,
+    pub faults: &'static str,
+    pub passed: bool,
+    pub fault: Option<String>,
+    pub note: String,
+    pub seconds: f64,
+    /// Frames of the captures, all of which were decoded.
+    pub frames: u64,
+}
+
+impl Line {
+    /// Returns the line of a case before it runs.
+    pub fn new(case: &Case, place: &'static str, faults: Faults) -> Self {
+        Self {
+            case: case.name,
+            server: case.server,
+            client: case.client,
+            proves: case.proves,
+            place,
+            faults: faults.name(),
+            passed: false,
+            fault: None,
+            note: String::new(),
+            seconds: 0.0,
+            frames: 0,
+        }
+    }
+
+    /// Returns the name by which `--only` selects it.
+    pub fn name(case: &Case, place: &str, faults: Faults) -> String {
+        format!("{} ({place}, {})", case.name, faults.name())
+    }
+}
+
+/// The results of a run.
+#[derive(Default, Serialize)]
+pub struct Report {
+    pub libraries: String,
+    pub lines: Vec<Line>,
+    /// Cases that did not run, with reasons.
+    pub skipped: Vec<String>,
+}
+
+impl Report {
+    /// Writes both files into a folder, and returns their paths.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<[PathBuf; 2]> {
+        let [json, markdown] = ["report.json", "report.md"].map(|name| folder.join(name));
+        fs::write(&json, serde_json::to_string_pretty(self)? + "\n")?;
+        fs::write(&markdown, self.markdown())?;
+        Ok([json, markdown])
+    }
+
+    /// Returns a table with a row for each case, and a list of what failed.
+    pub fn markdown(&self) -> String {
+        let mut text = format!("# Programs on the libraries\n\n{}: {}\n\n", self.libraries, self.summary());
+        text += "| case | client | what it shows | passed | failed |\n| --- | --- | --- | --- | --- |\n";
+        let mut rows = BTreeMap::<&str, Vec<&Line>>::new();
+        let mut order = Vec::new();
+        for line in &self.lines {
+            let row = rows.entry(line.case).or_default();
+            if row.is_empty() {
+                order.push(line.case);
+            }
+            row.push(line);
+        }
+        for case in order {
+            let lines = &rows[case];
+            let list = |passed: bool| {
+                let of = lines.iter().filter(|line| line.passed == passed);
+                of.map(|line| format!("{} {}", line.place, line.faults)).collect::<Vec<_>>().join(", ")
+            };
+            let first = lines[0];
+            let note = if first.note.is_empty() { String::new() } else { format!(" ({})", first.note) };
+            let _ = writeln!(
+                text,
+                "| {case} | `{}` | {}{note} | {} | {} |",
+                first.client,
+                first.proves,
+                list(true),
+                list(false)
+            );
+        }
+        for line in self.lines.iter().filter(|line| !line.passed) {
+            let fault = line.fault.as_deref().unwrap_or_default();
+            let _ = write!(text, "\n- {} ({}, {}): {fault}", line.case, line.place, line.faults);
+        }
+        for skipped in &self.skipped {
+            let _ = write!(text, "\n- skipped: {skipped}");
+        }
+        text.trim_end().to_owned() + "\n"
+    }
+
+    /// Returns the line that counts.
+    pub fn summary(&self) -> String {
+        let [passed, failed, skipped] = self.counts();
+        format!("{passed} passed, {failed} failed, {skipped} skipped")
+    }
+
+    /// Returns how many cases passed, failed and were skipped.
+    pub fn counts(&self) -> [usize; 3] {
+        let passed = self.lines.iter().filter(|line| line.passed).count();
+        [passed, self.lines.len() - passed, self.skipped.len()]
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.lines.iter().any(|line| !line.passed)
+    }
+}
