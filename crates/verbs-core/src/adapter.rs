@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 
 use fallible::Arc;
 use parking_lot::Mutex;
-use roce::{CqFault, Engine, EngineEvent, Instant, QpFault};
+use roce::{ConnEvent, ConnId, CqFault, Engine, EngineEvent, Instant, QpFault};
 
 use crate::Lock;
 use crate::clock::Clock;
@@ -21,11 +21,14 @@ use crate::sys::{self, EventFd};
 /// How long the progress thread leaves frames to an application that has polled.
 pub const STAND_ASIDE: Duration = Duration::from_millis(1);
 
-/// Empty polls of a thread before it lets another one run.
+/// Empty polls of a thread before it waits for a frame, and how long it waits. A thread that only yields the processor gets it back late
+/// when others compute; one that waits for a descriptor gets it with the frame.
 const POLLS: u32 = 64;
+const POLL_WAIT: Duration = Duration::from_micros(100);
 
 /// Something that happened to an object.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum Notice {
     /// A completion queue has completions, or a fault.
     Completions(Option<CqFault>),
@@ -33,6 +36,8 @@ pub enum Notice {
     Limit,
     /// A queue pair failed.
     QpFailed(QpFault),
+    /// An event of a connection or listener.
+    Connection(ConnId, ConnEvent),
 }
 
 /// An object that is notified.
@@ -51,6 +56,7 @@ pub struct Adapter {
     pub srqs: Registry<dyn Subscriber>,
     /// By the contexts of `numbers`.
     pub qps: Registry<dyn Subscriber>,
+    pub connections: Registry<dyn Subscriber>,
     /// Held while events are delivered: one thread at a time, in their order.
     delivering: Mutex<()>,
     /// Wakes the progress thread.
@@ -74,6 +80,7 @@ impl Adapter {
             cqs: Registry::default(),
             srqs: Registry::default(),
             qps: Registry::default(),
+            connections: Registry::default(),
             delivering: Mutex::new(()),
             waker: EventFd::flag()?,
             polled: AtomicU64::new(0),
@@ -96,6 +103,13 @@ impl Adapter {
         self.run(self.clock.now());
         if self.engine.poll_timeout().is_some_and(|deadline| self.sleeps_beyond(deadline)) {
             self.waker.add();
+        }
+    }
+
+    /// Receives frames that came to other processes at the same address.
+    pub fn take_passed(&self) {
+        while self.link.take_passed(self.clock.now(), || self.engine.receiver()) {
+            self.run(self.clock.now());
         }
     }
 
@@ -139,8 +153,11 @@ impl Adapter {
                     qp.handle(Notice::QpFailed(fault));
                 }
             }
-            // No call makes connections or listens yet.
-            EngineEvent::Conn { id, .. } => self.engine.release(self.clock.now(), id),
+            EngineEvent::Conn { id, context, event } => match self.connections.get(context) {
+                Some(connection) => connection.handle(Notice::Connection(id, event)),
+                // Its owner has released it, or a listener is gone whose request was on its way.
+                None => self.engine.release(self.clock.now(), id),
+            },
             // The link has no next hops, and there are no notice queues.
             EngineEvent::PathSuspect { .. }
             | EngineEvent::NoticesDue { .. }
@@ -154,7 +171,7 @@ impl Adapter {
         drop(self.delivering.lock());
     }
 
-    /// Drives the engine for an application that has polled and found nothing. Now and then, lets other threads run.
+    /// Drives the engine for an application that has polled and found nothing. Now and then, waits for a frame for a moment.
     pub fn poll(&self) {
         thread_local!(static EMPTY: Cell<u32> = const { Cell::new(0) });
         self.polled.store(self.clock.now().as_nanos(), Ordering::Relaxed);
@@ -164,7 +181,7 @@ impl Adapter {
         let polls = EMPTY.get().wrapping_add(1);
         EMPTY.set(polls);
         if polls.is_multiple_of(POLLS) {
-            sys::yield_processor();
+            sys::wait_readable(&mut [(self.link.readable(), false)], Some(POLL_WAIT));
         }
     }
 
@@ -203,12 +220,10 @@ impl Adapter {
         let until = self.engine.poll_timeout().into_iter().chain(aside).min();
         self.sleeps_until.store(until.map_or(u64::MAX - 1, Instant::as_nanos), Ordering::SeqCst);
         let timeout = until.map(|until| until.duration_since(self.clock.now()));
-        let waker = (self.waker.as_fd(), false);
-        if stands_aside {
-            sys::wait_readable(&mut [waker], timeout);
-        } else {
-            sys::wait_readable(&mut [waker, (self.link.readable(), false)], timeout);
-        }
+        let neighbors = self.link.neighbors().readable();
+        let mut interests = [self.waker.as_fd(), neighbors, self.link.readable()].map(|fd| (fd, false));
+        let count = if stands_aside { 2 } else { 3 };
+        sys::wait_readable(&mut interests[..count], timeout);
         self.stands_aside.store(false, Ordering::SeqCst);
         self.sleeps_until.store(u64::MAX, Ordering::SeqCst);
         // A flag: nothing to take is no error.

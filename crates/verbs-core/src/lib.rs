@@ -17,6 +17,8 @@
 //! | [`link`] | frames in datagrams |
 //! | [`events`] | queues of events with a file descriptor |
 //! | [`device`] | the engine, the link, and who drives them |
+//! | [`host`] | the devices of a process |
+//! | [`cm`] | connections |
 //! | [`registry`] | objects by the contexts in which the engine names them |
 //! | [`cq`], [`srq`], [`qp`], [`memory`] | objects |
 
@@ -25,12 +27,14 @@
 mod adapter;
 pub mod addresses;
 mod clock;
+pub mod cm;
 pub mod context;
 pub mod cq;
 pub mod device;
 pub mod environment;
 mod error;
 pub mod events;
+pub mod host;
 pub mod limits;
 mod link;
 pub mod memory;
@@ -43,8 +47,8 @@ mod users;
 
 pub use error::Error;
 pub use roce::{
-    Access, CompletionKind, CompletionStatus, DatagramRequest, RecvRequest, SendData, SendFlags,
-    SendOperation, SendRequest, Sge,
+    Access, CompletionKind, CompletionStatus, DatagramRequest, PrivateData, ReadLimits, RecvRequest,
+    SendData, SendFlags, SendOperation, SendRequest, Sge,
 };
 pub use roce_wire::{PathMtu, Qpn};
 

@@ -18,6 +18,7 @@ pub fn start(adapter: Arc<Adapter>) -> Result<JoinHandle<()>, Error> {
     let started = thread.spawn(move || {
         sys::block_signals();
         while !adapter.is_stopped() {
+            adapter.take_passed();
             if adapter.is_unattended() {
                 while adapter.drive() > 0 {}
             } else {

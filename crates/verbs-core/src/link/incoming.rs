@@ -8,6 +8,8 @@ use roce::{Instant, Receiver};
 
 use super::frame::{FRAME, FrameBuffer};
 use super::headers::{prefix_len, rebuild};
+use super::neighbors::Neighbors;
+use super::routing::{self, Target};
 use crate::Lock;
 use crate::sys::{self, BATCH, UdpSocket};
 
@@ -15,22 +17,25 @@ use crate::sys::{self, BATCH, UdpSocket};
 #[derive(Debug)]
 pub struct Incoming {
     address: IpAddr,
+    slot: u8,
     buffers: Vec<FrameBuffer>,
 }
 
 impl Incoming {
-    pub fn new(address: IpAddr) -> Self {
-        Self { address, buffers: vec![[0; FRAME]; BATCH] }
+    pub fn new(address: IpAddr, slot: u8) -> Self {
+        Self { address, slot, buffers: vec![[0; FRAME]; BATCH] }
     }
 
-    /// Receives datagrams that have arrived, and passes their frames on. Returns their number.
+    /// Receives datagrams that have arrived, and passes their frames on: to `receiver`, or to the process that they are for. Returns their
+    /// number.
     pub fn receive<'a>(
         &mut self,
         socket: &UdpSocket,
+        neighbors: &Neighbors,
         now: Instant,
         receiver: impl FnOnce() -> Receiver<'a, Lock>,
     ) -> usize {
-        let Self { address, buffers } = self;
+        let Self { address, slot, buffers } = self;
         let prefix = prefix_len(address.is_ipv4());
         let mut arrived = [None; BATCH];
         let rooms = buffers.iter_mut().map(|buffer| &mut buffer[prefix..]);
@@ -42,8 +47,38 @@ impl Incoming {
         for (datagram, buffer) in arrived.into_iter().zip(&mut *buffers) {
             let Some(datagram) = datagram else { continue };
             rebuild(buffer, datagram.len, datagram.source, *address, datagram.traffic_class);
-            receiver.handle_frame(now, &buffer[..prefix + datagram.len]);
+            let frame = &buffer[..prefix + datagram.len];
+            match routing::of(&frame[prefix..]) {
+                Some(Target::Slot(other)) if other != *slot => neighbors.pass(other, frame),
+                // All others look whether it is theirs. Without an owner, this engine refuses it.
+                Some(Target::Port(port)) if neighbors.is_elsewhere(port) => neighbors.pass_to_all(frame),
+                _ => {
+                    receiver.handle_frame(now, frame);
+                }
+            }
         }
         count
+    }
+
+    /// Takes a frame that another process has passed. Returns whether there was one.
+    pub fn take_passed<'a>(
+        &mut self,
+        neighbors: &Neighbors,
+        now: Instant,
+        receiver: impl FnOnce() -> Receiver<'a, Lock>,
+    ) -> bool {
+        let Some(buffer) = self.buffers.first_mut() else { return false };
+        let Some(len) = neighbors.take(buffer) else { return false };
+        let frame = &buffer[..len];
+        let target = frame.get(prefix_len(self.address.is_ipv4())..).and_then(routing::of);
+        let is_own = match target {
+            Some(Target::Port(port)) => neighbors.has(port),
+            Some(Target::Slot(slot)) => slot == self.slot,
+            None => false,
+        };
+        if is_own {
+            receiver().handle_frame(now, frame);
+        }
+        true
     }
 }

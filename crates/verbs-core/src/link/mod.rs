@@ -8,7 +8,9 @@
 mod frame;
 mod headers;
 mod incoming;
+mod neighbors;
 mod outgoing;
+mod routing;
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,6 +24,7 @@ use crate::error::Error;
 use crate::sys::UdpSocket;
 use frame::port_of;
 use incoming::Incoming;
+use neighbors::Neighbors;
 use outgoing::Outgoing;
 
 pub use frame::SLOT_BITS;
@@ -38,6 +41,7 @@ const COUNTED: usize = 8448;
 pub struct Link {
     slot: u8,
     socket: UdpSocket,
+    neighbors: Neighbors,
     outgoing: Mutex<Outgoing>,
     incoming: Mutex<Incoming>,
 }
@@ -50,9 +54,10 @@ impl Link {
     pub fn open(address: IpAddr, settings: &Settings) -> Result<Self, Error> {
         let (slot, socket) = claim(address)?;
         socket.enlarge_buffers(BUFFER_BYTES);
-        let outgoing = Mutex::new(Outgoing::new(address, settings));
-        let incoming = Mutex::new(Incoming::new(address));
-        Ok(Self { slot, socket, outgoing, incoming })
+        let outgoing = Mutex::new(Outgoing::new(address, slot, settings));
+        let incoming = Mutex::new(Incoming::new(address, slot));
+        let neighbors = Neighbors::open(address, slot)?;
+        Ok(Self { slot, socket, neighbors, outgoing, incoming })
     }
 
     /// Returns the slot, less than 2^[`SLOT_BITS`].
@@ -81,7 +86,18 @@ impl Link {
 
     /// Passes frames that have arrived to `receiver`, unless another thread does so now. Returns their number.
     pub fn receive<'a>(&self, now: Instant, receiver: impl FnOnce() -> Receiver<'a, Lock>) -> usize {
-        self.incoming.try_lock().map_or(0, |mut incoming| incoming.receive(&self.socket, now, receiver))
+        let Some(mut incoming) = self.incoming.try_lock() else { return 0 };
+        incoming.receive(&self.socket, &self.neighbors, now, receiver)
+    }
+
+    /// Passes a frame that came to another process at the same address to `receiver`. Returns whether there was one.
+    pub fn take_passed<'a>(&self, now: Instant, receiver: impl FnOnce() -> Receiver<'a, Lock>) -> bool {
+        self.incoming.lock().take_passed(&self.neighbors, now, receiver)
+    }
+
+    /// Returns the other processes at the same address.
+    pub fn neighbors(&self) -> &Neighbors {
+        &self.neighbors
     }
 
     /// Returns a descriptor that is readable when frames have arrived.

@@ -6,10 +6,11 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 
 use roce::Transmit;
-use roce_wire::{Bth, UDP_PORT};
+use roce_wire::UDP_PORT;
 
-use super::frame::{FRAME, FrameBuffer, port_of, slot_of};
+use super::frame::{FRAME, FrameBuffer, port_of};
 use super::headers;
+use super::routing::{self, Target};
 use crate::environment::Settings;
 use crate::sys::{self, BATCH, UdpSocket};
 
@@ -20,6 +21,7 @@ const TRIES: u32 = 64;
 #[derive(Debug)]
 pub struct Outgoing {
     address: IpAddr,
+    slot: u8,
     buffers: Vec<FrameBuffer>,
     /// Of the frames in the first buffers.
     lengths: Vec<usize>,
@@ -36,9 +38,9 @@ struct Datagram<'a> {
 }
 
 impl Outgoing {
-    pub fn new(address: IpAddr, _settings: &Settings) -> Self {
+    pub fn new(address: IpAddr, slot: u8, _settings: &Settings) -> Self {
         let buffers = vec![[0; FRAME]; BATCH];
-        Self { address, buffers, lengths: Vec::with_capacity(BATCH), sockets: HashMap::new() }
+        Self { address, slot, buffers, lengths: Vec::with_capacity(BATCH), sockets: HashMap::new() }
     }
 
     /// Returns the number of frames that fit.
@@ -48,10 +50,10 @@ impl Outgoing {
 
     /// Transmits the batch. What the kernel does not take is lost, as on a network: the transport repairs that.
     pub fn flush(&mut self, main: &UdpSocket) {
-        let Self { address, buffers, lengths, sockets } = self;
+        let Self { address, slot, buffers, lengths, sockets } = self;
         let mut datagrams = Vec::with_capacity(lengths.len());
         for (buffer, &len) in buffers.iter().zip(&*lengths) {
-            datagrams.extend(datagram(*address, &buffer[..len]));
+            datagrams.extend(datagram(*address, *slot, &buffer[..len]));
         }
         for group in datagrams.chunk_by(|a, b| a.source_port == b.source_port) {
             let Some(first) = group.first() else { continue };
@@ -81,12 +83,13 @@ impl Transmit for Outgoing {
 }
 
 /// Returns the datagram of a frame: to the port of a slot if it is for a process at the same address.
-fn datagram(local: IpAddr, frame: &[u8]) -> Option<Datagram<'_>> {
+fn datagram(local: IpAddr, own_slot: u8, frame: &[u8]) -> Option<Datagram<'_>> {
     let parts = headers::Outgoing::of(frame)?;
-    let slot = if parts.destination == local {
-        parts.datagram.first_chunk().map_or(0, |bth| slot_of(Bth::new(bth).dest_qp()))
-    } else {
-        0
+    let slot = match routing::of(parts.datagram) {
+        _ if parts.destination != local => 0,
+        Some(Target::Slot(slot)) => slot,
+        // Found when it is received.
+        _ => own_slot,
     };
     let destination = SocketAddr::new(parts.destination, port_of(slot));
     Some(Datagram { source_port: parts.source_port, destination, bytes: parts.datagram })

@@ -55,6 +55,14 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Puts the queue pair in error, in any state.
+    ///
+    /// # Errors
+    /// None is possible.
+    pub fn fail(&self) -> Result<(), Error> {
+        self.modify(&QpAttributes { state: QpState::Error, ..QpAttributes::default() }, Mask::STATE)
+    }
+
     /// The engine takes these attributes with the change to ReadyToReceive only.
     fn check_unchanged(&self, before: &QpAttributes, after: &QpAttributes) -> Result<(), Error> {
         let unchanged = match self.spec.service {
