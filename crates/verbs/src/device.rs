@@ -4,13 +4,12 @@
 
 use core::ffi::{c_char, c_int};
 use core::net::IpAddr;
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use verbs_core::Error;
 use verbs_core::device::{Device, guid};
 use verbs_core::environment::Settings;
-use verbs_core::{Error, addresses};
+use verbs_core::host::Host;
 
 use crate::abi::device::IbvDevice;
 use crate::abi::flags::{IBV_NODE_CA, IBV_TRANSPORT_IB};
@@ -64,19 +63,25 @@ pub fn text<const N: usize>(text: &str) -> [c_char; N] {
     bytes
 }
 
-/// Returns the settings of this process; `None` if a variable is invalid, of which one line is printed.
-fn settings() -> Option<&'static Settings> {
-    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
-    let read = || Settings::from_environment().inspect_err(|invalid| eprintln!("{invalid}")).ok();
-    SETTINGS.get_or_init(read).as_ref()
+/// Returns the host with the devices; `None` if a variable is invalid, of which one line is printed.
+pub fn host() -> Option<&'static Arc<Host>> {
+    static HOST: OnceLock<Option<Arc<Host>>> = OnceLock::new();
+    let found = || match Settings::from_environment() {
+        Ok(settings) => Some(Host::new(settings)),
+        Err(invalid) => {
+            eprintln!("{invalid}");
+            None
+        }
+    };
+    HOST.get_or_init(found).as_ref()
 }
 
 /// Returns the devices of this process.
 pub fn all() -> &'static [ListedDevice] {
     static DEVICES: OnceLock<Vec<ListedDevice>> = OnceLock::new();
     DEVICES.get_or_init(|| {
-        let addresses = settings().map(addresses::of_devices).unwrap_or_default();
-        addresses.into_iter().enumerate().map(|(index, ip)| ListedDevice::new(ip, index)).collect()
+        let addresses = host().map(|host| host.addresses()).unwrap_or_default();
+        addresses.iter().enumerate().map(|(index, &ip)| ListedDevice::new(ip, index)).collect()
     })
 }
 
@@ -87,15 +92,7 @@ pub fn find(device: *const IbvDevice) -> Result<&'static ListedDevice, Error> {
 
 /// Opens a device, or returns it if it is open.
 pub fn open(listed: &ListedDevice) -> Result<Arc<Device>, Error> {
-    static OPEN: Mutex<Option<HashMap<IpAddr, Weak<Device>>>> = Mutex::new(None);
-    let mut open = OPEN.lock();
-    let open = open.get_or_insert_default();
-    if let Some(device) = open.get(&listed.address).and_then(Weak::upgrade) {
-        return Ok(device);
-    }
-    let device = Device::open(listed.address, settings().ok_or(Error::NoDevice)?)?;
-    open.insert(listed.address, Arc::downgrade(&device));
-    Ok(device)
+    host().ok_or(Error::NoDevice)?.open(listed.address)
 }
 
 /// Returns the devices; the list ends with a null pointer.

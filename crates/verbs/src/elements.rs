@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Scatter/gather elements of work requests, and receives, which have nothing else.
+//! Elements and options of work requests, and receives, which have nothing else.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_uint};
 
-use verbs_core::{Error, RecvRequest, SendData, Sge, limits};
+use verbs_core::{Error, RecvRequest, SendData, SendFlags, Sge, limits};
 
+use crate::abi::flags::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 use crate::abi::objects::{IbvRecvWr, IbvSge};
 use crate::errno;
 
@@ -92,4 +93,13 @@ pub unsafe fn post_receives(
         next = wr.next;
     }
     0
+}
+
+/// Returns the options of a request.
+pub fn flags(flags: c_uint) -> SendFlags {
+    let mut all = SendFlags::empty();
+    all.set(SendFlags::FENCE, flags & IBV_SEND_FENCE != 0);
+    all.set(SendFlags::SILENT, flags & IBV_SEND_SIGNALED == 0);
+    all.set(SendFlags::SOLICITED, flags & IBV_SEND_SOLICITED != 0);
+    all
 }

@@ -31,6 +31,11 @@ pub fn set(number: c_int) {
     unsafe { errno.write(number) };
 }
 
+/// Returns the error in `errno` of this thread.
+pub fn last() -> Error {
+    Error::System(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))
+}
+
 /// Returns 0 or the error number.
 pub fn status(result: Result<(), Error>) -> c_int {
     result.map_or_else(number, |()| 0)

@@ -13,7 +13,7 @@
 //! | [`handles`] | objects that a program holds pointers to |
 //! | [`device`], [`open`], [`context`] | devices, ports, GIDs |
 //! | [`pd`], [`mr`], [`cq`], [`channel`], [`srq`], [`qp`], [`ah`] | objects |
-//! | [`post`], [`elements`] | work requests |
+//! | [`post`], [`elements`], [`builder`], [`qp_ex`] | work requests |
 //! | [`async_events`] | asynchronous events |
 //! | [`names`], [`rates`] | texts and conversions |
 
@@ -23,6 +23,7 @@
 pub mod abi;
 mod ah;
 mod async_events;
+mod builder;
 mod channel;
 mod context;
 mod cq;
@@ -36,6 +37,7 @@ mod open;
 mod pd;
 mod post;
 mod qp;
+mod qp_ex;
 mod rates;
 mod srq;
 mod tables;

@@ -13,7 +13,7 @@ use crate::abi::context::{IbvContext, IbvContextOps, VerbsContext};
 use crate::abi::device::IbvDevice;
 use crate::context::OpenContext;
 use crate::device::{self, ListedDevice};
-use crate::{context, cq, errno, handles, post, qp, srq};
+use crate::{context, cq, errno, handles, post, qp_ex, srq};
 
 /// Opens a device.
 #[unsafe(no_mangle)]
@@ -44,7 +44,7 @@ fn table(listed: &ListedDevice, core: &Context) -> VerbsContext {
     verbs.query_device_ex = Some(context::query_device_ex);
     verbs.modify_cq = Some(cq::modify_cq);
     verbs.create_cq_ex = Some(cq::create_cq_ex);
-    verbs.create_qp_ex = Some(qp::create_qp_ex);
+    verbs.create_qp_ex = Some(qp_ex::create_qp_ex);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
     verbs.size = size_of::<VerbsContext>();
     verbs.context.device = listed.pointer();

@@ -5,6 +5,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
+use verbs_core::Error;
 use verbs_core::memory::ProtectionDomain;
 
 use crate::abi::context::IbvContext;
@@ -25,12 +26,15 @@ unsafe impl Handle for Pd {
 }
 
 /// Creates a protection domain.
+pub fn create(context: *mut IbvContext) -> Result<*mut IbvPd, Error> {
+    let core = ProtectionDomain::new(context::find(context)?);
+    Ok(handles::create(Pd { base: IbvPd { context, handle: 0 }, core }))
+}
+
+/// Creates a protection domain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut IbvContext) -> *mut IbvPd {
-    errno::pointer(context::find(context).map(|core| {
-        let core = ProtectionDomain::new(core);
-        handles::create(Pd { base: IbvPd { context, handle: 0 }, core })
-    }))
+    errno::pointer(create(context))
 }
 
 /// Destroys a protection domain. Fails as `EBUSY` if other objects use it.

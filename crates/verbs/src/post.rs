@@ -2,31 +2,21 @@
 
 //! Work requests.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::c_int;
 
 use verbs_core::qp::{Destination, Service};
-use verbs_core::{Error, SendData, SendFlags, SendOperation, SendRequest};
+use verbs_core::{Error, SendData, SendOperation, SendRequest};
 
 use crate::abi::flags::{
-    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_LOCAL_INV,
-    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV,
+    IBV_SEND_INLINE, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
 };
 use crate::abi::objects::{IbvQp, IbvRecvWr, IbvSendWr};
 use crate::ah::Ah;
-use crate::elements::{Elements, elements, post_receives};
+use crate::elements::{Elements, elements, flags, post_receives};
 use crate::errno;
 use crate::handles;
 use crate::qp::Qp;
-
-/// Returns the options of a request.
-pub fn flags(flags: c_uint) -> SendFlags {
-    let mut all = SendFlags::empty();
-    all.set(SendFlags::FENCE, flags & IBV_SEND_FENCE != 0);
-    all.set(SendFlags::SILENT, flags & IBV_SEND_SIGNALED == 0);
-    all.set(SendFlags::SOLICITED, flags & IBV_SEND_SOLICITED != 0);
-    all
-}
 
 /// Returns the operation of a request.
 fn operation(wr: &IbvSendWr) -> Result<(SendOperation, Option<[u8; 4]>), Error> {

@@ -10,12 +10,11 @@ use verbs_core::Error;
 use verbs_core::qp::{Capabilities, Mask, QpAttributes, QpState, QueuePair, QueuePairSpec, Service};
 
 use crate::abi::attributes::{IbvEce, IbvQpAttr, IbvQpCap, IbvQpInitAttr, IbvQpInitAttrEx};
-use crate::abi::context::IbvContext;
 use crate::abi::flags::{
-    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
-    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPT_RC, IBV_QPT_UD,
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPT_RC, IBV_QPT_UD,
 };
 use crate::abi::objects::{IbvPd, IbvQp, IbvQpEx};
+use crate::builder::Builder;
 use crate::cq::Cq;
 use crate::handles::{self, Handle};
 use crate::pd::Pd;
@@ -27,6 +26,7 @@ use crate::{ah, errno, tables};
 pub struct Qp {
     base: IbvQpEx,
     pub core: Arc<QueuePair>,
+    pub builder: Builder,
 }
 
 // SAFETY: it is `repr(C)` and begins with an `IbvQpEx`, which begins with an `IbvQp`.
@@ -48,7 +48,8 @@ pub fn state_number(state: QpState) -> c_int {
     STATES.iter().find(|(known, _)| *known == state).map_or(-1, |&(_, number)| number)
 }
 
-fn state(number: c_int) -> Result<QpState, Error> {
+/// Returns the state of a number.
+pub fn state(number: c_int) -> Result<QpState, Error> {
     match STATES.iter().find(|(_, known)| *known == number) {
         Some(&(state, _)) => Ok(state),
         None if number == IBV_QPS_SQD => Err(Error::Unsupported),
@@ -84,7 +85,36 @@ fn cap(capabilities: Capabilities) -> IbvQpCap {
     }
 }
 
-fn create(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut IbvQp, Error> {
+/// Operations of extended queue pairs, `ibv_qp_create_send_ops_flags`: those for datagrams, and the others.
+const DATAGRAM_OPERATIONS: u64 = 1 << 2 | 1 << 3;
+const OTHER_OPERATIONS: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 7 | 1 << 9;
+
+/// In the mask of an extended queue pair: it has functions for send operations.
+const SEND_OPERATIONS: u64 = 1;
+
+fn check_operations(service: Service, operations: u64) -> Result<(), Error> {
+    let offered = match service {
+        Service::Datagram => DATAGRAM_OPERATIONS,
+        Service::Reliable => DATAGRAM_OPERATIONS | OTHER_OPERATIONS,
+    };
+    if operations & !offered == 0 { Ok(()) } else { Err(Error::Unsupported) }
+}
+
+/// Operations of an extended queue pair.
+#[derive(Clone, Copy)]
+pub struct Operations {
+    /// `ibv_qp_create_send_ops_flags`.
+    pub flags: u64,
+    /// Sets the functions by which they are built.
+    pub set_functions: fn(&mut IbvQpEx),
+}
+
+/// Creates a queue pair; an extended one if there are operations.
+pub fn create(
+    pd: *mut IbvPd,
+    attr: &mut IbvQpInitAttr,
+    operations: Option<Operations>,
+) -> Result<*mut IbvQp, Error> {
     let domain = handles::get::<Pd>(pd)?;
     let service = service(attr.qp_type)?;
     let send_cq = Arc::clone(&handles::get::<Cq>(attr.send_cq)?.core);
@@ -125,7 +155,12 @@ fn create(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut IbvQp, Error>
         if !attr.srq.is_null() {
             (attr.cap.max_recv_wr, attr.cap.max_recv_sge) = receives;
         }
-        Ok(Qp { base, core })
+        if let Some(Operations { flags, set_functions }) = operations {
+            check_operations(service, flags)?;
+            base.comp_mask = SEND_OPERATIONS;
+            set_functions(&mut base);
+        }
+        Ok(Qp { base, core, builder: Builder::new() })
     })
 }
 
@@ -133,22 +168,12 @@ fn create(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut IbvQp, Error>
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr) -> *mut IbvQp {
     // SAFETY: the program passes a structure that the call may change.
-    errno::pointer(create(pd, unsafe { &mut *attr }))
+    errno::pointer(create(pd, unsafe { &mut *attr }, None))
 }
 
-/// Creates an extended queue pair.
-pub unsafe extern "C" fn create_qp_ex(_context: *mut IbvContext, attr: *mut IbvQpInitAttrEx) -> *mut IbvQp {
-    // SAFETY: the program passes a structure that the call may change.
-    let attr = unsafe { &mut *attr };
-    let mask = attr.comp_mask;
-    let flags = if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS == 0 { 0 } else { attr.create_flags };
-    if mask & !(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 || flags != 0 {
-        return errno::pointer(Err(Error::Unsupported));
-    }
-    if mask & IBV_QP_INIT_ATTR_PD == 0 {
-        return errno::pointer(Err(Error::Invalid));
-    }
-    let mut base = IbvQpInitAttr {
+/// Returns the attributes of a queue pair without the extended ones.
+pub fn base_of(attr: &IbvQpInitAttrEx) -> IbvQpInitAttr {
+    IbvQpInitAttr {
         qp_context: attr.qp_context,
         send_cq: attr.send_cq,
         recv_cq: attr.recv_cq,
@@ -156,10 +181,7 @@ pub unsafe extern "C" fn create_qp_ex(_context: *mut IbvContext, attr: *mut IbvQ
         cap: attr.cap,
         qp_type: attr.qp_type,
         sq_sig_all: attr.sq_sig_all,
-    };
-    let created = create(attr.pd, &mut base);
-    attr.cap = base.cap;
-    errno::pointer(created)
+    }
 }
 
 /// Destroys a queue pair. Waits until its events are acknowledged.
@@ -224,6 +246,31 @@ fn attributes(attr: &IbvQpAttr, mask: Mask) -> Result<QpAttributes, Error> {
     Ok(new)
 }
 
+/// Returns the structure of attributes.
+pub fn shown_attributes(attributes: &QpAttributes) -> IbvQpAttr {
+    let number = state_number(attributes.state);
+    IbvQpAttr {
+        qp_state: number,
+        cur_qp_state: number,
+        path_mtu: c_int::from(tables::mtu_code(attributes.path_mtu)),
+        qkey: attributes.q_key,
+        rq_psn: attributes.receive_psn,
+        sq_psn: attributes.send_psn,
+        dest_qp_num: attributes.destination,
+        qp_access_flags: tables::access_flags(attributes.access),
+        ah_attr: ah::attributes(&attributes.path),
+        pkey_index: attributes.pkey_index,
+        max_rd_atomic: attributes.outbound_reads,
+        max_dest_rd_atomic: attributes.inbound_reads,
+        min_rnr_timer: attributes.rnr_timer,
+        port_num: attributes.port,
+        timeout: attributes.timeout,
+        retry_cnt: attributes.retries,
+        rnr_retry: attributes.rnr_retries,
+        ..IbvQpAttr::default()
+    }
+}
+
 /// Returns the attributes of a queue pair, all of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
@@ -236,28 +283,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     let current = found.core.attributes();
     set_state(qp, current.state);
     let cap = cap(found.core.capabilities());
-    let number = state_number(current.state);
-    let queried = IbvQpAttr {
-        qp_state: number,
-        cur_qp_state: number,
-        path_mtu: c_int::from(tables::mtu_code(current.path_mtu)),
-        qkey: current.q_key,
-        rq_psn: current.receive_psn,
-        sq_psn: current.send_psn,
-        dest_qp_num: current.destination,
-        qp_access_flags: tables::access_flags(current.access),
-        cap,
-        ah_attr: ah::attributes(&current.path),
-        pkey_index: current.pkey_index,
-        max_rd_atomic: current.outbound_reads,
-        max_dest_rd_atomic: current.inbound_reads,
-        min_rnr_timer: current.rnr_timer,
-        port_num: current.port,
-        timeout: current.timeout,
-        retry_cnt: current.retries,
-        rnr_retry: current.rnr_retries,
-        ..IbvQpAttr::default()
-    };
+    let queried = IbvQpAttr { cap, ..shown_attributes(&current) };
     let shown = &found.base.base;
     let created = IbvQpInitAttr {
         qp_context: shown.qp_context,
