@@ -15,6 +15,7 @@
 //! | [`pd`], [`mr`], [`cq`], [`channel`], [`srq`], [`qp`], [`ah`] | objects |
 //! | [`post`], [`elements`], [`builder`], [`qp_ex`] | work requests |
 //! | [`async_events`] | asynchronous events |
+//! | [`cm`] | librdmacm |
 //! | [`names`], [`rates`] | texts and conversions |
 
 #![cfg(target_os = "linux")]
@@ -25,6 +26,7 @@ mod ah;
 mod async_events;
 mod builder;
 mod channel;
+mod cm;
 mod context;
 mod cq;
 mod device;

@@ -10,6 +10,7 @@ pub mod device;
 pub mod flags;
 mod layout;
 pub mod objects;
+pub mod rdma;
 
 /// A function pointer that is always null: the operation is not offered.
 pub type Absent = Option<unsafe extern "C" fn()>;

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Event channels and events.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+
+use verbs_core::cm::{CmEvent, CmEventKind, CmId, Parameters};
+use verbs_core::qp::QpState;
+use verbs_core::{Error, PrivateData};
+
+use super::id::{Channel, create_channel, find, migrate, show_addresses, shown, wrap};
+use super::objects::{change_qp, fail_qp};
+use crate::abi::rdma::{EventParam, RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel};
+use crate::errno;
+use crate::handles::{self, Handle};
+
+/// An event, with what it points to.
+#[repr(C)]
+pub struct Event {
+    base: RdmaCmEvent,
+    private_data: PrivateData,
+    /// Counts the acknowledgment.
+    id: Arc<CmId>,
+}
+
+// SAFETY: it is `repr(C)` and begins with an `RdmaCmEvent`.
+unsafe impl Handle for Event {
+    type C = RdmaCmEvent;
+}
+
+/// Numbers and names of events, `rdma_cm_event_type`.
+const NAMES: [&CStr; 16] = [
+    c"RDMA_CM_EVENT_ADDR_RESOLVED",
+    c"RDMA_CM_EVENT_ADDR_ERROR",
+    c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+    c"RDMA_CM_EVENT_ROUTE_ERROR",
+    c"RDMA_CM_EVENT_CONNECT_REQUEST",
+    c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+    c"RDMA_CM_EVENT_CONNECT_ERROR",
+    c"RDMA_CM_EVENT_UNREACHABLE",
+    c"RDMA_CM_EVENT_REJECTED",
+    c"RDMA_CM_EVENT_ESTABLISHED",
+    c"RDMA_CM_EVENT_DISCONNECTED",
+    c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+    c"RDMA_CM_EVENT_MULTICAST_JOIN",
+    c"RDMA_CM_EVENT_MULTICAST_ERROR",
+    c"RDMA_CM_EVENT_ADDR_CHANGE",
+    c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+];
+
+/// Returns the number of an event.
+pub const fn number(kind: CmEventKind) -> c_int {
+    match kind {
+        CmEventKind::AddressResolved => 0,
+        CmEventKind::AddressError => 1,
+        CmEventKind::RouteResolved => 2,
+        CmEventKind::RouteError => 3,
+        CmEventKind::ConnectRequest => 4,
+        CmEventKind::ConnectResponse => 5,
+        CmEventKind::ConnectError => 6,
+        CmEventKind::Unreachable => 7,
+        CmEventKind::Rejected => 8,
+        CmEventKind::Established => 9,
+        CmEventKind::Disconnected => 10,
+    }
+}
+
+/// Returns the name of an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn rdma_event_str(event: c_int) -> *const c_char {
+    let known = usize::try_from(event).ok().and_then(|at| NAMES.get(at));
+    known.map_or(c"UNKNOWN EVENT".as_ptr(), |name| name.as_ptr())
+}
+
+/// Creates an event channel.
+#[unsafe(no_mangle)]
+pub extern "C" fn rdma_create_event_channel() -> *mut RdmaEventChannel {
+    errno::pointer(create_channel())
+}
+
+/// Destroys an event channel, which no identifier may use. Its events are dropped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut RdmaEventChannel) {
+    if handles::destroy::<Channel>(channel, |_| Ok(())).is_err() {
+        errno::set(libc::EINVAL);
+    }
+}
+
+/// Waits for the next event of a channel.
+pub fn take(channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent, Error> {
+    loop {
+        let event = handles::get::<Channel>(channel)?.core.take()?;
+        let counted = Arc::clone(event.listener.as_ref().unwrap_or(&event.id));
+        match convert(event, Arc::clone(&counted)) {
+            Some(pointer) => return Ok(pointer),
+            // It was about an identifier that is gone, or a request whose identifier could not be created.
+            None => counted.acknowledge(),
+        }
+    }
+}
+
+/// Returns the event for the program. Changes the queue pair as the event requires.
+fn convert(event: CmEvent<CmId>, counted: Arc<CmId>) -> Option<*mut RdmaCmEvent> {
+    let CmEvent { id, listener, mut kind, mut status, parameters } = event;
+    let listener = listener.map(|listener| pointer_of(&listener));
+    let pointer = match listener {
+        Some(listener) => accept_request(listener, id).ok()?,
+        None => pointer_of(&id),
+    };
+    find(pointer).ok()?;
+    match kind {
+        CmEventKind::ConnectResponse if !shown(pointer).qp.is_null() => {
+            if let Err(error) = respond(pointer) {
+                fail_qp(pointer);
+                (kind, status) = (CmEventKind::ConnectError, -errno::number(error));
+            } else {
+                kind = CmEventKind::Established;
+            }
+        }
+        CmEventKind::AddressResolved => show_addresses(pointer).ok()?,
+        CmEventKind::Rejected | CmEventKind::Unreachable => fail_qp(pointer),
+        _ => {}
+    }
+    let listen_id = listener.unwrap_or(core::ptr::null_mut());
+    let created = handles::create_with(|place: *mut RdmaCmEvent| {
+        // The private data has its place behind the event.
+        let private_data = place.wrapping_byte_add(core::mem::offset_of!(Event, private_data));
+        let conn = conn_param(&parameters, private_data.cast());
+        let base =
+            RdmaCmEvent { id: pointer, listen_id, event: number(kind), status, param: EventParam { conn } };
+        Ok(Event { base, private_data: parameters.private_data, id: counted })
+    });
+    created.ok()
+}
+
+/// Makes the queue pair ready after the peer's acceptance, and establishes the connection.
+fn respond(id: *mut RdmaCmId) -> Result<(), Error> {
+    change_qp(id, QpState::ReadyToReceive)?;
+    change_qp(id, QpState::ReadyToSend)?;
+    find(id)?.core.establish()
+}
+
+/// Creates the identifier of a request.
+fn accept_request(listener: *mut RdmaCmId, id: Arc<CmId>) -> Result<*mut RdmaCmId, Error> {
+    let found = find(listener)?;
+    let from = shown(listener);
+    let created = wrap(id, from.channel, false, from.context)?;
+    if found.is_synchronous.get() {
+        migrate(created, core::ptr::null_mut())?;
+    }
+    Ok(created)
+}
+
+fn pointer_of(id: &CmId) -> *mut RdmaCmId {
+    core::ptr::with_exposed_provenance_mut(id.token() as usize)
+}
+
+fn conn_param(parameters: &Parameters, private_data: *const c_void) -> RdmaConnParam {
+    let len = parameters.private_data.as_slice().len();
+    RdmaConnParam {
+        private_data: if len == 0 { core::ptr::null() } else { private_data },
+        private_data_len: u8::try_from(len).unwrap_or(u8::MAX),
+        responder_resources: parameters.reads.inbound,
+        initiator_depth: parameters.reads.outbound,
+        flow_control: 1,
+        retry_count: parameters.retries,
+        rnr_retry_count: parameters.rnr_retries,
+        srq: 0,
+        qp_num: parameters.qpn,
+    }
+}
+
+/// Waits for the next event of a channel, or returns -1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_get_cm_event(
+    channel: *mut RdmaEventChannel,
+    event: *mut *mut RdmaCmEvent,
+) -> c_int {
+    errno::flag(take(channel).map(|taken| {
+        // SAFETY: the program passes a pointer that the call may write.
+        unsafe { event.write(taken) };
+    }))
+}
+
+/// Frees an event.
+pub fn acknowledge(event: *mut RdmaCmEvent) -> Result<(), Error> {
+    let event = handles::take::<Event>(event)?;
+    event.id.acknowledge();
+    Ok(())
+}
+
+/// Acknowledges and frees an event.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut RdmaCmEvent) -> c_int {
+    errno::flag(acknowledge(event))
+}

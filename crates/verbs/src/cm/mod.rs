@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The functions of librdmacm.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`addresses`] | socket addresses |
+//! | [`addrinfo`] | `rdma_getaddrinfo` |
+//! | [`shared`] | the contexts that identifiers share |
+//! | [`id`] | identifiers |
+//! | [`objects`] | queue pairs of identifiers, and their completion queues |
+//! | [`channel`] | event channels and events |
+//! | [`connect`] | connecting, accepting, disconnecting |
+//! | [`endpoint`] | identifiers that are used without events |
+//! | [`refused`] | functions of what is not offered |
+
+mod addresses;
+mod addrinfo;
+mod channel;
+mod connect;
+mod endpoint;
+mod id;
+mod objects;
+mod refused;
+mod shared;
