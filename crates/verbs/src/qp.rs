@@ -120,6 +120,9 @@ pub fn create(
     let send_cq = Arc::clone(&handles::get::<Cq>(attr.send_cq)?.core);
     let receive_cq = Arc::clone(&handles::get::<Cq>(attr.recv_cq)?.core);
     let srq = if attr.srq.is_null() { None } else { Some(Arc::clone(&handles::get::<Srq>(attr.srq)?.core)) };
+    if let Some(operations) = &operations {
+        check_operations(service, operations.flags)?;
+    }
     let mut asked = capabilities(&attr.cap);
     if srq.is_some() {
         asked.receive_requests = 0;
@@ -155,8 +158,7 @@ pub fn create(
         if !attr.srq.is_null() {
             (attr.cap.max_recv_wr, attr.cap.max_recv_sge) = receives;
         }
-        if let Some(Operations { flags, set_functions }) = operations {
-            check_operations(service, flags)?;
+        if let Some(Operations { set_functions, .. }) = operations {
             base.comp_mask = SEND_OPERATIONS;
             set_functions(&mut base);
         }

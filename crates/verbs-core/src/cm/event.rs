@@ -23,7 +23,7 @@ pub enum CmEventKind {
     Disconnected,
 }
 
-/// What the peer has sent with an event.
+/// Values that the peer has sent with an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parameters {
     pub private_data: PrivateData,

@@ -81,7 +81,7 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// What an identifier is about.
+/// Addresses, objects and options of an identifier.
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) local: Option<SocketAddr>,

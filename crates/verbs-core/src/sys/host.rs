@@ -68,17 +68,20 @@ pub fn make_resident(address: usize, length: usize, write: bool) -> Result<(), E
     let end = address.checked_add(length).and_then(|end| end.checked_next_multiple_of(page));
     let Some(end) = end else { return Err(Error::BadAddress) };
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    let start = core::ptr::without_provenance_mut(first);
-    // SAFETY: the advice faults pages in and changes no content; the kernel refuses ranges that are not mapped.
-    if unsafe { libc::madvise(start, end - first, advice) } == 0 {
+    // A kernel before 5.14 does not know the advice, and says the same as one that does of memory without permission.
+    let own = 0u8;
+    if populate(first, end - first, advice) || !populate((&raw const own).addr() & !(page - 1), page, advice)
+    {
         return Ok(());
     }
-    match Error::last() {
-        // A kernel before 5.14 does not know the advice.
-        Error::System(libc::EINVAL) => Ok(()),
-        Error::System(_) | Error::OutOfMemory => Err(Error::BadAddress),
-        other => Err(other),
-    }
+    Err(Error::BadAddress)
+}
+
+/// Makes pages present. Returns whether they are.
+fn populate(first: usize, length: usize, advice: i32) -> bool {
+    let start = core::ptr::without_provenance_mut(first);
+    // SAFETY: the advice faults pages in and changes no content; the kernel refuses ranges that are not mapped.
+    unsafe { libc::madvise(start, length, advice) == 0 }
 }
 
 fn page_size() -> usize {

@@ -16,7 +16,7 @@ use crate::errno;
 
 const FLAGS: c_int = RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY;
 
-/// What a program asks for.
+/// Wishes of a program.
 struct Hints {
     flags: c_int,
     family: c_int,
