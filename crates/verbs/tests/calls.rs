@@ -105,5 +105,4 @@ unsafe extern "C" {
     ) -> c_int;
     pub fn rdma_destroy_ep(id: *mut RdmaCmId);
     pub fn rdma_get_request(listener: *mut RdmaCmId, id: *mut *mut RdmaCmId) -> c_int;
-    pub fn rdma_join_multicast() -> c_int;
 }

@@ -49,12 +49,6 @@ fn unknown_and_closed_handles_are_refused() {
 }
 
 #[test]
-fn no_function_of_what_is_not_offered_succeeds() {
-    assert_eq!(call!(rdma_join_multicast()), -1);
-    assert_eq!(errno(), libc::EOPNOTSUPP);
-}
-
-#[test]
 fn numbers_have_texts_and_rates() {
     let text = |text: *const core::ffi::c_char| {
         // SAFETY: the functions return texts that live forever.

@@ -12,7 +12,6 @@
 //! | [`channel`] | event channels and events |
 //! | [`connect`] | connecting, accepting, disconnecting |
 //! | [`endpoint`] | identifiers that are used without events |
-//! | [`refused`] | functions of what is not offered |
 
 mod addresses;
 mod addrinfo;
@@ -21,5 +20,4 @@ mod connect;
 mod endpoint;
 mod id;
 mod objects;
-mod refused;
 mod shared;
