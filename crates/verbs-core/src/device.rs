@@ -3,6 +3,7 @@
 //! Devices.
 
 use core::net::IpAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -18,7 +19,7 @@ use crate::addresses::{gid, interface_index, interface_mtu};
 use crate::environment::Settings;
 use crate::error::Error;
 use crate::limits;
-use crate::link::{Link, MAC, SLOT_BITS};
+use crate::link::{Capture, Link, MAC, SLOT_BITS};
 use crate::{progress, sys};
 
 /// Minimum times without an answer before a packet is sent again: a peer that is not scheduled for a time slice or two has lost nothing.
@@ -33,7 +34,8 @@ pub struct Device {
     address: IpAddr,
     adapter: Arc<Adapter>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    statistics: bool,
+    /// Statistics are to be printed.
+    reports: AtomicBool,
 }
 
 impl core::fmt::Debug for Device {
@@ -43,19 +45,23 @@ impl core::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the device of an address.
+    /// Opens the device of an address. Its frames are recorded in `capture`.
     ///
     /// # Errors
     /// [`Error::AddressInUse`] if as many processes as there are slots have opened it; [`Error::System`] if it is not an address of this host;
     /// [`Error::OutOfMemory`].
-    pub fn open(address: IpAddr, settings: &Settings) -> Result<Arc<Self>, Error> {
-        let link = Link::open(address, settings)?;
+    pub fn open(
+        address: IpAddr,
+        settings: &Settings,
+        capture: Option<&Arc<Capture>>,
+    ) -> Result<Arc<Self>, Error> {
+        let link = Link::open(address, settings.faults, capture)?;
         let config = config(address, &link);
         let engine: EngineArc<Engine<Lock>> = Engine::try_new(config)?;
         engine.set_addresses(&[address]).map_err(|_| Error::OutOfMemory)?;
         let adapter = Arc::new(Adapter::new(engine, link)?);
         let thread = Mutex::new(Some(progress::start(Arc::clone(&adapter))?));
-        Ok(Arc::new(Self { address, adapter, thread, statistics: settings.statistics }))
+        Ok(Arc::new(Self { address, adapter, thread, reports: settings.statistics.into() }))
     }
 
     /// Returns the address.
@@ -100,6 +106,22 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Prints the statistics to stderr, once, if the settings ask for them.
+    pub fn report(&self) {
+        if !self.reports.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut counters = vec![format!("viordma: {}:", self.address)];
+        self.each_counter(|name, value| {
+            if value > 0 {
+                counters.push(format!("{name}={value}"));
+            }
+        });
+        eprintln!("{}", counters.join(" "));
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         self.adapter.stop();
@@ -109,15 +131,7 @@ impl Drop for Device {
         {
             drop(thread.join());
         }
-        if self.statistics {
-            let mut counters = vec![format!("viordma: {}:", self.address)];
-            self.each_counter(|name, value| {
-                if value > 0 {
-                    counters.push(format!("{name}={value}"));
-                }
-            });
-            eprintln!("{}", counters.join(" "));
-        }
+        self.report();
     }
 }
 

@@ -6,10 +6,13 @@ use core::fmt;
 use core::net::IpAddr;
 use std::path::PathBuf;
 
+/// The variable with the name of the capture.
+pub const PCAP: &str = "VIORDMA_PCAP";
+
 /// The variables, and what each sets.
 pub const VARIABLES: [(&str, &str); 4] = [
     ("VIORDMA_ADDR", "addresses of the devices, separated by commas, instead of those of the host"),
-    ("VIORDMA_PCAP", "file in which frames are recorded; with {pid} in it, one of each process"),
+    (PCAP, "file in which frames are recorded; with {pid} in it, one of each process"),
     ("VIORDMA_FAULTS", "faults of transmitted frames: loss=1%,duplicate=1%,reorder=1%,seed=7"),
     ("VIORDMA_STATS", "1: print statistics of each device to stderr when it is closed"),
 ];
@@ -95,7 +98,7 @@ impl Settings {
                     self.addresses.push(address);
                 }
             }
-            "VIORDMA_PCAP" => {
+            PCAP => {
                 self.pcap = Some(value.replace("{pid}", &std::process::id().to_string()).into());
             }
             "VIORDMA_FAULTS" => self.faults = faults(value)?,

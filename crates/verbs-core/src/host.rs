@@ -5,29 +5,40 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::addresses;
 use crate::device::Device;
-use crate::environment::Settings;
+use crate::environment::{InvalidVariable, PCAP, Settings};
 use crate::error::Error;
+use crate::link::Capture;
 
 /// The devices of a process, by address. Each is opened once, and closed with its last user.
 #[derive(Debug)]
 pub struct Host {
     settings: Settings,
+    capture: Option<Arc<Capture>>,
     addresses: Vec<IpAddr>,
     open: Mutex<HashMap<IpAddr, Weak<Device>>>,
 }
 
 impl Host {
-    /// Finds the devices.
-    #[must_use]
-    pub fn new(settings: Settings) -> Arc<Self> {
+    /// Finds the devices, and creates the capture.
+    ///
+    /// # Errors
+    /// The variable with the name of the capture, if the file cannot be created.
+    pub fn new(settings: Settings) -> Result<Arc<Self>, InvalidVariable> {
         let addresses = addresses::of_devices(&settings);
-        Arc::new(Self { settings, addresses, open: Mutex::default() })
+        let created = settings.pcap.as_deref().map(Capture::create).transpose();
+        let capture = created.map_err(|_| InvalidVariable {
+            name: PCAP,
+            value: settings.pcap.as_deref().unwrap_or(Path::new("")).display().to_string(),
+            reason: "the file cannot be created",
+        })?;
+        Ok(Arc::new(Self { settings, capture: capture.map(Arc::new), addresses, open: Mutex::default() }))
     }
 
     /// Returns the addresses of the devices.
@@ -48,9 +59,23 @@ impl Host {
         if let Some(device) = open.get(&address).and_then(Weak::upgrade) {
             return Ok(device);
         }
-        let device = Device::open(address, &self.settings)?;
+        let device = Device::open(address, &self.settings, self.capture.as_ref())?;
         open.insert(address, Arc::downgrade(&device));
         Ok(device)
+    }
+
+    /// Prints the statistics of open devices, if the settings ask for them. For the end of a process that leaves them open.
+    pub fn report(&self) {
+        let open: Vec<_> = self.open.lock().values().filter_map(Weak::upgrade).collect();
+        for device in open {
+            device.report();
+        }
+    }
+
+    /// Returns whether the settings ask for statistics.
+    #[must_use]
+    pub fn has_reports(&self) -> bool {
+        self.settings.statistics
     }
 
     /// Returns the address of the device by which `destination` is reached.

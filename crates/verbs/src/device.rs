@@ -63,11 +63,24 @@ pub fn text<const N: usize>(text: &str) -> [c_char; N] {
     bytes
 }
 
+/// Prints the statistics of devices that the program leaves open.
+extern "C" fn report() {
+    if let Some(host) = host() {
+        host.report();
+    }
+}
+
 /// Returns the host with the devices; `None` if a variable is invalid, of which one line is printed.
 pub fn host() -> Option<&'static Arc<Host>> {
     static HOST: OnceLock<Option<Arc<Host>>> = OnceLock::new();
-    let found = || match Settings::from_environment() {
-        Ok(settings) => Some(Host::new(settings)),
+    let found = || match Settings::from_environment().and_then(Host::new) {
+        Ok(host) => {
+            if host.has_reports() {
+                // SAFETY: the function is one of this library, which is not unloaded.
+                unsafe { libc::atexit(report) };
+            }
+            Some(host)
+        }
         Err(invalid) => {
             eprintln!("{invalid}");
             None

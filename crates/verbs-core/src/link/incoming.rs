@@ -3,9 +3,11 @@
 //! Received datagrams.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
 use roce::{Instant, Receiver};
 
+use super::capture::Capture;
 use super::frame::{FRAME, FrameBuffer};
 use super::headers::{prefix_len, rebuild};
 use super::neighbors::Neighbors;
@@ -18,12 +20,13 @@ use crate::sys::{self, BATCH, UdpSocket};
 pub struct Incoming {
     address: IpAddr,
     slot: u8,
+    capture: Option<Arc<Capture>>,
     buffers: Vec<FrameBuffer>,
 }
 
 impl Incoming {
-    pub fn new(address: IpAddr, slot: u8) -> Self {
-        Self { address, slot, buffers: vec![[0; FRAME]; BATCH] }
+    pub fn new(address: IpAddr, slot: u8, capture: Option<Arc<Capture>>) -> Self {
+        Self { address, slot, capture, buffers: vec![[0; FRAME]; BATCH] }
     }
 
     /// Receives datagrams that have arrived, and passes their frames on: to `receiver`, or to the process that they are for. Returns their
@@ -35,7 +38,7 @@ impl Incoming {
         now: Instant,
         receiver: impl FnOnce() -> Receiver<'a, Lock>,
     ) -> usize {
-        let Self { address, slot, buffers } = self;
+        let Self { address, slot, capture, buffers } = self;
         let prefix = prefix_len(address.is_ipv4());
         let mut arrived = [None; BATCH];
         let rooms = buffers.iter_mut().map(|buffer| &mut buffer[prefix..]);
@@ -48,6 +51,9 @@ impl Incoming {
             let Some(datagram) = datagram else { continue };
             rebuild(buffer, datagram.len, datagram.source, *address, datagram.traffic_class);
             let frame = &buffer[..prefix + datagram.len];
+            if let Some(capture) = &capture {
+                capture.record(core::iter::once(frame));
+            }
             match routing::of(&frame[prefix..]) {
                 Some(Target::Slot(other)) if other != *slot => neighbors.pass(other, frame),
                 // All others look whether it is theirs. Without an owner, this engine refuses it.

@@ -5,6 +5,8 @@
 //! Processes that share an address have different *slots*. The slot is the upper bits of their queue pair numbers, and the offset of
 //! their UDP port: slot 0 has the port of RoCEv2, which other hosts know. The kernel releases a port when its process ends.
 
+mod capture;
+mod faults;
 mod frame;
 mod headers;
 mod incoming;
@@ -14,12 +16,13 @@ mod routing;
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use roce::{Instant, Receiver};
 
 use crate::Lock;
-use crate::environment::Settings;
+use crate::environment::Faults;
 use crate::error::Error;
 use crate::sys::UdpSocket;
 use frame::port_of;
@@ -27,6 +30,7 @@ use incoming::Incoming;
 use neighbors::Neighbors;
 use outgoing::Outgoing;
 
+pub use capture::Capture;
 pub use frame::SLOT_BITS;
 pub use headers::MAC;
 
@@ -51,11 +55,11 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::AddressInUse`] if no slot is free; [`Error::System`] if the address is not one of this host.
-    pub fn open(address: IpAddr, settings: &Settings) -> Result<Self, Error> {
+    pub fn open(address: IpAddr, faults: Faults, capture: Option<&Arc<Capture>>) -> Result<Self, Error> {
         let (slot, socket) = claim(address)?;
         socket.enlarge_buffers(BUFFER_BYTES);
-        let outgoing = Mutex::new(Outgoing::new(address, slot, settings));
-        let incoming = Mutex::new(Incoming::new(address, slot));
+        let outgoing = Mutex::new(Outgoing::new(address, slot, faults, capture.cloned()));
+        let incoming = Mutex::new(Incoming::new(address, slot, capture.cloned()));
         let neighbors = Neighbors::open(address, slot)?;
         Ok(Self { slot, socket, neighbors, outgoing, incoming })
     }

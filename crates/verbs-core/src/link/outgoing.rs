@@ -4,14 +4,17 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use roce::Transmit;
 use roce_wire::UDP_PORT;
 
+use super::capture::Capture;
+use super::faults::FaultInjector;
 use super::frame::{FRAME, FrameBuffer, port_of};
 use super::headers;
 use super::routing::{self, Target};
-use crate::environment::Settings;
+use crate::environment::Faults;
 use crate::sys::{self, BATCH, UdpSocket};
 
 /// Tries to pass a datagram to a kernel whose buffer is full.
@@ -22,6 +25,8 @@ const TRIES: u32 = 64;
 pub struct Outgoing {
     address: IpAddr,
     slot: u8,
+    faults: FaultInjector,
+    capture: Option<Arc<Capture>>,
     buffers: Vec<FrameBuffer>,
     /// Of the frames in the first buffers.
     lengths: Vec<usize>,
@@ -34,13 +39,23 @@ pub struct Outgoing {
 struct Datagram<'a> {
     source_port: u16,
     destination: SocketAddr,
+    /// The whole frame.
+    frame: &'a [u8],
     bytes: &'a [u8],
 }
 
 impl Outgoing {
-    pub fn new(address: IpAddr, slot: u8, _settings: &Settings) -> Self {
+    pub fn new(address: IpAddr, slot: u8, faults: Faults, capture: Option<Arc<Capture>>) -> Self {
         let buffers = vec![[0; FRAME]; BATCH];
-        Self { address, slot, buffers, lengths: Vec::with_capacity(BATCH), sockets: HashMap::new() }
+        Self {
+            address,
+            slot,
+            faults: FaultInjector::new(faults),
+            capture,
+            buffers,
+            lengths: Vec::with_capacity(BATCH),
+            sockets: HashMap::new(),
+        }
     }
 
     /// Returns the number of frames that fit.
@@ -50,10 +65,16 @@ impl Outgoing {
 
     /// Transmits the batch. What the kernel does not take is lost, as on a network: the transport repairs that.
     pub fn flush(&mut self, main: &UdpSocket) {
-        let Self { address, slot, buffers, lengths, sockets } = self;
+        let Self { address, slot, faults, capture, buffers, lengths, sockets } = self;
         let mut datagrams = Vec::with_capacity(lengths.len());
         for (buffer, &len) in buffers.iter().zip(&*lengths) {
             datagrams.extend(datagram(*address, *slot, &buffer[..len]));
+        }
+        if faults.is_active() {
+            datagrams = faults.apply(datagrams);
+        }
+        if let Some(capture) = capture {
+            capture.record(datagrams.iter().map(|datagram| datagram.frame));
         }
         for group in datagrams.chunk_by(|a, b| a.source_port == b.source_port) {
             let Some(first) = group.first() else { continue };
@@ -92,7 +113,7 @@ fn datagram(local: IpAddr, own_slot: u8, frame: &[u8]) -> Option<Datagram<'_>> {
         _ => own_slot,
     };
     let destination = SocketAddr::new(parts.destination, port_of(slot));
-    Some(Datagram { source_port: parts.source_port, destination, bytes: parts.datagram })
+    Some(Datagram { source_port: parts.source_port, destination, frame, bytes: parts.datagram })
 }
 
 fn send(socket: &UdpSocket, datagrams: &[Datagram<'_>]) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Faults of transmitted frames, for tests.
+
+use crate::environment::Faults;
+
+/// Shares are in millionths.
+const MILLION: u64 = 1_000_000;
+
+/// Decides the fate of each frame. Equal seeds and numbers of frames give equal decisions.
+#[derive(Debug)]
+pub struct FaultInjector {
+    faults: Faults,
+    drawn: u64,
+}
+
+impl FaultInjector {
+    pub fn new(faults: Faults) -> Self {
+        Self { faults, drawn: 0 }
+    }
+
+    /// Returns whether there are any faults.
+    pub fn is_active(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
+    /// Returns what is transmitted instead of a batch: frames may be missing, be there twice, or come after the next one.
+    pub fn apply<T: Copy>(&mut self, batch: Vec<T>) -> Vec<T> {
+        let mut transmitted = Vec::with_capacity(batch.len());
+        let mut held = None;
+        for frame in batch {
+            if self.happens(self.faults.loss) {
+                continue;
+            }
+            let twice = self.happens(self.faults.duplicate);
+            if self.happens(self.faults.reorder) && held.is_none() {
+                held = Some(frame);
+                continue;
+            }
+            transmitted.extend(core::iter::repeat_n(frame, if twice { 2 } else { 1 }));
+            transmitted.extend(held.take());
+        }
+        transmitted.extend(held);
+        transmitted
+    }
+
+    /// Draws whether something with this share happens.
+    fn happens(&mut self, share: u32) -> bool {
+        if share == 0 {
+            return false;
+        }
+        self.drawn = self.drawn.wrapping_add(1);
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        let mut word = self.faults.seed.wrapping_add(self.drawn.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (word ^ word >> 31) % MILLION < u64::from(share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transmitted(faults: Faults) -> Vec<u32> {
+        FaultInjector::new(faults).apply((0..10_000).collect())
+    }
+
+    #[test]
+    fn frames_are_lost_duplicated_and_reordered_by_their_shares() {
+        let none = Faults { seed: 1, ..Faults::default() };
+        assert_eq!(transmitted(none), (0..10_000).collect::<Vec<_>>());
+        let lost = transmitted(Faults { loss: 10_000, ..none });
+        assert!((9_850..9_950).contains(&lost.len()), "{}", lost.len());
+        assert_eq!(lost, transmitted(Faults { loss: 10_000, ..none }), "the same seed");
+        assert_ne!(lost, transmitted(Faults { loss: 10_000, seed: 2, ..none }));
+        let twice = transmitted(Faults { duplicate: 10_000, ..none });
+        assert!((10_050..10_150).contains(&twice.len()), "{}", twice.len());
+        let mut reordered = transmitted(Faults { reorder: 10_000, ..none });
+        let late = reordered.windows(2).filter(|pair| pair[0] > pair[1]).count();
+        assert!((50..150).contains(&late), "{late}");
+        reordered.sort_unstable();
+        assert_eq!(reordered, (0..10_000).collect::<Vec<_>>());
+        assert_eq!(transmitted(Faults { loss: 1_000_000, ..none }), []);
+    }
+}
