@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use super::Endpoint;
-use crate::Status;
 use crate::error::Error;
 use crate::os::Os;
 use crate::stats::RequestStats;
+use crate::{Connector, Status};
 
 /// Time that the provider has to complete flushed requests.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -18,22 +18,10 @@ impl<O: Os> Endpoint<O> {
     /// Disconnects if `outcome` is good, flushes, and waits for all outstanding completions. Returns `outcome`, or the error
     /// that occurred after it, and the statistics.
     pub fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, RequestStats) {
-        let outcome = outcome.and_then(|value| self.disconnect().map(|()| value));
+        let outcome = outcome.and_then(|value| disconnect(self.connector.as_ref()).map(|()| value));
         let drained = self.drain();
         let outcome = outcome.and_then(|value| drained.map(|()| value));
         (outcome, core::mem::take(&mut self.stats))
-    }
-
-    fn disconnect(&mut self) -> Result<(), Error> {
-        let Some(connector) = &self.connector else { return Ok(()) };
-        match connector.disconnect() {
-            // The peer has disconnected first, or the connection has failed meanwhile: both are expected.
-            Ok(())
-            | Err(
-                Status::CONNECTION_INVALID | Status::CONNECTION_DISCONNECTED | Status::CONNECTION_ABORTED,
-            ) => Ok(()),
-            Err(status) => Err(Error::Call("NdkDisconnect", status)),
-        }
     }
 
     /// Cancels all outstanding requests and processes their completions.
@@ -60,5 +48,18 @@ impl<O: Os> Endpoint<O> {
             }
             self.queues.wait(left)?;
         }
+    }
+}
+
+/// Disconnects, unless the peer has done so, or the connection has failed.
+fn disconnect<O: Os>(connector: Option<&Connector<O>>) -> Result<(), Error> {
+    let Some(connector) = connector else { return Ok(()) };
+    match connector.disconnect() {
+        // Expected.
+        Ok(())
+        | Err(Status::CONNECTION_INVALID | Status::CONNECTION_DISCONNECTED | Status::CONNECTION_ABORTED) => {
+            Ok(())
+        }
+        Err(status) => Err(Error::Call("NdkDisconnect", status)),
     }
 }

@@ -60,7 +60,7 @@ pub struct Endpoint<O: Os> {
     queues: Queues<O>,
     pd: Arc<Pd<O>>,
     config: EndpointConfig,
-    requests: Requests,
+    requests: Requests<O>,
     /// Requests that are posted now are deferred, and some are that were posted before.
     defers: bool,
     has_deferred: bool,
@@ -70,7 +70,6 @@ pub struct Endpoint<O: Os> {
     /// Events that arrived during a wait for a send buffer.
     deferred: VecDeque<EndpointEvent>,
     stats: RequestStats,
-    measures_latency: bool,
     limits: ReadLimits,
 }
 
@@ -151,6 +150,7 @@ impl<O: Os> Endpoint<O> {
             Some(shared) => Qp::with_srq(&pd, receive_cq, request_cq, shared.queue(), 0, &depths),
         };
         let qp = qp.map_err(|status| Error::Call("NdkCreateQp", status))?;
+        let os = Arc::clone(pd.adapter().os());
         Ok(Self {
             connector: None,
             qp,
@@ -159,21 +159,20 @@ impl<O: Os> Endpoint<O> {
             queues,
             pd,
             config,
-            requests: Requests::default(),
+            requests: Requests::new(os),
             defers: false,
             has_deferred: false,
             free_send_buffers: (own..buffers).collect(),
             free_receive_buffers: (0..own).rev().collect(),
             deferred: VecDeque::new(),
             stats: RequestStats::default(),
-            measures_latency: true,
             limits,
         })
     }
 
     /// From now on the statistics have no latencies of requests, and the clock is not read for each.
     pub fn ignore_latency(&mut self) {
-        self.measures_latency = false;
+        self.requests.ignore_latency();
     }
 
     /// Connects to `remote` and completes the connection; returns the connection data of the peer.
@@ -258,7 +257,7 @@ impl<O: Os> Endpoint<O> {
         let offset = buffer * self.config.message;
         self.messages.store(offset, message);
         let sge = self.messages.sge(offset, message.len());
-        let request = self.post(Operation::Send, BufferOwner::Endpoint(buffer), tag, message.len());
+        let request = self.requests.add(Operation::Send, BufferOwner::Endpoint(buffer), tag, message.len());
         Ok((request, sge))
     }
 
@@ -267,7 +266,7 @@ impl<O: Os> Endpoint<O> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_from(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Send, BufferOwner::Caller, tag, sge.Length as usize);
+        let request = self.requests.add(Operation::Send, BufferOwner::Caller, tag, sge.Length as usize);
         self.posted(Operation::Send, request, "NdkSend", |qp, flags| qp.send(request, &[sge], flags))
     }
 
@@ -276,7 +275,7 @@ impl<O: Os> Endpoint<O> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn write(&mut self, sge: NDK_SGE, to: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Write, BufferOwner::Caller, tag, sge.Length as usize);
+        let request = self.requests.add(Operation::Write, BufferOwner::Caller, tag, sge.Length as usize);
         self.posted(Operation::Write, request, "NdkWrite", |qp, flags| {
             qp.write(request, &[sge], to, offset, flags)
         })
@@ -287,7 +286,7 @@ impl<O: Os> Endpoint<O> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn read(&mut self, sge: NDK_SGE, from: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Read, BufferOwner::Caller, tag, sge.Length as usize);
+        let request = self.requests.add(Operation::Read, BufferOwner::Caller, tag, sge.Length as usize);
         self.posted(Operation::Read, request, "NdkRead", |qp, flags| {
             qp.read(request, &[sge], from, offset, flags)
         })
@@ -298,7 +297,7 @@ impl<O: Os> Endpoint<O> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn fast_register(&mut self, memory: &FastMemory<O>, access: Access, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::FastRegister, BufferOwner::Caller, tag, 0);
+        let request = self.requests.add(Operation::FastRegister, BufferOwner::Caller, tag, 0);
         self.posted(Operation::FastRegister, request, "NdkFastRegister", |qp, flags| {
             qp.fast_register(request, memory, access, flags)
         })
@@ -309,7 +308,7 @@ impl<O: Os> Endpoint<O> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn invalidate(&mut self, memory: &FastMemory<O>, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Invalidate, BufferOwner::Caller, tag, 0);
+        let request = self.requests.add(Operation::Invalidate, BufferOwner::Caller, tag, 0);
         self.posted(Operation::Invalidate, request, "NdkInvalidate", |qp, flags| {
             qp.invalidate(request, memory, flags)
         })
@@ -320,7 +319,7 @@ impl<O: Os> Endpoint<O> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn receive_into(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Receive, BufferOwner::Caller, tag, 0);
+        let request = self.requests.add(Operation::Receive, BufferOwner::Caller, tag, 0);
         self.posted(Operation::Receive, request, "NdkReceive", |qp, _| qp.receive(request, &[sge]))
     }
 
@@ -462,17 +461,18 @@ impl<O: Os> Endpoint<O> {
             // A shared receive is counted when it completes: the post does not determine the endpoint.
             Some(buffer) => {
                 self.stats.posted(Operation::Receive);
-                Some(self.request(Operation::Receive, BufferOwner::Endpoint(buffer), 0, 0))
+                Some(self.requests.begin(Operation::Receive, BufferOwner::Endpoint(buffer), 0, 0))
             }
             None => self.requests.remove(context),
         };
-        let Some(Request { operation, owner, tag, bytes, at }) = request else {
+        let Some(request) = request else {
             self.stats.unexpected += 1;
             return Err(Error::Mismatch("no request was posted for it"));
         };
+        let Request { operation, owner, tag, bytes, .. } = request;
         let is_receive = operation == Operation::Receive;
         let bytes = if is_receive { u64::from(result.BytesTransferred) } else { bytes };
-        let latency = self.measures_latency.then(|| self.pd.adapter().os().now().saturating_sub(at));
+        let latency = self.requests.latency(&request);
         self.stats.completed(operation, status, bytes, latency);
         if !operation.completes_as(result.Type) {
             return Err(Error::Mismatch("the operation type differs"));
@@ -503,7 +503,7 @@ impl<O: Os> Endpoint<O> {
 
     fn probe(&mut self) -> Result<(), Error> {
         let empty = RemoteMemory { address: 0, token: 0, length: 0 };
-        let request = self.post(Operation::Write, BufferOwner::None, 0, 0);
+        let request = self.requests.add(Operation::Write, BufferOwner::None, 0, 0);
         self.posted(Operation::Write, request, "NdkWrite", |qp, flags| {
             qp.write(request, &[], &empty, 0, flags)
         })
@@ -526,19 +526,8 @@ impl<O: Os> Endpoint<O> {
 
     fn receive(&mut self, buffer: usize) -> Result<(), Error> {
         let sge = self.messages.sge(buffer * self.config.message, self.config.message);
-        let request = self.post(Operation::Receive, BufferOwner::Endpoint(buffer), 0, 0);
+        let request = self.requests.add(Operation::Receive, BufferOwner::Endpoint(buffer), 0, 0);
         self.posted(Operation::Receive, request, "NdkReceive", |qp, _| qp.receive(request, &[sge]))
-    }
-
-    /// Allocates a request before it is posted: it may complete before the post returns.
-    fn post(&mut self, operation: Operation, owner: BufferOwner, tag: u64, bytes: usize) -> usize {
-        let request = self.request(operation, owner, tag, bytes);
-        self.requests.insert(request)
-    }
-
-    fn request(&self, operation: Operation, owner: BufferOwner, tag: u64, bytes: usize) -> Request {
-        let at = if self.measures_latency { self.pd.adapter().os().now() } else { Duration::ZERO };
-        Request { operation, owner, tag, bytes: bytes as u64, at }
     }
 
     fn posted(

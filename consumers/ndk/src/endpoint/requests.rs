@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Outstanding requests of an endpoint.
+//! Outstanding requests of an endpoint, and their latency.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::os::Os;
 use crate::stats::Operation;
 
 /// The outstanding requests. The index of a request is its request context.
-#[derive(Default)]
-pub struct Requests {
+pub struct Requests<O: Os> {
+    os: Arc<O>,
     slots: Vec<Option<Request>>,
     free: Vec<usize>,
+    /// Whether the clock is read for each request.
+    measures_latency: bool,
 }
 
 /// Record of an outstanding request, for its completion.
@@ -38,14 +42,36 @@ pub enum BufferOwner {
     None,
 }
 
-impl Requests {
-    pub fn insert(&mut self, request: Request) -> usize {
+impl<O: Os> Requests<O> {
+    pub const fn new(os: Arc<O>) -> Self {
+        Self { os, slots: Vec::new(), free: Vec::new(), measures_latency: true }
+    }
+
+    /// From now on, requests have no latency.
+    pub const fn ignore_latency(&mut self) {
+        self.measures_latency = false;
+    }
+
+    /// Notes a request before it is posted: it may complete before the post returns. Returns its request context.
+    pub fn add(&mut self, operation: Operation, owner: BufferOwner, tag: u64, bytes: usize) -> usize {
+        let request = self.begin(operation, owner, tag, bytes);
         if let Some(index) = self.free.pop() {
             self.slots[index] = Some(request);
             return index;
         }
         self.slots.push(Some(request));
         self.slots.len() - 1
+    }
+
+    /// Returns a request that begins now, and has no context of its own.
+    pub fn begin(&self, operation: Operation, owner: BufferOwner, tag: u64, bytes: usize) -> Request {
+        let at = if self.measures_latency { self.os.now() } else { Duration::ZERO };
+        Request { operation, owner, tag, bytes: bytes as u64, at }
+    }
+
+    /// Returns how long a request has taken until now, if that is measured.
+    pub fn latency(&self, request: &Request) -> Option<Duration> {
+        self.measures_latency.then(|| self.os.now().saturating_sub(request.at))
     }
 
     pub fn remove(&mut self, index: usize) -> Option<Request> {
