@@ -22,10 +22,8 @@ pub const LARGE_TYPES: &[LargeType] = &[
         methods: 72,
         reason: "the public face of the crate, whose methods hand on to the types that do the work",
     },
-    LargeType { package: "nt-sim", name: "Thread", methods: 48, reason: "today" },
     LargeType { package: "ndis-sim", name: "Miniport", methods: 58, reason: "today" },
     LargeType { package: "device-sim", name: "Device", methods: 73, reason: "today" },
-    LargeType { package: "ndk-consumer", name: "Endpoint", methods: 43, reason: "today" },
 ];
 
 /// Calls of methods in one file by another that close a circle today: caller, called. Temporary: a split `impl` becomes types that

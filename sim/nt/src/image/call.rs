@@ -5,7 +5,7 @@
 use super::stack;
 use crate::{
     irql::Irql,
-    thread::current::current,
+    thread::{current::current, delayed},
     verifier::{codes::BugCheck, report::violation},
 };
 
@@ -36,7 +36,7 @@ pub unsafe fn function<F: Copy>(what: &str, address: usize) -> F {
 pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
     let me = current();
     me.run_requested();
-    me.delay_call(what);
+    delayed::at_call(&me, what);
     let (irql, locks) = (me.irql(), me.locks.borrow().len());
     let result = stack::segment(callback);
     me.stop_if_dead();

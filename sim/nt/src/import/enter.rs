@@ -26,7 +26,10 @@ use std::{
 use crate::{
     image::switch::on_host_stack,
     irql::{Irql, Limit},
-    thread::current::{Current, current},
+    thread::{
+        current::{Current, current},
+        delayed,
+    },
     verifier::{codes::BugCheck, report::violation},
 };
 
@@ -38,9 +41,9 @@ pub fn run<T>(name: &'static str, limit: Limit, body: impl FnOnce() -> T) -> T {
     on_host_stack(|| {
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             let me = enter(name, limit);
-            me.delay_entry(name);
+            delayed::at_entry(&me, name);
             let result = body();
-            me.delay_return(name);
+            delayed::at_return(&me, name);
             // Other threads may have run meanwhile.
             me.trim_pageable();
             result

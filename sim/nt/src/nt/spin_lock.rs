@@ -21,7 +21,10 @@ use crate::{
     guest::Guest,
     imports,
     services::Slot,
-    thread::current::{Current, HeldLock, Thread, current, try_current},
+    thread::{
+        current::{Current, HeldLock, Thread, current, try_current},
+        quick_level::QuickLevel,
+    },
     verifier::{BugCheck, violation},
 };
 
@@ -201,11 +204,12 @@ pub(super) fn release(me: Current, lock: Guest<KSPIN_LOCK>) {
 #[inline]
 fn acquire_quickly(lock: Guest<KSPIN_LOCK>) -> Option<u8> {
     let me = try_current()?;
-    let old = me.raise_quickly()?;
+    let level = QuickLevel::of(&me)?;
+    let old = level.raise()?;
     if try_acquire(&me, lock).is_ok() {
         return Some(old.0);
     }
-    me.undo_raise(old);
+    level.undo_raise(old);
     None
 }
 
@@ -216,7 +220,7 @@ fn release_quickly(lock: Guest<KSPIN_LOCK>, new: u8) -> Option<()> {
     if word(lock).load(Ordering::Relaxed) != owner(&me) {
         return None;
     }
-    me.lower_quickly(Irql(new), || word(lock).store(0, Ordering::Release))
+    QuickLevel::of(&me)?.lower(Irql(new), || word(lock).store(0, Ordering::Release))
 }
 
 /// `KLOCK_QUEUE_HANDLE`: the lock, and the level to return to.

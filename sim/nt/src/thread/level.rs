@@ -64,60 +64,6 @@ impl Thread {
         self.irql.set(level);
     }
 
-    /// As [`Thread::raise`] to `DISPATCH_LEVEL` where nothing is checked and nothing has to be waited for; otherwise returns `None`
-    /// and changes nothing. Runs on the image's stack.
-    #[inline]
-    pub(crate) fn raise_quickly(&self) -> Option<Irql> {
-        let host = self.quick_host()?;
-        let old = self.irql.get();
-        if old > Irql::DISPATCH_LEVEL
-            || old < Irql::DISPATCH_LEVEL && !host.cpus.try_acquire(self.cpu.get(), self.affinity.get())
-        {
-            return None;
-        }
-        self.irql.set(Irql::DISPATCH_LEVEL);
-        Some(old)
-    }
-
-    /// Undoes [`Thread::raise_quickly`], which returned `old`; the thread has called nothing since.
-    #[cold]
-    pub(crate) fn undo_raise(&self, old: Irql) {
-        self.irql.set(old);
-        if old < Irql::DISPATCH_LEVEL
-            && let Some(host) = self.try_host()
-        {
-            host.cpus.release(&self.world().clock, self.cpu.get());
-        }
-    }
-
-    /// As [`Thread::lower`] from `DISPATCH_LEVEL` where nothing is checked and no DPC is queued; otherwise returns `None` and
-    /// changes nothing. `before` runs before the CPU is released.
-    #[inline]
-    pub(crate) fn lower_quickly(&self, level: Irql, before: impl FnOnce()) -> Option<()> {
-        let host = self.quick_host()?;
-        let cpu = self.cpu.get();
-        if self.irql.get() != Irql::DISPATCH_LEVEL
-            || level > Irql::DISPATCH_LEVEL
-            || host.cpus.dpcs(cpu).is_requested()
-        {
-            return None;
-        }
-        before();
-        if level < Irql::DISPATCH_LEVEL {
-            self.irql.set(level);
-            host.cpus.release(&self.world().clock, cpu);
-        }
-        Some(())
-    }
-
-    /// Returns the host if a change of the IRQL is nothing but that.
-    #[inline]
-    fn quick_host(&self) -> Option<&Host> {
-        let host = self.try_host().filter(|_| self.is_plain && !self.interrupt.get())?;
-        let is_quick = !host.is_dead() && !host.delays.any() && !host.memory.paged.is_resident();
-        is_quick.then_some(&**host)
-    }
-
     /// Runs `body` as an interrupt service routine runs: at a device level on `cpu`, above the thread that runs
     /// there. Under the deterministic clock that thread does not go on meanwhile, and must be below `level` first.
     pub fn interrupt<T>(&self, cpu: CpuId, level: Irql, body: impl FnOnce() -> T) -> T {

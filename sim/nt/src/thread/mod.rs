@@ -11,12 +11,14 @@
 //! | [`running`] | owning a CPU while running; blocking |
 //! | [`delayed`] | delays that a test has requested |
 //! | [`level`] | raising and lowering the IRQL, interrupts |
+//! | [`quick_level`] | the same where it is nothing but that |
 //! | [`spawn`] | starting a thread and waiting for its end |
 
 pub mod current;
 pub mod delayed;
 pub mod dispatch;
 pub mod level;
+pub mod quick_level;
 pub mod running;
 pub mod shared;
 pub mod spawn;
