@@ -120,7 +120,10 @@ fn driver_receives_in_its_dpc_if_it_gets_no_poll_object() {
     // They are made early in a start.
     let (_, allocations) = start_without(u64::MAX / 2);
     let fallbacks = (0..allocations).filter(|&victim| start_without(victim).0).take(2).count();
-    assert_eq!(fallbacks, 2, "starts without poll objects: without memory for the context, and for the object");
+    assert_eq!(
+        fallbacks, 2,
+        "starts without poll objects: without memory for the context, and for the object"
+    );
     copy(&bed);
     finish(bed);
 }

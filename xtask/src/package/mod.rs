@@ -13,6 +13,7 @@
 //! | `scripts.rs` | tests of the scripts and of the page that leads to them |
 //! | `archive.rs` | the zip file |
 //! | `verify.rs` | comparison of an archive with a build |
+//! | `reproduce.rs` | comparison of two clones |
 //!
 //! Everything but signatures depends on the commit and the compiler alone: two clones give the same bytes. Windows has seen none of it.
 
@@ -24,6 +25,7 @@ mod contents;
 mod inf_file;
 mod inf_rules;
 mod notices;
+mod reproduce;
 mod sbom;
 #[cfg(all(test, not(windows)))]
 mod scripts;
@@ -52,6 +54,9 @@ pub struct Options {
     /// Build again, and compare with this archive, signatures aside
     #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "sign", "strict"])]
     verify: Option<PathBuf>,
+    /// Build in a second clone in another folder, too, and compare the two archives byte by byte
+    #[arg(long, conflicts_with_all = ["sign", "verify"])]
+    reproduce: bool,
 }
 
 /// Runs the command.
@@ -61,6 +66,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     if let Some(file) = &options.verify {
         return verify::run(file);
+    }
+    if options.reproduce {
+        return reproduce::run(options.arch, options.strict);
     }
     let source = Source::committed()?;
     let signer = options.sign.as_deref().map(Signer::new).transpose()?;
