@@ -47,7 +47,7 @@ mod users;
 
 pub use error::Error;
 pub use roce::{
-    Access, CompletionKind, CompletionStatus, DatagramRequest, PrivateData, ReadLimits, RecvRequest,
+    Access, Binding, CompletionKind, CompletionStatus, DatagramRequest, PrivateData, ReadLimits, RecvRequest,
     SendData, SendFlags, SendOperation, SendRequest, Sge,
 };
 pub use roce_wire::{PathMtu, Qpn};

@@ -69,7 +69,7 @@ impl ProtectionDomain {
 }
 
 /// Memory to register.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First byte in this process.
     pub address: usize,
@@ -85,6 +85,7 @@ pub struct Range {
 pub struct MemoryRegion {
     pd: Arc<ProtectionDomain>,
     region: EngineArc<Region>,
+    range: Range,
 }
 
 impl MemoryRegion {
@@ -112,7 +113,7 @@ impl MemoryRegion {
         // SAFETY: as above; the region is deregistered by `destroy`.
         let region = unsafe { pd.device().engine().register(pd.engine_pd(), base, length, access, backing) }?;
         pd.users.add();
-        Ok(Self { pd: Arc::clone(pd), region })
+        Ok(Self { pd: Arc::clone(pd), region, range: *range })
     }
 
     /// Returns the key, local and remote.
@@ -127,6 +128,12 @@ impl MemoryRegion {
         &self.pd
     }
 
+    /// Returns the memory.
+    #[must_use]
+    pub fn range(&self) -> &Range {
+        &self.range
+    }
+
     /// Deregisters the memory. After the return nothing accesses it.
     ///
     /// # Errors
@@ -136,6 +143,43 @@ impl MemoryRegion {
             return Err(Error::Busy);
         }
         if !self.pd.device().engine().deregister(&self.region) {
+            return Err(Error::Invalid);
+        }
+        self.pd.users.remove();
+        Ok(())
+    }
+}
+
+/// A memory window of type 2, bound by work requests.
+#[derive(Debug)]
+pub struct MemoryWindow {
+    pd: Arc<ProtectionDomain>,
+    window: roce::MemoryWindow,
+}
+
+impl MemoryWindow {
+    /// Creates a window.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn new(pd: &Arc<ProtectionDomain>) -> Result<Self, Error> {
+        let window = pd.device().engine().create_window(pd.engine_pd())?;
+        pd.users.add();
+        Ok(Self { pd: Arc::clone(pd), window })
+    }
+
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        self.window.key()
+    }
+
+    /// Destroys the window. After the return nothing is accessed through it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it was destroyed before.
+    pub fn destroy(&self) -> Result<(), Error> {
+        if !self.pd.device().engine().destroy_window(&self.window) {
             return Err(Error::Invalid);
         }
         self.pd.users.remove();

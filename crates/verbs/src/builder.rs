@@ -7,7 +7,7 @@ use core::ffi::c_uint;
 use core::ops::Range;
 
 use parking_lot::lock_api::RawMutex as _;
-use verbs_core::{Error, SendOperation, Sge};
+use verbs_core::{Binding, Error, SendOperation, Sge};
 
 use crate::abi::objects::{IbvAh, IbvSge};
 
@@ -44,6 +44,7 @@ pub struct Pending {
 pub enum Data {
     Elements(Range<usize>),
     Inline(Range<usize>),
+    Binding(Result<Binding, Error>),
 }
 
 impl Builder {

@@ -2,7 +2,7 @@
 
 //! Contexts: what opened devices can do.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_uint};
 use core::mem::{offset_of, zeroed};
 use std::sync::Arc;
 
@@ -16,12 +16,20 @@ use crate::abi::device::{
     IbvQueryDeviceExInput,
 };
 use crate::abi::flags::{
-    IBV_ATOMIC_NONE, IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE,
-    IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS,
+    IBV_ATOMIC_NONE, IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_MEM_MGT_EXTENSIONS,
+    IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE, IBV_GID_TYPE_ROCE_V2,
+    IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS,
 };
 use crate::device::{self, ListedDevice};
 use crate::handles::{self, Handle};
 use crate::{errno, tables};
+
+/// Capabilities of every device.
+const CAPABILITIES: c_uint = IBV_DEVICE_CURR_QP_STATE_MOD
+    | IBV_DEVICE_RC_RNR_NAK_GEN
+    | IBV_DEVICE_SRQ_RESIZE
+    | IBV_DEVICE_MEM_MGT_EXTENSIONS
+    | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
 /// The default partition, with full membership.
 const PKEY: u16 = 0xFFFF;
@@ -75,7 +83,7 @@ fn device_attributes(listed: &ListedDevice) -> IbvDeviceAttr {
         hw_ver: 0,
         max_qp: count(limits::QUEUE_PAIRS),
         max_qp_wr: count(limits::REQUESTS),
-        device_cap_flags: IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE,
+        device_cap_flags: CAPABILITIES,
         max_sge: count(limits::ELEMENTS),
         max_sge_rd: count(limits::ELEMENTS),
         max_cq: count(limits::OBJECTS),
@@ -90,7 +98,7 @@ fn device_attributes(listed: &ListedDevice) -> IbvDeviceAttr {
         atomic_cap: IBV_ATOMIC_NONE,
         max_ee: 0,
         max_rdd: 0,
-        max_mw: 0,
+        max_mw: count(limits::REGIONS),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
         max_mcast_grp: 0,

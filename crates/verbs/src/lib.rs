@@ -12,7 +12,7 @@
 //! | [`errno`] | error numbers |
 //! | [`handles`] | objects that a program holds pointers to |
 //! | [`device`], [`open`], [`context`] | devices, ports, GIDs |
-//! | [`pd`], [`mr`], [`cq`], [`channel`], [`srq`], [`qp`], [`ah`] | objects |
+//! | [`pd`], [`mr`], [`mw`], [`cq`], [`channel`], [`srq`], [`qp`], [`ah`] | objects |
 //! | [`post`], [`elements`], [`builder`], [`qp_ex`] | work requests |
 //! | [`async_events`] | asynchronous events |
 //! | [`cm`] | librdmacm |
@@ -34,6 +34,7 @@ mod elements;
 mod errno;
 mod handles;
 mod mr;
+mod mw;
 mod names;
 mod open;
 mod pd;

@@ -4,6 +4,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
+use parking_lot::Mutex;
 use verbs_core::Error;
 use verbs_core::memory::{MemoryRegion, Range};
 
@@ -17,12 +18,28 @@ use crate::{errno, tables};
 #[repr(C)]
 pub struct Mr {
     base: IbvMr,
-    pub core: MemoryRegion,
+    core: Mutex<MemoryRegion>,
 }
 
 // SAFETY: it is `repr(C)` and begins with an `IbvMr`.
 unsafe impl Handle for Mr {
     type C = IbvMr;
+}
+
+/// Parts of a region that a registration changes, `ibv_rereg_mr_flags`.
+const CHANGE_TRANSLATION: c_int = 1;
+const CHANGE_PD: c_int = 1 << 1;
+const CHANGE_ACCESS: c_int = 1 << 2;
+
+/// `IBV_REREG_MR_ERR_INPUT`: the region is as before.
+const UNCHANGED: c_int = -1;
+
+/// Registers memory with the engine.
+fn register_range(pd: *mut IbvPd, range: &Range) -> Result<MemoryRegion, Error> {
+    let domain = handles::get::<Pd>(pd)?;
+    // SAFETY: a program that registers memory leaves it mapped until it deregisters it: `ibv_reg_mr` has this contract, and a page that
+    // is unmapped nevertheless ends the process. No Rust code of the program refers to it while peers access it.
+    unsafe { MemoryRegion::register(&domain.core, range) }
 }
 
 fn register(
@@ -32,17 +49,75 @@ fn register(
     iova: u64,
     flags: c_uint,
 ) -> Result<*mut IbvMr, Error> {
-    let domain = handles::get::<Pd>(pd)?;
     let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
     let range = Range { address: addr.expose_provenance(), length, base, access: tables::access(flags)? };
-    // SAFETY: a program that registers memory leaves it mapped until it deregisters it: `ibv_reg_mr` has this contract, and a page that
-    // is unmapped nevertheless ends the process. No Rust code of the program refers to it while peers access it.
-    let core = unsafe { MemoryRegion::register(&domain.core, &range) }?;
+    let core = register_range(pd, &range)?;
     let key = core.key();
-    // SAFETY: the domain was found above.
+    // SAFETY: the domain was found when the memory was registered.
     let context = unsafe { (*pd).context };
     let base = IbvMr { context, pd, addr, length, handle: key, lkey: key, rkey: key };
-    Ok(handles::create(Mr { base, core }))
+    Ok(handles::create(Mr { base, core: Mutex::new(core) }))
+}
+
+fn register_again(
+    mr: *mut IbvMr,
+    flags: c_int,
+    pd: *mut IbvPd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> Result<(), Error> {
+    let found = handles::get::<Mr>(mr)?;
+    if flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 || flags == 0 {
+        return Err(Error::Invalid);
+    }
+    let mut core = found.core.lock();
+    let mut range = *core.range();
+    if flags & CHANGE_TRANSLATION != 0 {
+        range.address = addr.expose_provenance();
+        range.length = length;
+        range.base = addr.addr() as u64;
+    }
+    if flags & CHANGE_ACCESS != 0 {
+        range.access = tables::access(access.cast_unsigned())?;
+    }
+    let pd = if flags & CHANGE_PD == 0 { found.base.pd } else { pd };
+    let new = register_range(pd, &range)?;
+    if let Err(error) = core.destroy() {
+        // A region that was registered just now has no windows.
+        let _ = new.destroy();
+        return Err(error);
+    }
+    let key = new.key();
+    *core = new;
+    drop(core);
+    // SAFETY: the region was found above. The program uses none of its fields during the call.
+    let shown = unsafe { &mut *mr };
+    (shown.pd, shown.handle, shown.lkey, shown.rkey) = (pd, key, key, key);
+    if flags & CHANGE_TRANSLATION != 0 {
+        (shown.addr, shown.length) = (addr, length);
+    }
+    Ok(())
+}
+
+/// Registers a region anew, with other memory, access or protection domain. Its keys change. Returns 0, or -1 with `errno` if the region is
+/// as before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut IbvMr,
+    flags: c_int,
+    pd: *mut IbvPd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    match register_again(mr, flags, pd, addr, length, access) {
+        Ok(()) => 0,
+        Err(error) => {
+            errno::set(errno::number(error));
+            UNCHANGED
+        }
+    }
 }
 
 /// Registers memory.
@@ -83,7 +158,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// Deregisters memory. Fails as `EBUSY` if windows are bound to the region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
-    errno::status(handles::destroy::<Mr>(mr, |mr| mr.core.destroy()))
+    errno::status(handles::destroy::<Mr>(mr, |mr| mr.core.lock().destroy()))
 }
 
 /// Does nothing: memory stays accessible to a child after `fork`.

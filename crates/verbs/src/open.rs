@@ -13,7 +13,7 @@ use crate::abi::context::{IbvContext, IbvContextOps, VerbsContext};
 use crate::abi::device::IbvDevice;
 use crate::context::OpenContext;
 use crate::device::{self, ListedDevice};
-use crate::{context, cq, errno, handles, post, qp_ex, srq};
+use crate::{context, cq, errno, handles, mw, post, qp_ex, srq};
 
 /// Opens a device.
 #[unsafe(no_mangle)]
@@ -33,6 +33,8 @@ fn table(listed: &ListedDevice, core: &Context) -> VerbsContext {
     let mut ops: IbvContextOps = unsafe { zeroed() };
     ops.query_device = Some(context::ibv_query_device);
     ops.query_port = Some(context::ibv_query_port);
+    ops.alloc_mw = Some(mw::alloc_mw);
+    ops.dealloc_mw = Some(mw::dealloc_mw);
     ops.poll_cq = Some(cq::poll_cq);
     ops.req_notify_cq = Some(cq::req_notify_cq);
     ops.post_srq_recv = Some(srq::post_srq_recv);

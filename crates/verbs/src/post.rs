@@ -8,14 +8,15 @@ use verbs_core::qp::{Destination, Service};
 use verbs_core::{Error, SendData, SendOperation, SendRequest};
 
 use crate::abi::flags::{
-    IBV_SEND_INLINE, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
+    IBV_SEND_INLINE, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
 };
 use crate::abi::objects::{IbvQp, IbvRecvWr, IbvSendWr};
 use crate::ah::Ah;
 use crate::elements::{Elements, elements, flags, post_receives};
 use crate::errno;
 use crate::handles;
+use crate::mw::binding;
 use crate::qp::Qp;
 
 /// Returns the operation of a request.
@@ -41,6 +42,15 @@ fn operation(wr: &IbvSendWr) -> Result<(SendOperation, Option<[u8; 4]>), Error> 
 /// # Safety
 /// The request is one of a program.
 unsafe fn post_one(qp: &Qp, wr: &IbvSendWr) -> Result<(), Error> {
+    if wr.opcode == IBV_WR_BIND_MW {
+        // SAFETY: every bit pattern is a valid value; a request of this operation has these fields.
+        let bind = unsafe { wr.tail.bind_mw };
+        let binding = binding(&bind.bind_info)?;
+        let operation = SendOperation::Bind { key: bind.rkey };
+        let data = SendData::Binding(&binding);
+        let request = SendRequest { context: wr.wr_id, operation, flags: flags(wr.send_flags), data };
+        return qp.core.post_send(&request, None);
+    }
     let (operation, immediate) = operation(wr)?;
     // SAFETY: the program passes as many elements as it says.
     let elements = Elements::of(unsafe { elements(wr.sg_list, wr.num_sge) }?)?;

@@ -14,12 +14,13 @@ use crate::abi::context::IbvContext;
 use crate::abi::flags::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_SEND_INLINE,
 };
-use crate::abi::objects::{IbvAh, IbvDataBuf, IbvQp, IbvQpEx, IbvSge};
+use crate::abi::objects::{IbvAh, IbvDataBuf, IbvMw, IbvMwBindInfo, IbvQp, IbvQpEx, IbvSge};
 use crate::ah::Ah;
 use crate::builder::{Data, List, Pending};
 use crate::elements::flags;
 use crate::errno;
 use crate::handles;
+use crate::mw::binding;
 use crate::qp::{self, Operations, Qp};
 
 /// Posts all requests of a list.
@@ -35,6 +36,7 @@ fn post_all(list: &List, qp: &QueuePair) -> Result<(), Error> {
                 pieces = [&list.bytes[range.clone()]];
                 SendData::Inline(&pieces)
             }
+            Data::Binding(binding) => SendData::Binding(binding.as_ref().map_err(|&error| error)?),
         };
         post_one(qp, request, data)?;
     }
@@ -90,6 +92,7 @@ pub fn set_functions(qp: &mut IbvQpEx) {
     qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
     qp.wr_rdma_read = Some(wr_rdma_read);
     qp.wr_local_inv = Some(wr_local_inv);
+    qp.wr_bind_mw = Some(wr_bind_mw);
     qp.wr_set_ud_addr = Some(wr_set_ud_addr);
     qp.wr_set_sge = Some(wr_set_sge);
     qp.wr_set_sge_list = Some(wr_set_sge_list);
@@ -171,6 +174,20 @@ operations! {
     wr_rdma_write_imm(key: u32, address: u64, data: u32) SendOperation::Write { address, key }, Some(data);
     wr_rdma_read(key: u32, address: u64) SendOperation::Read { address, key }, None;
     wr_local_inv(key: u32) SendOperation::Invalidate { key }, None;
+}
+
+unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, _mw: *mut IbvMw, key: u32, info: *const IbvMwBindInfo) {
+    // SAFETY: the program passes a structure.
+    let binding = binding(unsafe { &*info });
+    // SAFETY: the program passes an extended queue pair, and has started the list.
+    unsafe { begin(qp, SendOperation::Bind { key }, None) };
+    let set = |list: &mut List| {
+        if let Some(request) = list.current() {
+            request.data = Data::Binding(binding);
+        }
+    };
+    // SAFETY: as above.
+    unsafe { with_list(qp, set) };
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut IbvQpEx, ah: *mut IbvAh, qpn: u32, q_key: u32) {

@@ -25,6 +25,14 @@ unsafe extern "C" {
     pub fn ibv_dealloc_pd(pd: *mut IbvPd) -> c_int;
     pub fn ibv_reg_mr(pd: *mut IbvPd, addr: *mut c_void, length: usize, access: c_int) -> *mut IbvMr;
     pub fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int;
+    pub fn ibv_rereg_mr(
+        mr: *mut IbvMr,
+        flags: c_int,
+        pd: *mut IbvPd,
+        addr: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> c_int;
     pub fn ibv_create_comp_channel(context: *mut IbvContext) -> *mut IbvCompChannel;
     pub fn ibv_destroy_comp_channel(channel: *mut IbvCompChannel) -> c_int;
     pub fn ibv_get_cq_event(
