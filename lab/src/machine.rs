@@ -390,14 +390,15 @@ impl MachineAdapter {
         let run = move || {
             let miniport = miniport.context("the adapter has not started")?;
             let opened = miniport
-                .open_ndk(2, 0)
+                .ndk()
+                .open(2, 0)
                 .map_err(|status| anyhow!("opening the NDK adapter failed: {status:#010x}"))?;
             let result = {
                 // SAFETY: the adapter was opened above. It is closed below, after `body` has dropped all its objects.
                 let adapter = unsafe { Adapter::new(&os, pointer(&opened)?) };
                 body(&adapter)
             };
-            miniport.close_ndk(opened)?;
+            miniport.ndk().close(opened)?;
             Ok(result)
         };
         Consumer(self.host.spawn(name, run))

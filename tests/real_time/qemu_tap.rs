@@ -276,7 +276,7 @@ fn device_steers_frames_to_the_pairs_of_ndis_table_and_its_hashes_are_right() {
         let receiver = miniport(second);
         copy(&bed);
         for table in [[1, 2, 3, 4], [4, 3, 2, 1]] {
-            receiver.set_rss(Some(&parameters(ALL_TYPES, &table))).unwrap();
+            receiver.scaling().set(Some(&parameters(ALL_TYPES, &table))).unwrap();
             settle(&bed);
             send(&bed, &scaling::mixture());
             // Frames queue behind those that were handed over, whatever their processor.
@@ -295,13 +295,13 @@ fn device_steers_frames_to_the_pairs_of_ndis_table_and_its_hashes_are_right() {
         }
         copy(&bed);
         // Coalesced frames of Linux, with hashes.
-        miniport(first).set_rss(Some(&parameters(ALL_TYPES, &[2, 4, 1, 3]))).unwrap();
+        miniport(first).scaling().set(Some(&parameters(ALL_TYPES, &[2, 4, 1, 3]))).unwrap();
         settle(&bed);
         for is_ipv6 in [false, true] {
             let counters = Exchange::new(&bed, &network, is_ipv6, FEW).finish();
             assert!(counters.coalesced > 0 && counters.large_sends > 0, "{counters:?}");
         }
-        receiver.set_rss(None).unwrap();
+        receiver.scaling().set(None).unwrap();
         settle(&bed);
         send_flows(&bed, 40, 5);
         no_events(&bed);

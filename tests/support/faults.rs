@@ -64,7 +64,7 @@ pub fn assert_recovered(machine: &Machine, failure: u32, rounds: usize) {
     let miniport = miniport(machine);
     assert_eq!(events(machine), [failure, event::RECOVERED].repeat(rounds));
     assert_eq!(links(&miniport), [false, true].repeat(rounds));
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds));
 }
 
 /// Asserts the state after a device has recovered `rounds` times, then failed once more and is given up without another reset: NDIS removes
@@ -75,7 +75,7 @@ pub fn assert_given_up(machine: &Machine, failure: u32, rounds: usize) {
     assert_eq!(events(machine), [&recovered[..], &[failure, event::GIVEN_UP]].concat());
     assert_eq!(links(&miniport), [&[false, true].repeat(rounds)[..], &[false]].concat());
     let enabled = [NdkEvent::Disable, NdkEvent::Enable].repeat(rounds);
-    assert_eq!(miniport.ndk_events(), [&enabled[..], &[NdkEvent::Disable]].concat());
+    assert_eq!(miniport.ndk().events(), [&enabled[..], &[NdkEvent::Disable]].concat());
 }
 
 /// A frame from the first host to the second one arrives.

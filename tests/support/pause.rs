@@ -21,16 +21,16 @@ pub fn pause_during_an_indication(options: &Options, table: Option<&[u8]>) {
     let Some(bed) = started_with(options) else { return };
     let [sender, receiver] = bed.machines().map(miniport);
     if let Some(table) = table {
-        receiver.set_rss(Some(&parameters(TCP_TYPES, table))).unwrap();
+        receiver.scaling().set(Some(&parameters(TCP_TYPES, table))).unwrap();
         settle(&bed);
     }
-    receiver.return_at_once(true);
+    receiver.stack().return_at_once(true);
     for round in 0..5 {
         receive_directed(&receiver);
         let (pausing, begun) = (receiver.clone(), Arc::new(AtomicBool::new(false)));
         let paused = bed.event();
         let (done, once) = (paused.clone(), begun.clone());
-        receiver.on_received(move |_| {
+        receiver.stack().on_received(move |_| {
             if once.swap(true, SeqCst) {
                 return;
             }
@@ -51,13 +51,13 @@ pub fn pause_during_an_indication(options: &Options, table: Option<&[u8]>) {
         let _ = sender.send_chain(&frames, 0);
         assert!(paused.wait(MOMENT), "{}", bed.violations().join("\n"));
         assert!(begun.load(SeqCst));
-        receiver.on_received(|_| {});
+        receiver.stack().on_received(|_| {});
         let _ = bed.event().wait(SOON);
         receiver.restart().unwrap();
     }
     if table.is_some() && options.keywords.is_empty() {
         assert!(handed_over(bed.machines()[1]) > 0);
     }
-    receiver.return_at_once(false);
+    receiver.stack().return_at_once(false);
     finish(bed);
 }

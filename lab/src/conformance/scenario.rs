@@ -254,10 +254,10 @@ fn close_orders(bed: &Testbed, seed: u64) -> Vec<Result<(), Error>> {
     let IpAddr::V4(ip) = machine.address() else { return Vec::new() };
     let event = bed.event();
     let consumer = machine.host().spawn("consumer", move || {
-        let Ok(opened) = miniport.open_ndk(2, 0) else { return Ok(false) };
+        let Ok(opened) = miniport.ndk().open(2, 0) else { return Ok(false) };
         let outcome = orders::close_in_any_order(opened.as_ptr(), ip, &event, seed);
         // The host may be dead.
-        let _ = miniport.close_ndk(opened);
+        let _ = miniport.ndk().close(opened);
         outcome
     });
     match consumer.join() {

@@ -186,7 +186,9 @@ pub fn rate_on(image: &Path, between: Between) -> Result<f64> {
     if between.pairs > 1 {
         let table: Vec<u8> = (0..options.processors as u8).collect();
         let rss = RssParameters { types: HASHES, key: KEY, table, default_processor: 0 };
-        to.set_rss(Some(&rss)).map_err(|refused| anyhow!("receive side scaling is refused: {refused:?}"))?;
+        to.scaling()
+            .set(Some(&rss))
+            .map_err(|refused| anyhow!("receive side scaling is refused: {refused:?}"))?;
     }
     let load = Load { direction: Direction::Transmit, count: between.count, chain: 16, outstanding: 64 };
     let [source, target] = [&from, &to].map(|miniport| miniport.adapter().nic.mac());

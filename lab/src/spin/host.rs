@@ -257,7 +257,7 @@ impl HostUnderTest {
     }
 
     fn keep(&mut self, miniport: &Miniport, on: bool) {
-        miniport.keep_received(on);
+        miniport.stack().keep(on);
         self.keeps = on;
         self.disturbed = true;
     }
@@ -268,7 +268,7 @@ impl HostUnderTest {
             let miniport = miniport.clone();
             self.later.push(machine.host().spawn("return", move || {
                 sleep(SLOW_RETURN);
-                miniport.keep_received(false);
+                miniport.stack().keep(false);
                 None
             }));
         }
@@ -483,8 +483,8 @@ impl HostUnderTest {
         miniport.set(OID_NDK_SET_STATE, &[1]).context("RDMA cannot be enabled")?;
         let deadline = bed.now() + LONGEST;
         loop {
-            match miniport.open_ndk(2, 0) {
-                Ok(opened) => return Ok(miniport.close_ndk(opened)?),
+            match miniport.ndk().open(2, 0) {
+                Ok(opened) => return Ok(miniport.ndk().close(opened)?),
                 Err(status) => {
                     ensure!(bed.now() < deadline, "{}: RDMA is not available: {status:#010x}", self.side);
                 }

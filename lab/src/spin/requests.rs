@@ -24,7 +24,7 @@ const TABLE: [usize; 2] = [12, 20];
 
 /// Spreads received frames over a number of processors; none: no longer. The adapter may be without, and a processor may not exist.
 pub fn set_rss(miniport: &Miniport, processors: u8) {
-    let _ = miniport.set_rss((processors > 0).then_some(&parameters(miniport, processors, LOG2)));
+    let _ = miniport.scaling().set((processors > 0).then_some(&parameters(miniport, processors, LOG2)));
 }
 
 /// Changes a part of the parameters. What is said to be unchanged is in the request, for an adapter that has none.
@@ -62,7 +62,7 @@ pub fn set_rss_part(miniport: &Miniport, part: RssPart) {
 }
 
 fn parameters(miniport: &Miniport, processors: u8, log2: u8) -> RssParameters {
-    let types = miniport.rss_capabilities().map_or(0, |capabilities| capabilities.types());
+    let types = miniport.scaling().capabilities().map_or(0, |capabilities| capabilities.types());
     let entries = 1_usize << log2.min(10);
     let table = (0..entries).map(|entry| (entry % usize::from(processors.max(1))) as u8).collect();
     RssParameters { types, key: [KEY; 40], table, default_processor: 0 }
@@ -72,7 +72,7 @@ fn parameters(miniport: &Miniport, processors: u8, log2: u8) -> RssParameters {
 pub fn set_receive_hash(miniport: &Miniport, on: bool) {
     let types =
         NDIS_HASH_IPV4 | NDIS_HASH_TCP_IPV4 | NDIS_HASH_UDP_IPV4 | NDIS_HASH_IPV6 | NDIS_HASH_TCP_IPV6;
-    let _ = miniport.set_receive_hash(on.then_some(&HashParameters { types, key: [KEY; 40] }));
+    let _ = miniport.scaling().set_hash(on.then_some(&HashParameters { types, key: [KEY; 40] }));
 }
 
 /// Switches coalescing for IPv4 and IPv6. The adapter may be without.

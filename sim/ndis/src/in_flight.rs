@@ -33,7 +33,7 @@ pub(crate) struct InFlight {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SendId(u64);
 
-/// See [`Miniport::on_received`](crate::Miniport::on_received).
+/// See [`Stack::on_received`](crate::Stack::on_received).
 pub(crate) type ReceiveHandler = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 #[derive(Default)]

@@ -10,10 +10,10 @@
 //! | [`hang`] | checks for a miniport that hangs, and its reset |
 //! | `lifecycle` | the calls of the miniport from initialization to halt |
 //! | `owner` | what an adapter must release before it is halted |
-//! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
+//! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames, NDK, receive side scaling |
 //! | [`oid`] | OID requests |
 //! | [`offload`] | task offloads |
-//! | `rss`, `rss_requests`, `receive_hash` | receive side scaling, or hashes alone: parameters, and the check of received frames |
+//! | `rss`, `receive_hash` | receive side scaling, or hashes alone: parameters, and the check of received frames |
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
@@ -73,7 +73,6 @@ mod receive_hash;
 pub mod registration;
 mod removal;
 mod rss;
-mod rss_requests;
 mod rules;
 pub mod runtime;
 pub mod sg_list;
@@ -90,7 +89,7 @@ pub use in_flight::SendId;
 pub use interface::Interface;
 pub use keyword::Keyword;
 pub use lifecycle::StartError;
-pub use miniport::Miniport;
+pub use miniport::{Miniport, NdkRequests, ScalingRequests, Stack};
 pub use ndis_host::NdisHost;
 pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;

@@ -52,10 +52,10 @@ pub trait NdisHost {
     #[must_use]
     fn adapters(&self) -> Vec<Arc<Adapter>>;
 
-    /// Accounts for the objects below NDK adapters that are opened from now on: [`Miniport::open_ndk_objects`]. Objects
+    /// Accounts for the objects below NDK adapters that are opened from now on: [`NdkRequests::open_objects`]. Objects
     /// that are closed twice are reported.
     ///
-    /// [`Miniport::open_ndk_objects`]: crate::Miniport::open_ndk_objects
+    /// [`NdkRequests::open_objects`]: crate::NdkRequests::open_objects
     fn track_ndk_objects(&self);
 
     /// Returns the driver objects of the miniport drivers, in the order they registered.

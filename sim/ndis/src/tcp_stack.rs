@@ -138,7 +138,7 @@ impl TcpStack {
     pub fn wait(&mut self, now: Duration, longest: Duration) {
         let due = self.interface.poll_delay(instant(now), &self.sockets).map(Duration::from);
         let timeout = due.map_or(longest, |due| due.clamp(MOMENT, longest.max(MOMENT)));
-        let _ = self.port.miniport.arrived().wait(timeout);
+        let _ = self.port.miniport.stack().arrived().wait(timeout);
     }
 
     /// Queues bytes to send; returns their number.
@@ -203,7 +203,7 @@ fn instant(now: Duration) -> Instant {
 impl Port {
     fn receive_all(&mut self) {
         // Frames that arrive from here on set it again.
-        self.miniport.arrived().reset();
+        self.miniport.stack().arrived().reset();
         for frame in self.miniport.received_frames() {
             self.counters.received += 1;
             if let Some(bytes) = self.verify(frame) {

@@ -63,7 +63,7 @@ fn freeing_a_list_that_the_stack_holds_is_reported() {
     let report = verdict_while_running(Script::default(), |miniport: &Miniport| {
         let handle = miniport.adapter().handle;
         let list = list(handle);
-        miniport.keep_received(true);
+        miniport.stack().keep(true);
         data_path::NdisMIndicateReceiveNetBufferLists(handle, list, 0, 1, 0);
         nbl::NdisFreeNetBufferList(list);
     });
@@ -77,7 +77,7 @@ fn freeing_a_clone_that_the_stack_holds_is_reported() {
         let handle = miniport.adapter().handle;
         let clone = clones::NdisAllocateCloneNetBufferList(list(handle), 0, 0, 0);
         clone.field::<usize>(offset_of!(NET_BUFFER_LIST, SourceHandle)).write(handle);
-        miniport.keep_received(true);
+        miniport.stack().keep(true);
         data_path::NdisMIndicateReceiveNetBufferLists(handle, clone, 0, 1, 0);
         clones::NdisFreeCloneNetBufferList(clone, 0);
     });

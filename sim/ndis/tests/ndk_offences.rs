@@ -132,8 +132,8 @@ fn provider(open: Open) -> Script {
 #[test]
 fn wrong_ndk_adapters_are_reported() {
     let open_and_close = |miniport: &Miniport| {
-        let opened = miniport.open_ndk(2, 1).expect("the adapter is opened");
-        miniport.close_ndk(opened).expect("the adapter is closed");
+        let opened = miniport.ndk().open(2, 1).expect("the adapter is opened");
+        miniport.ndk().close(opened).expect("the adapter is closed");
     };
     assert_eq!(verdict_while_running(provider(|out| opened(out, |_| {})), open_and_close), "no violation");
     let offences: [(Open, &str); 7] = [
@@ -190,7 +190,7 @@ fn net_event(handle: usize, event: NET_PNP_EVENT_CODE) {
 #[test]
 fn net_pnp_event_during_another_is_reported() {
     let reported = verdict_while_running(provider(|out| opened(out, |_| {})), |miniport| {
-        let _open = miniport.open_ndk(2, 1).expect("the adapter is opened");
+        let _open = miniport.ndk().open(2, 1).expect("the adapter is opened");
         let handle = miniport.adapter().handle;
         let disabling = miniport.host().spawn("work item", move || {
             net_event(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
@@ -233,7 +233,7 @@ fn misuse_of_the_ip_helper_is_reported() {
 #[test]
 fn ndk_adapter_that_is_open_at_halt_is_reported() {
     let reported = verdict_while_running(provider(|out| opened(out, |_| {})), |miniport| {
-        let _open = miniport.open_ndk(2, 1).expect("the adapter is opened");
+        let _open = miniport.ndk().open(2, 1).expect("the adapter is opened");
     });
     assert!(reported.contains("MiniportHaltEx returned with 1 NDK adapters open"), "{reported}");
 }
@@ -260,8 +260,8 @@ fn close_of_an_ndk_adapter_that_hangs_is_reported() {
         ..in_initialize(|handle| ndk_attributes(handle, |_, _| {}))
     };
     let reported = verdict_while_running(script, |miniport| {
-        let opened = miniport.open_ndk(2, 1).expect("the adapter is opened");
-        let _ = miniport.close_ndk(opened);
+        let opened = miniport.ndk().open(2, 1).expect("the adapter is opened");
+        let _ = miniport.ndk().close(opened);
     });
     let expected =
         "hangs: the consumer has not closed all objects of its adapter, or the provider does not notice it";
@@ -327,7 +327,7 @@ fn call_provider(index: usize) -> String {
     assert_eq!(crate::common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).expect("the adapter starts");
     let body = move || {
-        let adapter = miniport.open_ndk(2, 1).expect("the adapter is opened").as_ptr();
+        let adapter = miniport.ndk().open(2, 1).expect("the adapter is opened").as_ptr();
         let table = Guest::new(Guest::new(adapter).read().Dispatch.cast_mut()).cast::<usize>();
         // SAFETY: a function of the table; superfluous arguments are ignored.
         let create: Create = unsafe { transmute(table.add(index).read()) };
@@ -482,11 +482,11 @@ fn objects_of_consumers_are_counted_below_their_adapter() {
     assert_eq!(crate::common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).expect("the adapter starts");
     let body = move || {
-        let adapters = [(); 2].map(|()| miniport.open_ndk(2, 1).expect("the adapter is opened"));
+        let adapters = [(); 2].map(|()| miniport.ndk().open(2, 1).expect("the adapter is opened"));
         let [first, second] = adapters.map(|adapter| adapter.as_ptr().expose_provenance());
-        assert_eq!(miniport.open_ndk_objects(), [""; 0]);
+        assert_eq!(miniport.ndk().open_objects(), [""; 0]);
         let (status, pd) = create(first, FUNCTIONS[1]);
-        assert_eq!((status, miniport.open_ndk_objects()), (STATUS_SUCCESS, vec!["PD"]));
+        assert_eq!((status, miniport.ndk().open_objects()), (STATUS_SUCCESS, vec!["PD"]));
         let mut objects = vec![pd];
         for function in FUNCTIONS {
             let (status, created) = create(if function.0 { pd } else { first }, function);
@@ -495,7 +495,7 @@ fn objects_of_consumers_are_counted_below_their_adapter() {
         }
         let all =
             ["CQ", "PD", "PD", "MR", "MW", "SRQ", "QP", "QP", "connector", "listener", "shared endpoint"];
-        let mut open = miniport.open_ndk_objects();
+        let mut open = miniport.ndk().open_objects();
         assert_eq!(open.len(), all.len());
         open.retain(|kind| !all.contains(kind));
         assert_eq!(open, [""; 0]);
@@ -503,24 +503,24 @@ fn objects_of_consumers_are_counted_below_their_adapter() {
         // A creation that fails makes nothing; a close that fails leaves the object open.
         STATUS.store(NDIS_STATUS_FAILURE, SeqCst);
         assert_eq!(create(first, FUNCTIONS[0]).0, NDIS_STATUS_FAILURE);
-        assert_eq!((close_object(pd), miniport.open_ndk_objects().len()), (NDIS_STATUS_FAILURE, all.len()));
+        assert_eq!((close_object(pd), miniport.ndk().open_objects().len()), (NDIS_STATUS_FAILURE, all.len()));
         STATUS.store(STATUS_PENDING, SeqCst);
         assert_eq!(create(second, FUNCTIONS[1]), (STATUS_PENDING, 0));
         let (status, pended) = COMPLETED.lock().unwrap().pop().expect("it is completed");
-        assert_eq!((status, miniport.open_ndk_objects().len()), (STATUS_SUCCESS, all.len() + 1));
+        assert_eq!((status, miniport.ndk().open_objects().len()), (STATUS_SUCCESS, all.len() + 1));
         // While a close pends the object is no longer open.
-        assert_eq!((close_object(pended), miniport.open_ndk_objects().len()), (STATUS_PENDING, all.len()));
+        assert_eq!((close_object(pended), miniport.ndk().open_objects().len()), (STATUS_PENDING, all.len()));
         STATUS.store(STATUS_SUCCESS, SeqCst);
         let (_, last) = create(second, FUNCTIONS[0]);
         for object in objects {
             assert_eq!(close_object(object), STATUS_SUCCESS);
         }
-        assert_eq!(miniport.open_ndk_objects(), ["CQ"]);
+        assert_eq!(miniport.ndk().open_objects(), ["CQ"]);
         let left = create(first, FUNCTIONS[3]).1;
-        miniport.close_ndk(adapters[0]).expect("the adapter is closed");
-        assert_eq!(miniport.open_ndk_objects(), ["CQ"], "of the other adapter");
+        miniport.ndk().close(adapters[0]).expect("the adapter is closed");
+        assert_eq!(miniport.ndk().open_objects(), ["CQ"], "of the other adapter");
         assert_eq!(close_object(last), STATUS_SUCCESS);
-        miniport.close_ndk(adapters[1]).expect("the adapter is closed");
+        miniport.ndk().close(adapters[1]).expect("the adapter is closed");
         // It was forgotten with its adapter.
         close_object(left);
     };

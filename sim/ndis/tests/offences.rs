@@ -259,7 +259,7 @@ fn pause_that_completes_too_early_is_reported() {
         indicate(handle, list(handle), 1);
         NDIS_STATUS_SUCCESS
     });
-    let keeps = |miniport: &Miniport| miniport.keep_received(true);
+    let keeps = |miniport: &Miniport| miniport.stack().keep(true);
     let reported = verdict_while_running(lends, keeps);
     assert!(reported.contains("MiniportPause completed before 1 received lists were returned"), "{reported}");
     let twice = while_pausing(|handle| {

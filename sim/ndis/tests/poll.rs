@@ -614,7 +614,7 @@ fn list_of_a_call_is_the_stacks_until_it_is_returned() {
                 SENDS.store(list.address(), SeqCst);
             },
             |miniport| {
-                miniport.keep_received(true);
+                miniport.stack().keep(true);
                 request();
                 nt_sim::nt::time::sleep(1000);
                 nbl::NdisFreeNetBufferList(Guest::from_address(SENDS.load(SeqCst)));

@@ -55,7 +55,7 @@ fn pause_that_completes_during_an_indication_is_reported() {
     };
     let completes = |miniport: &Miniport| {
         let handle = miniport.adapter().handle;
-        miniport.on_received(move |_| adapter::NdisMPauseComplete(handle));
+        miniport.stack().on_received(move |_| adapter::NdisMPauseComplete(handle));
     };
     let expected = "completed a pause before 1 calls of NdisMIndicateReceiveNetBufferLists have returned";
     let script = Script { pause: Some(pause), ..Script::default() };
@@ -66,7 +66,7 @@ fn pause_that_completes_during_an_indication_is_reported() {
         NDIS_STATUS_SUCCESS
     };
     let script = Script { pause: Some(pause), ..Script::default() };
-    let lasts = |miniport: &Miniport| miniport.on_received(|_| runtime::NdisMSleep(100_000));
+    let lasts = |miniport: &Miniport| miniport.stack().on_received(|_| runtime::NdisMSleep(100_000));
     assert_reported(script, lasts, &format!("MiniportPause {expected}"));
 }
 

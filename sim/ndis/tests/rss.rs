@@ -169,9 +169,9 @@ fn capabilities_are_those_of_the_general_attributes() {
     let verdict = run(|miniport| {
         let expected =
             RssCapabilities { flags: capabilities().CapabilitiesFlags, messages: 4, queues: 3, entries: 8 };
-        assert_eq!(miniport.rss_capabilities(), Some(expected));
+        assert_eq!(miniport.scaling().capabilities(), Some(expected));
         assert_eq!(expected.types(), TYPES | NDIS_HASH_TCP_IPV6 | 0x400, "addresses of IPv6, too");
-        assert_eq!(miniport.rss_parameters(), None);
+        assert_eq!(miniport.scaling().parameters(), None);
     });
     assert_eq!(verdict, "no violation");
     let without = in_initialize(|_| {});
@@ -220,7 +220,7 @@ fn revisions_of_the_capabilities_are_those_of_the_drivers_ndis() {
     ];
     for (minor, edit, entries) in revisions {
         let verdict = run_as(minor, edit, move |miniport| {
-            let found = miniport.rss_capabilities().expect("the driver scales");
+            let found = miniport.scaling().capabilities().expect("the driver scales");
             assert_eq!((found.messages, found.queues, found.entries), (4, 3, entries));
         });
         assert_eq!(verdict, "no violation", "NDIS 6.{minor}");
@@ -236,13 +236,13 @@ fn frames_with_the_hash_and_the_processor_of_their_flow_are_correct() {
     let verdict = run(|miniport| {
         indicate(miniport, &tcp(), 1, 0, 0);
         let rss = parameters(&[0, 1, 2, 1]);
-        miniport.set_rss(Some(&rss)).unwrap();
-        assert_eq!(miniport.rss_parameters(), Some(rss));
+        miniport.scaling().set(Some(&rss)).unwrap();
+        assert_eq!(miniport.scaling().parameters(), Some(rss));
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
         indicate(miniport, &arp(), 0, 0, 7);
-        miniport.set_rss(None).unwrap();
-        assert_eq!(miniport.rss_parameters(), None);
+        miniport.scaling().set(None).unwrap();
+        assert_eq!(miniport.scaling().parameters(), None);
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 1, 0, 0);
     });
@@ -274,7 +274,7 @@ fn frames_with_a_wrong_hash_or_on_a_wrong_processor_are_reported() {
     ];
     for ((frame, processor, info, value), expected) in offences {
         let verdict = run(move |miniport| {
-            miniport.set_rss(Some(&parameters(&[0, 2, 2, 0]))).unwrap();
+            miniport.scaling().set(Some(&parameters(&[0, 2, 2, 0]))).unwrap();
             nt_sim::nt::time::sleep(20_000_000);
             indicate(miniport, &frame, processor, info, value);
         });
@@ -289,18 +289,18 @@ fn frames_with_a_wrong_hash_or_on_a_wrong_processor_are_reported() {
 #[test]
 fn former_table_is_valid_for_a_short_time_after_a_change() {
     let verdict = run(|miniport| {
-        miniport.set_rss(Some(&parameters(&[0, 0, 2, 0]))).unwrap();
+        miniport.scaling().set(Some(&parameters(&[0, 0, 2, 0]))).unwrap();
         indicate(miniport, &tcp(), 1, 0, 0);
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
-        miniport.set_rss(Some(&parameters(&[0, 0, 1, 0]))).unwrap();
+        miniport.scaling().set(Some(&parameters(&[0, 0, 1, 0]))).unwrap();
         indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
         indicate(miniport, &tcp(), 1, TCP, TCP_HASH);
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 1, TCP, TCP_HASH);
         ANSWER.store(NDIS_STATUS_FAILURE, SeqCst);
-        miniport.set_rss(Some(&parameters(&[0, 0, 0, 0]))).unwrap_err();
-        assert_eq!(miniport.rss_parameters(), Some(parameters(&[0, 0, 1, 0])), "the request failed");
+        miniport.scaling().set(Some(&parameters(&[0, 0, 0, 0]))).unwrap_err();
+        assert_eq!(miniport.scaling().parameters(), Some(parameters(&[0, 0, 1, 0])), "the request failed");
         indicate(miniport, &tcp(), 1, TCP, TCP_HASH);
         indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
     });
@@ -316,7 +316,7 @@ fn former_table_is_valid_for_a_short_time_after_a_change() {
 fn miniport_with_fewer_queues_than_processors_keeps_a_flow_on_one_of_them() {
     let fewer = |of: &mut NDIS_RECEIVE_SCALE_CAPABILITIES| of.NumberOfReceiveQueues = 2;
     let verdict = run_with(fewer, |miniport| {
-        miniport.set_rss(Some(&parameters(&[0, 1, 2, 1]))).unwrap();
+        miniport.scaling().set(Some(&parameters(&[0, 1, 2, 1]))).unwrap();
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 0, TCP, TCP_HASH);
         indicate(miniport, &tcp(), 0, TCP, TCP_HASH);
@@ -327,7 +327,7 @@ fn miniport_with_fewer_queues_than_processors_keeps_a_flow_on_one_of_them() {
     assert_reported(&verdict, expected);
     let one = |of: &mut NDIS_RECEIVE_SCALE_CAPABILITIES| of.NumberOfReceiveQueues = 1;
     let verdict = run_with(one, |miniport| {
-        miniport.set_rss(Some(&parameters(&[0, 1, 1, 1]))).unwrap();
+        miniport.scaling().set(Some(&parameters(&[0, 1, 1, 1]))).unwrap();
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
     });
@@ -376,7 +376,7 @@ fn malformed_requests_that_succeed_are_reported() {
         assert_reported(&verdict, &expected);
     }
     let verdict = run(|miniport| {
-        let _ = miniport.set_rss(Some(&parameters(&[0; 16])));
+        let _ = miniport.scaling().set(Some(&parameters(&[0; 16])));
     });
     assert_reported(&verdict, "its table has a number of entries that is not supported");
 }
@@ -392,7 +392,7 @@ fn parts_that_a_request_leaves_unchanged_are_kept() {
         };
         let first = parameters(&[0, 1, 2, 0]);
         set(&first, unchanged);
-        assert_eq!(miniport.rss_parameters(), Some(first.clone()), "there was nothing to keep");
+        assert_eq!(miniport.scaling().parameters(), Some(first.clone()), "there was nothing to keep");
         let other = RssParameters {
             types: NDIS_HASH_TCP_IPV4,
             key: [1; 40],
@@ -400,15 +400,15 @@ fn parts_that_a_request_leaves_unchanged_are_kept() {
             default_processor: 2,
         };
         set(&other, unchanged);
-        assert_eq!(miniport.rss_parameters(), Some(RssParameters { default_processor: 2, ..first }));
+        assert_eq!(miniport.scaling().parameters(), Some(RssParameters { default_processor: 2, ..first }));
         set(&other, unchanged | NDIS_RSS_PARAM_FLAG_DISABLE_RSS);
-        assert_eq!(miniport.rss_parameters(), None);
+        assert_eq!(miniport.scaling().parameters(), None);
         set(&other, 0);
-        assert_eq!(miniport.rss_parameters(), Some(other));
+        assert_eq!(miniport.scaling().parameters(), Some(other));
         let mut request = parameters(&[0; 4]).encode(0);
         put(&mut request, 8, &TYPES.to_le_bytes());
         miniport.set(OID_GEN_RECEIVE_SCALE_PARAMETERS, &request).unwrap();
-        assert_eq!(miniport.rss_parameters(), None, "without a hash function");
+        assert_eq!(miniport.scaling().parameters(), None, "without a hash function");
     });
     assert_eq!(verdict, "no violation");
 }
@@ -420,14 +420,14 @@ fn receive_hash() -> HashParameters {
 #[test]
 fn frames_with_the_requested_hash_are_no_violation_on_any_processor() {
     let verdict = run(|miniport| {
-        miniport.set_receive_hash(Some(&receive_hash())).unwrap();
-        assert_eq!(miniport.receive_hash(), Some(receive_hash()));
+        miniport.scaling().set_hash(Some(&receive_hash())).unwrap();
+        assert_eq!(miniport.scaling().hash(), Some(receive_hash()));
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 0, TCP, TCP_HASH);
         indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
         indicate(miniport, &arp(), 1, 0, 0);
-        miniport.set_receive_hash(None).unwrap();
-        assert_eq!(miniport.receive_hash(), None);
+        miniport.scaling().set_hash(None).unwrap();
+        assert_eq!(miniport.scaling().hash(), None);
         nt_sim::nt::time::sleep(20_000_000);
         indicate(miniport, &tcp(), 1, 0, 0);
     });
@@ -441,7 +441,7 @@ fn frames_with_another_hash_than_the_requested_one_are_reported() {
         (TCP, TCP_HASH ^ 1, "is 0xc626b0eb of type 0x200 by function 1"),
     ] {
         let verdict = run(move |miniport| {
-            miniport.set_receive_hash(Some(&receive_hash())).unwrap();
+            miniport.scaling().set_hash(Some(&receive_hash())).unwrap();
             nt_sim::nt::time::sleep(20_000_000);
             indicate(miniport, &tcp(), 0, info, value);
         });
@@ -478,17 +478,17 @@ fn malformed_requests_for_hashes_that_succeed_are_reported() {
 #[test]
 fn hashes_alone_beside_receive_side_scaling_are_reported() {
     let verdict = run(|miniport| {
-        miniport.set_rss(Some(&parameters(&[0, 1]))).unwrap();
-        miniport.set_receive_hash(None).unwrap();
-        assert_eq!(miniport.rss_parameters(), Some(parameters(&[0, 1])));
-        let _ = miniport.set_receive_hash(Some(&receive_hash()));
+        miniport.scaling().set(Some(&parameters(&[0, 1]))).unwrap();
+        miniport.scaling().set_hash(None).unwrap();
+        assert_eq!(miniport.scaling().parameters(), Some(parameters(&[0, 1])));
+        let _ = miniport.scaling().set_hash(Some(&receive_hash()));
     });
     assert_reported(&verdict, "OID_GEN_RECEIVE_HASH succeeded, although receive side scaling is enabled");
     let verdict = run(|miniport| {
-        miniport.set_receive_hash(Some(&receive_hash())).unwrap();
-        miniport.set_rss(None).unwrap();
-        assert_eq!(miniport.receive_hash(), Some(receive_hash()));
-        let _ = miniport.set_rss(Some(&parameters(&[0, 1])));
+        miniport.scaling().set_hash(Some(&receive_hash())).unwrap();
+        miniport.scaling().set(None).unwrap();
+        assert_eq!(miniport.scaling().hash(), Some(receive_hash()));
+        let _ = miniport.scaling().set(Some(&parameters(&[0, 1])));
     });
     assert_reported(
         &verdict,
@@ -500,9 +500,9 @@ fn hashes_alone_beside_receive_side_scaling_are_reported() {
 #[test]
 fn request_that_fails_does_not_end_the_time_after_a_change() {
     let verdict = run(|miniport| {
-        miniport.set_rss(Some(&parameters(&[0, 0, 2, 0]))).unwrap();
+        miniport.scaling().set(Some(&parameters(&[0, 0, 2, 0]))).unwrap();
         ANSWER.store(NDIS_STATUS_FAILURE, SeqCst);
-        miniport.set_receive_hash(Some(&receive_hash())).unwrap_err();
+        miniport.scaling().set_hash(Some(&receive_hash())).unwrap_err();
         indicate(miniport, &tcp(), 1, 0, 0);
     });
     assert_eq!(verdict, "no violation");

@@ -46,8 +46,8 @@ fn driver_loads_runs_and_unloads_without_a_leak() {
     load(&host, &path);
     let miniport = start(&sim, &host);
     assert!(miniport.attributes().ndk.is_some_and(|(enabled, ..)| enabled));
-    let opened = miniport.open_ndk(1, 2).expect("RDMA is on");
-    miniport.close_ndk(opened).expect("the host lives");
+    let opened = miniport.ndk().open(1, 2).expect("RDMA is on");
+    miniport.ndk().close(opened).expect("the host lives");
     miniport.pause().expect("the host lives");
     miniport.restart().expect("it restarts");
     miniport.halt().unwrap_or_else(|lost| panic!("{lost}\n{}", sim.verdict()));
@@ -262,10 +262,10 @@ fn event_codes(miniport: &Miniport) -> Vec<u32> {
 
 /// Whether the adapter runs, and RDMA can be used.
 fn works(miniport: &Miniport) -> bool {
-    let opened = miniport.open_ndk(2, 0);
+    let opened = miniport.ndk().open(2, 0);
     let is_open = opened.is_ok();
     if let Ok(opened) = opened {
-        miniport.close_ndk(opened).expect("the host lives");
+        miniport.ndk().close(opened).expect("the host lives");
     }
     assert_eq!(is_open, miniport.state() == AdapterState::Running);
     is_open
@@ -312,7 +312,7 @@ fn device_that_returns_buffers_it_does_not_have_is_reset_and_given_up_in_every_r
                     UsedQuirk::IdTwice => &[NdkEvent::Disable, NdkEvent::Enable, NdkEvent::Disable],
                     _ => &[NdkEvent::Disable],
                 };
-                assert_eq!(right.ndk_events(), expected, "{quirk:?}");
+                assert_eq!(right.ndk().events(), expected, "{quirk:?}");
                 assert!(!works(right));
             });
         }
@@ -325,7 +325,7 @@ fn frames_whose_length_the_device_states_wrongly_are_dropped_in_every_ring_forma
     for features in FORMATS {
         for quirk in [UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall] {
             with_wrong_buffers(quirk, features, |[_, right]| {
-                assert_eq!((event_codes(right), right.ndk_events()), (vec![], vec![]), "{quirk:?}");
+                assert_eq!((event_codes(right), right.ndk().events()), (vec![], vec![]), "{quirk:?}");
                 assert!(works(right));
                 let received = right.received();
                 assert_eq!(received.len(), 128, "{quirk:?}: four of five");
@@ -365,17 +365,17 @@ fn rdma_is_disabled_after_its_adapters_are_closed_and_enabled_again() {
     let (host, _) = new_host(&mut sim, 0, Quirks::default());
     load(&host, &path);
     let miniport = start(&sim, &host);
-    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    let opened = miniport.ndk().open(2, 0).expect("RDMA is on");
     miniport.set(OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
-    assert!(miniport.await_ndk_events(1, Duration::from_secs(1)));
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
-    assert!(miniport.open_ndk(2, 0).is_err(), "RDMA is off");
-    miniport.close_ndk(opened).expect("the host lives");
+    assert!(miniport.ndk().await_events(1, Duration::from_secs(1)));
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable]);
+    assert!(miniport.ndk().open(2, 0).is_err(), "RDMA is off");
+    miniport.ndk().close(opened).expect("the host lives");
     miniport.set(OID_NDK_SET_STATE, &[1]).expect("RDMA can be switched on");
-    assert!(miniport.await_ndk_events(2, Duration::from_secs(1)));
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
-    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
-    miniport.close_ndk(opened).expect("the host lives");
+    assert!(miniport.ndk().await_events(2, Duration::from_secs(1)));
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable, NdkEvent::Enable]);
+    let opened = miniport.ndk().open(2, 0).expect("RDMA is on");
+    miniport.ndk().close(opened).expect("the host lives");
     end(&sim, &[miniport]);
 }
 
@@ -401,13 +401,13 @@ fn surprise_removal_waits_for_rdma_consumers() {
     let (host, _) = new_host(&mut sim, 0, Quirks::default());
     load(&host, &path);
     let miniport = start(&sim, &host);
-    let opened = miniport.open_ndk(1, 0).expect("RDMA is on");
+    let opened = miniport.ndk().open(1, 0).expect("RDMA is on");
     let removed = miniport.clone();
     let removal = host.spawn("PnP", move || removed.surprise_remove());
-    assert!(miniport.await_ndk_events(1, Duration::from_secs(10)), "consumers are notified");
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    assert!(miniport.ndk().await_events(1, Duration::from_secs(10)), "consumers are notified");
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable]);
     assert!(!removal.is_finished(), "the halt waits");
-    miniport.close_ndk(opened).expect("the host lives");
+    miniport.ndk().close(opened).expect("the host lives");
     removal.join().expect("the host lives").expect("the removal ends");
     unload(&host);
     assert_clean(&sim);

@@ -389,14 +389,14 @@ fn adapters_are_opened_by_index_and_version() {
                 (header.Version.Major, header.Version.Minor),
                 (version.0, [2, 1][usize::from(version.0) - 1])
             );
-            assert_eq!((first.open_ndk_adapters(), second.open_ndk_adapters()), (0, 1));
+            assert_eq!((first.ndk().open_adapters(), second.ndk().open_adapters()), (0, 1));
             client.close(opened);
         }
         for version in [(0, 0), (1, 3), (2, 2), (3, 0)] {
             assert_eq!(client.open(version, 4), Err(NDIS_STATUS_BAD_VERSION), "{version:?}");
         }
         let both = [4, 5].map(|index| client.open((2, 0), index).expect("RDMA is on"));
-        assert_eq!((first.open_ndk_adapters(), second.open_ndk_adapters()), (1, 1));
+        assert_eq!((first.ndk().open_adapters(), second.ndk().open_adapters()), (1, 1));
         for opened in both {
             client.close(opened);
         }
@@ -420,7 +420,7 @@ fn disabled_adapter_is_closed_by_its_client_and_refuses_to_be_opened() {
         let mut client = Client::captured();
         let opened = client.open((2, 0), 5).expect("RDMA is on");
         disabled.set(OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
-        assert!(disabled.await_ndk_events(1, Duration::from_secs(1)));
+        assert!(disabled.ndk().await_events(1, Duration::from_secs(1)));
         assert_eq!(client.open((2, 0), 5), Err(NDIS_STATUS_ADAPTER_NOT_READY));
         let other = client.open((2, 0), 4).expect("RDMA of the other adapter is on");
         client.close(other);

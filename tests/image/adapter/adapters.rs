@@ -140,9 +140,9 @@ fn adapters_have_ndk_state_and_statistics_of_their_own() {
     assert!(posted(1) < 1 << 20, "the other adapter has counted none of them");
     // RDMA of one adapter is switched off; that of the other stays on.
     second.set(ndk_abi::ndk::OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
-    assert!(second.await_ndk_events(1, MOMENT));
-    assert_eq!(first.ndk_events(), []);
-    assert!(second.open_ndk(2, 0).is_err(), "RDMA is off");
+    assert!(second.ndk().await_events(1, MOMENT));
+    assert_eq!(first.ndk().events(), []);
+    assert!(second.ndk().open(2, 0).is_err(), "RDMA is off");
     complete(pairs.begin(0, 4 << 20));
     pairs.finish();
 }
@@ -152,20 +152,20 @@ fn adapters_have_ndk_state_and_statistics_of_their_own() {
 fn consumer_slow_to_close_delays_its_own_adapter_only() {
     let Some(mut pairs) = Pairs::started(CLOCKS[0], &[]) else { return };
     let slow = pairs.ends(1)[0].miniport().expect("it has started").clone();
-    let opened = slow.open_ndk(2, 0).expect("RDMA is on");
+    let opened = slow.ndk().open(2, 0).expect("RDMA is on");
     slow.set(ndk_abi::ndk::OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
-    assert!(slow.await_ndk_events(1, MOMENT), "the event is being delivered: it waits for the close");
+    assert!(slow.ndk().await_events(1, MOMENT), "the event is being delivered: it waits for the close");
     // The other adapter is disabled, enabled, halted and started meanwhile.
     let other = pairs.ends(0)[0].miniport().expect("it has started").clone();
     for (state, events) in [(0, 1), (1, 2)] {
         other.set(ndk_abi::ndk::OID_NDK_SET_STATE, &[state]).expect("RDMA can be switched");
-        assert!(other.await_ndk_events(events, MOMENT), "{}", pairs.sim.verdict());
+        assert!(other.ndk().await_events(events, MOMENT), "{}", pairs.sim.verdict());
     }
     let first = &mut pairs.machines[0].adapters_mut()[0];
     first.halt().expect("the adapter is halted");
     first.start().expect("the adapter starts again");
     complete(pairs.begin(0, 4 << 20));
-    slow.close_ndk(opened).expect("the host lives");
+    slow.ndk().close(opened).expect("the host lives");
     pairs.finish();
 }
 
@@ -202,14 +202,14 @@ fn objects_are_accounted_per_adapter() {
         let copy = begin(bed.adapters(), bed.event(), moving.clone(), 16 << 20);
         assert!(moving.wait(MOMENT), "{}", bed.violations().join("\n"));
         for miniport in &miniports {
-            let open = miniport.open_ndk_objects();
+            let open = miniport.ndk().open_objects();
             let count = |kind| open.iter().filter(|&&one| one == kind).count();
             // The server has its connector from a connect event.
             assert_eq!((count("QP"), count("PD"), count("connector")), (1, 1, 1), "{open:?}");
             assert!(count("CQ") >= 1 && count("MR") >= 1, "{open:?}");
         }
         complete(copy);
-        assert!(miniports.iter().all(|miniport| miniport.open_ndk_objects().is_empty()));
+        assert!(miniports.iter().all(|miniport| miniport.ndk().open_objects().is_empty()));
         bed.stop().expect("the driver stops");
         assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
     }
@@ -227,7 +227,7 @@ fn reported(misuse: fn(*mut NDK_PD)) -> Option<String> {
     bed.start().expect("the driver starts");
     let miniport = bed.adapters()[0].miniport().expect("it has started").clone();
     let body = move || {
-        let adapter = miniport.open_ndk(2, 0).expect("RDMA is on").as_ptr();
+        let adapter = miniport.ndk().open(2, 0).expect("RDMA is on").as_ptr();
         let dispatch = Guest::new(Guest::new(adapter).read().Dispatch.cast_mut()).read();
         let create = dispatch.NdkCreatePd.expect("all entries are set");
         let (null, mut pd) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -279,9 +279,9 @@ fn keywords_apply_to_their_adapter() {
     host.interface(&host.nics()[1]).set_keyword("*NetworkDirect", "0");
     bed.start().expect("the driver starts");
     let [on, off] = bed.adapters().map(|adapter| adapter.miniport().expect("it has started").clone());
-    let opened = on.open_ndk(2, 0).expect("RDMA is on");
-    assert!(off.open_ndk(2, 0).is_err(), "RDMA is off");
-    on.close_ndk(opened).expect("the host lives");
+    let opened = on.ndk().open(2, 0).expect("RDMA is on");
+    assert!(off.ndk().open(2, 0).is_err(), "RDMA is off");
+    on.ndk().close(opened).expect("the host lives");
     bed.stop().expect("the driver stops");
     assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
 }

@@ -354,7 +354,7 @@ fn many_processors_send_and_receive_through_one_pair_of_queues_within_the_limits
         let table: Vec<u8> = (0..128).map(|entry| entry % PROCESSORS as u8).collect();
         for miniport in &miniports {
             scaling::receive_directed(miniport);
-            miniport.set_rss(Some(&scaling::parameters(scaling::ALL_TYPES, &table))).unwrap();
+            miniport.scaling().set(Some(&scaling::parameters(scaling::ALL_TYPES, &table))).unwrap();
         }
         scaling::settle(&bed);
         let mut senders = Vec::new();

@@ -75,7 +75,7 @@ fn device_that_fails_while_a_halt_waits_for_consumers_is_not_reset() {
         let miniport = miniport.clone();
         move || miniport.halt()
     });
-    assert!(miniport.await_ndk_events(1, MOMENT), "the halt has consumers close");
+    assert!(miniport.ndk().await_events(1, MOMENT), "the halt has consumers close");
     let called = delay(&bed, Moment::Call("an NDIS work item"));
     machine.nic().need_reset();
     let deadline = bed.now() + MOMENT;

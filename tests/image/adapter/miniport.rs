@@ -59,13 +59,13 @@ fn only_supported_ndk_versions_can_be_opened() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     for (major, minor) in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)] {
-        let opened = miniport.open_ndk(major, minor);
-        miniport.close_ndk(opened.unwrap_or_else(|_| panic!("{major}.{minor} is served"))).unwrap();
+        let opened = miniport.ndk().open(major, minor);
+        miniport.ndk().close(opened.unwrap_or_else(|_| panic!("{major}.{minor} is served"))).unwrap();
     }
     for (major, minor) in [(0, 0), (1, 3), (1, 0xFFFF), (2, 2), (3, 0)] {
-        assert_eq!(miniport.open_ndk(major, minor), Err(NDIS_STATUS_BAD_VERSION), "{major}.{minor}");
+        assert_eq!(miniport.ndk().open(major, minor), Err(NDIS_STATUS_BAD_VERSION), "{major}.{minor}");
     }
-    assert_eq!(miniport.open_ndk_adapters(), 0);
+    assert_eq!(miniport.ndk().open_adapters(), 0);
     finish(bed);
 }
 
@@ -98,7 +98,7 @@ fn ndk_adapter_of_another_switch_or_virtual_port_is_refused() {
     for (switch_id, vport_id) in [(1, 0), (0, 1), (1, 1)] {
         let parameters =
             NDIS_OPEN_NDK_ADAPTER_PARAMETERS { Version: version, SwitchId: switch_id, VPortId: vport_id };
-        let opened = miniport.open_ndk_with(parameters);
+        let opened = miniport.ndk().open_with(parameters);
         assert_eq!(opened, Err(NDIS_STATUS_INVALID_PARAMETER), "{switch_id}, {vport_id}");
     }
     finish(bed);
@@ -110,9 +110,9 @@ fn adapters_can_be_closed_in_any_order() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let [first, second, third] =
-        [(1, 2), (2, 1), (2, 0)].map(|(major, minor)| miniport.open_ndk(major, minor).unwrap());
+        [(1, 2), (2, 1), (2, 0)].map(|(major, minor)| miniport.ndk().open(major, minor).unwrap());
     for opened in [second, first, third] {
-        miniport.close_ndk(opened).unwrap();
+        miniport.ndk().close(opened).unwrap();
     }
     finish(bed);
 }
@@ -125,11 +125,11 @@ fn disabled_by_keyword_rdma_reports_its_limits_but_cannot_be_enabled() {
     let (enabled, capabilities, info) = miniport.attributes().ndk.expect("NDK attributes are set");
     assert!(!enabled);
     assert!(capabilities.MaxQpCount > 0 && info.MaxCqDepth > 0);
-    assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+    assert_eq!(miniport.ndk().open(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
     let refused = miniport.set(OID_NDK_SET_STATE, ON).unwrap_err();
     assert_eq!(refused.status, NDIS_STATUS_NOT_SUPPORTED);
-    assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
-    assert!(miniport.ndk_events().is_empty());
+    assert_eq!(miniport.ndk().open(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+    assert!(miniport.ndk().events().is_empty());
     finish(bed);
 }
 
@@ -146,7 +146,7 @@ fn changed_keyword_holds_after_a_restart() {
         let miniport = miniport(machine);
         assert_eq!(miniport.attributes().ndk.expect("NDK attributes are set").0, enabled);
         assert_eq!(
-            miniport.open_ndk(2, 1).map(|opened| miniport.close_ndk(opened).unwrap()).is_ok(),
+            miniport.ndk().open(2, 1).map(|opened| miniport.ndk().close(opened).unwrap()).is_ok(),
             enabled
         );
     }
@@ -160,7 +160,7 @@ fn enabled_by_keyword_rdma_is_available_after_start() {
     let miniport = miniport(bed.machines()[0]);
     let (enabled, ..) = miniport.attributes().ndk.expect("NDK attributes are set");
     assert!(enabled);
-    assert!(miniport.ndk_events().is_empty(), "no event if enabled from the start");
+    assert!(miniport.ndk().events().is_empty(), "no event if enabled from the start");
     finish(bed);
 }
 
@@ -171,16 +171,16 @@ fn each_rdma_state_change_is_indicated_once() {
     let miniport = miniport(bed.machines()[0]);
     for _ in 0..2 {
         miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
-        assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY), "from the request on");
+        assert_eq!(miniport.ndk().open(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY), "from the request on");
     }
-    assert!(miniport.await_ndk_events(1, MOMENT));
+    assert!(miniport.ndk().await_events(1, MOMENT));
     for _ in 0..2 {
         miniport.set(OID_NDK_SET_STATE, ON).unwrap();
     }
-    assert!(miniport.await_ndk_events(2, MOMENT));
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
-    let opened = miniport.open_ndk(2, 1).expect("enabled again");
-    miniport.close_ndk(opened).unwrap();
+    assert!(miniport.ndk().await_events(2, MOMENT));
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable, NdkEvent::Enable]);
+    let opened = miniport.ndk().open(2, 1).expect("enabled again");
+    miniport.ndk().close(opened).unwrap();
     finish(bed);
 }
 
@@ -194,13 +194,13 @@ fn last_state_request_wins_and_events_alternate() {
         miniport.set(OID_NDK_SET_STATE, ON).unwrap();
     }
     miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
-    assert!(miniport.await_ndk_events(1, MOMENT));
+    assert!(miniport.ndk().await_events(1, MOMENT));
     // Pending changes have completed when the adapter is halted.
     let events = {
         let watched = miniport.clone();
-        assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+        assert_eq!(miniport.ndk().open(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
         finish(bed);
-        watched.ndk_events()
+        watched.ndk().events()
     };
     assert!(events.len() % 2 == 1, "off in the end: {events:?}");
     for (number, event) in events.iter().enumerate() {
@@ -220,13 +220,13 @@ fn disabled_rdma_continues_until_its_consumers_have_closed() {
     copy(&bed, 4 << 20, move |at| {
         if at.done > 1 << 20 {
             switch.set(OID_NDK_SET_STATE, OFF).unwrap();
-            assert_eq!(switch.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+            assert_eq!(switch.ndk().open(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
             *seen.lock().unwrap() += 1;
         }
     });
     assert!(*refused.lock().unwrap() > 0);
-    assert!(miniport.await_ndk_events(1, MOMENT));
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    assert!(miniport.ndk().await_events(1, MOMENT));
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable]);
     finish(bed);
 }
 
@@ -239,12 +239,12 @@ fn opening_survives_the_failure_of_any_of_its_allocations() {
     for victim in 0.. {
         let before = host.low_resources.asked();
         host.low_resources.fail_nth(victim);
-        let opened = miniport.open_ndk(2, 1);
+        let opened = miniport.ndk().open(2, 1);
         let spared = host.low_resources.asked() - before <= victim;
         host.low_resources.fail_nth(u64::MAX / 2);
         match opened {
             Err(status) => assert_eq!(status, NDIS_STATUS_RESOURCES, "allocation {victim}"),
-            Ok(opened) => miniport.close_ndk(opened).unwrap(),
+            Ok(opened) => miniport.ndk().close(opened).unwrap(),
         }
         if spared {
             assert!(victim > 0, "opening allocates");
@@ -261,12 +261,12 @@ fn keyword_is_read_on_each_request_to_enable_rdma() {
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
     miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
-    assert!(miniport.await_ndk_events(1, MOMENT));
+    assert!(miniport.ndk().await_events(1, MOMENT));
     machine.host().set_keyword("*NetworkDirect", "0");
     assert_eq!(miniport.set(OID_NDK_SET_STATE, ON).unwrap_err().status, NDIS_STATUS_NOT_SUPPORTED);
     machine.host().set_keyword("*NetworkDirect", "1");
     miniport.set(OID_NDK_SET_STATE, ON).unwrap();
-    assert!(miniport.await_ndk_events(2, MOMENT));
+    assert!(miniport.ndk().await_events(2, MOMENT));
     finish(bed);
 }
 
@@ -338,7 +338,7 @@ fn statistics_at_the_indication_of_a_frame_have_the_rdma_frames_before_it() {
     let before = frames_in(&receiver);
     let (seen, above) = (Arc::new(Mutex::new(Vec::new())), receiver.clone());
     let found = seen.clone();
-    receiver.on_received(move |frame| {
+    receiver.stack().on_received(move |frame| {
         if frame.ends_with(b"beside") {
             found.lock().unwrap().push(frames_in(&above));
         }

@@ -80,7 +80,7 @@ fn power_states_change_without_memory() {
         woken.unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
         close.set();
         consumer.join().expect("the consumer closes");
-        await_until(&bed, "RDMA is enabled", || miniport.ndk_events().last() == Some(&NdkEvent::Enable));
+        await_until(&bed, "RDMA is enabled", || miniport.ndk().events().last() == Some(&NdkEvent::Enable));
         copy(&bed);
         assert!(!events(machine).contains(&event::GIVEN_UP), "{moment:?}: {:?}", events(machine));
         finish(bed);
@@ -143,11 +143,11 @@ fn device_works_after_a_low_power_state_and_rdma_is_disabled_meanwhile() {
     copy(&bed);
     for round in 1..=3 {
         miniport.sleep().unwrap();
-        assert_eq!(miniport.ndk_events().last(), Some(&NdkEvent::Disable));
-        assert!(miniport.open_ndk(2, 1).is_err(), "no RDMA without a device");
+        assert_eq!(miniport.ndk().events().last(), Some(&NdkEvent::Disable));
+        assert!(miniport.ndk().open(2, 1).is_err(), "no RDMA without a device");
         miniport.wake().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
-        assert!(miniport.await_ndk_events(2 * round, MOMENT));
-        assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(round));
+        assert!(miniport.ndk().await_events(2 * round, MOMENT));
+        assert_eq!(miniport.ndk().events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(round));
         exchange_frame(&bed, round as u8);
         copy(&bed);
     }
@@ -196,10 +196,10 @@ fn consumer_that_does_not_close_delays_a_low_power_state_by_seconds_only() {
     let took = bed.now().saturating_sub(before);
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(8), "{took:?}");
     miniport.wake().unwrap();
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable], "not enabled before the consumer has closed");
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable], "not enabled before the consumer has closed");
     close.set();
     consumer.join().expect("the consumer closes");
-    assert!(miniport.await_ndk_events(2, MOMENT));
+    assert!(miniport.ndk().await_events(2, MOMENT));
     copy(&bed);
     finish(bed);
 }

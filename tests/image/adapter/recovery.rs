@@ -32,7 +32,7 @@ fn device_that_needs_a_reset_is_reset_and_works_again() {
     let miniport = miniport(machine);
     for round in 1..=2 {
         machine.nic().need_reset();
-        assert!(miniport.await_ndk_events(2 * round, MOMENT), "{}", bed.violations().join("\n"));
+        assert!(miniport.ndk().await_events(2 * round, MOMENT), "{}", bed.violations().join("\n"));
         assert_recovered(machine, event::NEEDS_RESET, round);
         exchange_frame(&bed, round as u8);
         copy(&bed);
@@ -56,8 +56,8 @@ fn connections_of_a_device_that_fails_are_aborted_and_new_ones_can_be_made() {
         let error = end.expect_err("the connection is gone");
         assert!(error.is_connection_loss(), "{error}");
     }
-    assert!(miniport.await_ndk_events(2, MOMENT));
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
+    assert!(miniport.ndk().await_events(2, MOMENT));
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable, NdkEvent::Enable]);
     copy(&bed);
     finish(bed);
 }
@@ -97,7 +97,7 @@ fn adapter_of_a_device_whose_registers_read_all_ones_is_removed() {
     let expected = [event::NEEDS_RESET, event::RESET_LATE, event::REMOVED, event::GIVEN_UP];
     assert_eq!(events(machine), expected);
     assert_eq!(links(&miniport), [false]);
-    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable]);
     finish(bed);
 }
 

@@ -136,7 +136,7 @@ fn reset_that_takes_minutes_is_waited_for_and_reported_each_minute() {
     pass(&bed, Duration::from_secs(15));
     assert_eq!(events(machine).last(), Some(&event::RECOVERED));
     assert_eq!(links(&miniport(machine)), [false, true]);
-    assert!(miniport(machine).await_ndk_events(2, Duration::from_secs(5)));
+    assert!(miniport(machine).ndk().await_events(2, Duration::from_secs(5)));
     exchange_frame(&bed, 1);
     copy(&bed);
     finish(bed);
@@ -159,7 +159,7 @@ fn power_states_change_while_a_reset_takes_long() {
     assert!(took < Duration::from_secs(10), "{took:?}");
     pass(&bed, Duration::from_secs(35));
     exchange_frame(&bed, 1);
-    assert!(miniport.await_ndk_events(2, Duration::from_secs(5)));
+    assert!(miniport.ndk().await_events(2, Duration::from_secs(5)));
     copy(&bed);
     assert!(!events(machine).contains(&event::GIVEN_UP));
     finish(bed);

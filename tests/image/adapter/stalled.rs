@@ -169,7 +169,7 @@ fn sends_without_a_link_are_completed_at_once() {
 fn queue_that_stalled_before_a_low_power_state_is_not_reset_after_it() {
     let Some(bed) = started_with(&Options::default()) else { return };
     let (nic, miniport) = (bed.machines()[0].nic().clone(), miniport(bed.machines()[0]));
-    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    let opened = miniport.ndk().open(2, 0).expect("RDMA is on");
     nic.hang(0);
     // They have a slot each.
     let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[0; 46]].concat();
@@ -181,7 +181,7 @@ fn queue_that_stalled_before_a_low_power_state_is_not_reset_after_it() {
     let _ = bed.event().wait(Duration::from_secs(10));
     assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
     assert!(statuses(&bed, sends).iter().all(|&status| status == NDIS_STATUS_SUCCESS));
-    miniport.close_ndk(opened).unwrap();
+    miniport.ndk().close(opened).unwrap();
     copy(&bed);
     finish(bed);
 }

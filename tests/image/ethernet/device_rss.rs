@@ -63,18 +63,18 @@ fn device_steers_to_the_pair_of_each_processor_and_nothing_is_handed_over() {
             let receiver = miniport(machine);
             assert_eq!(table_of(machine), None);
             for types in [ALL_TYPES, TCP_TYPES] {
-                receiver.set_rss(Some(&parameters(types, &[1, 2, 3, 4]))).unwrap();
+                receiver.scaling().set(Some(&parameters(types, &[1, 2, 3, 4]))).unwrap();
                 settle(&bed);
                 assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]));
                 assert_eq!(machine.nic().hash_types() & UDP, UDP, "that of RDMA");
                 send(&bed, &mixture());
             }
-            receiver.set_rss(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
+            receiver.scaling().set(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
             settle(&bed);
             let before = handed_over(machine);
             send_flows(&bed, 40, 30);
             assert_eq!(handed_over(machine), before, "each frame is received on its processor");
-            receiver.set_rss(None).unwrap();
+            receiver.scaling().set(None).unwrap();
             settle(&bed);
             assert_eq!((table_of(machine), machine.nic().active_pairs()), (None, 4), "automatic steering");
             send_flows(&bed, 40, 30);
@@ -98,11 +98,11 @@ fn device_without_mq_steers_by_a_table_of_the_driver_until_ndis_has_one() {
         send_flows(&bed, 40, 30);
         let used = machine.nic().pair_counters().iter().filter(|pair| pair.received > 10).count();
         assert_eq!(used, 4);
-        receiver.set_rss(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
         settle(&bed);
         assert_eq!(table_of(machine), Some(vec![3, 2, 1, 0]));
         send(&bed, &mixture());
-        receiver.set_rss(None).unwrap();
+        receiver.scaling().set(None).unwrap();
         settle(&bed);
         assert_eq!(table_of(machine), all_pairs);
         send(&bed, &mixture());
@@ -122,7 +122,7 @@ fn device_without_mq_that_refuses_the_table_is_used_with_the_first_pair() {
     let Some(bed) = started_with(&Options { features, peer_quirks: quirks, ..options }) else { return };
     let machine = bed.machines()[1];
     assert_eq!((table_of(machine), machine.nic().active_pairs()), (None, 1));
-    miniport(machine).set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+    miniport(machine).scaling().set(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
     settle(&bed);
     send(&bed, &mixture());
     copy(&bed);
@@ -152,7 +152,7 @@ fn driver_scales_where_the_device_does_not() {
         let Some(bed) = started_with(&Options { peer_quirks: quirks, ..by_device(4, 5) }) else { return };
         let machine = bed.machines()[1];
         let receiver = miniport(machine);
-        receiver.set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
         settle(&bed);
         assert!(expected(machine), "{what}");
         send(&bed, &mixture());
@@ -172,11 +172,11 @@ fn hashes_without_steering_are_used() {
     let Some(bed) = started_with(&by_hash(Quirks::default())) else { return };
     let machine = bed.machines()[1];
     let receiver = miniport(machine);
-    receiver.set_rss(Some(&parameters(TCP_TYPES, &[1, 2, 3, 4]))).unwrap();
+    receiver.scaling().set(Some(&parameters(TCP_TYPES, &[1, 2, 3, 4]))).unwrap();
     settle(&bed);
     assert_eq!((table_of(machine), machine.nic().hash_types()), (None, 0x1b));
     send(&bed, &mixture());
-    receiver.set_rss(None).unwrap();
+    receiver.scaling().set(None).unwrap();
     assert_eq!(machine.nic().hash_types(), 0);
     settle(&bed);
     send(&bed, &mixture());
@@ -203,7 +203,7 @@ fn seven_for_udp() -> Quirks {
 fn assert_reported_hash_is_used(bed: &Testbed) {
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
-    receiver.set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+    receiver.scaling().set(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
     settle(bed);
     let _ = sender.send_chain(&[ipv4(6, 1, 0)], 0);
     let _ = arrived(bed, 1);
@@ -247,7 +247,7 @@ fn device_that_does_not_answer_is_used_without() {
     let machine = bed.machines()[1];
     let receiver = miniport(machine);
     for table in [&[1, 2, 3, 4], &[4, 3, 2, 1]] {
-        receiver.set_rss(Some(&parameters(ALL_TYPES, table))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, table))).unwrap();
         let _ = bed.event().wait(Duration::from_secs(3));
         assert!(machine.nic().is_running());
         assert_eq!(machine.nic().sent_commands(RSS_CONFIG), 1);
@@ -267,7 +267,7 @@ fn hashes_that_the_device_reports_are_not_used_once_the_key_changes() {
     let machine = bed.machines()[1];
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
-    receiver.set_rss(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+    receiver.scaling().set(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
     settle(&bed);
     send_flows(&bed, 20, 20);
     assert_eq!(table_of(machine), Some(vec![0, 1, 2, 3]));
@@ -277,7 +277,7 @@ fn hashes_that_the_device_reports_are_not_used_once_the_key_changes() {
         machine.host().spawn("change", move || {
             let mut rss = parameters(ALL_TYPES, &[4, 3, 2, 1]);
             rss.key[0] ^= 0xff;
-            receiver.set_rss(Some(&rss)).unwrap();
+            receiver.scaling().set(Some(&rss)).unwrap();
         })
     };
     for number in 0..10 {
@@ -303,7 +303,7 @@ fn device_steers_again_after_a_reset_and_a_low_power_state() {
         };
         let machine = bed.machines()[1];
         let receiver = miniport(machine);
-        receiver.set_rss(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[4, 3, 2, 1]))).unwrap();
         receiver.sleep().unwrap();
         assert_eq!(table_of(machine), None);
         // A change while the device does not run is made by its start.
@@ -311,7 +311,7 @@ fn device_steers_again_after_a_reset_and_a_low_power_state() {
         assert_eq!(table_of(machine), Some(vec![3, 2, 1, 0]));
         send_flows(&bed, 20, 20);
         machine.nic().need_reset();
-        assert!(receiver.await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        assert!(receiver.ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
         let _ = bed.event().wait(SOON);
         assert_eq!(table_of(machine), Some(vec![3, 2, 1, 0]));
         send_flows(&bed, 20, 20);
@@ -339,7 +339,7 @@ fn rdma_goes_on_while_the_device_steers_otherwise() {
                         let mut rss =
                             parameters(if changes.is_multiple_of(2) { TCP_TYPES } else { ALL_TYPES }, &table);
                         rss.key[0] = changes / 4;
-                        receiver.set_rss((changes % 7 != 6).then_some(&rss)).unwrap();
+                        receiver.scaling().set((changes % 7 != 6).then_some(&rss)).unwrap();
                         changes = changes.wrapping_add(1);
                         sleep(200_000);
                     }
@@ -376,11 +376,11 @@ fn frames_have_their_hash_on_qemus_device() {
         let Some(bed) = started_with(&options) else { return };
         let receiver = miniport(bed.machines()[1]);
         copy(&bed);
-        receiver.set_rss(Some(&parameters(ALL_TYPES, &[0, 1]))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[0, 1]))).unwrap();
         settle(&bed);
         send(&bed, &mixture());
         copy(&bed);
-        receiver.set_rss(None).unwrap();
+        receiver.scaling().set(None).unwrap();
         settle(&bed);
         send(&bed, &mixture());
         assert_eq!(bed.events(), [""; 0], "nothing to report");

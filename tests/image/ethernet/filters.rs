@@ -85,7 +85,7 @@ fn filters_are_set_again_after_a_reset_and_after_a_low_power_state() {
     miniport.set(OID_802_3_MULTICAST_LIST, &GROUP).unwrap();
     set_filter(&bed, NDIS_PACKET_TYPE_MULTICAST);
     machine.nic().need_reset();
-    assert!(miniport.await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+    assert!(miniport.ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
     assert_eq!(delivered(&bed, &ALL), 2);
 
     miniport.sleep().unwrap();
@@ -167,7 +167,11 @@ fn device_is_reset_and_given_up_the_fourth_time(quirks: Quirks, failure: u32) {
             let before = bed.now();
             set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
             assert!(bed.now().saturating_sub(before) < Duration::from_secs(4), "the request is bounded");
-            assert!(miniport(machine).await_ndk_events(2 * round, MOMENT), "{}", bed.violations().join("\n"));
+            assert!(
+                miniport(machine).ndk().await_events(2 * round, MOMENT),
+                "{}",
+                bed.violations().join("\n")
+            );
             assert_recovered(machine, failure, round);
             assert_eq!(delivered(&bed, &ALL), 1);
             copy(&bed);

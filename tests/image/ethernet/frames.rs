@@ -304,7 +304,7 @@ fn pause_completes_waiting_sends_while_the_stack_keeps_received_frames() {
     let Some(bed) = started(&[]) else { return };
     let (machine, [sender, peer]) = (bed.machines()[0], bed.machines().map(miniport));
     receive_directed(&sender);
-    sender.keep_received(true);
+    sender.stack().keep(true);
     let kept = frame([2, 0, 0, 0, 0, 1], 100);
     assert_eq!(peer.send(&kept, MOMENT), Some(NDIS_STATUS_SUCCESS));
     wait(&bed, SOON);
@@ -318,7 +318,7 @@ fn pause_completes_waiting_sends_while_the_stack_keeps_received_frames() {
     assert_eq!(statuses(&sender, waiting), [Some(NDIS_STATUS_PAUSED); RING]);
     assert_eq!(statuses(&sender, sent), [Some(NDIS_STATUS_SUCCESS); RING]);
     assert_eq!(sender.state(), AdapterState::Pausing, "the stack keeps a frame");
-    sender.keep_received(false);
+    sender.stack().keep(false);
     pausing.join().expect("the host lives").unwrap();
     hold_transmit_message(machine, false);
     sender.restart().unwrap();
@@ -331,7 +331,7 @@ fn send_while_a_pause_begins(keeps: bool) {
     let Some(bed) = started(&[]) else { return };
     let (machine, [sender, peer]) = (bed.machines()[0], bed.machines().map(miniport));
     receive_directed(&sender);
-    sender.keep_received(keeps);
+    sender.stack().keep(keeps);
     send(&peer, &frame([2, 0, 0, 0, 0, 1], 100));
     wait(&bed, SOON);
     hold_transmit_message(machine, true);
@@ -350,7 +350,7 @@ fn send_while_a_pause_begins(keeps: bool) {
     let (_, late) = late.split_at(2 * RING);
     assert_eq!(sender.send_status(late[0], SOON), None, "no slot is free");
     wait(&bed, 6 * SOON);
-    sender.keep_received(false);
+    sender.stack().keep(false);
     pausing.join().expect("the host lives").unwrap();
     assert_eq!(statuses(&sender, late), [Some(NDIS_STATUS_PAUSED); RING]);
     assert_eq!(statuses(&sender, &sends[RING..]), [Some(NDIS_STATUS_PAUSED); RING]);
@@ -383,7 +383,7 @@ fn sends_at_dispatch_level_are_completed_with_its_flag_and_no_others() {
     let sender = miniport(bed.machines()[0]);
     let check = |status| {
         for (at_dispatch, flagged) in [(true, 1), (false, 0)] {
-            let before = sender.flagged_completions();
+            let before = sender.stack().flagged_completions();
             let frames = numbered(1);
             let sends = if at_dispatch {
                 sender.send_chain_at_dispatch(&frames)
@@ -391,7 +391,7 @@ fn sends_at_dispatch_level_are_completed_with_its_flag_and_no_others() {
                 sender.send_chain(&frames, 0)
             };
             assert_eq!(statuses(&sender, &sends), [Some(status)]);
-            assert_eq!(sender.flagged_completions() - before, flagged, "{status:#x}");
+            assert_eq!(sender.stack().flagged_completions() - before, flagged, "{status:#x}");
         }
     };
     check(NDIS_STATUS_SUCCESS);
@@ -422,7 +422,7 @@ fn pause_completes_only_after_the_stack_returned_every_received_frame() {
     let Some(bed) = started(&[]) else { return };
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
-    receiver.keep_received(true);
+    receiver.stack().keep(true);
     send(&sender, &frame(RECEIVER, 100));
     wait(&bed, SOON);
     assert_eq!(receiver.received().len(), 1);
@@ -430,7 +430,7 @@ fn pause_completes_only_after_the_stack_returned_every_received_frame() {
     let pausing = bed.machines()[1].host().spawn("PnP", move || paused.pause());
     wait(&bed, SOON);
     assert_eq!(receiver.state(), AdapterState::Pausing, "{}", bed.violations().join("\n"));
-    receiver.keep_received(false);
+    receiver.stack().keep(false);
     pausing.join().unwrap().unwrap();
     assert_eq!(receiver.state(), AdapterState::Paused);
     receiver.restart().unwrap();
@@ -449,22 +449,22 @@ fn stack_that_keeps_as_many_frames_as_it_may_still_receives_every_frame() {
     let Some(bed) = started(&[]) else { return };
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
-    receiver.keep_received(true);
+    receiver.stack().keep(true);
     for _ in 0..2 {
         let frames = numbered(3 * RECEIVE_LISTS);
         let sends = sender.send_chain(&frames, 0);
         assert_eq!(statuses(&sender, &sends), vec![Some(NDIS_STATUS_SUCCESS); frames.len()]);
         wait(&bed, SOON);
         assert!(receiver.received() == frames, "every frame arrives, in order");
-        let kept = receiver.lent();
+        let kept = receiver.stack().lent();
         assert!((RECEIVE_LISTS / 2..RECEIVE_LISTS).contains(&kept), "{kept} lists are kept");
-        receiver.keep_received(false);
+        receiver.stack().keep(false);
         wait(&bed, SOON);
-        assert_eq!(receiver.lent(), 0);
-        receiver.keep_received(true);
+        assert_eq!(receiver.stack().lent(), 0);
+        receiver.stack().keep(true);
     }
     assert_eq!(receive_discards(&receiver), 0);
-    receiver.keep_received(false);
+    receiver.stack().keep(false);
     finish(bed);
 }
 
@@ -474,7 +474,7 @@ fn frames_beyond_what_the_stack_can_hold_of_a_poll_count_as_discarded_and_return
     let Some(bed) = started(&[("*NdisPoll", "1")]) else { return };
     let [sender, receiver] = bed.machines().map(miniport);
     receive_directed(&receiver);
-    receiver.keep_received(true);
+    receiver.stack().keep(true);
     let frames = numbered(RECEIVE_LISTS + 10);
     let mut discards = Vec::new();
     for _ in 0..2 {
@@ -484,12 +484,12 @@ fn frames_beyond_what_the_stack_can_hold_of_a_poll_count_as_discarded_and_return
         wait(&bed, SOON);
         assert!(receiver.received() == frames[..RECEIVE_LISTS], "the first frames arrive");
         discards.push(receive_discards(&receiver) - discarded);
-        receiver.keep_received(false);
+        receiver.stack().keep(false);
         wait(&bed, SOON);
-        receiver.keep_received(true);
+        receiver.stack().keep(true);
     }
     assert_eq!(discards, [10, 10]);
-    receiver.keep_received(false);
+    receiver.stack().keep(false);
     finish(bed);
 }
 
@@ -528,10 +528,10 @@ fn frames_to_the_roce_port_reach_the_stack_unless_rdma_takes_them() {
     };
     assert_eq!(delivered(), frames[1..], "RDMA takes what is to its own station and address");
     receiver.set(OID_NDK_SET_STATE, &[0]).unwrap();
-    assert!(receiver.await_ndk_events(1, MOMENT));
+    assert!(receiver.ndk().await_events(1, MOMENT));
     assert_eq!(delivered(), frames, "RDMA is disabled");
     receiver.set(OID_NDK_SET_STATE, &[1]).unwrap();
-    assert!(receiver.await_ndk_events(2, MOMENT));
+    assert!(receiver.ndk().await_events(2, MOMENT));
     assert_eq!(delivered(), frames[1..], "RDMA is enabled again");
     finish(bed);
 }

@@ -147,7 +147,7 @@ fn device_that_lies_about_the_buffers_of_a_frame_is_reset() {
             let sender = miniport(bed.machines()[1]);
             let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5][..], &[0; 86]].concat();
             assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
-            assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+            assert!(miniport(machine).ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
             assert_recovered(machine, event::BROKEN_RING, 1);
             finish(bed);
         }

@@ -72,7 +72,7 @@ fn each_pair_of_queues_is_polled_by_its_object() {
             options.keywords.push(("*RSS", Keyword::Text(scaling.into())));
             let Some(bed) = started_with(&options) else { return };
             let receiver = bed.machines()[1];
-            let is_scaled = miniport(receiver).rss_capabilities().is_some();
+            let is_scaled = miniport(receiver).scaling().capabilities().is_some();
             assert_eq!(is_scaled, scaling == "1");
             send_flows(&bed, 40, 30);
             let mut delivered: Vec<_> =

@@ -197,7 +197,7 @@ fn pairs_are_used_again_after_a_reset_and_after_a_low_power_state() {
         let machine = bed.machines()[0];
         send_flows(&bed, 20, 20);
         machine.nic().need_reset();
-        assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        assert!(miniport(machine).ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
         send_flows(&bed, 20, 20);
         copy_by(&bed, 6);
         assert_eq!(machine.nic().active_pairs(), 3);
@@ -233,7 +233,7 @@ fn device_that_refuses_to_use_several_pairs_after_a_reset_is_used_with_the_first
         send_first_messages(&bed);
         machine.nic().refuse_class(4);
         machine.nic().need_reset();
-        assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        assert!(miniport(machine).ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
         assert_eq!(machine.nic().active_pairs(), 1);
         let before = counters(machine)[1];
         send_first_messages(&bed);

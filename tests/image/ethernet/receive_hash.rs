@@ -28,13 +28,13 @@ fn frames_have_the_hash_that_is_requested_and_are_indicated_where_they_arrive_in
             let Some(bed) = started_with(&options) else { return };
             let receiver = miniport(bed.machines()[1]);
             for types in [ALL_TYPES, TCP_TYPES, NDIS_HASH_UDP_IPV6] {
-                receiver.set_receive_hash(Some(&hash(types))).unwrap();
+                receiver.scaling().set_hash(Some(&hash(types))).unwrap();
                 settle(&bed);
                 send(&bed, &mixture());
                 send_flows(&bed, 20, 20);
             }
             assert_eq!(handed_over(bed.machines()[1]), 0, "frames stay on the processor of their interrupt");
-            receiver.set_receive_hash(None).unwrap();
+            receiver.scaling().set_hash(None).unwrap();
             settle(&bed);
             send(&bed, &mixture());
             copy(&bed);
@@ -48,22 +48,22 @@ fn hashes_alone_and_receive_side_scaling_exclude_each_other() {
     let Some(bed) = started_with(&options(2, 4)) else { return };
     let receiver = miniport(bed.machines()[1]);
     let rss = parameters(ALL_TYPES, &[0, 1, 2, 3]);
-    receiver.set_rss(Some(&rss)).unwrap();
+    receiver.scaling().set(Some(&rss)).unwrap();
     let refused = Err(NDIS_STATUS_NOT_SUPPORTED);
-    assert_eq!(receiver.set_receive_hash(Some(&hash(ALL_TYPES))).map_err(|error| error.status), refused);
-    receiver.set_receive_hash(None).unwrap();
+    assert_eq!(receiver.scaling().set_hash(Some(&hash(ALL_TYPES))).map_err(|error| error.status), refused);
+    receiver.scaling().set_hash(None).unwrap();
     settle(&bed);
     send(&bed, &mixture());
-    assert_eq!(receiver.rss_parameters(), Some(rss.clone()), "to disable hashes leaves it enabled");
-    receiver.set_rss(None).unwrap();
-    receiver.set_receive_hash(Some(&hash(TCP_TYPES))).unwrap();
-    assert_eq!(receiver.set_rss(Some(&rss)).map_err(|error| error.status), refused);
-    receiver.set_rss(None).unwrap();
+    assert_eq!(receiver.scaling().parameters(), Some(rss.clone()), "to disable hashes leaves it enabled");
+    receiver.scaling().set(None).unwrap();
+    receiver.scaling().set_hash(Some(&hash(TCP_TYPES))).unwrap();
+    assert_eq!(receiver.scaling().set(Some(&rss)).map_err(|error| error.status), refused);
+    receiver.scaling().set(None).unwrap();
     settle(&bed);
     send(&bed, &mixture());
-    assert_eq!(receiver.receive_hash(), Some(hash(TCP_TYPES)), "to disable scaling leaves them enabled");
-    receiver.set_receive_hash(None).unwrap();
-    receiver.set_rss(Some(&rss)).unwrap();
+    assert_eq!(receiver.scaling().hash(), Some(hash(TCP_TYPES)), "to disable scaling leaves them enabled");
+    receiver.scaling().set_hash(None).unwrap();
+    receiver.scaling().set(Some(&rss)).unwrap();
     settle(&bed);
     send(&bed, &mixture());
     finish(bed);
@@ -90,7 +90,7 @@ fn malformed_request_gets_its_status_and_changes_nothing() {
     let Some(bed) = started_with(&options(2, 4)) else { return };
     let receiver = miniport(bed.machines()[1]);
     for first in [None, Some(hash(NDIS_HASH_UDP_IPV4))] {
-        receiver.set_receive_hash(first.as_ref()).unwrap();
+        receiver.scaling().set_hash(first.as_ref()).unwrap();
         settle(&bed);
         for (edit, expected, what) in &requests {
             let mut request = hash(TCP_TYPES).encode(NDIS_RECEIVE_HASH_FLAG_ENABLE_HASH);
@@ -98,7 +98,7 @@ fn malformed_request_gets_its_status_and_changes_nothing() {
             let outcome = receiver.set(OID_GEN_RECEIVE_HASH, &request);
             assert_eq!(outcome.map_err(|error| error.status), Err(*expected), "{what}");
         }
-        assert_eq!(receiver.receive_hash(), first);
+        assert_eq!(receiver.scaling().hash(), first);
         send(&bed, &mixture());
     }
     finish(bed);
@@ -123,7 +123,7 @@ fn parts_that_a_request_leaves_unchanged_are_kept() {
     for (requested, flags, expected) in cases {
         let request = requested.encode(NDIS_RECEIVE_HASH_FLAG_ENABLE_HASH | flags);
         receiver.set(OID_GEN_RECEIVE_HASH, &request).unwrap();
-        assert_eq!(receiver.receive_hash(), Some(expected));
+        assert_eq!(receiver.scaling().hash(), Some(expected));
         settle(&bed);
         send(&bed, &mixture());
     }
@@ -141,7 +141,7 @@ fn device_reports_hashes_if_it_does_not_steer_and_the_driver_computes_them_other
         let Some(bed) = started_with(&options) else { return };
         let machine = bed.machines()[1];
         let receiver = miniport(machine);
-        receiver.set_receive_hash(Some(&hash(TCP_TYPES))).unwrap();
+        receiver.scaling().set_hash(Some(&hash(TCP_TYPES))).unwrap();
         settle(&bed);
         let of_device = if steers { 0 } else { 0x1b };
         assert_eq!(machine.nic().hash_types(), of_device);
@@ -150,7 +150,7 @@ fn device_reports_hashes_if_it_does_not_steer_and_the_driver_computes_them_other
         receiver.wake().unwrap();
         assert_eq!(machine.nic().hash_types(), of_device);
         send(&bed, &mixture());
-        receiver.set_receive_hash(None).unwrap();
+        receiver.scaling().set_hash(None).unwrap();
         assert_eq!(machine.nic().hash_types(), 0);
         settle(&bed);
         send(&bed, &mixture());

@@ -83,7 +83,7 @@ fn device_of_every_ring_format_works_again_after_a_reset() {
         overfill(&bed);
         let machine = bed.machines()[0];
         machine.nic().need_reset();
-        assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        assert!(miniport(machine).ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
         overfill(&bed);
         copy(&bed);
         finish(bed);
@@ -103,7 +103,7 @@ fn device_that_breaks_a_ring_of_any_format_is_reset() {
             // looks at the ring.
             let _ = bed.event().wait(SOON);
             let _ = miniport.send_chain(&frames(1), 0);
-            assert!(miniport.await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+            assert!(miniport.ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
             assert_recovered(machine, event::BROKEN_RING, 1);
             finish(bed);
         });

@@ -140,7 +140,7 @@ fn frames_that_were_coalesced_before_the_change_are_indicated_before_the_request
         let receiver = receiver(&bed);
         receiver.start_offloads().unwrap();
         if let Some(processor) = processor {
-            receiver.set_rss(Some(&scaling::parameters(scaling::ALL_TYPES, &[processor]))).unwrap();
+            receiver.scaling().set(Some(&scaling::parameters(scaling::ALL_TYPES, &[processor]))).unwrap();
         }
         assert_eq!(counts(&bed, false, 3), [3]);
         let late = |moments: &[Moment]| -> Vec<_> {
@@ -371,7 +371,7 @@ fn every_coalesced_frame_arrives_however_many_arrive_at_once() {
     let receiver = receiver(&bed);
     receiver.start_offloads().unwrap();
     for keeps in [false, true] {
-        receiver.keep_received(keeps);
+        receiver.stack().keep(keeps);
         mask_receive_message(&bed, true);
         let frames = (0..80).flat_map(|_| segments(false, 3)).collect();
         assert_eq!(deliver(&bed, 1, frames).len(), 0, "they are in the ring");
@@ -379,10 +379,10 @@ fn every_coalesced_frame_arrives_however_many_arrive_at_once() {
         let _ = bed.event().wait(LATE);
         assert_eq!(receiver.received().len(), 80, "{keeps}");
         assert_eq!(counts(&bed, false, 1), [0], "others have lists of their own");
-        assert_eq!(receiver.lent() > 8, keeps, "{} lists are kept", receiver.lent());
+        assert_eq!(receiver.stack().lent() > 8, keeps, "{} lists are kept", receiver.stack().lent());
     }
     assert_eq!(statistic(&receiver, IN_DISCARDS), 0);
-    receiver.keep_received(false);
+    receiver.stack().keep(false);
     for _ in 0..20 {
         assert_eq!(counts(&bed, false, 3), [3]);
     }

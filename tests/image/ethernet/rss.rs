@@ -35,8 +35,8 @@ fn capabilities_are_those_of_processors_and_keywords() {
     let capabilities = |options: &Options| {
         let bed = started_with(options)?;
         let adapter = miniport(bed.machines()[1]);
-        let found = adapter.rss_capabilities();
-        let set = adapter.set_rss(Some(&parameters(TCP_TYPES, &[0, 1]))).map_err(|error| error.status);
+        let found = adapter.scaling().capabilities();
+        let set = adapter.scaling().set(Some(&parameters(TCP_TYPES, &[0, 1]))).map_err(|error| error.status);
         match found {
             Some(capabilities) => {
                 assert_eq!(set, Ok(()));
@@ -78,16 +78,16 @@ fn frames_are_received_by_table(edit: fn(Options) -> Options) {
             let table: Vec<u8> = (0..128).map(|entry| entry % 4).collect();
             for types in [ALL_TYPES, TCP_TYPES, NDIS_HASH_UDP_IPV6] {
                 for table in [&table[..], &[3], &[1, 0], &[2, 2, 1, 3, 0, 0, 1, 3]] {
-                    receiver.set_rss(Some(&parameters(types, table))).unwrap();
+                    receiver.scaling().set(Some(&parameters(types, table))).unwrap();
                     settle(&bed);
                     send(&bed, &mixture());
                 }
             }
-            receiver.set_rss(Some(&parameters(ALL_TYPES, &table))).unwrap();
+            receiver.scaling().set(Some(&parameters(ALL_TYPES, &table))).unwrap();
             settle(&bed);
             send_flows(&bed, 40, 30);
             assert!(handed_over(bed.machines()[1]) > 1000);
-            receiver.set_rss(None).unwrap();
+            receiver.scaling().set(None).unwrap();
             settle(&bed);
             let before = handed_over(bed.machines()[1]);
             send_flows(&bed, 40, 30);
@@ -102,7 +102,7 @@ fn frames_are_received_by_table(edit: fn(Options) -> Options) {
 fn tcp_works_with_receive_side_scaling() {
     let Some(bed) = started_with(&options(2, 4)) else { return };
     for machine in bed.machines() {
-        miniport(machine).set_rss(Some(&parameters(TCP_TYPES, &[3, 2, 1, 0]))).unwrap();
+        miniport(machine).scaling().set(Some(&parameters(TCP_TYPES, &[3, 2, 1, 0]))).unwrap();
     }
     settle(&bed);
     tcp::exchange(&bed, tcp::ipv4(), 1 << 18);
@@ -137,7 +137,7 @@ fn malformed_request_gets_its_status_and_changes_nothing() {
     let Some(bed) = started_with(&options(2, 4)) else { return };
     let receiver = miniport(bed.machines()[1]);
     for first in [None, Some(parameters(ALL_TYPES, &[3, 1]))] {
-        receiver.set_rss(first.as_ref()).unwrap();
+        receiver.scaling().set(first.as_ref()).unwrap();
         settle(&bed);
         for (edit, status, what) in &requests {
             let mut request = parameters(TCP_TYPES, &[0, 1, 2, 0]).encode(0);
@@ -147,8 +147,12 @@ fn malformed_request_gets_its_status_and_changes_nothing() {
             assert_eq!(outcome, Err(*status), "{what}");
         }
         let large = parameters(TCP_TYPES, &[1; 256]);
-        assert_eq!(receiver.set_rss(Some(&large)).map_err(|error| error.status), Err(invalid), "256 entries");
-        assert_eq!(receiver.rss_parameters(), first);
+        assert_eq!(
+            receiver.scaling().set(Some(&large)).map_err(|error| error.status),
+            Err(invalid),
+            "256 entries"
+        );
+        assert_eq!(receiver.scaling().parameters(), first);
         send(&bed, &mixture());
     }
     finish(bed);
@@ -173,7 +177,7 @@ fn parts_that_a_request_leaves_unchanged_are_kept() {
         settle(&bed);
         send(&bed, &mixture());
     }
-    assert_eq!(receiver.rss_parameters(), Some(other));
+    assert_eq!(receiver.scaling().parameters(), Some(other));
     finish(bed);
 }
 
@@ -194,12 +198,12 @@ fn table_changes_and_is_missing_under_traffic_without_a_lost_frame() {
                 let entries = 1_usize << (changes % 8);
                 let table: Vec<u8> = (0..entries).map(|entry| ((entry as u32 + changes) % 4) as u8).collect();
                 let rss = parameters(if changes.is_multiple_of(3) { TCP_TYPES } else { ALL_TYPES }, &table);
-                on.set_rss(Some(&rss)).unwrap();
+                on.scaling().set(Some(&rss)).unwrap();
                 let missing = parameters(ALL_TYPES, &[0]).encode(0);
                 let missing = [&missing[..12], &[0; 8], &missing[20..]].concat();
                 on.set(OID_GEN_RECEIVE_SCALE_PARAMETERS, &missing).unwrap_err();
                 if changes.is_multiple_of(5) {
-                    on.set_rss(None).unwrap();
+                    on.scaling().set(None).unwrap();
                 }
                 changes += 1;
                 sleep(15_000_000);
@@ -225,9 +229,9 @@ fn machine_with_more_processors_than_the_device_has_queues_uses_all_of_them() {
         let options = Options { keywords: keyword("*NumRSSQueues", "64"), ..options(pairs, 60) };
         let Some(bed) = started_with(&options) else { return };
         let receiver = miniport(bed.machines()[1]);
-        assert_eq!(receiver.rss_capabilities().unwrap().queues, 60);
+        assert_eq!(receiver.scaling().capabilities().unwrap().queues, 60);
         let table: Vec<u8> = (0..128_u32).map(|entry| (entry * 7 % 60) as u8).collect();
-        receiver.set_rss(Some(&parameters(ALL_TYPES, &table))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &table))).unwrap();
         settle(&bed);
         send_flows(&bed, 120, 10);
         copy(&bed);
@@ -275,7 +279,7 @@ fn one_flow_on_each_of_many_queues_arrives() {
     let Some(bed) = started_with(&options(PAIRS as u16, PAIRS as u32)) else { return };
     let receiver = miniport(bed.machines()[1]);
     let table: Vec<u8> = (0..128).map(|entry| entry % PAIRS as u8).collect();
-    receiver.set_rss(Some(&parameters(ALL_TYPES, &table))).unwrap();
+    receiver.scaling().set(Some(&parameters(ALL_TYPES, &table))).unwrap();
     settle(&bed);
     let ports = port_of_each_pair(&bed, PAIRS);
     let added = added_by(&bed, || send_flows_from(&bed, &ports, FRAMES));
@@ -290,7 +294,7 @@ fn rdma_and_ethernet_go_on_while_all_frames_are_for_one_processor() {
         let Some(bed) = started_with(&options(2, 4)) else { return };
         let [sender, receiver] = bed.machines().map(miniport);
         receive_directed(&receiver);
-        receiver.set_rss(Some(&parameters(ALL_TYPES, &[processor]))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[processor]))).unwrap();
         settle(&bed);
         let is_done = Arc::new(AtomicBool::new(false));
         let done = is_done.clone();
@@ -322,7 +326,7 @@ fn parameters_stay_in_force_across_a_pause_a_reset_and_a_low_power_state() {
         let Some(bed) = started_with(&if is_polled { polled(options) } else { options }) else { return };
         let machine = bed.machines()[1];
         let [sender, receiver] = bed.machines().map(miniport);
-        receiver.set_rss(Some(&parameters(ALL_TYPES, &[0, 1, 2, 3]))).unwrap();
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[0, 1, 2, 3]))).unwrap();
         settle(&bed);
         send_flows(&bed, 20, 20);
         for _ in 0..3 {
@@ -337,7 +341,7 @@ fn parameters_stay_in_force_across_a_pause_a_reset_and_a_low_power_state() {
             send_flows(&bed, 20, 20);
         }
         machine.nic().need_reset();
-        assert!(receiver.await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        assert!(receiver.ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
         let _ = bed.event().wait(SOON);
         send_flows(&bed, 20, 20);
         finish(bed);
@@ -355,8 +359,8 @@ fn processors_of_every_group_indicate_frames() {
         let everywhere: Vec<u8> = (0..128).map(|entry| entry % 10).collect();
         for (table, default_processor) in [(&everywhere[..], 9), (&[9], 4), (&[5, 3, 8, 7], 0)] {
             let rss = RssParameters { default_processor, ..parameters(ALL_TYPES, table) };
-            receiver.set_rss(Some(&rss)).unwrap();
-            assert_eq!(receiver.rss_parameters(), Some(rss));
+            receiver.scaling().set(Some(&rss)).unwrap();
+            assert_eq!(receiver.scaling().parameters(), Some(rss));
             settle(&bed);
             send(&bed, &mixture());
             send_flows(&bed, 40, 10);

@@ -72,7 +72,7 @@ fn a_queue_is_created_inline_or_by_a_worker_as_its_memory_is_at_hand_at_the_call
     bed.start().expect("both drivers start");
     let [machine, _] = bed.machines();
     let adapter = miniport(machine);
-    let opened = adapter.open_ndk(2, 1).expect("an NDK adapter");
+    let opened = adapter.ndk().open(2, 1).expect("an NDK adapter");
     let address = opened.as_ptr().expose_provenance();
     let outcomes = machine.host().spawn("consumer", move || {
         let adapter = core::ptr::with_exposed_provenance_mut(address);
@@ -80,7 +80,7 @@ fn a_queue_is_created_inline_or_by_a_worker_as_its_memory_is_at_hand_at_the_call
             .map(|(level, depth)| pends(adapter, level, depth))
     });
     assert_eq!(outcomes.join().expect("the consumer ends"), [false, false, true]);
-    adapter.close_ndk(opened).expect("closed");
+    adapter.ndk().close(opened).expect("closed");
     bed.stop().expect("both drivers stop");
     assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
 }

@@ -154,9 +154,9 @@ fn mistakes_of_a_consumer_are_events_that_name_the_object() {
     let [machine, _] = bed.machines();
     let miniport = machine.miniport().expect("it has started").clone();
     let consumer = machine.host().spawn("consumer", move || {
-        let opened = miniport.open_ndk(2, 0).expect("an adapter");
+        let opened = miniport.ndk().open(2, 0).expect("an adapter");
         let made = make_mistakes(opened.as_ptr());
-        miniport.close_ndk(opened).expect("the host lives");
+        miniport.ndk().close(opened).expect("the host lives");
         made
     });
     let made = consumer.join().unwrap_or_else(|_| panic!("{}", bed.violations().join("\n")));

@@ -22,7 +22,6 @@ pub const LARGE_TYPES: &[LargeType] = &[
         methods: 72,
         reason: "the public face of the crate, whose methods hand on to the types that do the work",
     },
-    LargeType { package: "ndis-sim", name: "Miniport", methods: 58, reason: "today" },
     LargeType { package: "device-sim", name: "Device", methods: 73, reason: "today" },
 ];
 

@@ -5,55 +5,46 @@
 //! Every method may be called on any thread. On a thread of another host or of none, the call is made on a
 //! system thread of the adapter's host.
 
-use std::{
-    sync::{Arc, atomic::Ordering::SeqCst},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use ndk_abi::{
     ndis::{
         NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_OID, NDIS_REQUEST_TYPE, NDIS_STATUS,
         NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_SUCCESS, OID_OFFLOAD_ENCAPSULATION,
     },
-    ndk::{NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION},
     nt::DRIVER_OBJECT,
 };
 
 use device_sim::PciFunction;
-use nt_sim::{Host, current, guest::Guest, thread::Lost};
+use nt_sim::{Host, guest::Guest, thread::Lost};
 
 use crate::{
     adapter::{Adapter, AdapterState, Attributes, StatusIndication},
     driver, hang, interface,
     lifecycle::{self, StartError},
-    ndk::NdkAdapter,
-    ndk_objects::NDK_OBJECTS,
-    ndk_state::NdkEvent,
     offload::{self, Offloads},
     oid::{OidError, OidPath},
     power,
     protocol::PROTOCOLS,
 };
 
+mod calls;
+mod ndk;
+mod scaling;
+mod stack;
 mod traffic;
+
+use calls::{on_host, request};
+
+pub use ndk::NdkRequests;
+pub use scaling::ScalingRequests;
+pub use stack::Stack;
 
 /// A started adapter. Clones are the same adapter.
 #[derive(Clone)]
 pub struct Miniport {
     host: Arc<Host>,
     adapter: Arc<Adapter>,
-}
-
-/// Runs `body` on a thread of `host`: the calling one, or a new one.
-fn on_host<T: Send + 'static>(
-    host: &Arc<Host>,
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Lost> {
-    if current().try_host().is_some_and(|mine| Arc::ptr_eq(mine, host)) {
-        return Ok(body());
-    }
-    host.spawn(name, body).join()
 }
 
 impl Miniport {
@@ -76,7 +67,7 @@ impl Miniport {
     /// When the NIC is not in the host.
     pub fn start_on(host: &Arc<Host>, nic: &Arc<impl PciFunction + ?Sized>) -> Result<Self, StartError> {
         let driver = driver::drivers(host).into_iter().next().ok_or(StartError::NothingToStart)?;
-        Self::start_driver_on(host, nic, driver)
+        start_driver(host, nic, driver)
     }
 
     /// As [`Miniport::start_on`], with the miniport driver that has the driver object `object`.
@@ -92,24 +83,7 @@ impl Miniport {
         object: Guest<DRIVER_OBJECT>,
     ) -> Result<Self, StartError> {
         let driver = driver::of_object(host, object).ok_or(StartError::NothingToStart)?;
-        Self::start_driver_on(host, nic, driver)
-    }
-
-    fn start_driver_on(
-        host: &Arc<Host>,
-        nic: &Arc<impl PciFunction + ?Sized>,
-        driver: Arc<driver::Driver>,
-    ) -> Result<Self, StartError> {
-        let (on, interface) = (host.clone(), interface::of_nic(host, nic));
-        let adapter = on_host(host, "PnP", move || lifecycle::initialize(&on, driver, interface))??;
-        let miniport = Self { host: host.clone(), adapter };
-        match miniport.restart() {
-            Ok(()) => Ok(miniport),
-            Err(error) => {
-                let _ = miniport.stop(NDIS_HALT_ACTION::NdisHaltDeviceFailed);
-                Err(error)
-            }
-        }
+        start_driver(host, nic, driver)
     }
 
     #[must_use]
@@ -120,6 +94,24 @@ impl Miniport {
     #[must_use]
     pub fn adapter(&self) -> &Arc<Adapter> {
         &self.adapter
+    }
+
+    /// Returns the side of RDMA.
+    #[must_use]
+    pub const fn ndk(&self) -> NdkRequests<'_> {
+        NdkRequests { host: &self.host, adapter: &self.adapter }
+    }
+
+    /// Returns the side of receive side scaling.
+    #[must_use]
+    pub const fn scaling(&self) -> ScalingRequests<'_> {
+        ScalingRequests { host: &self.host, adapter: &self.adapter }
+    }
+
+    /// Returns the protocol stack above the adapter.
+    #[must_use]
+    pub const fn stack(&self) -> Stack<'_> {
+        Stack { host: &self.host, adapter: &self.adapter }
     }
 
     #[must_use]
@@ -278,7 +270,9 @@ impl Miniport {
     /// # Panics
     /// When the host dies.
     pub fn query(&self, oid: NDIS_OID, length: usize) -> Result<Vec<u8>, OidError> {
-        self.request(
+        request(
+            &self.host,
+            &self.adapter,
             OidPath::Regular,
             NDIS_REQUEST_TYPE::NdisRequestQueryInformation,
             oid,
@@ -310,7 +304,7 @@ impl Miniport {
         oid: NDIS_OID,
         length: usize,
     ) -> Result<Vec<u8>, OidError> {
-        self.request(OidPath::Direct, kind, oid, vec![0xcc; length])
+        request(&self.host, &self.adapter, OidPath::Direct, kind, oid, vec![0xcc; length])
     }
 
     /// Sets an OID.
@@ -322,98 +316,7 @@ impl Miniport {
     /// When the host dies.
     pub fn set(&self, oid: NDIS_OID, value: &[u8]) -> Result<(), OidError> {
         let kind = NDIS_REQUEST_TYPE::NdisRequestSetInformation;
-        self.request(OidPath::Regular, kind, oid, value.to_vec()).map(drop)
-    }
-
-    fn request(
-        &self,
-        path: OidPath,
-        kind: NDIS_REQUEST_TYPE,
-        oid: NDIS_OID,
-        mut buffer: Vec<u8>,
-    ) -> Result<Vec<u8>, OidError> {
-        let adapter = self.adapter.clone();
-        let answer = on_host(&self.host, "OID", move || {
-            adapter.oid(path, kind, oid, &mut buffer).map(|written| {
-                buffer.truncate(written as usize);
-                buffer
-            })
-        });
-        answer.unwrap_or_else(|lost| panic!("{lost}"))
-    }
-
-    /// Opens an NDK adapter.
-    ///
-    /// # Errors
-    /// The status of OpenNDKAdapterHandler.
-    ///
-    /// # Panics
-    /// When the host dies.
-    pub fn open_ndk(&self, major: u16, minor: u16) -> Result<NdkAdapter, NDIS_STATUS> {
-        let version = NDK_VERSION { Major: major, Minor: minor };
-        self.open_ndk_with(NDIS_OPEN_NDK_ADAPTER_PARAMETERS { Version: version, SwitchId: 0, VPortId: 0 })
-    }
-
-    /// As [`Miniport::open_ndk`], with all parameters given.
-    ///
-    /// # Errors
-    /// The status of OpenNDKAdapterHandler.
-    ///
-    /// # Panics
-    /// When the host dies.
-    pub fn open_ndk_with(
-        &self,
-        parameters: NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
-    ) -> Result<NdkAdapter, NDIS_STATUS> {
-        let adapter = self.adapter.clone();
-        let open = move || adapter.open_ndk(parameters);
-        on_host(&self.host, "NDK", open).unwrap_or_else(|lost| panic!("{lost}"))
-    }
-
-    /// Closes an NDK adapter; returns when every object below it is closed.
-    ///
-    /// # Errors
-    /// [`Lost`] when the host dies.
-    pub fn close_ndk(&self, opened: NdkAdapter) -> Result<(), Lost> {
-        let adapter = self.adapter.clone();
-        on_host(&self.host, "NDK", move || adapter.close_ndk(opened))
-    }
-
-    /// Returns the NDK events the miniport reported so far.
-    #[must_use]
-    pub fn ndk_events(&self) -> Vec<NdkEvent> {
-        self.adapter.ndk.events()
-    }
-
-    /// Waits until the miniport has reported `count` NDK events; returns `false` when `timeout` passes first.
-    #[must_use]
-    pub fn await_ndk_events(&self, count: usize, timeout: Duration) -> bool {
-        let deadline = self.host.world().now() + timeout.as_nanos() as u64;
-        while self.ndk_events().len() < count {
-            let left = deadline.saturating_sub(self.host.world().now());
-            if !self.adapter.ndk.reported.wait(Duration::from_nanos(left)) {
-                return false;
-            }
-            if self.ndk_events().len() < count {
-                self.adapter.ndk.reported.reset();
-            }
-        }
-        true
-    }
-
-    /// Returns the number of open NDK adapters.
-    #[must_use]
-    pub fn open_ndk_adapters(&self) -> usize {
-        self.adapter.ndk.open_count()
-    }
-
-    /// Returns the types of the objects that consumers have open below the NDK adapters, e.g. "CQ". Empty unless
-    /// [`NdisHost::track_ndk_objects`](crate::NdisHost::track_ndk_objects) was called before they were opened.
-    #[must_use]
-    pub fn open_ndk_objects(&self) -> Vec<&'static str> {
-        let adapters = self.adapter.ndk.open();
-        let objects = self.host.state(&NDK_OBJECTS);
-        adapters.into_iter().flat_map(|adapter| objects.open_below(adapter)).collect()
+        request(&self.host, &self.adapter, OidPath::Regular, kind, oid, value.to_vec()).map(drop)
     }
 
     /// Returns what the miniport indicated by NdisMIndicateStatusEx so far.
@@ -455,5 +358,23 @@ impl Miniport {
             return Ok(());
         }
         self.set(OID_OFFLOAD_ENCAPSULATION, &offload::encapsulation([true; 2]))
+    }
+}
+
+/// Starts a driver on a NIC of the host.
+fn start_driver(
+    host: &Arc<Host>,
+    nic: &Arc<impl PciFunction + ?Sized>,
+    driver: Arc<driver::Driver>,
+) -> Result<Miniport, StartError> {
+    let (on, interface) = (host.clone(), interface::of_nic(host, nic));
+    let adapter = on_host(host, "PnP", move || lifecycle::initialize(&on, driver, interface))??;
+    let miniport = Miniport { host: host.clone(), adapter };
+    match miniport.restart() {
+        Ok(()) => Ok(miniport),
+        Err(error) => {
+            let _ = miniport.stop(NDIS_HALT_ACTION::NdisHaltDeviceFailed);
+            Err(error)
+        }
     }
 }

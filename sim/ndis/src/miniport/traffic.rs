@@ -2,12 +2,12 @@
 
 //! Frames between the protocol drivers and the adapter.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use ndk_abi::ndis::NDIS_STATUS;
-use nt_sim::{Event, Irql, current};
+use nt_sim::{Irql, current};
 
-use super::{Miniport, on_host};
+use super::{Miniport, calls::on_host};
 use crate::{
     in_flight::SendId,
     offload::{ReceivedFrame, SendRequest},
@@ -31,7 +31,7 @@ impl Miniport {
     /// When the host dies.
     #[must_use]
     pub fn send_chain(&self, frames: &[Vec<u8>], cancel_id: usize) -> Vec<SendId> {
-        self.pass(without_requests(frames), cancel_id)
+        pass(self, without_requests(frames), cancel_id)
     }
 
     /// Passes frames with requests for task offloads to the miniport in one chain; does not wait. Whether the miniport offers
@@ -41,13 +41,7 @@ impl Miniport {
     /// When the host dies.
     #[must_use]
     pub fn send_requests(&self, frames: Vec<(Vec<u8>, SendRequest)>) -> Vec<SendId> {
-        self.pass(frames, 0)
-    }
-
-    fn pass(&self, frames: Vec<(Vec<u8>, SendRequest)>, cancel_id: usize) -> Vec<SendId> {
-        let this = self.clone();
-        let sent = on_host(&self.host, "protocol", move || this.adapter.send(&this.host, &frames, cancel_id));
-        sent.unwrap_or_else(|lost| panic!("{lost}"))
+        pass(self, frames, 0)
     }
 
     /// Passes frames to the miniport in one NET_BUFFER_LIST with a NET_BUFFER for each; does not wait. The data of each begins after
@@ -79,12 +73,6 @@ impl Miniport {
             sent
         });
         sent.unwrap_or_else(|lost| panic!("{lost}"))
-    }
-
-    /// Returns the number of sends that the miniport has completed with the flag of `DISPATCH_LEVEL`.
-    #[must_use]
-    pub fn flagged_completions(&self) -> u64 {
-        self.adapter.data_path.state.lock().flagged_completions
     }
 
     /// Cancels the sends with `cancel_id` that the miniport has not sent yet.
@@ -123,33 +111,6 @@ impl Miniport {
         status.unwrap_or_else(|lost| panic!("{lost}"))
     }
 
-    /// Makes the stack keep received NET_BUFFER_LISTs from now on, or return those it kept.
-    ///
-    /// # Panics
-    /// When the host dies.
-    pub fn keep_received(&self, keep: bool) {
-        let this = self.clone();
-        let done = on_host(&self.host, "protocol", move || this.adapter.keep_received(&this.host, keep));
-        done.unwrap_or_else(|lost| panic!("{lost}"));
-    }
-
-    /// Returns how many received NET_BUFFER_LISTs the stack has not returned.
-    #[must_use]
-    pub fn lent(&self) -> usize {
-        self.adapter.data_path.state.lock().lent.len()
-    }
-
-    /// Makes the stack return received NET_BUFFER_LISTs during their indication from now on, or later.
-    pub fn return_at_once(&self, at_once: bool) {
-        self.adapter.data_path.state.lock().returns_at_once = at_once;
-    }
-
-    /// Calls `handler` with each frame that the miniport indicates from now on until the adapter is halted: during the
-    /// indication, on the miniport's thread and at its IRQL.
-    pub fn on_received(&self, handler: impl Fn(&[u8]) + Send + Sync + 'static) {
-        self.adapter.data_path.state.lock().on_received = Some(Arc::new(handler));
-    }
-
     /// Returns the frames that the miniport indicated since the last call.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u8>> {
@@ -161,13 +122,14 @@ impl Miniport {
     pub fn received_frames(&self) -> Vec<ReceivedFrame> {
         self.adapter.data_path.take_received()
     }
-
-    /// Returns the event that is set when frames were received.
-    pub(crate) fn arrived(&self) -> &Event {
-        &self.adapter.data_path.arrived
-    }
 }
 
 fn without_requests(frames: &[Vec<u8>]) -> Vec<(Vec<u8>, SendRequest)> {
     frames.iter().map(|frame| (frame.clone(), SendRequest::default())).collect()
+}
+
+fn pass(miniport: &Miniport, frames: Vec<(Vec<u8>, SendRequest)>, cancel_id: usize) -> Vec<SendId> {
+    let this = miniport.clone();
+    let sent = on_host(&miniport.host, "protocol", move || this.adapter.send(&this.host, &frames, cancel_id));
+    sent.unwrap_or_else(|lost| panic!("{lost}"))
 }
