@@ -121,11 +121,11 @@ impl HostUnderTest {
         self.reasons.note(act);
         match act {
             Act::Unsteady(on) => {
-                self.nic.set_config_unsteady(*on);
+                self.nic.misbehavior().set_config_unsteady(*on);
                 self.may_be_removed = true;
             }
             Act::Stuck => {
-                self.nic.stop_resetting();
+                self.nic.misbehavior().stop_resetting();
                 (self.may_be_removed, self.is_broken) = (true, true);
             }
             Act::Shortage(share) => {
@@ -324,7 +324,7 @@ impl HostUnderTest {
         let resources = &machine.host().low_resources;
         resources.fail_per_mille(0);
         resources.fail_nth(NEVER);
-        self.nic.set_config_unsteady(false);
+        self.nic.misbehavior().set_config_unsteady(false);
         if let Some(miniport) = machine.miniport().cloned() {
             self.return_soon(machine, &miniport);
             if self.is_asleep {
@@ -351,7 +351,7 @@ impl HostUnderTest {
     /// Waits until the driver has reset a device that has left commands without an answer.
     fn await_commands(&mut self, bed: &mut Testbed) -> Result<()> {
         let deadline = bed.now() + LONGEST;
-        while self.nic.left_commands() > 0 {
+        while self.nic.misbehavior().left_commands() > 0 {
             ensure!(
                 bed.now() < deadline,
                 "{}: a command is not answered, and the device not reset",
@@ -413,7 +413,7 @@ impl HostUnderTest {
         // Noticed from now on.
         self.failures.extend(stalled.iter().map(|_| bed.now()));
         // The driver sends by fewer pairs than the device has if there are fewer processors.
-        let is_used = |nic: &Nic, pair| pair < nic.active_pairs() && nic.is_hung(pair);
+        let is_used = |nic: &Nic, pair| pair < nic.active_pairs() && nic.misbehavior().is_hung(pair);
         while stalled.iter().any(|&pair| is_used(&self.nic, pair)) {
             ensure!(bed.now() < deadline, "{}: a stalled transmit queue is not reset", self.side);
             self.await_settled(bed)?;
@@ -540,7 +540,7 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
         Act::Encapsulation(versions) => {
             let _ = miniport.set(OID_OFFLOAD_ENCAPSULATION, &encapsulation(*versions));
         }
-        Act::Stall(pair) => nic.hang(usize::from(pair % nic.options().pairs)),
+        Act::Stall(pair) => nic.misbehavior().hang(usize::from(pair % nic.options().pairs)),
         Act::PauseCommands(time) => nic.pause_commands(millis(*time)),
         Act::PauseSending(time) => nic.pause_sending(millis(*time)),
         Act::CommandTime(time) => nic.set_command_time(millis(*time)),

@@ -56,12 +56,12 @@ impl Misbehavior {
                     Queue::Transmit(number) => Role::Transmit(pair(number)),
                     Queue::Control => Role::Control,
                 };
-                nic.corrupt(role, entry);
+                nic.misbehavior().corrupt(role, entry);
             }
-            Self::Buffers(number, buffers) => nic.misstate_buffers(pair(number), buffers),
+            Self::Buffers(number, buffers) => nic.misbehavior().misstate_buffers(pair(number), buffers),
             Self::Unanswered => nic.pause_commands(FOREVER),
-            Self::Refused(class) => nic.refuse_class(class),
-            Self::Withdrawn(features) => nic.withdraw(Features(features)),
+            Self::Refused(class) => nic.misbehavior().refuse_class(class),
+            Self::Withdrawn(features) => nic.misbehavior().withdraw(Features(features)),
         }
     }
 

@@ -60,7 +60,7 @@ fn next_entry_of_a_queue_is_corrupt_and_none_after_a_reset() {
     for (features, entry) in FORMATS.into_iter().flat_map(|features| ENTRIES.map(|entry| (features, entry))) {
         let (benches, mut drivers) = hosts(features);
         assert_eq!(exchange(&benches, &mut drivers, 3), Ok(all(3)));
-        benches[1].nic.corrupt(Role::Receive(0), entry);
+        benches[1].nic.misbehavior().corrupt(Role::Receive(0), entry);
         assert_ne!(exchange(&benches, &mut drivers, 3), Ok(all(3)), "{entry:?}");
         drop(drivers);
         let mut drivers = benches.each_ref().map(|bench| bench.bring_up().expect("the driver starts"));
@@ -74,12 +74,12 @@ fn misbehavior_ends_on_request() {
     for features in FORMATS {
         let (benches, mut drivers) = hosts(features);
         let nic = &benches[1].nic;
-        nic.corrupt(Role::Receive(0), UsedQuirk::IdOutOfRange);
-        nic.misstate_buffers(0, 5);
-        nic.leave_commands();
+        nic.misbehavior().corrupt(Role::Receive(0), UsedQuirk::IdOutOfRange);
+        nic.misbehavior().misstate_buffers(0, 5);
+        nic.misbehavior().leave_commands();
         nic.behave();
         assert_eq!(exchange(&benches, &mut drivers, 3), Ok(all(3)));
-        assert_eq!(nic.left_commands(), 0);
+        assert_eq!(nic.misbehavior().left_commands(), 0);
     }
 }
 
@@ -87,7 +87,7 @@ fn misbehavior_ends_on_request() {
 fn header_states_another_number_of_buffers_once() {
     for features in FORMATS {
         let (benches, mut drivers) = hosts(features);
-        benches[1].nic.misstate_buffers(0, 2);
+        benches[1].nic.misbehavior().misstate_buffers(0, 2);
         let arrived = exchange(&benches, &mut drivers, 4).unwrap();
         assert_ne!(arrived.first(), Some(&frame(0)));
         assert_eq!(arrived.last(), Some(&frame(3)));
@@ -98,7 +98,7 @@ fn header_states_another_number_of_buffers_once() {
 fn withdrawn_features_are_offered_until_the_reset_and_again_by_another_device() {
     let (benches, mut drivers) = hosts(Features::DEFAULT);
     let nic = &benches[1].nic;
-    nic.withdraw(Features::CTRL_VQ);
+    nic.misbehavior().withdraw(Features::CTRL_VQ);
     assert_eq!(exchange(&benches, &mut drivers, 1), Ok(all(1)));
     let control = &mut drivers[1].control;
     control.reset().unwrap();

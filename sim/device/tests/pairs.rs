@@ -182,7 +182,7 @@ fn each_pair_goes_on_to_send_when_a_full_wire_has_room() {
 fn pair_that_hangs_sends_nothing_until_the_device_is_reset() {
     over_formats(|[left, _right], [mut near, mut far]| {
         assert_eq!(near.set_pairs(PAIRS), Ok(true));
-        left.nic.hang(1);
+        left.nic.misbehavior().hang(1);
         for pair in [1, 2] {
             near.send_by(pair, &udp(0, [pair as u16, 53]));
         }
@@ -203,7 +203,7 @@ fn pair_that_hangs_sends_again_when_its_queue_is_reset() {
     for format in [Features::default(), Features::RING_PACKED] {
         let ([left, _right], [mut near, mut far]) = hosts(Features::RING_RESET | format);
         assert_eq!(near.set_pairs(PAIRS), Ok(true));
-        left.nic.hang(1);
+        left.nic.misbehavior().hang(1);
         near.send_by(1, &udp(0, [1, 53]));
         left.machine.settle();
         near.reset_queue(1);

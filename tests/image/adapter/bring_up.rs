@@ -256,7 +256,7 @@ fn device_that_does_not_reset_is_no_bus_master_after_halt() {
 fn device_whose_status_reads_all_ones_is_no_bus_master_when_its_memory_is_freed() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
     bed.start().expect("both drivers start");
-    bed.machines()[0].nic().hide_status();
+    bed.machines()[0].nic().misbehavior().hide_status();
     bed.machine_mut(0).halt_adapter().expect("the host lives");
     assert_eq!(command(&bed), pci::COMMAND_AT_START);
     finish(bed);

@@ -259,7 +259,7 @@ fn device_that_is_gone_when_it_should_wake_up_fails_the_request_and_is_removed()
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
     miniport.sleep().unwrap();
-    machine.nic().hide_status();
+    machine.nic().misbehavior().hide_status();
     assert_eq!(miniport.wake().unwrap_err(), StartError::Restart(NDIS_STATUS_DEVICE_FAILED));
     await_until(&bed, "the adapter is removed", || miniport.state() == AdapterState::Halted);
     assert_eq!(events(machine), [event::REMOVED, event::GIVEN_UP]);
@@ -278,7 +278,7 @@ fn adapter_can_be_halted_in_a_low_power_state() {
 fn adapter_of_a_device_that_did_not_reset_can_be_halted_in_a_low_power_state() {
     let Some(bed) = started() else { return };
     let machine = bed.machines()[0];
-    machine.nic().stop_resetting();
+    machine.nic().misbehavior().stop_resetting();
     miniport(machine).sleep().unwrap();
     let command = machine.nic().with_config(|config| config.command());
     assert_eq!(command.map(|command| command & 4), Some(0), "no bus master");
@@ -326,11 +326,11 @@ fn link_state_of_a_configuration_that_changes_at_each_read_is_not_used() {
     let Some(bed) = started() else { return };
     let machine = bed.machines()[0];
     let (nic, miniport) = (machine.nic(), miniport(machine));
-    nic.set_config_unsteady(true);
+    nic.misbehavior().set_config_unsteady(true);
     nic.set_link(false);
     let _ = bed.event().wait(Duration::from_millis(100));
     assert!(links(&miniport).is_empty(), "the former state is kept");
-    nic.set_config_unsteady(false);
+    nic.misbehavior().set_config_unsteady(false);
     nic.set_link(true);
     nic.set_link(false);
     await_until(&bed, "the link is down", || links(&miniport).last() == Some(&false));

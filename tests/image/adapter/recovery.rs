@@ -88,11 +88,11 @@ fn adapter_of_a_device_whose_registers_read_all_ones_is_removed() {
     let Some(bed) = started() else { return };
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
-    machine.nic().stop_resetting();
+    machine.nic().misbehavior().stop_resetting();
     machine.nic().need_reset();
     let _ = bed.event().wait(Duration::from_secs(10));
     assert_eq!(events(machine), [event::NEEDS_RESET, event::RESET_LATE]);
-    machine.nic().hide_status();
+    machine.nic().misbehavior().hide_status();
     await_until(&bed, "the adapter is removed", || miniport.state() == AdapterState::Halted);
     let expected = [event::NEEDS_RESET, event::RESET_LATE, event::REMOVED, event::GIVEN_UP];
     assert_eq!(events(machine), expected);
@@ -251,7 +251,7 @@ fn device_is_stopped_at_shutdown_while_it_is_reset() {
 fn device_that_does_not_reset_has_no_dma_after_shutdown() {
     let Some(bed) = started() else { return };
     let machine = bed.machines()[0];
-    machine.nic().stop_resetting();
+    machine.nic().misbehavior().stop_resetting();
     machine.nic().need_reset();
     let _ = bed.event().wait(Duration::from_millis(100));
     miniport(machine).shut_down().unwrap();

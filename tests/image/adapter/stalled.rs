@@ -27,7 +27,7 @@ fn transmit_queue_that_stalls_is_reset_alone_and_sends_go_on() {
         copy(&bed);
         let nic = bed.machines()[0].nic();
         // Frames other than IP are sent by the first pair.
-        nic.hang(0);
+        nic.misbehavior().hang(0);
         let sends = send_many(&bed);
         let waited = await_events(&bed, 1);
         assert!((1000..1500).contains(&waited.as_millis()), "{waited:?}");
@@ -50,7 +50,7 @@ fn transmit_queues_that_stall_one_after_the_other_are_each_reset() {
     // Of many flows, so that each pair sends some.
     let frames: Vec<_> = (0..100).map(|flow| udp(1000 + flow, 0)).collect();
     for pair in 0..4 {
-        nic.hang(pair);
+        nic.misbehavior().hang(pair);
         let sends = miniport(bed.machines()[0]).send_chain(&frames, 0);
         await_events(&bed, pair + 1);
         let all = statuses(&bed, sends);
@@ -69,7 +69,7 @@ fn connections_outlive_the_reset_of_a_transmit_queue() {
     let once = std::sync::Once::new();
     let ends = try_copy(&bed, 4 << 20, move |at| {
         if at.done > 1 << 20 {
-            once.call_once(|| nic.hang(0));
+            once.call_once(|| nic.misbehavior().hang(0));
         }
     });
     assert_eq!(events(bed.machines()[0]), [QUEUE_RESET]);
@@ -84,7 +84,7 @@ fn connections_outlive_the_reset_of_a_transmit_queue() {
 fn device_whose_queue_reset_does_not_end_is_reset() {
     let quirks = Quirks { never_resets_queues: true, ..Quirks::default() };
     let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
-    bed.machines()[0].nic().hang(0);
+    bed.machines()[0].nic().misbehavior().hang(0);
     let sends = send_many(&bed);
     let waited = await_events(&bed, 2);
     assert_eq!(events(bed.machines()[0]), [QUEUE_RESET_TIMEOUT, RECOVERED]);
@@ -100,7 +100,7 @@ fn device_whose_queue_reset_does_not_end_is_reset() {
 fn queue_that_stalls_again_is_waited_for() {
     let Some(bed) = started_with(&Options::default()) else { return };
     for count in [1, 2] {
-        bed.machines()[0].nic().hang(0);
+        bed.machines()[0].nic().misbehavior().hang(0);
         let sends = send_many(&bed);
         await_events(&bed, count);
         let all = statuses(&bed, sends);
@@ -119,7 +119,7 @@ fn queue_that_stalls_again_is_waited_for() {
 fn queue_may_stall_while_the_link_is_down() {
     let Some(bed) = started_with(&Options::default()) else { return };
     let nic = bed.machines()[0].nic().clone();
-    nic.hang(0);
+    nic.misbehavior().hang(0);
     let sends = send_many(&bed);
     nic.set_link(false);
     let _ = bed.event().wait(Duration::from_secs(30));
@@ -137,7 +137,7 @@ fn sends_without_a_link_are_completed_at_once() {
     for options in variants() {
         let Some(bed) = started_with(&options) else { return };
         let nic = bed.machines()[0].nic().clone();
-        nic.hang(0);
+        nic.misbehavior().hang(0);
         let waiting = send_many(&bed);
         let _ = bed.event().wait(Duration::from_millis(10));
         nic.set_link(false);
@@ -170,7 +170,7 @@ fn queue_that_stalled_before_a_low_power_state_is_not_reset_after_it() {
     let Some(bed) = started_with(&Options::default()) else { return };
     let (nic, miniport) = (bed.machines()[0].nic().clone(), miniport(bed.machines()[0]));
     let opened = miniport.ndk().open(2, 0).expect("RDMA is on");
-    nic.hang(0);
+    nic.misbehavior().hang(0);
     // They have a slot each.
     let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[0; 46]].concat();
     let sends = miniport.send_chain(&vec![frame; 10], 0);

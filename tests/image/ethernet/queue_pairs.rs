@@ -231,7 +231,7 @@ fn device_that_refuses_to_use_several_pairs_after_a_reset_is_used_with_the_first
         let Some(bed) = started_with(&with_pairs(2, format)) else { return };
         let machine = bed.machines()[0];
         send_first_messages(&bed);
-        machine.nic().refuse_class(4);
+        machine.nic().misbehavior().refuse_class(4);
         machine.nic().need_reset();
         assert!(miniport(machine).ndk().await_events(2, MOMENT), "{}", bed.violations().join("\n"));
         assert_eq!(machine.nic().active_pairs(), 1);

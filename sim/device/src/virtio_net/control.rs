@@ -14,66 +14,74 @@ use crate::registers::Misuse;
 const ACK_OK: u8 = 0;
 const ACK_ERROR: u8 = 1;
 
-impl Device {
+/// The control queue of a device.
+pub(super) struct ControlQueue<'a> {
+    pub(super) device: &'a Device,
+}
+
+impl ControlQueue<'_> {
     /// Executes the commands in queue `index`, the control queue.
     pub(super) fn control(&self, index: usize) -> Result<Outcome, Misuse> {
-        if let Some(end) = self.pauses.of_commands(self.bus.now()) {
+        if let Some(end) = self.device.pauses.of_commands(self.device.bus.now()) {
             return Ok(Outcome { later: Some(end), ..Outcome::default() });
         }
-        let accepted = self.common.lock().accepted();
+        let accepted = self.device.common.lock().accepted();
         if !accepted.contains(Features::CTRL_VQ) {
             return Err(Misuse::ring("the control queue is used, but CTRL_VQ was not negotiated"));
         }
-        let mut queue = self.queues[index].lock();
+        let mut queue = self.device.queues[index].lock();
         let mut done = false;
         while queue.is_enabled() {
-            let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
-                if queue.enable_notifications(&self.memory)? {
+            let Some(chain) = queue.pop(&self.device.memory, accepted.contains(Features::INDIRECT_DESC))?
+            else {
+                if queue.enable_notifications(&self.device.memory)? {
                     continue;
                 }
                 break;
             };
             let mut request = Vec::new();
             for &(address, len) in &chain.readable {
-                self.memory.read(address, len, &mut request)?;
+                self.device.memory.read(address, len, &mut request)?;
             }
             let Some(&(ack, 1..)) = chain.writable.last() else {
                 return Err(Misuse::ring(
                     "a control command has no writable byte for its status (virtio 5.1.6.5)",
                 ));
             };
-            let number = self.commands.fetch_add(1, Relaxed);
+            let number = self.device.commands.fetch_add(1, Relaxed);
             if let Some(command) = request.first_chunk() {
-                *self.sent_commands.lock().entry(*command).or_default() += 1;
+                *self.device.sent_commands.lock().entry(*command).or_default() += 1;
             }
-            let quirks = &self.options.quirks;
+            let quirks = &self.device.options.quirks;
             let is = |command: Option<[u8; 2]>| command.is_some_and(|command| request.starts_with(&command));
-            if self.leaves_commands.load(Relaxed)
+            if self.device.leaves_commands.load(Relaxed)
                 || quirks.commands_unanswered_from.is_some_and(|first| number >= first)
                 || is(quirks.leaves_command)
             {
-                self.left_commands.fetch_add(1, Relaxed);
+                self.device.left_commands.fetch_add(1, Relaxed);
                 continue;
             }
             let answer = match request.split_first_chunk::<2>() {
                 _ if quirks.commands_refused_from.is_some_and(|first| number >= first) => None,
                 _ if is(quirks.refuses_command) => None,
-                Some((&[class, _], _)) if *self.refused_class.lock() == Some(class) => None,
+                Some((&[class, _], _)) if *self.device.refused_class.lock() == Some(class) => None,
                 Some((&[4, 0], data)) if accepted.contains(Features::MQ) => self.set_pairs(data)?,
                 Some((&[4, 1], data)) => self.set_scaling(data, accepted)?,
                 Some((&[4, 2], data)) => self.set_hashing(data, accepted)?,
                 Some((&[5, 0], data)) if accepted.contains(Features::CTRL_GUEST_OFFLOADS) => {
                     self.set_guest_offloads(data, accepted)
                 }
-                Some((&[3, 0], [])) => self.common.lock().acknowledge_announcement(),
-                Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),
+                Some((&[3, 0], [])) => self.device.common.lock().acknowledge_announcement(),
+                Some((&[class, command], data)) => {
+                    self.device.filter.lock().command(class, command, data, accepted)
+                }
                 None => None,
             };
-            self.memory.write(ack, &[if answer.is_some() { ACK_OK } else { ACK_ERROR }])?;
-            queue.push(&self.memory, chain.head, 1, self.used_quirk(index))?;
+            self.device.memory.write(ack, &[if answer.is_some() { ACK_OK } else { ACK_ERROR }])?;
+            queue.push(&self.device.memory, chain.head, 1, self.device.used_quirk(index))?;
             done = true;
         }
-        let interrupt = done && queue.needs_interrupt(&self.memory)?;
+        let interrupt = done && queue.needs_interrupt(&self.device.memory)?;
         Ok(Outcome { interrupt, ..Outcome::default() })
     }
 
@@ -83,23 +91,23 @@ impl Device {
         if wanted.and(accepted).and(Features::GUEST_OFFLOADS) != wanted {
             return None;
         }
-        *self.guest_offloads.lock() = wanted;
+        *self.device.guest_offloads.lock() = wanted;
         Some(())
     }
 
     /// Sets the number of queue pairs in use; `None` if the device has fewer.
     fn set_pairs(&self, data: &[u8]) -> Result<Option<()>, Misuse> {
         let Ok(pairs) = <[u8; 2]>::try_from(data).map(u16::from_le_bytes) else { return Ok(None) };
-        if !(1..=self.options.pairs).contains(&pairs) {
+        if !(1..=self.device.options.pairs).contains(&pairs) {
             return Ok(None);
         }
-        if !self.common.lock().has_enabled(pairs.into()) {
+        if !self.device.common.lock().has_enabled(pairs.into()) {
             return Err(Misuse::ring(format!(
                 "{pairs} queue pairs are used, but not all are enabled (virtio 5.1.6.5.5)"
             )));
         }
-        let dropped = self.steering.lock().set_pairs(pairs.into());
-        self.counters.dropped.fetch_add(dropped, Relaxed);
+        let dropped = self.device.steering.lock().set_pairs(pairs.into());
+        self.device.counters.dropped.fetch_add(dropped, Relaxed);
         Ok(Some(()))
     }
 
@@ -108,17 +116,17 @@ impl Device {
         if !accepted.contains(Features::RSS) {
             return Err(Misuse::ring("RSS_CONFIG is sent, but RSS was not negotiated (virtio 5.1.6.5.7)"));
         }
-        let limits = self.options.quirks.rss_limits.unwrap_or_default();
-        let scaling = Scaling::parse(data, limits, self.options.pairs)?;
+        let limits = self.device.options.quirks.rss_limits.unwrap_or_default();
+        let scaling = Scaling::parse(data, limits, self.device.options.pairs)?;
         let pairs = scaling.pairs();
-        if pairs > self.options.pairs.into() || !self.common.lock().has_enabled(pairs) {
+        if pairs > self.device.options.pairs.into() || !self.device.common.lock().has_enabled(pairs) {
             return Err(Misuse::ring(format!(
                 "the indirection table has queue {} of those that are enabled (virtio 5.1.6.5.7)",
                 pairs - 1
             )));
         }
-        let dropped = self.steering.lock().set_scaling(scaling);
-        self.counters.dropped.fetch_add(dropped, Relaxed);
+        let dropped = self.device.steering.lock().set_scaling(scaling);
+        self.device.counters.dropped.fetch_add(dropped, Relaxed);
         Ok(Some(()))
     }
 
@@ -129,8 +137,8 @@ impl Device {
                 "HASH_CONFIG is sent, but HASH_REPORT was not negotiated (virtio 5.1.6.5.6)",
             ));
         }
-        let hashing = Hashing::parse(data, self.options.quirks.rss_limits.unwrap_or_default())?;
-        self.steering.lock().set_hashing(hashing);
+        let hashing = Hashing::parse(data, self.device.options.quirks.rss_limits.unwrap_or_default())?;
+        self.device.steering.lock().set_hashing(hashing);
         Ok(Some(()))
     }
 }

@@ -21,7 +21,7 @@ use super::{
     features::Features,
     filter::Filter,
     offload::Header,
-    options::{NicOptions, RECEIVE, Role, receive_index},
+    options::{NicOptions, RECEIVE, Role},
     pauses::Pauses,
     quirks::UsedQuirk,
     steering::Steering,
@@ -77,7 +77,7 @@ pub(super) struct Counters {
 /// Defect of the next buffer that a queue returns.
 #[derive(Default)]
 pub(super) struct Lies {
-    used: Option<UsedQuirk>,
+    pub used: Option<UsedQuirk>,
     /// The number of buffers in the header of a received frame.
     pub num_buffers: Option<u16>,
 }
@@ -120,7 +120,7 @@ pub struct Device {
     pub(super) left_commands: AtomicU32,
     /// By queue: what is wrong with the next buffer that is returned.
     pub(super) lies: Vec<Mutex<Lies>>,
-    /// Since the last reset, [`corrupt`](Self::corrupt) has returned the id of a buffer that the driver may have made available again, or
+    /// Since the last reset, [`corrupt`](super::misbehavior::Misbehavior::corrupt) has returned the id of a buffer that the driver may have made available again, or
     /// has used a descriptor of a packed ring that the driver may be writing.
     has_confused: AtomicBool,
     pub(super) steering: Mutex<Steering>,
@@ -329,17 +329,6 @@ impl Device {
         }
     }
 
-    /// From now on the device takes no frames out of the transmit queue of a pair, until that or the device is reset.
-    pub fn hang(&self, pair: usize) {
-        self.hung[pair].store(true, Relaxed);
-    }
-
-    /// Returns whether [`hang`](Self::hang) is in effect for the transmit queue of a pair.
-    #[must_use]
-    pub fn is_hung(&self, pair: usize) -> bool {
-        self.hung[pair].load(Relaxed)
-    }
-
     /// Asks the driver to announce its addresses, as after a migration.
     pub fn announce(&self) {
         let vector = self.common.lock().announce();
@@ -352,44 +341,8 @@ impl Device {
         self.common.lock().is_announcement_asked()
     }
 
-    /// From now on the status register does not return to 0: the device goes on with what it does.
-    pub fn stop_resetting(&self) {
-        self.common.lock().stop_resetting();
-    }
-
-    /// From now on the status register reads all ones, as that of a removed device, and a reset has no effect: the device goes on with
-    /// what it does.
-    pub fn hide_status(&self) {
-        self.common.lock().hide_status();
-    }
-
-    /// From now on the device answers no command of the control queue, until it is reset.
-    pub fn leave_commands(&self) {
-        self.leaves_commands.store(true, Relaxed);
-    }
-
-    /// Returns the number of commands since the last reset that the device has left without an answer.
-    #[must_use]
-    pub fn left_commands(&self) -> u32 {
-        self.left_commands.load(Relaxed)
-    }
-
-    /// Corrupts the used ring's entry of the next buffer of a queue, unless that or the device is reset before. An index that jumps
-    /// does so until then.
-    pub fn corrupt(&self, role: Role, quirk: UsedQuirk) {
-        if let Some(index) = self.index_of(role) {
-            self.lies[index].lock().used = Some(quirk);
-        }
-    }
-
-    /// Writes this number of buffers to the header of the next frame that a pair receives into one buffer, unless its queue or the
-    /// device is reset before.
-    pub fn misstate_buffers(&self, pair: usize, buffers: u16) {
-        self.lies[receive_index(pair)].lock().num_buffers = Some(buffers);
-    }
-
-    /// Ends what [`corrupt`](Self::corrupt), [`misstate_buffers`](Self::misstate_buffers), [`leave_commands`](Self::leave_commands),
-    /// [`refuse_class`](Self::refuse_class), [`hang`](Self::hang) and pauses have begun. What the driver has read already stays.
+    /// Ends what [`corrupt`](super::misbehavior::Misbehavior::corrupt), [`misstate_buffers`](super::misbehavior::Misbehavior::misstate_buffers), [`leave_commands`](super::misbehavior::Misbehavior::leave_commands),
+    /// [`refuse_class`](super::misbehavior::Misbehavior::refuse_class), [`hang`](super::misbehavior::Misbehavior::hang) and pauses have begun. What the driver has read already stays.
     pub(super) fn end_misbehavior(&self) {
         self.pauses.end(&self.options.quirks);
         self.common.lock().set_reset_time(self.options.quirks.reset_time);
@@ -403,18 +356,6 @@ impl Device {
         *self.refused_class.lock() = self.options.quirks.refuses_class;
     }
 
-    /// Offers these features no more, nor those that need one of them, after the next reset, until the device is replaced by
-    /// another.
-    pub fn withdraw(&self, features: Features) {
-        self.common.lock().withdraw(features);
-    }
-
-    /// Returns the index of a queue with the features in force.
-    fn index_of(&self, role: Role) -> Option<usize> {
-        let common = self.common.lock();
-        (0..self.queues.len()).find(|&index| common.role(index) == Some(role))
-    }
-
     /// Returns what is wrong with the used ring's entry of a buffer that is being returned to a queue.
     pub(super) fn used_quirk(&self, index: usize) -> Option<(u32, UsedQuirk)> {
         self.options.quirks.used.or_else(|| {
@@ -426,17 +367,6 @@ impl Device {
             }
             quirk.map(|quirk| (1, quirk))
         })
-    }
-
-    /// Refuses commands of this class of the control queue from now on.
-    pub fn refuse_class(&self, class: u8) {
-        *self.refused_class.lock() = Some(class);
-    }
-
-    /// Sets whether the generation of the configuration differs at each read; see
-    /// [`Quirks::unsteady_config`](super::Quirks::unsteady_config).
-    pub fn set_config_unsteady(&self, unsteady: bool) {
-        self.common.lock().set_config_unsteady(unsteady);
     }
 
     /// Sends the message of a vector without a reason, also in D3: other functions on a shared message do so.

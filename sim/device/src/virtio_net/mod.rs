@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`features`] | feature bits and the device status register |
 //! | [`quirks`] | injected misbehavior of the device |
+//! | [`misbehavior`] | misbehavior that begins while a driver uses the device |
 //! | `pauses` | times in which a part of its work is left undone |
 //! | [`options`] | configuration of a NIC; queue numbers |
 //! | `common` | common and device configuration |
@@ -24,6 +25,7 @@ mod control;
 mod device;
 pub mod features;
 mod filter;
+pub mod misbehavior;
 pub mod nic;
 mod offload;
 pub mod options;
@@ -36,6 +38,7 @@ mod transmit;
 
 pub use device::{Device, NicCounters, PairCounters};
 pub use features::{Features, Status};
+pub use misbehavior::Misbehavior;
 pub use nic::Nic;
 pub use options::{CONTROL, NicOptions, RECEIVE, Role, TRANSMIT};
 pub use quirks::{LargeQuirk, Quirks, UsedQuirk};

@@ -27,9 +27,12 @@ use trapped_access::Width;
 
 use super::{
     common::Effect,
+    control::ControlQueue,
     device::Device,
     features::Features,
     options::{NicOptions, RECEIVE, Role, receive_index, transmit_index},
+    receive::ReceiveQueues,
+    transmit::TransmitQueues,
 };
 use crate::{
     bus::Bus,
@@ -117,7 +120,7 @@ impl Nic {
                 if nic.is_running() {
                     nic.frames_arrived();
                 } else {
-                    nic.discard();
+                    ReceiveQueues { device: &nic }.discard();
                 }
             }
         };
@@ -130,7 +133,8 @@ impl Nic {
             self.work(RECEIVE);
             return;
         }
-        for pair in self.steer() {
+        let waiting = ReceiveQueues { device: self }.steer();
+        for pair in waiting {
             self.schedule(receive_index(pair), self.bus.now());
         }
     }
@@ -175,9 +179,9 @@ impl Nic {
         }
         let role = self.common.lock().role(queue);
         let done = match role {
-            Some(Role::Receive(pair)) => self.receive(pair, is_wire_read),
-            Some(Role::Transmit(pair)) => self.transmit(pair),
-            Some(Role::Control) => self.control(queue),
+            Some(Role::Receive(pair)) => ReceiveQueues { device: self }.receive(pair, is_wire_read),
+            Some(Role::Transmit(pair)) => TransmitQueues { device: self }.transmit(pair),
+            Some(Role::Control) => ControlQueue { device: self }.control(queue),
             // Reset meanwhile.
             None => return,
         };

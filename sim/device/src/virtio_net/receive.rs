@@ -39,32 +39,37 @@ enum Placed {
     NoRoom,
 }
 
-impl Device {
+/// The receive queues of a device.
+pub(super) struct ReceiveQueues<'a> {
+    pub(super) device: &'a Device,
+}
+
+impl ReceiveQueues<'_> {
     /// Drops all arrived frames: no driver is running.
     pub(super) fn discard(&self) {
-        let Some(port) = self.port() else { return };
-        while port.receive(self.bus.now()).is_some() {
-            self.counters.dropped.fetch_add(1, Relaxed);
+        let Some(port) = self.device.port() else { return };
+        while port.receive(self.device.bus.now()).is_some() {
+            self.device.counters.dropped.fetch_add(1, Relaxed);
         }
     }
 
     /// Takes the frames on the wire that pass the filters to the pairs they belong to. Returns the pairs that have frames.
     pub(super) fn steer(&self) -> Vec<usize> {
-        let Some(port) = self.port() else { return Vec::new() };
+        let Some(port) = self.device.port() else { return Vec::new() };
         while let Some(frame) = self.wanted_frame(port) {
-            if self.steering.lock().add(frame).is_err() {
-                self.counters.dropped.fetch_add(1, Relaxed);
+            if self.device.steering.lock().add(frame).is_err() {
+                self.device.counters.dropped.fetch_add(1, Relaxed);
             }
         }
-        self.steering.lock().waiting()
+        self.device.steering.lock().waiting()
     }
 
     /// Delivers frames to the receive queue of a pair: those on the wire too, or only those that wait for others.
     pub(super) fn receive(&self, pair: usize, is_wire_read: bool) -> Result<Outcome, Misuse> {
-        let Some(port) = self.port() else { return Ok(Outcome::default()) };
+        let Some(port) = self.device.port() else { return Ok(Outcome::default()) };
         let port = is_wire_read.then_some(port);
-        let accepted = self.common.lock().accepted();
-        let mut arriving = std::mem::take(&mut *self.arriving[pair].lock());
+        let accepted = self.device.common.lock().accepted();
+        let mut arriving = std::mem::take(&mut *self.device.arriving[pair].lock());
         let waited = arriving.deadline();
         let (mut done, mut more) = (0, false);
         loop {
@@ -79,7 +84,7 @@ impl Device {
                 None => self.next(pair, port, &mut arriving),
             };
             let Some(next) = next else {
-                let mut queue = self.queues[receive_index(pair)].lock();
+                let mut queue = self.device.queues[receive_index(pair)].lock();
                 if queue.holds(&chain) {
                     queue.unpop(&chain);
                 }
@@ -89,7 +94,7 @@ impl Device {
                 Next::Frame(mut frame) => (self.receive_header(&mut frame, accepted), frame),
                 Next::Unit(unit) if !self.has_room(pair, &chain, &unit, accepted)? => {
                     // Its segments go into the buffers that there are.
-                    let mut queue = self.queues[receive_index(pair)].lock();
+                    let mut queue = self.device.queues[receive_index(pair)].lock();
                     if queue.holds(&chain) {
                         queue.unpop(&chain);
                     }
@@ -99,7 +104,7 @@ impl Device {
                     arriving.singles = arriving.frames.len();
                     continue;
                 }
-                Next::Unit(unit) => unit.finish(self.options.quirks.large),
+                Next::Unit(unit) => unit.finish(self.device.options.quirks.large),
                 Next::Refused(header, frame) => (header, frame),
             };
             match self.place(pair, &chain, header, &frame, accepted)? {
@@ -111,9 +116,9 @@ impl Device {
             }
         }
         let later = arriving.deadline().filter(|_| arriving.deadline() != waited);
-        *self.arriving[pair].lock() = arriving;
-        let mut queue = self.queues[receive_index(pair)].lock();
-        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
+        *self.device.arriving[pair].lock() = arriving;
+        let mut queue = self.device.queues[receive_index(pair)].lock();
+        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.device.memory)?;
         Ok(Outcome { interrupt, more, later })
     }
 
@@ -124,17 +129,18 @@ impl Device {
             arriving.singles -= 1;
             return arriving.frames.pop_front().map(Next::Frame);
         }
-        let is_forced = self.options.quirks.large == Some(LargeQuirk::Always);
-        let versions = if is_forced { [true; 2] } else { coalescing::versions(*self.guest_offloads.lock()) };
+        let is_forced = self.device.options.quirks.large == Some(LargeQuirk::Always);
+        let versions =
+            if is_forced { [true; 2] } else { coalescing::versions(*self.device.guest_offloads.lock()) };
         let unit = loop {
             let next = arriving.frames.pop_front().or_else(|| self.next_frame_of(pair, port?));
             let Some(frame) = next else {
-                let is_due = |(_, until): &mut (Unit, u64)| *until <= self.bus.now();
+                let is_due = |(_, until): &mut (Unit, u64)| *until <= self.device.bus.now();
                 break arriving.unit.take_if(is_due)?.0;
             };
             let (unit, until) = match arriving.unit.take() {
                 None => match Unit::new(frame, versions) {
-                    Ok(unit) => (unit, self.bus.now() + coalescing::HOLD),
+                    Ok(unit) => (unit, self.device.bus.now() + coalescing::HOLD),
                     Err(frame) => return Some(Next::Frame(frame)),
                 },
                 Some((mut unit, until)) => {
@@ -159,10 +165,10 @@ impl Device {
     /// Whether the buffers from `first` on hold a frame of several segments.
     fn has_room(&self, pair: usize, first: &Chain, unit: &Unit, accepted: Features) -> Result<bool, Misuse> {
         let needed = (header_len(accepted) + unit.len()) as u64;
-        let mut queue = self.queues[receive_index(pair)].lock();
+        let mut queue = self.device.queues[receive_index(pair)].lock();
         let (mut others, mut room) = (Vec::new(), first.writable_len());
         while queue.holds(first) && room < needed {
-            let Some(chain) = pop_writable(&mut queue, self, accepted)? else { break };
+            let Some(chain) = pop_writable(&mut queue, self.device, accepted)? else { break };
             room += chain.writable_len();
             others.push(chain);
         }
@@ -174,7 +180,7 @@ impl Device {
 
     /// Returns the next frame that belongs to a pair: the first one, whatever it is, if no other is in use.
     fn next_frame_of(&self, pair: usize, port: &Port) -> Option<Frame> {
-        let mut steering = self.steering.lock();
+        let mut steering = self.device.steering.lock();
         if steering.pairs() > 1 {
             return steering.take(pair);
         }
@@ -188,14 +194,14 @@ impl Device {
             return Some(frame);
         }
         loop {
-            let frame = port.receive(self.bus.now())?;
-            if self.filter.lock().accepts(&frame) {
-                if self.options.quirks.repeats.is_some() {
-                    self.repeated.lock().0.get_or_insert_with(|| frame.clone());
+            let frame = port.receive(self.device.bus.now())?;
+            if self.device.filter.lock().accepts(&frame) {
+                if self.device.options.quirks.repeats.is_some() {
+                    self.device.repeated.lock().0.get_or_insert_with(|| frame.clone());
                 }
                 return Some(frame);
             }
-            self.counters.filtered.fetch_add(1, Relaxed);
+            self.device.counters.filtered.fetch_add(1, Relaxed);
         }
     }
 
@@ -204,7 +210,7 @@ impl Device {
         if !accepted.contains(Features::GUEST_CSUM) {
             return Header::default();
         }
-        match self.options.quirks.partial_checksums {
+        match self.device.options.quirks.partial_checksums {
             None => Header::verified(frame),
             Some(place) => {
                 let Some(header) = Header::partial(frame) else { return Header::default() };
@@ -219,14 +225,14 @@ impl Device {
         if !accepted.contains(Features::HASH_REPORT) {
             return (0, 0);
         }
-        let report = || self.steering.lock().hashing().map_or((0, 0), |hashing| hashing.report(frame));
-        self.options.quirks.hash_report.unwrap_or_else(report)
+        let report = || self.device.steering.lock().hashing().map_or((0, 0), |hashing| hashing.report(frame));
+        self.device.options.quirks.hash_report.unwrap_or_else(report)
     }
 
     /// Returns the frame of [`Quirks::repeats`](super::Quirks::repeats) once more.
     fn repeated_frame(&self) -> Option<Frame> {
-        let limit = self.options.quirks.repeats?;
-        let mut repeated = self.repeated.lock();
+        let limit = self.device.options.quirks.repeats?;
+        let mut repeated = self.device.repeated.lock();
         let (frame, count) = &mut *repeated;
         let frame = frame.clone().filter(|_| *count < limit)?;
         *count += 1;
@@ -235,17 +241,17 @@ impl Device {
 
     /// Returns the next buffer. Enables notifications when there is none.
     fn next_buffer(&self, pair: usize, accepted: Features) -> Result<Option<Chain>, Misuse> {
-        let mut queue = self.queues[receive_index(pair)].lock();
+        let mut queue = self.device.queues[receive_index(pair)].lock();
         if !queue.is_enabled() {
             return Ok(None);
         }
         loop {
-            if let Some(chain) = pop_writable(&mut queue, self, accepted)? {
+            if let Some(chain) = pop_writable(&mut queue, self.device, accepted)? {
                 // There are buffers: to hear of more of them is of no use.
-                queue.disable_notifications(&self.memory)?;
+                queue.disable_notifications(&self.device.memory)?;
                 return Ok(Some(chain));
             }
-            if !queue.enable_notifications(&self.memory)? {
+            if !queue.enable_notifications(&self.device.memory)? {
                 return Ok(None);
             }
         }
@@ -261,9 +267,9 @@ impl Device {
         frame: &[u8],
         accepted: Features,
     ) -> Result<Placed, Misuse> {
-        let mut queue = self.queues[receive_index(pair)].lock();
+        let mut queue = self.device.queues[receive_index(pair)].lock();
         if !queue.holds(first) {
-            self.counters.dropped.fetch_add(1, Relaxed);
+            self.device.counters.dropped.fetch_add(1, Relaxed);
             return Ok(Placed::Done);
         }
         let header_len = header_len(accepted);
@@ -271,10 +277,10 @@ impl Device {
         let is_merged = accepted.contains(Features::MRG_RXBUF);
         let (mut others, mut room) = (Vec::new(), first.writable_len());
         while room < needed && is_merged {
-            if let Some(chain) = pop_writable(&mut queue, self, accepted)? {
+            if let Some(chain) = pop_writable(&mut queue, self.device, accepted)? {
                 room += chain.writable_len();
                 others.push(chain);
-            } else if !queue.enable_notifications(&self.memory)? {
+            } else if !queue.enable_notifications(&self.device.memory)? {
                 break;
             }
         }
@@ -286,33 +292,43 @@ impl Device {
             if waits {
                 return Ok(Placed::NoRoom);
             }
-            self.counters.dropped.fetch_add(1, Relaxed);
+            self.device.counters.dropped.fetch_add(1, Relaxed);
             return Ok(Placed::Done);
         }
-        let number = self.counters.received_frames.load(Relaxed) + 1;
-        let lie = self.options.quirks.num_buffers.filter(|(every, _)| number.is_multiple_of(*every));
-        let next =
-            if others.is_empty() { self.lies[receive_index(pair)].lock().num_buffers.take() } else { None };
+        let number = self.device.counters.received_frames.load(Relaxed) + 1;
+        let lie = self.device.options.quirks.num_buffers.filter(|(every, _)| number.is_multiple_of(*every));
+        let next = if others.is_empty() {
+            self.device.lies[receive_index(pair)].lock().num_buffers.take()
+        } else {
+            None
+        };
         let num_buffers = next.or(lie.map(|(_, buffers)| buffers)).unwrap_or_else(|| 1 + others.len() as u16);
         let header = Header { num_buffers, ..header }.bytes(self.hash_report(frame, accepted));
         let mut rest = Rest { parts: [&header[..header_len], frame] };
         let mut fill = |chain: &Chain| {
             let parts = chain.writable.iter();
-            parts.map(|&(address, len)| rest.write(&self.memory, address, len)).sum::<Result<u32, Misuse>>()
+            parts
+                .map(|&(address, len)| rest.write(&self.device.memory, address, len))
+                .sum::<Result<u32, Misuse>>()
         };
         let written = fill(first)?;
-        self.counters.pairs[pair][1].fetch_add(1, Relaxed);
-        self.counters.received_frames.fetch_add(1, Relaxed);
-        self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
+        self.device.counters.pairs[pair][1].fetch_add(1, Relaxed);
+        self.device.counters.received_frames.fetch_add(1, Relaxed);
+        self.device.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
         if others.is_empty() {
-            queue.push(&self.memory, first.head, written, self.used_quirk(receive_index(pair)))?;
+            queue.push(
+                &self.device.memory,
+                first.head,
+                written,
+                self.device.used_quirk(receive_index(pair)),
+            )?;
             return Ok(Placed::Done);
         }
         let mut used = vec![(first.head, written)];
         for chain in &others {
             used.push((chain.head, fill(chain)?));
         }
-        queue.push_all(&self.memory, &used)?;
+        queue.push_all(&self.device.memory, &used)?;
         Ok(Placed::Done)
     }
 }

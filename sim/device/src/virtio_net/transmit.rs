@@ -17,29 +17,34 @@ use crate::{checksum, link::wire::Frame, registers::Misuse};
 /// Minimum length of a frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
 
-impl Device {
+/// The transmit queues of a device.
+pub(super) struct TransmitQueues<'a> {
+    pub(super) device: &'a Device,
+}
+
+impl TransmitQueues<'_> {
     /// Sends the frames of the transmit queue of a pair.
     pub(super) fn transmit(&self, pair: usize) -> Result<Outcome, Misuse> {
-        if let Some(end) = self.pauses.of_sending(self.bus.now()) {
+        if let Some(end) = self.device.pauses.of_sending(self.device.bus.now()) {
             return Ok(Outcome { later: Some(end), ..Outcome::default() });
         }
-        let accepted = self.common.lock().accepted();
+        let accepted = self.device.common.lock().accepted();
         let (mut sent, mut bytes, mut done) = (0_u64, 0_u64, 0);
         // One frame at a time, because the wire may become full after each.
         let more = loop {
             if done == BUDGET {
                 break true;
             }
-            if self.hung[pair].load(Relaxed) {
+            if self.device.hung[pair].load(Relaxed) {
                 break false;
             }
-            if self.port().is_some_and(|port| !port.is_writable()) {
+            if self.device.port().is_some_and(|port| !port.is_writable()) {
                 // `writable` schedules the rest.
                 break false;
             }
             let Some(frame) = self.next_frame(pair, accepted)? else {
-                let mut queue = self.queues[transmit_index(pair)].lock();
-                if queue.is_enabled() && queue.enable_notifications(&self.memory)? {
+                let mut queue = self.device.queues[transmit_index(pair)].lock();
+                if queue.is_enabled() && queue.enable_notifications(&self.device.memory)? {
                     continue;
                 }
                 break false;
@@ -47,34 +52,34 @@ impl Device {
             done += 1;
             sent += 1;
             bytes += frame.len() as u64;
-            self.steering.lock().learn(&frame, pair);
-            if let Some(port) = self.port() {
-                port.transmit(self.bus.now(), frame);
+            self.device.steering.lock().learn(&frame, pair);
+            if let Some(port) = self.device.port() {
+                port.transmit(self.device.bus.now(), frame);
             }
         };
-        self.counters.pairs[pair][0].fetch_add(sent, Relaxed);
-        let total = self.counters.sent_frames.fetch_add(sent, Relaxed) + sent;
-        self.counters.sent_bytes.fetch_add(bytes, Relaxed);
+        self.device.counters.pairs[pair][0].fetch_add(sent, Relaxed);
+        let total = self.device.counters.sent_frames.fetch_add(sent, Relaxed) + sent;
+        self.device.counters.sent_bytes.fetch_add(bytes, Relaxed);
         self.fail_after(total);
-        let mut queue = self.queues[transmit_index(pair)].lock();
-        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
+        let mut queue = self.device.queues[transmit_index(pair)].lock();
+        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.device.memory)?;
         Ok(Outcome { interrupt, more, later: None })
     }
 
     /// Takes one frame out of the ring and returns its buffer to the driver, or the next segment of the frame before.
     fn next_frame(&self, pair: usize, accepted: Features) -> Result<Option<Frame>, Misuse> {
-        if let Some(segment) = self.segments[pair].lock().pop_front() {
+        if let Some(segment) = self.device.segments[pair].lock().pop_front() {
             return Ok(Some(segment));
         }
-        let mut queue = self.queues[transmit_index(pair)].lock();
+        let mut queue = self.device.queues[transmit_index(pair)].lock();
         if !queue.is_enabled() {
             return Ok(None);
         }
-        queue.disable_notifications(&self.memory)?;
-        let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
+        queue.disable_notifications(&self.device.memory)?;
+        let Some(chain) = queue.pop(&self.device.memory, accepted.contains(Features::INDIRECT_DESC))? else {
             return Ok(None);
         };
-        if pair >= self.steering.lock().transmit_pairs() {
+        if pair >= self.device.steering.lock().transmit_pairs() {
             return Err(Misuse::ring(format!(
                 "a frame is sent by pair {pair}, which is not in use (virtio 5.1.6.5.5)"
             )));
@@ -86,15 +91,15 @@ impl Device {
         }
         let mut frames = frames.into_iter();
         let first = frames.next();
-        self.segments[pair].lock().extend(frames);
-        queue.push(&self.memory, chain.head, 0, self.used_quirk(transmit_index(pair)))?;
+        self.device.segments[pair].lock().extend(frames);
+        queue.push(&self.device.memory, chain.head, 0, self.device.used_quirk(transmit_index(pair)))?;
         Ok(first)
     }
 
     /// Checks that a frame is not longer than the MTU allows. A tag is a part of the Ethernet header. (virtio 5.1.4.2)
     fn check_length(&self, frame: &[u8]) -> Result<(), Misuse> {
         let header = checksum::ethertype(frame).map_or(MIN_FRAME, |(_, len)| len);
-        let mtu = usize::from(self.options.quirks.mtu.unwrap_or(self.options.mtu));
+        let mtu = usize::from(self.device.options.quirks.mtu.unwrap_or(self.device.options.mtu));
         if frame.len() > header + mtu {
             return Err(Misuse::ring(format!("a frame of {} bytes is sent; the MTU is {mtu}", frame.len())));
         }
@@ -119,11 +124,11 @@ impl Device {
             let of_header = wanted.min(len);
             if of_header > 0 {
                 let start = header_len - wanted as usize;
-                self.memory.fill(&mut header[start..start + of_header as usize], address)?;
+                self.device.memory.fill(&mut header[start..start + of_header as usize], address)?;
                 wanted -= of_header;
             }
             if len > of_header {
-                self.memory.read(address + u64::from(of_header), len - of_header, &mut frame)?;
+                self.device.memory.read(address + u64::from(of_header), len - of_header, &mut frame)?;
             }
         }
         Ok((Header::parse(&header), frame))
@@ -132,10 +137,10 @@ impl Device {
     /// Injects the failures of [`Quirks`](super::quirks::Quirks) that depend on the number of frames sent.
     fn fail_after(&self, sent: u64) {
         let due = |limit: Option<u64>| limit.is_some_and(|limit| sent >= limit);
-        if due(self.options.quirks.removed_after) {
-            self.remove();
-        } else if due(self.options.quirks.needs_reset_after) && self.is_running() {
-            self.need_reset();
+        if due(self.device.options.quirks.removed_after) {
+            self.device.remove();
+        } else if due(self.device.options.quirks.needs_reset_after) && self.device.is_running() {
+            self.device.need_reset();
         }
     }
 }
