@@ -26,7 +26,7 @@ const FOLDER: &str = "crates/verbs/src/abi";
 const MODULE: &str = "layout.rs";
 
 /// Types that the headers do not name: members of a structure, as (type in Rust, structure, member).
-const MEMBERS: [(&str, &str, &str); 8] = [
+const MEMBERS: [(&str, &str, &str); 9] = [
     ("WrRemote", "ibv_send_wr", "wr"),
     ("WrRdma", "ibv_send_wr", "wr.rdma"),
     ("WrAtomic", "ibv_send_wr", "wr.atomic"),
@@ -36,13 +36,14 @@ const MEMBERS: [(&str, &str, &str); 8] = [
     ("WrBind", "ibv_send_wr", "bind_mw"),
     ("WrTso", "ibv_send_wr", "tso"),
     ("AsyncElement", "ibv_async_event", "element"),
+    ("EventParam", "rdma_cm_event", "param"),
 ];
 
 /// Types with other names in the headers.
 const TYPES: [(&str, &str); 0] = [];
 
 /// Fields with other names in the headers: (type, field, name in C).
-const FIELDS: [(&str, &str, &str); 16] = [
+const FIELDS: [(&str, &str, &str); 17] = [
     ("IbvContextOps", "query_device", "_compat_query_device"),
     ("IbvContextOps", "query_port", "_compat_query_port"),
     ("IbvDevice", "ops", "_ops"),
@@ -52,6 +53,7 @@ const FIELDS: [(&str, &str, &str); 16] = [
     ("IbvOdpCaps", "ud_odp_caps", "per_transport_caps.ud_odp_caps"),
     ("IbvSendWr", "remote_srqn", "qp_type.xrc.remote_srqn"),
     ("IbvSendWr", "tail", "bind_mw"),
+    ("RdmaAddr", "ibaddr", "addr.ibaddr"),
     ("VerbsContext", "private", "priv"),
     ("VerbsContext", "create_flow", "ibv_create_flow"),
     ("VerbsContext", "destroy_flow", "ibv_destroy_flow"),
