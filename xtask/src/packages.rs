@@ -79,6 +79,9 @@ pub const SAMBA: [Package; 2] = [
     Package { name: "smbclient", file: "/usr/bin/smbclient" },
 ];
 
+/// Checks the Debian package of `cargo xtask verbs --package`.
+pub const LINTIAN: [Package; 1] = [Package { name: "lintian", file: "/usr/bin/lintian" }];
+
 /// Needed by libFuzzer, which is C++, beside a linker.
 pub const FUZZ: [Package; 1] = [Package { name: "g++", file: "/usr/bin/g++" }];
 

@@ -27,7 +27,7 @@ use viordma_inf::Edition;
 use self::{architecture::Architecture, kit::Kit, mirror::Mirror, toolchain::Toolchain};
 pub use self::{
     artifact::Image,
-    linked::{Linked, Origin},
+    linked::{Linked, Origin, packages as linked_packages},
 };
 use crate::{drivers::DRIVERS, inf, packages, shell};
 

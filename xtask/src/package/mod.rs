@@ -24,13 +24,13 @@ mod catalog;
 mod contents;
 mod inf_file;
 mod inf_rules;
-mod notices;
+pub mod notices;
 mod reproduce;
 mod sbom;
 #[cfg(all(test, not(windows)))]
 mod scripts;
 mod signing;
-mod source;
+pub mod source;
 mod verify;
 
 use std::{fs, path::PathBuf};

@@ -7,12 +7,14 @@
 //! | `symbols.rs` | the tables of symbols and versions in `crates/verbs/symbols` |
 //! | `link.rs` | the libraries, linked from the archive of `crates/verbs` |
 //! | `layout.rs` | the layout of structures, as Debian's headers have it |
+//! | `package.rs` | the libraries as a Debian package and as a tarball |
 //! | `programs.rs` | programs of Debian, unpacked into `target/verbs/programs` |
 //! | `judges/` | cases that run these programs with the libraries |
 
 mod judges;
 mod layout;
 mod link;
+mod package;
 mod programs;
 mod symbols;
 
@@ -43,6 +45,9 @@ pub struct Options {
     /// Write crates/verbs/src/abi/layout.rs from Debian's headers
     #[arg(long)]
     layout: bool,
+    /// Make dist/viordma-verbs_VERSION_amd64.deb and dist/viordma-verbs-VERSION-linux-x86_64.tar.gz
+    #[arg(long, conflicts_with = "test")]
+    package: bool,
 }
 
 #[derive(clap::Args)]
@@ -73,10 +78,18 @@ pub fn run(options: &Options) -> Result<()> {
     if options.layout {
         return layout::write(&programs::unpack()?.join("usr/include"));
     }
+    // Before the build, which takes longer than to find a mistake.
+    let source = options.package.then(package::source).transpose()?;
     let directory = match &options.archive {
         Some(archive) => link(archive)?,
         None => build(&options.profile)?,
     };
+    if let Some(source) = &source {
+        for path in package::make(source, &directory, PACKAGE)? {
+            println!("{}", path.display());
+        }
+        return Ok(());
+    }
     if !options.cases.test {
         println!("LD_LIBRARY_PATH={} PROGRAM", directory.display());
         return Ok(());

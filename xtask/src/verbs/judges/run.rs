@@ -148,8 +148,9 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults) -> Result<Outcome> {
     let deadline = begin + Duration::from_secs(case.seconds);
     let mut server = None;
     if !case.server.is_empty() {
-        server = Some(Process::start(&mut job.command(0, case.server), &own.join("server.log"))?);
-        eventually(LISTENING, || site.has_listener());
+        let mut process = Process::start(&mut job.command(0, case.server), &own.join("server.log"))?;
+        eventually(LISTENING, || site.has_listener() || process.has_ended());
+        server = Some(process);
     }
     let mut client = Process::start(&mut job.command(1, case.client), &own.join("client.log"))?;
     let (mut limit, mut was_killed) = (deadline, false);
