@@ -68,7 +68,7 @@ pub fn unpack() -> Result<PathBuf> {
     let names: Vec<&str> = PACKAGES.into_iter().chain(MORE_PACKAGES).collect();
     let names_of = || Ok(names.iter().map(|&name| name.to_owned()).collect());
     let files = debian::fetch(&packages, &names.join(" "), names_of)?;
-    let (key, mark) = (debian::key(&files, &[]), programs.join("unpacked"));
+    let (key, mark) = (debian::key(&files, &[include_bytes!("programs.rs")]), programs.join("unpacked"));
     if fs::read_to_string(&mark).is_ok_and(|old| old == key) {
         return Ok(programs);
     }
@@ -76,6 +76,9 @@ pub fn unpack() -> Result<PathBuf> {
     for file in &files {
         debian::unpack(file, &programs)?;
     }
+    // What the package's installation does by update-alternatives.
+    let name = "libpsm_infinipath.so.1";
+    std::os::unix::fs::symlink(format!("{name}.16"), programs.join("usr/lib/libpsm1").join(name))?;
     unpack_tests(&programs.join("usr/share/doc/rdma-core/tests"), &programs.join(PYVERBS_TESTS))?;
     fs::write(&mark, key)?;
     Ok(programs)

@@ -93,7 +93,8 @@ pub fn run(selection: Selection<'_>, libraries: String) -> Result<Report> {
                 }
             },
         };
-        let outcome = run::run(case, &place.map_or(Site::Host, Site::Place), faults)?;
+        let site = place.map_or(Site::Host, Site::Place);
+        let outcome = attempts(case, &site, faults)?;
         let (fault, frames) = match outcome.fault.clone() {
             None if case.is_captured && faults == Faults::None && has_tshark => {
                 decoded(&outcome.captures, &folder)
@@ -110,12 +111,31 @@ pub fn run(selection: Selection<'_>, libraries: String) -> Result<Report> {
             note: outcome.note,
             seconds: outcome.took.as_secs_f64(),
             frames,
+            retransmissions: outcome.retransmissions,
             ..Line::new(case, kind.name(), faults)
         });
     }
     report.write(&folder)?;
     println!("{}", report.summary());
     Ok(report)
+}
+
+/// Runs a case until it passes, as often as it may, and returns the last outcome.
+fn attempts(case: &Case, site: &Site<'_>, faults: Faults) -> Result<run::Outcome> {
+    let mut failures = Vec::new();
+    loop {
+        let number = u32::try_from(failures.len()).unwrap_or(u32::MAX) + 1;
+        let mut outcome = run::run(case, site, faults, number)?;
+        if !failures.is_empty() {
+            let before = format!("attempt {number}, before: {}", failures.join(", "));
+            let separator = if outcome.note.is_empty() { "" } else { ", " };
+            outcome.note = format!("{}{separator}{before}", outcome.note);
+        }
+        match &outcome.fault {
+            Some(fault) if number < faults.attempts() => failures.push(fault.clone()),
+            _ => return Ok(outcome),
+        }
+    }
 }
 
 fn decoded(files: &[std::path::PathBuf], folder: &Path) -> (Option<String>, u64) {

@@ -29,6 +29,8 @@ pub struct Line {
     pub seconds: f64,
     /// Frames of the captures, all of which were decoded.
     pub frames: u64,
+    /// Packets that were transmitted again.
+    pub retransmissions: u64,
 }
 
 impl Line {
@@ -46,6 +48,7 @@ impl Line {
             note: String::new(),
             seconds: 0.0,
             frames: 0,
+            retransmissions: 0,
         }
     }
 

@@ -7,6 +7,7 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,14 +21,19 @@ use super::{
 };
 use crate::{shell, verbs::programs};
 
-/// How long a server may take until it listens. One that does so in a way that is not seen is given this time.
-const LISTENING: Duration = Duration::from_millis(1500);
+/// How long a server may take until it listens: perftest's compute for more than a second before.
+const LISTENING: Duration = Duration::from_secs(5);
+
+const AFTER_CLAIM: Duration = Duration::from_millis(50);
 
 /// How long a transfer runs until a side is killed.
 const BEFORE_KILL: Duration = Duration::from_millis(700);
 
 /// How long a client may take to end after the death of its peer.
 const AFTER_KILL: Duration = Duration::from_secs(10);
+
+/// Of so many frames, some are lost and sent again, if 1 % is.
+const MANY: u64 = 2000;
 
 /// How long what a process had may remain after its end.
 const CLEANUP: Duration = Duration::from_secs(2);
@@ -49,6 +55,8 @@ pub struct Outcome {
     pub took: Duration,
     /// Output of the programs.
     pub text: String,
+    /// Packets that were transmitted again.
+    pub retransmissions: u64,
     pub captures: Vec<PathBuf>,
 }
 
@@ -135,7 +143,7 @@ impl Site<'_> {
 ///
 /// # Errors
 /// The programs cannot be started.
-pub fn run(case: &Case, site: &Site<'_>, faults: Faults) -> Result<Outcome> {
+pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Outcome> {
     let begin = Instant::now();
     let folder =
         format!("run/{}-{}-{}", case.name, site.kind().name(), faults.name()).replace([' ', '%'], "");
@@ -144,12 +152,15 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults) -> Result<Outcome> {
     fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
     // The user of the programs writes into it.
     fs::set_permissions(&own, fs::Permissions::from_mode(0o777))?;
-    let job = Job { case, site, faults, folder, mark: format!("{}-{}", std::process::id(), case.name) };
+    let job = Job { case, site, faults, seed, folder, mark: format!("{}-{}", std::process::id(), case.name) };
     let deadline = begin + Duration::from_secs(case.seconds);
     let mut server = None;
     if !case.server.is_empty() {
         let mut process = Process::start(&mut job.command(0, case.server), &own.join("server.log"))?;
-        eventually(LISTENING, || site.has_listener() || process.has_ended());
+        if eventually(LISTENING, || site.has_listener() || process.has_ended()) {
+            // A port is claimed a moment before the program listens.
+            thread::sleep(AFTER_CLAIM);
+        }
         server = Some(process);
     }
     let mut client = Process::start(&mut job.command(1, case.client), &own.join("client.log"))?;
@@ -171,13 +182,30 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults) -> Result<Outcome> {
     if case.expected == Expected::ServerKilled && !was_killed {
         fault = Some(format!("client: {} before its peer was killed", client.description()));
     }
+    let text: String =
+        [server.as_ref(), Some(&client)].into_iter().flatten().map(|exited| exited.text.as_str()).collect();
+    let retransmissions = counter(&text, "retransmissions");
+    if fault.is_none()
+        && faults != Faults::None
+        && counter(&text, "tx_frames") >= MANY
+        && retransmissions == 0
+    {
+        fault = Some("no frame was lost".to_owned());
+    }
     if fault.is_none() {
         fault = job.leftovers();
     }
     process::end(&process::marked(&job.mark));
-    let text =
-        [server.as_ref(), Some(&client)].into_iter().flatten().map(|exited| exited.text.as_str()).collect();
-    Ok(Outcome { fault, note, took: begin.elapsed(), text, captures: captures(&own)? })
+    let took = begin.elapsed();
+    Ok(Outcome { fault, note, took, text, retransmissions, captures: captures(&own)? })
+}
+
+/// Returns the sum of a counter in the statistics that the libraries print, `viordma: 127.0.0.1: rx_frames=3 tx_frames=4`.
+fn counter(text: &str, name: &str) -> u64 {
+    let lines = text.lines().filter_map(|line| line.split_once("viordma: ")).map(|(_, counters)| counters);
+    let values =
+        lines.flat_map(str::split_whitespace).filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    values.filter_map(|value| value.parse::<u64>().ok()).sum()
 }
 
 /// The programs of a case in a site.
@@ -185,6 +213,7 @@ struct Job<'a> {
     case: &'a Case,
     site: &'a Site<'a>,
     faults: Faults,
+    seed: u32,
     /// Where the programs run, below `target/verbs`.
     folder: String,
     mark: String,
@@ -213,23 +242,22 @@ impl Job<'_> {
         set("HOME", &directory.display().to_string());
         set("TMPDIR", "/tmp");
         set(MARK, &self.mark);
+        set("VIORDMA_STATS", "1");
         // The first address of the host is right but for a host with IPv6 beside IPv4.
         if site.kind() == Kind::Ipv6 || matches!(site, Site::Host) {
             set("VIORDMA_ADDR", addresses[side]);
         }
-        if let Some(faults) = self.faults.setting() {
-            set("VIORDMA_FAULTS", faults);
+        if let Some(faults) = self.faults.setting(self.seed) {
+            set("VIORDMA_FAULTS", &faults);
         } else if case.is_captured {
             set("VIORDMA_PCAP", &format!("{}/{{pid}}.pcap", directory.display()));
         }
         for (name, value) in case.environment {
             set(name, value);
         }
-        let is_ipv6 = site.kind() == Kind::Ipv6;
         let text = text
             .replace("{addr}", addresses[0])
             .replace("{host}", site.tcp_host())
-            .replace("{format}", if is_ipv6 { "ipv6" } else { "ip" })
             .replace("{programs}", &programs.display().to_string());
         for (place, word) in text.split_whitespace().enumerate() {
             if place == 0 && !word.starts_with('/') {
@@ -256,7 +284,7 @@ impl Job<'_> {
 /// Judges how the programs ended: returns the fault, if there is one, and a note.
 fn verdict(case: &Case, server: Option<&Exited>, client: &Exited) -> (Option<String>, String) {
     let sides = || {
-        [("server", server), ("client", Some(client))]
+        [("client", Some(client)), ("server", server)]
             .into_iter()
             .filter_map(|(name, exited)| Some((name, exited?)))
     };
@@ -307,4 +335,17 @@ fn captures(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_all_devices_are_added() {
+        let text = "a line\n65536 500 0.006viordma: 10.77.0.1: tx_frames=3 retransmissions=1\nviordma: ::1: tx_frames=4";
+        assert_eq!(counter(text, "tx_frames"), 7);
+        assert_eq!(counter(text, "retransmissions"), 1);
+        assert_eq!(counter(text, "frames"), 0);
+    }
 }
