@@ -29,6 +29,7 @@ mod shell;
 mod structure;
 mod test;
 mod tools;
+#[cfg(unix)]
 mod verbs;
 mod windows;
 mod words;
@@ -104,6 +105,7 @@ enum Command {
     /// List files that import each other in a circle, and dependencies between crates that point upward
     Structure(structure::Options),
     /// Build libibverbs.so.1 and librdmacm.so.1, which run programs for RDMA without a device
+    #[cfg(unix)]
     Verbs(verbs::Options),
     /// Check all packages for Windows, or run the tests that run there
     Windows(windows::Options),
@@ -149,6 +151,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Races => races::run()?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,
+        #[cfg(unix)]
         Command::Verbs(options) => verbs::run(&options)?,
         Command::Windows(options) => windows::run(&options)?,
         Command::Words(options) => words::run(&options)?,

@@ -10,7 +10,7 @@ use super::{captures, count::Count, demos, programs};
 use crate::{
     fuzz, image, lab, licenses, miri,
     packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP},
-    races, shell, tools, verbs, windows,
+    races, shell, tools, windows,
     workspace::Workspace,
 };
 
@@ -229,14 +229,21 @@ fn objects() -> Result<Count> {
 }
 
 /// The libraries for Linux: their symbols, the layout of structures, and the most important programs of Debian that use them.
+#[cfg(unix)]
 fn verbs_programs() -> Result<Count> {
-    let what = "verbs programs (Debian's packages cannot be had)";
-    let Some(verbs::Counts { passed, failed, skipped }) = verbs::check()? else {
-        println!("skipped: {what}");
+    let Some(crate::verbs::Counts { passed, failed, skipped }) = crate::verbs::check()? else {
+        println!("skipped: {NO_VERBS_PROGRAMS}");
         return Ok(Count { passed: 1, ..Count::SKIPPED });
     };
     Ok(Count { passed: passed + 1, failed, skipped, ..Count::default() })
 }
+
+#[cfg(not(unix))]
+fn verbs_programs() -> Result<Count> {
+    if_available(false, NO_VERBS_PROGRAMS, || Ok(Count::WHOLE))
+}
+
+const NO_VERBS_PROGRAMS: &str = "verbs programs (Debian's packages cannot be had)";
 
 /// Environment variable with the path of a miniport driver of others, NetKVM's `netkvm.sys`. It is no part of the project.
 const MINIPORT: &str = "VIORDMA_MINIPORT";
