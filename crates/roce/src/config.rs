@@ -12,7 +12,7 @@ use roce_wire::icrc::Crc;
 /// Bounds of the stash: bytes of frames that arrived after a gap and wait for the missing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StashLimits {
-    /// Bytes at most per queue pair.
+    /// Bytes at most per queue pair, which gets no more than it leaves for others.
     pub per_qp: u32,
     /// Bytes at most of all queue pairs.
     pub total: u32,

@@ -404,6 +404,7 @@ impl RcTransport {
         if self.rate.wake_at().is_some_and(|at| at <= env.now) {
             self.rate.wake();
         }
+        self.responder.handle_standstill(env);
         match self.requester.handle_timeout(env) {
             Ok(true) => self.connection.report_suspect_path(env.shared),
             Ok(false) => {}
@@ -417,10 +418,10 @@ impl RcTransport {
     pub(crate) fn rearm(&mut self, index: u32, mut schedule: impl FnMut(u32, Instant)) {
         // A later deadline leaves the scheduled one in place: a wake-up that is too early schedules again,
         // which costs less than moving the entry with every ACK.
-        let deadline = match (self.requester.deadline(), self.rate.wake_at()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let mut deadline = earlier(self.requester.deadline(), self.rate.wake_at());
+        if self.responder.has_gap() {
+            deadline = earlier(deadline, self.responder.standstill_deadline());
+        }
         if let Some(deadline) = deadline
             && self.scheduled.is_none_or(|scheduled| scheduled > deadline)
         {
@@ -432,5 +433,14 @@ impl RcTransport {
     /// The scheduled deadline was canceled; the next [`RcTransport::rearm`] schedules it again.
     pub(crate) fn unschedule(&mut self) {
         self.scheduled = None;
+    }
+}
+
+/// Returns the earlier of two deadlines.
+#[inline]
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        _ => one.or(other),
     }
 }

@@ -27,6 +27,7 @@ mod requests;
 
 use lock_api::RawMutex;
 
+use self::gaps::standstill::Standstill;
 use self::gaps::stash::Stash;
 use self::inbound_reads::InboundReads;
 use self::message::InboundMessage;
@@ -83,6 +84,8 @@ pub(crate) struct Responder {
     pub(super) reads: InboundReads,
     /// Packets after the gap that are stored.
     stash: Stash,
+    /// `None` unless packets were stored lately.
+    standstill: Option<Standstill>,
 }
 
 impl Responder {
@@ -97,6 +100,7 @@ impl Responder {
         newest_after_gap: None,
         out_of_order: OutOfOrder::EMPTY,
         stash: Stash::EMPTY,
+        standstill: None,
         executing: false,
         without_receive: false,
         reads: InboundReads::NONE,
@@ -153,6 +157,12 @@ impl Responder {
         self.receives.fail_current(env, CompletionStatus::Flushed);
         //= R-QP-66
         self.receives.drain(env);
+    }
+
+    /// Returns whether a packet is missing before one that has arrived.
+    #[inline]
+    pub(super) const fn has_gap(&self) -> bool {
+        self.newest_after_gap.is_some()
     }
 
     /// Returns whether a response is to be sent.

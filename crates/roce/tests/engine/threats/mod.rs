@@ -11,4 +11,5 @@ mod numbers;
 mod rnr;
 mod stale;
 mod stash;
+mod stash_sharing;
 mod unverified_sources;

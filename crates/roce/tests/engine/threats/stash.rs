@@ -9,8 +9,9 @@ use super::forger::{Forger, Options};
 
 const MTU: usize = 1024;
 
-/// Bytes of a slot of the stash at the largest MTU.
-const SLOT: u32 = 4096 + 128;
+/// Bytes of a block of the stash at the largest MTU, and of the part of it that a short frame takes.
+const BLOCK: u32 = 4096 + 128;
+const PART: u32 = BLOCK / 8;
 
 const FORGED: [u8; 8] = [0xEE; 8];
 
@@ -137,19 +138,20 @@ fn without_early_placement_nothing_is_stored() {
 #[test]
 fn the_stash_is_bounded_per_queue_pair_and_in_all() {
     let limits: [fn(&mut Config); 2] = [
-        |config| config.stash = StashLimits { per_qp: 3 * SLOT + SLOT / 2, total: 100 * SLOT },
-        |config| config.stash = StashLimits { per_qp: 100 * SLOT, total: 3 * SLOT + SLOT / 2 },
+        |config| config.stash = StashLimits { per_qp: 4 * PART + PART / 2, total: 100 * BLOCK },
+        // Half of it: a queue pair leaves as much for others.
+        |config| config.stash = StashLimits { per_qp: 100 * BLOCK, total: BLOCK + BLOCK / 2 },
     ];
     for config in limits {
         let mut messages = Messages::new(config);
         for round in 1..=3 {
             for number in 2..10 {
                 let stored = messages.give(number, &FORGED) == Verdict::Consumed;
-                assert_eq!(stored, number <= 4, "{number}");
+                assert_eq!(stored, number <= 5, "{number}");
             }
-            assert_eq!(messages.forger.stat("rx_stashed"), 3 * round);
+            assert_eq!(messages.forger.stat("rx_stashed"), 4 * round);
             // Empty WRITEs, to leave the receives.
-            for _ in 0..5 {
+            for _ in 0..6 {
                 let reth = Ext::Reth(RethRepr { address: 0, r_key: 0, length: 0 });
                 let frame = messages.forger.frame(Opcode::WRITE_ONLY, messages.forger.psn, reth, &[]);
                 assert_eq!(messages.forger.give(&frame), Verdict::Consumed);

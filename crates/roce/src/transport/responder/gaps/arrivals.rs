@@ -198,6 +198,7 @@ impl Responder {
         }
         let stored = self.stash.insert(sequence, packet, &env.shared.stash);
         if stored {
+            self.watch_stash(env.now);
             env.stats.rx_stashed.inc();
         }
         stored

@@ -3,5 +3,7 @@
 //! Request packets after a gap: placed into memory or stored in the stash when they arrive, and executed once the gap is filled.
 
 mod arrivals;
+mod cells;
 mod filled;
+pub(super) mod standstill;
 pub(crate) mod stash;

@@ -3,10 +3,11 @@
 //! The stash: copies of request frames that arrived after a gap and cannot be placed into memory yet.
 //!
 //! Its memory is allocated with the engine: room for [`StashLimits::total`] bytes, of which a queue pair may use
-//! [`StashLimits::per_qp`], for [`FRAMES`] frames at most. What finds no room is dropped, as every frame after a gap may be: the peer
-//! sends it again.
+//! [`StashLimits::per_qp`], for [`FRAMES`] frames at most, and no more than it leaves for others: the next one finds room, however
+//! many take what they can (dynamic thresholds, Choudhury and Hahne 1998). What finds no room is dropped, as every frame after a gap
+//! may be: the peer sends it again. So may be what waits for long, see [`super::standstill`].
 //!
-//! A frame has a slot of fixed size. Those in use are found by queue pair and sequence number with a hash table. Consecutive
+//! A frame has a [cell](super::cells) of about its length, and a slot that describes it. Slots in use are found by queue pair and sequence number with a hash table. Consecutive
 //! sequence numbers of a queue pair have consecutive buckets, so that a bucket has at most one frame of each queue pair;
 //! where those of a queue pair begin is secret, so that a peer cannot fill a bucket with frames of many.
 
@@ -15,6 +16,7 @@
 use alloc::vec::Vec;
 use lock_api::{Mutex, RawMutex};
 
+use super::cells::{Cells, UNITS};
 use crate::config::{MOST_PACKETS, StashLimits};
 use crate::error::CreateError;
 use crate::transport::sequence::Sequence;
@@ -34,17 +36,19 @@ const NONE: u32 = u32::MAX;
 /// The stash of an engine.
 #[derive(Debug)]
 pub(crate) struct StashMemory<R: RawMutex> {
-    /// `None` without slots.
+    /// `None` without room.
     bytes: Option<AliasableBytes>,
-    /// Bytes of a slot.
+    /// Bytes of a block of cells.
     size: usize,
-    /// Slots that a queue pair may use.
+    /// Units of cells that a queue pair may use.
     per_qp: u32,
     slots: Mutex<R, Slots>,
 }
 
 #[derive(Debug)]
 struct Slots {
+    cells: Cells,
+    /// As many as there may be cells.
     all: Vec<Slot>,
     /// The first free slot.
     free: u32,
@@ -63,6 +67,7 @@ struct Slot {
     /// The next slot and the previous one of the queue pair.
     next: u32,
     previous: u32,
+    cell: u32,
     /// Bytes of the frame.
     len: u32,
     owner: Owner,
@@ -78,15 +83,17 @@ struct Owner(u64);
 pub(crate) struct Stash {
     owner: Owner,
     frames: u32,
+    /// Units of the cells of the frames.
+    units: u32,
     /// A list of them, in the order of arrival.
     newest: u32,
     /// None is stored of a packet before this one.
     start: Sequence,
 }
 
-/// A frame that was taken from the stash. Its slot is free again after [`StashMemory::release`].
+/// A frame that was taken from the stash. Its cell is free again after [`StashMemory::release`].
 pub(crate) struct Taken {
-    slot: u32,
+    cell: u32,
     len: u32,
 }
 
@@ -101,14 +108,21 @@ impl Slots {
         }
     }
 
-    /// Takes a free slot.
-    fn acquire(&mut self) -> Option<u32> {
-        let at = self.free;
-        self.free = self.get(at)?.chain;
-        Some(at)
+    /// Takes a cell of `units` units for a queue pair that has `owned`, if that leaves as much for the others.
+    fn acquire(&mut self, units: u32, owned: u32) -> Option<u32> {
+        if owned.saturating_add(units) > self.cells.free_units() {
+            return None;
+        }
+        self.cells.acquire(units)
     }
 
-    fn release(&mut self, at: u32) {
+    fn take_slot(&mut self) -> u32 {
+        let at = self.free;
+        self.free = self.get(at).map_or(NONE, |slot| slot.chain);
+        at
+    }
+
+    fn free_slot(&mut self, at: u32) {
         let free = self.free;
         self.update(at, |slot| slot.chain = free);
         self.free = at;
@@ -139,17 +153,19 @@ impl Slots {
         None
     }
 
-    /// Adds a slot to its bucket and before `next`, the newest of its queue pair.
-    fn link(&mut self, at: u32, owner: Owner, sequence: Sequence, len: u32, next: u32) {
+    /// Adds a slot for the frame in `cell` to its bucket and before `next`, the newest of its queue pair. Returns where it is.
+    fn link(&mut self, owner: Owner, sequence: Sequence, (cell, len): (u32, u32), next: u32) -> u32 {
+        let at = self.take_slot();
         let bucket = self.bucket(owner, sequence);
-        let Some(first) = self.buckets.get_mut(bucket) else { return };
+        let Some(first) = self.buckets.get_mut(bucket) else { return next };
         let chain = core::mem::replace(first, at);
         self.update(next, |slot| slot.previous = at);
-        self.update(at, |slot| *slot = Slot { chain, next, previous: NONE, len, owner, sequence });
+        self.update(at, |slot| *slot = Slot { chain, next, previous: NONE, cell, len, owner, sequence });
+        at
     }
 
     /// Removes `slot`, which is at `at`, from its bucket, where `before` precedes it, and from the frames of its queue pair.
-    fn unlink(&mut self, slot: Slot, before: Option<u32>, newest: &mut u32) {
+    fn unlink(&mut self, (at, slot): (u32, Slot), before: Option<u32>, newest: &mut u32) {
         if let Some(before) = before {
             self.update(before, |other| other.chain = slot.chain);
         } else {
@@ -163,6 +179,7 @@ impl Slots {
             NONE => *newest = slot.next,
             previous => self.update(previous, |other| other.next = slot.next),
         }
+        self.free_slot(at);
     }
 }
 
@@ -177,62 +194,66 @@ impl<R: RawMutex> StashMemory<R> {
             0 => None,
             _ => Some(AliasableBytes::try_new(count.saturating_mul(size))?),
         };
+        let per_qp = (per_qp as usize / (size / UNITS as usize)) as u32;
+        let most = count.saturating_mul(Cells::most_of(size));
         let free = Slot {
             chain: NONE,
             next: NONE,
             previous: NONE,
+            cell: 0,
             len: 0,
             owner: Owner(0),
             sequence: Sequence::ZERO,
         };
-        let buckets = if count == 0 { 0 } else { count.max(MOST_PACKETS as usize).next_power_of_two() };
+        let buckets = if count == 0 { 0 } else { most.max(MOST_PACKETS as usize).next_power_of_two() };
         let mut slots = Slots {
-            all: vec::filled(count, free)?,
+            cells: Cells::try_new(count as u32)?,
+            all: vec::filled(most, free)?,
             free: NONE,
             buckets: vec::filled(buckets, NONE)?,
             owners: 0,
             key: key | 1,
         };
-        for at in 0..count as u32 {
-            slots.release(at);
+        for at in (0..most as u32).rev() {
+            slots.free_slot(at);
         }
-        let per_qp = (per_qp as usize / size).min(FRAMES as usize) as u32;
         Ok(Arc::try_new(Self { bytes, size, per_qp, slots: Mutex::new(slots) })?)
     }
 
-    /// Returns the address of a slot's bytes.
-    fn address(&self, at: u32) -> Option<*mut u8> {
+    /// Returns the address of a cell, from which on `len` bytes are in the memory.
+    fn address(&self, cell: u32, len: usize) -> Option<*mut u8> {
         let bytes = self.bytes.as_ref()?;
-        let offset = (at as usize).checked_mul(self.size)?;
-        if offset.checked_add(self.size)? > bytes.len() {
+        let offset = (cell as usize).checked_mul(self.size / UNITS as usize)?;
+        if offset.checked_add(len)? > bytes.len() {
             return None;
         }
-        // SAFETY: the slot is inside the block.
+        // SAFETY: the address is inside the memory.
         Some(unsafe { bytes.as_ptr().add(offset) })
     }
 
-    /// Returns the frame in a slot of a queue pair, or one that was taken from it.
-    fn frame(&self, at: u32, len: u32) -> &[u8] {
-        let Some(address) = self.address(at).filter(|_| len as usize <= self.size) else { return &[] };
-        // SAFETY: the slot is not free, and it is written to only before it is linked to its queue pair, whose lock the
-        // caller holds.
+    /// Returns the frame of `len` bytes in a cell of a queue pair, or one that was taken from it.
+    fn frame(&self, cell: u32, len: u32) -> &[u8] {
+        let Some(address) = self.address(cell, len as usize) else { return &[] };
+        // SAFETY: the cell is not free, has `len` bytes at least, and is written to only before its slot is linked to its queue
+        // pair, whose lock the caller holds.
         unsafe { core::slice::from_raw_parts(address, len as usize) }
     }
 
     /// Returns a frame that was taken.
     pub(crate) fn taken(&self, taken: &Taken) -> &[u8] {
-        self.frame(taken.slot, taken.len)
+        self.frame(taken.cell, taken.len)
     }
 
-    /// Frees the slot of a frame that was taken.
+    /// Frees the cell of a frame that was taken.
     #[allow(clippy::needless_pass_by_value, reason = "it cannot be used after that")]
     pub(crate) fn release(&self, taken: Taken) {
-        self.slots.lock().release(taken.slot);
+        self.slots.lock().cells.release(taken.cell);
     }
 }
 
 impl Stash {
-    pub(crate) const EMPTY: Self = Self { owner: Owner(0), frames: 0, newest: NONE, start: Sequence::ZERO };
+    pub(crate) const EMPTY: Self =
+        Self { owner: Owner(0), frames: 0, units: 0, newest: NONE, start: Sequence::ZERO };
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.frames == 0
@@ -252,8 +273,8 @@ impl Stash {
         if self.is_empty() {
             return None;
         }
-        let (at, slot, _) = memory.slots.lock().find(self.owner, sequence)?;
-        Some(memory.frame(at, slot.len))
+        let (_, slot, _) = memory.slots.lock().find(self.owner, sequence)?;
+        Some(memory.frame(slot.cell, slot.len))
     }
 
     /// Stores a copy of the packet at `sequence`, of which none is stored. Returns whether there was room.
@@ -266,25 +287,27 @@ impl Stash {
         let (eth, covered, icrc) = packet.pieces();
         let pieces = [&eth[..], covered, &icrc[..]];
         let len = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.len()));
-        if self.frames >= memory.per_qp || len > memory.size {
+        let Some(units) = Cells::units_for(len, memory.size) else { return false };
+        let owned = self.units.saturating_add(units);
+        if self.frames >= FRAMES || owned > memory.per_qp {
             return false;
         }
-        let Some(at) = memory.slots.lock().acquire() else { return false };
-        let Some(mut address) = memory.address(at) else { return false };
+        let Some(cell) = memory.slots.lock().acquire(units, self.units) else { return false };
+        let Some(mut address) = memory.address(cell, len) else { return false };
         for piece in pieces {
-            // SAFETY: the pieces fit the slot, which is in no list.
+            // SAFETY: the pieces fit the cell, which no slot refers to.
             unsafe { address.copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
-            // SAFETY: the pieces fit the slot.
+            // SAFETY: the pieces fit the cell.
             address = unsafe { address.add(piece.len()) };
         }
         let mut slots = memory.slots.lock();
         if self.is_empty() {
             (self.owner, self.start) = (slots.new_owner(), sequence);
         }
-        slots.link(at, self.owner, sequence, len as u32, self.newest);
-        self.newest = at;
+        self.newest = slots.link(self.owner, sequence, (cell, len as u32), self.newest);
         self.start = self.start.min(sequence);
         self.frames = self.frames.saturating_add(1);
+        self.units = owned;
         true
     }
 
@@ -295,12 +318,13 @@ impl Stash {
         }
         let mut slots = memory.slots.lock();
         let (at, slot, before) = slots.find(self.owner, sequence)?;
-        slots.unlink(slot, before, &mut self.newest);
+        slots.unlink((at, slot), before, &mut self.newest);
         self.frames = self.frames.saturating_sub(1);
+        self.units = self.units.saturating_sub(slots.cells.units(slot.cell));
         if self.start == sequence {
             self.start = sequence.next();
         }
-        Some(Taken { slot: at, len: slot.len })
+        Some(Taken { cell: slot.cell, len: slot.len })
     }
 
     /// Frees the frame of `sequence`, if one is stored.
@@ -348,8 +372,8 @@ mod tests {
     use roce_wire::icrc::Crc;
     use roce_wire::{Ext, Headers, MacAddr, Opcode, Path, Psn, Qpn, Template};
 
-    /// Slots of [`memory`].
-    const SLOTS: u32 = 6;
+    /// Frames of the largest size for which [`memory`] has room.
+    const SLOTS: u32 = 18;
 
     fn memory(per_qp: u32) -> Arc<StashMemory<Lock>> {
         let mtu = PathMtu::Bytes4096;
@@ -518,9 +542,7 @@ mod tests {
                 assert!(one.is_empty(), "{first} and {second} were taken");
                 assert_eq!(numbers(&other, &memory), [1, 2, 3, 4]);
                 other.clear(&memory);
-                let all = (1..=SLOTS as u8).filter(|&number| insert(&mut one, number, &memory)).count();
-                assert_eq!(all, SLOTS as usize, "each slot is free again");
-                one.clear(&memory);
+                assert_eq!(memory.slots.lock().cells.free_units(), SLOTS * UNITS, "each cell is free again");
             }
         }
     }
@@ -531,12 +553,46 @@ mod tests {
         for _ in 0..3 {
             let (mut one, mut other) = (Stash::EMPTY, Stash::EMPTY);
             let count = |stash: &mut Stash| (1..=9).filter(|&number| insert(stash, number, &memory)).count();
-            assert_eq!((count(&mut one), count(&mut other)), (4, 2));
+            assert_eq!((count(&mut one), count(&mut other)), (4, 4));
             one.forget_before(at(3), &memory);
-            assert_eq!(count(&mut other), 2);
+            assert_eq!((count(&mut one), count(&mut other)), (2, 0));
             one.clear(&memory);
             other.clear(&memory);
         }
+    }
+
+    /// Of several queue pairs that take what they can, each leaves room for one more.
+    #[test]
+    fn a_queue_pair_takes_no_more_than_it_leaves() {
+        let memory = memory(SLOTS);
+        let mut stashes: Vec<_> = (0..4).map(|_| Stash::EMPTY).collect();
+        let taken: Vec<_> = stashes
+            .iter_mut()
+            .map(|stash| (1..=20).filter(|&number| insert(stash, number, &memory)).count())
+            .collect();
+        assert_eq!(taken, [9, 5, 2, 1]);
+        for stash in &mut stashes {
+            stash.clear(&memory);
+        }
+    }
+
+    /// Short frames take as much of the memory as they are long, up to the next eighth of a block.
+    #[test]
+    fn frames_are_accounted_for_by_their_length() {
+        let memory = memory(SLOTS);
+        let mut stash = Stash::EMPTY;
+        let mut units = |length: usize| {
+            let before = memory.slots.lock().cells.free_units();
+            let frame = frame(1, length);
+            assert!(stash.insert(at(1), &Packet::parse(&frame).unwrap(), &memory));
+            let after = memory.slots.lock().cells.free_units();
+            assert_eq!(Packet::parse(stash.get(at(1), &memory).unwrap()).unwrap().payload().len(), length);
+            stash.remove(at(1), &memory);
+            assert_eq!(memory.slots.lock().cells.free_units(), before);
+            before - after
+        };
+        assert_eq!([8, 256, 1024, 2048, 4096].map(&mut units), [1, 1, 4, 4, 8]);
+        assert!(stash.is_empty() && stash.units == 0);
     }
 
     /// As many frames of a queue pair as there may be: each is found at once.
