@@ -17,7 +17,7 @@ use crate::{
     time::nanos,
 };
 use roce_wire::{
-    Attribute, ack_timeout,
+    Attribute, MtuCode, PathMtu, ack_timeout,
     cm::{
         CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage, RtuRepr,
         SidrReqRepr,
@@ -158,6 +158,11 @@ impl Incoming<'_> {
     pub(super) fn receive_rej(&mut self, rej: &RejRepr) -> Result<(), Ignored> {
         let now = self.origin.now;
         let index = self.find_refused(rej)?;
+        if let Some(mtu) = acceptable_mtu(rej)
+            && self.conns.request_with_mtu(now, index, mtu)
+        {
+            return Ok(());
+        }
         let conn = self.conn_mut(index)?;
         let what = match conn.state {
             State::ReqSent | State::RepSent => {
@@ -269,4 +274,12 @@ impl Incoming<'_> {
         let (remote_id, kind) = (dreq.local_comm_id, AnswerKind::Drep { local_id: dreq.remote_comm_id });
         self.answer(remote_id, kind)
     }
+}
+
+/// Returns the path MTU that the peer accepts instead of that of the REQ which it refuses for that.
+//= rocev2 §11
+fn acceptable_mtu(rej: &RejRepr) -> Option<PathMtu> {
+    let [first, ..] = rej.information;
+    let is_given = rej.reason == RejReason::INVALID_MTU && rej.information_len > 0;
+    MtuCode(first >> 4).mtu().filter(|_| is_given)
 }

@@ -110,6 +110,14 @@ impl Slots {
         }
     }
 
+    /// Returns another communication ID for a connection than its present one. There are two for each generation of a slot.
+    pub(super) fn other_comm_id(&self, index: u32) -> CommId {
+        let Some(conn) = self.conns.get(index) else { return CommId(0) };
+        let flipped = conn.generation ^ self.prf.top_bit() >> 16;
+        let [first, second] = [conn.generation, flipped].map(|generation| self.comm_id(index, generation));
+        if conn.local_id == first { second } else { first }
+    }
+
     /// Finds the connection with the local communication ID `id`.
     pub(super) fn find(&self, id: CommId) -> Option<(u32, &Conn)> {
         let index = self.prf.unpermute(id.0) & 0xFFFF;

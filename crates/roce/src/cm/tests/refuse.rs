@@ -3,7 +3,6 @@
 //! Refused connections and timeouts.
 
 use super::*;
-use crate::conn::PrivateData;
 use roce_wire::cm::{CommId, RejRepr, RespondedMessage};
 
 /// Returns the event for a REJ without private data.
@@ -278,16 +277,65 @@ fn connections_are_bounded_and_timewait_slots_are_reused() {
     pair.release(a, b);
 }
 
+/// The peer names the largest path MTU that it accepts: the connection is requested with that.
 //= rocev2 §11
+//= rocev2 §12
 #[test]
-fn path_mtu_above_the_local_maximum_is_refused() {
+fn a_request_is_repeated_with_the_path_mtu_that_the_peer_accepts() {
     let mut pair = Pair::new();
     pair.listen();
     pair.b.cm.conns.config.max_mtu = PathMtu::Bytes512;
     let a = pair.connect();
-    pair.expect(Side::A, a, refused(RejReason::INVALID_MTU));
-    let data = PrivateData::EMPTY;
-    assert_eq!(data.as_slice(), b"");
+    let first = pair.a.cm.any().map(|(_, conn)| (conn.local_id, conn.transaction)).unwrap();
+    let event = pair.event(Side::B);
+    let CmEventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
+    assert_eq!((request.mtu, peer.mtu), (PathMtu::Bytes512, PathMtu::Bytes512));
+    assert_eq!(request.private_data, padded(b"hello", 56));
+    let second = pair.a.cm.any().map(|(_, conn)| (conn.local_id, conn.transaction)).unwrap();
+    assert!(first.0 != second.0 && first.1 != second.1, "the peer may remember what it has refused");
+    let b = event.conn;
+    pair.accept(b);
+    let event = pair.event(Side::A);
+    let CmEventKind::Replied { peer, .. } = event.kind else { panic!("{event:?}") };
+    assert_eq!((event.conn, peer.mtu), (a, PathMtu::Bytes512));
+    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    pair.expect(Side::B, b, CmEventKind::Established);
+    assert_eq!(pair.a.sent, [Attribute::CM_REQ, Attribute::CM_REQ, Attribute::CM_RTU]);
+    pair.release(a, b);
+}
+
+/// A peer that refuses each path MTU draws few requests. One that names none, or none that is smaller, draws no other.
+//= rocev2 §11
+#[test]
+fn requests_with_smaller_path_mtus_are_bounded() {
+    for (codes, requests) in
+        [(&[2, 1, 1][..], 3), (&[1, 1], 2), (&[3], 1), (&[4], 1), (&[0], 1), (&[6], 1), (&[], 1)]
+    {
+        let mut pair = Pair::new();
+        let a = pair.connect();
+        for code in codes.iter().map(Some).chain([None]) {
+            pair.collect();
+            pair.wire.clear();
+            let (_, conn) = pair.a.cm.any().unwrap();
+            let (remote_comm_id, transaction) = (conn.local_id, conn.transaction);
+            let mut information = [0; 72];
+            information[0] = code.map_or(0, |code| code << 4);
+            let rej = CmMessage::Rej(RejRepr {
+                local_comm_id: CommId(0),
+                remote_comm_id,
+                message_rejected: RespondedMessage::REQ,
+                information_len: u8::from(code.is_some()),
+                reason: RejReason::INVALID_MTU,
+                information,
+                private_data: [0; 148],
+            });
+            let frame = frame(&pair.b, &pair.a, pair.b.ip, &datagram(&rej, transaction));
+            let now = pair.now;
+            let _ = pair.a.cm.deliver(now, &Packet::parse(&frame).unwrap());
+        }
+        pair.expect(Side::A, a, refused(RejReason::INVALID_MTU));
+        assert_eq!(pair.a.sent, vec![Attribute::CM_REQ; requests], "{codes:?}");
+    }
 }
 
 /// The REJ may be lost: a duplicate REQ draws it again for as long as the peer may repeat the REQ.
