@@ -133,6 +133,6 @@ pub use time::Instant;
 pub use trace::{Trace, TraceEvent, TraceRecord};
 pub use transport::state::{Event as QpEvent, State as QpState};
 pub use work::{
-    Completion, CompletionKind, CompletionStatus, DatagramRequest, RecvRequest, SendData, SendFlags,
-    SendOperation, SendRequest, Sge,
+    AtomicOperation, AtomicRequest, Completion, CompletionKind, CompletionStatus, DatagramRequest,
+    RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge,
 };

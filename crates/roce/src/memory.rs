@@ -114,6 +114,25 @@ impl Backing {
         true
     }
 
+    /// Copies memory from `offset` on to `target`. Returns `false` and reads nothing if that is out of bounds.
+    pub(crate) fn copy_to(&self, offset: u64, target: &mut [u8]) -> bool {
+        if !self.contains(offset, target.len() as u64) {
+            return false;
+        }
+        let len = target.len();
+        let mut rest = target;
+        self.for_each_piece(offset, len, |piece| {
+            let all = core::mem::take(&mut rest);
+            let now = piece.len.min(all.len());
+            let Some((now, later)) = all.split_at_mut_checked(now) else { return };
+            rest = later;
+            // SAFETY: `now.len() <= piece.len` bytes are readable at `piece.base`: the piece is within a segment, whose memory is
+            // valid by the contract of `push`. `now` is the caller's and not in a consumer's region.
+            unsafe { core::ptr::copy_nonoverlapping(piece.base.cast_const(), now.as_mut_ptr(), now.len()) };
+        });
+        true
+    }
+
     /// Returns whether the memory at `offset` holds `bytes`. `false` if that is out of bounds.
     pub(crate) fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
         if !self.contains(offset, bytes.len() as u64) {
@@ -217,6 +236,10 @@ mod tests {
         assert!(!backing.write(6, &[9; 8]), "one byte past the end");
         assert!(backing.write(13, &[]), "an empty write at the end is within bounds");
         assert!(backing.holds(1, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0]));
+        let mut copy = [9; 12];
+        assert!(backing.copy_to(1, &mut copy));
+        assert_eq!(copy, [0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0]);
+        assert!(!backing.copy_to(2, &mut copy), "one byte past the end");
         for at in 0..8 {
             let mut other = [1, 2, 3, 4, 5, 6, 7, 8];
             other[at] ^= 1;

@@ -52,7 +52,7 @@ pub struct PeerSpec {
     pub inbound_reads: u8,
     /// Code of the RNR NAK timer, 0 to 31.
     pub rnr_timer: u8,
-    /// Operations that the peer may request: [`Access::REMOTE_WRITE`], [`Access::REMOTE_READ`]. Their keys are checked besides.
+    /// Operations that the peer may request: [`Access::REMOTE_WRITE`], [`Access::REMOTE_READ`], [`Access::REMOTE_ATOMIC`]. Their keys are checked besides.
     pub access: Access,
 }
 

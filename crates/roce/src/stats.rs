@@ -295,6 +295,8 @@ counters! {
     rx_writes,
     /// RDMA READs of peers accepted.
     rx_reads,
+    /// Atomic operations of peers executed.
+    rx_atomics,
     /// Keys invalidated by peers (SEND with Invalidate).
     rx_invalidations,
     /// Datagrams to queue pair 1 of a local address.

@@ -130,6 +130,32 @@ pub struct DatagramRequest<'a> {
     pub data: SendData<'a>,
 }
 
+/// An atomic operation on a number of 8 bytes in the peer's memory, in the byte order of the peer's machine.
+///
+/// Source: IBTA Volume 1, section 9.4.5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOperation {
+    /// Stores `swap` if the number is `compare`.
+    CompareSwap { compare: u64, swap: u64 },
+    /// Adds `add`, modulo 2^64.
+    FetchAdd { add: u64 },
+}
+
+/// An atomic operation for the send queue. It returns what the number was before.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicRequest {
+    /// Returned in the completion.
+    pub context: u64,
+    /// A multiple of 8; otherwise the peer refuses the request as invalid.
+    pub address: u64,
+    pub key: u32,
+    pub operation: AtomicOperation,
+    /// [`SendFlags::SOLICITED`] and [`SendFlags::INVALIDATE_SINK`] have no effect.
+    pub flags: SendFlags,
+    /// 8 bytes of local memory, which get the number in the byte order of this machine.
+    pub sink: Sge,
+}
+
 /// A request for a receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvRequest<'a> {
@@ -180,6 +206,8 @@ pub enum CompletionKind {
     /// WRITE, with or without immediate data.
     Write,
     Read,
+    /// Atomic operation.
+    Atomic,
     FastRegister,
     Invalidate,
     Bind,

@@ -150,7 +150,8 @@ fn extended(completion: &Completion) -> NDK_RESULT_EX {
             (NDK_OPERATION_TYPE::NdkOperationTypeReceiveAndInvalidate, key as usize)
         }
         CompletionKind::Send => (NDK_OPERATION_TYPE::NdkOperationTypeSend, 0),
-        CompletionKind::Read => (NDK_OPERATION_TYPE::NdkOperationTypeRead, 0),
+        // No NDK call posts an atomic operation.
+        CompletionKind::Read | CompletionKind::Atomic => (NDK_OPERATION_TYPE::NdkOperationTypeRead, 0),
         CompletionKind::Write => (NDK_OPERATION_TYPE::NdkOperationTypeWrite, 0),
         CompletionKind::FastRegister => (NDK_OPERATION_TYPE::NdkOperationTypeFastRegister, 0),
         CompletionKind::Invalidate => (NDK_OPERATION_TYPE::NdkOperationTypeInvalidate, 0),

@@ -12,7 +12,10 @@ use crate::transport::peer::Link;
 use crate::transport::posts;
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
-use crate::work::{DatagramRequest, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use crate::work::{
+    AtomicOperation, AtomicRequest, DatagramRequest, RecvRequest, SendData, SendFlags, SendOperation,
+    SendRequest, Sge,
+};
 use fallible::{AllocError, Arc, vec};
 use roce_wire::{Path, Template, flow_source_port};
 
@@ -99,6 +102,18 @@ impl<R: RawMutex> QueuePairs<R> {
         Ok(())
     }
 
+    /// Posts an atomic operation.
+    ///
+    /// # Errors
+    /// See [`PostError`]. A refused request has no completion.
+    pub(super) fn post_atomic(&self, qp: &Arc<Qp<R>>, request: &AtomicRequest) -> Result<(), PostError> {
+        Self::make_room_for_atomics(qp)?;
+        let mut transport = qp.lock();
+        self.with_env(qp, |env| posts::post_atomic(&mut transport, env, request))?;
+        self.start(qp, &transport, request.flags);
+        Ok(())
+    }
+
     /// Starts an accepted request, unless it is deferred or has completed.
     fn start(&self, qp: &Arc<Qp<R>>, transport: &RcTransport, flags: SendFlags) {
         if !flags.contains(SendFlags::DEFER) && transport.wants_to_transmit() {
@@ -132,6 +147,19 @@ impl<R: RawMutex> QueuePairs<R> {
             // Not under the lock, as for READs.
             let room = vec::filled(wanted, [0; 4]).map_err(|AllocError| PostError::QueueFull)?;
             let unused = qp.transport.lock().send_queue().give_immediates(room);
+            drop(unused);
+        }
+        Ok(())
+    }
+
+    /// Allocates room for the operands of atomic operations.
+    fn make_room_for_atomics(qp: &Qp<R>) -> Result<(), PostError> {
+        let wanted = qp.transport.lock().send_queue().room_for_atomics();
+        if wanted > 0 {
+            // Not under the lock, as for READs.
+            let none = AtomicOperation::FetchAdd { add: 0 };
+            let room = vec::filled(wanted, none).map_err(|AllocError| PostError::QueueFull)?;
+            let unused = qp.transport.lock().send_queue().give_atomics(room);
             drop(unused);
         }
         Ok(())

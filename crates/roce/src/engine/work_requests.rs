@@ -10,7 +10,7 @@ use crate::error::{ModifyError, PostError};
 use crate::moderation::Moderation;
 use crate::qp::Qp;
 use crate::srq::Srq;
-use crate::work::{DatagramRequest, RecvRequest, SendRequest};
+use crate::work::{AtomicRequest, DatagramRequest, RecvRequest, SendRequest};
 use fallible::Arc;
 
 impl<R: RawMutex> Engine<R> {
@@ -39,6 +39,16 @@ impl<R: RawMutex> Engine<R> {
         immediate: [u8; 4],
     ) -> Result<(), PostError> {
         self.qps.post_send_immediate(qp, request, immediate)
+    }
+
+    /// Posts an atomic operation on memory of the peer, which serves it as one of the READs that it has granted. Of a queue pair that
+    /// its owner has connected, and whose peer allows it ([`Access::REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC)); another peer
+    /// refuses it as invalid.
+    ///
+    /// # Errors
+    /// [`PostError::Invalid`] if the local memory has not 8 bytes; else as [`Engine::post_send`].
+    pub fn post_atomic(&self, qp: &Arc<Qp<R>>, request: &AtomicRequest) -> Result<(), PostError> {
+        self.qps.post_atomic(qp, request)
     }
 
     /// Posts a datagram to the send queue of a queue pair that is [open for datagrams](crate::QpChange::OpenDatagrams). It completes

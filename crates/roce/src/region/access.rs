@@ -169,6 +169,32 @@ impl<'a, R: RawMutex> RegionAccess<'a, R> {
         self.write(by.pd, Some(by.qpn), key, address, bytes, Access::REMOTE_WRITE)
     }
 
+    /// Replaces the number in the 8 bytes at `address` by what `update` makes of it, on behalf of a peer. Returns what it was. Atomic
+    /// with regard to other calls.
+    #[inline(never)]
+    pub(crate) fn update_remote(
+        &self,
+        by: Scope,
+        key: u32,
+        address: u64,
+        update: impl FnOnce(u64) -> u64,
+    ) -> Result<u64, AccessError> {
+        let right = Access::REMOTE_ATOMIC;
+        let _others = self.regions.updates.lock();
+        let mut before = [0; 8];
+        let mut rest = &mut before[..];
+        self.access(by.pd, Some(by.qpn), key, address, 8, right, |backing, offset, len| {
+            let Some((now, later)) = core::mem::take(&mut rest).split_at_mut_checked(len as usize) else {
+                return false;
+            };
+            rest = later;
+            backing.copy_to(offset, now)
+        })?;
+        let before = u64::from_ne_bytes(before);
+        self.write(by.pd, Some(by.qpn), key, address, &update(before).to_ne_bytes(), right)?;
+        Ok(before)
+    }
+
     #[inline]
     fn write(
         &self,

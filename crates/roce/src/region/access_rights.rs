@@ -24,16 +24,18 @@ bitflags::bitflags! {
         const REMOTE_READ = 1 << 1;
         /// Peers may write it. Needs [`Access::LOCAL_WRITE`].
         const REMOTE_WRITE = 1 << 2;
+        /// Peers may execute atomic operations on it. Needs [`Access::LOCAL_WRITE`].
+        const REMOTE_ATOMIC = 1 << 3;
     }
 }
 
 impl Access {
-    /// All rights of peers.
+    /// The rights of peers that connection management gives them.
     pub(crate) const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
 
     /// Returns whether a region can have these rights.
     pub(super) const fn is_sound(self) -> bool {
-        !self.contains(Self::REMOTE_WRITE) || self.contains(Self::LOCAL_WRITE)
+        !self.intersects(Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC)) || self.contains(Self::LOCAL_WRITE)
     }
 }
 

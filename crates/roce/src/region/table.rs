@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use lock_api::RawMutex;
+use lock_api::{Mutex, RawMutex};
 
 use super::access_rights::{Access, AccessError, KeyRange, PRIVILEGED_KEY, Pd};
 use super::fast_register::FastRegion;
@@ -32,6 +32,8 @@ const LOGICAL_BITS: u32 = 40;
 pub(crate) struct RegionTable<R: RawMutex> {
     pub(super) table: ObjectTable<Region, R>,
     logical: ObjectTable<Logical, R>,
+    /// Held while a number in memory is replaced by another one for a peer.
+    pub(super) updates: Mutex<R, ()>,
 }
 
 impl<R: RawMutex> RegionTable<R> {
@@ -46,7 +48,8 @@ impl<R: RawMutex> RegionTable<R> {
         random: &mut Random,
     ) -> Result<Self, CreateError> {
         let table = ObjectTable::try_new(max_regions, NumberPrefix::NONE, random)?;
-        Ok(Self { table, logical: ObjectTable::try_new(max_logical, NumberPrefix::NONE, random)? })
+        let logical = ObjectTable::try_new(max_logical, NumberPrefix::NONE, random)?;
+        Ok(Self { table, logical, updates: Mutex::new(()) })
     }
 
     pub(crate) fn register(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Posts that NDKPI does not have: immediate data, datagrams, and requests to a queue pair in error.
+//! Posts that NDKPI does not have: immediate data, atomic operations, datagrams, and requests to a queue pair in error.
 
 use lock_api::RawMutex;
 
@@ -10,7 +10,7 @@ use super::rc_transport::RcTransport;
 use super::requester::life_cycle;
 use super::state::State;
 use crate::error::PostError;
-use crate::work::{CompletionStatus, DatagramRequest, SendFlags, SendOperation, SendRequest};
+use crate::work::{AtomicRequest, CompletionStatus, DatagramRequest, SendFlags, SendOperation, SendRequest};
 
 /// Posts a SEND or WRITE with immediate data.
 ///
@@ -31,6 +31,29 @@ pub(crate) fn post_immediate<R: RawMutex>(
     let requester = &mut transport.requester;
     let max_message = env.shared.config.max_message;
     requester.send_queue.post_immediate(request, immediate, requester.mtu, max_message)
+}
+
+/// Posts an atomic operation.
+///
+/// # Errors
+/// [`PostError::NotAllowed`] if the peer serves none; [`PostError::Invalid`] if its memory has not 8 bytes; else those of a post.
+pub(crate) fn post_atomic<R: RawMutex>(
+    transport: &mut RcTransport,
+    env: &Env<'_, R>,
+    request: &AtomicRequest,
+) -> Result<(), PostError> {
+    if transport.state == State::Error && transport.connection.is_direct() {
+        transport.requester.send_queue.post_atomic(request)?;
+        life_cycle::flush(&mut transport.requester, env, CompletionStatus::Flushed);
+        return Ok(());
+    }
+    if transport.state != State::Rts {
+        return Err(PostError::NotConnected);
+    }
+    if !transport.requester.reads.are_allowed() {
+        return Err(PostError::NotAllowed);
+    }
+    transport.requester.send_queue.post_atomic(request)
 }
 
 /// Posts a datagram.

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod after_gap;
+mod atomics;
 mod bursts;
 mod congestion;
 mod connect;

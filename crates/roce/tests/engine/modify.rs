@@ -19,17 +19,17 @@ fn requester(psn: u32) -> RequesterSpec {
 }
 
 /// Two hosts whose first queue pairs are in Init.
-struct Direct {
-    pair: Pair,
+pub struct Direct {
+    pub pair: Pair,
     psns: [u32; 2],
 }
 
 impl Direct {
-    fn new(options: Options) -> Self {
+    pub fn new(options: Options) -> Self {
         Self { pair: Pair::new(options), psns: PSNS }
     }
 
-    fn peer(&self, side: usize) -> PeerSpec {
+    pub fn peer(&self, side: usize) -> PeerSpec {
         PeerSpec {
             path: self.pair.path(side),
             qpn: self.pair.sides[1 - side].qp.qpn(),
@@ -41,12 +41,12 @@ impl Direct {
         }
     }
 
-    fn change(&self, side: usize, change: &QpChange) -> Result<(), QpChangeError> {
+    pub fn change(&self, side: usize, change: &QpChange) -> Result<(), QpChangeError> {
         let side = &self.pair.sides[side];
         side.engine.modify_qp(&side.qp, change)
     }
 
-    fn connect_side(&self, side: usize, peer: PeerSpec) {
+    pub fn connect_side(&self, side: usize, peer: PeerSpec) {
         self.change(side, &QpChange::ReadyToReceive(peer)).unwrap();
         self.change(side, &QpChange::ReadyToSend(requester(self.psns[side]))).unwrap();
     }

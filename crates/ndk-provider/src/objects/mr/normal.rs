@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(access(1), Some(Access::LOCAL_WRITE));
         assert_eq!(access(2), Some(Access::REMOTE_READ));
         assert_eq!(access(5), Some(Access::REMOTE_WRITE | Access::LOCAL_WRITE));
-        assert_eq!(access(7), Some(Access::all()));
+        assert_eq!(access(7), Some(Access::all() - Access::REMOTE_ATOMIC));
     }
 
     //= R-MR-3

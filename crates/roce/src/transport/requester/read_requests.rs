@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sends READ requests: the next chunk of a READ, or a part of one whose responses are missing
+//! Sends READ requests and atomic operations: the next chunk of a READ, or a part of one whose responses are missing
 //! (IBTA Volume 1, section 9.7).
 
 use lock_api::RawMutex;
 
 use super::Requester;
 use super::reads::reth;
+use super::send_queue::{SendQueue, Wqe};
 use crate::trace::TraceEvent;
 use crate::transport::env::Env;
 use crate::transport::failure::Failure;
 use crate::transport::packet::frame::{Unsent, build_headers};
 use crate::transport::peer::Link;
-use crate::work::SendOperation;
-use roce_wire::{Ext, Headers, Opcode, Psn, RethRepr};
+use crate::transport::sequence::{Sequence, SequenceSpace};
+use crate::work::{AtomicOperation, SendOperation};
+use roce_wire::{AtomicEthRepr, Ext, Headers, Opcode};
 
 impl Requester {
     /// Writes the request for the next chunk of the READ at the requester's position, with `in_flight` packets unacknowledged.
@@ -32,7 +34,6 @@ impl Requester {
             self.send_queue.set_chunk(index, self.recovery.window.chunk_shift());
         }
         let wqe = self.send_queue.get(index).ok_or(Unsent::Idle)?;
-        let SendOperation::Read { address, key } = wqe.operation else { return Err(Unsent::Idle) };
         let end = wqe.chunk_end(sequence);
         let packets = end.since(sequence);
         let window = self.recovery.window.of_reads(self.reads.gaps.is_active());
@@ -41,8 +42,8 @@ impl Requester {
         if !self.reads.may_request() || (in_flight > 0 && in_flight.saturating_add(packets) > window) {
             return Err(Unsent::Idle);
         }
-        let reth = reth(wqe, self.mtu, (sequence, end), (address, key));
-        let len = build_headers(link, env, slot, &headers(self.psns.psn(sequence), reth))?;
+        let headers = headers(&self.send_queue, wqe, self.mtu, (sequence, end), self.psns);
+        let len = build_headers(link, env, slot, &headers.ok_or(Unsent::Idle)?)?;
         self.reads.record_request(sequence, end, is_new, env.now);
         if !is_new && self.recovery.is_probe(sequence) && env.shared.config.early_placement {
             self.reads.gaps.record_request(sequence, end, self.high, env.now);
@@ -63,21 +64,35 @@ impl Requester {
         let psns = self.psns;
         let (reads, requested) = self.reads(env);
         let (repeat, wqe) = reads.next_repeat(requested)?;
-        let SendOperation::Read { address, key } = wqe.operation else { return None };
-        let reth = reth(wqe, requested.mtu, (repeat.first, repeat.end), (address, key));
-        let psn = psns.psn(repeat.first);
-        let built = build_headers(link, env, slot, &headers(psn, reth));
+        let range = (repeat.first, repeat.end);
+        let headers = headers(requested.queue, wqe, requested.mtu, range, psns)?;
+        let built = build_headers(link, env, slot, &headers);
         if built.is_ok() {
             reads.repeat_sent(requested, repeat);
             env.stats.retransmissions.inc();
-            env.trace(psn, TraceEvent::Retransmitted);
+            env.trace(headers.psn, TraceEvent::Retransmitted);
         }
         Some(built)
     }
 }
 
-/// Returns the headers of a READ request.
+/// Returns the headers of the request for the packets from `first` to `end` of `wqe`, a READ or an atomic operation, with `mtu`
+/// bytes per packet.
 #[inline]
-const fn headers(psn: Psn, reth: RethRepr) -> Headers {
-    Headers { opcode: Opcode::READ_REQUEST, solicited: false, ack_req: true, psn, ext: Ext::Reth(reth) }
+fn headers(
+    queue: &SendQueue,
+    wqe: &Wqe,
+    mtu: u32,
+    (first, end): (Sequence, Sequence),
+    psns: SequenceSpace,
+) -> Option<Headers> {
+    let SendOperation::Read { address, key: r_key } = wqe.operation else { return None };
+    let atomic = |swap_or_add, compare| Ext::Atomic(AtomicEthRepr { address, r_key, swap_or_add, compare });
+    //= rocev2 §4
+    let (opcode, ext) = match queue.atomic(wqe) {
+        None => (Opcode::READ_REQUEST, Ext::Reth(reth(wqe, mtu, (first, end), (address, r_key)))),
+        Some(AtomicOperation::CompareSwap { compare, swap }) => (Opcode::COMPARE_SWAP, atomic(swap, compare)),
+        Some(AtomicOperation::FetchAdd { add }) => (Opcode::FETCH_ADD, atomic(add, 0)),
+    };
+    Some(Headers { opcode, solicited: false, ack_req: true, psn: psns.psn(first), ext })
 }

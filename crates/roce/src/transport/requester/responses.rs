@@ -28,7 +28,9 @@ impl Requester {
         match (packet.info().operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth)?,
             (Operation::Read, _) => self.handle_read_response(env, sequence, packet, placement)?,
-            // This side sends no atomics.
+            (Operation::Atomic, Some(_)) if self.send_queue.has_atomics() => {
+                self.handle_read_response(env, sequence, packet, placement)?;
+            }
             _ => return Err(DropReason::Opcode.into()),
         }
         Ok(self.failed_request.check(&self.send_queue)?)

@@ -14,7 +14,7 @@ use crate::transport::failure::Failure;
 use crate::transport::packet::frame::{Unsent, build_frame, build_headers};
 use crate::transport::packet::payload_copy::{MIN_LENGTH, PayloadCopy};
 use crate::transport::peer::Link;
-use roce_wire::{Ext, Headers, NakCode, Opcode, Syndrome};
+use roce_wire::{AtomicAckEthRepr, Ext, Headers, NakCode, Opcode, Syndrome};
 
 impl Responder {
     /// Writes the next READ response, NAK or ACK, or sets `copy`.
@@ -52,9 +52,12 @@ impl Responder {
             solicited: false,
             ack_req: false,
             psn: self.psns.psn(next.sequence),
-            ext: match next.opcode {
-                Opcode::READ_RESPONSE_MIDDLE => Ext::None,
-                _ => Ext::Aeth(self.aeth(Syndrome::ACK)),
+            ext: match (next.opcode, next.original) {
+                (Opcode::READ_RESPONSE_MIDDLE, _) => Ext::None,
+                (_, None) => Ext::Aeth(self.aeth(Syndrome::ACK)),
+                (_, Some(original)) => {
+                    Ext::AtomicAck(self.aeth(Syndrome::ACK), AtomicAckEthRepr { original })
+                }
             },
         };
         if next.len >= MIN_LENGTH {

@@ -150,7 +150,12 @@ impl Responder {
                 let reth = packet.reth().map(|reth| RethRepr::parse(&reth)).ok_or(FatalNak::INVALID)?;
                 self.queue_read(env, sequence, &reth)
             }
-            // Atomics are not supported, and the queue pair may have been connected without remote access.
+            Operation::Atomic if self.access.contains(Access::REMOTE_ATOMIC) => {
+                self.execute_atomic(env, sequence, packet)?;
+                self.complete_msn();
+                Ok(Execution::Executed(1))
+            }
+            // The peer of the queue pair may not request the operation.
             _ => Err(FatalNak::INVALID),
         }
     }

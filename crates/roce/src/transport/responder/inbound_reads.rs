@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! READ requests of the peer (IBTA Volume 1, section 9.7: responder resources).
+//! READ requests of the peer, and atomic operations (IBTA Volume 1, section 9.7: responder resources).
 //!
 //! A READ is answered once. The peer may request it again, or any part of it: these ranges are answered first, in the order of
-//! their requests, and never beyond what was sent before.
+//! their requests, and never beyond what was sent before. An atomic operation is here with its result, as a READ of one packet.
 
 use crate::transport::sequence::Sequence;
 use alloc::vec::Vec;
@@ -43,6 +43,8 @@ pub(crate) struct InboundRead {
     reth: RethRepr,
     /// The next response packet; `packets` when all are sent.
     next: u32,
+    /// Result of an atomic operation.
+    original: Option<u64>,
 }
 
 /// A range of responses to send again.
@@ -57,13 +59,20 @@ struct RepeatedRange {
     first: bool,
     /// No response of the same READ follows that is sent for the first time.
     ends: bool,
+    /// Result of an atomic operation.
+    original: Option<u64>,
 }
 
 impl InboundRead {
     const EMPTY: Self = Self::new(Sequence::ZERO, 0, RethRepr { address: 0, r_key: 0, length: 0 });
 
     pub(crate) const fn new(first: Sequence, packets: u32, reth: RethRepr) -> Self {
-        Self { first, packets, reth, next: 0 }
+        Self { first, packets, reth, next: 0, original: None }
+    }
+
+    /// Returns an atomic operation at `address` under `r_key`, of which `original` is the result.
+    pub(crate) const fn of_atomic(first: Sequence, address: u64, r_key: u32, original: u64) -> Self {
+        Self { original: Some(original), ..Self::new(first, 1, RethRepr { address, r_key, length: 0 }) }
     }
 
     /// Returns the range of the responses sent that a request for `reth`, `into` packets after the first, names.
@@ -71,7 +80,8 @@ impl InboundRead {
         // Below the length.
         let offset = into.saturating_mul(mtu);
         let rest = self.reth.length.saturating_sub(offset);
-        let known = reth.r_key == self.reth.r_key
+        let known = self.original.is_none()
+            && reth.r_key == self.reth.r_key
             && reth.address == self.reth.address.wrapping_add(u64::from(offset))
             && reth.length <= rest
             && (reth.length > 0 || rest == 0);
@@ -85,7 +95,16 @@ impl InboundRead {
             reth: *reth,
             first: true,
             ends: packets <= sent,
+            original: None,
         })
+    }
+
+    /// Returns the result of an atomic operation at `sequence`, if that was sent.
+    fn repeat_atomic(&self, sequence: Sequence, address: u64, r_key: u32) -> Option<RepeatedRange> {
+        let known = self.first == sequence && self.reth.address == address && self.reth.r_key == r_key;
+        let Self { original, reth, .. } = *self;
+        let range = RepeatedRange { next: sequence, packets: 1, reth, original, ..RepeatedRange::EMPTY };
+        (known && original.is_some() && self.next > 0).then_some(range)
     }
 }
 
@@ -96,6 +115,7 @@ impl RepeatedRange {
         reth: RethRepr { address: 0, r_key: 0, length: 0 },
         first: true,
         ends: true,
+        original: None,
     };
 
     fn contains(&self, other: &Self) -> bool {
@@ -113,12 +133,15 @@ pub(crate) struct NextResponse {
     pub(crate) len: u32,
     /// It was sent before: the peer has requested it again.
     pub(crate) repeated: bool,
+    /// Result of an atomic operation, instead of memory.
+    pub(crate) original: Option<u64>,
 }
 
-/// Returns the opcode of a response.
+/// Returns the opcode of a response, which has the result of an atomic operation if there is one.
 //= rocev2 §4
-const fn opcode(first: bool, last: bool) -> Opcode {
+const fn opcode(original: Option<u64>, first: bool, last: bool) -> Opcode {
     match (first, last) {
+        _ if original.is_some() => Opcode::ATOMIC_ACKNOWLEDGE,
         (true, true) => Opcode::READ_RESPONSE_ONLY,
         (true, false) => Opcode::READ_RESPONSE_FIRST,
         (false, false) => Opcode::READ_RESPONSE_MIDDLE,
@@ -167,11 +190,16 @@ impl InboundReads {
         self.unsent > 0
     }
 
+    /// Returns whether the limit of unanswered READs allows another one.
+    pub(crate) const fn has_room(&self) -> bool {
+        // They are answered in order.
+        self.len.saturating_sub(self.serving) < self.limit
+    }
+
     /// Adds a READ, and forgets the oldest answered one if there is no room. Returns `false` when the limit of
     /// unanswered READs is reached.
     pub(crate) fn push(&mut self, read: InboundRead) -> bool {
-        // They are answered in order.
-        if self.len.saturating_sub(self.serving) >= self.limit {
+        if !self.has_room() {
             return false;
         }
         if self.len == self.ring.len() {
@@ -195,7 +223,24 @@ impl InboundReads {
             let into = u32::try_from(sequence.checked_since(read.first)?).ok()?;
             read.repeat(into, reth, mtu)
         });
-        let Some(repeat) = found else { return };
+        if let Some(repeat) = found {
+            self.queue_repeat(repeat);
+        }
+    }
+
+    /// Handles a repeated request for an atomic operation: sends its result again if it is known.
+    pub(crate) fn repeat_atomic(&mut self, sequence: Sequence, address: u64, r_key: u32) {
+        let found = (0..self.len).find_map(|index| {
+            let read = self.ring.get(self.wrap(self.head.wrapping_add(index)))?;
+            read.repeat_atomic(sequence, address, r_key)
+        });
+        if let Some(repeat) = found {
+            self.queue_repeat(repeat);
+        }
+    }
+
+    /// Adds a range to be answered again, unless it is waiting.
+    fn queue_repeat(&mut self, repeat: RepeatedRange) {
         let is_waiting = (0..self.waiting_repeats).any(|index| {
             let waiting = self.repeats.get(self.first_repeat.wrapping_add(index) % MAX_REPEATS);
             waiting.is_some_and(|waiting| waiting.contains(&repeat))
@@ -239,12 +284,13 @@ impl InboundReads {
         if self.waiting_repeats > 0 {
             let repeat = self.repeats.get(self.first_repeat)?;
             return Some(NextResponse {
-                opcode: opcode(repeat.first, repeat.packets <= 1 && repeat.ends),
+                opcode: opcode(repeat.original, repeat.first, repeat.packets <= 1 && repeat.ends),
                 sequence: repeat.next,
                 address: repeat.reth.address,
                 key: repeat.reth.r_key,
                 len: repeat.reth.length.min(mtu),
                 repeated: true,
+                original: repeat.original,
             });
         }
         if self.serving >= self.len {
@@ -253,12 +299,13 @@ impl InboundReads {
         let read = self.ring.get(self.wrap(self.head.wrapping_add(self.serving)))?;
         let offset = read.next.saturating_mul(mtu);
         Some(NextResponse {
-            opcode: opcode(read.next == 0, read.next.saturating_add(1) >= read.packets),
+            opcode: opcode(read.original, read.next == 0, read.next.saturating_add(1) >= read.packets),
             sequence: read.first.add(u64::from(read.next)),
             address: read.reth.address.wrapping_add(u64::from(offset)),
             key: read.reth.r_key,
             len: read.reth.length.saturating_sub(offset).min(mtu),
             repeated: false,
+            original: read.original,
         })
     }
 

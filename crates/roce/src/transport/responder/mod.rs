@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | `requests` | received requests: the expected one, duplicates, those after a gap |
 //! | `execution`, `message` | execution of a request; the message that it belongs to |
+//! | `atomics` | execution of atomic operations |
 //! | [`gaps`] | packets after a gap: placed, stored, and executed once the gap is filled |
 //! | `acknowledge` | ACKs, NAKs and READ responses to send |
 //! | [`receives`], [`inbound_reads`] | posted receives; READ requests of the peer |
@@ -16,6 +17,7 @@
 //! what it returns as a [`Failure`](super::failure::Failure) ends the connection.
 
 mod acknowledge;
+mod atomics;
 mod execution;
 pub(super) mod fatal_nak;
 pub(crate) mod gaps;

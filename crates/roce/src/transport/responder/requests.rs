@@ -88,8 +88,12 @@ impl Responder {
             (Operation::Read, Some(reth)) => {
                 self.reads.repeat(sequence, &RethRepr::parse(&reth), self.mtu);
             }
-            // Atomics are never executed, so never acknowledged.
-            (Operation::Atomic, _) => {}
+            // Not executed again, and acknowledged by its result only.
+            (Operation::Atomic, _) => {
+                if let Some(header) = packet.atomic_eth() {
+                    self.reads.repeat_atomic(sequence, header.address(), header.r_key());
+                }
+            }
             _ => self.ack_pending = true,
         }
     }

@@ -12,7 +12,7 @@ use crate::transport::packet::pieces::Pieces;
 use crate::transport::requester::send_queue::{Payload, SendQueue, Wqe};
 use crate::transport::sequence::Sequence;
 use crate::work::Sge;
-use roce_wire::Packet;
+use roce_wire::{Operation, Packet};
 
 /// A response to a READ of the send queue.
 #[derive(Clone, Copy)]
@@ -24,6 +24,8 @@ pub(crate) struct Response<'a> {
     /// Offset of the payload in the memory, in bytes.
     offset: u32,
     packet: &'a Packet<'a>,
+    /// Result of an atomic operation, instead of the payload.
+    original: Option<[u8; 8]>,
 }
 
 impl<'a> Response<'a> {
@@ -41,7 +43,9 @@ impl<'a> Response<'a> {
             Payload::Sges(sges) => Some(sges),
             Payload::Inline(_) => None,
         };
-        Self { wqe, sges, sequence, offset, packet }
+        let original = packet.atomic_ack_eth().filter(|_| wqe.is_atomic());
+        let original = original.map(|header| header.original().to_ne_bytes());
+        Self { wqe, sges, sequence, offset, packet, original }
     }
 
     /// Returns whether it begins an answer that is not the answer to the request for its whole chunk.
@@ -57,13 +61,20 @@ impl<'a> Response<'a> {
         // is missing does, but it must end at the end of the chunk.
         let ends = self.sequence.next() == self.wqe.chunk_end(self.sequence);
         let last = self.packet.info().last;
-        (last == ends || last && repeated) && self.packet.payload().len() == expected as usize
+        let is_of_kind = (self.packet.info().operation == Operation::Atomic) == self.wqe.is_atomic();
+        is_of_kind && (last == ends || last && repeated) && self.payload().len() == expected as usize
+    }
+
+    /// Returns what goes to the memory of the READ.
+    #[inline]
+    fn payload(&self) -> &[u8] {
+        self.original.as_ref().map_or(self.packet.payload(), |original| original)
     }
 
     /// Returns the pieces of the memory that the payload takes, and advances `sink` over them. Returns `None` if the payload is
     /// short, or there are too many pieces.
     pub(crate) fn pieces(&self, sink: &mut SgeCursor) -> Option<Pieces> {
-        let length = self.packet.payload().len() as u32;
+        let length = self.payload().len() as u32;
         match self.sges {
             Some(sges) if length >= MIN_LENGTH => Pieces::collect(sink, sges, self.offset, length),
             _ => None,
@@ -98,7 +109,7 @@ impl<'a> Response<'a> {
         mut each: impl FnMut(&Sge, u32, &[u8]) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
         let sges = self.sges.ok_or(AccessError)?;
-        let mut rest = self.packet.payload();
+        let mut rest = self.payload();
         sink.seek(sges, self.offset).map_err(|TooShort| AccessError)?;
         sink.walk(sges, rest.len() as u32, AccessError, |sge, within, len| {
             let (now, later) = rest.split_at_checked(len as usize).ok_or(AccessError)?;

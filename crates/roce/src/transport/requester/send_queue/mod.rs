@@ -14,12 +14,17 @@ use core::mem::offset_of;
 use crate::error::{CreateError, PostError};
 use crate::region::binding_slot::Ticket;
 use crate::sge_cursor::{copy_sges, total};
-use crate::work::{CompletionKind, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use crate::work::{
+    AtomicOperation, AtomicRequest, CompletionKind, SendData, SendFlags, SendOperation, SendRequest, Sge,
+};
 use fallible::vec;
 
 /// Minimum and maximum number of packets of a chunk of a READ, as powers of two.
 const MIN_CHUNK_SHIFT: u8 = 6;
 const MAX_CHUNK_SHIFT: u8 = 8;
+
+/// Bytes that an atomic operation changes and returns.
+const ATOMIC_SIZE: u32 = 8;
 
 /// In place of the chunks of a READ: the request has immediate data.
 const IMMEDIATE: u8 = u8::MAX;
@@ -52,6 +57,8 @@ enum Source {
     Only,
     /// The same, of a request with immediate data.
     OnlyWithImmediate,
+    /// The same, of an atomic operation.
+    OnlyOfAtomic,
     /// Number of scatter/gather elements.
     Sges(u32),
     /// The same, of a READ with more elements than others may have.
@@ -92,6 +99,7 @@ impl Wqe {
         self.first.add(u64::from(self.packets))
     }
 
+    /// Returns whether it is a READ, or an atomic operation, which is a READ of 8 bytes but for its opcodes.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.operation, SendOperation::Read { .. })
     }
@@ -129,8 +137,16 @@ impl Wqe {
         matches!(self.data, Source::Only).then_some(&self.only)
     }
 
+    /// Returns whether it is an atomic operation.
+    pub(crate) fn is_atomic(&self) -> bool {
+        matches!(self.data, Source::OnlyOfAtomic)
+    }
+
     pub(crate) fn kind(&self) -> CompletionKind {
-        self.operation.kind()
+        match self.operation.kind() {
+            CompletionKind::Read if self.is_atomic() => CompletionKind::Atomic,
+            kind => kind,
+        }
     }
 }
 
@@ -163,6 +179,8 @@ pub(crate) struct SendQueue {
     inline: Vec<u8>,
     /// One for each entry, once a request with immediate data was posted.
     immediates: Vec<[u8; 4]>,
+    /// One for each entry, once an atomic operation was posted.
+    atomics: Vec<AtomicOperation>,
     max_wide: u32,
     max_inline: u32,
 }
@@ -182,6 +200,7 @@ impl SendQueue {
         wide: Vec::new(),
         inline: Vec::new(),
         immediates: Vec::new(),
+        atomics: Vec::new(),
         max_wide: 0,
         max_inline: 0,
         first: Wqe::EMPTY,
@@ -293,6 +312,51 @@ impl SendQueue {
     #[inline]
     pub(crate) fn immediate(&self, wqe: &Wqe) -> Option<[u8; 4]> {
         if wqe.chunk_shift == IMMEDIATE { self.immediates.get(wqe.at as usize).copied() } else { None }
+    }
+
+    /// Returns how many elements [`SendQueue::give_atomics`] needs before an atomic operation can be posted; 0 if it can be.
+    pub(crate) fn room_for_atomics(&self) -> usize {
+        if self.atomics.is_empty() { self.capacity() as usize } else { 0 }
+    }
+
+    /// Takes `room`, of the length that [`SendQueue::room_for_atomics`] returned. Returns what is not needed, for the caller to
+    /// free.
+    pub(crate) fn give_atomics(&mut self, mut room: Vec<AtomicOperation>) -> Vec<AtomicOperation> {
+        if self.atomics.is_empty() {
+            core::mem::swap(&mut self.atomics, &mut room);
+        }
+        room
+    }
+
+    /// Appends an atomic operation.
+    ///
+    /// # Errors
+    /// [`PostError::Invalid`] if its memory has not 8 bytes; [`PostError::QueueFull`], also without room for its operands.
+    #[inline(never)]
+    pub(crate) fn post_atomic(&mut self, request: &AtomicRequest) -> Result<(), PostError> {
+        if request.sink.length != ATOMIC_SIZE {
+            return Err(PostError::Invalid);
+        }
+        let (at, length) = self.room(Some(ATOMIC_SIZE), ATOMIC_SIZE)?;
+        *self.atomics.get_mut(at as usize).ok_or(PostError::QueueFull)? = request.operation;
+        let read = SendRequest {
+            context: request.context,
+            operation: SendOperation::Read { address: request.address, key: request.key },
+            flags: request.flags & (SendFlags::SILENT | SendFlags::FENCE | SendFlags::DEFER),
+            data: SendData::Sges(&[]),
+        };
+        self.append_request(&read, ATOMIC_SIZE, length, Source::OnlyOfAtomic, at, request.sink);
+        Ok(())
+    }
+
+    /// Returns the operation of an atomic one of this queue.
+    pub(crate) fn atomic(&self, wqe: &Wqe) -> Option<AtomicOperation> {
+        self.atomics.get(wqe.at as usize).copied().filter(|_| wqe.is_atomic())
+    }
+
+    /// Returns whether an atomic operation was ever posted.
+    pub(crate) fn has_atomics(&self) -> bool {
+        !self.atomics.is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -529,12 +593,12 @@ impl SendQueue {
         }
     }
 
-    /// Returns the oldest request.
     /// Returns the request of a packet that is not acknowledged.
     pub(crate) fn at(&self, sequence: Sequence) -> Option<&Wqe> {
         (0..self.capacity()).map_while(|index| self.get(index)).find(|wqe| sequence < wqe.end())
     }
 
+    /// Returns the oldest request.
     #[inline]
     pub(crate) fn front(&self) -> Option<&Wqe> {
         self.get(0)
@@ -594,7 +658,9 @@ impl SendQueue {
     #[inline]
     pub(crate) fn payload<'a>(&'a self, wqe: &'a Wqe) -> Payload<'a> {
         match wqe.data {
-            Source::Only | Source::OnlyWithImmediate => Payload::Sges(core::slice::from_ref(&wqe.only)),
+            Source::Only | Source::OnlyWithImmediate | Source::OnlyOfAtomic => {
+                Payload::Sges(core::slice::from_ref(&wqe.only))
+            }
             Source::Sges(count) => Payload::Sges(part(&self.sges, wqe.at, self.max_sges, count)),
             Source::WideSges(count) => Payload::Sges(part(&self.wide, wqe.at, self.max_wide, count)),
             Source::Inline => Payload::Inline(part(&self.inline, wqe.at, self.max_inline, wqe.length)),

@@ -16,6 +16,7 @@
 use lock_api::RawMutex;
 
 use crate::drop_reason::DropReason;
+use crate::region::access_rights::Access;
 use crate::transport::env::Env;
 use crate::transport::failure::{Failure, PacketError};
 use crate::transport::out_of_order::Handling;
@@ -191,8 +192,11 @@ impl Responder {
         sequence: Sequence,
         packet: &Packet<'_>,
     ) -> bool {
-        let executable =
-            matches!(packet.info().operation, Operation::Send | Operation::Write | Operation::Read);
+        let executable = match packet.info().operation {
+            Operation::Send | Operation::Write | Operation::Read => true,
+            Operation::Atomic => self.access.contains(Access::REMOTE_ATOMIC),
+            _ => false,
+        };
         if !executable || self.without_receive {
             return false;
         }
