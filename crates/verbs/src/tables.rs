@@ -95,7 +95,7 @@ pub const fn wc_opcode(kind: CompletionKind) -> c_int {
         CompletionKind::Send => 0,
         CompletionKind::Write => 1,
         CompletionKind::Read => 2,
-        // IBV_WC_COMP_SWAP: the two are not told apart.
+        // IBV_WC_COMP_SWAP, for both operations.
         CompletionKind::Atomic => 3,
         CompletionKind::Bind => 5,
         CompletionKind::Invalidate | CompletionKind::FastRegister => 6,

@@ -169,7 +169,7 @@ impl<'a, R: RawMutex> RegionAccess<'a, R> {
         self.write(by.pd, Some(by.qpn), key, address, bytes, Access::REMOTE_WRITE)
     }
 
-    /// Replaces the number in the 8 bytes at `address` by what `update` makes of it, on behalf of a peer. Returns what it was. Atomic
+    /// Replaces the number in the 8 bytes at `address` by what `update` returns for it, on behalf of a peer. Returns what it was. Atomic
     /// with regard to other calls.
     #[inline(never)]
     pub(crate) fn update_remote(

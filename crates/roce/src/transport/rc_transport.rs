@@ -24,6 +24,7 @@ use super::requester::Requester;
 use super::requester::life_cycle;
 use super::requester::send_queue::SendQueue;
 use super::responder::Responder;
+use super::responder::gaps::standstill;
 use super::responder::receives::Receives;
 use super::state::{Event, State};
 use crate::config::Config;
@@ -404,7 +405,7 @@ impl RcTransport {
         if self.rate.wake_at().is_some_and(|at| at <= env.now) {
             self.rate.wake();
         }
-        self.responder.handle_standstill(env);
+        standstill::handle(&mut self.responder, env);
         match self.requester.handle_timeout(env) {
             Ok(true) => self.connection.report_suspect_path(env.shared),
             Ok(false) => {}
@@ -418,10 +419,8 @@ impl RcTransport {
     pub(crate) fn rearm(&mut self, index: u32, mut schedule: impl FnMut(u32, Instant)) {
         // A later deadline leaves the scheduled one in place: a wake-up that is too early schedules again,
         // which costs less than moving the entry with every ACK.
-        let mut deadline = earlier(self.requester.deadline(), self.rate.wake_at());
-        if self.responder.has_gap() {
-            deadline = earlier(deadline, self.responder.standstill_deadline());
-        }
+        let deadline = earlier(self.requester.deadline(), self.rate.wake_at());
+        let deadline = earlier(deadline, standstill::deadline(&self.responder));
         if let Some(deadline) = deadline
             && self.scheduled.is_none_or(|scheduled| scheduled > deadline)
         {

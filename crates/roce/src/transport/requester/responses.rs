@@ -28,7 +28,7 @@ impl Requester {
         match (packet.info().operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth)?,
             (Operation::Read, _) => self.handle_read_response(env, sequence, packet, placement)?,
-            (Operation::Atomic, Some(_)) if self.send_queue.has_atomics() => {
+            (Operation::Atomic, Some(_)) if self.send_queue.room_for_atomics() == 0 => {
                 self.handle_read_response(env, sequence, packet, placement)?;
             }
             _ => return Err(DropReason::Opcode.into()),

@@ -5,6 +5,7 @@
 use lock_api::RawMutex;
 
 use super::Responder;
+use super::atomics;
 use super::fatal_nak::FatalNak;
 use super::inbound_reads::InboundRead;
 use super::message::InboundMessage;
@@ -151,7 +152,7 @@ impl Responder {
                 self.queue_read(env, sequence, &reth)
             }
             Operation::Atomic if self.access.contains(Access::REMOTE_ATOMIC) => {
-                self.execute_atomic(env, sequence, packet)?;
+                atomics::execute(&mut self.reads, env, sequence, packet)?;
                 self.complete_msn();
                 Ok(Execution::Executed(1))
             }

@@ -29,8 +29,7 @@ mod requests;
 
 use lock_api::RawMutex;
 
-use self::gaps::standstill::Standstill;
-use self::gaps::stash::Stash;
+use self::gaps::stash::{Standstill, Stash};
 use self::inbound_reads::InboundReads;
 use self::message::InboundMessage;
 use self::receives::Receives;
@@ -159,12 +158,6 @@ impl Responder {
         self.receives.fail_current(env, CompletionStatus::Flushed);
         //= R-QP-66
         self.receives.drain(env);
-    }
-
-    /// Returns whether a packet is missing before one that has arrived.
-    #[inline]
-    pub(super) const fn has_gap(&self) -> bool {
-        self.newest_after_gap.is_some()
     }
 
     /// Returns whether a response is to be sent.

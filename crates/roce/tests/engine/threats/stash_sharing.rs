@@ -31,7 +31,7 @@ fn options() -> Options {
     }
 }
 
-/// Sends packets with `payload` bytes after a gap to a queue pair of side 1, whose next PSN is `psn`, until none is stored any more.
+/// Sends packets with `payload` bytes after a gap to a queue pair of side 1, whose next PSN is `psn`, until one is not stored.
 /// Returns how many were.
 fn fill(pair: &mut Pair, qp: &Arc<Qp<Lock>>, psn: Psn, payload: usize) -> u32 {
     let path = pair.path(0);

@@ -354,11 +354,6 @@ impl SendQueue {
         self.atomics.get(wqe.at as usize).copied().filter(|_| wqe.is_atomic())
     }
 
-    /// Returns whether an atomic operation was ever posted.
-    pub(crate) fn has_atomics(&self) -> bool {
-        !self.atomics.is_empty()
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -15,6 +15,7 @@
 
 use lock_api::RawMutex;
 
+use super::standstill;
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::Access;
 use crate::transport::env::Env;
@@ -202,7 +203,7 @@ impl Responder {
         }
         let stored = self.stash.insert(sequence, packet, &env.shared.stash);
         if stored {
-            self.watch_stash(env.now);
+            standstill::watch(self, env.now);
             env.stats.rx_stashed.inc();
         }
         stored

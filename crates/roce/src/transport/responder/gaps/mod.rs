@@ -5,5 +5,5 @@
 mod arrivals;
 mod cells;
 mod filled;
-pub(super) mod standstill;
+pub(crate) mod standstill;
 pub(crate) mod stash;

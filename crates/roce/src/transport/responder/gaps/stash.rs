@@ -19,6 +19,7 @@ use lock_api::{Mutex, RawMutex};
 use super::cells::{Cells, UNITS};
 use crate::config::{MOST_PACKETS, StashLimits};
 use crate::error::CreateError;
+use crate::time::Instant;
 use crate::transport::sequence::Sequence;
 use fallible::vec;
 use fallible::{AliasableBytes, Arc};
@@ -89,6 +90,13 @@ pub(crate) struct Stash {
     newest: u32,
     /// None is stored of a packet before this one.
     start: Sequence,
+}
+
+/// The packet that was missing before the stored ones at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standstill {
+    pub(super) missing: Sequence,
+    pub(super) since: Instant,
 }
 
 /// A frame that was taken from the stash. Its cell is free again after [`StashMemory::release`].
