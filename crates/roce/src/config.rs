@@ -76,6 +76,9 @@ pub struct Config {
     pub loopback: bool,
     /// Upper bits of the numbers of queue pairs and of communication IDs, where several engines share an address.
     pub number_prefix: NumberPrefix,
+    /// Called between looks at whether another thread is done that holds no lock: one that uses an object which is being destroyed, or
+    /// copies payload. Where it can be preempted, this gives it the processor (`sched_yield`).
+    pub relax: fn(),
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
     pub ca_guid: u64,
     /// Where drops, retransmissions and changes of state are reported, if anywhere.
@@ -113,6 +116,7 @@ impl Config {
             notice_queues: 0,
             loopback: false,
             number_prefix: NumberPrefix::NONE,
+            relax: core::hint::spin_loop,
             ca_guid,
             trace: None,
             crc: Crc::detect(),

@@ -42,7 +42,7 @@
 //! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`. Input and output are to
 //! be called at that level there (except [`Engine::poll_timeout`]), so that no thread is preempted that uses an
 //! object of a table: destroying and invalidating spin until it is released, at
-//! `DISPATCH_LEVEL` too. Commands and getters are for that level and below.
+//! `DISPATCH_LEVEL` too. Elsewhere such a thread may be preempted, and [`Config::relax`] gives it the processor. Commands and getters are for that level and below.
 //!
 //! # Memory
 //!

@@ -89,15 +89,18 @@ impl<R: RawMutex> Qp<R> {
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, R, RcTransport> {
         let transport = self.transport.lock();
-        if transport.is_copying() { Self::lock_after_copy(transport) } else { transport }
+        if transport.is_copying() { self.lock_after_copy(transport) } else { transport }
     }
 
     /// Releases the lock and acquires it after the copy.
     #[cold]
     #[inline(never)]
-    fn lock_after_copy(mut transport: MutexGuard<'_, R, RcTransport>) -> MutexGuard<'_, R, RcTransport> {
+    fn lock_after_copy<'a>(
+        &'a self,
+        mut transport: MutexGuard<'a, R, RcTransport>,
+    ) -> MutexGuard<'a, R, RcTransport> {
         while transport.is_copying() {
-            MutexGuard::unlocked(&mut transport, core::hint::spin_loop);
+            MutexGuard::unlocked(&mut transport, self.attributes.relax);
         }
         transport
     }

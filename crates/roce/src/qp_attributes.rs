@@ -48,6 +48,8 @@ pub(crate) struct QpAttributes<R: RawMutex> {
     pub(crate) send_cq: Arc<Cq<R>>,
     pub(crate) recv_cq: Arc<Cq<R>>,
     pub(crate) srq: Option<Arc<Srq<R>>>,
+    /// See [`Config::relax`](crate::Config::relax).
+    pub(crate) relax: fn(),
 }
 
 impl<R: RawMutex> QpAttributes<R> {

@@ -46,6 +46,7 @@ impl Machine {
             send_cq: cq.clone(),
             recv_cq: cq,
             srq: None,
+            relax: core::hint::spin_loop,
         };
         let qp = Arc::try_new_with(|| Qp {
             attributes,

@@ -61,7 +61,8 @@ impl<R: RawMutex> QueuePairs<R> {
         self.shards.reserve_for(vacant.index())?;
         // Until packets arrive, whose shard it then becomes: spread evenly.
         let shard = vacant.index().checked_rem(self.shards.count()).unwrap_or(0);
-        let mut qp = Self::allocate(spec, Qpn::new(vacant.code()), vacant.index(), shard)?;
+        let mut qp =
+            Self::allocate(spec, (Qpn::new(vacant.code()), vacant.index()), shard, self.shared.config.relax)?;
         if let Some(qp) = Arc::get_mut(&mut qp) {
             qp.transport.get_mut().initialize(spec, &self.shared.config)?;
         }
@@ -71,7 +72,12 @@ impl<R: RawMutex> QueuePairs<R> {
 
     /// Allocates a queue pair in state Reset, in place.
     #[inline(never)]
-    fn allocate(spec: &QpSpec<R>, qpn: Qpn, index: u32, shard: u32) -> Result<Arc<Qp<R>>, CreateError> {
+    fn allocate(
+        spec: &QpSpec<R>,
+        (qpn, index): (Qpn, u32),
+        shard: u32,
+        relax: fn(),
+    ) -> Result<Arc<Qp<R>>, CreateError> {
         Ok(Arc::try_new_with(|| Qp {
             attributes: QpAttributes {
                 qpn,
@@ -82,6 +88,7 @@ impl<R: RawMutex> QueuePairs<R> {
                 send_cq: spec.send_cq.clone(),
                 recv_cq: spec.recv_cq.clone(),
                 srq: spec.srq.clone(),
+                relax,
             },
             ready: AtomicBool::new(false),
             shard: AtomicU32::new(shard),

@@ -58,6 +58,7 @@ pub(crate) struct ObjectTable<T, R: RawMutex> {
     codes: Codes,
     limit: u32,
     free: Mutex<R, Free>,
+    relax: fn(),
 }
 
 struct Slot<T> {
@@ -165,7 +166,15 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
             },
             limit,
             free: Mutex::new(free),
+            relax: core::hint::spin_loop,
         })
+    }
+
+    /// Sets what a thread calls while it waits for users of an object.
+    pub(crate) fn relaxing_by(self, relax: fn()) -> Self {
+        let mut this = self;
+        this.relax = relax;
+        this
     }
 
     /// Returns the number of objects in the table, including reserved slots.
@@ -245,7 +254,7 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
         // Pins are held for a packet or a batch, at an IRQL at which their holders are not preempted. A failing lookup of
         // this slot also counts as a user for a moment.
         while slot.state.load(Ordering::Acquire) & USERS != 0 {
-            core::hint::spin_loop();
+            (self.relax)();
         }
         // SAFETY: the slot is not live and not in the free list, so this thread owns it, and all users that saw it
         // live have dropped their pins: no other thread accesses the cell.
@@ -508,6 +517,27 @@ mod tests {
                 assert!(table.get(code ^ 1 << bit).is_none(), "{code:x} without bit {bit}");
             }
         }
+    }
+
+    /// The user may have been preempted: the thread that waits for it gives it the processor.
+    #[test]
+    fn removal_relaxes_while_it_waits() {
+        static RELAXED: AtomicBool = AtomicBool::new(false);
+        fn relax() {
+            RELAXED.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+        let table = table(4).relaxing_by(relax);
+        let code = insert(&table, 7);
+        let pinned = table.get(code).unwrap();
+        std::thread::scope(|scope| {
+            let removed = scope.spawn(|| table.remove(code).is_some());
+            while !RELAXED.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            drop(pinned);
+            assert!(removed.join().unwrap());
+        });
     }
 
     #[test]

@@ -58,9 +58,10 @@ impl<T> core::ops::Deref for InForce<'_, T> {
 }
 
 impl<T: Place> BindingSlot<T> {
-    pub(super) const fn new(places: [T; 2]) -> Self {
+    /// Creates a slot without binding. A thread that waits for users of a binding calls `relax` meanwhile.
+    pub(super) const fn new(places: [T; 2], relax: fn()) -> Self {
         Self {
-            gate: Gate::closed(),
+            gate: Gate::closed(relax),
             staged: AtomicU32::new(0),
             last_ticket: AtomicU32::new(0),
             places,

@@ -59,11 +59,11 @@ pub(crate) const fn page_list_bytes(pages: u32) -> usize {
 }
 
 impl FastRegion {
-    pub(super) fn try_new(pages: u32, remote: bool) -> Result<Self, CreateError> {
+    pub(super) fn try_new(pages: u32, remote: bool, relax: fn()) -> Result<Self, CreateError> {
         if pages == 0 || pages > MAX_PAGES {
             return Err(CreateError::Invalid);
         }
-        let slot = BindingSlot::new([PageList::try_new(pages)?, PageList::try_new(pages)?]);
+        let slot = BindingSlot::new([PageList::try_new(pages)?, PageList::try_new(pages)?], relax);
         Ok(Self { slot, capacity: pages, remote })
     }
 

@@ -23,7 +23,10 @@ const USERS: u64 = OPENING - 1;
 
 /// The open bit, the number of openings, and the number of users inside.
 #[derive(Debug)]
-pub(super) struct Gate(AtomicU64);
+pub(super) struct Gate {
+    state: AtomicU64,
+    relax: fn(),
+}
 
 /// The right to use what the gate guards.
 pub(super) struct Inside<'a> {
@@ -36,13 +39,14 @@ pub(super) struct Inside<'a> {
 pub(super) struct Opening(u64);
 
 impl Gate {
-    pub(super) const fn closed() -> Self {
-        Self(AtomicU64::new(0))
+    /// Creates a closed gate. A thread that waits until it is empty calls `relax` meanwhile.
+    pub(super) const fn closed(relax: fn()) -> Self {
+        Self { state: AtomicU64::new(0), relax }
     }
 
     #[inline]
     pub(super) fn is_open(&self) -> bool {
-        self.0.load(Ordering::Acquire) & OPEN != 0
+        self.state.load(Ordering::Acquire) & OPEN != 0
     }
 
     /// Enters; `None` when the gate is closed. IRQL == `DISPATCH_LEVEL`, until [`Inside`] is dropped.
@@ -50,7 +54,7 @@ impl Gate {
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         #[cfg(test)]
         visit();
-        let state = self.0.fetch_add(1, Ordering::Acquire);
+        let state = self.state.fetch_add(1, Ordering::Acquire);
         let inside = Inside { gate: self, opening: Opening(state & !USERS) };
         // `inside` leaves at once if the gate is closed.
         if state & OPEN != 0 { Some(inside) } else { None }
@@ -58,16 +62,16 @@ impl Gate {
 
     /// Opens the gate and publishes what was written while it was closed. Not to be called concurrently.
     pub(super) fn open(&self) {
-        let upper = self.0.load(Ordering::Relaxed) & !USERS;
+        let upper = self.state.load(Ordering::Relaxed) & !USERS;
         let opened = (upper & !OPEN).wrapping_add(OPENING) & !OPEN | OPEN;
         // Users change the lower half meanwhile.
-        self.0.fetch_xor(upper ^ opened, Ordering::Release);
+        self.state.fetch_xor(upper ^ opened, Ordering::Release);
     }
 
     /// Closes the gate if `opening` is current, and waits until it is empty. Returns `false` if that opening has ended;
     /// `true` to one of several callers. Not to be called from inside. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn close(&self, opening: Opening) -> bool {
-        let closed = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+        let closed = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state & !USERS == opening.0).then_some(state & !OPEN)
         });
         if closed.is_ok() {
@@ -78,7 +82,7 @@ impl Gate {
 
     /// Closes the gate without waiting, when no user can be inside. Returns whether it was open. Any IRQL.
     pub(super) fn shut(&self) -> bool {
-        self.0.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
+        self.state.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
     }
 
     /// Waits until the gate is empty, or opened again. It was closed before. Not to be called from inside.
@@ -86,11 +90,11 @@ impl Gate {
     pub(super) fn wait(&self) {
         // A user that finds it closed counts as inside for an instant.
         loop {
-            let state = self.0.load(Ordering::Acquire);
+            let state = self.state.load(Ordering::Acquire);
             if state & USERS == 0 || state & OPEN != 0 {
                 return;
             }
-            core::hint::spin_loop();
+            (self.relax)();
         }
     }
 }
@@ -104,7 +108,7 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.0.fetch_sub(1, Ordering::Release);
+        self.gate.state.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_closed_gate_cannot_be_entered() {
-        let gate = Gate::closed();
+        let gate = Gate::closed(core::hint::spin_loop);
         assert!(gate.enter().is_none());
         gate.open();
         let first = opening(&gate);
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_opening_that_has_ended_cannot_be_closed() {
-        let gate = Gate::closed();
+        let gate = Gate::closed(core::hint::spin_loop);
         let mut ended = Vec::new();
         for _ in 0..5 {
             gate.open();
@@ -149,8 +153,8 @@ mod tests {
 
     #[test]
     fn the_count_of_openings_wraps() {
-        let gate = Gate::closed();
-        gate.0.store(!OPEN & !USERS, Ordering::Relaxed);
+        let gate = Gate::closed(core::hint::spin_loop);
+        gate.state.store(!OPEN & !USERS, Ordering::Relaxed);
         gate.open();
         assert!(gate.is_open());
         assert!(gate.close(opening(&gate)));
@@ -158,9 +162,29 @@ mod tests {
     }
 
     #[test]
+    fn closing_relaxes_while_it_waits() {
+        static RELAXED: AtomicBool = AtomicBool::new(false);
+        fn relax() {
+            RELAXED.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+        let gate = Gate::closed(relax);
+        gate.open();
+        let (inside, opening) = (gate.enter().unwrap(), opening(&gate));
+        std::thread::scope(|scope| {
+            let closed = scope.spawn(|| gate.close(opening));
+            while !RELAXED.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            drop(inside);
+            assert!(closed.join().unwrap());
+        });
+    }
+
+    #[test]
     fn no_user_is_inside_after_close() {
         for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
-            let gate = Gate::closed();
+            let gate = Gate::closed(core::hint::spin_loop);
             let gone = AtomicBool::new(false);
             gate.open();
             let opening = opening(&gate);

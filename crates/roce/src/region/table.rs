@@ -34,6 +34,7 @@ pub(crate) struct RegionTable<R: RawMutex> {
     logical: ObjectTable<Logical, R>,
     /// Held while a number in memory is replaced by another one for a peer.
     pub(super) updates: Mutex<R, ()>,
+    relax: fn(),
 }
 
 impl<R: RawMutex> RegionTable<R> {
@@ -49,7 +50,14 @@ impl<R: RawMutex> RegionTable<R> {
     ) -> Result<Self, CreateError> {
         let table = ObjectTable::try_new(max_regions, NumberPrefix::NONE, random)?;
         let logical = ObjectTable::try_new(max_logical, NumberPrefix::NONE, random)?;
-        Ok(Self { table, logical, updates: Mutex::new(()) })
+        Ok(Self { table, logical, updates: Mutex::new(()), relax: core::hint::spin_loop })
+    }
+
+    /// Sets what a thread calls while it waits for users of an object.
+    pub(crate) fn relaxing_by(self, relax: fn()) -> Self {
+        let Self { table, logical, updates, .. } = self;
+        let (table, logical) = (table.relaxing_by(relax), logical.relaxing_by(relax));
+        Self { table, logical, updates, relax }
     }
 
     pub(crate) fn register(
@@ -72,12 +80,12 @@ impl<R: RawMutex> RegionTable<R> {
     }
 
     pub(crate) fn allocate(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
-        let fast = FastRegion::try_new(pages, remote)?;
+        let fast = FastRegion::try_new(pages, remote, self.relax)?;
         self.insert(pd, |_, _| Content::Fast(fast))
     }
 
     pub(crate) fn create_window(&self, pd: Pd) -> Result<MemoryWindow, CreateError> {
-        self.insert(pd, |_, _| Content::Window(WindowState::new())).map(MemoryWindow)
+        self.insert(pd, |_, _| Content::Window(WindowState::new(self.relax))).map(MemoryWindow)
     }
 
     fn insert(&self, pd: Pd, content: impl FnOnce(u32, u8) -> Content) -> Result<Arc<Region>, CreateError> {

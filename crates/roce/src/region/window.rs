@@ -36,8 +36,8 @@ pub(super) struct WindowBinding {
 }
 
 impl WindowState {
-    pub(super) fn new() -> Self {
-        Self { slot: BindingSlot::new([WindowBinding::default(), WindowBinding::default()]) }
+    pub(super) fn new(relax: fn()) -> Self {
+        Self { slot: BindingSlot::new([WindowBinding::default(), WindowBinding::default()], relax) }
     }
 }
 

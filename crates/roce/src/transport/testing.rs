@@ -89,6 +89,7 @@ impl Host {
                 send_cq: cq.clone(),
                 recv_cq: cq,
                 srq: None,
+                relax: core::hint::spin_loop,
             },
             link: Link { template: Template::new(&path, Qpn::new(7)).unwrap() },
             peer: Template::new(&back, Qpn::new(5)).unwrap(),
