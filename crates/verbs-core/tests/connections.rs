@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Connection management.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use verbs_core::cm::{CmEvent, CmEventKind, CmId, ConnectParameters, EventChannel, PortSpace};
+use verbs_core::environment::Settings;
+use verbs_core::host::Host;
+use verbs_core::qp::{Mask, QpState};
+use verbs_core::{Error, ReadLimits};
+
+use crate::rig::address;
+
+/// A process: its devices, and a channel.
+struct Process {
+    host: Arc<Host>,
+    channel: Arc<EventChannel>,
+}
+
+impl Process {
+    fn new(address: core::net::IpAddr) -> Self {
+        let settings = Settings { addresses: vec![address], ..Settings::default() };
+        Self { host: Host::new(settings).unwrap(), channel: EventChannel::new().unwrap() }
+    }
+
+    fn id(&self) -> Arc<CmId> {
+        CmId::new(&self.host, PortSpace::Tcp, &self.channel)
+    }
+
+    /// Waits for an event, and acknowledges it.
+    fn event(&self, kind: CmEventKind) -> CmEvent<CmId> {
+        let event = self.channel.take().unwrap();
+        assert_eq!(event.kind, kind, "status {}", event.status);
+        event.listener.as_ref().unwrap_or(&event.id).acknowledge();
+        event
+    }
+
+    /// Requests a connection.
+    fn connect(&self, to: SocketAddr, private_data: &[u8]) -> Arc<CmId> {
+        let id = self.id();
+        id.resolve_address(None, to).unwrap();
+        self.event(CmEventKind::AddressResolved);
+        id.resolve_route().unwrap();
+        self.event(CmEventKind::RouteResolved);
+        id.connect(&parameters(private_data)).unwrap();
+        id
+    }
+}
+
+fn parameters(private_data: &[u8]) -> ConnectParameters<'_> {
+    let reads = ReadLimits { inbound: 2, outbound: 3 };
+    ConnectParameters { private_data, reads, retries: 5, rnr_retries: 6, qpn: 0x1234, srq: false }
+}
+
+/// Two processes on one address: requests and answers find the right one.
+#[test]
+fn processes_on_one_address_connect() {
+    let address = address();
+    // The listener is not the process that has the port of RoCEv2.
+    let (client, server) = (Process::new(address), Process::new(address));
+    client.host.open(address).unwrap();
+    let first = client.id();
+    first.bind(SocketAddr::new(address, 0)).unwrap();
+    let listener = server.id();
+    listener.bind(SocketAddr::new(address, 0)).unwrap();
+    listener.listen(3).unwrap();
+    let to = listener.local().unwrap();
+    assert_eq!(client.id().bind(to), Err(Error::AddressInUse));
+    let active = client.connect(to, b"hello");
+    let request = server.event(CmEventKind::ConnectRequest);
+    assert_eq!(&request.parameters.private_data.as_slice()[..5], b"hello");
+    assert_eq!((request.parameters.qpn, request.parameters.retries), (0x1234, 5));
+    let passive = request.id;
+    let (attributes, mask) = passive.qp_attributes(QpState::ReadyToReceive).unwrap();
+    assert_eq!((attributes.destination, mask.contains(Mask::PATH)), (0x1234, true));
+    passive.accept(&parameters(b"welcome")).unwrap();
+    let reply = client.event(CmEventKind::ConnectResponse);
+    assert_eq!(&reply.parameters.private_data.as_slice()[..7], b"welcome");
+    let sent = active.qp_attributes(QpState::ReadyToSend).unwrap().0;
+    assert_eq!(sent.send_psn, attributes.receive_psn, "each side chooses the PSN of the other's packets");
+    active.establish().unwrap();
+    server.event(CmEventKind::Established);
+    passive.disconnect().unwrap();
+    client.event(CmEventKind::Disconnected);
+    active.disconnect().unwrap();
+    server.event(CmEventKind::Disconnected);
+    for id in [active, passive, listener, first] {
+        id.destroy();
+    }
+}
+
+#[test]
+fn calls_need_their_phase() {
+    let address = address();
+    let process = Process::new(address);
+    let id = process.id();
+    assert_eq!(id.resolve_route(), Err(Error::Invalid));
+    assert_eq!(id.connect(&parameters(&[])), Err(Error::Invalid));
+    assert_eq!(id.accept(&parameters(&[])), Err(Error::Invalid));
+    assert_eq!(id.establish(), Err(Error::Invalid));
+    assert_eq!(id.reject(&[]), Err(Error::Invalid));
+    assert_eq!(id.disconnect(), Err(Error::Invalid));
+    assert_eq!(id.qp_attributes(QpState::Init).err(), Some(Error::Invalid));
+    assert_eq!(id.set_ack_timeout(32), Err(Error::Invalid));
+    assert_eq!(id.bind("192.0.2.1:5".parse().unwrap()), Err(Error::NoDevice));
+    let other_family = "[fd00::1]:5".parse().unwrap();
+    id.bind(SocketAddr::new(address, 0)).unwrap();
+    assert_eq!(id.bind(SocketAddr::new(address, 0)), Err(Error::Invalid));
+    assert_eq!(id.resolve_address(None, other_family), Err(Error::Invalid));
+    // No route: an event says so.
+    let unbound = process.id();
+    unbound.resolve_address(None, "192.0.2.1:5".parse().unwrap()).unwrap();
+    let event = process.event(CmEventKind::AddressError);
+    assert_eq!(event.status, -libc::ENODEV);
+    let datagrams = CmId::new(&process.host, PortSpace::Udp, &process.channel);
+    assert_eq!(datagrams.listen(1), Err(Error::Unsupported));
+    // Private data that no REQ can carry.
+    let long = process.id();
+    long.resolve_address(None, SocketAddr::new(address, 5)).unwrap();
+    process.event(CmEventKind::AddressResolved);
+    long.resolve_route().unwrap();
+    process.event(CmEventKind::RouteResolved);
+    assert_eq!(long.connect(&parameters(&[0; 57])), Err(Error::Invalid));
+    for id in [id, unbound, datagrams, long] {
+        id.destroy();
+    }
+}

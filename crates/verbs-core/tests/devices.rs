@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Devices of a host, and processes that share an address.
+
+use std::path::PathBuf;
+
+use verbs_core::Error;
+use verbs_core::device::Device;
+use verbs_core::environment::Settings;
+use verbs_core::host::Host;
+
+use crate::rig::address;
+
+#[test]
+fn a_device_is_opened_once_and_closed_with_its_last_user() {
+    let address = address();
+    let host = Host::new(Settings { addresses: vec![address], ..Settings::default() }).unwrap();
+    assert_eq!(host.addresses(), [address]);
+    let (first, second) = (host.open(address).unwrap(), host.open(address).unwrap());
+    assert!(std::sync::Arc::ptr_eq(&first, &second));
+    assert_eq!(host.open([127, 88, 0, 1].into()).err(), Some(Error::NoDevice));
+    assert_eq!(host.route_to(address), Ok(address));
+    assert_eq!(host.route_to([127, 88, 0, 1].into()), Err(Error::NoDevice));
+    drop((first, second));
+    host.open(address).unwrap();
+}
+
+#[test]
+fn an_address_of_another_host_has_no_device() {
+    let error = Device::open([192, 0, 2, 1].into(), &Settings::default(), None).err();
+    assert_eq!(error, Some(Error::System(libc::EADDRNOTAVAIL)));
+}
+
+#[test]
+fn an_address_has_room_for_as_many_processes_as_there_are_slots() {
+    let address = address();
+    let open = || Device::open(address, &Settings::default(), None);
+    let all: Vec<_> = (0..64).map(|_| open().unwrap()).collect();
+    assert_eq!(open().err(), Some(Error::AddressInUse));
+    drop(all);
+    open().unwrap();
+}
+
+#[test]
+fn a_capture_that_cannot_be_created_is_reported_with_its_variable() {
+    let settings = Settings { pcap: Some(PathBuf::from("/nonexistent/file")), ..Settings::default() };
+    let error = Host::new(settings).err().unwrap();
+    assert_eq!((error.name, error.value.as_str()), ("VIORDMA_PCAP", "/nonexistent/file"));
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Messages between devices.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbs_core::context::AsyncEventKind;
+use verbs_core::cq::{CompletionChannel, CompletionQueue};
+use verbs_core::environment::{Faults, Settings};
+use verbs_core::qp::{QpAttributes, QpState, QueuePair};
+use verbs_core::{CompletionKind, CompletionStatus, Error, RecvRequest, SendOperation};
+
+use crate::rig::{Side, address, attributes, spec, steps};
+
+fn pattern() -> Vec<u8> {
+    (0..Side::BYTES).map(|at| (at * 31 / 7) as u8).collect()
+}
+
+/// Sends, writes and reads messages of 8192 bytes, `rounds` times.
+fn exchange(a: &mut Side, b: &Side, rounds: u64) {
+    let length = u32::try_from(Side::BYTES).unwrap();
+    a.fill(&pattern());
+    for id in 0..rounds {
+        b.qp.post_receive(&RecvRequest { context: id, sges: &[b.sge(length)] }).unwrap();
+        a.post(id, SendOperation::Send, length).unwrap();
+        a.post(id, SendOperation::Write { address: 0, key: b.key() }, length).unwrap();
+        a.post(id, SendOperation::Read { address: 0, key: b.key() }, length).unwrap();
+        let kinds: Vec<_> = a.completions(3).iter().map(|done| (done.id, done.kind, done.status)).collect();
+        let success = CompletionStatus::Success;
+        let expected = [CompletionKind::Send, CompletionKind::Write, CompletionKind::Read];
+        assert_eq!(kinds, expected.map(|kind| (id, kind, success)));
+        let received = b.completions(1)[0];
+        assert_eq!((received.id, received.bytes, received.qpn), (id, length, b.qp.qpn()));
+    }
+    assert_eq!((a.read(), b.read()), (&pattern()[..], &pattern()[..]));
+}
+
+#[test]
+fn devices_of_two_addresses_exchange_messages() {
+    let settings = Settings::default();
+    let (mut a, b) = (Side::new(address(), &settings), Side::new(address(), &settings));
+    a.connect(&b);
+    b.connect(&a);
+    exchange(&mut a, &b, 3);
+    let mut retransmissions = 0;
+    a.device.each_counter(|name, value| {
+        if name == "retransmissions" {
+            retransmissions = value;
+        }
+    });
+    assert_eq!(retransmissions, 0);
+}
+
+#[test]
+fn devices_of_one_address_have_numbers_of_their_own() {
+    let (address, settings) = (address(), Settings::default());
+    let (mut a, b) = (Side::new(address, &settings), Side::new(address, &settings));
+    assert_ne!(a.qp.qpn() >> 18, b.qp.qpn() >> 18, "the slot is the upper six bits");
+    a.connect(&b);
+    b.connect(&a);
+    exchange(&mut a, &b, 3);
+}
+
+#[test]
+fn messages_arrive_over_ipv6() {
+    let (address, settings) = ("::1".parse().unwrap(), Settings::default());
+    let (mut a, b) = (Side::new(address, &settings), Side::new(address, &settings));
+    a.connect(&b);
+    b.connect(&a);
+    exchange(&mut a, &b, 1);
+}
+
+#[test]
+fn lost_frames_are_sent_again() {
+    let faults = Faults { loss: 50_000, duplicate: 50_000, reorder: 50_000, seed: 3 };
+    let settings = Settings { faults, ..Settings::default() };
+    let (mut a, b) = (Side::new(address(), &settings), Side::new(address(), &settings));
+    a.connect(&b);
+    b.connect(&a);
+    exchange(&mut a, &b, 5);
+}
+
+/// The progress thread serves the peer of a program that makes no calls.
+#[test]
+fn a_write_needs_no_call_of_the_target() {
+    let settings = Settings::default();
+    let (mut a, b) = (Side::new(address(), &settings), Side::new(address(), &settings));
+    a.connect(&b);
+    b.connect(&a);
+    a.fill(&[7; 100]);
+    a.post(1, SendOperation::Write { address: 0, key: b.key() }, 100).unwrap();
+    assert_eq!(a.completions(1)[0].status, CompletionStatus::Success);
+    assert_eq!(b.read()[..100], [7; 100]);
+}
+
+#[test]
+fn a_channel_wakes_a_waiting_thread() {
+    let settings = Settings::default();
+    let (a, b) = (Side::new(address(), &settings), Side::new(address(), &settings));
+    let channel = CompletionChannel::new(&b.context).unwrap();
+    let cq = CompletionQueue::new(&b.context, 10, Some(&channel), 77).unwrap();
+    let qp = QueuePair::new(spec(&b.pd, &cq)).unwrap();
+    for (state, mask) in steps() {
+        qp.modify(&attributes(state, &a), mask).unwrap();
+        let to = QpAttributes { destination: qp.qpn(), ..attributes(state, &b) };
+        a.qp.modify(&to, mask).unwrap();
+    }
+    qp.post_receive(&RecvRequest { context: 5, sges: &[] }).unwrap();
+    cq.request_event(false);
+    a.post(1, SendOperation::Send, 0).unwrap();
+    assert_eq!(channel.take(), Ok(77));
+    assert_eq!(channel.destroy(), Err(Error::Busy));
+    let mut received = Vec::new();
+    cq.poll(10, |completion| received.push(completion.id)).unwrap();
+    assert_eq!(received, [5]);
+    // An event that is not acknowledged holds up the destruction.
+    qp.destroy();
+    let other = Arc::clone(&cq);
+    let destroyed = std::thread::spawn(move || other.destroy());
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!destroyed.is_finished());
+    cq.acknowledge(1);
+    assert_eq!(destroyed.join().unwrap(), Ok(()));
+    assert_eq!(channel.destroy(), Ok(()));
+}
+
+#[test]
+fn a_completion_queue_that_overflows_is_reported() {
+    let settings = Settings::default();
+    let a = Side::new(address(), &settings);
+    let cq = CompletionQueue::new(&a.context, 1, None, 9).unwrap();
+    let qp = QueuePair::new(spec(&a.pd, &cq)).unwrap();
+    let init = QpAttributes { state: QpState::Init, port: 1, ..QpAttributes::default() };
+    let [(_, mask), ..] = steps();
+    qp.modify(&init, mask).unwrap();
+    for id in 0..3 {
+        qp.post_receive(&RecvRequest { context: id, sges: &[] }).unwrap();
+    }
+    qp.fail().unwrap();
+    let event = a.context.async_events().take().unwrap();
+    assert_eq!((event.kind, event.token), (AsyncEventKind::CqError, 9));
+    let mut taken = Vec::new();
+    cq.poll(10, |completion| taken.push((completion.id, completion.status))).unwrap();
+    assert_eq!(taken, [(0, CompletionStatus::Flushed)]);
+    assert_eq!(cq.poll(10, |_| {}), Err(Error::Invalid));
+    qp.destroy();
+    cq.destroy().unwrap();
+}
+
+/// A peer that is gone is detected by the retry count.
+#[test]
+fn requests_to_a_peer_that_is_gone_fail() {
+    let settings = Settings::default();
+    let (a, b) = (Side::new(address(), &settings), Side::new(address(), &settings));
+    for (state, mask) in steps() {
+        let quick = QpAttributes { timeout: 8, retries: 1, ..attributes(state, &b) };
+        a.qp.modify(&quick, mask).unwrap();
+    }
+    drop(b);
+    a.post(1, SendOperation::Send, 10).unwrap();
+    assert_eq!(a.completions(1)[0].status, CompletionStatus::RetryExceeded);
+    assert_eq!(a.qp.state(), QpState::Error);
+}
