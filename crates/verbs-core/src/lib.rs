@@ -47,8 +47,8 @@ mod users;
 
 pub use error::Error;
 pub use roce::{
-    Access, Binding, CompletionKind, CompletionStatus, DatagramRequest, PrivateData, ReadLimits, RecvRequest,
-    SendData, SendFlags, SendOperation, SendRequest, Sge,
+    Access, AtomicOperation, AtomicRequest, Binding, CompletionKind, CompletionStatus, DatagramRequest,
+    PrivateData, ReadLimits, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge,
 };
 pub use roce_wire::{PathMtu, Qpn};
 

@@ -92,7 +92,7 @@ impl MemoryRegion {
     /// Registers memory. Its pages are made present.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the range is empty, or if remote writes are allowed without local ones; [`Error::BadAddress`] if a page is not
+    /// [`Error::Invalid`] if the range is empty, or if peers may change the memory and local requests may not; [`Error::BadAddress`] if a page is not
     /// mapped, or not writable although it has to be; [`Error::OutOfMemory`].
     ///
     /// # Safety
@@ -100,8 +100,8 @@ impl MemoryRegion {
     /// Rust reference to it is live while requests or peers access it.
     pub unsafe fn register(pd: &Arc<ProtectionDomain>, range: &Range) -> Result<Self, Error> {
         let Range { address, length, base, access } = *range;
-        let remote_write = access.contains(Access::REMOTE_WRITE);
-        if length == 0 || remote_write && !access.contains(Access::LOCAL_WRITE) {
+        let changes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if length == 0 || changes && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::Invalid);
         }
         sys::make_resident(address, length, access.contains(Access::LOCAL_WRITE))?;

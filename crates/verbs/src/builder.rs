@@ -7,7 +7,7 @@ use core::ffi::c_uint;
 use core::ops::Range;
 
 use parking_lot::lock_api::RawMutex as _;
-use verbs_core::{Binding, Error, SendOperation, Sge};
+use verbs_core::{AtomicOperation, Binding, Error, SendOperation, Sge};
 
 use crate::abi::objects::{IbvAh, IbvSge};
 
@@ -33,11 +33,18 @@ pub struct List {
 pub struct Pending {
     pub id: u64,
     pub flags: c_uint,
-    pub operation: SendOperation,
+    pub operation: Operation,
     pub immediate: Option<[u8; 4]>,
     /// Address handle, queue pair and Q_Key of a datagram.
     pub to: Option<(*mut IbvAh, u32, u32)>,
     pub data: Data,
+}
+
+/// Operation of a request.
+#[derive(Clone, Copy)]
+pub enum Operation {
+    Send(SendOperation),
+    Atomic { operation: AtomicOperation, address: u64, key: u32 },
 }
 
 /// Data of a request: a part of the list's.

@@ -16,7 +16,7 @@ use crate::abi::device::{
     IbvQueryDeviceExInput,
 };
 use crate::abi::flags::{
-    IBV_ATOMIC_NONE, IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_MEM_MGT_EXTENSIONS,
+    IBV_ATOMIC_HCA, IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_MEM_MGT_EXTENSIONS,
     IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE, IBV_GID_TYPE_ROCE_V2,
     IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS,
 };
@@ -95,7 +95,7 @@ fn device_attributes(listed: &ListedDevice) -> IbvDeviceAttr {
         max_res_rd_atom: reads * count(limits::QUEUE_PAIRS),
         max_qp_init_rd_atom: reads,
         max_ee_init_rd_atom: 0,
-        atomic_cap: IBV_ATOMIC_NONE,
+        atomic_cap: IBV_ATOMIC_HCA,
         max_ee: 0,
         max_rdd: 0,
         max_mw: count(limits::REGIONS),

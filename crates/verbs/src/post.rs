@@ -5,13 +5,14 @@
 use core::ffi::c_int;
 
 use verbs_core::qp::{Destination, Service};
-use verbs_core::{Error, SendData, SendOperation, SendRequest};
+use verbs_core::{AtomicOperation, AtomicRequest, Error, SendData, SendOperation, SendRequest};
 
 use crate::abi::flags::{
-    IBV_SEND_INLINE, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
+    IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
+    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
 };
-use crate::abi::objects::{IbvQp, IbvRecvWr, IbvSendWr};
+use crate::abi::objects::{IbvQp, IbvRecvWr, IbvSendWr, WrAtomic};
 use crate::ah::Ah;
 use crate::elements::{Elements, elements, flags, post_receives};
 use crate::errno;
@@ -37,6 +38,20 @@ fn operation(wr: &IbvSendWr) -> Result<(SendOperation, Option<[u8; 4]>), Error> 
     })
 }
 
+/// Returns the atomic operation of a request, if it is one.
+fn atomic(wr: &IbvSendWr) -> Option<(AtomicOperation, WrAtomic)> {
+    // SAFETY: every bit pattern is a valid number. Operations of other fields do not use it.
+    let remote = unsafe { wr.wr.atomic };
+    let operation = match wr.opcode {
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            AtomicOperation::CompareSwap { compare: remote.compare_add, swap: remote.swap }
+        }
+        IBV_WR_ATOMIC_FETCH_AND_ADD => AtomicOperation::FetchAdd { add: remote.compare_add },
+        _ => return None,
+    };
+    Some((operation, remote))
+}
+
 /// Posts one request of a list.
 ///
 /// # Safety
@@ -50,6 +65,19 @@ unsafe fn post_one(qp: &Qp, wr: &IbvSendWr) -> Result<(), Error> {
         let data = SendData::Binding(&binding);
         let request = SendRequest { context: wr.wr_id, operation, flags: flags(wr.send_flags), data };
         return qp.core.post_send(&request, None);
+    }
+    if let Some((operation, remote)) = atomic(wr) {
+        // SAFETY: the program passes as many elements as it says.
+        let elements = Elements::of(unsafe { elements(wr.sg_list, wr.num_sge) }?)?;
+        let &[sink] = elements.as_slice() else { return Err(Error::Invalid) };
+        return qp.core.post_atomic(&AtomicRequest {
+            context: wr.wr_id,
+            address: remote.remote_addr,
+            key: remote.rkey,
+            operation,
+            flags: flags(wr.send_flags),
+            sink,
+        });
     }
     let (operation, immediate) = operation(wr)?;
     // SAFETY: the program passes as many elements as it says.

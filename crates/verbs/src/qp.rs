@@ -87,7 +87,7 @@ fn cap(capabilities: Capabilities) -> IbvQpCap {
 
 /// Operations of extended queue pairs, `ibv_qp_create_send_ops_flags`: those for datagrams, and the others.
 const DATAGRAM_OPERATIONS: u64 = 1 << 2 | 1 << 3;
-const OTHER_OPERATIONS: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 7 | 1 << 8 | 1 << 9;
+const OTHER_OPERATIONS: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9;
 
 /// In the mask of an extended queue pair: it has functions for send operations.
 const SEND_OPERATIONS: u64 = 1;

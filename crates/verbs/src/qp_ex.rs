@@ -7,7 +7,7 @@
 use core::ffi::{c_int, c_void};
 
 use verbs_core::qp::{Destination, QueuePair, Service};
-use verbs_core::{Error, SendData, SendOperation, SendRequest};
+use verbs_core::{AtomicOperation, AtomicRequest, Error, SendData, SendOperation, SendRequest};
 
 use crate::abi::attributes::IbvQpInitAttrEx;
 use crate::abi::context::IbvContext;
@@ -16,7 +16,7 @@ use crate::abi::flags::{
 };
 use crate::abi::objects::{IbvAh, IbvDataBuf, IbvMw, IbvMwBindInfo, IbvQp, IbvQpEx, IbvSge};
 use crate::ah::Ah;
-use crate::builder::{Data, List, Pending};
+use crate::builder::{Data, List, Operation, Pending};
 use crate::elements::flags;
 use crate::errno;
 use crate::handles;
@@ -45,6 +45,14 @@ fn post_all(list: &List, qp: &QueuePair) -> Result<(), Error> {
 
 fn post_one(qp: &QueuePair, pending: &Pending, data: SendData<'_>) -> Result<(), Error> {
     let Pending { id, operation, immediate, .. } = *pending;
+    let operation = match operation {
+        Operation::Send(operation) => operation,
+        Operation::Atomic { operation, address, key } => {
+            let SendData::Sges(&[sink]) = data else { return Err(Error::Invalid) };
+            let flags = flags(pending.flags);
+            return qp.post_atomic(&AtomicRequest { context: id, address, key, operation, flags, sink });
+        }
+    };
     let request = SendRequest { context: id, operation, flags: flags(pending.flags), data };
     if qp.spec().service != Service::Datagram {
         return qp.post_send(&request, immediate);
@@ -93,6 +101,8 @@ pub fn set_functions(qp: &mut IbvQpEx) {
     qp.wr_rdma_read = Some(wr_rdma_read);
     qp.wr_local_inv = Some(wr_local_inv);
     qp.wr_bind_mw = Some(wr_bind_mw);
+    qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
     qp.wr_set_ud_addr = Some(wr_set_ud_addr);
     qp.wr_set_sge = Some(wr_set_sge);
     qp.wr_set_sge_list = Some(wr_set_sge_list);
@@ -116,7 +126,7 @@ unsafe fn with_list(qp: *mut IbvQpEx, change: impl FnOnce(&mut List)) {
 ///
 /// # Safety
 /// As for [`with_list`].
-unsafe fn begin(qp: *mut IbvQpEx, operation: SendOperation, immediate: Option<u32>) {
+unsafe fn begin(qp: *mut IbvQpEx, operation: Operation, immediate: Option<u32>) {
     // SAFETY: the program sets these fields before each request, in the thread that builds it.
     let fields = unsafe { &*qp };
     let (id, flags) = (fields.wr_id, fields.wr_flags);
@@ -161,7 +171,7 @@ macro_rules! operations {
     ($($name:ident($($argument:ident: $kind:ty),*) $operation:expr, $immediate:expr;)+) => {$(
         unsafe extern "C" fn $name(qp: *mut IbvQpEx $(, $argument: $kind)*) {
             // SAFETY: the program passes an extended queue pair, and has started the list.
-            unsafe { begin(qp, $operation, $immediate) };
+            unsafe { begin(qp, Operation::Send($operation), $immediate) };
         }
     )+};
 }
@@ -176,11 +186,23 @@ operations! {
     wr_local_inv(key: u32) SendOperation::Invalidate { key }, None;
 }
 
+unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut IbvQpEx, key: u32, address: u64, compare: u64, swap: u64) {
+    let operation = AtomicOperation::CompareSwap { compare, swap };
+    // SAFETY: the program passes an extended queue pair, and has started the list.
+    unsafe { begin(qp, Operation::Atomic { operation, address, key }, None) };
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut IbvQpEx, key: u32, address: u64, add: u64) {
+    let operation = AtomicOperation::FetchAdd { add };
+    // SAFETY: the program passes an extended queue pair, and has started the list.
+    unsafe { begin(qp, Operation::Atomic { operation, address, key }, None) };
+}
+
 unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, _mw: *mut IbvMw, key: u32, info: *const IbvMwBindInfo) {
     // SAFETY: the program passes a structure.
     let binding = binding(unsafe { &*info });
     // SAFETY: the program passes an extended queue pair, and has started the list.
-    unsafe { begin(qp, SendOperation::Bind { key }, None) };
+    unsafe { begin(qp, Operation::Send(SendOperation::Bind { key }), None) };
     let set = |list: &mut List| {
         if let Some(request) = list.current() {
             request.data = Data::Binding(binding);

@@ -41,10 +41,11 @@ pub fn mtu(code: c_int) -> Option<PathMtu> {
 }
 
 /// Access flags of regions and queue pairs.
-const ACCESS: [(c_uint, Access); 3] = [
+const ACCESS: [(c_uint, Access); 4] = [
     (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
     (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
     (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+    (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
 ];
 
 /// Flags without an effect on access.
@@ -53,7 +54,7 @@ const NO_ACCESS: c_uint =
 
 /// Returns the access rights of flags.
 pub fn access(flags: c_uint) -> Result<Access, Error> {
-    if flags & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_REMOTE_ATOMIC) != 0 {
+    if flags & IBV_ACCESS_ON_DEMAND != 0 {
         return Err(Error::Unsupported);
     }
     let known = ACCESS.iter().fold(NO_ACCESS, |known, (flag, _)| known | flag);

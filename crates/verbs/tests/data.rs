@@ -9,10 +9,11 @@ use verbs::abi::attributes::{
     IbvAsyncEvent, IbvCqInitAttrEx, IbvQpAttr, IbvQpInitAttrEx, IbvSrqAttr, IbvSrqInitAttr,
 };
 use verbs::abi::flags::*;
-use verbs::abi::objects::{IbvCq, IbvCqEx, IbvPollCqAttr, IbvQp, IbvQpEx, IbvSge};
+use verbs::abi::objects::{IbvCq, IbvCqEx, IbvPollCqAttr, IbvQp, IbvQpEx, IbvSge, WrAtomic};
 
 use crate::rig::{
-    Rig, call, completions, errno, number, poll, post, receive, receive_shared, request_event, send_wr, zero,
+    Memory, Rig, call, completions, errno, number, poll, post, receive, receive_shared, request_event,
+    send_wr, zero,
 };
 
 /// Two connected queue pairs with one completion queue.
@@ -344,4 +345,35 @@ fn an_extended_completion_queue_is_read_by_functions() {
     seen.sort_unstable();
     assert_eq!(seen, [(1, 0, 128, 77), (2, 0, 0, 0)]);
     assert!(poll(cq.cast()).is_empty());
+}
+
+#[test]
+fn atomic_operations_return_the_number_before() {
+    let rig = Rig::new();
+    let pair = Pair::new(&rig, rig.cq());
+    let (mut number, sink) = (rig.memory(16), rig.memory(8));
+    number.fill(&7u64.to_ne_bytes());
+    let mut sges = [sink.sge(0, 8)];
+    let mut atomic = |opcode, address, compare_add, swap, bytes| {
+        sges[0].length = bytes;
+        let mut wr = send_wr(1, opcode);
+        (wr.sg_list, wr.num_sge) = (sges.as_mut_ptr(), 1);
+        wr.wr.atomic = WrAtomic { remote_addr: address, compare_add, swap, rkey: number.key() };
+        post(pair.qps[0], &mut wr).0
+    };
+    let value = |memory: &Memory| u64::from_ne_bytes(memory.read(8).try_into().unwrap());
+    assert_eq!(atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, number.address(0), 5, 0, 8), 0);
+    assert_eq!((completions(pair.cq, 1)[0].status, value(&sink), value(&number)), (0, 7, 12));
+    assert_eq!(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, number.address(0), 12, 99, 8), 0);
+    assert_eq!((completions(pair.cq, 1)[0].status, value(&sink), value(&number)), (0, 12, 99));
+    assert_eq!(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, number.address(0), 12, 1, 8), 0);
+    assert_eq!((completions(pair.cq, 1)[0].status, value(&sink), value(&number)), (0, 99, 99));
+    // Eight bytes, at a multiple of eight.
+    assert_eq!(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, number.address(0), 12, 1, 4), libc::EINVAL);
+    assert_eq!(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, number.address(4), 12, 1, 8), 0);
+    assert_eq!(completions(pair.cq, 1)[0].status, 9, "remote invalid request");
+    let mut event: IbvAsyncEvent = zero();
+    assert_eq!(call!(ibv_get_async_event(rig.context, &raw mut event)), 0);
+    assert_eq!(event.event_type, 2, "request error of the responder");
+    call!(ibv_ack_async_event(&raw mut event));
 }

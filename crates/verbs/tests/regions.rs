@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::null_mut;
 
 use verbs::abi::flags::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
-    IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
 };
 use verbs::abi::objects::{IbvMr, IbvMwBindInfo, IbvPd, WrBind, WrRdma};
 
@@ -45,6 +45,8 @@ fn memory_that_cannot_be_registered_is_refused() {
         (null_mut(), 4096, write, libc::EFAULT),
         (writable, 0, write, libc::EINVAL),
         (writable, 4096, IBV_ACCESS_REMOTE_WRITE, libc::EINVAL),
+        (writable, 4096, IBV_ACCESS_REMOTE_ATOMIC, libc::EINVAL),
+        (writable, 4096, write | IBV_ACCESS_REMOTE_ATOMIC, 0),
         (writable, 4096, 1 << 15, libc::EINVAL),
         (writable, 4096, write | IBV_ACCESS_ON_DEMAND, libc::EOPNOTSUPP),
         // Relaxed ordering: an optional flag.

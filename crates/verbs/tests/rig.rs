@@ -109,7 +109,7 @@ impl Rig {
         IbvQpAttr {
             qp_state: state,
             port_num: 1,
-            qp_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+            qp_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
             path_mtu: 3,
             dest_qp_num: number(peer),
             rq_psn: 0x00FF_FFFE,
@@ -147,7 +147,10 @@ impl Rig {
 
     pub fn memory(&self, bytes: usize) -> Memory {
         let mut bytes = vec![0u8; bytes];
-        let access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+        let access = IBV_ACCESS_LOCAL_WRITE
+            | IBV_ACCESS_REMOTE_WRITE
+            | IBV_ACCESS_REMOTE_READ
+            | IBV_ACCESS_REMOTE_ATOMIC;
         let mr = call!(ibv_reg_mr(self.pd, bytes.as_mut_ptr().cast(), bytes.len(), access.cast_signed()));
         assert!(!mr.is_null());
         Memory { bytes, mr }

@@ -185,7 +185,7 @@ impl CmId {
         let mut attributes = QpAttributes {
             state: to,
             port: 1,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
             receive_psn: self.psn,
             rnr_timer: RNR_TIMER,
             q_key: Q_KEY,

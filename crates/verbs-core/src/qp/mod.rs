@@ -12,8 +12,8 @@ use std::sync::Arc;
 use fallible::Arc as EngineArc;
 use parking_lot::Mutex;
 use roce::{
-    DatagramRequest, Qp, QpChange, QpFault, QpSpec, QpState as EngineState, RecvRequest, SendFlags,
-    SendOperation, SendRequest,
+    AtomicRequest, DatagramRequest, Qp, QpChange, QpFault, QpSpec, QpState as EngineState, RecvRequest,
+    SendFlags, SendOperation, SendRequest,
 };
 use roce_wire::Qpn;
 
@@ -153,6 +153,15 @@ impl QueuePair {
             Some(immediate) => engine.post_send_immediate(&self.qp, &request, immediate)?,
         }
         Ok(())
+    }
+
+    /// Posts an atomic operation to the send queue. It starts with [`QueuePair::start`].
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    pub fn post_atomic(&self, request: &AtomicRequest) -> Result<(), Error> {
+        let request = AtomicRequest { flags: self.flags(request.flags), ..*request };
+        Ok(self.spec.pd.device().engine().post_atomic(&self.qp, &request)?)
     }
 
     /// Posts a datagram to the send queue. It starts with [`QueuePair::start`].

@@ -11,7 +11,8 @@ pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 pub const IBV_PORT_CM_SUP: u32 = 1 << 16;
 pub const IBV_PORT_IP_BASED_GIDS: u32 = 1 << 26;
 pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
-pub const IBV_ATOMIC_NONE: c_int = 0;
+/// Atomic with regard to other operations of the device.
+pub const IBV_ATOMIC_HCA: c_int = 1;
 
 pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 1 << 7;
 pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 1 << 12;

@@ -112,7 +112,7 @@ value!(super::flags::IBV_LINK_LAYER_ETHERNET, 2);
 value!(super::flags::IBV_PORT_CM_SUP, 65536);
 value!(super::flags::IBV_PORT_IP_BASED_GIDS, 67108864);
 value!(super::flags::IBV_GID_TYPE_ROCE_V2, 2);
-value!(super::flags::IBV_ATOMIC_NONE, 0);
+value!(super::flags::IBV_ATOMIC_HCA, 1);
 value!(super::flags::IBV_DEVICE_CURR_QP_STATE_MOD, 128);
 value!(super::flags::IBV_DEVICE_RC_RNR_NAK_GEN, 4096);
 value!(super::flags::IBV_DEVICE_SRQ_RESIZE, 8192);
