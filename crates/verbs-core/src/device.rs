@@ -147,6 +147,7 @@ pub fn guid(address: IpAddr) -> u64 {
 fn config(address: IpAddr, link: &Link) -> Config {
     let mut config = Config::new(guid(address) ^ u64::from(link.slot()), sys::random_seed());
     config.loopback = true;
+    config.relax = sys::yield_processor;
     // Slots are fewer than the prefix can number.
     config.number_prefix = NumberPrefix::new(link.slot(), SLOT_BITS).unwrap_or(NumberPrefix::NONE);
     config.max_qps = limits::QUEUE_PAIRS;
