@@ -80,6 +80,10 @@ fn run_all() -> Result<Vec<Done>> {
         done.push(run_part(step));
         done.extend(beside.ready());
     }
+    while let Some(step) = beside.take_last() {
+        done.push(run_part(step));
+        done.extend(beside.ready());
+    }
     done.extend(beside.rest());
     done.extend(of(When::Alone).map(run_step));
     Ok(done)
