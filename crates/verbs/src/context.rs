@@ -31,6 +31,9 @@ const CAPABILITIES: c_uint = IBV_DEVICE_CURR_QP_STATE_MOD
     | IBV_DEVICE_MEM_MGT_EXTENSIONS
     | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
+/// Vendor of a device in software, as that of `rdma_rxe`: programs take 0 for a mistake.
+const NO_VENDOR: u32 = 0x00FF_FFFF;
+
 /// The default partition, with full membership.
 const PKEY: u16 = 0xFFFF;
 
@@ -78,7 +81,7 @@ fn device_attributes(listed: &ListedDevice) -> IbvDeviceAttr {
         sys_image_guid: guid,
         max_mr_size: u64::MAX,
         page_size_cap: 0xFFFF_F000,
-        vendor_id: 0,
+        vendor_id: NO_VENDOR,
         vendor_part_id: 0,
         hw_ver: 0,
         max_qp: count(limits::QUEUE_PAIRS),

@@ -36,9 +36,15 @@ pub fn last() -> Error {
     Error::System(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))
 }
 
-/// Returns 0 or the error number.
+/// Returns 0, or the error number, which is also `errno`: some programs print that.
 pub fn status(result: Result<(), Error>) -> c_int {
-    result.map_or_else(number, |()| 0)
+    result.map_or_else(
+        |error| {
+            set(number(error));
+            number(error)
+        },
+        |()| 0,
+    )
 }
 
 /// Returns 0, or -1 with `errno`.

@@ -7,6 +7,7 @@ use core::ffi::c_int;
 use verbs_core::memory::MemoryWindow;
 use verbs_core::{Binding, Error};
 
+use crate::abi::flags::IBV_ACCESS_LOCAL_WRITE;
 use crate::abi::objects::{IbvMr, IbvMw, IbvMwBindInfo, IbvPd};
 use crate::handles::{self, Handle};
 use crate::pd::Pd;
@@ -56,6 +57,7 @@ pub fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
     }
     // SAFETY: the program passes a region.
     let region = unsafe { (*region).lkey };
-    let access = tables::access(info.mw_access_flags)?;
+    // A window is for peers: local access is that of the region.
+    let access = tables::access(info.mw_access_flags & !IBV_ACCESS_LOCAL_WRITE)?;
     Ok(Binding { region, address: info.addr, length: info.length, access })
 }
