@@ -579,7 +579,13 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Tests of pyverbs that fail, and why.
-const PYVERBS: &[(&str, &str)] = &[];
+const PYVERBS: &[(&str, &str)] = &[
+    (
+        "test_mr.MRTest.test_mr_rereg_",
+        "a change of a region changes its keys, which the tests do not ask for again",
+    ),
+    ("test_shared_pd.SharedPDTestCase.", "objects of another process cannot be imported"),
+];
 
 #[cfg(test)]
 mod tests {
