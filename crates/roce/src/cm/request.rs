@@ -98,7 +98,8 @@ impl Incoming<'_> {
         //= rocev2 §12
         let header = IpCm::new_checked(&req.private_data).map_err(|_| RejReason::UNSUPPORTED)?;
         let ends = IpEnds::parse(&header).ok_or(RejReason::UNSUPPORTED)?;
-        if ends.source != source || ends.destination != destination {
+        // As in GIDs, an IPv4 address may be mapped into an IPv6 one.
+        if ends.source.to_canonical() != source || ends.destination.to_canonical() != destination {
             return Err(RejReason::INVALID_GID.into());
         }
         let mtu = req.path_mtu.mtu().filter(|&mtu| mtu <= self.conns.config.max_mtu);

@@ -113,6 +113,15 @@ fn invalid_req_is_refused_with_the_matching_reason() {
     }
 }
 
+/// Writes the IPv4 addresses of the IP addressing header as mapped IPv6 ones.
+fn map_addresses(req: &mut ReqRepr) {
+    let header = &mut req.private_data;
+    header[1] = 0x60;
+    for address in [4..20, 20..36] {
+        header[address][10..12].fill(0xFF);
+    }
+}
+
 //= rocev2 §11
 //= rocev2 §13
 #[test]
@@ -128,6 +137,7 @@ fn irrelevant_req_fields_are_ignored() {
         ("LIDs", Box::new(path(|path| (path.local_lid, path.remote_lid) = (1, 2)))),
         ("a packet rate", Box::new(path(|path| path.packet_rate = 63))),
         ("a hop limit", Box::new(path(|path| path.hop_limit = 0))),
+        ("mapped addresses", Box::new(map_addresses)),
         ("a flow label", Box::new(path(|path| path.flow_label = 0x000F_FFFF))),
         ("256 bytes", Box::new(|req| req.path_mtu = MtuCode(1))),
         ("no retries", Box::new(|req| req.max_cm_retries = 0)),
