@@ -206,8 +206,10 @@ pub enum CompletionKind {
     /// WRITE, with or without immediate data.
     Write,
     Read,
-    /// Atomic operation.
-    Atomic,
+    /// Atomic compare-and-swap.
+    CompareSwap,
+    /// Atomic fetch-and-add.
+    FetchAdd,
     FastRegister,
     Invalidate,
     Bind,

@@ -96,8 +96,8 @@ pub const fn wc_opcode(kind: CompletionKind) -> c_int {
         CompletionKind::Send => 0,
         CompletionKind::Write => 1,
         CompletionKind::Read => 2,
-        // IBV_WC_COMP_SWAP, for both operations.
-        CompletionKind::Atomic => 3,
+        CompletionKind::CompareSwap => 3,
+        CompletionKind::FetchAdd => 4,
         CompletionKind::Bind => 5,
         CompletionKind::Invalidate | CompletionKind::FastRegister => 6,
         CompletionKind::Receive

@@ -363,9 +363,11 @@ fn atomic_operations_return_the_number_before() {
     };
     let value = |memory: &Memory| u64::from_ne_bytes(memory.read(8).try_into().unwrap());
     assert_eq!(atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, number.address(0), 5, 0, 8), 0);
-    assert_eq!((completions(pair.cq, 1)[0].status, value(&sink), value(&number)), (0, 7, 12));
+    let done = &completions(pair.cq, 1)[0];
+    assert_eq!((done.opcode, done.status, value(&sink), value(&number)), (4, 0, 7, 12));
     assert_eq!(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, number.address(0), 12, 99, 8), 0);
-    assert_eq!((completions(pair.cq, 1)[0].status, value(&sink), value(&number)), (0, 12, 99));
+    let done = &completions(pair.cq, 1)[0];
+    assert_eq!((done.opcode, done.status, value(&sink), value(&number)), (3, 0, 12, 99));
     assert_eq!(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, number.address(0), 12, 1, 8), 0);
     assert_eq!((completions(pair.cq, 1)[0].status, value(&sink), value(&number)), (0, 99, 99));
     // Eight bytes, at a multiple of eight.

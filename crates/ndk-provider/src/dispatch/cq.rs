@@ -151,7 +151,9 @@ fn extended(completion: &Completion) -> NDK_RESULT_EX {
         }
         CompletionKind::Send => (NDK_OPERATION_TYPE::NdkOperationTypeSend, 0),
         // No NDK call posts an atomic operation.
-        CompletionKind::Read | CompletionKind::Atomic => (NDK_OPERATION_TYPE::NdkOperationTypeRead, 0),
+        CompletionKind::Read | CompletionKind::CompareSwap | CompletionKind::FetchAdd => {
+            (NDK_OPERATION_TYPE::NdkOperationTypeRead, 0)
+        }
         CompletionKind::Write => (NDK_OPERATION_TYPE::NdkOperationTypeWrite, 0),
         CompletionKind::FastRegister => (NDK_OPERATION_TYPE::NdkOperationTypeFastRegister, 0),
         CompletionKind::Invalidate => (NDK_OPERATION_TYPE::NdkOperationTypeInvalidate, 0),

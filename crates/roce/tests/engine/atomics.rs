@@ -67,7 +67,10 @@ fn the_number_is_changed_and_what_it_was_is_returned() {
             let expected = Completion {
                 qp_context: 77,
                 context: 7,
-                kind: CompletionKind::Atomic,
+                kind: match operation {
+                    AtomicOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
+                    AtomicOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
+                },
                 status: CompletionStatus::Success,
                 bytes: 8,
                 immediate: None,

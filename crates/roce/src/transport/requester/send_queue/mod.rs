@@ -57,8 +57,10 @@ enum Source {
     Only,
     /// The same, of a request with immediate data.
     OnlyWithImmediate,
-    /// The same, of an atomic operation.
-    OnlyOfAtomic,
+    /// The same, of a compare-and-swap.
+    OnlyOfCompareSwap,
+    /// The same, of a fetch-and-add.
+    OnlyOfFetchAdd,
     /// Number of scatter/gather elements.
     Sges(u32),
     /// The same, of a READ with more elements than others may have.
@@ -139,13 +141,14 @@ impl Wqe {
 
     /// Returns whether it is an atomic operation.
     pub(crate) fn is_atomic(&self) -> bool {
-        matches!(self.data, Source::OnlyOfAtomic)
+        matches!(self.data, Source::OnlyOfCompareSwap | Source::OnlyOfFetchAdd)
     }
 
     pub(crate) fn kind(&self) -> CompletionKind {
-        match self.operation.kind() {
-            CompletionKind::Read if self.is_atomic() => CompletionKind::Atomic,
-            kind => kind,
+        match self.data {
+            Source::OnlyOfCompareSwap => CompletionKind::CompareSwap,
+            Source::OnlyOfFetchAdd => CompletionKind::FetchAdd,
+            _ => self.operation.kind(),
         }
     }
 }
@@ -345,7 +348,11 @@ impl SendQueue {
             flags: request.flags & (SendFlags::SILENT | SendFlags::FENCE | SendFlags::DEFER),
             data: SendData::Sges(&[]),
         };
-        self.append_request(&read, ATOMIC_SIZE, length, Source::OnlyOfAtomic, at, request.sink);
+        let source = match request.operation {
+            AtomicOperation::CompareSwap { .. } => Source::OnlyOfCompareSwap,
+            AtomicOperation::FetchAdd { .. } => Source::OnlyOfFetchAdd,
+        };
+        self.append_request(&read, ATOMIC_SIZE, length, source, at, request.sink);
         Ok(())
     }
 
@@ -653,7 +660,7 @@ impl SendQueue {
     #[inline]
     pub(crate) fn payload<'a>(&'a self, wqe: &'a Wqe) -> Payload<'a> {
         match wqe.data {
-            Source::Only | Source::OnlyWithImmediate | Source::OnlyOfAtomic => {
+            Source::Only | Source::OnlyWithImmediate | Source::OnlyOfCompareSwap | Source::OnlyOfFetchAdd => {
                 Payload::Sges(core::slice::from_ref(&wqe.only))
             }
             Source::Sges(count) => Payload::Sges(part(&self.sges, wqe.at, self.max_sges, count)),
