@@ -117,6 +117,8 @@ impl ConnSet {
     /// Sends the REQ of a connection again with a smaller path MTU, under another communication ID: the peer has refused the one that
     /// it knows. Returns `false` and changes nothing if the REQ is not outstanding, or its path MTU not larger.
     //= rocev2 §12
+    // Its message would be on the stack of each REJ.
+    #[inline(never)]
     pub(super) fn request_with_mtu(&mut self, now: Instant, index: u32, mtu: PathMtu) -> bool {
         let Some(conn) = self.slots.get(index) else { return false };
         if conn.state != State::ReqSent || mtu >= conn.peer.mtu {
