@@ -529,15 +529,17 @@ mod tests {
         }
         let table = table(4).relaxing_by(relax);
         let code = insert(&table, 7);
-        let pinned = table.get(code).unwrap();
+        let mut pinned = table.get(code);
+        assert!(pinned.is_some());
         std::thread::scope(|scope| {
             let removed = scope.spawn(|| table.remove(code).is_some());
             while !RELAXED.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            drop(pinned);
+            pinned = None;
             assert!(removed.join().unwrap());
         });
+        assert!(pinned.is_none());
     }
 
     #[test]
