@@ -80,6 +80,7 @@ pub const SAMBA: [Package; 2] = [
 ];
 
 /// Checks the Debian package of `cargo xtask verbs --package`.
+#[cfg(unix)]
 pub const LINTIAN: [Package; 1] = [Package { name: "lintian", file: "/usr/bin/lintian" }];
 
 /// Needed by libFuzzer, which is C++, beside a linker.

@@ -24,10 +24,12 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use viordma_inf::Edition;
 
+#[cfg(unix)]
+pub use self::linked::packages as linked_packages;
 use self::{architecture::Architecture, kit::Kit, mirror::Mirror, toolchain::Toolchain};
 pub use self::{
     artifact::Image,
-    linked::{Linked, Origin, packages as linked_packages},
+    linked::{Linked, Origin},
 };
 use crate::{drivers::DRIVERS, inf, packages, shell};
 

@@ -95,7 +95,7 @@ pub fn write(include: &Path) -> Result<()> {
 /// Compares the module with what would be written.
 ///
 /// # Errors
-/// As [`write`]; or they differ.
+/// As [`write()`]; or they differ.
 pub fn check(include: &Path) -> Result<()> {
     let path = shell::root().join(FOLDER).join(MODULE);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
