@@ -3,7 +3,7 @@
 //! RDMA devices of a user process on Linux, without a kernel module, a device file or privileges: the objects of libibverbs and
 //! librdmacm on the RoCEv2 engine.
 //!
-//! A [`Device`] has one IP address. Its frames travel as UDP datagrams of ordinary sockets. Calls of the application do most of the work: a
+//! A [`Device`](device::Device) has one IP address. Its frames travel as UDP datagrams of ordinary sockets. Calls of the application do most of the work: a
 //! post builds and sends frames, a poll of an empty completion queue receives. One progress thread per device does the rest, and
 //! sleeps while the application polls.
 //!
