@@ -31,7 +31,7 @@ use crate::{
 /// Nanoseconds after which closing an NDK adapter is reported: it waits until every object below it is closed.
 const MAX_CLOSE: u64 = 60_000_000_000;
 
-/// An open NDK adapter. Close it with [`Miniport::close_ndk`](crate::Miniport::close_ndk).
+/// An open NDK adapter. Close it with [`NdkRequests::close`](crate::NdkRequests::close).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NdkAdapter(pub Guest<NDK_ADAPTER>);
 
