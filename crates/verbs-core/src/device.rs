@@ -5,6 +5,7 @@
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::io::Write;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -118,7 +119,8 @@ impl Device {
                 counters.push(format!("{name}={value}"));
             }
         });
-        eprintln!("{}", counters.join(" "));
+        // A program may have closed it.
+        let _ = writeln!(std::io::stderr(), "{}", counters.join(" "));
     }
 }
 

@@ -4,6 +4,7 @@
 
 use core::ffi::{c_char, c_int};
 use core::net::IpAddr;
+use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 use verbs_core::Error;
@@ -82,7 +83,8 @@ pub fn host() -> Option<&'static Arc<Host>> {
             Some(host)
         }
         Err(invalid) => {
-            eprintln!("{invalid}");
+            // A program may have closed it.
+            let _ = writeln!(std::io::stderr(), "{invalid}");
             None
         }
     };
