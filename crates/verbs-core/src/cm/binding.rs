@@ -122,8 +122,13 @@ impl CmId {
         for device in state.claimed.clone() {
             let context = self.context(&mut state, &device);
             let spec = ListenSpec { ip: Some(device.address()), port, backlog, context };
-            let listener = device.engine().listen(&spec).map_err(of_conn)?;
-            state.listeners.push((device, listener));
+            match device.engine().listen(&spec) {
+                Ok(listener) => state.listeners.push((device, listener)),
+                Err(error) => {
+                    ports::unlisten(&core::mem::take(&mut state.listeners));
+                    return Err(of_conn(error));
+                }
+            }
         }
         state.phase = Phase::Listening;
         Ok(())

@@ -276,10 +276,7 @@ impl CmId {
         for (device, context) in &contexts {
             device.adapter().connections.remove(*context);
         }
-        for (device, listener) in &listeners {
-            // It is there: only this removes it.
-            let _ = device.engine().unlisten(*listener);
-        }
+        ports::unlisten(&listeners);
         ports::release(&claimed, port);
         if let (Some(device), Some(connection)) = (&device, connection) {
             let adapter = device.adapter();

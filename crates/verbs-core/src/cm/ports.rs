@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use roce::ListenerId;
+
 use crate::device::Device;
 use crate::error::Error;
 use crate::sys;
@@ -46,5 +48,13 @@ fn claim_on_all(devices: &[Arc<Device>], port: u16) -> Result<(), Error> {
 pub fn release(devices: &[Arc<Device>], port: u16) {
     for device in devices {
         device.adapter().link.neighbors().release(port);
+    }
+}
+
+/// Removes listeners.
+pub fn unlisten(listeners: &[(Arc<Device>, ListenerId)]) {
+    for (device, listener) in listeners {
+        // It is there: only this removes it.
+        let _ = device.engine().unlisten(*listener);
     }
 }
