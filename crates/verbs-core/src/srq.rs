@@ -77,6 +77,12 @@ impl SharedReceiveQueue {
         &self.users
     }
 
+    /// Returns the protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
     /// Returns the attributes.
     #[must_use]
     pub fn attributes(&self) -> SrqAttributes {

@@ -8,8 +8,13 @@ use std::sync::Arc;
 use verbs_core::context::AsyncEventKind;
 use verbs_core::cq::{CompletionChannel, CompletionQueue};
 use verbs_core::environment::{Faults, Settings};
-use verbs_core::qp::{QpAttributes, QpState, QueuePair};
-use verbs_core::{CompletionKind, CompletionStatus, Error, RecvRequest, SendOperation};
+use verbs_core::qp::{
+    AddressHandle, Destination, Mask, QpAttributes, QpState, QueuePair, QueuePairSpec, Service,
+};
+use verbs_core::srq::{SharedReceiveQueue, SrqAttributes};
+use verbs_core::{
+    CompletionKind, CompletionStatus, Error, RecvRequest, SendData, SendFlags, SendOperation, SendRequest,
+};
 
 use crate::rig::{Side, address, attributes, spec, steps};
 
@@ -146,6 +151,43 @@ fn a_completion_queue_that_overflows_is_reported() {
     assert_eq!(cq.poll(10, |_| {}), Err(Error::Invalid));
     qp.destroy();
     cq.destroy().unwrap();
+}
+
+#[test]
+fn objects_of_another_device_are_refused() {
+    let settings = Settings::default();
+    let (a, b) = (Side::new(address(), &settings), Side::new(address(), &settings));
+    let receives = SrqAttributes { receives: 1, elements: 1, limit: 0 };
+    let srq = SharedReceiveQueue::new(&b.pd, receives, 3).unwrap();
+    for foreign in [
+        QueuePairSpec { send_cq: Arc::clone(&b.cq), ..spec(&a.pd, &a.cq) },
+        QueuePairSpec { receive_cq: Arc::clone(&b.cq), ..spec(&a.pd, &a.cq) },
+        QueuePairSpec { srq: Some(Arc::clone(&srq)), ..spec(&a.pd, &a.cq) },
+    ] {
+        assert_eq!(QueuePair::new(foreign).err(), Some(Error::Invalid));
+    }
+    srq.destroy().unwrap();
+    let qp = QueuePair::new(QueuePairSpec { service: Service::Datagram, ..spec(&a.pd, &a.cq) }).unwrap();
+    for (state, named) in [
+        (QpState::Init, Mask::PKEY_INDEX | Mask::PORT | Mask::Q_KEY),
+        (QpState::ReadyToReceive, Mask::empty()),
+        (QpState::ReadyToSend, Mask::SEND_PSN),
+    ] {
+        qp.modify(&attributes(state, &b), Mask::STATE | named).unwrap();
+    }
+    let request = SendRequest {
+        context: 1,
+        operation: SendOperation::Send,
+        flags: SendFlags::empty(),
+        data: SendData::Sges(&[]),
+    };
+    for (pd, posted) in [(&a.pd, Ok(())), (&b.pd, Err(Error::Invalid))] {
+        let handle = AddressHandle::new(pd, &attributes(QpState::Init, &b).path).unwrap();
+        let to = Destination { handle: &handle, qpn: b.qp.qpn(), q_key: 0, immediate: None };
+        assert_eq!(qp.post_datagram(&to, &request), posted);
+        handle.destroy();
+    }
+    qp.destroy();
 }
 
 /// A peer that is gone is detected by the retry count.

@@ -30,6 +30,12 @@ impl AddressHandle {
         Ok(Self { pd: Arc::clone(pd), path })
     }
 
+    /// Returns the protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
     /// Ends the use of the handle. Posted datagrams do not need it.
     pub fn destroy(&self) {
         self.pd.users().remove();

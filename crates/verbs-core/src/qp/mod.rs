@@ -19,7 +19,7 @@ use roce_wire::Qpn;
 
 use crate::Lock;
 use crate::adapter::{Adapter, Notice, Subscriber};
-use crate::context::{AsyncEvent, AsyncEventKind};
+use crate::context::{AsyncEvent, AsyncEventKind, Context};
 use crate::cq::CompletionQueue;
 use crate::error::Error;
 use crate::memory::ProtectionDomain;
@@ -63,8 +63,9 @@ impl QueuePair {
     pub fn new(mut spec: QueuePairSpec) -> Result<Arc<Self>, Error> {
         spec.capabilities = spec.capabilities.granted().ok_or(Error::Invalid)?;
         let device = spec.pd.context().device();
-        let is_own = |cq: &CompletionQueue| Arc::ptr_eq(cq.context().device(), device);
-        if !is_own(&spec.send_cq) || !is_own(&spec.receive_cq) {
+        let is_own = |context: &Context| Arc::ptr_eq(context.device(), device);
+        let foreign_srq = spec.srq.as_ref().is_some_and(|srq| !is_own(srq.pd().context()));
+        if !is_own(spec.send_cq.context()) || !is_own(spec.receive_cq.context()) || foreign_srq {
             return Err(Error::Invalid);
         }
         let adapter = spec.pd.device().adapter();
@@ -175,6 +176,9 @@ impl QueuePair {
             if self.state() != QpState::Error {
                 return Err(Error::Invalid);
             }
+        }
+        if !Arc::ptr_eq(to.handle.pd().context().device(), self.spec.pd.context().device()) {
+            return Err(Error::Invalid);
         }
         let request = DatagramRequest {
             context: request.context,
