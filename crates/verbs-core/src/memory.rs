@@ -49,16 +49,6 @@ impl ProtectionDomain {
         &self.users
     }
 
-    /// Counts an object outside of this crate that uses the domain.
-    pub fn add_user(&self) {
-        self.users.add();
-    }
-
-    /// Ends a use that [`ProtectionDomain::add_user`] has counted.
-    pub fn remove_user(&self) {
-        self.users.remove();
-    }
-
     /// Ends the use of the domain.
     ///
     /// # Errors
@@ -120,12 +110,6 @@ impl MemoryRegion {
     #[must_use]
     pub fn key(&self) -> u32 {
         self.region.key()
-    }
-
-    /// Returns the protection domain.
-    #[must_use]
-    pub fn pd(&self) -> &Arc<ProtectionDomain> {
-        &self.pd
     }
 
     /// Returns the memory.
