@@ -2,21 +2,27 @@
 
 //! Queues of events with a file descriptor that is readable while the queue holds one.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use parking_lot::Mutex;
 
 use crate::error::Error;
-use crate::sys::{EventFd, wait_readable};
+use crate::sys::EventFd;
 
 /// A queue of events.
 #[derive(Debug)]
 pub struct EventQueue<T> {
-    /// Counts the events.
+    /// Counts the events that no thread has begun to take.
     fd: EventFd,
-    events: Mutex<VecDeque<T>>,
+    events: Mutex<Events<T>>,
+}
+
+#[derive(Debug)]
+struct Events<T> {
+    queued: VecDeque<T>,
+    /// Counts of removed events that threads have read and not yet dropped.
+    orphaned: usize,
 }
 
 impl<T> EventQueue<T> {
@@ -25,12 +31,16 @@ impl<T> EventQueue<T> {
     /// # Errors
     /// [`Error::System`] if the process has no descriptor left.
     pub fn new() -> Result<Self, Error> {
-        Ok(Self { fd: EventFd::semaphore()?, events: Mutex::default() })
+        Ok(Self {
+            fd: EventFd::semaphore()?,
+            events: Mutex::new(Events { queued: VecDeque::new(), orphaned: 0 }),
+        })
     }
 
     /// Adds an event.
     pub fn push(&self, event: T) {
-        self.events.lock().push_back(event);
+        let mut events = self.events.lock();
+        events.queued.push_back(event);
         self.fd.add();
     }
 
@@ -39,39 +49,39 @@ impl<T> EventQueue<T> {
     /// # Errors
     /// [`Error::WouldBlock`], [`Error::Interrupted`].
     pub fn take(&self) -> Result<T, Error> {
+        self.take_counted(|_| {})
+    }
+
+    /// Takes the oldest event as [`EventQueue::take`] does. Calls `count` with it before another thread can find the event gone.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`], [`Error::Interrupted`].
+    pub fn take_counted(&self, count: impl Fn(&T)) -> Result<T, Error> {
         loop {
             self.fd.take()?;
-            // None if the event was removed after the descriptor had counted it.
-            if let Some(event) = self.events.lock().pop_front() {
+            let mut events = self.events.lock();
+            if events.orphaned > 0 {
+                // It is the count of a removed event, or as good as that: another thread that has read one takes the oldest event.
+                events.orphaned -= 1;
+            } else if let Some(event) = events.queued.pop_front() {
+                count(&event);
                 return Ok(event);
             }
         }
     }
 
-    /// Takes the oldest event if there is one. Does not wait.
-    pub fn try_take(&self) -> Option<T> {
-        self.is_readable().then(|| self.take().ok())?
-    }
-
     /// Removes the events for which `remove` returns `true`. Returns them.
     pub fn remove(&self, mut remove: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut events = self.events.lock();
-        let (removed, kept): (Vec<_>, Vec<_>) = events.drain(..).partition(|event| remove(event));
-        events.extend(kept);
+        let (removed, kept): (Vec<_>, Vec<_>) = events.queued.drain(..).partition(|event| remove(event));
+        events.queued.extend(kept);
         for _ in &removed {
-            // Another thread may have read the count of this event; it then waits for the next one.
-            if self.is_readable() {
-                let _ = self.fd.take();
+            if !self.fd.try_take() {
+                // Another thread has read the count of this event, and then waits for the next one.
+                events.orphaned += 1;
             }
         }
         removed
-    }
-
-    fn is_readable(&self) -> bool {
-        let mut interest = [(self.fd.as_fd(), false)];
-        wait_readable(&mut interest, Some(Duration::ZERO));
-        let [(_, readable)] = interest;
-        readable
     }
 }
 
@@ -88,14 +98,36 @@ mod tests {
     #[test]
     fn the_descriptor_counts_events() {
         let queue = EventQueue::new().unwrap();
-        assert_eq!(queue.try_take(), None);
         for event in 0..5 {
             queue.push(event);
         }
         assert_eq!(queue.take(), Ok(0));
         assert_eq!(queue.remove(|event| event % 2 == 1), [1, 3]);
-        assert_eq!((queue.try_take(), queue.try_take(), queue.try_take()), (Some(2), Some(4), None));
-        assert!(!queue.is_readable());
+        assert_eq!((queue.take(), queue.take()), (Ok(2), Ok(4)));
+        assert!(!queue.fd.try_take());
+    }
+
+    /// A thread that has read the count of an event when it is removed waits for the next one, and the removal does not wait for it.
+    #[test]
+    fn events_are_removed_while_a_thread_takes_them() {
+        let queue = EventQueue::new().unwrap();
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| while queue.take() != Ok(u32::MAX) {});
+            for event in 0..20_000 {
+                queue.push(event);
+                queue.remove(|_| true);
+            }
+            queue.push(u32::MAX);
+            taken.join().unwrap();
+        });
+        assert!(!queue.fd.try_take());
+    }
+
+    #[test]
+    fn an_event_is_counted_before_a_removal_finds_it_gone() {
+        let queue = EventQueue::new().unwrap();
+        queue.push(1);
+        assert_eq!(queue.take_counted(|_| assert!(queue.events.is_locked())), Ok(1));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 //! Event file descriptors.
 
+use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use super::host::wait_readable;
 use crate::error::Error;
 
 /// An eventfd.
@@ -47,6 +49,21 @@ impl EventFd {
         // SAFETY: `count` is writable for its eight bytes.
         let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
         if read < 0 { Err(Error::last()) } else { Ok(()) }
+    }
+
+    /// Takes one, or all of a flag, if there is any: does not wait, even if the descriptor blocks. Returns whether there was one.
+    pub fn try_take(&self) -> bool {
+        let mut count = 0u64;
+        let piece = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: size_of::<u64>() };
+        // SAFETY: `piece` is one piece of memory, `count`, which is writable for its eight bytes. An eventfd has no position.
+        let read = unsafe { libc::preadv2(self.0.as_raw_fd(), &raw const piece, 1, -1, libc::RWF_NOWAIT) };
+        if read < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
+            // A kernel before 5.8: here another thread may be faster.
+            let mut interest = [(self.0.as_fd(), false)];
+            wait_readable(&mut interest, Some(Duration::ZERO));
+            return interest[0].1 && self.take().is_ok();
+        }
+        read > 0
     }
 }
 
