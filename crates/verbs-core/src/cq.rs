@@ -60,8 +60,12 @@ impl CompletionChannel {
         loop {
             // What there is is found without waiting for the progress thread.
             self.context.device().adapter().attend();
-            if let Some(cq) = self.events.take()?.upgrade() {
-                cq.unacknowledged.taken();
+            let count = |cq: &Weak<CompletionQueue>| {
+                if let Some(cq) = cq.upgrade() {
+                    cq.unacknowledged.taken();
+                }
+            };
+            if let Some(cq) = self.events.take_counted(count)?.upgrade() {
                 return Ok(cq.token);
             }
         }
@@ -193,9 +197,10 @@ impl CompletionQueue {
         adapter.follow_up();
     }
 
-    /// Acknowledges events that [`CompletionChannel::take`] has returned.
-    pub fn acknowledge(&self, events: u32) {
-        self.unacknowledged.acknowledge(events.into());
+    /// Returns the events for which the destruction waits. [`CompletionChannel::take`] counts those that it returns.
+    #[must_use]
+    pub fn unacknowledged(&self) -> &Unacknowledged {
+        &self.unacknowledged
     }
 
     /// Changes the number of entries.

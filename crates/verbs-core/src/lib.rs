@@ -51,6 +51,7 @@ pub use roce::{
     PrivateData, ReadLimits, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge,
 };
 pub use roce_wire::{PathMtu, Qpn};
+pub use users::Unacknowledged;
 
 /// The lock of the engine: a waiting thread sleeps in the kernel, since the owner may be preempted.
 type Lock = parking_lot::RawMutex;

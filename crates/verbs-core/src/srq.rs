@@ -116,14 +116,10 @@ impl SharedReceiveQueue {
         Ok(self.pd.device().engine().post_srq(&self.srq, request)?)
     }
 
-    /// Counts an event of the queue that the application has taken.
-    pub fn event_taken(&self) {
-        self.unacknowledged.taken();
-    }
-
-    /// Acknowledges an event.
-    pub fn acknowledge(&self) {
-        self.unacknowledged.acknowledge(1);
+    /// Returns the events for which the destruction waits.
+    #[must_use]
+    pub fn unacknowledged(&self) -> &Unacknowledged {
+        &self.unacknowledged
     }
 
     /// Ends the use of the queue. Waits until the application has acknowledged its events.

@@ -49,7 +49,7 @@ impl Unacknowledged {
     }
 
     /// Waits until all are acknowledged.
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut count = self.count.lock();
         while *count > 0 {
             self.changed.wait(&mut count);

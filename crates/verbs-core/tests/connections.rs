@@ -33,7 +33,7 @@ impl Process {
     fn event(&self, kind: CmEventKind) -> CmEvent<CmId> {
         let event = self.channel.take().unwrap();
         assert_eq!(event.kind, kind, "status {}", event.status);
-        event.listener.as_ref().unwrap_or(&event.id).acknowledge();
+        event.counted().acknowledge();
         event
     }
 

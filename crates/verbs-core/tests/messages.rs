@@ -125,7 +125,7 @@ fn a_channel_wakes_a_waiting_thread() {
     let destroyed = std::thread::spawn(move || other.destroy());
     std::thread::sleep(Duration::from_millis(20));
     assert!(!destroyed.is_finished());
-    cq.acknowledge(1);
+    cq.unacknowledged().acknowledge(1);
     assert_eq!(destroyed.join().unwrap(), Ok(()));
     assert_eq!(channel.destroy(), Ok(()));
 }

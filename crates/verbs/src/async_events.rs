@@ -4,10 +4,12 @@
 
 use core::ffi::c_int;
 
-use verbs_core::context::AsyncEventKind;
+use verbs_core::context::{AsyncEvent, AsyncEventKind};
+use verbs_core::{Error, Unacknowledged};
 
 use crate::abi::attributes::{AsyncElement, IbvAsyncEvent};
 use crate::abi::context::IbvContext;
+use crate::cq::Cq;
 use crate::handles;
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -27,22 +29,34 @@ fn type_of(kind: AsyncEventKind) -> c_int {
     TYPES.iter().find(|(known, _)| *known == kind).map_or(-1, |&(_, number)| number)
 }
 
+/// Returns the count of the events of an object.
+fn unacknowledged<'a>(kind: AsyncEventKind, token: u64) -> Result<&'a Unacknowledged, Error> {
+    let object = core::ptr::with_exposed_provenance_mut::<()>(token as usize);
+    Ok(match kind {
+        AsyncEventKind::CqError => handles::get::<Cq>(object.cast())?.core.unacknowledged(),
+        AsyncEventKind::SrqLimitReached => handles::get::<Srq>(object.cast())?.core.unacknowledged(),
+        AsyncEventKind::QpFatal
+        | AsyncEventKind::QpRequestError
+        | AsyncEventKind::QpAccessError
+        | AsyncEventKind::LastWqeReached => handles::get::<Qp>(object.cast())?.core.unacknowledged(),
+    })
+}
+
 /// Waits for the next asynchronous event of a context, or returns -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_async_event(context: *mut IbvContext, event: *mut IbvAsyncEvent) -> c_int {
-    let taken = context::find(context).and_then(|context| context.async_events().take());
-    errno::flag(taken.map(|taken| {
-        let pointer = core::ptr::with_exposed_provenance_mut::<()>(taken.token as usize);
-        if taken.kind.is_of_qp() {
-            if let Ok(qp) = handles::get::<Qp>(pointer.cast()) {
-                qp.core.event_taken();
-            }
-        } else if let Ok(srq) = handles::get::<Srq>(pointer.cast()) {
-            srq.core.event_taken();
+    // The object of an event that is queued exists.
+    let count = |event: &AsyncEvent| {
+        if let Ok(events) = unacknowledged(event.kind, event.token) {
+            events.taken();
         }
-        let element = AsyncElement { qp: pointer.cast() };
+    };
+    let taken = context::find(context).and_then(|context| context.async_events().take_counted(count));
+    errno::flag(taken.map(|taken| {
+        let qp = core::ptr::with_exposed_provenance_mut(taken.token as usize);
+        let taken = IbvAsyncEvent { element: AsyncElement { qp }, event_type: type_of(taken.kind) };
         // SAFETY: the program passes a structure that the call may write.
-        unsafe { event.write(IbvAsyncEvent { element, event_type: type_of(taken.kind) }) };
+        unsafe { event.write(taken) };
     }))
 }
 
@@ -51,14 +65,10 @@ pub unsafe extern "C" fn ibv_get_async_event(context: *mut IbvContext, event: *m
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut IbvAsyncEvent) {
     // SAFETY: the program passes an event.
     let event = unsafe { &*event };
-    let Some((kind, _)) = TYPES.iter().find(|(_, number)| *number == event.event_type) else { return };
+    let Some(&(kind, _)) = TYPES.iter().find(|(_, number)| *number == event.event_type) else { return };
     // SAFETY: events of all these types name an object.
-    let qp = unsafe { event.element.qp };
-    if kind.is_of_qp() {
-        if let Ok(qp) = handles::get::<Qp>(qp) {
-            qp.core.acknowledge();
-        }
-    } else if let Ok(srq) = handles::get::<Srq>(qp.cast()) {
-        srq.core.acknowledge();
+    let object = unsafe { event.element.qp };
+    if let Ok(events) = unacknowledged(kind, object.addr() as u64) {
+        events.acknowledge(1);
     }
 }

@@ -141,7 +141,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut IbvCq, attr: *mut IbvModifyCqAttr) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut IbvCq, events: c_uint) {
     if let Ok(cq) = handles::get::<Cq>(cq) {
-        cq.core.acknowledge(events);
+        cq.core.unacknowledged().acknowledge(events.into());
     }
 }
 

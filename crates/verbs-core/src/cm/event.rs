@@ -46,3 +46,11 @@ pub struct CmEvent<T> {
     pub status: i32,
     pub parameters: Parameters,
 }
+
+impl<T> CmEvent<T> {
+    /// Returns the identifier whose destruction waits until the event is acknowledged.
+    #[must_use]
+    pub fn counted(&self) -> &Arc<T> {
+        self.listener.as_ref().unwrap_or(&self.id)
+    }
+}

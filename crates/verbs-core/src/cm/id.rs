@@ -41,9 +41,7 @@ impl EventChannel {
     /// # Errors
     /// [`Error::WouldBlock`], [`Error::Interrupted`].
     pub fn take(&self) -> Result<CmEvent<CmId>, Error> {
-        let event = self.0.take()?;
-        event.listener.as_ref().unwrap_or(&event.id).unacknowledged.taken();
-        Ok(event)
+        self.0.take_counted(|event| event.counted().unacknowledged.taken())
     }
 }
 

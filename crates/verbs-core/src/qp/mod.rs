@@ -221,14 +221,10 @@ impl QueuePair {
         }
     }
 
-    /// Counts an event of the queue pair that the application has taken.
-    pub fn event_taken(&self) {
-        self.unacknowledged.taken();
-    }
-
-    /// Acknowledges an event.
-    pub fn acknowledge(&self) {
-        self.unacknowledged.acknowledge(1);
+    /// Returns the events for which the destruction waits.
+    #[must_use]
+    pub fn unacknowledged(&self) -> &Unacknowledged {
+        &self.unacknowledged
     }
 
     /// Ends the use of the queue pair: its unread completions are dropped. Waits until the application has acknowledged its events.

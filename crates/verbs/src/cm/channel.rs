@@ -91,7 +91,7 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut RdmaEventChann
 pub fn take(channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent, Error> {
     loop {
         let event = handles::get::<Channel>(channel)?.core.take()?;
-        let counted = Arc::clone(event.listener.as_ref().unwrap_or(&event.id));
+        let counted = Arc::clone(event.counted());
         match convert(event, Arc::clone(&counted)) {
             Some(pointer) => return Ok(pointer),
             // It was about an identifier that is gone, or a request whose identifier could not be created.
