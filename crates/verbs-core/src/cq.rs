@@ -241,6 +241,8 @@ impl CompletionQueue {
             channel.events.remove(|event| event.ptr_eq(&self.own));
             channel.users.remove();
         }
+        let is_own = |event: &AsyncEvent| event.kind == AsyncEventKind::CqError && event.token == self.token;
+        self.context.async_events().remove(is_own);
         self.unacknowledged.wait();
         Ok(())
     }

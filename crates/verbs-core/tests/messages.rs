@@ -3,6 +3,7 @@
 //! Messages between devices.
 
 use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use verbs_core::context::AsyncEventKind;
@@ -130,10 +131,8 @@ fn a_channel_wakes_a_waiting_thread() {
     assert_eq!(channel.destroy(), Ok(()));
 }
 
-#[test]
-fn a_completion_queue_that_overflows_is_reported() {
-    let settings = Settings::default();
-    let a = Side::new(address(), &settings);
+/// Returns a completion queue of one entry that has overflowed, and its queue pair.
+fn overflowed(a: &Side) -> (Arc<CompletionQueue>, Arc<QueuePair>) {
     let cq = CompletionQueue::new(&a.context, 1, None, 9).unwrap();
     let qp = QueuePair::new(spec(&a.pd, &cq)).unwrap();
     let init = QpAttributes { state: QpState::Init, port: 1, ..QpAttributes::default() };
@@ -143,6 +142,13 @@ fn a_completion_queue_that_overflows_is_reported() {
         qp.post_receive(&RecvRequest { context: id, sges: &[] }).unwrap();
     }
     qp.fail().unwrap();
+    (cq, qp)
+}
+
+#[test]
+fn a_completion_queue_that_overflows_is_reported() {
+    let a = Side::new(address(), &Settings::default());
+    let (cq, qp) = overflowed(&a);
     let event = a.context.async_events().take().unwrap();
     assert_eq!((event.kind, event.token), (AsyncEventKind::CqError, 9));
     let mut taken = Vec::new();
@@ -151,6 +157,23 @@ fn a_completion_queue_that_overflows_is_reported() {
     assert_eq!(cq.poll(10, |_| {}), Err(Error::Invalid));
     qp.destroy();
     cq.destroy().unwrap();
+}
+
+#[test]
+fn an_event_that_is_not_taken_goes_with_its_completion_queue() {
+    let a = Side::new(address(), &Settings::default());
+    let (cq, qp) = overflowed(&a);
+    qp.destroy();
+    let events = a.context.async_events();
+    assert!(is_readable(events));
+    cq.destroy().unwrap();
+    assert!(!is_readable(events));
+}
+
+fn is_readable(events: &impl AsFd) -> bool {
+    let mut descriptor = libc::pollfd { fd: events.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, which is writable.
+    unsafe { libc::poll(&raw mut descriptor, 1, 0) == 1 }
 }
 
 #[test]
