@@ -11,7 +11,7 @@ use verbs_core::host::Host;
 use verbs_core::qp::{Mask, QpState};
 use verbs_core::{Error, ReadLimits};
 
-use crate::rig::address;
+use crate::rig::{address, is_readable};
 
 /// A process: its devices, and a channel.
 struct Process {
@@ -87,6 +87,27 @@ fn processes_on_one_address_connect() {
     active.disconnect().unwrap();
     server.event(CmEventKind::Disconnected);
     for id in [active, passive, listener, first] {
+        id.destroy();
+    }
+}
+
+#[test]
+fn requests_move_with_their_listener() {
+    let address = address();
+    let (client, server) = (Process::new(address), Process::new(address));
+    let listener = server.id();
+    listener.bind(SocketAddr::new(address, 0)).unwrap();
+    listener.listen(3).unwrap();
+    let active = client.connect(listener.local().unwrap(), &[]);
+    assert!(is_readable(&*server.channel, -1));
+    let elsewhere = Process { host: server.host, channel: EventChannel::new().unwrap() };
+    listener.migrate(&elsewhere.channel);
+    assert!(!is_readable(&*server.channel, 0));
+    let passive = elsewhere.event(CmEventKind::ConnectRequest).id;
+    // The end of the connection is reported where the request was.
+    active.destroy();
+    elsewhere.event(CmEventKind::ConnectError);
+    for id in [passive, listener] {
         id.destroy();
     }
 }

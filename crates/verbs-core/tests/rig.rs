@@ -4,6 +4,7 @@
 
 use core::net::IpAddr;
 use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
@@ -22,6 +23,13 @@ use verbs_core::{Access, Error, PathMtu, SendData, SendFlags, SendOperation, Sen
 pub fn address() -> IpAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     [127, 88, 1, NEXT.fetch_add(1, Ordering::Relaxed)].into()
+}
+
+/// Returns whether there are events, for which it waits as `poll` does.
+pub fn is_readable(events: &impl AsFd, timeout_ms: i32) -> bool {
+    let mut descriptor = libc::pollfd { fd: events.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, which is writable.
+    unsafe { libc::poll(&raw mut descriptor, 1, timeout_ms) == 1 }
 }
 
 /// A device with a queue pair, and 8192 bytes of registered memory.

@@ -192,10 +192,22 @@ impl CmId {
 
     /// Moves the identifier and its events to another channel.
     pub fn migrate(&self, to: &Arc<EventChannel>) {
-        let from = core::mem::replace(&mut *self.channel.lock(), Arc::clone(to));
-        for event in from.0.remove(|event| core::ptr::eq(&raw const *event.id, self)) {
+        // Held, so that an event goes to the new channel once the others have been moved.
+        let mut channel = self.channel.lock();
+        let from = core::mem::replace(&mut *channel, Arc::clone(to));
+        for event in from.0.remove(|event| self.is_named_by(event)) {
+            let id = Arc::clone(&event.id);
             to.0.push(event);
+            if !core::ptr::eq(&raw const *id, self) {
+                id.migrate(to);
+            }
         }
+    }
+
+    /// Returns whether an event is about this identifier, or a request to it.
+    fn is_named_by(&self, event: &CmEvent<Self>) -> bool {
+        core::ptr::eq(&raw const *event.id, self)
+            || event.listener.as_ref().is_some_and(|listener| core::ptr::eq(&raw const **listener, self))
     }
 
     /// Sets the traffic class of later frames.
@@ -254,11 +266,7 @@ impl CmId {
     pub fn destroy(&self) {
         self.release();
         let channel = Arc::clone(&self.channel.lock());
-        channel.0.remove(|event| {
-            let listener = event.listener.as_ref();
-            core::ptr::eq(&raw const *event.id, self)
-                || listener.is_some_and(|listener| core::ptr::eq(&raw const **listener, self))
-        });
+        channel.0.remove(|event| self.is_named_by(event));
         self.unacknowledged.wait();
     }
 
@@ -288,8 +296,7 @@ impl CmId {
     /// Reports an event.
     pub(super) fn emit(&self, kind: CmEventKind, status: i32, parameters: Parameters) {
         let Some(id) = self.own.upgrade() else { return };
-        let channel = Arc::clone(&self.channel.lock());
-        channel.0.push(CmEvent { id, listener: None, kind, status, parameters });
+        self.channel.lock().0.push(CmEvent { id, listener: None, kind, status, parameters });
     }
 
     /// Reports the end of a connection, once.
@@ -309,7 +316,7 @@ impl CmId {
     /// Creates the identifier of a request, and reports it.
     fn requested(&self, connection: ConnId, request: &ConnRequest) {
         let Ok(device) = self.host.open(request.path.local_ip) else { return };
-        let channel = Arc::clone(&self.channel.lock());
+        let channel = self.channel.lock();
         let state = State {
             phase: Phase::RequestReceived,
             local: Some(SocketAddr::new(request.path.local_ip, request.local_port)),
