@@ -264,13 +264,16 @@ impl CmId {
 
     /// Ends the use of the identifier: a connection is released, a listener removed. Waits until the program has acknowledged its events.
     pub fn destroy(&self) {
-        self.release();
+        for device in self.release() {
+            device.adapter().finish_delivery();
+        }
         let channel = Arc::clone(&self.channel.lock());
         channel.0.remove(|event| self.is_named_by(event));
         self.unacknowledged.wait();
     }
 
-    fn release(&self) {
+    /// Releases connection, listeners and port. Returns the devices whose engines have named the identifier.
+    fn release(&self) -> Vec<Arc<Device>> {
         let mut state = self.state.lock();
         let contexts = core::mem::take(&mut state.contexts);
         let listeners = core::mem::take(&mut state.listeners);
@@ -288,9 +291,11 @@ impl CmId {
             let adapter = device.adapter();
             adapter.engine.release(adapter.clock.now(), connection);
         }
-        for device in contexts.iter().map(|(device, _)| device).chain(&device) {
+        let devices: Vec<_> = contexts.into_iter().map(|(device, _)| device).chain(device).collect();
+        for device in &devices {
             device.adapter().follow_up();
         }
+        devices
     }
 
     /// Reports an event.
