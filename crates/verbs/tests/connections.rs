@@ -195,6 +195,16 @@ fn calls_in_the_wrong_order_fail() {
     failed(call!(rdma_create_id(channel.0, &raw mut none, null_mut(), 1)), libc::EOPNOTSUPP);
 }
 
+/// The program does not see the event of a call that has waited.
+#[test]
+fn an_identifier_whose_calls_wait_goes_with_its_last_event() {
+    let mut id = null_mut();
+    assert_eq!(call!(rdma_create_id(null_mut(), &raw mut id, null_mut(), RDMA_PS_TCP)), 0);
+    let mut remote = address(5);
+    assert_eq!(call!(rdma_resolve_addr(id, null_mut(), (&raw mut remote).cast(), 1000)), 0);
+    assert_eq!(call!(rdma_destroy_id(id)), 0);
+}
+
 #[test]
 fn endpoints_connect_without_events() {
     let mut hints: RdmaAddrinfo = zero();

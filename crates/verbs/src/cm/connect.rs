@@ -10,8 +10,9 @@ use verbs_core::qp::QpState;
 use verbs_core::{Error, ReadLimits, limits};
 
 use super::addresses::read;
-use super::channel::{acknowledge, number, take};
-use super::id::{find, show_addresses, shown, update};
+use super::channel::take;
+use super::event::number;
+use super::id::{acknowledge_last, find, show_addresses, shown, update};
 use super::objects::{change_qp, fail_qp};
 use crate::abi::attributes::IbvEce;
 use crate::abi::rdma::{RdmaCmId, RdmaConnParam};
@@ -29,11 +30,7 @@ pub fn complete(id: *mut RdmaCmId) -> Result<(), Error> {
     if !find(id)?.is_synchronous.get() {
         return Ok(());
     }
-    let last = shown(id).event;
-    if !last.is_null() {
-        update(id, |shown| shown.event = core::ptr::null_mut());
-        acknowledge(last)?;
-    }
+    acknowledge_last(id);
     let event = take(shown(id).channel)?;
     update(id, |shown| shown.event = event);
     // SAFETY: the event was created just now.

@@ -7,9 +7,10 @@ use core::ffi::c_int;
 use libc::sockaddr;
 use verbs_core::Error;
 
-use super::channel::{acknowledge, number, take};
+use super::channel::take;
 use super::connect::{rdma_resolve_addr, rdma_resolve_route};
-use super::id::{find, rdma_bind_addr, rdma_create_id, rdma_destroy_id, shown, update};
+use super::event::{acknowledge, number};
+use super::id::{acknowledge_last, find, rdma_bind_addr, rdma_create_id, rdma_destroy_id, shown, update};
 use super::objects::{create_qp, rdma_destroy_qp, rdma_destroy_srq};
 use crate::abi::attributes::IbvQpInitAttr;
 use crate::abi::objects::IbvPd;
@@ -110,11 +111,6 @@ fn destroy(id: *mut RdmaCmId) {
         // SAFETY: as above.
         unsafe { rdma_destroy_srq(id) };
     }
-    let event = shown(id).event;
-    if !event.is_null() {
-        // The last one of a call that has waited.
-        let _ = acknowledge(event);
-    }
     // SAFETY: as above.
     unsafe { rdma_destroy_id(id) };
 }
@@ -130,11 +126,7 @@ fn request(listener: *mut RdmaCmId) -> Result<*mut RdmaCmId, Error> {
     if !found.is_synchronous.get() {
         return Err(Error::Invalid);
     }
-    let last = shown(listener).event;
-    if !last.is_null() {
-        update(listener, |shown| shown.event = core::ptr::null_mut());
-        acknowledge(last)?;
-    }
+    acknowledge_last(listener);
     let event = take(shown(listener).channel)?;
     // SAFETY: the event was created just now.
     let RdmaCmEvent { event: kind, id, .. } = unsafe { event.read() };

@@ -14,6 +14,7 @@ use verbs_core::cm::{CmId, EventChannel, PortSpace};
 use verbs_core::{Error, addresses as gids};
 
 use super::addresses::{read, storage};
+use super::event::acknowledge;
 use super::shared;
 use crate::abi::attributes::IbvQpInitAttr;
 use crate::abi::device::IbvGid;
@@ -75,6 +76,16 @@ pub fn shown(id: *mut RdmaCmId) -> RdmaCmId {
 pub fn update(id: *mut RdmaCmId, change: impl FnOnce(&mut RdmaCmId)) {
     // SAFETY: the caller has found the identifier. Programs call the functions of an identifier from one thread at a time.
     change(unsafe { &mut *id });
+}
+
+/// Acknowledges the last event of the calls that have waited, if there is one.
+pub fn acknowledge_last(id: *mut RdmaCmId) {
+    let last = shown(id).event;
+    if !last.is_null() {
+        update(id, |shown| shown.event = core::ptr::null_mut());
+        // The program may have done so itself.
+        let _ = acknowledge(last);
+    }
 }
 
 /// Creates the structure for an identifier of the core; with a channel of its own if `channel` is null.
@@ -162,11 +173,12 @@ pub unsafe extern "C" fn rdma_create_id(
     }))
 }
 
-/// Destroys an identifier. Waits until its events are acknowledged.
+/// Destroys an identifier. Waits until its events are acknowledged, but for the last one of calls that have waited.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut RdmaCmId) -> c_int {
     errno::flag(find(id).and_then(|found| {
         let own = found.is_synchronous.get().then(|| shown(id).channel);
+        acknowledge_last(id);
         handles::destroy::<Id>(id, |id| {
             id.core.destroy();
             Ok(())

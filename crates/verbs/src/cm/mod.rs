@@ -7,9 +7,10 @@
 //! | [`addresses`] | socket addresses |
 //! | [`addrinfo`] | `rdma_getaddrinfo` |
 //! | [`shared`] | the contexts that identifiers share |
+//! | [`event`] | events |
 //! | [`id`] | identifiers |
 //! | [`objects`] | queue pairs of identifiers, and their completion queues |
-//! | [`channel`] | event channels and events |
+//! | [`channel`] | event channels |
 //! | [`connect`] | connecting, accepting, disconnecting |
 //! | [`endpoint`] | identifiers that are used without events |
 
@@ -18,6 +19,7 @@ mod addrinfo;
 mod channel;
 mod connect;
 mod endpoint;
+mod event;
 mod id;
 mod objects;
 mod shared;
