@@ -195,6 +195,27 @@ fn calls_in_the_wrong_order_fail() {
     failed(call!(rdma_create_id(channel.0, &raw mut none, null_mut(), 1)), libc::EOPNOTSUPP);
 }
 
+#[test]
+fn a_queue_pair_that_cannot_be_created_leaves_nothing_behind() {
+    let channel = Channel(call!(rdma_create_event_channel()));
+    let id = channel.id();
+    resolve(&channel, id, 5);
+    let mut attr = attr();
+    // More than a completion queue holds, and more than a queue pair.
+    for receives in [(1 << 20) + 1, (1 << 14) + 1] {
+        attr.cap.max_recv_wr = receives;
+        assert_eq!((call!(rdma_create_qp(id, null_mut(), &raw mut attr)), errno()), (-1, libc::EINVAL));
+        // SAFETY: the identifier exists.
+        let shown = unsafe { &*id };
+        assert!(shown.qp.is_null() && shown.send_cq.is_null() && shown.recv_cq.is_null());
+        assert!(attr.send_cq.is_null() && attr.recv_cq.is_null());
+    }
+    attr.cap.max_recv_wr = 4;
+    assert_eq!(call!(rdma_create_qp(id, null_mut(), &raw mut attr)), 0);
+    call!(rdma_destroy_qp(id));
+    assert_eq!(call!(rdma_destroy_id(id)), 0);
+}
+
 /// The program does not see the event of a call that has waited.
 #[test]
 fn an_identifier_whose_calls_wait_goes_with_its_last_event() {

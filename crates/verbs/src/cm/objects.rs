@@ -46,11 +46,17 @@ fn create_cq(id: *mut RdmaCmId, size: u32) -> Result<(*mut IbvCompChannel, *mut 
     let context = shown(id).verbs;
     // SAFETY: the identifier has a context.
     let channel = unsafe { ibv_create_comp_channel(context) };
+    if channel.is_null() {
+        return Err(errno::last());
+    }
     let size = c_int::try_from(size.max(1)).unwrap_or(c_int::MAX);
-    // SAFETY: as above; the channel is null or was created just now.
+    // SAFETY: as above; the channel was created just now.
     let cq = unsafe { ibv_create_cq(context, size, id.cast(), channel, 0) };
-    if channel.is_null() || cq.is_null() {
-        return Err(Error::OutOfMemory);
+    if cq.is_null() {
+        let error = errno::last();
+        // SAFETY: as above.
+        unsafe { ibv_destroy_comp_channel(channel) };
+        return Err(error);
     }
     Ok((channel, cq))
 }
@@ -104,8 +110,8 @@ fn attach(
     if attr.srq.is_null() {
         attr.srq = current.srq;
     }
-    create_cqs(id, attr)?;
-    let created = make(pd, attr).and_then(|qp| {
+    let given = (attr.send_cq, attr.recv_cq);
+    let created = create_cqs(id, attr).and_then(|()| make(pd, attr)).and_then(|qp| {
         update(id, |shown| (shown.qp, shown.pd) = (qp, pd));
         change_qp(id, QpState::Init)?;
         if attr.qp_type == IBV_QPT_UD {
@@ -116,6 +122,7 @@ fn attach(
     });
     if created.is_err() {
         detach(id);
+        (attr.send_cq, attr.recv_cq) = given;
     }
     created
 }
@@ -155,10 +162,12 @@ pub unsafe extern "C" fn rdma_create_qp_ex(id: *mut RdmaCmId, attr: *mut IbvQpIn
     let pd = if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 { core::ptr::null_mut() } else { attr.pd };
     let mut base = qp::base_of(attr);
     errno::flag(attach(id, pd, &mut base, |pd, base| {
-        attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
-        attr.pd = pd;
-        (attr.send_cq, attr.recv_cq, attr.srq) = (base.send_cq, base.recv_cq, base.srq);
-        qp_ex::create_extended(attr)
+        let comp_mask = attr.comp_mask | IBV_QP_INIT_ATTR_PD;
+        let IbvQpInitAttr { send_cq, recv_cq, srq, .. } = *base;
+        let mut whole = IbvQpInitAttrEx { send_cq, recv_cq, srq, comp_mask, pd, ..*attr };
+        let created = qp_ex::create_extended(&mut whole)?;
+        *attr = whole;
+        Ok(created)
     }))
 }
 
