@@ -10,7 +10,7 @@ use verbs_core::cm::{CmEvent, CmEventKind, CmId, Parameters};
 use verbs_core::qp::QpState;
 
 use super::event::{Event, number};
-use super::id::{Channel, create_channel, find, migrate, show_addresses, shown, wrap};
+use super::id::{Channel, Id, create_channel, find, migrate, show_addresses, shown, wrap};
 use super::objects::{change_qp, fail_qp};
 use crate::abi::rdma::{EventParam, RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel};
 use crate::errno;
@@ -89,8 +89,11 @@ fn accept_request(listener: *mut RdmaCmId, id: Arc<CmId>) -> Result<*mut RdmaCmI
     let found = find(listener)?;
     let from = shown(listener);
     let created = wrap(id, from.channel, false, from.context)?;
-    if found.is_synchronous.get() {
-        migrate(created, core::ptr::null_mut())?;
+    if found.is_synchronous.get()
+        && let Err(error) = migrate(created, core::ptr::null_mut())
+    {
+        drop(handles::take::<Id>(created));
+        return Err(error);
     }
     Ok(created)
 }

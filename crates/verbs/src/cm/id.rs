@@ -107,8 +107,13 @@ pub fn wrap(
         core.set_token(pointer.expose_provenance() as u64);
         Ok(Id { base, core, is_synchronous: Cell::new(is_synchronous), template: Cell::new(None) })
     })?;
-    show_addresses(pointer)?;
-    Ok(pointer)
+    match show_addresses(pointer) {
+        Ok(()) => Ok(pointer),
+        Err(error) => {
+            drop(handles::take::<Id>(pointer));
+            Err(error)
+        }
+    }
 }
 
 /// Shows the program the addresses and the device that an identifier has.
