@@ -38,6 +38,14 @@ impl Channel {
         id
     }
 
+    /// Creates an identifier with a queue pair, and resolves its route to a port.
+    fn client(&self, port: u16) -> *mut RdmaCmId {
+        let id = self.id();
+        resolve(self, id, port);
+        assert_eq!(call!(rdma_create_qp(id, null_mut(), &mut attr())), 0);
+        id
+    }
+
     /// Waits for an event, which has to be `expected`. Returns it with a copy of its private data.
     fn event(&self, expected: c_int) -> (RdmaCmEvent, Vec<u8>) {
         let mut event = null_mut();
@@ -114,9 +122,7 @@ fn a_connection_is_made_and_ended_by_events() {
         (Channel(call!(rdma_create_event_channel())), Channel(call!(rdma_create_event_channel())));
     let listener = passive.id();
     let port = listen(listener);
-    let client = active.id();
-    resolve(&active, client, port);
-    assert_eq!(call!(rdma_create_qp(client, null_mut(), &mut attr())), 0);
+    let client = active.client(port);
     assert_eq!(call!(rdma_connect(client, &mut param(b"hello"))), 0);
     let (request, data) = passive.event(4);
     assert_eq!((request.listen_id, &data[..5], data.len()), (listener, &b"hello"[..], 56));
@@ -148,9 +154,7 @@ fn a_request_is_refused_by_the_program_or_without_a_listener() {
         (Channel(call!(rdma_create_event_channel())), Channel(call!(rdma_create_event_channel())));
     let listener = passive.id();
     let port = listen(listener);
-    let client = active.id();
-    resolve(&active, client, port);
-    assert_eq!(call!(rdma_create_qp(client, null_mut(), &mut attr())), 0);
+    let client = active.client(port);
     assert_eq!(call!(rdma_connect(client, null_mut())), 0);
     let server = passive.event(4).0.id;
     assert_eq!(call!(rdma_reject(server, b"no".as_ptr().cast(), 2)), 0);
@@ -160,9 +164,7 @@ fn a_request_is_refused_by_the_program_or_without_a_listener() {
     assert_eq!(call!(rdma_destroy_id(listener)), 0);
     call!(rdma_destroy_qp(client));
     assert_eq!(call!(rdma_destroy_id(client)), 0);
-    let client = active.id();
-    resolve(&active, client, port);
-    assert_eq!(call!(rdma_create_qp(client, null_mut(), &mut attr())), 0);
+    let client = active.client(port);
     assert_eq!(call!(rdma_connect(client, null_mut())), 0);
     assert_eq!(active.event(8).0.status, 8, "invalid service ID");
     call!(rdma_destroy_qp(client));
