@@ -5,18 +5,18 @@
 use crate::environment::Faults;
 
 /// Shares are in millionths.
-const MILLION: u64 = 1_000_000;
+const MILLION: u32 = 1_000_000;
 
 /// Decides the fate of each frame. Equal seeds and numbers of frames give equal decisions.
 #[derive(Debug)]
 pub struct FaultInjector {
     faults: Faults,
-    drawn: u64,
+    random: fastrand::Rng,
 }
 
 impl FaultInjector {
     pub fn new(faults: Faults) -> Self {
-        Self { faults, drawn: 0 }
+        Self { faults, random: fastrand::Rng::with_seed(faults.seed) }
     }
 
     /// Returns whether there are any faults.
@@ -46,15 +46,7 @@ impl FaultInjector {
 
     /// Draws whether something with this share happens.
     fn happens(&mut self, share: u32) -> bool {
-        if share == 0 {
-            return false;
-        }
-        self.drawn = self.drawn.wrapping_add(1);
-        // SplitMix64 (Steele, Lea, Flood 2014).
-        let mut word = self.faults.seed.wrapping_add(self.drawn.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (word ^ word >> 31) % MILLION < u64::from(share)
+        share > 0 && self.random.u32(..MILLION) < share
     }
 }
 
