@@ -30,8 +30,29 @@ pub struct Outgoing {
     buffers: Vec<FrameBuffer>,
     /// Of the frames in the first buffers.
     lengths: Vec<usize>,
-    /// By UDP source port; `None` if it cannot be bound.
-    sockets: HashMap<u16, Option<UdpSocket>>,
+    sockets: Sockets,
+}
+
+/// Sockets by UDP source port, of which each pair of queue pairs has one.
+#[derive(Debug, Default)]
+struct Sockets(HashMap<u16, UdpSocket>);
+
+impl Sockets {
+    /// Sockets that are open at the same time: descriptors belong to the program.
+    const MOST: usize = 256;
+
+    /// Returns the socket of an address; `None` if it cannot be bound now, because another user or a socket of another kind has the port.
+    fn get(&mut self, source: SocketAddr) -> Option<&UdpSocket> {
+        let Self(sockets) = self;
+        if !sockets.contains_key(&source.port()) {
+            let socket = UdpSocket::bind(source, true).ok()?;
+            if sockets.len() == Self::MOST {
+                sockets.clear();
+            }
+            sockets.insert(source.port(), socket);
+        }
+        sockets.get(&source.port())
+    }
 }
 
 /// A datagram of the batch.
@@ -54,7 +75,7 @@ impl Outgoing {
             capture,
             buffers,
             lengths: Vec::with_capacity(BATCH),
-            sockets: HashMap::new(),
+            sockets: Sockets::default(),
         }
     }
 
@@ -80,13 +101,8 @@ impl Outgoing {
             let Some(first) = group.first() else { continue };
             if first.source_port == UDP_PORT {
                 send(main, group);
-            } else {
-                let source = SocketAddr::new(*address, first.source_port);
-                let socket =
-                    sockets.entry(first.source_port).or_insert_with(|| UdpSocket::bind(source, true).ok());
-                if let Some(socket) = socket {
-                    send(socket, group);
-                }
+            } else if let Some(socket) = sockets.get(SocketAddr::new(*address, first.source_port)) {
+                send(socket, group);
             }
         }
         lengths.clear();
@@ -130,6 +146,26 @@ fn send(socket: &UdpSocket, datagrams: &[Datagram<'_>]) {
         } else {
             // Full for long, or this datagram cannot be sent.
             rest = &rest[1..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_port_is_tried_again_and_few_are_open() {
+        let address = [127, 9, 9, 3].into();
+        let mut sockets = Sockets::default();
+        let taken = std::net::UdpSocket::bind((address, 50_000)).unwrap();
+        let source = SocketAddr::new(address, 50_000);
+        assert!(sockets.get(source).is_none());
+        drop(taken);
+        assert!(sockets.get(source).is_some());
+        for port in 50_000..50_400 {
+            assert!(sockets.get(SocketAddr::new(address, port)).is_some());
+            assert!(sockets.0.len() <= Sockets::MOST);
         }
     }
 }
