@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use verbs_core::memory::MemoryWindow;
 use verbs_core::{Binding, Error};
 
-use crate::abi::flags::IBV_ACCESS_LOCAL_WRITE;
+use crate::abi::flags::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ZERO_BASED};
 use crate::abi::objects::{IbvMr, IbvMw, IbvMwBindInfo, IbvPd};
 use crate::handles::{self, Handle};
 use crate::pd::Pd;
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut IbvMw) -> c_int {
 /// Returns the binding of a work request.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the region is none, or the flags are unknown.
+/// [`Error::Invalid`] if the region is none, or the flags are unknown; [`Error::Unsupported`] for a window that counts from 0.
 pub fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
     let region: *mut IbvMr = info.mr;
     if region.is_null() {
@@ -57,6 +57,9 @@ pub fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
     }
     // SAFETY: the program passes a region.
     let region = unsafe { (*region).lkey };
+    if info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
+        return Err(Error::Unsupported);
+    }
     // A window is for peers: local access is that of the region.
     let access = tables::access(info.mw_access_flags & !IBV_ACCESS_LOCAL_WRITE)?;
     Ok(Binding { region, address: info.addr, length: info.length, access })

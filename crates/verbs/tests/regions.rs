@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 
 use verbs::abi::flags::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
 };
 use verbs::abi::objects::{IbvMr, IbvMwBindInfo, IbvPd, WrBind, WrRdma};
 
@@ -166,6 +166,10 @@ fn a_window_is_bound_by_a_request_and_keeps_its_region() {
     let mut nothing = send_wr(3, IBV_WR_BIND_MW);
     nothing.tail.bind_mw = WrBind { mw, rkey: key, bind_info: IbvMwBindInfo { mr: null_mut(), ..info } };
     assert_eq!(post(peer, &mut nothing).0, libc::EINVAL);
+    let from_zero =
+        IbvMwBindInfo { mw_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED, ..info };
+    nothing.tail.bind_mw = WrBind { mw, rkey: key, bind_info: from_zero };
+    assert_eq!(post(peer, &mut nothing).0, libc::EOPNOTSUPP);
     // SAFETY: the arguments are those of the inline function in the header.
     assert_eq!(unsafe { dealloc(mw) }, 0);
     // SAFETY: as above; the window is gone.
