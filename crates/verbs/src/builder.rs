@@ -51,7 +51,7 @@ pub enum Operation {
 pub enum Data {
     Elements(Range<usize>),
     Inline(Range<usize>),
-    Binding(Result<Binding, Error>),
+    Binding(Binding),
 }
 
 impl Builder {

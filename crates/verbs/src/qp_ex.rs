@@ -36,7 +36,7 @@ fn post_all(list: &List, qp: &QueuePair) -> Result<(), Error> {
                 pieces = [&list.bytes[range.clone()]];
                 SendData::Inline(&pieces)
             }
-            Data::Binding(binding) => SendData::Binding(binding.as_ref().map_err(|&error| error)?),
+            Data::Binding(binding) => SendData::Binding(binding),
         };
         post_one(qp, request, data)?;
     }
@@ -203,10 +203,10 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, _mw: *mut IbvMw, key: u32, inf
     let binding = binding(unsafe { &*info });
     // SAFETY: the program passes an extended queue pair, and has started the list.
     unsafe { begin(qp, Operation::Send(SendOperation::Bind { key }), None) };
-    let set = |list: &mut List| {
-        if let Some(request) = list.current() {
-            request.data = Data::Binding(binding);
-        }
+    let set = |list: &mut List| match (binding, list.current()) {
+        (Ok(binding), Some(request)) => request.data = Data::Binding(binding),
+        (Err(error), _) => list.error = Some(error),
+        (Ok(_), None) => {}
     };
     // SAFETY: as above.
     unsafe { with_list(qp, set) };

@@ -9,7 +9,7 @@ use verbs::abi::attributes::{
     IbvAsyncEvent, IbvCqInitAttrEx, IbvQpAttr, IbvQpInitAttrEx, IbvSrqAttr, IbvSrqInitAttr,
 };
 use verbs::abi::flags::*;
-use verbs::abi::objects::{IbvCq, IbvCqEx, IbvPollCqAttr, IbvQp, IbvQpEx, IbvSge, WrAtomic};
+use verbs::abi::objects::{IbvCq, IbvCqEx, IbvMwBindInfo, IbvPollCqAttr, IbvQp, IbvQpEx, IbvSge, WrAtomic};
 
 use crate::rig::{
     Memory, Rig, call, completions, errno, number, poll, post, receive, receive_shared, request_event,
@@ -304,6 +304,18 @@ fn an_extended_queue_pair_posts_lists() {
     build!(ex, wr_start());
     build!(ex, wr_set_sge(0, 0, 0));
     assert_eq!(build!(ex, wr_complete()), libc::EINVAL);
+    // Nothing of a list is posted in which a binding names no region.
+    let nothing: IbvMwBindInfo = zero();
+    build!(ex, wr_start());
+    set_request(ex, 4);
+    build!(ex, wr_rdma_write(sink.key(), sink.address(0)));
+    build!(ex, wr_bind_mw(null_mut(), 0, &raw const nothing));
+    assert_eq!(build!(ex, wr_complete()), libc::EINVAL);
+    build!(ex, wr_start());
+    set_request(ex, 5);
+    build!(ex, wr_rdma_write(sink.key(), sink.address(0)));
+    assert_eq!(build!(ex, wr_complete()), 0);
+    assert_eq!(completions(cq, 1)[0].wr_id, 5);
     for qp in [plain, qp] {
         assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     }
