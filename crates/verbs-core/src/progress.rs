@@ -20,7 +20,10 @@ pub fn start(adapter: Arc<Adapter>) -> Result<JoinHandle<()>, Error> {
         while !adapter.is_stopped() {
             adapter.take_passed();
             if adapter.is_unattended() {
-                while adapter.drive() > 0 {}
+                if adapter.drive() > 0 {
+                    // There may be more.
+                    continue;
+                }
             } else {
                 adapter.follow_up();
             }
