@@ -33,7 +33,7 @@ pub(crate) struct InFlight {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SendId(u64);
 
-/// See [`Stack::on_received`](crate::Stack::on_received).
+/// See [`ProtocolStack::on_received`](crate::ProtocolStack::on_received).
 pub(crate) type ReceiveHandler = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 #[derive(Default)]

@@ -89,7 +89,7 @@ pub use in_flight::SendId;
 pub use interface::Interface;
 pub use keyword::Keyword;
 pub use lifecycle::StartError;
-pub use miniport::{Miniport, NdkRequests, ScalingRequests, Stack};
+pub use miniport::{Miniport, NdkRequests, ProtocolStack, ScalingRequests};
 pub use ndis_host::NdisHost;
 pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;

@@ -38,7 +38,7 @@ use calls::{on_host, request};
 
 pub use ndk::NdkRequests;
 pub use scaling::ScalingRequests;
-pub use stack::Stack;
+pub use stack::ProtocolStack;
 
 /// A started adapter. Clones are the same adapter.
 #[derive(Clone)]
@@ -110,8 +110,8 @@ impl Miniport {
 
     /// Returns the protocol stack above the adapter.
     #[must_use]
-    pub const fn stack(&self) -> Stack<'_> {
-        Stack { host: &self.host, adapter: &self.adapter }
+    pub const fn stack(&self) -> ProtocolStack<'_> {
+        ProtocolStack { host: &self.host, adapter: &self.adapter }
     }
 
     #[must_use]

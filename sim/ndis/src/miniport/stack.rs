@@ -10,12 +10,12 @@ use super::calls::on_host;
 use crate::adapter::Adapter;
 
 /// The protocol stack above an adapter; see [`Miniport::stack`](super::Miniport::stack).
-pub struct Stack<'a> {
+pub struct ProtocolStack<'a> {
     pub(super) host: &'a Arc<Host>,
     pub(super) adapter: &'a Arc<Adapter>,
 }
 
-impl<'a> Stack<'a> {
+impl<'a> ProtocolStack<'a> {
     /// Returns the number of sends that the miniport has completed with the flag of `DISPATCH_LEVEL`.
     #[must_use]
     pub fn flagged_completions(&self) -> u64 {
