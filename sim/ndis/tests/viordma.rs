@@ -307,13 +307,17 @@ fn device_that_returns_buffers_it_does_not_have_is_reset_and_given_up_in_every_r
                 assert_eq!((is(RECOVERED), is(GIVEN_UP)), (3, 1), "{quirk:?}: {codes:?}");
                 assert_eq!(is(BROKEN_RING), codes.len() - 4, "{quirk:?}: nothing else: {codes:?}");
                 assert_eq!(right.state(), AdapterState::Halted);
-                // RDMA is enabled again where the next buffer does not fail before, which depends on the time that all takes.
+                // RDMA is enabled again only where the next buffer does not fail before. After a jump of the index, the time of the first
+                // frame decides, which differs between ring formats.
+                let (once, twice) =
+                    (&[NdkEvent::Disable][..], &[NdkEvent::Disable, NdkEvent::Enable, NdkEvent::Disable][..]);
+                let expected: &[_] = match quirk {
+                    UsedQuirk::IdTwice => &[twice],
+                    UsedQuirk::IndexJump => &[once, twice],
+                    _ => &[once],
+                };
                 let events = right.ndk().events();
-                let expected = [NdkEvent::Disable, NdkEvent::Enable].into_iter().cycle().take(events.len());
-                assert!(
-                    events.iter().copied().eq(expected) && events.len() % 2 == 1,
-                    "{quirk:?}: {events:?}"
-                );
+                assert!(expected.contains(&&events[..]), "{quirk:?}: {events:?}");
                 assert!(!works(right));
             });
         }
