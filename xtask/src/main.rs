@@ -3,6 +3,7 @@
 //! The project's command: builds the driver's image, checks it, and runs the tests. Commands that need the simulator
 //! are in the package `lab`.
 
+mod book;
 mod commits;
 mod doc_openings;
 mod documents;
@@ -53,6 +54,8 @@ struct Cli {
 enum Command {
     /// Build target/image/viordma.sys with its .pdb and .inf
     Image(image::Options),
+    /// Make a book of the documents: target/book/html/index.html
+    Book(book::Options),
     /// Copy a file between two simulated Windows hosts by RDMA, and read it back
     #[command(disable_help_flag = true)]
     Demo(lab::Arguments),
@@ -138,6 +141,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Conformance(arguments) => return lab::run("conformance", &arguments),
         Command::Spin(arguments) => return lab::run("spin", &arguments),
         Command::Interop(arguments) => return lab::run("interop", &arguments),
+        Command::Book(options) => book::run(&options)?,
         Command::Image(options) => image::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Inf(options) => inf::run(&options)?,

@@ -14,13 +14,18 @@ pub struct Tool {
     pub name: &'static str,
     /// The version that is installed.
     pub version: &'static str,
+    /// Its features, if not the default ones.
+    pub features: Option<&'static str>,
 }
 
 /// Names mutants. Another version may name them differently.
-pub const CARGO_MUTANTS: Tool = Tool { name: "cargo-mutants", version: "27.1.0" };
+pub const CARGO_MUTANTS: Tool = Tool { name: "cargo-mutants", version: "27.1.0", features: None };
 
 /// Checks licenses, sources and advisories of dependencies.
-pub const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
+pub const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", features: None };
+
+/// Makes a book of Markdown. Without its web server it takes 70 s of processor time.
+pub const MDBOOK: Tool = Tool { name: "mdbook", version: "0.5.4", features: Some("search") };
 
 impl Tool {
     /// Returns the path of the program. Installs it if it is missing.
@@ -28,13 +33,16 @@ impl Tool {
     /// # Errors
     /// It cannot be installed.
     pub fn installed(&self) -> Result<PathBuf> {
-        let Self { name, version } = self;
+        let Self { name, version, features } = self;
         let directory = shell::root().join("target/tools");
         let program = directory.join("bin").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
         if !program.is_file() {
             eprintln!("installing {name} {version} into {}", directory.display());
             let mut cargo = Command::new("cargo");
             cargo.args(["install", "--quiet", "--locked", "--debug", name, "--version", version]);
+            if let Some(features) = features {
+                cargo.args(["--no-default-features", "--features", features]);
+            }
             cargo.env("CARGO_PROFILE_DEV_DEBUG", "0");
             shell::run(cargo.arg("--root").arg(&directory))?;
         }

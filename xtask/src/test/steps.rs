@@ -149,17 +149,23 @@ fn lints() -> Result<Count> {
     Ok(Count::WHOLE)
 }
 
-/// Paths that documents name, their tables and figures; and the API references of all packages but the drivers, which must have no
+/// Paths that documents name, their tables and figures; the book; and the API references of all packages but the drivers, which must have no
 /// broken link.
 fn documentation() -> Result<Count> {
     crate::documents::check()?;
     crate::figures::check()?;
+    let mut count = Count::WHOLE;
+    let is_available = tools::MDBOOK.installed().is_ok();
+    count.add(&if_available(is_available, "the book (mdbook cannot be installed)", || {
+        crate::book::build()?;
+        Ok(Count::WHOLE)
+    })?);
     for workspace in Workspace::ALL {
         let mut cargo = workspace.cargo();
         cargo.args(["doc", "--quiet", "--profile", "tool", "--no-deps"]).args(workspace.but_drivers());
         shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
     }
-    Ok(Count::WHOLE)
+    Ok(count)
 }
 
 /// Everything but the driver compiles for Windows. The step `image` compiles the driver.
