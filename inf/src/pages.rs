@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Parts of `docs/administration.md`, each between two lines `<!-- name -->` and `<!-- end -->`. `cargo xtask inf` writes them.
+//! Parts of documents, each between two lines `<!-- name -->` and `<!-- end -->`. `cargo xtask inf` writes them.
 
 use std::fmt::Write as _;
 
@@ -13,19 +13,35 @@ use crate::{
 
 const END: &str = "<!-- end -->";
 
-/// Returns the page with the text between the lines of each part replaced.
+/// The documents with such parts, below the root.
+pub const PAGES: [&str; 4] =
+    ["docs/administration.md", "docs/diagnosis.md", "docs/events.md", "docs/settings.md"];
+
+/// Returns the page with the text of each part that it has replaced.
 ///
 /// # Errors
-/// The name of a part that the page does not have.
+/// A part without an end.
 pub fn filled(page: &str) -> Result<String, String> {
     let mut page = page.to_owned();
     for (name, text) in parts() {
-        let begin = format!("<!-- {name} -->\n");
-        let (before, rest) = page.split_once(&begin).ok_or_else(|| format!("no line {begin}"))?;
+        let begin = begin(name);
+        let Some((before, rest)) = page.split_once(&begin) else { continue };
         let (_, after) = rest.split_once(END).ok_or_else(|| format!("no line {END} after {begin}"))?;
         page = format!("{before}{begin}\n{text}\n{END}{after}");
     }
     Ok(page)
+}
+
+/// Returns the names of the parts that none of these pages has.
+#[must_use]
+pub fn missing(pages: &[String]) -> Vec<&'static str> {
+    let is_missing = |name: &&str| !pages.iter().any(|page| page.contains(&begin(name)));
+    parts().iter().map(|&(name, _)| name).filter(is_missing).collect()
+}
+
+/// The line before a part.
+fn begin(name: &str) -> String {
+    format!("<!-- {name} -->\n")
 }
 
 fn parts() -> [(&'static str, String); 5] {
@@ -38,79 +54,98 @@ fn parts() -> [(&'static str, String); 5] {
     ]
 }
 
-/// A table of values and defaults, then what each keyword does.
+/// A card for each keyword: what it does, and its type, default and values.
 fn keywords(audience: Audience) -> String {
-    let properties = || PROPERTIES.iter().filter(|property| property.audience == audience);
-    let mut text = "| Keyword | Values | Default |\n| --- | --- | --- |\n".to_owned();
-    for property in properties() {
-        let values = match property.values {
-            Values::Range { min, max } => format!("{min} to {max}"),
+    let mut text = String::new();
+    for property in PROPERTIES.iter().filter(|property| property.audience == audience) {
+        let (kind, values) = match property.values {
+            Values::Range { min, max } => ("number", format!("{min} to {max}")),
             Values::OneOf(choices) => {
-                choices.iter().map(|choice| choice.value.to_string()).collect::<Vec<_>>().join(", ")
+                let choices = choices.iter().map(|choice| {
+                    let number = choice.value.to_string();
+                    if choice.text == number { number } else { format!("{number} {}", choice.text) }
+                });
+                ("choice", choices.collect::<Vec<_>>().join(", "))
             }
         };
-        let _ = writeln!(text, "| `{}` | {values} | {} |", property.name, property.default);
-    }
-    text.push('\n');
-    for property in properties() {
         let effect = match property.effect {
-            Effect::Restart => "",
-            Effect::RestartOrEnabling => " Also read whenever Windows enables RDMA.",
+            Effect::Restart => "when the adapter starts",
+            Effect::RestartOrEnabling => "when the adapter starts, and when Windows enables RDMA",
         };
         let edition = match property.edition {
             Edition::Standard => "",
             Edition::Strict => " Only in `viordma-strict.sys`.",
         };
-        let (name, label) = (property.name, property.label);
-        item(&mut text, &format!("`{name}` ({label}): {}{effect}{edition}", property.text));
+        let _ = write!(text, "### `{}`\n\n", property.name);
+        wrapped(&mut text, "", &format!("*{}.* {}{edition}", property.label, property.text));
+        let default = property.default;
+        let _ = write!(
+            text,
+            "\n| type | default | values | takes effect |\n| --- | --- | --- | --- |\n| {kind} | {default} | {values} | {effect} |\n\n"
+        );
     }
-    text
+    text.trim_end().to_owned() + "\n"
 }
 
+/// A section for each event of administrators. All mistakes of consumers have the same action, which the page says once: a list.
 fn events(audience: Audience) -> String {
     let mut text = String::new();
     for message in MESSAGES.iter().filter(|message| message.audience == audience) {
         let kind = if message.event.is_error() { "error" } else { "warning" };
+        let number = message.event.number();
         let sentence = message.text.trim_start_matches("%2: ");
-        // All mistakes of consumers have the same action, which the page says once.
-        let action = match audience {
-            Audience::Administrator => format!(" *{}*", message.action),
-            Audience::ConsumerAuthor => String::new(),
-        };
-        item(&mut text, &format!("**{}** ({kind}): {sentence}{action}", message.event.number()));
-    }
-    text
-}
-
-/// The steps of the script for administrators, in their order.
-fn steps() -> String {
-    let mut text = String::new();
-    for step in STEPS {
-        let expected = match step.test {
-            Test::Equals(value) => format!("is `{value}`"),
-            Test::AtLeast(least) => format!("is {least} or more"),
-        };
-        item(
-            &mut text,
-            &format!("`{}` {expected}. If not: {} **Remedy:** {}", step.fact, step.reason, step.remedy),
-        );
-    }
-    text
-}
-
-/// Adds an item of a list, in lines of at most 120 characters.
-fn item(text: &mut String, sentence: &str) {
-    let mut line = "*".to_owned();
-    for word in sentence.split(' ') {
-        if line.len() + 1 + word.len() > 120 {
-            text.push_str(&line);
-            text.push('\n');
-            " ".clone_into(&mut line);
+        match audience {
+            Audience::Administrator => {
+                let _ = write!(text, "### Event {number}\n\n");
+                wrapped(&mut text, "", &format!("{}: {sentence}", capitalized(kind)));
+                text.push('\n');
+                wrapped(&mut text, "", &format!("**Action:** {}", message.action));
+                text.push('\n');
+            }
+            Audience::ConsumerAuthor => item(&mut text, &format!("**{number}** ({kind}): {sentence}")),
         }
-        line.push(' ');
-        line.push_str(word);
     }
-    text.push_str(&line);
+    text.trim_end().to_owned() + "\n"
+}
+
+fn capitalized(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// The steps of the script for administrators, in their order: a table.
+fn steps() -> String {
+    let mut text =
+        "| step | fact | must be | otherwise | remedy |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    for (number, step) in (1..).zip(STEPS) {
+        let expected = match step.test {
+            Test::Equals(value) => format!("`{value}`"),
+            Test::AtLeast(least) => format!("{least} or more"),
+        };
+        let _ =
+            writeln!(text, "| {number} | `{}` | {expected} | {} | {} |", step.fact, step.reason, step.remedy);
+    }
+    text
+}
+
+/// Adds an item of a list.
+fn item(text: &mut String, sentence: &str) {
+    wrapped(text, "* ", sentence);
+}
+
+/// Adds a paragraph in lines of at most 120 characters. `mark` begins the first one, and as many spaces each other one.
+fn wrapped(text: &mut String, mark: &str, sentence: &str) {
+    let mut line = mark.to_owned();
+    for word in sentence.split(' ') {
+        if line.len() + word.len() > 120 {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = " ".repeat(mark.len());
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    text.push_str(line.trim_end());
     text.push('\n');
 }
 
@@ -124,20 +159,24 @@ mod tests {
             page + &format!("<!-- {name} -->\nold\n<!-- end -->\nbetween\n")
         });
         let filled = filled(&page).unwrap();
-        assert!(filled.starts_with("top\n<!-- keywords of administrators -->\n\n| Keyword | "));
+        assert!(filled.starts_with(
+            "top\n<!-- keywords of administrators -->\n\n### `*JumboPacket`\n\n*Jumbo Packet.* "
+        ));
         assert!(!filled.contains("old\n") && filled.matches("\nbetween\n").count() == 5);
         assert!(
-            filled.contains("\n| `QueuePairs` | 1 to 16 | 16 |\n")
-                && filled.contains("\n* **41** (warning): ")
+            filled.contains("\n| number | 16 | 1 to 16 | when the adapter starts |\n")
+                && filled.contains("\n### Event 41\n\nWarning: ")
         );
         assert_eq!(super::filled(&filled).unwrap(), filled);
-        assert!(super::filled("no part").unwrap_err().contains("keywords of administrators"));
+        assert_eq!(missing(&[filled]), [""; 0]);
+        assert_eq!(missing(&["no part".to_owned()]).len(), parts().len());
+        super::filled("<!-- keywords of administrators -->\n").unwrap_err();
     }
 
     #[test]
     fn no_line_is_long() {
         for (name, text) in parts() {
-            assert!(text.lines().all(|line| line.len() <= 120), "{name}");
+            assert!(text.lines().all(|line| line.len() <= 120 || line.starts_with("| ")), "{name}");
         }
     }
 }

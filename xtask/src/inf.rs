@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask inf`: writes what is generated from the tables in `inf/`: `viordma.inx` and parts of `docs/administration.md`.
+//! `cargo xtask inf`: writes what is generated from the tables in `inf/`: `viordma.inx` and parts of documents.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,14 +9,12 @@ use viordma_inf::{Edition, faults, inx, pages};
 
 use crate::shell;
 
-const PAGE: &str = "docs/administration.md";
-
 /// The date of an INF that is built outside of a clone.
 const NO_COMMIT: &str = "01/01/2026";
 
 #[derive(clap::Args, Default)]
 pub struct Options {
-    /// Only check that docs/administration.md is current
+    /// Only check that the documents are current
     #[arg(long)]
     check: bool,
 }
@@ -31,24 +29,36 @@ pub fn run(options: &Options) -> Result<()> {
         return check();
     }
     inx::write(shell::root(), Edition::Standard).context("cannot write viordma.inx")?;
-    shell::write_if_changed(&shell::root().join(PAGE), filled()?.as_bytes())
-}
-
-/// Checks that the page has what the tables say.
-///
-/// # Errors
-/// If it does not.
-pub fn check() -> Result<()> {
-    ensure!(
-        fs::read_to_string(shell::root().join(PAGE))? == filled()?,
-        "{PAGE} is not current: run `cargo xtask inf`"
-    );
+    for (page, _, filled) in all()? {
+        shell::write_if_changed(&shell::root().join(page), filled.as_bytes())?;
+    }
     Ok(())
 }
 
-fn filled() -> Result<String> {
-    let page = fs::read_to_string(shell::root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
-    pages::filled(&page).map_err(|error| anyhow!("{PAGE}: {error}"))
+/// Checks that the pages have what the tables say.
+///
+/// # Errors
+/// If they do not.
+pub fn check() -> Result<()> {
+    for (page, text, filled) in all()? {
+        ensure!(text == filled, "{page} is not current: run `cargo xtask inf`");
+    }
+    Ok(())
+}
+
+/// The pages with parts: path, text, and text with these parts current.
+fn all() -> Result<Vec<(&'static str, String, String)>> {
+    let mut all = Vec::new();
+    for page in pages::PAGES {
+        let text =
+            fs::read_to_string(shell::root().join(page)).with_context(|| format!("cannot read {page}"))?;
+        let filled = pages::filled(&text).map_err(|error| anyhow!("{page}: {error}"))?;
+        all.push((page, text, filled));
+    }
+    let texts: Vec<String> = all.iter().map(|(_, text, _)| text.clone()).collect();
+    let missing = pages::missing(&texts);
+    ensure!(missing.is_empty(), "no page has the part {missing:?}");
+    Ok(all)
 }
 
 /// Writes the INF of an edition for an architecture (`amd64`, `arm64`) to `path`, stamped with the version and the date of the last commit; and `viordma.inx`
@@ -73,7 +83,7 @@ pub fn stamp(edition: Edition, architecture: &str, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_page_is_current() {
+    fn the_pages_are_current() {
         super::check().unwrap();
     }
 }

@@ -85,7 +85,7 @@ enum Command {
     Interop(lab::Arguments),
     /// Fuzz the engine with frames, datagrams and sequences of operations
     Fuzz(fuzz::Options),
-    /// Write viordma.inx and the tables of docs/administration.md from the tables in inf/
+    /// Write viordma.inx and parts of documents from the tables in inf/
     Inf(inf::Options),
     /// Compare the manifests and lock files of the two workspaces
     Manifests(manifests::Options),

@@ -71,8 +71,8 @@ fn events(page: &str) -> Vec<u32> {
         match plain.parse() {
             Ok(number) if is_list => numbers.push(number),
             _ => {
-                is_list =
-                    matches!(plain, "event" | "events") || is_list && matches!(plain, "to" | "and" | "or")
+                let goes_on = is_list && matches!(plain, "to" | "and" | "or");
+                is_list = goes_on || matches!(plain, "event" | "events");
             }
         }
         if word.ends_with(['.', ';', ':', ')']) || word == "events," {
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn settings_and_events_that_the_tables_lack_are_unknown() {
         let page = "`*JumboPacket`, `RoCEEarlyPlacement=0`, event 40 and events 60 to 90; 4 events, 7. `*Typo` RoCEv2 `RoCETypo`\n *Raise*\
-                    -RegistryKeyword '*Rsss' (event 45) **bold** *Emphasis of words* event 41, 46";
+                    -RegistryKeyword '*Rsss' (event 9) **bold** *Emphasis of words* event 41, 990";
         assert_eq!(
             unknown(page),
-            ["the setting *Typo", "the setting RoCETypo", "the setting *Rsss", "event 45", "event 46"]
+            ["the setting *Typo", "the setting RoCETypo", "the setting *Rsss", "event 9", "event 990"]
         );
     }
 }
