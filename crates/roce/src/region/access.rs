@@ -170,7 +170,8 @@ impl<'a, R: RawMutex> RegionAccess<'a, R> {
     }
 
     /// Replaces the number in the 8 bytes at `address` by what `update` returns for it, on behalf of a peer. Returns what it was. Atomic
-    /// with regard to other calls.
+    /// with regard to other calls. A number that stays as it is is not written: a compare-and-swap that finds another number
+    /// undoes no WRITE, by which a peer may release what others wait for.
     #[inline(never)]
     pub(crate) fn update_remote(
         &self,
@@ -191,7 +192,10 @@ impl<'a, R: RawMutex> RegionAccess<'a, R> {
             backing.copy_to(offset, now)
         })?;
         let before = u64::from_ne_bytes(before);
-        self.write(by.pd, Some(by.qpn), key, address, &update(before).to_ne_bytes(), right)?;
+        let after = update(before);
+        if after != before {
+            self.write(by.pd, Some(by.qpn), key, address, &after.to_ne_bytes(), right)?;
+        }
         Ok(before)
     }
 

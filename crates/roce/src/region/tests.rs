@@ -3,7 +3,7 @@
 //! RegionTable and windows as their consumers see them, at `PASSIVE_LEVEL` and from several threads.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Barrier;
 
 use lock_api::Mutex;
@@ -109,6 +109,24 @@ fn no_thread_waits_for_a_preemptible_user() {
     // As packets do under the lock of their queue pair.
     let _ = RegionAccess::new(&bench.regions).check_remote(BY, fixed.key(), BASE, 1, Access::REMOTE_READ);
     assert_eq!(preemptible_visits(), visits + 1);
+}
+
+/// A WRITE of another peer, as that which releases a lock, may come between the comparison and its end.
+#[test]
+fn a_number_that_stays_as_it_is_is_not_written() {
+    let bench = Bench::new();
+    let region = bench.fixed();
+    let access = RegionAccess::new(&bench.regions);
+    let number = &bench.memory[0];
+    let update = |after: fn(u64) -> u64| {
+        number.store(40, Ordering::Relaxed);
+        access.update_remote(BY, region.key(), BASE, |before| {
+            number.store(7, Ordering::Relaxed);
+            after(before)
+        })
+    };
+    assert_eq!((update(|before| before), number.load(Ordering::Relaxed)), (Ok(40), 7));
+    assert_eq!((update(|before| before + 2), number.load(Ordering::Relaxed)), (Ok(40), 42));
 }
 
 #[test]
