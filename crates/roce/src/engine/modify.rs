@@ -88,7 +88,7 @@ impl<R: RawMutex> QueuePairs<R> {
             template: Template::new(&path, spec.qpn).ok_or(QpChangeError::Invalid)?,
             mtu: spec.mtu,
             reads: ReadLimits { inbound: spec.inbound_reads.min(config.max_reads.inbound), outbound: 0 },
-            access: spec.access & (Access::REMOTE | Access::REMOTE_ATOMIC),
+            access: spec.access & Access::OF_PEERS,
             rnr_timer: Some(spec.rnr_timer),
             // Set with RTS.
             send_psn: Psn::default(),

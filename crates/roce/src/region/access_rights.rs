@@ -33,6 +33,9 @@ impl Access {
     /// The rights of peers that connection management gives them.
     pub(crate) const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
 
+    /// All rights of peers.
+    pub(crate) const OF_PEERS: Self = Self::REMOTE.union(Self::REMOTE_ATOMIC);
+
     /// Returns whether a region can have these rights.
     pub(super) const fn is_sound(self) -> bool {
         !self.intersects(Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC)) || self.contains(Self::LOCAL_WRITE)

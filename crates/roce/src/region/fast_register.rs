@@ -87,7 +87,7 @@ impl FastRegion {
             return Err(PostError::Invalid);
         }
         //= R-MR-31
-        if asked.access.intersects(Access::REMOTE) && !self.remote {
+        if asked.access.intersects(Access::OF_PEERS) && !self.remote {
             return Err(PostError::NoRight);
         }
         Ok(())

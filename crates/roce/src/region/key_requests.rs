@@ -132,7 +132,7 @@ impl<R: RawMutex> RegionTable<R> {
         //= R-QP-79
         let region = self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(KeyError)?;
         let usable = |range: KeyRange| {
-            range.key == key && (event == Event::Invalidate || range.access.intersects(Access::REMOTE))
+            range.key == key && (event == Event::Invalidate || range.access.intersects(Access::OF_PEERS))
         };
         match &region.content {
             Content::Fixed(_) => Err(KeyError),

@@ -15,6 +15,7 @@ use super::key_state::State;
 use super::memory_region::Region;
 use super::table::RegionTable;
 use super::window::Binding;
+use crate::error::PostError;
 use crate::memory::Backing;
 use crate::random::Random;
 use crate::testing::{Lock, preemptible_visits};
@@ -127,6 +128,24 @@ fn a_number_that_stays_as_it_is_is_not_written() {
     };
     assert_eq!((update(|before| before), number.load(Ordering::Relaxed)), (Ok(40), 7));
     assert_eq!((update(|before| before + 2), number.load(Ordering::Relaxed)), (Ok(40), 42));
+}
+
+/// Each right of peers is one: a region that has none for them gets none, and a peer that has one may invalidate the key.
+//= R-MR-31
+#[test]
+fn a_right_to_atomic_operations_is_a_right_of_peers() {
+    let bench = Bench::new();
+    let logical = bench.regions.map_logical(0, bench.backing()).unwrap();
+    for right in [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+        let access = Access::LOCAL_WRITE | right;
+        let asked = Registration { base: BASE, offset: 0, length: LENGTH, access, pages: &[logical] };
+        let [local, remote] = [false, true].map(|remote| bench.regions.allocate(BY.pd, 1, remote).unwrap());
+        let staged = bench.regions.stage_registration(BY.pd, local.key(), &asked);
+        assert!(matches!(staged, Err(PostError::NoRight)), "{right:?}");
+        let ticket = bench.regions.stage_registration(BY.pd, remote.key(), &asked).unwrap();
+        bench.regions.activate(BY, remote.key(), ticket).unwrap();
+        assert!(bench.regions.invalidate_remotely(BY, remote.key()).is_ok(), "{right:?}");
+    }
 }
 
 #[test]
