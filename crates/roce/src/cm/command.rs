@@ -29,9 +29,9 @@ impl Cm {
     /// [`CmEventKind::TimedOut`]: super::CmEventKind::TimedOut
     ///
     /// # Errors
-    /// [`ConnError::Invalid`] if the path mixes address families, the destination is not unicast, or the MTU is
-    /// too large; [`ConnError::NotLocal`] if the path's source is not a local address;
-    /// [`ConnError::PrivateDataTooLong`] for more than 56 bytes; [`ConnError::OutOfMemory`],
+    /// [`ConnError::Invalid`] if the path mixes address families, the destination is not unicast, the MTU is
+    /// too large, or no message can carry the queue pair's parameters; [`ConnError::NotLocal`] if the path's source is
+    /// not a local address; [`ConnError::PrivateDataTooLong`] for more than 56 bytes; [`ConnError::OutOfMemory`],
     /// [`ConnError::TooMany`].
     pub fn connect(
         &mut self,
@@ -43,6 +43,7 @@ impl Cm {
         if path.local_ip.is_ipv4() != path.remote_ip.is_ipv4()
             || !is_unicast(path.remote_ip, self.conns.config.loopback)
             || spec.mtu > self.conns.config.max_mtu
+            || !local.is_valid()
         {
             return Err(ConnError::Invalid);
         }
@@ -92,7 +93,8 @@ impl Cm {
     ///
     /// # Errors
     /// [`ConnError::State`] if the peer has given up or the request was answered already;
-    /// [`ConnError::PrivateDataTooLong`] for more than 196 bytes; [`ConnError::Unknown`].
+    /// [`ConnError::PrivateDataTooLong`] for more than 196 bytes; [`ConnError::Unknown`]; [`ConnError::Invalid`] if no message can
+    /// carry the queue pair's parameters.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -102,6 +104,9 @@ impl Cm {
     ) -> Result<ReadLimits, ConnError> {
         let (index, conn) = self.conns.slots.resolve(id)?;
         let private_data = private_data(spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
+        if !local.is_valid() {
+            return Err(ConnError::Invalid);
+        }
         if conn.state.on(Input::Accept).is_err() {
             return Err(ConnError::State);
         }

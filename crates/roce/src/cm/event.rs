@@ -31,7 +31,7 @@ impl LocalQp {
     const MAX_TIMEOUT: u8 = 31;
 
     /// Returns whether a REQ or REP can carry the parameters.
-    pub(crate) fn is_valid(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         is_user_qpn(self.qpn)
             && self.retry_count.max(self.rnr_retry_count) <= Self::MAX_RETRIES
             && self.ack_timeout <= Self::MAX_TIMEOUT

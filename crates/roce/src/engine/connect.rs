@@ -123,7 +123,7 @@ impl<R: RawMutex> Engine<R> {
         local: LocalQp,
         spec: &ConnectSpec<'_>,
     ) -> Result<ConnId, ConnError> {
-        self.connections.connect_unbound(now, local, spec)
+        self.connections.with(|conns| conns.begin(now, spec, local, None))
     }
 
     /// Accepts a connection with a queue pair that its owner changes, see [`Engine::connect_unbound`]: it is to be in RTR before.
@@ -138,7 +138,11 @@ impl<R: RawMutex> Engine<R> {
         local: LocalQp,
         spec: &AcceptSpec<'_>,
     ) -> Result<ReadLimits, ConnError> {
-        self.connections.accept_unbound(now, conn, local, spec)
+        self.connections.with(|conns| {
+            let reads = conns.cm.accept(now, conn, spec, local)?;
+            conns.accepted(conn, None, reads);
+            Ok(reads)
+        })
     }
 
     /// Returns the peer's queue pair of a connection, once its REQ or REP was reported by an event. `None` for a connection that was

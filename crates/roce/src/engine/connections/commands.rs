@@ -42,22 +42,6 @@ impl<R: RawMutex> Connections<R> {
         })
     }
 
-    /// Requests a connection of a queue pair that its owner changes.
-    ///
-    /// # Errors
-    /// Those of [`Engine::connect_unbound`](crate::Engine::connect_unbound).
-    pub(in crate::engine) fn connect_unbound(
-        &self,
-        now: Instant,
-        local: LocalQp,
-        spec: &ConnectSpec<'_>,
-    ) -> Result<ConnId, ConnError> {
-        if !local.is_valid() {
-            return Err(ConnError::Invalid);
-        }
-        self.with(|conns| conns.begin(now, spec, local, None))
-    }
-
     /// Completes a connection that the peer has accepted.
     ///
     /// # Errors
@@ -111,42 +95,11 @@ impl<R: RawMutex> Connections<R> {
             }
             let reads = conns.cm.accept(now, conn, spec, local)?;
             // The queue pair is ready before the REP is sent: that needs the lock held here.
-            let negotiated = PeerQp { reads, ..peer };
-            let peer = parameters::of_peer(qp, config, conn, &negotiated, receive_psn);
-            let peer = peer.ok_or(ConnError::Invalid)?;
+            let peer = PeerQp { reads, ..peer };
+            let peer = parameters::of_peer(qp, config, conn, &peer, receive_psn).ok_or(ConnError::Invalid)?;
             qps.with_env(qp, |env| transport.peer_known(env, peer)).map_err(|_| ConnError::QpBusy)?;
-            if let Some(entry) = conns.entry(conn) {
-                entry.qp = Some(qp.clone());
-                entry.peer = Some(negotiated);
-                entry.reads = reads;
-                entry.context = None;
-            }
+            conns.accepted(conn, Some(qp.clone()), reads);
             Ok(())
-        })
-    }
-
-    /// Accepts a connection with a queue pair that its owner changes. Returns the negotiated read limits.
-    ///
-    /// # Errors
-    /// Those of [`Engine::accept_unbound`](crate::Engine::accept_unbound).
-    pub(in crate::engine) fn accept_unbound(
-        &self,
-        now: Instant,
-        conn: ConnId,
-        local: LocalQp,
-        spec: &AcceptSpec<'_>,
-    ) -> Result<ReadLimits, ConnError> {
-        if !local.is_valid() {
-            return Err(ConnError::Invalid);
-        }
-        self.with(|conns| {
-            let reads = conns.cm.accept(now, conn, spec, local)?;
-            if let Some(entry) = conns.entry(conn) {
-                entry.peer = entry.peer.map(|peer| PeerQp { reads, ..peer });
-                entry.reads = reads;
-                entry.context = None;
-            }
-            Ok(reads)
         })
     }
 
@@ -207,7 +160,7 @@ impl<R: RawMutex> Connections<R> {
 
 impl<R: RawMutex> ConnTable<R> {
     /// Sends a REQ, for a connection of `qp` or of a queue pair that its owner changes.
-    fn begin(
+    pub(in crate::engine) fn begin(
         &mut self,
         now: Instant,
         spec: &ConnectSpec<'_>,
@@ -215,13 +168,20 @@ impl<R: RawMutex> ConnTable<R> {
         qp: Option<Arc<Qp<R>>>,
     ) -> Result<ConnId, ConnError> {
         let id = self.cm.connect(now, spec, local)?;
-        let receive_psn = local.receive_psn;
-        let entry =
-            ConnEntry { id, qp, receive_psn, peer: None, reads: ReadLimits::default(), context: None };
+        let entry = ConnEntry { id, qp, receive_psn: local.receive_psn, peer: None, context: None };
         if let Err(error) = self.insert(entry) {
             self.cm.release(now, id)?;
             return Err(error);
         }
         Ok(id)
+    }
+
+    /// Records that a connection was accepted with these read limits, with `qp` or with a queue pair that its owner changes.
+    pub(in crate::engine) fn accepted(&mut self, conn: ConnId, qp: Option<Arc<Qp<R>>>, reads: ReadLimits) {
+        if let Some(entry) = self.entry(conn) {
+            entry.qp = qp;
+            entry.peer = entry.peer.map(|peer| PeerQp { reads, ..peer });
+            entry.context = None;
+        }
     }
 }

@@ -7,7 +7,7 @@ use lock_api::RawMutex;
 use super::parameters;
 use super::{ConnEntry, ConnTable, Connections};
 use crate::cm::{CmEvent, CmEventKind, PeerQp};
-use crate::conn::{ConnEvent, ConnId, ReadLimits, RejectReason};
+use crate::conn::{ConnEvent, ConnId, RejectReason};
 use crate::engine::queue_pairs::QueuePairs;
 use crate::qp::Qp;
 use crate::time::Instant;
@@ -68,14 +68,8 @@ impl<R: RawMutex> ConnTable<R> {
         let context = self.entry(id).and_then(|entry| entry.context).unwrap_or(event.context);
         let event = match &event.kind {
             CmEventKind::Request { request, peer } => {
-                let entry = ConnEntry {
-                    id,
-                    qp: None,
-                    receive_psn: Psn::default(),
-                    peer: Some(*peer),
-                    reads: ReadLimits::default(),
-                    context: None,
-                };
+                let entry =
+                    ConnEntry { id, qp: None, receive_psn: Psn::default(), peer: Some(*peer), context: None };
                 if self.insert(entry).is_err() {
                     // The driver is not notified: the peer is refused.
                     let _ = self.cm.release(now, id);
@@ -85,7 +79,6 @@ impl<R: RawMutex> ConnTable<R> {
             }
             CmEventKind::Replied { peer, private_data } => {
                 let entry = self.entry(id)?;
-                entry.reads = peer.reads;
                 entry.peer = Some(*peer);
                 // The owner of another queue pair changes it.
                 if let Some(qp) = entry.qp.clone()
@@ -99,7 +92,7 @@ impl<R: RawMutex> ConnTable<R> {
             }
             CmEventKind::Established => {
                 let entry = self.entry(id)?;
-                let (qp, reads) = (entry.qp.clone(), entry.reads);
+                let (qp, reads) = (entry.qp.clone(), entry.peer?.reads);
                 //= R-CONN-34
                 if let Some(qp) = qp
                     && qps.with_env(&qp, |env| qp.lock().established(env)).is_err()

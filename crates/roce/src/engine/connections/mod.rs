@@ -27,7 +27,7 @@ use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use crate::cm::{AttachedQps, Cm, CmConfig, Ignored, PeerQp};
 use crate::config::Config;
-use crate::conn::{ConnId, ReadLimits};
+use crate::conn::ConnId;
 use crate::error::ConnError;
 use crate::qp::Qp;
 use crate::random::Random;
@@ -61,9 +61,8 @@ pub(in crate::engine) struct ConnEntry<R: RawMutex> {
     pub(super) qp: Option<Arc<Qp<R>>>,
     /// Starting PSN of the peer, chosen by this side.
     pub(super) receive_psn: Psn,
-    /// `None` until the peer's message has come.
+    /// `None` until the peer's message has come. With the negotiated read limits once the connection is accepted.
     pub(super) peer: Option<PeerQp>,
-    pub(super) reads: ReadLimits,
     /// Set by [`Engine::set_context`](crate::Engine::set_context), until the connection is accepted.
     pub(super) context: Option<u64>,
 }
