@@ -30,16 +30,11 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
-const LARGE_FRAMES: [(&str, u32, &str); 8] = [
+const LARGE_FRAMES: [(&str, u32, &str); 7] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         2816,
         "PASSIVE_LEVEL, once per start: constructs the engine in place",
-    ),
-    (
-        "roce::engine::impl$1::try_new::closure$0<nt::lock::RawSpinLock>",
-        1152,
-        "the same: parts of the engine before they are in place; what it calls uses little stack",
     ),
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::poll_conn_event",

@@ -84,10 +84,9 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     pub fn try_new(config: Config) -> Result<Arc<Self>, CreateError> {
         let mut random = Random::new(config.seed);
-        let regions = RegionTable::try_new(config.max_regions, config.max_logical, &mut random)?;
-        let regions = regions.relaxing_by(config.relax);
-        let table = ObjectTable::try_new(config.max_qps, config.number_prefix, &mut random)?;
-        let table = table.relaxing_by(config.relax);
+        let Config { max_regions, max_logical, relax, .. } = config;
+        let regions = RegionTable::try_new(max_regions, max_logical, relax, &mut random)?;
+        let table = ObjectTable::try_new(config.max_qps, config.number_prefix, relax, &mut random)?;
         let shards = Shards::try_new(config.shards)?;
         let stash = if config.early_placement { config.stash } else { StashLimits::NONE };
         let stash = StashMemory::try_new(stash, config.max_mtu, siphash(key_of(&config.seed), [1, 0, 0]))?;

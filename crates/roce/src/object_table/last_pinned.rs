@@ -100,13 +100,14 @@ impl<T, R: RawMutex> Drop for LastPinned<'_, T, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::number_prefix::NumberPrefix;
     use crate::random::Random;
     use crate::testing::Lock;
     use fallible::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn table() -> ObjectTable<u32, Lock> {
-        ObjectTable::try_new(4, crate::number_prefix::NumberPrefix::NONE, &mut Random::new([7; 32])).unwrap()
+        ObjectTable::try_new(4, NumberPrefix::NONE, core::hint::spin_loop, &mut Random::new([7; 32])).unwrap()
     }
 
     fn insert(table: &ObjectTable<u32, Lock>, value: u32) -> u32 {

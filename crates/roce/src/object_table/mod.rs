@@ -86,18 +86,15 @@ const NIL: u32 = u32::MAX;
 struct Codes {
     /// Of the bits after the prefix.
     permutation: Permutation,
-    /// A code with nothing but the prefix.
-    prefix: u32,
-    /// Bits after the prefix.
-    permuted_bits: u32,
-    index_bits: u32,
+    prefix: NumberPrefix,
+    index_bits: u8,
     /// That many bits.
     index_mask: u32,
 }
 
 impl Codes {
     fn code(&self, index: u32, generation: u32) -> u32 {
-        self.prefix | self.permutation.apply(index | generation << self.index_bits)
+        self.prefix.before(self.permutation.apply(index | generation << self.index_bits), CODE_BITS)
     }
 
     /// Returns slot and generation of a code, if it has the prefix. Otherwise the generation is one that no slot has.
@@ -111,14 +108,19 @@ impl Codes {
     /// Returns what was permuted to the bits after the prefix; further bits unless the code has the prefix.
     #[cold]
     fn undo(&self, code: u32) -> u32 {
-        let mask = (1 << self.permuted_bits) - 1;
+        let mask = (1 << self.permuted_bits()) - 1;
         // Generations have none of these bits.
-        let foreign = (code ^ self.prefix) & !mask;
+        let foreign = (code ^ self.prefix.before(0, CODE_BITS)) & !mask;
         self.permutation.undo_fewer(code & mask) | foreign
     }
 
+    /// Returns the number of bits after the prefix.
+    const fn permuted_bits(&self) -> u32 {
+        CODE_BITS - self.prefix.bits()
+    }
+
     fn generations(&self) -> u32 {
-        1 << (self.permuted_bits - self.index_bits)
+        1 << (self.permuted_bits() - u32::from(self.index_bits))
     }
 }
 
@@ -143,10 +145,12 @@ pub(crate) struct Pinned<'a, T> {
 }
 
 impl<T, R: RawMutex> ObjectTable<T, R> {
-    /// Creates a table for up to `limit` objects, at most 2^18, or less by the length of the prefix that the codes have.
+    /// Creates a table for up to `limit` objects, at most 2^18, or less by the length of the prefix that the codes have. A thread that
+    /// waits for users of an object calls `relax` meanwhile.
     pub(crate) fn try_new(
         limit: u32,
         prefix: NumberPrefix,
+        relax: fn(),
         random: &mut Random,
     ) -> Result<Self, CreateError> {
         let permuted_bits = CODE_BITS - prefix.bits();
@@ -159,22 +163,19 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
             chunks,
             codes: Codes {
                 permutation: Permutation::try_new(random, permuted_bits)?,
-                prefix: prefix.before(0, CODE_BITS),
-                permuted_bits,
-                index_bits,
+                prefix,
+                index_bits: index_bits as u8,
                 index_mask: (1 << index_bits) - 1,
             },
             limit,
             free: Mutex::new(free),
-            relax: core::hint::spin_loop,
+            relax,
         })
     }
 
-    /// Sets what a thread calls while it waits for users of an object.
-    pub(crate) fn relaxing_by(self, relax: fn()) -> Self {
-        let mut this = self;
-        this.relax = relax;
-        this
+    /// Returns what a thread calls while it waits for users of an object.
+    pub(crate) const fn relax(&self) -> fn() {
+        self.relax
     }
 
     /// Returns the number of objects in the table, including reserved slots.
@@ -447,7 +448,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     fn table(limit: u32) -> ObjectTable<u32, Lock> {
-        ObjectTable::try_new(limit, NumberPrefix::NONE, &mut Random::new([7; 32])).unwrap()
+        ObjectTable::try_new(limit, NumberPrefix::NONE, core::hint::spin_loop, &mut Random::new([7; 32]))
+            .unwrap()
     }
 
     fn insert(table: &ObjectTable<u32, Lock>, value: u32) -> u32 {
@@ -506,7 +508,13 @@ mod tests {
     #[test]
     fn codes_have_the_prefix_of_their_table_and_no_others_are_found() {
         let prefix = NumberPrefix::new(0x3A, 8).unwrap();
-        let table = ObjectTable::<u32, Lock>::try_new(1 << 18, prefix, &mut Random::new([7; 32])).unwrap();
+        let table = ObjectTable::<u32, Lock>::try_new(
+            1 << 18,
+            prefix,
+            core::hint::spin_loop,
+            &mut Random::new([7; 32]),
+        )
+        .unwrap();
         let codes: HashSet<u32> = (0..1 << 10).map(|value| insert(&table, value)).collect();
         assert_eq!(codes.len(), 1 << 10);
         assert!(matches!(table.reserve(|_| true), Err(CreateError::TooMany)), "six bits are generation");
@@ -527,7 +535,8 @@ mod tests {
             RELAXED.store(true, Ordering::SeqCst);
             std::thread::yield_now();
         }
-        let table = table(4).relaxing_by(relax);
+        let random = &mut Random::new([7; 32]);
+        let table = ObjectTable::<u32, Lock>::try_new(4, NumberPrefix::NONE, relax, random).unwrap();
         let code = insert(&table, 7);
         let mut pinned = table.get(code);
         assert!(pinned.is_some());

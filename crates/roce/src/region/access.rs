@@ -357,7 +357,8 @@ mod tests {
     #[cfg_attr(miri, ignore = "peers write to consumer memory at once, as devices do: a data race for Miri")]
     #[allow(unsafe_code, reason = "memory for a backing")]
     fn memory_is_not_written_after_an_invalidation() {
-        let regions = RegionTable::<Lock>::try_new(4, 4, &mut Random::new([3; 32])).unwrap();
+        let regions =
+            RegionTable::<Lock>::try_new(4, 4, core::hint::spin_loop, &mut Random::new([3; 32])).unwrap();
         let memory: Vec<AtomicU64> = (0..1024).map(AtomicU64::new).collect();
         let start = NonNull::from(memory.as_slice()).cast();
         // SAFETY: the memory outlives the regions' use.

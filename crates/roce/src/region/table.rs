@@ -34,7 +34,6 @@ pub(crate) struct RegionTable<R: RawMutex> {
     logical: ObjectTable<Logical, R>,
     /// Held while a number in memory is replaced by another one for a peer.
     pub(super) updates: Mutex<R, ()>,
-    relax: fn(),
 }
 
 impl<R: RawMutex> RegionTable<R> {
@@ -43,21 +42,17 @@ impl<R: RawMutex> RegionTable<R> {
         [self.table.live(), self.logical.live()]
     }
 
+    /// Creates the tables of up to so many regions and windows, and logical ranges. A thread that waits for users of an object calls
+    /// `relax` meanwhile.
     pub(crate) fn try_new(
         max_regions: u32,
         max_logical: u32,
+        relax: fn(),
         random: &mut Random,
     ) -> Result<Self, CreateError> {
-        let table = ObjectTable::try_new(max_regions, NumberPrefix::NONE, random)?;
-        let logical = ObjectTable::try_new(max_logical, NumberPrefix::NONE, random)?;
-        Ok(Self { table, logical, updates: Mutex::new(()), relax: core::hint::spin_loop })
-    }
-
-    /// Sets what a thread calls while it waits for users of an object.
-    pub(crate) fn relaxing_by(self, relax: fn()) -> Self {
-        let Self { table, logical, updates, .. } = self;
-        let (table, logical) = (table.relaxing_by(relax), logical.relaxing_by(relax));
-        Self { table, logical, updates, relax }
+        let table = ObjectTable::try_new(max_regions, NumberPrefix::NONE, relax, random)?;
+        let logical = ObjectTable::try_new(max_logical, NumberPrefix::NONE, relax, random)?;
+        Ok(Self { table, logical, updates: Mutex::new(()) })
     }
 
     pub(crate) fn register(
@@ -80,12 +75,12 @@ impl<R: RawMutex> RegionTable<R> {
     }
 
     pub(crate) fn allocate(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
-        let fast = FastRegion::try_new(pages, remote, self.relax)?;
+        let fast = FastRegion::try_new(pages, remote, self.table.relax())?;
         self.insert(pd, |_, _| Content::Fast(fast))
     }
 
     pub(crate) fn create_window(&self, pd: Pd) -> Result<MemoryWindow, CreateError> {
-        self.insert(pd, |_, _| Content::Window(WindowState::new(self.relax))).map(MemoryWindow)
+        self.insert(pd, |_, _| Content::Window(WindowState::new(self.table.relax()))).map(MemoryWindow)
     }
 
     fn insert(&self, pd: Pd, content: impl FnOnce(u32, u8) -> Content) -> Result<Arc<Region>, CreateError> {

@@ -37,7 +37,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         Self {
-            regions: RegionTable::try_new(8, 4, &mut Random::new([3; 32])).unwrap(),
+            regions: RegionTable::try_new(8, 4, core::hint::spin_loop, &mut Random::new([3; 32])).unwrap(),
             qp: Mutex::new(()),
             memory: (0..LENGTH / 8).map(AtomicU64::new).collect(),
         }

@@ -61,7 +61,7 @@ impl Host {
     pub(super) fn new() -> Self {
         let config = Config { max_mtu: PathMtu::Bytes1024, ..Config::new(1, [3; 32]) };
         let memory: Vec<_> = (0..MEMORY).map(|_| AtomicU8::new(0)).collect();
-        let regions = RegionTable::try_new(8, 4, &mut Random::new([3; 32])).unwrap();
+        let regions = RegionTable::try_new(8, 4, core::hint::spin_loop, &mut Random::new([3; 32])).unwrap();
         // SAFETY: the memory lives as long as the host, whose region is the only user.
         let backing =
             unsafe { Backing::contiguous(NonNull::from(memory.as_slice()).cast(), MEMORY) }.unwrap();
