@@ -148,6 +148,28 @@ fn a_right_to_atomic_operations_is_a_right_of_peers() {
     }
 }
 
+/// Queue pairs of several processors update the same number.
+#[test]
+fn numbers_are_updated_one_at_a_time() {
+    const THREADS: u64 = 4;
+    let rounds = if cfg!(miri) { 10 } else { 5000 };
+    let bench = Bench::new();
+    bench.memory[0].store(0, Ordering::Relaxed);
+    let (key, barrier) = (bench.fixed().key(), Barrier::new(THREADS as usize));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let access = RegionAccess::new(&bench.regions);
+                barrier.wait();
+                for _ in 0..rounds {
+                    access.update_remote(BY, key, BASE, |before| before + 1).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(bench.memory[0].load(Ordering::Relaxed), THREADS * rounds);
+}
+
 #[test]
 fn a_free_region_shows_its_last_key_and_nothing_else() {
     let bench = Bench::new();
