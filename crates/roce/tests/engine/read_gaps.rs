@@ -98,13 +98,20 @@ fn lost_responses_with(
 //= rocev2 §7
 #[test]
 fn responses_lost_anywhere_are_requested_again_in_one_round_trip() {
+    const MANY: u8 = 128;
     let without = lost_responses(2, 1, |_| false);
     assert_eq!((without.again, without.requests), (0, 0));
-    // The first chunks are requested from the first gap to the last, until the peer shows how it answers.
-    // Gaps are requested apart as far as the peer has granted as many requests, here 16: fewer than the gaps if one in 7 is lost.
-    let options = Options { reads: ReadLimits { inbound: 16, outbound: 16 }, ..rated() };
-    for (distance, more) in [(7, 8 * 64), (20, 6 * 64), (100, 64), (300, 0)] {
-        let cost = lost_responses_with(options.clone(), 2, 1, move |number| number % distance == 5);
+    // The first chunks are requested from the first gap to the last, until the peer shows how it answers. Gaps are requested apart as
+    // far as the peer has granted as many requests: 16 are fewer than the gaps if one in 7 is lost.
+    for (granted, distance, more) in
+        [(16, 7, 8 * 64), (MANY, 7, 6 * 64), (16, 20, 6 * 64), (16, 100, 64), (16, 300, 0)]
+    {
+        let options = Options {
+            reads: ReadLimits { inbound: granted, outbound: granted },
+            config: |config| config.max_reads = ReadLimits { inbound: MANY, outbound: MANY },
+            ..rated()
+        };
+        let cost = lost_responses_with(options, 2, 1, move |number| number % distance == 5);
         let count = (2048 - 5u64).div_ceil(u64::from(distance));
         assert_eq!(cost.timeouts, 0, "one in {distance}");
         assert!(

@@ -7,7 +7,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use roce_testkit::goodput::{Cell, Figures, Kind, faults_table, measure, table};
+use roce::{Config, ReadLimits};
+use roce_testkit::Options;
+use roce_testkit::goodput::{Cell, Figures, Kind, faults_table, measure, measure_with, table};
+use roce_wire::PathMtu;
 
 /// Retransmission timeout before the first round-trip sample.
 const TIMEOUT: Duration = Duration::from_millis(16);
@@ -68,6 +71,20 @@ fn goodput_table_with_losses() {
         }
     }
     insta::assert_snapshot!(text);
+}
+
+/// Gaps are requested apart as far as the peer has granted as many READs: with many, hardly anything is sent in vain.
+//= rocev2 §7
+#[test]
+#[cfg_attr(debug_assertions, ignore = "moves 32 MiB: --profile tool")]
+fn many_granted_reads_keep_the_goodput_at_many_losses() {
+    const MANY: ReadLimits = ReadLimits { inbound: 128, outbound: 128 };
+    let config: fn(&mut Config) = |config| (config.max_mtu, config.max_reads) = (PathMtu::Bytes1024, MANY);
+    let long = |cell: &Cell| cell.round_trip == Duration::from_millis(1);
+    let cell = table().find(|cell| cell.kind == Kind::Read && cell.loss == 50 && long(cell)).unwrap();
+    let figures = measure_with(&cell, &Options { reads: MANY, config, ..Options::default() });
+    let (goodput, overhead) = (figures.goodput() / 1e6, figures.overhead());
+    assert!(goodput >= 248.0 && overhead <= 1.18, "{goodput:.1} MB/s, {overhead:.3}");
 }
 
 /// Losses in bursts, reordering, and small messages.
