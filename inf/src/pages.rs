@@ -14,16 +14,19 @@ use crate::{
 const END: &str = "<!-- end -->";
 
 /// The documents with such parts, below the root.
-pub const PAGES: [&str; 4] =
-    ["docs/administration.md", "docs/diagnosis.md", "docs/events.md", "docs/settings.md"];
+pub const PAGES: [&str; 5] =
+    ["docs/administration.md", "docs/diagnosis.md", "docs/events.md", "docs/scripts.md", "docs/settings.md"];
 
-/// Returns the page with the text of each part that it has replaced.
+/// A part: its name, and its text.
+pub type Part = (&'static str, String);
+
+/// Returns the page with the text of each of these parts that it has replaced.
 ///
 /// # Errors
 /// A part without an end.
-pub fn filled(page: &str) -> Result<String, String> {
+pub fn filled(page: &str, parts: &[Part]) -> Result<String, String> {
     let mut page = page.to_owned();
-    for (name, text) in parts() {
+    for (name, text) in parts {
         let begin = begin(name);
         let Some((before, rest)) = page.split_once(&begin) else { continue };
         let (_, after) = rest.split_once(END).ok_or_else(|| format!("no line {END} after {begin}"))?;
@@ -34,9 +37,9 @@ pub fn filled(page: &str) -> Result<String, String> {
 
 /// Returns the names of the parts that none of these pages has.
 #[must_use]
-pub fn missing(pages: &[String]) -> Vec<&'static str> {
+pub fn missing(pages: &[String], parts: &[Part]) -> Vec<&'static str> {
     let is_missing = |name: &&str| !pages.iter().any(|page| page.contains(&begin(name)));
-    parts().iter().map(|&(name, _)| name).filter(is_missing).collect()
+    parts.iter().map(|&(name, _)| name).filter(is_missing).collect()
 }
 
 /// The line before a part.
@@ -44,8 +47,10 @@ fn begin(name: &str) -> String {
     format!("<!-- {name} -->\n")
 }
 
-fn parts() -> [(&'static str, String); 5] {
-    [
+/// Returns the parts that come from the tables of this crate.
+#[must_use]
+pub fn parts() -> Vec<Part> {
+    vec![
         ("keywords of administrators", keywords(Audience::Administrator)),
         ("keywords of authors", keywords(Audience::ConsumerAuthor)),
         ("events of administrators", events(Audience::Administrator)),
@@ -158,7 +163,7 @@ mod tests {
         let page: String = parts().iter().fold("top\n".to_owned(), |page, (name, _)| {
             page + &format!("<!-- {name} -->\nold\n<!-- end -->\nbetween\n")
         });
-        let filled = filled(&page).unwrap();
+        let filled = filled(&page, &parts()).unwrap();
         assert!(filled.starts_with(
             "top\n<!-- keywords of administrators -->\n\n### `*JumboPacket`\n\n*Jumbo Packet.* "
         ));
@@ -167,10 +172,10 @@ mod tests {
             filled.contains("\n| number | 16 | 1 to 16 | when the adapter starts |\n")
                 && filled.contains("\n### Event 41\n\nWarning: ")
         );
-        assert_eq!(super::filled(&filled).unwrap(), filled);
-        assert_eq!(missing(&[filled]), [""; 0]);
-        assert_eq!(missing(&["no part".to_owned()]).len(), parts().len());
-        super::filled("<!-- keywords of administrators -->\n").unwrap_err();
+        assert_eq!(super::filled(&filled, &parts()).unwrap(), filled);
+        assert_eq!(missing(&[filled], &parts()), [""; 0]);
+        assert_eq!(missing(&["no part".to_owned()], &parts()).len(), parts().len());
+        super::filled("<!-- keywords of administrators -->\n", &parts()).unwrap_err();
     }
 
     #[test]

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask inf`: writes what is generated from the tables in `inf/`: `viordma.inx` and parts of documents.
+//! `cargo xtask inf`: writes what is generated from the tables in `inf/`, the scripts of the package and the engine's counters:
+//! `viordma.inx` and parts of documents.
 
-use std::{fs, path::Path, process::Command};
+use std::{fmt::Write as _, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use viordma_inf::{Edition, faults, inx, pages};
 
-use crate::shell;
+use crate::{
+    package::contents::{DELIVERED, FOLDER},
+    shell,
+};
+
+/// The file that declares the engine's counters.
+const COUNTERS: &str = "crates/roce/src/stats.rs";
 
 /// The date of an INF that is built outside of a clone.
 const NO_COMMIT: &str = "01/01/2026";
@@ -48,17 +55,61 @@ pub fn check() -> Result<()> {
 
 /// The pages with parts: path, text, and text with these parts current.
 fn all() -> Result<Vec<(&'static str, String, String)>> {
+    let read = |file: &str| {
+        fs::read_to_string(shell::root().join(file)).with_context(|| format!("cannot read {file}"))
+    };
+    let mut parts = pages::parts();
+    parts.push(("counters of the engine", counters(&read(COUNTERS)?)));
+    let mut scripts = String::new();
+    for name in DELIVERED.iter().filter(|name| name.strip_suffix(".ps1").is_some()) {
+        scripts.push_str(&script(name, &read(&format!("{FOLDER}/{name}"))?));
+    }
+    parts.push(("scripts of the package", scripts.trim_end().to_owned() + "\n"));
     let mut all = Vec::new();
     for page in pages::PAGES {
-        let text =
-            fs::read_to_string(shell::root().join(page)).with_context(|| format!("cannot read {page}"))?;
-        let filled = pages::filled(&text).map_err(|error| anyhow!("{page}: {error}"))?;
+        let text = read(page)?;
+        let filled = pages::filled(&text, &parts).map_err(|error| anyhow!("{page}: {error}"))?;
         all.push((page, text, filled));
     }
     let texts: Vec<String> = all.iter().map(|(_, text, _)| text.clone()).collect();
-    let missing = pages::missing(&texts);
+    let missing = pages::missing(&texts, &parts);
     ensure!(missing.is_empty(), "no page has the part {missing:?}");
     Ok(all)
+}
+
+/// A table of the counters that a source file declares in `counters!`.
+fn counters(source: &str) -> String {
+    let mut table = "| counter | counts |\n| --- | --- |\n".to_owned();
+    let declared = source.split("\ncounters! {\n").nth(1).and_then(|rest| rest.split("\n}").next());
+    let mut text = Vec::new();
+    for line in declared.unwrap_or_default().lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("/// ") {
+            text.push(comment);
+        } else {
+            let _ = writeln!(table, "| `{}` | {} |", line.trim_end_matches(','), text.join(" "));
+            text.clear();
+        }
+    }
+    table
+}
+
+/// Returns the help of a script as a section: synopsis, description and parameters.
+fn script(name: &str, text: &str) -> String {
+    let help = text.split("<#").nth(1).and_then(|rest| rest.split("#>").next()).unwrap_or_default();
+    let mut section = format!("## {name}\n");
+    let mut was_parameter = false;
+    for paragraph in help.split("\n.").skip(1) {
+        let (head, body) = paragraph.split_once('\n').unwrap_or((paragraph, ""));
+        let body = body.trim();
+        if let Some(parameter) = head.strip_prefix("PARAMETER ") {
+            let gap = if was_parameter { "" } else { "\n" };
+            let _ = writeln!(section, "{gap}* `-{parameter}`: {}", body.replace('\n', "\n  "));
+            was_parameter = true;
+        } else {
+            let _ = writeln!(section, "\n{body}");
+        }
+    }
+    section + "\n"
 }
 
 /// Writes the INF of an edition for an architecture (`amd64`, `arm64`) to `path`, stamped with the version and the date of the last commit; and `viordma.inx`
@@ -82,8 +133,28 @@ pub fn stamp(edition: Edition, architecture: &str, path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_have_their_comments() {
+        let source = "macro\ncounters! {\n    /// Frames\n    /// received.\n    rx_frames,\n    /// Sent.\n    tx_frames,\n}\nfn f() {}\n";
+        assert!(
+            counters(source)
+                .ends_with(" --- |\n| `rx_frames` | Frames received. |\n| `tx_frames` | Sent. |\n")
+        );
+    }
+
+    #[test]
+    fn section_of_a_script_is_its_help() {
+        let text = "<#\n.SYNOPSIS\nDoes.\n.DESCRIPTION\nMore\nof it.\n.PARAMETER Name\nA\nname.\n.PARAMETER Off\nOff.\n#>\ncode";
+        assert_eq!(
+            script("A.ps1", text),
+            "## A.ps1\n\nDoes.\n\nMore\nof it.\n\n* `-Name`: A\n  name.\n* `-Off`: Off.\n\n"
+        );
+    }
+
     #[test]
     fn the_pages_are_current() {
-        super::check().unwrap();
+        check().unwrap();
     }
 }

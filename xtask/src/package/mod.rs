@@ -21,7 +21,7 @@ mod archive;
 mod assembly;
 mod authenticode;
 mod catalog;
-mod contents;
+pub mod contents;
 mod inf_file;
 mod inf_rules;
 pub mod notices;

@@ -10,9 +10,10 @@ use viordma_inf::Edition;
 use super::contents::{CHECKSUMS, DELIVERED, SBOM, STEPS};
 use crate::shell;
 
-/// Cmdlets of Windows Server 2022 that scripts and the page may use. The list was not compared with Microsoft's reference.
+/// Cmdlets of Windows Server 2022, and functions of the scripts, that scripts and pages may use. The list was not compared with Microsoft's reference.
 const CMDLETS: &[&str] = &[
     "Add-Fact",
+    "Compress-Archive",
     "ConvertFrom-Json",
     "ConvertTo-Json",
     "Copy-Item",
@@ -20,13 +21,20 @@ const CMDLETS: &[&str] = &[
     "Enable-NetAdapterRdma",
     "ForEach-Object",
     "Get-AuthenticodeSignature",
+    "Get-ChildItem",
     "Get-CimInstance",
     "Get-Content",
     "Get-Counter",
+    "Get-DeviceAdapter",
     "Get-DnsClientServerAddress",
+    "Get-FileHash",
+    "Get-ItemProperty",
     "Get-NetAdapter",
+    "Get-NetAdapterAdvancedProperty",
     "Get-NetAdapterBinding",
     "Get-NetAdapterRdma",
+    "Get-NetAdapterRss",
+    "Get-NetAdapterStatistics",
     "Get-NetFirewallRule",
     "Get-NetIPAddress",
     "Get-NetIPInterface",
@@ -41,17 +49,23 @@ const CMDLETS: &[&str] = &[
     "Get-SmbServerNetworkInterface",
     "Get-WinEvent",
     "Get-WindowsDriver",
+    "Hide-Name",
     "Import-Certificate",
     "Join-Path",
     "Measure-Event",
     "Measure-Object",
+    "New-Item",
     "New-NetIPAddress",
     "New-NetRoute",
+    "New-Object",
     "New-SmbShare",
     "Out-File",
     "Out-Null",
+    "Out-String",
     "Remove-Item",
     "Restart-Computer",
+    "Restart-NetAdapter",
+    "Save-Part",
     "Select-Object",
     "Select-String",
     "Set-DnsClientServerAddress",
@@ -61,9 +75,13 @@ const CMDLETS: &[&str] = &[
     "Set-StrictMode",
     "Split-Path",
     "Start-Sleep",
+    "Stop-Run",
+    "Test-Adapter",
     "Test-Connection",
     "Test-NetConnection",
     "Test-Path",
+    "Test-Ping",
+    "Test-Quiet",
     "Where-Object",
     "Write-Output",
     "Write-Verbose",
@@ -72,6 +90,15 @@ const CMDLETS: &[&str] = &[
 
 /// Programs of Windows.
 const PROGRAMS: &[&str] = &["bcdedit", "bcdedit.exe", "ping.exe", "pnputil.exe", "verifier.exe"];
+
+/// Documents with commands for administrators.
+const PAGES: [&str; 5] = [
+    "docs/bug-checks.md",
+    "docs/events.md",
+    "docs/first-windows-run.md",
+    "docs/proxmox.md",
+    "docs/settings.md",
+];
 
 fn read(path: &str) -> String {
     fs::read_to_string(shell::root().join(path)).unwrap()
@@ -161,8 +188,8 @@ fn a_broken_script_is_noticed() {
 
 #[test]
 fn scripts_and_page_call_known_commands() {
-    let page = blocks(&read("docs/proxmox.md"), "powershell").concat();
-    let texts = scripts().map(|(_, text)| text).chain([page]);
+    let pages = PAGES.map(|page| blocks(&read(page), "powershell").concat());
+    let texts = scripts().map(|(_, text)| text).chain(pages);
     for command in texts.flat_map(|text| commands(&text)) {
         let is_own = DELIVERED.iter().any(|name| command == format!(".\\{name}"));
         assert!(is_own || CMDLETS.contains(&&*command) || PROGRAMS.contains(&&*command), "{command}");
@@ -172,28 +199,29 @@ fn scripts_and_page_call_known_commands() {
 /// A reader who follows the page finds what it names.
 #[test]
 fn files_and_parameters_of_the_page_are_those_of_the_package() {
-    let page = read("docs/proxmox.md");
     let mut files: Vec<String> = DELIVERED.map(str::to_owned).to_vec();
     files.extend([CHECKSUMS, SBOM, STEPS, "LICENSES.txt"].map(str::to_owned));
     files.extend(
         ["sys", "inf", "cat", "pdb", "cer"]
             .map(|extension| format!("{}.{extension}", Edition::Standard.name())),
     );
-    for part in page.split('`').skip(1).step_by(2).chain(page.split_whitespace()) {
-        let name = part.trim_matches(|c| "`.,;()\\".contains(c));
-        let is_file = !name.contains(['/', ' '])
-            && [".ps1", ".sys", ".inf", ".cat", ".pdb", ".cer", ".txt", ".json"]
-                .iter()
-                .any(|end| name.ends_with(end));
-        assert!(!is_file || name == "oemN.inf" || files.iter().any(|file| file == name), "{name}");
-    }
-    for line in blocks(&page, "powershell").iter().flat_map(|block| block.lines()) {
-        let Some(call) = line.strip_prefix(".\\") else { continue };
-        let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
-        let script = read(&format!("inf/package/{name}"));
-        for argument in arguments.split(' ').filter_map(|argument| argument.strip_prefix('-')) {
-            let is_common = argument == "WhatIf" && script.contains("SupportsShouldProcess");
-            assert!(is_common || script.contains(&format!("]${argument}")), "{name} -{argument}");
+    for page in ["docs/proxmox.md", "docs/first-windows-run.md"].map(read) {
+        for part in page.split('`').skip(1).step_by(2).chain(page.split_whitespace()) {
+            let name = part.trim_matches(|c| "`.,;()\\".contains(c));
+            let is_file = !name.contains(['/', ' '])
+                && [".ps1", ".sys", ".inf", ".cat", ".pdb", ".cer", ".txt", ".json"]
+                    .iter()
+                    .any(|end| name.ends_with(end));
+            assert!(!is_file || name == "oemN.inf" || files.iter().any(|file| file == name), "{name}");
+        }
+        for line in blocks(&page, "powershell").iter().flat_map(|block| block.lines()) {
+            let Some(call) = line.strip_prefix(".\\") else { continue };
+            let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
+            let script = read(&format!("inf/package/{name}"));
+            for argument in arguments.split(' ').filter_map(|argument| argument.strip_prefix('-')) {
+                let is_common = argument == "WhatIf" && script.contains("SupportsShouldProcess");
+                assert!(is_common || script.contains(&format!("]${argument}")), "{name} -{argument}");
+            }
         }
     }
     let delivered = read("inf/package/README.md");
