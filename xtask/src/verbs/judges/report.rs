@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use serde::Serialize;
 
-use super::cases::{Case, Faults};
+use super::case::{Case, Faults};
 
 /// A line of the report: a case in a place.
 #[derive(Serialize)]
@@ -23,9 +23,13 @@ pub struct Line {
     pub proves: &'static str,
     pub place: &'static str,
     pub faults: &'static str,
-    pub passed: bool,
+    /// Why it failed.
     pub fault: Option<String>,
     pub note: String,
+    /// Parts of it that fail for a known reason.
+    pub known: Vec<String>,
+    /// Attempts before, which failed by the loss of the last ACK alone.
+    pub repeated: Vec<String>,
     pub seconds: f64,
     /// Frames of the captures, all of which were decoded.
     pub frames: u64,
@@ -43,9 +47,10 @@ impl Line {
             proves: case.proves,
             place,
             faults: faults.name(),
-            passed: false,
             fault: None,
             note: String::new(),
+            known: Vec::new(),
+            repeated: Vec::new(),
             seconds: 0.0,
             frames: 0,
             retransmissions: 0,
@@ -95,7 +100,7 @@ impl Report {
         for case in order {
             let lines = &rows[case];
             let list = |passed: bool| {
-                let of = lines.iter().filter(|line| line.passed == passed);
+                let of = lines.iter().filter(|line| line.fault.is_none() == passed);
                 of.map(|line| format!("{} {}", line.place, line.faults)).collect::<Vec<_>>().join(", ")
             };
             let first = lines[0];
@@ -109,9 +114,12 @@ impl Report {
                 list(false)
             );
         }
-        for line in self.lines.iter().filter(|line| !line.passed) {
-            let fault = line.fault.as_deref().unwrap_or_default();
-            let _ = write!(text, "\n- {} ({}, {}): {fault}", line.case, line.place, line.faults);
+        for line in &self.lines {
+            let name = format!("{} ({}, {})", line.case, line.place, line.faults);
+            let fault = line.fault.iter().map(|fault| format!("\n- {name}: {fault}"));
+            let known = line.known.iter().map(|known| format!("\n- known: {name}: {known}"));
+            let repeated = line.repeated.iter().map(|attempt| format!("\n- repeated: {name}: {attempt}"));
+            text.extend(fault.chain(known).chain(repeated));
         }
         for skipped in &self.skipped {
             let _ = write!(text, "\n- skipped: {skipped}");
@@ -122,16 +130,25 @@ impl Report {
     /// Returns the line that counts.
     pub fn summary(&self) -> String {
         let [passed, failed, skipped] = self.counts();
-        format!("{passed} passed, {failed} failed, {skipped} skipped")
+        let known = self.lines.iter().map(|line| line.known.len()).sum::<usize>();
+        let repeated = self.lines.iter().map(|line| line.repeated.len()).sum::<usize>();
+        let mut text = format!("{passed} passed, {failed} failed, {skipped} skipped");
+        if known > 0 {
+            let _ = write!(text, ", {known} known failures in them");
+        }
+        if repeated > 0 {
+            let _ = write!(text, ", {repeated} attempts repeated");
+        }
+        text
     }
 
     /// Returns how many cases passed, failed and were skipped.
     pub fn counts(&self) -> [usize; 3] {
-        let passed = self.lines.iter().filter(|line| line.passed).count();
-        [passed, self.lines.len() - passed, self.skipped.len()]
+        let failed = self.lines.iter().filter(|line| line.fault.is_some()).count();
+        [self.lines.len() - failed, failed, self.skipped.len()]
     }
 
     pub fn has_failed(&self) -> bool {
-        self.lines.iter().any(|line| !line.passed)
+        self.lines.iter().any(|line| line.fault.is_some())
     }
 }

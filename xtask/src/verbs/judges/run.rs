@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Runs a case in a place, and judges it.
+//! Runs a case in a place.
 
 use std::{
+    collections::BTreeSet,
     fs,
-    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -14,10 +15,10 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{
-    cases::{Case, Expected, Faults},
+    case::{Case, Expected, Faults},
     place::{HOST, Kind, Place, ROOT},
-    process::{self, Exited, MARK, Process, eventually},
-    tests_of_python,
+    process::{self, MARK, Process, eventually},
+    verdict::{Ends, MANY, Verdict},
 };
 use crate::{shell, verbs::programs};
 
@@ -26,14 +27,11 @@ const LISTENING: Duration = Duration::from_secs(5);
 
 const AFTER_CLAIM: Duration = Duration::from_millis(50);
 
-/// How long a transfer runs until a side is killed.
-const BEFORE_KILL: Duration = Duration::from_millis(700);
+/// How long a transfer may take to begin, before a side is killed: perftest waits for a second at first.
+const BEFORE_KILL: Duration = Duration::from_secs(8);
 
 /// How long a client may take to end after the death of its peer.
 const AFTER_KILL: Duration = Duration::from_secs(10);
-
-/// Of so many frames, some are lost and sent again, if 1 % is.
-const MANY: u64 = 2000;
 
 /// How long what a process had may remain after its end.
 const CLEANUP: Duration = Duration::from_secs(2);
@@ -48,10 +46,9 @@ pub enum Site<'a> {
 
 /// Result of a case.
 pub struct Outcome {
-    /// Why it failed.
-    pub fault: Option<String>,
-    /// A few words about it: numbers of tests, for example.
-    pub note: String,
+    pub verdict: Verdict,
+    /// It failed by the loss of the last ACK alone: see [`Ends::has_lost_last_ack`].
+    pub has_lost_last_ack: bool,
     pub took: Duration,
     /// Output of the programs.
     pub text: String,
@@ -111,15 +108,35 @@ impl Site<'_> {
         fs::read_to_string(format!("/proc/{process}/net/{file}")).unwrap_or_default()
     }
 
-    /// Returns true if a program of the server's side waits for connections, over TCP or by rdma_cm.
-    fn has_listener(&self) -> bool {
-        let tcp = ["tcp", "tcp6"].map(|file| self.sockets(0, file));
-        // State 0A is LISTEN.
-        let listens =
-            |text: &String| text.lines().skip(1).any(|line| line.split_whitespace().nth(3) == Some("0A"));
+    /// Returns the sockets on the server's side that wait for connections, over TCP or by rdma_cm.
+    fn listeners(&self) -> BTreeSet<String> {
+        let mut listeners = BTreeSet::new();
+        for file in ["tcp", "tcp6"] {
+            // The second word is the address, the fourth one the state: 0A is LISTEN.
+            let sockets = self.sockets(0, file);
+            let words = sockets.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+            listeners
+                .extend(words.filter(|words| words.get(3) == Some(&"0A")).map(|words| words[1..2].concat()));
+        }
         let claims = self.sockets(0, "unix");
-        tcp.iter().any(listens)
-            || claims.lines().any(|line| line.contains("@viordma") && line.contains("/port/"))
+        let names = claims.lines().filter_map(|line| line.split_whitespace().last());
+        let is_port = |name: &&str| name.starts_with("@viordma") && name.contains("/port/");
+        listeners.extend(names.filter(is_port).map(str::to_owned));
+        listeners
+    }
+
+    /// Returns how many UDP datagrams the server's side has received and sent.
+    fn datagrams(&self) -> u64 {
+        let of_ipv4 = self.sockets(0, "snmp");
+        let names = ["Udp6InDatagrams", "Udp6OutDatagrams"];
+        let of_ipv6 = self.sockets(0, "snmp6");
+        // A line with names, then one with values: received, without a port, wrong, sent.
+        let values = of_ipv4.lines().filter_map(|line| line.strip_prefix("Udp: ")).nth(1).unwrap_or_default();
+        let values: Vec<&str> = values.split_whitespace().collect();
+        let of_ipv6 = of_ipv6.lines().filter_map(|line| line.split_once(char::is_whitespace));
+        let of_ipv6 = of_ipv6.filter(|(name, _)| names.contains(name)).map(|(_, value)| value.trim());
+        let all = [values.first(), values.get(3)].into_iter().flatten().copied().chain(of_ipv6);
+        all.filter_map(|value| value.parse::<u64>().ok()).sum()
     }
 
     /// Returns what is left of processes of the library: sockets with names, and shared memory.
@@ -156,56 +173,45 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Ou
     let deadline = begin + Duration::from_secs(case.seconds);
     let mut server = None;
     if !case.server.is_empty() {
+        let before = site.listeners();
         let mut process = Process::start(&mut job.command(0, case.server), &own.join("server.log"))?;
-        if eventually(LISTENING, || site.has_listener() || process.has_ended()) {
+        if eventually(LISTENING, || site.listeners() != before || process.has_ended()) {
             // A port is claimed a moment before the program listens.
             thread::sleep(AFTER_CLAIM);
         }
         server = Some(process);
     }
+    let datagrams = site.datagrams();
     let mut client = Process::start(&mut job.command(1, case.client), &own.join("client.log"))?;
-    let (mut limit, mut was_killed) = (deadline, false);
-    if case.expected == Expected::ServerKilled {
-        let has_ended = eventually(BEFORE_KILL, || client.has_ended());
+    let (mut limit, mut untimely) = (deadline, None);
+    if let (Expected::ServerKilled, Some(server)) = (case.expected, &mut server) {
+        let transfers = || site.datagrams() > datagrams + MANY;
+        eventually(BEFORE_KILL, || transfers() || client.has_ended());
         // Without a peer that is killed in mid-transfer, the client's end would show nothing.
-        if let (Some(server), false) = (&mut server, has_ended) {
-            server.kill();
-            was_killed = true;
+        if client.has_ended() || !transfers() {
+            untimely = Some("there was no transfer when the server was to be killed".to_owned());
         }
+        server.kill();
         limit = Instant::now() + AFTER_KILL;
     }
     let client = client.wait(limit)?;
     // A server whose client has failed may wait for another for ever.
     let limit = if client.is_success() { deadline } else { Instant::now() + Duration::from_secs(2) };
     let server = server.map(|server| server.wait(limit.min(deadline))).transpose()?;
-    let (mut fault, note) = verdict(case, server.as_ref(), &client);
-    if case.expected == Expected::ServerKilled && !was_killed {
-        fault = Some(format!("client: {} before its peer was killed", client.description()));
-    }
-    let text: String =
-        [server.as_ref(), Some(&client)].into_iter().flatten().map(|exited| exited.text.as_str()).collect();
-    let retransmissions = counter(&text, "retransmissions");
-    if fault.is_none()
-        && faults != Faults::None
-        && counter(&text, "tx_frames") >= MANY
-        && retransmissions == 0
-    {
-        fault = Some("no frame was lost".to_owned());
-    }
-    if fault.is_none() {
-        fault = job.leftovers();
-    }
+    let ends = Ends { server: server.as_ref(), client: &client };
+    let mut verdict = ends.verdict(case, faults);
+    let has_lost_last_ack = verdict.fault.is_some() && ends.has_lost_last_ack(case, faults);
+    let left = job.leftovers();
     process::end(&process::marked(&job.mark));
-    let took = begin.elapsed();
-    Ok(Outcome { fault, note, took, text, retransmissions, captures: captures(&own)? })
-}
-
-/// Returns the sum of a counter in the statistics that the libraries print, `viordma: 127.0.0.1: rx_frames=3 tx_frames=4`.
-fn counter(text: &str, name: &str) -> u64 {
-    let lines = text.lines().filter_map(|line| line.split_once("viordma: ")).map(|(_, counters)| counters);
-    let values =
-        lines.flat_map(str::split_whitespace).filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    values.filter_map(|value| value.parse::<u64>().ok()).sum()
+    verdict.fault = untimely.or(verdict.fault).or(left);
+    Ok(Outcome {
+        verdict,
+        has_lost_last_ack,
+        took: begin.elapsed(),
+        retransmissions: ends.counter("retransmissions"),
+        text: server.iter().chain([&client]).map(|exited| exited.text.as_str()).collect(),
+        captures: captures(&own)?,
+    })
 }
 
 /// The programs of a case in a site.
@@ -281,49 +287,6 @@ impl Job<'_> {
     }
 }
 
-/// Judges how the programs ended: returns the fault, if there is one, and a note.
-fn verdict(case: &Case, server: Option<&Exited>, client: &Exited) -> (Option<String>, String) {
-    let sides = || {
-        [("client", Some(client)), ("server", server)]
-            .into_iter()
-            .filter_map(|(name, exited)| Some((name, exited?)))
-    };
-    let signal = |exited: &Exited| exited.status.and_then(|status| status.signal());
-    match case.expected {
-        Expected::Pass => {
-            let failed = sides().find(|(_, exited)| !exited.is_success());
-            (failed.map(|(name, exited)| format!("{name}: {}", exited.description())), String::new())
-        }
-        Expected::Refused { text, reason } => {
-            let fault = if let Some((name, exited)) = sides().find(|(_, exited)| signal(exited).is_some()) {
-                Some(format!("{name}: {}", exited.description()))
-            } else if client.status.is_none() {
-                Some("client: no end in time".to_owned())
-            } else if sides().all(|(_, exited)| exited.is_success()) {
-                Some("it is not refused".to_owned())
-            } else if !sides().any(|(_, exited)| exited.text.contains(text)) {
-                Some(format!("no program prints {text:?}"))
-            } else {
-                None
-            };
-            (fault, format!("refused: {reason}"))
-        }
-        Expected::ServerKilled => {
-            let fault = match client.status {
-                None => Some(format!("client: no end within {} s", AFTER_KILL.as_secs())),
-                Some(status) if status.success() => Some("client: it ended without an error".to_owned()),
-                Some(_) if signal(client).is_some() => Some(format!("client: {}", client.description())),
-                Some(_) => None,
-            };
-            (fault, "the client gets an error".to_owned())
-        }
-        Expected::Tests { passed, known } => {
-            let result = tests_of_python::Results::read(&client.text);
-            (result.fault(passed, known, client.status.is_some()), result.to_string())
-        }
-    }
-}
-
 /// Returns the captures in a folder.
 fn captures(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
@@ -335,17 +298,4 @@ fn captures(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_of_all_devices_are_added() {
-        let text = "a line\n65536 500 0.006viordma: 10.77.0.1: tx_frames=3 retransmissions=1\nviordma: ::1: tx_frames=4";
-        assert_eq!(counter(text, "tx_frames"), 7);
-        assert_eq!(counter(text, "retransmissions"), 1);
-        assert_eq!(counter(text, "frames"), 0);
-    }
 }

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Cases: which program runs opposite which, where, and what is expected.
+
+use super::place::Kind;
+
+/// A program, or two.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub name: &'static str,
+    /// The one that waits for a peer; empty if there is none. In commands, `{addr}` is the address of the server's device, `{host}` one
+    /// for TCP. A program is one of Debian's packages, unless its path is given.
+    pub server: &'static str,
+    pub client: &'static str,
+    /// Behavior that it shows beyond what the cases before show.
+    pub proves: &'static str,
+    pub expected: Expected,
+    /// Text that the client prints if it has done its work, where its status does not say so.
+    pub prints: &'static str,
+    pub runs: Runs,
+    /// Environment of both.
+    pub environment: &'static [(&'static str, &'static str)],
+    /// Part of `cargo xtask test`.
+    pub short: bool,
+    /// Whether the programs look for a character device of the kernel's drivers.
+    pub needs_node: bool,
+    /// Whether their frames are recorded and decoded, where none is lost.
+    pub is_captured: bool,
+    /// Limit of time.
+    pub seconds: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Both programs end with status 0.
+    Pass,
+    /// A program ends with another status, and one prints this text. Nothing crashes, and nothing hangs.
+    Refused { text: &'static str, reason: &'static str },
+    /// The same, for what is to be offered one day: it counts as a known failure.
+    Missing { text: &'static str, what: &'static str },
+    /// The server is killed in mid-transfer. A request of the client runs out of retries; it ends with another status, without a signal.
+    ServerKilled,
+    /// Tests of Python: at least this many pass, and none fails but those that begin with a text of the list.
+    Tests { passed: usize, known: &'static [(&'static str, &'static str)] },
+}
+
+/// Where a case runs, and with which faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// In every place, without and with losses.
+    All,
+    /// In every place, without losses: nothing recovers what is lost.
+    Clean,
+    /// With IPv4 only, without and with losses: the programs know no other.
+    Ipv4,
+    /// With IPv4 only, without losses.
+    Ipv4Clean,
+    /// On one address, without losses.
+    One,
+    /// With IPv6 only, without losses.
+    Ipv6Clean,
+}
+
+/// Faults of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Faults {
+    None,
+    Loss,
+}
+
+impl Faults {
+    /// Returns the value of `VIORDMA_FAULTS`.
+    pub fn setting(self, seed: u32) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Loss => Some(format!("loss=1%,seed={seed}")),
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "clean",
+            Self::Loss => "1 % loss",
+        }
+    }
+}
+
+impl Runs {
+    /// Returns the places and faults.
+    pub fn list(self) -> Vec<(Kind, Faults)> {
+        let kinds: &[Kind] = match self {
+            Self::All | Self::Clean => &Kind::ALL,
+            Self::Ipv4 | Self::Ipv4Clean => &[Kind::One, Kind::Ipv4],
+            Self::One => &[Kind::One],
+            Self::Ipv6Clean => &[Kind::Ipv6],
+        };
+        let faults: &[Faults] = match self {
+            Self::All | Self::Ipv4 => &[Faults::None, Faults::Loss],
+            Self::Clean | Self::Ipv4Clean | Self::One | Self::Ipv6Clean => &[Faults::None],
+        };
+        kinds.iter().flat_map(|&kind| faults.iter().map(move |&faults| (kind, faults))).collect()
+    }
+}
+
+impl Case {
+    pub const fn new(
+        name: &'static str,
+        server: &'static str,
+        client: &'static str,
+        proves: &'static str,
+        runs: Runs,
+    ) -> Self {
+        Self {
+            name,
+            server,
+            client,
+            proves,
+            expected: Expected::Pass,
+            prints: "",
+            runs,
+            environment: &[],
+            short: false,
+            needs_node: false,
+            is_captured: false,
+            seconds: 30,
+        }
+    }
+
+    pub const fn short(self) -> Self {
+        Self { short: true, ..self }
+    }
+
+    pub const fn captured(self) -> Self {
+        Self { is_captured: true, ..self }
+    }
+
+    pub const fn expecting(self, expected: Expected) -> Self {
+        Self { expected, ..self }
+    }
+
+    pub const fn refused(self, text: &'static str, reason: &'static str) -> Self {
+        self.expecting(Expected::Refused { text, reason })
+    }
+
+    pub const fn missing(self, text: &'static str, what: &'static str) -> Self {
+        self.expecting(Expected::Missing { text, what })
+    }
+
+    pub const fn printing(self, prints: &'static str) -> Self {
+        Self { prints, ..self }
+    }
+
+    pub const fn within(self, seconds: u64) -> Self {
+        Self { seconds, ..self }
+    }
+
+    /// A case of UCX: it takes only devices with a character device of the kernel's drivers.
+    pub const fn with_node(self, environment: &'static [(&'static str, &'static str)]) -> Self {
+        Self { needs_node: true, environment, ..self }
+    }
+}
