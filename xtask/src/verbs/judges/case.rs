@@ -2,7 +2,7 @@
 
 //! Cases: which program runs opposite which, where, and what is expected.
 
-use super::place::Kind;
+use super::{place::Kind, tests_of_python::Known};
 
 /// A program, or two.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +40,8 @@ pub enum Expected {
     Missing { text: &'static str, what: &'static str },
     /// The server is killed in mid-transfer. A request of the client runs out of retries; it ends with another status, without a signal.
     ServerKilled,
-    /// Tests of Python: at least this many pass, and none fails but those that begin with a text of the list.
-    Tests { passed: usize, known: &'static [(&'static str, &'static str)] },
+    /// Tests of Python: at least this many pass, and those of the list fail, no others.
+    Tests { passed: usize, known: &'static [Known] },
 }
 
 /// Where a case runs, and with which faults.

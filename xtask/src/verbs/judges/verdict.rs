@@ -74,7 +74,7 @@ impl Ends<'_> {
                 Verdict {
                     fault: results.fault(passed, known, self.client.status.is_some()),
                     note: results.to_string(),
-                    known: Vec::new(),
+                    known: results.known(known),
                 }
             }
         }
