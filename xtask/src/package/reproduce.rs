@@ -15,7 +15,8 @@ use crate::{
 /// Runs the command.
 ///
 /// # Errors
-/// A source that is not committed, or no folder for the clone (exit code 2); a failing build; the names of files that differ.
+/// With exit code 2: a source that is not committed or changes meanwhile, or no folder for the clone. A failing build; the names of files
+/// that differ.
 pub fn run(architecture: Architecture, is_strict: bool) -> Result<()> {
     let source = Source::committed()?;
     let folder = tempfile::Builder::new()
@@ -32,7 +33,10 @@ pub fn run(architecture: Architecture, is_strict: bool) -> Result<()> {
     }
     shell::run(second.env_remove("CARGO_TARGET_DIR").env_remove("CARGO_MANIFEST_DIR"))?;
 
-    let mut contents = build(&source, architecture, is_strict)?;
+    let built = build(&source, architecture, is_strict);
+    // Before the result, for which a change would be the reason.
+    check_unchanged(&source)?;
+    let mut contents = built?;
     contents.add_checksums();
     let first = archive::write(&contents, &source)?;
     let path = clone.join("dist").join(format!("{}.zip", contents.folder));
@@ -50,4 +54,16 @@ pub fn run(architecture: Architecture, is_strict: bool) -> Result<()> {
     let different: Vec<_> = contents.files.keys().filter(differs).map(String::as_str).collect();
     ensure!(!different.is_empty(), "the archives differ, their files do not");
     bail!("two clones build different files: {}", different.join(", "));
+}
+
+/// Checks that this checkout has been at a commit without local changes since before its clone was made, as far as that shows afterwards.
+fn check_unchanged(source: &Source) -> Result<()> {
+    let now = Source::committed()?;
+    if now.commit != source.commit {
+        return Err(Exit::usage(format!(
+            "this checkout was at {} when it was cloned, and is at {}: nothing was compared",
+            source.commit, now.commit
+        )));
+    }
+    Ok(())
 }
