@@ -227,36 +227,7 @@ const HEADER: &str = r#"// SPDX-License-Identifier: MIT OR Apache-2.0
 
 #![allow(clippy::unreadable_literal, reason = "values as the C compiler prints them")]
 
-use core::mem::{align_of, offset_of, size_of};
-
-/// Returns the size of a field.
-const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
-    size_of::<F>()
-}
-
-/// A type, its size and alignment, and for each field its offset and size.
-macro_rules! layout {
-    ($type:path: $size:literal, $align:literal; $($field:ident $offset:literal $bytes:literal,)*) => {
-        const _: () = {
-            assert!(size_of::<$type>() == $size, stringify!($type));
-            assert!(align_of::<$type>() == $align, stringify!($type));
-            $(
-                assert!(offset_of!($type, $field) == $offset, concat!(stringify!($type), "::", stringify!($field)));
-                assert!(
-                    size_of_field(|value: &$type| &value.$field) == $bytes,
-                    concat!(stringify!($type), "::", stringify!($field))
-                );
-            )*
-        };
-    };
-}
-
-/// A constant and its value.
-macro_rules! value {
-    ($name:path, $value:literal) => {
-        const _: () = assert!($name as i128 == $value, stringify!($name));
-    };
-}
+use super::assertions::{layout, value};
 
 "#;
 

@@ -5,36 +5,7 @@
 
 #![allow(clippy::unreadable_literal, reason = "values as the C compiler prints them")]
 
-use core::mem::{align_of, offset_of, size_of};
-
-/// Returns the size of a field.
-const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
-    size_of::<F>()
-}
-
-/// A type, its size and alignment, and for each field its offset and size.
-macro_rules! layout {
-    ($type:path: $size:literal, $align:literal; $($field:ident $offset:literal $bytes:literal,)*) => {
-        const _: () = {
-            assert!(size_of::<$type>() == $size, stringify!($type));
-            assert!(align_of::<$type>() == $align, stringify!($type));
-            $(
-                assert!(offset_of!($type, $field) == $offset, concat!(stringify!($type), "::", stringify!($field)));
-                assert!(
-                    size_of_field(|value: &$type| &value.$field) == $bytes,
-                    concat!(stringify!($type), "::", stringify!($field))
-                );
-            )*
-        };
-    };
-}
-
-/// A constant and its value.
-macro_rules! value {
-    ($name:path, $value:literal) => {
-        const _: () = assert!($name as i128 == $value, stringify!($name));
-    };
-}
+use super::assertions::{layout, value};
 
 layout!(super::attributes::IbvGlobalRoute: 24, 8; dgid 0 16, flow_label 16 4, sgid_index 20 1, hop_limit 21 1, traffic_class 22 1,);
 layout!(super::attributes::IbvGrh: 40, 8; version_tclass_flow 0 4, paylen 4 2, next_hdr 6 1, hop_limit 7 1, sgid 8 16, dgid 24 16,);

@@ -4,6 +4,7 @@
 //!
 //! Enumerations are integers: a program may pass any value.
 
+mod assertions;
 pub mod attributes;
 pub mod context;
 pub mod device;
