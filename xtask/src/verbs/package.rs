@@ -143,7 +143,7 @@ impl Contents {
             self.date
         );
         put(&document("changelog.gz"), &gzip(changelog.as_bytes())?, 0o644)?;
-        put(&document("copyright"), Self::copyright().as_bytes(), 0o644)?;
+        put(&document("copyright"), Self::copyright()?.as_bytes(), 0o644)?;
         put(&document("LICENSES.txt.gz"), &gzip(self.licenses.as_bytes())?, 0o644)?;
         let sums = shell::output(
             Command::new("sh")
@@ -170,20 +170,21 @@ impl Contents {
     }
 
     /// Returns Debian's form of the licenses.
-    fn copyright() -> String {
-        let mit = fs::read_to_string(shell::root().join("LICENSE-MIT")).unwrap_or_default();
+    fn copyright() -> Result<String> {
+        let path = shell::root().join("LICENSE-MIT");
+        let mit = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let body: String = mit
             .lines()
             .skip_while(|line| !line.starts_with("Permission"))
             .map(|line| if line.is_empty() { " .\n".to_owned() } else { format!(" {line}\n") })
             .collect();
-        format!(
+        Ok(format!(
             "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: viordma\n\n\
              Files: *\nCopyright: 2026 The viordma authors\nLicense: MIT or Apache-2.0\n\
              Comment: The libraries link packages of crates.io and of Rust's library; LICENSES.txt names them, with their licenses.\n\n\
              License: MIT\n{body}\n\
              License: Apache-2.0\n On Debian systems, the license is in /usr/share/common-licenses/Apache-2.0.\n"
-        )
+        ))
     }
 }
 
