@@ -14,7 +14,7 @@ use flate2::read::GzDecoder;
 use crate::{guest::debian, shell};
 
 /// Packages with the programs and the libraries that these need, but for the C library, Python and those that are replaced.
-const PACKAGES: [&str; 27] = [
+const PACKAGES: [&str; 29] = [
     "ibverbs-providers",
     "ibverbs-utils",
     "libatomic1",
@@ -42,10 +42,9 @@ const PACKAGES: [&str; 27] = [
     "openmpi-common",
     "perftest",
     "python3-pyverbs",
+    "rdmacm-utils",
+    "ucx-utils",
 ];
-
-/// The rest of [`PACKAGES`].
-const MORE_PACKAGES: [&str; 2] = ["rdmacm-utils", "ucx-utils"];
 
 /// Folders with libraries, below that of the programs.
 pub const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/libpsm1"];
@@ -64,9 +63,7 @@ pub fn folder() -> PathBuf {
 /// A package cannot be had.
 pub fn unpack() -> Result<PathBuf> {
     let (packages, programs) = (shell::root().join("target/verbs/packages"), folder());
-    let names: Vec<&str> = PACKAGES.into_iter().chain(MORE_PACKAGES).collect();
-    let names_of = || Ok(names.iter().map(|&name| name.to_owned()).collect());
-    let files = debian::fetch(&packages, &names.join(" "), names_of)?;
+    let files = debian::fetch(&packages, &PACKAGES.join(" "), || Ok(PACKAGES.map(str::to_owned).to_vec()))?;
     let (key, mark) = (debian::key(&files, &[include_bytes!("programs.rs")]), programs.join("unpacked"));
     if fs::read_to_string(&mark).is_ok_and(|old| old == key) {
         return Ok(programs);
