@@ -40,7 +40,7 @@ const MEMBERS: [(&str, &str, &str); 9] = [
 ];
 
 /// Types with other names in the headers.
-const TYPES: [(&str, &str); 0] = [];
+const TYPES: [(&str, &str); 1] = [("IbvGid", "union ibv_gid")];
 
 /// Fields with other names in the headers: (type, field, name in C).
 const FIELDS: [(&str, &str, &str); 17] = [
@@ -264,12 +264,17 @@ impl Structure {
     }
 }
 
-/// Returns whether a type is laid out as C does.
+/// Returns whether a type is laid out as C does, aligned otherwise or not.
 fn is_c(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("repr")
-            && attribute.parse_args::<syn::Ident>().is_ok_and(|kind| kind == "C")
-    })
+    let mut is_c = false;
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("repr")) {
+        // An argument that this does not understand comes after the `C`.
+        let _ = attribute.parse_nested_meta(|kind| {
+            is_c |= kind.path.is_ident("C");
+            Ok(())
+        });
+    }
+    is_c
 }
 
 /// Returns `ibv_qp_ex` for `IbvQpEx`.
@@ -304,7 +309,7 @@ mod tests {
         #[repr(C)]
         #[derive(Debug)]
         pub struct IbvQpEx { pub base: IbvQp, pub comp_mask: u64, pub reserved1: u8 }
-        #[repr(C)]
+        #[repr(C, align(8))]
         pub union IbvGid { pub raw: [u8; 16] }
         pub struct Own { pub a: u8 }
         pub const IBV_QPS_RTS: u32 = 3;

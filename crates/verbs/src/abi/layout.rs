@@ -40,6 +40,7 @@ layout!(super::device::IbvPciAtomicCaps: 6, 2; fetch_add 0 2, swap 2 2, compare_
 layout!(super::device::IbvDeviceAttrEx: 400, 8; orig_attr 0 232, comp_mask 232 4, odp_caps 240 24, completion_timestamp_mask 264 8, hca_core_clock 272 8, device_cap_flags_ex 280 8, tso_caps 288 8, rss_caps 296 32, max_wq_type_rq 328 4, packet_pacing_caps 332 12, raw_packet_caps 344 4, tm_caps 348 20, cq_mod_caps 368 4, max_dm_size 376 8, pci_atomic_caps 384 6, xrc_odp_caps 392 4, phys_port_cnt_ex 396 4,);
 layout!(super::device::IbvQueryDeviceExInput: 4, 4; comp_mask 0 4,);
 layout!(super::device::IbvPortAttr: 52, 4; state 0 4, max_mtu 4 4, active_mtu 8 4, gid_tbl_len 12 4, port_cap_flags 16 4, max_msg_sz 20 4, bad_pkey_cntr 24 4, qkey_viol_cntr 28 4, pkey_tbl_len 32 2, lid 34 2, sm_lid 36 2, lmc 38 1, max_vl_num 39 1, sm_sl 40 1, subnet_timeout 41 1, init_type_reply 42 1, active_width 43 1, active_speed 44 1, phys_state 45 1, link_layer 46 1, flags 47 1, port_cap_flags2 48 2,);
+layout!(super::device::IbvGid: 16, 8; raw 0 16,);
 layout!(super::device::IbvGidEntry: 32, 8; gid 0 16, gid_index 16 4, port_num 20 4, gid_type 24 4, ndev_ifindex 28 4,);
 layout!(super::objects::IbvPd: 16, 8; context 0 8, handle 8 4,);
 layout!(super::objects::IbvMr: 48, 8; context 0 8, pd 8 8, addr 16 8, length 24 8, handle 32 4, lkey 36 4, rkey 40 4,);
