@@ -152,3 +152,32 @@ impl Report {
         self.lines.iter().any(|line| line.fault.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::cases::CASES, *};
+
+    #[test]
+    fn known_failures_and_repeated_attempts_are_counted_and_listed() {
+        let line = || Line::new(&CASES[0], "IPv4", Faults::Loss);
+        let lines = vec![
+            Line { known: vec!["a test: a reason".to_owned()], ..line() },
+            Line { fault: Some("a fault".to_owned()), repeated: vec!["seed 1".to_owned()], ..line() },
+        ];
+        let report = Report { lines, skipped: vec!["another".to_owned()], ..Report::default() };
+        assert_eq!(
+            report.summary(),
+            "1 passed, 1 failed, 1 skipped, 1 known failures in them, 1 attempts repeated"
+        );
+        let name = "ibv_devices (IPv4, 1 % loss)";
+        for expected in [
+            format!("\n- {name}: a fault\n"),
+            format!("\n- known: {name}: a test: a reason\n"),
+            format!("\n- repeated: {name}: seed 1\n"),
+            "\n- skipped: another\n".to_owned(),
+        ] {
+            assert!(report.markdown().contains(&expected), "{}", report.markdown());
+        }
+        assert!(report.has_failed());
+    }
+}
