@@ -148,3 +148,18 @@ fn calls_need_their_phase() {
         id.destroy();
     }
 }
+
+/// Linux ignores the source of an identifier that is bound, as mckey of rdma-core passes it.
+#[test]
+fn a_bound_identifier_keeps_its_address_when_it_resolves_another() {
+    let address = address();
+    let process = Process::new(address);
+    let id = process.id();
+    id.bind(SocketAddr::new(address, 0)).unwrap();
+    let bound = id.local().unwrap();
+    id.resolve_address(Some(bound), SocketAddr::new(address, 5)).unwrap();
+    process.event(CmEventKind::AddressResolved);
+    assert_eq!((id.local(), id.remote()), (Some(bound), Some(SocketAddr::new(address, 5))));
+    assert_eq!(id.resolve_address(None, SocketAddr::new(address, 5)), Err(Error::Invalid));
+    id.destroy();
+}

@@ -54,16 +54,18 @@ impl CmId {
         if devices.is_empty() { Err(Error::NoDevice) } else { Ok(devices) }
     }
 
-    /// Finds the device by which an address is reached. An event has the result.
+    /// Finds the device by which an address is reached. An event has the result. A source is ignored if the identifier is bound, as Linux
+    /// does.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the identifier has an address already or the families differ; [`Error::NoDevice`] if no device has the source.
+    /// [`Error::Invalid`] if the identifier is neither new nor bound, or the families differ; [`Error::NoDevice`] if no device has the source.
     pub fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let bound = state.phase == Phase::Bound;
-        if !bound && state.phase != Phase::Idle || bound && source.is_some() {
-            return Err(Error::Invalid);
-        }
+        let source = match state.phase {
+            Phase::Idle => source,
+            Phase::Bound => None,
+            _ => return Err(Error::Invalid),
+        };
         let wanted = state.local.or(source).filter(|address| !address.ip().is_unspecified());
         if wanted.is_some_and(|wanted| wanted.is_ipv4() != destination.is_ipv4()) {
             return Err(Error::Invalid);
