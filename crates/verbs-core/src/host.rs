@@ -16,13 +16,14 @@ use crate::environment::{InvalidVariable, PCAP, Settings};
 use crate::error::Error;
 use crate::link::Capture;
 
-/// The devices of a process, by address. Each is opened once, and closed with its last user.
+/// The devices of a process, by address. Each is opened once, and closed with its last user, unless it is kept.
 #[derive(Debug)]
 pub struct Host {
     settings: Settings,
     capture: Option<Arc<Capture>>,
     addresses: Vec<IpAddr>,
     open: Mutex<HashMap<IpAddr, Weak<Device>>>,
+    kept: Mutex<HashMap<IpAddr, Arc<Device>>>,
 }
 
 impl Host {
@@ -38,7 +39,8 @@ impl Host {
             value: settings.pcap.as_deref().unwrap_or(Path::new("")).display().to_string(),
             reason: "the file cannot be created",
         })?;
-        Ok(Arc::new(Self { settings, capture: capture.map(Arc::new), addresses, open: Mutex::default() }))
+        let capture = capture.map(Arc::new);
+        Ok(Arc::new(Self { settings, capture, addresses, open: Mutex::default(), kept: Mutex::default() }))
     }
 
     /// Returns the addresses of the devices.
@@ -61,6 +63,19 @@ impl Host {
         }
         let device = Device::open(address, &self.settings, self.capture.as_ref())?;
         open.insert(address, Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    /// Opens the device of an address, and keeps it open as long as the host exists.
+    ///
+    /// A program that listens on all addresses often does so again, while its peer is about to connect, and a device takes many milliseconds
+    /// to open.
+    ///
+    /// # Errors
+    /// Those of [`Host::open`].
+    pub fn keep(&self, address: IpAddr) -> Result<Arc<Device>, Error> {
+        let device = self.open(address)?;
+        self.kept.lock().insert(address, Arc::clone(&device));
         Ok(device)
     }
 

@@ -149,6 +149,22 @@ fn calls_need_their_phase() {
     }
 }
 
+/// A second listener on all addresses finds the devices open: its peer may be about to connect.
+#[test]
+fn devices_of_a_listener_on_all_addresses_stay_open() {
+    let addresses = [address(), address()];
+    let settings = Settings { addresses: addresses.to_vec(), ..Settings::default() };
+    let process = Process { host: Host::new(settings).unwrap(), channel: EventChannel::new().unwrap() };
+    let open = || addresses.map(|address| Arc::downgrade(&process.host.open(address).unwrap()));
+    let listener = process.id();
+    listener.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    listener.listen(1).unwrap();
+    let devices = open();
+    listener.destroy();
+    drop(listener);
+    assert!(devices.iter().all(|device| device.strong_count() > 0));
+}
+
 /// Linux ignores the source of an identifier that is bound, as mckey of rdma-core passes it.
 #[test]
 fn a_bound_identifier_keeps_its_address_when_it_resolves_another() {

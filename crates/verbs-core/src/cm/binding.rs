@@ -50,7 +50,7 @@ impl CmId {
         // Those of IPv6 include IPv4, as sockets do. A device that cannot be opened is left out.
         let same = |known: &&IpAddr| ip.is_ipv6() == known.is_ipv6() || ip.is_ipv6() && !one_family;
         let devices: Vec<_> =
-            self.host.addresses().iter().filter(same).filter_map(|&ip| self.host.open(ip).ok()).collect();
+            self.host.addresses().iter().filter(same).filter_map(|&ip| self.host.keep(ip).ok()).collect();
         if devices.is_empty() { Err(Error::NoDevice) } else { Ok(devices) }
     }
 
