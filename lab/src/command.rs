@@ -64,3 +64,42 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The options of a command in a line of text, up to the end of its code.
+    fn options<'a>(line: &'a str, begin: &str) -> Vec<&'a str> {
+        let Some((_, rest)) = line.split_once(begin) else { return Vec::new() };
+        let code = rest.split(['`', '#', '"', ';', '|']).next().unwrap_or_default();
+        let words = code.split_whitespace().filter_map(|word| word.strip_prefix("--"));
+        words.map(|word| word.split('=').next().unwrap_or(word)).collect()
+    }
+
+    #[test]
+    fn options_of_commands_in_documents_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folders = [root.clone(), root.join("docs"), root.join("docs/objects"), root.join("lab")];
+        let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut seen = 0;
+        for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+            let text = fs::read_to_string(&path).unwrap();
+            for command in Cli::command().get_subcommands() {
+                let begin = format!("cargo xtask {} ", command.get_name());
+                for option in text.lines().flat_map(|line| options(line, &begin)) {
+                    let has = |argument: &clap::Arg| argument.get_long() == Some(option);
+                    let exists = option == "help" || command.get_arguments().any(has);
+                    assert!(exists, "{}: {begin}has no option --{option}", path.display());
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 20, "{seen} options");
+    }
+}

@@ -63,7 +63,7 @@ fn check_tables() -> Result<()> {
 }
 
 /// Names and texts of the files that git tracks, by a pattern.
-fn tracked(pattern: &str) -> Result<Vec<(String, String)>> {
+pub fn tracked(pattern: &str) -> Result<Vec<(String, String)>> {
     let mut git = Command::new("git");
     let list = shell::output(git.args(["ls-files", "-z", "--", pattern]).current_dir(shell::root()))?;
     let read = |name: &str| Some((name.to_owned(), fs::read_to_string(shell::root().join(name)).ok()?));

@@ -170,6 +170,28 @@ mod tests {
 
     use super::*;
 
+    /// Options of the commands of `lab` are tested there.
+    #[test]
+    fn commands_in_documents_exist_with_their_options() {
+        let cli = Cli::command();
+        for (page, text) in documents::tracked("*.md").unwrap() {
+            for words in book::commands::commands(&text) {
+                let Some(&name) = words.first() else { continue };
+                let is_name = name.chars().all(|letter| letter.is_ascii_lowercase());
+                let Some(command) = cli.find_subcommand(name) else {
+                    assert!(!is_name, "{page}: there is no cargo xtask {name}");
+                    continue;
+                };
+                let options = words.iter().filter_map(|word| book::commands::option(word));
+                for option in options.filter(|_| !command.is_disable_help_flag_set()) {
+                    let has = |argument: &clap::Arg| argument.get_long() == Some(option);
+                    let exists = option == "help" || command.get_arguments().any(has);
+                    assert!(exists, "{page}: cargo xtask {name} has no option --{option}");
+                }
+            }
+        }
+    }
+
     /// A command of `lab` has the help of `lab`.
     #[test]
     fn read_me_files_list_every_command() {

@@ -7,11 +7,14 @@
 //! | `index.rs` | the order of the pages |
 //! | `chapter.rs` | a page as the book shows it |
 //! | `names.rs` | settings and events that pages name |
+//! | `commands.rs` | commands of `cargo xtask` in pages |
 //! | `site.rs` | links of the finished book |
 //! | `links.rs` | links and headings of Markdown |
 //! | `theme/` | style sheet |
 
 mod chapter;
+#[cfg(test)]
+pub mod commands;
 mod index;
 mod links;
 mod names;

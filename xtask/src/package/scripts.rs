@@ -91,14 +91,14 @@ const CMDLETS: &[&str] = &[
 /// Programs of Windows.
 const PROGRAMS: &[&str] = &["bcdedit", "bcdedit.exe", "ping.exe", "pnputil.exe", "verifier.exe"];
 
-/// Documents with commands for administrators.
-const PAGES: [&str; 5] = [
-    "docs/bug-checks.md",
-    "docs/events.md",
-    "docs/first-windows-run.md",
-    "docs/proxmox.md",
-    "docs/settings.md",
-];
+/// The documents with commands of PowerShell: path and text.
+fn pages() -> Vec<(String, String)> {
+    let entries = fs::read_dir(shell::root().join("docs")).unwrap();
+    let files = entries.map(|entry| format!("docs/{}", entry.unwrap().file_name().display()));
+    let texts =
+        files.filter(|file| file.strip_suffix(".md").is_some()).map(|file| (file.clone(), read(&file)));
+    texts.filter(|(_, text)| text.contains("```powershell")).collect()
+}
 
 fn read(path: &str) -> String {
     fs::read_to_string(shell::root().join(path)).unwrap()
@@ -188,7 +188,7 @@ fn a_broken_script_is_noticed() {
 
 #[test]
 fn scripts_and_page_call_known_commands() {
-    let pages = PAGES.map(|page| blocks(&read(page), "powershell").concat());
+    let pages = pages().into_iter().map(|(_, text)| blocks(&text, "powershell").concat());
     let texts = scripts().map(|(_, text)| text).chain(pages);
     for command in texts.flat_map(|text| commands(&text)) {
         let is_own = DELIVERED.iter().any(|name| command == format!(".\\{name}"));
@@ -214,13 +214,15 @@ fn files_and_parameters_of_the_page_are_those_of_the_package() {
                     .any(|end| name.ends_with(end));
             assert!(!is_file || name == "oemN.inf" || files.iter().any(|file| file == name), "{name}");
         }
-        for line in blocks(&page, "powershell").iter().flat_map(|block| block.lines()) {
+    }
+    for (page, text) in pages() {
+        for line in blocks(&text, "powershell").iter().flat_map(|block| block.lines()) {
             let Some(call) = line.strip_prefix(".\\") else { continue };
             let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
             let script = read(&format!("inf/package/{name}"));
             for argument in arguments.split(' ').filter_map(|argument| argument.strip_prefix('-')) {
                 let is_common = argument == "WhatIf" && script.contains("SupportsShouldProcess");
-                assert!(is_common || script.contains(&format!("]${argument}")), "{name} -{argument}");
+                assert!(is_common || script.contains(&format!("]${argument}")), "{page}: {name} -{argument}");
             }
         }
     }
