@@ -84,10 +84,15 @@ fn keywords(audience: Audience) -> String {
         let _ = write!(text, "### `{}`\n\n", property.name);
         wrapped(&mut text, "", &format!("*{}.* {}{edition}", property.label, property.text));
         let default = property.default;
-        let _ = write!(
-            text,
-            "\n| type | default | values | takes effect |\n| --- | --- | --- | --- |\n| {kind} | {default} | {values} | {effect} |\n\n"
+        text.push('\n');
+        wrapped(
+            &mut text,
+            "> ",
+            &format!(
+                "**Type:** {kind}. **Default:** {default}. **Values:** {values}. **Takes effect:** {effect}."
+            ),
         );
+        text.push('\n');
     }
     text.trim_end().to_owned() + "\n"
 }
@@ -118,17 +123,19 @@ fn capitalized(word: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The steps of the script for administrators, in their order: a table.
+/// The steps of the script for administrators, in their order: a numbered list.
 fn steps() -> String {
-    let mut text =
-        "| step | fact | must be | otherwise | remedy |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    let mut text = String::new();
     for (number, step) in (1..).zip(STEPS) {
         let expected = match step.test {
             Test::Equals(value) => format!("`{value}`"),
             Test::AtLeast(least) => format!("{least} or more"),
         };
-        let _ =
-            writeln!(text, "| {number} | `{}` | {expected} | {} | {} |", step.fact, step.reason, step.remedy);
+        let sentence = format!(
+            "`{}` must be {expected}. Otherwise: {} **Remedy:** {}",
+            step.fact, step.reason, step.remedy
+        );
+        wrapped(&mut text, &format!("{number}. "), &sentence);
     }
     text
 }
@@ -138,14 +145,16 @@ fn item(text: &mut String, sentence: &str) {
     wrapped(text, "* ", sentence);
 }
 
-/// Adds a paragraph in lines of at most 120 characters. `mark` begins the first one, and as many spaces each other one.
+/// Adds a paragraph in lines of at most 120 characters. `mark` begins the first one. The others begin with it, too, if it is that of a
+/// quotation, otherwise with as many spaces.
 fn wrapped(text: &mut String, mark: &str, sentence: &str) {
+    let next = if mark == "> " { mark.to_owned() } else { " ".repeat(mark.len()) };
     let mut line = mark.to_owned();
     for word in sentence.split(' ') {
         if line.len() + word.len() > 120 {
             text.push_str(line.trim_end());
             text.push('\n');
-            line = " ".repeat(mark.len());
+            line.clone_from(&next);
         }
         line.push_str(word);
         line.push(' ');
@@ -169,8 +178,9 @@ mod tests {
         ));
         assert!(!filled.contains("old\n") && filled.matches("\nbetween\n").count() == 5);
         assert!(
-            filled.contains("\n| number | 16 | 1 to 16 | when the adapter starts |\n")
-                && filled.contains("\n### Event 41\n\nWarning: ")
+            filled.contains(
+                "\n> **Type:** number. **Default:** 16. **Values:** 1 to 16. **Takes effect:** when "
+            ) && filled.contains("\n### Event 41\n\nWarning: ")
         );
         assert_eq!(super::filled(&filled, &parts()).unwrap(), filled);
         assert_eq!(missing(&[filled], &parts()), [""; 0]);
@@ -181,7 +191,7 @@ mod tests {
     #[test]
     fn no_line_is_long() {
         for (name, text) in parts() {
-            assert!(text.lines().all(|line| line.len() <= 120 || line.starts_with("| ")), "{name}");
+            assert!(text.lines().all(|line| line.len() <= 120), "{name}");
         }
     }
 }
