@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use viordma_inf::{Edition, faults, inx, pages};
 
 use crate::{
+    book::links::plain,
     package::contents::{DELIVERED, FOLDER},
     shell,
 };
@@ -86,7 +87,9 @@ fn counters(source: &str) -> String {
         if let Some(comment) = line.strip_prefix("/// ") {
             text.push(comment);
         } else {
-            let _ = writeln!(table, "| `{}` | {} |", line.trim_end_matches(','), text.join(" "));
+            // Links between items of the code lead nowhere else.
+            let comment = plain(&text.join(" ")).replace("[`", "`").replace("`]", "`");
+            let _ = writeln!(table, "| `{}` | {comment} |", line.trim_end_matches(','));
             text.clear();
         }
     }
@@ -137,10 +140,10 @@ mod tests {
 
     #[test]
     fn counters_have_their_comments() {
-        let source = "macro\ncounters! {\n    /// Frames\n    /// received.\n    rx_frames,\n    /// Sent.\n    tx_frames,\n}\nfn f() {}\n";
+        let source = "macro\ncounters! {\n    /// Frames\n    /// [`received`](crate::x).\n    rx_frames,\n    /// [`Sent`].\n    tx_frames,\n}\nfn f() {}\n";
         assert!(
             counters(source)
-                .ends_with(" --- |\n| `rx_frames` | Frames received. |\n| `tx_frames` | Sent. |\n")
+                .ends_with(" --- |\n| `rx_frames` | Frames `received`. |\n| `tx_frames` | `Sent`. |\n")
         );
     }
 

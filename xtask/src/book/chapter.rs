@@ -13,6 +13,9 @@ use super::{
 /// Pages of more words have a table of contents.
 const LONG: usize = 2000;
 
+/// So have pages of more sections.
+const MANY_SECTIONS: usize = 12;
+
 /// A table of contents has at most so many lines; otherwise it has the headings of the first level only.
 const MOST_LINES: usize = 40;
 
@@ -55,7 +58,8 @@ fn with_links(file: &str, text: &str, files: &BTreeSet<String>) -> Result<String
 fn with_contents(text: &str) -> String {
     let sections: Vec<_> =
         headings(text).into_iter().filter(|heading| matches!(heading.level, 2 | 3)).collect();
-    let Some(at) = text.find("\n## ").filter(|_| text.split_whitespace().count() > LONG) else {
+    let is_long = sections.len() > MANY_SECTIONS || text.split_whitespace().count() > LONG;
+    let Some(at) = text.find("\n## ").filter(|_| is_long) else {
         return text.to_owned();
     };
     let deepest = if sections.len() > MOST_LINES { 2 } else { 3 };

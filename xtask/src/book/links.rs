@@ -93,8 +93,8 @@ fn is_marks(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte == b'#')
 }
 
-/// A text with the texts of its links in place of these.
-fn plain(text: &str) -> String {
+/// Returns a text with the texts of its links in place of these.
+pub fn plain(text: &str) -> String {
     let mut plain = text.to_owned();
     for link in links(text).into_iter().rev() {
         plain.replace_range(link.range.clone(), link.text);

@@ -16,7 +16,7 @@ mod chapter;
 #[cfg(test)]
 pub mod commands;
 mod index;
-mod links;
+pub mod links;
 mod names;
 mod site;
 
