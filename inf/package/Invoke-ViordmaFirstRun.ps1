@@ -72,6 +72,7 @@ function Test-Ping {
 
 if ($Step -eq 'Prepare') {
     if (-not $SnapshotTaken) { throw 'Take a snapshot of this system, without viordma, and confirm it with -SnapshotTaken.' }
+    if (-not $Name -or -not $KeepNic) { throw 'The step Prepare needs -Name and -KeepNic.' }
     $kept = Get-NetAdapter -Name $KeepNic -ErrorAction SilentlyContinue
     if (-not $kept -or $kept.Status -ne 'Up' -or $kept.Name -eq $Name) { throw '-KeepNic names another adapter that is up.' }
     $dump = (Get-ItemProperty -Path 'HKLM:\SYSTEM\CurrentControlSet\Control\CrashControl').CrashDumpEnabled

@@ -38,7 +38,8 @@ function Hide-Name {
         if ($word) { $Text = $Text -replace [regex]::Escape($word), 'NAME' }
     }
     if (-not $KeepAddresses) {
-        $Text = $Text -replace '\b(?:\d{1,3}\.){3}\d{1,3}\b', 'IPV4'
+        # One that begins with 0 is the version of a driver.
+        $Text = $Text -replace '\b(?!0\.)(?:\d{1,3}\.){3}\d{1,3}\b', 'IPV4'
         $Text = $Text -replace '\b(?:[0-9A-Fa-f]{2}[-:]){5}[0-9A-Fa-f]{2}\b', 'MAC'
         $Text = $Text -replace '(?i)\b(?:fe80|fd[0-9a-f]{2}|2[0-9a-f]{3}):[0-9a-f:]+(?:%\d+)?', 'IPV6'
     }
