@@ -95,18 +95,30 @@ impl Adapter {
         let now = self.clock.now();
         let received = self.link.receive(now, || self.engine.receiver());
         self.run(now);
+        self.wake_for(self.link.due());
         received
     }
 
     /// Transmits and delivers what is there, and handles deadlines. To be called after every command of the engine.
     pub fn follow_up(&self) {
         self.run(self.clock.now());
-        if self.engine.poll_timeout().is_some_and(|deadline| self.sleeps_beyond(deadline)) {
+        self.wake_for(self.engine.poll_timeout());
+    }
+
+    /// Wakes the progress thread if it sleeps beyond a deadline.
+    fn wake_for(&self, deadline: Option<Instant>) {
+        if deadline.is_some_and(|deadline| deadline.as_nanos() < self.sleeps_until.load(Ordering::SeqCst)) {
             self.waker.add();
         }
     }
 
-    /// Receives frames that came to other processes at the same address.
+    /// Takes requests for a port that was claimed from now on, and those that have waited for it.
+    pub fn listen(&self, port: u16) {
+        self.link.listen(self.clock.now(), port);
+        self.wake_for(self.link.due());
+    }
+
+    /// Receives frames that came to other processes at the same address, and requests that have waited for their listener.
     pub fn take_passed(&self) {
         while self.link.take_passed(self.clock.now(), || self.engine.receiver()) {
             self.run(self.clock.now());
@@ -193,10 +205,6 @@ impl Adapter {
         }
     }
 
-    fn sleeps_beyond(&self, deadline: Instant) -> bool {
-        deadline.as_nanos() < self.sleeps_until.load(Ordering::SeqCst)
-    }
-
     /// Ends the progress thread.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
@@ -217,7 +225,7 @@ impl Adapter {
         };
         self.stands_aside.store(stands_aside, Ordering::SeqCst);
         let aside = stands_aside.then(|| now + STAND_ASIDE);
-        let until = self.engine.poll_timeout().into_iter().chain(aside).min();
+        let until = self.engine.poll_timeout().into_iter().chain(self.link.due()).chain(aside).min();
         self.sleeps_until.store(until.map_or(u64::MAX - 1, Instant::as_nanos), Ordering::SeqCst);
         let timeout = until.map(|until| until.duration_since(self.clock.now()));
         let neighbors = self.link.neighbors().readable();

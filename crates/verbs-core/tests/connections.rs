@@ -3,6 +3,7 @@
 //! Connection management.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::sync::Arc;
 
 use verbs_core::cm::{CmEvent, CmEventKind, CmId, ConnectParameters, EventChannel, PortSpace};
@@ -89,6 +90,32 @@ fn processes_on_one_address_connect() {
     for id in [active, passive, listener, first] {
         id.destroy();
     }
+}
+
+/// A request may come a moment before the program listens: it waits, also if another process at the address receives it.
+#[test]
+fn a_request_waits_for_its_listener() {
+    let address = address();
+    let (client, server) = (Process::new(address), Process::new(address));
+    for process in [&client, &server] {
+        process.host.keep(address).unwrap();
+    }
+    let bound = server.id();
+    bound.bind(SocketAddr::new(address, 0)).unwrap();
+    let to = bound.local().unwrap();
+    let active = client.connect(to, &[]);
+    bound.destroy();
+    std::thread::sleep(Duration::from_millis(10));
+    let listener = server.id();
+    listener.bind(to).unwrap();
+    listener.listen(1).unwrap();
+    let passive = server.event(CmEventKind::ConnectRequest).id;
+    for id in [passive, listener, active] {
+        id.destroy();
+    }
+    let unheard = client.connect(SocketAddr::new(address, 9), &[]);
+    assert_eq!(client.event(CmEventKind::Rejected).status, 8);
+    unheard.destroy();
 }
 
 #[test]

@@ -125,7 +125,10 @@ impl CmId {
             let context = self.context(&mut state, &device);
             let spec = ListenSpec { ip: Some(device.address()), port, backlog, context };
             match device.engine().listen(&spec) {
-                Ok(listener) => state.listeners.push((device, listener)),
+                Ok(listener) => {
+                    device.adapter().listen(port);
+                    state.listeners.push((device, listener));
+                }
                 Err(error) => {
                     ports::unlisten(&core::mem::take(&mut state.listeners));
                     return Err(of_conn(error));

@@ -11,6 +11,7 @@ use super::capture::Capture;
 use super::frame::{FRAME, FrameBuffer};
 use super::headers::{prefix_len, rebuild};
 use super::neighbors::Neighbors;
+use super::postponed::Postponed;
 use super::routing::{self, Target};
 use crate::Lock;
 use crate::sys::{self, BATCH, UdpSocket};
@@ -22,11 +23,12 @@ pub struct Incoming {
     slot: u8,
     capture: Option<Arc<Capture>>,
     buffers: Vec<FrameBuffer>,
+    postponed: Postponed,
 }
 
 impl Incoming {
     pub fn new(address: IpAddr, slot: u8, capture: Option<Arc<Capture>>) -> Self {
-        Self { address, slot, capture, buffers: vec![[0; FRAME]; BATCH] }
+        Self { address, slot, capture, buffers: vec![[0; FRAME]; BATCH], postponed: Postponed::default() }
     }
 
     /// Receives datagrams that have arrived, and passes their frames on: to `receiver`, or to the process that they are for. Returns their
@@ -38,7 +40,7 @@ impl Incoming {
         now: Instant,
         receiver: impl FnOnce() -> Receiver<'a, Lock>,
     ) -> usize {
-        let Self { address, slot, capture, buffers } = self;
+        let Self { address, slot, capture, buffers, postponed } = self;
         let prefix = prefix_len(address.is_ipv4());
         let mut arrived = [None; BATCH];
         let rooms = buffers.iter_mut().map(|buffer| &mut buffer[prefix..]);
@@ -56,8 +58,9 @@ impl Incoming {
             }
             match routing::of(&frame[prefix..]) {
                 Some(Target::Slot(other)) if other != *slot => neighbors.pass(other, frame),
-                // All others look whether it is theirs. Without an owner, this engine refuses it.
+                // All others look whether it is theirs.
                 Some(Target::Port(port)) if neighbors.is_elsewhere(port) => neighbors.pass_to_all(frame),
+                Some(Target::Port(port)) if !neighbors.listens(port) && postponed.add(now, port, frame) => {}
                 _ => {
                     receiver.handle_frame(now, frame);
                 }
@@ -76,15 +79,39 @@ impl Incoming {
         let Some(buffer) = self.buffers.first_mut() else { return false };
         let Some(len) = neighbors.take(buffer) else { return false };
         let frame = &buffer[..len];
+        let postponed = &mut self.postponed;
         let target = frame.get(prefix_len(self.address.is_ipv4())..).and_then(routing::of);
         let is_own = match target {
-            Some(Target::Port(port)) => neighbors.has(port),
+            Some(Target::Port(port)) if neighbors.has(port) => {
+                neighbors.listens(port) || !postponed.add(now, port, frame)
+            }
             Some(Target::Slot(slot)) => slot == self.slot,
-            None => false,
+            Some(Target::Port(_)) | None => false,
         };
         if is_own {
             receiver().handle_frame(now, frame);
         }
         true
+    }
+
+    /// Passes a request that has waited for its listener on. Without one, the engine refuses it. Returns whether there was one.
+    pub fn take_postponed<'a>(
+        &mut self,
+        neighbors: &Neighbors,
+        now: Instant,
+        receiver: impl FnOnce() -> Receiver<'a, Lock>,
+    ) -> bool {
+        let Some((port, frame)) = self.postponed.take(now) else { return false };
+        if neighbors.is_elsewhere(port) {
+            neighbors.pass_to_all(&frame);
+        } else {
+            receiver().handle_frame(now, &frame);
+        }
+        true
+    }
+
+    /// Returns the requests that wait for their listener.
+    pub fn postponed(&mut self) -> &mut Postponed {
+        &mut self.postponed
     }
 }

@@ -12,13 +12,15 @@ mod headers;
 mod incoming;
 mod neighbors;
 mod outgoing;
+mod postponed;
 mod routing;
 
 use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use roce::{Instant, Receiver};
 
 use crate::Lock;
@@ -48,6 +50,8 @@ pub struct Link {
     neighbors: Neighbors,
     outgoing: Mutex<Outgoing>,
     incoming: Mutex<Incoming>,
+    /// When a postponed request is to be handled; `u64::MAX` if there is none.
+    due: AtomicU64,
 }
 
 impl Link {
@@ -61,7 +65,7 @@ impl Link {
         let outgoing = Mutex::new(Outgoing::new(address, slot, faults, capture.cloned()));
         let incoming = Mutex::new(Incoming::new(address, slot, capture.cloned()));
         let neighbors = Neighbors::open(address, slot)?;
-        Ok(Self { slot, socket, neighbors, outgoing, incoming })
+        Ok(Self { slot, socket, neighbors, outgoing, incoming, due: AtomicU64::new(u64::MAX) })
     }
 
     /// Returns the slot, less than 2^[`SLOT_BITS`].
@@ -91,12 +95,37 @@ impl Link {
     /// Passes frames that have arrived to `receiver`, unless another thread does so now. Returns their number.
     pub fn receive<'a>(&self, now: Instant, receiver: impl FnOnce() -> Receiver<'a, Lock>) -> usize {
         let Some(mut incoming) = self.incoming.try_lock() else { return 0 };
-        incoming.receive(&self.socket, &self.neighbors, now, receiver)
+        let count = incoming.receive(&self.socket, &self.neighbors, now, receiver);
+        self.note_due(&mut incoming);
+        count
     }
 
-    /// Passes a frame that came to another process at the same address to `receiver`. Returns whether there was one.
-    pub fn take_passed<'a>(&self, now: Instant, receiver: impl FnOnce() -> Receiver<'a, Lock>) -> bool {
-        self.incoming.lock().take_passed(&self.neighbors, now, receiver)
+    /// Passes a frame that came to another process at the same address, or a request that was postponed, to `receiver`. Returns whether
+    /// there was one.
+    pub fn take_passed<'a>(&self, now: Instant, receiver: impl Fn() -> Receiver<'a, Lock>) -> bool {
+        let mut incoming = self.incoming.lock();
+        let taken = incoming.take_passed(&self.neighbors, now, &receiver)
+            || incoming.take_postponed(&self.neighbors, now, &receiver);
+        self.note_due(&mut incoming);
+        taken
+    }
+
+    /// Records that this process listens on a port that it has claimed: requests that wait for it are handled next.
+    pub fn listen(&self, now: Instant, port: u16) {
+        self.neighbors.listen(port);
+        let mut incoming = self.incoming.lock();
+        incoming.postponed().hasten(now, port);
+        self.note_due(&mut incoming);
+    }
+
+    fn note_due(&self, incoming: &mut MutexGuard<'_, Incoming>) {
+        let due = incoming.postponed().due().map_or(u64::MAX, Instant::as_nanos);
+        self.due.store(due, Ordering::SeqCst);
+    }
+
+    /// Returns when [`Link::take_passed`] has to handle a postponed request.
+    pub fn due(&self) -> Option<Instant> {
+        Some(self.due.load(Ordering::SeqCst)).filter(|&due| due != u64::MAX).map(Instant::from_nanos)
     }
 
     /// Returns the other processes at the same address.

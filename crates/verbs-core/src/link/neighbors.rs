@@ -23,8 +23,15 @@ pub struct Neighbors {
     slot: u8,
     /// Receives frames that came to another process.
     inbox: UnixDatagram,
-    /// By port. Nothing is sent to them.
-    claims: Mutex<HashMap<u16, UnixDatagram>>,
+    /// By port.
+    claims: Mutex<HashMap<u16, Claim>>,
+}
+
+#[derive(Debug)]
+struct Claim {
+    /// Nothing is sent to it.
+    _socket: UnixDatagram,
+    listens: bool,
 }
 
 impl Neighbors {
@@ -40,13 +47,25 @@ impl Neighbors {
     /// [`Error::AddressInUse`] if this or another process has it.
     pub fn claim(&self, port: u16) -> Result<(), Error> {
         let socket = bind(&self.port_name(port))?;
-        self.claims.lock().insert(port, socket);
+        self.claims.lock().insert(port, Claim { _socket: socket, listens: false });
         Ok(())
     }
 
     /// Releases a port.
     pub fn release(&self, port: u16) {
         self.claims.lock().remove(&port);
+    }
+
+    /// Records that this process listens on a port that it has.
+    pub fn listen(&self, port: u16) {
+        if let Some(claim) = self.claims.lock().get_mut(&port) {
+            claim.listens = true;
+        }
+    }
+
+    /// Returns whether this process listens on a port.
+    pub fn listens(&self, port: u16) -> bool {
+        self.claims.lock().get(&port).is_some_and(|claim| claim.listens)
     }
 
     /// Returns whether this process has a port.
@@ -120,8 +139,11 @@ mod tests {
         assert_eq!(a.claim(7), Ok(()));
         assert_eq!((a.claim(7), b.claim(7)), (Err(Error::AddressInUse), Err(Error::AddressInUse)));
         assert_eq!((a.has(7), b.has(7), a.is_elsewhere(7), b.is_elsewhere(7)), (true, false, false, true));
+        a.listen(7);
+        b.listen(7);
+        assert_eq!((a.listens(7), b.listens(7)), (true, false));
         a.release(7);
-        assert!(!b.is_elsewhere(7));
+        assert!(!a.listens(7) && !b.is_elsewhere(7));
         assert_eq!(b.claim(7), Ok(()));
         assert_eq!(Neighbors::open(address, 1).err(), Some(Error::AddressInUse));
     }
