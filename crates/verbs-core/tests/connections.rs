@@ -192,6 +192,17 @@ fn devices_of_a_listener_on_all_addresses_stay_open() {
     assert!(devices.iter().all(|device| device.strong_count() > 0));
 }
 
+/// Linux binds to all addresses of a family that no device has.
+#[test]
+fn all_addresses_are_bound_without_a_device_of_their_family() {
+    let process = Process::new(core::net::Ipv6Addr::LOCALHOST.into());
+    let id = process.id();
+    id.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    assert_ne!(id.local().unwrap().port(), 0);
+    id.listen(1).unwrap();
+    id.destroy();
+}
+
 /// Linux ignores the source of an identifier that is bound, as mckey of rdma-core passes it.
 #[test]
 fn a_bound_identifier_keeps_its_address_when_it_resolves_another() {

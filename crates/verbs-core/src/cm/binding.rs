@@ -47,11 +47,13 @@ impl CmId {
         if !ip.is_unspecified() {
             return Ok(vec![self.host.open(ip)?]);
         }
-        // Those of IPv6 include IPv4, as sockets do. A device that cannot be opened is left out.
+        // Those of IPv6 include IPv4, as sockets do. A device that cannot be opened is left out, and there may be none of this family, as
+        // with Linux: nothing connects then.
         let same = |known: &&IpAddr| ip.is_ipv6() == known.is_ipv6() || ip.is_ipv6() && !one_family;
-        let devices: Vec<_> =
-            self.host.addresses().iter().filter(same).filter_map(|&ip| self.host.keep(ip).ok()).collect();
-        if devices.is_empty() { Err(Error::NoDevice) } else { Ok(devices) }
+        let all = self.host.addresses();
+        let devices: Vec<_> = all.iter().filter(same).filter_map(|&ip| self.host.keep(ip).ok()).collect();
+        let is_lost = devices.is_empty() && (all.is_empty() || all.iter().any(|ip| same(&ip)));
+        if is_lost { Err(Error::NoDevice) } else { Ok(devices) }
     }
 
     /// Finds the device by which an address is reached. An event has the result. A source is ignored if the identifier is bound, as Linux
