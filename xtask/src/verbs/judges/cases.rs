@@ -332,12 +332,14 @@ pub const CASES: &[Case] = &[
         Runs::All,
     )
     .short(),
+    // Without losses only: perftest takes the next event of its channel for that of the queue that it waits for. If an ACK is lost, these
+    // differ, and its send completion queue of one entry overflows.
     Case::new(
         "ib_send_lat-R-e",
         "ib_send_lat -F -R -e -n 500",
         "ib_send_lat -F -R -e -n 500 {host}",
         "over rdma_cm, with a completion channel",
-        Runs::Ipv4,
+        Runs::Ipv4Clean,
     ),
     Case::new(
         "ib_send_lat-UD",
