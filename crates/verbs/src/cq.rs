@@ -159,17 +159,24 @@ pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, max: c_int, wc: *mut IbvWc) -> 
     let (Some(cq), Ok(max)) = (unsafe { handles::trusted::<Cq>(cq) }, usize::try_from(max)) else {
         return -1;
     };
-    let mut at = wc;
+    let (mut at, packets) = (wc, packets(&cq.core));
     let taken = cq.core.poll(max, |completion| {
         // SAFETY: the program passes room for `max` completions, and no more are taken.
-        unsafe { at.write(of_core(&completion)) };
+        unsafe { at.write(of_core(&completion, packets)) };
         at = at.wrapping_add(1);
     });
     taken.ok().and_then(|taken| c_int::try_from(taken).ok()).unwrap_or(-1)
 }
 
-/// Returns the structure of a completion.
-fn of_core(completion: &WorkCompletion) -> IbvWc {
+/// Returns the type of the packets of a queue's device: bit 3 for RoCEv2, 1 for IPv6, 2 for IPv4.
+///
+/// RoCE has no service level. libmlx5 puts the type there in completions of datagrams: UCX needs it to find the address in the header.
+fn packets(cq: &CompletionQueue) -> u8 {
+    if cq.context().device().address().is_ipv4() { 0b1010 } else { 0b1001 }
+}
+
+/// Returns the structure of a completion, with the type of packets for a datagram.
+fn of_core(completion: &WorkCompletion, packets: u8) -> IbvWc {
     let mut wc = IbvWc {
         wr_id: completion.id,
         status: tables::wc_status(completion.status),
@@ -183,6 +190,7 @@ fn of_core(completion: &WorkCompletion) -> IbvWc {
             CompletionKind::ReceiveDatagram { source } => {
                 wc.wc_flags |= IBV_WC_GRH;
                 wc.src_qp = source.value();
+                wc.sl = packets;
             }
             CompletionKind::ReceiveInvalidate { key } => {
                 wc.wc_flags |= IBV_WC_WITH_INV;
@@ -227,7 +235,7 @@ unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut IbvPollCqAttr) -> c
 unsafe extern "C" fn next_poll(cq: *mut IbvCqEx) -> c_int {
     // SAFETY: the program passes a completion queue.
     let Some(found) = (unsafe { handles::trusted::<Cq>(cq.cast()) }) else { return libc::EINVAL };
-    match found.core.poll(1, |completion| found.current.set(of_core(&completion))) {
+    match found.core.poll(1, |completion| found.current.set(of_core(&completion, packets(&found.core)))) {
         Ok(0) => libc::ENOENT,
         Ok(_) => {
             let wc = found.current.get();

@@ -226,6 +226,7 @@ fn datagrams_arrive_behind_a_header() {
     let mut done = completions(cq, 2);
     done.sort_by_key(|wc| wc.wr_id);
     assert_eq!((done[0].byte_len, done[0].wc_flags, done[0].src_qp), (140, IBV_WC_GRH, number(qps[0])));
+    assert_eq!((done[0].sl, done[1].sl), (0b1010, 0), "RoCEv2 over IPv4");
     assert_eq!(sink.read(140)[40..], [3; 100]);
     wr.opcode = IBV_WR_RDMA_WRITE;
     assert_eq!(post(qps[0], &mut wr).0, libc::EINVAL, "a datagram is a SEND");

@@ -57,8 +57,6 @@ pub enum Runs {
     Ipv4Clean,
     /// On one address, without losses.
     One,
-    /// With IPv6 only, without losses.
-    Ipv6Clean,
 }
 
 /// Faults of the device.
@@ -92,11 +90,10 @@ impl Runs {
             Self::All | Self::Clean => &Kind::ALL,
             Self::Ipv4 | Self::Ipv4Clean => &[Kind::One, Kind::Ipv4],
             Self::One => &[Kind::One],
-            Self::Ipv6Clean => &[Kind::Ipv6],
         };
         let faults: &[Faults] = match self {
             Self::All | Self::Ipv4 => &[Faults::None, Faults::Loss],
-            Self::Clean | Self::Ipv4Clean | Self::One | Self::Ipv6Clean => &[Faults::None],
+            Self::Clean | Self::Ipv4Clean | Self::One => &[Faults::None],
         };
         kinds.iter().flat_map(|&kind| faults.iter().map(move |&faults| (kind, faults))).collect()
     }

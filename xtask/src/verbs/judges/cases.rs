@@ -9,7 +9,7 @@ use super::{
 
 const UC: &str = "unreliable connections";
 
-/// Transports of UCX on the device, which is the first. It has an IPv6 address: UCX drops datagrams of devices with IPv4.
+/// Transports of UCX on the device, which is the first.
 const UCX: &[(&str, &str)] = &[
     ("UCX_TLS", "rc_verbs,ud_verbs,self"),
     ("UCX_NET_DEVICES", "viordma0:1"),
@@ -381,7 +381,7 @@ pub const CASES: &[Case] = &[
         "ucx_perftest",
         "ucx_perftest {host} -t tag_lat -n 1000 -w 100",
         "UCX over its transports for reliable connections and datagrams",
-        Runs::Ipv6Clean,
+        Runs::Clean,
     )
     .with_node(UCX),
     Case::new(
@@ -389,7 +389,7 @@ pub const CASES: &[Case] = &[
         "ucx_perftest",
         "ucx_perftest {host} -t tag_bw -s 1048576 -n 100 -w 10",
         "its large messages",
-        Runs::Ipv6Clean,
+        Runs::Clean,
     )
     .with_node(UCX),
     Case::new(
@@ -397,7 +397,7 @@ pub const CASES: &[Case] = &[
         "ucx_perftest",
         "ucx_perftest {host} -t ucp_put_bw -s 65536 -n 500 -w 10",
         "its one-sided operations",
-        Runs::Ipv6Clean,
+        Runs::Clean,
     )
     .with_node(UCX),
     Case::new(
@@ -405,7 +405,7 @@ pub const CASES: &[Case] = &[
         "ucx_perftest",
         "ucx_perftest {host} -t ucp_fadd -s 8 -n 500 -w 10",
         "its atomic operations",
-        Runs::Ipv6Clean,
+        Runs::Clean,
     )
     .with_node(UCX),
     Case::new(
