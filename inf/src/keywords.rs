@@ -160,6 +160,25 @@ properties! {
             RDMA frames of 4096 bytes: 4206 or more.",
         ..ETHERNET
     };
+    // As many as NetKVM's: `RxCapacity` and `TxCapacity`.
+    RECEIVE_BUFFERS = Property {
+        name: "*ReceiveBuffers",
+        label: "Receive Buffers",
+        values: Values::Range { min: 16, max: 4096 },
+        default: 1024,
+        text: "Frames that the device can deliver to a queue pair before the driver processes them: 1024 are 0.9 ms of \
+            10 Gb/s at a RoCE frame size of 1024. Rounded down to a power of two; never more than the device's queue \
+            has, or than 8 MiB hold (event 45 if there is less memory).",
+        ..ETHERNET
+    };
+    TRANSMIT_BUFFERS = Property {
+        name: "*TransmitBuffers",
+        label: "Transmit Buffers",
+        values: Values::Range { min: 16, max: 1024 },
+        default: 1024,
+        text: "Frames of a queue pair that wait for the device at most. Limited as `*ReceiveBuffers`.",
+        ..ETHERNET
+    };
     QUEUE_PAIRS = Property {
         name: "QueuePairs",
         label: "Queue Pairs",

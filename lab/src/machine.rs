@@ -47,14 +47,24 @@ pub struct AdapterOptions {
     pub pairs: u16,
     /// Interrupt messages of the NIC, likewise; 0: it has no MSI-X; `None` for one for each queue and one for the configuration.
     pub messages: Option<u16>,
+    /// Largest sizes of its receive and of its transmit queues, likewise.
+    pub queue_sizes: [u16; 2],
 }
 
 impl AdapterOptions {
     /// A simulated NIC with all features.
     #[must_use]
     pub fn new(mac: [u8; 6], addresses: Vec<(IpAddr, u8)>) -> Self {
-        let (device, quirks) = (DeviceKind::Simulated, Quirks::default());
-        Self { mac, addresses, device, quirks, features: Features::DEFAULT, pairs: 1, messages: None }
+        Self {
+            mac,
+            addresses,
+            device: DeviceKind::Simulated,
+            quirks: Quirks::default(),
+            features: Features::DEFAULT,
+            pairs: 1,
+            messages: None,
+            queue_sizes: [256; 2],
+        }
     }
 }
 
@@ -141,6 +151,8 @@ impl Machine {
             nic.quirks = adapter.quirks;
             nic.features = adapter.features;
             nic.pairs = adapter.pairs;
+            let [receive, transmit] = adapter.queue_sizes;
+            nic.queue_sizes = [receive, transmit, nic.queue_sizes[2]];
             // The control queue has none.
             let enough = nic.vectors.max(adapter.pairs.saturating_mul(2).saturating_add(1));
             nic.vectors = adapter.messages.unwrap_or(enough);

@@ -60,6 +60,8 @@ pub struct Options {
     pub pairs: u16,
     /// Interrupt messages of each NIC, likewise; 0: it has no MSI-X; `None` for as many as it has use for.
     pub messages: Option<u16>,
+    /// Largest sizes of the receive and of the transmit queues of each NIC, likewise.
+    pub queue_sizes: [u16; 2],
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
     /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each;
@@ -95,6 +97,7 @@ impl Default for Options {
             features: Features::DEFAULT,
             pairs: 1,
             messages: None,
+            queue_sizes: [256; 2],
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
             discovery: Discovery::Simulated,
@@ -174,6 +177,7 @@ impl Testbed {
                 features: options.features,
                 pairs: options.pairs,
                 messages: options.messages,
+                queue_sizes: options.queue_sizes,
             }
         };
         let hosts = if options.one_host {

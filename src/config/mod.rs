@@ -47,6 +47,8 @@ pub struct Configuration {
     pub jumbo_packet: u32,
     /// Queue pairs used at most.
     pub queue_pairs: u16,
+    /// Sizes of the receive and of the transmit queues at most: powers of two.
+    pub queue_sizes: [u16; 2],
     /// Whether NDIS polls for received frames.
     pub ndis_poll: bool,
     /// Bit 0: priorities, bit 1: VLANs.
@@ -79,6 +81,8 @@ impl Configuration {
             configured_roce_frame_size: key.read(&keywords::ROCE_FRAME_SIZE),
             jumbo_packet: key.read(&keywords::JUMBO_PACKET),
             queue_pairs: key.read(&keywords::QUEUE_PAIRS) as u16,
+            queue_sizes: [&keywords::RECEIVE_BUFFERS, &keywords::TRANSMIT_BUFFERS]
+                .map(|keyword| power_of_two(key.read(keyword))),
             ndis_poll: key.read(&keywords::NDIS_POLL) != 0,
             priority_vlan_tag: key.read(&keywords::PRIORITY_VLAN_TAG),
             vlan_id: key.read(&keywords::VLAN_ID) as u16,
@@ -132,6 +136,11 @@ impl Configuration {
 pub fn ip_mtu_for(frame_size: u32, max_frame: u32) -> u32 {
     let needed = frame_size.saturating_add(PathMtu::OVERHEAD as u32);
     needed.min(max_frame.saturating_sub(ETHERNET_HEADER))
+}
+
+/// Returns the largest power of two that is at most `value`, a size of a queue.
+fn power_of_two(value: u32) -> u16 {
+    value.checked_ilog2().and_then(|exponent| 1_u16.checked_shl(exponent)).unwrap_or(1)
 }
 
 /// Reads whether `*NetworkDirect` allows RDMA now.

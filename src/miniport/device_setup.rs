@@ -16,16 +16,18 @@ use crate::nic::queue_pair::Pair;
 use crate::nic::registers::{BarAccess, MappedBars};
 use crate::nic::vlan_tag::TAG_LEN;
 
-/// Buffers in each queue, if the device supports that many.
-const QUEUE_SIZE: u16 = 256;
-/// Upper limit of the memory for receive buffers, in bytes.
-const RECEIVE_MEMORY: usize = 4 << 20;
+/// Upper limit of the memory for the buffers of a queue, in bytes.
+const QUEUE_MEMORY: usize = 8 << 20;
+/// Buffers that each queue may have, whatever they take.
+const LEAST_BUFFERS: u16 = 16;
 
 /// Configuration that the driver requests from the device.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     /// Queue pairs.
     pub pairs: u16,
+    /// Sizes of the receive and of the transmit queues: powers of two.
+    pub sizes: [u16; 2],
     /// Interrupt messages that the system granted.
     pub messages: u32,
     /// Longest frame with its Ethernet header, in bytes.
@@ -64,10 +66,9 @@ fn receive_frame(device: &NetConfig, max_frame: u32) -> u32 {
     device.mtu.map_or(max_frame, |mtu| max_frame.max(u32::from(mtu).saturating_add(ETHERNET_HEADER)))
 }
 
-/// Returns the number of receive buffers of `buffer` bytes that fit in [`RECEIVE_MEMORY`].
-fn receive_size(buffer: usize) -> u16 {
-    let mut size = QUEUE_SIZE;
-    while size > 16 && usize::from(size).saturating_mul(buffer) > RECEIVE_MEMORY {
+/// Returns the number of buffers of `buffer` bytes that fit in [`QUEUE_MEMORY`], at most `size`.
+fn limited(mut size: u16, buffer: usize) -> u16 {
+    while size > LEAST_BUFFERS && usize::from(size).saturating_mul(buffer) > QUEUE_MEMORY {
         size /= 2;
     }
     size
@@ -90,12 +91,14 @@ pub fn build_port(
     device: &NetConfig,
 ) -> Result<Arc<Port>, Failure> {
     let receive_frame = TAG_LEN.saturating_add(receive_frame(device, wanted.max_frame) as usize);
+    let transmit_frame = TAG_LEN.saturating_add(wanted.max_frame as usize);
     let is_merged = control.features().contains(Features::MRG_RXBUF);
+    let [receive_size, transmit_size] = wanted.sizes;
     let options = Options {
-        transmit_frame: TAG_LEN.saturating_add(wanted.max_frame as usize),
+        transmit_frame,
         receive_frame,
-        receive_size: receive_size(receive_buffer_len(receive_frame, is_merged)),
-        transmit_size: QUEUE_SIZE,
+        receive_size: limited(receive_size, receive_buffer_len(receive_frame, is_merged)),
+        transmit_size: limited(transmit_size, transmit_frame),
         pairs: wanted.pairs,
         messages: wanted.messages,
     };
@@ -106,7 +109,7 @@ pub fn build_port(
     Arc::try_new_with(|| Port::new(handle, parts, device, wanted.station)).map_err(|_| Failure::NoResources)
 }
 
-/// Programs the queues into the device. Reports in the event log if there are fewer pairs than wanted.
+/// Programs the queues into the device. Reports in the event log if there are fewer pairs or buffers than wanted.
 ///
 /// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
 #[inline(never)]
@@ -117,8 +120,12 @@ fn program(
 ) -> Result<Queues, virtio_net::Error> {
     // Allocated first, so that nothing fails after the queues were programmed.
     let mut pairs = vec::with_capacity(usize::from(options.pairs))?;
-    let Nic { pairs: programmed, commands, vectors, missing } =
+    let Nic { pairs: programmed, commands, vectors, missing, is_reduced } =
         Nic::new(&SharedMemory::new(handle), control, options)?;
+    if is_reduced && let Some(first) = programmed.first() {
+        let sizes = [first.receive.size(), first.transmit.size()];
+        events::write(handle, events::table::FEWER_BUFFERS, sizes.map(u32::from));
+    }
     if missing != 0 {
         let wanted = u32::from(vectors.pairs).saturating_add(missing.into());
         events::write(handle, events::table::FEWER_PAIRS, [vectors.pairs.into(), wanted]);

@@ -23,7 +23,7 @@ use super::offload_state::OffloadState;
 use super::poll_setup::poll_objects;
 use super::receive_backlog::Backlog;
 use super::receive_lanes::ReceiveLanes;
-use super::receive_pool::ReceivePool;
+use super::receive_pool::{Lists, ReceivePool};
 use super::rss::Rss;
 use super::transition_requests::announce_if_asked;
 use super::transitions::Transitions;
@@ -108,15 +108,18 @@ fn build(
     let dma = DmaRegistration::new(handle, max_frame)?;
     let mut interrupt = Interrupt::register(handle)?;
     let station = addresses.current;
-    let wanted = Wanted { pairs: device_setup::pairs(&configuration), messages, max_frame, station };
+    let (pairs, sizes) = (device_setup::pairs(&configuration), configuration.queue_sizes);
+    let wanted = Wanted { pairs, sizes, messages, max_frame, station };
     let port = device_setup::build_port(handle, bars, dma, control, wanted, &device)?;
     let pairs = port.pairs().len();
+    let [buffers, _] = port.queue_sizes();
     interrupt.add_deferred(handle, pairs)?;
     // Without poll objects, the DPC receives.
     let polls = if configuration.ndis_poll { poll_objects(handle, &port, &interrupt, &rss) } else { None };
     let lanes = ReceiveLanes::new(handle, if polls.is_none() { rss.processors() } else { 0 })?;
     let backlogs = backlogs(pairs)?;
-    let receive_pool = receive_pool(handle, max_frame as usize, pairs, offloads.can_coalesce())?;
+    let lists = Lists { pairs, buffers: buffers.into(), are_coalesced: offloads.can_coalesce() };
+    let receive_pool = receive_pool(handle, max_frame as usize, lists)?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
@@ -158,13 +161,8 @@ fn negotiate(handle: NDIS_HANDLE, control: &mut Control<SharedMemory, BarAccess>
 
 /// Allocates the pool of received NBLs. Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
 #[inline(never)]
-fn receive_pool(
-    handle: NDIS_HANDLE,
-    max_frame: usize,
-    pairs: usize,
-    is_coalesced: bool,
-) -> Result<Box<ReceivePool>, Failure> {
-    let pool = ReceivePool::new(handle, max_frame, pairs, is_coalesced)?;
+fn receive_pool(handle: NDIS_HANDLE, max_frame: usize, lists: Lists) -> Result<Box<ReceivePool>, Failure> {
+    let pool = ReceivePool::new(handle, max_frame, lists)?;
     try_box(pool).map_err(|_| Failure::NoResources)
 }
 

@@ -26,9 +26,6 @@ use driver_states::setting::Setting;
 /// Text of `OID_GEN_VENDOR_DESCRIPTION`.
 pub const VENDOR_DESCRIPTION: &[u8] = b"viordma VirtIO Ethernet Adapter with RDMA\0";
 
-/// Frames that the buffers of a direction hold, in `OID_GEN_RECEIVE_BUFFER_SPACE` and `OID_GEN_TRANSMIT_BUFFER_SPACE`.
-const BUFFERS: u32 = 256;
-
 pub fn packet_filter(adapter: &Adapter, answer: &mut Answer) {
     answer.value(&adapter.filter.packet_types());
 }
@@ -102,8 +99,14 @@ pub fn longest_frame(adapter: &Adapter, answer: &mut Answer) {
     answer.value(&adapter.max_frame);
 }
 
-pub fn buffer_space(adapter: &Adapter, answer: &mut Answer) {
-    answer.value(&adapter.max_frame.saturating_mul(BUFFERS));
+pub fn receive_buffer_space(adapter: &Adapter, answer: &mut Answer) {
+    let [buffers, _] = adapter.port().queue_sizes();
+    answer.value(&adapter.max_frame.saturating_mul(buffers.into()));
+}
+
+pub fn transmit_buffer_space(adapter: &Adapter, answer: &mut Answer) {
+    let [_, buffers] = adapter.port().queue_sizes();
+    answer.value(&adapter.max_frame.saturating_mul(buffers.into()));
 }
 
 pub fn driver_version(_adapter: &Adapter, answer: &mut Answer) {

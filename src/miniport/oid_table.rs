@@ -66,8 +66,8 @@ static TABLE: [Row; 32] = [
     Row::query(OID_GEN_MAXIMUM_TOTAL_SIZE, handlers::longest_frame),
     Row::query(OID_GEN_RECEIVE_BLOCK_SIZE, handlers::longest_frame),
     Row::query(OID_GEN_TRANSMIT_BLOCK_SIZE, handlers::longest_frame),
-    Row::query(OID_GEN_RECEIVE_BUFFER_SPACE, handlers::buffer_space),
-    Row::query(OID_GEN_TRANSMIT_BUFFER_SPACE, handlers::buffer_space),
+    Row::query(OID_GEN_RECEIVE_BUFFER_SPACE, handlers::receive_buffer_space),
+    Row::query(OID_GEN_TRANSMIT_BUFFER_SPACE, handlers::transmit_buffer_space),
     Row::query(OID_GEN_STATISTICS, |adapter, answer| answer.value(&wire_statistics::statistics(adapter))),
     Row::query(OID_GEN_XMIT_OK, |adapter, answer| answer.counter(adapter.port().transmit_counters().frames)),
     Row::query(OID_GEN_RCV_OK, |adapter, answer| {

@@ -21,9 +21,14 @@ use crate::events::{Failure, Request};
 use crate::nbl::{NblList, set_info};
 use crate::pool;
 
-/// NET_BUFFER_LISTs in the pool for each queue pair. Limits how many received frames the protocol stack can hold.
+/// NET_BUFFER_LISTs in the pool for each queue pair but the first. Together they limit how many received frames the protocol stack can
+/// hold, and how many can wait for a processor that they were handed over to.
 const LISTS_PER_PAIR: usize = 256;
-/// Additional NBLs for coalesced frames, of 64 KiB each: about as many frames as the buffers of a receive queue hold.
+/// NBLs without which an adapter does not start, unless its queues have fewer buffers.
+const LEAST_LISTS: usize = 64;
+/// Upper limit of the memory for the NBLs of the first queue pair, in bytes.
+const LIST_MEMORY: usize = 8 << 20;
+/// Additional NBLs for coalesced frames, of 64 KiB each: about as many frames as 256 buffers of a receive queue hold.
 const LARGE_LISTS_PER_PAIR: usize = 16;
 
 /// Part of the NBLs that the stack cannot keep: with fewer free ones, it must copy what is indicated (`NDIS_RECEIVE_FLAGS_RESOURCES`).
@@ -94,6 +99,31 @@ impl Free {
     }
 }
 
+/// Parameters of the number of NBLs.
+#[derive(Clone, Copy)]
+pub struct Lists {
+    /// Queue pairs.
+    pub pairs: usize,
+    /// Buffers of a receive queue, for all of which the first queue pair has NBLs.
+    pub buffers: usize,
+    /// There are NBLs for coalesced frames, too.
+    pub are_coalesced: bool,
+}
+
+impl Lists {
+    /// Returns the number of NBLs for frames of up to `max_frame` bytes.
+    fn ordinary(self, max_frame: usize) -> usize {
+        let fitting = LIST_MEMORY.checked_div(max_frame).unwrap_or(LEAST_LISTS).max(LEAST_LISTS);
+        let others = self.pairs.saturating_sub(1).saturating_mul(LISTS_PER_PAIR.min(self.buffers));
+        self.buffers.min(fitting).saturating_add(others)
+    }
+
+    /// Returns the number of NBLs for coalesced frames.
+    fn large(self) -> usize {
+        if self.are_coalesced { LARGE_LISTS_PER_PAIR.saturating_mul(self.pairs) } else { 0 }
+    }
+}
+
 /// The pool. Every NBL is either free or indicated to the stack; indicated NBLs count in the adapter's traffic.
 pub struct ReceivePool {
     handle: NDIS_HANDLE,
@@ -114,16 +144,10 @@ unsafe impl Send for ReceivePool {}
 unsafe impl Sync for ReceivePool {}
 
 impl ReceivePool {
-    /// Returns a pool for frames of up to `max_frame` bytes that the given number of queue pairs receive, and optionally for coalesced
-    /// frames. The pool is smaller if memory is short, but has at least the NBLs of one pair. `PASSIVE_LEVEL`.
-    pub fn new(
-        handle: NDIS_HANDLE,
-        max_frame: usize,
-        pairs: usize,
-        is_coalesced: bool,
-    ) -> Result<Self, Failure> {
-        let size = LISTS_PER_PAIR.saturating_mul(pairs);
-        let large = if is_coalesced { LARGE_LISTS_PER_PAIR.saturating_mul(pairs) } else { 0 };
+    /// Returns a pool for frames of up to `max_frame` bytes, and for coalesced ones if there are any. The pool is smaller if memory is
+    /// short, but has at least [`LEAST_LISTS`], and the NBLs for coalesced frames of one queue pair. `PASSIVE_LEVEL`.
+    pub fn new(handle: NDIS_HANDLE, max_frame: usize, lists: Lists) -> Result<Self, Failure> {
+        let (size, large) = (lists.ordinary(max_frame), lists.large());
         let mut parameters = NET_BUFFER_LIST_POOL_PARAMETERS {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_DEFAULT,
@@ -146,7 +170,7 @@ impl ReceivePool {
         vec::reserve_exact(&mut this.entries, size.saturating_add(large))
             .map_err(|_| Failure::NoResources)?;
         for (count, least, len) in
-            [(size, LISTS_PER_PAIR, max_frame), (large, LARGE_LISTS_PER_PAIR, MAX_COALESCED.max(max_frame))]
+            [(size, LEAST_LISTS, max_frame), (large, LARGE_LISTS_PER_PAIR, MAX_COALESCED.max(max_frame))]
         {
             for number in 0..count {
                 if this.add(len).is_some() {

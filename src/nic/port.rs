@@ -307,6 +307,11 @@ impl Port {
         &self.pairs
     }
 
+    /// Returns the number of buffers of the receive and the transmit queue of the first pair; those of no other have more.
+    pub fn queue_sizes(&self) -> [u16; 2] {
+        self.pairs.first().map_or([0; 2], Pair::sizes)
+    }
+
     /// Returns the number of pairs that the device uses: all, or 1. Unused pairs are idle.
     pub fn used_pairs(&self) -> u32 {
         self.used_pairs.load(Ordering::Acquire)

@@ -49,6 +49,8 @@ pub struct Transmitter {
 pub struct Pair {
     /// Interrupt messages of the receive and the transmit queue.
     vectors: [u16; 2],
+    /// Number of their buffers.
+    sizes: [u16; 2],
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
     /// A sender that finds the lock held leaves its work to the holder.
     transmit: ServedLock<Transmitter>,
@@ -68,6 +70,7 @@ impl Pair {
     pub fn new(queues: QueuePair<SharedMemory, BarAccess>, vectors: [u16; 2]) -> Self {
         Self {
             vectors,
+            sizes: [queues.receive.size(), queues.transmit.size()],
             receive: SpinLock::new(queues.receive),
             transmit: ServedLock::new(Transmitter {
                 queue: queues.transmit,
@@ -83,6 +86,11 @@ impl Pair {
             rdma_first: AtomicBool::new(false),
             _padding: [0; PADDING],
         }
+    }
+
+    /// Returns the number of buffers of the receive and the transmit queue.
+    pub fn sizes(&self) -> [u16; 2] {
+        self.sizes
     }
 
     /// Sets the deferred routine that resumes a sender; `None` before the interrupt is deregistered. `PASSIVE_LEVEL`.

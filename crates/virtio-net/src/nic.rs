@@ -19,6 +19,8 @@ use crate::vectors::Vectors;
 
 /// Buffers in each transmit queue for packets that the device segments, of 64 KiB each.
 const LARGE_BUFFERS: u16 = 16;
+/// Buffers of a queue below which none are saved if memory is short.
+const FEW_BUFFERS: u16 = 64;
 
 /// Frame lengths, queue sizes and interrupt messages.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,16 @@ pub struct Options {
     pub transmit_size: u16,
     /// Interrupt messages that the platform granted; at least 1.
     pub messages: u32,
+}
+
+impl Options {
+    /// Returns the options for queues of half the size; `None` if both have few buffers already.
+    fn halved(self) -> Option<Self> {
+        let half = |size: u16| if size > FEW_BUFFERS { size / 2 } else { size };
+        let (receive_size, transmit_size) = (half(self.receive_size), half(self.transmit_size));
+        let is_less = (receive_size, transmit_size) != (self.receive_size, self.transmit_size);
+        is_less.then_some(Self { receive_size, transmit_size, ..self })
+    }
 }
 
 /// A receive queue and a transmit queue.
@@ -58,11 +70,13 @@ pub struct Nic<H: Hal, R> {
     pub vectors: Vectors,
     /// Number of pairs that are missing because there was no memory for them.
     pub missing: u16,
+    /// The queues are smaller than requested because there was no memory for larger ones.
+    pub is_reduced: bool,
 }
 
 impl<H: Hal, R: Registers> Nic<H, R> {
     /// Allocates the queues and programs their addresses and the vectors into the negotiated device. On an error the device is reset and
-    /// all memory freed. Memory for one pair is enough.
+    /// all memory freed. Memory for one pair of small queues is enough.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::NoQueue`], [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`],
@@ -90,32 +104,58 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     /// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
     #[inline(never)]
     fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
+        let requested = (options.receive_size, options.transmit_size);
         let commands = Self::commands(hal, control)?;
         // Several pairs imply a control queue, which MQ and RSS depend on.
         let wanted = options.pairs.min(control.max_pairs());
         let vectors = control.assign_vectors(options.messages, wanted)?;
         let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;
-        for number in 0..vectors.pairs {
-            let receive = Self::receive(hal, control, receive_queue(number), options);
-            let pair = receive.and_then(|receive| {
-                let transmit = Self::transmit(hal, control, transmit_queue(number), options)?;
-                Ok(vec::push_within_capacity(&mut pairs, QueuePair { receive, transmit })?)
-            });
-            match pair {
+        let options = Self::add_first(&mut pairs, hal, control, options)?;
+        let mut missing = 0;
+        for number in 1..vectors.pairs {
+            match Self::add(&mut pairs, hal, control, number, &options) {
+                Ok(()) => {}
                 // The device does not use a pair that is not enabled.
-                Err(Error::NoMemory) if number != 0 => {
-                    let missing = vectors.pairs.wrapping_sub(number);
-                    return Ok(Self {
-                        pairs,
-                        commands,
-                        vectors: Vectors { pairs: number, ..vectors },
-                        missing,
-                    });
+                Err(Error::NoMemory) => {
+                    missing = vectors.pairs.wrapping_sub(number);
+                    break;
                 }
-                outcome => outcome?,
+                Err(error) => return Err(error),
             }
         }
-        Ok(Self { pairs, commands, vectors, missing: 0 })
+        let vectors = Vectors { pairs: vectors.pairs.wrapping_sub(missing), ..vectors };
+        let is_reduced = (options.receive_size, options.transmit_size) != requested;
+        Ok(Self { pairs, commands, vectors, missing, is_reduced })
+    }
+
+    /// Allocates the first pair, with smaller queues if there is no memory for those requested. Returns the options for further pairs, too.
+    fn add_first(
+        pairs: &mut Vec<QueuePair<H, R>>,
+        hal: &H,
+        control: &mut Control<H, R>,
+        options: &Options,
+    ) -> Result<Options, Error> {
+        let mut options = *options;
+        loop {
+            match (Self::add(pairs, hal, control, 0, &options), options.halved()) {
+                (Err(Error::NoMemory), Some(halved)) => options = halved,
+                (outcome, _) => return outcome.map(|()| options),
+            }
+        }
+    }
+
+    /// Allocates a pair, for which `pairs` has room. Not inlined, as above.
+    #[inline(never)]
+    fn add(
+        pairs: &mut Vec<QueuePair<H, R>>,
+        hal: &H,
+        control: &mut Control<H, R>,
+        number: u16,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let receive = Self::receive(hal, control, receive_queue(number), options)?;
+        let transmit = Self::transmit(hal, control, transmit_queue(number), options)?;
+        Ok(vec::push_within_capacity(pairs, QueuePair { receive, transmit })?)
     }
 
     /// Not inlined, as above.

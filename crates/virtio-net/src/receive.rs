@@ -253,6 +253,11 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.old_hashes = are_reported.then(|| self.queue.ring.size());
     }
 
+    /// Returns the number of buffers.
+    pub fn size(&self) -> u16 {
+        self.queue.ring.size()
+    }
+
     /// Returns the counters.
     pub fn counters(&self) -> ReceiveCounters {
         self.counters

@@ -315,6 +315,11 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.completed
     }
 
+    /// Returns the number of slots.
+    pub fn size(&self) -> u16 {
+        self.queue.ring.size()
+    }
+
     /// Returns the counters.
     pub fn counters(&self) -> TransmitCounters {
         self.counters

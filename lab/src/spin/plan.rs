@@ -100,6 +100,8 @@ const KEYWORDS: &[(&str, &[&str])] = &[
     ("QueuePairs", &["1", "2", "3"]),
     ("*JumboPacket", &["1514", "4088", "9014", "9999"]),
     ("*NetworkDirectRoCEFrameSize", &["256", "2048"]),
+    ("*ReceiveBuffers", &["16", "64", "300", "4096"]),
+    ("*TransmitBuffers", &["16", "64", "300"]),
     ("*RSS", &["0"]),
     ("*NumRSSQueues", &["1", "2", "3", "64"]),
     ("*UsoIPv4", &["0"]),

@@ -196,7 +196,9 @@ fn all_large_blocks_of_the_driver_have_its_tag() {
 /// With poll objects, which a start may do without.
 #[test]
 fn start_survives_the_failure_of_any_of_its_allocations() {
-    let keywords = vec![("*NdisPoll", Keyword::Text("1".into()))];
+    // Few buffers, of which each start allocates all.
+    let keywords = [("*NdisPoll", "1"), ("*ReceiveBuffers", "64"), ("*TransmitBuffers", "64")];
+    let keywords = keywords.map(|(name, value)| (name, Keyword::Text(value.into()))).to_vec();
     let Some(mut bed) = bed_with(&Options { keywords, ..Options::default() }) else { return };
     let host = bed.machines()[0].host().clone();
     bed.machine_mut(0).enter().expect("DriverEntry succeeds");

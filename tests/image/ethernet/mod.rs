@@ -14,6 +14,7 @@ mod poll;
 mod queue_pairs;
 mod receive_hash;
 mod ring_formats;
+mod rings;
 mod rsc;
 mod rss;
 mod send_lists;

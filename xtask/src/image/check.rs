@@ -30,7 +30,7 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
-const LARGE_FRAMES: [(&str, u32, &str); 7] = [
+const LARGE_FRAMES: [(&str, u32, &str); 8] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         2816,
@@ -65,6 +65,11 @@ const LARGE_FRAMES: [(&str, u32, &str); 7] = [
         "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::allocate",
         2048,
         "PASSIVE_LEVEL, once per start: moves the queues to its caller",
+    ),
+    (
+        "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::add",
+        1600,
+        "PASSIVE_LEVEL, once per start: moves the queues of a pair to their list",
     ),
 ];
 

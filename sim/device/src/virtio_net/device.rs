@@ -21,7 +21,7 @@ use super::{
     features::Features,
     filter::Filter,
     offload::Header,
-    options::{NicOptions, RECEIVE, Role},
+    options::{NicOptions, RECEIVE, Role, TRANSMIT},
     pauses::Pauses,
     quirks::UsedQuirk,
     steering::Steering,
@@ -423,10 +423,10 @@ impl Device {
         self.steering.lock().hashing().map_or(0, |hashing| hashing.types)
     }
 
-    /// Returns the size of the first receive queue that the driver chose; 0 before it has enabled the queue.
+    /// Returns the sizes of the first receive queue and of the first transmit queue that the driver chose; 0 before it has enabled them.
     #[must_use]
-    pub fn receive_size(&self) -> u16 {
-        self.queues[RECEIVE].lock().size()
+    pub fn queue_sizes(&self) -> [u16; 2] {
+        [RECEIVE, TRANSMIT].map(|queue| self.queues[queue].lock().size())
     }
 
     /// Returns whether the device may use memory and send interrupts: it is live and a bus master.

@@ -71,7 +71,7 @@ impl NicOptions {
             features: Features::DEFAULT,
             pairs: 1,
             vectors: 4,
-            queue_sizes: [1024, 1024, 64],
+            queue_sizes: [256, 256, 64],
             quirks: Quirks::default(),
         }
     }

@@ -84,6 +84,8 @@ pub struct Quirks {
     pub hash_report: Option<(u32, u16)>,
     /// Takes no frames to send.
     pub sends_nothing: bool,
+    /// Drops a frame that arrives when the receive queue has no buffer, as network cards and DPDK's vhost do; the link does not wait.
+    pub drops_without_buffer: bool,
     /// A reset of a queue does not end.
     pub never_resets_queues: bool,
     /// Sets DEVICE_NEEDS_RESET after this number of frames sent.

@@ -45,7 +45,7 @@ pub(super) struct ReceiveQueues<'a> {
 }
 
 impl ReceiveQueues<'_> {
-    /// Drops all arrived frames: no driver is running.
+    /// Drops all arrived frames: no driver is running, or has no buffers.
     pub(super) fn discard(&self) {
         let Some(port) = self.device.port() else { return };
         while port.receive(self.device.bus.now()).is_some() {
@@ -78,7 +78,12 @@ impl ReceiveQueues<'_> {
                 break;
             }
             // A buffer first: a frame taken off the wire cannot be put back.
-            let Some(chain) = self.next_buffer(pair, accepted)? else { break };
+            let Some(chain) = self.next_buffer(pair, accepted)? else {
+                if self.device.options.quirks.drops_without_buffer && is_wire_read {
+                    self.discard();
+                }
+                break;
+            };
             let next = match arriving.refused.take() {
                 Some((header, frame)) => Some(Next::Refused(header, frame)),
                 None => self.next(pair, port, &mut arriving),
