@@ -45,6 +45,14 @@ pub struct AdapterEnvironment {
     pub handle: Handle,
 }
 
+impl AdapterEnvironment {
+    /// Returns the path to `remote` through the next hop `remote_mac`. The MTU that IP has on the interface bounds that of RDMA.
+    /// `PASSIVE_LEVEL`.
+    fn path(&self, remote: IpAddr, remote_mac: [u8; 6]) -> Path {
+        Path { remote_mac, mtu: self.link.mtu.min(neighbor::ip_mtu(self.interface, remote)) }
+    }
+}
+
 impl Environment for AdapterEnvironment {
     fn transmit(&self, shard: u32, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         self.port.pump(shard, pump);
@@ -52,12 +60,12 @@ impl Environment for AdapterEnvironment {
 
     fn known_path(&self, local: IpAddr, remote: IpAddr) -> Result<Option<Path>, ResolveError> {
         let remote_mac = neighbor::known(self.interface, local, remote, self.same_subnet)?;
-        Ok(remote_mac.map(|remote_mac| Path { remote_mac, mtu: self.link.mtu }))
+        Ok(remote_mac.map(|remote_mac| self.path(remote, remote_mac)))
     }
 
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
         let remote_mac = neighbor::resolve(self.interface, local, remote, self.same_subnet)?;
-        Ok(Path { remote_mac, mtu: self.link.mtu })
+        Ok(self.path(remote, remote_mac))
     }
 
     fn is_local(&self, address: IpAddr) -> bool {

@@ -6,7 +6,8 @@ use core::mem::zeroed;
 use core::net::IpAddr;
 
 use ndk_abi::netio::{
-    GetBestRoute2, GetIpNetEntry2, MIB_IPFORWARD_ROW2, MIB_IPNET_ROW2, NL_NEIGHBOR_STATE, ResolveIpNetEntry2,
+    AF_INET, AF_INET6, GetBestRoute2, GetIpInterfaceEntry, GetIpNetEntry2, InitializeIpInterfaceEntry,
+    MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2, NL_NEIGHBOR_STATE, ResolveIpNetEntry2,
 };
 use ndk_abi::nt::{STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
 use ndk_provider::environment::ResolveError;
@@ -44,6 +45,20 @@ pub fn resolve(
         return Err(no_memory(status).unwrap_or(ResolveError::HostUnreachable));
     }
     link_address(&row)
+}
+
+/// Returns the MTU of IP on `interface` for packets to `remote`, in bytes, which an administrator can set below the adapter's
+/// (`netsh interface ipv4 set subinterface`); `u32::MAX` if it is unknown.
+pub fn ip_mtu(interface: Interface, remote: IpAddr) -> u32 {
+    // SAFETY: integers and booleans only: all zeroes is a value.
+    let mut row: MIB_IPINTERFACE_ROW = unsafe { zeroed() };
+    // SAFETY: the row lives through the call.
+    unsafe { InitializeIpInterfaceEntry(&raw mut row) };
+    row.Family = if remote.is_ipv6() { AF_INET6 } else { AF_INET };
+    row.InterfaceLuid = interface.luid;
+    // SAFETY: the row names family and interface, and lives through the call.
+    let status = unsafe { GetIpInterfaceEntry(&raw mut row) };
+    if nt_success(status) && row.NlMtu != 0 { row.NlMtu } else { u32::MAX }
 }
 
 /// Returns the address of the next hop from `local` to `remote`: `remote` itself, or a gateway.

@@ -46,6 +46,8 @@ pub struct Interface {
     /// Name that administrators see, e.g. "Ethernet 2".
     pub alias: String,
     index: AtomicU32,
+    /// MTU of IP that an administrator has set; 0 for the adapter's.
+    ip_mtu: AtomicU32,
     /// The adapter's registry key.
     keywords: Mutex<Keywords>,
 }
@@ -58,6 +60,7 @@ impl Interface {
             guid: GUID::from_u128(GUIDS + number as u128),
             alias: if number == 0 { "Ethernet".to_owned() } else { format!("Ethernet {}", number + 1) },
             index: AtomicU32::new(FIRST_INDEX + number as u32),
+            ip_mtu: AtomicU32::new(0),
             keywords: Mutex::default(),
         }
     }
@@ -65,6 +68,19 @@ impl Interface {
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index.load(SeqCst)
+    }
+
+    /// Sets the MTU of IP below the adapter's, as `netsh interface ipv4 set subinterface` does.
+    pub fn set_ip_mtu(&self, mtu: u32) {
+        self.ip_mtu.store(mtu, SeqCst);
+    }
+
+    /// Returns the MTU of IP on an adapter with this one.
+    pub(crate) fn ip_mtu(&self, of_adapter: u32) -> u32 {
+        match self.ip_mtu.load(SeqCst) {
+            0 => of_adapter,
+            set => set.min(of_adapter),
+        }
     }
 
     /// Sets a keyword in the adapter's registry key.

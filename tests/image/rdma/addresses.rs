@@ -19,7 +19,7 @@ use lab::{
     testbed::{Options, Testbed},
 };
 use ndis_sim::{
-    IpHost as _, Keyword,
+    IpHost as _, Keyword, NdisHost as _,
     netio::{Unicast, link_local},
 };
 use ndk_abi::{
@@ -478,7 +478,7 @@ fn a_host_with_more_addresses_than_the_miniport_has_groups_is_found_at_each() {
 
 #[test]
 fn small_frames_of_the_stack_pass_beside_a_full_queue() {
-    let keywords = vec![("*JumboPacket", Keyword::Text("1514".into()))];
+    let keywords = vec![("*JumboPacket", Keyword::Text("1515".into()))];
     let Some(bed) = started(&Options { keywords, path_mtu: 1024, ..options(&[ULA, V4]) }) else { return };
     let streaming = begin(&bed, &probe(Scenario::Write, 8 << 20, 1), None, ULA, 7471);
     for port in 7472..7480 {
@@ -486,4 +486,22 @@ fn small_frames_of_the_stack_pass_beside_a_full_queue() {
     }
     succeed(streaming);
     finish(bed);
+}
+
+/// An administrator lowers it where a network has a smaller MTU than its adapters.
+#[test]
+fn mtu_of_ip_bounds_the_path_mtu_of_connections() {
+    for (mtu, most) in [(9000, 400), (1500, u64::MAX)] {
+        let Some(bed) = started(&Options { path_mtu: 4096, ..options(&[V4]) }) else { return };
+        for machine in bed.machines() {
+            machine.host().interface(machine.nic()).set_ip_mtu(mtu);
+        }
+        let before = bed.wire_figures().frames;
+        succeed(begin(&bed, &probe(Scenario::Write, 1 << 20, 1), None, V4, 7471));
+        let frames = bed.wire_figures().frames - before;
+        // Of 1 MiB: 256 frames of 4096 bytes, 1024 of 1024 bytes; and others.
+        let least = if most == u64::MAX { 1024 } else { 256 };
+        assert!((least..most).contains(&frames), "MTU {mtu}: {frames} frames");
+        finish(bed);
+    }
 }

@@ -306,7 +306,7 @@ imports! { IMPORTS: "netio.sys" =>
         match named(current().host(), asked.InterfaceLuid.Value, asked.InterfaceIndex) {
             Ok(adapter) => {
                 let mtu = adapter.attributes().general.map_or(1500, |general| general.MtuSize);
-                row.write(rows::interface(asked, &adapter.interface, mtu));
+                row.write(rows::interface(asked, &adapter.interface, adapter.interface.ip_mtu(mtu)));
                 STATUS_SUCCESS
             }
             Err(status) => status,
