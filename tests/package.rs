@@ -116,7 +116,12 @@ fn each_property_has_the_default_and_the_values_of_the_driver() {
         match keyword.values {
             Values::Range { min, max } => {
                 // HLK's NICStrictPropertyValidation demands the longer type of this one.
-                let kind = if keyword.name == "VlanID" { "long" } else { "int" };
+                // Test-NetHLK demands the display types 2 and 4 of these.
+                let kind = match keyword.name {
+                    "VlanID" => "long",
+                    name if name.starts_with('*') => "dword",
+                    _ => "int",
+                };
                 assert_eq!(
                     (entry["Type"], number("Min"), number("Max")),
                     (kind, min, max),

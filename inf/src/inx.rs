@@ -143,10 +143,9 @@ fn lines(property: &Property, strings: &mut Strings) -> String {
     let key = format!(r"HKR, Ndi\params\{}", property.name);
     let label = strings.add("Label", property.label);
     let mut lines = vec![format!("{key}, ParamDesc, 0, {label}")];
-    let kind = match (property.values, property.is_long) {
-        (Values::OneOf(_), _) => "enum",
-        (Values::Range { .. }, true) => "long",
-        (Values::Range { .. }, false) => "int",
+    let kind = match property.values {
+        Values::OneOf(_) => "enum",
+        Values::Range { .. } => property.integer.name(),
     };
     lines.push(format!("{key}, Type, 0, \"{kind}\""));
     lines.push(format!("{key}, Default, 0, \"{}\"", property.default));
@@ -172,7 +171,7 @@ mod tests {
     fn the_template_is_filled_and_ascii() {
         let text = text(Edition::Strict).unwrap();
         assert!(text.is_ascii() && !text.contains('@'));
-        assert!(text.contains("HKR, Ndi\\params\\*JumboPacket, Max, 0, \"9014\"\n"));
+        assert!(text.contains("HKR, Ndi\\params\\*JumboPacket, Max, 0, \"9230\"\n"));
         assert!(text.contains("HKR, Ndi\\params\\*RSS\\enum, \"1\", 0, %Enabled%\n"));
         assert!(text.contains("MessageNumberLimit, 0x00010001, 17\n"));
         assert_eq!(text.matches("\nEnabled = \"Enabled\"\n").count(), 1);

@@ -5,6 +5,9 @@
 
 use crate::Edition;
 
+/// Longest Ethernet frame, with its header, in bytes: that of an MTU of 9216.
+pub const MAX_FRAME: u32 = 9230;
+
 /// Longest name of a keyword, in characters.
 pub const MAX_NAME: usize = 40;
 
@@ -49,8 +52,29 @@ pub struct Property {
     pub effect: Effect,
     /// The first edition of the driver that reads it, and whose INF declares it.
     pub edition: Edition,
-    /// Whether the INF declares a range as `long`, not as `int`.
-    pub is_long: bool,
+    /// The type by which the INF declares a range.
+    pub integer: Integer,
+}
+
+/// Type of a range in the INF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Integer {
+    Int,
+    Long,
+    /// Of 4 bytes, without a sign: what Microsoft's certification tests (Test-NetHLK) demand of most standardized keywords.
+    Dword,
+}
+
+impl Integer {
+    /// Returns the name of the type in an INF.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int => "int",
+            Self::Long => "long",
+            Self::Dword => "dword",
+        }
+    }
 }
 
 /// The section of the INF that declares a property.
@@ -130,7 +154,7 @@ const ETHERNET: Property = Property {
     audience: Audience::Administrator,
     effect: Effect::Restart,
     edition: Edition::Standard,
-    is_long: false,
+    integer: Integer::Int,
 };
 
 /// The same, of RDMA.
@@ -154,10 +178,12 @@ properties! {
     JUMBO_PACKET = Property {
         name: "*JumboPacket",
         label: "Jumbo Packet",
-        values: Values::Range { min: 1514, max: 9014 },
+        // The certification demands a limit of at least 9174 bytes, and one of at most 800.
+        values: Values::Range { min: 590, max: MAX_FRAME },
         default: 1514,
-        text: "Longest Ethernet frame with header, in bytes; never more than the device's MTU allows. For \
-            RDMA frames of 4096 bytes: 4206 or more.",
+        text: "Longest Ethernet frame with header, in bytes; never more than the device's MTU allows. 1514: as long \
+            as the device's MTU allows, 1514 if it states none. For RDMA frames of 4096 bytes: 4206 or more.",
+        integer: Integer::Dword,
         ..ETHERNET
     };
     // As many as NetKVM's: `RxCapacity` and `TxCapacity`.
@@ -169,6 +195,7 @@ properties! {
         text: "Frames that the device can deliver to a queue pair before the driver processes them: 1024 are 0.9 ms of \
             10 Gb/s at a RoCE frame size of 1024. Rounded down to a power of two; never more than the device's queue \
             has, or than 8 MiB hold (event 45 if there is less memory).",
+        integer: Integer::Dword,
         ..ETHERNET
     };
     TRANSMIT_BUFFERS = Property {
@@ -177,6 +204,7 @@ properties! {
         values: Values::Range { min: 16, max: 1024 },
         default: 1024,
         text: "Frames of a queue pair that wait for the device at most. Limited as `*ReceiveBuffers`.",
+        integer: Integer::Dword,
         ..ETHERNET
     };
     QUEUE_PAIRS = Property {
@@ -315,7 +343,7 @@ properties! {
         text: "The VLAN of the adapter, of Ethernet and RDMA alike: frames are sent with its tag, with \
             priority 0 if they are RDMA's, and others are not received. 0: none; Windows may then send \
             and receive frames of any VLAN, RDMA those without a VLAN only.",
-        is_long: true,
+        integer: Integer::Long,
         ..ETHERNET
     };
     RSS = Property {
@@ -335,6 +363,7 @@ properties! {
         default: 16,
         text: "Receive queues that are reported to Windows, which has frames received on so many processors \
             at most; never more than there are processors.",
+        integer: Integer::Dword,
         ..ETHERNET
     };
     // NDIS reads it.
@@ -344,6 +373,7 @@ properties! {
         values: Values::Range { min: 1, max: 64 },
         default: 16,
         text: "Processors that Windows uses for receive side scaling at most.",
+        integer: Integer::Dword,
         ..ETHERNET
     };
     // NDIS reads it.

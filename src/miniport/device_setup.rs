@@ -6,6 +6,8 @@ use fallible::{Arc, vec};
 use ndk_abi::ndis::NDIS_HANDLE;
 use virtio_net::{Control, Features, NetConfig, Nic, Options, receive_buffer_len};
 
+use viordma_inf::keywords;
+
 use super::rss::Rss;
 use super::vlan::Vlan;
 use crate::config::{Configuration, ETHERNET_HEADER};
@@ -54,10 +56,13 @@ pub fn useless_features(configuration: &Configuration, vlan: &Vlan) -> Features 
     useless
 }
 
-/// Returns the length of the longest frame with its Ethernet header: the configured one, limited by the device's MTU.
+/// Returns the length of the longest frame with its Ethernet header: the configured one, limited by the device's MTU. If it is the default,
+/// which Windows writes when it installs the adapter, the device's MTU alone counts.
 pub fn max_frame(configuration: &Configuration, device: &NetConfig) -> u32 {
-    let device = device.mtu.map_or(u32::MAX, |mtu| u32::from(mtu).saturating_add(ETHERNET_HEADER));
-    configuration.jumbo_packet.min(device)
+    let Some(mtu) = device.mtu else { return configuration.jumbo_packet };
+    let is_default = configuration.jumbo_packet == keywords::JUMBO_PACKET.default;
+    let configured = if is_default { keywords::MAX_FRAME } else { configuration.jumbo_packet };
+    configured.min(u32::from(mtu).saturating_add(ETHERNET_HEADER))
 }
 
 /// Returns the length of the longest frame that the device may deliver, without a tag. The driver accepted the device's MTU, so it must

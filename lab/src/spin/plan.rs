@@ -98,7 +98,7 @@ const KEYWORDS: &[(&str, &[&str])] = &[
     ("NdkStrictDelay", &["100"]),
     ("*NdisPoll", &["1"]),
     ("QueuePairs", &["1", "2", "3"]),
-    ("*JumboPacket", &["1514", "4088", "9014", "9999"]),
+    ("*JumboPacket", &["590", "1514", "4088", "9014", "9999"]),
     ("*NetworkDirectRoCEFrameSize", &["256", "2048"]),
     ("*ReceiveBuffers", &["16", "64", "300", "4096"]),
     ("*TransmitBuffers", &["16", "64", "300"]),

@@ -532,7 +532,7 @@ fn removed_address_ends_its_connections_only() {
 //= R-OPEN-36
 #[test]
 fn roce_frame_size_above_the_mtu_is_lowered_with_an_event() {
-    let keywords = [("*JumboPacket", "1514"), ("*NetworkDirectRoCEFrameSize", "4096")];
+    let keywords = [("*JumboPacket", "1515"), ("*NetworkDirectRoCEFrameSize", "4096")];
     let Some(bed) = started(&keywords) else { return };
     let log = bed.machines()[0].event_log();
     let [entry] = &log[..] else { panic!("one event: {log:?}") };

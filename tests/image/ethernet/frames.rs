@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use device_sim::{Quirks, pci};
 use lab::{machine::Machine, testbed::Options};
-use ndis_sim::{AdapterState, Miniport, SendId, StatusIndication};
+use ndis_sim::{AdapterState, Keyword, Miniport, SendId, StatusIndication};
 use ndk_abi::ndis::{
     NDIS_LINK_SPEED_UNKNOWN, NDIS_PACKET_TYPE_ALL_LOCAL, NDIS_PACKET_TYPE_ALL_MULTICAST,
     NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST,
@@ -71,7 +71,7 @@ fn multicast_list_holds_32_addresses_and_refuses_one_more() {
 
 #[test]
 fn frames_up_to_the_maximum_are_sent_and_longer_or_headless_ones_complete_as_invalid() {
-    let Some(bed) = started(&[("*JumboPacket", "1514")]) else { return };
+    let Some(bed) = started_with(&Options { path_mtu: 1024, ..Options::default() }) else { return };
     let miniport = miniport(bed.machines()[0]);
     // The shortest is a header.
     for length in [1514, 14] {
@@ -87,7 +87,7 @@ fn frames_up_to_the_maximum_are_sent_and_longer_or_headless_ones_complete_as_inv
 
 #[test]
 fn frame_of_the_maximum_length_is_received_whole() {
-    let Some(bed) = started(&[("*JumboPacket", "1514")]) else { return };
+    let Some(bed) = started_with(&Options { path_mtu: 1024, ..Options::default() }) else { return };
     let [sender, receiver] = bed.machines().map(miniport);
     receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
     let mut longest = frame(RECEIVER, 1514);
@@ -100,11 +100,36 @@ fn frame_of_the_maximum_length_is_received_whole() {
 
 #[test]
 fn jumbo_packet_takes_both_ends_of_its_range_and_its_default_beyond() {
-    // The device's MTU of 4192 bytes limits the greatest value.
-    for (value, total) in [("1514", 1514), ("9014", 4206), ("1513", 1514), ("9015", 1514)] {
+    // The device's MTU of 4192 bytes limits the greatest value, and is used if the value is the default.
+    for (value, total) in
+        [("590", 590), ("1515", 1515), ("9230", 4206), ("1514", 4206), ("589", 4206), ("9231", 4206)]
+    {
         let Some(bed) = started(&[("*JumboPacket", value)]) else { return };
         let answer = miniport(bed.machines()[0]).query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap();
         assert_eq!(answer, u32::to_le_bytes(total), "*JumboPacket = {value}");
+        finish(bed);
+    }
+}
+
+/// The host's setting for the device counts, as long as the keyword is the default.
+//= virtio §4
+#[test]
+fn mtu_of_the_device_raises_the_adapters_default() {
+    for (mtu, keyword, total) in
+        [(9000, "1514", 9014), (65_535, "1514", 9230), (1400, "1514", 1414), (9000, "1515", 1515)]
+    {
+        let keywords = vec![("*JumboPacket", Keyword::Text(keyword.into()))];
+        let options = Options { mtu: Some(mtu), path_mtu: 1024, keywords, ..Options::default() };
+        let Some(bed) = started_with(&options) else { return };
+        let [sender, receiver] = bed.machines().map(miniport);
+        let answer = sender.query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap();
+        assert_eq!(answer, u32::to_le_bytes(total), "MTU {mtu}, *JumboPacket = {keyword}");
+        assert_eq!(sender.attributes().general.unwrap().MtuSize, total - 14);
+        receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+        let longest = frame(RECEIVER, total as usize);
+        send(&sender, &longest);
+        wait(&bed, Duration::from_millis(50));
+        assert_eq!(receiver.received(), [longest]);
         finish(bed);
     }
 }
