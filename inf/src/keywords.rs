@@ -285,7 +285,7 @@ properties! {
         label: "UDP Segmentation Offload (IPv4)",
         values: SWITCH,
         default: 1,
-        text: "1: the stack passes UDP packets of up to 34,304 bytes, in at most 64 segments, over IPv4, \
+        text: "1: the stack passes UDP packets of up to 34,304 bytes over IPv4, \
             which the device divides, as far as it offers that.",
         ..ETHERNET
     };
@@ -294,7 +294,7 @@ properties! {
         label: "UDP Segmentation Offload (IPv6)",
         values: SWITCH,
         default: 1,
-        text: "1: the stack passes UDP packets of up to 34,304 bytes, in at most 64 segments, over IPv6, \
+        text: "1: the stack passes UDP packets of up to 34,304 bytes over IPv6, \
             which the device divides, as far as it offers that.",
         ..ETHERNET
     };

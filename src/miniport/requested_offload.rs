@@ -11,7 +11,9 @@ use ndk_abi::ndis::{
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend,
     NDIS_UDP_SEGMENTATION_OFFLOAD_NET_BUFFER_LIST_INFO as UdpSegmentation, NET_BUFFER_LIST,
 };
-use virtio_net::{MAX_HEADERS, Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum};
+use virtio_net::{
+    MAX_HEADERS, MAX_UDP_SEGMENTS, Offload, Protocol, Transport, complete_checksum, write_ipv4_checksum,
+};
 
 use super::offload_set::TaskOffloads;
 use super::offload_state::OffloadState;
@@ -19,6 +21,11 @@ use super::outgoing_frame::Outgoing;
 use super::statistics::Cast;
 use crate::nbl::info;
 use crate::nic::rdma_slots::TransmitSlots;
+
+/// Length of a UDP header, in bytes.
+const UDP_HEADER: usize = 8;
+/// Offset of the identification of an IPv4 packet in an untagged frame, in bytes.
+const IPV4_ID: usize = 18;
 
 /// The offload that the stack requests for an NBL.
 #[derive(Clone, Copy)]
@@ -47,6 +54,18 @@ pub struct Sent {
     pub cast: Cast,
     /// Its length in bytes with its tag, before segmentation.
     pub len: usize,
+    /// It is a part of its packet: bytes of the payload that are sent now.
+    pub unfinished: Option<usize>,
+}
+
+/// A part of a packet to segment, with headers of its own.
+struct Part {
+    /// Length of its headers at most, in bytes.
+    header_len: usize,
+    /// Its length in bytes, with headers.
+    len: usize,
+    /// The same as [`Sent::unfinished`].
+    unfinished: Option<usize>,
 }
 
 impl Segmentation {
@@ -79,11 +98,13 @@ impl Segmentation {
         }
     }
 
+    /// Queues what is left of a packet after `sent` bytes of its payload, or a part of that.
     fn send(
         self,
         offloads: &OffloadState,
         queue: &mut TransmitSlots,
         outgoing: Outgoing,
+        sent: usize,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
         // The stack may not have seen yet that the offload was disabled.
         if !offloads.current().has(self.task()) {
@@ -94,7 +115,12 @@ impl Segmentation {
             Ok(frame) => frame,
             Err(status) => return Some(Err(status)),
         };
-        let (mut headers, len) = (Headers::of(frame), frame.len());
+        let mut headers = Headers::of(frame);
+        let Some(Part { header_len, len, unfinished }) = self.part(headers.get(), frame, sent) else {
+            return Some(Err(NDIS_STATUS_FAILURE));
+        };
+        // The bytes behind the headers may be others now.
+        headers.truncate(header_len);
         let Some(offload) = self.offload_of(headers.get(), len, outgoing.max_frame) else {
             return Some(Err(NDIS_STATUS_FAILURE));
         };
@@ -102,7 +128,36 @@ impl Segmentation {
         headers.write_to(frame);
         let len = outgoing.insert_tag(slot, len);
         queue.commit_large(len, &offload.behind(outgoing.room() as u16));
-        Some(Ok(Sent { cast, len }))
+        Some(Ok(Sent { cast, len, unfinished }))
+    }
+
+    /// Moves what is sent next of a packet, whose first `sent` bytes of payload are sent, behind its headers: the packet, unless it is a UDP
+    /// packet with more segments than a device takes. `None` if the packet has no UDP header, or no payload is left.
+    fn part(self, headers: &mut [u8], frame: &mut [u8], sent: usize) -> Option<Part> {
+        let (len, size) = (frame.len(), self.size as usize);
+        if self.protocol != Protocol::Udp {
+            return Some(Part { header_len: MAX_HEADERS, len, unfinished: None });
+        }
+        let found = Transport::find_large(headers, len).filter(|found| found.protocol == Protocol::Udp)?;
+        let start = usize::from(found.start).checked_add(UDP_HEADER)?;
+        let left = len.checked_sub(start)?.checked_sub(sent)?;
+        let now = left.min(size.checked_mul(MAX_UDP_SEGMENTS)?);
+        if sent != 0 {
+            // They do not overlap: all parts before this one are at least as long.
+            let (before, rest) = frame.split_at_mut_checked(start.checked_add(sent)?)?;
+            let (to, from) = (before.get_mut(start..)?, rest.get(..now).filter(|from| !from.is_empty())?);
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = *from;
+            }
+        }
+        if !found.is_ipv6 {
+            // The identification grows with each segment.
+            let id = headers.get_mut(IPV4_ID..)?.first_chunk_mut::<2>()?;
+            let segments = sent.checked_div(size)? as u16;
+            *id = u16::from_be_bytes(*id).wrapping_add(segments).to_be_bytes();
+        }
+        let unfinished = (now < left).then(|| sent.saturating_add(now));
+        Some(Part { header_len: start, len: start.checked_add(now)?, unfinished })
     }
 
     /// Completes the headers of an untagged frame of `len` bytes. Returns the offload for the device; `None` if the request contradicts the
@@ -135,6 +190,10 @@ impl Headers {
 
     fn get(&mut self) -> &mut [u8] {
         self.bytes.get_mut(..self.len).unwrap_or_default()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
     }
 
     /// Writes the bytes back to the frame that they were copied from.
@@ -170,17 +229,19 @@ impl Requested {
         }
     }
 
-    /// Queues a frame of the NBL; `None` if no slot is free. An error is the status with which the NBL fails.
+    /// Queues a frame of the NBL, or what is left of it after `sent` bytes of its payload; `None` if no slot is free. An error is the status
+    /// with which the NBL fails.
     #[cold]
     pub fn send(
         self,
         offloads: &OffloadState,
         queue: &mut TransmitSlots,
         outgoing: Outgoing,
+        sent: usize,
     ) -> Option<Result<Sent, NDIS_STATUS>> {
         match self {
             Self::Checksum(info) => Self::send_checksum(info, offloads, queue, outgoing),
-            Self::Segmentation(segmentation) => segmentation.send(offloads, queue, outgoing),
+            Self::Segmentation(segmentation) => segmentation.send(offloads, queue, outgoing, sent),
             Self::Unsupported => Some(Err(NDIS_STATUS_FAILURE)),
         }
     }
@@ -209,7 +270,7 @@ impl Requested {
         } else {
             queue.commit_with(len, &offload);
         }
-        Some(Ok(Sent { cast, len }))
+        Some(Ok(Sent { cast, len, unfinished: None }))
     }
 
     /// Computes the checksums of a frame; with `by_device`, leaves the TCP or UDP checksum to the device. Returns the offload for the

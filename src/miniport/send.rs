@@ -20,7 +20,7 @@ use super::flow_hash;
 use super::outgoing_frame::Outgoing;
 use super::requested_offload::{Requested, Sent};
 use super::statistics::Cast;
-use crate::nbl::send_progress::{begin, position, set_position, set_status};
+use crate::nbl::send_progress::{begin, position, sent_part, set_position, set_sent_part, set_status};
 use crate::nbl::{NblList, info};
 use crate::nic::queue_pair::{Pair, TRANSMIT_BUDGET, Transmitter};
 use crate::nic::rdma_slots::TransmitSlots;
@@ -223,7 +223,11 @@ fn send_list(
         let sent = match (tag, requested) {
             (Err(status), _) => Some(Err(status)),
             (Ok(tag), None) => send_plain(queue, outgoing(tag)),
-            (Ok(tag), Some(requested)) => requested.send(&adapter.offloads, queue, outgoing(tag)),
+            (Ok(tag), Some(requested)) => {
+                // SAFETY: the NBL was taken from the waiting list, as above.
+                let sent = unsafe { sent_part(nbl) };
+                requested.send(&adapter.offloads, queue, outgoing(tag), sent)
+            }
         };
         match sent {
             None => return false,
@@ -231,6 +235,11 @@ fn send_list(
                 // Copying an LSO or USO packet takes as long as copying its segments.
                 *budget = budget.saturating_sub(sent.len / FRAME);
                 adapter.statistics().sent(sent.cast, sent.len);
+                if let Some(part) = sent.unfinished {
+                    // SAFETY: the NBL was taken from the waiting list, as above.
+                    unsafe { set_sent_part(nbl, part) };
+                    continue;
+                }
             }
             Some(Err(status)) => {
                 // SAFETY: the NBL was taken from the waiting list, as above.
@@ -260,5 +269,5 @@ fn send_plain(queue: &mut TransmitSlots, outgoing: Outgoing) -> Option<Result<Se
         },
     };
     queue.commit(len);
-    Some(Ok(Sent { cast, len }))
+    Some(Ok(Sent { cast, len, unfinished: None }))
 }

@@ -5,7 +5,7 @@
 //! The driver owns an NBL from `MiniportSendNetBufferLists` until it is completed. A thread has an NBL alone once it has taken it from its
 //! list, or while it holds the lock of that list.
 
-use core::ptr::null_mut;
+use core::ptr::{null_mut, without_provenance_mut};
 
 use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST};
 
@@ -41,11 +41,30 @@ pub unsafe fn position(nbl: *mut NET_BUFFER_LIST) -> *mut NET_BUFFER {
     position.cast()
 }
 
-/// Sets the first frame of an NBL that is not sent yet; null if all are.
+/// Sets the first frame of an NBL that is not sent yet, of which no part is sent; null if all are.
 ///
 /// # Safety
 /// The driver owns the NBL, and no other thread uses it meanwhile.
 pub unsafe fn set_position(nbl: *mut NET_BUFFER_LIST, position: *mut NET_BUFFER) {
     // SAFETY: by this function's contract the NBL is valid and the caller's alone.
     unsafe { (*nbl).MiniportReserved = [position.cast(), null_mut()] };
+}
+
+/// Returns how many bytes of the payload of that frame are sent: 0 unless it is sent in parts.
+///
+/// # Safety
+/// The driver owns the NBL, and no other thread uses it meanwhile.
+pub unsafe fn sent_part(nbl: *mut NET_BUFFER_LIST) -> usize {
+    // SAFETY: by this function's contract the NBL is valid and the caller's alone.
+    let [_, sent] = unsafe { (*nbl).MiniportReserved };
+    sent.addr()
+}
+
+/// Records that `sent` bytes of the payload of that frame are sent.
+///
+/// # Safety
+/// The driver owns the NBL, and no other thread uses it meanwhile.
+pub unsafe fn set_sent_part(nbl: *mut NET_BUFFER_LIST, sent: usize) {
+    // SAFETY: by this function's contract the NBL is valid and the caller's alone.
+    unsafe { (*nbl).MiniportReserved[1] = without_provenance_mut(sent) };
 }
