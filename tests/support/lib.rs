@@ -25,6 +25,7 @@ pub mod objects;
 pub mod packets;
 pub mod pause;
 pub mod plans;
+pub mod profiles;
 pub mod programs;
 pub mod queue_pairs;
 pub mod scaling;

@@ -12,6 +12,7 @@ mod halt;
 mod miniport;
 mod pause;
 mod power;
+mod profiles;
 mod recovery;
 mod slow;
 mod stalled;

@@ -142,6 +142,16 @@ impl Common {
         self.queues.iter().take(2 * pairs).all(|queue| queue.enabled)
     }
 
+    /// Returns whether all queues that the accepted features imply are enabled.
+    pub fn has_enabled_all(&self) -> bool {
+        let has_commands = self.accepted.contains(Features::CTRL_VQ);
+        (0..self.queues.len()).all(|index| match self.role(index) {
+            Some(Role::Control) => !has_commands || self.queues[index].enabled,
+            Some(_) => self.queues[index].enabled,
+            None => true,
+        })
+    }
+
     pub fn set_reset_time(&mut self, time: Duration) {
         self.quirks.reset_time = time;
     }

@@ -268,6 +268,9 @@ impl Nic {
                 self.filter.lock().start(accepted);
                 *self.guest_offloads.lock() = accepted.and(Features::GUEST_OFFLOADS);
                 self.running.store(true, Relaxed);
+                if self.options.quirks.insists_on_all_queues && !self.common.lock().has_enabled_all() {
+                    self.need_reset();
+                }
                 // Buffers may have been made available before.
                 self.schedule(RECEIVE, self.bus.now());
             }

@@ -86,6 +86,8 @@ pub struct Quirks {
     pub sends_nothing: bool,
     /// Drops a frame that arrives when the receive queue has no buffer, as network cards and DPDK's vhost do; the link does not wait.
     pub drops_without_buffer: bool,
+    /// Needs a reset when the driver sets DRIVER_OK, unless all queues that the accepted features imply are enabled.
+    pub insists_on_all_queues: bool,
     /// A reset of a queue does not end.
     pub never_resets_queues: bool,
     /// Sets DEVICE_NEEDS_RESET after this number of frames sent.
