@@ -13,9 +13,13 @@ use super::{
 /// Of so many frames, some are lost and sent again, if 1 % is.
 pub const MANY: u64 = 2000;
 
-/// Texts that programs print when a request has run out of retries: rdma-core's, perftest, rping.
-const RETRIES_EXCEEDED: [&str; 3] =
-    ["transport retry counter exceeded (12)", "Failed status 12", "cq completion failed status 12"];
+/// Texts that programs print when a request has run out of retries: rdma-core's, perftest with its data and with its parameters, rping.
+const RETRIES_EXCEEDED: [&str; 4] = [
+    "transport retry counter exceeded (12)",
+    "Failed status 12",
+    "Bad wc status 12",
+    "cq completion failed status 12",
+];
 
 /// The ends of the programs of a case.
 pub struct Ends<'a> {
