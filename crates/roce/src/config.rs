@@ -81,7 +81,7 @@ pub struct Config {
     pub relax: fn(),
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
     pub ca_guid: u64,
-    /// Where drops, retransmissions and changes of state are reported, if anywhere.
+    /// Where drops, retransmissions, failures and changes of state are reported, if anywhere.
     pub trace: Option<Trace>,
     /// How CRCs are computed.
     pub crc: Crc,

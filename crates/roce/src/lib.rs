@@ -130,7 +130,7 @@ pub use region::window::Binding;
 pub use srq::{Srq, SrqSpec};
 pub use stats::{Counter, Stats};
 pub use time::Instant;
-pub use trace::{Trace, TraceEvent, TraceRecord};
+pub use trace::{ConnectionChange, Ends, Trace, TraceEvent, TraceRecord, reason_text};
 pub use transport::state::{Event as QpEvent, State as QpState};
 pub use work::{
     AtomicOperation, AtomicRequest, Completion, CompletionKind, CompletionStatus, DatagramRequest,

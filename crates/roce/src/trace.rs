@@ -6,11 +6,13 @@
 //! it is on or off.
 
 use core::fmt;
+use core::net::SocketAddr;
 
 use crate::cm::Ignored;
 use crate::drop_reason::DropReason;
 use crate::stats;
 use crate::transport::state::State;
+use roce_wire::cm::RejReason;
 use roce_wire::{Psn, Qpn};
 
 /// Where an engine reports to.
@@ -44,6 +46,46 @@ pub enum TraceEvent {
     TimedOut,
     /// The queue pair changed its state.
     State { from: State, to: State },
+    /// The queue pair failed or was closed, and its requests are flushed: the cause, in words.
+    Flushed(&'static str),
+    /// A completion queue of the queue pair has no room for a completion.
+    CqOverflow,
+    /// A CNP of the peer lowered the rate of the queue pair.
+    RateReduced,
+    /// A packet with a congestion mark had the queue pair notify its peer by a CNP.
+    CongestionNotified,
+    /// A connection changed its state. The queue pair is 0 before a request is accepted.
+    Connection(ConnectionChange),
+    /// A REQ or REP was refused by a REJ, and belongs to no connection. The addresses are those of the refused message.
+    Refused { reason: RejReason, ends: Ends },
+}
+
+/// The addresses of the two sides of a connection, with the ports of the RDMA port space; 0 if a port is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+}
+
+/// A transition of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionChange {
+    pub ends: Ends,
+    /// Names of the states and of the input, as the table of connection states has them.
+    pub from: &'static str,
+    pub to: &'static str,
+    pub input: &'static str,
+    /// Of a REJ that was sent or received.
+    pub reason: Option<RejReason>,
+}
+
+/// Returns the text of the reason of a REJ.
+#[must_use]
+pub const fn reason_text(reason: RejReason) -> &'static str {
+    match reason.name() {
+        Some(name) => name,
+        None => "unknown reason",
+    }
 }
 
 impl TraceEvent {
@@ -57,6 +99,12 @@ impl TraceEvent {
             Self::Retransmitted => ["retransmitted", "", ""],
             Self::TimedOut => ["timeout", "", ""],
             Self::State { from, to } => [from.name(), " to ", to.name()],
+            Self::Flushed(cause) => ["flushed: ", cause, ""],
+            Self::CqOverflow => ["CQ overflow", "", ""],
+            Self::RateReduced => ["rate reduced", "", ""],
+            Self::CongestionNotified => ["congestion notified", "", ""],
+            Self::Connection(change) => ["connection ", change.to, ""],
+            Self::Refused { reason, .. } => ["refused: ", reason_text(reason), ""],
         }
     }
 }

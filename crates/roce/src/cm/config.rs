@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use crate::conn::ReadLimits;
 use crate::number_prefix::NumberPrefix;
+use crate::trace::Trace;
 use roce_wire::{PathMtu, ack_timeout};
 
 /// Configuration of a connection manager.
@@ -48,6 +49,8 @@ pub struct CmConfig {
     pub target_ack_delay: u8,
     /// Duration of TIMEWAIT.
     pub time_wait: Duration,
+    /// Where changes of connections and refusals are reported, if anywhere.
+    pub trace: Option<Trace>,
 }
 
 impl CmConfig {
@@ -74,6 +77,7 @@ impl CmConfig {
             service_timeout: 22,
             target_ack_delay: 15,
             time_wait: Duration::from_millis(2200),
+            trace: None,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::{
     config::CmConfig,
-    conn::{DisconnectProgress, Pending},
+    conn::{Conn, DisconnectProgress, Pending},
     listener::Listeners,
     messages,
     prf::Prf,
@@ -16,9 +16,12 @@ use crate::{
     error::ConnError,
     random::Random,
     time::Instant,
+    trace::{ConnectionChange, Ends, Trace, TraceEvent, TraceRecord},
 };
+use core::net::SocketAddr;
 use roce_wire::cm::{CmMessage, RejReason, ReqRepr};
-use roce_wire::{Mad, PathMtu};
+use roce_wire::{Mad, PathMtu, Psn};
+use state_table::Symbol as _;
 
 /// Maximum retries of a DREQ. When they are used up, the consumer of a vanished peer gets the receives of its
 /// queue pair back: within 10 s by default.
@@ -47,6 +50,9 @@ impl ConnSet {
         let Ok(state) = conn.state.on(input) else { return false };
         let (before, time_wait) = (conn.state, conn.time_wait);
         conn.state = state;
+        if let Some(trace) = &self.config.trace {
+            report_change(trace, conn, before, input);
+        }
         conn.was_established |= state == State::Established;
         if before == State::ReqReceived
             && let Some(listener) = conn.listener
@@ -272,6 +278,7 @@ impl ConnSet {
         if conn.state.on(input).is_err() {
             return;
         }
+        conn.reason = reason;
         let message = match conn.state {
             State::Established => Some(messages::dreq(conn)),
             State::DreqReceived => Some(messages::drep(conn)),
@@ -297,6 +304,7 @@ impl ConnSet {
         let Some(conn) = self.slots.get_mut(index) else { return };
         // The REJ may be lost: a duplicate REQ or REP draws it again.
         conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
+        conn.reason = reason;
         let message = messages::rej(conn, reason, data);
         self.advance_and_send(now, index, Input::Reject, &message);
     }
@@ -320,4 +328,27 @@ impl ConnSet {
             self.slots.queue_event(index);
         }
     }
+}
+
+/// Reports the transition of a connection from the state `from`, which `input` has made.
+#[cold]
+#[inline(never)]
+fn report_change(trace: &Trace, conn: &Conn, from: State, input: Input) {
+    let ends = Ends {
+        local: SocketAddr::new(conn.path.local_ip, conn.local_port),
+        remote: SocketAddr::new(conn.path.remote_ip, conn.remote_port),
+    };
+    let reason = match (conn.state, input) {
+        // The address was removed, or the connection has failed: a REJ to a peer that is still connecting.
+        (State::TimeWait, Input::Abort | Input::LoseAddress) if from != State::Established => {
+            Some(conn.reason)
+        }
+        (_, Input::Reject | Input::ReceiveRej) => Some(conn.reason),
+        _ => None,
+    };
+    let (from, to) = (from.name(), conn.state.name());
+    let change = ConnectionChange { ends, from, to, input: input.name(), reason };
+    let record =
+        TraceRecord { qpn: conn.local.qpn, psn: Psn::default(), event: TraceEvent::Connection(change) };
+    (trace.sink)(trace.context, &record);
 }

@@ -11,9 +11,11 @@ use super::{
     state::State,
 };
 use crate::time::Instant;
+use crate::trace::{Ends, Trace, TraceEvent, TraceRecord};
+use core::net::SocketAddr;
 use roce_wire::{
     Packet, Path, Qpn,
-    cm::{CommId, RespondedMessage},
+    cm::{CommId, RejReason, RespondedMessage},
 };
 
 /// The origin of a received message: its packet, transaction ID and arrival time.
@@ -96,7 +98,10 @@ impl Incoming<'_> {
     /// # Errors
     /// [`Ignored::NoRoom`].
     pub(super) fn answer(&mut self, remote_id: CommId, kind: AnswerKind) -> Result<(), Ignored> {
-        let Origin { transaction, .. } = self.origin;
+        let Origin { transaction, packet, .. } = self.origin;
+        if let (Some(trace), AnswerKind::Rej { reason, .. }) = (&self.conns.config.trace, &kind) {
+            report_refusal(trace, packet, *reason);
+        }
         self.answers.push(Answer { path: self.origin.path(), transaction, remote_id, kind })
     }
 
@@ -113,4 +118,14 @@ impl Incoming<'_> {
     pub(super) fn repeat_message(&mut self, index: u32) {
         self.conns.slots.queue_message(self.origin.now, index);
     }
+}
+
+/// Reports that a message was refused that belongs to no connection.
+#[cold]
+#[inline(never)]
+fn report_refusal(trace: &Trace, packet: &Packet<'_>, reason: RejReason) {
+    let ends =
+        Ends { local: SocketAddr::new(packet.destination(), 0), remote: SocketAddr::new(packet.source(), 0) };
+    let event = TraceEvent::Refused { reason, ends };
+    (trace.sink)(trace.context, &TraceRecord { qpn: Qpn::GSI, psn: packet.bth().psn(), event });
 }

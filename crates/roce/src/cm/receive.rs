@@ -164,9 +164,9 @@ impl Incoming<'_> {
             return Ok(());
         }
         let conn = self.conn_mut(index)?;
+        conn.reason = rej.reason;
         let what = match conn.state {
             State::ReqSent | State::RepSent => {
-                conn.reason = rej.reason;
                 conn.data = PrivateData::new(&rej.private_data).unwrap_or_default();
                 Pending::REFUSED
             }

@@ -125,6 +125,7 @@ impl<R: RawMutex> Env<'_, R> {
     fn notice(&self, cq: &Arc<Cq<R>>, due: Due<'_, R>) {
         if due.is_faulted() {
             self.stats.cq_overflows.inc();
+            self.trace(Psn::default(), TraceEvent::CqOverflow);
             // With the queue locked: a consumer that is notified may disconnect at once.
             self.shared.cq_faults.report();
         }

@@ -67,6 +67,23 @@ impl Failure {
         }
     }
 
+    /// Returns the cause in words: at most 23 bytes.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::LocalProtection => "local access error",
+            Self::MemoryManagement => "key not in valid state",
+            Self::BadResponse => "invalid response",
+            Self::RemoteInvalidRequest => "peer: invalid request",
+            Self::RemoteAccess => "peer: access error",
+            Self::RemoteOperation => "peer: operation error",
+            Self::RetryExceeded => "peer does not answer",
+            Self::RnrRetryExceeded => "peer posts no receive",
+            Self::Refused => "request of peer refused",
+            Self::FrameNotBuilt => "frame not built",
+            Self::Aborted => "closed or disconnected",
+        }
+    }
+
     /// Returns whether nothing more is sent, not even a pending NAK.
     pub(super) const fn is_silent(self) -> bool {
         matches!(self, Self::FrameNotBuilt | Self::Aborted)

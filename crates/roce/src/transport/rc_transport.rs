@@ -37,7 +37,7 @@ use crate::region::access_rights::AccessError;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::work::{SendOperation, SendRequest, Sge};
-use roce_wire::{Class, MacAddr, Packet, PlainAck, PlainHeaders, PlainSend};
+use roce_wire::{Class, MacAddr, Packet, PlainAck, PlainHeaders, PlainSend, Psn};
 
 /// How long a peer counts as alive after a packet of it. Shorter than the time that a host takes to boot, which loses its
 /// connections without a DREQ.
@@ -188,8 +188,7 @@ impl RcTransport {
     ) -> Result<(), TransitionError<State>> {
         let from = self.state;
         self.state = from.on(event)?;
-        let psn = self.requester.psns.psn(self.requester.una);
-        env.trace(psn, TraceEvent::State { from, to: self.state });
+        env.trace(oldest_psn(&self.requester), TraceEvent::State { from, to: self.state });
         Ok(())
     }
 
@@ -210,6 +209,7 @@ impl RcTransport {
         }
         if self.enter(env, Event::Fail).is_ok() {
             env.stats.qp_errors.inc();
+            env.trace(oldest_psn(&self.requester), TraceEvent::Flushed(failure.text()));
         }
         // A fatal NAK goes out before the DREQ: after a DREQ the peer ignores it.
         //= R-QP-55
@@ -433,6 +433,11 @@ impl RcTransport {
     pub(crate) fn unschedule(&mut self) {
         self.scheduled = None;
     }
+}
+
+/// Returns the PSN of the oldest request packet that is not acknowledged.
+fn oldest_psn(requester: &Requester) -> Psn {
+    requester.psns.psn(requester.una)
 }
 
 /// Returns the earlier of two deadlines.

@@ -2,11 +2,14 @@
 
 //! Events that an engine traces.
 
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use roce::{CompletionStatus, DropReason, Ignored, QpState, Trace, TraceEvent, TraceRecord};
-use roce_wire::{Packet, Psn, Qpn};
+use roce::{
+    CompletionStatus, ConnectionChange, DropReason, Ends, Ignored, QpState, Trace, TraceEvent, TraceRecord,
+};
+use roce_wire::{Packet, Psn, Qpn, cm::RejReason};
 
 use crate::pair::{Options, Pair, pattern};
 
@@ -37,13 +40,16 @@ fn changes_of_state_are_reported_with_the_queue_pair_and_its_oldest_packet() {
     pair.sides[0].engine.flush(&pair.sides[0].qp);
     let qpn = pair.sides[0].qp.qpn();
     let records = RECORDS.lock().unwrap().clone();
-    let of_side: Vec<_> = records.iter().filter(|(side, _)| *side == 1).map(|(_, record)| *record).collect();
-    let [known, established, failed] = of_side[..] else { panic!("{of_side:?}") };
+    let is_connection = |event| matches!(event, TraceEvent::Connection(_));
+    let of_side = records.iter().filter(|(side, record)| *side == 1 && !is_connection(record.event));
+    let of_side: Vec<_> = of_side.map(|(_, record)| *record).collect();
+    let [known, established, failed, flushed] = of_side[..] else { panic!("{of_side:?}") };
     assert!(of_side.iter().all(|record| record.qpn == qpn));
     assert_eq!(known.event, TraceEvent::State { from: QpState::Init, to: QpState::Rtr });
     assert_eq!(established.event, TraceEvent::State { from: QpState::Rtr, to: QpState::Rts });
     assert_eq!(failed.event, TraceEvent::State { from: QpState::Rts, to: QpState::Error });
     assert_eq!(failed.psn, established.psn.next().next().next(), "three packets were acknowledged");
+    assert_eq!(flushed.event, TraceEvent::Flushed("closed or disconnected"));
     let text = format!("QP {:#08x}, PSN {:#08x}: Rts to Error", qpn.value(), failed.psn.value());
     assert_eq!(failed.to_string(), text);
 }
@@ -92,11 +98,59 @@ fn dropped_and_ignored_packets_are_reported_with_their_reason() {
     bob.handle_frame(pair.now, &corrupted);
     bob.handle_frame(pair.now, &req[..req.len() - 20]);
     let record = |qpn, psn, event| (2, TraceRecord { qpn, psn, event });
+    let ends =
+        Ends { local: SocketAddr::new(pair.sides[1].ip, 0), remote: SocketAddr::new(pair.sides[0].ip, 0) };
     let dropped = |reason| TraceEvent::Dropped(DropReason::Malformed(reason));
     let expected = [
+        record(Qpn::GSI, psn, TraceEvent::Refused { reason: RejReason::INVALID_SERVICE_ID, ends }),
         record(Qpn::GSI, psn, TraceEvent::Ignored(Ignored::Refused)),
         record(Qpn::GSI, psn, dropped(roce_wire::DropReason::Icrc)),
         record(Qpn::default(), Psn::default(), dropped(roce_wire::DropReason::Truncated)),
     ];
     assert_eq!(*RECORDS.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_connection_is_reported_from_its_request_to_its_end_with_both_addresses() {
+    traced!(options, RECORDS);
+    let mut pair = Pair::connected(options);
+    pair.run_for(Duration::from_millis(1));
+    let conn = pair.sides[0].conn.unwrap();
+    pair.sides[0].engine.disconnect(pair.now, conn).unwrap();
+    pair.run_for(Duration::from_millis(1));
+    let conn = pair.sides[1].conn.unwrap();
+    pair.sides[1].engine.disconnect(pair.now, conn).unwrap();
+    pair.run_for(Duration::from_secs(10));
+    let records = RECORDS.lock().unwrap().clone();
+    let changes = |of: u64| -> Vec<ConnectionChange> {
+        let change = |record: &TraceRecord| match record.event {
+            TraceEvent::Connection(change) => Some(change),
+            _ => None,
+        };
+        records.iter().filter(|(side, _)| *side == of).filter_map(|(_, record)| change(record)).collect()
+    };
+    let steps = |of: u64| -> Vec<_> {
+        changes(of).iter().map(|change| (change.from, change.input, change.to)).collect()
+    };
+    assert_eq!(
+        steps(1),
+        [
+            ("Idle", "Connect", "ReqSent"),
+            ("ReqSent", "ReceiveRep", "RepReceived"),
+            ("RepReceived", "Complete", "Established"),
+            ("Established", "Disconnect", "DreqSent"),
+            ("DreqSent", "ReceiveDrep", "TimeWait"),
+            ("TimeWait", "Expire", "Idle"),
+        ]
+    );
+    assert_eq!(steps(2)[..2], [("Idle", "ReceiveReq", "ReqReceived"), ("ReqReceived", "Accept", "RepSent")]);
+    for (of, here, there) in [(1, 0, 1), (2, 1, 0)] {
+        for change in changes(of) {
+            let ends = [change.ends.local, change.ends.remote];
+            assert_eq!(ends.map(|end| end.ip()), [pair.sides[here].ip, pair.sides[there].ip]);
+            assert!(change.reason.is_none());
+        }
+    }
+    let [local, remote] = [changes(1)[0].ends, changes(2)[0].ends];
+    assert_eq!([local.local, local.remote], [remote.remote, remote.local], "the same ports");
 }

@@ -145,6 +145,7 @@ impl<R: RawMutex> ConnTable<R> {
             max_mtu: config.max_mtu,
             loopback: config.loopback,
             number_prefix: config.number_prefix,
+            trace: config.trace,
             ..CmConfig::new(config.ca_guid, seed)
         });
         Self { cm, entries: Vec::new() }

@@ -10,6 +10,8 @@ use lock_api::RawMutex;
 use self::cnp::CnpState;
 use self::rate::RateLimiter;
 use super::env::Env;
+use crate::trace::TraceEvent;
+use roce_wire::Psn;
 
 /// Handles the CE mark of a request or response, whether or not the packet was of use. `notifies` tells whether the queue pair
 /// may send a CNP.
@@ -18,7 +20,11 @@ pub(super) fn handle_mark<R: RawMutex>(env: &Env<'_, R>, cnp: &mut CnpState, not
     //= rocev2 §14
     env.stats.rx_congestion_marked.inc();
     if notifies {
+        let was_pending = cnp.is_pending();
         cnp.handle_mark(env.now, &env.shared.config.congestion);
+        if cnp.is_pending() && !was_pending {
+            env.trace(Psn::default(), TraceEvent::CongestionNotified);
+        }
     }
 }
 
@@ -28,5 +34,6 @@ pub(super) fn handle_cnp<R: RawMutex>(env: &Env<'_, R>, rate: &mut RateLimiter) 
     env.stats.rx_cnp.inc();
     if rate.handle_cnp(env.now, &env.shared.config.congestion) {
         env.stats.rate_reductions.inc();
+        env.trace(Psn::default(), TraceEvent::RateReduced);
     }
 }
