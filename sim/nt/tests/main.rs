@@ -30,5 +30,6 @@ mod spin_locks;
 mod stacks;
 mod strings;
 mod timers;
+mod tracing;
 mod verdict;
 mod verifier;

@@ -83,6 +83,15 @@ unsafe extern "efiapi" {
         UserData: *mut EVENT_DATA_DESCRIPTOR,
     ) -> NTSTATUS;
     /// IRQL: `<= HIGH_LEVEL`.
+    pub fn EtwWriteTransfer(
+        RegHandle: REGHANDLE,
+        EventDescriptor: *const EVENT_DESCRIPTOR,
+        ActivityId: *const GUID,
+        RelatedActivityId: *const GUID,
+        UserDataCount: u32,
+        UserData: *mut EVENT_DATA_DESCRIPTOR,
+    ) -> NTSTATUS;
+    /// IRQL: `<= HIGH_LEVEL`.
     pub fn EtwEventEnabled(RegHandle: REGHANDLE, EventDescriptor: *const EVENT_DESCRIPTOR) -> BOOLEAN;
     /// IRQL: `<= HIGH_LEVEL`.
     pub fn EtwProviderEnabled(RegHandle: REGHANDLE, Level: u8, Keyword: u64) -> BOOLEAN;

@@ -33,7 +33,9 @@ pub mod system_routine;
 pub mod system_threads;
 pub mod time;
 pub mod timer;
+pub mod trace_logging;
 pub mod trace_recorder;
+pub mod trace_sessions;
 pub mod variables;
 mod waits;
 pub mod wide_text;
@@ -126,6 +128,7 @@ impl Subsystem for Nt {
         services.add(&file_tree::FILES, file_tree::Files::default());
         services.add(&registry_tree::REGISTRY, registry_tree::Registry::default());
         services.add(&system_routine::SYSTEM_ROUTINES, system_routine::SystemRoutines::new(IMPORTS));
+        services.add(&trace_sessions::SESSIONS, trace_sessions::Sessions::default());
         services.add(&random::RANDOM, random::generator(world, host));
         services.add(&shared_data::READERS, trapped_access::Decoder::default());
     }
