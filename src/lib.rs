@@ -16,7 +16,7 @@
 //! | [`ndk::open`], [`ndk::provider`] | registration as an NDK provider; the provider of an adapter |
 //! | [`nic`] | queues, interrupts, DMA, registers |
 //! | [`config`], [`events`], [`debug`] | registry keywords; event log; lines for a debugger |
-//! | [`trace`] | the last events of an adapter's engine |
+//! | [`etw`], [`trace`], [`engine_trace`] | the trace: events to ETW, the last events of an adapter's engine |
 //! | [`pool`] | memory |
 #![cfg(windows)]
 #![no_std]
@@ -34,6 +34,8 @@ extern crate wdk_panic;
 mod config;
 mod debug;
 mod driver_object;
+mod engine_trace;
+mod etw;
 mod events;
 mod miniport;
 mod nbl;

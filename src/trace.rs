@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Tracing: the last events of an adapter's engine, recorded while tracing is on.
+//! Tracing of an adapter's engine: to ETW, and the last events, recorded while that is on.
 //!
 //! The records are kept in nonpaged memory, which is allocated when tracing is turned on and freed when it is turned off.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use fallible::{AllocError, vec};
+use ndk_abi::ndis::NDIS_HANDLE;
 use nt::SpinLock;
 use roce::{Trace, TraceRecord};
+
+use crate::engine_trace;
 
 /// Number of records that are kept of an adapter; a new one replaces the oldest.
 const RECORDS: usize = 256;
@@ -32,6 +36,10 @@ pub struct TimedRecord {
 struct Ring {
     /// An adapter has this number.
     taken: AtomicBool,
+    /// Its handle, while it has; null otherwise.
+    handle: AtomicPtr<core::ffi::c_void>,
+    /// Its interface, if the handle is not null.
+    interface: AtomicU32,
     /// Tracing is on: read before the lock is acquired.
     on: AtomicBool,
     content: SpinLock<Content>,
@@ -47,7 +55,13 @@ struct Content {
 impl Ring {
     const fn new() -> Self {
         let content = Content { records: Vec::new(), next: 0 };
-        Self { taken: AtomicBool::new(false), on: AtomicBool::new(false), content: SpinLock::new(content) }
+        Self {
+            taken: AtomicBool::new(false),
+            handle: AtomicPtr::new(null_mut()),
+            interface: AtomicU32::new(0),
+            on: AtomicBool::new(false),
+            content: SpinLock::new(content),
+        }
     }
 
     /// Replaces the records and turns tracing on, or off if there is no room for any. `PASSIVE_LEVEL`.
@@ -63,22 +77,30 @@ impl Ring {
 
 /// The records of one adapter, off initially. Dropping it turns tracing off.
 pub struct Tracing {
-    /// `None` if too many adapters are traced.
-    number: Option<usize>,
+    /// `None` if too many adapters are recorded.
+    number: Option<u32>,
+    interface: u32,
 }
 
 impl Tracing {
-    pub fn new() -> Self {
-        Self { number: RINGS.iter().position(|ring| !ring.taken.swap(true, Ordering::Relaxed)) }
+    /// The adapter has the handle and the interface.
+    pub fn new(handle: NDIS_HANDLE, interface: u32) -> Self {
+        let free = (0_u32..).zip(&RINGS).find(|(_, ring)| !ring.taken.swap(true, Ordering::Relaxed));
+        if let Some((_, ring)) = free {
+            ring.interface.store(interface, Ordering::Relaxed);
+            ring.handle.store(handle, Ordering::Release);
+        }
+        Self { number: free.map(|(number, _)| number), interface }
     }
 
     /// Returns what the engine of the adapter reports to.
-    pub fn sink(&self) -> Option<Trace> {
-        self.number.map(|number| Trace { sink: record, context: number as u64 })
+    pub fn sink(&self) -> Trace {
+        let number = self.number.unwrap_or(u32::MAX);
+        Trace { sink: record, context: u64::from(self.interface) << 32 | u64::from(number) }
     }
 
     fn ring(&self) -> Option<&'static Ring> {
-        RINGS.get(self.number?)
+        RINGS.get(self.number? as usize)
     }
 
     /// Turns tracing on, without records, or off. `PASSIVE_LEVEL`.
@@ -118,14 +140,23 @@ impl Drop for Tracing {
     fn drop(&mut self) {
         if let Some(ring) = self.ring() {
             ring.replace(Vec::new());
+            ring.handle.store(null_mut(), Ordering::Relaxed);
             ring.taken.store(false, Ordering::Relaxed);
         }
     }
 }
 
-/// Records an event of an adapter. IRQL <= `DISPATCH_LEVEL`.
-fn record(number: u64, record: &TraceRecord) {
-    let ring = usize::try_from(number).ok().and_then(|number| RINGS.get(number));
+/// Returns the interface of the adapter with this handle; 0 before its engine exists, and for adapters beyond the first 16. Any IRQL.
+pub fn interface_of(handle: NDIS_HANDLE) -> u32 {
+    let ring = RINGS.iter().find(|ring| ring.handle.load(Ordering::Acquire) == handle);
+    ring.map_or(0, |ring| ring.interface.load(Ordering::Relaxed))
+}
+
+/// Records an event of the engine of an adapter: its interface, and its number. IRQL <= `DISPATCH_LEVEL`.
+fn record(adapter: u64, record: &TraceRecord) {
+    let (interface, number) = ((adapter >> 32) as u32, adapter as u32);
+    engine_trace::report(interface, record);
+    let ring = RINGS.get(number as usize);
     let Some(ring) = ring.filter(|ring| ring.on.load(Ordering::Relaxed)) else { return };
     let mut content = ring.content.lock();
     let next = content.next;

@@ -147,6 +147,8 @@ events! {
         .action("Give the device a unicast address in the configuration of the virtual machine.");
     FEWER_BUFFERS = warning(45, "%2: there is not enough memory for as many receive and transmit buffers as configured. The adapter uses fewer. Data: the receive buffers and the transmit buffers of a queue pair.")
         .action("Give the system more memory, or lower `*ReceiveBuffers` and `*TransmitBuffers`.");
+    NO_TRACE = warning(50, "%2: the driver works, but cannot write a trace, because the system has refused the registration of its provider. Data: the status.")
+        .action("None unless you need a trace: then restart the system.");
     CONSUMER_WRONG_IRQL = warning(60, "%2: an NDK consumer called a function above its IRQL (R-IRQL-1). Data: the type of the object, the low half of its address, details.").of_consumer();
     CONSUMER_WRONG_OBJECT = warning(61, "%2: an NDK consumer passed a null pointer or an object of another type (R-CLOSE-37). Data: the type of the object, the low half of its address, details.").of_consumer();
     CONSUMER_USE_AFTER_CLOSE = warning(62, "%2: an NDK consumer used an object after closing it (R-CLOSE-12). Data: the type of the object, the low half of its address, details.").of_consumer();

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`keywords`] | the table of registry keywords |
 //! | [`events`] | the table of events |
+//! | [`tracing`] | the table of the events of the trace, and what is made of it |
 //! | `inx`, `message_table`, `pages` | what is generated from them: `viordma.inx`, the image's message table, parts of documents |
 //! | `diagnosis` | the steps by which `Test-Viordma.ps1` finds why RDMA is not used |
 //! | `faults` | what is wrong with the tables |
@@ -14,6 +15,7 @@
 
 pub mod events;
 pub mod keywords;
+pub mod tracing;
 
 /// Editions of the driver. Each has what the ones before it have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,6 +9,7 @@ use crate::{
     diagnosis::{STEPS, Test},
     events::MESSAGES,
     keywords::{Audience, Effect, PROPERTIES, Values},
+    tracing::page,
 };
 
 const END: &str = "<!-- end -->";
@@ -56,6 +57,8 @@ pub fn parts() -> Vec<Part> {
         ("events of administrators", events(Audience::Administrator)),
         ("events of authors", events(Audience::ConsumerAuthor)),
         ("steps of Test-Viordma.ps1", steps()),
+        ("keywords of the trace", items(page::keywords())),
+        ("events of the trace", items(page::events())),
     ]
 }
 
@@ -140,6 +143,13 @@ fn steps() -> String {
     text
 }
 
+/// Returns a list.
+fn items(sentences: impl Iterator<Item = String>) -> String {
+    let mut text = String::new();
+    sentences.for_each(|sentence| item(&mut text, &sentence));
+    text
+}
+
 /// Adds an item of a list.
 fn item(text: &mut String, sentence: &str) {
     wrapped(text, "* ", sentence);
@@ -176,7 +186,7 @@ mod tests {
         assert!(filled.starts_with(
             "top\n<!-- keywords of administrators -->\n\n### `*JumboPacket`\n\n*Jumbo Packet.* "
         ));
-        assert!(!filled.contains("old\n") && filled.matches("\nbetween\n").count() == 5);
+        assert!(!filled.contains("old\n") && filled.matches("\nbetween\n").count() == 7);
         assert!(
             filled.contains(
                 "\n> **Type:** number. **Default:** 16. **Values:** 1 to 16. **Takes effect:** when "

@@ -32,6 +32,7 @@ use crate::{
     os::SimOs,
     smb_driver::{self, Running, SmbDriver},
     testbed::{Options as BedOptions, Testbed, WireFigures},
+    trace::{self, TracedEvent},
 };
 
 /// Port of the server.
@@ -80,6 +81,8 @@ pub struct Plan {
     pub kill_peer_at: Option<f64>,
     /// Turns the verifier on.
     pub verifier: bool,
+    /// Records the driver's trace on both hosts.
+    pub trace: bool,
     /// Registry values of both adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
     /// The device of each host. QEMU's needs real time.
@@ -103,6 +106,7 @@ impl Plan {
             capture: None,
             kill_peer_at: None,
             verifier: true,
+            trace: false,
             keywords: Vec::new(),
             device: DeviceKind::Simulated,
             fail_allocation: None,
@@ -127,6 +131,8 @@ pub struct Outcome {
     pub counters: BTreeMap<String, u64>,
     /// Event log entries of both drivers: host, event number, data.
     pub events: Vec<String>,
+    /// The driver's trace on both hosts, by time, if it was recorded.
+    pub trace: Vec<TracedEvent>,
     /// Violations that the verifier found.
     pub violations: Vec<String>,
     /// Allocations of the driver on each host while the consumers ran.
@@ -184,6 +190,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
             path_mtu: plan.path_mtu,
             capture: plan.capture.clone(),
             verifier: plan.verifier,
+            trace: plan.trace.then_some(trace::ORDINARY),
             keywords: plan.keywords.clone(),
             device: plan.device.clone(),
             ..BedOptions::default()
@@ -219,6 +226,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
         wire: bed.wire_figures(),
         counters: bed.counters(),
         events: bed.events(),
+        trace: bed.trace(),
         violations: bed.violations(),
         allocations: [after[0] - before[0], after[1] - before[1]],
         capture: plan.capture.clone(),

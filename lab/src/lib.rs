@@ -31,6 +31,7 @@ pub mod smb_tcp;
 pub mod spin;
 pub mod tcp_stream;
 pub mod testbed;
+pub mod trace;
 mod tshark;
 mod workspace;
 

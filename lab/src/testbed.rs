@@ -21,11 +21,13 @@ use nt_sim::{
     ClockKind, Event, Sim,
     cpu::groups::MAX_GROUP_SIZE,
     host::{TimerResolution, WatchdogLimits},
+    nt::trace_sessions::Session,
 };
 
 use crate::{
     device::DeviceKind,
     machine::{AdapterOptions, Machine, MachineAdapter, MachineOptions, mtu_for},
+    trace::{self, TracedEvent},
 };
 
 /// Options of a testbed. The default is virtual time, no faults, conforming devices, verifier on.
@@ -62,6 +64,8 @@ pub struct Options {
     pub messages: Option<u16>,
     /// Largest sizes of the receive and of the transmit queues of each NIC, likewise.
     pub queue_sizes: [u16; 2],
+    /// The session by which each host records the driver's trace; `None` for no record.
+    pub trace: Option<Session>,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
     /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each;
@@ -98,6 +102,7 @@ impl Default for Options {
             pairs: 1,
             messages: None,
             queue_sizes: [256; 2],
+            trace: None,
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
             discovery: Discovery::Simulated,
@@ -202,6 +207,11 @@ impl Testbed {
             Machine::new(&mut sim, image, &machine)
         });
         let mut machines = machines.collect::<Result<Vec<_>>>()?;
+        if let Some(session) = options.trace {
+            for machine in &machines {
+                machine.host().start_trace(trace::provider(), session);
+            }
+        }
         let adapters = machines.iter_mut().flat_map(Machine::adapters_mut);
         for (end, adapter) in adapters.enumerate() {
             adapter.connect(wire.port(end))?;
@@ -299,6 +309,13 @@ impl Testbed {
                 .map(move |entry| format!("{name}: event {} {:?}", entry.code & 0xffff, entry.data))
         };
         self.machines.iter().flat_map(of).collect()
+    }
+
+    /// Returns what the hosts have recorded of the driver's trace, by time.
+    #[must_use]
+    pub fn trace(&self) -> Vec<TracedEvent> {
+        let hosts: Vec<_> = self.machines.iter().map(|machine| &**machine.host()).collect();
+        TracedEvent::of(&hosts)
     }
 
     /// Returns the counters of the link, the sum of both directions.

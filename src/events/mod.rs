@@ -18,6 +18,8 @@ use {
 
 use self::table::Event;
 use crate::debug;
+use crate::etw;
+use crate::trace::interface_of;
 
 /// Why an adapter did not start.
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +141,7 @@ pub fn device_failed(handle: NDIS_HANDLE, error: Error) {
 pub fn consumer_mistake(owner: Owner, report: &MistakeReport) {
     let id = table::CONSUMER_WRONG_IRQL.id - Mistake::WrongIrql.number() + report.mistake.number();
     let object_type = u32::from(report.object_type);
+    trace_event(owner.handle(), id & 0xFFFF, [object_type, report.object]);
     // SAFETY: the handle is the adapter's, and as many 32-bit values follow as the count says.
     unsafe { NdisWriteErrorLogEntry(owner.handle(), id, 3, object_type, report.object, report.detail) };
 }
@@ -146,6 +149,12 @@ pub fn consumer_mistake(owner: Owner, report: &MistakeReport) {
 /// Writes one event with its data. IRQL <= `DISPATCH_LEVEL`.
 pub fn write(handle: NDIS_HANDLE, event: Event, [first, second]: [u32; 2]) {
     debug::event(handle, event, [first, second]);
+    trace_event(handle, event.number(), [first, second]);
     // SAFETY: the handle is the adapter's, and as many 32-bit values follow as the count says.
     unsafe { NdisWriteErrorLogEntry(handle, event.id, 2, first, second) };
+}
+
+/// Writes an event of the log to the trace, too.
+fn trace_event(handle: NDIS_HANDLE, number: u32, [first, second]: [u32; 2]) {
+    etw::write(None, || etw::table::EventLogged { interface: interface_of(handle), number, first, second });
 }

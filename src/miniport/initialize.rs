@@ -13,6 +13,7 @@ use ndk_abi::ndis::{NDIS_HANDLE, NDIS_MINIPORT_INIT_PARAMETERS, NDIS_STATUS, NDI
 use virtio_net::{Control, Layout};
 
 use super::adapter::{Adapter, Parts};
+use super::change_trace::changed;
 use super::coalescing::Coalescing;
 use super::device_settings::DeviceSettings;
 use super::device_setup::{self, Wanted};
@@ -31,6 +32,7 @@ use super::vlan::Vlan;
 use super::{settings_thread, transmit_stall};
 use crate::config::Configuration;
 use crate::debug;
+use crate::etw;
 use crate::events::{self, Failure};
 use crate::ndk::interface::Interface;
 use crate::ndk::provider::{Ndk, Setup};
@@ -49,12 +51,31 @@ pub unsafe extern "efiapi" fn initialize(
 ) -> NDIS_STATUS {
     // SAFETY: NDIS passes the parameters of this initialization, which are valid until this function returns.
     match unsafe { bring_up(handle, parameters) } {
-        Ok(()) => NDIS_STATUS_SUCCESS,
+        Ok(()) => {
+            report_started(handle);
+            NDIS_STATUS_SUCCESS
+        }
         Err(failure) => {
-            events::not_started(handle, failure);
+            report_failure(handle, failure);
             failure.status()
         }
     }
+}
+
+/// Reports that the adapter works. Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
+#[inline(never)]
+fn report_started(handle: NDIS_HANDLE) {
+    changed(handle, "started", NDIS_STATUS_SUCCESS);
+    if let Some(status) = etw::failure() {
+        events::write(handle, events::table::NO_TRACE, [status.cast_unsigned(), 0]);
+    }
+}
+
+/// Reports why the adapter does not work. Not inlined, either.
+#[inline(never)]
+fn report_failure(handle: NDIS_HANDLE, failure: Failure) {
+    changed(handle, "not started", failure.status());
+    events::not_started(handle, failure);
 }
 
 /// Initializes an adapter and registers it with NDIS.

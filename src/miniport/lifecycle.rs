@@ -10,6 +10,7 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
+use super::change_trace::changed;
 use super::completion::abort_waiting;
 use super::send;
 use driver_states::adapter::Event;
@@ -23,6 +24,7 @@ pub unsafe extern "efiapi" fn pause(
 ) -> NDIS_STATUS {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
+    changed(adapter.handle(), "pause", NDIS_STATUS_SUCCESS);
     if !adapter.step(Event::Pause) {
         return NDIS_STATUS_FAILURE;
     }
@@ -46,6 +48,7 @@ pub unsafe extern "efiapi" fn restart(
 ) -> NDIS_STATUS {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
+    changed(adapter.handle(), "restart", NDIS_STATUS_SUCCESS);
     if adapter.step(Event::Restart) && adapter.step(Event::Restarted) {
         adapter.traffic.start();
         NDIS_STATUS_SUCCESS
@@ -59,6 +62,7 @@ pub unsafe extern "efiapi" fn restart(
 pub unsafe extern "efiapi" fn halt(context: NDIS_HANDLE, _action: NDIS_HALT_ACTION) {
     // SAFETY: the context is the adapter that `initialize` gave up; NDIS does not use it again.
     let adapter = unsafe { AliasableBox::from_raw(context.cast::<Adapter>()) };
+    changed(adapter.handle(), "halt", NDIS_STATUS_SUCCESS);
     adapter.step(Event::Halt);
     take_down(adapter);
 }
@@ -89,6 +93,7 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
 pub unsafe extern "efiapi" fn shutdown(context: NDIS_HANDLE, _action: NDIS_SHUTDOWN_ACTION) {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
+    changed(adapter.handle(), "shutdown", NDIS_STATUS_SUCCESS);
     adapter.port().shut_down();
 }
 
@@ -102,6 +107,7 @@ pub unsafe extern "efiapi" fn device_pnp_event(context: NDIS_HANDLE, event: *mut
     if event == NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved
         && adapter.port().step(DeviceEvent::Remove)
     {
+        changed(adapter.handle(), "surprise removal", NDIS_STATUS_SUCCESS);
         adapter.ndk().lose();
         send::abandon(adapter);
     }

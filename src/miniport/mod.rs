@@ -5,6 +5,7 @@
 
 pub mod adapter;
 pub mod announce;
+mod change_trace;
 mod coalescing;
 pub mod completion;
 mod configuration_change;

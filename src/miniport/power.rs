@@ -14,6 +14,7 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
+use super::change_trace::changed;
 use super::recovery::{self, CLOSE_LIMIT};
 use super::send;
 use super::transition_requests::begin;
@@ -63,6 +64,8 @@ pub fn set(adapter: &Adapter, state: NDIS_DEVICE_POWER_STATE, request: *mut NDIS
     if !full_power && !low_power.contains(&state) {
         return NDIS_STATUS_INVALID_DATA;
     }
+    let change = if full_power { "full power requested" } else { "low power requested" };
+    changed(adapter.handle(), change, NDIS_STATUS_PENDING);
     begin(adapter, |pending| {
         pending.full_power = full_power;
         pending.request = Some(Request::new(request));
@@ -114,6 +117,7 @@ pub fn wake(adapter: &Adapter) -> NDIS_STATUS {
 
 /// Completes a pending power request with `status`.
 pub fn complete(adapter: &Adapter, request: &Request, status: NDIS_STATUS) {
+    changed(adapter.handle(), "power request completed", status);
     // SAFETY: `set` left the request pending, and `Transitions::next` returned it once; no lock is held.
     unsafe { NdisMOidRequestComplete(adapter.handle(), request.get(), status) };
 }

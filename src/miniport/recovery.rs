@@ -7,9 +7,11 @@
 
 use core::time::Duration;
 
+use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
 use virtio_net::Error;
 
 use super::adapter::Adapter;
+use super::change_trace::changed;
 use super::failure::{device_failed, remove};
 use super::transition_requests::{announce_if_asked, start_later};
 use super::{configuration_change, send};
@@ -22,6 +24,7 @@ pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Resets the device after a failure.
 //= R-PNP-4
 pub fn reset(adapter: &Adapter) {
+    changed(adapter.handle(), "reset of the device", NDIS_STATUS_SUCCESS);
     adapter.ndk().lose();
     adapter.port().stop();
     adapter.transitions.forget_stalled();

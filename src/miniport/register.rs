@@ -8,14 +8,15 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS,
-    NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NdisMDeregisterMiniportDriver,
-    NdisMRegisterMiniportDriver,
+    NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NDIS_STATUS_SUCCESS,
+    NdisMDeregisterMiniportDriver, NdisMRegisterMiniportDriver,
 };
 use ndk_abi::nt::{DRIVER_OBJECT, UNICODE_STRING};
 
 use super::version::DRIVER_VERSION;
 use super::{initialize, lifecycle, oid_requests, receive, send};
 use crate::driver_object;
+use crate::etw;
 use crate::ndk::open::set_options;
 
 /// NDIS 6.85: Windows Server 2022.
@@ -30,6 +31,7 @@ static DRIVER_HANDLE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(null_mut());
 /// The arguments are those of `DriverEntry`, which has not returned yet.
 pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) -> NDIS_STATUS {
     driver_object::set(driver);
+    etw::register();
     let (major, minor) = NDIS_VERSION;
     //= R-OPEN-3
     let mut characteristics = NDIS_MINIPORT_DRIVER_CHARACTERISTICS {
@@ -68,6 +70,9 @@ pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) ->
         NdisMRegisterMiniportDriver(driver, path, null_mut(), &raw mut characteristics, &raw mut handle)
     };
     DRIVER_HANDLE.store(handle, Ordering::Release);
+    if status != NDIS_STATUS_SUCCESS {
+        etw::unregister();
+    }
     status
 }
 
@@ -76,4 +81,5 @@ unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {
     let handle = DRIVER_HANDLE.swap(null_mut(), Ordering::AcqRel);
     // SAFETY: the handle of the one registration, given back once.
     unsafe { NdisMDeregisterMiniportDriver(handle) };
+    etw::unregister();
 }

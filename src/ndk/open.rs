@@ -13,8 +13,11 @@ use ndk_abi::ndk::{
     NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
     NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1, NDK_ADAPTER,
 };
+use viordma_inf::tracing::value::Status;
 
+use crate::etw::{self, table};
 use crate::miniport::adapter::Adapter;
+use crate::trace::interface_of;
 
 /// `MiniportSetOptions`: registers the driver as an NDK provider. `PASSIVE_LEVEL`.
 //= R-OPEN-1, R-OPEN-2
@@ -52,7 +55,12 @@ unsafe extern "efiapi" fn open_ndk_adapter(
     }
     let ndk = adapter.ndk();
     ndk.refresh_addresses();
-    match ndk.provider().open(parameters.Version) {
+    let result = ndk.provider().open(parameters.Version);
+    etw::write(None, || table::NdkAdapterOpened {
+        interface: interface_of(adapter.handle()),
+        status: Status(result.err().unwrap_or(NDIS_STATUS_SUCCESS)),
+    });
+    match result {
         Ok(instance) => {
             // SAFETY: NDIS passes a variable of its own for the result, valid for the call.
             unsafe { *opened = instance };
@@ -69,4 +77,5 @@ unsafe extern "efiapi" fn close_ndk_adapter(context: NDIS_HANDLE, instance: *mut
     let adapter = unsafe { Adapter::from_context(context) };
     // SAFETY: an instance that `open_ndk_adapter` returned and that is closed once.
     unsafe { adapter.ndk().provider().close(instance) };
+    etw::write(None, || table::NdkAdapterClosed { interface: interface_of(adapter.handle()) });
 }

@@ -23,10 +23,11 @@ use super::environment::{AdapterEnvironment, Handle};
 use super::interface::Interface;
 use crate::config::{self, Configuration};
 use crate::driver_object;
+use crate::etw::{self, table};
 use crate::events::{Failure, Request};
 use crate::miniport::link;
 use crate::nic::port::Port;
-use crate::trace::Tracing;
+use crate::trace::{self, Tracing};
 
 /// Minimum retransmission timeout: one tick of Windows' ordinary timer. The probe of the newest packet comes before, and costs one frame.
 /// A DPC or a thread that waits for its processor delays received acknowledgements by as much, and a shorter
@@ -114,7 +115,7 @@ impl Ndk {
         };
         let congestion =
             CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
-        let tracing = Tracing::new();
+        let tracing = Tracing::new(setup.handle, setup.interface.index);
         let timing = Timing { min_resend: MIN_RESEND, ..Timing::default() };
         let config = Config {
             create_completion: configuration.create_completion,
@@ -122,7 +123,7 @@ impl Ndk {
             timing,
             congestion,
             early_placement: configuration.early_placement,
-            trace: tracing.sink(),
+            trace: Some(tracing.sink()),
             strict: configuration.strict,
         };
         let provider = Provider::try_new(host, config);
@@ -343,6 +344,10 @@ impl Shared {
 
 /// Raises a net PnP event without a buffer. `PASSIVE_LEVEL`; a disable event returns when all NDK adapters are closed.
 fn raise(handle: NDIS_HANDLE, event: NET_PNP_EVENT_CODE) {
+    etw::write(None, || table::NdkStateChanged {
+        interface: trace::interface_of(handle),
+        state: if event == NET_PNP_EVENT_CODE::NetEventNDKEnable { "enabled" } else { "disabled" },
+    });
     // SAFETY: integers and pointers only: all zeroes is a value.
     let mut notification: NET_PNP_EVENT_NOTIFICATION = unsafe { core::mem::zeroed() };
     notification.Header = NDIS_OBJECT_HEADER {

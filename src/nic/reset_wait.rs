@@ -9,7 +9,9 @@ use ndk_abi::ndis::NDIS_HANDLE;
 use virtio_net::Error;
 
 use super::pci_resources::is_absent;
+use crate::etw::{self, table};
 use crate::events;
+use crate::trace::interface_of;
 
 /// Time between two reports, in nanoseconds.
 const REPORT_INTERVAL: u64 = 60 * 1_000_000_000;
@@ -45,6 +47,11 @@ impl ResetWait {
         let began = if before == 0 { now } else { before };
         self.began.store(began, Ordering::Relaxed);
         let taken = now.saturating_sub(began);
+        etw::write(None, || table::DeviceWaited {
+            interface: interface_of(handle),
+            wait: "reset, beyond its first second",
+            milliseconds: u32::try_from(taken / 1_000_000).unwrap_or(u32::MAX),
+        });
         if before == 0 || now.saturating_sub(self.reported.load(Ordering::Relaxed)) >= REPORT_INTERVAL {
             self.reported.store(now, Ordering::Relaxed);
             let seconds = u32::try_from(taken / 1_000_000_000).unwrap_or(u32::MAX);

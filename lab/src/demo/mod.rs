@@ -24,7 +24,7 @@ use crate::{
     device::DeviceName,
     exit::{self, Exit},
     files::Output,
-    report, workspace,
+    report, trace, workspace,
 };
 
 /// Runs the demo.
@@ -35,6 +35,7 @@ pub fn run(options: &Options) -> Result<()> {
     options.check(&workspace::image_path())?;
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
     let (json, report, capture) = (open(&options.json)?, open(&options.report)?, open(&options.pcap)?);
+    let events = open(&options.events)?;
     // The report is made of a capture, which is removed again unless it was asked for.
     let hidden = match (&report, &capture) {
         (Some(_), None) => Some(Output::open(&hidden_capture()?)?),
@@ -66,6 +67,10 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(json) = json {
         let text = serde_json::to_string_pretty(&summary::json(&outcome, options))? + "\n";
         json.write(text.as_bytes())?;
+    }
+    if let Some(events) = events {
+        let text = trace::text(&outcome.trace, events.path());
+        events.write(text.as_bytes())?;
     }
     verdict(&outcome)
 }
@@ -109,6 +114,7 @@ fn plan(options: &Options, capture: Option<&Output>) -> Plan {
         capture: capture.map(|capture| capture.path().to_owned()),
         kill_peer_at: options.kill_peer_at.map(|share| share.0),
         verifier: true,
+        trace: options.events.is_some(),
         keywords: Vec::new(),
         device: options.device.kind(),
         fail_allocation: None,

@@ -57,6 +57,10 @@ pub struct Options {
     /// Write the results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the events of the driver's trace on both hosts to this file: one JSON object a line if its name ends with .jsonl,
+    /// lines for people otherwise
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
     /// Write a report to this file: one HTML page with charts of goodput, retransmissions, latencies and packets
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -124,7 +128,13 @@ impl Options {
     }
 
     fn outputs(&self) -> Vec<Named<'_>> {
-        [("--pcap", &self.pcap), ("--json", &self.json), ("--report", &self.report)]
+        let outputs = [
+            ("--pcap", &self.pcap),
+            ("--json", &self.json),
+            ("--report", &self.report),
+            ("--events", &self.events),
+        ];
+        outputs
             .into_iter()
             .filter_map(|(option, path)| Some(Named { option, path: path.as_deref()? }))
             .collect()

@@ -97,7 +97,8 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
         None => "none; --pcap FILE writes one".into(),
     };
     row(&mut out, "capture", &capture);
-    for (name, path) in [("results", &options.json), ("report", &options.report)] {
+    for (name, path) in [("results", &options.json), ("report", &options.report), ("trace", &options.events)]
+    {
         if let Some(path) = path {
             row(&mut out, name, &path.display().to_string());
         }

@@ -7,6 +7,7 @@ mod adapters;
 mod attributes;
 mod bring_up;
 mod dispatch_time;
+mod etw;
 mod foreign;
 mod halt;
 mod miniport;

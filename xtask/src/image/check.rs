@@ -48,7 +48,7 @@ const LARGE_FRAMES: [(&str, u32, &str); 8] = [
     ),
     (
         "viordma::miniport::initialize::initialize",
-        2112,
+        2304,
         "PASSIVE_LEVEL, once per start: holds configuration space and the adapter's parts",
     ),
     (
