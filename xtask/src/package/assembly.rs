@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use viordma_inf::diagnosis;
+use viordma_inf::{diagnosis, tracing::profile};
 
 use super::{
     catalog,
@@ -48,6 +48,7 @@ fn make(source: &Source, architecture: Architecture, driver: &str, image: &Image
         files.insert(name.to_owned(), read(&shell::root().join(FOLDER).join(name))?);
     }
     files.insert(STEPS.to_owned(), diagnosis::json().into_bytes());
+    files.insert(profile::FILE.to_owned(), profile::text().into_bytes());
     let linked = image::linked(architecture, driver == image::STRICT)?;
     files.insert("LICENSES.txt".to_owned(), notices::text(&linked)?.into_bytes());
     let folder = format!("{driver}-{version}-{}", architecture.name());

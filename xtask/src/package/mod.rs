@@ -37,6 +37,7 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
+pub use self::contents::hexadecimal;
 use self::{assembly::build, signing::Signer, source::Source};
 use crate::{image::architecture::Architecture, shell};
 

@@ -7,6 +7,8 @@ use std::{collections::BTreeSet, fs};
 use tree_sitter::{Node, Parser};
 use viordma_inf::Edition;
 
+use viordma_inf::tracing::profile;
+
 use super::contents::{CHECKSUMS, DELIVERED, SBOM, STEPS};
 use crate::shell;
 
@@ -200,7 +202,7 @@ fn scripts_and_page_call_known_commands() {
 #[test]
 fn files_and_parameters_of_the_page_are_those_of_the_package() {
     let mut files: Vec<String> = DELIVERED.map(str::to_owned).to_vec();
-    files.extend([CHECKSUMS, SBOM, STEPS, "LICENSES.txt"].map(str::to_owned));
+    files.extend([CHECKSUMS, SBOM, STEPS, profile::FILE, "LICENSES.txt"].map(str::to_owned));
     files.extend(
         ["sys", "inf", "cat", "pdb", "cer"]
             .map(|extension| format!("{}.{extension}", Edition::Standard.name())),
