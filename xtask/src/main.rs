@@ -30,6 +30,7 @@ mod shell;
 mod structure;
 mod test;
 mod tools;
+mod trace;
 #[cfg(unix)]
 mod verbs;
 mod windows;

@@ -83,6 +83,12 @@ pub const SAMBA: [Package; 2] = [
 #[cfg(unix)]
 pub const LINTIAN: [Package; 1] = [Package { name: "lintian", file: "/usr/bin/lintian" }];
 
+/// Installs Python packages, such as the decoder of the trace.
+pub const PIP: [Package; 2] = [
+    Package { name: "python3", file: "/usr/bin/python3" },
+    Package { name: "python3-pip", file: "/usr/bin/pip3" },
+];
+
 /// Needed by libFuzzer, which is C++, beside a linker.
 pub const FUZZ: [Package; 1] = [Package { name: "g++", file: "/usr/bin/g++" }];
 

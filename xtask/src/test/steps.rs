@@ -10,7 +10,7 @@ use super::{captures, count::Count, demos, programs};
 use crate::{
     fuzz, image, lab, licenses, miri,
     packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP},
-    races, shell, tools, windows,
+    races, shell, tools, trace, windows,
     workspace::Workspace,
 };
 
@@ -35,7 +35,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 25] = [
+pub const STEPS: [Step; 26] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -52,6 +52,7 @@ pub const STEPS: [Step; 25] = [
     Step { name: "fuzz targets", when: When::Beside, run: fuzz_targets },
     Step { name: "image", when: When::Main, run: build_image },
     Step { name: "package", when: When::Main, run: package },
+    Step { name: "trace, by a decoder of others", when: When::Main, run: trace_of_others },
     Step { name: "unit and integration tests", when: When::Main, run: programs::run_most },
     Step { name: "tests in real time", when: When::Alone, run: programs::run_real_time },
     Step { name: "object pages", when: When::Alone, run: objects },
@@ -226,6 +227,15 @@ fn build_image() -> Result<Count> {
 fn package() -> Result<Count> {
     let passed = crate::package::check()?;
     Ok(Count::passed(passed))
+}
+
+/// The metadata of the driver's events, as another project's decoder takes them out of the image.
+fn trace_of_others() -> Result<Count> {
+    if_available(
+        trace::is_available(),
+        "trace, by a decoder of others (pip cannot install etl-parser)",
+        || Ok(Count::passed(trace::check()?)),
+    )
 }
 
 /// The pages of NDK objects, with what the tests of the steps before recorded.
