@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The mutants of the sources, by cargo-mutants.
+//! The mutants of the sources: those of cargo-mutants, and deleted statements.
 //!
-//! It names the mutants of packages below one workspace's folder. It gets a workspace of all packages, in
+//! cargo-mutants names mutants of packages below one workspace's folder. It gets a workspace of all packages, in
 //! `target/mutants/sources`: links to the sources, and manifests that name the targets only.
 
 use std::{
@@ -18,6 +18,7 @@ use toml::{Table, Value};
 use super::{
     copy,
     mutant::{Genre, Mutant, Span},
+    statements,
 };
 use crate::{
     image::link::{link, link_package},
@@ -46,28 +47,50 @@ struct Described {
 
 /// Returns the mutants that `selection` names, in the order of files and lines. Installs cargo-mutants if needed.
 pub fn mutants(selection: &Selection) -> Result<Vec<Mutant>> {
-    let mut command = Command::new(CARGO_MUTANTS.installed()?);
-    command.current_dir(sources()?).args(["mutants", "--workspace", "--list", "--json"]);
-    for path in &selection.paths {
-        let is_directory = shell::root().join(path).is_dir();
-        let path = path.trim_end_matches('/');
-        command.arg("--file").arg(if is_directory { format!("{path}/**") } else { path.into() });
-    }
+    let list = |what: &[&str]| {
+        let mut command = Command::new(CARGO_MUTANTS.installed()?);
+        command.current_dir(sources()?).args(["mutants", "--workspace"]).args(what);
+        for path in &selection.paths {
+            let is_directory = shell::root().join(path).is_dir();
+            let path = path.trim_end_matches('/');
+            command.arg("--file").arg(if is_directory { format!("{path}/**") } else { path.into() });
+        }
+        anyhow::Ok(command)
+    };
+    let mut described = list(&["--list", "--json"])?;
+    let mut diff = None;
     if let Some(revision) = &selection.changed {
-        let diff = shell::output(Command::new("git").current_dir(shell::root()).args(["diff", revision]))?;
+        let mut git = Command::new("git");
+        let text = shell::output(git.current_dir(shell::root()).args(["diff", "--unified=0", revision]))?;
         let path = copy::directory().join("changed.diff");
         fs::create_dir_all(copy::directory())?;
-        fs::write(&path, diff)?;
-        command.arg("--in-diff").arg(path);
+        fs::write(&path, &text)?;
+        described.arg("--in-diff").arg(path);
+        diff = Some(text);
     }
-    let output = shell::output(&mut command)?;
+    let output = shell::output(&mut described)?;
     // With a diff that changes no code there is no list.
     let described: Vec<Described> = if output.trim().is_empty() {
         Vec::new()
     } else {
         serde_json::from_str(&output).context("cargo-mutants' list")?
     };
-    described.into_iter().map(located).collect()
+    let mut mutants: Vec<Mutant> = described.into_iter().map(located).collect::<Result<_>>()?;
+    for file in shell::output(&mut list(&["--list-files"])?)?.lines() {
+        let text =
+            fs::read_to_string(shell::root().join(file)).with_context(|| format!("cannot read {file}"))?;
+        let mut deleted = statements::deleted(file, &text).with_context(|| file.to_owned())?;
+        if let Some(diff) = &diff {
+            let lines = statements::changed_lines(diff, file);
+            deleted.retain(|mutant| {
+                (mutant.span.start.line..=mutant.span.end.line).any(|line| lines.contains(&line))
+            });
+        }
+        mutants.append(&mut deleted);
+    }
+    let place = |mutant: &Mutant| (mutant.span.start.line, mutant.span.start.column);
+    mutants.sort_by(|a, b| (&a.file, place(a)).cmp(&(&b.file, place(b))));
+    Ok(mutants)
 }
 
 /// Lays out the workspace of all packages. Returns its path.

@@ -2,7 +2,7 @@
 
 //! `cargo xtask mutants`: changes the code in one place at a time and reports the changes that no test notices.
 //!
-//! cargo-mutants names the mutants. This command builds all mutants of a [guard](guards) at once, in a copy of the workspace
+//! cargo-mutants names the mutants, except deleted [statements]. This command builds all mutants of a [guard](guards) at once, in a copy of the workspace
 //! below `target/mutants`, each behind a [switch] that selects one at run time; finds out which tests execute which
 //! mutants; and runs these tests with each mutant. `docs/mutants.toml` lists the survivors that are accepted, each with its
 //! reason.
@@ -14,6 +14,7 @@ mod guards;
 mod mutant;
 mod results;
 mod rewrite;
+mod statements;
 mod suite;
 mod survivors;
 mod switch;

@@ -23,9 +23,12 @@ pub struct Mutant {
     pub line: String,
 }
 
-/// The kinds of changes, as cargo-mutants names them.
+/// The kinds of changes; all but [`Self::Statement`] as cargo-mutants names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Genre {
+    /// A statement that is deleted.
+    #[serde(skip)]
+    Statement,
     /// The body of a function.
     FnValue,
     BinaryOperator,

@@ -4,6 +4,7 @@
 //!
 //! | mutant | the rewritten code |
 //! | --- | --- |
+//! | deleted statement | `if !active(1) { STATEMENT }` |
 //! | body of a function | `if active(1) { return REPLACEMENT; }` before the first statement |
 //! | operator, field of a struct | `(if active(1) { a - b } else { a + b })` |
 //! | match arm | `PATTERN if !active(1) =>` |
@@ -173,6 +174,16 @@ impl Sites<'_> {
 }
 
 impl<'ast> Visit<'ast> for Sites<'_> {
+    fn visit_stmt(&mut self, statement: &'ast syn::Stmt) {
+        let range = statement.span().byte_range();
+        if let Some(mutants) = self.mutants.remove(&(Genre::Statement, range.start)) {
+            let condition = |(number, ..): &Placed<'_>| (*number, format!("if !{} {{ ", active(*number)));
+            let before = mutants.iter().map(condition).collect();
+            self.insertions.push(Insertion { range, before, middle: "", after: " }" });
+        }
+        visit::visit_stmt(self, statement);
+    }
+
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
         // Not in `if let ... && ...`.
         if !has_let(&binary.left) && !has_let(&binary.right) {
@@ -313,6 +324,21 @@ mod tests {
         assert_eq!(
             rewrite(text, &mutants),
             "fn f() { match a { 1 if !active(1) => {} 2 if active(2) || !active(3) && (b) => {} _ => {} } }"
+        );
+    }
+
+    #[test]
+    fn a_statement_is_executed_unless_it_is_deleted() {
+        let mutants = [
+            (Genre::FnValue, "a += 1;", "()"),
+            (Genre::Statement, "a += 1;", ""),
+            (Genre::BinaryOperator, "+=", "-="),
+            (Genre::Statement, "b();", ""),
+        ];
+        assert_eq!(
+            rewrite("fn f() { a += 1; b(); }", &mutants),
+            "fn f() { if active(1) { return (); } if !active(2) { (if active(3) {a -= 1} else {a += 1}); } \
+             if !active(4) { b(); } }"
         );
     }
 
