@@ -31,7 +31,7 @@ const fn code(function: u32) -> u32 {
     FILE_DEVICE_UNKNOWN << 16 | (FILE_READ_ACCESS | FILE_WRITE_ACCESS) << 14 | function << 2 | METHOD_BUFFERED
 }
 
-/// What a side of a copy does.
+/// The order of one side of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
     /// Index of the interface.
@@ -45,7 +45,7 @@ pub struct Order {
     /// As in [`Options`].
     pub chunk: u32,
     pub outstanding: u32,
-    /// What the client copies.
+    /// The seed of the data that the client copies.
     pub seed: u64,
     pub bytes: u64,
 }

@@ -41,7 +41,7 @@ pub fn copy<O: Os, S: Source + ?Sized>(
     content.compare(outcome, report)
 }
 
-/// As [`copy()`], over a stream that is connected.
+/// Copies a file over a stream that is connected, otherwise as [`copy()`].
 ///
 /// # Errors
 /// See [`Error`].
@@ -58,7 +58,7 @@ pub fn copy_over<M: MessageStream, S: Source + ?Sized>(
     content.compare(outcome, report)
 }
 
-/// As [`copy()`], for `bytes` bytes of no meaning, which are neither produced nor looked at.
+/// Measures a copy of `bytes` bytes of no meaning, which are neither produced nor looked at.
 ///
 /// # Errors
 /// See [`Error`].
@@ -74,7 +74,7 @@ pub fn measure<O: Os>(
     report.of(outcome)
 }
 
-/// As [`measure()`], over a stream that is connected.
+/// Measures a copy over a stream that is connected, otherwise as [`measure()`].
 ///
 /// # Errors
 /// See [`Error`].
@@ -452,7 +452,7 @@ enum Answer {
     Closed,
 }
 
-/// What a request of NDKPI is for.
+/// The purpose of a request of NDKPI.
 #[derive(Clone, Copy)]
 enum Purpose {
     Register,

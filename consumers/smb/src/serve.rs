@@ -62,7 +62,7 @@ pub fn serve<O: Os>(
     report.of(outcome)
 }
 
-/// As [`serve()`], over a stream that is connected. Requests for memory of the peer are refused.
+/// Serves a client over a stream that is connected, otherwise as [`serve()`]. Requests for memory of the peer are refused.
 ///
 /// # Errors
 /// See [`Error`].
@@ -99,7 +99,7 @@ struct Server<'a, T: ServerTransport> {
 struct Transfer {
     /// RDMA requests that have not completed.
     pending: usize,
-    /// What is to be done when they have.
+    /// The WRITE to be done when they have.
     write: Option<PendingWrite>,
 }
 

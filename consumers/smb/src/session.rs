@@ -34,7 +34,7 @@ const RESERVE: u32 = 2;
 /// Longest wait without a deadline.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What a session has for its consumer.
+/// An event of a session for its consumer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// An upper-layer message, and the token of this side that the peer has invalidated with it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What both sides of a file copy have in common.
+//! The parts of a file copy that both sides have in common.
 
 use alloc::sync::Arc;
 use core::time::Duration;

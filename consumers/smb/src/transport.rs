@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What client and server need of a transport: a [`Session`] of SMB Direct, or a [`MessageStream`], on which data are in the
+//! The transport of client and server: a [`Session`] of SMB Direct, or a [`MessageStream`], on which data are in the
 //! messages.
 
 use alloc::vec;

@@ -189,7 +189,7 @@ fn a_wrong_import_is_found() {
     assert_found(&declare("ntoskrnl", r#macro), "KeRaiseIrql: macro, not exported");
 }
 
-/// What the table has and the crate does not declare: read the difference before accepting it.
+/// Entries of the table that the crate does not declare: read the difference before accepting it.
 #[test]
 fn left_out_of_the_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -135,7 +135,7 @@ pub struct Adapter {
     /// Number of lists that each of its poll objects has indicated, in the order of their registration.
     pub(crate) polled: Mutex<Vec<Arc<AtomicU64>>>,
     pub(crate) hang: Hang,
-    /// What the miniport indicated by NdisMIndicateStatusEx.
+    /// Statuses that the miniport indicated by NdisMIndicateStatusEx.
     pub(crate) indications: Mutex<Vec<StatusIndication>>,
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn plug(host: &Arc<Host>, options: NicOptions) -> Arc<Nic> {
     made.expect("the machine has memory to map")
 }
 
-/// As [`plug`], with a device that `make` creates from the host's bus, its memory, and the size of that in bytes.
+/// Plugs in, as [`plug`] does, a device that `make` creates from the host's bus, its memory, and the size of that in bytes.
 ///
 /// # Errors
 /// That of `make`, and when a file descriptor cannot be duplicated.

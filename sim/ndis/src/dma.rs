@@ -43,7 +43,7 @@ pub(crate) struct DmaRegistration {
     pub process: MINIPORT_PROCESS_SG_LIST,
     /// The lists that the miniport holds, by address.
     pub lists: Mutex<BTreeMap<usize, SgList>>,
-    /// What the lists map for the device, by logical address: its length, and the number of lists.
+    /// The memory that the lists map for the device, by logical address: its length, and the number of lists.
     pub mapped: Mutex<BTreeMap<u64, (u64, u32)>>,
 }
 

@@ -68,7 +68,7 @@ pub fn object<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
     found.unwrap_or_else(|| broken(format!("{handle:#x} is not a {what}")))
 }
 
-/// As [`object`], and closes the handle.
+/// Returns the [`object`] of a handle and closes the handle.
 pub fn take<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
     let found = current().host().state(&HANDLES).remove(handle);
     found.unwrap_or_else(|| broken(format!("{handle:#x} is not a {what}")))

@@ -10,7 +10,7 @@ use ndk_abi::ndis::{
 use nt_sim::{Event, Host};
 use parking_lot::Mutex;
 
-/// What NDIS sets again after a reset that lost it.
+/// The OIDs that NDIS sets again after a reset that lost them.
 const ADDRESSING: [NDIS_OID; 3] =
     [OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_CURRENT_LOOKAHEAD];
 
@@ -24,7 +24,7 @@ pub(crate) struct Hang {
     pub outcome: Mutex<Option<(NDIS_STATUS, bool)>>,
     /// Set when a reset that pended is completed.
     pub done: Event,
-    /// What protocol drivers have set of [`ADDRESSING`].
+    /// The values of [`ADDRESSING`] that protocol drivers have set.
     pub addressing: Mutex<BTreeMap<NDIS_OID, Vec<u8>>>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a miniport reports of its link: in the general attributes, and by NDIS_STATUS_LINK_STATE. (WDK: NDIS_LINK_STATE)
+//! The link of a miniport, as it reports it: in the general attributes, and by NDIS_STATUS_LINK_STATE. (WDK: NDIS_LINK_STATE)
 
 use ndk_abi::ndis::{
     NDIS_LINK_SPEED_UNKNOWN, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_MEDIA_CONNECT_STATE,

@@ -40,7 +40,7 @@ const LIST_POOL: &str = "NdisAllocateNetBufferListPool";
 const BUFFER_POOL: &str = "NdisAllocateNetBufferPool";
 const MDL_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndmd"));
 const LIST_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndbl"));
-/// What the bytes in front of a sent frame are.
+/// The value of the bytes in front of a sent frame.
 const IN_FRONT: u8 = 0xEE;
 
 /// Size of NDIS's allocation for a NET_BUFFER_LIST, which is larger than the documented structure.
@@ -143,7 +143,7 @@ struct StackFrame {
 }
 
 impl StackFrame {
-    /// As [`StackList::with_offset`].
+    /// Makes a list of one frame; see [`StackList::with_offset`].
     fn new(host: &Host, frame: &[u8], mdl_len: usize, offset: usize) -> Option<Self> {
         let data = block::allocate(host, offset + frame.len(), LIST_TAG)?;
         data.write_bytes(&vec![IN_FRONT; offset]);
@@ -168,7 +168,7 @@ impl StackList {
         Self::with_offset(host, &[frame], mdl_len, 0)
     }
 
-    /// As [`StackList::new`], for several frames, each behind `offset` bytes of its first MDLs.
+    /// Makes a list of several frames, each behind `offset` bytes of its first MDLs.
     pub fn with_offset(host: &Host, frames: &[&[u8]], mdl_len: usize, offset: usize) -> Option<Self> {
         let mut parts = Vec::new();
         parts.extend(frames.iter().map_while(|frame| StackFrame::new(host, frame, mdl_len, offset)));
@@ -248,7 +248,7 @@ pub(crate) fn parts(buffer: Guest<NET_BUFFER>) -> Vec<(usize, usize)> {
     first_parts(buffer, data_length(&buffer.read()))
 }
 
-/// As [`parts`], for the first `wanted` bytes.
+/// Returns the [`parts`] of the first `wanted` bytes.
 fn first_parts(buffer: Guest<NET_BUFFER>, wanted: usize) -> Vec<(usize, usize)> {
     let fields = buffer.read();
     let length = data_length(&fields);
@@ -296,7 +296,7 @@ pub(crate) fn bytes(buffer: Guest<NET_BUFFER>) -> Vec<u8> {
     first_bytes(buffer, data_length(&buffer.read()))
 }
 
-/// As [`bytes`], the first `wanted` of them.
+/// Returns the first `wanted` of the [`bytes`].
 fn first_bytes(buffer: Guest<NET_BUFFER>, wanted: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(wanted);
     for (address, len) in first_parts(buffer, wanted) {

@@ -32,7 +32,7 @@ pub trait NdisHost {
     /// When the host's memory cannot be mapped for it.
     fn plug(self: &Arc<Self>, options: NicOptions) -> Arc<Nic>;
 
-    /// As [`NdisHost::plug`], with a device that `make` creates from the host's bus, its memory, and the size of that in bytes.
+    /// Plugs in, as [`NdisHost::plug`] does, a device that `make` creates from the host's bus, its memory, and the size of that in bytes.
     ///
     /// # Errors
     /// That of `make`, and when a file descriptor cannot be duplicated.

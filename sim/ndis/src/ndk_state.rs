@@ -16,7 +16,7 @@ pub enum NdkEvent {
     Disable,
 }
 
-/// What is open, or being opened.
+/// The NDK adapters that are open, or being opened.
 #[derive(Default)]
 struct Opens {
     /// Addresses of the NDK adapters.

@@ -55,7 +55,7 @@ pub(crate) struct AdapterOffloads {
     pub current: Offloads,
     /// `OID_OFFLOAD_ENCAPSULATION` has started them, for IPv4 and IPv6.
     started: [bool; 2],
-    /// What was in force of received packets before the last change, which the miniport may still report until this time.
+    /// The offloads of received packets that were in force before the last change, which the miniport may still report until this time.
     before: (Receives, u64),
     /// A request is in progress that changes them.
     is_changing: bool,
@@ -80,7 +80,7 @@ pub struct Checksums {
     pub udp6: bool,
 }
 
-/// What the stack requests for a frame to send: the low 32 bits of slots of a list's information, and how it describes the frame.
+/// The stack's request for a frame to send: the low 32 bits of slots of a list's information, and how it describes the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendRequest {
     /// `TcpIpChecksumNetBufferListInfo`.
@@ -194,7 +194,7 @@ impl SendRequest {
         Self { large_send: mss | header | LargeSend::TYPE_V2 | version, ..Self::default() }
     }
 
-    /// As [`large_send`](Self::large_send), of a UDP packet, whose length is missing, too.
+    /// Returns the request of [`large_send`](Self::large_send) for a UDP packet, whose length is missing, too.
     ///
     /// # Panics
     /// When the frame is no UDP packet.

@@ -83,7 +83,7 @@ const ALL_TYPES: u32 = NDIS_HASH_IPV4
     | NDIS_HASH_TCP_IPV6
     | NDIS_HASH_UDP_IPV6;
 
-/// What a miniport says of receive side scaling in its general attributes.
+/// Receive side scaling in the general attributes of a miniport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RssCapabilities {
     /// `NDIS_RSS_CAPS_*`, and the hash function.
@@ -164,7 +164,7 @@ impl RssParameters {
         self.encode_for(flags, Groups::new(MAX_GROUP_SIZE, MAX_GROUP_SIZE))
     }
 
-    /// As [`encode`](Self::encode), on a host with these processor groups.
+    /// Encodes the parameters for a host with these processor groups; see [`encode`](Self::encode).
     #[must_use]
     pub fn encode_for(&self, flags: u16, groups: Groups) -> Vec<u8> {
         let number = |&index: &u8| groups.number(CpuId(index.into()));
@@ -291,7 +291,7 @@ pub(crate) struct Received<'a> {
     pub processor: u32,
 }
 
-/// What is in force: receive side scaling, or hashes alone.
+/// The parameters in force: receive side scaling, or hashes alone.
 #[derive(Clone)]
 enum Parameters {
     Scaling(RssParameters),
@@ -343,7 +343,7 @@ impl Rss {
         }
     }
 
-    /// As [`begin`](Self::begin), for hashes alone.
+    /// Begins a change of hashes alone; see [`begin`](Self::begin).
     pub fn begin_hash(&mut self, request: &[u8]) -> Option<&'static str> {
         let (hash, scaling) = match &self.current {
             Some(Parameters::Hash(hash)) => (Some(hash), false),

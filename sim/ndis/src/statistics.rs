@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What `OID_GEN_STATISTICS` returns.
+//! The counters of `OID_GEN_STATISTICS`.
 
 use ndk_abi::ndis::{
     NDIS_SIZEOF_STATISTICS_INFO_REVISION_1, NDIS_STATISTICS_FLAGS_VALID_BROADCAST_BYTES_RCV,

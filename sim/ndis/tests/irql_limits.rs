@@ -29,7 +29,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("ExDeleteTimer", "<= APC_LEVEL when it waits: checked in its body"),
 ];
 
-/// What the table says of an import: the header's annotations without those that are conditional, else
+/// The table's levels of an import: the header's annotations without those that are conditional, else
 /// the documentation's level.
 #[derive(Default)]
 struct Documented {

@@ -57,7 +57,7 @@ fn clone_describes_the_data_of_its_original() {
     );
 }
 
-/// What the miniport indicates is the stack's until it is returned (windows-driver-docs: network/indicating-received-data).
+/// A list that the miniport indicates is the stack's until it is returned (windows-driver-docs: network/indicating-received-data).
 #[test]
 fn freeing_a_list_that_the_stack_holds_is_reported() {
     let report = verdict_while_running(Script::default(), |miniport: &Miniport| {

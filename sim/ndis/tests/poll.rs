@@ -50,7 +50,7 @@ fn without_progress(level: Irql, processor: u32) -> Vec<Call> {
     vec![of(Call::Disable), of(Call::Poll), of(Call::Enable), of(Call::Poll)]
 }
 
-/// What the handlers of the poll object do.
+/// The actions of the poll object's handlers.
 struct Poller {
     /// The adapter's handle.
     adapter: usize,
@@ -69,7 +69,7 @@ struct Poller {
 
 /// The poll object of the miniport that runs.
 static POLLER: Mutex<Option<&'static Poller>> = Mutex::new(None);
-/// What [`POLLER`] is to do.
+/// The action of [`POLLER`].
 static POLL: Mutex<fn(&Poller, &mut NDIS_POLL_DATA)> = Mutex::new(indicate_one);
 /// The miniport runs. Before, calls of `NdisPoll` do nothing: NDIS makes some from the registration on.
 static RUNNING: AtomicBool = AtomicBool::new(false);
@@ -215,7 +215,7 @@ fn run(on: fn(&Poller, &mut NDIS_POLL_DATA), script: Script, body: fn(&Miniport)
     sim.verdict().to_string()
 }
 
-/// As [`run`], with a poll object from initialization to halt.
+/// Runs the miniport, as [`run`] does, with a poll object from initialization to halt.
 fn polled(on: fn(&Poller, &mut NDIS_POLL_DATA), body: fn(&Miniport)) -> String {
     run(on, Script { initialize: Some(start_polling), halt: Some(halt), ..Script::default() }, body)
 }
@@ -270,7 +270,7 @@ fn miniport_is_polled_while_it_makes_progress_at_both_levels_and_on_the_processo
     assert_eq!(verdict, "no violation");
 }
 
-/// What arrives while the notification is being enabled has no other call: its own request has come too early.
+/// A frame that arrives while the notification is being enabled has no other call: its own request has come too early.
 #[test]
 fn miniport_is_polled_again_after_its_notification_was_enabled() {
     let verdict = serialized(|| {
@@ -492,7 +492,7 @@ fn registration_fails_without_memory() {
     assert_eq!(verdict, "no violation");
 }
 
-/// What a call of `NdisPoll` does, and the report.
+/// The action of a call of `NdisPoll`, and the report.
 type Offence = (fn(&Poller, &mut NDIS_POLL_DATA), &'static str);
 
 #[test]

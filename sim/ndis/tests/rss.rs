@@ -68,7 +68,7 @@ fn capabilities() -> NDIS_RECEIVE_SCALE_CAPABILITIES {
     capabilities
 }
 
-/// What a test changes of the capabilities.
+/// A test's change of the capabilities.
 static EDIT: Mutex<fn(&mut NDIS_RECEIVE_SCALE_CAPABILITIES)> = Mutex::new(|_| {});
 
 fn scaling(handle: usize) {
@@ -125,7 +125,7 @@ fn run(body: impl FnOnce(&Miniport) + Send + 'static) -> String {
     run_with(|_| {}, body)
 }
 
-/// As [`run`], after `edit` has changed the capabilities.
+/// Runs the miniport, as [`run`] does, after `edit` has changed the capabilities.
 fn run_with(
     edit: fn(&mut NDIS_RECEIVE_SCALE_CAPABILITIES),
     body: impl FnOnce(&Miniport) + Send + 'static,
@@ -133,7 +133,7 @@ fn run_with(
     run_as(MINOR, edit, body)
 }
 
-/// As [`run_with`], of a driver of NDIS 6.`minor`.
+/// Runs the miniport, as [`run_with`] does, of a driver of NDIS 6.`minor`.
 fn run_as(
     minor: u8,
     edit: fn(&mut NDIS_RECEIVE_SCALE_CAPABILITIES),

@@ -97,7 +97,7 @@ fn memory() -> Arc<DmaSpace> {
     current().host().nics()[0].memory().clone()
 }
 
-/// What the miniport does with a chain of sends.
+/// The miniport's handling of a chain of sends.
 type Send = fn(usize, *mut NET_BUFFER_LIST);
 
 /// Runs a miniport that sends by `send`, and lets it send a frame.

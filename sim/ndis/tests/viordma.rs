@@ -61,12 +61,12 @@ fn pair(sim: &mut Sim, path: &Path) -> ([Miniport; 2], Arc<Wire>) {
     pair_with(sim, path, Quirks::default())
 }
 
-/// As [`pair`]; the right one's device has quirks.
+/// Makes a [`pair`] of which the right one's device has quirks.
 fn pair_with(sim: &mut Sim, path: &Path, quirks: Quirks) -> ([Miniport; 2], Arc<Wire>) {
     pair_of(sim, path, [NicOptions::new(MACS[0]), NicOptions { quirks, ..NicOptions::new(MACS[1]) }])
 }
 
-/// As [`pair`], with these devices.
+/// Makes a [`pair`] with these devices.
 fn pair_of(sim: &mut Sim, path: &Path, [left, right]: [NicOptions; 2]) -> ([Miniport; 2], Arc<Wire>) {
     let hosts = [(0, left), (1, right)].map(|(index, options)| host_with(sim, index, options));
     let wire = Wire::new(WireOptions::ten_gigabit());

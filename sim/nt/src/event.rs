@@ -78,7 +78,7 @@ impl Event {
         self.wait_unless(|| false);
     }
 
-    /// As [`Event::wait_any`], but does not block if `is_over`, which sees every host that has died before the thread can be
+    /// Waits as [`Event::wait_any`] does, but does not block if `is_over`, which sees every host that has died before the thread can be
     /// woken by a death.
     pub fn wait_unless(&self, is_over: impl FnOnce() -> bool) {
         if !self.is_set() {

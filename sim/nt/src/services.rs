@@ -103,7 +103,7 @@ impl Services {
         unsafe { state.cast::<T>().as_ref() }
     }
 
-    /// As [`Services::get`], for a subsystem that extends another while a host is created.
+    /// Returns a service as [`Services::get`] does, for a subsystem that extends another while a host is created.
     ///
     /// # Panics
     /// As [`Services::get`].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What all parts of a simulation share: its clock, its random generators, the violations reported.
+//! State that all parts of a simulation share: its clock, its random generators, the violations reported.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     verifier::verdict::{Verdict, Violation},
 };
 
-/// What all parts of a simulation share.
+/// State that all parts of a simulation share.
 pub struct World {
     pub clock: Clock,
     /// Events of the links between hosts.

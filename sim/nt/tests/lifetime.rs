@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is left of a simulation that was dropped.
+//! The remains of a simulation that was dropped.
 
 use std::{
     sync::Arc,

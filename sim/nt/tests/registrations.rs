@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What drivers register with the kernel and nothing comes of here: bug check callbacks, providers of traces; and bit maps.
+//! Registrations with the kernel of which nothing comes here: bug check callbacks, providers of traces; and bit maps.
 
 use crate::kernel::{clocks, on_a_thread};
 use ndk_abi::nt::{GUID, STATUS_INVALID_HANDLE, STATUS_SUCCESS};

@@ -116,7 +116,7 @@ fn formatting_terminates_text_that_is_shorter_than_the_buffer_only() {
     });
 }
 
-/// As [`print`], of `_vsnprintf_s` with a buffer of `size` bytes.
+/// Prints as [`print`] does, by `_vsnprintf_s` with a buffer of `size` bytes.
 fn print_safely(size: usize, count: usize) -> (i32, String) {
     let buffer = [b'*'; 8];
     let arguments = [123_usize];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a report says.
+//! The text of a report.
 
 use crate::on_host::on_host;
 use ndk_abi::nt::POOL_FLAG_NON_PAGED;

@@ -243,7 +243,7 @@ fn leaks_beyond_sixteen_are_counted() {
     assert!(rest.contains("pool leak: 20 blocks in all, 1000 bytes"), "{rest}");
 }
 
-/// What the test driver does correctly, each beside a violation of the same kind.
+/// Cases in which the test driver is correct, each beside a violation of the same kind.
 const CORRECT: &[&str] = &["good", "stack in an mdl", "pageable memory at passive level"];
 
 fn clocks() -> [SimBuilder; 2] {

@@ -86,7 +86,7 @@ enum SlotState {
     },
 }
 
-/// What a request of NDKPI is for.
+/// The purpose of a request of NDKPI.
 #[derive(Clone, Copy)]
 enum Purpose {
     Register,

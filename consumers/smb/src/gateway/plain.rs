@@ -30,7 +30,7 @@ pub trait Plain {
     fn receive(&mut self) -> io::Result<Option<Vec<u8>>>;
 }
 
-/// What a gateway has transferred.
+/// The messages and bytes that a gateway has transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Messages in both directions.

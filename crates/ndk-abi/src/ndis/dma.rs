@@ -9,7 +9,7 @@ use super::{
 };
 use crate::nt::{BOOLEAN, CM_RESOURCE_LIST, DEVICE_OBJECT, LARGE_INTEGER, MDL, SCATTER_GATHER_LIST};
 
-/// What shared memory is for.
+/// The use of shared memory.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_SHARED_MEMORY_USAGE(pub i32);

@@ -17,7 +17,7 @@ impl NDIS_INTERRUPT_TYPE {
     pub const NDIS_CONNECT_MESSAGE_BASED: Self = Self(2);
 }
 
-/// What to do with an entry of the MSI-X table.
+/// An operation on an entry of the MSI-X table.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_MSIX_TABLE_OPERATION(pub i32);

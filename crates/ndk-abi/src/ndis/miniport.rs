@@ -86,7 +86,7 @@ pub struct NDIS_MINIPORT_PNP_CHARACTERISTICS {
     pub Flags: u32,
 }
 
-/// What an adapter is initialized with.
+/// Parameters of the initialization of an adapter.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_INIT_PARAMETERS {
@@ -135,7 +135,7 @@ pub struct NDIS_RESTART_GENERAL_ATTRIBUTES {
     pub MaxLookaheadSizeAccessed: u32,
 }
 
-/// What an adapter is restarted with.
+/// Parameters of the restart of an adapter.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_RESTART_PARAMETERS {

@@ -115,7 +115,7 @@ pub struct NET_BUFFER_LIST_CONTEXT {
     pub ContextData: [u8; 0],
 }
 
-/// What a pool of `NET_BUFFER_LIST`s provides.
+/// Parameters of a pool of `NET_BUFFER_LIST`s.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NET_BUFFER_LIST_POOL_PARAMETERS {
@@ -127,7 +127,7 @@ pub struct NET_BUFFER_LIST_POOL_PARAMETERS {
     pub DataSize: u32,
 }
 
-/// What a pool of `NET_BUFFER`s provides.
+/// Parameters of a pool of `NET_BUFFER`s.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NET_BUFFER_POOL_PARAMETERS {

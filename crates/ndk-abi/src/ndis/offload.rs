@@ -8,7 +8,7 @@ use core::ffi::c_void;
 
 use super::NDIS_OBJECT_HEADER;
 
-/// What an adapter computes for the stack: possible, or in force. Header type `NDIS_OBJECT_TYPE_OFFLOAD`.
+/// Computations of an adapter for the stack: possible, or in force. Header type `NDIS_OBJECT_TYPE_OFFLOAD`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OFFLOAD {
@@ -45,7 +45,7 @@ pub struct NDIS_IPV4_TRANSMIT_CHECKSUM {
     pub IpOptionsSupported: u32,
 }
 
-/// As [`NDIS_IPV4_TRANSMIT_CHECKSUM`].
+/// Checksums of received IPv4 packets, laid out as [`NDIS_IPV4_TRANSMIT_CHECKSUM`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_IPV4_RECEIVE_CHECKSUM {
@@ -61,7 +61,7 @@ pub struct NDIS_IPV6_TRANSMIT_CHECKSUM {
     pub IpExtensionHeadersSupported: u32,
 }
 
-/// As [`NDIS_IPV6_TRANSMIT_CHECKSUM`].
+/// Checksums of received IPv6 packets, laid out as [`NDIS_IPV6_TRANSMIT_CHECKSUM`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_IPV6_RECEIVE_CHECKSUM {
@@ -103,7 +103,8 @@ pub struct NDIS_LSOV2_IPV4 {
     pub MinSegmentCount: u32,
 }
 
-/// As [`NDIS_LSOV2_IPV4`]. Two bits each, from the lowest: extension headers, TCP options.
+/// Large sends of TCP over IPv6; the members before the bits are those of [`NDIS_LSOV2_IPV4`]. Two bits each, from the lowest:
+/// extension headers, TCP options.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_LSOV2_IPV6 {
@@ -194,7 +195,7 @@ impl NDIS_USO_IPV4 {
     pub const SUB_MSS_FINAL_SEGMENT_SUPPORTED: u32 = 1 << 6;
 }
 
-/// As [`NDIS_USO_IPV4`]. Two bits: extension headers.
+/// Segmentation of UDP over IPv6; the members before the bits are those of [`NDIS_USO_IPV4`]. Two bits: extension headers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_USO_IPV6 {
@@ -222,7 +223,7 @@ pub struct NDIS_OFFLOAD_ENCAPSULATION_IPV4 {
     pub HeaderSize: u32,
 }
 
-/// As [`NDIS_OFFLOAD_ENCAPSULATION_IPV4`].
+/// Encapsulation over IPv6, laid out as [`NDIS_OFFLOAD_ENCAPSULATION_IPV4`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OFFLOAD_ENCAPSULATION_IPV6 {

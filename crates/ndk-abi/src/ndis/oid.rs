@@ -9,7 +9,7 @@ use super::{
     NDIS_OID, NDIS_PORT_NUMBER, NDIS_STATUS,
 };
 
-/// What an OID request wants.
+/// The type of an OID request.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_REQUEST_TYPE(pub i32);

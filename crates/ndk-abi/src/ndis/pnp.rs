@@ -9,7 +9,7 @@ use super::{
     NDIS_STATUS,
 };
 
-/// What happened to a device.
+/// An event of a device.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_DEVICE_PNP_EVENT(pub i32);
@@ -25,7 +25,7 @@ impl NDIS_DEVICE_PNP_EVENT {
     pub const NdisDevicePnPEventMaximum: Self = Self(7);
 }
 
-/// What happened to an adapter.
+/// An event of an adapter.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_PNP_EVENT_CODE(pub i32);

@@ -48,7 +48,7 @@ pub struct NDIS_POLL_RECEIVE_DATA {
     pub Reserved3: [*mut c_void; 4],
 }
 
-/// What one call of `NdisPoll` may do, and what it did. Header type `NDIS_OBJECT_TYPE_DEFAULT`.
+/// Limits and results of one call of `NdisPoll`. Header type `NDIS_OBJECT_TYPE_DEFAULT`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_POLL_DATA {

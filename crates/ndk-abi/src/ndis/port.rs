@@ -58,7 +58,7 @@ impl NET_IF_OPER_STATUS {
     pub const NET_IF_OPER_STATUS_LOWER_LAYER_DOWN: Self = Self(7);
 }
 
-/// What a port is like.
+/// Characteristics of a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PORT_CHARACTERISTICS {

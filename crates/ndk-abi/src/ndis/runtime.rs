@@ -73,7 +73,7 @@ pub struct NDIS_EVENT {
     pub Event: KEVENT,
 }
 
-/// What the holder of a reader-writer lock keeps.
+/// State that the holder of a reader-writer lock keeps.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LOCK_STATE_EX {

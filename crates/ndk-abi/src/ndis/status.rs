@@ -65,7 +65,7 @@ pub struct NDIS_LINK_STATE {
     pub AutoNegotiationFlags: u32,
 }
 
-/// What the link is asked to be.
+/// Requested parameters of the link.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_LINK_PARAMETERS {

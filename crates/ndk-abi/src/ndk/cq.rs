@@ -10,7 +10,7 @@ use super::{
 };
 use crate::nt::{GROUP_AFFINITY, NTSTATUS};
 
-/// What a completion completes. Values are the header's, neither dense nor ordered.
+/// The operation that a completion completes. Values are the header's, neither dense nor ordered.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDK_OPERATION_TYPE(pub i32);

@@ -31,7 +31,7 @@ impl NL_LINK_LOCAL_ADDRESS_BEHAVIOR {
     pub const LinkLocalUnchanged: Self = Self(-1);
 }
 
-/// What happened to a row.
+/// An event of a row.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MIB_NOTIFICATION_TYPE(pub i32);

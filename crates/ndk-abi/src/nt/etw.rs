@@ -6,7 +6,7 @@ use core::ffi::c_void;
 
 use super::{BOOLEAN, GUID, NTSTATUS, REGHANDLE};
 
-/// What `EtwSetInformation` sets.
+/// A property that `EtwSetInformation` sets.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EVENT_INFO_CLASS(pub i32);

@@ -68,7 +68,7 @@ pub union IRP_AssociatedIrp {
     pub SystemBuffer: *mut c_void,
 }
 
-/// What the I/O manager does at completion.
+/// Parameters of the completion by the I/O manager.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union IRP_Overlay {
@@ -105,7 +105,7 @@ pub struct IRP_Tail_Overlay {
     pub OriginalFileObject: *mut FILE_OBJECT,
 }
 
-/// What one driver is asked for.
+/// The request of an IRP to one driver.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IO_STACK_LOCATION {

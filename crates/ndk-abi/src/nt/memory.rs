@@ -70,7 +70,7 @@ impl MEMORY_CACHING_TYPE {
     pub const MmNotMapped: Self = Self(-1);
 }
 
-/// What pages are locked for.
+/// The access for which pages are locked.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LOCK_OPERATION(pub i32);

@@ -187,7 +187,7 @@ pub struct KSPIN_LOCK_QUEUE {
     pub Lock: *mut KSPIN_LOCK,
 }
 
-/// What the holder of an in-stack queued spin lock keeps.
+/// State that the holder of an in-stack queued spin lock keeps.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KLOCK_QUEUE_HANDLE {

@@ -10,7 +10,7 @@ use crate::{
     nt::NTSTATUS,
 };
 
-/// What `WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH` returns.
+/// The functions that `WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH` returns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct WSK_PROVIDER_NDK_DISPATCH {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the provider needs from the driver around it: the NIC and the system's view of the adapter.
+//! The provider's needs of the driver around it: the NIC and the system's view of the adapter.
 //!
 //! The driver implements [`Environment`] once per miniport adapter and passes it to
 //! [`Provider::try_new`](crate::Provider::try_new). Everything else the provider needs from the kernel

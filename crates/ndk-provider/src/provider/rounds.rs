@@ -66,7 +66,7 @@ pub fn round_on(state: &ProviderState, processor: u32) -> bool {
     delivered == BUDGET
 }
 
-/// As [`round`]; defers what it left.
+/// Does one [`round`] and defers the work that it left.
 pub fn run(state: &ProviderState, only: Option<&Shard<'_>>) {
     if round(state, only) {
         state.defer();

@@ -423,7 +423,7 @@ fn object_may_be_used_and_closed_in_its_create_callback() {
     close!(this.second.load(Ordering::SeqCst), NdkCloseCq);
 }
 
-/// What a create callback without a context reports.
+/// The object that a create callback without a context reports.
 static WITHOUT_CONTEXT: AtomicPtr<NDK_OBJECT_HEADER> = AtomicPtr::new(null_mut());
 static TOKEN: AtomicU32 = AtomicU32::new(0);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What known consumers do beyond the letter of the documentation.
+//! Uses that known consumers make beyond the letter of the documentation.
 
 use crate::support::*;
 use core::ffi::c_void;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What each create call returns: to a removed device, and with each of its allocations failing in turn. The adapter's number
+//! Results of each create call: to a removed device, and with each of its allocations failing in turn. The adapter's number
 //! of objects is tested in `objects`.
 
 use crate::out_of_memory::grant_until_success;

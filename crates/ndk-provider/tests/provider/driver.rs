@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// What the tests see of a host.
+/// The events that the tests see of a host.
 #[derive(Default)]
 struct Seen {
     sent: Mutex<Vec<Vec<u8>>>,

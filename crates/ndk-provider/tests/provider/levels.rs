@@ -99,7 +99,7 @@ fn queues_are_created_inline_where_their_memory_is_at_hand_and_pend_where_it_is_
     }
 }
 
-/// What a call at `DISPATCH_LEVEL` did: the bytes that it allocated before it returned, and whether it pended.
+/// The effects of a call at `DISPATCH_LEVEL`: the bytes that it allocated before it returned, and whether it pended.
 type Allocated = (i64, bool);
 
 /// Creates an object and closes it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What holds for objects of every type: their tables and headers, the level of calls and callbacks, and calls of a
+//! Properties of objects of every type: their tables and headers, the level of calls and callbacks, and calls of a
 //! consumer inside its callbacks.
 
 use crate::support::*;
@@ -167,7 +167,7 @@ fn connector_has_no_abortive_disconnect_and_ends_with_the_members_of_version_2_1
     close!(connector, NdkCloseConnector);
 }
 
-/// What the layer above writes into an object: its own reserved block, and another dispatch pointer.
+/// Values that the layer above writes into an object: its own reserved block, and another dispatch pointer.
 const RESERVED: [usize; 4] = [0x11, 0x22, 0x33, 0x44];
 
 //= R-OPEN-20, R-OPEN-21

@@ -58,7 +58,7 @@ impl Miniport {
         Self::start_on(host, &interface.nic)
     }
 
-    /// As [`Miniport::start`], on a NIC of the host.
+    /// Starts a miniport on a NIC of the host, otherwise as [`Miniport::start`].
     ///
     /// # Errors
     /// [`StartError`]; the adapter is removed then, and checked for leaks.
@@ -70,7 +70,7 @@ impl Miniport {
         start_driver(host, nic, driver)
     }
 
-    /// As [`Miniport::start_on`], with the miniport driver that has the driver object `object`.
+    /// Starts, as [`Miniport::start_on`] does, the miniport driver that has the driver object `object`.
     ///
     /// # Errors
     /// [`StartError`]; the adapter is removed then, and checked for leaks.
@@ -280,7 +280,7 @@ impl Miniport {
         )
     }
 
-    /// As [`Miniport::query`], by a direct OID request.
+    /// Queries an OID by a direct OID request, otherwise as [`Miniport::query`].
     ///
     /// # Errors
     /// [`OidError`] when the miniport fails the request.
@@ -291,7 +291,7 @@ impl Miniport {
         self.request_direct(NDIS_REQUEST_TYPE::NdisRequestQueryInformation, oid, length)
     }
 
-    /// As [`Miniport::query_direct`], for a request of any type.
+    /// Makes a direct OID request of any type.
     ///
     /// # Errors
     /// [`OidError`] when the miniport fails the request.

@@ -13,7 +13,7 @@ use nt_sim::{Host, thread::Lost};
 use super::calls::on_host;
 use crate::{adapter::Adapter, ndk::NdkAdapter, ndk_objects::NDK_OBJECTS, ndk_state::NdkEvent};
 
-/// What consumers of RDMA and NDIS ask of an adapter; see [`Miniport::ndk`](super::Miniport::ndk).
+/// Requests of RDMA consumers and NDIS to an adapter; see [`Miniport::ndk`](super::Miniport::ndk).
 pub struct NdkRequests<'a> {
     pub(super) host: &'a Arc<Host>,
     pub(super) adapter: &'a Arc<Adapter>,
@@ -32,7 +32,7 @@ impl NdkRequests<'_> {
         self.open_with(NDIS_OPEN_NDK_ADAPTER_PARAMETERS { Version: version, SwitchId: 0, VPortId: 0 })
     }
 
-    /// As [`open`](Self::open), with all parameters given.
+    /// Opens an NDK adapter with all parameters given, otherwise as [`open`](Self::open).
     ///
     /// # Errors
     /// The status of OpenNDKAdapterHandler.

@@ -19,7 +19,7 @@ use crate::{
     rss::{RssCapabilities, RssParameters},
 };
 
-/// What the IP stack requests of an adapter's receive side scaling; see [`Miniport::scaling`](super::Miniport::scaling).
+/// Requests of the IP stack to an adapter's receive side scaling; see [`Miniport::scaling`](super::Miniport::scaling).
 pub struct ScalingRequests<'a> {
     pub(super) host: &'a Arc<Host>,
     pub(super) adapter: &'a Arc<Adapter>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the simulated protocol stack does with the lists that it gets, and what it has seen.
+//! The simulated protocol stack's handling of the lists that it gets, and a record of them.
 
 use std::sync::Arc;
 

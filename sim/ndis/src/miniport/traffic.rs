@@ -59,7 +59,7 @@ impl Miniport {
         sent.unwrap_or_else(|lost| panic!("{lost}"))
     }
 
-    /// As [`Miniport::send_chain`], at `DISPATCH_LEVEL`, as the flags tell the miniport.
+    /// Sends a chain as [`Miniport::send_chain`] does, at `DISPATCH_LEVEL`, as the flags tell the miniport.
     ///
     /// # Panics
     /// When the host dies.
@@ -117,7 +117,7 @@ impl Miniport {
         self.received_frames().into_iter().map(|frame| frame.bytes).collect()
     }
 
-    /// As [`Miniport::received`], with what the miniport reported of their checksums.
+    /// Returns the frames of [`Miniport::received`] with what the miniport reported of their checksums.
     #[must_use]
     pub fn received_frames(&self) -> Vec<ReceivedFrame> {
         self.adapter.data_path.take_received()

@@ -27,7 +27,7 @@ pub trait IpHost {
     /// When the host has no NIC.
     fn add_address(self: &Arc<Self>, address: IpAddr, prefix: u8);
 
-    /// As [`IpHost::add_address`], to the interface of a NIC.
+    /// Adds an address to the interface of a NIC, otherwise as [`IpHost::add_address`].
     ///
     /// # Panics
     /// When the NIC is not in the host.

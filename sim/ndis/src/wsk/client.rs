@@ -18,7 +18,7 @@ const REGISTERED: &str = "WskRegister";
 const CAPTURED: &str = "WskCaptureProviderNPI";
 const OPENED: &str = "WskOpenNdkAdapter";
 
-/// What a registration contains while it is registered.
+/// The mark that a registration contains while it is registered.
 const MARK: u64 = u64::from_le_bytes(*b"WskRegis");
 
 /// The clients of a host, by the address of their registration.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a scripted miniport does with its device.
+//! Uses of its device by a scripted miniport.
 #![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 
 use device_sim::pci;
@@ -33,7 +33,7 @@ pub fn run_device(handle: usize) {
     start_device(handle, |_| {});
 }
 
-/// As [`run_device`], with the rings of the first queue at the device address `rings`.
+/// Runs the device, as [`run_device`] does, with the rings of the first queue at the device address `rings`.
 pub fn run_device_with_queue(handle: usize, rings: u64) {
     start_device(handle, |mapped| {
         let write = |at: usize, value: u16| {
@@ -53,7 +53,7 @@ pub fn run_device_with_queue(handle: usize, rings: u64) {
     });
 }
 
-/// As [`run_device`], with an MSI-X vector for changes of the configuration.
+/// Runs the device, as [`run_device`] does, with an MSI-X vector for changes of the configuration.
 pub fn run_device_with_config_vector(handle: usize, vector: u16) {
     start_device(handle, |mapped| {
         // SAFETY: a window of registers: the access is trapped.

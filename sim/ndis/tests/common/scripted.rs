@@ -34,7 +34,7 @@ use ndk_abi::{
 };
 use nt_sim::{ClockKind, Host, Sim, guest::Guest, host::HostOptions};
 
-/// What the miniport does in its handlers, besides the minimum.
+/// The actions of the miniport in its handlers, besides the minimum.
 #[derive(Clone, Copy, Default)]
 pub struct Script {
     pub initialize: Option<fn(usize)>,
@@ -46,7 +46,7 @@ pub struct Script {
     pub pause: Option<fn(usize) -> NDIS_STATUS>,
     /// Before `pause`.
     pub pausing: Option<fn(usize)>,
-    /// What becomes of a chain of sends; they stay with the miniport without it.
+    /// Handles a chain of sends; they stay with the miniport without it.
     pub send: Option<fn(usize, *mut NET_BUFFER_LIST)>,
     /// `MiniportSetOptions`, with the driver's handle.
     pub options: Option<fn(usize)>,
@@ -129,7 +129,7 @@ pub fn interrupt_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARA
     connected(handle, edit).0
 }
 
-/// As [`interrupt_with`]; returns the characteristics, too, as NDIS has completed them.
+/// Connects the interrupt as [`interrupt_with`] does; returns the characteristics, too, as NDIS has completed them.
 pub fn connected(
     handle: usize,
     edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS),
@@ -338,7 +338,7 @@ pub fn verdict(script: Script) -> String {
     verdict_while_running(script, |_| {})
 }
 
-/// As [`verdict`]; `body` runs while the adapter does, on a thread of the host.
+/// Returns the [`verdict`] of a script; `body` runs while the adapter does, on a thread of the host.
 pub fn verdict_while_running(script: Script, body: fn(&Miniport)) -> String {
     let mut sim = simulation();
     let host = host(&mut sim);
@@ -372,7 +372,7 @@ pub fn kept<T>(value: T) -> Guest<T> {
     Guest::new(Box::leak(Box::new(value)))
 }
 
-/// What initialization does, and the report.
+/// The action of an initialization, and the report.
 pub type Offence = (fn(usize), &'static str);
 
 #[track_caller]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What takes virtual time.
+//! Steps that take virtual time.
 
 /// A step of the running thread, in virtual time.
 #[derive(Clone, Copy, Debug)]

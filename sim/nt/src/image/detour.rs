@@ -12,7 +12,7 @@ use super::registers::FaultContext;
 /// Index of the stack pointer among the general registers.
 const RSP: usize = 4;
 
-/// What the image continues with.
+/// The function that the image continues with.
 pub(super) type Function = extern "efiapi" fn(argument: usize);
 
 /// Makes the image continue in `function`, and behind the instruction of `length` bytes afterwards.

@@ -65,7 +65,7 @@ impl From<object::Error> for LoadError {
     }
 }
 
-/// What an image is loaded with.
+/// Options with which an image is loaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
     /// Its security cookie.
@@ -413,7 +413,7 @@ fn bind(
     Ok((thunks, missing))
 }
 
-/// What an import is bound to.
+/// The target that an import is bound to.
 #[derive(Clone, Copy)]
 enum Target {
     /// The address of the function.

@@ -99,13 +99,13 @@ pub fn capture() -> Walk {
     capture_from(None, DEPTH)
 }
 
-/// As [`capture`], up to `depth` frames.
+/// Captures the stack as [`capture`] does, up to `depth` frames.
 #[must_use]
 pub fn capture_up_to(depth: usize) -> Walk {
     capture_from(None, depth)
 }
 
-/// As [`capture`], starting at `registers`, at which a fault interrupted the image.
+/// Captures the stack as [`capture`] does, starting at `registers`, at which a fault interrupted the image.
 pub(super) fn capture_from(registers: Option<Registers>, depth: usize) -> Walk {
     let mut walk = Walk::default();
     let Some(me) = try_current() else { return walk };

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::irql::Limit;
 
-/// What an import is.
+/// The kind of an import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Function,

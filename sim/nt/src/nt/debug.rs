@@ -29,7 +29,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         print(format, Arguments::variadic(&[first]))
     }
 
-    /// As [`DbgPrintEx`], with a `va_list`.
+    /// Prints as [`DbgPrintEx`] does, with a `va_list`.
     [<= DIRQL]
     fn vDbgPrintEx(component: u32, level: u32, format: usize, arguments: Guest<usize>) -> u32 {
         let _ = (component, level);

@@ -65,7 +65,7 @@ impl Default for Files {
     }
 }
 
-/// What an open asks for.
+/// The access and options of an open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub access: u32,

@@ -126,7 +126,7 @@ struct Spec {
     left: bool,
     zeros: bool,
     prefix: bool,
-    /// What stands before a number that is not negative.
+    /// The character before a number that is not negative.
     plus: Option<char>,
     width: usize,
     precision: Option<usize>,

@@ -19,7 +19,7 @@ pub(super) static HANDLES: Slot<Handles> = Slot::new();
 /// The first handle: those of the kernel have the upper half set.
 const FIRST: usize = 0xffff_ffff_8000_0004;
 
-/// What a handle refers to.
+/// An object that a handle refers to.
 pub(super) trait Object: Any + Send + Sync {
     /// The function that makes such a handle, e.g. `"ZwCreateFile"`.
     fn kind(&self) -> &'static str;

@@ -415,7 +415,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         allocate_contiguous(size, lowest.QuadPart, highest.QuadPart, boundary.QuadPart)
     }
 
-    /// As [`MmAllocateContiguousMemorySpecifyCache`], near a NUMA node; there is one.
+    /// Allocates as [`MmAllocateContiguousMemorySpecifyCache`] does, near a NUMA node; there is one.
     [<= DISPATCH_LEVEL]
     fn MmAllocateContiguousMemorySpecifyCacheNode(
         size: usize,

@@ -31,7 +31,7 @@ fn owner(mutex: Guest<u8>) -> Guest<usize> {
     mutex.field(offset_of!(FastMutex, owner))
 }
 
-/// What stands for a thread: not 0.
+/// Returns the number that stands for a thread: not 0.
 fn name(me: &Thread) -> usize {
     me.id().0 as usize + 1
 }

@@ -177,7 +177,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         allocate_of_type(kind, size, tag)
     }
 
-    /// As [`ExAllocatePoolWithTag`]; the priority counts when memory is short, which it never is.
+    /// Allocates as [`ExAllocatePoolWithTag`] does; the priority counts when memory is short, which it never is.
     [<= DISPATCH_LEVEL]
     fn ExAllocatePoolWithTagPriority(kind: POOL_TYPE, size: usize, tag: u32, priority: i32) -> Guest<u8> {
         let _ = priority;

@@ -129,31 +129,31 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         pool::free(&current(), reference.cast(), Some(TAG));
     }
 
-    /// As [`ExAcquireRundownProtection`], of a cache-aware reference.
+    /// Does what [`ExAcquireRundownProtection`] does for a cache-aware reference.
     [<= DISPATCH_LEVEL]
     fn ExAcquireRundownProtectionCacheAware(reference: Guest<EX_RUNDOWN_REF>) -> u8 {
         acquire(reference, 1)
     }
 
-    /// As [`ExReleaseRundownProtection`], of a cache-aware reference.
+    /// Does what [`ExReleaseRundownProtection`] does for a cache-aware reference.
     [<= DISPATCH_LEVEL]
     fn ExReleaseRundownProtectionCacheAware(reference: Guest<EX_RUNDOWN_REF>) {
         release("ExReleaseRundownProtectionCacheAware", reference, 1);
     }
 
-    /// As [`ExWaitForRundownProtectionRelease`], of a cache-aware reference.
+    /// Does what [`ExWaitForRundownProtectionRelease`] does for a cache-aware reference.
     [<= APC_LEVEL]
     fn ExWaitForRundownProtectionReleaseCacheAware(reference: Guest<EX_RUNDOWN_REF>) {
         wait(reference);
     }
 
-    /// As [`ExReInitializeRundownProtection`], of a cache-aware reference.
+    /// Does what [`ExReInitializeRundownProtection`] does for a cache-aware reference.
     [<= APC_LEVEL]
     fn ExReInitializeRundownProtectionCacheAware(reference: Guest<EX_RUNDOWN_REF>) {
         count(reference).write(0);
     }
 
-    /// As [`ExRundownCompleted`], of a cache-aware reference.
+    /// Does what [`ExRundownCompleted`] does for a cache-aware reference.
     [<= APC_LEVEL]
     fn ExRundownCompletedCacheAware(reference: Guest<EX_RUNDOWN_REF>) {
         count(reference).write(ACTIVE);

@@ -31,7 +31,7 @@ use crate::{
 /// A lock that is not acquired in this time, in nanoseconds, is considered never released.
 const FOREVER: u64 = 30_000_000_000;
 
-/// As [`FOREVER`], in turns of other threads, where time is virtual.
+/// The limit of [`FOREVER`] in turns of other threads, where time is virtual.
 const FOREVER_TURNS: u32 = 2_000_000;
 
 pub(super) static LOCK_ORDER: Slot<Order> = Slot::new();

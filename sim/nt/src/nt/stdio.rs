@@ -47,7 +47,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         print(buffer, usize::MAX, format, Width::Narrow, Arguments::variadic(&[first, second]))
     }
 
-    /// As [`sprintf`], with a `va_list`.
+    /// Formats as [`sprintf`] does, with a `va_list`.
     [any]
     fn vsprintf(buffer: usize, format: usize, arguments: Guest<usize>) -> i32 {
         print(buffer, usize::MAX, format, Width::Narrow, Arguments::list(arguments))
@@ -59,13 +59,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         print(buffer, count, format, Width::Narrow, Arguments::variadic(&[first]))
     }
 
-    /// As [`_snprintf`], with a `va_list`.
+    /// Formats as [`_snprintf`] does, with a `va_list`.
     [any]
     fn _vsnprintf(buffer: usize, count: usize, format: usize, arguments: Guest<usize>) -> i32 {
         print(buffer, count, format, Width::Narrow, Arguments::list(arguments))
     }
 
-    /// As [`_vsnprintf`], always terminated, into a buffer of `size` bytes. Text that is longer than `count`, or with a `count` of
+    /// Formats as [`_vsnprintf`] does, always terminated, into a buffer of `size` bytes. Text that is longer than `count`, or with a `count` of
     /// [`TRUNCATE`] than the buffer, is cut off; text that `count` allows but the buffer does not hold leaves it empty. Returns -1
     /// in these cases.
     [any]
@@ -88,19 +88,19 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if is_cut { -1 } else { length }
     }
 
-    /// As [`sprintf`], of wide text.
+    /// Formats wide text as [`sprintf`] does.
     [any]
     fn swprintf(buffer: usize, format: usize, first: usize, second: usize) -> i32 {
         print(buffer, usize::MAX, format, Width::Wide, Arguments::variadic(&[first, second]))
     }
 
-    /// As [`_snprintf`], of wide text.
+    /// Formats wide text as [`_snprintf`] does.
     [any]
     fn _snwprintf(buffer: usize, count: usize, format: usize, first: usize) -> i32 {
         print(buffer, count, format, Width::Wide, Arguments::variadic(&[first]))
     }
 
-    /// As [`_vsnprintf`], of wide text.
+    /// Formats wide text as [`_vsnprintf`] does.
     [any]
     fn _vsnwprintf(buffer: usize, count: usize, format: usize, arguments: Guest<usize>) -> i32 {
         print(buffer, count, format, Width::Wide, Arguments::list(arguments))

@@ -19,7 +19,7 @@ use crate::{
 
 pub(super) static SYSTEM_ROUTINES: Slot<SystemRoutines> = Slot::new();
 
-/// What `ntoskrnl.exe` exports.
+/// The exports of `ntoskrnl.exe`.
 pub struct SystemRoutines {
     exports: &'static [&'static [Import]],
     /// By the index of the slice; made when one of its functions is asked for.

@@ -37,7 +37,7 @@ pub struct SystemThreads {
     running: Mutex<Vec<usize>>,
 }
 
-/// What the handle of a thread refers to.
+/// The object that the handle of a thread refers to.
 struct SystemThread;
 
 impl Object for SystemThread {

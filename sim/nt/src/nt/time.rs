@@ -95,12 +95,12 @@ pub fn deadline(me: &Thread, due: i64) -> u64 {
     expiration(me, nominal(me, due, tick_now(me)), false)
 }
 
-/// As [`deadline`], for a high-resolution timer.
+/// Returns the [`deadline`] of a high-resolution timer.
 pub(super) fn high_resolution_deadline(me: &Thread, due: i64) -> u64 {
     expiration(me, nominal(me, due, me.world().now()), true)
 }
 
-/// As [`deadline`], for a delay: it is never too short.
+/// Returns the [`deadline`] of a delay: it is never too short.
 pub(super) fn delay_deadline(me: &Thread, due: i64) -> u64 {
     expiration(me, nominal(me, due, me.world().now()), false)
 }

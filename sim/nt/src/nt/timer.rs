@@ -282,7 +282,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         set_kernel_timer(timer, due, period, dpc).into()
     }
 
-    /// As [`KeSetTimerEx`]; the tolerable delay is not used.
+    /// Sets a timer as [`KeSetTimerEx`] does; the tolerable delay is not used.
     [<= DISPATCH_LEVEL]
     fn KeSetCoalescableTimer(timer: Guest<KTIMER>, due: i64, period: u32, delay: u32, dpc: Guest<KDPC>) -> u8 {
         let _ = delay;

@@ -79,7 +79,7 @@ impl Waits {
         self.signal_and(me, object, change, || ())
     }
 
-    /// As [`Waits::signal`]; `afterwards` changes the object again before any thread that begins to wait sees it.
+    /// Signals an object as [`Waits::signal`] does; `afterwards` changes the object again before any thread that begins to wait sees it.
     pub(super) fn signal_and<T>(
         &self,
         me: &Thread,

@@ -255,7 +255,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         queue_io_work_item("IoQueueWorkItem", handle, Routine::Plain(routine), context);
     }
 
-    /// As [`IoQueueWorkItem`]; the routine gets the work item as its third argument.
+    /// Queues a work item as [`IoQueueWorkItem`] does; the routine gets the work item as its third argument.
     [<= DISPATCH_LEVEL]
     fn IoQueueWorkItemEx(handle: usize, routine: usize, kind: i32, context: usize) {
         let _ = kind;

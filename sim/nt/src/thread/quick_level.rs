@@ -21,7 +21,7 @@ impl<'a> QuickLevel<'a> {
         is_quick.then_some(Self { thread, host })
     }
 
-    /// As [`Thread::raise`] to `DISPATCH_LEVEL`; otherwise returns `None` and changes nothing.
+    /// Raises to `DISPATCH_LEVEL` as [`Thread::raise`] does; otherwise returns `None` and changes nothing.
     #[inline]
     pub(crate) fn raise(&self) -> Option<Irql> {
         let Self { thread, host } = self;
@@ -44,7 +44,7 @@ impl<'a> QuickLevel<'a> {
         }
     }
 
-    /// As [`Thread::lower`] from `DISPATCH_LEVEL`; otherwise returns `None` and changes nothing. `before` runs before the CPU is
+    /// Lowers from `DISPATCH_LEVEL` as [`Thread::lower`] does; otherwise returns `None` and changes nothing. `before` runs before the CPU is
     /// released.
     #[inline]
     pub(crate) fn lower(&self, level: Irql, before: impl FnOnce()) -> Option<()> {

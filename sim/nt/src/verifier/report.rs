@@ -39,7 +39,7 @@ pub(crate) fn finding(code: BugCheck, text: String, stack: Walk, tolerated: bool
     }
 }
 
-/// As [`violation`], with a stack that was walked elsewhere.
+/// Reports a [`violation`] with a stack that was walked elsewhere.
 #[cold]
 pub(crate) fn report(code: BugCheck, text: String, stack: Walk) -> ! {
     let me = current();

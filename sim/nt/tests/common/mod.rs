@@ -38,7 +38,7 @@ pub fn run(sim: SimBuilder, violation: &'static str) -> (Outcome, Verdict) {
     (outcome, verdict)
 }
 
-/// As [`run`]; also returns what `query` returns at the end of the simulation.
+/// Runs a driver as [`run`] does; also returns what `query` returns at the end of the simulation.
 pub fn run_for<T>(
     sim: SimBuilder,
     violation: &'static str,

@@ -18,7 +18,7 @@ pub struct Closed {
     operations: &'static Operations,
 }
 
-/// What the list needs of an object type.
+/// Operations of an object type that the list needs.
 pub struct Operations {
     /// Returns the object's link to the next one.
     pub next: unsafe fn(NonNull<c_void>) -> NonNull<Option<Closed>>,

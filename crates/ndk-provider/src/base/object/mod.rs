@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What all NDK objects share: the header that the consumer sees, reference counting and the close protocol.
+//! Parts that all NDK objects share: the header that the consumer sees, reference counting and the close protocol.
 //!
 //! An object is one allocation. It starts with the part that the consumer knows (`NDK_OBJECT_HEADER` and the
 //! dispatch pointer). That part is written once, before the object is published, and never read again: the layer
@@ -130,7 +130,7 @@ pub struct Object<T: ObjectType> {
     body: ManuallyDrop<T>,
 }
 
-/// What objects of all types have.
+/// Members of objects of all types.
 #[repr(C)]
 pub(super) struct Head {
     public: UnsafeCell<Public>,

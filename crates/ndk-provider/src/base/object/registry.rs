@@ -153,7 +153,7 @@ impl Registry {
         self.for_each_in(0..usize::MAX, each);
     }
 
-    /// As [`for_each`](Self::for_each), in these slots only. Returns whether there are slots behind them.
+    /// Calls `each` as [`for_each`](Self::for_each) does, for objects in these slots only. Returns whether there are slots behind them.
     pub fn for_each_in<T: Registered>(&self, slots: Range<usize>, mut each: impl FnMut(&T)) -> bool {
         for index in slots {
             let found: Option<Ref<T>> = {

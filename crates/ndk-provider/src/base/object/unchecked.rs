@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use ndk_abi::ndk::NDK_OBJECT_TYPE;
 
-/// What a consumer's pointer is.
+/// The state of a consumer's pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointee {
     /// Null, or no object of the provider.

@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use ndk_abi::ndk::NDIS_NDK_PERFORMANCE_COUNTERS;
 
-/// What `OID_NDK_STATISTICS` reports.
+/// Counters that `OID_NDK_STATISTICS` reports.
 #[derive(Default)]
 pub struct Counters {
     pub connect: Counter,

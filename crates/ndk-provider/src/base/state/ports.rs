@@ -19,7 +19,7 @@ use nt::SpinLock;
 //= R-CONN-1, R-CREATE-47
 pub const FIRST_EPHEMERAL: u16 = 49152;
 
-/// What an endpoint is reserved for.
+/// The purpose for which an endpoint is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Listener,

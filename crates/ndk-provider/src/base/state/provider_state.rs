@@ -67,12 +67,12 @@ impl ProviderState {
         self.set_timer();
     }
 
-    /// As [`ProviderState::after_call`], of a call that concerns this queue pair alone.
+    /// Does the work of [`ProviderState::after_call`] for a call that concerns this queue pair alone.
     pub fn after_post(&self, qp: &Qp<RawSpinLock>) {
         self.after_call_of(&self.engine.shard_of(qp));
     }
 
-    /// As [`ProviderState::after_call`], of a call that makes frames ready in one shard only.
+    /// Does the work of [`ProviderState::after_call`] for a call that makes frames ready in one shard only.
     pub fn after_call_of(&self, shard: &Shard<'_>) {
         self.transmit_of(shard);
         self.defer_events();
@@ -85,7 +85,7 @@ impl ProviderState {
         }
     }
 
-    /// As [`ProviderState::after_call`], after a call that makes nothing ready to transmit.
+    /// Does the work of [`ProviderState::after_call`] for a call that makes nothing ready to transmit.
     pub fn after_receive(&self) {
         if self.engine.has_event() {
             self.defer();
@@ -159,7 +159,7 @@ impl ProviderState {
         }
     }
 
-    /// As [`ProviderState::set_timer`], after something that concerns one shard only.
+    /// Sets the timer as [`ProviderState::set_timer`] does, after something that concerns one shard only.
     pub fn set_timer_of(&self, shard: &Shard<'_>) {
         if let Some(timeout) = shard.poll_timeout() {
             self.scheduler.set_timer(timeout.as_nanos());

@@ -15,7 +15,7 @@ pub struct Scheduler {
     due: AtomicU64,
 }
 
-/// What drives the engine. Dropped in this order: the timer and the events queue the others.
+/// Routines that drive the engine. Dropped in this order: the timer and the events queue the others.
 pub struct Routines {
     pub timer: Timer,
     pub events: Deferred,

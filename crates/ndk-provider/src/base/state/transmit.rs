@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(queue.committed, [61]);
     }
 
-    /// What is next may be a frame to the own address, which would be dropped.
+    /// The next frame may be one to the own address, which would be dropped.
     #[test]
     fn there_is_no_slot_while_the_longest_frame_of_the_link_cannot_be_looped_back() {
         let (loopback, mut queue) = (Loopback::new(), Queue { slot: vec![0; 64], committed: Vec::new() });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the provider uses of the strict provider, without it: a checker that never exists, so that no code for it is built, and
+//! The provider's view of the strict provider, without it: a checker that never exists, so that no code for it is built, and
 //! faults and delays that never occur.
 
 use core::convert::Infallible;
@@ -63,7 +63,7 @@ impl Drop for RetainedMemory {
     }
 }
 
-/// What checks the consumers. It never exists.
+/// The checker of the consumers. It never exists.
 pub struct Checker(Infallible);
 
 impl Checker {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What checks the consumers of one provider.
+//! The checker of the consumers of one provider.
 //!
 //! Exists only if mistakes are reported. The objects of such a provider point to dispatch tables whose functions check
 //! the call first (`dispatch::strict`); without it, no call does anything for it.

@@ -12,7 +12,7 @@ use ndk_abi::nt::{
     STATUS_INVALID_PARAMETER, STATUS_INVALID_PARAMETER_MIX, STATUS_NOT_SUPPORTED,
 };
 
-/// What kind of call a function of a dispatch table is.
+/// The kind of call that a function of a dispatch table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// Creates an object below this one.

@@ -26,7 +26,7 @@ struct Checked {
     reported: Cell<bool>,
 }
 
-/// What a function of a dispatch table returns.
+/// A value that a function of a dispatch table returns.
 pub trait Answer: Copy {
     /// Returned for a call that is refused.
     const REFUSED: Self;
@@ -59,7 +59,7 @@ impl Answer for () {
     }
 }
 
-/// What is checked around a call. Made by a function `new` with the call, the object and arguments.
+/// The checks around a call. Made by a function `new` with the call, the object and arguments.
 pub trait Guard {
     /// The call has returned this status. The object may be closed by now.
     fn end(self, call: &Call, status: NTSTATUS);

@@ -34,7 +34,7 @@ pub enum Source<'a> {
     ProviderState(&'a Ref<SharedEndpoint>),
 }
 
-/// What a connect that failed holds.
+/// The objects that a failed connect holds.
 type FailedAttempt = (Option<Ref<Qp>>, Option<Endpoint>, Option<Ref<SharedEndpoint>>);
 
 impl Connector {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the engine's events do to a connector: replies, refusals, disconnects, aborts.
+//! Effects of the engine's events on a connector: replies, refusals, disconnects, aborts.
 
 use super::connection_data::{ConnectParameters, Exchanged};
 use super::object::{Connector, Inner};

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Reports of one mistake that a provider makes in a period.
 const REPORTS: usize = 16;
 
-/// What a call that is to be made has wrong: at most two faults, of different arguments.
+/// The faults of a call that is to be made: at most two faults, of different arguments.
 struct Case {
     function: Function,
     faults: Vec<&'static Fault>,

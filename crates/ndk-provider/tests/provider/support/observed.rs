@@ -33,11 +33,11 @@ static OBSERVATIONS: Mutex<Observations> = Mutex::new(Observations { found: [Non
 thread_local! {
     /// The last call of this thread.
     static LAST: Cell<Member> = const { Cell::new(("", "")) };
-    /// What this thread recorded last. A loop of one call takes no lock, so that calls of two threads overlap.
+    /// The call that this thread recorded last. A loop of one call takes no lock, so that calls of two threads overlap.
     static RECORDED: Cell<Option<Observation>> = const { Cell::new(None) };
 }
 
-/// What a call returns: a status, or something else, which is not recorded.
+/// A value that a call returns: a status, or something else, which is not recorded.
 pub trait Answer {
     fn status(&self) -> Option<i32> {
         None

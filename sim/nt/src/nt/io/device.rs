@@ -32,7 +32,7 @@ const DEVICE: &str = "IoCreateDevice";
 /// Number of elements of `MajorFunction`.
 const MAJOR_FUNCTIONS: usize = 28;
 
-/// What runs when the last file of a driver's devices is closed.
+/// A function that runs when the last file of a driver's devices is closed.
 type Deferred = Box<dyn FnOnce() + Send>;
 
 /// The devices of a host.

@@ -74,7 +74,7 @@ pub(super) fn dispatch(host: &Host, (driver, device): (usize, usize), major: u8,
     }
 }
 
-/// What is wrong with the status that a dispatch routine returned.
+/// Returns what is wrong with the status that a dispatch routine returned.
 fn objection(request: &IoRequest, returned: i32) -> Option<String> {
     let marked = request.with_irp(super::irp::GuestIrp::is_marked_pending);
     let unmarked = || Some("returned STATUS_PENDING without a call of IoMarkIrpPending".to_owned());

@@ -132,7 +132,7 @@ fn finish(request: &IoRequest) -> Completion {
     }
 }
 
-/// What stands for the calling thread in an IRP.
+/// Returns the pointer that stands for the calling thread in an IRP.
 fn thread_pointer(me: &Thread) -> usize {
     const FIRST: usize = 0x00fe_0000_0000_0000;
     FIRST + me.id().0 as usize * 0x40

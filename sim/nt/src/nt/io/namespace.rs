@@ -47,7 +47,7 @@ pub struct Namespace {
 pub struct Found {
     /// Address of the `DEVICE_OBJECT`.
     pub device: usize,
-    /// What followed the device's name: empty, or a path that starts with a backslash.
+    /// The part of the name behind the device's: empty, or a path that starts with a backslash.
     pub rest: String,
 }
 

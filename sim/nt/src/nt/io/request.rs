@@ -127,7 +127,7 @@ fn not_held(host: &Host, irp: usize) -> ! {
     iomanager(format!("{irp:#x} was completed, which is not an IRP that a driver was given"));
 }
 
-/// What is wrong with completing the request in its present state.
+/// Returns what is wrong with completing the request in its present state.
 fn objection(request: &IoRequest, memory: &RequestMemory) -> Option<String> {
     let irp = GuestIrp(memory.irp);
     let (status, information) = irp.status();

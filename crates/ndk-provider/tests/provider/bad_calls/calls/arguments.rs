@@ -21,7 +21,7 @@ pub struct Arguments {
     pub endpoint: *mut NDK_SHARED_ENDPOINT,
     pub mr: *mut NDK_MR,
     pub mw: *mut NDK_MW,
-    /// What an invalidation names.
+    /// The object that an invalidation names.
     pub target: *mut NDK_OBJECT_HEADER,
     /// Depths, numbers of elements and the like, in the order of the parameters.
     pub numbers: [u32; 5],
@@ -46,7 +46,7 @@ pub struct Arguments {
     /// Whether the buffer and its size are given, and the size.
     pub buffer: bool,
     pub size: Option<u32>,
-    /// What the buffer has before the call.
+    /// The content of the buffer before the call.
     pub lam: Vec<u64>,
 }
 

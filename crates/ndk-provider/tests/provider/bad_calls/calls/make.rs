@@ -35,7 +35,7 @@ unsafe extern "efiapi" fn on_disconnect_ex(_: *mut c_void, reason: u32) {
 
 /// A call that was made.
 pub struct Made {
-    /// What it returned, see [`NONE`].
+    /// The status that it returned, see [`NONE`].
     pub status: NTSTATUS,
     pub callbacks: &'static Callbacks,
     /// The object that was created inline.

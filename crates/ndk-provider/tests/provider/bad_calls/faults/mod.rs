@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a call can have wrong, and what the contract says of it: the status, how an accepted request completes, and the
+//! Faults of a call, and what the contract says of them: the status, how an accepted request completes, and the
 //! mistake that a strict provider reports (`docs/strict.md`).
 //!
 //! Each row names the rule that its expectation is from. Rows without a rule are of the header's annotations: a pointer that
@@ -38,14 +38,14 @@ pub struct Fault {
     pub change: fn(&mut Arguments, &mut World),
 }
 
-/// What a call with a fault returns.
+/// The outcome of a call with a fault.
 #[derive(Clone, Copy)]
 enum Returns {
     /// As if the object were of another type.
     Refused,
     /// One of these; several where the rule leaves a choice.
     Status(&'static [NTSTATUS]),
-    /// What a valid call returns.
+    /// The status of a valid call.
     Success,
 }
 
