@@ -143,6 +143,7 @@ mod tests {
         while push_within_capacity(&mut vec, 2).is_ok() {}
         assert_eq!(vec.len(), vec.capacity());
         assert_eq!(push(&mut vec, 3), Ok(()));
+        assert_eq!(vec.last(), Some(&3));
     }
 
     #[test]

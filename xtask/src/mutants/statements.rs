@@ -141,7 +141,11 @@ impl<'ast> Visit<'ast> for Statements<'_> {
 fn can_be_deleted(statement: &Stmt) -> bool {
     match statement {
         Stmt::Expr(expression, Some(_)) => {
-            !matches!(expression, Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) | Expr::Macro(_))
+            !matches!(
+                expression,
+                // A constant expression has no effect when the program runs.
+                Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) | Expr::Macro(_) | Expr::Const(_)
+            )
         }
         Stmt::Local(local) => matches!(local.pat, syn::Pat::Wild(_)) && local.init.is_some(),
         Stmt::Expr(_, None) | Stmt::Item(_) | Stmt::Macro(_) => false,
@@ -166,7 +170,7 @@ mod tests {
     #[test]
     fn statements_whose_values_are_not_used_are_deleted() {
         let text = "impl A<B> {\n    unsafe fn f(&mut self) -> u8 {\n        let a = g();\n        self.b = a;\n        \
-                    if a == 1 { c()?; return 2; }\n        let _ = h();\n        assert!(i());\n        7\n    }\n}\n\
+                    if a == 1 { c()?; return 2; }\n        let _ = h();\n        const { j() };\n        assert!(i());\n        7\n    }\n}\n\
                     #[cfg(test)]\nmod tests { fn f() { g(); } }\n#[test]\nfn t() { g(); }\n\
                     impl C for D { fn f() { e.each(|f| { g(f); }); } }\nfn k() { m(); }";
         let mutants = deleted("a.rs", text).unwrap();
@@ -177,9 +181,9 @@ mod tests {
                 "a.rs:4:9: delete statement in A<B>::f",
                 "a.rs:5:21: delete statement in A<B>::f",
                 "a.rs:6:9: delete statement in A<B>::f",
-                "a.rs:15:25: delete statement in <impl C for D>::f",
-                "a.rs:15:38: delete statement in <impl C for D>::f",
-                "a.rs:16:10: delete statement in k",
+                "a.rs:16:25: delete statement in <impl C for D>::f",
+                "a.rs:16:38: delete statement in <impl C for D>::f",
+                "a.rs:17:10: delete statement in k",
             ]
         );
         let texts: Vec<_> = mutants.iter().map(|mutant| &text[mutant.range(text).unwrap()]).collect();
