@@ -254,6 +254,32 @@ fn device_that_does_not_run_gets_no_command() {
 }
 
 #[test]
+fn stopped_control_queue_sends_no_command() {
+    with_filters(Answer::Ok, |fake, mut driver| {
+        driver.nic().commands.as_mut().unwrap().stop();
+        assert_eq!((set(&mut driver, &DIRECTED), fake.notified(CONTROL)), (Err(Error::OutOfOrder), 0));
+    });
+}
+
+/// A device that was reset has no VLANs in its filter.
+//= virtio §16
+#[test]
+fn vlans_are_added_again_after_a_reset() {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN;
+        let fake = Fake::new(Quirks { offered, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        for _ in 0..2 {
+            assert_eq!(set(&mut driver, &ReceiveMode { vlan: Some(5), ..DIRECTED }), Ok(true));
+            assert_eq!(fake.commands()[0], [2, 0, 5, 0]);
+            driver.restart().unwrap();
+        }
+        drop(driver);
+        fake.assert_well_treated();
+    });
+}
+
+#[test]
 fn answer_to_a_command_that_was_not_sent_breaks_the_ring() {
     with_filters(Answer::BadId, |_, mut driver| {
         assert_eq!(set(&mut driver, &DIRECTED), Err(Error::BrokenRing(RingFault::BadId)));
