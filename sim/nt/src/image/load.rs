@@ -118,7 +118,7 @@ impl Image {
         let (thunks, missing) = bind(&file, &mapping, imports, options.on_missing)?;
         let functions = functions(&file, &bytes)?;
         let pauses =
-            if options.yields_at_pauses { replace_pauses(&functions, &mapping)? } else { Vec::new() };
+            if options.yields_at_pauses { replace_pauses(&file, &functions, &mapping)? } else { Vec::new() };
         protect(&file, &mapping)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self {
@@ -311,15 +311,23 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
     Ok(())
 }
 
-/// Replaces each `pause` in a function by an instruction that faults. Returns their offsets, in order.
-fn replace_pauses(functions: &Functions, mapping: &Mapping) -> Result<Vec<u32>, LoadError> {
+/// Replaces each `pause` in a function by an instruction that faults, also in leaf functions, which are in no directory. Returns their
+/// offsets, in order.
+fn replace_pauses(file: &PeFile64, functions: &Functions, mapping: &Mapping) -> Result<Vec<u32>, LoadError> {
+    let mut parts: Vec<Range<u32>> = functions.iter().map(|function| function.begin..function.end).collect();
+    for section in file.section_table().iter() {
+        if section.characteristics.get(LE).contains(IMAGE_SCN_MEM_EXECUTE) {
+            let start = section.virtual_address.get(LE);
+            parts.extend(functions.uncovered(start..start.saturating_add(section.virtual_size.get(LE))));
+        }
+    }
     let mut pauses = Vec::new();
-    for function in functions.iter() {
-        let size = function.end.saturating_sub(function.begin) as usize;
-        let at = mapping.check(function.begin as usize, size)?;
+    for part in parts {
+        let size = part.end.saturating_sub(part.start) as usize;
+        let at = mapping.check(part.start as usize, size)?;
         // SAFETY: inside the mapping, as just checked, and not written before the slice is dropped.
         let code = unsafe { std::slice::from_raw_parts(at, size) };
-        pauses.extend(pauses::find(function, code));
+        pauses.extend(pauses::find(part.start, code));
     }
     pauses.sort_unstable();
     pauses.dedup();
