@@ -69,6 +69,7 @@ mod engine;
 mod error;
 mod event_queue;
 mod held_notices;
+mod ignored;
 mod memory;
 #[cfg(test)]
 mod models;
@@ -101,7 +102,7 @@ mod trace;
 mod transport;
 mod work;
 
-pub use cm::{Ignored, LocalQp, PeerQp};
+pub use cm::{LocalQp, PeerQp};
 pub use config::{Config, MOST_PACKETS, StashLimits};
 pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{
@@ -116,6 +117,7 @@ pub use engine::shard::Shard;
 pub use engine::transmit::Transmit;
 pub use engine::{Engine, Objects};
 pub use error::{ConnError, CreateError, ModifyError, PostError, QpChangeError};
+pub use ignored::Ignored;
 pub use memory::Backing;
 pub use moderation::Moderation;
 pub use number_prefix::NumberPrefix;

@@ -6,8 +6,8 @@ use core::cell::Cell;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cm::Ignored;
 use crate::drop_reason::DropReason;
+use crate::ignored::Ignored;
 use roce_wire::DropReason as MalformedReason;
 
 macro_rules! counters {

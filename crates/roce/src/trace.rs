@@ -8,8 +8,8 @@
 use core::fmt;
 use core::net::SocketAddr;
 
-use crate::cm::Ignored;
 use crate::drop_reason::DropReason;
+use crate::ignored::Ignored;
 use crate::stats;
 use crate::transport::state::State;
 use roce_wire::cm::RejReason;

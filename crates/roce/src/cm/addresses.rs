@@ -7,8 +7,8 @@ use core::cmp::Ordering;
 use core::net::IpAddr;
 use core::ops::Range;
 
-use super::event::Ignored;
 use crate::error::ConnError;
+use crate::ignored::Ignored;
 use fallible::vec;
 use roce_wire::{MacAddr, Packet};
 

@@ -5,7 +5,7 @@
 //! Kept in parsed form and bounded in number. When the queue is full an answer is dropped, and the peer's retry
 //! asks for it again.
 
-use super::event::Ignored;
+use crate::ignored::Ignored;
 use fallible::Fifo;
 use roce_wire::{
     Mad, Path, PathMtu,

@@ -7,9 +7,9 @@ use super::{
     attached_qps::AttachedQps,
     conn::Conn,
     conn_set::ConnSet,
-    event::Ignored,
     state::State,
 };
+use crate::ignored::Ignored;
 use crate::time::Instant;
 use crate::trace::{Ends, Trace, TraceEvent, TraceRecord};
 use core::net::SocketAddr;

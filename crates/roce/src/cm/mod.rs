@@ -70,7 +70,7 @@ mod tests;
 
 pub use attached_qps::AttachedQps;
 pub use config::CmConfig;
-pub use event::{CmEvent, CmEventKind, Ignored, LocalQp, PeerQp};
+pub use event::{CmEvent, CmEventKind, LocalQp, PeerQp};
 
 use core::net::IpAddr;
 
@@ -82,7 +82,7 @@ use self::{
     incoming::{Incoming, Origin},
     sender::Sender,
 };
-use crate::{conn::ConnRequest, error::ConnError, random::Random, time::Instant};
+use crate::{conn::ConnRequest, error::ConnError, ignored::Ignored, random::Random, time::Instant};
 use roce_wire::icrc::Crc;
 use roce_wire::{
     Attribute, Deth, Mad, Packet, Psn, Qpn,

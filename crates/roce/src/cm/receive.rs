@@ -8,12 +8,13 @@ use core::time::Duration;
 use super::{
     answer::AnswerKind,
     conn::Pending,
-    event::{Ignored, PeerQp, is_user_qpn},
+    event::{PeerQp, is_user_qpn},
     incoming::{Incoming, Origin},
     state::{Input, State},
 };
 use crate::{
     conn::{DisconnectOutcome, PrivateData, ReadLimits},
+    ignored::Ignored,
     time::nanos,
 };
 use roce_wire::{

@@ -8,11 +8,12 @@ use super::{
     answer::AnswerKind,
     bounds::Admission,
     conn::Pending,
-    event::{Ignored, PeerQp, is_user_qpn},
+    event::{PeerQp, is_user_qpn},
     incoming::Incoming,
     state::{Input, State},
 };
 use crate::conn::{ListenerId, PrivateData, ReadLimits};
+use crate::ignored::Ignored;
 use roce_wire::{
     Attribute, PKEY_DEFAULT, Path, PathMtu, ack_timeout,
     cm::{CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, RespondedMessage, TransportService},

@@ -5,11 +5,11 @@
 use lock_api::RawMutex;
 
 use super::Connections;
-use crate::cm::Ignored;
 use crate::conn::ConnId;
 use crate::drop_reason::DropReason;
 use crate::engine::queue_pairs::QueuePairs;
 use crate::engine::transmit::Transmit;
+use crate::ignored::Ignored;
 use crate::shard::ShardState;
 use crate::time::Instant;
 use crate::trace::TraceEvent;

@@ -25,10 +25,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
-use crate::cm::{AttachedQps, Cm, CmConfig, Ignored, PeerQp};
+use crate::cm::{AttachedQps, Cm, CmConfig, PeerQp};
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::error::ConnError;
+use crate::ignored::Ignored;
 use crate::qp::Qp;
 use crate::random::Random;
 use crate::time::Instant;
