@@ -146,7 +146,9 @@ pub fn consumer_mistake(owner: Owner, report: &MistakeReport) {
     unsafe { NdisWriteErrorLogEntry(owner.handle(), id, 3, object_type, report.object, report.detail) };
 }
 
-/// Writes one event with its data. IRQL <= `DISPATCH_LEVEL`.
+/// Writes one event with its data. IRQL <= `DISPATCH_LEVEL`. Not inlined: events are rare, and their callers' stack frames are large.
+#[cold]
+#[inline(never)]
 pub fn write(handle: NDIS_HANDLE, event: Event, [first, second]: [u32; 2]) {
     debug::event(handle, event, [first, second]);
     trace_event(handle, event.number(), [first, second]);

@@ -91,7 +91,7 @@ unsafe fn bring_up(
     set_registration_attributes(handle, &slot)?;
     let configuration = Configuration::read(handle).map_err(Failure::Configuration)?;
     // SAFETY: by this function's contract NDIS's initialization is in progress, so its parameters are valid.
-    let resources = unsafe { Resources::collect(handle, parameters) };
+    let resources = unsafe { Resources::collect(handle, parameters) }.map_err(|_| Failure::NoResources)?;
     // SAFETY: NDIS's parameters are valid until `MiniportInitializeEx` returns, and only read here.
     let luid = unsafe { (*parameters).NetLuid };
     // SAFETY: NDIS's parameters are valid until `MiniportInitializeEx` returns, and only read here.

@@ -21,7 +21,7 @@ use super::outgoing_frame::Outgoing;
 use super::requested_offload::{Requested, Sent};
 use super::statistics::Cast;
 use crate::nbl::send_progress::{begin, position, sent_part, set_position, set_sent_part, set_status};
-use crate::nbl::{NblList, info};
+use crate::nbl::{NblList, data_len, info};
 use crate::nic::queue_pair::{Pair, TRANSMIT_BUDGET, Transmitter};
 use crate::nic::rdma_slots::TransmitSlots;
 use driver_states::device::DeviceState;
@@ -232,8 +232,8 @@ fn send_list(
         match sent {
             None => return false,
             Some(Ok(sent)) => {
-                // Copying an LSO or USO packet takes as long as copying its segments.
-                *budget = budget.saturating_sub(sent.len / FRAME);
+                // Copying an LSO or USO packet takes as long as copying its segments. For each part, the whole packet is copied.
+                *budget = budget.saturating_sub(data_len(net_buffer) as usize / FRAME);
                 adapter.statistics().sent(sent.cast, sent.len);
                 if let Some(part) = sent.unfinished {
                     // SAFETY: the NBL was taken from the waiting list, as above.

@@ -2,7 +2,10 @@
 
 //! The device's PCI resources: configuration space, BARs, interrupt messages. `PASSIVE_LEVEL`.
 
+use alloc::boxed::Box;
 use core::slice;
+
+use fallible::{AllocError, try_box};
 
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_MINIPORT_INIT_PARAMETERS, NdisMGetBusData, NdisMSetBusData};
 use ndk_abi::nt::{
@@ -38,11 +41,19 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Reads configuration space through NDIS, and the assigned resources from `parameters`.
+    /// Reads configuration space through NDIS, and the assigned resources from `parameters`. In memory of their own, and not inlined: the
+    /// caller's stack frame is large.
+    ///
+    /// # Errors
+    /// There is no memory.
     ///
     /// # Safety
     /// `parameters` is what NDIS gave `MiniportInitializeEx`, which has not returned yet.
-    pub unsafe fn collect(handle: NDIS_HANDLE, parameters: *const NDIS_MINIPORT_INIT_PARAMETERS) -> Self {
+    #[inline(never)]
+    pub unsafe fn collect(
+        handle: NDIS_HANDLE,
+        parameters: *const NDIS_MINIPORT_INIT_PARAMETERS,
+    ) -> Result<Box<Self>, AllocError> {
         let config = config_space(handle);
         // SAFETY: this function has the contract of `assigned`, and the descriptors are read before it returns.
         let assigned = unsafe { assigned(parameters) };
@@ -66,7 +77,7 @@ impl Resources {
                 _ => {}
             }
         }
-        resources
+        try_box(resources)
     }
 
     /// Returns the length of an assigned BAR in bytes.

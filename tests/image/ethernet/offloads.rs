@@ -201,6 +201,24 @@ fn large_datagrams_are_divided_with_their_options_and_more_of_them_than_there_ar
     }
 }
 
+/// The device is notified when the lock of the transmit queue is released. For each part of a packet the driver copies the packet, and it
+/// copies as many bytes as 128 frames have before it releases the lock: less than four times 64,000.
+#[test]
+fn large_datagram_in_many_parts_does_not_hold_the_transmit_lock_for_all_of_them() {
+    let Some(bed) = with(Features::DEFAULT, Quirks::default()) else { return };
+    let sender = bed.machines()[0];
+    let releases =
+        || sender.nic().counters().notifications + sender.counters()["tx_notifications_suppressed"];
+    let mut frame = udp4(0, 0, 64_000);
+    let request = SendRequest::udp_segmentation(&mut frame, 100);
+    let before = releases();
+    let (statuses, received) = deliver_requests(&bed, 0, vec![(frame, request)]);
+    assert_eq!((statuses, received.len()), (vec![NDIS_STATUS_SUCCESS], 640));
+    let releases = releases() - before;
+    assert!(releases >= 4, "ten parts, {releases} batches");
+    finish(bed);
+}
+
 /// Linux's vhost and tap drop a UDP packet with more segments, without a report to the driver: it gets them in several packets.
 #[test]
 fn large_datagram_with_more_than_64_segments_is_sent_in_several_packets() {

@@ -30,7 +30,7 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
-const LARGE_FRAMES: [(&str, u32, &str); 8] = [
+const LARGE_FRAMES: [(&str, u32, &str); 7] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         2816,
@@ -48,8 +48,8 @@ const LARGE_FRAMES: [(&str, u32, &str); 8] = [
     ),
     (
         "viordma::miniport::initialize::initialize",
-        2304,
-        "PASSIVE_LEVEL, once per start: holds configuration space and the adapter's parts",
+        1664,
+        "PASSIVE_LEVEL, once per start: holds the adapter's parts",
     ),
     (
         "viordma::miniport::device_setup::build_port",
@@ -60,11 +60,6 @@ const LARGE_FRAMES: [(&str, u32, &str); 8] = [
         "viordma::miniport::device_setup::program",
         2176,
         "PASSIVE_LEVEL, once per start: constructs the queues",
-    ),
-    (
-        "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::allocate",
-        2048,
-        "PASSIVE_LEVEL, once per start: moves the queues to its caller",
     ),
     (
         "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::add",
