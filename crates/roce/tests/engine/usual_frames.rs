@@ -156,6 +156,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
     // Where SENDs read from: behind all that is written.
     const SOURCE: usize = 8192;
     const MOST_INLINE: usize = 64;
+    const MOST_FRAMES: usize = 1_000_000;
     TRACE.lock().unwrap().clear();
     let mut pair = Pair::connected(options.clone());
     let changes = changes.to_vec();
@@ -165,6 +166,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
             changes[number % changes.len()].apply(frame);
         }
         number += 1;
+        assert!(number < MOST_FRAMES, "the exchange of frames does not end");
         let to_queue_pair = match Packet::parse(frame) {
             Ok(packet) => packet.bth().dest_qp() > Qpn::GSI,
             // It is for the network stack, which is not here.

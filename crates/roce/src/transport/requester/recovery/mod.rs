@@ -47,6 +47,9 @@ const MAX_UNPROVEN_RUN: u64 = 16;
 /// Mean number of packets from one loss to the next from which on each is repaired on its own.
 const RARE: u64 = 40;
 
+/// Retransmissions of the same oldest packet at reports of its loss, without a wait between them, while the round-trip time is unknown.
+const HASTY: u8 = 8;
+
 /// Losses handled by go-back-N before selective repeat is tried again.
 const GO_BACK_N_LOSSES: u8 = 16;
 
@@ -257,8 +260,17 @@ impl Recovery {
     }
 
     /// Returns whether a packet sent at `at` can have been acknowledged by now: a round trip has passed.
+    ///
+    /// While its length is unknown, each report counts, so that an early loss is repaired at once. The minimum resend time bounds that: the
+    /// peer may report each retransmission twice, and a loss that is reported endlessly would otherwise double the frames each time.
     fn answered_since(&self, at: Instant, now: Instant) -> bool {
-        now.nanos_since(at) >= self.window.round_trip()
+        let is_hasty = self.retransmission.is_some_and(|last| last.repeats >= HASTY);
+        let round_trip = if is_hasty && self.window.is_unmeasured() {
+            self.timeout.min_resend
+        } else {
+            self.window.round_trip()
+        };
+        now.nanos_since(at) >= round_trip
     }
 
     /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
@@ -426,8 +438,13 @@ impl Recovery {
             self.window.shrink(first, high);
         }
         self.reported_within_run.0 = Sequence::MAX;
+        let repeats = match self.retransmission {
+            Some(last) if last.first == first => last.repeats.saturating_add(1),
+            _ => 0,
+        };
         self.retransmission = Some(Retransmission {
             first,
+            repeats,
             end: first,
             high,
             at: now,

@@ -38,6 +38,8 @@ pub(crate) struct Retransmission {
     pub(crate) passed: bool,
     /// A positive acknowledgement covers the run of selective repeat alone.
     pub(crate) alone: bool,
+    /// How often the requester had gone back to `first` before, in a row.
+    pub(crate) repeats: u8,
 }
 
 impl Retransmission {
@@ -90,6 +92,7 @@ mod tests {
                 answered: false,
                 passed: false,
                 alone: false,
+                repeats: 0,
             };
             for &(sequence, end, next, resent) in sent {
                 assert_eq!(

@@ -596,3 +596,16 @@ fn a_loss_is_not_new_before_the_packet_is_sent_again() {
         assert_eq!(requester.recovery.is_new_loss(at(10), at(next), requester.now()), expected, "{next}");
     }
 }
+
+/// A peer may report each retransmission twice. While the round-trip time is unknown, no wait separates them.
+#[test]
+fn a_loss_that_is_reported_endlessly_is_repaired_a_few_times_at_once_and_then_once_per_minimum_resend_time() {
+    let mut requester = Requester::new();
+    requester.recovery.window = Window::IDLE;
+    requester.handle(Send(4));
+    let mut resent =
+        |reports: usize| (0..reports).filter(|_| !requester.handle(NakAgain(1)).is_empty()).count();
+    assert_eq!(resent(100), usize::from(HASTY) + 1);
+    // Each report comes 1 us after the one before.
+    assert_eq!(resent(4000), 4);
+}
