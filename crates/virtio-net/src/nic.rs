@@ -70,7 +70,7 @@ pub struct Nic<H: Hal, R> {
     pub vectors: Vectors,
     /// Number of pairs that are missing because there was no memory for them.
     pub missing: u16,
-    /// The queues are smaller than requested because there was no memory for larger ones.
+    /// The queues are smaller than requested and possible because there was no memory for larger ones.
     pub is_reduced: bool,
 }
 
@@ -104,13 +104,18 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     /// Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
     #[inline(never)]
     fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
-        let requested = (options.receive_size, options.transmit_size);
         let commands = Self::commands(hal, control)?;
         // Several pairs imply a control queue, which MQ and RSS depend on.
         let wanted = options.pairs.min(control.max_pairs());
         let vectors = control.assign_vectors(options.messages, wanted)?;
         let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;
-        let options = Self::add_first(&mut pairs, hal, control, options)?;
+        // What is saved is saved of what the device has.
+        let whole = Options {
+            receive_size: options.receive_size.min(control.queue_size(receive_queue(0))?),
+            transmit_size: options.transmit_size.min(control.queue_size(transmit_queue(0))?),
+            ..*options
+        };
+        let options = Self::add_first(&mut pairs, hal, control, &whole)?;
         let mut missing = 0;
         for number in 1..vectors.pairs {
             match Self::add(&mut pairs, hal, control, number, &options) {
@@ -124,7 +129,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
             }
         }
         let vectors = Vectors { pairs: vectors.pairs.wrapping_sub(missing), ..vectors };
-        let is_reduced = (options.receive_size, options.transmit_size) != requested;
+        let is_reduced =
+            (options.receive_size, options.transmit_size) != (whole.receive_size, whole.transmit_size);
         Ok(Self { pairs, commands, vectors, missing, is_reduced })
     }
 

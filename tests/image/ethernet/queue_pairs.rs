@@ -334,13 +334,15 @@ fn qemus_device_with_mq_works() {
     finish(bed);
 }
 
-/// With one allocation of a start refused, the driver starts with the pairs that it gets, or not at all; what follows is not its fault.
+/// With one allocation of a start refused, the driver starts with the pairs that it gets, with smaller queues if it is one of the first pair's,
+/// or not at all; what follows is not its fault.
 #[test]
 fn pairs_for_which_there_is_memory_are_used() {
     const FEWER_PAIRS: u32 = 43;
+    const FEWER_BUFFERS: u32 = 45;
     let Some(mut bed) = started_with(&with_pairs(3, Features::default())) else { return };
     let host = bed.machines()[0].host().clone();
-    let mut used = BTreeSet::new();
+    let (mut used, mut reduced) = (BTreeSet::new(), 0);
     let mut restart = |bed: &mut Testbed, victim: u64| {
         bed.machine_mut(0).halt_adapter().expect("the adapter halts");
         let (asked, logged) = (host.low_resources.asked(), host.event_log().len());
@@ -360,6 +362,10 @@ fn pairs_for_which_there_is_memory_are_used() {
                 assert!(sends.iter().all(|&pair| pair < pairs as usize), "{sends:?} of {pairs} pairs send");
             }
         }
+        if let Some(entry) = log[logged..].iter().find(|entry| entry.code & 0xffff == FEWER_BUFFERS) {
+            assert_eq!(entry.data, [128, 128]);
+            reduced += u32::from(outcome.is_ok());
+        }
         (outcome.is_ok(), used.len(), asked)
     };
     let (_, _, all) = restart(&mut bed, u64::MAX / 2);
@@ -367,6 +373,7 @@ fn pairs_for_which_there_is_memory_are_used() {
     assert!(found.is_some(), "one and two pairs are used");
     // Most allocations are those of received lists.
     assert!(restart(&mut bed, all * 3 / 4).0, "there are lists enough for one pair");
+    assert!(reduced > 0, "smaller queues are used");
     copy(&bed);
     finish(bed);
 }
