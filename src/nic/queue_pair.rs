@@ -28,6 +28,9 @@ use crate::nbl::{NblList, WaitingSends};
 pub const TRANSMIT_BUDGET: usize = 128;
 /// Number of passes that one sender makes for those that arrive meanwhile, before it defers their work.
 const PASSES: usize = 2;
+/// Kinds of senders of [`ServedLock::serve`]: a pump does not send NET_BUFFER_LISTs, and a sender of these does not pump.
+const LISTS: usize = 1;
+const PUMP: usize = 2;
 /// Padding after a pair, in bytes: no two pairs share a cache line, or a pair of lines that a processor fetches
 /// together.
 const PADDING: usize = 128;
@@ -225,16 +228,16 @@ impl Pair {
     }
 
     /// Adds `lists` to those that wait, and calls `send` to send these, then notifies the device. If another thread has the transmit queue,
-    /// that one calls its own `send`, or the deferred routine does, which takes the lock first to look for a fault: so it begins after the last
+    /// that one calls its own `send`, or the deferred routine does, which takes the lock first to look for a fault: so it begins after the
     /// pass of the holder that queued it. IRQL <= `DISPATCH_LEVEL`.
     //= R-IRQL-10
     pub fn send_lists(&self, lists: NblList, mut send: impl FnMut(&mut Transmitter)) {
         self.add_arrived(lists);
-        self.transmit.serve(PASSES, |transmitter, last| {
+        self.transmit.serve(LISTS, PASSES, |transmitter, postpones| {
             self.take_arrived(transmitter);
             send(transmitter);
             transmitter.queue.kick();
-            self.go_on_later(transmitter, last);
+            self.go_on_later(transmitter, postpones);
         });
     }
 
@@ -260,7 +263,7 @@ impl Pair {
     /// Calls `pump` to fill slots until it has no more frames or no slot is free; see
     /// `ndk_provider::environment::Environment::transmit`. No other shard uses the queue.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
-        self.transmit.serve(PASSES, |transmitter, last| self.fill(transmitter, last, pump));
+        self.transmit.serve(PUMP, PASSES, |transmitter, postpones| self.fill(transmitter, postpones, pump));
     }
 
     /// Calls `pump` to fill slots of a queue that several shards use: waits for the lock, because its holder does not call other shards'
@@ -273,11 +276,14 @@ impl Pair {
     fn fill(
         &self,
         transmitter: &mut Transmitter,
-        last: bool,
+        postpones: bool,
         pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize,
     ) {
         if !transmitter.is_used {
-            // The device was reset meanwhile, and every connection was aborted.
+            // The device was reset meanwhile, and every connection was aborted. NET_BUFFER_LISTs are refused by their sender.
+            if postpones {
+                self.go_on_later(transmitter, true);
+            }
             return;
         }
         let tag = transmitter.tag;
@@ -286,7 +292,7 @@ impl Pair {
         while !slots.exhausted && pump(&mut slots) > 0 {}
         let exhausted = slots.exhausted;
         transmitter.queue.kick();
-        self.go_on_later(transmitter, exhausted || last);
+        self.go_on_later(transmitter, exhausted || postpones);
     }
 
     /// Runs `use_it` with the transmit lock held. The deferred routine serves a pump that arrived meanwhile.

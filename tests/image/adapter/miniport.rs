@@ -5,7 +5,10 @@
 use std::{
     mem::offset_of,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,6 +39,7 @@ use nt_sim::delays::Moment;
 use support::{
     bed::{counter, finish, miniport, started, word},
     copying::try_copy,
+    frames::frame,
 };
 
 const MOMENT: Duration = Duration::from_secs(5);
@@ -507,6 +511,32 @@ fn ethernet_frames_are_delivered_during_rdma_transfers() {
         assert_eq!(numbers, (0..sent).collect::<Vec<_>>(), "every frame once, in order");
         finish(bed);
     }
+}
+
+/// The engine, in a DPC, has just taken the lock of the transmit queue when another processor sends a frame.
+#[test]
+fn ethernet_frame_sent_while_the_engine_takes_the_transmit_lock_is_completed() {
+    let Some(bed) = started(&[]) else { return };
+    let sender = miniport(bed.machines()[0]);
+    let (host, event) = (bed.machines()[0].host().clone(), bed.event());
+    let met = Arc::new(AtomicU32::new(0));
+    let meetings = met.clone();
+    copy(&bed, 16 << 20, move |_| {
+        let locking = Moment::ReturnToDpc("KeTryToAcquireSpinLockAtDpcLevel");
+        let delay = host.delays.add(locking, Duration::from_micros(50));
+        for _ in 0..100 {
+            if delay.is_reached() {
+                break;
+            }
+            let _ = event.wait(Duration::from_micros(5));
+        }
+        meetings.fetch_add(delay.is_reached().into(), Ordering::Relaxed);
+        let ended = sender.send(&frame([2, 0, 0, 0, 0, 2], 100), MOMENT);
+        assert_eq!(ended, Some(NDIS_STATUS_SUCCESS));
+    });
+    let met = met.load(Ordering::Relaxed);
+    assert!(met > 8, "{met} DPCs were delayed");
+    finish(bed);
 }
 
 //= R-CONN-101
