@@ -48,6 +48,10 @@ impl Recovery {
         // A pending sample would include the wait.
         self.sample = Sample::NONE;
         self.retries_used = 0;
+        if let Some(last) = &mut self.retransmission {
+            // The wait is what separates this retransmission from the next.
+            last.repeats = 0;
+        }
         //= R-QP-7
         if now.duration_since(since) >= self.rnr_limit {
             return false;
