@@ -12,6 +12,9 @@ use crate::{
     chain::Chain, memory::DeviceMemory, quirks::UsedQuirk, ring::RingAddresses, violation::Violation,
 };
 
+/// `flags` of the available ring: the driver asks for no interrupt.
+const NO_INTERRUPT: u16 = 1;
+
 /// One split ring, device side.
 pub struct SplitQueue {
     queue: Queue,
@@ -190,7 +193,17 @@ impl SplitQueue {
 
     /// Returns whether the driver requested an interrupt for the completions since the last call.
     pub fn needs_interrupt(&mut self, memory: &impl DeviceMemory) -> Result<bool, Violation> {
-        self.queue.needs_notification(memory.whole()).map_err(unreachable_ring)
+        // It has a barrier between the used index and what it reads.
+        let wanted = self.queue.needs_notification(memory.whole()).map_err(unreachable_ring)?;
+        if self.ring.event_idx {
+            return Ok(wanted);
+        }
+        // rust-vmm's queue does not read the flags.
+        let flags: u16 = memory
+            .whole()
+            .load(GuestAddress(self.ring.driver), Ordering::Acquire)
+            .map_err(|error| Violation::ring(format!("the flags of the available ring: {error}")))?;
+        Ok(flags & NO_INTERRUPT == 0)
     }
 
     /// Enables notifications; returns `true` when buffers were made available meanwhile.
