@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{
     device::{Device, Outcome},
     features::Features,
+    interrupt_coalescing::Parameters,
+    options::Role,
     scaling::{Hashing, Scaling},
 };
 use crate::registers::Misuse;
@@ -43,7 +45,7 @@ impl ControlQueue<'_> {
             for &(address, len) in &chain.readable {
                 self.device.memory.read(address, len, &mut request)?;
             }
-            let Some(&(ack, 1..)) = chain.writable.last() else {
+            let Some(&(ack, writable @ 1..)) = chain.writable.last() else {
                 return Err(Misuse::ring(
                     "a control command has no writable byte for its status (virtio 5.1.6.5)",
                 ));
@@ -71,6 +73,13 @@ impl ControlQueue<'_> {
                 Some((&[5, 0], data)) if accepted.contains(Features::CTRL_GUEST_OFFLOADS) => {
                     self.set_guest_offloads(data, accepted)
                 }
+                Some((&[6, 3], data)) => match self.interrupt_parameters(data, accepted) {
+                    Some(result) if writable as usize > result.len() => {
+                        Some(self.device.memory.write(ack + 1, &result)?)
+                    }
+                    _ => None,
+                },
+                Some((&[6, command], data)) => self.coalesce_interrupts(command, data, accepted),
                 Some((&[3, 0], [])) => self.device.common.lock().acknowledge_announcement(),
                 Some((&[class, command], data)) => {
                     self.device.filter.lock().command(class, command, data, accepted)
@@ -93,6 +102,48 @@ impl ControlQueue<'_> {
         }
         *self.device.guest_offloads.lock() = wanted;
         Some(())
+    }
+
+    /// Sets how interrupts are coalesced: of all transmit queues, of all receive queues, or of one queue. `None` if the driver has not
+    /// accepted the command, or the queue is none of these or not enabled.
+    fn coalesce_interrupts(&self, command: u8, data: &[u8], accepted: Features) -> Option<()> {
+        let needed = if command < 2 { Features::NOTF_COAL } else { Features::VQ_NOTF_COAL };
+        if !accepted.contains(needed) {
+            return None;
+        }
+        let role_of = |queue| self.device.common.lock().role(queue);
+        let set_all = |of| {
+            let parameters = Parameters::parse(data)?;
+            self.device.interrupt_coalescing.lock().set_all(of, parameters, role_of);
+            Some(())
+        };
+        match command {
+            0 => set_all(Role::Transmit(0)),
+            1 => set_all(Role::Receive(0)),
+            2 => {
+                let (queue, data) = self.enabled_queue(data)?;
+                let parameters = Parameters::parse(data)?;
+                self.device.interrupt_coalescing.lock().set(queue, parameters);
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns how a queue coalesces interrupts; `None` as above.
+    fn interrupt_parameters(&self, data: &[u8], accepted: Features) -> Option<[u8; 8]> {
+        let (queue, _) = self.enabled_queue(data).filter(|_| accepted.contains(Features::VQ_NOTF_COAL))?;
+        Some(self.device.interrupt_coalescing.lock().get(queue).bytes())
+    }
+
+    /// Parses the number of an enabled receive or transmit queue, and returns the data after it.
+    fn enabled_queue<'d>(&self, data: &'d [u8]) -> Option<(usize, &'d [u8])> {
+        let (&[low, high, 0, 0], data) = data.split_first_chunk()? else { return None };
+        let queue = usize::from(u16::from_le_bytes([low, high]));
+        let role = self.device.common.lock().role(queue);
+        role.filter(|role| *role != Role::Control)?;
+        let is_enabled = self.device.queues[queue].lock().is_enabled();
+        is_enabled.then_some((queue, data))
     }
 
     /// Sets the number of queue pairs in use; `None` if the device has fewer.

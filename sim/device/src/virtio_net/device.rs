@@ -20,6 +20,7 @@ use super::{
     common::Common,
     features::Features,
     filter::Filter,
+    interrupt_coalescing::InterruptCoalescing,
     offload::Header,
     options::{NicOptions, RECEIVE, Role, TRANSMIT},
     pauses::Pauses,
@@ -110,6 +111,8 @@ pub struct Device {
     pub(super) segments: Vec<Mutex<VecDeque<Frame>>>,
     /// Offloads of received frames in force.
     pub(super) guest_offloads: Mutex<Features>,
+    /// Interrupts that wait for others.
+    pub(super) interrupt_coalescing: Mutex<InterruptCoalescing>,
     /// By pair: the received frames that are being coalesced.
     pub(super) arriving: Vec<Mutex<Arriving>>,
     /// By pair: the device takes no frames out of the transmit ring.
@@ -159,6 +162,7 @@ impl Device {
             segments: (0..options.pairs).map(|_| Mutex::default()).collect(),
             guest_offloads: Mutex::default(),
             arriving: (0..options.pairs).map(|_| Mutex::default()).collect(),
+            interrupt_coalescing: Mutex::new(InterruptCoalescing::new(options.queues())),
             leaves_commands: AtomicBool::new(false),
             left_commands: AtomicU32::new(0),
             has_confused: AtomicBool::new(false),
@@ -308,6 +312,7 @@ impl Device {
         for hung in &self.hung {
             hung.store(self.options.quirks.sends_nothing, Relaxed);
         }
+        self.interrupt_coalescing.lock().reset();
         self.steering.lock().reset();
         self.filter.lock().reset(self.options.quirks.keeps_mac);
         self.commands.store(0, Relaxed);
@@ -323,7 +328,9 @@ impl Device {
     pub(super) fn lose_queue(&self, index: usize) {
         self.queues[index].lock().reset();
         *self.lies[index].lock() = Lies::default();
-        if let Some(Role::Transmit(pair)) = self.common.lock().role(index) {
+        let role = self.common.lock().role(index);
+        self.interrupt_coalescing.lock().reset_queue(index, role);
+        if let Some(Role::Transmit(pair)) = role {
             self.segments[pair].lock().clear();
             self.hung[pair].store(false, Relaxed);
         }
@@ -508,4 +515,6 @@ pub(super) struct Outcome {
     pub more: bool,
     /// Frames wait for others, or the queue for the end of a pause, until this time.
     pub later: Option<u64>,
+    /// An interrupt waits for others until this time.
+    pub interrupt_at: Option<u64>,
 }

@@ -33,6 +33,8 @@ impl Features {
     pub const ACCESS_PLATFORM: Self = Self(1 << 33);
     pub const RING_PACKED: Self = Self(1 << 34);
     pub const RING_RESET: Self = Self(1 << 40);
+    pub const VQ_NOTF_COAL: Self = Self(1 << 52);
+    pub const NOTF_COAL: Self = Self(1 << 53);
     pub const HOST_USO: Self = Self(1 << 56);
     pub const HASH_REPORT: Self = Self(1 << 57);
     pub const RSS: Self = Self(1 << 60);
@@ -90,6 +92,8 @@ impl Features {
         (Self::CTRL_MAC_ADDR, Self::CTRL_VQ),
         (Self::MQ, Self::CTRL_VQ),
         (Self::RSS, Self::CTRL_VQ),
+        (Self::NOTF_COAL, Self::CTRL_VQ),
+        (Self::VQ_NOTF_COAL, Self::CTRL_VQ),
     ];
 
     #[must_use]

@@ -15,6 +15,8 @@
 //! | `steering` | queue pairs in use, and the pair that a received frame belongs to |
 //! | `offload` | the header before every frame: checksums and segmentation |
 //! | `coalescing` | received TCP segments that are delivered as one frame |
+//! | [`interrupt_coalescing`] | interrupts that wait for others |
+//! | `interrupts` | whether a queue interrupts |
 //! | `device` | the state that the queues share |
 //! | `transmit`, `receive`, `control` | the queues |
 //! | [`nic`] | the PCI function: registers in, events out |
@@ -25,6 +27,8 @@ mod control;
 mod device;
 pub mod features;
 mod filter;
+pub mod interrupt_coalescing;
+mod interrupts;
 pub mod misbehavior;
 pub mod nic;
 mod offload;

@@ -30,6 +30,7 @@ use super::{
     control::ControlQueue,
     device::Device,
     features::Features,
+    interrupt_coalescing::Parameters,
     options::{NicOptions, RECEIVE, Role, receive_index, transmit_index},
     receive::ReceiveQueues,
     transmit::TransmitQueues,
@@ -93,6 +94,12 @@ impl Nic {
     /// From now on, commands are executed this time after a notification.
     pub fn set_command_time(&self, time: Duration) {
         self.pauses.set_command_time(time);
+    }
+
+    /// Returns how a queue coalesces interrupts.
+    #[must_use]
+    pub fn interrupt_parameters(&self, queue: usize) -> Parameters {
+        self.interrupt_coalescing.lock().get(queue)
     }
 
     /// From now on, resets take this time.
@@ -198,7 +205,7 @@ impl Nic {
                 if outcome.more {
                     self.schedule(queue, self.bus.now());
                 }
-                if let Some(time) = outcome.later {
+                for time in [outcome.later, outcome.interrupt_at].into_iter().flatten() {
                     self.schedule_waiting(queue, time);
                 }
             }

@@ -90,6 +90,9 @@ pub struct Quirks {
     pub insists_on_all_queues: bool,
     /// A reset of a queue does not end.
     pub never_resets_queues: bool,
+    /// Interrupts for used buffers although the driver asks for no interrupt, as devices do that are built on rust-vmm's queue when EVENT_IDX
+    /// was not negotiated.
+    pub ignores_suppression: bool,
     /// Sets DEVICE_NEEDS_RESET after this number of frames sent.
     pub needs_reset_after: Option<u64>,
     /// The device is removed after this number of frames sent.

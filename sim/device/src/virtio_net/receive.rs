@@ -10,6 +10,7 @@ use super::{
     coalescing::{self, Unit},
     device::{Arriving, BUDGET, Device, Outcome},
     features::Features,
+    interrupts::Interrupts,
     offload::{Header, header_len},
     options::receive_index,
     quirks::LargeQuirk,
@@ -123,8 +124,9 @@ impl ReceiveQueues<'_> {
         let later = arriving.deadline().filter(|_| arriving.deadline() != waited);
         *self.device.arriving[pair].lock() = arriving;
         let mut queue = self.device.queues[receive_index(pair)].lock();
-        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.device.memory)?;
-        Ok(Outcome { interrupt, more, later })
+        let (interrupt, interrupt_at) =
+            Interrupts { device: self.device }.after(receive_index(pair), &mut queue, done)?;
+        Ok(Outcome { interrupt, more, later, interrupt_at })
     }
 
     /// Returns what is delivered next: segments that follow each other as one, once no other can follow or they have waited for

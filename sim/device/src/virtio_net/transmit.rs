@@ -9,6 +9,7 @@ use virtio_device::Chain;
 use super::{
     device::{BUDGET, Device, Outcome},
     features::Features,
+    interrupts::Interrupts,
     offload::{self, Header, MAX_HEADER_LEN, header_len},
     options::transmit_index,
 };
@@ -62,8 +63,9 @@ impl TransmitQueues<'_> {
         self.device.counters.sent_bytes.fetch_add(bytes, Relaxed);
         self.fail_after(total);
         let mut queue = self.device.queues[transmit_index(pair)].lock();
-        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.device.memory)?;
-        Ok(Outcome { interrupt, more, later: None })
+        let (interrupt, interrupt_at) =
+            Interrupts { device: self.device }.after(transmit_index(pair), &mut queue, done)?;
+        Ok(Outcome { interrupt, more, later: None, interrupt_at })
     }
 
     /// Takes one frame out of the ring and returns its buffer to the driver, or the next segment of the frame before.
