@@ -55,6 +55,8 @@ mod command {
     pub(super) const SET_STEERING: [u8; 2] = [4, 1];
     pub(super) const SET_HASHING: [u8; 2] = [4, 2];
     pub(super) const SET_GUEST_OFFLOADS: [u8; 2] = [5, 0];
+    pub(super) const COALESCE_RECEIVE_INTERRUPTS: [u8; 2] = [6, 1];
+    pub(super) const COALESCE_INTERRUPTS_OF: [u8; 2] = [6, 2];
 }
 
 /// Selects the frames that the device delivers. It always delivers broadcasts and frames to the station's address.
@@ -93,6 +95,21 @@ pub struct Steering<'a> {
     pub pairs: u16,
 }
 
+/// When the device interrupts for used buffers; all zero, as after a reset, for each at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InterruptCoalescing {
+    /// Number of buffers since the last interrupt.
+    pub max_packets: u32,
+    /// Time since the first of these, in microseconds.
+    pub max_usecs: u32,
+}
+
+impl InterruptCoalescing {
+    fn bytes(self) -> [u8; 8] {
+        (u64::from(self.max_usecs) << 32 | u64::from(self.max_packets)).to_le_bytes()
+    }
+}
+
 /// The VLANs whose frames a device with a VLAN filter delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vlans {
@@ -128,6 +145,8 @@ pub struct ControlQueue<H: Hal, R> {
     vlans: Vlans,
     /// Receive offloads that are switched on in the device.
     guest_offloads: Features,
+    /// Pairs for whose receive queues the device coalesces interrupts: a bit for each.
+    coalesced: u32,
 }
 
 impl<H: Hal, R: Registers> ControlQueue<H, R> {
@@ -152,6 +171,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             filtering: false,
             vlans: Vlans::None,
             guest_offloads: features & GUEST_OFFLOADS,
+            coalesced: 0,
         };
         this.describe();
         Ok(this)
@@ -200,6 +220,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
         self.filtering = false;
         self.vlans = Vlans::None;
         self.guest_offloads = self.features & GUEST_OFFLOADS;
+        self.coalesced = 0;
         self.enable(control)
     }
 
@@ -348,6 +369,51 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             self.execute(command::SET_GUEST_OFFLOADS, &[&wanted.bits().to_le_bytes()], &mut alive)?;
         if accepted {
             self.guest_offloads = wanted;
+        }
+        Ok(accepted)
+    }
+
+    /// Has the device interrupt as `coalescing` says for the receive queues of the first pairs for which `pairs` is `true`, and at once for
+    /// the others; the same for all if the device cannot do it for each, as for one of them. Sends commands for what changes. Returns
+    /// `false` if the device cannot do that, or refuses; it then interrupts as before. `alive` as above.
+    ///
+    /// # Errors
+    /// As [`set_pairs`](Self::set_pairs).
+    //= virtio §12
+    pub fn coalesce_receive_interrupts(
+        &mut self,
+        coalescing: InterruptCoalescing,
+        pairs: impl Iterator<Item = bool>,
+        mut alive: impl FnMut(Duration) -> bool,
+    ) -> Result<bool, Error> {
+        let parameters = |is_wanted| if is_wanted { coalescing } else { InterruptCoalescing::default() };
+        if self.features.contains(Features::VQ_NOTF_COAL) {
+            for (pair, is_wanted) in (0..u32::BITS as u16).zip(pairs) {
+                let bit = 1_u32.wrapping_shl(pair.into());
+                if is_wanted == (self.coalesced & bit != 0) {
+                    continue;
+                }
+                let queue = pair.wrapping_mul(2).to_le_bytes();
+                let data: [&[u8]; 3] = [&queue, &[0; 2], &parameters(is_wanted).bytes()];
+                if !self.execute(command::COALESCE_INTERRUPTS_OF, &data, &mut alive)? {
+                    return Ok(false);
+                }
+                self.coalesced ^= bit;
+            }
+            return Ok(true);
+        }
+        if !self.features.contains(Features::NOTF_COAL) {
+            return Ok(false);
+        }
+        let is_wanted = pairs.fold(false, |any, pair| any | pair);
+        let wanted = if is_wanted { u32::MAX } else { 0 };
+        if wanted == self.coalesced {
+            return Ok(true);
+        }
+        let data: [&[u8]; 1] = [&parameters(is_wanted).bytes()];
+        let accepted = self.execute(command::COALESCE_RECEIVE_INTERRUPTS, &data, &mut alive)?;
+        if accepted {
+            self.coalesced = wanted;
         }
         Ok(accepted)
     }

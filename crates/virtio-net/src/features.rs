@@ -60,6 +60,10 @@ bitflags! {
         const ORDER_PLATFORM = 1 << 36;
         /// The driver can reset a queue by itself.
         const RING_RESET = 1 << 40;
+        /// The device coalesces the interrupts of each queue as the driver sets.
+        const VQ_NOTF_COAL = 1 << 52;
+        /// The device coalesces the interrupts of all receive queues, and of all transmit queues, as the driver sets.
+        const NOTF_COAL = 1 << 53;
         /// The device segments UDP packets (USO).
         const HOST_USO = 1 << 56;
         /// The device reports the hashes of received frames.
@@ -288,6 +292,20 @@ pub const TABLE: &[Feature] = &[
         reason: "UDP packets of up to 64 KiB are passed to the device whole",
     },
     Feature {
+        feature: Features::VQ_NOTF_COAL,
+        name: "VQ_NOTF_COAL",
+        needs: Features::CTRL_VQ,
+        policy: Policy::Accepted,
+        reason: "while a stream arrives on a queue, interrupts that the driver does not need at once are late",
+    },
+    Feature {
+        feature: Features::NOTF_COAL,
+        name: "NOTF_COAL",
+        needs: Features::CTRL_VQ,
+        policy: Policy::Accepted,
+        reason: "the same, for all receive queues alike",
+    },
+    Feature {
         feature: Features::MTU,
         name: "MTU",
         needs: Features::empty(),
@@ -310,6 +328,9 @@ const COALESCING_NEEDS: Features = Features::GUEST_CSUM
     .union(Features::CTRL_GUEST_OFFLOADS);
 
 impl Features {
+    /// Coalescing of interrupts by the device.
+    pub const INTERRUPT_COALESCING: Self = Self::VQ_NOTF_COAL.union(Self::NOTF_COAL);
+
     /// Coalescing of received TCP segments, over IPv4 and IPv6.
     pub const COALESCING: Self = Self::GUEST_TSO4.union(Self::GUEST_TSO6);
 

@@ -40,7 +40,7 @@ mod wait;
 
 pub use buffers::{HEADER_LEN, MAX_HEADER_LEN};
 pub use coalesced::{Coalesced, MAX_COALESCED};
-pub use control_queue::{ControlQueue, Hashing, ReceiveMode, Steering};
+pub use control_queue::{ControlQueue, Hashing, InterruptCoalescing, ReceiveMode, Steering};
 pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
 pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};

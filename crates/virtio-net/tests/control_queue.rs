@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::fake::{Answer, CONTROL, Driver, Fake, Quirks, TICK, over_formats};
-use virtio_net::{Error, Features, ReceiveMode, RingFault};
+use virtio_net::{Error, Features, InterruptCoalescing, ReceiveMode, RingFault};
 
 const GROUPS: [[u8; 6]; 2] = [[1, 0, 0x5E, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1]];
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 7];
@@ -376,4 +376,60 @@ fn announcement_is_acknowledged_by_one_command_and_a_refusal_is_reported() {
         }
         assert_eq!(fake.commands().len(), 3);
     });
+}
+
+/// Has the device coalesce the interrupts of the pairs that are `true`. Returns the answer, and the commands.
+fn coalesced(fake: &Fake, driver: &mut Driver, pairs: [bool; 3]) -> (Result<bool, Error>, Vec<Vec<u8>>) {
+    let coalescing = InterruptCoalescing { max_packets: 0x1234, max_usecs: 0x5678 };
+    let commands = driver.nic().commands.as_mut().unwrap();
+    let answer = commands.coalesce_receive_interrupts(coalescing, pairs.into_iter(), |_| true);
+    (answer, fake.commands())
+}
+
+/// Parameters of the test, or those of a device after its reset.
+fn parameters(command: &[u8], are_set: bool) -> Vec<u8> {
+    let parameters = if are_set { [0x34, 0x12, 0, 0, 0x78, 0x56, 0, 0] } else { [0; 8] };
+    [command, &parameters].concat()
+}
+
+//= virtio §12
+#[test]
+fn interrupts_are_coalesced_by_a_command_for_each_queue_that_changes() {
+    over_formats(|quirks| {
+        let both = Features::CTRL_VQ | Features::INTERRUPT_COALESCING;
+        let fake = Fake::new(Quirks { offered: quirks.offered | both, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        let of = |queue, are_set| parameters(&[6, 2, queue, 0, 0, 0], are_set);
+        assert_eq!(coalesced(&fake, &mut driver, [false; 3]), (Ok(true), vec![]), "as after a reset");
+        let set = coalesced(&fake, &mut driver, [true, false, true]);
+        assert_eq!(set, (Ok(true), vec![of(0, true), of(4, true)]));
+        let set = coalesced(&fake, &mut driver, [true, true, false]);
+        assert_eq!(set, (Ok(true), vec![of(2, true), of(4, false)]));
+        driver.restart().unwrap();
+        assert_eq!(coalesced(&fake, &mut driver, [true, false, false]), (Ok(true), vec![of(0, true)]));
+        fake.change(|quirks| quirks.answer = Answer::Refused(&[6]));
+        for _ in 0..2 {
+            let set = coalesced(&fake, &mut driver, [false; 3]);
+            assert_eq!(set, (Ok(false), vec![of(0, false)]), "the device goes on as before");
+        }
+    });
+}
+
+//= virtio §12
+#[test]
+fn interrupts_of_all_receive_queues_are_coalesced_by_one_command() {
+    for (feature, has_command) in [(Features::NOTF_COAL, true), (Features::empty(), false)] {
+        let quirks = Quirks::default();
+        let fake = Fake::new(Quirks { offered: quirks.offered | Features::CTRL_VQ | feature, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        let mut check = |pairs, sent: Option<bool>| {
+            let sent = sent.filter(|_| has_command).map(|are_set| parameters(&[6, 1], are_set));
+            let expected = (Ok(has_command), sent.into_iter().collect());
+            assert_eq!(coalesced(&fake, &mut driver, pairs), expected);
+        };
+        check([false; 3], None);
+        check([false, true, false], Some(true));
+        check([true, true, false], None);
+        check([false; 3], Some(false));
+    }
 }
