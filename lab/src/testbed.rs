@@ -40,6 +40,8 @@ pub struct Options {
     pub faults: Faults,
     /// Frames that a direction of the link holds before the sender has to wait.
     pub capacity: usize,
+    /// Bits per second of the link in virtual time.
+    pub rate: u64,
     /// RoCE path MTU.
     pub path_mtu: u32,
     /// MTU of the NICs; `None` for the smallest that the path MTU needs, at least 1500.
@@ -88,6 +90,7 @@ impl Default for Options {
             real_time: false,
             faults: Faults::NONE,
             capacity: WireOptions::immediate().capacity,
+            rate: 10_000_000_000,
             path_mtu: 4096,
             mtu: None,
             capture: None,
@@ -166,7 +169,10 @@ impl Testbed {
         let (clock, wire) = if options.real_time {
             (ClockKind::Threaded, WireOptions::immediate())
         } else {
-            (ClockKind::Deterministic { seed: options.seed }, WireOptions::ten_gigabit())
+            (
+                ClockKind::Deterministic { seed: options.seed },
+                WireOptions { rate: Some(options.rate), ..WireOptions::ten_gigabit() },
+            )
         };
         let mut sim = ndis_sim::builder().clock(clock).build();
         let wire = WireOptions { capacity: options.capacity, ..wire };

@@ -161,7 +161,7 @@ impl<'a> Served<'a> {
                 // There was no NBL for another frame. Some are free again if the stack has returned them, or could not keep them.
                 continue;
             }
-            if taken == 0 || !self.backlog.moderation.found() {
+            if !self.backlog.moderation.polled(taken) {
                 return Ok(self.pair.request_receive_interrupt());
             }
             nt::time::stall(interrupt_moderation::INTERVAL);

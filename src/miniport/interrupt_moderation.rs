@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Moderation of receive interrupts: while frames follow each other closely, the DPC polls the queue again after a microsecond. When such a
-//! poll finds nothing, the DPC requests the interrupt.
+//! Moderation of receive interrupts: while frames follow each other closely, the DPC polls the queue again after a microsecond. When none
+//! has arrived for twice the time that usually passes between frames, the DPC requests the interrupt.
 //!
-//! An interrupt in a virtual machine takes several microseconds, an empty poll takes one. The DPC does not poll for frames that are farther
-//! apart, because a processor that waits for them runs nothing else.
+//! An interrupt in a virtual machine takes several microseconds, so that to wait for a frame costs no more than the interrupt of that
+//! frame, if the wait is at most as long. The DPC does not poll for frames that are farther apart.
+//!
+//! A processor that polls runs no thread, and those of the consumers may be what the peer waits for. So the DPC requests the interrupt after
+//! [`LONGEST`] even if frames are expected, and threads run until the next one arrives.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,20 +18,60 @@ pub const INTERVAL: u32 = 1;
 /// Most polls of one DPC. Then other DPCs run, and NDIS or the driver calls it again.
 pub const POLLS: u32 = 32;
 
-/// Frames follow others closely if less than this time passed between them, in nanoseconds.
+/// Frames follow others closely if less than this time passed between them, in nanoseconds. No poll waits longer.
 const CLOSE: u64 = 5_000;
+/// Longest time between two requests for the interrupt, in nanoseconds, while the queue becomes empty. (WDK: a DPC should not run longer
+/// than 100 us.)
+const LONGEST: u64 = 100_000;
 
-/// Whether the frames of a receive queue follow each other closely. One thread at a time polls the queue.
+/// How closely the frames of a receive queue follow each other. One thread at a time polls the queue.
 #[derive(Default)]
 pub struct Moderation {
     /// When frames were found last, in nanoseconds.
     last: AtomicU64,
+    /// Mean time between frames, in nanoseconds. 0 if the last frames did not follow others closely.
+    gap: AtomicU64,
+    /// When the DPC began to poll again instead of requesting the interrupt, in nanoseconds; 0 if it has requested it since.
+    began: AtomicU64,
 }
 
 impl Moderation {
-    /// Records that frames were found. Returns whether they followed others closely. Any IRQL.
-    pub fn found(&self) -> bool {
+    /// Records a poll, which has found frames in `taken` buffers. Returns whether to poll again, because frames are expected soon; if not, the
+    /// caller requests the interrupt. Any IRQL.
+    pub fn polled(&self, taken: u32) -> bool {
         let now = time::now();
-        now.saturating_sub(self.last.swap(now, Ordering::Relaxed)) < CLOSE
+        let is_expecting = if taken == 0 { self.is_expecting(now) } else { self.found(now, taken) };
+        let goes_on = match self.began.load(Ordering::Relaxed) {
+            // A DPC that finds nothing at first does not wait: the frame of its interrupt was found before.
+            0 if taken == 0 => false,
+            0 => {
+                self.began.store(now, Ordering::Relaxed);
+                is_expecting
+            }
+            began => is_expecting && now.saturating_sub(began) < LONGEST,
+        };
+        if !goes_on {
+            self.began.store(0, Ordering::Relaxed);
+        }
+        goes_on
+    }
+
+    /// Measures the time since frames were found last. Returns whether it was short for so many.
+    fn found(&self, now: u64, taken: u32) -> bool {
+        let passed = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
+        let each = passed.checked_div(taken.into()).unwrap_or(passed);
+        let gap = match self.gap.load(Ordering::Relaxed) {
+            _ if each >= CLOSE => 0,
+            0 => each,
+            gap => gap.saturating_sub(gap / 8).saturating_add(each / 8),
+        };
+        self.gap.store(gap, Ordering::Relaxed);
+        each < CLOSE
+    }
+
+    /// Returns whether frames may still arrive as they did.
+    fn is_expecting(&self, now: u64) -> bool {
+        let gap = self.gap.load(Ordering::Relaxed);
+        now.saturating_sub(self.last.load(Ordering::Relaxed)) < gap.saturating_mul(2).min(CLOSE)
     }
 }

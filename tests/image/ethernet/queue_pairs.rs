@@ -261,12 +261,16 @@ fn each_shard_gets_slots_of_the_only_pair_in_use() {
 }
 
 /// Thousands of Ethernet frames wait for slots. RDMA gets its share of those that become free: a copy does not wait for the last
-/// of them, and does not keep them from being sent.
+/// of them, and does not keep them from being sent. The threads of the copy run although frames arrive all the time, and although the device
+/// interrupts for each.
 #[test]
 fn rdma_and_ethernet_share_a_transmit_queue_that_is_full() {
-    for (pairs, few) in [(1, false), (2, false), (1, true)] {
+    for (pairs, few, ignores_suppression) in
+        [(1, false, false), (2, false, false), (1, true, false), (1, true, true)]
+    {
         let options = with_pairs(pairs, Features::default());
         let options = if few { few_slots_at_a_time(options) } else { options };
+        let options = suppression_ignored(options, ignores_suppression);
         let Some(bed) = started_with(&options) else { return };
         let client = bed.machines()[0];
         let mut frame = udp(1, 0);
@@ -287,9 +291,22 @@ fn rdma_and_ethernet_share_a_transmit_queue_that_is_full() {
 /// the few slots that are free.
 #[test]
 fn rdma_of_many_connections_and_ethernet_each_get_a_share_of_the_slots() {
+    for ignores_suppression in [false, true] {
+        share_slots(ignores_suppression);
+    }
+}
+
+/// Returns devices that interrupt for each used buffer, or not, although the driver polls.
+fn suppression_ignored(options: Options, ignores_suppression: bool) -> Options {
+    let quirks = Quirks { ignores_suppression, ..Quirks::default() };
+    Options { quirks, peer_quirks: quirks, ..options }
+}
+
+fn share_slots(ignores_suppression: bool) {
     const CONNECTING: u64 = 500;
     const WRITING: u64 = 2500;
     let options = few_slots_at_a_time(with_pairs(1, Features::default()));
+    let options = suppression_ignored(options, ignores_suppression);
     let Some(bed) = started_with(&options) else { return };
     let client = bed.machines()[0];
     let mut frame = udp(1, 0);
