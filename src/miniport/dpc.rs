@@ -19,7 +19,7 @@ use super::demultiplexer::Demultiplexer;
 use super::failure::device_failed;
 use super::receive::Indication;
 use super::receive_backlog::Backlog;
-use super::{configuration_change, interrupt_moderation, send};
+use super::{configuration_change, device_interrupts, interrupt_moderation, send};
 use crate::nic::dma::SharedMemory;
 use crate::nic::interrupt::MessageHandler;
 use crate::nic::poll_objects::{PollHandler, PollObjects};
@@ -161,7 +161,11 @@ impl<'a> Served<'a> {
                 // There was no NBL for another frame. Some are free again if the stack has returned them, or could not keep them.
                 continue;
             }
-            if !self.backlog.moderation.polled(taken) {
+            let next = self.backlog.moderation.polled(taken);
+            if next.is_changed {
+                device_interrupts::changed(self.adapter);
+            }
+            if !next.goes_on {
                 return Ok(self.pair.request_receive_interrupt());
             }
             nt::time::stall(interrupt_moderation::INTERVAL);

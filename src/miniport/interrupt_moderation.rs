@@ -7,9 +7,10 @@
 //! frame, if the wait is at most as long. The DPC does not poll for frames that are farther apart.
 //!
 //! A processor that polls runs no thread, and those of the consumers may be what the peer waits for. So the DPC requests the interrupt after
-//! [`LONGEST`] even if frames are expected, and threads run until the next one arrives.
+//! [`LONGEST`] even if frames are expected, and threads run until the next one arrives. If this goes on, and the device can coalesce
+//! interrupts, it is [asked](super::device_interrupts) to: the interrupt is late then, and threads run for longer.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nt::time;
 
@@ -23,6 +24,10 @@ const CLOSE: u64 = 5_000;
 /// Longest time between two requests for the interrupt, in nanoseconds, while the queue becomes empty. (WDK: a DPC should not run longer
 /// than 100 us.)
 const LONGEST: u64 = 100_000;
+/// Frames that come after this time, in nanoseconds, do not belong to a stream. Longer than the device coalesces interrupts.
+const APART: u64 = 25_000;
+/// Number of times that [`LONGEST`] passes until a stream counts as sustained, and of frames that are [`APART`] until it has ended.
+const SUSTAINED: u32 = 8;
 
 /// How closely the frames of a receive queue follow each other. One thread at a time polls the queue.
 #[derive(Default)]
@@ -33,13 +38,25 @@ pub struct Moderation {
     gap: AtomicU64,
     /// When the DPC began to poll again instead of requesting the interrupt, in nanoseconds; 0 if it has requested it since.
     began: AtomicU64,
+    /// From 0 to [`SUSTAINED`]: signs of a stream.
+    signs: AtomicU32,
+    is_sustained: AtomicBool,
+}
+
+/// Result of [`Moderation::polled`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// Frames are expected soon: poll again. If not, the caller requests the interrupt.
+    pub goes_on: bool,
+    /// [`Moderation::is_sustained`] has changed.
+    pub is_changed: bool,
 }
 
 impl Moderation {
-    /// Records a poll, which has found frames in `taken` buffers. Returns whether to poll again, because frames are expected soon; if not, the
-    /// caller requests the interrupt. Any IRQL.
-    pub fn polled(&self, taken: u32) -> bool {
+    /// Records a poll, which has found frames in `taken` buffers. Any IRQL.
+    pub fn polled(&self, taken: u32) -> Next {
         let now = time::now();
+        let before = self.is_sustained();
         let is_expecting = if taken == 0 { self.is_expecting(now) } else { self.found(now, taken) };
         let goes_on = match self.began.load(Ordering::Relaxed) {
             // A DPC that finds nothing at first does not wait: the frame of its interrupt was found before.
@@ -48,17 +65,31 @@ impl Moderation {
                 self.began.store(now, Ordering::Relaxed);
                 is_expecting
             }
-            began => is_expecting && now.saturating_sub(began) < LONGEST,
+            began if now.saturating_sub(began) < LONGEST => is_expecting,
+            _ => {
+                if is_expecting {
+                    self.sign(true);
+                }
+                false
+            }
         };
         if !goes_on {
             self.began.store(0, Ordering::Relaxed);
         }
-        goes_on
+        Next { goes_on, is_changed: self.is_sustained() != before }
+    }
+
+    /// Whether frames have followed each other closely for long.
+    pub fn is_sustained(&self) -> bool {
+        self.is_sustained.load(Ordering::Relaxed)
     }
 
     /// Measures the time since frames were found last. Returns whether it was short for so many.
     fn found(&self, now: u64, taken: u32) -> bool {
         let passed = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
+        if passed >= APART {
+            self.sign(false);
+        }
         let each = passed.checked_div(taken.into()).unwrap_or(passed);
         let gap = match self.gap.load(Ordering::Relaxed) {
             _ if each >= CLOSE => 0,
@@ -73,5 +104,15 @@ impl Moderation {
     fn is_expecting(&self, now: u64) -> bool {
         let gap = self.gap.load(Ordering::Relaxed);
         now.saturating_sub(self.last.load(Ordering::Relaxed)) < gap.saturating_mul(2).min(CLOSE)
+    }
+
+    /// Counts a sign that a stream goes on, or has ended.
+    fn sign(&self, goes_on: bool) {
+        let signs = self.signs.load(Ordering::Relaxed);
+        let signs = if goes_on { signs.saturating_add(1).min(SUSTAINED) } else { signs.saturating_sub(1) };
+        self.signs.store(signs, Ordering::Relaxed);
+        if signs == 0 || signs == SUSTAINED {
+            self.is_sustained.store(signs != 0, Ordering::Relaxed);
+        }
     }
 }

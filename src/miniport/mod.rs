@@ -12,6 +12,7 @@ mod configuration_change;
 mod demultiplexer;
 mod device_coalescing;
 mod device_filter;
+mod device_interrupts;
 mod device_rss;
 mod device_settings;
 mod device_setup;

@@ -7,7 +7,7 @@ use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::failure::device_failed;
-use super::{announce, device_coalescing, device_filter, device_rss};
+use super::{announce, device_coalescing, device_filter, device_interrupts, device_rss};
 use crate::driver_object;
 use driver_states::setting::Setting;
 
@@ -49,6 +49,7 @@ fn program(adapter: &Adapter, setting: Setting) -> bool {
         Setting::Scaling => device_rss::program(adapter),
         Setting::Filter => device_filter::program(adapter),
         Setting::Coalescing => device_coalescing::program(adapter),
+        Setting::Interrupts => device_interrupts::program(adapter),
         Setting::Announcement => announce::acknowledge(adapter),
     };
     if let Err(error) = outcome

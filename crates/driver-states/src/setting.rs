@@ -42,16 +42,19 @@ pub enum Setting {
     Filter,
     /// The IP versions of which the device coalesces segments.
     Coalescing,
+    /// The receive queues whose interrupts the device coalesces.
+    Interrupts,
     /// That the addresses were announced as the device has asked.
     Announcement,
 }
 
 impl Setting {
     /// All settings, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Pairs, Self::Scaling, Self::Filter, Self::Coalescing, Self::Announcement];
+    pub const ALL: [Self; 6] =
+        [Self::Pairs, Self::Scaling, Self::Filter, Self::Coalescing, Self::Interrupts, Self::Announcement];
     /// Those that a device loses when it is reset.
-    pub const LOST_BY_RESET: [Self; 4] = [Self::Pairs, Self::Scaling, Self::Filter, Self::Coalescing];
+    pub const LOST_BY_RESET: [Self; 5] =
+        [Self::Pairs, Self::Scaling, Self::Filter, Self::Coalescing, Self::Interrupts];
 }
 
 /// The states of all settings of a device. After a reset, a device has none of the values that are wanted.
