@@ -150,9 +150,9 @@ impl<'a> Served<'a> {
     fn receive_batches(&self, mut budget: u32) -> Result<bool, ()> {
         for _ in 0..interrupt_moderation::POLLS {
             self.backlog.drain.begin();
-            let polled = self.receive_batch(budget, Indication::indicate);
-            self.backlog.drain.end(polled.is_ok_and(|polled| !polled.more));
-            let Polled { taken, more } = polled?;
+            let received = self.receive_batch(budget, Indication::indicate);
+            self.backlog.drain.end(received.is_ok_and(|(polled, _)| !polled.more));
+            let (Polled { taken, more }, frames) = received?;
             budget = budget.saturating_sub(taken);
             if more {
                 if budget == 0 {
@@ -161,7 +161,7 @@ impl<'a> Served<'a> {
                 // There was no NBL for another frame. Some are free again if the stack has returned them, or could not keep them.
                 continue;
             }
-            let next = self.backlog.moderation.polled(taken);
+            let next = self.backlog.moderation.polled(frames);
             if next.is_changed {
                 device_interrupts::changed(self.adapter);
             }
@@ -185,22 +185,23 @@ impl<'a> Served<'a> {
         let polled = self.receive_batch(RECEIVE_BUDGET.min(limit), |indication: Indication<'_>| {
             indication.queue(polls, object);
         });
-        polled.is_ok_and(|polled| polled.more)
+        polled.is_ok_and(|(polled, _)| polled.more)
     }
 
     /// Handles up to `budget` received frames: RDMA frames go to the provider, others are passed to `deliver`. Then the provider ends the
-    /// batch: it sends pending acknowledgments and notifies CQs. Returns an error if the device has failed.
-    fn receive_batch(&self, budget: u32, deliver: impl FnOnce(Indication<'a>)) -> Result<Polled, ()> {
+    /// batch: it sends pending acknowledgments and notifies CQs. Returns also the number of frames, or an error if the device has failed.
+    fn receive_batch(&self, budget: u32, deliver: impl FnOnce(Indication<'a>)) -> Result<(Polled, u32), ()> {
         // Set up when the first frame is found: a re-poll often finds none.
-        let mut batch = None;
+        let (mut batch, mut frames) = (None, 0_u32);
         let polled = self.pair.poll(budget, |frame, info| {
+            frames = frames.wrapping_add(1);
             batch.get_or_insert_with(|| Demultiplexer::new(self.adapter, self.number)).add(frame, info)
         });
         if let Some(batch) = &mut batch {
             batch.end(deliver);
         }
         match polled {
-            Ok(polled) => Ok(polled),
+            Ok(polled) => Ok((polled, frames)),
             Err(error) => {
                 device_failed(self.adapter, error);
                 Err(())

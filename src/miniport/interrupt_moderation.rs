@@ -53,14 +53,14 @@ pub struct Next {
 }
 
 impl Moderation {
-    /// Records a poll, which has found frames in `taken` buffers. Any IRQL.
-    pub fn polled(&self, taken: u32) -> Next {
+    /// Records a poll, which has found so many frames. Any IRQL.
+    pub fn polled(&self, frames: u32) -> Next {
         let now = time::now();
         let before = self.is_sustained();
-        let is_expecting = if taken == 0 { self.is_expecting(now) } else { self.found(now, taken) };
+        let is_expecting = if frames == 0 { self.is_expecting(now) } else { self.found(now, frames) };
         let goes_on = match self.began.load(Ordering::Relaxed) {
             // A DPC that finds nothing at first does not wait: the frame of its interrupt was found before.
-            0 if taken == 0 => false,
+            0 if frames == 0 => false,
             0 => {
                 self.began.store(now, Ordering::Relaxed);
                 is_expecting
@@ -85,12 +85,12 @@ impl Moderation {
     }
 
     /// Measures the time since frames were found last. Returns whether it was short for so many.
-    fn found(&self, now: u64, taken: u32) -> bool {
+    fn found(&self, now: u64, frames: u32) -> bool {
         let passed = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
         if passed >= APART {
             self.sign(false);
         }
-        let each = passed.checked_div(taken.into()).unwrap_or(passed);
+        let each = passed.checked_div(frames.into()).unwrap_or(passed);
         let gap = match self.gap.load(Ordering::Relaxed) {
             _ if each >= CLOSE => 0,
             0 => each,
