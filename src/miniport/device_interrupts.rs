@@ -10,7 +10,7 @@ use virtio_net::{Error, Features, InterruptCoalescing};
 use super::adapter::Adapter;
 use driver_states::setting::Setting;
 
-/// What the device is asked for: long enough for threads to run, and short beside a round trip.
+/// The wanted coalescing: long enough for threads to run, and short beside a round trip.
 const OF_STREAMS: InterruptCoalescing = InterruptCoalescing { max_packets: 16, max_usecs: 16 };
 
 /// Has the device programmed soon, if it can coalesce interrupts: a queue has [changed](super::interrupt_moderation::Next::is_changed). IRQL
