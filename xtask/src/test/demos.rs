@@ -13,7 +13,7 @@ use super::{capture_folder, count::Count};
 use crate::{lab, shell};
 
 /// The page that explains the trace of the demo with seed 7.
-const STORY: &str = "docs/lossy-demo.md";
+const PAGE: &str = "docs/lossy-demo.md";
 
 /// Runs the demo, with its capture among those that are checked, and its report beside it.
 pub fn run(name: &str, arguments: &[&str]) -> Result<PathBuf> {
@@ -31,8 +31,8 @@ pub fn replay() -> Result<Count> {
     let first = run("seed-7-first", &["--quick", "--seed", "7", "--loss", "0.5%"])?;
     let second = run("seed-7-second", &["--quick", "--seed", "7", "--loss", "0.5%"])?;
     same(&first, &second)?;
-    let (page, trace) = (shell::root().join(STORY), first.with_extension("events"));
-    tells(&fs::read_to_string(page)?, &fs::read_to_string(trace)?)?;
+    let (page, trace) = (shell::root().join(PAGE), first.with_extension("events"));
+    has_quoted_lines(&fs::read_to_string(page)?, &fs::read_to_string(trace)?)?;
     let other = run("seed-8", &["--quick", "--seed", "8", "--loss", "0.5%"])?;
     ensure!(same(&first, &other).is_err(), "another seed gave the same capture");
     Ok(Count::passed(2))
@@ -44,12 +44,12 @@ pub fn under_loss() -> Result<Count> {
 }
 
 /// Checks that a trace has the lines that a page quotes from it, in this order. Their numbers may differ: they change with the driver.
-fn tells(page: &str, trace: &str) -> Result<()> {
+fn has_quoted_lines(page: &str, trace: &str) -> Result<()> {
     let quoted = page.lines().filter(|line| line.contains(" ms  "));
     let mut events = trace.lines();
     for line in quoted {
         let found = events.any(|event| without_numbers(event) == without_numbers(line));
-        ensure!(found, "{STORY}: the trace does not have, in this place: {line}");
+        ensure!(found, "{PAGE}: the trace does not have, in this place: {line}");
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ mod tests {
             (format!("{}\n{}\n", lines[0], lines[0]), false),
             (lines[0].replace("alpha", "beta"), false),
         ] {
-            assert_eq!(tells(&page, TRACE).is_ok(), is_right, "{page}");
+            assert_eq!(has_quoted_lines(&page, TRACE).is_ok(), is_right, "{page}");
         }
     }
 }
