@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::shell;
 
 /// The baselines, and the documents with a row for each of their figures.
-const PAGES: [(&str, &str); 2] = [
+const PAGES: [(&str, &str); 3] = [
+    ("lab/baseline/image.toml", "docs/performance.md"),
     ("lab/baseline/instructions.toml", "docs/performance.md"),
     ("lab/baseline/miniport.toml", "docs/miniport.md"),
 ];

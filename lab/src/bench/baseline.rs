@@ -12,6 +12,12 @@ use crate::workspace;
 /// Share by which a count may exceed its baseline.
 pub const TOLERANCE: f64 = 0.03;
 
+/// Largest error of a count in a file.
+const ROUNDED: f64 = 0.05;
+
+/// File of the counts of the driver's image in virtual time.
+const IMAGE: &str = "image.toml";
+
 /// Counts by name.
 pub type Counts = BTreeMap<String, f64>;
 
@@ -47,6 +53,39 @@ pub fn keep(file: &str, what: &str, check: &str, counts: &Counts) -> Result<()> 
 
 /// Gives a figure its limit, if the baseline has its name.
 pub fn limited(baseline: &Counts, name: &str, figure: Figure) -> Figure {
-    let limit = baseline.get(name).map(|count| count * (1.0 + TOLERANCE));
+    let limit = baseline.get(name).map(|count| count * (1.0 + TOLERANCE) + ROUNDED);
     Figure { limit, ..figure }
+}
+
+/// Gives the figures that are [counted](Figure::is_counted) their limits. One without a limit has no baseline yet.
+pub fn limit_counted(figures: &mut [Figure]) -> Result<()> {
+    let baseline = read(IMAGE)?;
+    for figure in figures.iter_mut().filter(|figure| figure.is_counted) {
+        let name = figure.name.clone();
+        *figure = limited(&baseline, &name, std::mem::take(figure));
+    }
+    Ok(())
+}
+
+/// Writes the figures that are [counted](Figure::is_counted) as the baseline for later runs.
+pub fn keep_counted(figures: &[Figure]) -> Result<()> {
+    let counted = figures.iter().filter(|figure| figure.is_counted);
+    let counts = counted.map(|figure| (figure.name.clone(), figure.value)).collect();
+    keep(IMAGE, "What the driver's image does, in virtual time", "cargo xtask bench --counts", &counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::figure::Unit;
+
+    #[test]
+    fn count_is_limited_by_its_baseline_as_it_is_kept() {
+        let limited = |kept: f64, value: f64| {
+            let baseline = Counts::from([("a".to_owned(), kept)]);
+            limited(&baseline, "a", Figure::counted("a", value, Unit::PerPacket)).misses()
+        };
+        assert!(!limited(0.0, 0.04) && limited(0.0, 0.06));
+        assert!(!limited(100.0, 103.0) && limited(100.0, 104.0));
+    }
 }

@@ -151,6 +151,18 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
     Ok(omitted)
 }
 
+/// Counts what segments cost, in virtual time.
+///
+/// # Errors
+/// A run fails.
+pub fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    for kind in KINDS {
+        say(format!("{kind}: instructions"));
+        of_queues(kind, figures)?;
+    }
+    Ok(())
+}
+
 /// Returns the frames per second of the fastest of several runs.
 fn frames(path: &Path, between: Between) -> Result<f64> {
     fastest(|| load::rate_on(path, between))
@@ -183,9 +195,9 @@ fn of_queues(kind: Tcp, figures: &mut Vec<Figure>) -> Result<()> {
         |of: fn(&HostCosts) -> u64, side: usize| (of(&long[side]) - of(&short[side])) as f64 / segments;
     for (number, side) in ["sender", "receiver"].into_iter().enumerate() {
         let name = format!("{kind}, instructions of the image per segment, {side}");
-        figures.push(Figure::new(name, share(|host| host.instructions, number), Unit::Instructions));
+        figures.push(Figure::counted(name, share(|host| host.instructions, number), Unit::Instructions));
         let name = format!("{kind}, interrupts per 1000 segments, {side}");
-        figures.push(Figure::new(
+        figures.push(Figure::counted(
             name,
             1000.0 * share(|host| host.counters.interrupts, number),
             Unit::PerPacket,

@@ -40,6 +40,8 @@ pub struct Figure {
     pub goal: Option<f64>,
     /// Goal: at most this value.
     pub limit: Option<f64>,
+    /// Counted in virtual time, so that it does not depend on the load of the machine.
+    pub is_counted: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -77,6 +79,11 @@ pub fn rate_of(time: Duration, mut work: impl FnMut() -> f64) -> f64 {
 impl Figure {
     pub fn new(name: impl Into<String>, value: f64, unit: Unit) -> Self {
         Self { name: name.into(), value, unit, ..Self::default() }
+    }
+
+    /// Returns a figure that is counted in virtual time.
+    pub fn counted(name: impl Into<String>, value: f64, unit: Unit) -> Self {
+        Self { is_counted: true, ..Self::new(name, value, unit) }
     }
 
     /// Returns true if the value misses its goal.

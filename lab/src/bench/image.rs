@@ -17,11 +17,17 @@ use super::{
 };
 use crate::{
     measure::{self, HostCounters, Run, Transfers, Work},
+    testbed::Options,
     workspace,
 };
 
 /// The counted runs, and the lengths of the two that are subtracted.
 const COUNTED: [(Kind, [u64; 2]); 2] = [(Kind::Sends, [1000, 3000]), (Kind::Writes, [8, 24])];
+
+/// Speeds of the link in Gbit/s, and path MTUs, for which WRITEs are counted.
+const LINKS: [(u64, u32); 4] = [(10, 1024), (10, 4096), (25, 1024), (25, 4096)];
+
+const SUPPRESSED: &str = "notifications suppressed";
 
 /// Workload of a counted run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,11 +98,14 @@ pub fn measure(
         Unit::Nanoseconds,
     ));
     figures.extend(of_queues("sends, real time", [None; 2], run.hosts.map(|host| host.counters)));
-    count(say, figures)
+    count(image, say, figures)
 }
 
 /// Counts the instructions of the image per operation, and interrupts and notifications per 1000 frames.
-fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+///
+/// # Errors
+/// A run fails.
+pub fn count(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     for (kind, lengths) in COUNTED {
         say(format!("image: instructions of {kind}"));
         let [short, long] = lengths.map(|count| costs(&format!("{kind}:{count}")));
@@ -109,12 +118,32 @@ fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
                 Kind::Writes => ("4 KiB of a write", operations * f64::from(MESSAGE / 4096)),
             };
             let name = format!("image, instructions per {what}, {side}");
-            figures.push(Figure::new(name, instructions / share, Unit::Instructions));
+            figures.push(Figure::counted(name, instructions / share, Unit::Instructions));
         }
         let counters = |costs: [HostCosts; 2]| costs.map(|cost| cost.counters);
-        figures.extend(of_queues(&kind.to_string(), counters(short).map(Some), counters(long)));
+        figures.extend(counted_queues(&kind.to_string(), counters(short), counters(long)));
+    }
+    for (gigabits, path_mtu) in LINKS {
+        say(format!("image: writes at {gigabits} Gbit/s, path MTU {path_mtu}"));
+        let rate = gigabits * 1_000_000_000;
+        let options = Options { rate, path_mtu, verifier: false, ..Options::default() };
+        let [short, long] = [4, 20].map(|count| {
+            let run = measure::run_on(image, Kind::Writes.work(count), &options)?;
+            anyhow::Ok(run.hosts.map(|host| host.counters))
+        });
+        let what = format!("writes at {gigabits} Gbit/s, path MTU {path_mtu}");
+        figures.extend(counted_queues(&what, short?, long?));
     }
     Ok(())
+}
+
+/// [`of_queues`] in virtual time. That a notification is suppressed costs nothing.
+fn counted_queues(what: &str, before: [HostCounters; 2], after: [HostCounters; 2]) -> Vec<Figure> {
+    let mut figures = of_queues(what, before.map(Some), after);
+    for figure in &mut figures {
+        figure.is_counted = !figure.name.contains(SUPPRESSED);
+    }
+    figures
 }
 
 /// Returns how often each side interrupted, and was notified, per 1000 frames between two counts.
@@ -131,7 +160,7 @@ pub(super) fn of_queues(
         let rows = [
             ("interrupts", after.interrupts - before.interrupts),
             ("notifications", after.notifications - before.notifications),
-            ("notifications suppressed", after.suppressed - before.suppressed),
+            (SUPPRESSED, after.suppressed - before.suppressed),
         ];
         for (event, count) in rows {
             let value = 1000.0 * count as f64 / frames.max(1) as f64;

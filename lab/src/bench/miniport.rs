@@ -80,13 +80,14 @@ pub fn measure(
     Ok((counts, omitted))
 }
 
-/// Counts what frames cost viordma, in virtual time, without another driver. The baseline is that of [`measure`].
+/// Counts what frames cost viordma, in virtual time, without another driver. The baseline is that of [`measure`]. Returns the counts.
 ///
 /// # Errors
 /// A run fails.
-pub fn count_viordma(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+pub fn count_viordma(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<Counts> {
     let viordma = workspace::built_image()?;
     let baseline = baseline::read(BASELINE)?;
+    let mut counts = Counts::new();
     for (way, direction) in DIRECTIONS {
         for (pattern, chain, outstanding) in PATTERNS {
             let load = Load { direction, count: LENGTHS[1], chain, outstanding };
@@ -94,11 +95,12 @@ pub fn count_viordma(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result
                 let name = format!("viordma, frames {way}, {pattern}: {event}");
                 let figure = Figure::new(name.clone(), value, Unit::PerPacket);
                 figures.push(baseline::limited(&baseline, &name, figure));
+                counts.insert(name, value);
             }
         }
-        figures.push(of_viordma(&viordma, way, &baseline, say, &mut Counts::new())?);
+        figures.push(of_viordma(&viordma, way, &baseline, say, &mut counts)?);
     }
-    Ok(())
+    Ok(counts)
 }
 
 /// Writes the baseline for later runs.

@@ -76,10 +76,13 @@ pub struct Options {
     /// Only measure polling by NDIS beside the driver's own DPC, under RDMA and TCP at the same time
     #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "smb", "ethernet", "plot", "keep_baseline"])]
     poll: bool,
+    /// Only count what the driver's image does in virtual time: instructions, interrupts, notifications
+    #[arg(long, conflicts_with_all = ["engine", "kernel", "image", "smb", "ethernet", "poll", "plot"])]
+    counts: bool,
     /// Only measure this miniport driver for virtio-net, a file that you bring, beside the driver's image
-    #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "plot"])]
+    #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "counts", "plot"])]
     miniport: Option<PathBuf>,
-    /// Keep this run's instruction counts as the baseline of later runs
+    /// Keep this run's counts as the baseline of later runs
     #[arg(long)]
     keep_baseline: bool,
     /// Run only what is counted
@@ -90,7 +93,7 @@ pub struct Options {
 /// Runs the command.
 ///
 /// # Errors
-/// A benchmark or an output fails, or an instruction count exceeds its baseline.
+/// A benchmark or an output fails, or a count exceeds its baseline.
 pub fn run(options: &Options) -> Result<()> {
     match options.under_callgrind.as_deref() {
         Some(instructions::WORK) => return instructions::work(),
@@ -117,7 +120,16 @@ pub fn run(options: &Options) -> Result<()> {
     if options.poll {
         shared::polled(&workspace::built_image()?, &say, &mut figures)?;
         spinner.finish_and_clear();
-        return report(&figures, json);
+        return compared(&mut figures, json);
+    }
+    if options.counts {
+        let of_frames = count(&say, &mut figures)?;
+        spinner.finish_and_clear();
+        if options.keep_baseline {
+            baseline::keep_counted(&figures)?;
+            miniport::keep(&of_frames)?;
+        }
+        return compared(&mut figures, json);
     }
     if options.kernel {
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
@@ -133,18 +145,13 @@ pub fn run(options: &Options) -> Result<()> {
         }
         return if options.keep_baseline { miniport::keep(&counts) } else { within_baseline(&figures) };
     }
-    let omitted = if options.ethernet {
-        Some(ethernet::measure(&workspace::built_image()?, &say, &mut figures)?)
-    } else {
-        None
-    };
-    if let Some(omitted) = omitted {
+    if options.ethernet {
+        let omitted = ethernet::measure(&workspace::built_image()?, &say, &mut figures)?;
         spinner.finish_and_clear();
-        report(&figures, json)?;
         for reason in omitted {
             println!("  {reason}");
         }
-        return Ok(());
+        return compared(&mut figures, json);
     }
     if options.image {
         let image = workspace::built_image()?;
@@ -152,8 +159,7 @@ pub fn run(options: &Options) -> Result<()> {
         miniport::count_viordma(&say, &mut figures)?;
         smb::measure(&image, &say, &mut figures)?;
         spinner.finish_and_clear();
-        report(&figures, json)?;
-        return within_baseline(&figures);
+        return compared(&mut figures, json);
     }
     engine::measure(&say, &mut figures)?;
     let omitted = beside_tcp(&say, &mut figures);
@@ -182,6 +188,7 @@ pub fn run(options: &Options) -> Result<()> {
         plot::draw(directory, &points, &say)?;
     }
     spinner.finish_and_clear();
+    baseline::limit_counted(&mut figures)?;
     report(&figures, json)?;
     if let Some(reason) = omitted {
         println!("  {reason}");
@@ -190,6 +197,22 @@ pub fn run(options: &Options) -> Result<()> {
         return instructions::keep(&counts);
     }
     within_baseline(&figures)
+}
+
+/// Counts what the driver's image does in virtual time. Returns the counts for frames of which other miniport drivers have some, too.
+fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<baseline::Counts> {
+    let image = workspace::built_image()?;
+    image::count(&image, say, figures)?;
+    ethernet::count(say, figures)?;
+    shared::count(&image, say, figures)?;
+    miniport::count_viordma(say, figures)
+}
+
+/// Prints the figures, and compares those that were counted with their baseline.
+fn compared(figures: &mut [Figure], json: Option<Output>) -> Result<()> {
+    baseline::limit_counted(figures)?;
+    report(figures, json)?;
+    within_baseline(figures)
 }
 
 /// Checks what does not depend on the machine and its load: instructions, notifications and interrupts.

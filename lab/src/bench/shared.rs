@@ -125,7 +125,7 @@ fn divided(path: &Path, figures: &mut Vec<Figure>) -> Result<()> {
         {
             let value = (long[side][part] - short[side][part]) as f64 / blocks();
             let name = format!("RDMA and TCP at the same time, {name}, {what}, for 4 KiB of each");
-            figures.push(Figure::new(name, value, Unit::Instructions));
+            figures.push(Figure::counted(name, value, Unit::Instructions));
         }
     }
     Ok(())
@@ -184,6 +184,21 @@ pub fn work(request: &str) -> Result<()> {
 /// # Errors
 /// A run fails.
 pub fn polled(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    count_polled(say, figures)?;
+    small_writes(path, say, figures)
+}
+
+/// Counts what RDMA and TCP cost at the same time, in virtual time.
+///
+/// # Errors
+/// A run fails.
+pub fn count(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    say("RDMA and TCP at the same time: instructions".into());
+    divided(path, figures)?;
+    count_polled(say, figures)
+}
+
+fn count_polled(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     for receiving in Receiving::ALL {
         say(format!("RDMA and TCP, received {receiving}"));
         let [short, long] = LENGTHS.map(|count| image::costs(&format!("{WORK}{count}:{}", receiving as u8)));
@@ -192,7 +207,7 @@ pub fn polled(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> 
             let name = format!("RDMA and TCP, received {receiving}, {name}");
             let (less, more) = (&short[side], &long[side]);
             let instructions = (more.instructions - less.instructions) as f64 / blocks();
-            figures.push(Figure::new(
+            figures.push(Figure::counted(
                 format!("{name}, instructions for 4 KiB of each"),
                 instructions,
                 Unit::Instructions,
@@ -203,14 +218,14 @@ pub fn polled(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> 
                 - less.counters.received_frames;
             ensure!(frames > 0, "no frames");
             let interrupts = 1000.0 * interrupts / frames as f64;
-            figures.push(Figure::new(
+            figures.push(Figure::counted(
                 format!("{name}, interrupts per 1000 frames"),
                 interrupts,
                 Unit::PerPacket,
             ));
         }
     }
-    small_writes(path, say, figures)
+    Ok(())
 }
 
 /// Adds the time of a small write beside TCP, with each way to receive in turn.
