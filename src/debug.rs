@@ -8,7 +8,7 @@
 
 use ndk_abi::ndis::NDIS_HANDLE;
 use ndk_abi::nt::DbgPrintEx;
-use viordma_inf::events::Event;
+use viordma_inf::events::{Event, Severity};
 use virtio_net::{Features, Vectors};
 
 /// Component of network drivers. (`dpfilter.h`: `DPFLTR_IHVNETWORK_ID`)
@@ -29,7 +29,11 @@ pub fn started(adapter: NDIS_HANDLE, features: Features, vectors: Vectors) {
 
 /// Prints an event that is written to the system log.
 pub fn event(adapter: NDIS_HANDLE, event: Event, [first, second]: [u32; 2]) {
-    let level = if event.is_error() { ERROR } else { WARNING };
+    let level = match event.severity() {
+        Severity::Error => ERROR,
+        Severity::Warning => WARNING,
+        Severity::Information => INFO,
+    };
     let format = c"viordma: adapter %p, event %u, data %u, %u\n";
     // SAFETY: each conversion of the format has an argument of its type, and the format ends with a zero.
     unsafe { DbgPrintEx(COMPONENT, level, format.as_ptr(), adapter, event.number(), first, second) };

@@ -12,6 +12,14 @@ pub struct Event {
     pub id: u32,
 }
 
+/// Severity of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Information,
+    Warning,
+    Error,
+}
+
 /// An event as Event Viewer shows it: a row of [`MESSAGES`].
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
@@ -30,10 +38,14 @@ impl Event {
         self.id & 0xFFFF
     }
 
-    /// Returns whether it is an error; otherwise it is a warning.
+    /// Returns the severity, which is part of the identifier.
     #[must_use]
-    pub const fn is_error(self) -> bool {
-        self.id >> 30 == 3
+    pub const fn severity(self) -> Severity {
+        match self.id >> 30 {
+            3 => Severity::Error,
+            2 => Severity::Warning,
+            _ => Severity::Information,
+        }
     }
 }
 
@@ -67,6 +79,10 @@ const fn error(number: u32, text: &'static str) -> Message {
 
 const fn warning(number: u32, text: &'static str) -> Message {
     message(0xA0DA_0000 | number, text)
+}
+
+const fn information(number: u32, text: &'static str) -> Message {
+    message(0x60DA_0000 | number, text)
 }
 
 /// Without an action, which each row adds.
@@ -147,8 +163,26 @@ events! {
         .action("Give the device a unicast address in the configuration of the virtual machine.");
     FEWER_BUFFERS = warning(45, "%2: there is not enough memory for as many receive and transmit buffers as configured. The adapter uses fewer. Data: the receive buffers and the transmit buffers of a queue pair.")
         .action("Give the system more memory, or lower `*ReceiveBuffers` and `*TransmitBuffers`.");
+    OMITTED = warning(46, "%2: an event was left out of the log, because it came too often. Data: the number of the event, how often it was left out.")
+        .action("Look at the first events with that number, or record a [trace](administration.md#tracing), which has all of them.");
     NO_TRACE = warning(50, "%2: the driver works, but cannot write a trace, because the system has refused the registration of its provider. Data: the status.")
         .action("None unless you need a trace: then restart the system.");
+    RDMA_ON_256 = information(51, "%2: RDMA is on: RoCEv2, path MTU 256. Path MTU 4096 needs an MTU of 4192 bytes. Data: the MTU of the adapter, the configured RoCE frame size.")
+        .action("None. For more throughput, give the device and each link an MTU of 4192 or more, and set `*NetworkDirectRoCEFrameSize` to 4096.");
+    RDMA_ON_512 = information(52, "%2: RDMA is on: RoCEv2, path MTU 512. Path MTU 4096 needs an MTU of 4192 bytes. Data: the MTU of the adapter, the configured RoCE frame size.")
+        .action("None. For more throughput, give the device and each link an MTU of 4192 or more, and set `*NetworkDirectRoCEFrameSize` to 4096.");
+    RDMA_ON_1024 = information(53, "%2: RDMA is on: RoCEv2, path MTU 1024. Path MTU 4096 needs an MTU of 4192 bytes. Data: the MTU of the adapter, the configured RoCE frame size.")
+        .action("None. For more throughput, give the device and each link an MTU of 4192 or more, and set `*NetworkDirectRoCEFrameSize` to 4096.");
+    RDMA_ON_2048 = information(54, "%2: RDMA is on: RoCEv2, path MTU 2048. Path MTU 4096 needs an MTU of 4192 bytes. Data: the MTU of the adapter, the configured RoCE frame size.")
+        .action("None. For more throughput, give the device and each link an MTU of 4192 or more, and set `*NetworkDirectRoCEFrameSize` to 4096.");
+    RDMA_ON_4096 = information(55, "%2: RDMA is on: RoCEv2, path MTU 4096, the largest. Data: the MTU of the adapter, the configured RoCE frame size.")
+        .action("None.");
+    RDMA_OFF_KEYWORD = information(56, "%2: RDMA is off, because it is disabled for this adapter: `*NetworkDirect` is 0.")
+        .action("None if that is wanted. Otherwise `Enable-NetAdapterRdma`.");
+    RDMA_OFF_WINDOWS = information(57, "%2: RDMA is off, because Windows has turned it off.")
+        .action("None if that is wanted. Otherwise `Set-NetOffloadGlobalSetting -NetworkDirect Enabled`, and `Enable-NetAdapterRdma`.");
+    RDMA_OFF_DEVICE = information(58, "%2: RDMA is off, because the device does not work or has no power. Connections end. RDMA is on again when the device works and consumers have closed. Data: the number of NDK adapters that consumers have open.")
+        .action("Look at the event before this one. If the device works again and no event says that RDMA is on, a consumer does not close: restart the system.");
     CONSUMER_WRONG_IRQL = warning(60, "%2: an NDK consumer called a function above its IRQL (R-IRQL-1). Data: the type of the object, the low half of its address, details.").of_consumer();
     CONSUMER_WRONG_OBJECT = warning(61, "%2: an NDK consumer passed a null pointer or an object of another type (R-CLOSE-37). Data: the type of the object, the low half of its address, details.").of_consumer();
     CONSUMER_USE_AFTER_CLOSE = warning(62, "%2: an NDK consumer used an object after closing it (R-CLOSE-12). Data: the type of the object, the low half of its address, details.").of_consumer();

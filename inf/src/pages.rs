@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use crate::{
     Edition,
     diagnosis::{STEPS, Test},
-    events::MESSAGES,
+    events::{MESSAGES, Severity},
     keywords::{Audience, Effect, PROPERTIES, Values},
     tracing::page,
 };
@@ -104,7 +104,11 @@ fn keywords(audience: Audience) -> String {
 fn events(audience: Audience) -> String {
     let mut text = String::new();
     for message in MESSAGES.iter().filter(|message| message.audience == audience) {
-        let kind = if message.event.is_error() { "error" } else { "warning" };
+        let kind = match message.event.severity() {
+            Severity::Information => "information",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
         let number = message.event.number();
         let sentence = message.text.trim_start_matches("%2: ");
         match audience {

@@ -220,10 +220,20 @@ impl Machine {
         self.adapters[0].miniport()
     }
 
-    /// Returns the event log entries of the driver.
+    /// Returns the warnings and errors that the driver has written to the event log.
     #[must_use]
     pub fn event_log(&self) -> Vec<LogEntry> {
-        self.host.event_log()
+        self.entries(|entry| !entry.is_information())
+    }
+
+    /// Returns what the driver has written to the event log for information.
+    #[must_use]
+    pub fn information(&self) -> Vec<LogEntry> {
+        self.entries(LogEntry::is_information)
+    }
+
+    fn entries(&self, wanted: impl Fn(&LogEntry) -> bool) -> Vec<LogEntry> {
+        self.host.event_log().into_iter().filter(|entry| wanted(entry)).collect()
     }
 
     /// Calls `DriverEntry` and starts the adapters.

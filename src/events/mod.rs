@@ -3,6 +3,8 @@
 //! The system event log. [`table`] defines the events; this module maps failures to them and writes them.
 #![allow(unsafe_code, reason = "writes to the event log through NDIS")]
 
+mod limits;
+
 pub use viordma_inf::events as table;
 
 use ndk_abi::ndis::{
@@ -16,6 +18,7 @@ use {
     nt::Owner,
 };
 
+use self::limits::Limits;
 use self::table::Event;
 use crate::debug;
 use crate::etw;
@@ -146,14 +149,48 @@ pub fn consumer_mistake(owner: Owner, report: &MistakeReport) {
     unsafe { NdisWriteErrorLogEntry(owner.handle(), id, 3, object_type, report.object, report.detail) };
 }
 
-/// Writes one event with its data. IRQL <= `DISPATCH_LEVEL`. Not inlined: events are rare, and their callers' stack frames are large.
+/// The events of an adapter that has started: each is written a few times at once, then [seldom](driver_states::rate_limit). What was left
+/// out is reported by the next event with that number, or when this is dropped. The trace has all of them.
+pub struct AdapterEvents {
+    handle: NDIS_HANDLE,
+    limits: Limits,
+}
+
+impl AdapterEvents {
+    /// Begins to limit the events of the adapter `handle`.
+    pub fn new(handle: NDIS_HANDLE) -> Self {
+        Self { handle, limits: Limits::new(handle) }
+    }
+}
+
+impl Drop for AdapterEvents {
+    fn drop(&mut self) {
+        self.limits.take_omitted(|number, omitted| {
+            log(self.handle, table::OMITTED, [number, omitted], 0);
+        });
+    }
+}
+
+/// Writes one event with its data. Returns whether it was written: an event that comes too often is counted instead, see
+/// [`AdapterEvents`]. IRQL <= `DISPATCH_LEVEL`. Not inlined: events are rare, and their callers' stack frames are large.
 #[cold]
 #[inline(never)]
-pub fn write(handle: NDIS_HANDLE, event: Event, [first, second]: [u32; 2]) {
-    debug::event(handle, event, [first, second]);
+pub fn write(handle: NDIS_HANDLE, event: Event, data: [u32; 2]) -> bool {
+    let [first, second] = data;
+    debug::event(handle, event, data);
     trace_event(handle, event.number(), [first, second]);
-    // SAFETY: the handle is the adapter's, and as many 32-bit values follow as the count says.
-    unsafe { NdisWriteErrorLogEntry(handle, event.id, 2, first, second) };
+    let omitted = limits::admit(handle, event.number());
+    if let Some(omitted) = omitted {
+        log(handle, event, data, omitted);
+    }
+    omitted.is_some()
+}
+
+/// Writes an event to the log. If events were left out before, their number is a third value.
+fn log(handle: NDIS_HANDLE, event: Event, [first, second]: [u32; 2], omitted: u32) {
+    let count = if omitted == 0 { 2 } else { 3 };
+    // SAFETY: the handle is the adapter's, and as many 32-bit values follow as the count says, or one more.
+    unsafe { NdisWriteErrorLogEntry(handle, event.id, count, first, second, omitted) };
 }
 
 /// Writes an event of the log to the trace, too.

@@ -26,6 +26,7 @@ use super::statistics::Statistics;
 use super::traffic::Traffic;
 use super::transitions::Transitions;
 use super::vlan::Vlan;
+use crate::events::AdapterEvents;
 use crate::ndk::provider::Ndk;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::poll_objects::PollObjects;
@@ -63,6 +64,8 @@ pub struct Adapter {
     /// One for each queue pair.
     backlogs: Vec<Backlog>,
     link: LinkIndications,
+    /// Dropped last.
+    _events: AdapterEvents,
 }
 
 // SAFETY: the handle is one that NDIS takes on any thread; everything else is `Sync` by itself.
@@ -86,6 +89,7 @@ pub(super) struct Parts {
     pub transitions: Transitions,
     pub settings: Box<DeviceSettings>,
     pub backlogs: Vec<Backlog>,
+    pub events: AdapterEvents,
 }
 
 impl Adapter {
@@ -112,6 +116,7 @@ impl Adapter {
             lookahead: AtomicU32::new(parts.max_frame),
             backlogs: parts.backlogs,
             link: LinkIndications::new(),
+            _events: parts.events,
             transitions: parts.transitions,
             settings: parts.settings,
         }

@@ -33,7 +33,7 @@ use super::{settings_thread, transmit_stall};
 use crate::config::Configuration;
 use crate::debug;
 use crate::etw;
-use crate::events::{self, Failure};
+use crate::events::{self, AdapterEvents, Failure};
 use crate::ndk::interface::Interface;
 use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
@@ -163,6 +163,7 @@ fn build(
         transitions,
         settings,
         backlogs,
+        events: AdapterEvents::new(handle),
     };
     Ok(Adapter::new(parts))
 }
@@ -217,6 +218,7 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
                 adapter.indicate_link();
             }
             announce_if_asked(&adapter);
+            adapter.ndk().started();
             debug::started(adapter.handle(), adapter.port().features(), adapter.port().vectors);
             // NDIS got the address with the registration attributes; `halt` takes the adapter back.
             let _ = adapter.into_raw();

@@ -43,7 +43,9 @@ pub fn start_again(adapter: &Adapter, is_reset: bool) {
 pub fn stalled(adapter: &Adapter, pairs: u32) {
     for number in (0..u32::BITS).filter(|&number| pairs & 1_u32.wrapping_shl(number) != 0) {
         match adapter.port().reset_transmit_queue(number as u16) {
-            Ok(()) => events::write(adapter.handle(), events::table::QUEUE_RESET, [number, 0]),
+            Ok(()) => {
+                events::write(adapter.handle(), events::table::QUEUE_RESET, [number, 0]);
+            }
             Err(Error::OutOfOrder) => {}
             Err(error) => device_failed(adapter, error),
         }

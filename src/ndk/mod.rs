@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`open`] | registration as a provider; NDIS opens and closes NDK adapters |
 //! | [`provider`] | the provider of one adapter, its attributes, enabling and disabling it |
+//! | [`state_event`] | whether RDMA is on, and why not, in the event log |
 //! | [`environment`] | the functions of the driver that the provider calls |
 //! | [`queries`] | the NDK queries: statistics, connections, local endpoints |
 //! | [`diagnostics`] | vendor-specific queries: counters and events of the engine |
@@ -20,3 +21,4 @@ pub mod neighbor;
 pub mod open;
 pub mod provider;
 pub mod queries;
+mod state_event;

@@ -21,6 +21,7 @@ use roce::{CongestionConfig, DcqcnConfig, Timing};
 use super::addresses::Addresses;
 use super::environment::{AdapterEnvironment, Handle};
 use super::interface::Interface;
+use super::state_event::{Situation, StateEvent};
 use crate::config::{self, Configuration};
 use crate::driver_object;
 use crate::etw::{self, table};
@@ -44,6 +45,8 @@ pub struct Ndk {
 
 struct Shared {
     provider: Provider,
+    /// Of the thread only.
+    event: StateEvent,
     port: Arc<Port>,
     handle: Handle,
     state: SpinLock<StateChange>,
@@ -66,6 +69,10 @@ struct StateChange {
     lost: bool,
     /// Last reported to NDIS.
     reported: bool,
+    /// `*NetworkDirect` disables RDMA, and Windows has not asked for anything since.
+    by_keyword: bool,
+    /// The adapter works: its state is written to the event log.
+    started: bool,
     /// The thread has something to report.
     working: bool,
     /// The adapter is being halted, which raises the disable event itself.
@@ -78,6 +85,17 @@ impl StateChange {
     /// The state to report next.
     fn target(&self) -> bool {
         self.wanted && !self.suspended && !self.lost
+    }
+
+    /// The state for the event log; `None` unless the adapter works.
+    fn situation(&self) -> Option<Situation> {
+        let situation = match (self.reported, self.wanted) {
+            (true, _) => Situation::On,
+            (false, true) => Situation::OffByDevice,
+            (false, false) if self.by_keyword => Situation::OffByKeyword,
+            (false, false) => Situation::OffByWindows,
+        };
+        (self.started && !self.closed).then_some(situation)
     }
 }
 
@@ -139,11 +157,16 @@ impl Ndk {
             suspended: false,
             lost: false,
             reported: enabled,
+            by_keyword: !enabled,
+            started: false,
             working: false,
             closed: false,
             stopping: false,
         });
-        let shared = Shared { provider, port, handle: Handle::new(setup.handle), state, wake, idle, ended };
+        let handle = Handle::new(setup.handle);
+        let mtu = setup.max_frame.saturating_sub(config::ETHERNET_HEADER);
+        let event = StateEvent::new(frame_size, mtu, configuration.configured_roce_frame_size);
+        let shared = Shared { provider, event, port, handle, state, wake, idle, ended };
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
         let reporter = Reporter(&raw const *shared);
         // SAFETY: `drop` stops the updates before the provider is dropped, and only handlers of this adapter call `refresh`.
@@ -199,8 +222,13 @@ impl Ndk {
         if enable && !config::network_direct_allowed(self.shared.handle.get()) {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
-        self.change(|state| state.wanted = enable);
+        self.change(|state| (state.wanted, state.by_keyword) = (enable, false));
         NDIS_STATUS_SUCCESS
+    }
+
+    /// Notes that the adapter works: the thread writes its state to the event log, now and after each change. `PASSIVE_LEVEL`.
+    pub fn started(&self) {
+        self.change(|state| state.started = true);
     }
 
     /// Disables RDMA while the device does not work: refuses opens, raises the disable event, and waits for `limit` until all
@@ -293,9 +321,17 @@ impl Reporter {
         // SAFETY: `Ndk::drop` waits for `ended`, the last access.
         let shared = unsafe { &*self.0 };
         loop {
-            shared.wake.wait();
+            if shared.event.is_omitted() {
+                if !shared.wake.wait_for(StateEvent::RETRY) {
+                    shared.event.retry();
+                }
+            } else {
+                shared.wake.wait();
+            }
             shared.wake.clear();
-            if shared.report() {
+            let is_stopping = shared.report();
+            shared.log();
+            if is_stopping {
                 break;
             }
         }
@@ -332,12 +368,22 @@ impl Shared {
                 state.reported = target;
                 target
             };
+            // Before a disable event, which returns when consumers have closed.
+            self.log();
             let event = if enable {
                 NET_PNP_EVENT_CODE::NetEventNDKEnable
             } else {
                 NET_PNP_EVENT_CODE::NetEventNDKDisable
             };
             raise(self.handle.get(), event);
+        }
+    }
+
+    /// Writes the state to the event log, if that has another one. `PASSIVE_LEVEL`.
+    fn log(&self) {
+        let situation = self.state.lock().situation();
+        if let Some(situation) = situation {
+            self.event.write(self.handle.get(), situation, self.provider.open_adapters());
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! States of a miniport adapter, of its device, and of the device's settings, each declared as one table.
+//! States of a miniport adapter, of its device, and of the device's settings, each declared as one table, and the limit of its events.
 //!
 //! The driver keeps the states and applies the events. The tables are here so that a program of the build machine can
 //! print them, too.
@@ -8,4 +8,5 @@
 
 pub mod adapter;
 pub mod device;
+pub mod rate_limit;
 pub mod setting;

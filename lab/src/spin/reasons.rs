@@ -26,6 +26,7 @@ const ROCE_FRAME_SIZE: u32 = 40;
 const RECOVERED: u32 = 41;
 const QUEUE_RESET: u32 = 42;
 const FEWER_PAIRS: u32 = 43;
+const OMITTED: u32 = 46;
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
 const CONSUMER: u32 = 60;
 /// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
@@ -96,7 +97,7 @@ impl Reasons {
                         format!("event {event} without one that names its reason: {log:?}")
                     })?;
                 }
-                ROCE_FRAME_SIZE | CONSUMER.. => {}
+                ROCE_FRAME_SIZE | OMITTED | CONSUMER.. => {}
                 reason => {
                     let is_late = self.has_wrong_id && OF_WRONG_ID.contains(&reason);
                     ensure!(

@@ -22,6 +22,14 @@ pub struct LogEntry {
     pub data: Vec<u32>,
 }
 
+impl LogEntry {
+    /// Returns whether it only informs; others are warnings and errors.
+    #[must_use]
+    pub fn is_information(&self) -> bool {
+        self.code >> 30 < 2
+    }
+}
+
 /// Maximum number of values of an entry.
 const MAX_VALUES: usize = 9;
 

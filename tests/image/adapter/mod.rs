@@ -8,6 +8,7 @@ mod attributes;
 mod bring_up;
 mod dispatch_time;
 mod etw;
+mod events;
 mod foreign;
 mod halt;
 mod miniport;
