@@ -6,7 +6,7 @@
 Installs viordma on one virtio-net adapter, and keeps its IPv4 and IPv6 configuration.
 .DESCRIPTION
 Windows treats an adapter with a new driver as a new connection: static addresses, gateways and DNS servers of the old one are lost.
-This script saves them, installs the driver, and sets them again. No Windows system has run it yet.
+This script saves them, installs the driver, sets them again, and has WMI compile the class of the driver's counters. No Windows system has run it yet.
 .PARAMETER Name
 The adapter to change, by its name in Get-NetAdapter.
 .PARAMETER KeepNic
@@ -80,6 +80,11 @@ if ($adapter.DriverFileName -ne 'viordma.sys') {
         throw ("Windows prefers the driver that '$Name' has, since Microsoft signed it. In Device Manager choose for this device: " +
             'Update driver, Browse my computer, Let me pick, viordma. Then run this script again: it sets the saved addresses.')
     }
+}
+$class = Join-Path $PSScriptRoot 'Viordma.mof'
+if ($PSCmdlet.ShouldProcess($class, 'Compile the class of the counters')) {
+    mofcomp.exe $class
+    if ($LASTEXITCODE -ne 0) { Write-Warning "WMI refused the class of the counters: code $LASTEXITCODE. The driver works without it." }
 }
 if ((Test-Path -LiteralPath $SavedConfiguration) -and $PSCmdlet.ShouldProcess($adapter.Name, 'Set the saved addresses')) {
     $saved = Get-Content -LiteralPath $SavedConfiguration -Raw | ConvertFrom-Json

@@ -72,6 +72,7 @@ Save-Part 'driver.txt' {
 }
 Save-Part 'verifier.txt' { verifier.exe /querysettings; verifier.exe /query }
 Save-Part 'counters.txt' { (Get-Counter -Counter '\RDMA Activity(*)\*').CounterSamples | Select-Object -Property Path, CookedValue }
+Save-Part 'driver-counters.txt' { Get-CimInstance -Namespace root/wmi -ClassName ViordmaCounters }
 Save-Part 'smb.txt' {
     Get-SmbClientNetworkInterface | Select-Object -Property *
     Get-SmbMultichannelConnection -IncludeNotSelected | Select-Object -Property *

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`keywords`] | the table of registry keywords |
 //! | [`events`] | the table of events |
+//! | [`counters`] | the driver's own counters, and their class in WMI |
 //! | [`tracing`] | the table of the events of the trace, and what is made of it |
 //! | `inx`, `message_table`, `pages` | what is generated from them: `viordma.inx`, the image's message table, parts of documents |
 //! | `diagnosis` | the steps by which `Test-Viordma.ps1` finds why RDMA is not used |
@@ -13,6 +14,7 @@
 #![cfg_attr(not(feature = "generate"), no_std)]
 #![deny(unsafe_code)]
 
+pub mod counters;
 pub mod events;
 pub mod keywords;
 pub mod tracing;

@@ -19,7 +19,7 @@ use super::receive_filter::{self, MAX_MULTICAST};
 use super::set_value::{padded, value};
 use super::version::DRIVER_VERSION;
 use super::{device_coalescing, link, power, vlan};
-use crate::ndk::diagnostics;
+use crate::ndk::diagnostics::{self, OwnCounters};
 use crate::query_answer::Answer;
 use driver_states::setting::Setting;
 
@@ -183,15 +183,20 @@ pub fn set_ndk_state(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> N
     }
 }
 
-/// Answers with the counters of the engine, and those of the adapter's queues.
+/// Answers with the counters of the engine, and the driver's own.
 pub fn counters(adapter: &Adapter, answer: &mut Answer) {
+    diagnostics::counters(adapter.ndk(), own_counters(adapter), answer);
+}
+
+/// Answers with the values of [`counters`].
+pub fn counter_values(adapter: &Adapter, answer: &mut Answer) {
+    diagnostics::counter_values(adapter.ndk(), own_counters(adapter), answer);
+}
+
+/// Returns the values of [`OF_DRIVER`](viordma_inf::counters::OF_DRIVER).
+fn own_counters(adapter: &Adapter) -> OwnCounters {
     let queue = adapter.port().transmit_counters();
-    let others = [
-        ("tx_notifications", queue.notifications),
-        ("tx_notifications_suppressed", queue.suppressed),
-        ("rx_handed_over", adapter.rss.handed_over()),
-    ];
-    diagnostics::counters(adapter.ndk(), &others, answer);
+    [queue.notifications, queue.suppressed, adapter.rss.handed_over()]
 }
 
 pub fn set_tracing(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {

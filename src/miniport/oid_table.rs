@@ -19,6 +19,9 @@ pub const OID_VIORDMA_COUNTERS: NDIS_OID = 0xFF5D_0101;
 /// Vendor-specific query: the last events of the RoCE engine. Set: one byte, 1 to record them, 0 not to.
 pub const OID_VIORDMA_TRACE: NDIS_OID = 0xFF5D_0102;
 
+/// Vendor-specific query, of a WMI GUID: the values of the counters of [`OID_VIORDMA_COUNTERS`], 64 bits each.
+pub const OID_VIORDMA_COUNTER_VALUES: NDIS_OID = 0xFF5D_0103;
+
 /// Answers a query. A query without an answer fails with `NDIS_STATUS_NOT_SUPPORTED`.
 type Query = fn(&Adapter, &mut Answer);
 /// Handles a set request.
@@ -57,7 +60,7 @@ impl Row {
 }
 
 //= R-OPEN-3
-static TABLE: [Row; 32] = [
+static TABLE: [Row; 34] = [
     Row::both(OID_GEN_CURRENT_PACKET_FILTER, handlers::packet_filter, handlers::set_packet_filter),
     Row::both(OID_GEN_CURRENT_LOOKAHEAD, handlers::lookahead, handlers::set_lookahead),
     // Interrupt moderation cannot be configured.
@@ -93,7 +96,11 @@ static TABLE: [Row; 32] = [
     Row::direct_query(OID_NDK_STATISTICS, |adapter, answer| queries::statistics(adapter.ndk(), answer)),
     Row::query(OID_NDK_CONNECTIONS, |adapter, answer| queries::connections(adapter.ndk(), answer)),
     Row::query(OID_NDK_LOCAL_ENDPOINTS, |adapter, answer| queries::local_endpoints(adapter.ndk(), answer)),
+    Row::query(OID_GEN_SUPPORTED_GUIDS, |adapter, answer| {
+        diagnostics::guids(adapter.ndk(), OID_VIORDMA_COUNTER_VALUES, answer);
+    }),
     Row::query(OID_VIORDMA_COUNTERS, handlers::counters),
+    Row::query(OID_VIORDMA_COUNTER_VALUES, handlers::counter_values),
     Row::both(
         OID_VIORDMA_TRACE,
         |adapter, answer| diagnostics::trace(adapter.ndk(), answer),

@@ -9,13 +9,10 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use viordma_inf::{Edition, faults, inx, pages};
 
 use crate::{
-    book::links::plain,
     package::contents::{DELIVERED, FOLDER},
     shell,
+    wmi::{self, counters::Counter},
 };
-
-/// The file that declares the engine's counters.
-const COUNTERS: &str = "crates/roce/src/stats.rs";
 
 /// The date of an INF that is built outside of a clone.
 const NO_COMMIT: &str = "01/01/2026";
@@ -60,7 +57,7 @@ fn all() -> Result<Vec<(&'static str, String, String)>> {
         fs::read_to_string(shell::root().join(file)).with_context(|| format!("cannot read {file}"))
     };
     let mut parts = pages::parts();
-    parts.push(("counters of the engine", counters(&read(COUNTERS)?)));
+    parts.push(("counters of the engine", counters(&wmi::counters::all()?)));
     let mut scripts = String::new();
     for name in DELIVERED.iter().filter(|name| name.strip_suffix(".ps1").is_some()) {
         scripts.push_str(&script(name, &read(&format!("{FOLDER}/{name}"))?));
@@ -78,20 +75,11 @@ fn all() -> Result<Vec<(&'static str, String, String)>> {
     Ok(all)
 }
 
-/// A table of the counters that a source file declares in `counters!`.
-fn counters(source: &str) -> String {
+/// A table of the counters.
+fn counters(counters: &[Counter]) -> String {
     let mut table = "| counter | counts |\n| --- | --- |\n".to_owned();
-    let declared = source.split("\ncounters! {\n").nth(1).and_then(|rest| rest.split("\n}").next());
-    let mut text = Vec::new();
-    for line in declared.unwrap_or_default().lines().map(str::trim) {
-        if let Some(comment) = line.strip_prefix("/// ") {
-            text.push(comment);
-        } else {
-            // Links between items of the code lead nowhere else.
-            let comment = plain(&text.join(" ")).replace("[`", "`").replace("`]", "`");
-            let _ = writeln!(table, "| `{}` | {comment} |", line.trim_end_matches(','));
-            text.clear();
-        }
+    for (name, text) in counters {
+        let _ = writeln!(table, "| `{name}` | {text} |");
     }
     table
 }
@@ -137,15 +125,6 @@ pub fn stamp(edition: Edition, architecture: &str, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_have_their_comments() {
-        let source = "macro\ncounters! {\n    /// Frames\n    /// [`received`](crate::x).\n    rx_frames,\n    /// [`Sent`].\n    tx_frames,\n}\nfn f() {}\n";
-        assert!(
-            counters(source)
-                .ends_with(" --- |\n| `rx_frames` | Frames `received`. |\n| `tx_frames` | `Sent`. |\n")
-        );
-    }
 
     #[test]
     fn section_of_a_script_is_its_help() {

@@ -34,6 +34,7 @@ mod trace;
 #[cfg(unix)]
 mod verbs;
 mod windows;
+mod wmi;
 mod words;
 mod workspace;
 

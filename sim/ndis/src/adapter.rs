@@ -9,7 +9,7 @@ use std::{
 
 use ndk_abi::{
     ndis::{
-        NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+        NDIS_GUID, NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
         NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
         NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
@@ -116,6 +116,8 @@ pub struct Adapter {
     pub(crate) transition_status: Mutex<NDIS_STATUS>,
     /// The thread that is inside MiniportOidRequest.
     pub(crate) in_oid: Mutex<Option<ThreadId>>,
+    /// The custom GUIDs that the miniport has.
+    pub(crate) guids: Mutex<Vec<NDIS_GUID>>,
     /// Whether an OID request is in progress.
     pub(crate) oid_busy: Mutex<bool>,
     /// Address of the request in progress, until it is completed.
@@ -175,6 +177,7 @@ impl Adapter {
             transition: host.event(),
             transition_status: Mutex::new(NDIS_STATUS_PENDING),
             in_oid: Mutex::new(None),
+            guids: Mutex::default(),
             oid_busy: Mutex::new(false),
             oid_request: Mutex::new(0),
             oid_done: host.event(),

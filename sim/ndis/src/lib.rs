@@ -80,6 +80,7 @@ mod statistics;
 mod subsystem;
 pub mod tcp_stack;
 mod wait;
+mod wmi;
 pub mod wsk;
 
 pub use adapter::{Adapter, AdapterState, StatusIndication};
@@ -89,7 +90,7 @@ pub use in_flight::SendId;
 pub use interface::Interface;
 pub use keyword::Keyword;
 pub use lifecycle::StartError;
-pub use miniport::{Miniport, NdkRequests, ProtocolStack, ScalingRequests};
+pub use miniport::{Miniport, NdkRequests, ProtocolStack, ScalingRequests, WmiRequests};
 pub use ndis_host::NdisHost;
 pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;

@@ -31,6 +31,7 @@ use crate::{
     protocol::Binding,
     rules::require,
     wait::{wait, wait_until},
+    wmi,
 };
 
 /// Revision 1 of `NET_DEVICE_PNP_EVENT`, and its `NDIS_SIZEOF_`.
@@ -146,6 +147,7 @@ pub(crate) fn initialize(
         "MiniportInitializeEx of an NDK provider succeeded without NDK attributes".into()
     });
     *adapter.state.lock() = AdapterState::Paused;
+    wmi::register(&adapter);
     Ok(adapter)
 }
 

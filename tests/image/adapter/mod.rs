@@ -19,3 +19,4 @@ mod recovery;
 mod slow;
 mod stalled;
 mod trace;
+mod wmi;

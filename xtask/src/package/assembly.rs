@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     image::{self, Image, architecture::Architecture},
-    shell,
+    shell, wmi,
 };
 
 /// Builds the image and makes the files of the package, without signatures and checksums.
@@ -49,6 +49,7 @@ fn make(source: &Source, architecture: Architecture, driver: &str, image: &Image
     }
     files.insert(STEPS.to_owned(), diagnosis::json().into_bytes());
     files.insert(profile::FILE.to_owned(), profile::text().into_bytes());
+    files.insert(wmi::FILE.to_owned(), wmi::mof()?.into_bytes());
     let linked = image::linked(architecture, driver == image::STRICT)?;
     files.insert("LICENSES.txt".to_owned(), notices::text(&linked)?.into_bytes());
     let folder = format!("{driver}-{version}-{}", architecture.name());

@@ -91,7 +91,8 @@ const CMDLETS: &[&str] = &[
 ];
 
 /// Programs of Windows.
-const PROGRAMS: &[&str] = &["bcdedit", "bcdedit.exe", "ping.exe", "pnputil.exe", "verifier.exe"];
+const PROGRAMS: &[&str] =
+    &["bcdedit", "bcdedit.exe", "mofcomp.exe", "ping.exe", "pnputil.exe", "verifier.exe"];
 
 /// The documents with commands of PowerShell: path and text.
 fn pages() -> Vec<(String, String)> {

@@ -10,7 +10,7 @@ use super::{captures, count::Count, demos, programs};
 use crate::{
     fuzz, image, lab, licenses, miri,
     packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP},
-    races, shell, tools, trace, windows,
+    races, shell, tools, trace, windows, wmi,
     workspace::Workspace,
 };
 
@@ -35,7 +35,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 26] = [
+pub const STEPS: [Step; 27] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -53,6 +53,7 @@ pub const STEPS: [Step; 26] = [
     Step { name: "image", when: When::Main, run: build_image },
     Step { name: "package", when: When::Main, run: package },
     Step { name: "trace, by a decoder of others", when: When::Main, run: trace_of_others },
+    Step { name: "counters in WMI, by a compiler of others", when: When::Main, run: wmi_of_others },
     Step { name: "unit and integration tests", when: When::Main, run: programs::run_most },
     Step { name: "tests in real time", when: When::Alone, run: programs::run_real_time },
     Step { name: "object pages", when: When::Alone, run: objects },
@@ -235,6 +236,15 @@ fn trace_of_others() -> Result<Count> {
         trace::is_available(),
         "trace, by a decoder of others (pip cannot install etl-parser)",
         || Ok(Count::passed(trace::check()?)),
+    )
+}
+
+/// The class of the counters, as another project's compiler reads it.
+fn wmi_of_others() -> Result<Count> {
+    if_available(
+        wmi::is_available(),
+        "counters in WMI, by a compiler of others (pip cannot install pywbem)",
+        || Ok(Count::passed(wmi::check()?)),
     )
 }
 

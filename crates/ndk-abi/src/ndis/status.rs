@@ -5,8 +5,8 @@
 use core::ffi::c_void;
 
 use super::{
-    NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE, NDIS_MEDIA_DUPLEX_STATE, NDIS_OBJECT_HEADER, NDIS_PORT_NUMBER,
-    NDIS_STATUS,
+    NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE, NDIS_MEDIA_DUPLEX_STATE, NDIS_OBJECT_HEADER, NDIS_OID,
+    NDIS_PORT_NUMBER, NDIS_STATUS,
 };
 use crate::nt::GUID;
 
@@ -51,6 +51,26 @@ pub struct NDIS_STATUS_INDICATION {
     pub Guid: GUID,
     pub NdisReserved: [*mut c_void; 4],
 }
+
+/// A custom GUID, and the OID to which NDIS maps it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NDIS_GUID {
+    pub Guid: GUID,
+    /// In a union with a status, which NDIS 6 does not use.
+    pub Oid: NDIS_OID,
+    /// Length of the data in bytes; [`u32::MAX`] if it varies.
+    pub Size: u32,
+    pub Flags: u32,
+}
+
+pub const fNDIS_GUID_TO_OID: u32 = 0x1;
+pub const fNDIS_GUID_TO_STATUS: u32 = 0x2;
+pub const fNDIS_GUID_ANSI_STRING: u32 = 0x4;
+pub const fNDIS_GUID_UNICODE_STRING: u32 = 0x8;
+pub const fNDIS_GUID_ARRAY: u32 = 0x10;
+pub const fNDIS_GUID_ALLOW_READ: u32 = 0x20;
+pub const fNDIS_GUID_ALLOW_WRITE: u32 = 0x40;
 
 /// State of the link. Speeds in bits per second.
 #[repr(C)]

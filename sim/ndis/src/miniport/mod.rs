@@ -33,12 +33,14 @@ mod ndk;
 mod scaling;
 mod stack;
 mod traffic;
+mod wmi;
 
 use calls::{on_host, request};
 
 pub use ndk::NdkRequests;
 pub use scaling::ScalingRequests;
 pub use stack::ProtocolStack;
+pub use wmi::WmiRequests;
 
 /// A started adapter. Clones are the same adapter.
 #[derive(Clone)]
