@@ -14,8 +14,10 @@ use core::time::Duration;
 use fallible::try_box;
 use nt::{Event, SpinLock};
 
+use crate::etw::{self, table};
 use crate::events;
 use crate::nic::port::Port;
+use crate::trace::interface_of;
 use driver_states::setting::{Setting, Settings};
 
 /// Longest time that a request, a start or a transition waits until the settings are programmed.
@@ -24,6 +26,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const OVERDUE: Duration = Duration::from_secs(2);
 /// Shortest time between two such reports, in nanoseconds.
 const REPORT_INTERVAL: u64 = 60 * 1_000_000_000;
+
+/// Commands for a setting that take longer are traced.
+const SLOW: Duration = Duration::from_millis(50);
 
 /// The settings of a device, and the thread that programs them.
 pub struct DeviceSettings {
@@ -116,7 +121,9 @@ impl DeviceSettings {
             self.wake.wait();
             self.wake.clear();
             while let Some(setting) = self.next(port) {
+                let begun = nt::time::now();
                 let is_done = program(setting);
+                trace_slow(port, setting, Duration::from_nanos(nt::time::now().saturating_sub(begun)));
                 self.is_overdue.store(false, Ordering::Relaxed);
                 if is_done {
                     self.answered(setting, || {});
@@ -169,4 +176,23 @@ impl DeviceSettings {
             apply();
         }
     }
+}
+
+/// Writes to the trace how long the device has taken for the commands of a setting, if that was long.
+fn trace_slow(port: &Port, setting: Setting, taken: Duration) {
+    if taken < SLOW {
+        return;
+    }
+    etw::write(None, || table::DeviceWaited {
+        interface: interface_of(port.handle()),
+        wait: match setting {
+            Setting::Pairs => "commands for the queue pairs",
+            Setting::Scaling => "commands for receive scaling",
+            Setting::Filter => "commands for the receive filter",
+            Setting::Coalescing => "commands for coalescing",
+            Setting::Interrupts => "commands for interrupt coalescing",
+            Setting::Announcement => "command after an announcement",
+        },
+        milliseconds: u32::try_from(taken.as_millis()).unwrap_or(u32::MAX),
+    });
 }

@@ -6,13 +6,16 @@ use core::net::IpAddr;
 
 use fallible::Arc;
 use ndk_abi::ndis::NDIS_HANDLE;
-use ndk_provider::environment::{Environment, Link, Path, ResolveError};
+use ndk_abi::ndk::NDK_OBJECT_TYPE;
+use ndk_provider::environment::{Environment, Link, ObjectChange, Path, ResolveError};
 use nt::{DriverObject, Owner};
+use viordma_inf::tracing::value::Hex;
 
 use super::addresses::Addresses;
 use super::interface::Interface;
 use super::neighbor;
 use crate::driver_object;
+use crate::etw::{self, table};
 use crate::nic::port::Port;
 
 /// An NDIS handle of the adapter.
@@ -80,11 +83,40 @@ impl Environment for AdapterEnvironment {
         self.port.has_rdma()
     }
 
+    fn trace_object(&self, kind: NDK_OBJECT_TYPE, object: usize, change: ObjectChange) {
+        etw::write(None, || table::NdkObjectChanged {
+            interface: self.interface.index,
+            object: name(kind),
+            address: Hex(object as u32),
+            change: match change {
+                ObjectChange::Created => "created",
+                ObjectChange::Closing => "closing",
+                ObjectChange::Closed => "closed",
+            },
+        });
+    }
+
     fn driver(&self) -> DriverObject {
         driver_object::get()
     }
 
     fn owner(&self) -> Owner {
         Owner::new(self.handle.0)
+    }
+}
+
+/// Returns the name of a type of objects.
+fn name(kind: NDK_OBJECT_TYPE) -> &'static str {
+    match kind {
+        NDK_OBJECT_TYPE::NdkObjectTypeQp => "queue pair",
+        NDK_OBJECT_TYPE::NdkObjectTypeCq => "completion queue",
+        NDK_OBJECT_TYPE::NdkObjectTypeMr => "memory region",
+        NDK_OBJECT_TYPE::NdkObjectTypeMw => "memory window",
+        NDK_OBJECT_TYPE::NdkObjectTypePd => "protection domain",
+        NDK_OBJECT_TYPE::NdkObjectTypeSharedEndpoint => "shared endpoint",
+        NDK_OBJECT_TYPE::NdkObjectTypeConnector => "connector",
+        NDK_OBJECT_TYPE::NdkObjectTypeListener => "listener",
+        NDK_OBJECT_TYPE::NdkObjectTypeSrq => "shared receive queue",
+        _ => "object",
     }
 }

@@ -124,6 +124,12 @@ trace_events! {
     NdkAdapterClosed: NDK, Information, "a consumer has closed its NDK adapter", {
         interface "Interface": u32,
     };
+    NdkObjectChanged: NDK, Verbose, "{Object} {Address}: {Change}", {
+        interface "Interface": u32,
+        object "Object": &'static str,
+        address "Address": Hex,
+        change "Change": &'static str,
+    };
     NdkStateChanged: NDK, Information, "RDMA is {State}", {
         interface "Interface": u32,
         state "State": &'static str,

@@ -2,8 +2,9 @@
 
 //! The trace to ETW on the image: the simulated kernel reads the events back, and refuses malformed ones.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
+use device_sim::Quirks;
 use lab::{
     testbed::{Options, Testbed},
     trace::{self, TracedEvent},
@@ -110,6 +111,55 @@ fn losses_are_traced_as_retransmissions_and_without_a_session_nothing_is() {
     let Some(bed) = started_with(&Options { trace: None, ..options }) else { return };
     copy(&bed);
     assert!(bed.trace().is_empty());
+    finish(bed);
+}
+
+#[test]
+fn each_ndk_object_is_traced_from_creation_to_its_end() {
+    let Some(mut bed) = traced(Session { level: 5, any: keywords::NDK, all: 0 }) else { return };
+    copy(&bed);
+    bed.stop().expect("both drivers stop");
+    let events = bed.trace();
+    for host in ["alpha", "beta"] {
+        let changes = of(&events, host, "NdkObjectChanged");
+        let mut open = std::collections::BTreeMap::new();
+        let mut kinds = BTreeSet::new();
+        for change in changes {
+            let object = (change.field("Object"), change.field("Address"));
+            kinds.insert(object.0.clone());
+            let expected = match open.get(&object).map(String::as_str) {
+                None => "created",
+                Some("created") => "closing",
+                _ => "closed",
+            };
+            assert_eq!(change.field("Change"), expected, "{object:?}");
+            if expected == "closed" {
+                open.remove(&object)
+            } else {
+                open.insert(object, expected.to_owned())
+            };
+        }
+        assert!(open.is_empty(), "{host}: {open:?}");
+        for kind in ["queue pair", "completion queue", "protection domain", "memory region", "connector"] {
+            assert!(kinds.contains(kind), "{host}: {kinds:?}");
+        }
+    }
+    finish(bed);
+}
+
+#[test]
+fn commands_that_take_the_device_long_are_traced_with_their_time() {
+    let quirks = Quirks { command_time: Duration::from_secs(1), ..Quirks::default() };
+    let session = Session { level: 4, any: keywords::DEVICE, all: 0 };
+    let options = Options { trace: Some(session), quirks, ..Options::default() };
+    let Some(bed) = started_with(&options) else { return };
+    let _ = bed.event().wait(Duration::from_secs(30));
+    let events = bed.trace();
+    let waits = of(&events, "alpha", "DeviceWaited");
+    let filter = waits.iter().find(|wait| wait.field("Wait") == "commands for the receive filter");
+    let filter = filter.unwrap_or_else(|| panic!("{events:?}"));
+    assert!(filter.field("Milliseconds").parse::<u32>().unwrap() >= 1000, "{filter:?}");
+    assert!(of(&events, "beta", "DeviceWaited").is_empty(), "a device that answers at once");
     finish(bed);
 }
 

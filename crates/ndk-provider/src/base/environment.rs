@@ -11,6 +11,7 @@
 
 use core::fmt;
 use core::net::IpAddr;
+use ndk_abi::ndk::NDK_OBJECT_TYPE;
 use nt::{DriverObject, Owner};
 
 /// A resolved path to a peer.
@@ -56,6 +57,17 @@ pub struct Link {
     pub scope: u32,
 }
 
+/// A change of an NDK object, for the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectChange {
+    /// The consumer has the object.
+    Created,
+    /// The consumer closes the object.
+    Closing,
+    /// No reference to the object is left.
+    Closed,
+}
+
 /// The adapter and the system around the provider.
 pub trait Environment: Send + Sync + 'static {
     /// Lets `pump` fill the transmit queue of a shard, less than [`Config::shards`](crate::Config::shards).
@@ -98,6 +110,9 @@ pub trait Environment: Send + Sync + 'static {
 
     /// Returns the driver object, for threads.
     fn driver(&self) -> DriverObject;
+
+    /// Traces a change of the object of this type at this address. Locks may be held. IRQL <= `DISPATCH_LEVEL`.
+    fn trace_object(&self, _kind: NDK_OBJECT_TYPE, _object: usize, _change: ObjectChange) {}
 
     /// Returns the NDIS handle that work items are allocated with; valid as long as the provider lives.
     fn owner(&self) -> Owner;

@@ -6,9 +6,11 @@
 //! The list is linked through the objects: nothing is allocated.
 //= R-IRQL-4, R-CLOSE-34
 
+use crate::base::environment::ObjectChange;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
+use ndk_abi::ndk::NDK_OBJECT_TYPE;
 use nt::SpinLock;
 
 /// A closed object with its type erased.
@@ -29,8 +31,11 @@ pub struct Operations {
 // SAFETY: the address of an `Object`, which is `Send + Sync`, without references.
 unsafe impl Send for Closed {}
 
-/// The owner of a list of closed objects.
+/// The owner of a list of closed objects, which also traces objects.
 pub trait CloseLater {
+    /// Traces a change of the object of this type at this address. IRQL <= `DISPATCH_LEVEL`.
+    fn trace_object(&self, kind: NDK_OBJECT_TYPE, object: usize, change: ObjectChange);
+
     /// Has the deferred routine finish the object. The implementation may be gone when this returns.
     fn close_later(&self, closed: Closed);
 }

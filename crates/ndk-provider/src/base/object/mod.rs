@@ -34,6 +34,7 @@ pub mod removal;
 #[cfg(feature = "strict")]
 pub mod unchecked;
 
+use crate::base::environment::ObjectChange;
 use crate::base::status::NtResult;
 use crate::base::strict::{Checker, Subject};
 use crate::base::strict::{OpenObject, RetainedMemory};
@@ -104,7 +105,8 @@ pub trait ObjectType: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Returns what makes the close callback. `None`: the thread that releases the last reference does.
+    /// Returns what makes the close callback, and traces the object. `None`: the thread that releases the last reference makes the callback,
+    /// and nothing is traced.
     fn close_later(&self) -> Option<&dyn CloseLater> {
         None
     }
@@ -250,6 +252,7 @@ impl<T: ObjectType> Created<T> {
         if let Some(checker) = self.0.checker() {
             checker.opened(track::<T>(object));
         }
+        self.0.trace(ObjectChange::Created);
         core::mem::forget(self);
         object.as_ptr().cast()
     }
@@ -286,6 +289,13 @@ impl<T: ObjectType> Ref<T> {
         Subject { kind: T::TYPE, object: self.0.addr().get() }
     }
 
+    /// Traces a change of the object.
+    fn trace(&self, change: ObjectChange) {
+        if let Some(owner) = self.close_later() {
+            owner.trace_object(T::TYPE, self.0.addr().get(), change);
+        }
+    }
+
     /// Returns the object's address, for the registry.
     pub fn as_ptr(&self) -> NonNull<Object<T>> {
         self.0
@@ -305,8 +315,14 @@ impl<T: ObjectType> Ref<T> {
         let last = unsafe { object.as_ref() };
         last.body.on_finish();
         let mut lifecycle = last.head.lifecycle.lock();
+        let was_published = lifecycle.0 == Lifecycle::Closing;
         lifecycle.0 = lifecycle.0.on(LifecycleEvent::LastRelease).unwrap_or(lifecycle.0);
-        Some(lifecycle.1)
+        let notification = lifecycle.1;
+        drop(lifecycle);
+        if let Some(owner) = last.body.close_later().filter(|_| was_published) {
+            owner.trace_object(T::TYPE, object.addr().get(), ObjectChange::Closed);
+        }
+        Some(notification)
     }
 
     /// Frees an object whose last reference was released, which releases its antecedents.
@@ -478,6 +494,7 @@ impl<T: ObjectType> Ref<T> {
         if let Some(checker) = self.checker() {
             checker.closing(self.0.cast());
         }
+        self.trace(ObjectChange::Closing);
         Some(Self(self.0))
     }
 }

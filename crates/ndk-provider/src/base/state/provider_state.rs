@@ -15,7 +15,7 @@ use super::ports::PortSpace;
 use super::quota::Quotas;
 use super::scheduler::Scheduler;
 use super::transmit::Outgoing;
-use crate::base::environment::Environment;
+use crate::base::environment::{Environment, ObjectChange};
 use crate::base::limits::BUDGET;
 use crate::base::object::closed::{CloseLater, Closed, ClosedObjects};
 use crate::base::object::registry::Registry;
@@ -25,6 +25,7 @@ use crate::base::strict::CreateFaults;
 use crate::base::strict::HeldCallbacks;
 use alloc::boxed::Box;
 use fallible::Arc;
+use ndk_abi::ndk::NDK_OBJECT_TYPE;
 use nt::RawSpinLock;
 use roce::{Instant, Qp};
 
@@ -168,6 +169,10 @@ impl ProviderState {
 }
 
 impl CloseLater for ProviderState {
+    fn trace_object(&self, kind: NDK_OBJECT_TYPE, object: usize, change: ObjectChange) {
+        self.environment.trace_object(kind, object, change);
+    }
+
     fn close_later(&self, closed: Closed) {
         self.closed.push(closed, || self.defer());
     }
