@@ -21,7 +21,7 @@ pub enum Situation {
     OffByDevice = 4,
 }
 
-/// What the event log says of an adapter.
+/// The state of RDMA of an adapter, as its event log has it.
 pub struct StateEvent {
     /// The path MTU. The smallest one fits each MTU that the adapter can have.
     path_mtu: u32,
