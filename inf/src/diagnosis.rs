@@ -71,12 +71,6 @@ pub const STEPS: &[Step] = &[
         "Give the machine a modern device: q35 with a PCIe port, or QEMU's disable-legacy=on,disable-modern=off.",
     ),
     step(
-        "event.viordma.24",
-        Equals("0"),
-        "The device has no message-signaled interrupts (MSI-X).",
-        "Give the device interrupt vectors (QEMU: vectors).",
-    ),
-    step(
         "event.viordma.31",
         Equals("0"),
         "The system remaps DMA, but the device does not take part.",
@@ -308,7 +302,7 @@ mod tests {
 
     /// Facts of a system on which SMB Direct runs. Made up: no Windows system has run the script.
     const HEALTHY: &str = "os.build 26100, os.smbdirect True, adapter.present True, device.virtio True, device.driver viordma.sys, \
-        device.problem 0, event.viordma.11 0, event.viordma.24 0, event.viordma.26 0, event.viordma.31 0, event.viordma.40 0, \
+        device.problem 0, event.viordma.11 0, event.viordma.26 0, event.viordma.31 0, event.viordma.40 0, \
         event.viordma.43 0, adapter.status Up, adapter.mtu 9000, adapter.addresses 2, rdma.global Enabled, rdma.adapter True, \
         binding.client True, binding.server True, smb.client.multichannel True, smb.server.multichannel True, smb.client.rdma True, \
         smb.server.rdma True, firewall.smb True, event.smbdirect.1 0, event.smbdirect.6 0, event.smbdirect.10 0, peer.reachable True, \
@@ -367,7 +361,6 @@ mod tests {
                 &[("event.viordma.11", "1"), ("device.problem", "10"), ("adapter.status", "Not Present")],
                 "event.viordma.11",
             ),
-            ("no MSI-X", &[("event.viordma.24", "1"), ("device.problem", "10")], "event.viordma.24"),
             (
                 "an untrusted signature",
                 &[("device.problem", "52"), ("adapter.status", "Not Present")],

@@ -133,8 +133,8 @@ events! {
         .action("None if event 41 follows. If it returns, look at the log of the host.");
     OUT_OF_ORDER = error(23, "%2: internal error: the driver initialized the device in the wrong order.")
         .action("Report it, with the version of the driver.");
-    NO_MESSAGE_INTERRUPTS = error(24, "%2: the system did not assign message-signaled interrupts to the device.")
-        .action("Give the device interrupt vectors (QEMU: `vectors`).");
+    LINE_INTERRUPT = warning(24, "%2: the device has no message-signaled interrupts (MSI-X). The adapter works by its line interrupt, with one queue pair, and more slowly.")
+        .action("Give the device interrupt vectors if it can have any (QEMU: `vectors`).");
     CHANGED = error(25, "%2: after a reset, the device offers less than before.")
         .action("Disable and enable the adapter: it then uses what the device offers now.");
     GIVEN_UP = error(26, "%2: the device does not work after a reset, or had to be reset too often. The adapter is removed.")

@@ -35,8 +35,6 @@ pub enum Failure {
     Ndis(Request, NDIS_STATUS),
     /// The device failed.
     Device(Error),
-    /// No message interrupts were assigned.
-    NoMessageInterrupts,
 }
 
 /// The requests to NDIS that can fail while an adapter starts, numbered for the event's data.
@@ -65,7 +63,7 @@ impl Failure {
     /// Returns the status for `MiniportInitializeEx`.
     pub fn status(self) -> NDIS_STATUS {
         match self {
-            Self::NoResources | Self::NoMessageInterrupts => NDIS_STATUS_RESOURCES,
+            Self::NoResources => NDIS_STATUS_RESOURCES,
             Self::Configuration(status) | Self::Ndis(_, status) => status,
             Self::Device(Error::Removed) => NDIS_STATUS_ADAPTER_REMOVED,
             Self::Device(
@@ -86,7 +84,6 @@ impl Failure {
             Self::Configuration(status) => (table::CONFIGURATION, [0, status.cast_unsigned()]),
             Self::Ndis(request, status) => (table::NDIS_REFUSED, [request as u32, status.cast_unsigned()]),
             Self::Device(error) => device_event(error),
-            Self::NoMessageInterrupts => (table::NO_MESSAGE_INTERRUPTS, [0, 0]),
         }
     }
 }

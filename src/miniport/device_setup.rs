@@ -30,7 +30,7 @@ pub struct Wanted {
     pub pairs: u16,
     /// Sizes of the receive and of the transmit queues: powers of two.
     pub sizes: [u16; 2],
-    /// Interrupt messages that the system granted.
+    /// Interrupt messages that the system granted; 0 if the device interrupts by its line.
     pub messages: u32,
     /// Longest frame with its Ethernet header, in bytes.
     pub max_frame: u32,

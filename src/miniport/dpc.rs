@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The DPCs of the device's interrupt messages: they receive frames, resume senders when transmit slots are free, and handle configuration
+//! The DPCs of the device's interrupt messages, or of its line: they receive frames, resume senders when transmit slots are free, and handle configuration
 //! changes. `DISPATCH_LEVEL`.
 //!
 //! While frames are expected at once ([`Moderation`](super::interrupt_moderation::Moderation)), the DPC re-polls the queue, up to
@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use nt::Deferred;
-use virtio_net::{Polled, Wait};
+use virtio_net::{Causes, Polled, Wait};
 
 use super::adapter::Adapter;
 use super::demultiplexer::Demultiplexer;
@@ -21,7 +21,7 @@ use super::receive::Indication;
 use super::receive_backlog::Backlog;
 use super::{configuration_change, device_interrupts, interrupt_moderation, send};
 use crate::nic::dma::SharedMemory;
-use crate::nic::interrupt::MessageHandler;
+use crate::nic::interrupt::InterruptHandler;
 use crate::nic::poll_objects::{PollHandler, PollObjects};
 use crate::nic::queue_pair::Pair;
 
@@ -32,7 +32,20 @@ const INDICATE_ALL: u32 = u32::MAX;
 /// Longest time that [`indicate_received`] waits.
 const INDICATION_LIMIT: Duration = Duration::from_secs(1);
 
-impl MessageHandler for Adapter {
+impl InterruptHandler for Adapter {
+    fn take_causes(&self) -> Causes {
+        self.port().interrupt_status.take()
+    }
+
+    fn line(&self, causes: Causes, limit: u32) -> bool {
+        let vectors = self.port().vectors;
+        if causes.contains(Causes::CONFIG) {
+            self.message(vectors.config.into(), limit);
+        }
+        // Without a cause, too: NDIS calls again if frames are left.
+        self.message(vectors.receive.into(), limit)
+    }
+
     fn message(&self, message: u32, limit: u32) -> bool {
         let vectors = self.port().vectors;
         if u32::from(vectors.config) == message {

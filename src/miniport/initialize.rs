@@ -130,6 +130,7 @@ fn build(
     let mut interrupt = Interrupt::register(handle)?;
     let station = addresses.current;
     let (pairs, sizes) = (device_setup::pairs(&configuration), configuration.queue_sizes);
+    let messages = if interrupt.is_line() { 0 } else { messages };
     let wanted = Wanted { pairs, sizes, messages, max_frame, station };
     let port = device_setup::build_port(handle, bars, dma, control, wanted, &device)?;
     let pairs = port.pairs().len();
@@ -218,6 +219,9 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
                 adapter.indicate_link();
             }
             announce_if_asked(&adapter);
+            if adapter.interrupt.is_line() {
+                events::write(adapter.handle(), events::table::LINE_INTERRUPT, [0, 0]);
+            }
             adapter.ndk().started();
             debug::started(adapter.handle(), adapter.port().features(), adapter.port().vectors);
             // NDIS got the address with the registration attributes; `halt` takes the adapter back.

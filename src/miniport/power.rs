@@ -86,10 +86,12 @@ pub fn set_parameters(&[kind, revision, _, _, ref enabled @ ..]: &[u8; LONGEST_P
 //= R-PNP-11
 pub fn sleep(adapter: &Adapter) {
     if adapter.port().state() == DeviceState::Stopped {
+        adapter.interrupt.set_powered(false);
         return;
     }
     adapter.ndk().suspend(CLOSE_LIMIT);
     adapter.port().stop();
+    adapter.interrupt.set_powered(false);
     adapter.transitions.forget_stalled();
     send::abandon(adapter);
     // A DPC may still be processing frames, and so may a deferred routine that a DPC has queued.
@@ -105,6 +107,7 @@ pub fn sleep(adapter: &Adapter) {
 /// Initializes the device after its power returned.
 //= R-PNP-11
 pub fn wake(adapter: &Adapter) -> NDIS_STATUS {
+    adapter.interrupt.set_powered(true);
     match adapter.port().state() {
         DeviceState::Stopped => {}
         DeviceState::Absent => return NDIS_STATUS_ADAPTER_REMOVED,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Message-signaled interrupts: registration, and dispatch of a message to the adapter's DPC.
+//! Interrupts: registration, and dispatch of a message, or of the line, to the adapter's DPC.
 //!
-//! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS needs the context before the adapter
+//! The ISR of a message only queues the DPC. That of the line, which other devices may share, reads the device's interrupt status first: it
+//! tells whether the interrupt is the device's, and ends it. The DPC finds its target through an [`InterruptContext`], because NDIS needs the context before the adapter
 //! is complete. Work that a DPC leaves is deferred ([`nt::Deferred`]), so that a device that keeps the DPC busy does not keep the processor
 //! at `DISPATCH_LEVEL`.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use fallible::{Arc, vec};
 use ndk_abi::ndis::{
@@ -17,20 +18,30 @@ use ndk_abi::ndis::{
     NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
     NDIS_RECEIVE_THROTTLE_PARAMETERS, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
     NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMRegisterInterruptEx,
+    NdisMSynchronizeWithInterruptEx,
 };
 use ndk_abi::nt::BOOLEAN;
 use nt::{Deferred, Owner};
 
+use virtio_net::Causes;
+
 use super::message_processor::MessageProcessors;
+use super::pci_resources::set_line_enabled;
 use crate::events::{Failure, Request};
 
-/// Handles the messages of an interrupt in its DPC. `DISPATCH_LEVEL`.
-pub trait MessageHandler {
+/// Handles the interrupts of a device, most of them in its DPC. `DISPATCH_LEVEL` unless a method says otherwise.
+pub trait InterruptHandler {
+    /// Takes the causes of the line's interrupt from the device, which de-asserts the line. Empty if the interrupt is not the device's. DIRQL.
+    fn take_causes(&self) -> Causes;
+
+    /// Handles the line's interrupt, as [`message`](Self::message) does a message.
+    fn line(&self, causes: Causes, limit: u32) -> bool;
+
     /// Handles message `message` and indicates at most `limit` received frames. Returns whether NDIS must call again because
     /// more are pending; never with `u32::MAX`, which means no limit.
     fn message(&self, message: u32, limit: u32) -> bool;
 
-    /// Processes a batch of a queue pair's deferred work. Returns whether work is left. `DISPATCH_LEVEL`.
+    /// Processes a batch of a queue pair's deferred work. Returns whether work is left.
     fn deferred(&self, pair: u32) -> bool;
 }
 
@@ -38,6 +49,20 @@ pub trait MessageHandler {
 struct InterruptContext<T> {
     /// Null until the handler is complete.
     target: AtomicPtr<T>,
+    adapter: Owner,
+    /// The device has power, and may have asserted the line.
+    is_powered: AtomicBool,
+    /// Causes of the line's interrupt that its DPC has not handled.
+    causes: AtomicU8,
+}
+
+impl<T: InterruptHandler> InterruptContext<T> {
+    /// Returns the handler; `None` before it is complete.
+    fn target(&self) -> Option<&T> {
+        let target = self.target.load(Ordering::Acquire);
+        // SAFETY: null, or a target that outlives the interrupt (`Interrupt::set_target`).
+        unsafe { target.as_ref() }
+    }
 }
 
 /// The registered interrupt. Disconnecting or dropping it waits for running ISRs and DPCs.
@@ -48,6 +73,7 @@ pub struct Interrupt<T> {
     /// One for each queue pair.
     deferred: Vec<Arc<Deferred>>,
     messages: MessageProcessors,
+    is_line: bool,
 }
 
 // SAFETY: NDIS takes the handle on any thread, and the target is only ever borrowed shared, which `T: Sync` allows on any thread.
@@ -55,10 +81,16 @@ unsafe impl<T: Sync> Send for Interrupt<T> {}
 // SAFETY: shared use loads and swaps atomic pointers, and borrows the target shared, which `T: Sync` allows.
 unsafe impl<T: Sync> Sync for Interrupt<T> {}
 
-impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
-    /// Registers for message interrupts, which are ignored until [`set_target`](Self::set_target). `PASSIVE_LEVEL`.
+impl<T: InterruptHandler + Sync + 'static> Interrupt<T> {
+    /// Registers for message interrupts, or for the line of a device without messages. They are ignored until
+    /// [`set_target`](Self::set_target). `PASSIVE_LEVEL`.
     pub fn register(adapter: NDIS_HANDLE) -> Result<Self, Failure> {
-        let context = Arc::try_new(InterruptContext { target: AtomicPtr::new(null_mut()) });
+        let context = Arc::try_new(InterruptContext {
+            target: AtomicPtr::new(null_mut()),
+            adapter: Owner::new(adapter),
+            is_powered: AtomicBool::new(true),
+            causes: AtomicU8::new(0),
+        });
         let context: Arc<InterruptContext<T>> = context.map_err(|_| Failure::NoResources)?;
         let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
             Header: NDIS_OBJECT_HEADER {
@@ -66,10 +98,10 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
                 Revision: NDIS_MINIPORT_INTERRUPT_REVISION_1,
                 Size: NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
             },
-            InterruptHandler: Some(line_isr),
-            InterruptDpcHandler: Some(line_dpc),
-            DisableInterruptHandler: Some(leave_line),
-            EnableInterruptHandler: Some(leave_line),
+            InterruptHandler: Some(line_isr::<T>),
+            InterruptDpcHandler: Some(line_dpc::<T>),
+            DisableInterruptHandler: Some(disable_line::<T>),
+            EnableInterruptHandler: Some(enable_line::<T>),
             MsiSupported: 1,
             MsiSyncWithAllMessages: 0,
             MessageInterruptHandler: Some(message_isr),
@@ -97,11 +129,13 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         // withdraws it before. Then no thread reads it: OID requests have ended before NDIS halts the adapter, and `take_down` has waited
         // for the work item.
         let messages = unsafe { MessageProcessors::new(characteristics.MessageInfoTable) };
-        let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages };
-        if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {
-            return Err(Failure::NoMessageInterrupts);
-        }
-        Ok(interrupt)
+        let is_line = characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
+        Ok(Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages, is_line })
+    }
+
+    /// Returns whether the device interrupts by its line.
+    pub fn is_line(&self) -> bool {
+        self.is_line
     }
 
     /// Creates a deferred routine for each of `pairs` queue pairs. `PASSIVE_LEVEL`.
@@ -113,9 +147,8 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         for pair in (0_u32..).take(pairs) {
             let context = Arc::clone(&self.context);
             let deferred = Deferred::try_new(Owner::new(adapter), move || {
-                let target = context.target.load(Ordering::Acquire);
-                // SAFETY: null, or a target that outlives the interrupt, which stops the routine before it is dropped.
-                unsafe { target.as_ref() }.is_some_and(|target| target.deferred(pair))
+                // The interrupt stops the routine before it is dropped.
+                context.target().is_some_and(|target| target.deferred(pair))
             });
             let deferred = deferred.and_then(|deferred| Arc::try_new(deferred).ok());
             vec::push_within_capacity(&mut self.deferred, deferred.ok_or(Failure::NoResources)?)
@@ -138,13 +171,24 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         self.messages.processor_of(message)
     }
 
-    /// Returns the routines that run [`MessageHandler::deferred`], one for each queue pair.
+    /// Returns the routines that run [`InterruptHandler::deferred`], one for each queue pair.
     pub fn deferred(&self) -> &[Arc<Deferred>] {
         &self.deferred
     }
 }
 
 impl<T> Interrupt<T> {
+    /// Sets whether the device has power. Without, interrupts of the line are those of other devices, and the ISR accesses no register from
+    /// the return of this method on. `PASSIVE_LEVEL`.
+    pub fn set_powered(&self, is_powered: bool) {
+        self.context.is_powered.store(is_powered, Ordering::Release);
+        let handle = self.handle.load(Ordering::Acquire);
+        if self.is_line && !is_powered && !handle.is_null() {
+            // SAFETY: registered, and not deregistered before the adapter's transitions have ended. Returns when no ISR runs.
+            unsafe { NdisMSynchronizeWithInterruptEx(handle, 0, Some(nothing), null_mut()) };
+        }
+    }
+
     /// Deregisters the interrupt and waits for running ISRs, DPCs and the deferred routine, which use the target until then.
     /// `PASSIVE_LEVEL`.
     pub fn disconnect(&self) {
@@ -168,27 +212,60 @@ impl<T> Drop for Interrupt<T> {
     }
 }
 
-/// `MiniportInterrupt`: the device never raises line interrupts; it uses messages only.
-unsafe extern "efiapi" fn line_isr(
-    _context: NDIS_HANDLE,
+/// `MiniportInterrupt`, at DIRQL. Returns whether the interrupt is the device's.
+unsafe extern "efiapi" fn line_isr<T: InterruptHandler>(
+    context: NDIS_HANDLE,
     queue_dpc: *mut BOOLEAN,
-    _targets: *mut u32,
+    targets: *mut u32,
 ) -> BOOLEAN {
+    // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
+    let context = unsafe { &*context.cast::<InterruptContext<T>>() };
+    let target = context.target().filter(|_| context.is_powered.load(Ordering::Acquire));
+    let causes = target.map_or(Causes::empty(), InterruptHandler::take_causes);
+    context.causes.fetch_or(causes.bits(), Ordering::AcqRel);
+    let is_own = !causes.is_empty();
     // SAFETY: NDIS passes a variable of its own, valid for the call, for the answer.
-    unsafe { *queue_dpc = 0 };
-    0
+    unsafe { *queue_dpc = is_own.into() };
+    if !targets.is_null() {
+        // SAFETY: NDIS's own variable; 0 means the default DPC alone.
+        unsafe { *targets = 0 };
+    }
+    is_own.into()
 }
 
-unsafe extern "efiapi" fn line_dpc(
-    _context: NDIS_HANDLE,
+/// `MiniportInterruptDPC`.
+unsafe extern "efiapi" fn line_dpc<T: InterruptHandler>(
+    context: NDIS_HANDLE,
     _dpc: *mut c_void,
-    _throttle: *mut c_void,
+    throttle: *mut c_void,
     _reserved: *mut c_void,
 ) {
+    // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
+    let context = unsafe { &*context.cast::<InterruptContext<T>>() };
+    let Some(target) = context.target() else { return };
+    let causes = Causes::from_bits_retain(context.causes.swap(0, Ordering::AcqRel));
+    // SAFETY: null, or NDIS's structure for this DPC alone.
+    unsafe { throttled(throttle, |limit| target.line(causes, limit)) };
 }
 
-/// Called by NDIS for diagnostics. Messages are edge-triggered: there is no source to disable. DIRQL.
-unsafe extern "efiapi" fn leave_line(_context: NDIS_HANDLE) {}
+/// `MiniportDisableInterruptEx`, called by NDIS for diagnostics: keeps the device from asserting its line. DIRQL.
+unsafe extern "efiapi" fn disable_line<T>(context: NDIS_HANDLE) {
+    // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
+    let context = unsafe { &*context.cast::<InterruptContext<T>>() };
+    set_line_enabled(context.adapter.handle(), false);
+}
+
+/// `MiniportEnableInterruptEx`: lets the device assert its line again, also for what has happened meanwhile. DIRQL.
+unsafe extern "efiapi" fn enable_line<T>(context: NDIS_HANDLE) {
+    // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
+    let context = unsafe { &*context.cast::<InterruptContext<T>>() };
+    set_line_enabled(context.adapter.handle(), true);
+}
+
+/// Runs while no ISR does. DIRQL.
+unsafe extern "efiapi" fn nothing(_context: NDIS_HANDLE) -> BOOLEAN {
+    1
+}
 
 /// Called by NDIS for diagnostics. Messages are edge-triggered: there is no source to disable. DIRQL.
 unsafe extern "efiapi" fn leave_message(_context: NDIS_HANDLE, _message: u32) {}
@@ -209,7 +286,7 @@ unsafe extern "efiapi" fn message_isr(
     1
 }
 
-unsafe extern "efiapi" fn message_dpc<T: MessageHandler>(
+unsafe extern "efiapi" fn message_dpc<T: InterruptHandler>(
     context: NDIS_HANDLE,
     message: u32,
     _dpc: *mut c_void,
@@ -218,15 +295,21 @@ unsafe extern "efiapi" fn message_dpc<T: MessageHandler>(
 ) {
     // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
     let context = unsafe { &*context.cast::<InterruptContext<T>>() };
-    let target = context.target.load(Ordering::Acquire);
-    // SAFETY: null, or a target that outlives the interrupt (`Interrupt::set_target`).
-    let Some(target) = (unsafe { target.as_ref() }) else { return };
-    let throttle = throttle.cast::<NDIS_RECEIVE_THROTTLE_PARAMETERS>();
+    let Some(target) = context.target() else { return };
     // SAFETY: null, or NDIS's structure for this DPC alone.
+    unsafe { throttled(throttle, |limit| target.message(message, limit)) };
+}
+
+/// Handles an interrupt in a DPC with the limit that NDIS sets, and tells NDIS whether more frames are pending.
+///
+/// # Safety
+/// `throttle` is null, or NDIS's structure for this DPC alone.
+unsafe fn throttled(throttle: *mut c_void, handle: impl FnOnce(u32) -> bool) {
+    let throttle = throttle.cast::<NDIS_RECEIVE_THROTTLE_PARAMETERS>();
+    // SAFETY: by this function's contract null, or a structure that nothing else uses.
     let Some(throttle) = (unsafe { throttle.as_mut() }) else {
-        target.message(message, u32::MAX);
+        handle(u32::MAX);
         return;
     };
-    let more = target.message(message, throttle.MaxNblsToIndicate);
-    throttle.MoreNblsPending = u32::from(more);
+    throttle.MoreNblsPending = u32::from(handle(throttle.MaxNblsToIndicate));
 }

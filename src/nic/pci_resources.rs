@@ -20,6 +20,7 @@ const PCI_WHICHSPACE_CONFIG: u32 = 0;
 const COMMAND: u32 = 0x04;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const COMMAND_NO_LINE: u16 = 1 << 10;
 const FIRST_BAR: usize = 0x10;
 const BAR_IS_IO: u32 = 1;
 const BAR_IS_64_BIT: u32 = 4;
@@ -36,7 +37,7 @@ pub struct BarRange {
 pub struct Resources {
     pub config: [u8; CONFIG_LEN],
     pub bars: [Option<BarRange>; 6],
-    /// Number of assigned message interrupts.
+    /// Number of assigned message interrupts; 0 if the device has its line.
     pub messages: u32,
 }
 
@@ -100,6 +101,11 @@ pub fn set_bus_master(handle: NDIS_HANDLE, on: bool) {
             if on { command | COMMAND_BUS_MASTER } else { command & !COMMAND_BUS_MASTER }
         },
     );
+}
+
+/// Lets the device assert its line, or not. A cause that it has meanwhile asserts the line afterwards. Any IRQL.
+pub fn set_line_enabled(handle: NDIS_HANDLE, on: bool) {
+    change_command(handle, |command| if on { command & !COMMAND_NO_LINE } else { command | COMMAND_NO_LINE });
 }
 
 fn change_command(handle: NDIS_HANDLE, change: impl FnOnce(u16) -> u16) {

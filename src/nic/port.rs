@@ -10,8 +10,8 @@ use core::time::Duration;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::SpinLock;
 use virtio_net::{
-    Control, ControlQueue, Duplex, Error, Features, LinkState, NetConfig, ReceiveCounters, RssLimits,
-    TransmitCounters, Vectors, Wait,
+    Control, ControlQueue, Duplex, Error, Features, InterruptStatus, LinkState, NetConfig, ReceiveCounters,
+    RssLimits, TransmitCounters, Vectors, Wait,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -32,6 +32,8 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 pub struct Port {
     handle: NDIS_HANDLE,
     pub vectors: Vectors,
+    /// Of a device that interrupts by its line.
+    pub interrupt_status: InterruptStatus<BarAccess>,
     /// `None` while a method has taken it for use at `PASSIVE_LEVEL`.
     control: SpinLock<Option<Control<SharedMemory, BarAccess>>>,
     /// `None` while a user has taken it for use at `PASSIVE_LEVEL`, and if the device has none.
@@ -92,6 +94,7 @@ impl Port {
         Self {
             handle,
             vectors,
+            interrupt_status: InterruptStatus::new(parts.bars.access(), parts.control.layout()),
             control: SpinLock::new(Some(parts.control)),
             has_commands: commands.is_some(),
             commands: SpinLock::new(commands),
@@ -234,7 +237,7 @@ impl Port {
         control: &mut Control<SharedMemory, BarAccess>,
         commands: Option<&mut ControlQueue<SharedMemory, BarAccess>>,
     ) -> Result<(), Error> {
-        control.reassign_config_vector(self.vectors.config)?;
+        control.reassign_config_vector(self.vectors.of_config())?;
         for pair in &self.pairs {
             pair.reprogram(control)?;
         }

@@ -16,7 +16,6 @@ pub mod event {
     pub const NO_VERSION_1: u32 = 15;
     pub const BYPASSES_IOMMU: u32 = 31;
     pub const FEATURES_REJECTED: u32 = 16;
-    pub const NO_MESSAGE_INTERRUPTS: u32 = 24;
 }
 
 pub fn bed_with(options: &Options) -> Option<Testbed> {

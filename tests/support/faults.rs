@@ -20,6 +20,7 @@ pub mod event {
     pub const RESET_LATE: u32 = 14;
     pub const BROKEN_RING: u32 = 21;
     pub const NEEDS_RESET: u32 = 22;
+    pub const LINE_INTERRUPT: u32 = 24;
     pub const GIVEN_UP: u32 = 26;
     pub const UNSTEADY_CONFIG: u32 = 27;
     pub const COMMAND_LATE: u32 = 28;

@@ -194,7 +194,7 @@ pub fn profiles() -> Vec<Profile> {
             messages: Some(0),
             queue_sizes: [256, 256],
             quirks: Quirks::default(),
-            refusal: Some(event::NO_MESSAGE_INTERRUPTS),
+            refusal: None,
         },
         Profile {
             name: "OpenVMM",

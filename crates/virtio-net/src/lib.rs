@@ -23,6 +23,7 @@ mod error;
 mod features;
 mod hal;
 mod hash;
+mod interrupt_status;
 mod nic;
 mod notify;
 mod offload;
@@ -45,6 +46,7 @@ pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
 pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
 pub use hash::{HASH_KEY_LEN, HashTypes, Toeplitz};
+pub use interrupt_status::{Causes, InterruptStatus};
 pub use nic::{Nic, Options, QueuePair};
 pub use offload::{
     CoalescedHeader, MAX_HEADERS, MAX_UDP_SEGMENTS, Offload, Protocol, Transport, complete_checksum,

@@ -36,7 +36,7 @@ pub struct Options {
     pub receive_size: u16,
     /// Slots in each transmit queue, a power of two; at most the device's queue size is used.
     pub transmit_size: u16,
-    /// Interrupt messages that the platform granted; at least 1.
+    /// Interrupt messages that the platform granted; 0 if the device interrupts by its line.
     pub messages: u32,
 }
 

@@ -338,13 +338,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     /// Assigns vectors to at most `pairs` queue pairs: the first assignment for at most `messages` messages that the device
-    /// accepts.
+    /// accepts; no vectors without messages.
     ///
     /// # Errors
     /// [`Error::VectorRefused`] if the device accepts none.
     //= virtio §15
     pub(crate) fn assign_vectors(&mut self, messages: u32, pairs: u16) -> Result<Vectors, Error> {
-        let mut plan = Vectors::plan(messages, pairs);
+        let mut plan = Some(Vectors::plan(messages, pairs));
         while let Some(vectors) = plan {
             if self.assign(vectors) {
                 return Ok(vectors);
@@ -355,7 +355,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     fn assign(&mut self, vectors: Vectors) -> bool {
-        self.common().set_config_vector(vectors.config)
+        self.common().set_config_vector(vectors.of_config())
             && (0..vectors.pairs).all(|pair| {
                 let [receive, transmit] = vectors.of_pair(pair);
                 self.select(receive_queue(pair)).set_vector(receive)

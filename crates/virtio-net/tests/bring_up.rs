@@ -226,6 +226,19 @@ fn queues_share_vectors_and_a_device_without_one_is_refused() {
     assert_eq!(refused(quirks).0, Error::VectorRefused);
 }
 
+/// Without MSI-X a device has no vectors to assign: it has its line.
+//= virtio §15
+#[test]
+fn device_without_messages_has_its_line_and_one_pair() {
+    let fake = Fake::new(Quirks { vectors: 0, config_vectors: 0, ..Quirks::default() });
+    let mut driver = fake.bring_up_with(1514, 4, 0).unwrap();
+    let vectors = driver.nic().vectors;
+    assert_eq!((vectors.is_line, vectors.pairs, vectors.config, vectors.receive), (true, 1, 0, 1));
+    assert_eq!(fake.vectors(), [0xFFFF], "none is assigned");
+    driver.restart().unwrap();
+    assert_eq!(fake.vectors(), [0xFFFF]);
+}
+
 #[test]
 fn a_failed_allocation_frees_all_memory() {
     // No fewer buffers are tried.

@@ -15,6 +15,9 @@ pub trait Bus: Send + Sync {
     /// Delivers a message-signaled interrupt.
     fn message(&self, message: Message);
 
+    /// Says that the device has asserted its [line](crate::PciFunction::is_line_asserted).
+    fn line(&self);
+
     /// Reports that the driver broke a rule of the device. May not return.
     fn misuse(&self, misuse: Misuse);
 

@@ -35,8 +35,14 @@ pub trait PciFunction: Registers {
     /// Returns the ports of the legacy interface, if there are any.
     fn ports(&self) -> Option<Ports>;
 
-    /// Returns the number of MSI-X vectors.
+    /// Returns the number of MSI-X vectors; 0 if the device has its line instead.
     fn vectors(&self) -> u16;
+
+    /// Returns whether the device asserts its line: it has a cause, and the line is not disabled.
+    fn is_line_asserted(&self) -> bool;
+
+    /// Returns how often the driver has read a cause of the line's interrupt, which ended the interrupt.
+    fn line_acknowledgments(&self) -> u64;
 
     /// Returns the memory that the device reaches.
     fn memory(&self) -> &Arc<DmaSpace>;

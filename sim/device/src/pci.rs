@@ -48,7 +48,8 @@ pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 pub const COMMAND_SERR: u16 = 1 << 8;
 /// The command register as the system leaves it to the driver, which enables bus mastering itself.
 pub const COMMAND_AT_START: u16 = COMMAND_MEMORY | COMMAND_SERR;
-const COMMAND_NO_LINE: u16 = 1 << 10;
+/// Keeps the function from asserting its line.
+pub const COMMAND_NO_LINE: u16 = 1 << 10;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 /// Header bit of an I/O BAR.
 const BAR_PORTS: u32 = 1;
@@ -314,6 +315,12 @@ impl ConfigSpace {
     #[must_use]
     pub fn is_bus_master(&self) -> bool {
         self.command() & COMMAND_BUS_MASTER != 0
+    }
+
+    /// Returns whether the function must not assert its line.
+    #[must_use]
+    pub fn is_line_disabled(&self) -> bool {
+        self.command() & COMMAND_NO_LINE != 0
     }
 
     fn u16(&self, at: usize) -> u16 {

@@ -77,6 +77,12 @@ impl Bus for HostBus {
         }
     }
 
+    fn line(&self) {
+        if let Some(host) = self.host.upgrade() {
+            interrupt::deliver_line(&host);
+        }
+    }
+
     fn misuse(&self, misuse: Misuse) {
         let (code, text) = misuse_report(&misuse);
         violation(code, text)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Message interrupts and their DPCs. (windows-packaging §8.4)
+//! Message interrupts, the line, and their DPCs.
+//!
+//! All devices of a host without messages share one level-triggered line, with one more device that no driver knows: after each interrupt of
+//! theirs, and in D3, that one interrupts. The line stays asserted until the driver has read the interrupt status of its device. (windows-packaging §8.4)
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,6 +49,8 @@ const INDICATE_ALL: u32 = u32::MAX;
 const REGISTER: &str = "NdisMRegisterInterruptEx";
 /// Address of messages: the local APIC.
 const MESSAGE_ADDRESS: u64 = 0xfee0_0000;
+/// The processor that the line interrupts.
+const OF_LINE: CpuId = CpuId(0);
 /// The first vector of devices.
 const FIRST_VECTOR: u32 = 0x50;
 
@@ -54,6 +59,8 @@ const FIRST_VECTOR: u32 = 0x50;
 pub struct Vectors {
     next: u32,
     table: BTreeMap<u32, (Arc<Interrupt>, u32)>,
+    /// The interrupts of devices on the line.
+    line: Vec<Arc<Interrupt>>,
 }
 
 /// A registered interrupt.
@@ -118,6 +125,50 @@ pub(crate) fn deliver(host: &Arc<Host>, message: Message) {
     });
 }
 
+/// Has the line interrupt: a device on it has asserted it, perhaps one without a driver.
+pub(crate) fn deliver_line(host: &Arc<Host>) {
+    let line = host.state(&VECTORS).lock().line.clone();
+    if line.is_empty() {
+        return;
+    }
+    let on = host.clone();
+    for interrupt in &line {
+        interrupt.active.fetch_add(1, SeqCst);
+    }
+    host.interrupt(OF_LINE, Irql::DEVICE_LEVEL, move || {
+        // As for any level-triggered interrupt: until the line is no longer asserted.
+        while line.iter().any(|interrupt| interrupt.asserts_line()) {
+            let _ = line.iter().any(|interrupt| interrupt.service_line(&on));
+        }
+        for interrupt in &line {
+            // The other device on the line.
+            interrupt.service_line(&on);
+            interrupt.active.fetch_sub(1, SeqCst);
+        }
+    });
+}
+
+/// Calls the handlers that disable or enable the line.
+pub(crate) fn set_line_enabled(host: &Arc<Host>, is_enabled: bool) {
+    let of_line = host.state(&VECTORS).lock().line.clone();
+    for interrupt in &of_line {
+        let handlers = &interrupt.characteristics;
+        let handler =
+            if is_enabled { handlers.EnableInterruptHandler } else { handlers.DisableInterruptHandler };
+        let me = current();
+        let old = me.raise(Irql::DEVICE_LEVEL);
+        if let Some(handler) = handler {
+            interrupt.locked(0, || {
+                call("MiniportEnableInterruptEx", || {
+                    // SAFETY: the image registered the function under this contract.
+                    unsafe { handler(interrupt.context as *mut _) };
+                });
+            });
+        }
+        me.lower(old);
+    }
+}
+
 impl Interrupt {
     /// Registers an interrupt with a number of messages, which a table describes.
     fn new(
@@ -127,7 +178,7 @@ impl Interrupt {
         characteristics: NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
         (messages, table): (u32, Guest<IO_INTERRUPT_MESSAGE_INFO>),
     ) -> Arc<Self> {
-        let locks = if characteristics.MsiSyncWithAllMessages == 0 { messages } else { 1 };
+        let locks = if characteristics.MsiSyncWithAllMessages == 0 { messages.max(1) } else { 1 };
         let registered = host.state(&HANDLES).insert_with(|handle| {
             Arc::new(Self {
                 handle,
@@ -187,6 +238,53 @@ impl Interrupt {
         self.queue_dpcs(host, message, of_group_0(targets), 0);
     }
 
+    /// Returns whether the device asserts the line, and the driver is there to handle that.
+    fn asserts_line(&self) -> bool {
+        self.connected.load(SeqCst) && self.adapter.nic.is_line_asserted()
+    }
+
+    /// Runs the ISR of the line. Returns whether it has claimed the interrupt.
+    fn service_line(self: &Arc<Self>, host: &Arc<Host>) -> bool {
+        let Some(handler) = self.characteristics.InterruptHandler else { return false };
+        if !self.connected.load(SeqCst) {
+            return false;
+        }
+        let nic = &self.adapter.nic;
+        let (mut default_dpc, mut targets) = (0_u8, 0_u32);
+        let (default_out, targets_out) = (&raw mut default_dpc, &raw mut targets);
+        let was_asserted = self.asserts_line();
+        let (is_claimed, is_acknowledged) = self.locked(0, || {
+            let before = nic.line_acknowledgments();
+            let is_claimed = call("MiniportInterrupt", || {
+                // SAFETY: the image registered the function under this contract; both results live through the call.
+                unsafe { handler(self.context as *mut _, default_out, targets_out) }
+            }) != 0;
+            (is_claimed, nic.line_acknowledgments() != before)
+        });
+        require(!is_claimed || is_acknowledged, || {
+            "MiniportInterrupt claimed an interrupt of another device on the line, or left the line asserted"
+                .into()
+        });
+        require(is_claimed || !is_acknowledged, || {
+            "MiniportInterrupt did not claim the interrupt whose cause it has read".into()
+        });
+        require(is_claimed || !was_asserted || !self.asserts_line(), || {
+            "MiniportInterrupt left the line asserted by its device: the interrupt never ends".into()
+        });
+        if !is_claimed {
+            return false;
+        }
+        // SAFETY: written by the image through the pointer, if at all.
+        if unsafe { default_out.read_volatile() } != 0 {
+            self.queue_dpc(host, 0, OF_LINE, 0);
+        } else {
+            // SAFETY: the variable lives in this call; the image has written it through the pointer, if at all, before it returned.
+            let targets = unsafe { targets_out.read_volatile() };
+            self.queue_dpcs(host, 0, of_group_0(targets), 0);
+        }
+        true
+    }
+
     /// Queues the message's DPC on each CPU of a set; returns those of the set on which it was not queued already.
     fn queue_dpcs(
         self: &Arc<Self>,
@@ -215,23 +313,24 @@ impl Interrupt {
     }
 
     fn run_dpc(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId, context: usize) {
-        let Some(handler) = self.characteristics.MessageInterruptDpcHandler else { return };
+        let (of_line, of_message) =
+            (self.characteristics.InterruptDpcHandler, self.characteristics.MessageInterruptDpcHandler);
         let limit = receive_limit(host);
         let mut throttle = NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: limit, MoreNblsPending: 0 };
         let parameters = &raw mut throttle;
         self.adapter.data_path.throttled(limit, || {
-            call("MiniportMessageInterruptDPC", || {
-                // SAFETY: the image registered the function under this contract; the parameters live through the call.
-                unsafe {
-                    handler(
-                        self.context as *mut _,
-                        message,
-                        context as *mut _,
-                        parameters.cast(),
-                        std::ptr::null_mut(),
-                    );
-                }
-            });
+            let (own, context) = (self.context as *mut _, context as *mut _);
+            match (self.messages, of_line, of_message) {
+                (0, Some(handler), _) => call("MiniportInterruptDPC", || {
+                    // SAFETY: the image registered the function under this contract; the parameters live through the call.
+                    unsafe { handler(own, context, parameters.cast(), std::ptr::null_mut()) }
+                }),
+                (1.., _, Some(handler)) => call("MiniportMessageInterruptDPC", || {
+                    // SAFETY: as above.
+                    unsafe { handler(own, message, context, parameters.cast(), std::ptr::null_mut()) }
+                }),
+                _ => {}
+            }
         });
         // SAFETY: our own variable, which the image may have written through the pointer.
         let throttle = unsafe { parameters.read_volatile() };
@@ -253,7 +352,7 @@ impl Interrupt {
 /// Queues the DPC of `message` on each CPU of a set; on the current CPU when the set is empty.
 fn queue(handle: usize, message: u32, targets: GROUP_AFFINITY, context: usize) -> u64 {
     let interrupt: Arc<Interrupt> = handle::object("interrupt handle", handle);
-    require(message < interrupt.messages, || {
+    require(message < interrupt.messages.max(1), || {
         format!("NdisMQueueDpc of message {message} of {}", interrupt.messages)
     });
     let me = current();
@@ -293,11 +392,13 @@ imports! { IMPORTS: "ndis.sys" =>
         let vectors = adapter.nic.vectors();
         let host = current().host().clone();
         if vectors == 0 {
-            // The device is connected to its line, which is never asserted here.
+            // The device has its line.
             requested.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_LINE_BASED;
             characteristics.write(requested);
             let registered = Interrupt::new(&host, &adapter, context, requested, (0, Guest::null()));
             interrupt.write(registered.handle);
+            host.state(&VECTORS).lock().line.push(registered);
+            deliver_line(&host);
             return NDIS_STATUS_SUCCESS;
         }
         if requested.MsiSupported == 0 {
@@ -335,7 +436,11 @@ imports! { IMPORTS: "ndis.sys" =>
         registered.connected.store(false, SeqCst);
         let host = current().host().clone();
         registered.adapter.nic.enable_msix(false);
-        host.state(&VECTORS).lock().table.retain(|_, (of, _)| of.handle != interrupt);
+        {
+            let mut vectors = host.state(&VECTORS).lock();
+            vectors.table.retain(|_, (of, _)| of.handle != interrupt);
+            vectors.line.retain(|of| of.handle != interrupt);
+        }
         registered.drain();
         if registered.messages != 0 {
             message_info::free(&host, registered.table);
@@ -352,7 +457,7 @@ imports! { IMPORTS: "ndis.sys" =>
         context: usize,
     ) -> u8 {
         let registered = handle::object::<Interrupt>("interrupt handle", interrupt);
-        require(message < registered.messages, || {
+        require(message < registered.messages.max(1), || {
             format!("NdisMSynchronizeWithInterruptEx of message {message} of {}", registered.messages)
         });
         let me = current();

@@ -79,6 +79,12 @@ pub trait NdisHost {
     /// the DPCs that run from now on.
     fn set_receive_limit(&self, limit: Option<u32>);
 
+    /// Has each miniport with a line disable or enable it, as NDIS does for diagnostics.
+    ///
+    /// # Panics
+    /// When the host dies.
+    fn set_line_enabled(self: &Arc<Self>, is_enabled: bool);
+
     /// Sets whether the system enables bus mastering of the devices that it starts, as Windows' PCI bus does, or leaves that to
     /// drivers, as at first: a driver that does it itself depends on neither.
     fn set_bus_mastering(&self, by_system: bool);
@@ -136,6 +142,12 @@ impl NdisHost for Host {
 
     fn set_receive_limit(&self, limit: Option<u32>) {
         interrupt::set_receive_limit(self, limit);
+    }
+
+    fn set_line_enabled(self: &Arc<Self>, is_enabled: bool) {
+        let host = self.clone();
+        let call = move || interrupt::set_line_enabled(&host, is_enabled);
+        self.spawn("diagnostics", call).join().expect("the host lives");
     }
 
     fn set_bus_mastering(&self, by_system: bool) {

@@ -13,11 +13,11 @@ use ndk_abi::ndis::{
     OID_PNP_SET_POWER,
 };
 
-use nt_sim::Host;
+use nt_sim::{Host, current};
 
 use crate::{
     adapter::{Adapter, AdapterState},
-    bus, lifecycle,
+    bus, interrupt, lifecycle,
     ndk_state::NdkEvent,
     oid::OidPath,
     rules::require,
@@ -49,6 +49,8 @@ pub(crate) fn sleep(adapter: &Arc<Adapter>) {
         "OID_PNP_SET_POWER to D3 completed without NetEventNDKDisable, but the device loses its state".into()
     });
     adapter.nic.enter_low_power();
+    // A driver must not take interrupts of other devices on the line for its own.
+    interrupt::deliver_line(current().host());
 }
 
 /// Turns the device on. Returns the status of the miniport.

@@ -11,10 +11,10 @@ use std::{
 };
 
 use crate::common::{
-    device::{reset_device, run_device_with_config_vector},
+    device::{registers, reset_device, run_device, run_device_with_config_vector, unmap},
     scripted::{Script, connected, interrupt_with, kept, register, simulation},
 };
-use device_sim::{Nic, NicOptions};
+use device_sim::{Nic, NicOptions, pci};
 use ndis_sim::{Miniport, NdisHost as _, interrupt};
 use ndk_abi::{
     ndis::{NDIS_HANDLE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS, NDIS_STATUS_SUCCESS},
@@ -62,6 +62,88 @@ unsafe extern "efiapi" fn synchronize_again(_: NDIS_HANDLE) -> u8 {
 fn disconnect(handle: usize) {
     reset_device(handle);
     interrupt::NdisMDeregisterInterruptEx(INTERRUPT.load(SeqCst));
+}
+
+/// The registers of the device with a line.
+static REGISTERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Reads the interrupt status.
+fn take_causes() -> u8 {
+    let address = REGISTERS.load(SeqCst) + pci::ISR as usize;
+    // SAFETY: a window of registers: the access is trapped.
+    unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() }
+}
+
+unsafe extern "efiapi" fn claim_own(_: NDIS_HANDLE, queue_dpc: *mut u8, _: *mut u32) -> u8 {
+    let is_own = take_causes() != 0;
+    INTERRUPTS.fetch_add(is_own.into(), SeqCst);
+    // SAFETY: NDIS's variable.
+    unsafe { *queue_dpc = is_own.into() };
+    is_own.into()
+}
+
+unsafe extern "efiapi" fn claim_all(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
+    take_causes();
+    1
+}
+
+unsafe extern "efiapi" fn claim_none(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
+    0
+}
+
+unsafe extern "efiapi" fn forget_own(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
+    take_causes();
+    0
+}
+
+type LineIsr = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut u8, *mut u32) -> u8;
+
+/// Runs a miniport on a device without messages, whose link goes down.
+fn verdict_on_line(isr: LineIsr) -> String {
+    static ISR: Mutex<Option<LineIsr>> = Mutex::new(None);
+    *ISR.lock().unwrap() = Some(isr);
+    let initialize = |handle| {
+        REGISTERS.store(registers(handle), SeqCst);
+        let edit = |handlers: &mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS| {
+            handlers.InterruptHandler = *ISR.lock().unwrap();
+        };
+        INTERRUPT.store(interrupt_with(handle, edit), SeqCst);
+        run_device(handle);
+    };
+    let halt = |handle| {
+        disconnect(handle);
+        unmap(handle, REGISTERS.load(SeqCst));
+    };
+    let mut sim = simulation();
+    let host = sim.add_host(HostOptions::new("host"));
+    let nic = host.plug(NicOptions { vectors: 0, ..NicOptions::new([2, 0, 0, 0, 0, 1]) });
+    let script = Script { initialize: Some(initialize), halt: Some(halt), ..Script::default() };
+    assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS));
+    if let Ok(miniport) = Miniport::start(&host) {
+        let caller = move || {
+            nic.set_link(false);
+            nt_sim::nt::time::sleep(1_000_000);
+        };
+        if host.spawn("caller", caller).join().is_ok() {
+            miniport.halt().unwrap();
+        }
+    }
+    sim.verdict().to_string()
+}
+
+/// The line is level-triggered, and other devices use it, too. (virtio 1.2, 4.1.4.5; WDK: `MINIPORT_ISR`)
+#[test]
+fn handler_of_a_line_has_to_end_its_own_interrupts_and_claim_no_others() {
+    let _test = TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    INTERRUPTS.store(0, SeqCst);
+    assert_eq!(verdict_on_line(claim_own), "no violation");
+    assert_eq!(INTERRUPTS.swap(0, SeqCst), 1);
+    let verdict = verdict_on_line(claim_all);
+    assert!(verdict.contains("claimed an interrupt of another device on the line"), "{verdict}");
+    let verdict = verdict_on_line(claim_none);
+    assert!(verdict.contains("MiniportInterrupt left the line asserted by its device"), "{verdict}");
+    let verdict = verdict_on_line(forget_own);
+    assert!(verdict.contains("did not claim the interrupt whose cause it has read"), "{verdict}");
 }
 
 /// Runs a miniport whose message 1 is that of the device's configuration, and `body` on processor 0 at the same time.

@@ -7,7 +7,10 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -74,12 +77,21 @@ struct Shared {
     qmp: Mutex<Qmp>,
     /// The messages that the system programmed, by vector.
     messages: Mutex<Vec<Option<Message>>>,
-    /// The device's interrupts are read from its interrupt status: QEMU 7.2 without KVM ends with a segmentation fault when a
+    /// Causes of the line's interrupt that the driver has not read, and how often it has read any.
+    line: Line,
+    /// The device's interrupts are read from its interrupt status, also those of the line: QEMU 7.2 without KVM ends with a segmentation fault when a
     /// device with a vhost-user backend and MSI-X starts.
     polled: bool,
     removed: AtomicBool,
     low_power: AtomicBool,
     shut_down: AtomicBool,
+}
+
+/// The line of a device without messages, whose interrupt status is read before the driver does.
+#[derive(Default)]
+struct Line {
+    causes: AtomicU8,
+    acknowledgments: AtomicU64,
 }
 
 impl QemuNic {
@@ -117,7 +129,8 @@ impl QemuNic {
             qtest: Mutex::new(qtest),
             qmp: Mutex::new(qmp),
             messages: Mutex::new(vec![None; structures.vectors.into()]),
-            polled: matches!(options.backend, Backend::VhostUser { .. }),
+            line: Line::default(),
+            polled: structures.vectors == 0 || matches!(options.backend, Backend::VhostUser { .. }),
             removed: AtomicBool::new(false),
             low_power: AtomicBool::new(false),
             shut_down: AtomicBool::new(false),
@@ -318,7 +331,12 @@ impl Shared {
     fn poll_interrupts(this: &Arc<Self>) {
         while !this.removed.load(Relaxed) {
             let status = this.with_qtest(|qtest| qtest.read(this.structures.isr.address, Width::Byte));
-            if status.is_some_and(|status| status != 0) {
+            if let Some(status) = status.filter(|&status| status != 0) {
+                if this.structures.vectors == 0 && !this.low_power.load(Relaxed) {
+                    this.line.causes.fetch_or(status as u8, SeqCst);
+                    let of_event = this.clone();
+                    this.bus.at(this.bus.now(), Box::new(move || of_event.bus.line()));
+                }
                 (0..this.structures.vectors).for_each(|vector| Self::interrupt(this, vector));
             }
             thread::sleep(POLL);
@@ -376,6 +394,11 @@ impl Registers for QemuNic {
         if shared.structures.notify.contains(bar, offset).is_some() {
             return Err(Misuse::register("a read of the notification structure, which is write-only"));
         }
+        if shared.structures.vectors == 0 && shared.structures.isr.contains(bar, offset) == Some(0) {
+            let causes = shared.line.causes.swap(0, SeqCst);
+            shared.line.acknowledgments.fetch_add(u64::from(causes != 0), SeqCst);
+            return Ok(causes.into());
+        }
         let address = shared.address(bar, offset, width);
         let value = address.and_then(|address| shared.with_qtest(|qtest| qtest.read(address, width)));
         Ok(value.unwrap_or(width.all_ones()))
@@ -420,6 +443,16 @@ impl PciFunction for QemuNic {
 
     fn vectors(&self) -> u16 {
         self.shared.structures.vectors
+    }
+
+    fn is_line_asserted(&self) -> bool {
+        let shared = &self.shared;
+        let is_there = !shared.removed.load(Relaxed) && !shared.low_power.load(Relaxed);
+        is_there && shared.line.causes.load(SeqCst) != 0
+    }
+
+    fn line_acknowledgments(&self) -> u64 {
+        self.shared.line.acknowledgments.load(SeqCst)
     }
 
     fn memory(&self) -> &Arc<DmaSpace> {

@@ -11,7 +11,7 @@ use device_sim::{
 };
 use lab::{image, testbed::Options};
 use ndis_sim::{Keyword, NdisHost};
-use support::failed_starts::{bed, bed_with, command, event, events_of_failed_start, events_with, finish};
+use support::failed_starts::{bed, bed_with, command, event, events_of_failed_start, finish};
 
 /// RDMA ports are a space of their own: the image imports nothing that could take a port of TCP, as Winsock Kernel and the
 /// reservations of the IP helper do.
@@ -97,12 +97,6 @@ fn device_without_access_platform_is_used_where_dma_is_not_remapped() {
     bed.start().expect("both drivers start");
     assert!(bed.machines()[0].event_log().is_empty(), "nothing to report");
     finish(bed);
-}
-
-#[test]
-fn device_without_message_interrupts_is_rejected_with_an_event() {
-    let Some(events) = events_with(&Options { messages: Some(0), ..Options::default() }) else { return };
-    assert_eq!(events, [event::NO_MESSAGE_INTERRUPTS]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod etw;
 mod events;
 mod foreign;
 mod halt;
+mod line;
 mod miniport;
 mod pause;
 mod power;

@@ -51,7 +51,9 @@ fn run(profile: &Profile) {
         await_until(&bed, "the announcement is acknowledged", || !machine.nic().is_announcement_asked());
     }
     copy(&bed);
-    let expected = [event::NEEDS_RESET, event::RECOVERED];
+    let line = [event::LINE_INTERRUPT];
+    let at_start = if profile.messages == Some(0) { &line[..] } else { &[] };
+    let expected = [at_start, &[event::NEEDS_RESET, event::RECOVERED]].concat();
     let others: Vec<_> = events(machine).into_iter().filter(|number| !LATE.contains(number)).collect();
     assert_eq!(others, expected);
     finish(bed);

@@ -60,7 +60,7 @@ impl Driver {
     pub fn restart(&mut self) -> Result<(), Error> {
         let Self { nic: Some(nic), control } = self else { panic!("a driver has queues") };
         control.renegotiate()?;
-        control.reassign_config_vector(nic.vectors.config)?;
+        control.reassign_config_vector(nic.vectors.of_config())?;
         for (number, pair) in nic.pairs.iter_mut().enumerate() {
             let [receive, transmit] = nic.vectors.of_pair(number as u16);
             pair.receive.reprogram(control, receive)?;

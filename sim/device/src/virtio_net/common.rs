@@ -15,6 +15,19 @@ use super::{
 };
 use crate::{dma::DmaSpace, registers::Misuse};
 
+/// How the device interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// By the message of this vector.
+    Message(u16),
+    /// By its line, with this cause in the interrupt status.
+    Line(u8),
+}
+
+/// Causes in the interrupt status. (virtio 1.2, 4.1.4.5)
+const OF_QUEUE: u8 = 1;
+const OF_CONFIG: u8 = 2;
+
 /// No vector.
 const NO_VECTOR: u16 = 0xffff;
 /// Link status bit of the device configuration.
@@ -197,37 +210,37 @@ impl Common {
         self.renew_queues();
     }
 
-    /// Sets DEVICE_NEEDS_RESET; returns the vector to signal.
-    pub fn need_reset(&mut self) -> Option<u16> {
+    /// Sets DEVICE_NEEDS_RESET; returns the signal.
+    pub fn need_reset(&mut self) -> Option<Signal> {
         if !self.status.has(Status::DRIVER_OK) {
             return None;
         }
         self.status.0 |= Status::NEEDS_RESET.0;
-        self.config_vector()
+        self.of_config()
     }
 
-    /// Changes the link state; returns the vector to signal.
-    pub fn set_link(&mut self, up: bool) -> Option<u16> {
+    /// Changes the link state; returns the signal.
+    pub fn set_link(&mut self, up: bool) -> Option<Signal> {
         if self.link_up == up {
             return None;
         }
         self.link_up = up;
         self.generation = self.generation.wrapping_add(1);
-        self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
+        self.of_config().filter(|_| self.status.has(Status::DRIVER_OK))
     }
 
-    /// Changes the link speed; returns the vector to signal.
-    pub fn set_speed(&mut self, megabits: u32) -> Option<u16> {
+    /// Changes the link speed; returns the signal.
+    pub fn set_speed(&mut self, megabits: u32) -> Option<Signal> {
         self.quirks.speed = Some(megabits);
         self.generation = self.generation.wrapping_add(1);
-        self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
+        self.of_config().filter(|_| self.status.has(Status::DRIVER_OK))
     }
 
-    /// Asks the driver to announce its addresses; returns the vector to signal.
-    pub fn announce(&mut self) -> Option<u16> {
+    /// Asks the driver to announce its addresses; returns the signal.
+    pub fn announce(&mut self) -> Option<Signal> {
         self.announce = true;
         self.generation = self.generation.wrapping_add(1);
-        self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
+        self.of_config().filter(|_| self.status.has(Status::DRIVER_OK))
     }
 
     /// Returns whether the driver is asked to announce its addresses.
@@ -244,13 +257,21 @@ impl Common {
         self.accepted
     }
 
-    fn config_vector(&self) -> Option<u16> {
-        (self.config_vector != NO_VECTOR).then_some(self.config_vector)
+    fn of_config(&self) -> Option<Signal> {
+        self.signal(self.config_vector, OF_CONFIG)
     }
 
-    pub fn queue_vector(&self, queue: usize) -> Option<u16> {
-        let vector = self.queues[queue].vector;
-        (vector != NO_VECTOR).then_some(vector)
+    /// Returns how a queue interrupts.
+    pub fn of_queue(&self, queue: usize) -> Option<Signal> {
+        self.signal(self.queues[queue].vector, OF_QUEUE)
+    }
+
+    fn signal(&self, vector: u16, cause: u8) -> Option<Signal> {
+        match (self.vectors, vector) {
+            (0, _) => Some(Signal::Line(cause)),
+            (_, NO_VECTOR) => None,
+            (_, vector) => Some(Signal::Message(vector)),
+        }
     }
 
     /// Checks that `queue` may be notified now.

@@ -17,10 +17,11 @@ use virtio_device::DeviceQueue;
 
 use super::{
     coalescing::Unit,
-    common::Common,
+    common::{Common, Signal},
     features::Features,
     filter::Filter,
     interrupt_coalescing::InterruptCoalescing,
+    line::Line,
     offload::Header,
     options::{NicOptions, RECEIVE, Role, TRANSMIT},
     pauses::Pauses,
@@ -51,7 +52,7 @@ pub struct NicCounters {
     pub filtered: u64,
     /// Notifications the driver wrote.
     pub notifications: u64,
-    /// Messages sent.
+    /// Messages sent, or assertions of the line.
     pub interrupts: u64,
 }
 
@@ -106,6 +107,7 @@ pub struct Device {
     pub(super) sent_commands: Mutex<BTreeMap<[u8; 2], u32>>,
     /// The class of [`Quirks::refuses_class`](super::Quirks::refuses_class).
     pub(super) refused_class: Mutex<Option<u8>>,
+    pub(super) line: Line,
     pub(super) counters: Counters,
     /// By pair: segments of the frame that was taken out of the transmit ring last, which are not sent yet.
     pub(super) segments: Vec<Mutex<VecDeque<Frame>>>,
@@ -155,6 +157,7 @@ impl Device {
             commands: AtomicU32::new(0),
             sent_commands: Mutex::default(),
             refused_class: Mutex::new(options.quirks.refuses_class),
+            line: Line::default(),
             counters: Counters {
                 pairs: (0..options.pairs).map(|_| Default::default()).collect(),
                 ..Counters::default()
@@ -261,8 +264,8 @@ impl Device {
     /// Sets DEVICE_NEEDS_RESET, stops the device and notifies the driver. (virtio §16)
     pub fn need_reset(&self) {
         self.running.store(false, Relaxed);
-        let vector = self.common.lock().need_reset();
-        self.signal(vector);
+        let signal = self.common.lock().need_reset();
+        self.signal(signal);
     }
 
     /// Returns whether the device is in D3.
@@ -316,6 +319,7 @@ impl Device {
         self.steering.lock().reset();
         self.filter.lock().reset(self.options.quirks.keeps_mac);
         self.commands.store(0, Relaxed);
+        self.line.clear();
         self.leaves_commands.store(false, Relaxed);
         self.left_commands.store(0, Relaxed);
         self.has_confused.store(false, Relaxed);
@@ -338,8 +342,8 @@ impl Device {
 
     /// Asks the driver to announce its addresses, as after a migration.
     pub fn announce(&self) {
-        let vector = self.common.lock().announce();
-        self.signal(vector);
+        let signal = self.common.lock().announce();
+        self.signal(signal);
     }
 
     /// Returns whether the driver has not yet acknowledged [`announce`](Self::announce).
@@ -384,14 +388,14 @@ impl Device {
 
     /// Changes the link state that the driver sees.
     pub fn set_link(&self, up: bool) {
-        let vector = self.common.lock().set_link(up);
-        self.signal(vector);
+        let signal = self.common.lock().set_link(up);
+        self.signal(signal);
     }
 
     /// Changes the link speed, in Mbit/s.
     pub fn set_speed(&self, megabits: u32) {
-        let vector = self.common.lock().set_speed(megabits);
-        self.signal(vector);
+        let signal = self.common.lock().set_speed(megabits);
+        self.signal(signal);
     }
 
     /// Returns whether the driver has set DRIVER_OK and the device works.
@@ -465,18 +469,29 @@ impl Device {
         }
     }
 
-    /// Signals an MSI-X vector.
-    pub(super) fn signal(&self, vector: Option<u16>) {
-        let Some(vector) = vector else { return };
+    /// Interrupts the machine.
+    pub(super) fn signal(&self, signal: Option<Signal>) {
         if self.is_removed() || self.is_in_low_power() {
             return;
         }
-        let message = {
-            let mut config = self.config.lock();
-            // A message is a write to memory.
-            if config.is_bus_master() { config.msix.signal(vector) } else { None }
-        };
-        self.send(message);
+        match signal {
+            None => {}
+            Some(Signal::Message(vector)) => {
+                let message = {
+                    let mut config = self.config.lock();
+                    // A message is a write to memory.
+                    if config.is_bus_master() { config.msix.signal(vector) } else { None }
+                };
+                self.send(message);
+            }
+            Some(Signal::Line(cause)) => {
+                let is_disabled = self.config.lock().is_line_disabled();
+                if self.line.add(cause) && !is_disabled {
+                    self.counters.interrupts.fetch_add(1, Relaxed);
+                    self.bus.line();
+                }
+            }
+        }
     }
 
     fn send(&self, message: Option<Message>) {

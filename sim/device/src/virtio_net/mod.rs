@@ -11,6 +11,7 @@
 //! | [`options`] | configuration of a NIC; queue numbers |
 //! | `common` | common and device configuration |
 //! | `filter` | receive filters |
+//! | `line` | the interrupt status of a device without MSI-X |
 //! | `scaling` | receive side scaling and hash reports, as the driver sets them |
 //! | `steering` | queue pairs in use, and the pair that a received frame belongs to |
 //! | `offload` | the header before every frame: checksums and segmentation |
@@ -29,6 +30,7 @@ pub mod features;
 mod filter;
 pub mod interrupt_coalescing;
 mod interrupts;
+mod line;
 pub mod misbehavior;
 pub mod nic;
 mod offload;

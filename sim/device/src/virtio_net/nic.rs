@@ -199,8 +199,8 @@ impl Nic {
                     self.schedule_receive(self.bus.now());
                 }
                 if outcome.interrupt {
-                    let vector = self.common.lock().queue_vector(queue);
-                    self.signal(vector);
+                    let signal = self.common.lock().of_queue(queue);
+                    self.signal(signal);
                 }
                 if outcome.more {
                     self.schedule(queue, self.bus.now());
@@ -296,7 +296,10 @@ impl Registers for Nic {
             pci::MSIX_BAR => self.config.lock().msix.read(offset, width),
             pci::VIRTIO_BAR => match offset {
                 pci::COMMON..pci::ISR => self.common.lock().read(self.bus.now(), offset, width),
-                pci::ISR..pci::DEVICE => Ok(0),
+                pci::ISR if width == Width::Byte => Ok(self.line.take().into()),
+                pci::ISR..pci::DEVICE => {
+                    Err(Misuse::register("the interrupt status is one byte at the start of its structure"))
+                }
                 pci::DEVICE..pci::NOTIFY => {
                     let mac = self.filter.lock().mac();
                     self.common.lock().read_device(offset - pci::DEVICE, width, mac)
@@ -359,6 +362,15 @@ impl PciFunction for Nic {
         self.options.vectors
     }
 
+    fn is_line_asserted(&self) -> bool {
+        let is_enabled = || self.with_config(|config| !config.is_line_disabled()) == Some(true);
+        self.line.has_cause() && !self.is_in_low_power() && is_enabled()
+    }
+
+    fn line_acknowledgments(&self) -> u64 {
+        self.line.acknowledgments()
+    }
+
     fn memory(&self) -> &Arc<DmaSpace> {
         self.device.memory()
     }
@@ -372,7 +384,12 @@ impl PciFunction for Nic {
     }
 
     fn write_config(&self, offset: usize, from: &[u8]) -> Option<usize> {
-        self.with_config(|config| config.write(offset, from))
+        let written = self.with_config(|config| config.write(offset, from));
+        if self.is_line_asserted() {
+            // The line may have been disabled.
+            self.bus.line();
+        }
+        written
     }
 
     fn program_vector(&self, vector: u16, message: Message) {

@@ -90,6 +90,8 @@ impl Bus for Machine {
         self.state.lock().unwrap().messages.push(message);
     }
 
+    fn line(&self) {}
+
     fn misuse(&self, misuse: Misuse) {
         self.report(misuse);
     }

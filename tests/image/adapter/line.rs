@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Devices without MSI-X: the driver works by the line interrupt, which other devices share, with one pair of queues.
+
+use std::time::Duration;
+
+use device_sim::virtio_net::Features;
+use lab::{
+    image,
+    testbed::{Options, Testbed},
+};
+use ndis_sim::{Keyword, NdisHost as _};
+use support::{
+    adapters::{begin, complete},
+    bed::{exchange, finish, miniport, started_with},
+    copying::copy,
+    faults::{await_until, event, events, links},
+};
+
+fn frames() -> Vec<Vec<u8>> {
+    let header = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5];
+    (0..200_u8).map(|number| [&header[..], &[number; 600]].concat()).collect()
+}
+
+fn receive(bed: &Testbed) {
+    let [receiver, sender] = bed.machines().map(miniport);
+    exchange(bed, &sender, &receiver, &frames());
+}
+
+/// Four pairs, of which the driver uses one: queues share the line, and each of its DPCs would serve all.
+//= virtio §15
+#[test]
+fn device_without_message_interrupts_works_by_its_line_with_one_pair() {
+    for (format, poll) in [(Features::default(), "0"), (Features::RING_PACKED, "1")] {
+        let keywords = vec![("*NdisPoll", Keyword::Text(poll.into()))];
+        let features = Features::DEFAULT | Features::MQ | format;
+        let options = Options { messages: Some(0), pairs: 4, features, keywords, ..Options::default() };
+        let Some(bed) = started_with(&options) else { return };
+        let machine = bed.machines()[0];
+        assert_eq!(events(machine), [event::LINE_INTERRUPT]);
+        receive(&bed);
+        copy(&bed);
+        assert_eq!(machine.nic().active_pairs(), 1);
+        // Changes of the configuration.
+        for is_up in [false, true] {
+            machine.nic().set_link(is_up);
+            await_until(&bed, "the link changes", || links(&miniport(machine)).last() == Some(&is_up));
+        }
+        receive(&bed);
+        finish(bed);
+    }
+}
+
+/// Without power the device does not answer: interrupts of other devices on the line must not lead to its registers.
+#[test]
+fn line_is_shared_while_the_device_has_no_power_and_is_its_own_afterwards() {
+    let Some(bed) = started_with(&Options { messages: Some(0), ..Options::default() }) else { return };
+    let machine = bed.machines()[0];
+    for _ in 0..2 {
+        miniport(machine).sleep().unwrap();
+        miniport(machine).wake().unwrap();
+        receive(&bed);
+    }
+    machine.nic().need_reset();
+    await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
+    receive(&bed);
+    finish(bed);
+}
+
+/// As NDIS does for diagnostics.
+#[test]
+fn line_that_was_disabled_interrupts_when_it_is_enabled() {
+    let Some(bed) = started_with(&Options { messages: Some(0), ..Options::default() }) else { return };
+    let machine = bed.machines()[0];
+    let of_first = miniport(machine);
+    machine.host().set_line_enabled(false);
+    let before = links(&of_first).len();
+    machine.nic().set_link(false);
+    let _ = bed.event().wait(Duration::from_millis(50));
+    assert_eq!(links(&of_first).len(), before, "no interrupt has told the driver");
+    machine.host().set_line_enabled(true);
+    await_until(&bed, "the interrupt comes", || links(&of_first).last() == Some(&false));
+    machine.nic().set_link(true);
+    await_until(&bed, "the link is up", || links(&of_first).last() == Some(&true));
+    receive(&bed);
+    finish(bed);
+}
+
+/// Each ISR is called until one has claimed the interrupt.
+#[test]
+fn adapters_of_one_host_share_a_line() {
+    let Some(image) = image() else { return };
+    let options = Options { messages: Some(0), one_host: true, ..Options::default() };
+    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    bed.start().expect("the driver starts both adapters");
+    let [first, second] = bed.adapters();
+    for ends in [[first, second], [second, first]] {
+        complete(begin(ends, bed.event(), bed.event(), 2 << 20));
+    }
+    finish(bed);
+}
