@@ -125,7 +125,7 @@ fn program(
 ) -> Result<Queues, virtio_net::Error> {
     // Allocated first, so that nothing fails after the queues were programmed.
     let mut pairs = vec::with_capacity(usize::from(options.pairs))?;
-    let Nic { pairs: programmed, commands, vectors, missing, is_reduced } =
+    let Nic { pairs: programmed, idle, commands, vectors, missing, is_reduced } =
         Nic::new(&SharedMemory::new(handle), control, options)?;
     if is_reduced && let Some(first) = programmed.first() {
         let sizes = [first.receive.size(), first.transmit.size()];
@@ -138,5 +138,5 @@ fn program(
     for (number, queues) in (0..).zip(programmed) {
         vec::push_within_capacity(&mut pairs, Pair::new(queues, vectors.of_pair(number)))?;
     }
-    Ok(Queues { pairs, commands, vectors })
+    Ok(Queues { pairs, idle, commands, vectors })
 }

@@ -10,8 +10,8 @@ use core::time::Duration;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::SpinLock;
 use virtio_net::{
-    Control, ControlQueue, Duplex, Error, Features, InterruptStatus, LinkState, NetConfig, ReceiveCounters,
-    RssLimits, TransmitCounters, Vectors, Wait,
+    Control, ControlQueue, Duplex, Error, Features, IdleQueues, InterruptStatus, LinkState, NetConfig,
+    ReceiveCounters, RssLimits, TransmitCounters, Vectors, Wait,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -39,6 +39,8 @@ pub struct Port {
     /// `None` while a user has taken it for use at `PASSIVE_LEVEL`, and if the device has none.
     commands: SpinLock<Option<Box<ControlQueue<SharedMemory, BarAccess>>>>,
     has_commands: bool,
+    /// The queues of pairs that the driver does not use.
+    idle: SpinLock<IdleQueues<SharedMemory, BarAccess>>,
     features: Features,
     /// The configuration: its MTU is that for which buffers and attributes were set up.
     config: SpinLock<NetConfig>,
@@ -82,6 +84,7 @@ pub struct Parts {
 /// The queues that the driver uses: at least one pair, and the control queue if the device has one.
 pub struct Queues {
     pub pairs: Vec<Pair>,
+    pub idle: IdleQueues<SharedMemory, BarAccess>,
     pub commands: Option<Box<ControlQueue<SharedMemory, BarAccess>>>,
     pub vectors: Vectors,
 }
@@ -89,7 +92,7 @@ pub struct Queues {
 impl Port {
     /// `config` is the device's, `station` the MAC address in use.
     pub fn new(handle: NDIS_HANDLE, parts: Parts, config: &NetConfig, station: [u8; 6]) -> Self {
-        let Queues { pairs, commands, vectors } = parts.queues;
+        let Queues { pairs, idle, commands, vectors } = parts.queues;
         let features = parts.control.features();
         Self {
             handle,
@@ -98,6 +101,7 @@ impl Port {
             control: SpinLock::new(Some(parts.control)),
             has_commands: commands.is_some(),
             commands: SpinLock::new(commands),
+            idle: SpinLock::new(idle),
             features,
             config: SpinLock::new(*config),
             reset_wait: ResetWait::new(),
@@ -241,6 +245,7 @@ impl Port {
         for pair in &self.pairs {
             pair.reprogram(control)?;
         }
+        self.idle.lock().reprogram(control)?;
         if let Some(commands) = commands {
             commands.reprogram(control)?;
         }

@@ -23,6 +23,7 @@ mod error;
 mod features;
 mod hal;
 mod hash;
+mod idle;
 mod interrupt_status;
 mod nic;
 mod notify;
@@ -46,6 +47,7 @@ pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
 pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
 pub use hash::{HASH_KEY_LEN, HashTypes, Toeplitz};
+pub use idle::IdleQueues;
 pub use interrupt_status::{Causes, InterruptStatus};
 pub use nic::{Nic, Options, QueuePair};
 pub use offload::{

@@ -11,6 +11,7 @@ use crate::control_queue::ControlQueue;
 use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
+use crate::idle::IdleQueues;
 use crate::offload_slots::LargeFrames;
 use crate::receive::ReceiveQueue;
 use crate::transmit::TransmitQueue;
@@ -64,6 +65,8 @@ pub struct QueuePair<H: Hal, R> {
 pub struct Nic<H: Hal, R> {
     /// At least one. The device uses the first until [`ControlQueue::set_pairs`].
     pub pairs: Vec<QueuePair<H, R>>,
+    /// Those of the device's other pairs.
+    pub idle: IdleQueues<H, R>,
     /// `None` without CTRL_VQ.
     pub commands: Option<Box<ControlQueue<H, R>>>,
     /// Interrupt messages by purpose.
@@ -120,7 +123,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         for number in 1..vectors.pairs {
             match Self::add(&mut pairs, hal, control, number, &options) {
                 Ok(()) => {}
-                // The device does not use a pair that is not enabled.
+                // The device does not use a pair without buffers.
                 Err(Error::NoMemory) => {
                     missing = vectors.pairs.wrapping_sub(number);
                     break;
@@ -131,7 +134,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let vectors = Vectors { pairs: vectors.pairs.wrapping_sub(missing), ..vectors };
         let is_reduced =
             (options.receive_size, options.transmit_size) != (whole.receive_size, whole.transmit_size);
-        Ok(Self { pairs, commands, vectors, missing, is_reduced })
+        let idle = IdleQueues::new(hal, control, vectors.pairs);
+        Ok(Self { pairs, idle, commands, vectors, missing, is_reduced })
     }
 
     /// Allocates the first pair, with smaller queues if there is no memory for those requested. Returns the options for further pairs, too.
@@ -213,6 +217,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
             receive.enable(control)?;
             transmit.enable(control)?;
         }
+        self.idle.enable(control)?;
         match &mut self.commands {
             Some(commands) => commands.enable(control),
             None => Ok(()),

@@ -16,7 +16,7 @@ use nt_sim::ClockKind;
 use support::{
     bed::{finish, miniport, started, started_with},
     copying::copy,
-    faults::{events, exchange_frame},
+    faults::{await_until, event, events, exchange_frame},
     filters::set_filter,
 };
 
@@ -69,6 +69,27 @@ fn number_of_pairs_that_no_device_can_have_means_one() {
         exchange_frame(&bed, 1);
         copy(&bed);
         assert!(events(bed.machines()[0]).is_empty());
+        finish(bed);
+    }
+}
+
+/// Cloud Hypervisor's and crosvm's devices start only if all queues of the accepted features are enabled.
+//= virtio §4
+#[test]
+fn device_that_insists_on_all_queues_may_have_more_pairs_than_there_are_processors() {
+    let quirks = Quirks { insists_on_all_queues: true, ..Quirks::default() };
+    for format in [Features::default(), Features::RING_PACKED] {
+        let features = Features::DEFAULT | Features::MQ | format;
+        let options = Options { quirks, features, pairs: 4, path_mtu: 1024, ..Options::default() };
+        let Some(bed) = started_with(&options) else { return };
+        let machine = bed.machines()[0];
+        exchange_frame(&bed, 1);
+        copy(&bed);
+        assert_eq!((events(machine), machine.nic().active_pairs()), (vec![], 2));
+        machine.nic().need_reset();
+        await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
+        exchange_frame(&bed, 1);
+        assert_eq!(events(machine), [event::NEEDS_RESET, event::RECOVERED]);
         finish(bed);
     }
 }

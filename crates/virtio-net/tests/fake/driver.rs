@@ -66,6 +66,7 @@ impl Driver {
             pair.receive.reprogram(control, receive)?;
             pair.transmit.reprogram(control, transmit)?;
         }
+        nic.idle.reprogram(control)?;
         if let Some(commands) = nic.commands.as_deref_mut() {
             commands.reprogram(control)?;
         }
