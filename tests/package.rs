@@ -108,7 +108,7 @@ fn inf_offers_exactly_the_keywords_that_the_driver_reads() {
 #[test]
 fn each_property_has_the_default_and_the_values_of_the_driver() {
     let parameters = Inf::of(Edition::Strict).parameters();
-    for keyword in PROPERTIES.iter().map(viordma_inf::keywords::Property::keyword) {
+    for keyword in PROPERTIES.iter().map(|property| property.keyword(0)) {
         let entry = &parameters[keyword.name];
         let number = |name: &str| entry[name].parse::<u32>().unwrap();
         assert_eq!(number("Default"), keyword.default, "{}", keyword.name);
@@ -183,7 +183,7 @@ fn modern_and_transitional_network_devices_are_bound() {
 
 #[test]
 fn each_property_allows_its_values_and_no_neighbor_of_them() {
-    for keyword in PROPERTIES.iter().map(viordma_inf::keywords::Property::keyword) {
+    for keyword in PROPERTIES.iter().map(|property| property.keyword(0)) {
         let allowed = match keyword.values {
             Values::Range { min, max } => vec![min, min + 1, max - 1, max],
             Values::OneOf(choices) => choices.iter().map(|choice| choice.value).collect(),

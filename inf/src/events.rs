@@ -165,6 +165,8 @@ events! {
         .action("Give the system more memory, or lower `*ReceiveBuffers` and `*TransmitBuffers`.");
     OMITTED = warning(46, "%2: an event was left out of the log, because it came too often. Data: the number of the event, how often it was left out.")
         .action("Look at the first events with that number, or record a [trace](administration.md#tracing), which has all of them.");
+    INVALID_KEYWORD = warning(48, "%2: a setting of the adapter has a value that is not allowed. Its default is used. Data: the number of the setting, the value.")
+        .action("Correct the setting: the page of settings states the number of each, and the values that it can have.");
     NO_TRACE = warning(50, "%2: the driver works, but cannot write a trace, because the system has refused the registration of its provider. Data: the status.")
         .action("None unless you need a trace: then restart the system.");
     RDMA_ON_256 = information(51, "%2: RDMA is on: RoCEv2, path MTU 256. Path MTU 4096 needs an MTU of 4192 bytes. Data: the MTU of the adapter, the configured RoCE frame size.")

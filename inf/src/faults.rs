@@ -37,7 +37,7 @@ pub fn of_properties(properties: &[Property]) -> Vec<String> {
         if name.len() > MAX_NAME || !name.is_ascii() {
             fault("the driver cannot read the name");
         }
-        if !property.keyword().allows(property.default) {
+        if !property.keyword(0).allows(property.default) {
             fault("the default is not allowed");
         }
         if property.label.is_empty() || property.text.is_empty() {

@@ -14,6 +14,8 @@ pub const MAX_NAME: usize = 40;
 /// A keyword as the driver reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyword {
+    /// Number in events, from 1 on: the place in [`PROPERTIES`].
+    pub number: u32,
     /// Name of the registry value; standardized ones begin with an asterisk.
     pub name: &'static str,
     /// Used when the value is absent or not allowed.
@@ -121,10 +123,10 @@ impl Keyword {
 }
 
 impl Property {
-    /// Returns what the driver needs to read it.
+    /// Returns what the driver needs to read the property at this place of the table.
     #[must_use]
-    pub const fn keyword(&self) -> Keyword {
-        Keyword { name: self.name, default: self.default, values: self.values }
+    pub const fn keyword(&self, number: u32) -> Keyword {
+        Keyword { number, name: self.name, default: self.default, values: self.values }
     }
 }
 
@@ -168,7 +170,10 @@ const STRICT: Property = Property { edition: Edition::Strict, ..CONSUMERS };
 
 macro_rules! properties {
     ($($(#[$attribute:meta])* $name:ident = $property:expr;)*) => {
-        $($(#[$attribute])* pub const $name: Keyword = ($property).keyword();)*
+        /// Numbers the properties.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the properties")]
+        enum Place { $($name),* }
+        $($(#[$attribute])* pub const $name: Keyword = ($property).keyword(Place::$name as u32 + 1);)*
         /// All properties with numeric values, in the order of the INF.
         pub const PROPERTIES: &[Property] = &[$($property),*];
     };
@@ -495,6 +500,9 @@ properties! {
 /// Checksums that the device computes and verifies: of IPv4 headers, of TCP and UDP over IPv4, of TCP and UDP over IPv6.
 pub const CHECKSUM_OFFLOADS: [Keyword; 5] =
     [IP_CHECKSUM_IPV4, TCP_CHECKSUM_IPV4, UDP_CHECKSUM_IPV4, TCP_CHECKSUM_IPV6, UDP_CHECKSUM_IPV6];
+
+/// Number of [`NETWORK_ADDRESS`] in events.
+pub const NETWORK_ADDRESS_NUMBER: u32 = 0;
 
 /// The station address, read through NDIS; empty by default. The template of the INF declares it.
 pub const NETWORK_ADDRESS: &str = "NetworkAddress";

@@ -65,13 +65,14 @@ pub fn parts() -> Vec<Part> {
 /// A card for each keyword: what it does, and its type, default and values.
 fn keywords(audience: Audience) -> String {
     let mut text = String::new();
-    for property in PROPERTIES.iter().filter(|property| property.audience == audience) {
+    let all = (1..).zip(PROPERTIES);
+    for (number, property) in all.filter(|(_, property)| property.audience == audience) {
         let (kind, values) = match property.values {
             Values::Range { min, max } => ("number", format!("{min} to {max}")),
             Values::OneOf(choices) => {
                 let choices = choices.iter().map(|choice| {
-                    let number = choice.value.to_string();
-                    if choice.text == number { number } else { format!("{number} {}", choice.text) }
+                    let value = choice.value.to_string();
+                    if choice.text == value { value } else { format!("{value} {}", choice.text) }
                 });
                 ("choice", choices.collect::<Vec<_>>().join(", "))
             }
@@ -92,7 +93,8 @@ fn keywords(audience: Audience) -> String {
             &mut text,
             "> ",
             &format!(
-                "**Type:** {kind}. **Default:** {default}. **Values:** {values}. **Takes effect:** {effect}."
+                "**Type:** {kind}. **Default:** {default}. **Values:** {values}. **Takes effect:** {effect}. \
+                 **Number:** {number}."
             ),
         );
         text.push('\n');

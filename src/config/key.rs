@@ -14,10 +14,23 @@ use ndk_abi::ndis::{
     NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
 };
 use ndk_abi::nt::UNICODE_STRING;
-use viordma_inf::keywords::{Keyword, MAX_NAME};
+use viordma_inf::keywords::{Keyword, MAX_NAME, NETWORK_ADDRESS_NUMBER};
+
+use crate::events;
+
+/// A value in the registry.
+enum Value {
+    Absent,
+    /// It is there, but is no number.
+    OtherType,
+    Number(u32),
+}
 
 /// The adapter's open registry key.
-pub struct Key(NDIS_HANDLE);
+pub struct Key {
+    key: NDIS_HANDLE,
+    adapter: NDIS_HANDLE,
+}
 
 impl Key {
     /// Opens the key of the adapter `handle`.
@@ -34,16 +47,53 @@ impl Key {
         let mut key = null_mut();
         // SAFETY: the object is complete and both pointers are valid for the call; PASSIVE_LEVEL.
         let status = unsafe { NdisOpenConfigurationEx(&raw mut object, &raw mut key) };
-        if status == NDIS_STATUS_SUCCESS { Ok(Self(key)) } else { Err(status) }
+        if status == NDIS_STATUS_SUCCESS { Ok(Self { key, adapter: handle }) } else { Err(status) }
     }
 
-    /// Reads a keyword's value, or returns its default.
+    /// Reads a keyword's value, or returns its default. Writes an event if there is a value that is not allowed.
     pub fn read(&self, keyword: &Keyword) -> u32 {
-        self.value(keyword.name).filter(|&value| keyword.allows(value)).unwrap_or(keyword.default)
+        match self.stored(keyword.name) {
+            Value::Number(value) if keyword.allows(value) => return value,
+            Value::Number(value) => self.refuse(keyword.number, value),
+            Value::OtherType => self.refuse(keyword.number, u32::MAX),
+            Value::Absent => {}
+        }
+        keyword.default
     }
 
     /// Reads an integer, if the key has it.
     pub fn value(&self, name: &str) -> Option<u32> {
+        match self.stored(name) {
+            Value::Number(value) => Some(value),
+            Value::Absent | Value::OtherType => None,
+        }
+    }
+
+    /// Reports that a value is not used.
+    fn refuse(&self, number: u32, value: u32) {
+        events::write(self.adapter, events::table::INVALID_KEYWORD, [number, value]);
+    }
+
+    fn stored(&self, name: &str) -> Value {
+        let number = self.parameter(name, NDIS_PARAMETER_TYPE::NdisParameterInteger);
+        let integer =
+            [NDIS_PARAMETER_TYPE::NdisParameterInteger, NDIS_PARAMETER_TYPE::NdisParameterHexInteger];
+        match number {
+            Some(parameter) if integer.contains(&parameter.ParameterType) => {
+                // SAFETY: the type says that the union holds an integer.
+                Value::Number(unsafe { parameter.ParameterData.IntegerData })
+            }
+            Some(_) => Value::OtherType,
+            // A text that is no number cannot be read as one.
+            None if self.parameter(name, NDIS_PARAMETER_TYPE::NdisParameterString).is_some() => {
+                Value::OtherType
+            }
+            None => Value::Absent,
+        }
+    }
+
+    /// Reads a value as `kind`; `None` if there is none, or it cannot be converted.
+    fn parameter(&self, name: &str, kind: NDIS_PARAMETER_TYPE) -> Option<&NDIS_CONFIGURATION_PARAMETER> {
         let mut units = [0_u16; MAX_NAME];
         let mut length = 0;
         for (unit, ascii) in units.iter_mut().zip(name.bytes()) {
@@ -56,50 +106,38 @@ impl Key {
         let mut parameter: *mut NDIS_CONFIGURATION_PARAMETER = null_mut();
         // SAFETY: the key is open, the string and both results live through the call.
         unsafe {
-            NdisReadConfiguration(
-                &raw mut status,
-                &raw mut parameter,
-                self.0,
-                &raw mut keyword,
-                NDIS_PARAMETER_TYPE::NdisParameterInteger,
-            );
+            NdisReadConfiguration(&raw mut status, &raw mut parameter, self.key, &raw mut keyword, kind);
         }
         if status != NDIS_STATUS_SUCCESS {
             return None;
         }
         // SAFETY: on success NDIS's result is valid until the key is closed.
-        let parameter = unsafe { parameter.as_ref() }?;
-        let integer =
-            [NDIS_PARAMETER_TYPE::NdisParameterInteger, NDIS_PARAMETER_TYPE::NdisParameterHexInteger];
-        if !integer.contains(&parameter.ParameterType) {
-            return None;
-        }
-        // SAFETY: the type says that the union holds an integer.
-        Some(unsafe { parameter.ParameterData.IntegerData })
+        unsafe { parameter.as_ref() }
     }
 
-    /// Reads the configured station address, if it is a valid unicast address.
+    /// Reads the configured station address, if it is a valid one: locally administered, and no group's. Writes an event if it is not.
     pub fn network_address(&self) -> Option<[u8; 6]> {
         let mut status = NDIS_STATUS_SUCCESS;
         let mut address: *mut c_void = null_mut();
         let mut length = 0;
         // SAFETY: the key is open; the three results live through the call.
-        unsafe { NdisReadNetworkAddress(&raw mut status, &raw mut address, &raw mut length, self.0) };
+        unsafe { NdisReadNetworkAddress(&raw mut status, &raw mut address, &raw mut length, self.key) };
         if status != NDIS_STATUS_SUCCESS || address.is_null() {
             return None;
         }
         // SAFETY: on success NDIS's buffer has `length` bytes and is valid until the key is closed.
         let bytes = unsafe { slice::from_raw_parts(address.cast::<u8>(), length as usize) };
-        let address: [u8; 6] = bytes.try_into().ok()?;
-        let [first, ..] = address;
-        // Locally administered, and no group's.
-        (first & 3 == 2).then_some(address)
+        let address = <[u8; 6]>::try_from(bytes).ok().filter(|&[first, ..]| first & 3 == 2);
+        if address.is_none() {
+            self.refuse(NETWORK_ADDRESS_NUMBER, bytes.first().copied().map_or(0, u32::from));
+        }
+        address
     }
 }
 
 impl Drop for Key {
     fn drop(&mut self) {
         // SAFETY: opened in `open`, closed once, not used afterwards.
-        unsafe { NdisCloseConfiguration(self.0) };
+        unsafe { NdisCloseConfiguration(self.key) };
     }
 }

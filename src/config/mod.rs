@@ -72,7 +72,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Reads the configuration of the adapter `handle`. Absent and invalid values are replaced by defaults.
+    /// Reads the configuration of the adapter `handle`. Absent and invalid values are replaced by defaults, the latter with an event.
     //= R-PNP-13
     pub fn read(handle: NDIS_HANDLE) -> Result<Self, NDIS_STATUS> {
         let key = Key::open(handle)?;

@@ -26,6 +26,7 @@ pub mod event {
     pub const COMMAND_LATE: u32 = 28;
     pub const COMMAND_REFUSED: u32 = 29;
     pub const RECOVERED: u32 = 41;
+    pub const INVALID_KEYWORD: u32 = 48;
 }
 
 /// Starts both hosts. The first device has faults.

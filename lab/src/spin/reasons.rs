@@ -27,6 +27,8 @@ const RECOVERED: u32 = 41;
 const QUEUE_RESET: u32 = 42;
 const FEWER_PAIRS: u32 = 43;
 const OMITTED: u32 = 46;
+const LINE_INTERRUPT: u32 = 24;
+const INVALID_KEYWORD: u32 = 48;
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
 const CONSUMER: u32 = 60;
 /// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
@@ -97,7 +99,7 @@ impl Reasons {
                         format!("event {event} without one that names its reason: {log:?}")
                     })?;
                 }
-                ROCE_FRAME_SIZE | OMITTED | CONSUMER.. => {}
+                ROCE_FRAME_SIZE | OMITTED | INVALID_KEYWORD | LINE_INTERRUPT | CONSUMER.. => {}
                 reason => {
                     let is_late = self.has_wrong_id && OF_WRONG_ID.contains(&reason);
                     ensure!(

@@ -18,7 +18,9 @@ use support::{
     bed::{counter, finish, miniport, started, started_with, word},
     captures,
     copying::try_copy,
+    faults::event::INVALID_KEYWORD,
 };
+use viordma_inf::keywords;
 
 #[test]
 fn attributes_describe_an_ethernet_adapter() {
@@ -59,6 +61,24 @@ fn link_that_is_down_at_the_start_has_an_unknown_speed_and_duplex_state() {
         assert_eq!((general.MediaConnectState, general.MediaDuplexState), (connected, duplex));
         assert_eq!((general.XmitLinkSpeed, general.RcvLinkSpeed), (speed, speed));
         assert!(general.MaxXmitLinkSpeed < NDIS_LINK_SPEED_UNKNOWN, "that of the adapter is known");
+        finish(bed);
+    }
+}
+
+/// With the number of the setting, and the value if it is a number.
+//= R-PNP-13
+#[test]
+fn value_that_is_not_allowed_is_replaced_by_the_default_with_an_event() {
+    let cases = [
+        ("*RSS", "7", [keywords::RSS.number, 7]),
+        ("*JumboPacket", "100000", [keywords::JUMBO_PACKET.number, 100_000]),
+        ("QueuePairs", "many", [keywords::QUEUE_PAIRS.number, u32::MAX]),
+    ];
+    for (name, value, expected) in cases {
+        let Some(bed) = started(&[(name, value)]) else { return };
+        let log = bed.machines()[0].event_log();
+        let found: Vec<_> = log.iter().map(|entry| (entry.code & 0xFFFF, &entry.data[..])).collect();
+        assert_eq!(found, [(INVALID_KEYWORD, &expected[..])], "{name}");
         finish(bed);
     }
 }

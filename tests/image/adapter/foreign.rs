@@ -55,6 +55,8 @@ fn configured_address_is_used_only_if_it_is_locally_administered() {
         let Some(bed) = started(&[("NetworkAddress", text)]) else { return };
         let used = current(bed.machines()[0]);
         assert_eq!(used[1..] == [0x11, 0x22, 0x33, 0x44, 0x55], is_used, "{text}: {used:02x?}");
+        let expected = if is_used { &[][..] } else { &[event::INVALID_KEYWORD] };
+        assert_eq!(events(bed.machines()[0]), expected, "{text}");
         finish(bed);
     }
 }
