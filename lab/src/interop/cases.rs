@@ -13,7 +13,7 @@ use ndk_consumer::protocols::{
 use super::{
     addresses::{Family, guest_address, host_address},
     smb_work::{LENGTHS, SHORT_LENGTHS, SmbWork},
-    variants::{VARIANTS, Variant},
+    variants::{DEFAULT, VARIANTS, Variant},
 };
 
 /// One test case.
@@ -55,6 +55,8 @@ pub enum Work {
     Smb(SmbWork),
     /// Ping, and this number of bytes to the guest and back over TCP.
     Tcp(usize),
+    /// The same before and after a time in which the process of the host's QEMU is stopped.
+    Stopped(Duration),
 }
 
 /// Requests that a peer can send but NDKPI cannot express.
@@ -100,7 +102,7 @@ impl Case {
     pub fn host(&self) -> &'static str {
         match self.work {
             Work::Engine(_) => "engine",
-            Work::Image(_) | Work::GuestKilled(_) | Work::Smb(_) | Work::Tcp(_) => "image",
+            Work::Image(_) | Work::GuestKilled(_) | Work::Smb(_) | Work::Tcp(_) | Work::Stopped(_) => "image",
         }
     }
 
@@ -158,8 +160,8 @@ impl Case {
             },
             Work::Smb(work) if serves => format!("smb-server {PASSWORD} {}", work.largest_request()),
             Work::Smb(_) => format!("smb-mount {at} {PASSWORD}"),
-            Work::Tcp(_) if serves => format!("nc -l -p {TCP_PORT} -e cat"),
-            Work::Tcp(_) => format!("nc {at} {TCP_PORT} -e cat"),
+            Work::Tcp(_) | Work::Stopped(_) if serves => format!("nc -l -p {TCP_PORT} -e cat"),
+            Work::Tcp(_) | Work::Stopped(_) => format!("nc {at} {TCP_PORT} -e cat"),
             Work::Engine(NonNdkRequest::Immediate) => format!("probe -c {at} immediate"),
             Work::Engine(NonNdkRequest::Atomic) => format!("probe -c {at} atomic"),
         }
@@ -220,11 +222,12 @@ pub fn all() -> Vec<Case> {
         cases.push(case("guest killed during transfer", client, work, 1024));
     }
     cases.extend(of_tcp());
+    cases.extend(of_stopped_devices());
     cases.extend(of_variants());
     cases.extend(of_smb());
     // Changing the MTU takes time, and those at the end need a guest of their own.
     let rank = |work: &Work| match work {
-        Work::Image(_) | Work::Engine(_) | Work::Tcp(_) => 0,
+        Work::Image(_) | Work::Engine(_) | Work::Tcp(_) | Work::Stopped(_) => 0,
         Work::GuestKilled(_) => 1,
         Work::Smb(_) => 2,
     };
@@ -243,6 +246,16 @@ fn of_tcp() -> Vec<Case> {
         ]
     };
     [Side::Viordma, Side::Linux].into_iter().flat_map(of).collect()
+}
+
+/// Returns the cases of a QEMU whose process does not run for a while.
+fn of_stopped_devices() -> Vec<Case> {
+    let of = |(name, seconds)| Case {
+        variant: Some(DEFAULT),
+        short: seconds == 3,
+        ..case(name, Side::Linux, Work::Stopped(Duration::from_secs(seconds)), 1024)
+    };
+    [("stopped for 3 s", 3), ("stopped for 10 s", 10), ("stopped for 60 s", 60)].map(of).to_vec()
 }
 
 /// Returns the cases with variants of QEMU's device: Ethernet, and data by RDMA to the guest and from it.
@@ -375,7 +388,9 @@ mod tests {
 
     #[test]
     fn guest_command_is_the_opposite_side_of_the_host() {
-        for case in all().into_iter().filter(|case| !matches!(case.work, Work::Smb(_) | Work::Tcp(_))) {
+        let is_of_programs =
+            |case: &Case| matches!(case.work, Work::Image(_) | Work::GuestKilled(_) | Work::Engine(_));
+        for case in all().into_iter().filter(is_of_programs) {
             let command = case.guest_command();
             let (listens, address) = match case.client {
                 Side::Viordma => (true, guest_address(case.family)),

@@ -12,6 +12,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use device_sim::link::Datagrams;
+use ndk_abi::ndis::{
+    NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
+    OID_GEN_CURRENT_PACKET_FILTER,
+};
 use ndk_consumer::{
     Status,
     protocols::{self, Outcome, Program},
@@ -34,6 +38,8 @@ use crate::{
 
 /// Time limit for the guest to connect, and for each wait without a limit of its own.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Events of a reset, its reasons included: NEEDS_RESET, RECOVERED, GIVEN_UP.
+const RESETS: [u32; 3] = [22, 41, 26];
 /// Frames from the guest before it is killed.
 const FRAMES_BEFORE_KILL: u64 = 1000;
 
@@ -144,6 +150,12 @@ impl Runner {
                 let mut host = self.host(case, capture, sockets)?;
                 let guest = self.guest.as_mut().context("no guest")?;
                 let result = tcp::run(case, *length, &host, guest);
+                finish(&mut host, result.map(Pass::from))
+            }
+            Work::Stopped(time) => {
+                let mut host = self.host(case, capture, sockets)?;
+                let guest = self.guest.as_mut().context("no guest")?;
+                let result = tcp::run_around(case, &host, guest, || stop_device(&host, *time));
                 finish(&mut host, result.map(Pass::from))
             }
             Work::Smb(work) => {
@@ -285,6 +297,23 @@ fn combine(notes: Result<Vec<String>>, output: &Output) -> Result<Vec<String>> {
         (Ok(_), _) => bail!("the guest's side: {output}"),
         (Err(error), _) => bail!("{error:#}\nthe guest's side: {output}"),
     }
+}
+
+/// Stops the process of the host's QEMU for a time, in which the driver has a command for its device. The driver does not reset the device.
+fn stop_device(host: &ExternalHost, time: Duration) -> Result<()> {
+    let adapter = host.machine().adapters().first().context("no adapter")?;
+    let miniport = adapter.miniport().context("no miniport")?;
+    let resets =
+        || host.machine().event_log().iter().filter(|entry| RESETS.contains(&(entry.code & 0xFFFF))).count();
+    let before = resets();
+    adapter.qemu().set_process_stopped(true)?;
+    let filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_BROADCAST | NDIS_PACKET_TYPE_ALL_MULTICAST;
+    let outcome = miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes());
+    std::thread::sleep(time);
+    adapter.qemu().set_process_stopped(false)?;
+    outcome.map_err(|error| anyhow::anyhow!("the packet filter: {error}"))?;
+    ensure!(resets() == before, "the driver has reset the device");
+    Ok(())
 }
 
 /// Stops the driver. Adds violations that the verifier found to the result.

@@ -54,6 +54,21 @@ pub fn run(case: &Case, length: usize, host: &ExternalHost, guest: &mut Guest) -
     Ok(vec![format!("{} frames sent, {} received", counters.sent, counters.received)])
 }
 
+/// [Runs](run) before and after an interruption.
+///
+/// # Errors
+/// As [`run`], and those of the interruption.
+pub fn run_around(
+    case: &Case,
+    host: &ExternalHost,
+    guest: &mut Guest,
+    interruption: impl FnOnce() -> Result<()>,
+) -> Result<Vec<String>> {
+    run(case, PIECE, host, guest)?;
+    interruption()?;
+    run(case, PIECE, host, guest).context("after the interruption")
+}
+
 /// Sends bytes, and compares what returns.
 fn exchange(stack: &mut TcpStack, length: usize, limit: Duration) -> Result<()> {
     let start = Instant::now();

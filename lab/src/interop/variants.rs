@@ -21,7 +21,8 @@ pub struct Variant {
     pub short: bool,
 }
 
-const DEFAULT: Variant = Variant {
+/// QEMU's device as it is by default.
+pub const DEFAULT: Variant = Variant {
     name: "QEMU",
     properties: &[],
     identity: Identity::Modern,

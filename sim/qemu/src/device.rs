@@ -213,6 +213,17 @@ impl QemuNic {
         index.ok_or_else(|| io::Error::other(format!("no used-idx in {status}")))
     }
 
+    /// Stops QEMU's process, or lets it go on: meanwhile it does not answer.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn set_process_stopped(&self, stopped: bool) -> io::Result<()> {
+        match &*self.running.lock() {
+            Some((process, _)) => process.set_stopped(stopped),
+            None => Err(io::Error::other("QEMU has ended")),
+        }
+    }
+
     /// Removes the device and ends QEMU. A host may outlive its simulation, and its devices with it.
     pub fn close(&self) {
         self.shared.removed.store(true, Relaxed);

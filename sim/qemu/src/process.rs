@@ -98,6 +98,20 @@ impl Process {
         }
     }
 
+    /// Stops the process, or lets it go on.
+    ///
+    /// # Errors
+    /// It has ended.
+    #[allow(unsafe_code, reason = "sends a signal")]
+    pub fn set_stopped(&self, stopped: bool) -> io::Result<()> {
+        let signal = if stopped { libc::SIGSTOP } else { libc::SIGCONT };
+        // SAFETY: a signal to a child that was not waited for, so that its number is still its own.
+        match unsafe { libc::kill(self.child.id().cast_signed(), signal) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Waits for QEMU's connections.
     fn connect(&mut self, listeners: &Listeners) -> io::Result<Connections> {
         let doorbells = Doorbells::serve(self.accept(&listeners.doorbells)?, self.directory.path())?;
