@@ -23,6 +23,7 @@ pub mod miniport;
 pub mod os;
 pub mod percent;
 mod process;
+pub mod profiles;
 pub mod replay;
 mod report;
 mod smb_driver;

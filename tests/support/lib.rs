@@ -25,7 +25,6 @@ pub mod objects;
 pub mod packets;
 pub mod pause;
 pub mod plans;
-pub mod profiles;
 pub mod programs;
 pub mod queue_pairs;
 pub mod scaling;

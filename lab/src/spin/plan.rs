@@ -23,7 +23,10 @@ use super::{
     script::{Large, Script, Setup},
     step::{Act, LinkFaults, RssPart, Side, Step},
 };
-use crate::machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE};
+use crate::{
+    machine::{OID_VIORDMA_COUNTERS, OID_VIORDMA_TRACE},
+    profiles::profiles,
+};
 
 /// Steps between two checks, on average.
 const BETWEEN_CHECKS: usize = 12;
@@ -177,6 +180,20 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
         // None, and types beyond those that NDIS has asked for.
         setup.hash_report = Some(*pick(random, &[0, 7, 9, 10, u16::MAX]));
     }
+    if random.u8(..4) == 0 {
+        setup.messages = Some(*pick(random, &[0, 0, 1, 2, 3]));
+    }
+    if random.u8(..4) == 0 {
+        setup.queue_sizes = [256, 256].map(|_| *pick(random, &[64, 256, 1024]));
+    }
+    if random.u8(..4) == 0 {
+        // The last two are not used: of another vendor, and a group's.
+        setup.station =
+            (*pick(random, &["02A0B0C0D0E0", "FE0000000009", "00A0B0C0D0E0", "03A0B0C0D0E0"])).into();
+    }
+    if random.u8(..3) == 0 {
+        profile(random, &mut setup);
+    }
     setup.partial_checksums = random.u8(..4) == 0;
     if random.u8(..4) == 0 {
         let (length, size) = (*pick(random, &[0, 14, 54, u16::MAX]), *pick(random, &[1, 100, 500]));
@@ -192,6 +209,22 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
         }
     }
     setup
+}
+
+/// Gives the devices what one of another hypervisor or vendor offers, insists on and takes its time for.
+fn profile(random: &mut Rng, setup: &mut Setup) {
+    let profiles = profiles();
+    let usable: Vec<_> = profiles.iter().filter(|profile| profile.refusal.is_none()).collect();
+    let profile = pick(random, &usable);
+    setup.without = !profile.features.0;
+    setup.packed = profile.features.contains(Features::RING_PACKED);
+    setup.messages = profile.messages;
+    setup.queue_sizes = profile.queue_sizes;
+    (setup.insists, setup.drops) =
+        (profile.quirks.insists_on_all_queues, profile.quirks.drops_without_buffer);
+    // Commands that are late, and resets that take long, are acts.
+    setup.command_micros = profile.quirks.command_time.as_micros().min(5000) as u32;
+    setup.reset_millis = profile.quirks.reset_time.as_millis().min(500) as u32;
 }
 
 fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {

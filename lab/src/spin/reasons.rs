@@ -26,9 +26,10 @@ const ROCE_FRAME_SIZE: u32 = 40;
 const RECOVERED: u32 = 41;
 const QUEUE_RESET: u32 = 42;
 const FEWER_PAIRS: u32 = 43;
+const FEWER_BUFFERS: u32 = 45;
 const OMITTED: u32 = 46;
-const LINE_INTERRUPT: u32 = 24;
-const INVALID_KEYWORD: u32 = 48;
+/// What the setup of a script leads to at each start.
+const OF_SETUP: [u32; 3] = [24, ROCE_FRAME_SIZE, 48];
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
 const CONSUMER: u32 = 60;
 /// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
@@ -77,7 +78,7 @@ impl Reasons {
             Act::Misbehave(Misbehavior::Withdrawn(_)) => &[CHANGED],
             Act::Shortage(_) | Act::FailNth(_) => {
                 self.allowed.extend(OF_MISSING_RESOURCES);
-                &[FEWER_PAIRS]
+                &[FEWER_PAIRS, FEWER_BUFFERS]
             }
             _ => &[],
         };
@@ -99,14 +100,16 @@ impl Reasons {
                         format!("event {event} without one that names its reason: {log:?}")
                     })?;
                 }
-                ROCE_FRAME_SIZE | OMITTED | INVALID_KEYWORD | LINE_INTERRUPT | CONSUMER.. => {}
+                OMITTED | CONSUMER.. => {}
+                event if OF_SETUP.contains(&event) => {}
                 reason => {
                     let is_late = self.has_wrong_id && OF_WRONG_ID.contains(&reason);
                     ensure!(
                         is_late || self.allowed.contains(&reason),
                         "event {reason} without a reason: {log:?}"
                     );
-                    named += u32::from(!OF_SLOWNESS.contains(&reason) && reason != FEWER_PAIRS);
+                    let is_of_memory = [FEWER_PAIRS, FEWER_BUFFERS].contains(&reason);
+                    named += u32::from(!OF_SLOWNESS.contains(&reason) && !is_of_memory);
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use device_sim::link::Faults;
-use ndis_sim::tcp_stack::TcpStack;
+use ndis_sim::{Keyword, NdisHost as _, tcp_stack::TcpStack};
 
 use super::{
     host::HostUnderTest,
@@ -68,6 +68,10 @@ impl fmt::Display for Summary {
 pub fn run(images: &Images, script: &Script) -> Result<Summary> {
     let options = script.setup.options();
     let mut bed = Testbed::new(images.with(&options.keywords), &options)?;
+    if !script.setup.station.is_empty() {
+        let station = Keyword::Text(script.setup.station.clone());
+        bed.machines()[0].host().set_keyword("NetworkAddress", station);
+    }
     let mut at = None;
     // A host that dies ends the calls of its harness by a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {

@@ -63,6 +63,16 @@ pub struct Setup {
     pub repeats: u32,
     /// Threads run in real time: what races with what differs from run to run.
     pub real_time: bool,
+    /// Interrupt messages of each device; 0: it has its line instead; `None` for as many as it has use for.
+    pub messages: Option<u16>,
+    /// Largest sizes of the receive and of the transmit queues of each device; 0 for QEMU's.
+    pub queue_sizes: [u16; 2],
+    /// The first device works only if all its queues are enabled.
+    pub insists: bool,
+    /// The first device drops frames for which it has no buffer.
+    pub drops: bool,
+    /// `NetworkAddress` of the first adapter; empty for none.
+    pub station: String,
     /// Registry values of both adapters.
     pub keywords: Vec<(String, String)>,
 }
@@ -105,6 +115,11 @@ impl Default for Setup {
             large: None,
             repeats: 0,
             real_time: false,
+            messages: None,
+            queue_sizes: [0; 2],
+            insists: false,
+            drops: false,
+            station: String::new(),
             keywords: Vec::new(),
         }
     }
@@ -130,6 +145,8 @@ impl Setup {
             processors: self.processors,
             group_size: self.group_size,
             pairs: self.pairs,
+            messages: self.messages,
+            queue_sizes: self.queue_sizes.map(|size| if size == 0 { 256 } else { size }),
             features: offered.without(Features(self.without)).consistent(),
             quirks: Quirks {
                 reset_time: Duration::from_millis(self.reset_millis.into()),
@@ -144,6 +161,8 @@ impl Setup {
                 partial_checksums: self.partial_checksums.then_some(None),
                 large: self.large.map(Large::quirk),
                 repeats: (self.repeats != 0).then_some(self.repeats),
+                insists_on_all_queues: self.insists,
+                drops_without_buffer: self.drops,
                 ..Quirks::default()
             },
             keywords: self.keywords.iter().map(keyword).collect(),
@@ -181,6 +200,11 @@ impl Setup {
             ["header-length", bytes] => self.large = Some(Large::HeaderLength(bytes.parse()?)),
             ["segment-size", bytes] => self.large = Some(Large::SegmentSize(bytes.parse()?)),
             ["repeats", count] => self.repeats = count.parse()?,
+            ["messages", count] => self.messages = Some(count.parse()?),
+            ["queue-sizes", receive, transmit] => self.queue_sizes = [receive.parse()?, transmit.parse()?],
+            ["insists"] => self.insists = true,
+            ["drops"] => self.drops = true,
+            ["station", address] => self.station = address.into(),
             ["real-time"] => self.real_time = true,
             ["keyword", name, value] => self.keywords.push((name.into(), value.into())),
             _ => return Ok(false),
@@ -238,8 +262,22 @@ impl fmt::Display for Setup {
         if self.partial_checksums {
             writeln!(f, "partial-checksums")?;
         }
-        if self.real_time {
-            writeln!(f, "real-time")?;
+        let [receive, transmit] = self.queue_sizes;
+        if self.queue_sizes != default.queue_sizes {
+            writeln!(f, "queue-sizes {receive} {transmit}")?;
+        }
+        if let Some(count) = self.messages {
+            writeln!(f, "messages {count}")?;
+        }
+        for (word, is_set) in
+            [("insists", self.insists), ("drops", self.drops), ("real-time", self.real_time)]
+        {
+            if is_set {
+                writeln!(f, "{word}")?;
+            }
+        }
+        if !self.station.is_empty() {
+            writeln!(f, "station {}", self.station)?;
         }
         for (name, value) in &self.keywords {
             writeln!(f, "keyword {name} {value}")?;

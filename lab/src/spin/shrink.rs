@@ -74,7 +74,7 @@ fn without_ranges(best: &mut Script, attempt: &mut impl FnMut(Script, &mut Scrip
 }
 
 /// Changes of a setup towards the default one, which is the second parameter.
-const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 17] = [
+const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 22] = [
     |setup, default| *setup = Setup { real_time: setup.real_time, ..default },
     |setup, default| setup.path_mtu = default.path_mtu,
     |setup, default| setup.processors = default.processors,
@@ -91,6 +91,11 @@ const SIMPLIFICATIONS: [fn(&mut Setup, Setup); 17] = [
     |setup, default| setup.partial_checksums = default.partial_checksums,
     |setup, default| setup.large = default.large,
     |setup, default| setup.repeats = default.repeats,
+    |setup, default| setup.messages = default.messages,
+    |setup, default| setup.queue_sizes = default.queue_sizes,
+    |setup, default| setup.insists = default.insists,
+    |setup, default| setup.drops = default.drops,
+    |setup, default| setup.station = default.station,
     |setup, default| setup.keywords = default.keywords,
 ];
 

@@ -74,6 +74,11 @@ fn setups_have_each_number_of_processors_and_each_setting() {
         "header-length 54",
         "segment-size 100",
         "repeats",
+        "messages 0",
+        "queue-sizes 1024 1024",
+        "insists",
+        "drops",
+        "station 02A0B0C0D0E0",
     ] {
         assert!(text.contains(&format!("\n{line}")), "{line}");
     }

@@ -126,7 +126,7 @@ impl Tcp {
                 // The first host connects to the second.
                 let peer = peer.map(|_| second);
                 let (miniport, shared) = (miniport.clone(), shared.clone());
-                let (mac, address) = (machine.nic().options().mac, machine.address());
+                let (mac, address) = (station(&miniport), machine.address());
                 machine.host().spawn("TCP", move || drive(&miniport, mac, address, peer, bytes, &shared))
             },
         );
@@ -175,6 +175,12 @@ impl std::fmt::Display for NoStack {
 }
 
 impl std::error::Error for NoStack {}
+
+/// The station address of an adapter.
+pub fn station(miniport: &Miniport) -> [u8; 6] {
+    let general = miniport.attributes().general;
+    general.and_then(|general| general.CurrentMacAddress.first_chunk().copied()).unwrap_or_default()
+}
 
 /// One side of a connection, on a thread of its host; it connects to `peer`, or listens. Returns whether all bytes have arrived.
 fn drive(
@@ -261,7 +267,7 @@ impl Sends {
 /// # Errors
 /// What has gone wrong.
 pub fn exchange(bed: &Testbed, [from, to]: [(&Machine, &Miniport); 2], longest: usize) -> Result<()> {
-    let [source, target] = [from.0, to.0].map(|machine| machine.nic().options().mac);
+    let [source, target] = [from.1, to.1].map(station);
     let (sender, receiver) = (from.1, to.1);
     receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes())?;
     let _ = receiver.received();

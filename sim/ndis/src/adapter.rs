@@ -200,6 +200,13 @@ impl Adapter {
         *self.state.lock()
     }
 
+    /// Returns the station address: the one that the driver has set with its attributes, otherwise the device's.
+    pub(crate) fn station(&self) -> [u8; 6] {
+        let stated =
+            self.attributes().general.and_then(|general| general.CurrentMacAddress.first_chunk().copied());
+        stated.unwrap_or_else(|| self.nic.mac())
+    }
+
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         *self.attributes.lock()

@@ -6,13 +6,15 @@
 use std::time::Duration;
 
 use device_sim::virtio_net::Features;
-use lab::testbed::Testbed;
+use lab::{
+    profiles::{Profile, profiles},
+    testbed::Testbed,
+};
 use support::{
     bed::{exchange, finish, miniport, started_with},
     copying::copy,
     failed_starts::events_with,
     faults::{await_until, event, events},
-    profiles::{Profile, profiles},
 };
 
 /// Events that say that the device is late.

@@ -10,6 +10,7 @@ use nt_sim::{Host, nt::time::sleep};
 use super::{
     addresses::ADDRESSES,
     frames::Mac,
+    interfaces::of_luid,
     stack::{self, Discovery},
 };
 use crate::{adapter::Adapter, interface::interfaces};
@@ -25,7 +26,7 @@ pub(super) fn find(
     address: IpAddr,
 ) -> Option<Mac> {
     if host.state(&ADDRESSES).usable(adapter.interface.luid).contains(&address) {
-        return Some(adapter.nic.mac());
+        return Some(adapter.station());
     }
     match stack::discovery(host) {
         Discovery::OnWire => stack::solicit(host, adapter, source, address),
@@ -48,6 +49,7 @@ fn look_up(host: &Host, nic: &dyn PciFunction, address: IpAddr) -> Option<Mac> {
     hosts.iter().filter(|host| !host.is_dead()).find_map(|host| {
         let peer = interfaces(host).into_iter().find(|interface| is_peer(&*interface.nic))?;
         let has_address = host.state(&ADDRESSES).usable(peer.luid).contains(&address);
-        (has_address && peer.nic.is_running()).then(|| peer.nic.mac())
+        let adapter = of_luid(host, peer.luid).filter(|_| has_address && peer.nic.is_running());
+        adapter.map(|adapter| adapter.station())
     })
 }

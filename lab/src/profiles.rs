@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use crate::testbed::Options;
 use device_sim::{Quirks, pci::Identity, virtio_net::Features};
-use lab::testbed::Options;
 
-use crate::failed_starts::event;
+/// The event with which the driver refuses a device with the legacy interface only.
+const NO_CAPABILITIES: u32 = 11;
 
 /// A device of a hypervisor or of a vendor.
 pub struct Profile {
@@ -222,7 +223,7 @@ pub fn profiles() -> Vec<Profile> {
             messages: None,
             queue_sizes: [1024, 1024],
             quirks: Quirks { identity: Identity::Legacy, ..Quirks::default() },
-            refusal: Some(event::NO_CAPABILITIES),
+            refusal: Some(NO_CAPABILITIES),
         },
         Profile {
             name: "mlx5 vDPA",
