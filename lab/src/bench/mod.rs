@@ -95,15 +95,8 @@ pub struct Options {
 /// # Errors
 /// A benchmark or an output fails, or a count exceeds its baseline.
 pub fn run(options: &Options) -> Result<()> {
-    match options.under_callgrind.as_deref() {
-        Some(instructions::WORK) => return instructions::work(),
-        Some(scale::WORK) => return scale::work(),
-        Some(of_smb) if of_smb.starts_with(smb::WORK) => return smb::work(of_smb),
-        Some(of_tcp) if of_tcp.starts_with(ethernet::WORK) => return ethernet::work(of_tcp),
-        Some(of_both) if of_both.starts_with(shared::WORK) => return shared::work(of_both),
-        Some(of_miniport) if of_miniport.starts_with(miniport::WORK) => return miniport::work(of_miniport),
-        Some(of_image) => return image::work(of_image),
-        None => {}
+    if let Some(counted) = &options.under_callgrind {
+        return work(counted);
     }
     let json = check_outputs(options)?;
     let spinner = ProgressBar::new_spinner();
@@ -197,6 +190,19 @@ pub fn run(options: &Options) -> Result<()> {
         return instructions::keep(&counts);
     }
     within_baseline(&figures)
+}
+
+/// Runs what callgrind counts of a process of its own.
+fn work(counted: &str) -> Result<()> {
+    match counted {
+        instructions::WORK => instructions::work(),
+        scale::WORK => scale::work(),
+        of_smb if of_smb.starts_with(smb::WORK) => smb::work(of_smb),
+        of_tcp if of_tcp.starts_with(ethernet::WORK) => ethernet::work(of_tcp),
+        of_both if of_both.starts_with(shared::WORK) => shared::work(of_both),
+        of_miniport if of_miniport.starts_with(miniport::WORK) => miniport::work(of_miniport),
+        of_image => image::work(of_image),
+    }
 }
 
 /// Counts what the driver's image does in virtual time. Returns the counts for frames of which other miniport drivers have some, too.
