@@ -54,6 +54,8 @@ struct InterruptContext<T> {
     is_powered: AtomicBool,
     /// Causes of the line's interrupt that its DPC has not handled.
     causes: AtomicU8,
+    /// Here, so that the interrupt is no larger in the stack frame of `MiniportInitializeEx`.
+    is_line: AtomicBool,
 }
 
 impl<T: InterruptHandler> InterruptContext<T> {
@@ -73,7 +75,6 @@ pub struct Interrupt<T> {
     /// One for each queue pair.
     deferred: Vec<Arc<Deferred>>,
     messages: MessageProcessors,
-    is_line: bool,
 }
 
 // SAFETY: NDIS takes the handle on any thread, and the target is only ever borrowed shared, which `T: Sync` allows on any thread.
@@ -90,6 +91,7 @@ impl<T: InterruptHandler + Sync + 'static> Interrupt<T> {
             adapter: Owner::new(adapter),
             is_powered: AtomicBool::new(true),
             causes: AtomicU8::new(0),
+            is_line: AtomicBool::new(false),
         });
         let context: Arc<InterruptContext<T>> = context.map_err(|_| Failure::NoResources)?;
         let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
@@ -130,12 +132,13 @@ impl<T: InterruptHandler + Sync + 'static> Interrupt<T> {
         // for the work item.
         let messages = unsafe { MessageProcessors::new(characteristics.MessageInfoTable) };
         let is_line = characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
-        Ok(Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages, is_line })
+        context.is_line.store(is_line, Ordering::Relaxed);
+        Ok(Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages })
     }
 
     /// Returns whether the device interrupts by its line.
     pub fn is_line(&self) -> bool {
-        self.is_line
+        self.context.is_line.load(Ordering::Relaxed)
     }
 
     /// Creates a deferred routine for each of `pairs` queue pairs. `PASSIVE_LEVEL`.
@@ -183,7 +186,7 @@ impl<T> Interrupt<T> {
     pub fn set_powered(&self, is_powered: bool) {
         self.context.is_powered.store(is_powered, Ordering::Release);
         let handle = self.handle.load(Ordering::Acquire);
-        if self.is_line && !is_powered && !handle.is_null() {
+        if self.context.is_line.load(Ordering::Relaxed) && !is_powered && !handle.is_null() {
             // SAFETY: registered, and not deregistered before the adapter's transitions have ended. Returns when no ISR runs.
             unsafe { NdisMSynchronizeWithInterruptEx(handle, 0, Some(nothing), null_mut()) };
         }
