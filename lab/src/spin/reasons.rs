@@ -28,7 +28,7 @@ const QUEUE_RESET: u32 = 42;
 const FEWER_PAIRS: u32 = 43;
 const FEWER_BUFFERS: u32 = 45;
 const OMITTED: u32 = 46;
-/// What the setup of a script leads to at each start.
+/// Events that the setup of a script leads to at each start.
 const OF_SETUP: [u32; 3] = [24, ROCE_FRAME_SIZE, 48];
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
 const CONSUMER: u32 = 60;
