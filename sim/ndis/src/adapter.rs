@@ -150,6 +150,11 @@ pub struct StatusIndication {
 }
 
 impl Attributes {
+    /// Returns the station address that the driver has stated.
+    pub(crate) fn station(&self) -> Option<[u8; 6]> {
+        self.general.and_then(|general| general.CurrentMacAddress.first_chunk().copied())
+    }
+
     /// Returns whether the registration attributes have these flags.
     pub(crate) fn has_flags(&self, flags: u32) -> bool {
         self.registration.is_some_and(|registration| registration.AttributeFlags & flags == flags)
@@ -198,13 +203,6 @@ impl Adapter {
     #[must_use]
     pub fn state(&self) -> AdapterState {
         *self.state.lock()
-    }
-
-    /// Returns the station address: the one that the driver has set with its attributes, otherwise the device's.
-    pub(crate) fn station(&self) -> [u8; 6] {
-        let stated =
-            self.attributes().general.and_then(|general| general.CurrentMacAddress.first_chunk().copied());
-        stated.unwrap_or_else(|| self.nic.mac())
     }
 
     #[must_use]

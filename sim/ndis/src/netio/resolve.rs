@@ -26,7 +26,7 @@ pub(super) fn find(
     address: IpAddr,
 ) -> Option<Mac> {
     if host.state(&ADDRESSES).usable(adapter.interface.luid).contains(&address) {
-        return Some(adapter.station());
+        return Some(stack::station(adapter));
     }
     match stack::discovery(host) {
         Discovery::OnWire => stack::solicit(host, adapter, source, address),
@@ -50,6 +50,6 @@ fn look_up(host: &Host, nic: &dyn PciFunction, address: IpAddr) -> Option<Mac> {
         let peer = interfaces(host).into_iter().find(|interface| is_peer(&*interface.nic))?;
         let has_address = host.state(&ADDRESSES).usable(peer.luid).contains(&address);
         let adapter = of_luid(host, peer.luid).filter(|_| has_address && peer.nic.is_running());
-        adapter.map(|adapter| adapter.station())
+        adapter.map(|adapter| stack::station(&adapter))
     })
 }

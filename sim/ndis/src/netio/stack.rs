@@ -65,7 +65,7 @@ impl Protocol for IpStack {
         if is_on_wire(host) {
             listen(host, adapter);
             for address in addresses(host).usable(adapter.interface.luid) {
-                adapter.transmit(host, &frames::announcement(adapter.station(), address));
+                adapter.transmit(host, &frames::announcement(station(adapter), address));
             }
         }
     }
@@ -74,11 +74,11 @@ impl Protocol for IpStack {
         if !is_on_wire(host) {
             return;
         }
-        if let Some(claimed) = frames::claim(adapter.station(), frame) {
+        if let Some(claimed) = frames::claim(station(adapter), frame) {
             settle(host, adapter.interface.luid, claimed, NL_DAD_STATE::IpDadStateDuplicate);
         }
         let luid = adapter.interface.luid;
-        let reaction = frames::react(adapter.station(), &addresses(host).usable(luid), frame);
+        let reaction = frames::react(station(adapter), &addresses(host).usable(luid), frame);
         if let Some(learned) = reaction.learned {
             host.state(&NEIGHBORS).learn(luid, learned, host.world().now());
         }
@@ -102,6 +102,11 @@ fn listen(host: &Host, adapter: &Arc<Adapter>) {
     }
     // A miniport that refuses the filter receives nothing, which the tests of its traffic notice.
     let _ = adapter.set_oid(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes());
+}
+
+/// Returns the station address: the one that the driver has stated with its attributes, otherwise the device's.
+pub(super) fn station(adapter: &Adapter) -> [u8; 6] {
+    adapter.attributes().station().unwrap_or_else(|| adapter.nic.mac())
 }
 
 /// Adds an address to an interface.
@@ -138,7 +143,7 @@ fn changed(host: &Arc<Host>, changed: InterfaceAddress, kind: MIB_NOTIFICATION_T
             let Some(adapter) = of_luid(&on, luid) else { return };
             adapter.while_running(|| listen(&on, &adapter));
             if addresses(&on).usable(luid).contains(&address) {
-                adapter.transmit(&on, &frames::announcement(adapter.station(), address));
+                adapter.transmit(&on, &frames::announcement(station(&adapter), address));
             }
         });
     }
@@ -157,7 +162,7 @@ pub(super) fn claim_address(host: &Arc<Host>, luid: u64, address: IpAddr, prefix
         if let Some(adapter) = of_luid(&on, luid) {
             // First, so that objections are received.
             adapter.while_running(|| listen(&on, &adapter));
-            adapter.transmit(&on, &frames::probe(adapter.station(), address));
+            adapter.transmit(&on, &frames::probe(station(&adapter), address));
         }
         let settled = on.world().now() + RETRANSMIT.as_nanos() as u64;
         let later = on.clone();
@@ -180,7 +185,7 @@ pub(super) fn solicit(
 ) -> Option<Mac> {
     let luid = adapter.interface.luid;
     let source = source.or_else(|| Some(addresses(host).on_link(Some(luid), target)?.unicast.address))?;
-    let question = frames::solicitation(adapter.station(), source, target)?;
+    let question = frames::solicitation(station(adapter), source, target)?;
     let answered = host.event();
     let neighbors = host.state(&NEIGHBORS);
     let ticket = neighbors.watch(luid, target, answered.clone());
