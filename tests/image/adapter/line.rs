@@ -77,7 +77,7 @@ fn line_that_was_disabled_interrupts_when_it_is_enabled() {
     let before = links(&of_first).len();
     machine.nic().set_link(false);
     let _ = bed.event().wait(Duration::from_millis(50));
-    assert_eq!(links(&of_first).len(), before, "no interrupt has told the driver");
+    assert_eq!(links(&of_first).len(), before, "no interrupt has notified the driver");
     machine.host().set_line_enabled(true);
     await_until(&bed, "the interrupt comes", || links(&of_first).last() == Some(&false));
     machine.nic().set_link(true);
