@@ -16,6 +16,8 @@ use trapped_access::Width;
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 /// Pairs of each device.
 const PAIRS: u16 = 3;
+/// Pairs of a device of which the driver enables only those that it uses.
+const MANY_PAIRS: u16 = 65;
 /// Frames that the wire holds.
 const CAPACITY: usize = 64;
 
@@ -238,7 +240,7 @@ fn frame_sent_by_a_pair_that_is_not_in_use_is_a_misuse() {
 
 #[test]
 fn use_of_pairs_that_are_not_enabled_is_a_misuse() {
-    let bench = Bench::new(NicOptions::with_pairs(MACS[0], PAIRS));
+    let bench = Bench::new(NicOptions::with_pairs(MACS[0], MANY_PAIRS));
     let mut driver = bench.bring_up_with(2).unwrap();
     assert!(driver.set_pairs(3).is_err(), "the device has stopped");
     let misuse = bench.machine.misuse();
@@ -249,7 +251,7 @@ fn use_of_pairs_that_are_not_enabled_is_a_misuse() {
 #[test]
 fn use_of_a_pair_with_one_queue_that_is_enabled_is_a_misuse() {
     for queue in [4, 5] {
-        let options = NicOptions::with_pairs(MACS[0], PAIRS);
+        let options = NicOptions::with_pairs(MACS[0], MANY_PAIRS);
         let bench = Bench::new(NicOptions { features: options.features | Features::RING_RESET, ..options });
         let mut driver = bench.bring_up_with(2).unwrap();
         let areas = [0, 1, 2].map(|area| bench.area(1, area));
