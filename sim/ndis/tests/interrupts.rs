@@ -138,12 +138,15 @@ fn handler_of_a_line_has_to_end_its_own_interrupts_and_claim_no_others() {
     INTERRUPTS.store(0, SeqCst);
     assert_eq!(verdict_on_line(claim_own), "no violation");
     assert_eq!(INTERRUPTS.swap(0, SeqCst), 1);
-    let verdict = verdict_on_line(claim_all);
-    assert!(verdict.contains("claimed an interrupt of another device on the line"), "{verdict}");
-    let verdict = verdict_on_line(claim_none);
-    assert!(verdict.contains("MiniportInterrupt left the line asserted by its device"), "{verdict}");
-    let verdict = verdict_on_line(forget_own);
-    assert!(verdict.contains("did not claim the interrupt whose cause it has read"), "{verdict}");
+    let others: [(LineIsr, &str); 3] = [
+        (claim_all, "MiniportInterrupt claimed an interrupt of another device on the line"),
+        (claim_none, "MiniportInterrupt left the line asserted by its device: the interrupt never ends"),
+        (forget_own, "did not claim the interrupt whose cause it has read"),
+    ];
+    for (isr, report) in others {
+        let verdict = verdict_on_line(isr);
+        assert!(verdict.contains(report), "{verdict}");
+    }
 }
 
 /// Runs a miniport whose message 1 is that of the device's configuration, and `body` on processor 0 at the same time.
