@@ -2,7 +2,7 @@
 
 //! The engine of a device with its link, and what any thread does to drive them.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -137,7 +137,13 @@ impl Adapter {
 
     /// Delivers the events of the engine.
     fn deliver(&self) {
-        while self.engine.has_event() {
+        loop {
+            // Orders an event of this thread before its attempt to lock, and the end of its delivery before its look for events of others:
+            // of two threads, one sees what the other has done.
+            fence(Ordering::SeqCst);
+            if !self.engine.has_event() {
+                return;
+            }
             // The thread that delivers now looks again afterwards.
             let Some(guard) = self.delivering.try_lock() else { return };
             while let Some(event) = self.engine.poll_event() {
