@@ -271,7 +271,7 @@ pub fn exchange(bed: &Testbed, [from, to]: [(&Machine, &Miniport); 2], longest: 
     let (sender, receiver) = (from.1, to.1);
     receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes())?;
     let _ = receiver.received();
-    let lengths = [60, longest, 61, 1000, 1514.min(longest), 100];
+    let lengths = [60, longest, 61, 1000.min(longest), 1514.min(longest), 100];
     let frames: Vec<_> =
         (0..).zip(lengths).map(|(number, length)| frame(target, source, EXCHANGED, number, length)).collect();
     for id in sender.send_chain(&frames, 0) {
