@@ -33,6 +33,7 @@
 //! | [`thread`] | the calling thread, IRQL changes, interrupts, spawning |
 //! | [`image`] | loading, binding, symbols, stack walks, faults |
 //! | [`driver`] | loading, starting and unloading drivers |
+//! | [`dump`] | a copy of a host's memory, for debugger scripts |
 //! | [`verifier`] | violations and their reports, leaks |
 //! | [`import`] | declaring imports; the table an image is bound to |
 //! | [`nt`], [`cng`] | the imports of `ntoskrnl.exe` and `cng.sys` |
@@ -53,6 +54,7 @@ pub mod cng;
 pub mod cpu;
 pub mod delays;
 pub mod driver;
+pub mod dump;
 pub mod event;
 pub mod event_queue;
 pub mod guest;

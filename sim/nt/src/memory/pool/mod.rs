@@ -11,6 +11,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -303,6 +304,12 @@ impl Pool {
     #[must_use]
     pub fn size_of(&self, address: usize) -> Option<usize> {
         self.state.lock().blocks.get(&address).map(|block| block.size)
+    }
+
+    /// Returns the addresses of the blocks in use, in their order.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<Range<usize>> {
+        self.state.lock().blocks.iter().map(|(&start, block)| start..start + block.size).collect()
     }
 
     /// Returns the blocks in use, in the order of allocation.
