@@ -29,7 +29,7 @@ use super::rss::Rss;
 use super::transition_requests::announce_if_asked;
 use super::transitions::Transitions;
 use super::vlan::Vlan;
-use super::{settings_thread, transmit_stall};
+use super::{adapter_list, settings_thread, transmit_stall};
 use crate::config::Configuration;
 use crate::debug;
 use crate::etw;
@@ -211,6 +211,7 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
         pair.set_deferred(Some(Arc::clone(deferred)));
         pair.set_tag(adapter.vlan.own_tag());
     }
+    adapter_list::add(&adapter);
     transmit_stall::watch(&adapter);
     adapter.step(Event::Initialized);
     match start(&adapter) {

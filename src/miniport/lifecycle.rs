@@ -10,6 +10,7 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
+use super::adapter_list;
 use super::change_trace::changed;
 use super::completion::abort_waiting;
 use super::send;
@@ -85,6 +86,7 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     if let Some(polls) = &adapter.polls {
         polls.disconnect();
     }
+    adapter_list::remove(&adapter);
     drop(adapter);
 }
 

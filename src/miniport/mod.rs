@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "handlers that NDIS calls, and calls of NDIS, with pointers")]
 
 pub mod adapter;
+mod adapter_list;
 pub mod announce;
 mod change_trace;
 mod coalescing;

@@ -38,3 +38,4 @@ pub mod tags;
 pub mod tcp;
 pub mod traces;
 pub mod watchdog;
+pub mod windbg;

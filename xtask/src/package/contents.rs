@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 
 /// Files that are delivered as they are, in the folder [`FOLDER`].
-pub const DELIVERED: [&str; 7] = [
+pub const DELIVERED: [&str; 8] = [
     "README.md",
     "Enable-ViordmaVerifier.ps1",
     "Install-Viordma.ps1",
@@ -16,6 +16,7 @@ pub const DELIVERED: [&str; 7] = [
     "Save-ViordmaReport.ps1",
     "Test-Viordma.ps1",
     "Uninstall-Viordma.ps1",
+    "viordma.js",
 ];
 
 /// The folder of the repository that has them.
