@@ -11,7 +11,7 @@ use viordma_inf::{
     Edition,
     events::{self, MESSAGES},
     inx,
-    keywords::{NETWORK_ADDRESS, PROPERTIES, Values},
+    keywords::{Audience, NETWORK_ADDRESS, PROPERTIES, Property, Values},
 };
 
 /// The lines of an INF by section, without comments and surrounding white space.
@@ -94,10 +94,12 @@ impl Inf {
 }
 
 #[test]
-fn inf_offers_exactly_the_keywords_that_the_driver_reads() {
+fn inf_offers_exactly_the_keywords_that_the_driver_reads_but_for_those_of_authors() {
     for edition in [Edition::Standard, Edition::Strict] {
         let offered: BTreeSet<_> = Inf::of(edition).parameters().into_keys().collect();
-        let read = PROPERTIES.iter().filter(|property| property.edition <= edition);
+        let is_for_reader =
+            |property: &&Property| property.audience == Audience::Administrator || edition == Edition::Strict;
+        let read = PROPERTIES.iter().filter(|property| property.edition <= edition).filter(is_for_reader);
         let read: BTreeSet<_> = read.map(|property| property.name).chain([NETWORK_ADDRESS]).collect();
         assert_eq!(offered, read, "{edition:?}");
         assert_eq!(offered.iter().any(|name| name.contains("Strict")), edition == Edition::Strict);

@@ -133,7 +133,7 @@ impl Strings {
 fn section(section: Section, edition: Edition, strings: &mut Strings) -> String {
     PROPERTIES
         .iter()
-        .filter(|property| property.section == section && property.edition <= edition)
+        .filter(|property| property.section == section && property.is_declared(edition))
         .map(|property| lines(property, strings))
         .collect()
 }
@@ -211,6 +211,13 @@ mod tests {
             text.contains("PnpLockdown = 1\nCatalogFile = viordma.cat\nDriverVer   = 11/27/2026,0.1.0.0\n")
         );
         assert!(text.contains("NTamd64.10.0...20348") && !text.contains("$ARCH$"));
+    }
+
+    #[test]
+    fn settings_for_authors_of_consumers_are_on_the_page_of_the_strict_edition_only() {
+        let [standard, strict] = [Edition::Standard, Edition::Strict].map(|edition| text(edition).unwrap());
+        assert!(!standard.contains(r"params\Ndk") && !standard.contains("Asynchronous"));
+        assert!(strict.contains(r"HKR, Ndi\params\NdkCreateCompletion, Default, 0, "));
     }
 
     #[test]

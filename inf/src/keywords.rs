@@ -52,7 +52,7 @@ pub struct Property {
     pub section: Section,
     pub audience: Audience,
     pub effect: Effect,
-    /// The first edition of the driver that reads it, and whose INF declares it.
+    /// The first edition of the driver that reads it.
     pub edition: Edition,
     /// The type by which the INF declares a range.
     pub integer: Integer,
@@ -127,6 +127,17 @@ impl Property {
     #[must_use]
     pub const fn keyword(&self, number: u32) -> Keyword {
         Keyword { number, name: self.name, default: self.default, values: self.values }
+    }
+
+    /// Returns whether the INF of an edition declares the property, so that the Advanced page shows it. In the standard edition, that page
+    /// has the properties of administrators only.
+    #[must_use]
+    pub fn is_declared(&self, edition: Edition) -> bool {
+        let is_for_reader = match edition {
+            Edition::Standard => self.audience == Audience::Administrator,
+            Edition::Strict => true,
+        };
+        self.edition <= edition && is_for_reader
     }
 }
 
