@@ -41,6 +41,13 @@ pub const SIGNING: [Package; 2] = [
     Package { name: "osslsigncode", file: "/usr/bin/osslsigncode" },
 ];
 
+/// Installs an INF without Windows: Wine, and a compiler for the program that asks it to.
+pub const WINE: [Package; 3] = [
+    Package { name: "wine", file: "/usr/bin/wine" },
+    Package { name: "wine64", file: "/usr/lib/wine/wine64" },
+    Package { name: "gcc-mingw-w64-x86-64", file: "/usr/bin/x86_64-w64-mingw32-gcc" },
+];
+
 /// Needed by the tests on QEMU's device.
 pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" }];
 

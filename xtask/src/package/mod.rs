@@ -10,6 +10,7 @@
 //! | `signing.rs` | test keys, signatures |
 //! | `sbom.rs`, `notices.rs` | what is linked, and its licenses |
 //! | `inf_rules.rs` | rules that InfVerif checks on Windows |
+//! | `wine/` | the INF, installed by Wine |
 //! | `scripts.rs` | tests of the scripts and of the page that leads to them |
 //! | `archive.rs` | the zip file |
 //! | `verify.rs` | comparison of an archive with a build |
@@ -32,6 +33,7 @@ mod scripts;
 mod signing;
 pub mod source;
 mod verify;
+pub mod wine;
 
 use std::{fs, path::PathBuf};
 

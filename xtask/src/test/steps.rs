@@ -9,7 +9,8 @@ use anyhow::Result;
 use super::{captures, count::Count, demos, programs};
 use crate::{
     fuzz, image, lab, licenses, miri,
-    packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP},
+    package::wine,
+    packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP, WINE},
     races, shell, tools, trace, windows, wmi,
     workspace::Workspace,
 };
@@ -35,7 +36,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 27] = [
+pub const STEPS: [Step; 28] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -52,6 +53,7 @@ pub const STEPS: [Step; 27] = [
     Step { name: "fuzz targets", when: When::Beside, run: fuzz_targets },
     Step { name: "image", when: When::Main, run: build_image },
     Step { name: "package", when: When::Main, run: package },
+    Step { name: "INF, by a parser of others", when: When::Main, run: inf_of_others },
     Step { name: "trace, by a decoder of others", when: When::Main, run: trace_of_others },
     Step { name: "counters in WMI, by a compiler of others", when: When::Main, run: wmi_of_others },
     Step { name: "unit and integration tests", when: When::Main, run: programs::run_most },
@@ -67,7 +69,7 @@ pub const STEPS: [Step; 27] = [
 
 /// Installs what the steps need. One that does without says so itself.
 pub fn install() {
-    let packages = [&IMAGE[..], &QEMU, &QEMU_USER, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST];
+    let packages = [&IMAGE[..], &QEMU, &QEMU_USER, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST, &WINE];
     for packages in packages {
         if let Err(error) = packages::require(packages) {
             eprintln!("{error:#}");
@@ -228,6 +230,14 @@ fn build_image() -> Result<Count> {
 fn package() -> Result<Count> {
     let passed = crate::package::check()?;
     Ok(Count::passed(passed))
+}
+
+/// The INF, installed by Wine.
+fn inf_of_others() -> Result<Count> {
+    if_available(wine::is_available(), "INF, by a parser of others (Debian's Wine cannot be had)", || {
+        println!("{} values of the registry as the tables have them", wine::check()?);
+        Ok(Count::WHOLE)
+    })
 }
 
 /// The metadata of the driver's events, as another project's decoder takes them out of the image.
