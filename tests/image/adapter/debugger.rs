@@ -49,7 +49,7 @@ struct Scene {
     sent: BTreeMap<u32, u32>,
 }
 
-/// What a thread of the first host returns: the dumps of both, and what their drivers answer at that time.
+/// Result of a thread of the first host: the dumps of both, and what their drivers answer at that time.
 type Snapshot = ([Dump; 2], [BTreeSet<[SocketAddr; 2]>; 2]);
 
 impl Scene {

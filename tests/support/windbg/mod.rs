@@ -23,7 +23,7 @@ pub struct Debugger {
     output: Rc<RefCell<String>>,
 }
 
-/// What the script sees of the system that is debugged.
+/// The system that is debugged.
 struct Target {
     dump: Dump,
     types: Types,

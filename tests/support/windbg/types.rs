@@ -12,7 +12,7 @@ pub struct Type {
     pub name: String,
     pub kind: &'static str,
     pub size: u64,
-    /// What a pointer refers to, or what an array consists of.
+    /// The type that a pointer refers to, or of which an array consists.
     pub base: Option<u32>,
     pub fields: Vec<Field>,
 }
