@@ -59,6 +59,18 @@ impl Message {
         }
     }
 
+    /// Returns the row of an event, by its number.
+    #[must_use]
+    pub fn of(number: u32) -> Option<&'static Self> {
+        MESSAGES.iter().find(|message| message.event.number() == number)
+    }
+
+    /// Returns what the event says of an adapter, without its name.
+    #[must_use]
+    pub fn sentence(&self) -> &'static str {
+        self.text.strip_prefix("%2: ").unwrap_or(self.text)
+    }
+
     const fn action(self, action: &'static str) -> Self {
         Self { action, ..self }
     }

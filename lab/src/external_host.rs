@@ -12,11 +12,12 @@ use std::{
 use anyhow::{Context as _, Result};
 use device_sim::link::{Capture, Datagrams, Faults, Lost, Tunnel, TunnelCounters, Wire, WireOptions};
 use ndis_sim::{Keyword, netio::Discovery, open_tunnel};
-use nt_sim::{ClockKind, Sim};
+use nt_sim::{ClockKind, Sim, nt::trace_sessions::Session};
 
 use crate::{
     device::DeviceKind,
     machine::{AdapterOptions, Machine, MachineOptions},
+    trace::{self, TracedEvent},
 };
 
 /// Frames that each direction of the link queues for a receiver without a free buffer.
@@ -38,6 +39,8 @@ pub struct Options {
     pub seed: u64,
     pub capture: Option<PathBuf>,
     pub verifier: bool,
+    /// The session by which the host records the driver's trace; `None` for no record.
+    pub trace: Option<Session>,
     /// Registry values of the adapter.
     pub keywords: Vec<(&'static str, Keyword)>,
     pub device: DeviceKind,
@@ -56,6 +59,7 @@ impl Options {
             seed: 0,
             capture: None,
             verifier: true,
+            trace: None,
             keywords: Vec::new(),
             device: DeviceKind::Simulated,
         }
@@ -118,6 +122,9 @@ impl ExternalHost {
             ..MachineOptions::new("viordma", vec![adapter])
         };
         let mut machine = Machine::new(&mut sim, image, &machine)?;
+        if let Some(session) = options.trace {
+            machine.host().start_trace(trace::provider(), session);
+        }
         machine.adapters_mut()[0].connect(wire.port(0))?;
         let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams).context("cannot open the tunnel")?;
         Ok(Self { machine, tunnel, wire, faults: options.faults, capture, sim })
@@ -147,6 +154,12 @@ impl ExternalHost {
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// Returns what the host has recorded of the driver's trace, by time.
+    #[must_use]
+    pub fn trace(&self) -> Vec<TracedEvent> {
+        TracedEvent::of(&[&**self.machine.host()])
     }
 
     /// Returns the link: end 0 is the host, end 1 the tunnel.

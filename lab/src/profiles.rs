@@ -9,7 +9,7 @@ use crate::testbed::Options;
 use device_sim::{Quirks, pci::Identity, virtio_net::Features};
 
 /// The event with which the driver refuses a device with the legacy interface only.
-const NO_CAPABILITIES: u32 = 11;
+const NO_CAPABILITIES: u32 = viordma_inf::events::NO_CAPABILITIES.number();
 
 /// A device of a hypervisor or of a vendor.
 pub struct Profile {

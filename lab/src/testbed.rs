@@ -26,6 +26,7 @@ use nt_sim::{
 
 use crate::{
     device::DeviceKind,
+    event_log,
     machine::{AdapterOptions, Machine, MachineAdapter, MachineOptions, mtu_for},
     trace::{self, TracedEvent},
 };
@@ -304,15 +305,12 @@ impl Testbed {
         self.sim.verdict().violations.iter().map(ToString::to_string).collect()
     }
 
-    /// Returns the event log entries of both drivers: host, event number, data.
+    /// Returns the event log entries of both drivers as lines: host, event.
     #[must_use]
     pub fn events(&self) -> Vec<String> {
         let of = |machine: &Machine| {
             let name = machine.host().name().to_owned();
-            machine
-                .event_log()
-                .into_iter()
-                .map(move |entry| format!("{name}: event {} {:?}", entry.code & 0xffff, entry.data))
+            machine.event_log().into_iter().map(move |entry| format!("{name}: {}", event_log::text(&entry)))
         };
         self.machines.iter().flat_map(of).collect()
     }

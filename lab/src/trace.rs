@@ -91,6 +91,18 @@ impl TracedEvent {
     }
 }
 
+/// Returns the last `count` events as lines, after a line that says how many there were before.
+#[must_use]
+pub fn last_lines(events: &[TracedEvent], count: usize) -> String {
+    let (before, last) = events.split_at(events.len().saturating_sub(count));
+    let mut text = format!("trace, {} events before:", before.len());
+    for event in last {
+        text += "\n";
+        text += &event.line();
+    }
+    text
+}
+
 /// Returns the content of a file of events: one JSON object a line if the file's name ends with `.jsonl`, lines for people otherwise.
 #[must_use]
 pub fn text(events: &[TracedEvent], file: &Path) -> String {

@@ -243,10 +243,8 @@ fn a_killed_peer_is_cut_off_at_that_share_of_the_transfer_there_and_back() {
 #[test]
 fn the_report_is_one_page_that_loads_nothing() {
     let scratch = Scratch::new("report");
-    let Some((text, _)) = demo(&scratch, &["--seed", "3", "--loss", "2%", "--report", "report.html"], 0)
-    else {
-        return;
-    };
+    let arguments = ["--seed", "3", "--loss", "2%", "--report", "report.html", "--events", "events.txt"];
+    let Some((text, _)) = demo(&scratch, &arguments, 0) else { return };
     assert!(text.contains("report.html"), "{text}");
     let page = fs::read_to_string(scratch.0.join("report.html")).unwrap();
     for heading in
@@ -254,6 +252,17 @@ fn the_report_is_one_page_that_loads_nothing() {
     {
         assert!(page.contains(&format!("<h2>{heading}</h2>")), "{heading}");
     }
+    let (_, events) = page.split_once("<h2>Events of the drivers</h2>").unwrap();
+    let trace = fs::read_to_string(scratch.0.join("events.txt")).unwrap();
+    let sentences: Vec<_> = trace.lines().map(|line| line.split(" ms ").nth(1).unwrap().trim()).collect();
+    let (before, after) = (&sentences[..40], &sentences[sentences.len() - 20..]);
+    for sentence in before.iter().chain(after) {
+        let (host, sentence) = sentence.split_once(' ').unwrap();
+        assert!(events.contains(&format!("<td>{host}</td><td>{}</td>", sentence.trim())), "{sentence}");
+    }
+    let resent = sentences.iter().filter(|sentence| sentence.contains("sent again")).count();
+    assert!(resent > 0 && events.contains(&format!("Retransmitted {resent}")), "{resent}");
+    assert!(events.contains(&format!("<td>{} events are left out</td>", sentences.len() - 60)));
     for text in
         ["CM REQ", "CM DREP", "(sent again)", "(lost)", "goodput, in Gbit/s", "prefers-color-scheme: dark"]
     {
@@ -263,5 +272,5 @@ fn the_report_is_one_page_that_loads_nothing() {
         assert!(!page.contains(external), "{external}");
     }
     let names: Vec<_> = scratch.content().into_iter().map(|(path, _)| path).collect();
-    assert_eq!(names, ["data", "demo.json", "report.html"].map(|name| scratch.0.join(name)));
+    assert_eq!(names, ["data", "demo.json", "events.txt", "report.html"].map(|name| scratch.0.join(name)));
 }

@@ -41,7 +41,7 @@ fn driver_starts_and_stops_on_qemus_device() {
 //= virtio §15
 #[test]
 fn device_of_qemu_without_msix_works_by_its_line() {
-    const LINE_INTERRUPT: u32 = 24;
+    const LINE_INTERRUPT: u32 = viordma_inf::events::LINE_INTERRUPT.number();
     let properties = vec!["vectors=0".into()];
     let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
     bed.start().expect("both drivers start");
@@ -152,8 +152,8 @@ fn halt_after_removal_of_qemus_device_releases_everything() {
 }
 
 /// Event numbers of the driver's event table.
-const NEEDS_RESET: u32 = 22;
-const RECOVERED: u32 = 41;
+const NEEDS_RESET: u32 = viordma_inf::events::NEEDS_RESET.number();
+const RECOVERED: u32 = viordma_inf::events::RECOVERED.number();
 const MOMENT: Duration = Duration::from_secs(20);
 /// The first transmit queue.
 const TRANSMIT: u16 = 1;

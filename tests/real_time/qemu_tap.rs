@@ -431,7 +431,7 @@ fn vlan_filter_of_qemus_device_follows_the_adapters_vlan() {
 /// QEMU processes no queue while the machine is stopped.
 #[test]
 fn transmit_queue_that_qemu_does_not_serve_is_reset_alone_and_sends_go_on() {
-    const TRANSMIT_QUEUE_RESET: u32 = 42;
+    const TRANSMIT_QUEUE_RESET: u32 = viordma_inf::events::QUEUE_RESET.number();
     for packed in ["packed=off", "packed=on"] {
         let Some((bed, _)) = started(1, 2, &[packed]) else { return };
         let machine = bed.machines()[0];

@@ -114,7 +114,7 @@ fn plan(options: &Options, capture: Option<&Output>) -> Plan {
         capture: capture.map(|capture| capture.path().to_owned()),
         kill_peer_at: options.kill_peer_at.map(|share| share.0),
         verifier: true,
-        trace: options.events.is_some(),
+        trace: options.events.is_some() || options.report.is_some(),
         keywords: Vec::new(),
         device: options.device.kind(),
         fail_allocation: None,

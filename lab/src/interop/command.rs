@@ -5,6 +5,7 @@
 use std::{
     collections::HashSet,
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -18,7 +19,7 @@ use captures::{
 use super::{
     cases::{self, Case, Work},
     guest,
-    run::{Runner, Setup},
+    run::{Runner, Setup, TRACE},
     table,
 };
 use crate::{decode, device::DeviceName, exit::Exit, tshark, workspace};
@@ -112,6 +113,7 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
         println!("{row}");
         if let (true, None, Some(capture)) = (row.passed(), &options.captures, &row.capture) {
             fs::remove_file(capture)?;
+            remove_if_exists(&capture.with_extension(TRACE))?;
         }
         rows.push(row);
     }
@@ -128,7 +130,7 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     }
     let failed = rows.iter().filter(|row| !row.passed()).count();
     if failed > 0 || options.captures.is_some() {
-        println!("captures are in {}", captures.display());
+        println!("captures, and traces of the driver, are in {}", captures.display());
     }
     let remarks = rows.iter().filter(|row| row.remark().is_some()).count();
     Ok(Count { passed: rows.len() - failed, failed, remarks })
@@ -165,9 +167,18 @@ fn captures_directory(options: &Options) -> Result<PathBuf> {
                 )));
             }
             fs::remove_file(&path)?;
+            remove_if_exists(&path.with_extension(TRACE))?;
         }
     }
     Ok(directory)
+}
+
+/// Removes a trace, which cases of the engine alone do not have.
+fn remove_if_exists(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the protocols of a case that tshark reports as malformed although they are not. `repeats`: a packet of a SEND was

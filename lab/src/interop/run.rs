@@ -10,8 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use device_sim::link::Datagrams;
+use ndis_sim::LogEntry;
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
     OID_GEN_CURRENT_PACKET_FILTER,
@@ -21,6 +22,7 @@ use ndk_consumer::{
     protocols::{self, Outcome, Program},
 };
 use tempfile::TempDir;
+use viordma_inf::events::{self, Event};
 
 use super::{
     addresses::{Family, HOST_MAC, guest_address, host_address},
@@ -32,14 +34,20 @@ use super::{
 };
 use crate::{
     device::DeviceKind,
+    event_log,
     external_host::{self, ExternalHost},
     machine::Consumer,
+    trace,
 };
 
 /// Time limit for the guest to connect, and for each wait without a limit of its own.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Events of a reset, its reasons included: NEEDS_RESET, RECOVERED, GIVEN_UP.
-const RESETS: [u32; 3] = [22, 41, 26];
+/// Extension of the files with the driver's trace, which are beside the captures.
+pub const TRACE: &str = "events";
+/// Events of a reset, its reasons included.
+const RESETS: [Event; 3] = [events::NEEDS_RESET, events::RECOVERED, events::GIVEN_UP];
+/// Events of the driver's trace that are printed of a case that fails.
+const LAST_EVENTS: usize = 12;
 /// Frames from the guest before it is killed.
 const FRAMES_BEFORE_KILL: u64 = 1000;
 
@@ -144,26 +152,26 @@ impl Runner {
             Work::Image(program) | Work::GuestKilled(program) => {
                 let mut host = self.host(case, capture, sockets)?;
                 let result = self.run_program(case, program, &host);
-                finish(&mut host, result)
+                finish(&mut host, result, capture)
             }
             Work::Tcp(length) => {
                 let mut host = self.host(case, capture, sockets)?;
                 let guest = self.guest.as_mut().context("no guest")?;
                 let result = tcp::run(case, *length, &host, guest);
-                finish(&mut host, result.map(Pass::from))
+                finish(&mut host, result.map(Pass::from), capture)
             }
             Work::Stopped(time) => {
                 let mut host = self.host(case, capture, sockets)?;
                 let guest = self.guest.as_mut().context("no guest")?;
                 let result = tcp::run_around(case, &host, guest, || stop_device(&host, *time));
-                finish(&mut host, result.map(Pass::from))
+                finish(&mut host, result.map(Pass::from), capture)
             }
             Work::Smb(work) => {
                 let mut host = self.host(case, capture, sockets)?;
                 // Linux's modules may use freed memory after a disconnect: the next case boots another guest.
                 let guest = self.guest.take().context("no guest")?;
                 let result = smb::run(case, *work, &host, guest, self.setup.directory.path());
-                finish(&mut host, result.map(Pass::from))
+                finish(&mut host, result.map(Pass::from), capture)
             }
         }
     }
@@ -179,6 +187,7 @@ impl Runner {
             faults: case.faults(),
             seed: 1,
             capture: Some(capture.to_owned()),
+            trace: Some(trace::ORDINARY),
             device: case.variant.map_or_else(|| self.setup.device.clone(), |variant| variant.device()),
             ..external_host::Options::new(HOST_MAC, &addresses)
         };
@@ -303,29 +312,40 @@ fn combine(notes: Result<Vec<String>>, output: &Output) -> Result<Vec<String>> {
 fn stop_device(host: &ExternalHost, time: Duration) -> Result<()> {
     let adapter = host.machine().adapters().first().context("no adapter")?;
     let miniport = adapter.miniport().context("no miniport")?;
-    let resets =
-        || host.machine().event_log().iter().filter(|entry| RESETS.contains(&(entry.code & 0xFFFF))).count();
-    let before = resets();
+    let is_reset = |entry: &LogEntry| RESETS.iter().any(|event| event.number() == event_log::number(entry));
+    let resets = || host.machine().event_log().into_iter().filter(is_reset).collect::<Vec<_>>();
+    let before = resets().len();
     adapter.qemu().set_process_stopped(true)?;
     let filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_BROADCAST | NDIS_PACKET_TYPE_ALL_MULTICAST;
     let outcome = miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes());
     std::thread::sleep(time);
     adapter.qemu().set_process_stopped(false)?;
     outcome.map_err(|error| anyhow::anyhow!("the packet filter: {error}"))?;
-    ensure!(resets() == before, "the driver has reset the device");
+    if let Some(event) = resets().get(before) {
+        bail!("the driver has reset the device: {}", event_log::text(event));
+    }
     Ok(())
 }
 
-/// Stops the driver. Adds violations that the verifier found to the result.
-fn finish(host: &mut ExternalHost, result: Result<Pass>) -> Result<Pass> {
+/// Stops the driver, and leaves its trace beside the capture. Adds violations that the verifier found to the result, and to an error the
+/// events of the log and the last of the trace.
+fn finish(host: &mut ExternalHost, result: Result<Pass>, capture: &Path) -> Result<Pass> {
     let stopped = host.stop();
+    let events = host.trace();
+    let file = capture.with_extension(TRACE);
+    fs::write(&file, trace::text(&events, &file))
+        .with_context(|| format!("cannot write {}", file.display()))?;
     let violations = host.violations();
-    match (result, violations.is_empty()) {
+    let result = match (result, violations.is_empty()) {
         (Ok(pass), true) => stopped.map(|()| pass),
-        (Ok(_), false) => bail!("the verifier: {}", violations.join("\n")),
+        (Ok(_), false) => Err(anyhow!("the verifier: {}", violations.join("\n"))),
         (Err(error), true) => Err(error),
-        (Err(error), false) => bail!("{error:#}\nthe verifier: {}", violations.join("\n")),
-    }
+        (Err(error), false) => Err(anyhow!("{error:#}\nthe verifier: {}", violations.join("\n"))),
+    };
+    result.map_err(|error| {
+        let log: Vec<_> = host.machine().event_log().iter().map(event_log::text).collect();
+        anyhow!("{error:#}\n{}{}", log.join("\n"), trace::last_lines(&events, LAST_EVENTS))
+    })
 }
 
 impl fmt::Debug for Runner {

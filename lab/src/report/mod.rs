@@ -5,7 +5,7 @@
 mod svg;
 mod timeline;
 
-use std::{fmt::Write as _, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, time::Duration};
 
 use anyhow::Result;
 
@@ -13,10 +13,17 @@ use self::{
     svg::{Bars, escaped},
     timeline::{Kind, Timeline},
 };
-use crate::copy::{Operation, Outcome};
+use crate::{
+    copy::{Operation, Outcome},
+    trace::TracedEvent,
+};
 
 /// Intervals of the charts over time.
 const INTERVALS: usize = 120;
+
+/// Events that are shown of the trace: the first and the last.
+const FIRST_EVENTS: usize = 40;
+const LAST_EVENTS: usize = 20;
 
 /// The page's style: both color schemes, no fonts of its own.
 const STYLE: &str = "
@@ -71,6 +78,7 @@ pub fn page(outcome: &Outcome, capture: &Path, context: &Context<'_>) -> Result<
         "<h2>Packets</h2><p>The connection's first and last frames, its connection management, the first frames that were lost and the first packets that were sent again. Times are since the first frame.</p>{}",
         svg::ladder(&timeline.rows)
     );
+    events(&mut out, &outcome.trace);
     out += "<h2>Environment</h2><table>";
     for (name, value) in environment().iter().chain(&context.settings) {
         let _ = write!(out, "<tr><th>{name}</th><td><code>{}</code></td></tr>", escaped(value));
@@ -156,6 +164,32 @@ fn latencies(out: &mut String, outcome: &Outcome) {
         };
         *out += &svg::bars(&chart);
     }
+}
+
+/// The events of the drivers' trace, by name and in the drivers' own words.
+fn events(out: &mut String, trace: &[TracedEvent]) {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for event in trace {
+        *counts.entry(event.name()).or_default() += 1;
+    }
+    let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let _ = write!(
+        out,
+        "<h2>Events of the drivers</h2><p>What both drivers write to ETW, as <code>--events</code> has it, by name: {}. Times are since the start of the hosts.</p><table>",
+        if counts.is_empty() { "none".to_owned() } else { escaped(&counts.join(", ")) }
+    );
+    let last = trace.len().saturating_sub(LAST_EVENTS).max(FIRST_EVENTS.min(trace.len()));
+    for (number, event) in trace.iter().enumerate() {
+        if number == FIRST_EVENTS && number < last {
+            let _ = write!(out, "<tr><td></td><td></td><td>{} events are left out</td></tr>", last - number);
+        }
+        if number < FIRST_EVENTS || number >= last {
+            let time = svg::milliseconds(Duration::from_nanos(event.event.time));
+            let (host, sentence) = (escaped(&event.host), escaped(&event.sentence()));
+            let _ = write!(out, "<tr><td class='n'>{time}</td><td>{host}</td><td>{sentence}</td></tr>");
+        }
+    }
+    *out += "</table>";
 }
 
 /// The machine and the versions.

@@ -8,40 +8,66 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, ensure};
 
 use device_sim::virtio_net::UsedQuirk;
+use viordma_inf::events::{self as table, Event, Message};
 
 use super::{misbehavior::Misbehavior, step::Act};
 
-/// Event numbers of the driver's table.
-const REMOVED: u32 = 10;
-const RESET_LATE: u32 = 14;
-const BROKEN_RING: u32 = 21;
-const NEEDS_RESET: u32 = 22;
-const CHANGED: u32 = 25;
-const GIVEN_UP: u32 = 26;
-const UNSTEADY_CONFIG: u32 = 27;
-const COMMAND_LATE: u32 = 28;
-const COMMAND_REFUSED: u32 = 29;
-const TRANSMIT_STALLED: u32 = 30;
-const ROCE_FRAME_SIZE: u32 = 40;
-const RECOVERED: u32 = 41;
-const QUEUE_RESET: u32 = 42;
-const FEWER_PAIRS: u32 = 43;
-const FEWER_BUFFERS: u32 = 45;
-const OMITTED: u32 = 46;
+const RESET_LATE: u32 = table::RESET_LATE.number();
+const BROKEN_RING: u32 = table::BROKEN_RING.number();
+const NEEDS_RESET: u32 = table::NEEDS_RESET.number();
+const CHANGED: u32 = table::CHANGED.number();
+const GIVEN_UP: u32 = table::GIVEN_UP.number();
+const UNSTEADY_CONFIG: u32 = table::UNSTEADY_CONFIG.number();
+const COMMAND_LATE: u32 = table::COMMAND_LATE.number();
+const COMMAND_REFUSED: u32 = table::COMMAND_REFUSED.number();
+const TRANSMIT_STALLED: u32 = table::TRANSMIT_STALLED.number();
+const RECOVERED: u32 = table::RECOVERED.number();
+const QUEUE_RESET: u32 = table::QUEUE_RESET.number();
+const FEWER_PAIRS: u32 = table::FEWER_PAIRS.number();
+const FEWER_BUFFERS: u32 = table::FEWER_BUFFERS.number();
+const OMITTED: u32 = table::OMITTED.number();
 /// Events that the setup of a script leads to at each start.
-const OF_SETUP: [u32; 3] = [24, ROCE_FRAME_SIZE, 48];
+const OF_SETUP: [u32; 3] = numbers([table::LINE_INTERRUPT, table::ROCE_FRAME_SIZE, table::INVALID_KEYWORD]);
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
-const CONSUMER: u32 = 60;
+const CONSUMER: u32 = table::CONSUMER_WRONG_IRQL.number();
 /// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
-const OF_MISSING_RESOURCES: [u32; 3] = [1, 2, 3];
-const OF_MISSING_DEVICE: [u32; 12] =
-    [REMOVED, 11, 12, 13, RESET_LATE, 15, 16, 17, 18, 19, NEEDS_RESET, CHANGED];
+const OF_MISSING_RESOURCES: [u32; 3] =
+    numbers([table::NO_RESOURCES, table::CONFIGURATION, table::NDIS_REFUSED]);
+const OF_MISSING_DEVICE: [u32; 12] = numbers([
+    table::REMOVED,
+    table::NO_CAPABILITIES,
+    table::BROKEN_CAPABILITIES,
+    table::MISSING_STRUCTURE,
+    table::RESET_LATE,
+    table::NO_VERSION_1,
+    table::FEATURES_REJECTED,
+    table::NO_QUEUE,
+    table::BAD_QUEUE_SIZE,
+    table::VECTOR_REFUSED,
+    table::NEEDS_RESET,
+    table::CHANGED,
+]);
 
 /// Events of what is waited for: no reasons for a reset of the device, nor for a removal.
 const OF_SLOWNESS: [u32; 4] = [RESET_LATE, COMMAND_LATE, TRANSMIT_STALLED, QUEUE_RESET];
 
 /// Consequence when the driver and its device have different views of the buffers in a ring.
 const OF_WRONG_ID: [u32; 4] = [BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
+
+const fn numbers<const N: usize>(events: [Event; N]) -> [u32; N] {
+    let mut numbers = [0; N];
+    let mut at = 0;
+    while at < N {
+        numbers[at] = events[at].number();
+        at += 1;
+    }
+    numbers
+}
+
+/// Returns an event in the words of the table.
+fn text(number: u32) -> String {
+    format!("event {number} ({})", Message::of(number).map_or("unknown", Message::sentence))
+}
 
 /// The reasons that a script has given a driver since the last check.
 #[derive(Default, Debug)]
@@ -97,7 +123,7 @@ impl Reasons {
                 RECOVERED | GIVEN_UP => {
                     let left = named.checked_sub(1);
                     named = left.with_context(|| {
-                        format!("event {event} without one that names its reason: {log:?}")
+                        format!("{} without one that names its reason: {log:?}", text(event))
                     })?;
                 }
                 OMITTED | CONSUMER.. => {}
@@ -106,7 +132,8 @@ impl Reasons {
                     let is_late = self.has_wrong_id && OF_WRONG_ID.contains(&reason);
                     ensure!(
                         is_late || self.allowed.contains(&reason),
-                        "event {reason} without a reason: {log:?}"
+                        "{} without a reason: {log:?}",
+                        text(reason)
                     );
                     let is_of_memory = [FEWER_PAIRS, FEWER_BUFFERS].contains(&reason);
                     named += u32::from(!OF_SLOWNESS.contains(&reason) && !is_of_memory);

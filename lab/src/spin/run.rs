@@ -21,7 +21,12 @@ use super::{
     step::{LinkFaults, Side, Step},
     traffic::{self, Copying, Tcp},
 };
-use crate::{machine::Machine, testbed::Testbed, workspace::Images};
+use crate::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+    trace,
+    workspace::Images,
+};
 
 /// How long traffic may take to end, in virtual time.
 const LONGEST: Duration = Duration::from_mins(3);
@@ -31,6 +36,8 @@ const SAMPLE: usize = 1 << 16;
 const RECOVERABLE: u16 = 30;
 /// How long a driver takes to notice a corrupt ring in which it gets buffers, at most.
 const NOTICED: Duration = Duration::from_millis(500);
+/// Events of the drivers' trace that are printed of a script that fails.
+const LAST_EVENTS: usize = 20;
 /// First port of copies; each has its own.
 const FIRST_PORT: u16 = 5445;
 
@@ -66,7 +73,7 @@ impl fmt::Display for Summary {
 /// # Errors
 /// The script has found a defect: violations of the verifier, or what does not work.
 pub fn run(images: &Images, script: &Script) -> Result<Summary> {
-    let options = script.setup.options();
+    let options = Options { trace: Some(trace::ORDINARY), ..script.setup.options() };
     let mut bed = Testbed::new(images.with(&options.keywords), &options)?;
     if !script.setup.station.is_empty() {
         let station = Keyword::Text(script.setup.station.clone());
@@ -98,7 +105,8 @@ pub fn run(images: &Images, script: &Script) -> Result<Summary> {
     ensure!(violations.is_empty(), "{}\n{}", violations.join("\n"), place());
     match outcome {
         Ok(outcome) => outcome.map_err(|error: anyhow::Error| {
-            anyhow!("{error:#}\n{}\nevents: {}", place(), bed.events().join(", "))
+            let last = trace::last_lines(&bed.trace(), LAST_EVENTS);
+            anyhow!("{error:#}\n{}\n{}\n{last}", place(), bed.events().join("\n"))
         }),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();

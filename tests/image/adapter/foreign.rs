@@ -20,7 +20,7 @@ use support::{
     filters::set_filter,
 };
 
-const INVALID_ADDRESS: u32 = 44;
+const INVALID_ADDRESS: u32 = viordma_inf::events::INVALID_ADDRESS.number();
 const MOMENT: Duration = Duration::from_secs(20);
 
 fn current(machine: &Machine) -> Vec<u8> {

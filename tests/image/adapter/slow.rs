@@ -16,10 +16,10 @@ use support::{
     stalled::{send_many, statuses},
 };
 
-const COMMAND_LATE: u32 = 28;
-const RESET_LATE: u32 = 14;
-const TRANSMIT_STALLED: u32 = 30;
-const QUEUE_RESET: u32 = 42;
+const COMMAND_LATE: u32 = viordma_inf::events::COMMAND_LATE.number();
+const RESET_LATE: u32 = viordma_inf::events::RESET_LATE.number();
+const TRANSMIT_STALLED: u32 = viordma_inf::events::TRANSMIT_STALLED.number();
+const QUEUE_RESET: u32 = viordma_inf::events::QUEUE_RESET.number();
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn pass(bed: &lab::testbed::Testbed, time: Duration) {

@@ -41,7 +41,7 @@ fn by_device(pairs: u16, processors: u32) -> Options {
 /// The command with which the device is given table and key: class and command.
 const RSS_CONFIG: [u8; 2] = [4, 1];
 /// Event numbers of the driver's event table.
-const COMMAND_LATE: u32 = 28;
+const COMMAND_LATE: u32 = viordma_inf::events::COMMAND_LATE.number();
 
 /// The device's types, as virtio numbers them.
 const UDP: u32 = 1 << 2 | 1 << 5;

@@ -355,8 +355,8 @@ fn qemus_device_with_mq_works() {
 /// or not at all; what follows is not its fault.
 #[test]
 fn pairs_for_which_there_is_memory_are_used() {
-    const FEWER_PAIRS: u32 = 43;
-    const FEWER_BUFFERS: u32 = 45;
+    const FEWER_PAIRS: u32 = viordma_inf::events::FEWER_PAIRS.number();
+    const FEWER_BUFFERS: u32 = viordma_inf::events::FEWER_BUFFERS.number();
     let Some(mut bed) = started_with(&with_pairs(3, Features::default())) else { return };
     let host = bed.machines()[0].host().clone();
     let (mut used, mut reduced) = (BTreeSet::new(), 0);
