@@ -3,24 +3,28 @@
 #Requires -RunAsAdministrator
 <#
 .SYNOPSIS
-Saves what a report about viordma needs into one archive: configuration, events, counters, and the facts of Test-Viordma.ps1.
+Saves what a report about viordma needs into one archive: configuration, events, counters, a trace, and the facts of Test-Viordma.ps1.
 .DESCRIPTION
-Names of the computer and of the user, and addresses, are replaced by words. Nothing else of the system is read. Dumps are
-listed, not added: they hold memory of the system. No Windows system has run it yet.
+Names of the computer and of the user, and addresses, are replaced by words, in the trace, too, which is saved as text. Sequence
+numbers of connections are not recorded. Nothing else of the system is read. Dumps are listed, not added: they hold memory of the
+system. No Windows system has run it yet.
 .PARAMETER Name
 The adapter, by its name in Get-NetAdapter.
 .PARAMETER Peer
 Address of the other host, for the facts of connections.
 .PARAMETER Folder
 Where the archive is written.
+.PARAMETER TraceSeconds
+How long the driver's trace is recorded: let happen what the report is about meanwhile. 0 for no trace.
 .PARAMETER KeepAddresses
-Leaves addresses as they are.
+Leaves addresses as they are, and adds the trace as recorded.
 #>
 [CmdletBinding(SupportsShouldProcess)]
 param(
     [Parameter(Mandatory)][string]$Name,
     [string]$Peer,
     [string]$Folder = $env:TEMP,
+    [ValidateRange(0, 3600)][int]$TraceSeconds = 30,
     [switch]$KeepAddresses
 )
 Set-StrictMode -Version Latest
@@ -54,6 +58,26 @@ function Save-Part {
     Hide-Name $text | Out-File -FilePath (Join-Path $report $File) -Encoding utf8
 }
 
+# Records the driver's trace with the profile of the package that leaves out sequence numbers.
+if ($TraceSeconds -gt 0) {
+    $recorded = Join-Path $report 'viordma.etl'
+    $readable = Join-Path $report 'viordma.xml'
+    Save-Part 'trace.txt' {
+        wpr.exe -start "$(Join-Path $PSScriptRoot 'Viordma.wprp')!Viordma" -filemode
+        if ($LASTEXITCODE -ne 0) { throw "wpr -start returned $LASTEXITCODE. Another recording may run: wpr -status" }
+        try {
+            Write-Warning "The trace is recorded for $TraceSeconds seconds: let it happen now."
+            Start-Sleep -Seconds $TraceSeconds
+        }
+        finally { wpr.exe -stop $recorded }
+        tracerpt.exe $recorded -o $readable -of XML -y
+    }
+    if (Test-Path -LiteralPath $readable) {
+        Save-Part 'trace.xml' { Get-Content -LiteralPath $readable -Raw }
+        Remove-Item -LiteralPath $readable
+    }
+    if (-not $KeepAddresses -and (Test-Path -LiteralPath $recorded)) { Remove-Item -LiteralPath $recorded }
+}
 Save-Part 'system.txt' {
     Get-CimInstance -ClassName Win32_OperatingSystem | Select-Object -Property Caption, Version, OSArchitecture, LastBootUpTime, TotalVisibleMemorySize
     Get-CimInstance -ClassName Win32_ComputerSystem | Select-Object -Property Manufacturer, Model, NumberOfLogicalProcessors

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs};
 use tree_sitter::{Node, Parser};
 use viordma_inf::Edition;
 
-use viordma_inf::tracing::profile;
+use viordma_inf::tracing::{keywords, profile};
 
 use super::contents::{CHECKSUMS, DELIVERED, SBOM, STEPS};
 use crate::shell;
@@ -91,8 +91,16 @@ const CMDLETS: &[&str] = &[
 ];
 
 /// Programs of Windows.
-const PROGRAMS: &[&str] =
-    &["bcdedit", "bcdedit.exe", "mofcomp.exe", "ping.exe", "pnputil.exe", "verifier.exe"];
+const PROGRAMS: &[&str] = &[
+    "bcdedit",
+    "bcdedit.exe",
+    "mofcomp.exe",
+    "ping.exe",
+    "pnputil.exe",
+    "tracerpt.exe",
+    "verifier.exe",
+    "wpr.exe",
+];
 
 /// The documents with commands of PowerShell: path and text.
 fn pages() -> Vec<(String, String)> {
@@ -197,6 +205,23 @@ fn scripts_and_page_call_known_commands() {
         let is_own = DELIVERED.iter().any(|name| command == format!(".\\{name}"));
         assert!(is_own || CMDLETS.contains(&&*command) || PROGRAMS.contains(&&*command), "{command}");
     }
+}
+
+/// The archive may be sent to others: who has sequence numbers can forge packets.
+#[test]
+fn the_report_records_the_profile_without_sequence_numbers() {
+    let script = read("inf/package/Save-ViordmaReport.ps1");
+    let start = script.lines().find(|line| line.contains("wpr.exe -start")).expect("it records");
+    assert!(start.contains(&format!("'{}')!", profile::FILE)), "{start}");
+    let name = start.split(")!").nth(1).and_then(|rest| rest.split('"').next()).expect("a profile");
+    let text = profile::text();
+    let (_, provider) =
+        text.split_once(&format!("<EventProvider Id=\"{name}.Provider\"")).expect("it is of the file");
+    let keyword = provider.split("<Keyword Value=\"").nth(1).and_then(|rest| rest.split('"').next());
+    assert_eq!(keyword, Some(&*format!("{:#x}", keywords::ORDINARY)), "{name}");
+    assert!(
+        script.contains("wpr.exe -stop $recorded") && script.contains("Remove-Item -LiteralPath $recorded")
+    );
 }
 
 /// A reader who follows the page finds what it names.
