@@ -17,10 +17,12 @@ use virtio_net::pci::CONFIG_LEN;
 /// `WhichSpace` of configuration space.
 const PCI_WHICHSPACE_CONFIG: u32 = 0;
 /// Offsets and bits in configuration space.
+/// The two bytes of the command register. Each is changed on its own: that of the line also at DIRQL, while a thread changes the other.
 const COMMAND: u32 = 0x04;
-const COMMAND_MEMORY: u16 = 1 << 1;
-const COMMAND_BUS_MASTER: u16 = 1 << 2;
-const COMMAND_NO_LINE: u16 = 1 << 10;
+const COMMAND_MEMORY: u8 = 1 << 1;
+const COMMAND_BUS_MASTER: u8 = 1 << 2;
+const COMMAND_UPPER: u32 = 0x05;
+const COMMAND_NO_LINE: u8 = 1 << 2;
 const FIRST_BAR: usize = 0x10;
 const BAR_IS_IO: u32 = 1;
 const BAR_IS_64_BIT: u32 = 4;
@@ -90,36 +92,36 @@ impl Resources {
 /// Has the device respond to accesses of its registers, and not access memory: it may still have the addresses of memory that was
 /// freed, until it is reset.
 pub fn enable_registers(handle: NDIS_HANDLE) {
-    change_command(handle, |command| command & !COMMAND_BUS_MASTER | COMMAND_MEMORY);
+    change_config(handle, COMMAND, |command| command & !COMMAND_BUS_MASTER | COMMAND_MEMORY);
 }
 
 /// Enables or disables bus mastering, that is, the device's DMA.
 pub fn set_bus_master(handle: NDIS_HANDLE, on: bool) {
-    change_command(
-        handle,
-        |command| {
-            if on { command | COMMAND_BUS_MASTER } else { command & !COMMAND_BUS_MASTER }
-        },
-    );
+    change_config(handle, COMMAND, |command| {
+        if on { command | COMMAND_BUS_MASTER } else { command & !COMMAND_BUS_MASTER }
+    });
 }
 
 /// Lets the device assert its line, or not. A cause that it has meanwhile asserts the line afterwards. Any IRQL.
 pub fn set_line_enabled(handle: NDIS_HANDLE, on: bool) {
-    change_command(handle, |command| if on { command & !COMMAND_NO_LINE } else { command | COMMAND_NO_LINE });
+    change_config(handle, COMMAND_UPPER, |command| {
+        if on { command & !COMMAND_NO_LINE } else { command | COMMAND_NO_LINE }
+    });
 }
 
-fn change_command(handle: NDIS_HANDLE, change: impl FnOnce(u16) -> u16) {
-    let mut command = [0; 2];
-    if read_config(handle, COMMAND, &mut command) != command.len() {
+/// Changes the byte at `offset` of configuration space.
+fn change_config(handle: NDIS_HANDLE, offset: u32, change: impl FnOnce(u8) -> u8) {
+    let mut byte = [0];
+    if read_config(handle, offset, &mut byte) != byte.len() {
         return;
     }
-    let old = u16::from_le_bytes(command);
+    let [old] = byte;
     let new = change(old);
     if new != old {
-        let mut command = new.to_le_bytes();
+        let mut byte = [new];
         // SAFETY: the buffer has the length that follows it.
         unsafe {
-            NdisMSetBusData(handle, PCI_WHICHSPACE_CONFIG, COMMAND, command.as_mut_ptr().cast(), 2);
+            NdisMSetBusData(handle, PCI_WHICHSPACE_CONFIG, offset, byte.as_mut_ptr().cast(), 1);
         }
     }
 }
