@@ -50,12 +50,43 @@ struct InterruptContext<T> {
     /// Null until the handler is complete.
     target: AtomicPtr<T>,
     adapter: Owner,
-    /// The device has power, and may have asserted the line.
-    is_powered: AtomicBool,
+    /// Reasons for which the device must not assert the line: `NO_TARGET`, `NO_POWER`, `DIAGNOSIS`.
+    line_holds: AtomicU8,
     /// Causes of the line's interrupt that its DPC has not handled.
     causes: AtomicU8,
     /// Here, so that the interrupt is no larger in the stack frame of `MiniportInitializeEx`.
     is_line: AtomicBool,
+}
+
+/// No handler is there, and nobody else claims the device's interrupts: they would never end.
+const NO_TARGET: u8 = 1 << 0;
+/// The device has no power, and its registers must not be read.
+const NO_POWER: u8 = 1 << 1;
+/// NDIS has disabled the interrupt.
+const DIAGNOSIS: u8 = 1 << 2;
+
+impl<T> InterruptContext<T> {
+    /// Adds or removes a reason for which the device must not assert the line. Any IRQL.
+    fn hold_line(&self, reason: u8, is_held: bool) {
+        if !self.is_line.load(Ordering::Relaxed) {
+            return;
+        }
+        if is_held {
+            self.line_holds.fetch_or(reason, Ordering::AcqRel);
+        } else {
+            self.line_holds.fetch_and(!reason, Ordering::AcqRel);
+        }
+        // Another processor may change the reasons meanwhile: the last write follows from the last reasons.
+        let mut holds = self.line_holds.load(Ordering::Acquire);
+        loop {
+            set_line_enabled(self.adapter.handle(), holds == 0);
+            let now = self.line_holds.load(Ordering::Acquire);
+            if now == holds {
+                return;
+            }
+            holds = now;
+        }
+    }
 }
 
 impl<T: InterruptHandler> InterruptContext<T> {
@@ -89,7 +120,7 @@ impl<T: InterruptHandler + Sync + 'static> Interrupt<T> {
         let context = Arc::try_new(InterruptContext {
             target: AtomicPtr::new(null_mut()),
             adapter: Owner::new(adapter),
-            is_powered: AtomicBool::new(true),
+            line_holds: AtomicU8::new(0),
             causes: AtomicU8::new(0),
             is_line: AtomicBool::new(false),
         });
@@ -133,6 +164,7 @@ impl<T: InterruptHandler + Sync + 'static> Interrupt<T> {
         let messages = unsafe { MessageProcessors::new(characteristics.MessageInfoTable) };
         let is_line = characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
         context.is_line.store(is_line, Ordering::Relaxed);
+        context.hold_line(NO_TARGET, true);
         Ok(Self { handle: AtomicPtr::new(handle), context, deferred: Vec::new(), messages })
     }
 
@@ -166,6 +198,7 @@ impl<T: InterruptHandler + Sync + 'static> Interrupt<T> {
     /// `target` is alive and borrowed shared only until this interrupt is disconnected.
     pub unsafe fn set_target(&self, target: *const T) {
         self.context.target.store(target.cast_mut(), Ordering::Release);
+        self.context.hold_line(NO_TARGET, false);
     }
 
     /// Returns the index of the processor that a message interrupts; `None` if it is unknown, or after
@@ -184,7 +217,7 @@ impl<T> Interrupt<T> {
     /// Sets whether the device has power. Without, interrupts of the line are those of other devices, and the ISR accesses no register from
     /// the return of this method on. `PASSIVE_LEVEL`.
     pub fn set_powered(&self, is_powered: bool) {
-        self.context.is_powered.store(is_powered, Ordering::Release);
+        self.context.hold_line(NO_POWER, !is_powered);
         let handle = self.handle.load(Ordering::Acquire);
         if self.context.is_line.load(Ordering::Relaxed) && !is_powered && !handle.is_null() {
             // SAFETY: registered, and not deregistered before the adapter's transitions have ended. Returns when no ISR runs.
@@ -223,7 +256,7 @@ unsafe extern "efiapi" fn line_isr<T: InterruptHandler>(
 ) -> BOOLEAN {
     // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
     let context = unsafe { &*context.cast::<InterruptContext<T>>() };
-    let target = context.target().filter(|_| context.is_powered.load(Ordering::Acquire));
+    let target = context.target().filter(|_| context.line_holds.load(Ordering::Acquire) & NO_POWER == 0);
     let causes = target.map_or(Causes::empty(), InterruptHandler::take_causes);
     context.causes.fetch_or(causes.bits(), Ordering::AcqRel);
     let is_own = !causes.is_empty();
@@ -255,14 +288,14 @@ unsafe extern "efiapi" fn line_dpc<T: InterruptHandler>(
 unsafe extern "efiapi" fn disable_line<T>(context: NDIS_HANDLE) {
     // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
     let context = unsafe { &*context.cast::<InterruptContext<T>>() };
-    set_line_enabled(context.adapter.handle(), false);
+    context.hold_line(DIAGNOSIS, true);
 }
 
 /// `MiniportEnableInterruptEx`: lets the device assert its line again, also for what has happened meanwhile. DIRQL.
 unsafe extern "efiapi" fn enable_line<T>(context: NDIS_HANDLE) {
     // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
     let context = unsafe { &*context.cast::<InterruptContext<T>>() };
-    set_line_enabled(context.adapter.handle(), true);
+    context.hold_line(DIAGNOSIS, false);
 }
 
 /// Runs while no ISR does. DIRQL.

@@ -12,7 +12,7 @@ use crate::registers::Misuse;
 pub const CONFIG_LEN: usize = 256;
 
 /// Offsets in configuration space.
-mod reg {
+pub mod reg {
     pub const VENDOR: usize = 0x00;
     pub const DEVICE: usize = 0x02;
     pub const COMMAND: usize = 0x04;

@@ -4,7 +4,11 @@
 
 use std::time::Duration;
 
-use device_sim::virtio_net::Features;
+use device_sim::{
+    PciFunction as _,
+    pci::{COMMAND_NO_LINE, reg},
+    virtio_net::Features,
+};
 use lab::{
     image,
     testbed::{Options, Testbed},
@@ -82,6 +86,28 @@ fn line_that_was_disabled_interrupts_when_it_is_enabled() {
     await_until(&bed, "the interrupt comes", || links(&of_first).last() == Some(&false));
     machine.nic().set_link(true);
     await_until(&bed, "the link is up", || links(&of_first).last() == Some(&true));
+    receive(&bed);
+    finish(bed);
+}
+
+/// A line that nobody handles must not stay asserted: without power the driver claims no interrupt. What NDIS has disabled stays so.
+#[test]
+fn line_is_disabled_while_the_driver_does_not_handle_it() {
+    let Some(bed) = started_with(&Options { messages: Some(0), ..Options::default() }) else { return };
+    let machine = bed.machines()[0];
+    let is_disabled = || {
+        let mut command = [0; 2];
+        machine.nic().read_config(reg::COMMAND, &mut command);
+        u16::from_le_bytes(command) & COMMAND_NO_LINE != 0
+    };
+    assert!(!is_disabled());
+    miniport(machine).sleep().unwrap();
+    assert!(is_disabled(), "the device sleeps");
+    machine.host().set_line_enabled(false);
+    miniport(machine).wake().unwrap();
+    assert!(is_disabled(), "NDIS has disabled the interrupt");
+    machine.host().set_line_enabled(true);
+    assert!(!is_disabled());
     receive(&bed);
     finish(bed);
 }
