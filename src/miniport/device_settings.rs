@@ -72,8 +72,10 @@ impl DeviceSettings {
     pub fn want(&self, setting: Setting) {
         let mut settings = self.settings.lock();
         settings.want(setting);
-        // With the lock held, as where it is set.
-        self.settled.clear();
+        if !settings.are_settled() {
+            // With the lock held, as where it is set.
+            self.settled.clear();
+        }
         drop(settings);
         self.wake.set();
     }
@@ -146,13 +148,12 @@ impl DeviceSettings {
     fn next(&self, port: &Port) -> Option<Setting> {
         let mut settings = self.settings.lock();
         let may_begin = port.is_running() && !self.is_ending.load(Ordering::Acquire);
-        let next = if may_begin { settings.begin() } else { None };
-        if next.is_none() {
+        if !may_begin || settings.are_settled() {
             // Who waits goes on, also if the device does not run: its restart wants everything again.
             self.is_late.store(false, Ordering::Relaxed);
             self.settled.set();
         }
-        next
+        if may_begin { settings.begin() } else { None }
     }
 
     /// Returns whether to wait longer for the answer to a command, for which the device has had `waited`. Reports a late answer, at most once

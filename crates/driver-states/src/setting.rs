@@ -42,16 +42,17 @@ pub enum Setting {
     Filter,
     /// The IP versions of which the device coalesces segments.
     Coalescing,
-    /// The receive queues whose interrupts the device coalesces.
-    Interrupts,
     /// That the addresses were announced as the device has asked.
     Announcement,
+    /// How the device coalesces the interrupts of receive queues. Last: a command each for up to 64 queues, and only the processor's load
+    /// depends on it.
+    Interrupts,
 }
 
 impl Setting {
     /// All settings, in order.
     pub const ALL: [Self; 6] =
-        [Self::Pairs, Self::Scaling, Self::Filter, Self::Coalescing, Self::Interrupts, Self::Announcement];
+        [Self::Pairs, Self::Scaling, Self::Filter, Self::Coalescing, Self::Announcement, Self::Interrupts];
     /// Those that a device loses when it is reset.
     pub const LOST_BY_RESET: [Self; 5] =
         [Self::Pairs, Self::Scaling, Self::Filter, Self::Coalescing, Self::Interrupts];
@@ -108,10 +109,12 @@ impl Settings {
         self.apply(setting, [SettingEvent::Lose; 2]);
     }
 
-    /// Returns whether the device has each value as wanted, or has refused it.
+    /// Returns whether the device has each value as wanted, or has refused it. How it coalesces interrupts does not count: no request
+    /// depends on that.
     #[must_use]
     pub fn are_settled(&self) -> bool {
-        self.0.iter().all(|&state| state == SettingState::Settled)
+        let counted = Setting::ALL.into_iter().filter(|&setting| setting != Setting::Interrupts);
+        counted.map(|setting| self.state(setting)).all(|state| state == SettingState::Settled)
     }
 }
 
@@ -138,6 +141,18 @@ mod tests {
             assert!(settings.answer(expected));
         }
         assert!(settings.are_settled() && settings.begin().is_none());
+    }
+
+    #[test]
+    fn no_request_waits_for_the_coalescing_of_interrupts() {
+        let mut settings = Settings::new();
+        settings.want(Setting::Interrupts);
+        assert!(settings.are_settled());
+        settings.want(Setting::Announcement);
+        assert!(!settings.are_settled());
+        assert_eq!(settings.begin(), Some(Setting::Announcement), "before the command of each queue");
+        assert!(settings.answer(Setting::Announcement) && settings.are_settled());
+        assert_eq!(settings.begin(), Some(Setting::Interrupts));
     }
 
     #[test]
