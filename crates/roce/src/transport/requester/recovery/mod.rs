@@ -259,18 +259,9 @@ impl Recovery {
         self.timeout.set_first(rtt.timeout());
     }
 
-    /// Returns whether a packet sent at `at` can have been acknowledged by now: a round trip has passed.
-    ///
-    /// While its length is unknown, each report counts, so that an early loss is repaired at once. The minimum resend time bounds that: the
-    /// peer may report each retransmission twice, and a loss that is reported endlessly would otherwise double the frames each time.
+    /// Returns whether a packet sent at `at` can have been acknowledged by now: a round trip has passed, or its length is unknown.
     fn answered_since(&self, at: Instant, now: Instant) -> bool {
-        let is_hasty = self.retransmission.is_some_and(|last| last.repeats >= HASTY);
-        let round_trip = if is_hasty && self.window.is_unmeasured() {
-            self.timeout.min_resend
-        } else {
-            self.window.round_trip()
-        };
-        now.nanos_since(at) >= round_trip
+        now.nanos_since(at) >= self.window.round_trip()
     }
 
     /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
@@ -538,8 +529,15 @@ impl Recovery {
     }
 
     /// Returns whether the last retransmission can have been acknowledged by now.
+    ///
+    /// While the round-trip time is unknown, each report of a loss counts, so that an early one is repaired at once. The minimum resend time
+    /// bounds that: the peer may report each retransmission twice, and a loss that is reported endlessly would otherwise double the frames
+    /// each time.
     fn could_be_answered(&self, now: Instant) -> bool {
-        self.retransmission.is_none_or(|retransmission| self.answered_since(retransmission.at, now))
+        let Some(last) = self.retransmission else { return true };
+        let is_hasty = last.repeats >= HASTY && self.window.is_unmeasured();
+        let since = now.nanos_since(last.at);
+        if is_hasty { since >= self.timeout.min_resend } else { since >= self.window.round_trip() }
     }
 }
 
