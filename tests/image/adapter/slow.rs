@@ -99,6 +99,21 @@ fn commands_that_wait_for_others_are_no_failure() {
     finish(bed);
 }
 
+/// A command that a slow device has begun does not keep it from answering once it is fast.
+#[test]
+fn device_that_is_no_longer_slow_answers_at_once() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    set_filter(&bed, NDIS_PACKET_TYPE_PROMISCUOUS);
+    machine.nic().set_command_time(HOUR);
+    set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
+    machine.nic().behave();
+    pass(&bed, Duration::from_secs(1));
+    assert_eq!(delivered(&bed, &ALL), 1, "the device filters");
+    assert_running(machine, &[]);
+    finish(bed);
+}
+
 /// A reset, a low-power state and a halt do not wait for a command, either.
 #[test]
 fn device_can_be_reset_sleep_and_halt_while_a_command_is_pending() {

@@ -244,8 +244,11 @@ impl Nic {
             self.work(queue);
         } else {
             let is_control = self.common.lock().role(queue) == Some(Role::Control);
-            let delay = if is_control { self.pauses.command_time() } else { 0 };
-            self.schedule(queue, self.bus.now() + delay);
+            match if is_control { self.pauses.command_time() } else { 0 } {
+                0 => self.schedule(queue, self.bus.now()),
+                // An event of its own: it must not suppress one for now, as when the device is no longer slow.
+                delay => self.schedule_waiting(queue, self.bus.now().saturating_add(delay)),
+            }
         }
         Ok(())
     }
