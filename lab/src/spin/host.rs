@@ -20,8 +20,9 @@ use super::{
     misbehavior::Misbehavior,
     reasons::Reasons,
     requests,
+    script::Setup,
     step::{Act, Side},
-    traffic::Sends,
+    traffic::{self, Sends},
 };
 use crate::{machine::Machine, testbed::Testbed};
 
@@ -71,8 +72,8 @@ pub struct HostUnderTest {
 }
 
 impl HostUnderTest {
-    /// `vlan` is that of the adapter's configuration.
-    pub fn new(side: Side, nic: Arc<Nic>, vlan: u16) -> Self {
+    /// Creates a host of a script.
+    pub fn new(side: Side, nic: Arc<Nic>, setup: &Setup) -> Self {
         Self {
             side,
             nic,
@@ -87,8 +88,8 @@ impl HostUnderTest {
             stalled: Vec::new(),
             misbehaved: false,
             has_repeated: false,
-            vlan,
-            reasons: Reasons::default(),
+            vlan: setup.vlan(),
+            reasons: Reasons::new(setup, side),
             sends: Vec::new(),
             later: Vec::new(),
         }
@@ -113,7 +114,7 @@ impl HostUnderTest {
                 return Ok(false);
             }
             self.expect(bed.now(), act);
-            let outcome = act_now(&self.nic, &miniport, act);
+            let outcome = act_now(&self.nic, &miniport, act, self.route(bed));
             self.sends.extend(outcome.map(|sends| (sends, self.disturbed)));
             return Ok(true);
         }
@@ -201,10 +202,10 @@ impl HostUnderTest {
             return false;
         }
         self.expect(bed.now(), act);
-        let (nic, act) = (self.nic.clone(), act.clone());
+        let (nic, act, route) = (self.nic.clone(), act.clone(), self.route(bed));
         self.later.push(machine.host().spawn("later", move || {
             sleep(micros * 1000);
-            act_now(&nic, &miniport, &act)
+            act_now(&nic, &miniport, &act, route)
         }));
         true
     }
@@ -249,6 +250,17 @@ impl HostUnderTest {
     /// Returns a pair of the device.
     fn pair(&self, number: u16) -> usize {
         usize::from(number % self.nic.options().pairs)
+    }
+
+    /// Returns the station addresses of a frame to the other host, destination first. That of a host without an adapter is its
+    /// device's.
+    fn route(&self, bed: &Testbed) -> [[u8; 6]; 2] {
+        let station = |number: usize| {
+            let machine = bed.machines()[number];
+            machine.miniport().map_or_else(|| machine.nic().options().mac, traffic::station)
+        };
+        let own = self.side.number();
+        [1 - own, own].map(station)
     }
 
     /// Whether the device can ask for announcements: it does so in its status.
@@ -371,8 +383,7 @@ impl HostUnderTest {
     /// Sends frames of many flows, of which the peer need not get any.
     pub fn probe(&mut self, bed: &Testbed) {
         if let Some(miniport) = bed.machines()[self.side.number()].miniport() {
-            let mac = self.nic.options().mac;
-            self.sends.push((Sends::to_all_queues(miniport, peer_of(mac), mac), true));
+            self.sends.push((Sends::to_all_queues(miniport, self.route(bed)), true));
         }
     }
 
@@ -418,8 +429,7 @@ impl HostUnderTest {
             ensure!(bed.now() < deadline, "{}: a stalled transmit queue is not reset", self.side);
             self.await_settled(bed)?;
             if let Some(miniport) = bed.machines()[self.side.number()].miniport() {
-                let mac = self.nic.options().mac;
-                let sends = Sends::to_all_queues(miniport, peer_of(mac), mac);
+                let sends = Sends::to_all_queues(miniport, self.route(bed));
                 self.sends.push((sends, true));
             }
             let _ = bed.event().wait(Duration::from_millis(200));
@@ -510,18 +520,12 @@ impl HostUnderTest {
     }
 }
 
-/// Returns the address of the other host, which differs in the last bits.
-fn peer_of(mut mac: [u8; 6]) -> [u8; 6] {
-    mac[5] ^= 3;
-    mac
-}
-
 fn millis(time: u32) -> Duration {
     Duration::from_millis(time.into())
 }
 
 /// Does an act that needs no thread of the PnP manager. Returns the sends that it has begun.
-fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
+fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act, route: [[u8; 6]; 2]) -> Option<Sends> {
     match act {
         Act::Vanish => {
             nic.remove();
@@ -558,9 +562,8 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act) -> Option<Sends> {
             let _ = miniport.set(*oid, bytes);
         }
         Act::Frames { count, length } => {
-            let mac = nic.options().mac;
             let longest = miniport.attributes().general.map_or(1514, |general| general.MtuSize as usize + 14);
-            return Some(Sends::begin(miniport, peer_of(mac), mac, *count, (*length).min(longest)));
+            return Some(Sends::begin(miniport, route, *count, (*length).min(longest)));
         }
         Act::Cancel => miniport.cancel_sends(1),
         _ => {}

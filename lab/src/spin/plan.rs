@@ -211,7 +211,8 @@ fn setup(random: &mut Rng, seed: u64) -> Setup {
     setup
 }
 
-/// Gives the devices what one of another hypervisor or vendor offers, insists on and takes its time for.
+/// Gives the devices what one of another hypervisor or vendor offers, insists on and takes its time for. What it insists on is the first
+/// device's.
 fn profile(random: &mut Rng, setup: &mut Setup) {
     let profiles = profiles();
     let usable: Vec<_> = profiles.iter().filter(|profile| profile.refusal.is_none()).collect();
@@ -219,6 +220,7 @@ fn profile(random: &mut Rng, setup: &mut Setup) {
     setup.without = !profile.features.0;
     setup.packed = profile.features.contains(Features::RING_PACKED);
     setup.messages = profile.messages;
+    setup.pairs = profile.pairs;
     setup.queue_sizes = profile.queue_sizes;
     (setup.insists, setup.drops) =
         (profile.quirks.insists_on_all_queues, profile.quirks.drops_without_buffer);

@@ -10,7 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 use device_sim::virtio_net::UsedQuirk;
 use viordma_inf::events::{self as table, Event, Message};
 
-use super::{misbehavior::Misbehavior, step::Act};
+use super::{
+    misbehavior::Misbehavior,
+    script::Setup,
+    step::{Act, Side},
+};
 
 const RESET_LATE: u32 = table::RESET_LATE.number();
 const BROKEN_RING: u32 = table::BROKEN_RING.number();
@@ -26,8 +30,6 @@ const QUEUE_RESET: u32 = table::QUEUE_RESET.number();
 const FEWER_PAIRS: u32 = table::FEWER_PAIRS.number();
 const FEWER_BUFFERS: u32 = table::FEWER_BUFFERS.number();
 const OMITTED: u32 = table::OMITTED.number();
-/// Events that the setup of a script leads to at each start.
-const OF_SETUP: [u32; 3] = numbers([table::LINE_INTERRUPT, table::ROCE_FRAME_SIZE, table::INVALID_KEYWORD]);
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
 const CONSUMER: u32 = table::CONSUMER_WRONG_IRQL.number();
 /// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
@@ -70,8 +72,10 @@ fn text(number: u32) -> String {
 }
 
 /// The reasons that a script has given a driver since the last check.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Reasons {
+    /// Events that the setup leads to at each start.
+    of_setup: Vec<u32>,
     allowed: BTreeSet<u32>,
     /// The device has returned a buffer in place of another one. The driver may notice that only when the device returns the buffer
     /// itself, long after a check.
@@ -81,6 +85,18 @@ pub struct Reasons {
 }
 
 impl Reasons {
+    /// Creates the reasons that the setup of a script gives the driver of a host.
+    pub fn new(setup: &Setup, side: Side) -> Self {
+        let mut of_setup = vec![table::ROCE_FRAME_SIZE.number()];
+        if setup.messages == Some(0) {
+            of_setup.push(table::LINE_INTERRUPT.number());
+        }
+        if setup.has_invalid_keyword(side) {
+            of_setup.push(table::INVALID_KEYWORD.number());
+        }
+        Self { of_setup, allowed: BTreeSet::new(), has_wrong_id: false, judged: 0 }
+    }
+
     /// Notes what may follow from an act.
     pub fn note(&mut self, act: &Act) {
         let events: &[u32] = match act {
@@ -127,7 +143,7 @@ impl Reasons {
                     })?;
                 }
                 OMITTED | CONSUMER.. => {}
-                event if OF_SETUP.contains(&event) => {}
+                event if self.of_setup.contains(&event) => {}
                 reason => {
                     let is_late = self.has_wrong_id && OF_WRONG_ID.contains(&reason);
                     ensure!(

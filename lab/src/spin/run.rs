@@ -17,7 +17,7 @@ use ndis_sim::{Keyword, NdisHost as _, tcp_stack::TcpStack};
 
 use super::{
     host::HostUnderTest,
-    script::Script,
+    script::{Script, Setup},
     step::{LinkFaults, Side, Step},
     traffic::{self, Copying, Tcp},
 };
@@ -83,8 +83,7 @@ pub fn run(images: &Images, script: &Script) -> Result<Summary> {
     // A host that dies ends the calls of its harness by a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         bed.start()?;
-        let mut player =
-            Player::new(bed.machines().map(|machine| machine.nic().clone()), script.setup.vlan());
+        let mut player = Player::new(bed.machines().map(|machine| machine.nic().clone()), &script.setup);
         for (number, step) in script.steps.iter().enumerate() {
             at = Some(number);
             player.step(&mut bed, step)?;
@@ -133,12 +132,12 @@ struct Player {
 }
 
 impl Player {
-    fn new(nics: [std::sync::Arc<device_sim::Nic>; 2], vlan: u16) -> Self {
+    fn new(nics: [std::sync::Arc<device_sim::Nic>; 2], setup: &Setup) -> Self {
         let [first, second] = nics;
         Self {
             hosts: [
-                HostUnderTest::new(Side::Alpha, first, vlan),
-                HostUnderTest::new(Side::Beta, second, vlan),
+                HostUnderTest::new(Side::Alpha, first, setup),
+                HostUnderTest::new(Side::Beta, second, setup),
             ],
             copies: Vec::new(),
             tcp: None,

@@ -22,8 +22,12 @@ use device_sim::{
 };
 use ndis_sim::Keyword;
 use nt_sim::cpu::groups::MAX_GROUP_SIZE;
+use viordma_inf::keywords::PROPERTIES;
 
-use super::{misbehavior::bits_of, step::Step};
+use super::{
+    misbehavior::bits_of,
+    step::{Side, Step},
+};
 use crate::testbed;
 
 /// How the hosts are set up.
@@ -175,6 +179,20 @@ impl Setup {
     pub fn vlan(&self) -> u16 {
         let value = self.keywords.iter().find(|(name, _)| name == "VlanID");
         value.and_then(|(_, value)| value.parse().ok()).unwrap_or_default()
+    }
+
+    /// Returns whether the adapter of a host has a registry value that the driver's table of keywords does not allow.
+    pub(super) fn has_invalid_keyword(&self, side: Side) -> bool {
+        let is_invalid = |(name, value): &(String, String)| {
+            let property = PROPERTIES.iter().find(|property| property.name == name);
+            let value = value.parse();
+            property.is_some_and(|property| !value.is_ok_and(|value| property.keyword(0).allows(value)))
+        };
+        // The second digit states whether the address is a local one of a station.
+        let is_station = |digit: u8| matches!(digit, b'2' | b'6' | b'A' | b'E');
+        let has_invalid_station =
+            side == Side::Alpha && self.station.as_bytes().get(1).is_some_and(|&digit| !is_station(digit));
+        has_invalid_station || self.keywords.iter().any(is_invalid)
     }
 
     /// Reads a line. Returns `false` if it is a step.

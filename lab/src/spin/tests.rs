@@ -41,7 +41,7 @@ fn scripts_contain_each_kind_of_step() {
 
 #[test]
 fn scripts_are_set_up_with_each_way_to_receive() {
-    let setups: Vec<_> = (0..100).map(|seed| plan::script(seed, 1).setup).collect();
+    let setups: Vec<_> = (0..400).map(|seed| plan::script(seed, 1).setup).collect();
     let polls = |setup: &Setup| setup.keywords.iter().any(|(name, _)| name == "*NdisPoll");
     for (pairs, polled) in [(1, false), (1, true), (2, false), (4, true)] {
         assert!(
@@ -110,18 +110,40 @@ fn events_need_a_reason_in_the_script_and_resets_one_in_the_log() {
         (&[], &[40, 60], true),
         (&[], &[23], false),
     ] {
-        let mut reasons = Reasons::default();
+        let mut reasons = Reasons::new(&Setup::default(), Side::Alpha);
         for act in acts {
             reasons.note(act);
         }
         assert_eq!(reasons.judge(log).is_ok(), is_right, "{acts:?} {log:?}");
     }
     // What was judged is not judged again, and a reason lasts until then.
-    let mut reasons = Reasons::default();
+    let mut reasons = Reasons::new(&Setup::default(), Side::Alpha);
     reasons.note(&Act::Fail);
     reasons.judge(&[22, 41]).unwrap();
     reasons.judge(&[22, 41]).unwrap();
     assert!(reasons.judge(&[22, 41, 22, 41]).is_err());
+}
+
+#[test]
+fn events_of_a_setup_are_those_of_what_it_sets() {
+    let with_keyword = |name: &str, value: &str| {
+        let keywords = vec![(name.to_owned(), value.to_owned())];
+        Setup { keywords, ..Setup::default() }
+    };
+    let with_station = |station: &str| Setup { station: station.into(), ..Setup::default() };
+    for (setup, of_alpha, of_beta) in [
+        (Setup::default(), &[][..], &[][..]),
+        (Setup { messages: Some(0), ..Setup::default() }, &[24], &[24]),
+        (with_keyword("*JumboPacket", "9014"), &[], &[]),
+        (with_keyword("*JumboPacket", "9999"), &[48], &[48]),
+        (with_station("02A0B0C0D0E0"), &[], &[]),
+        (with_station("03A0B0C0D0E0"), &[48], &[]),
+    ] {
+        for (side, expected) in [(Side::Alpha, of_alpha), (Side::Beta, of_beta)] {
+            let may_follow = |event: &u32| Reasons::new(&setup, side).judge(&[*event]).is_ok();
+            assert_eq!([24, 48].into_iter().filter(may_follow).collect::<Vec<_>>(), expected, "{setup}");
+        }
+    }
 }
 
 #[test]

@@ -178,8 +178,7 @@ impl std::error::Error for NoStack {}
 
 /// The station address of an adapter.
 pub fn station(miniport: &Miniport) -> [u8; 6] {
-    let general = miniport.attributes().general;
-    general.and_then(|general| general.CurrentMacAddress.first_chunk().copied()).unwrap_or_default()
+    miniport.attributes().station().unwrap_or_default()
 }
 
 /// One side of a connection, on a thread of its host; it connects to `peer`, or listens. Returns whether all bytes have arrived.
@@ -232,15 +231,15 @@ pub struct Sends {
 }
 
 impl Sends {
-    /// Sends frames of `length` bytes from one station address to another in one chain.
-    pub fn begin(miniport: &Miniport, to: [u8; 6], from: [u8; 6], count: usize, length: usize) -> Self {
+    /// Sends frames of `length` bytes to a station address from another in one chain.
+    pub fn begin(miniport: &Miniport, [to, from]: [[u8; 6]; 2], count: usize, length: usize) -> Self {
         let frames: Vec<_> = (0..count).map(|number| frame(to, from, OTHER, number, length)).collect();
         // The cancel ID of all.
         Self { miniport: miniport.clone(), ids: miniport.send_chain(&frames, 1) }
     }
 
     /// Sends a frame of each of many flows, so that each transmit queue gets some.
-    pub fn to_all_queues(miniport: &Miniport, to: [u8; 6], from: [u8; 6]) -> Self {
+    pub fn to_all_queues(miniport: &Miniport, [to, from]: [[u8; 6]; 2]) -> Self {
         let frames: Vec<_> = (0..FLOWS).map(|flow| datagram(to, from, flow)).collect();
         Self { miniport: miniport.clone(), ids: miniport.send_chain(&frames, 1) }
     }

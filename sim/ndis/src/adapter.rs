@@ -151,7 +151,8 @@ pub struct StatusIndication {
 
 impl Attributes {
     /// Returns the station address that the driver has stated.
-    pub(crate) fn station(&self) -> Option<[u8; 6]> {
+    #[must_use]
+    pub fn station(&self) -> Option<[u8; 6]> {
         self.general.and_then(|general| general.CurrentMacAddress.first_chunk().copied())
     }
 
