@@ -164,7 +164,7 @@ fn start_services(host: &Arc<Host>) -> Vec<JoinHandle<()>> {
     let mut services = Vec::new();
     let this = host.clone();
     services.push(host.spawn_service(CpuId(0), "hardware", move || this.run_hardware(current().shared())));
-    for cpu in (0..host.cpus.count()).map(CpuId) {
+    for cpu in (0..host.cpus.maximum()).map(CpuId) {
         let this = host.clone();
         services.push(host.spawn_service(cpu, &format!("DPC {}", cpu.0), move || run_idle(&this, cpu)));
     }
@@ -185,7 +185,7 @@ fn run_idle(host: &Arc<Host>, cpu: CpuId) {
 /// Wakes the threads that serve a host, so that they notice that the simulation ends.
 fn wake_services(host: &Host) {
     host.post(|| {});
-    for cpu in (0..host.cpus.count()).map(CpuId) {
+    for cpu in (0..host.cpus.maximum()).map(CpuId) {
         host.cpus.dpcs(cpu).wake(&host.world().clock);
     }
     work::wake(host);

@@ -98,6 +98,34 @@ fn frames_are_received_by_table(edit: fn(Options) -> Options) {
     });
 }
 
+/// Windows Server adds processors while it runs. The driver has a lane for each processor of its start only, and states as many queues: frames
+/// for the others are indicated on those.
+#[test]
+fn processors_that_are_added_after_the_start_may_be_in_the_table() {
+    for edit in [std::convert::identity, polled] {
+        let Some(image) = lab::image() else { return };
+        let mut bed = Testbed::new(&image, &edit(options(2, 4))).expect("the image can be loaded");
+        for machine in bed.machines() {
+            machine.host().cpus.set_active(2);
+        }
+        bed.start().expect("the driver starts");
+        let receiver = miniport(bed.machines()[1]);
+        assert_eq!(receiver.scaling().capabilities().map(|capabilities| capabilities.queues), Some(2));
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[0, 1]))).unwrap();
+        settle(&bed);
+        send_flows(&bed, 40, 3);
+        for machine in bed.machines() {
+            machine.host().cpus.set_active(4);
+        }
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[3, 2, 1, 0]))).unwrap();
+        settle(&bed);
+        send_flows(&bed, 40, 3);
+        send(&bed, &mixture());
+        copy(&bed);
+        finish(bed);
+    }
+}
+
 #[test]
 fn tcp_works_with_receive_side_scaling() {
     let Some(bed) = started_with(&options(2, 4)) else { return };

@@ -32,7 +32,10 @@ use crate::{clock::Clock, irql::Irql, thread::shared::ThreadShared};
 /// The CPUs of one host.
 pub struct Cpus {
     all: Box<[Cpu]>,
-    groups: Groups,
+    /// CPUs of a group that is full.
+    group_size: u32,
+    /// Number of CPUs that the system uses; the others can be added.
+    active: AtomicU32,
     /// The owners of the CPUs, under the deterministic clock.
     processors: Option<Processors>,
 }
@@ -59,19 +62,48 @@ impl Cpus {
             stalling: Mutex::default(),
         };
         let processors = deterministic.then(|| Processors::new(count as usize));
-        let groups = Groups::new(count, group_size);
-        Self { all: (0..count).map(|_| cpu()).collect(), groups, processors }
+        Self {
+            all: (0..count).map(|_| cpu()).collect(),
+            group_size,
+            active: AtomicU32::new(count),
+            processors,
+        }
     }
 
+    /// Returns the number of active CPUs.
     #[must_use]
     pub fn count(&self) -> u32 {
+        self.active.load(Relaxed)
+    }
+
+    /// Returns the number of CPUs that can be active.
+    #[must_use]
+    pub fn maximum(&self) -> u32 {
         u32::try_from(self.all.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns how Windows names the CPUs.
+    /// Sets the number of active CPUs, at most [`maximum`](Self::maximum): fewer before any driver is started, and more at any time, as
+    /// Windows Server adds processors while it runs. (WDK: KeRegisterProcessorChangeCallback)
+    pub fn set_active(&self, count: u32) {
+        self.active.store(count.clamp(1, self.maximum()), Relaxed);
+    }
+
+    /// Returns how Windows names the active CPUs.
     #[must_use]
     pub fn groups(&self) -> Groups {
-        self.groups
+        Groups::new(self.count(), self.group_size)
+    }
+
+    /// Returns how Windows names the CPUs that can be active.
+    #[must_use]
+    pub fn all_groups(&self) -> Groups {
+        Groups::new(self.maximum(), self.group_size)
+    }
+
+    /// Returns the active CPUs of an affinity; all of it if none of them is active.
+    fn active(&self, affinity: Affinity) -> Affinity {
+        let Some(active) = 1_u64.checked_shl(self.count()).map(|next| next - 1) else { return affinity };
+        if affinity.0 & active == 0 { affinity } else { Affinity(affinity.0 & active) }
     }
 
     /// Returns whether threads own a CPU at every IRQL, and not only at `DISPATCH_LEVEL` and above.
@@ -89,6 +121,7 @@ impl Cpus {
         preferred: CpuId,
         affinity: Affinity,
     ) -> CpuId {
+        let affinity = self.active(affinity);
         if let Some(processors) = &self.processors {
             return processors.acquire(clock, me, preferred, affinity);
         }

@@ -34,7 +34,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Returns the maximum number of processors of a group or of all.
     [any]
     fn KeQueryMaximumProcessorCountEx(group: u16) -> u32 {
-        groups().count(group)
+        current().host().cpus.all_groups().count(group)
     }
 
     /// Returns index and number of the current processor.
