@@ -16,17 +16,25 @@ pub const MOMENT: Duration = Duration::from_secs(20);
 
 /// Event numbers of the driver's event table.
 pub mod event {
-    pub const REMOVED: u32 = 10;
-    pub const RESET_LATE: u32 = 14;
-    pub const BROKEN_RING: u32 = 21;
-    pub const NEEDS_RESET: u32 = 22;
-    pub const LINE_INTERRUPT: u32 = 24;
-    pub const GIVEN_UP: u32 = 26;
-    pub const UNSTEADY_CONFIG: u32 = 27;
-    pub const COMMAND_LATE: u32 = 28;
-    pub const COMMAND_REFUSED: u32 = 29;
-    pub const RECOVERED: u32 = 41;
-    pub const INVALID_KEYWORD: u32 = 48;
+    use viordma_inf::events;
+
+    pub const REMOVED: u32 = events::REMOVED.number();
+    pub const RESET_LATE: u32 = events::RESET_LATE.number();
+    pub const BROKEN_RING: u32 = events::BROKEN_RING.number();
+    pub const NEEDS_RESET: u32 = events::NEEDS_RESET.number();
+    pub const LINE_INTERRUPT: u32 = events::LINE_INTERRUPT.number();
+    pub const CHANGED: u32 = events::CHANGED.number();
+    pub const GIVEN_UP: u32 = events::GIVEN_UP.number();
+    pub const UNSTEADY_CONFIG: u32 = events::UNSTEADY_CONFIG.number();
+    pub const COMMAND_LATE: u32 = events::COMMAND_LATE.number();
+    pub const COMMAND_REFUSED: u32 = events::COMMAND_REFUSED.number();
+    pub const QUEUE_RESET: u32 = events::QUEUE_RESET.number();
+    pub const TRANSMIT_STALLED: u32 = events::TRANSMIT_STALLED.number();
+    pub const INVALID_ADDRESS: u32 = events::INVALID_ADDRESS.number();
+    pub const FEWER_PAIRS: u32 = events::FEWER_PAIRS.number();
+    pub const FEWER_BUFFERS: u32 = events::FEWER_BUFFERS.number();
+    pub const RECOVERED: u32 = events::RECOVERED.number();
+    pub const INVALID_KEYWORD: u32 = events::INVALID_KEYWORD.number();
 }
 
 /// Starts both hosts. The first device has faults.

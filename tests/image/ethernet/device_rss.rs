@@ -21,11 +21,12 @@ use lab::{
     machine::Machine,
     testbed::{Options, Testbed},
 };
-use ndis_sim::Keyword;
+use ndis_sim::{Keyword, NdkEvent};
 use nt_sim::nt::time::sleep;
 use support::{
     bed::{finish, miniport, started_with},
     copying::copy,
+    faults::{await_until, event, events},
     scaling::{
         ALL_TYPES, MOMENT, SOON, TCP_TYPES, arrived, handed_over, ipv4, mixture, options, over_formats,
         parameters, polled, receive_directed, send, send_flows, settle, udp,
@@ -160,6 +161,49 @@ fn driver_scales_where_the_device_does_not() {
         copy(&bed);
         finish(bed);
     }
+}
+
+/// Limits of another host's device are taken over with a reset, and after sleep: the driver does what the device no longer can.
+#[test]
+fn limits_that_differ_after_a_migration_are_taken_over() {
+    let Some(bed) = started_with(&by_device(4, 5)) else { return };
+    let machine = bed.machines()[1];
+    let receiver = miniport(machine);
+    let mtu = machine.nic().options().mtu;
+    let least = RssLimits { entries: 2, ..RssLimits::default() };
+    let scale = |bed: &Testbed| {
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+        settle(bed);
+        send(bed, &mixture());
+        send_flows(bed, 20, 20);
+    };
+    scale(&bed);
+    assert!(table_of(machine).is_some());
+    for (limits, mtu, is_steering) in
+        [(least, mtu, false), (RssLimits::default(), mtu + 1000, true), (least, mtu, false)]
+    {
+        let (logged, changes) = (events(machine).len(), receiver.ndk().events().len());
+        machine.nic().migrate(mtu, limits);
+        if is_steering {
+            receiver.sleep().unwrap();
+            receiver.wake().unwrap();
+        } else {
+            machine.nic().need_reset();
+            await_until(&bed, "the device is reset", || events(machine).len() == logged + 2);
+            assert_eq!(events(machine)[logged..], [event::NEEDS_RESET, event::RECOVERED]);
+        }
+        let of_rdma = || receiver.ndk().events().split_off(changes);
+        await_until(&bed, "RDMA is enabled", || of_rdma() == [NdkEvent::Disable, NdkEvent::Enable]);
+        scale(&bed);
+        assert_eq!(table_of(machine).is_some(), is_steering, "{limits:?}");
+        copy(&bed);
+    }
+    // NDIS would send frames that the device does not take.
+    machine.nic().migrate(mtu - 1, RssLimits::default());
+    machine.nic().need_reset();
+    await_until(&bed, "the adapter is removed", || events(machine).last() == Some(&event::GIVEN_UP));
+    assert_eq!(events(machine).iter().rev().nth(1), Some(&event::CHANGED));
+    finish(bed);
 }
 
 #[test]

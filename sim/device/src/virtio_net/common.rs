@@ -12,6 +12,7 @@ use super::{
     features::{Features, Status},
     options::{NicOptions, Role},
     quirks::Quirks,
+    scaling::RssLimits,
 };
 use crate::{dma::DmaSpace, registers::Misuse};
 
@@ -167,6 +168,18 @@ impl Common {
 
     pub fn set_reset_time(&mut self, time: Duration) {
         self.quirks.reset_time = time;
+    }
+
+    /// Returns the limits of receive side scaling.
+    pub fn rss_limits(&self) -> RssLimits {
+        self.quirks.rss_limits.unwrap_or_default()
+    }
+
+    /// Changes what the device configuration states, as another host's device does after a migration.
+    pub fn migrate(&mut self, mtu: u16, limits: RssLimits) {
+        self.mtu = mtu;
+        self.quirks.rss_limits = Some(limits);
+        self.generation = self.generation.wrapping_add(1);
     }
 
     pub fn stop_resetting(&mut self) {
@@ -567,7 +580,7 @@ impl Common {
             }
             Ok(if self.offered.intersects(features) { value } else { width.all_ones() })
         };
-        let limits = self.quirks.rss_limits.unwrap_or_default();
+        let limits = self.rss_limits();
         match offset {
             0..6 => gate(Features::MAC, Width::Byte, mac[offset as usize].into()),
             6 => {

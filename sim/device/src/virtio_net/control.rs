@@ -167,7 +167,7 @@ impl ControlQueue<'_> {
         if !accepted.contains(Features::RSS) {
             return Err(Misuse::ring("RSS_CONFIG is sent, but RSS was not negotiated (virtio 5.1.6.5.7)"));
         }
-        let limits = self.device.options.quirks.rss_limits.unwrap_or_default();
+        let limits = self.device.common.lock().rss_limits();
         let scaling = Scaling::parse(data, limits, self.device.options.pairs)?;
         let pairs = scaling.pairs();
         if pairs > self.device.options.pairs.into() || !self.device.common.lock().has_enabled(pairs) {
@@ -188,7 +188,7 @@ impl ControlQueue<'_> {
                 "HASH_CONFIG is sent, but HASH_REPORT was not negotiated (virtio 5.1.6.5.6)",
             ));
         }
-        let hashing = Hashing::parse(data, self.device.options.quirks.rss_limits.unwrap_or_default())?;
+        let hashing = Hashing::parse(data, self.device.common.lock().rss_limits())?;
         self.device.steering.lock().set_hashing(hashing);
         Ok(Some(()))
     }

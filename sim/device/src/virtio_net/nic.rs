@@ -33,6 +33,7 @@ use super::{
     interrupt_coalescing::Parameters,
     options::{NicOptions, RECEIVE, Role, receive_index, transmit_index},
     receive::ReceiveQueues,
+    scaling::RssLimits,
     transmit::TransmitQueues,
 };
 use crate::{
@@ -100,6 +101,12 @@ impl Nic {
     #[must_use]
     pub fn interrupt_parameters(&self, queue: usize) -> Parameters {
         self.interrupt_coalescing.lock().get(queue)
+    }
+
+    /// From now on, the device configuration states this MTU and these limits of receive side scaling: the device has migrated to a host with
+    /// other software. Frames may be as long as before.
+    pub fn migrate(&self, mtu: u16, limits: RssLimits) {
+        self.common.lock().migrate(mtu, limits);
     }
 
     /// From now on, resets take this time.
