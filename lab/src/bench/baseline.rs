@@ -2,7 +2,12 @@
 
 //! Counts of an earlier run, which later runs are compared with: files in `lab/baseline`.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -67,6 +72,17 @@ pub fn limit_counted(figures: &mut [Figure]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the names that only the figures that are [counted](Figure::is_counted) have, or only their baseline.
+pub fn unmatched(figures: &[Figure]) -> Result<Vec<String>> {
+    Ok(differences(&read(IMAGE)?, figures))
+}
+
+fn differences(baseline: &Counts, figures: &[Figure]) -> Vec<String> {
+    let counted: BTreeSet<&String> =
+        figures.iter().filter(|figure| figure.is_counted).map(|figure| &figure.name).collect();
+    counted.symmetric_difference(&baseline.keys().collect()).map(ToString::to_string).collect()
+}
+
 /// Writes the figures that are [counted](Figure::is_counted) as the baseline for later runs.
 pub fn keep_counted(figures: &[Figure]) -> Result<()> {
     let counted = figures.iter().filter(|figure| figure.is_counted);
@@ -78,6 +94,19 @@ pub fn keep_counted(figures: &[Figure]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::bench::figure::Unit;
+
+    #[test]
+    fn counts_and_their_baseline_have_the_same_names() {
+        let of = |names: &[&str]| -> Vec<Figure> {
+            names.iter().map(|name| Figure::counted(*name, 1.0, Unit::PerPacket)).collect()
+        };
+        let kept = Counts::from([("a".to_owned(), 1.0), ("b".to_owned(), 1.0)]);
+        assert_eq!(differences(&kept, &of(&["a", "b"])), [""; 0]);
+        assert_eq!(differences(&kept, &of(&["b", "c"])), ["a", "c"]);
+        let mut figures = of(&["a", "b"]);
+        figures.push(Figure::new("d", 1.0, Unit::PerPacket));
+        assert_eq!(differences(&kept, &figures), [""; 0]);
+    }
 
     #[test]
     fn count_is_limited_by_its_baseline_as_it_is_kept() {

@@ -33,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
 
 use self::figure::{Figure, TIME, Unit};
@@ -121,8 +121,12 @@ pub fn run(options: &Options) -> Result<()> {
         if options.keep_baseline {
             baseline::keep_counted(&figures)?;
             miniport::keep(&of_frames)?;
+            return report(&figures, json);
         }
-        return compared(&mut figures, json);
+        let unmatched = baseline::unmatched(&figures)?;
+        compared(&mut figures, json)?;
+        ensure!(unmatched.is_empty(), "only counted now, or only in the baseline: {}", unmatched.join(", "));
+        return Ok(());
     }
     if options.kernel {
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
