@@ -13,7 +13,10 @@ use nt_sim::{
     },
 };
 use serde_json::json;
-use viordma_inf::tracing::{self, keywords, page, profile};
+use viordma_inf::{
+    events::Message,
+    tracing::{self, keywords, page, profile},
+};
 
 /// The session of the profile that `Viordma.wprp` records.
 pub const ORDINARY: Session = Session { level: 5, any: keywords::ORDINARY, all: 0 };
@@ -57,12 +60,17 @@ impl TracedEvent {
         self.event.content.field(name).map(Value::to_string).unwrap_or_default()
     }
 
-    /// Returns the event as a sentence.
+    /// Returns the event as a sentence; one of an event of the system log with that one's sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let fields = self.event.content.fields.iter();
         let values: Vec<_> = fields.map(|(name, value)| (name.clone(), value.to_string())).collect();
-        page::sentence(self.name(), &values)
+        let sentence = page::sentence(self.name(), &values);
+        let logged = self.field("Number").parse().ok().and_then(Message::of);
+        match logged {
+            Some(message) => format!("{sentence}: {}", message.sentence()),
+            None => sentence,
+        }
     }
 
     /// Returns the event as a line: milliseconds, host, sentence.

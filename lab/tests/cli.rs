@@ -260,6 +260,10 @@ fn the_report_is_one_page_that_loads_nothing() {
         let (host, sentence) = sentence.split_once(' ').unwrap();
         assert!(events.contains(&format!("<td>{host}</td><td>{}</td>", sentence.trim())), "{sentence}");
     }
+    assert!(
+        trace.contains(" of the system log, data 4192, 4096: RDMA is on: RoCEv2, path MTU 4096"),
+        "{trace}"
+    );
     let resent = sentences.iter().filter(|sentence| sentence.contains("sent again")).count();
     assert!(resent > 0 && events.contains(&format!("Retransmitted {resent}")), "{resent}");
     assert!(events.contains(&format!("<td>{} events are left out</td>", sentences.len() - 60)));

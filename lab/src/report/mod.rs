@@ -33,10 +33,11 @@ body { background:var(--bg); color:var(--fg); font:15px/1.5 system-ui,sans-serif
 h1 { font-size:1.5rem; margin-bottom:.2rem } h2 { font-size:1.1rem; margin:2rem 0 .3rem } p { color:var(--dim); margin:.2rem 0 .6rem }
 svg { width:100%; height:auto; background:var(--card); border-radius:6px }
 table { border-collapse:collapse; width:100% } th,td { text-align:left; padding:.25rem .6rem .25rem 0; border-bottom:1px solid var(--grid) }
-td.n,th.n { text-align:right } .grid { stroke:var(--grid) } .axis { stroke:var(--dim) } .tick { fill:var(--dim); font-size:11px } .label { fill:var(--fg); font-size:12px }
+td.n,th.n { text-align:right; white-space:nowrap } .grid { stroke:var(--grid) } .axis { stroke:var(--dim) } .tick { fill:var(--dim); font-size:11px } .label { fill:var(--fg); font-size:12px }
 .data { fill:var(--data) } .again { fill:var(--resent) } .name { font-size:11px; fill:var(--fg) }
 .frame { stroke:var(--data); stroke-width:1.4 } .frame-head { fill:var(--data) } .resent { stroke:var(--resent); stroke-width:1.4 } .resent-head { fill:var(--resent) } .resent-text { fill:var(--resent) }
 .lost { stroke:var(--lost); stroke-width:1.4; stroke-dasharray:5 3; fill:none } .lost-text { fill:var(--lost) }
+@media (max-width:600px) { table { display:block; overflow-x:auto } }
 li { margin:.3rem 0 } code { overflow-wrap:anywhere }
 ";
 
