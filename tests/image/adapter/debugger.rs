@@ -286,6 +286,14 @@ fn an_adapter_is_shown_with_all_it_has_as_the_page_quotes() {
     assert_eq!(rows(&output, "QP").len(), CONNECTIONS + 1);
     assert_eq!(rows(&output, "Connection").len(), CONNECTIONS);
     let page = fs::read_to_string(lab::root().join(PAGE)).expect("the page");
+    let commands = scene.debuggers[0]
+        .evaluate(
+            "initializeScript().filter(entry => 'alias' in entry).map(entry => entry.alias[0]).join(' ')",
+        )
+        .unwrap();
+    let explained: BTreeSet<_> =
+        page.lines().filter_map(|line| line.strip_prefix("| `!")?.split(['`', ' ']).next()).collect();
+    assert_eq!(commands.trim_matches('"').split(' ').collect::<BTreeSet<_>>(), explained, "{PAGE}");
     let quoted = page.split("```text\n0: kd> !viordma\n").nth(1).and_then(|rest| rest.split("```").next());
     let masked = |text: &str| text.lines().map(without_numbers).collect::<Vec<_>>();
     assert_eq!(masked(quoted.expect("the page quotes it")), masked(&output), "{PAGE}: it prints\n{output}");
