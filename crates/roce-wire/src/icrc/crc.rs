@@ -2,7 +2,7 @@
 
 //! CRC-32 over data in pieces, alone or while copying.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::clmul;
 use super::masks::{self, Masks};
 use super::table;
@@ -48,7 +48,7 @@ enum Partial {
     Register(u32),
     /// Sixteen bytes that a CRC that starts at zero has before it, and that have the same effect as the whole input. Exists
     /// only with a [`Kind::Clmul`].
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Block(u128),
 }
 
@@ -67,7 +67,7 @@ pub struct Crc(Kind);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Table,
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Clmul,
 }
 
@@ -87,8 +87,8 @@ impl Crc {
     /// Returns the implementation with carry-less multiplication; `None` if the processor lacks it.
     #[must_use]
     pub fn clmul() -> Option<Self> {
-        // Miri supports neither CPUID nor the instruction.
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // Miri supports neither the query of the processor nor the instruction.
+        #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
         if clmul::available() {
             return Some(Self(Kind::Clmul));
         }
@@ -100,8 +100,8 @@ impl Crc {
     pub const fn name(self) -> &'static str {
         match self.0 {
             Kind::Table => "table",
-            #[cfg(target_arch = "x86_64")]
-            Kind::Clmul => "pclmulqdq",
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+            Kind::Clmul => clmul::NAME,
         }
     }
 
@@ -119,7 +119,7 @@ impl Crc {
     pub(super) fn of_packet<const V6: bool>(self, led: &[u8], masks: &Masks) -> Option<CrcState> {
         match self.0 {
             Kind::Table => None,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             Kind::Clmul => {
                 // SAFETY: the processor has the instructions, see `Kind`.
                 unsafe { clmul::of_packet::<V6>(led, masks) }.map(CrcState)
@@ -132,7 +132,7 @@ impl Crc {
     pub(super) fn of_v4<const LEN: usize>(self, led: &[u8; LEN]) -> Option<CrcState> {
         match self.0 {
             Kind::Table => None,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             Kind::Clmul => {
                 // SAFETY: the processor has the instructions, see `Kind`.
                 unsafe { clmul::of_v4(led) }.map(CrcState)
@@ -144,7 +144,7 @@ impl Crc {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every frame; the length of `ext` is known there")]
     pub(super) fn begin(self, state: CrcState, bth: [u32; 3], ext: &[u8]) -> Running {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         if self.0 == Kind::Clmul {
             let [a, b, c] = bth;
             let block = |words: [u32; 4]| {
@@ -172,7 +172,7 @@ impl Crc {
     pub fn end(self, running: Running) -> CrcState {
         CrcState(match running.0 {
             Partial::Register(register) => register,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             Partial::Block(block) => {
                 // SAFETY: the processor has the instructions, see `Partial`.
                 unsafe { clmul::end(block) }
@@ -204,7 +204,7 @@ impl Crc {
                 // SAFETY: the same contract; the destination is a slice.
                 unsafe { self.run::<true>(CrcState(register), src, dst.as_mut_ptr(), dst.len()) }.0
             }
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             Partial::Block(block) => {
                 // SAFETY: the same contract; the processor has the instructions, see `Partial`.
                 unsafe { clmul::copy_after(block, src, dst.as_mut_ptr(), dst.len()) }
@@ -230,7 +230,7 @@ impl Crc {
                 // SAFETY: the same contract.
                 unsafe { table::run::<COPY>(state.0, src, dst, len) }
             }
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             Kind::Clmul => {
                 // SAFETY: the same contract; the processor has the instructions, see `Kind`.
                 unsafe { clmul::run::<COPY>(state.0, src, dst, len) }

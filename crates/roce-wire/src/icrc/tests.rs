@@ -28,6 +28,13 @@ fn the_instruction_is_used_where_the_processor_has_it() {
     assert!(!has_it || std::env::var_os(WITHOUT_INSTRUCTION).is_none(), "the emulated processor lacks it");
 }
 
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[test]
+fn the_instruction_is_used_where_the_processor_has_it() {
+    assert_eq!(Crc::clmul().is_some(), std::arch::is_aarch64_feature_detected!("pmull"));
+    assert_eq!(Crc::detect(), Crc::clmul().unwrap_or(Crc::table()));
+}
+
 /// Environment variable that is set on an emulated processor without the instruction.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const WITHOUT_INSTRUCTION: &str = "ROCE_WIRE_WITHOUT_PCLMULQDQ";

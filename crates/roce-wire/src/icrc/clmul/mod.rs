@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! CRC-32 by folding with carry-less multiplication (PCLMULQDQ).
+//! CRC-32 by folding with carry-less multiplication: PCLMULQDQ on x64, PMULL on arm64.
 //!
 //! The method is that of V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction"
 //! (Intel, 2009). The message is a polynomial over GF(2), and its CRC is the remainder modulo P. Folding replaces a block
@@ -12,19 +12,20 @@
 //! Bits are reflected, as in the CRC: the lowest bit of a register is the highest power. Products of two reflected halves
 //! are therefore one bit short; the constants are shifted by one to compensate.
 
-use core::arch::x86_64::{
-    __cpuid, __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
-    _mm_loadu_si128, _mm_set_epi64x, _mm_srli_si128, _mm_storeu_si128, _mm_xor_si128,
-};
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 use super::masks::{LEAD, Masks, V4};
 use super::table::{self, POLYNOMIAL};
 
-/// Returns whether the processor has the instruction.
-pub(super) fn available() -> bool {
-    const PCLMULQDQ: u32 = 1 << 1;
-    __cpuid(1).ecx & PCLMULQDQ != 0
-}
+#[cfg(target_arch = "aarch64")]
+use self::aarch64 as vector;
+use self::vector::{Block, and, from_word, halves, low_word, multiply, shift_right, xor};
+pub(super) use self::vector::{NAME, available};
+#[cfg(target_arch = "x86_64")]
+use self::x86_64 as vector;
 
 /// Returns x^`power` mod P, reflected, shifted left by one for use as a factor.
 const fn factor(power: u32) -> i64 {
@@ -66,32 +67,31 @@ const BARRETT: (i64, i64) = ((POLYNOMIAL as i64) << 1 | 1, quotient());
 
 /// Folds `block` onto `next`, which is as far away as `factors` say.
 #[inline]
-#[target_feature(enable = "pclmulqdq")]
-fn fold(block: __m128i, factors: __m128i, next: __m128i) -> __m128i {
-    let low = _mm_clmulepi64_si128::<0x00>(block, factors);
-    let high = _mm_clmulepi64_si128::<0x11>(block, factors);
-    _mm_xor_si128(_mm_xor_si128(low, high), next)
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
+fn fold(block: Block, factors: Block, next: Block) -> Block {
+    let low = multiply::<0x00>(block, factors);
+    let high = multiply::<0x11>(block, factors);
+    xor(xor(low, high), next)
 }
 
 /// Reduces the last block of a message to the CRC register.
 #[inline]
-#[target_feature(enable = "pclmulqdq")]
-fn reduce(block: __m128i) -> u32 {
-    let low_word = _mm_set_epi64x(0, 0xFFFF_FFFF);
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
+fn reduce(block: Block) -> u32 {
+    let mask = halves(0, 0xFFFF_FFFF);
     // 128 to 96 bits: the low half (the earlier 64 bits) onto the high half.
-    let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
-    let folded = _mm_xor_si128(_mm_clmulepi64_si128::<0x10>(block, by_1), _mm_srli_si128::<8>(block));
+    let by_1 = halves(BY_1.1, BY_1.0);
+    let folded = xor(multiply::<0x10>(block, by_1), shift_right::<8>(block));
     // 96 to 64 bits.
-    let to_64 = _mm_set_epi64x(0, TO_64);
-    let folded = _mm_xor_si128(
-        _mm_clmulepi64_si128::<0x00>(_mm_and_si128(folded, low_word), to_64),
-        _mm_srli_si128::<4>(folded),
-    );
+    let to_64 = halves(0, TO_64);
+    let folded = xor(multiply::<0x00>(and(folded, mask), to_64), shift_right::<4>(folded));
     // 64 to 32 bits: subtract quotient times P.
-    let barrett = _mm_set_epi64x(BARRETT.1, BARRETT.0);
-    let quotient = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(folded, low_word), barrett);
-    let product = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(quotient, low_word), barrett);
-    _mm_cvtsi128_si32(_mm_srli_si128::<4>(_mm_xor_si128(folded, product))).cast_unsigned()
+    let barrett = halves(BARRETT.1, BARRETT.0);
+    let quotient = multiply::<0x10>(and(folded, mask), barrett);
+    let product = multiply::<0x00>(and(quotient, mask), barrett);
+    low_word(shift_right::<4>(xor(folded, product)))
 }
 
 /// The remaining input, and where to store it when copying.
@@ -107,13 +107,14 @@ impl Rest {
     /// # Safety
     /// At least 16 bytes remain. They are readable, and writable at `dst` if `COPY`.
     #[inline]
-    #[target_feature(enable = "pclmulqdq")]
-    unsafe fn take<const COPY: bool>(&mut self) -> __m128i {
-        // SAFETY: valid by the contract of this function; the instruction needs no alignment.
-        let block = unsafe { _mm_loadu_si128(self.src.cast()) };
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
+    unsafe fn take<const COPY: bool>(&mut self) -> Block {
+        // SAFETY: valid by the contract of this function.
+        let block = unsafe { vector::load(self.src) };
         if COPY {
-            // SAFETY: valid by the contract of this function; the instruction needs no alignment.
-            unsafe { _mm_storeu_si128(self.dst.cast(), block) };
+            // SAFETY: valid by the contract of this function.
+            unsafe { vector::store(self.dst, block) };
             self.dst = self.dst.wrapping_add(16);
         }
         self.src = self.src.wrapping_add(16);
@@ -126,9 +127,10 @@ impl Rest {
     /// # Safety
     /// The remaining input is readable, and writable at `dst` if `COPY`.
     #[inline]
-    #[target_feature(enable = "pclmulqdq")]
-    unsafe fn fold_lanes<const COPY: bool>(mut self, mut lanes: [__m128i; 4]) -> u32 {
-        let by_4 = _mm_set_epi64x(BY_4.1, BY_4.0);
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
+    unsafe fn fold_lanes<const COPY: bool>(mut self, mut lanes: [Block; 4]) -> u32 {
+        let by_4 = halves(BY_4.1, BY_4.0);
         while self.len >= 64 {
             for lane in &mut lanes {
                 // SAFETY: at least 64 bytes remained, and each of the four lanes takes 16 of them.
@@ -136,7 +138,7 @@ impl Rest {
                 *lane = fold(*lane, by_4, taken);
             }
         }
-        let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+        let by_1 = halves(BY_1.1, BY_1.0);
         let [a, b, c, d] = lanes;
         let block = fold(fold(fold(a, by_1, b), by_1, c), by_1, d);
         // SAFETY: the contract of this function is the same.
@@ -148,9 +150,10 @@ impl Rest {
     /// # Safety
     /// The remaining input is readable, and writable at `dst` if `COPY`.
     #[inline]
-    #[target_feature(enable = "pclmulqdq")]
-    unsafe fn fold_block<const COPY: bool>(mut self, mut block: __m128i) -> u32 {
-        let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
+    unsafe fn fold_block<const COPY: bool>(mut self, mut block: Block) -> u32 {
+        let by_1 = halves(BY_1.1, BY_1.0);
         while self.len >= 16 {
             // SAFETY: at least 16 bytes remain.
             let taken = unsafe { self.take::<COPY>() };
@@ -169,19 +172,20 @@ impl Rest {
 ///
 /// # Safety
 /// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many bytes and does not overlap `src`;
-/// otherwise it is not used. The processor has PCLMULQDQ.
-#[target_feature(enable = "pclmulqdq")]
+/// otherwise it is not used. The processor has the instruction.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
 pub(super) unsafe fn run<const COPY: bool>(crc: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
     if len < 16 {
         // SAFETY: the contract of this function is the same.
         return unsafe { table::run::<COPY>(crc, src, dst, len) };
     }
     let mut rest = Rest { src, dst, len };
-    let crc = _mm_cvtsi32_si128(crc.cast_signed());
+    let crc = from_word(crc);
     if len < 64 {
         // SAFETY: at least 16 bytes remain.
         let taken = unsafe { rest.take::<COPY>() };
-        let first = _mm_xor_si128(taken, crc);
+        let first = xor(taken, crc);
         // SAFETY: the contract of this function covers the remaining input.
         return unsafe { rest.fold_block::<COPY>(first) };
     }
@@ -190,24 +194,26 @@ pub(super) unsafe fn run<const COPY: bool>(crc: u32, src: *const u8, dst: *mut u
         // SAFETY: at least 64 bytes remained, and each of the four lanes takes 16 of them.
         *lane = unsafe { rest.take::<COPY>() };
     }
-    lanes[0] = _mm_xor_si128(lanes[0], crc);
+    lanes[0] = xor(lanes[0], crc);
     // SAFETY: the contract of this function covers the remaining input.
     unsafe { rest.fold_lanes::<COPY>(lanes) }
 }
 
 /// Returns the register after `block`, before which it is zero.
-#[target_feature(enable = "pclmulqdq")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
 pub(super) fn end(block: u128) -> u32 {
-    reduce(_mm_set_epi64x((block >> 64) as i64, block as i64))
+    reduce(halves((block >> 64) as i64, block as i64))
 }
 
 /// Continues the register after `block`, before which it is zero, over `len` bytes at `src`, and stores them at `dst`.
 ///
 /// # Safety
-/// `src` is readable for `len` bytes, `dst` is writable for as many and does not overlap `src`. The processor has PCLMULQDQ.
-#[target_feature(enable = "pclmulqdq")]
+/// `src` is readable for `len` bytes, `dst` is writable for as many and does not overlap `src`. The processor has the instruction.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
 pub(super) unsafe fn copy_after(block: u128, src: *const u8, dst: *mut u8, len: usize) -> u32 {
-    let block = _mm_set_epi64x((block >> 64) as i64, block as i64);
+    let block = halves((block >> 64) as i64, block as i64);
     let mut rest = Rest { src, dst, len };
     if len < 64 {
         // SAFETY: the contract of this function covers the input.
@@ -218,7 +224,7 @@ pub(super) unsafe fn copy_after(block: u128, src: *const u8, dst: *mut u8, len: 
         // SAFETY: at least 64 bytes remained, and each of the four lanes takes 16 of them.
         *lane = unsafe { rest.take::<true>() };
     }
-    lanes[0] = fold(block, _mm_set_epi64x(BY_1.1, BY_1.0), lanes[0]);
+    lanes[0] = fold(block, halves(BY_1.1, BY_1.0), lanes[0]);
     // SAFETY: the contract of this function covers the remaining input.
     unsafe { rest.fold_lanes::<true>(lanes) }
 }
@@ -228,23 +234,25 @@ pub(super) unsafe fn copy_after(block: u128, src: *const u8, dst: *mut u8, len: 
 /// # Safety
 /// 16 bytes are readable at `src`. `at` is at most [`MASKED`] - 16.
 #[inline]
-#[target_feature(enable = "pclmulqdq")]
-unsafe fn masked(src: *const u8, masks: &Masks, at: usize) -> __m128i {
-    // SAFETY: valid by the contract of this function; the instruction needs no alignment.
-    let block = unsafe { _mm_loadu_si128(src.cast()) };
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
+unsafe fn masked(src: *const u8, masks: &Masks, at: usize) -> Block {
+    // SAFETY: valid by the contract of this function.
+    let block = unsafe { vector::load(src) };
     // SAFETY: 16 bytes follow in the array by the contract of this function.
-    let keep = unsafe { _mm_loadu_si128(masks.keep.as_ptr().wrapping_add(at).cast()) };
+    let keep = unsafe { vector::load(masks.keep.as_ptr().wrapping_add(at)) };
     // SAFETY: as above.
-    let add = unsafe { _mm_loadu_si128(masks.add.as_ptr().wrapping_add(at).cast()) };
-    _mm_xor_si128(_mm_and_si128(block, keep), add)
+    let add = unsafe { vector::load(masks.add.as_ptr().wrapping_add(at)) };
+    xor(and(block, keep), add)
 }
 
 /// Returns the ICRC state of a packet, see [`super::header::of_packet`]; `None` if it is not a multiple of 4 bytes long, or
 /// shorter than the headers.
 ///
-/// The processor has PCLMULQDQ.
+/// The processor has the instruction.
 #[inline]
-#[target_feature(enable = "pclmulqdq")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
 pub(super) fn of_packet<const V6: bool>(led: &[u8], masks: &Masks) -> Option<u32> {
     // Blocks end with the packet: the first one begins with zeros, which leave a register of zero as it is.
     let (first, blocks) = (led.len() % 16, led.len() / 16);
@@ -260,13 +268,13 @@ pub(super) fn of_packet<const V6: bool>(led: &[u8], masks: &Masks) -> Option<u32
     };
     let (a, b, c) = (block(0), block(1), block(2));
     if blocks == 3 {
-        let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+        let by_1 = halves(BY_1.1, BY_1.0);
         return Some(reduce(fold(fold(a, by_1, b), by_1, c)));
     }
     let mut lanes = [a, b, c, block(3)];
     let mut taken = 64usize;
     if V6 && blocks > 4 {
-        let by_4 = _mm_set_epi64x(BY_4.1, BY_4.0);
+        let by_4 = halves(BY_4.1, BY_4.0);
         lanes = [lanes[1], lanes[2], lanes[3], fold(lanes[0], by_4, block(4))];
         taken = 80;
     }
@@ -278,8 +286,9 @@ pub(super) fn of_packet<const V6: bool>(led: &[u8], masks: &Masks) -> Option<u32
 
 /// [`of_packet`] over IPv4, of a length that the compiler knows.
 ///
-/// The processor has PCLMULQDQ.
-#[target_feature(enable = "pclmulqdq")]
+/// The processor has the instruction.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "pclmulqdq"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon,aes"))]
 pub(super) fn of_v4<const LEN: usize>(led: &[u8; LEN]) -> Option<u32> {
     of_packet::<false>(led, &V4)
 }
