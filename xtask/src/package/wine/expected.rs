@@ -37,7 +37,7 @@ pub fn event_log(driver: &str) -> Registry {
     registry([("", "EventMessageFile", "REG_EXPAND_SZ", file), ("", "TypesSupported", NUMBER, number(7))])
 }
 
-/// What the hardware key of the device has for its bus and for Windows: messages, their processors, DMA remapping.
+/// Values of the hardware key of the device: interrupt messages, their processors, DMA remapping.
 pub fn device_parameters() -> Registry {
     const MESSAGES: &str = r"Interrupt Management\MessageSignaledInterruptProperties";
     let Values::Range { max: queue_pairs, .. } = QUEUE_PAIRS.values else { return Registry::new() };
