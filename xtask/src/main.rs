@@ -8,6 +8,7 @@ mod commits;
 mod doc_openings;
 mod documents;
 mod drivers;
+mod emulated;
 mod figures;
 mod fuzz;
 mod guest;

@@ -55,6 +55,13 @@ pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/b
 pub const QEMU_USER: [Package; 1] =
     [Package { name: "qemu-user-static", file: "/usr/bin/qemu-x86_64-static" }];
 
+/// Needed by the tests for arm64: a linker, a library of C, and the processor, which QEMU emulates.
+pub const ARM64: [Package; 3] = [
+    Package { name: "gcc-aarch64-linux-gnu", file: "/usr/bin/aarch64-linux-gnu-gcc" },
+    Package { name: "libc6-dev-arm64-cross", file: "/usr/aarch64-linux-gnu/lib/libc.so.6" },
+    Package { name: "qemu-user-static", file: "/usr/bin/qemu-aarch64-static" },
+];
+
 /// Needed by the tests on QEMU's device with tap interfaces, beside [`QEMU`].
 pub const TAP: [Package; 1] = [Package { name: "iproute2", file: "/usr/sbin/ip" }];
 

@@ -8,9 +8,9 @@ use anyhow::Result;
 
 use super::{captures, count::Count, demos, programs};
 use crate::{
-    fuzz, image, lab, licenses, miri,
+    emulated, fuzz, image, lab, licenses, miri,
     package::wine,
-    packages::{self, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP, WINE},
+    packages::{self, ARM64, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP, WINE},
     races, shell, tools, trace, windows, wmi,
     workspace::Workspace,
 };
@@ -36,7 +36,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 28] = [
+pub const STEPS: [Step; 29] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -48,6 +48,7 @@ pub const STEPS: [Step; 28] = [
     Step { name: "documentation", when: When::Beside, run: documentation },
     Step { name: "licenses and dependencies", when: When::Beside, run: licenses },
     Step { name: "Windows target", when: When::Beside, run: windows_target },
+    Step { name: "tests for arm64, emulated", when: When::Beside, run: emulated_tests },
     Step { name: "Miri", when: When::Beside, run: in_miri },
     Step { name: "data races", when: When::Beside, run: races },
     Step { name: "fuzz targets", when: When::Beside, run: fuzz_targets },
@@ -69,7 +70,7 @@ pub const STEPS: [Step; 28] = [
 
 /// Installs what the steps need. One that does without says so itself.
 pub fn install() {
-    let packages = [&IMAGE[..], &QEMU, &QEMU_USER, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST, &WINE];
+    let packages = [&IMAGE[..], &QEMU, &QEMU_USER, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST, &WINE, &ARM64];
     for packages in packages {
         if let Err(error) = packages::require(packages) {
             eprintln!("{error:#}");
@@ -178,6 +179,12 @@ fn windows_target() -> Result<Count> {
         windows::check()?;
         Ok(Count::WHOLE)
     })
+}
+
+/// Tests of portable crates for arm64, on the processor that QEMU emulates.
+fn emulated_tests() -> Result<Count> {
+    let what = "tests for arm64, emulated (the target, a linker or QEMU cannot be had)";
+    if_available(emulated::is_available(), what, || programs::run_by_cargo(&mut emulated::command()?))
 }
 
 /// Tests of portable crates in Miri. Without a nightly toolchain, this step is skipped.
