@@ -100,27 +100,29 @@ impl BarAccess {
     }
 }
 
-/// Defines the load and the store of one width, each a plain `mov`, which every hypervisor's instruction emulator supports.
-/// A compiler might fold a volatile access into an arithmetic instruction.
+/// Defines the load and the store of one width, each one instruction with a plain address, which every hypervisor's emulator supports. A
+/// compiler might fold a volatile access into an arithmetic instruction, or on arm64 into one that changes the address or takes two
+/// registers, of which the processor does not say to a hypervisor what it accesses.
+///
+/// On arm64, barriers order an access and all other memory, as those of `WRITE_REGISTER_ULONG` and `READ_REGISTER_ULONG`; x64 needs none.
 macro_rules! access {
-    ($read:ident, $write:ident, $type:ty, $class:ident, $load:literal, $store:literal) => {
+    ($read:ident, $write:ident, $type:ty, $class:ident, x64: $load:literal, $store:literal, arm64: $ldr:literal, $str:literal) => {
         fn $read(&self, bar: u8, offset: u64) -> $type {
             let Some(register) = self.address::<$type>(bar, offset) else { return <$type>::MAX };
+            let value: $type;
             #[cfg(target_arch = "x86_64")]
-            {
-                let value: $type;
-                // SAFETY: a mapped, aligned register; the device defines the effect of a load.
-                unsafe {
-                    core::arch::asm!($load, value = out($class) value, at = in(reg) register.as_ptr(),
-                        options(nostack, preserves_flags));
-                }
-                value
-            }
-            #[cfg(not(target_arch = "x86_64"))]
             // SAFETY: a mapped, aligned register; the device defines the effect of a load.
             unsafe {
-                register.read_volatile()
+                core::arch::asm!($load, value = out($class) value, at = in(reg) register.as_ptr(),
+                    options(nostack, preserves_flags));
             }
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: a mapped, aligned register; the device defines the effect of a load.
+            unsafe {
+                core::arch::asm!($ldr, "dmb sy", value = out(reg) value, at = in(reg) register.as_ptr(),
+                    options(nostack, preserves_flags));
+            }
+            value
         }
 
         fn $write(&self, bar: u8, offset: u64, value: $type) {
@@ -131,17 +133,24 @@ macro_rules! access {
                 core::arch::asm!($store, value = in($class) value, at = in(reg) register.as_ptr(),
                     options(nostack, preserves_flags));
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
             // SAFETY: a mapped, aligned register; not memory that Rust knows of.
             unsafe {
-                register.write_volatile(value);
+                core::arch::asm!("dmb sy", $str, "dmb sy", value = in(reg) value, at = in(reg) register.as_ptr(),
+                    options(nostack, preserves_flags));
             }
         }
     };
 }
 
 impl Registers for BarAccess {
-    access!(read8, write8, u8, reg_byte, "mov {value}, byte ptr [{at}]", "mov byte ptr [{at}], {value}");
-    access!(read16, write16, u16, reg, "mov {value:x}, word ptr [{at}]", "mov word ptr [{at}], {value:x}");
-    access!(read32, write32, u32, reg, "mov {value:e}, dword ptr [{at}]", "mov dword ptr [{at}], {value:e}");
+    access!(read8, write8, u8, reg_byte,
+        x64: "mov {value}, byte ptr [{at}]", "mov byte ptr [{at}], {value}",
+        arm64: "ldrb {value:w}, [{at}]", "strb {value:w}, [{at}]");
+    access!(read16, write16, u16, reg,
+        x64: "mov {value:x}, word ptr [{at}]", "mov word ptr [{at}], {value:x}",
+        arm64: "ldrh {value:w}, [{at}]", "strh {value:w}, [{at}]");
+    access!(read32, write32, u32, reg,
+        x64: "mov {value:e}, dword ptr [{at}]", "mov dword ptr [{at}], {value:e}",
+        arm64: "ldr {value:w}, [{at}]", "str {value:w}, [{at}]");
 }

@@ -2,14 +2,9 @@
 
 //! `cargo xtask image --check`: properties of the image that can be checked without running it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    ops::Range,
-};
+use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result, bail};
-use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Register};
 use object::{
     LittleEndian as LE, pe,
     read::pe::{
@@ -19,9 +14,13 @@ use object::{
 };
 
 use super::{
+    architecture::Architecture,
+    arm64,
     artifact::Image,
+    code::{Code, Outcome},
     imports::Imports,
     symbols::{Function, Symbols, functions},
+    x64,
 };
 use crate::shell;
 
@@ -71,14 +70,6 @@ const LARGE_FRAMES: [(&str, u32, &str); 7] = [
 /// Maximum number of problems printed per check.
 const PROBLEMS_SHOWN: usize = 8;
 
-/// Functions that panic when an allocation fails. The image must not contain any of them.
-const INFALLIBLE: [&str; 4] = [
-    "alloc::alloc::handle_alloc_error",
-    "alloc::raw_vec::handle_error",
-    "alloc::raw_vec::capacity_overflow",
-    "__rust_alloc_error_handler",
-];
-
 /// One check and its result.
 struct Check {
     name: &'static str,
@@ -92,29 +83,26 @@ struct Check {
 pub fn run(image: &Image) -> Result<()> {
     let data = fs::read(&image.sys).with_context(|| format!("cannot read {}", image.sys.display()))?;
     let pe = PeFile64::parse(&*data).with_context(|| format!("{} is not a PE image", image.sys.display()))?;
-    let subject = Subject { data: &data, pe, symbols: Symbols::load(&image.pdb)?, imports: Imports::load()? };
-    let code = subject.decode()?;
-    let checks = [
-        Check { name: "subsystem", outcome: subject.subsystem() },
-        Check { name: "entry point", outcome: subject.entry() },
-        Check { name: "relocatable", outcome: subject.relocatable() },
-        Check {
-            name: "no-execute data",
-            outcome: subject.flag(pe::IMAGE_DLLCHARACTERISTICS_NX_COMPAT, "NX_COMPAT"),
-        },
-        Check {
-            name: "signature enforced",
-            outcome: subject.flag(pe::IMAGE_DLLCHARACTERISTICS_FORCE_INTEGRITY, "FORCE_INTEGRITY"),
-        },
-        Check { name: "sections", outcome: subject.sections() },
-        Check { name: "version resource", outcome: subject.version() },
-        Check { name: "imports", outcome: subject.imported() },
-        Check { name: "instructions", outcome: code.instructions() },
-        Check { name: "stack frames", outcome: subject.frames(&code.functions) },
-        Check { name: "infallible allocation", outcome: code.infallible(&subject.symbols) },
-        Check { name: "panics", outcome: code.panics(&subject.symbols) },
-        Check { name: "build paths", outcome: subject.paths() },
-    ];
+    let architecture = match pe.nt_headers().file_header.machine.get(LE) {
+        pe::IMAGE_FILE_MACHINE_AMD64 => Architecture::X64,
+        pe::IMAGE_FILE_MACHINE_ARM64 => Architecture::Arm64,
+        other => bail!("{} is for the machine {:#x}", image.sys.display(), other.0),
+    };
+    let imports = Imports::load(architecture)?;
+    let subject = Subject { data: &data, pe, architecture, symbols: Symbols::load(&image.pdb)?, imports };
+    let mut checks = subject.headers();
+    checks.extend(match architecture {
+        Architecture::X64 => subject.check_code(&subject.decode()?, "AVX, x87 or MMX"),
+        Architecture::Arm64 => {
+            let base = subject.pe.nt_headers().optional_header().image_base();
+            let instructions = arm64::disassemble(&image.sys, base)?;
+            let code = arm64::code(&instructions, base, &subject.symbols);
+            let registers = arm64::registers(&instructions, &subject.symbols);
+            let mut checks = subject.check_code(&code, "a hypervisor's, SVE, or later than Armv8.0");
+            checks.push(Check { name: "device registers", outcome: registers });
+            checks
+        }
+    });
     println!("{} ({} KiB)", image.sys.display(), data.len() / 1024);
     let mut failed = 0;
     for check in &checks {
@@ -140,11 +128,10 @@ pub fn run(image: &Image) -> Result<()> {
 struct Subject<'data> {
     data: &'data [u8],
     pe: PeFile64<'data>,
+    architecture: Architecture,
     symbols: Symbols,
     imports: Imports,
 }
-
-type Outcome = Result<String, Vec<String>>;
 
 fn fail<T>(problem: impl Into<String>) -> Result<T, Vec<String>> {
     Err(vec![problem.into()])
@@ -159,6 +146,37 @@ impl<'data> Subject<'data> {
     /// The image's bytes from a relative virtual address to the end of the section.
     fn at(&self, address: u32) -> Option<&'data [u8]> {
         self.pe.section_table().pe_data_at(self.data, address)
+    }
+
+    /// Checks what does not depend on instructions.
+    fn headers(&self) -> Vec<Check> {
+        vec![
+            Check { name: "subsystem", outcome: self.subsystem() },
+            Check { name: "entry point", outcome: self.entry() },
+            Check { name: "relocatable", outcome: self.relocatable() },
+            Check {
+                name: "no-execute data",
+                outcome: self.flag(pe::IMAGE_DLLCHARACTERISTICS_NX_COMPAT, "NX_COMPAT"),
+            },
+            Check {
+                name: "signature enforced",
+                outcome: self.flag(pe::IMAGE_DLLCHARACTERISTICS_FORCE_INTEGRITY, "FORCE_INTEGRITY"),
+            },
+            Check { name: "sections", outcome: self.sections() },
+            Check { name: "version resource", outcome: self.version() },
+            Check { name: "imports", outcome: self.imported() },
+            Check { name: "build paths", outcome: self.paths() },
+        ]
+    }
+
+    /// Checks instructions, of which there must be none of a group.
+    fn check_code(&self, code: &Code, refused: &str) -> Vec<Check> {
+        vec![
+            Check { name: "instructions", outcome: code.instructions(refused) },
+            Check { name: "stack frames", outcome: self.frames(&code.functions) },
+            Check { name: "infallible allocation", outcome: code.infallible(&self.symbols) },
+            Check { name: "panics", outcome: code.panics(&self.symbols) },
+        ]
     }
 
     fn flag(&self, flag: pe::DllFlags, name: &str) -> Outcome {
@@ -269,7 +287,10 @@ impl<'data> Subject<'data> {
                         let name = String::from_utf8_lossy(name);
                         *count.entry(module.clone()).or_insert(0) += 1;
                         if !self.imports.contains(&module, &name) {
-                            problems.push(format!("{module} {name} is not in crates/ndk-abi/abi-x64.toml"));
+                            problems.push(format!(
+                                "{module} {name} is not in {}",
+                                Imports::table(self.architecture)
+                            ));
                         }
                     }
                 }
@@ -313,191 +334,23 @@ impl<'data> Subject<'data> {
         if found { fail(format!("the image contains the path {root}")) } else { Ok("none".into()) }
     }
 
-    /// Decodes everything in executable sections: each function by its range, and what lies between them (functions
-    /// without a frame, import thunks, padding).
+    /// Reads the unwind tables, and decodes the executable sections.
     fn decode(&self) -> Result<Code> {
         let directory = self.pe.data_directories().get(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION);
         let table = match directory {
             Some(directory) => directory.data(self.data, &self.pe.section_table())?,
             None => &[],
         };
-        let mut code = Code { functions: functions(table, |at| self.at(at))?, ..Code::default() };
+        let mut sections = Vec::new();
         for section in self.pe.section_table().iter() {
             if !section.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_EXECUTE) {
                 continue;
             }
-            let start = section.virtual_address.get(LE);
             let bytes = section.pe_data(self.data)?;
             // Data of a section is padded to the file alignment; code ends where the memory size ends.
-            let end = start + section.virtual_size.get(LE).min(bytes.len() as u32);
-            for range in ranges(start..end, &code.functions, &self.symbols) {
-                let at = (range.start - start) as usize;
-                let bytes =
-                    bytes.get(at..at + range.len()).context("a function reaches out of its section")?;
-                code.linear(bytes, range.start, &self.symbols);
-            }
+            let len = bytes.len().min(section.virtual_size.get(LE) as usize);
+            sections.push((section.virtual_address.get(LE), bytes.get(..len).unwrap_or_default()));
         }
-        Ok(code)
-    }
-}
-
-/// Cuts `whole` at the beginning and end of every function.
-fn ranges(whole: Range<u32>, functions: &[Function], symbols: &Symbols) -> Vec<Range<u32>> {
-    let mut cuts: Vec<u32> = functions.iter().flat_map(|f| [f.range.start, f.range.end]).collect();
-    cuts.extend(symbols.iter().map(|(address, _)| address));
-    cuts.extend([whole.start, whole.end]);
-    cuts.retain(|cut| whole.contains(cut) || *cut == whole.end);
-    cuts.sort_unstable();
-    cuts.dedup();
-    cuts.windows(2).map(|pair| pair[0]..pair[1]).collect()
-}
-
-/// Results of decoding.
-#[derive(Default)]
-struct Code {
-    functions: Vec<Function>,
-    count: usize,
-    /// Instructions that a driver must not contain.
-    refused: Vec<String>,
-    /// Direct calls and jumps: from, to.
-    calls: Vec<(u32, u32)>,
-}
-
-impl Code {
-    fn linear(&mut self, bytes: &[u8], start: u32, symbols: &Symbols) {
-        let mut decoder = Decoder::with_ip(64, bytes, u64::from(start), DecoderOptions::NONE);
-        let mut instruction = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            self.count += 1;
-            let at = instruction.ip() as u32;
-            if let Some(reason) = refusal(&instruction) {
-                self.refused.push(format!("{reason} at {at:#x} in {}", symbols.name(at)));
-            }
-            if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::UnconditionalBranch)
-                && instruction.near_branch_target() != 0
-            {
-                self.calls.push((at, instruction.near_branch_target() as u32));
-            }
-        }
-    }
-
-    fn instructions(&self) -> Outcome {
-        if self.refused.is_empty() {
-            Ok(format!("{} decoded, none of AVX, x87 or MMX", self.count))
-        } else {
-            Err(self.refused.clone())
-        }
-    }
-
-    fn infallible(&self, symbols: &Symbols) -> Outcome {
-        let is_infallible = |name: &str| INFALLIBLE.iter().any(|part| name.contains(part));
-        let present: Vec<&str> =
-            symbols.iter().map(|(_, name)| name).filter(|name| is_infallible(name)).collect();
-        if present.is_empty() {
-            return Ok("none".into());
-        }
-        let callers: BTreeSet<&str> = self
-            .calls
-            .iter()
-            .filter(|&&(_, to)| is_infallible(symbols.name(to)))
-            .map(|&(from, _)| symbols.name(from))
-            .filter(|caller| !is_infallible(caller))
-            .collect();
-        if callers.is_empty() {
-            return Err(present.into_iter().map(|name| format!("the image contains {name}")).collect());
-        }
-        Err(callers.into_iter().map(|caller| format!("{caller} panics when an allocation fails")).collect())
-    }
-
-    /// The image must not call a panic function: the compiler must have proven that no panic can occur.
-    fn panics(&self, symbols: &Symbols) -> Result<String, Vec<String>> {
-        let mut callers = BTreeMap::<&str, usize>::new();
-        for &(from, to) in &self.calls {
-            let (caller, target) = (symbols.name(from), symbols.name(to));
-            if is_panic(target) && !is_panic(caller) {
-                *callers.entry(caller).or_default() += 1;
-            }
-        }
-        if callers.is_empty() {
-            return Ok("no call of a panic function".into());
-        }
-        Err(callers
-            .into_iter()
-            .map(|(caller, count)| format!("{caller} calls panic functions at {count} places"))
-            .collect())
-    }
-}
-
-fn is_panic(name: &str) -> bool {
-    [
-        "core::panicking::",
-        "core::option::unwrap_failed",
-        "core::option::expect_failed",
-        "core::result::unwrap_failed",
-        "core::slice::index::",
-        "core::str::slice_error_fail",
-        "core::cell::panic_already",
-    ]
-    .iter()
-    .any(|panic| name.starts_with(panic))
-}
-
-/// Returns why a driver must not contain the instruction, if it must not. SSE and SSE2 are allowed in kernel mode on x64:
-/// the kernel preserves their registers. It does not preserve AVX, x87 and MMX state for a driver.
-fn refusal(instruction: &Instruction) -> Option<String> {
-    if instruction.is_invalid() {
-        return Some("undecodable bytes".into());
-    }
-    if instruction.encoding() != EncodingKind::Legacy {
-        return Some(format!("{:?} ({:?})", instruction.mnemonic(), instruction.encoding()));
-    }
-    let old = |feature: &CpuidFeature| {
-        matches!(
-            feature,
-            CpuidFeature::FPU
-                | CpuidFeature::FPU287
-                | CpuidFeature::FPU287XL_ONLY
-                | CpuidFeature::FPU387
-                | CpuidFeature::FPU387SL_ONLY
-                | CpuidFeature::MMX
-                | CpuidFeature::D3NOW
-                | CpuidFeature::D3NOWEXT
-        )
-    };
-    let register = |register: Register| register.is_mm() || register.is_st();
-    let uses = (0..instruction.op_count()).any(|operand| register(instruction.op_register(operand)));
-    (uses || instruction.cpuid_features().iter().any(old)).then(|| format!("{:?}", instruction.mnemonic()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn decoded(bytes: &[u8]) -> Instruction {
-        Decoder::new(64, bytes, DecoderOptions::NONE).decode()
-    }
-
-    #[test]
-    fn sse2_and_carry_less_multiplication_are_accepted() {
-        assert_eq!(refusal(&decoded(&[0x66, 0x0f, 0xef, 0xc0])), None, "pxor xmm0, xmm0");
-        assert_eq!(
-            refusal(&decoded(&[0x66, 0x0f, 0x3a, 0x44, 0xc1, 0x11])),
-            None,
-            "pclmulqdq xmm0, xmm1, 17"
-        );
-    }
-
-    #[test]
-    fn avx_x87_and_mmx_are_refused() {
-        assert!(refusal(&decoded(&[0xc5, 0xf9, 0xef, 0xc0])).is_some(), "vpxor xmm0, xmm0, xmm0");
-        assert!(refusal(&decoded(&[0xd9, 0xee])).is_some(), "fldz");
-        assert!(refusal(&decoded(&[0x0f, 0xef, 0xc0])).is_some(), "pxor mm0, mm0");
-        assert!(refusal(&decoded(&[0x0f, 0x77])).is_some(), "emms");
-    }
-
-    #[test]
-    fn undecodable_bytes_are_refused() {
-        assert!(refusal(&decoded(&[0x06])).is_some());
+        x64::decode(&sections, functions(table, |at| self.at(at))?, &self.symbols)
     }
 }

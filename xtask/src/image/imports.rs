@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Imports that the image may have: the functions of `abi-x64.toml` and `abi-extra.toml`, and the C support routines
-//! below.
+//! Imports that the image may have. For x64: the functions of `abi-x64.toml` and `abi-extra.toml`, and the C support routines
+//! below. For arm64: those of `abi-arm64.toml`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
+use super::architecture::Architecture;
 use crate::shell;
 
+const ARM64: &str = "crates/ndk-abi/abi-arm64.toml";
 const TABLE: &str = "crates/ndk-abi/abi-x64.toml";
 const EXTRA: &str = "crates/ndk-abi/abi-extra.toml";
 
@@ -31,16 +33,48 @@ const SUPPORT: [(&str, &str); 7] = [
 pub struct Imports(BTreeMap<String, BTreeSet<String>>);
 
 impl Imports {
-    pub fn load() -> Result<Self> {
-        let path = shell::root().join(TABLE);
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    /// Reads the tables of an architecture.
+    ///
+    /// # Errors
+    /// A table is missing or malformed.
+    pub fn load(architecture: Architecture) -> Result<Self> {
+        match architecture {
+            Architecture::X64 => Self::of_x64(),
+            Architecture::Arm64 => Self::of_arm64(&read(ARM64)?.parse().context(ARM64)?).context(ARM64),
+        }
+    }
+
+    /// Returns the table that lists them, for messages.
+    pub const fn table(architecture: Architecture) -> &'static str {
+        match architecture {
+            Architecture::X64 => TABLE,
+            Architecture::Arm64 => ARM64,
+        }
+    }
+
+    fn of_arm64(table: &toml::Table) -> Result<Self> {
+        let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
+        for group in table.get("group").and_then(toml::Value::as_array).context("no group")? {
+            let source = group.get("source").and_then(toml::Value::as_str).unwrap_or_default();
+            ensure!(!source.is_empty(), "a group has no source");
+            for (module, names) in group.get("import").and_then(toml::Value::as_table).context("no import")? {
+                for name in names.as_array().context("names are no list")? {
+                    let name = name.as_str().context("a name is no text")?.to_owned();
+                    let is_new = imports.entry(module.clone()).or_default().insert(name.clone());
+                    ensure!(is_new, "{module} {name} stands twice");
+                }
+            }
+        }
+        Ok(Self(imports))
+    }
+
+    fn of_x64() -> Result<Self> {
+        let text = read(TABLE)?;
         let table: toml::Table =
             import_part(&text).parse().with_context(|| format!("{TABLE} is not TOML"))?;
         let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
         add_imports(&mut imports, &table).context(TABLE)?;
-        let path = shell::root().join(EXTRA);
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let extra: toml::Table = text.parse().with_context(|| format!("{EXTRA} is not TOML"))?;
+        let extra: toml::Table = read(EXTRA)?.parse().with_context(|| format!("{EXTRA} is not TOML"))?;
         add_imports(&mut imports, &extra).context(EXTRA)?;
         let groups = extra.get("group").and_then(toml::Value::as_array).into_iter().flatten();
         for group in groups.filter_map(toml::Value::as_table) {
@@ -58,6 +92,10 @@ impl Imports {
     pub fn contains(&self, module: &str, name: &str) -> bool {
         self.0.get(&module.to_ascii_lowercase()).is_some_and(|names| names.contains(name))
     }
+}
+
+fn read(file: &str) -> Result<String> {
+    fs::read_to_string(shell::root().join(file)).with_context(|| format!("cannot read {file}"))
 }
 
 /// Adds the functions of the tables `import.MODULE`.
@@ -87,4 +125,27 @@ fn import_part(text: &str) -> String {
         inside
     });
     lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_of_arm64_have_a_source_and_stand_once() {
+        let parse = |text: &str| Imports::of_arm64(&text.parse().unwrap());
+        let group =
+            |source: &str| format!("[[group]]\nsource = \"{source}\"\n[group.import]\n\"a.sys\" = [\"F\"]\n");
+        assert!(parse(&group("seen")).unwrap().contains("A.sys", "F"));
+        assert!(parse(&group("")).is_err());
+        assert!(parse(&[group("one"), group("two")].concat()).is_err());
+    }
+
+    #[test]
+    fn each_import_of_arm64_is_one_of_x64_but_for_the_lowering_of_the_irql() {
+        let [x64, arm64] = [Architecture::X64, Architecture::Arm64].map(|of| Imports::load(of).unwrap());
+        let names = arm64.modules().flat_map(|(module, names)| names.iter().map(move |name| (module, name)));
+        let other: Vec<_> = names.filter(|(module, name)| !x64.contains(module, name)).collect();
+        assert_eq!(other, [("ntoskrnl.exe", &"KfLowerIrql".to_owned())]);
+    }
 }

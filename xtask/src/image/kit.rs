@@ -36,7 +36,7 @@ impl Kit {
             copy_headers(&own.join("arm64"), &include.join("km"))?;
         }
         let libraries = root.join("Lib").join(VERSION).join("km").join(architecture.name());
-        import_libraries(&libraries, architecture.dlltool())?;
+        import_libraries(&libraries, architecture)?;
         Ok(Self { root: root.to_path_buf(), architecture })
     }
 
@@ -66,9 +66,9 @@ fn copy_headers(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// One import library per module, with exactly the names that the image may import.
-fn import_libraries(directory: &Path, machine: &str) -> Result<()> {
+fn import_libraries(directory: &Path, architecture: Architecture) -> Result<()> {
     fs::create_dir_all(directory)?;
-    for (module, names) in Imports::load()?.modules() {
+    for (module, names) in Imports::load(architecture)?.modules() {
         let mut definition = format!("LIBRARY {module}\nEXPORTS\n");
         for name in names {
             definition.extend([name, "\n"]);
@@ -81,7 +81,7 @@ fn import_libraries(directory: &Path, machine: &str) -> Result<()> {
         }
         fs::write(&def, definition)?;
         let mut dlltool = Command::new("/usr/bin/llvm-dlltool-19");
-        shell::run(dlltool.args(["-m", machine, "-d"]).arg(&def).arg("-l").arg(&lib))?;
+        shell::run(dlltool.args(["-m", architecture.dlltool(), "-d"]).arg(&def).arg("-l").arg(&lib))?;
     }
     Ok(())
 }

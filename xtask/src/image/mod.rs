@@ -5,8 +5,10 @@
 //! `xtask/cross/README.md` describes what replaces the kit, and why the build runs in a mirror of the workspace.
 
 pub mod architecture;
+mod arm64;
 mod artifact;
 mod check;
+mod code;
 mod imports;
 mod kit;
 pub mod link;
@@ -14,6 +16,7 @@ mod linked;
 mod mirror;
 mod symbols;
 pub mod toolchain;
+mod x64;
 
 use std::{
     fs,
@@ -59,7 +62,7 @@ pub struct Options {
     /// Build this driver package instead of viordma
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
-    /// Build for this architecture [arm64: into target/image/arm64, and not with --check, which decodes x64 instructions]
+    /// Build for this architecture [arm64: into target/image/arm64]
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     arch: Architecture,
     /// Build target/image/viordma-strict.sys, the driver for authors of NDK consumers
@@ -75,11 +78,6 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
         return check(&Image { sys: sys.clone(), pdb: sys.with_extension("pdb") });
-    }
-    if options.check && options.arch == Architecture::Arm64 {
-        return Err(shell::Exit::usage(
-            "--check reads x64 instructions and unwind data: it cannot check an image for arm64",
-        ));
     }
     let name = options.package.as_deref().unwrap_or(if options.strict { STRICT } else { DRIVER });
     let image = match options.toolchain {

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use pdb2::{FallibleIterator as _, SymbolData};
 
 /// Function names by relative virtual address.
+#[derive(Default)]
 pub struct Symbols(BTreeMap<u32, String>);
 
 impl Symbols {
@@ -45,6 +46,11 @@ impl Symbols {
     /// The name of the function that contains `address`.
     pub fn name(&self, address: u32) -> &str {
         self.0.range(..=address).next_back().map_or("?", |(_, name)| name)
+    }
+
+    /// The address of the function that contains `address`; that itself if none does.
+    pub fn start(&self, address: u32) -> u32 {
+        self.0.range(..=address).next_back().map_or(address, |(&start, _)| start)
     }
 
     /// Every function, in the order of addresses.

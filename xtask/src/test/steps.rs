@@ -8,7 +8,9 @@ use anyhow::Result;
 
 use super::{captures, count::Count, demos, programs};
 use crate::{
-    emulated, fuzz, image, lab, licenses, miri,
+    emulated, fuzz,
+    image::{self, architecture::Architecture},
+    lab, licenses, miri,
     package::wine,
     packages::{self, ARM64, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP, WINE},
     races, shell, tools, trace, windows, wmi,
@@ -221,8 +223,10 @@ fn fuzz_targets() -> Result<Count> {
 /// The images that tests load, after the lints of the drivers as they are compiled for Windows.
 fn build_image() -> Result<Count> {
     image::lint()?;
-    for name in ["viordma", image::STRICT] {
-        image::check(&image::build(name)?)?;
+    for architecture in [Architecture::X64, Architecture::Arm64] {
+        for name in ["viordma", image::STRICT] {
+            image::check(&image::build_for(architecture, name)?)?;
+        }
     }
     // A driver that misbehaves on purpose, for the tests of the verifier.
     image::build("test-driver")?;

@@ -278,7 +278,8 @@ unsafe extern "efiapi" {
     pub fn KfRaiseIrql(NewIrql: KIRQL) -> KIRQL;
     /// IRQL: `<= HIGH_LEVEL`. C reads CR8 instead; the export is the same.
     pub fn KeGetCurrentIrql() -> KIRQL;
-    /// IRQL: `<= HIGH_LEVEL`.
+    /// IRQL: `<= HIGH_LEVEL`. A macro for this function on arm64.
+    #[cfg_attr(target_arch = "aarch64", link_name = "KfLowerIrql")]
     pub fn KeLowerIrql(NewIrql: KIRQL);
     /// IRQL: `any`.
     pub fn KeInitializeSpinLock(SpinLock: *mut KSPIN_LOCK);

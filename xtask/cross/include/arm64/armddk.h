@@ -16,6 +16,7 @@
 NTSYSAPI KIRQL NTAPI KeGetCurrentIrql(VOID);
 NTSYSAPI PKTHREAD NTAPI KeGetCurrentThread(VOID);
 NTKERNELAPI KIRQL NTAPI KfRaiseIrql(KIRQL NewIrql);
-NTKERNELAPI VOID NTAPI KeLowerIrql(KIRQL NewIrql);
+NTKERNELAPI VOID NTAPI KfLowerIrql(KIRQL NewIrql);
+#define KeLowerIrql(a) KfLowerIrql(a)
 NTKERNELAPI KIRQL NTAPI KeRaiseIrqlToDpcLevel(VOID);
 #define KeRaiseIrql(a, b) *(b) = KfRaiseIrql(a)
