@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the code of an image calls, whatever the architecture, and checks of that.
+//! Calls and instructions that were found in the code of an image, of any architecture, and checks of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
