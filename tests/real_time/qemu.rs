@@ -15,6 +15,7 @@ use lab::{
 };
 use qemu_device::{Identity, Slot};
 use support::{
+    adapters::begin,
     bed::{exchange, finish, miniport},
     copying::copy,
 };
@@ -158,6 +159,40 @@ const MOMENT: Duration = Duration::from_secs(20);
 /// The first transmit queue.
 const TRANSMIT: u16 = 1;
 
+/// Damages a ring of the first device, and waits until the driver has reset it.
+fn damage(bed: &Testbed) {
+    let machine = bed.machines()[0];
+    let events = || machine.event_log().iter().map(|entry| entry.code & 0xffff).collect::<Vec<_>>();
+    assert!(bed.adapters()[0].qemu().damage_ring(TRANSMIT), "the device notices");
+    let start = Instant::now();
+    while events().len() < 2 && start.elapsed() < MOMENT {
+        let _ = bed.event().wait(Duration::from_millis(10));
+    }
+    assert_eq!(events(), [NEEDS_RESET, RECOVERED]);
+}
+
+/// A copy that is under way ends with its connection; the next one completes. The peer notices when it sends, or by the time limit of the copy.
+//= virtio §16
+#[test]
+fn qemus_device_that_needs_a_reset_during_a_copy_ends_the_copy_alone() {
+    for properties in [&[][..], &["packed=on"]] {
+        let properties = properties.iter().map(|&property: &&str| property.to_owned()).collect();
+        let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
+        bed.start().expect("both drivers start");
+        let ([first, second], moving) = (bed.adapters(), bed.event());
+        let changes = miniport(bed.machines()[0]).ndk().events().len();
+        let under_way = begin([first, second], bed.event(), moving.clone(), 1 << 30);
+        assert!(moving.wait(MOMENT), "the copy has begun");
+        damage(&bed);
+        for end in under_way {
+            assert!(end.join().expect("the host lives").is_err(), "the connection has ended");
+        }
+        assert!(miniport(bed.machines()[0]).ndk().await_events(changes + 2, MOMENT), "RDMA is enabled again");
+        copy(&bed);
+        finish(bed);
+    }
+}
+
 /// QEMU finds what no driver may write in a ring, reports it in its log, and does nothing until it is reset.
 //= virtio §16
 #[test]
@@ -166,14 +201,7 @@ fn qemus_device_that_needs_a_reset_is_reset_and_works_again() {
         let properties = properties.iter().map(|&property: &&str| property.to_owned()).collect();
         let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
         bed.start().expect("both drivers start");
-        let machine = bed.machines()[0];
-        let events = || machine.event_log().iter().map(|entry| entry.code & 0xffff).collect::<Vec<_>>();
-        assert!(bed.adapters()[0].qemu().damage_ring(TRANSMIT), "the device notices");
-        let start = Instant::now();
-        while events().len() < 2 && start.elapsed() < MOMENT {
-            let _ = bed.event().wait(Duration::from_millis(10));
-        }
-        assert_eq!(events(), [NEEDS_RESET, RECOVERED]);
+        damage(&bed);
         copy(&bed);
         let [sender, receiver] = bed.machines().map(miniport);
         let header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
