@@ -58,7 +58,7 @@ struct InterruptContext<T> {
     is_line: AtomicBool,
 }
 
-/// No handler is there, and nobody else claims the device's interrupts: they would never end.
+/// There is no handler, so that an interrupt of the device is not claimed, and does not end.
 const NO_TARGET: u8 = 1 << 0;
 /// The device has no power, and its registers must not be read.
 const NO_POWER: u8 = 1 << 1;

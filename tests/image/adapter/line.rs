@@ -90,7 +90,7 @@ fn line_that_was_disabled_interrupts_when_it_is_enabled() {
     finish(bed);
 }
 
-/// A line that nobody handles must not stay asserted: without power the driver claims no interrupt. What NDIS has disabled stays so.
+/// An interrupt that is not claimed does not end, and without power the driver claims none. What NDIS has disabled stays so.
 #[test]
 fn line_is_disabled_while_the_driver_does_not_handle_it() {
     let Some(bed) = started_with(&Options { messages: Some(0), ..Options::default() }) else { return };
