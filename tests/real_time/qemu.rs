@@ -18,6 +18,7 @@ use support::{
     adapters::begin,
     bed::{exchange, finish, miniport},
     copying::copy,
+    faults::event,
 };
 
 fn new_bed(variant: QemuVariant) -> Option<Testbed> {
@@ -42,12 +43,11 @@ fn driver_starts_and_stops_on_qemus_device() {
 //= virtio §15
 #[test]
 fn device_of_qemu_without_msix_works_by_its_line() {
-    const LINE_INTERRUPT: u32 = viordma_inf::events::LINE_INTERRUPT.number();
     let properties = vec!["vectors=0".into()];
     let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
     bed.start().expect("both drivers start");
     let events: Vec<_> = bed.machines()[0].event_log().iter().map(|entry| entry.code & 0xFFFF).collect();
-    assert_eq!(events, [LINE_INTERRUPT]);
+    assert_eq!(events, [event::LINE_INTERRUPT]);
     copy(&bed);
     let [sender, receiver] = bed.machines().map(miniport);
     let header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
@@ -152,9 +152,6 @@ fn halt_after_removal_of_qemus_device_releases_everything() {
     finish(bed);
 }
 
-/// Event numbers of the driver's event table.
-const NEEDS_RESET: u32 = viordma_inf::events::NEEDS_RESET.number();
-const RECOVERED: u32 = viordma_inf::events::RECOVERED.number();
 const MOMENT: Duration = Duration::from_secs(20);
 /// The first transmit queue.
 const TRANSMIT: u16 = 1;
@@ -168,45 +165,47 @@ fn damage(bed: &Testbed) {
     while events().len() < 2 && start.elapsed() < MOMENT {
         let _ = bed.event().wait(Duration::from_millis(10));
     }
-    assert_eq!(events(), [NEEDS_RESET, RECOVERED]);
+    assert_eq!(events(), [event::NEEDS_RESET, event::RECOVERED]);
+}
+
+/// Runs a test on QEMU's devices with split and with packed rings.
+fn in_both_formats(test: impl Fn(&Testbed)) {
+    for properties in [vec![], vec!["packed=on".to_owned()]] {
+        let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
+        bed.start().expect("both drivers start");
+        test(&bed);
+        finish(bed);
+    }
 }
 
 /// A copy that is under way ends with its connection; the next one completes. The peer notices when it sends, or by the time limit of the copy.
 //= virtio §16
 #[test]
 fn qemus_device_that_needs_a_reset_during_a_copy_ends_the_copy_alone() {
-    for properties in [&[][..], &["packed=on"]] {
-        let properties = properties.iter().map(|&property: &&str| property.to_owned()).collect();
-        let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
-        bed.start().expect("both drivers start");
+    in_both_formats(|bed| {
         let ([first, second], moving) = (bed.adapters(), bed.event());
         let changes = miniport(bed.machines()[0]).ndk().events().len();
         let under_way = begin([first, second], bed.event(), moving.clone(), 1 << 30);
         assert!(moving.wait(MOMENT), "the copy has begun");
-        damage(&bed);
+        damage(bed);
         for end in under_way {
             assert!(end.join().expect("the host lives").is_err(), "the connection has ended");
         }
         assert!(miniport(bed.machines()[0]).ndk().await_events(changes + 2, MOMENT), "RDMA is enabled again");
-        copy(&bed);
-        finish(bed);
-    }
+        copy(bed);
+    });
 }
 
 /// QEMU finds what no driver may write in a ring, reports it in its log, and does nothing until it is reset.
 //= virtio §16
 #[test]
 fn qemus_device_that_needs_a_reset_is_reset_and_works_again() {
-    for properties in [&[][..], &["packed=on"]] {
-        let properties = properties.iter().map(|&property: &&str| property.to_owned()).collect();
-        let Some(mut bed) = new_bed(QemuVariant { properties, ..QemuVariant::default() }) else { return };
-        bed.start().expect("both drivers start");
-        damage(&bed);
-        copy(&bed);
+    in_both_formats(|bed| {
+        damage(bed);
+        copy(bed);
         let [sender, receiver] = bed.machines().map(miniport);
         let header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
         let frames: Vec<_> = (0..50).map(|number| [&header[..], &[number; 60]].concat()).collect();
-        exchange(&bed, &sender, &receiver, &frames);
-        finish(bed);
-    }
+        exchange(bed, &sender, &receiver, &frames);
+    });
 }

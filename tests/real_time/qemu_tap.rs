@@ -25,6 +25,7 @@ use qemu_device::TapNetwork;
 use support::{
     bed::{finish, miniport},
     copying::copy,
+    faults::event,
     linux::{self, Exchange, TAPS, started, started_with_keywords, tcp_errors},
     packets,
     scaling::{self, ALL_TYPES, KEY, parameters, send, send_flows, settle},
@@ -431,7 +432,6 @@ fn vlan_filter_of_qemus_device_follows_the_adapters_vlan() {
 /// QEMU processes no queue while the machine is stopped.
 #[test]
 fn transmit_queue_that_qemu_does_not_serve_is_reset_alone_and_sends_go_on() {
-    const TRANSMIT_QUEUE_RESET: u32 = viordma_inf::events::QUEUE_RESET.number();
     for packed in ["packed=off", "packed=on"] {
         let Some((bed, _)) = started(1, 2, &[packed]) else { return };
         let machine = bed.machines()[0];
@@ -442,7 +442,7 @@ fn transmit_queue_that_qemu_does_not_serve_is_reset_alone_and_sends_go_on() {
         await_that(&bed, "the reset of the queue", || !machine.event_log().is_empty());
         device.stop(false).unwrap();
         let numbers: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
-        assert_eq!(numbers, [TRANSMIT_QUEUE_RESET], "{packed}");
+        assert_eq!(numbers, [event::QUEUE_RESET], "{packed}");
         copy(&bed);
         send_flows(&bed, 10, 60);
         assert_eq!(machine.event_log().len(), 1, "{packed}: {:?}", bed.events());

@@ -20,7 +20,6 @@ use support::{
     filters::set_filter,
 };
 
-const INVALID_ADDRESS: u32 = viordma_inf::events::INVALID_ADDRESS.number();
 const MOMENT: Duration = Duration::from_secs(20);
 
 fn current(machine: &Machine) -> Vec<u8> {
@@ -42,7 +41,7 @@ fn address_that_no_station_can_have_is_replaced_by_a_random_one() {
         let used = current(&machine);
         assert_eq!(used[0], 2, "{mac:02x?}: {used:02x?}");
         assert_eq!(machine.nic().mac()[..], used[..], "the device knows it");
-        assert_eq!(events(&machine), [INVALID_ADDRESS]);
+        assert_eq!(events(&machine), [event::INVALID_ADDRESS]);
         machine.stop().expect("the driver stops");
         assert!(sim.verdict().is_clean(), "{}", sim.verdict());
     }

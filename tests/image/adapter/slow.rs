@@ -16,10 +16,6 @@ use support::{
     stalled::{send_many, statuses},
 };
 
-const COMMAND_LATE: u32 = viordma_inf::events::COMMAND_LATE.number();
-const RESET_LATE: u32 = viordma_inf::events::RESET_LATE.number();
-const TRANSMIT_STALLED: u32 = viordma_inf::events::TRANSMIT_STALLED.number();
-const QUEUE_RESET: u32 = viordma_inf::events::QUEUE_RESET.number();
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn pass(bed: &lab::testbed::Testbed, time: Duration) {
@@ -50,7 +46,7 @@ fn adapter_starts_at_once_if_the_device_takes_ten_seconds_for_each_command() {
     set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
     pass(&bed, Duration::from_secs(61));
     assert_eq!(delivered(&bed, &ALL), 1, "the device filters");
-    assert!(events(bed.machines()[0]).iter().all(|&event| event == COMMAND_LATE));
+    assert!(events(bed.machines()[0]).iter().all(|&event| event == event::COMMAND_LATE));
     copy(&bed);
     finish(bed);
 }
@@ -75,7 +71,7 @@ fn control_plane_that_is_silent_for_an_hour_costs_nothing() {
     pass(&bed, end.saturating_sub(bed.now()) + Duration::from_secs(1));
     assert_eq!(delivered(&bed, &ALL), 1, "the device filters");
     assert!(!machine.nic().is_announcement_asked(), "acknowledged");
-    assert_running(machine, &[COMMAND_LATE]);
+    assert_running(machine, &[event::COMMAND_LATE]);
     assert!(links(&miniport(machine)).is_empty(), "it was not reset");
     copy(&bed);
     finish(bed);
@@ -146,7 +142,7 @@ fn reset_that_takes_minutes_is_waited_for_and_reported_each_minute() {
     machine.nic().need_reset();
     await_until(&bed, "the failure is reported", || !events(machine).is_empty());
     pass(&bed, Duration::from_secs(140));
-    assert_running(machine, &[event::NEEDS_RESET, RESET_LATE, RESET_LATE, RESET_LATE]);
+    assert_running(machine, &[event::NEEDS_RESET, event::RESET_LATE, event::RESET_LATE, event::RESET_LATE]);
     machine.nic().set_reset_time(Duration::ZERO);
     pass(&bed, Duration::from_secs(15));
     assert_eq!(events(machine).last(), Some(&event::RECOVERED));
@@ -212,9 +208,9 @@ fn device_that_is_gone_while_it_is_reset_is_not_waited_for() {
 fn back_end_that_takes_no_frames_for_ten_minutes_is_waited_for() {
     const PAUSE: Duration = Duration::from_secs(600);
     for (features, expected) in [
-        (Features::DEFAULT.without(Features::RING_RESET), &[TRANSMIT_STALLED][..]),
-        (Features::DEFAULT.without(Features::RING_RESET) | Features::RING_PACKED, &[TRANSMIT_STALLED]),
-        (Features::DEFAULT, &[QUEUE_RESET, TRANSMIT_STALLED]),
+        (Features::DEFAULT.without(Features::RING_RESET), &[event::TRANSMIT_STALLED][..]),
+        (Features::DEFAULT.without(Features::RING_RESET) | Features::RING_PACKED, &[event::TRANSMIT_STALLED]),
+        (Features::DEFAULT, &[event::QUEUE_RESET, event::TRANSMIT_STALLED]),
     ] {
         let Some(bed) = started_with(&Options { features, ..Options::default() }) else { return };
         let machine = bed.machines()[0];

@@ -41,8 +41,6 @@ fn by_device(pairs: u16, processors: u32) -> Options {
 
 /// The command with which the device is given table and key: class and command.
 const RSS_CONFIG: [u8; 2] = [4, 1];
-/// Event numbers of the driver's event table.
-const COMMAND_LATE: u32 = viordma_inf::events::COMMAND_LATE.number();
 
 /// The device's types, as virtio numbers them.
 const UDP: u32 = 1 << 2 | 1 << 5;
@@ -296,7 +294,7 @@ fn device_that_does_not_answer_is_used_without() {
         assert!(machine.nic().is_running());
         assert_eq!(machine.nic().sent_commands(RSS_CONFIG), 1);
         let events: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
-        assert_eq!(events, [COMMAND_LATE]);
+        assert_eq!(events, [event::COMMAND_LATE]);
         send(&bed, &mixture());
         send_flows(&bed, 20, 20);
     }

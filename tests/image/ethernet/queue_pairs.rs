@@ -20,6 +20,7 @@ use nt_sim::{delays::Moment, nt::time::sleep};
 use support::{
     bed::{exchange, finish, miniport, started_with},
     copying::copy,
+    faults::event,
     flows::{begin_copies, copy_by, join, send_flows, udp},
     queue_pairs::{
         MOMENT, SOON, busy, counters, few_slots_at_a_time, over_formats, send_first_messages, with_pairs,
@@ -355,8 +356,6 @@ fn qemus_device_with_mq_works() {
 /// or not at all; what follows is not its fault.
 #[test]
 fn pairs_for_which_there_is_memory_are_used() {
-    const FEWER_PAIRS: u32 = viordma_inf::events::FEWER_PAIRS.number();
-    const FEWER_BUFFERS: u32 = viordma_inf::events::FEWER_BUFFERS.number();
     let Some(mut bed) = started_with(&with_pairs(3, Features::default())) else { return };
     let host = bed.machines()[0].host().clone();
     let (mut used, mut reduced) = (BTreeSet::new(), 0);
@@ -369,7 +368,7 @@ fn pairs_for_which_there_is_memory_are_used() {
         host.low_resources.fail_nth(u64::MAX / 2);
         assert!(!host.is_dead(), "allocation {victim} failed:\n{}", bed.violations().join("\n"));
         let log = host.event_log();
-        let fewer = log[logged..].iter().find(|entry| entry.code & 0xffff == FEWER_PAIRS);
+        let fewer = log[logged..].iter().find(|entry| entry.code & 0xffff == event::FEWER_PAIRS);
         if let Some(entry) = fewer.filter(|_| outcome.is_ok()) {
             let [pairs, 3] = entry.data[..] else { panic!("{:?}", entry.data) };
             if used.insert(pairs) {
@@ -379,7 +378,7 @@ fn pairs_for_which_there_is_memory_are_used() {
                 assert!(sends.iter().all(|&pair| pair < pairs as usize), "{sends:?} of {pairs} pairs send");
             }
         }
-        if let Some(entry) = log[logged..].iter().find(|entry| entry.code & 0xffff == FEWER_BUFFERS) {
+        if let Some(entry) = log[logged..].iter().find(|entry| entry.code & 0xffff == event::FEWER_BUFFERS) {
             assert_eq!(entry.data, [128, 128]);
             reduced += u32::from(outcome.is_ok());
         }
