@@ -127,19 +127,51 @@ impl OutOfOrder {
 
     /// Returns the first packet from `from` to before `end` that is not stored. Compares words, not packets.
     pub(crate) fn first_missing(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
+        self.first_with(from, end, |word| word)
+    }
+
+    /// Returns the first packet from `from` to before `end` that is stored.
+    pub(crate) fn first_stored(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
+        self.first_with(from, end, |word| !word)
+    }
+
+    /// Returns the first packet from `from` to before `end` whose bit is clear in its word after `change`.
+    #[inline]
+    fn first_with(&self, from: Sequence, end: Sequence, change: impl Fn(u64) -> u64) -> Option<Sequence> {
         let mut at = from;
         while at < end {
-            #[cfg(test)]
-            tests::WORDS_COMPARED.set(tests::WORDS_COMPARED.get() + 1);
             let (word, bit) = at.word_and_bit();
-            let stored = self.stored.get(word & self.stored.len().wrapping_sub(1)).copied().unwrap_or(0);
-            let run = (stored >> bit).trailing_ones();
+            let run = (change(self.word(word)) >> bit).trailing_ones();
             at = at.add(u64::from(run));
             if run.saturating_add(bit) < u64::BITS {
                 break;
             }
         }
         (at < end).then_some(at)
+    }
+
+    /// Returns the last packet from `from` to before `end` that is not stored. Compares words, not packets.
+    pub(crate) fn last_missing(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
+        let mut end = end;
+        while from < end {
+            let last = end.previous();
+            let (word, bit) = last.word_and_bit();
+            // The bits after it are shifted out.
+            let bits = self.word(word) << (u64::BITS.saturating_sub(1)).saturating_sub(bit);
+            let run = bits.leading_ones();
+            if run <= bit {
+                let missing = last.before(u64::from(run));
+                return (missing >= from).then_some(missing);
+            }
+            end = last.before(u64::from(bit));
+        }
+        None
+    }
+
+    fn word(&self, word: usize) -> u64 {
+        #[cfg(test)]
+        tests::WORDS_COMPARED.set(tests::WORDS_COMPARED.get() + 1);
+        self.stored.get(word & self.stored.len().wrapping_sub(1)).copied().unwrap_or(0)
     }
 
     /// Records that the packet is stored, which was not.
@@ -205,7 +237,7 @@ pub(super) mod tests {
     use super::*;
 
     std::thread_local! {
-        /// Words that [`OutOfOrder::first_missing`] compared on this thread.
+        /// Words of [`OutOfOrder`] that were compared on this thread.
         pub(in crate::transport) static WORDS_COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
 
@@ -237,6 +269,33 @@ pub(super) mod tests {
                 assert_eq!(found, Some(at(first + missing)), "from {first}");
                 let end = at(first + missing);
                 assert_eq!(out_of_order.first_missing(at(first), end), None, "from {first} to {end:?}");
+            }
+        }
+    }
+
+    /// Around each boundary of words, and of the ring.
+    #[test]
+    fn the_ends_of_gaps_are_those_that_a_search_of_each_packet_finds() {
+        let mut random = 7u64;
+        for round in 0..2000 {
+            let mut out_of_order = out_of_order();
+            let first = 100 + round % 200;
+            let stored: Vec<u64> = (first..first + 140)
+                .filter(|_| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (random >> 33) % 64 < round % 65
+                })
+                .collect();
+            for &sequence in &stored {
+                out_of_order.record(at(sequence));
+            }
+            for (from, end) in [(0, 140), (1, 2), (3, 70), (64, 128), (17, 17)] {
+                let mut range = first + from..first + end;
+                let last = range.clone().rfind(|sequence| !stored.contains(sequence));
+                let found = out_of_order.last_missing(at(range.start), at(range.end));
+                assert_eq!(found, last.map(at), "round {round}, {from} to {end}");
+                let found = out_of_order.first_stored(at(range.start), at(range.end));
+                assert_eq!(found, range.find(|sequence| stored.contains(sequence)).map(at), "round {round}");
             }
         }
     }

@@ -3,5 +3,6 @@
 //! Engines on a network that loses, repeats, reorders and marks frames, over long runs in virtual time.
 
 mod goodput;
+mod granted_reads;
 mod incast;
 mod seeds;

@@ -31,12 +31,12 @@ impl Requester {
         let is_new = sequence >= self.high;
         let index = self.position.index;
         if is_new && self.send_queue.get(index).is_some_and(|wqe| wqe.first == sequence) {
-            self.send_queue.set_chunk(index, self.recovery.window.chunk_shift());
+            self.send_queue.set_chunk(index, self.recovery.window.chunk(self.reads.limit()));
         }
         let wqe = self.send_queue.get(index).ok_or(Unsent::Idle)?;
         let end = wqe.chunk_end(sequence);
         let packets = end.since(sequence);
-        let window = self.recovery.window.of_reads(self.reads.gaps.is_active());
+        let window = self.recovery.window.of_reads(self.reads.limit(), self.reads.gaps.is_active());
         //= rocev2 §7
         //= R-QP-52
         if !self.reads.may_request() || (in_flight > 0 && in_flight.saturating_add(packets) > window) {

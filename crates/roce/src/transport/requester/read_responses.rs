@@ -79,8 +79,8 @@ impl Requester {
         let begins = response.begins_within_chunk();
         // Stored responses count now.
         let (kept, measured) = self.reads.accept_next(sequence, sink, env.now);
-        if let Some((received, took)) = measured {
-            self.recovery.window.measure(received, took);
+        if let Some(measured) = measured {
+            self.recovery.window.measure_responses(measured);
         }
         self.accept_responses(env, sequence.next().add(u64::from(kept)))?;
         // Before losses are looked for: they use no retry of a peer that answers.
@@ -123,9 +123,11 @@ impl Requester {
             let (reads, requested) = self.reads(env);
             match reads.store(env, requested, sequence, packet) {
                 Stored::New { begins, measured } => {
-                    if let Some((received, took)) = measured {
-                        self.recovery.window.measure(received, took);
+                    if let Some(measured) = measured {
+                        self.recovery.window.measure_responses(measured);
                     }
+                    // The request is still being answered: no other one may be sent for what it misses.
+                    self.recovery.timeout.restart(env.now);
                     return self.response_received(env, sequence, begins);
                 }
                 Stored::Useless => return Ok(()),

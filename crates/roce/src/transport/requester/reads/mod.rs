@@ -18,7 +18,8 @@ use lock_api::RawMutex;
 use self::gaps::{Progress, ReadGaps, Repeat};
 use self::response::Response;
 use self::sinks::ReadSinks;
-use super::recovery::round_trip::ReadSample;
+use super::recovery::round_trip::{Measured, ReadSample};
+use super::recovery::window::MANY_READS;
 use super::send_queue::{SendQueue, Wqe};
 use crate::config::Config;
 use crate::error::CreateError;
@@ -74,7 +75,7 @@ pub(super) struct Requested<'a> {
 pub(super) enum Stored {
     /// It is stored, or lost because it has to wait for earlier READs. `begins` as in [`Response::begins_within_chunk`]; the
     /// measurement is that of [`ReadSample::receive`].
-    New { begins: bool, measured: Option<(u64, u64)> },
+    New { begins: bool, measured: Option<Measured> },
     /// It has no effect.
     Useless,
     /// It is not a response to one of the READs that may be stored.
@@ -142,6 +143,11 @@ impl Reads {
         self.limit = limit;
     }
 
+    /// Returns the limit of outstanding READ request packets.
+    pub(super) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// Returns whether READs may be posted.
     pub(crate) fn are_allowed(&self) -> bool {
         self.limit > 0
@@ -170,7 +176,9 @@ impl Reads {
         self.in_flight = self.in_flight.saturating_add(1);
         self.end = self.end.max(end);
         if is_new {
-            self.sample.request(first, now);
+            // With few requests outstanding, the first response to one arrives after little of the window, the last one after all of it.
+            let end = if self.limit < MANY_READS { end } else { first.next() };
+            self.sample.request(first, end, now);
         }
     }
 
@@ -178,6 +186,7 @@ impl Reads {
     /// requested again. Without them, all chunks are.
     pub(super) fn go_back(&mut self, una: Sequence, kept: Option<(&Wqe, Sequence)>) {
         self.gaps.clear();
+        self.sample.requested_again(una, Sequence::MAX);
         self.in_flight =
             kept.map_or(0, |(oldest, resume)| oldest.chunks_of(resume.since(oldest.chunk_end(una))));
     }
@@ -195,7 +204,7 @@ impl Reads {
         sequence: Sequence,
         sink: SgeCursor,
         now: Instant,
-    ) -> (u32, Option<(u64, u64)>) {
+    ) -> (u32, Option<Measured>) {
         self.cursor = sink;
         self.newest_after_gap = None;
         let measured = self.sample.receive(sequence, now);
@@ -325,6 +334,7 @@ impl Reads {
     pub(super) fn repeat_sent(&mut self, requested: Requested<'_>, repeat: Repeat) {
         let progress = requested.progress(&self.out_of_order);
         self.gaps.sent(progress, Some(repeat), requested.now);
+        self.sample.requested_again(repeat.first, repeat.end);
     }
 }
 

@@ -38,12 +38,15 @@ impl Sample {
     };
 }
 
-/// The READ request whose first response measures the path. Responses after a gap count: otherwise a path that loses packets would
-/// seldom be measured.
+/// The READ request whose responses measure the path: the first one the round trip, the last one the rate. Responses after a gap
+/// count: otherwise a path that loses packets would seldom be measured.
 #[derive(Debug)]
 pub(crate) struct ReadSample {
-    /// [`Sequence::MAX`] for no sample.
-    sequence: Sequence,
+    /// The response that is awaited, the first or the last one; [`Sequence::MAX`] for none.
+    awaited: Sequence,
+    last: Sequence,
+    /// The last one is awaited, after the first of several.
+    awaits_last: bool,
     sent: Instant,
     /// Responses received before.
     before: u64,
@@ -51,29 +54,62 @@ pub(crate) struct ReadSample {
     received: u64,
 }
 
-impl ReadSample {
-    pub(crate) const NONE: Self =
-        Self { sequence: Sequence::MAX, sent: Instant::from_nanos(0), before: 0, received: 0 };
+/// The arrival of a response of [`ReadSample`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// Responses since the request.
+    pub(crate) received: u64,
+    /// Time since the request, in nanoseconds.
+    pub(crate) took: u64,
+    /// It is the first response.
+    pub(crate) first: bool,
+    /// It is the last one.
+    pub(crate) last: bool,
+}
 
-    /// The responses from `sequence` on are requested for the first time.
-    pub(crate) fn request(&mut self, sequence: Sequence, now: Instant) {
-        if self.sequence == Sequence::MAX {
-            (self.sequence, self.sent, self.before) = (sequence, now, self.received);
+impl ReadSample {
+    pub(crate) const NONE: Self = Self {
+        awaited: Sequence::MAX,
+        last: Sequence::MAX,
+        awaits_last: false,
+        sent: Instant::from_nanos(0),
+        before: 0,
+        received: 0,
+    };
+
+    /// The responses from `first` to `end` are requested for the first time.
+    pub(crate) fn request(&mut self, first: Sequence, end: Sequence, now: Instant) {
+        if self.awaited == Sequence::MAX {
+            (self.awaited, self.last, self.awaits_last) = (first, end.previous(), false);
+            (self.sent, self.before) = (now, self.received);
         }
     }
 
-    /// Accounts for a response. If it is that of the sample, returns the number of responses since the request, and the time in
-    /// nanoseconds.
-    #[inline]
-    pub(crate) fn receive(&mut self, sequence: Sequence, now: Instant) -> Option<(u64, u64)> {
-        self.received = self.received.wrapping_add(1);
-        if sequence < self.sequence {
-            return None;
+    /// The responses from `first` to `end` are requested again. The arrival of the last one measures nothing then (Karn's algorithm). The
+    /// first one, if that is awaited, is overtaken by others.
+    pub(crate) fn requested_again(&mut self, first: Sequence, end: Sequence) {
+        if self.awaits_last && (first..end).contains(&self.last) {
+            self.awaited = Sequence::MAX;
         }
-        let measured = (self.received.wrapping_sub(self.before), now.nanos_since(self.sent));
-        let is_lost = sequence > self.sequence;
-        self.sequence = Sequence::MAX;
-        (!is_lost).then_some(measured)
+    }
+
+    /// Accounts for a response. Returns what it measures, if anything.
+    #[inline]
+    pub(crate) fn receive(&mut self, sequence: Sequence, now: Instant) -> Option<Measured> {
+        self.received = self.received.wrapping_add(1);
+        if sequence < self.awaited { None } else { self.measure(sequence, now) }
+    }
+
+    #[inline(never)]
+    fn measure(&mut self, sequence: Sequence, now: Instant) -> Option<Measured> {
+        // One behind the awaited one shows that this is lost or late.
+        let first = sequence == self.awaited && !self.awaits_last;
+        let last = sequence == self.last;
+        self.awaits_last = sequence < self.last;
+        self.awaited = if self.awaits_last { self.last } else { Sequence::MAX };
+        let received = self.received.wrapping_sub(self.before);
+        let measured = Measured { received, took: now.nanos_since(self.sent), first, last };
+        (first || last).then_some(measured)
     }
 }
 
@@ -127,19 +163,45 @@ mod tests {
         }
     }
 
-    /// The response measures with those that arrived since its request; one behind it shows that it is lost or late.
+    /// The first response measures the round trip and the last one the rate; one behind them shows that they are lost or late.
     #[test]
-    fn the_response_of_a_sample_measures_unless_another_overtakes_it() {
+    fn the_ends_of_an_answer_measure_unless_others_overtake_them() {
         let time = Instant::from_nanos;
+        let measured = |received, took, first, last| Some(Measured { received, took, first, last });
         let mut sample = ReadSample::NONE;
         assert_eq!(sample.receive(at(0), time(0)), None);
-        sample.request(at(10), time(1000));
-        sample.request(at(20), time(1100));
+        sample.request(at(10), at(20), time(1000));
+        sample.request(at(20), at(30), time(1100));
         assert_eq!(sample.receive(at(9), time(1500)), None);
-        assert_eq!(sample.receive(at(10), time(2000)), Some((2, 1000)));
+        assert_eq!(sample.receive(at(10), time(2000)), measured(2, 1000, true, false));
         assert_eq!(sample.receive(at(11), time(2001)), None);
-        sample.request(at(30), time(3000));
+        assert_eq!(sample.receive(at(19), time(2100)), measured(4, 1100, false, true));
+        assert_eq!(sample.receive(at(20), time(2200)), None);
+        // The first one is lost.
+        sample.request(at(30), at(40), time(3000));
         assert_eq!(sample.receive(at(31), time(4000)), None);
         assert_eq!(sample.receive(at(30), time(4001)), None);
+        assert_eq!(sample.receive(at(39), time(4002)), measured(3, 1002, false, true));
+        // The last one is.
+        sample.request(at(40), at(50), time(5000));
+        assert_eq!(sample.receive(at(40), time(6000)), measured(1, 1000, true, false));
+        assert_eq!(sample.receive(at(50), time(6001)), None);
+        assert_eq!(sample.receive(at(49), time(6002)), None);
+        // A request for one packet.
+        sample.request(at(60), at(61), time(7000));
+        assert_eq!(sample.receive(at(60), time(8000)), measured(1, 1000, true, true));
+    }
+
+    /// Karn's algorithm (RFC 6298, section 3).
+    #[test]
+    fn a_response_that_is_requested_again_measures_nothing() {
+        let time = Instant::from_nanos;
+        for (first, end, measures) in [(15, 20, false), (19, 20, false), (11, 19, true)] {
+            let mut sample = ReadSample::NONE;
+            sample.request(at(10), at(20), time(1000));
+            sample.receive(at(10), time(2000));
+            sample.requested_again(at(first), at(end));
+            assert_eq!(sample.receive(at(19), time(3000)).is_some(), measures, "{first} to {end}");
+        }
     }
 }

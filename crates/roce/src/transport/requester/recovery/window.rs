@@ -8,6 +8,7 @@
 //! doubles; once the path is full, round trips take longer, and the product stays. So on a short path the window stays
 //! at its minimum, whatever queues there are.
 
+use super::round_trip::Measured;
 use crate::transport::sequence::Sequence;
 
 /// Part of the excess by which the window falls in a round trip that had use for less.
@@ -32,6 +33,14 @@ pub(crate) struct Window {
     shrunk: Sequence,
 }
 
+/// With as many READs granted, the window is requested in as many chunks, and the next one is always on its way.
+pub(crate) const MANY_READS: u32 = 4;
+
+/// Packets of a chunk of a READ: with many READs granted, no more than this, so that little is requested again after a loss; and no fewer
+/// than this while the window is larger.
+const MOST_OF_MANY: u64 = 256;
+const FEWEST: u64 = 64;
+
 /// Nanoseconds by which the round trip rises at least.
 const LEAST_RISE: u64 = 256;
 
@@ -55,11 +64,12 @@ impl Window {
         self.packets
     }
 
-    /// Returns how many packets may be unacknowledged with the responses of a READ request. It begins below
-    /// [`Window::packets`]; while responses are `missing`, it may end above by a whole chunk.
+    /// Returns how many packets may be unacknowledged with the responses of a READ request, of which `granted` may be outstanding.
+    /// It begins below [`Window::packets`]; while responses are `missing`, it may end above by a whole chunk.
     #[inline]
-    pub(crate) fn of_reads(&self, missing: bool) -> u64 {
-        if missing { self.extended() } else { self.with_chunks() }
+    pub(crate) fn of_reads(&self, granted: u32, missing: bool) -> u64 {
+        let usual = if missing { self.extended() } else { self.with_chunks() };
+        if granted == 2 { usual.max(self.chunk(granted).saturating_mul(2)).min(self.limit) } else { usual }
     }
 
     /// Returns how many packets may be unacknowledged that are requested in chunks: as the window is used in steps, more than
@@ -69,10 +79,24 @@ impl Window {
         self.packets.max(self.least.saturating_add(self.least / 2).min(self.limit))
     }
 
-    /// Returns how many packets of a READ are requested at once, as a power of two: a quarter of the window, to be limited by
-    /// the queue.
-    pub(crate) fn chunk_shift(&self) -> u8 {
-        (self.packets / 4).checked_ilog2().unwrap_or(0) as u8
+    /// Returns how many packets of a READ are requested at once, of a peer that has `granted` as many READs. With [`MANY_READS`], a
+    /// quarter of the window. With fewer, the path is empty for the part of a round trip in which a request travels: each is for so much
+    /// that this part is small.
+    pub(crate) fn chunk(&self, granted: u32) -> u64 {
+        let chunk = match granted {
+            // A round trip for eleven bandwidth-delay products.
+            0 | 1 => self.packets.saturating_mul(6),
+            // One and a half while the other is answered.
+            2 => self.packets.saturating_mul(3) / 4,
+            3 => self.packets / 3,
+            granted => {
+                let quarter = (self.packets / 4).min(MOST_OF_MANY);
+                // A power of two, so that a little more or less of a window does not make more chunks.
+                let quarter = 1u64.checked_shl(quarter.checked_ilog2().unwrap_or(0)).unwrap_or(1);
+                quarter.max(self.packets.div_ceil(u64::from(granted)))
+            }
+        };
+        chunk.max(FEWEST.min(self.packets.saturating_mul(2) / 3)).clamp(1, self.limit)
     }
 
     /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be.
@@ -95,10 +119,32 @@ impl Window {
     /// packets were acknowledged with it.
     #[inline]
     pub(crate) fn measure(&mut self, delivered: u64, took: u64) {
+        self.measure_round_trip(delivered, took);
+        self.measure_rate(delivered, took);
+    }
+
+    /// Adapts to responses of a READ.
+    #[inline(never)]
+    pub(crate) fn measure_responses(&mut self, measured: Measured) {
+        let Measured { received, took, first, last } = measured;
+        if first {
+            self.measure_round_trip(received, took);
+        }
+        if last && !self.is_unmeasured() {
+            self.measure_rate(received, took);
+        }
+    }
+
+    #[inline]
+    fn measure_round_trip(&mut self, delivered: u64, took: u64) {
         // Nothing of this queue pair delays a packet before which none was unacknowledged. If it takes longer, the path may have
         // become longer, or the peer was busy once.
         let rise = if delivered <= 1 { self.base / 4 + LEAST_RISE } else { 0 };
         self.base = took.min(self.base.wrapping_add(rise)).min(UNMEASURED - 1);
+    }
+
+    #[inline]
+    fn measure_rate(&mut self, delivered: u64, took: u64) {
         // Usually, the consumer posts less than a window.
         if delivered > self.packets / 2 {
             self.follow(delivered, took);
@@ -216,14 +262,50 @@ mod tests {
         assert_eq!(window.packets(), packets / 2);
     }
 
+    /// A quarter of the window with many READs granted, more with few.
     #[test]
-    fn a_chunk_is_a_quarter_of_the_window() {
-        for (packets, shift) in [(2, 0), (128, 5), (1020, 7), (1024, 8)] {
-            assert_eq!(Window::new(packets, packets).chunk_shift(), shift, "{packets}");
+    fn few_granted_reads_have_long_chunks() {
+        let chunk = |packets, granted| {
+            let window = Window { packets, ..Window::new(128, 8192) };
+            let chunk = window.chunk(granted);
+            let in_flight = chunk * u64::from(granted.min(4));
+            assert!(
+                granted > 3 || in_flight <= window.of_reads(granted, false).max(chunk),
+                "{packets}, {granted}"
+            );
+            chunk
+        };
+        for granted in [1, 2, 3, 4, 8, 16] {
+            assert_eq!(chunk(2, granted), [12, 1, 1, 1, 1, 1][granted.min(5) as usize - 1], "{granted}");
         }
+        assert_eq!([1, 2, 3, 4, 16].map(|granted| chunk(128, granted)), [768, 96, 64, 64, 64]);
+        assert_eq!([1, 2, 3, 4, 8, 16].map(|granted| chunk(2000, granted)), [8192, 1500, 666, 500, 256, 256]);
+        assert_eq!(Window::new(128, 300).chunk(1), 300);
         let mut window = Window::IDLE;
         window.measure(1, 1000);
         assert_eq!(window.round_trip(), 1000);
+    }
+
+    /// Of a peer that answers one READ at a time.
+    #[test]
+    fn a_chunk_at_a_time_fills_a_path() {
+        for (round_trip, expected) in [(20, 128..=128), (100, 170..=200), (1000, 1000..=2000)] {
+            let mut window = Window::new(128, 8192);
+            for _ in 0..100 {
+                let received = window.chunk(1);
+                let base = round_trip * MICROSECOND;
+                window.measure_responses(Measured { received: 1, took: base, first: true, last: false });
+                let took = base + received * MICROSECOND;
+                window.measure_responses(Measured { received, took, first: false, last: true });
+            }
+            assert!(expected.contains(&window.packets()), "{round_trip} us: {}", window.packets());
+            let chunk = window.chunk(1);
+            assert!(chunk >= 7 * round_trip, "{round_trip} us: {chunk}");
+        }
+        // The rate says nothing while no round trip is known.
+        let mut window = Window::new(128, 8192);
+        window.measure_responses(Measured { received: 700, took: MICROSECOND, first: false, last: true });
+        assert_eq!(window.packets(), 128);
     }
 
     /// Queues do not make the path longer, a single delay makes it little longer.

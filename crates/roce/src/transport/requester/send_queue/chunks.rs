@@ -2,7 +2,8 @@
 
 //! Chunks of a READ: the parts that it is requested in.
 //!
-//! A chunk has 64 to 256 packets: a quarter of the window between these limits. So the window bounds the responses in flight, and
+//! The window decides how many packets a chunk has
+//! ([`Window::chunk`](crate::transport::requester::recovery::window::Window::chunk)). So it bounds the responses in flight, and
 //! what is lost of a chunk is one request ([`ReadGaps`](crate::transport::requester::reads::gaps::ReadGaps)). Chunk boundaries
 //! never move: a responder finds any part of a chunk inside one READ that it remembers.
 
@@ -13,25 +14,31 @@ impl Wqe {
     /// Returns the first packet of the chunk that `sequence` is in.
     pub(crate) fn chunk_first(&self, sequence: Sequence) -> Sequence {
         let into = sequence.since(self.first);
-        self.first.add(into >> self.chunk_shift << self.chunk_shift)
+        self.first.add(into.saturating_sub(into % self.chunk_packets()))
     }
 
     /// Returns the end of the chunk that `sequence` is in.
     pub(crate) fn chunk_end(&self, sequence: Sequence) -> Sequence {
         let into = sequence.since(self.first);
-        let end = (into >> self.chunk_shift).saturating_add(1) << self.chunk_shift;
+        let packets = self.chunk_packets();
+        let end = into.saturating_sub(into % packets).saturating_add(packets);
         self.first.add(end).min(self.end())
     }
 
     /// Returns the number of chunks that end at or before `sequence`.
     pub(crate) fn chunks_before(&self, sequence: Sequence) -> u32 {
         let into = sequence.since(self.first);
-        if sequence >= self.end() { self.chunks_of(into) } else { (into >> self.chunk_shift) as u32 }
+        if sequence >= self.end() { self.chunks_of(into) } else { (into / self.chunk_packets()) as u32 }
     }
 
     /// Returns the number of chunks that as many packets need.
     pub(crate) fn chunks_of(&self, packets: u64) -> u32 {
-        let less = (1u64 << self.chunk_shift).wrapping_sub(1);
-        (packets.saturating_add(less) >> self.chunk_shift) as u32
+        packets.div_ceil(self.chunk_packets()) as u32
+    }
+
+    /// Returns the packets of each chunk but the last one.
+    #[inline]
+    fn chunk_packets(&self) -> u64 {
+        u64::from(self.chunk.max(1))
     }
 }

@@ -11,6 +11,7 @@ use crate::transport::sequence::Sequence;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 
+use crate::config::MOST_PACKETS;
 use crate::error::{CreateError, PostError};
 use crate::region::binding_slot::Ticket;
 use crate::sge_cursor::{copy_sges, total};
@@ -19,15 +20,11 @@ use crate::work::{
 };
 use fallible::vec;
 
-/// Minimum and maximum number of packets of a chunk of a READ, as powers of two.
-const MIN_CHUNK_SHIFT: u8 = 6;
-const MAX_CHUNK_SHIFT: u8 = 8;
-
 /// Bytes that an atomic operation changes and returns.
 const ATOMIC_SIZE: u32 = 8;
 
 /// In place of the chunks of a READ: the request has immediate data.
-const IMMEDIATE: u8 = u8::MAX;
+const IMMEDIATE: u16 = u16::MAX;
 
 /// A request on the send queue.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +38,8 @@ pub(crate) struct Wqe {
     pub(crate) first: Sequence,
     /// Number of packets: at least 1, or 0 for a local request.
     pub(crate) packets: u32,
-    /// Of a READ: it is requested in chunks of this power of two of packets, see [`chunks`]. [`IMMEDIATE`] with immediate data.
-    pub(crate) chunk_shift: u8,
+    /// Of a READ: it is requested in chunks of as many packets, see [`chunks`]. [`IMMEDIATE`] with immediate data.
+    chunk: u16,
     data: Source,
     /// Index of its elements or inline data in the queue's arrays.
     at: u32,
@@ -89,7 +86,7 @@ impl Wqe {
         length: 0,
         first: Sequence::ZERO,
         packets: 1,
-        chunk_shift: MIN_CHUNK_SHIFT,
+        chunk: 1,
         data: Source::None,
         at: 0,
         only: Sge::NONE,
@@ -299,7 +296,7 @@ impl SendQueue {
         }
         self.post_any(request, mtu, max_message)?;
         if let Some(wqe) = self.entry_mut(at) {
-            wqe.chunk_shift = IMMEDIATE;
+            wqe.chunk = IMMEDIATE;
             // Not of the usual form.
             if matches!(wqe.data, Source::Only) {
                 wqe.data = Source::OnlyWithImmediate;
@@ -314,7 +311,7 @@ impl SendQueue {
     /// Returns the immediate data of a request of this queue, if it has any.
     #[inline]
     pub(crate) fn immediate(&self, wqe: &Wqe) -> Option<[u8; 4]> {
-        if wqe.chunk_shift == IMMEDIATE { self.immediates.get(wqe.at as usize).copied() } else { None }
+        if wqe.chunk == IMMEDIATE { self.immediates.get(wqe.at as usize).copied() } else { None }
     }
 
     /// Returns how many elements [`SendQueue::give_atomics`] needs before an atomic operation can be posted; 0 if it can be.
@@ -501,7 +498,7 @@ impl SendQueue {
             length,
             first: self.next,
             packets,
-            chunk_shift: MIN_CHUNK_SHIFT,
+            chunk: 1,
             data,
             at,
             only,
@@ -527,7 +524,7 @@ impl SendQueue {
             length: 0,
             first: self.next,
             packets: 0,
-            chunk_shift: MIN_CHUNK_SHIFT,
+            chunk: 1,
             data: Source::Pending(ticket),
             at: 0,
             only: Sge::NONE,
@@ -587,11 +584,11 @@ impl SendQueue {
         }
     }
 
-    /// Sets the chunks of a READ, before it is requested for the first time.
-    pub(crate) fn set_chunk(&mut self, index: u32, shift: u8) {
+    /// Sets the packets of each chunk of a READ, before it is requested for the first time.
+    pub(crate) fn set_chunk(&mut self, index: u32, packets: u64) {
         let at = self.wrap(self.head.wrapping_add(index));
         if let Some(wqe) = self.entry_mut(at) {
-            wqe.chunk_shift = shift.clamp(MIN_CHUNK_SHIFT, MAX_CHUNK_SHIFT);
+            wqe.chunk = packets.clamp(1, u64::from(MOST_PACKETS)) as u16;
         }
     }
 

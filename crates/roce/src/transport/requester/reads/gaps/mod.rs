@@ -103,18 +103,11 @@ impl Progress<'_> {
 
     /// Returns the end of the missing responses before `end`, of which the first is at `from`: of the gap or of all.
     fn missing_end(&self, from: Sequence, end: Sequence, gap: bool) -> Sequence {
-        let (mut at, mut last) = (from.next(), from.next());
-        while at < end {
-            let missing = !self.stored.contains(at);
-            if gap && !missing {
-                break;
-            }
-            at = at.next();
-            if missing {
-                last = at;
-            }
+        if gap {
+            self.stored.first_stored(from.next(), end).unwrap_or(end)
+        } else {
+            self.stored.last_missing(from.next(), end).map_or(from.next(), Sequence::next)
         }
-        last
     }
 }
 
