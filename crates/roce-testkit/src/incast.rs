@@ -2,6 +2,7 @@
 
 //! Several hosts that send to one, through one port of a switch.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use fallible::Arc;
@@ -29,12 +30,18 @@ pub struct Incast {
     /// The receiver's queue pairs, by sender. Their context is the sender's host number.
     pub receiving: Vec<Arc<Qp<Lock>>>,
     wire: Wire,
+    /// When the outstanding messages of each sender were posted.
+    posted: Vec<VecDeque<Instant>>,
+    /// Bytes of the messages that each sender completed, and the longest time that one took, since the last look.
+    done: Vec<(u64, Duration)>,
+    stream: Option<Stream>,
 }
 
 /// Message that the senders write repeatedly.
 struct Stream {
     sources: Vec<Memory>,
     target: Memory,
+    len: u64,
 }
 
 impl Incast {
@@ -44,7 +51,10 @@ impl Incast {
         let sides: Vec<_> = (1..=senders + 1).map(|number| Side::new(number, &options)).collect();
         let wire = Wire::new(sides.len(), options.seed);
         let now = Instant::from_nanos(1_000_000_000);
-        let mut incast = Self { sides, now, options, receiving: Vec::new(), wire };
+        let posted = vec![VecDeque::new(); sides.len()];
+        let done = vec![(0, Duration::ZERO); sides.len()];
+        let mut incast =
+            Self { sides, now, options, receiving: Vec::new(), wire, posted, done, stream: None };
         let listen = ListenSpec { ip: None, port: PORT, backlog: 16, context: 500 };
         incast.sides[0].engine.listen(&listen).unwrap();
         for sender in 1..incast.sides.len() {
@@ -100,7 +110,7 @@ impl Incast {
         periods: usize,
     ) -> Vec<Vec<u64>> {
         let sources = self.sides[1..].iter().map(|side| side.source(&vec![0; len])).collect();
-        let stream = Stream { sources, target: self.sides[0].shared(len) };
+        let stream = Stream { sources, target: self.sides[0].shared(len), len: len as u64 };
         for sender in 1..self.sides.len() {
             for _ in 0..outstanding {
                 self.write(sender, &stream);
@@ -112,7 +122,7 @@ impl Incast {
             incast.sides[1..].iter().map(|side| side.stat("tx_bytes")).collect()
         };
         let mut before = sent(self);
-        (0..periods)
+        let sent = (0..periods)
             .map(|_| {
                 self.write_until(self.now + period, &stream);
                 let after = sent(self);
@@ -120,10 +130,23 @@ impl Incast {
                 before = after;
                 bytes
             })
-            .collect()
+            .collect();
+        self.stream = Some(stream);
+        sent
     }
 
-    fn write(&self, sender: usize, stream: &Stream) {
+    /// Lets the senders go on after [`Incast::write_for`].
+    ///
+    /// # Panics
+    /// Panics if a request fails.
+    pub fn keep_writing(&mut self, time: Duration) {
+        let stream = self.stream.take().expect("a stream");
+        self.write_until(self.now + time, &stream);
+        self.stream = Some(stream);
+    }
+
+    fn write(&mut self, sender: usize, stream: &Stream) {
+        self.posted[sender].push_back(self.now);
         let operation = SendOperation::Write { address: stream.target.address(0), key: stream.target.key() };
         let source = stream.sources[sender - 1].all();
         self.sides[sender].post(0, operation, SendFlags::empty(), &[source]).unwrap();
@@ -137,11 +160,40 @@ impl Incast {
             for sender in 1..self.sides.len() {
                 for (_, status) in self.sides[sender].outcomes() {
                     assert_eq!(status, CompletionStatus::Success, "sender {sender}");
+                    let took = self.posted[sender]
+                        .pop_front()
+                        .map_or(Duration::ZERO, |at| self.now.duration_since(at));
+                    let (bytes, longest) = &mut self.done[sender];
+                    *bytes += stream.len;
+                    *longest = took.max(*longest);
                     self.write(sender, stream);
                 }
             }
         }
         self.now = end;
+    }
+
+    /// Begins a TCP flow to the receiver through the same port, from a host of its own.
+    pub fn begin_tcp(&mut self) {
+        self.wire.link.begin_tcp(self.now);
+    }
+
+    /// Returns the bytes that each TCP flow has delivered.
+    #[must_use]
+    pub fn tcp_delivered(&self) -> Vec<u64> {
+        self.wire.link.tcp_delivered()
+    }
+
+    /// Returns the bytes of the messages that each sender completed since the last call, and the longest time that one of them took,
+    /// or that an outstanding one takes so far.
+    pub fn take_done(&mut self) -> Vec<(u64, Duration)> {
+        let now = self.now;
+        let done = self.done.iter_mut().zip(&self.posted).skip(1);
+        done.map(|(done, posted)| {
+            let (bytes, longest) = std::mem::take(done);
+            (bytes, posted.front().map_or(longest, |&at| longest.max(now.duration_since(at))))
+        })
+        .collect()
     }
 
     /// Returns what the switch's port to the receiver did since the last call.

@@ -9,6 +9,8 @@
 //! from one event to the next and all randomness comes from [`Options::seed`]: the same options give the
 //! same run, frame by frame.
 //!
+//! Of an [`Incast`], the senders may be at different distances from the switch ([`Options::farther`]), and TCP may share its port.
+//!
 //! The hosts' timers are exact, or expire at ticks ([`Options::timer_tick`]).
 //!
 //! [`goodput`] measures the goodput of a link with losses.
@@ -25,6 +27,7 @@ mod pair;
 mod random;
 mod side;
 mod switch;
+mod tcp;
 mod wire;
 
 pub use incast::Incast;

@@ -12,6 +12,7 @@ use crate::ecn::mark;
 use crate::options::{Bursts, Options};
 use crate::random::Random;
 use crate::switch::{self, PortStats, transmit_time};
+use crate::tcp::{self, Flow, Kind};
 
 /// Filter of frames: gets the receiving side and the frame, which it may change; `false` drops the frame.
 pub type Filter = Box<dyn FnMut(usize, &mut Vec<u8>) -> bool>;
@@ -38,6 +39,8 @@ pub(crate) struct Link {
     /// Ports of the switch, by the receiving host.
     switch: Vec<switch::Port>,
     in_flight: BinaryHeap<Reverse<InFlight>>,
+    /// TCP to host 0, from hosts without an engine.
+    flows: Vec<Flow>,
     sent: u64,
     /// A frame was corrupted: engines may report any verdict from here on.
     pub(crate) has_corrupted: bool,
@@ -64,6 +67,7 @@ impl Link {
             ports: (0..hosts).map(|_| Port::default()).collect(),
             switch: (0..hosts).map(|_| switch::Port::default()).collect(),
             in_flight: BinaryHeap::new(),
+            flows: Vec::new(),
             sent: 0,
             has_corrupted: false,
             random: Random::new(seed),
@@ -83,19 +87,55 @@ impl Link {
     pub(crate) fn arrived(&mut self, now: Instant, options: &Options) -> Option<InFlight> {
         while self.next_arrival()? <= now {
             let Reverse(frame) = self.in_flight.pop()?;
-            if !frame.at_switch {
+            if frame.at_switch {
+                self.forward(frame, options);
+            } else if let Some((kind, flow, number)) = tcp::parse(&frame.frame) {
+                self.handle_tcp(kind, flow, number, frame.at, options);
+            } else {
                 return Some(frame);
             }
-            self.forward(frame, options);
         }
         None
+    }
+
+    /// Begins a TCP flow to host 0.
+    pub(crate) fn begin_tcp(&mut self, now: Instant) {
+        let number = self.flows.len() as u8;
+        self.flows.push(Flow::new(number, now));
+        self.ports.push(Port::default());
+        self.deliver(0, now, tcp::frame(Kind::Timer, number, 0));
+    }
+
+    /// Returns the bytes that arrived by TCP.
+    pub(crate) fn tcp_delivered(&self) -> Vec<u64> {
+        self.flows.iter().map(|flow| flow.delivered).collect()
+    }
+
+    fn handle_tcp(&mut self, kind: Kind, number: u8, segment: u64, now: Instant, options: &Options) {
+        let hosts = self.switch.len();
+        let flow = &mut self.flows[usize::from(number)];
+        match kind {
+            Kind::Segment => {
+                let acknowledgment = tcp::frame(Kind::Acknowledgment, number, segment);
+                return self.deliver(0, now + options.latency, acknowledgment);
+            }
+            Kind::Acknowledgment => flow.acknowledge(segment, now),
+            Kind::Timer => {
+                let due = flow.time_out(now);
+                let timer = tcp::frame(Kind::Timer, number, 0);
+                self.push(0, due.max(now + Duration::from_micros(1)), false, timer);
+            }
+        }
+        for frame in self.flows[usize::from(number)].send(now) {
+            self.send(hosts + usize::from(number), 0, now, frame, options);
+        }
     }
 
     /// Forwards a frame that has arrived at the switch.
     fn forward(&mut self, InFlight { at, to, mut frame, .. }: InFlight, options: &Options) {
         let Some(switch) = &options.switch else { return };
         if let Some(departure) = self.switch[to].forward(at, &mut frame, switch, &mut self.random) {
-            self.deliver(to, departure + options.latency / 2, frame);
+            self.deliver(to, departure + options.latency / 2 + (options.farther)(to), frame);
         }
     }
 
@@ -155,7 +195,8 @@ impl Link {
             let extra = if reordered { self.random.next() % 3000 } else { 0 };
             let late = options.latency * extra as u32 / 1000;
             if options.switch.is_some() {
-                self.push(to, departure + options.latency / 2 + late, true, frame.clone());
+                let latency = options.latency / 2 + (options.farther)(from);
+                self.push(to, departure + latency + late, true, frame.clone());
             } else {
                 self.push(to, departure + options.latency + late, false, frame.clone());
             }

@@ -17,6 +17,8 @@ pub struct Options {
     /// One-way latency, counted from the departure of a frame's last bit. With a switch, half of it is before the
     /// switch and half behind it.
     pub latency: Duration,
+    /// Latency between each host, counted from 0, and the switch besides `latency`.
+    pub farther: fn(usize) -> Duration,
     /// Bits per second at which each host sends; `None` for an unlimited rate.
     pub rate: Option<u64>,
     /// Slots of each host's transmit queue. Without a rate the queue never fills.
@@ -114,6 +116,7 @@ impl Default for Options {
             seed: 1,
             mtu: PathMtu::Bytes1024,
             latency: Duration::from_micros(50),
+            farther: |_| Duration::ZERO,
             rate: None,
             slots: 256,
             switch: None,

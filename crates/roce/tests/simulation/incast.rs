@@ -41,7 +41,7 @@ fn options(tick: Option<Duration>) -> Options {
 }
 
 /// Returns Jain's fairness index: 1 if all are equal, 1/n if one has everything.
-fn jain(shares: &[f64]) -> f64 {
+pub(crate) fn jain(shares: &[f64]) -> f64 {
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     shares.iter().sum::<f64>().powi(2) / (shares.len() as f64 * squares)
 }

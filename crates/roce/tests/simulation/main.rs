@@ -6,3 +6,4 @@ mod goodput;
 mod granted_reads;
 mod incast;
 mod seeds;
+mod shallow_port;
