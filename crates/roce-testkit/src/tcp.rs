@@ -24,7 +24,7 @@ const REORDERED: u64 = 3;
 /// Wait without an acknowledgment after which everything is taken for lost: that of a tail loss probe.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
-/// What a frame of a flow is.
+/// Kind of a frame of a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Segment,
