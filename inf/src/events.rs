@@ -177,6 +177,8 @@ events! {
         .action("Give the system more memory, or lower `*ReceiveBuffers` and `*TransmitBuffers`.");
     OMITTED = warning(46, "%2: an event was left out of the log, because it came too often. Data: the number of the event, how often it was left out.")
         .action("Look at the first events with that number, or record a [trace](administration.md#tracing), which has all of them.");
+    QUEUE_CORRUPT = warning(47, "%2: the device wrote an invalid entry to its used ring, and resets the queue. Frames were lost, no connections. Data: the number of the queue pair, the kind of error.")
+        .action("Update the software of the virtual machine's host, and report the event to its makers.");
     INVALID_KEYWORD = warning(48, "%2: a setting of the adapter has a value that is not allowed. Its default is used. Data: the number of the setting, the value.")
         .action("Correct the setting: the page of settings states the number of each, and the values that it can have.");
     NO_TRACE = warning(50, "%2: the driver works, but cannot write a trace, because the system has refused the registration of its provider. Data: the status.")

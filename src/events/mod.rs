@@ -130,6 +130,12 @@ pub fn not_started(handle: NDIS_HANDLE, failure: Failure) {
     write(handle, event, data);
 }
 
+/// Logs that the device has corrupted the ring of a queue of pair `number`, which is reset alone. IRQL <= `DISPATCH_LEVEL`.
+pub fn queue_failed(handle: NDIS_HANDLE, number: u32, error: Error) {
+    let (_, [fault, _]) = device_event(error);
+    write(handle, table::QUEUE_CORRUPT, [number, fault]);
+}
+
 /// Logs the error of a running device. IRQL <= `DISPATCH_LEVEL`.
 pub fn device_failed(handle: NDIS_HANDLE, error: Error) {
     let (event, data) = device_event(error);

@@ -5,6 +5,8 @@
 //! The DPC [polls](super::interrupt_moderation) for such frames, and requests the interrupt now and then so that threads run. The device then
 //! lets a few more frames arrive before it interrupts.
 
+use core::sync::atomic::Ordering;
+
 use virtio_net::{Error, Features, InterruptCoalescing};
 
 use super::adapter::Adapter;
@@ -21,6 +23,14 @@ pub fn changed(adapter: &Adapter) {
     }
 }
 
+/// Has the device programmed soon: it has reset the receive queue of a pair alone. IRQL <= `DISPATCH_LEVEL`.
+pub fn lost(adapter: &Adapter, pair: u16) {
+    if let Some(backlog) = adapter.backlog(pair.into()) {
+        backlog.has_lost_coalescing.store(true, Ordering::Release);
+    }
+    changed(adapter);
+}
+
 /// Has the started device coalesce the interrupts of the queues with a stream. Waits for its answer. `PASSIVE_LEVEL`.
 ///
 /// # Errors
@@ -31,6 +41,12 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
         let is_streaming =
             |pair: u32| adapter.backlog(pair).is_some_and(|backlog| backlog.moderation.is_sustained());
         let pairs = adapter.port().used_pairs();
+        for pair in 0..pairs {
+            let backlog = adapter.backlog(pair);
+            if backlog.is_some_and(|backlog| backlog.has_lost_coalescing.swap(false, Ordering::AcqRel)) {
+                commands.receive_queue_was_reset(u16::try_from(pair).unwrap_or(u16::MAX));
+            }
+        }
         commands
             .coalesce_receive_interrupts(OF_STREAMS, (0..pairs).map(is_streaming), |waited| {
                 adapter.settings.go_on(adapter.port(), waited)

@@ -16,7 +16,7 @@ use virtio_net::{Causes, Polled, Wait};
 
 use super::adapter::Adapter;
 use super::demultiplexer::Demultiplexer;
-use super::failure::device_failed;
+use super::failure::{receive_failed, transmit_has_failed};
 use super::receive::Indication;
 use super::receive_backlog::Backlog;
 use super::{configuration_change, device_interrupts, interrupt_moderation, send};
@@ -216,7 +216,7 @@ impl<'a> Served<'a> {
         match polled {
             Ok(polled) => Ok((polled, frames)),
             Err(error) => {
-                device_failed(self.adapter, error);
+                receive_failed(self.adapter, self.number, self.pair, error);
                 Err(())
             }
         }
@@ -228,8 +228,7 @@ impl<'a> Served<'a> {
             return;
         }
         let adapter = self.adapter;
-        if let Some(error) = self.pair.transmit_fault() {
-            device_failed(adapter, error);
+        if transmit_has_failed(adapter, self.number, self.pair) {
             return;
         }
         let rdma_first = self.pair.take_turn();

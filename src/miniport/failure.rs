@@ -8,8 +8,9 @@ use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::send;
-use super::transition_requests::recover;
+use super::transition_requests::{recover, reset_receive, reset_transmit};
 use crate::events;
+use crate::nic::queue_pair::Pair;
 use driver_states::device::DeviceEvent;
 
 /// Handles a failed device: logs an event once, aborts all pending work, and reports that the link is down. Then a work item resets the
@@ -29,6 +30,32 @@ pub fn device_failed(adapter: &Adapter, error: Error) {
     } else {
         recover(adapter);
     }
+}
+
+/// Handles a receive queue whose ring the device has corrupted: has it reset alone if the device can do that, and it was not reset within the
+/// last minute, otherwise the device. IRQL <= `DISPATCH_LEVEL`.
+//= virtio §18
+pub fn receive_failed(adapter: &Adapter, number: u32, pair: &Pair, error: Error) {
+    if adapter.port().resets_queues() && pair.take_receive_reset() {
+        events::queue_failed(adapter.handle(), number, error);
+        reset_receive(adapter, number);
+    } else {
+        device_failed(adapter, error);
+    }
+}
+
+/// Returns whether the device has corrupted the ring of a transmit queue. The queue is reset alone, or the device, as above. IRQL <=
+/// `DISPATCH_LEVEL`.
+//= virtio §18
+pub fn transmit_has_failed(adapter: &Adapter, number: u32, pair: &Pair) -> bool {
+    let Some((error, is_reset)) = pair.transmit_fault(adapter.port().resets_queues()) else { return false };
+    if is_reset {
+        events::queue_failed(adapter.handle(), number, error);
+        reset_transmit(adapter, number);
+    } else {
+        device_failed(adapter, error);
+    }
+    true
 }
 
 /// Has NDIS remove the adapter.

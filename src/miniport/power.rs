@@ -92,7 +92,7 @@ pub fn sleep(adapter: &Adapter) {
     adapter.ndk().suspend(CLOSE_LIMIT);
     adapter.port().stop();
     adapter.interrupt.set_powered(false);
-    adapter.transitions.forget_stalled();
+    adapter.transitions.forget_queues();
     send::abandon(adapter);
     // A DPC may still be processing frames, and so may a deferred routine that a DPC has queued.
     nt::flush_dpcs();

@@ -20,4 +20,6 @@ pub struct Backlog {
     pub drain: Drain,
     pub streak: Streak,
     pub moderation: Moderation,
+    /// The receive queue was reset alone, and has lost the parameters of its interrupts since the device was last programmed with them.
+    pub has_lost_coalescing: AtomicBool,
 }

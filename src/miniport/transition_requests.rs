@@ -4,6 +4,7 @@
 
 use super::adapter::Adapter;
 use super::transitions::Pending;
+use crate::nic::queue_resets::QueueResets;
 
 /// Has the work item reset the failed device. IRQL <= `DISPATCH_LEVEL`.
 pub fn recover(adapter: &Adapter) {
@@ -16,8 +17,18 @@ pub fn start_later(adapter: &Adapter, is_reset: bool) {
 }
 
 /// Has the work item reset the stalled transmit queue of a pair. IRQL <= `DISPATCH_LEVEL`.
-pub fn recover_queue(adapter: &Adapter, pair: u32) {
-    begin(adapter, |pending| pending.stalled |= 1_u32.wrapping_shl(pair));
+pub fn reset_stalled(adapter: &Adapter, pair: u32) {
+    begin(adapter, |pending| QueueResets::add(&mut pending.queues.stalled, pair));
+}
+
+/// Has the work item reset the transmit queue of a pair, whose ring the device has corrupted. IRQL <= `DISPATCH_LEVEL`.
+pub fn reset_transmit(adapter: &Adapter, pair: u32) {
+    begin(adapter, |pending| QueueResets::add(&mut pending.queues.corrupt_transmit, pair));
+}
+
+/// Has the work item reset the receive queue of a pair, whose ring the device has corrupted. IRQL <= `DISPATCH_LEVEL`.
+pub fn reset_receive(adapter: &Adapter, pair: u32) {
+    begin(adapter, |pending| QueueResets::add(&mut pending.queues.corrupt_receive, pair));
 }
 
 /// Has the work item announce the adapter's addresses, if the device has asked for that. IRQL <= `DISPATCH_LEVEL`.

@@ -26,7 +26,7 @@ impl Work for Adapter {
                 Step::Reset => recovery::reset(adapter),
                 Step::StartAgain { is_reset } => recovery::start_again(adapter, is_reset),
                 Step::GiveUp => recovery::give_up(adapter),
-                Step::Stalled(pairs) => recovery::stalled(adapter, pairs),
+                Step::ResetQueues(queues) => recovery::reset_queues(adapter, queues),
                 Step::Announce => announce::run(adapter),
             }
         }

@@ -6,6 +6,8 @@
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_OID_REQUEST};
 use nt::{Event, Owner, ReusableWorkItem, SpinLock};
 
+use crate::nic::queue_resets::QueueResets;
+
 /// A device that fails more often than [`MAX_RESETS`] times in this time, in nanoseconds, is given up.
 const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 const MAX_RESETS: usize = 3;
@@ -31,8 +33,8 @@ pub struct Pending {
     pub starting: Option<bool>,
     /// The device has asked for an announcement.
     pub announce: bool,
-    /// By pair, from bit 0 on: its transmit queue has stalled.
-    pub stalled: u32,
+    /// Queues that are to be reset.
+    pub queues: QueueResets,
     /// Times of the last resets in nanoseconds, the oldest first; 0 for none.
     resets: [u64; MAX_RESETS],
     /// A work item is queued or running.
@@ -70,8 +72,8 @@ pub enum Step {
     StartAgain { is_reset: bool },
     /// The device failed too often.
     GiveUp,
-    /// The transmit queues of these pairs, from bit 0 on, have stalled and are to be reset.
-    Stalled(u32),
+    /// These queues are to be reset.
+    ResetQueues(QueueResets),
     /// The device has asked for an announcement.
     Announce,
 }
@@ -88,7 +90,7 @@ impl Transitions {
             failed: false,
             starting: None,
             announce: false,
-            stalled: 0,
+            queues: QueueResets::default(),
             resets: [0; MAX_RESETS],
             working: false,
             closing: false,
@@ -119,8 +121,8 @@ impl Transitions {
     }
 
     /// Forgets the queues that are to be reset: the device has stopped, and they begin anew.
-    pub fn forget_stalled(&self) {
-        self.pending.lock().stalled = 0;
+    pub fn forget_queues(&self) {
+        self.pending.lock().queues = QueueResets::default();
     }
 
     /// Returns the next step; `None` if the work is done. After `None` the caller must not access the adapter.
@@ -136,9 +138,9 @@ impl Transitions {
             if let Some(is_reset) = pending.starting.take() {
                 return Some(Step::StartAgain { is_reset });
             }
-            let pairs = core::mem::take(&mut pending.stalled);
-            if pairs != 0 {
-                return Some(Step::Stalled(pairs));
+            let queues = core::mem::take(&mut pending.queues);
+            if !queues.are_none() {
+                return Some(Step::ResetQueues(queues));
             }
             if core::mem::take(&mut pending.announce) {
                 return Some(Step::Announce);

@@ -7,9 +7,9 @@
 use fallible::{AliasableBox, Arc};
 
 use super::adapter::Adapter;
-use super::failure::device_failed;
+use super::failure::transmit_has_failed;
 use super::send;
-use super::transition_requests::recover_queue;
+use super::transition_requests::reset_stalled;
 use crate::events;
 use crate::nic::transmit_progress::Progress;
 use crate::nic::transmit_watchdog::Watchdog;
@@ -48,13 +48,12 @@ impl Target {
 fn check(adapter: &Adapter) {
     let port = adapter.port();
     for (number, pair) in (0..).zip(port.pairs()) {
-        if let Some(error) = pair.transmit_fault() {
-            device_failed(adapter, error);
-            return;
+        if transmit_has_failed(adapter, number, pair) {
+            continue;
         }
         match pair.check_progress(port.link_up()) {
             Progress::Fine => {}
-            Progress::Stalled => recover_queue(adapter, number),
+            Progress::Stalled => reset_stalled(adapter, number),
             Progress::Hung { is_new } => {
                 if is_new {
                     events::write(adapter.handle(), events::table::TRANSMIT_STALLED, [number, 0]);

@@ -9,6 +9,7 @@
 //! | [`port`], [`reset_wait`] | the initialized device: start, stop, restart, control queue; resets that take long |
 //! | [`queue_pair`], [`rdma_slots`], [`vlan_tag`] | a receive and a transmit queue, their locks and senders; tags of frames |
 //! | [`transmit_progress`], [`transmit_watchdog`] | whether the device returns transmit slots |
+//! | [`queue_resets`] | resets of single queues |
 #![allow(unsafe_code, reason = "memory, registers and interrupts from NDIS")]
 
 pub mod dma;
@@ -19,6 +20,7 @@ pub mod pci_resources;
 pub mod poll_objects;
 pub mod port;
 pub mod queue_pair;
+pub mod queue_resets;
 pub mod rdma_slots;
 pub mod registers;
 pub mod reset_wait;

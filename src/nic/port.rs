@@ -11,7 +11,7 @@ use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::SpinLock;
 use virtio_net::{
     Control, ControlQueue, Duplex, Error, Features, IdleQueues, InterruptStatus, LinkState, NetConfig,
-    ReceiveCounters, RssLimits, TransmitCounters, Vectors, Wait,
+    PairQueue, ReceiveCounters, RssLimits, TransmitCounters, Vectors, Wait,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -375,18 +375,32 @@ impl Port {
         self.announce.swap(false, Ordering::AcqRel)
     }
 
-    /// Has the running device reset the transmit queue of a pair. Frames that were not sent are dropped. Waits at most a second for the end
+    /// Whether the device can reset a single queue.
+    pub fn resets_queues(&self) -> bool {
+        self.features.contains(Features::RING_RESET)
+    }
+
+    /// Has the running device reset a queue. The frames in it are lost. Waits at most a second for the end
     /// of the reset. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or [`restart`](Self::restart) at a time.
     ///
     /// # Errors
     /// The device cannot reset queues, does not respond, or has failed.
-    pub fn reset_transmit_queue(&self, number: u16) -> Result<(), Error> {
+    pub fn reset_queue(&self, queue: PairQueue) -> Result<(), Error> {
+        let (PairQueue::Receive(number) | PairQueue::Transmit(number)) = queue;
         let pair = self.pairs.get(usize::from(number)).ok_or(Error::OutOfOrder)?;
         let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
         let mut outcome = Err(Error::OutOfOrder);
-        if self.is_running() && control.features().contains(Features::RING_RESET) {
-            pair.stop_transmit();
-            outcome = control.reset_transmit_queue(number).and_then(|()| pair.restart_transmit(&mut control));
+        if self.is_running() && self.resets_queues() {
+            outcome = match queue {
+                PairQueue::Receive(_) => {
+                    pair.stop_receive();
+                    control.reset_queue(queue).and_then(|()| pair.restart_receive(&mut control))
+                }
+                PairQueue::Transmit(_) => {
+                    pair.stop_transmit();
+                    control.reset_queue(queue).and_then(|()| pair.restart_transmit(&mut control))
+                }
+            };
         }
         *self.control.lock() = Some(control);
         outcome

@@ -16,6 +16,7 @@ use virtio_net::{
 };
 
 use super::dma::SharedMemory;
+use super::queue_resets::LastReset;
 use super::rdma_slots::{RdmaSlots, TransmitSlots};
 use super::registers::BarAccess;
 use super::transmit_progress::{Progress, Watch};
@@ -55,6 +56,8 @@ pub struct Pair {
     /// Number of their buffers.
     sizes: [u16; 2],
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
+    /// The last reset of the receive queue alone.
+    last_receive_reset: SpinLock<LastReset>,
     /// A sender that finds the lock held leaves its work to the holder.
     transmit: ServedLock<Transmitter>,
     /// NET_BUFFER_LISTs that are not yet among those that wait in the transmitter. Their sender has the lock or has requested service.
@@ -75,6 +78,7 @@ impl Pair {
             vectors,
             sizes: [queues.receive.size(), queues.transmit.size()],
             receive: SpinLock::new(queues.receive),
+            last_receive_reset: SpinLock::new(LastReset::default()),
             transmit: ServedLock::new(Transmitter {
                 queue: queues.transmit,
                 waiting: WaitingSends::new(),
@@ -151,6 +155,30 @@ impl Pair {
     pub fn restart_transmit(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         let [_, of_transmit] = self.vectors;
         self.with_transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
+    }
+
+    /// Stops the receive queue, before the device resets it.
+    pub fn stop_receive(&self) {
+        self.receive.lock().stop();
+    }
+
+    /// Programs the receive queue again after the running device has reset it. Frames that it contained are lost.
+    ///
+    /// # Errors
+    /// The device's queue differs from before. The queue is then stopped.
+    pub fn restart_receive(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
+        let [of_receive, _] = self.vectors;
+        self.receive.lock().restart(control, of_receive)
+    }
+
+    /// Records a reset of the receive queue alone, and stops it until then. Returns `false`, and does nothing, if the last one was within the
+    /// last minute.
+    pub fn take_receive_reset(&self) -> bool {
+        let may_reset = self.last_receive_reset.lock().take();
+        if may_reset {
+            self.stop_receive();
+        }
+        may_reset
     }
 
     /// Sets the tag of RDMA frames from now on.
@@ -310,9 +338,18 @@ impl Pair {
         self.rdma_first.fetch_xor(true, Ordering::Relaxed)
     }
 
-    /// Whether the transmit queue has failed: the device violated the ring's format.
-    pub fn transmit_fault(&self) -> Option<Error> {
-        self.transmitter(|transmitter| transmitter.queue.fault())
+    /// Returns the violation of the ring's format by which the transmit queue has failed, if it has, and whether a reset of the queue alone
+    /// is to follow: if `may_reset`, and the last one was longer ago than a minute. Then the queue is stopped until it has been reset, and
+    /// has no fault.
+    pub fn transmit_fault(&self, may_reset: bool) -> Option<(Error, bool)> {
+        self.transmitter(|transmitter| {
+            let error = transmitter.queue.fault()?;
+            let is_reset = may_reset && transmitter.watch.last_reset.take();
+            if is_reset {
+                transmitter.queue.stop();
+            }
+            Some((error, is_reset))
+        })
     }
 
     pub fn receive_counters(&self) -> ReceiveCounters {

@@ -4,6 +4,7 @@
 
 use fallible::Arc;
 
+use super::queue_resets::LastReset;
 use super::transmit_watchdog::Watchdog;
 
 /// Number of watchdog checks without a returned slot after which a queue counts as stalled: one second, because RDMA
@@ -11,8 +12,6 @@ use super::transmit_watchdog::Watchdog;
 const STALLED_CHECKS: u32 = 4;
 /// Number of such checks after which frames no longer wait: five seconds. No checks are made while the virtual machine is suspended.
 const HUNG_CHECKS: u32 = 20;
-/// A queue that stalls again within this time after its reset, in nanoseconds, is not reset again.
-const RESET_WINDOW: u64 = 60 * 1_000_000_000;
 
 /// Outcome of a check whether the device returns slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +32,8 @@ pub struct Watch {
     completed: u64,
     /// Checks since the device last returned a slot, while others were outstanding.
     checks: u32,
-    /// Time of the last reset of the queue, in nanoseconds; `None` if there was none.
-    reset: Option<u64>,
+    /// The last reset of the queue alone.
+    pub last_reset: LastReset,
 }
 
 impl Watch {
@@ -48,7 +47,7 @@ impl Watch {
         let checks = self.checks.saturating_add(1);
         self.checks = checks;
         match checks {
-            STALLED_CHECKS if self.take_reset() => Progress::Stalled,
+            STALLED_CHECKS if self.last_reset.take() => Progress::Stalled,
             HUNG_CHECKS.. => Progress::Hung { is_new: checks == HUNG_CHECKS },
             _ => Progress::Fine,
         }
@@ -57,15 +56,5 @@ impl Watch {
     /// Begins anew: the queue was stopped.
     pub fn clear(&mut self) {
         self.checks = 0;
-    }
-
-    /// Records a reset of the queue. Returns `false` if the last reset was within [`RESET_WINDOW`].
-    fn take_reset(&mut self) -> bool {
-        let now = nt::time::now();
-        let may_reset = self.reset.is_none_or(|last| now.saturating_sub(last) >= RESET_WINDOW);
-        if may_reset {
-            self.reset = Some(now);
-        }
-        may_reset
     }
 }

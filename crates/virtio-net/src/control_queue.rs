@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Dma, Hal, Registers};
 use crate::hash::{HASH_KEY_LEN, HashTypes};
+use crate::pair_queue::PairQueue;
 use crate::queue::Queue;
 use crate::ring::{Direction, Table};
 use crate::transport::{Control, RssLimits};
@@ -393,7 +394,7 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
                 if is_wanted == (self.coalesced & bit != 0) {
                     continue;
                 }
-                let queue = pair.wrapping_mul(2).to_le_bytes();
+                let queue = PairQueue::Receive(pair).index().to_le_bytes();
                 let data: [&[u8]; 3] = [&queue, &[0; 2], &parameters(is_wanted).bytes()];
                 if !self.execute(command::COALESCE_INTERRUPTS_OF, &data, &mut alive)? {
                     return Ok(false);
@@ -416,6 +417,14 @@ impl<H: Hal, R: Registers> ControlQueue<H, R> {
             self.coalesced = wanted;
         }
         Ok(accepted)
+    }
+
+    /// Notes that the receive queue of a pair was reset by itself: a device with parameters for each queue no longer coalesces its interrupts.
+    //= virtio §12
+    pub fn receive_queue_was_reset(&mut self, pair: u16) {
+        if self.features.contains(Features::VQ_NOTF_COAL) {
+            self.coalesced &= !1_u32.checked_shl(pair.into()).unwrap_or(0);
+        }
     }
 
     /// Acknowledges the device's request to announce addresses, after they were announced. Returns `false` if the device refuses. `alive`

@@ -8,8 +8,9 @@ use fallible::vec;
 
 use crate::error::Error;
 use crate::hal::{Hal, Registers};
+use crate::pair_queue::PairQueue;
 use crate::queue::Queue;
-use crate::transport::{Control, receive_queue, transmit_queue};
+use crate::transport::Control;
 
 /// Most pairs of a device that are enabled, used or not: a device may state 32767.
 const MAX_PAIRS: u16 = 64;
@@ -37,7 +38,9 @@ impl<H: Hal, R: Registers> IdleQueues<H, R> {
         pairs: core::ops::Range<u16>,
     ) -> Result<Vec<Queue<H, R>>, Error> {
         let mut queues = vec::with_capacity(2_usize.saturating_mul(pairs.len()))?;
-        for index in pairs.flat_map(|pair| [receive_queue(pair), transmit_queue(pair)]) {
+        for index in
+            pairs.flat_map(|pair| [PairQueue::Receive(pair), PairQueue::Transmit(pair)].map(PairQueue::index))
+        {
             let size = control.queue_size(index)?.min(SIZE);
             vec::push_within_capacity(&mut queues, Queue::new(hal, index, size, control.features())?)?;
         }

@@ -29,6 +29,7 @@ mod nic;
 mod notify;
 mod offload;
 mod offload_slots;
+mod pair_queue;
 pub mod pci;
 mod queue;
 mod receive;
@@ -55,6 +56,7 @@ pub use offload::{
     ipv4_checksum_is_valid, write_ipv4_checksum,
 };
 pub use offload_slots::MAX_LARGE_FRAME;
+pub use pair_queue::PairQueue;
 pub use pci::Layout;
 pub use receive::{FrameInfo, Polled, ReceiveCounters, ReceiveQueue, receive_buffer_len};
 pub use state::{Event, State};

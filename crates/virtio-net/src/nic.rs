@@ -13,9 +13,10 @@ use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::idle::IdleQueues;
 use crate::offload_slots::LargeFrames;
+use crate::pair_queue::PairQueue;
 use crate::receive::ReceiveQueue;
 use crate::transmit::TransmitQueue;
-use crate::transport::{Control, receive_queue, transmit_queue};
+use crate::transport::Control;
 use crate::vectors::Vectors;
 
 /// Buffers in each transmit queue for packets that the device segments, of 64 KiB each.
@@ -114,8 +115,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let mut pairs = vec::with_capacity(usize::from(vectors.pairs))?;
         // What is saved is saved of what the device has.
         let whole = Options {
-            receive_size: options.receive_size.min(control.queue_size(receive_queue(0))?),
-            transmit_size: options.transmit_size.min(control.queue_size(transmit_queue(0))?),
+            receive_size: options.receive_size.min(control.queue_size(PairQueue::Receive(0).index())?),
+            transmit_size: options.transmit_size.min(control.queue_size(PairQueue::Transmit(0).index())?),
             ..*options
         };
         let options = Self::add_first(&mut pairs, hal, control, &whole)?;
@@ -163,8 +164,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         number: u16,
         options: &Options,
     ) -> Result<(), Error> {
-        let receive = Self::receive(hal, control, receive_queue(number), options)?;
-        let transmit = Self::transmit(hal, control, transmit_queue(number), options)?;
+        let receive = Self::receive(hal, control, PairQueue::Receive(number).index(), options)?;
+        let transmit = Self::transmit(hal, control, PairQueue::Transmit(number).index(), options)?;
         Ok(vec::push_within_capacity(pairs, QueuePair { receive, transmit })?)
     }
 

@@ -147,6 +147,21 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.enable(control)
     }
 
+    /// Programs the queue again after the running device has reset it alone, and makes every buffer available. The parameters of hashes stay in
+    /// force. Otherwise as [`reprogram`](Self::reprogram).
+    ///
+    /// # Errors
+    /// Those of [`reprogram`](Self::reprogram).
+    //= virtio §16
+    pub fn restart(&mut self, control: &mut Control<H, R>, vector: u16) -> Result<(), Error> {
+        // No buffer is left that the device has filled before.
+        let hashes = self.old_hashes.map(|_| 0);
+        self.reprogram(control, vector)?;
+        self.old_hashes = hashes;
+        self.start();
+        Ok(())
+    }
+
     /// Programs the queue into the device.
     pub(crate) fn enable(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
         self.queue.enable(control)

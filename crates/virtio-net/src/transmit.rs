@@ -300,9 +300,10 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         !self.free.is_empty() || self.queue.ring.request_interrupt(after)
     }
 
-    /// Returns the inconsistency of the used ring, if one was found. Slots are then not freed until a reset.
+    /// Returns the inconsistency of the used ring, if one was found. Slots are then not freed until a reset. A queue that was stopped has
+    /// none: it waits for its reset.
     pub fn fault(&self) -> Option<Error> {
-        self.queue.ring.fault()
+        if self.queue.is_enabled() { self.queue.ring.fault() } else { None }
     }
 
     /// Whether no frame is outstanding.

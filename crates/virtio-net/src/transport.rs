@@ -14,6 +14,7 @@ use crate::error::{Error, Structure};
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::hash::HashTypes;
+use crate::pair_queue::PairQueue;
 use crate::pci::{Layout, Region};
 use crate::register_map::device;
 use crate::ring::QueueAddresses;
@@ -116,16 +117,6 @@ fn config_len(features: Features) -> u64 {
     let ends = [(Features::STATUS, device::STATUS), (PAIRS, device::MAX_PAIRS), (Features::MTU, device::MTU)];
     let used = ends.into_iter().filter(|&(feature, _)| features.intersects(feature));
     used.map(|(_, field)| field.wrapping_add(2)).max().unwrap_or(0)
-}
-
-/// Returns the index of the receive queue of a pair. (virtio §4)
-pub(crate) const fn receive_queue(pair: u16) -> u16 {
-    pair.wrapping_mul(2)
-}
-
-/// Returns the index of the transmit queue of a pair.
-pub(crate) const fn transmit_queue(pair: u16) -> u16 {
-    pair.wrapping_mul(2).wrapping_add(1)
 }
 
 /// The notification register of one queue.
@@ -334,7 +325,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Returns the index of the control queue: it follows the queues of all the device's pairs.
     //= virtio §4
     pub(crate) fn control_queue(&self) -> u16 {
-        receive_queue(self.max_pairs())
+        PairQueue::Receive(self.max_pairs()).index()
     }
 
     /// Assigns vectors to at most `pairs` queue pairs: the first assignment for at most `messages` messages that the device
@@ -358,8 +349,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.common().set_config_vector(vectors.of_config())
             && (0..vectors.pairs).all(|pair| {
                 let [receive, transmit] = vectors.of_pair(pair);
-                self.select(receive_queue(pair)).set_vector(receive)
-                    && self.select(transmit_queue(pair)).set_vector(transmit)
+                self.select(PairQueue::Receive(pair).index()).set_vector(receive)
+                    && self.select(PairQueue::Transmit(pair).index()).set_vector(transmit)
             })
     }
 
@@ -423,20 +414,20 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(doorbell)
     }
 
-    /// Resets the transmit queue of a pair while the device runs, and waits at most a second for the end of the reset. Afterwards the
+    /// Resets a queue while the device runs, and waits at most a second for the end of the reset. Afterwards the
     /// device uses none of the queue's memory, and the queue can be programmed again. The queue must be stopped already.
     ///
     /// # Errors
     /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::QueueResetTimeout`], [`Error::Removed`].
     //= virtio §16
-    pub fn reset_transmit_queue(&mut self, pair: u16) -> Result<(), Error> {
+    pub fn reset_queue(&mut self, queue: PairQueue) -> Result<(), Error> {
         if self.state != State::Live || !self.features.contains(Features::RING_RESET) {
             return Err(Error::OutOfOrder);
         }
-        self.select(transmit_queue(pair)).reset();
+        self.select(queue.index()).reset();
         let hal = self.hal.clone();
         let mut wait = Wait::new(&hal, RESET_LIMIT);
-        while self.select(transmit_queue(pair)).is_resetting() {
+        while self.select(queue.index()).is_resetting() {
             self.status()?;
             if !wait.go_on() {
                 return Err(Error::QueueResetTimeout);

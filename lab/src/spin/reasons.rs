@@ -18,6 +18,7 @@ use super::{
 
 const RESET_LATE: u32 = table::RESET_LATE.number();
 const BROKEN_RING: u32 = table::BROKEN_RING.number();
+const QUEUE_CORRUPT: u32 = table::QUEUE_CORRUPT.number();
 const NEEDS_RESET: u32 = table::NEEDS_RESET.number();
 const CHANGED: u32 = table::CHANGED.number();
 const GIVEN_UP: u32 = table::GIVEN_UP.number();
@@ -54,7 +55,7 @@ const OF_MISSING_DEVICE: [u32; 12] = numbers([
 const OF_SLOWNESS: [u32; 4] = [RESET_LATE, COMMAND_LATE, TRANSMIT_STALLED, QUEUE_RESET];
 
 /// Consequence when the driver and its device have different views of the buffers in a ring.
-const OF_WRONG_ID: [u32; 4] = [BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
+const OF_WRONG_ID: [u32; 5] = [QUEUE_CORRUPT, BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
 
 const fn numbers<const N: usize>(events: [Event; N]) -> [u32; N] {
     let mut numbers = [0; N];
@@ -113,9 +114,9 @@ impl Reasons {
             Act::ResetTime(_) => &[RESET_LATE],
             Act::Misbehave(Misbehavior::Corrupt(_, entry)) => {
                 self.has_wrong_id |= *entry == UsedQuirk::IdTwice;
-                &[BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_LATE]
+                &[QUEUE_CORRUPT, BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_LATE]
             }
-            Act::Misbehave(Misbehavior::Buffers(..)) => &[BROKEN_RING],
+            Act::Misbehave(Misbehavior::Buffers(..)) => &[QUEUE_CORRUPT, BROKEN_RING],
             Act::Misbehave(Misbehavior::Refused(_)) => &[COMMAND_REFUSED],
             Act::Misbehave(Misbehavior::Withdrawn(_)) => &[CHANGED],
             Act::Shortage(_) | Act::FailNth(_) => {

@@ -6,6 +6,7 @@
 mod adapters;
 mod attributes;
 mod bring_up;
+mod corrupt_rings;
 mod debugger;
 mod dispatch_time;
 mod etw;

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use device_sim::{Quirks, virtio_net::UsedQuirk};
+use device_sim::{
+    Quirks,
+    virtio_net::{Features, UsedQuirk},
+};
 use lab::testbed::Options;
 use ndis_sim::{AdapterState, Keyword, NdkEvent};
 use ndk_abi::ndis::{NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS};
@@ -104,7 +107,8 @@ fn adapter_of_a_device_whose_registers_read_all_ones_is_removed() {
 #[test]
 fn adapter_of_a_device_that_fails_again_and_again_is_removed() {
     let quirks = Quirks { used: Some((20, UsedQuirk::IdOutOfRange)), ..Quirks::default() };
-    let Some(bed) = started_with(quirks) else { return };
+    let features = Features::DEFAULT.without(Features::RING_RESET);
+    let Some(bed) = bed::started_with(&Options { quirks, features, ..Options::default() }) else { return };
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
     let deadline = bed.now() + Duration::from_secs(60);
