@@ -131,6 +131,8 @@ impl Tables {
 /// Returns the global symbols that the members of an archive define.
 fn defined_symbols(archive: &Path) -> Result<Vec<String>> {
     let mut nm = Command::new("nm");
+    // Without plugins: one of an LLVM older than that of rustc takes an object for bitcode that it cannot read, and shows no symbols.
+    nm.args(["--plugin", "/dev/null"]);
     nm.args(["--quiet", "--extern-only", "--defined-only", "--format=posix"]).arg(archive);
     let text = shell::output(&mut nm)?;
     // Lines with the name of a member have one word.
