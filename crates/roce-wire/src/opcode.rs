@@ -28,6 +28,8 @@ pub enum Class {
     Request,
     /// From the responder to the requester: READ responses and acknowledgements.
     Response,
+    /// From the requester to the responder of an unreliable connection (UC), which does not answer.
+    Unreliable,
     /// Unreliable datagram (queue pair 1: connection management).
     Datagram,
     /// Congestion notification packet (CNP).
@@ -192,6 +194,18 @@ opcodes! {
     0x14 FETCH_ADD              "FetchAdd"                       Request Atomic Only [ATOMIC_ETH] None;
     0x16 SEND_LAST_INVALIDATE   "SEND Last with Invalidate"      Request Send Last [IETH] Some se;
     0x17 SEND_ONLY_INVALIDATE   "SEND Only with Invalidate"      Request Send Only [IETH] Any se;
+    0x20 UC_SEND_FIRST          "UC SEND First"                  Unreliable Send First [] Full;
+    0x21 UC_SEND_MIDDLE         "UC SEND Middle"                 Unreliable Send Middle [] Full;
+    0x22 UC_SEND_LAST           "UC SEND Last"                   Unreliable Send Last [] Some se;
+    0x23 UC_SEND_LAST_IMM       "UC SEND Last with Immediate"    Unreliable Send Last [IMM_DT] Some se;
+    0x24 UC_SEND_ONLY           "UC SEND Only"                   Unreliable Send Only [] Any se;
+    0x25 UC_SEND_ONLY_IMM       "UC SEND Only with Immediate"    Unreliable Send Only [IMM_DT] Any se;
+    0x26 UC_WRITE_FIRST         "UC RDMA WRITE First"            Unreliable Write First [RETH] Full;
+    0x27 UC_WRITE_MIDDLE        "UC RDMA WRITE Middle"           Unreliable Write Middle [] Full;
+    0x28 UC_WRITE_LAST          "UC RDMA WRITE Last"             Unreliable Write Last [] Some;
+    0x29 UC_WRITE_LAST_IMM      "UC RDMA WRITE Last with Immediate" Unreliable Write Last [IMM_DT] Some se;
+    0x2A UC_WRITE_ONLY          "UC RDMA WRITE Only"             Unreliable Write Only [RETH] Any;
+    0x2B UC_WRITE_ONLY_IMM      "UC RDMA WRITE Only with Immediate" Unreliable Write Only [RETH IMM_DT] Any se;
     0x64 UD_SEND_ONLY           "UD SEND Only"                   Datagram Send Only [DETH] Any se;
     0x65 UD_SEND_ONLY_IMM       "UD SEND Only with Immediate"    Datagram Send Only [DETH IMM_DT] Any se;
     0x81 CNP                    "CNP"                            Congestion Congestion Only [CNP_RESERVED] None;
@@ -222,6 +236,13 @@ impl Opcode {
     #[inline]
     pub const fn is_rc(self) -> bool {
         self.0 >> 5 == 0
+    }
+
+    /// Returns the opcode of the same packet over an unreliable connection (UC); of a SEND or WRITE of a reliable one.
+    #[must_use]
+    #[inline]
+    pub const fn unreliable(self) -> Self {
+        Self(self.0 | 1 << 5)
     }
 
     /// Returns the whole table, in ascending order of opcode.
@@ -267,6 +288,27 @@ mod tests {
         assert_eq!(info.ext_len, 20);
         assert!(info.first && info.last && info.solicited);
         assert!(!Opcode::WRITE_ONLY.info().unwrap().solicited);
+    }
+
+    //= rocev2 §4
+    #[test]
+    fn an_unreliable_connection_has_the_sends_and_writes_of_a_reliable_one() {
+        let reliable = Opcode::table().iter().filter(|info| {
+            info.opcode.is_rc() && matches!(info.operation, Operation::Send | Operation::Write)
+        });
+        let mut counterparts = std::vec::Vec::new();
+        for info in reliable.filter(|info| !info.ext.contains(ExtHeaders::IETH)) {
+            let other = info.opcode.unreliable().info().unwrap();
+            assert_eq!(other.name, std::format!("UC {}", info.name));
+            assert_eq!(other.class, Class::Unreliable);
+            let form = |info: &OpcodeInfo| {
+                (info.operation, info.first, info.last, info.ext, info.payload, info.solicited)
+            };
+            assert_eq!(form(other), form(info), "{}", info.name);
+            counterparts.push(other.opcode);
+        }
+        let all = Opcode::table().iter().filter(|info| info.class == Class::Unreliable);
+        assert!(all.map(|info| info.opcode).eq(counterparts));
     }
 
     //= rocev2 §4

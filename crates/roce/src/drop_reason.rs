@@ -28,8 +28,10 @@ pub enum DropReason {
     Sequence,
     /// A datagram with another Q_Key than that of the queue pair.
     QKey,
-    /// A datagram for which no receive is posted.
+    /// A datagram, or a message of an unreliable connection, for which no receive is posted.
     NoReceive,
+    /// A WRITE of an unreliable connection that may not access the memory.
+    Access,
 }
 
 impl fmt::Display for DropReason {
@@ -44,7 +46,8 @@ impl fmt::Display for DropReason {
             Self::Opcode => "the opcode is not allowed on the queue pair",
             Self::Sequence => "unexpected PSN or length",
             Self::QKey => "wrong queue key",
-            Self::NoReceive => "no receive is posted for the datagram",
+            Self::NoReceive => "no receive is posted for the datagram or message",
+            Self::Access => "the memory may not be written",
         })
     }
 }

@@ -14,8 +14,14 @@ pub enum QpChange {
     ReadyToReceive(PeerSpec),
     /// RTR to RTS: requests may be posted.
     ReadyToSend(RequesterSpec),
-    /// Init to Datagrams: datagrams of any peer are received, and [sent](crate::Engine::post_datagram) to any (UD).
+    /// Init to UnreliableRtr: datagrams of any peer are received, and [sent](crate::Engine::post_datagram) to any from
+    /// UnreliableRts on (UD).
     OpenDatagrams(DatagramSpec),
+    /// Init to UnreliableRtr: messages of one peer are received, without acknowledgement (UC).
+    OpenUnreliable(UnreliableSpec),
+    /// UnreliableRtr or UnreliableSqe to UnreliableRts: requests may be posted. Has the PSN of the first packet, which
+    /// UnreliableSqe ignores.
+    SendUnreliably(Psn),
     /// Any state to Error: outstanding requests and receives complete as flushed, and so do later posts.
     Error,
     /// Any state to Reset: outstanding requests and receives are dropped without completions. Completions in the completion queue
@@ -30,10 +36,23 @@ pub enum QpChange {
 pub struct DatagramSpec {
     /// Datagrams with another Q_Key are dropped.
     pub q_key: u32,
-    /// PSN of the first datagram.
-    pub send_psn: Psn,
     /// Longest payload of a datagram; at most [`Config::max_mtu`](crate::Config::max_mtu).
     pub mtu: PathMtu,
+}
+
+/// The peer of an unreliable connection, and the operations that it may request.
+#[derive(Clone, Copy, Debug)]
+pub struct UnreliableSpec {
+    /// The path to the peer. The engine chooses its UDP source port.
+    pub path: Path,
+    /// Number of the peer's queue pair.
+    pub qpn: Qpn,
+    /// At most [`Config::max_mtu`](crate::Config::max_mtu).
+    pub mtu: PathMtu,
+    /// PSN of the peer's first packet.
+    pub receive_psn: Psn,
+    /// Operations that the peer may request: [`Access::REMOTE_WRITE`]. Their keys are checked besides.
+    pub access: Access,
 }
 
 /// The peer of a queue pair, and the operations that it may request.

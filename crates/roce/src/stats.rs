@@ -176,6 +176,7 @@ fn of_drop(reason: DropReason) -> Entry {
         DropReason::PKey => entry!(drop_pkey),
         DropReason::QKey => entry!(drop_qkey),
         DropReason::NoReceive => entry!(drop_no_receive),
+        DropReason::Access => entry!(drop_access),
         DropReason::State => entry!(drop_state),
         DropReason::Opcode => entry!(drop_opcode),
         DropReason::Sequence => entry!(drop_sequence),
@@ -263,8 +264,10 @@ counters! {
     drop_pkey,
     /// Datagrams with a wrong Q_Key.
     drop_qkey,
-    /// Datagrams without a receive.
+    /// Datagrams, and messages of unreliable connections, without a receive.
     drop_no_receive,
+    /// WRITEs of unreliable connections that may not access the memory.
+    drop_access,
     /// Frames dropped because the queue pair's state does not accept them.
     drop_state,
     /// Frames dropped because the opcode is not valid for the queue pair.

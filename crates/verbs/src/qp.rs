@@ -11,7 +11,8 @@ use verbs_core::qp::{Capabilities, Mask, QpAttributes, QpState, QueuePair, Queue
 
 use crate::abi::attributes::{IbvEce, IbvQpAttr, IbvQpCap, IbvQpInitAttr, IbvQpInitAttrEx};
 use crate::abi::flags::{
-    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPT_RC, IBV_QPT_UD,
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPT_RC,
+    IBV_QPT_UC, IBV_QPT_UD,
 };
 use crate::abi::objects::{IbvPd, IbvQp, IbvQpEx};
 use crate::builder::Builder;
@@ -35,11 +36,12 @@ unsafe impl Handle for Qp {
 }
 
 /// States with their numbers.
-const STATES: [(QpState, c_int); 5] = [
+const STATES: [(QpState, c_int); 6] = [
     (QpState::Reset, IBV_QPS_RESET),
     (QpState::Init, IBV_QPS_INIT),
     (QpState::ReadyToReceive, IBV_QPS_RTR),
     (QpState::ReadyToSend, IBV_QPS_RTS),
+    (QpState::SendError, IBV_QPS_SQE),
     (QpState::Error, IBV_QPS_ERR),
 ];
 
@@ -60,6 +62,7 @@ pub fn state(number: c_int) -> Result<QpState, Error> {
 fn service(qp_type: c_int) -> Result<Service, Error> {
     match qp_type {
         IBV_QPT_RC => Ok(Service::Reliable),
+        IBV_QPT_UC => Ok(Service::Unreliable),
         IBV_QPT_UD => Ok(Service::Datagram),
         _ => Err(Error::Unsupported),
     }
@@ -85,17 +88,19 @@ fn cap(capabilities: Capabilities) -> IbvQpCap {
     }
 }
 
-/// Operations of extended queue pairs, `ibv_qp_create_send_ops_flags`: those for datagrams, and the others.
-const DATAGRAM_OPERATIONS: u64 = 1 << 2 | 1 << 3;
-const OTHER_OPERATIONS: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9;
+/// Operations of extended queue pairs, `ibv_qp_create_send_ops_flags`: SENDs, WRITEs, and the others.
+const SENDS: u64 = 1 << 2 | 1 << 3;
+const WRITES: u64 = 1 | 1 << 1;
+const OTHER_OPERATIONS: u64 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9;
 
 /// In the mask of an extended queue pair: it has functions for send operations.
 const SEND_OPERATIONS: u64 = 1;
 
 fn check_operations(service: Service, operations: u64) -> Result<(), Error> {
     let offered = match service {
-        Service::Datagram => DATAGRAM_OPERATIONS,
-        Service::Reliable => DATAGRAM_OPERATIONS | OTHER_OPERATIONS,
+        Service::Datagram => SENDS,
+        Service::Unreliable => SENDS | WRITES,
+        Service::Reliable => SENDS | WRITES | OTHER_OPERATIONS,
     };
     if operations & !offered == 0 { Ok(()) } else { Err(Error::Unsupported) }
 }

@@ -11,4 +11,5 @@ mod devices;
 mod queue_pairs;
 mod regions;
 mod rig;
+mod unreliable;
 mod work_requests;

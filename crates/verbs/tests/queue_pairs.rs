@@ -31,7 +31,7 @@ fn attributes_beyond_the_limits_are_refused() {
     let rig = Rig::new();
     let cq = rig.cq();
     let (invalid, unsupported) = (libc::EINVAL, libc::EOPNOTSUPP);
-    let cases: [Case; 15] = [
+    let cases: [Case; 16] = [
         (|_| {}, 0),
         (|attr| attr.send_cq = null_mut(), invalid),
         (|attr| attr.recv_cq = null_mut(), invalid),
@@ -43,6 +43,7 @@ fn attributes_beyond_the_limits_are_refused() {
         (|attr| attr.cap.max_recv_sge = 33, invalid),
         (|attr| attr.cap.max_inline_data = 513, invalid),
         (|attr| attr.cap = IbvQpCap::default(), 0),
+        (|attr| attr.qp_type = IBV_QPT_UC, 0),
         (|attr| attr.qp_type = IBV_QPT_UD, 0),
         // Raw packets, XRC, and no type at all.
         (|attr| attr.qp_type = 8, unsupported),

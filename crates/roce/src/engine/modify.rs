@@ -10,13 +10,14 @@ use super::queue_pairs::QueuePairs;
 use crate::conn::ReadLimits;
 use crate::error::QpChangeError;
 use crate::qp::Qp;
-use crate::qp_change::{DatagramSpec, FailedQp, PeerSpec, QpChange, RequesterSpec};
+use crate::qp_change::{DatagramSpec, FailedQp, PeerSpec, QpChange, RequesterSpec, UnreliableSpec};
 use crate::region::access_rights::Access;
 use crate::transport::change;
 use crate::transport::env::Env;
-use crate::transport::peer::Peer;
+use crate::transport::peer::{Link, Peer};
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
+use crate::transport::unreliable::{Unreliable, UnreliablePeer};
 use fallible::Arc;
 use roce_wire::{Path, Psn, Template, flow_source_port};
 
@@ -40,9 +41,16 @@ impl<R: RawMutex> Engine<R> {
             QpChange::ReadyToReceive(spec) if !self.is_local(spec.path.local_ip) => {
                 Err(QpChangeError::NotLocal)
             }
+            QpChange::OpenUnreliable(spec) if !self.is_local(spec.path.local_ip) => {
+                Err(QpChangeError::NotLocal)
+            }
             QpChange::ReadyToReceive(spec) => self.qps.meet_peer(qp, spec),
             QpChange::ReadyToSend(spec) => self.qps.start_requester(qp, *spec),
-            QpChange::OpenDatagrams(spec) => self.qps.open_datagrams(qp, spec),
+            QpChange::OpenDatagrams(spec) => self.qps.open_datagrams(qp, *spec),
+            QpChange::OpenUnreliable(spec) => self.qps.open_connection(qp, spec),
+            &QpChange::SendUnreliably(psn) => {
+                self.qps.unmanaged(qp, |transport, env| change::send_unreliably(transport, env, psn))
+            }
             QpChange::Error => self.qps.unmanaged(qp, |transport, env| {
                 transport.abort(env);
                 Ok(())
@@ -109,12 +117,33 @@ impl<R: RawMutex> QueuePairs<R> {
         self.unmanaged(qp, |transport, env| change::start_requester(transport, env, spec, ack_timeout))
     }
 
-    fn open_datagrams(&self, qp: &Arc<Qp<R>>, spec: &DatagramSpec) -> Result<(), QpChangeError> {
+    fn open_datagrams(&self, qp: &Arc<Qp<R>>, spec: DatagramSpec) -> Result<(), QpChangeError> {
         if spec.mtu > self.shared.config.max_mtu {
             return Err(QpChangeError::Invalid);
         }
         self.reserve_report()?;
-        self.unmanaged(qp, |transport, env| change::open_datagrams(transport, env, spec))
+        let requests = qp.transport.lock().send_queue().depth();
+        let opened = Unreliable::datagrams(spec, requests).map_err(|_| QpChangeError::OutOfMemory)?;
+        self.unmanaged(qp, |transport, env| change::open_unreliable(transport, env, opened))
+    }
+
+    fn open_connection(&self, qp: &Arc<Qp<R>>, spec: &UnreliableSpec) -> Result<(), QpChangeError> {
+        if spec.mtu > self.shared.config.max_mtu {
+            return Err(QpChangeError::Invalid);
+        }
+        let path = Path {
+            source_port: flow_source_port(qp.qpn(), spec.qpn),
+            // It does not react to congestion.
+            traffic_class: spec.path.traffic_class & !3,
+            ..spec.path
+        };
+        let template = Template::new(&path, spec.qpn).ok_or(QpChangeError::Invalid)?;
+        let access = spec.access & Access::OF_PEERS;
+        let peer =
+            UnreliablePeer { link: Link { template }, mtu: spec.mtu, receive_psn: spec.receive_psn, access };
+        self.reserve_report()?;
+        let opened = Unreliable::connection(peer).map_err(|_| QpChangeError::OutOfMemory)?;
+        self.unmanaged(qp, |transport, env| change::open_unreliable(transport, env, opened))
     }
 
     /// Returns the next queue pair in error that connection management does not know, unless it was destroyed or reset meanwhile.

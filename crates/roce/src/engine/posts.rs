@@ -7,11 +7,11 @@ use lock_api::RawMutex;
 use super::queue_pairs::QueuePairs;
 use crate::error::PostError;
 use crate::qp::Qp;
-use crate::transport::datagrams::Destination;
 use crate::transport::peer::Link;
 use crate::transport::posts;
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
+use crate::transport::unreliable::Destination;
 use crate::work::{
     AtomicOperation, AtomicRequest, DatagramRequest, RecvRequest, SendData, SendFlags, SendOperation,
     SendRequest, Sge,
@@ -121,13 +121,12 @@ impl<R: RawMutex> QueuePairs<R> {
         }
     }
 
-    /// Returns the error of a post, unless the queue pair is in error and its owner has connected it: then the request completes
-    /// as flushed.
+    /// Returns the error of a post, unless the queue pair's owner has connected it and its state or service takes the request.
     #[cold]
     #[inline(never)]
     fn refused(
         &self,
-        qp: &Qp<R>,
+        qp: &Arc<Qp<R>>,
         transport: &mut RcTransport,
         request: &SendRequest<'_>,
         error: PostError,
@@ -135,7 +134,9 @@ impl<R: RawMutex> QueuePairs<R> {
         if error != PostError::NotConnected {
             return Err(error);
         }
-        self.with_env(qp, |env| posts::post_to_failed(transport, env, request))
+        self.with_env(qp, |env| posts::post_otherwise(transport, env, request, None))?;
+        self.start(qp, transport, request.flags);
+        Ok(())
     }
 
     /// Allocates room for immediate data.

@@ -2,6 +2,7 @@
 
 //! Changes of a queue pair whose owner connects it, without connection management.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use lock_api::RawMutex;
@@ -14,8 +15,10 @@ use super::rc_transport::RcTransport;
 use super::requester::life_cycle;
 use super::responder;
 use super::state::{Event, State};
+use super::unreliable::Unreliable;
 use crate::error::QpChangeError;
-use crate::qp_change::{DatagramSpec, RequesterSpec};
+use crate::qp_change::RequesterSpec;
+use roce_wire::Psn;
 
 /// Moves from RTR to RTS, with what the requester needs.
 pub(crate) fn start_requester<R: RawMutex>(
@@ -39,7 +42,7 @@ pub(crate) fn reset<R: RawMutex>(transport: &mut RcTransport, env: &Env<'_, R>) 
     life_cycle::reset(&mut transport.requester, env);
     responder::life_cycle::reset(&mut transport.responder, env);
     transport.link = None;
-    transport.datagrams.close();
+    transport.unreliable = None;
     transport.cnp = CnpState::IDLE;
     transport.rate = RateLimiter::UNLIMITED;
     transport.connection = Connection::NONE;
@@ -54,16 +57,29 @@ pub(crate) fn initialize<R: RawMutex>(
     transport.enter(env, Event::Initialize).map_err(|_| QpChangeError::State)
 }
 
-/// Opens a queue pair for datagrams.
-pub(crate) fn open_datagrams<R: RawMutex>(
+/// Opens a queue pair for an unreliable service, of this state.
+pub(crate) fn open_unreliable<R: RawMutex>(
     transport: &mut RcTransport,
     env: &Env<'_, R>,
-    spec: &DatagramSpec,
+    unreliable: Box<Unreliable>,
 ) -> Result<(), QpChangeError> {
-    let room = transport.requester.send_queue.depth();
-    transport.datagrams.reserve_for(room).map_err(|_| QpChangeError::OutOfMemory)?;
     transport.enter(env, Event::Open).map_err(|_| QpChangeError::State)?;
     transport.connection.attach_owner();
-    transport.datagrams.open(spec);
+    transport.requester.mtu = unreliable.mtu();
+    transport.unreliable = Some(unreliable);
+    Ok(())
+}
+
+/// Lets a queue pair of an unreliable service send, with `psn` as the first one, or again after an error of its send queue.
+pub(crate) fn send_unreliably<R: RawMutex>(
+    transport: &mut RcTransport,
+    env: &Env<'_, R>,
+    psn: Psn,
+) -> Result<(), QpChangeError> {
+    let is_new = transport.state == State::UnreliableRtr;
+    transport.enter(env, Event::Send).map_err(|_| QpChangeError::State)?;
+    if let Some(unreliable) = transport.unreliable.as_mut().filter(|_| is_new) {
+        unreliable.begin_sending(psn);
+    }
     Ok(())
 }

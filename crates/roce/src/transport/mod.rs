@@ -22,7 +22,7 @@
 //! | `out_of_order` | which packets after a gap were placed, in either direction |
 //! | `sequence` | 64-bit sequence numbers and their translation to and from 24-bit PSNs |
 //! | `state`, `failure` | QP states and transitions; failures that end the connection |
-//! | `datagrams` | unreliable datagrams of a queue pair without a peer |
+//! | [`unreliable`] | unreliable services: datagrams (UD), unreliable connections (UC) |
 //! | `posts` | posts that NDKPI does not have: immediate data, datagrams, requests to a queue pair in error |
 //! | `change` | changes of a queue pair that its owner connects, without connection management |
 //! | `connection` | the connection, and reports to it |
@@ -34,7 +34,6 @@ pub(crate) mod cache_lines;
 pub(crate) mod change;
 mod congestion;
 pub(crate) mod connection;
-pub(crate) mod datagrams;
 pub(crate) mod env;
 mod failure;
 mod out_of_order;
@@ -49,3 +48,4 @@ pub(crate) mod state;
 #[cfg(test)]
 mod testing;
 pub(crate) mod transmit;
+pub(crate) mod unreliable;

@@ -5,6 +5,7 @@
 //! A packet goes to the [`Requester`] or the [`Responder`], and either gets its turn to send one. What they return as a
 //! [`Failure`] becomes the error state here; `transmit` reports it to the connection instead, if a fatal NAK goes out first.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use lock_api::RawMutex;
@@ -15,18 +16,17 @@ use super::congestion;
 use super::congestion::cnp::CnpState;
 use super::congestion::rate::RateLimiter;
 use super::connection::Connection;
-use super::datagrams::{self, Datagrams};
 use super::env::Env;
 use super::failure::{Failure, PacketError};
 use super::packet::placement::Placement;
 use super::peer::{Link, Peer};
 use super::requester::Requester;
-use super::requester::life_cycle;
 use super::requester::send_queue::SendQueue;
 use super::responder::Responder;
 use super::responder::gaps::standstill;
 use super::responder::receives::Receives;
 use super::state::{Event, State};
+use super::unreliable::{self, Unreliable};
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::drop_reason::DropReason;
@@ -60,7 +60,8 @@ pub(crate) struct RcTransport {
     pub(crate) connection: Connection,
     pub(super) rate: RateLimiter,
     pub(super) requester: Requester,
-    pub(super) datagrams: Datagrams,
+    /// Of an unreliable service.
+    pub(super) unreliable: Option<Box<Unreliable>>,
 }
 
 /// Effect of a received packet beyond its queue pair.
@@ -94,7 +95,7 @@ impl RcTransport {
         scheduled: None,
         last_received: None,
         copying: false,
-        datagrams: Datagrams::NONE,
+        unreliable: None,
     };
 
     /// Allocates everything that the queue pair will ever need.
@@ -222,8 +223,8 @@ impl RcTransport {
         //= R-QP-27
         //= R-QP-39
         //= R-QP-2
-        life_cycle::flush(&mut self.requester, env, failure.status());
-        self.datagrams.close();
+        let unreliable = self.unreliable.as_deref_mut();
+        unreliable::flush_requests(&mut self.requester, unreliable, env, failure.status());
         self.responder.flush(env);
     }
 
@@ -308,7 +309,10 @@ impl RcTransport {
         placement: &mut Option<Placement>,
     ) -> Result<Handled, DropReason> {
         let handled = match self.link.as_ref().filter(|_| self.state.serves()) {
-            None => datagrams::handle(&self.datagrams, &mut self.responder.receives, env, packet),
+            None => {
+                let unreliable = self.unreliable.as_deref_mut();
+                unreliable::handle(self.state, unreliable, &mut self.responder.receives, env, packet)
+            }
             //= rocev2 §6
             Some(link) if !link.template.is_reverse_of(packet) => return Err(DropReason::Address),
             Some(_) => match packet.info().class {
@@ -319,7 +323,7 @@ impl RcTransport {
                     congestion::handle_cnp(env, &mut self.rate);
                     return Ok(Handled::default());
                 }
-                Class::Datagram | Class::Congestion => return Err(DropReason::Opcode),
+                Class::Datagram | Class::Unreliable | Class::Congestion => return Err(DropReason::Opcode),
             },
         };
         self.copying = placement.is_some();

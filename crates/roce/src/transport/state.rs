@@ -15,8 +15,12 @@ state_table::state_table! {
         Rtr,
         /// Ready to send: connected in both directions.
         Rts,
-        /// Datagrams of any peer are received, and sent to any: the queue pair has no peer of its own.
-        Datagrams,
+        /// Of an unreliable service, datagrams (UD) or an unreliable connection (UC): messages are received. Nothing can be sent.
+        UnreliableRtr,
+        /// The same: messages are received and sent.
+        UnreliableRts,
+        /// The same in state SQE (send queue error): messages are received. Requests complete as flushed.
+        UnreliableSqe,
         /// Every request completes as flushed, and packets are dropped. The last state of a queue pair that connection management
         /// has connected.
         Error,
@@ -29,12 +33,16 @@ state_table::state_table! {
         PeerKnown: Init => Rtr;
         /// The connection is established.
         Established: Rtr => Rts;
+        /// The owner opens the queue pair for an unreliable service.
+        Open: Init => UnreliableRtr;
+        /// The owner sets what the requester of an unreliable service needs, or ends the error of its send queue.
+        Send: UnreliableRtr | UnreliableSqe => UnreliableRts;
+        /// A request of an unreliable service failed.
+        FailSends: UnreliableRts => UnreliableSqe;
         /// A request failed, or the owner flushed or destroyed the queue pair.
-        /// The owner opens the queue pair for unreliable datagrams.
-        Open: Init => Datagrams;
-        Fail: Reset | Init | Rtr | Rts | Datagrams => Error;
+        Fail: Reset | Init | Rtr | Rts | UnreliableRtr | UnreliableRts | UnreliableSqe => Error;
         /// The owner resets a queue pair that it connects without connection management.
-        Reset: Init | Rtr | Rts | Datagrams | Error => Reset;
+        Reset: Init | Rtr | Rts | UnreliableRtr | UnreliableRts | UnreliableSqe | Error => Reset;
     }
 }
 
@@ -44,6 +52,12 @@ impl State {
     #[must_use]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Rtr | Self::Rts)
+    }
+
+    /// Returns whether the queue pair receives messages of an unreliable service.
+    #[must_use]
+    pub const fn serves_unreliably(self) -> bool {
+        matches!(self, Self::UnreliableRtr | Self::UnreliableRts | Self::UnreliableSqe)
     }
 }
 
@@ -55,20 +69,27 @@ mod tests {
     #[test]
     fn queue_pair_states() {
         insta::assert_snapshot!(State::table(), @r"
-        Reset      Initialize   -> Init
-        Reset      Fail         -> Error
-        Init       PeerKnown    -> Rtr
-        Init       Open         -> Datagrams
-        Init       Fail         -> Error
-        Init       Reset        -> Reset
-        Rtr        Established  -> Rts
-        Rtr        Fail         -> Error
-        Rtr        Reset        -> Reset
-        Rts        Fail         -> Error
-        Rts        Reset        -> Reset
-        Datagrams  Fail         -> Error
-        Datagrams  Reset        -> Reset
-        Error      Reset        -> Reset
+        Reset          Initialize   -> Init
+        Reset          Fail         -> Error
+        Init           PeerKnown    -> Rtr
+        Init           Open         -> UnreliableRtr
+        Init           Fail         -> Error
+        Init           Reset        -> Reset
+        Rtr            Established  -> Rts
+        Rtr            Fail         -> Error
+        Rtr            Reset        -> Reset
+        Rts            Fail         -> Error
+        Rts            Reset        -> Reset
+        UnreliableRtr  Send         -> UnreliableRts
+        UnreliableRtr  Fail         -> Error
+        UnreliableRtr  Reset        -> Reset
+        UnreliableRts  FailSends    -> UnreliableSqe
+        UnreliableRts  Fail         -> Error
+        UnreliableRts  Reset        -> Reset
+        UnreliableSqe  Send         -> UnreliableRts
+        UnreliableSqe  Fail         -> Error
+        UnreliableSqe  Reset        -> Reset
+        Error          Reset        -> Reset
         ");
     }
 }

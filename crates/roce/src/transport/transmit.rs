@@ -4,13 +4,13 @@
 
 use lock_api::RawMutex;
 
-use super::datagrams;
 use super::env::Env;
 use super::failure::Failure;
 use super::packet::frame::Unsent;
 use super::packet::payload_copy::PayloadCopy;
 use super::rc_transport::RcTransport;
-use super::state::State;
+use super::state::{Event, State};
+use super::unreliable;
 use crate::qp_change::QpFault;
 use crate::region::access_rights::AccessError;
 use roce_wire::Frame;
@@ -229,7 +229,7 @@ impl RcTransport {
         copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         let Some(link) = self.link.as_ref() else {
-            return datagrams::transmit(&mut self.datagrams, &mut self.requester, env, slot);
+            return transmit_unreliable(self, env, slot);
         };
         self.requester.transmit(env, link, &self.rate, slot, copy)
     }
@@ -250,4 +250,30 @@ impl RcTransport {
         }
         sent
     }
+}
+
+/// Writes the next frame of an unreliable service. If the memory of a request cannot be read, the send queue ends: requests are
+/// flushed, and messages received as before.
+///
+/// Source: IBTA Volume 1, section 10.3.1 (send queue error).
+#[cold]
+#[inline(never)]
+fn transmit_unreliable<R: RawMutex>(
+    transport: &mut RcTransport,
+    env: &Env<'_, R>,
+    slot: &mut [u8],
+) -> Result<usize, Unsent> {
+    if transport.state != State::UnreliableRts {
+        return Err(Unsent::Idle);
+    }
+    let unreliable = transport.unreliable.as_mut().ok_or(Unsent::Idle)?;
+    let sent = unreliable.transmit(&mut transport.requester, env, slot);
+    if sent != Err(Unsent::Fatal(Failure::LocalProtection)) {
+        return sent;
+    }
+    let status = Failure::LocalProtection.status();
+    unreliable::flush_requests(&mut transport.requester, Some(unreliable), env, status);
+    // Possible in this state.
+    let _ = transport.enter(env, Event::FailSends);
+    Err(Unsent::Idle)
 }

@@ -17,8 +17,8 @@ const KEYS: [u32; 2] = [0x1111, 0x2222];
 const HEADER: usize = 40;
 
 fn opened(side: &Side, qp: &Arc<Qp<Lock>>, q_key: u32, mtu: PathMtu) {
-    let spec = DatagramSpec { q_key, send_psn: Psn::new(0x00FF_FFFF), mtu };
-    side.engine.modify_qp(qp, &QpChange::OpenDatagrams(spec)).unwrap();
+    side.engine.modify_qp(qp, &QpChange::OpenDatagrams(DatagramSpec { q_key, mtu })).unwrap();
+    side.engine.modify_qp(qp, &QpChange::SendUnreliably(Psn::new(0x00FF_FFFF))).unwrap();
 }
 
 /// Two hosts whose first queue pairs are open for datagrams.
@@ -156,7 +156,7 @@ fn what_cannot_be_received_is_dropped() {
     pair.run();
     let outcomes = pair.sides[1].outcomes();
     assert_eq!(outcomes, [(2, CompletionStatus::LocalLength), (3, CompletionStatus::Success)]);
-    assert_eq!(pair.sides[1].qp.state(), QpState::Datagrams);
+    assert_eq!(pair.sides[1].qp.state(), QpState::UnreliableRts);
     assert_eq!(pair.sides[0].outcomes().len(), 6, "each datagram was sent");
 }
 
@@ -221,16 +221,16 @@ fn a_queue_pair_for_datagrams_refuses_other_requests() {
     assert!(!side.engine.wants_transmit());
     side.engine.undefer(&side.qp);
     assert!(side.engine.wants_transmit());
-    let wide = DatagramSpec { q_key: 1, send_psn: Psn::new(0), mtu: PathMtu::Bytes4096 };
+    let wide = DatagramSpec { q_key: 1, mtu: PathMtu::Bytes4096 };
     let narrow =
         Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes2048, ..Options::default() });
     let opened = narrow.sides[0].engine.modify_qp(&narrow.sides[0].qp, &QpChange::OpenDatagrams(wide));
     assert_eq!(opened, Err(QpChangeError::Invalid));
 }
 
-/// Memory that cannot be read or written ends the queue pair, as it does a connected one; then it is used again.
+/// Memory that cannot be read ends the send queue, memory that cannot be written the queue pair; then it is used again.
 #[test]
-fn memory_errors_end_the_queue_pair_until_it_is_reset() {
+fn memory_errors_end_the_send_queue_or_the_queue_pair_until_it_is_reset() {
     let mut pair = open(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, read_only) = (alice.source(b"data"), bob.source(&[0; 100]));
@@ -249,8 +249,10 @@ fn memory_errors_end_the_queue_pair_until_it_is_reset() {
     assert_eq!(bob.outcomes(), [(1, CompletionStatus::LocalProtection), (2, flushed)]);
     let failed = CompletionStatus::LocalProtection;
     assert_eq!(alice.outcomes(), [(3, CompletionStatus::Success), (4, failed), (5, flushed), (6, flushed)]);
+    assert_eq!([alice.qp.state(), bob.qp.state()], [QpState::UnreliableSqe, QpState::Error]);
+    assert_eq!(alice.failed_qps, [], "the completion tells");
+    assert_eq!(bob.failed_qps.iter().map(|failed| failed.2).collect::<Vec<_>>(), [QpFault::Request]);
     for side in &pair.sides {
-        assert_eq!(side.failed_qps.iter().map(|failed| failed.2).collect::<Vec<_>>(), [QpFault::Request]);
         side.engine.modify_qp(&side.qp, &QpChange::Reset).unwrap();
         side.engine.modify_qp(&side.qp, &QpChange::Initialize).unwrap();
         opened(side, &side.qp, KEYS[1], PathMtu::Bytes1024);

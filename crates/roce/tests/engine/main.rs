@@ -41,6 +41,7 @@ mod threads;
 mod threats;
 mod trace;
 mod unbound;
+mod unreliable;
 mod unverified_sources;
 mod usual_frames;
 mod windows;

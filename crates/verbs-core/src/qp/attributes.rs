@@ -12,6 +12,8 @@ use crate::limits;
 pub enum Service {
     /// Reliable connection (RC).
     Reliable,
+    /// Unreliable connection (UC).
+    Unreliable,
     /// Unreliable datagram (UD).
     Datagram,
 }
@@ -24,6 +26,8 @@ pub enum QpState {
     Init,
     ReadyToReceive,
     ReadyToSend,
+    /// A request of an unreliable service failed (SQE). Receives go on.
+    SendError,
     Error,
 }
 

@@ -116,28 +116,23 @@ impl QueuePair {
     /// Returns the state.
     #[must_use]
     pub fn state(&self) -> QpState {
-        self.state_with(&self.attributes.lock())
+        match self.qp.state() {
+            EngineState::Reset => QpState::Reset,
+            EngineState::Init => QpState::Init,
+            EngineState::Rtr | EngineState::UnreliableRtr => QpState::ReadyToReceive,
+            EngineState::Rts | EngineState::UnreliableRts => QpState::ReadyToSend,
+            EngineState::UnreliableSqe => QpState::SendError,
+            EngineState::Error => QpState::Error,
+        }
     }
 
     /// Returns the attributes, with the present state.
     #[must_use]
     pub fn attributes(&self) -> QpAttributes {
         let mut attributes = *self.attributes.lock();
-        attributes.state = self.state_with(&attributes);
+        attributes.state = self.state();
         attributes.current_state = attributes.state;
         attributes
-    }
-
-    fn state_with(&self, attributes: &QpAttributes) -> QpState {
-        match self.qp.state() {
-            EngineState::Reset => QpState::Reset,
-            EngineState::Init => QpState::Init,
-            EngineState::Rtr => QpState::ReadyToReceive,
-            EngineState::Rts => QpState::ReadyToSend,
-            EngineState::Error => QpState::Error,
-            // The engine has one state for both.
-            EngineState::Datagrams => attributes.state,
-        }
     }
 
     /// Posts a request to the send queue. It starts with [`QueuePair::start`].
@@ -171,11 +166,9 @@ impl QueuePair {
     /// As for [`QueuePair::post_send`].
     pub fn post_datagram(&self, to: &Destination<'_>, request: &SendRequest<'_>) -> Result<(), Error> {
         let is_send = matches!(request.operation, SendOperation::Send);
-        if !is_send || self.spec.service != Service::Datagram || self.state() != QpState::ReadyToSend {
-            // In error it completes as flushed.
-            if self.state() != QpState::Error {
-                return Err(Error::Invalid);
-            }
+        // In error it completes as flushed.
+        if (!is_send || self.spec.service != Service::Datagram) && self.state() != QpState::Error {
+            return Err(Error::Invalid);
         }
         if !Arc::ptr_eq(to.handle.pd().context().device(), self.spec.pd.context().device()) {
             return Err(Error::Invalid);

@@ -2,7 +2,7 @@
 
 //! Modifications of queue pairs.
 
-use roce::{DatagramSpec, PeerSpec, QpChange, RequesterSpec};
+use roce::{DatagramSpec, PeerSpec, QpChange, RequesterSpec, UnreliableSpec};
 use roce_wire::{Psn, Qpn};
 
 use super::QueuePair;
@@ -20,7 +20,7 @@ impl QueuePair {
     /// [`Error::Unsupported`] for what is not offered; [`Error::OutOfMemory`]. The queue pair is as before.
     pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), Error> {
         let mut attributes = self.attributes.lock();
-        let from = self.state_with(&attributes);
+        let from = self.state();
         let to = if mask.contains(Mask::STATE) { new.state } else { from };
         if mask.contains(Mask::CURRENT_STATE) && new.current_state != from {
             return Err(Error::Invalid);
@@ -33,9 +33,9 @@ impl QueuePair {
             (QpState::Reset, QpState::Init) => Some(QpChange::Initialize),
             (_, QpState::Init) => None,
             (QpState::Init, QpState::ReadyToReceive) => Some(self.ready_to_receive(&merged)?),
-            (QpState::ReadyToReceive, QpState::ReadyToSend) => {
+            (QpState::ReadyToReceive | QpState::SendError, QpState::ReadyToSend) => {
                 self.check_unchanged(&attributes, &merged)?;
-                self.ready_to_send(&merged)
+                Some(self.ready_to_send(&merged))
             }
             _ => {
                 self.check_unchanged(&attributes, &merged)?;
@@ -67,6 +67,7 @@ impl QueuePair {
     fn check_unchanged(&self, before: &QpAttributes, after: &QpAttributes) -> Result<(), Error> {
         let unchanged = match self.spec.service {
             Service::Reliable => (before.access, before.rnr_timer) == (after.access, after.rnr_timer),
+            Service::Unreliable => before.access == after.access,
             Service::Datagram => before.q_key == after.q_key,
         };
         if unchanged { Ok(()) } else { Err(Error::Unsupported) }
@@ -75,10 +76,15 @@ impl QueuePair {
     fn ready_to_receive(&self, attributes: &QpAttributes) -> Result<QpChange, Error> {
         let device = self.spec.pd.device();
         Ok(match self.spec.service {
-            Service::Datagram => QpChange::OpenDatagrams(DatagramSpec {
-                q_key: attributes.q_key,
-                send_psn: Psn::new(0),
-                mtu: device.active_mtu(),
+            Service::Datagram => {
+                QpChange::OpenDatagrams(DatagramSpec { q_key: attributes.q_key, mtu: device.active_mtu() })
+            }
+            Service::Unreliable => QpChange::OpenUnreliable(UnreliableSpec {
+                path: path_of(device, &attributes.path)?,
+                qpn: Qpn::new(attributes.destination),
+                mtu: attributes.path_mtu,
+                receive_psn: Psn::new(attributes.receive_psn),
+                access: attributes.access,
             }),
             Service::Reliable => QpChange::ReadyToReceive(PeerSpec {
                 path: path_of(device, &attributes.path)?,
@@ -92,16 +98,18 @@ impl QueuePair {
         })
     }
 
-    fn ready_to_send(&self, attributes: &QpAttributes) -> Option<QpChange> {
+    fn ready_to_send(&self, attributes: &QpAttributes) -> QpChange {
         match self.spec.service {
-            Service::Datagram => None,
-            Service::Reliable => Some(QpChange::ReadyToSend(RequesterSpec {
+            Service::Datagram | Service::Unreliable => {
+                QpChange::SendUnreliably(Psn::new(attributes.send_psn))
+            }
+            Service::Reliable => QpChange::ReadyToSend(RequesterSpec {
                 send_psn: Psn::new(attributes.send_psn),
                 outbound_reads: attributes.outbound_reads,
                 retries: attributes.retries,
                 rnr_retries: attributes.rnr_retries,
                 ack_timeout: attributes.timeout,
-            })),
+            }),
         }
     }
 }

@@ -73,11 +73,18 @@ transitions! {
     Reliable ReadyToReceive ReadyToSend:
         [TIMEOUT RETRIES RNR_RETRIES SEND_PSN OUTBOUND_READS], [CURRENT_STATE ACCESS RNR_TIMER];
     Reliable ReadyToSend ReadyToSend: [], [CURRENT_STATE ACCESS RNR_TIMER];
+    Unreliable Reset Init: [PKEY_INDEX PORT ACCESS], [];
+    Unreliable Init Init: [], [PKEY_INDEX PORT ACCESS];
+    Unreliable Init ReadyToReceive: [PATH PATH_MTU DESTINATION RECEIVE_PSN], [PKEY_INDEX ACCESS];
+    Unreliable ReadyToReceive ReadyToSend: [SEND_PSN], [CURRENT_STATE ACCESS];
+    Unreliable ReadyToSend ReadyToSend: [], [CURRENT_STATE ACCESS];
+    Unreliable SendError ReadyToSend: [], [CURRENT_STATE ACCESS];
     Datagram Reset Init: [PKEY_INDEX PORT Q_KEY], [];
     Datagram Init Init: [], [PKEY_INDEX PORT Q_KEY];
     Datagram Init ReadyToReceive: [], [PKEY_INDEX Q_KEY];
     Datagram ReadyToReceive ReadyToSend: [SEND_PSN], [CURRENT_STATE Q_KEY];
     Datagram ReadyToSend ReadyToSend: [], [CURRENT_STATE Q_KEY];
+    Datagram SendError ReadyToSend: [], [CURRENT_STATE Q_KEY];
 }
 
 /// Checks that a modification names the attributes that the change needs, and no others.
@@ -108,8 +115,14 @@ pub fn check(service: Service, from: QpState, to: QpState, named: Mask) -> Resul
 mod tests {
     use super::*;
 
-    const STATES: [QpState; 5] =
-        [QpState::Reset, QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend, QpState::Error];
+    const STATES: [QpState; 6] = [
+        QpState::Reset,
+        QpState::Init,
+        QpState::ReadyToReceive,
+        QpState::ReadyToSend,
+        QpState::SendError,
+        QpState::Error,
+    ];
 
     #[test]
     fn a_change_takes_its_attributes_and_no_others() {
@@ -133,7 +146,7 @@ mod tests {
 
     #[test]
     fn reset_and_error_are_reached_from_every_state_and_left_by_reset_only() {
-        for service in [Service::Reliable, Service::Datagram] {
+        for service in [Service::Reliable, Service::Unreliable, Service::Datagram] {
             for from in STATES {
                 for to in STATES {
                     let listed =

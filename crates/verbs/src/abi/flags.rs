@@ -60,6 +60,7 @@ pub const IBV_QPS_INIT: c_int = 1;
 pub const IBV_QPS_RTR: c_int = 2;
 pub const IBV_QPS_RTS: c_int = 3;
 pub const IBV_QPS_SQD: c_int = 4;
+pub const IBV_QPS_SQE: c_int = 5;
 pub const IBV_QPS_ERR: c_int = 6;
 
 pub const IBV_SRQ_MAX_WR: c_int = 1;

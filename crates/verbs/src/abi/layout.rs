@@ -124,6 +124,7 @@ value!(super::flags::IBV_QPS_INIT, 1);
 value!(super::flags::IBV_QPS_RTR, 2);
 value!(super::flags::IBV_QPS_RTS, 3);
 value!(super::flags::IBV_QPS_SQD, 4);
+value!(super::flags::IBV_QPS_SQE, 5);
 value!(super::flags::IBV_QPS_ERR, 6);
 value!(super::flags::IBV_SRQ_MAX_WR, 1);
 value!(super::flags::IBV_SRQ_LIMIT, 2);

@@ -43,7 +43,7 @@ pub(crate) mod recovery;
 mod responses;
 mod retransmit_timer;
 pub(crate) mod send_queue;
-mod transmit;
+pub(super) mod transmit;
 
 use lock_api::RawMutex;
 

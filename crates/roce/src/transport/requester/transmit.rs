@@ -216,7 +216,7 @@ impl Requester {
 /// Returns the extended headers of a packet of a SEND, or of a WRITE of `length` bytes, with the immediate data that the last
 /// packet has.
 #[inline]
-const fn ext(
+pub(in crate::transport) const fn ext(
     operation: SendOperation,
     immediate: Option<[u8; 4]>,
     length: u32,
@@ -241,7 +241,12 @@ const fn ext(
 
 /// Returns the opcode of a packet of a SEND or WRITE.
 //= rocev2 §4
-const fn opcode(operation: SendOperation, immediate: bool, first: bool, last: bool) -> Opcode {
+pub(in crate::transport) const fn opcode(
+    operation: SendOperation,
+    immediate: bool,
+    first: bool,
+    last: bool,
+) -> Opcode {
     match (operation, first, last) {
         (SendOperation::Write { .. }, true, true) if immediate => Opcode::WRITE_ONLY_IMM,
         (SendOperation::Write { .. }, true, true) => Opcode::WRITE_ONLY,

@@ -9,7 +9,7 @@ use roce_wire::{OpcodeInfo, Operation, Packet};
 
 /// The message being received.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum InboundMessage {
+pub(in crate::transport) enum InboundMessage {
     /// Between messages.
     None,
     /// A SEND, into the current receive.
@@ -25,7 +25,7 @@ pub(super) enum InboundMessage {
 impl InboundMessage {
     /// Returns whether a packet of this kind may come next.
     #[inline]
-    pub(super) fn continues_with(self, info: &OpcodeInfo) -> bool {
+    pub(in crate::transport) fn continues_with(self, info: &OpcodeInfo) -> bool {
         //= rocev2 §6
         match (self, info.operation) {
             (Self::None, _) => info.first,

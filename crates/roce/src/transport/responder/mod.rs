@@ -23,7 +23,7 @@ pub(super) mod fatal_nak;
 pub(crate) mod gaps;
 pub(crate) mod inbound_reads;
 pub(super) mod life_cycle;
-mod message;
+pub(super) mod message;
 pub(crate) mod receives;
 mod requests;
 
