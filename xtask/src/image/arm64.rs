@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 use anyhow::{Context as _, Result};
 
 use super::{
-    code::{Code, Outcome},
+    code::{Call, Code, Outcome},
     symbols::{Function, Symbols},
 };
 use crate::shell;
@@ -128,7 +128,8 @@ pub fn code(instructions: &[Instruction], base: u64, symbols: &Symbols) -> Code 
         if let Some(refused) = instruction.refusal(name) {
             code.refused.push(format!("{refused} at {at:#x} in {name}"));
         }
-        code.calls.extend(instruction.target(base).map(|target| (at, target)));
+        let is_jump = instruction.mnemonic == "b";
+        code.calls.extend(instruction.target(base).map(|to| Call { from: at, to, is_jump }));
         let start = symbols.start(at);
         let allocation = instruction.allocation();
         match code.functions.last_mut().filter(|function| function.range.start == start) {

@@ -6,19 +6,22 @@ use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result, bail};
 use object::{
-    LittleEndian as LE, pe,
+    LittleEndian as LE, Object as _, pe,
     read::pe::{
         ExportTarget, ImageNtHeaders as _, ImageOptionalHeader as _, Import, PeFile64,
         ResourceDirectoryEntryData,
     },
 };
+use viordma_inf::Edition;
 
 use super::{
     architecture::Architecture,
     arm64,
     artifact::Image,
     code::{Code, Outcome},
+    flow::Constants,
     imports::Imports,
+    stack,
     symbols::{Function, Symbols, functions},
     x64,
 };
@@ -92,7 +95,14 @@ pub fn run(image: &Image) -> Result<()> {
     let subject = Subject { data: &data, pe, architecture, symbols: Symbols::load(&image.pdb)?, imports };
     let mut checks = subject.headers();
     checks.extend(match architecture {
-        Architecture::X64 => subject.check_code(&subject.decode()?, "AVX, x87 or MMX"),
+        Architecture::X64 => {
+            let code = subject.decode()?;
+            let mut checks = subject.check_code(&code, "AVX, x87 or MMX");
+            if subject.has_table()? {
+                checks.extend(subject.stack(&code)?);
+            }
+            checks
+        }
         Architecture::Arm64 => {
             let base = subject.pe.nt_headers().optional_header().image_base();
             let instructions = arm64::disassemble(&image.sys, base)?;
@@ -351,6 +361,67 @@ impl<'data> Subject<'data> {
             let len = bytes.len().min(section.virtual_size.get(LE) as usize);
             sections.push((section.virtual_address.get(LE), bytes.get(..len).unwrap_or_default()));
         }
-        x64::decode(&sections, functions(table, |at| self.at(at))?, &self.symbols)
+        x64::decode(&sections, functions(table, |at| self.at(at))?, &self.symbols, self)
+    }
+
+    /// Whether the image is the driver that there is a table of entry points for. For the strict edition and for other drivers there is none.
+    fn has_table(&self) -> Result<bool> {
+        let info = self.pe.pdb_info()?;
+        Ok(info.is_some_and(|info| info.path() == format!("{}.pdb", Edition::Standard.name()).as_bytes()))
+    }
+
+    /// Checks the depth of the stack below entry points.
+    fn stack(&self, code: &Code) -> Result<Vec<Check>> {
+        let sections = self.pe.section_table();
+        let mut pointers = code.addresses.clone();
+        if let Some(mut blocks) = self.pe.data_directories().relocation_blocks(self.data, &sections)? {
+            while let Some(block) = blocks.next()? {
+                let all = block.filter(|relocation| relocation.typ == pe::IMAGE_REL_BASED_DIR64);
+                let read = |address| self.address(self.at(address)?);
+                pointers.extend(all.filter_map(|relocation| read(relocation.virtual_address)));
+            }
+        }
+        let is_code = |address: u32| {
+            let section = sections.section_containing(address);
+            section.is_some_and(|it| it.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_EXECUTE))
+        };
+        let taken = pointers.into_iter().filter(|&address| is_code(address)).collect();
+        let outcomes = stack::check(&stack::Subject { code, symbols: &self.symbols, taken })?;
+        let names = ["calls"].into_iter().chain(std::iter::repeat("stack depth"));
+        Ok(names.zip(outcomes).map(|(name, outcome)| Check { name, outcome }).collect())
+    }
+
+    /// Reads a pointer as an address relative to the image.
+    fn address(&self, bytes: &[u8]) -> Option<u32> {
+        let pointer = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let headers = self.pe.nt_headers().optional_header();
+        let address = u32::try_from(pointer.checked_sub(headers.image_base())?).ok()?;
+        (address < headers.size_of_image()).then_some(address)
+    }
+
+    /// Returns the image's bytes at an address that cannot be written.
+    fn constant(&self, address: u32) -> Option<&'data [u8]> {
+        let section = self.pe.section_table().section_containing(address)?;
+        let is_writable = section.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_WRITE);
+        self.at(address).filter(|_| !is_writable)
+    }
+}
+
+impl Constants for Subject<'_> {
+    fn pointer(&self, address: u32) -> Option<u32> {
+        self.address(self.constant(address)?)
+    }
+
+    fn offset(&self, address: u32) -> Option<i32> {
+        Some(i32::from_le_bytes(self.constant(address)?.get(..4)?.try_into().ok()?))
+    }
+
+    fn is_import(&self, address: u32) -> bool {
+        let table = self.pe.data_directories().get(pe::IMAGE_DIRECTORY_ENTRY_IAT);
+        table.is_some_and(|table| {
+            address
+                .checked_sub(table.virtual_address.get(LE))
+                .is_some_and(|offset| offset < table.size.get(LE))
+        })
     }
 }

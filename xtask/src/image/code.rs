@@ -4,7 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::symbols::{Function, Symbols};
+use super::{
+    flow::Indirect,
+    symbols::{Function, Symbols},
+};
 
 /// Result of a check: what was found, or the problems.
 pub type Outcome = Result<String, Vec<String>>;
@@ -25,8 +28,19 @@ pub struct Code {
     pub count: usize,
     /// Instructions that a driver must not contain.
     pub refused: Vec<String>,
-    /// Direct calls and jumps: from, to.
-    pub calls: Vec<(u32, u32)>,
+    /// Direct calls, and jumps to other functions.
+    pub calls: Vec<Call>,
+    /// Calls of functions in registers or memory. Not determined for arm64.
+    pub indirect: Vec<Indirect>,
+    /// Addresses that instructions compute. Not determined for arm64.
+    pub addresses: BTreeSet<u32>,
+}
+
+/// A call of a constant address, or a jump there.
+pub struct Call {
+    pub from: u32,
+    pub to: u32,
+    pub is_jump: bool,
 }
 
 impl Code {
@@ -48,8 +62,8 @@ impl Code {
         let callers: BTreeSet<&str> = self
             .calls
             .iter()
-            .filter(|&&(_, to)| is_infallible(symbols.name(to)))
-            .map(|&(from, _)| symbols.name(from))
+            .filter(|call| is_infallible(symbols.name(call.to)))
+            .map(|call| symbols.name(call.from))
             .filter(|caller| !is_infallible(caller))
             .collect();
         if callers.is_empty() {
@@ -61,8 +75,8 @@ impl Code {
     /// The image must not call a panic function: the compiler must have proven that no panic can occur.
     pub fn panics(&self, symbols: &Symbols) -> Outcome {
         let mut callers = BTreeMap::<&str, usize>::new();
-        for &(from, to) in &self.calls {
-            let (caller, target) = (symbols.name(from), symbols.name(to));
+        for call in &self.calls {
+            let (caller, target) = (symbols.name(call.from), symbols.name(call.to));
             if is_panic(target) && !is_panic(caller) {
                 *callers.entry(caller).or_default() += 1;
             }

@@ -43,6 +43,11 @@ impl Symbols {
         Ok(Self(names))
     }
 
+    #[cfg(test)]
+    pub fn of(names: &[(u32, &str)]) -> Self {
+        Self(names.iter().map(|&(address, name)| (address, name.to_owned())).collect())
+    }
+
     /// The name of the function that contains `address`.
     pub fn name(&self, address: u32) -> &str {
         self.0.range(..=address).next_back().map_or("?", |(_, name)| name)

@@ -5,10 +5,13 @@
 use std::ops::Range;
 
 use anyhow::{Context as _, Result};
-use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Register};
+use iced_x86::{
+    CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Mnemonic, Register,
+};
 
 use super::{
-    code::Code,
+    code::{Call, Code},
+    flow::{self, Constants},
     symbols::{Function, Symbols},
 };
 
@@ -17,13 +20,19 @@ use super::{
 ///
 /// # Errors
 /// A function reaches out of its section.
-pub fn decode(sections: &[(u32, &[u8])], functions: Vec<Function>, symbols: &Symbols) -> Result<Code> {
+pub fn decode(
+    sections: &[(u32, &[u8])],
+    functions: Vec<Function>,
+    symbols: &Symbols,
+    constants: &dyn Constants,
+) -> Result<Code> {
     let mut code = Code { functions, ..Code::default() };
     for &(start, bytes) in sections {
         for range in ranges(start..start + bytes.len() as u32, &code.functions, symbols) {
             let at = (range.start - start) as usize;
             let bytes = bytes.get(at..at + range.len()).context("a function reaches out of its section")?;
             linear(&mut code, bytes, range.start, symbols);
+            code.indirect.extend(flow::indirect(bytes, range.start, constants));
         }
     }
     Ok(code)
@@ -50,10 +59,17 @@ fn linear(code: &mut Code, bytes: &[u8], start: u32, symbols: &Symbols) {
         if let Some(reason) = refusal(&instruction) {
             code.refused.push(format!("{reason} at {at:#x} in {}", symbols.name(at)));
         }
-        if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::UnconditionalBranch)
-            && instruction.near_branch_target() != 0
-        {
-            code.calls.push((at, instruction.near_branch_target() as u32));
+        if instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand() {
+            code.addresses.insert(instruction.ip_rel_memory_address() as u32);
+        }
+        let to = instruction.near_branch_target() as u32;
+        let is_jump = match instruction.flow_control() {
+            FlowControl::Call => false,
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => true,
+            _ => continue,
+        };
+        if to != 0 && (!is_jump || symbols.start(at) != symbols.start(to)) {
+            code.calls.push(Call { from: at, to, is_jump });
         }
     }
 }

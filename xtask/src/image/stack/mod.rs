@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Depth of the stack below each entry point of the driver, by unwind tables and calls.
+//!
+//! | counted | by |
+//! | --- | --- |
+//! | frames | the unwind tables |
+//! | calls of constant addresses, tail calls among them | the instructions |
+//! | indirect calls | `flow.rs` where the function's own instructions determine the target; otherwise `table.toml`, by caller |
+//! | recursions | `table.toml`, which bounds them: all functions of one are taken to be on the stack that often |
+//!
+//! The check fails for an indirect call that the table does not list, for a function whose address is taken and that it does not name, and for
+//! a recursion that it does not bound. That a row names all functions that its callers may call is an argument, which the row gives, and is
+//! not checked. Functions of other modules, which the driver imports or calls back, use stack that is not counted, and
+//! so does what they call in the driver again before they return: such a call begins with an entry point of its own.
+
+mod graph;
+mod table;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+};
+
+use anyhow::{Context as _, Result};
+
+use self::{
+    graph::{Depth, Graph},
+    table::{Entry, TABLE, Table, fits, fits_any},
+};
+use super::{
+    code::{Code, Outcome},
+    symbols::Symbols,
+};
+use crate::shell;
+
+/// Parts of an image that the check reads.
+pub struct Subject<'image> {
+    pub code: &'image Code,
+    pub symbols: &'image Symbols,
+    /// Addresses of code that code or data contains.
+    pub taken: BTreeSet<u32>,
+}
+
+/// Checks the calls, and the depth below each entry point: one outcome for each, the calls first.
+///
+/// # Errors
+/// The table cannot be read.
+pub fn check(subject: &Subject) -> Result<Vec<Outcome>> {
+    let path = shell::root().join(TABLE);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {TABLE}"))?;
+    Ok(subject.outcomes(&Table::parse(&text)?))
+}
+
+impl Subject<'_> {
+    fn outcomes(&self, table: &Table) -> Vec<Outcome> {
+        let mut graph = self.constant_calls();
+        let mut problems = self.unnamed(table);
+        let listed = match self.listed_calls(&mut graph, table) {
+            Ok(count) => count,
+            Err(unlisted) => {
+                problems.extend(unlisted);
+                0
+            }
+        };
+        let depths = graph.depths(|group| self.rounds(group, table)).unwrap_or_else(|groups| {
+            problems.extend(groups.iter().map(|group| {
+                let names: Vec<_> = group.iter().map(|&function| self.symbols.name(function)).collect();
+                format!("a recursion that {TABLE} does not bound: {}", names.join(", "))
+            }));
+            BTreeMap::new()
+        });
+        if !problems.is_empty() {
+            return vec![Err(problems)];
+        }
+        let all = self.code.indirect.len();
+        let calls = format!(
+            "{} direct, {} indirect by instructions, {listed} by {TABLE}, {} recursions bounded",
+            self.code.calls.len(),
+            all - listed,
+            table.recursion.len()
+        );
+        let entries = table.entry.iter().map(|entry| self.depth(entry, &depths, &graph));
+        [Ok(calls)].into_iter().chain(entries).collect()
+    }
+
+    /// Returns the graph of frames and of calls whose targets instructions determine.
+    fn constant_calls(&self) -> Graph {
+        let mut graph = Graph::default();
+        for (start, _) in self.symbols.iter() {
+            graph.add_frame(start, 0);
+        }
+        for function in &self.code.functions {
+            graph.add_frame(self.symbols.start(function.range.start), function.frame.unwrap_or(0));
+        }
+        for call in &self.code.calls {
+            let (from, to) = (self.symbols.start(call.from), self.symbols.start(call.to));
+            // A jump to its own beginning is a loop.
+            if from != to || !call.is_jump {
+                graph.add_call(from, to);
+            }
+        }
+        for call in &self.code.indirect {
+            for &target in call.targets.iter().flatten() {
+                graph.add_call(self.symbols.start(call.at), self.symbols.start(target));
+            }
+        }
+        graph
+    }
+
+    /// Adds the indirect calls that the table lists, and returns how many they are.
+    fn listed_calls(&self, graph: &mut Graph, table: &Table) -> Result<usize, Vec<String>> {
+        let mut unlisted = BTreeMap::<&str, usize>::new();
+        let unknown = self.code.indirect.iter().filter(|call| call.targets.is_none());
+        let mut count = 0;
+        for call in unknown {
+            count += 1;
+            let caller = self.symbols.name(call.at);
+            let Some(row) = table.call.iter().find(|row| fits_any(&row.from, caller)) else {
+                *unlisted.entry(caller).or_default() += 1;
+                continue;
+            };
+            for &callee in self.taken.iter().filter(|callee| fits_any(&row.to, self.symbols.name(**callee))) {
+                graph.add_call(self.symbols.start(call.at), self.symbols.start(callee));
+            }
+        }
+        let text = |(name, count)| format!("{name}: {count} indirect calls that {TABLE} does not list");
+        if unlisted.is_empty() { Ok(count) } else { Err(unlisted.into_iter().map(text).collect()) }
+    }
+
+    /// Returns functions whose address is taken and that the table does not name, and names of the table that no function has.
+    fn unnamed(&self, table: &Table) -> Vec<String> {
+        let mut problems = Vec::new();
+        let entries = table.entry.iter().flat_map(|entry| &entry.functions);
+        let named: Vec<&String> =
+            entries.clone().chain(table.call.iter().flat_map(|call| &call.to)).collect();
+        for &function in &self.taken {
+            let name = self.symbols.name(function);
+            if !named.iter().any(|pattern| fits(pattern, name)) {
+                problems.push(format!("{name}: its address is taken, and {TABLE} does not name it"));
+            }
+        }
+        let callers = table.call.iter().flat_map(|call| &call.from);
+        let recursive = table.recursion.iter().flat_map(|recursion| &recursion.functions);
+        for pattern in entries.chain(callers).chain(recursive) {
+            if !self.symbols.iter().any(|(_, name)| fits(pattern, name)) {
+                problems.push(format!("{TABLE}: no function is named {pattern}"));
+            }
+        }
+        for pattern in table.call.iter().flat_map(|call| &call.to) {
+            if !self.taken.iter().any(|&function| fits(pattern, self.symbols.name(function))) {
+                problems.push(format!("{TABLE}: the address of no {pattern} is taken"));
+            }
+        }
+        problems
+    }
+
+    /// Returns how often each function of a recursion is on the stack.
+    fn rounds(&self, group: &BTreeSet<u32>, table: &Table) -> Option<u32> {
+        let fits_all = |patterns: &[String]| {
+            group.iter().all(|&function| fits_any(patterns, self.symbols.name(function)))
+        };
+        table.recursion.iter().find(|row| fits_all(&row.functions)).map(|row| row.times)
+    }
+
+    fn depth(&self, entry: &Entry, depths: &BTreeMap<u32, Depth>, graph: &Graph) -> Outcome {
+        let functions = self.symbols.iter().filter(|(_, name)| fits_any(&entry.functions, name));
+        let deepest = functions.filter_map(|(start, name)| Some((depths.get(&start)?.bytes, start, name)));
+        let Some((bytes, start, name)) = deepest.max() else {
+            return Err(vec![format!("{}: there is no such function", entry.name)]);
+        };
+        if bytes <= entry.limit {
+            return Ok(format!("{bytes:>5} of {:>5} bytes below {}", entry.limit, entry.name));
+        }
+        let mut chain =
+            format!("{}: {name} uses {bytes} bytes of stack; the limit is {}", entry.name, entry.limit);
+        let mut next = Some(start);
+        while let Some(function) = next {
+            let _ = write!(chain, "\n        {:>5} {}", graph.frame(function), self.symbols.name(function));
+            next = depths.get(&function).and_then(|depth| depth.next);
+        }
+        Err(vec![chain])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{code::Call, flow::Indirect, symbols::Function},
+        *,
+    };
+
+    const TABLE: &str = r#"
+        entry = [{ name = "start", functions = ["driver::start"], limit = 200 }]
+        call = [
+            { from = ["driver::consumer"], to = [], reason = "leaves the driver" },
+            { from = ["driver::*"], to = ["driver::handler*"], reason = "a table of handlers" },
+        ]
+        recursion = [{ functions = ["driver::walk"], times = 4, reason = "a tree of that depth" }]
+    "#;
+
+    /// start (32) calls walk (8), and a variable; handler (64) and handler2 (80) have their addresses taken; consumer is called by neither.
+    fn image() -> (Code, Symbols) {
+        let names = [
+            (0x1000, "driver::start"),
+            (0x1100, "driver::handler"),
+            (0x1200, "driver::handler2"),
+            (0x1300, "driver::walk"),
+            (0x1400, "driver::consumer"),
+        ];
+        let frame = |start: u32, frame| Function { range: start..start + 0x80, frame: Some(frame) };
+        let code = Code {
+            functions: vec![
+                frame(0x1000, 32),
+                frame(0x1100, 64),
+                frame(0x1200, 80),
+                frame(0x1300, 8),
+                frame(0x1400, 16),
+            ],
+            calls: vec![Call { from: 0x1010, to: 0x1300, is_jump: false }],
+            indirect: vec![Indirect { at: 0x1020, targets: None }, Indirect { at: 0x1410, targets: None }],
+            ..Code::default()
+        };
+        (code, Symbols::of(&names))
+    }
+
+    fn outcomes(code: &Code, symbols: &Symbols, taken: &[u32], table: &str) -> Vec<Outcome> {
+        let subject = Subject { code, symbols, taken: taken.iter().copied().collect() };
+        subject.outcomes(&Table::parse(table).unwrap())
+    }
+
+    fn problems(code: &Code, symbols: &Symbols, taken: &[u32], table: &str) -> String {
+        let all = outcomes(code, symbols, taken, table).into_iter();
+        all.filter_map(Result::err).flatten().collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_documentation_has_the_limits_of_the_table() {
+        let read = |file| fs::read_to_string(shell::root().join(file)).unwrap();
+        let page = read("docs/testing.md");
+        let table = super::Table::parse(&read(super::TABLE)).unwrap();
+        for entry in &table.entry {
+            let row = format!("| {} | {} | ", entry.name, entry.limit);
+            let measured = page.lines().find_map(|line| line.strip_prefix(&row)?.strip_suffix(" |"));
+            let measured = measured.unwrap_or_else(|| panic!("no row {row}")).parse::<u32>().unwrap();
+            assert!(measured <= entry.limit, "{row}");
+        }
+    }
+
+    #[test]
+    fn the_depth_of_an_entry_point_is_that_of_the_deepest_function_it_may_call() {
+        let (code, symbols) = image();
+        let found = outcomes(&code, &symbols, &[0x1100, 0x1200], TABLE);
+        assert_eq!(found[0].as_deref().unwrap().split(", ").nth(2), Some(&*format!("2 by {}", super::TABLE)));
+        assert_eq!(found[1].as_deref().unwrap(), "  128 of   200 bytes below start");
+    }
+
+    #[test]
+    fn a_chain_beyond_the_limit_is_printed() {
+        let (code, symbols) = image();
+        let text = problems(&code, &symbols, &[0x1100, 0x1200], &TABLE.replace("limit = 200", "limit = 127"));
+        assert!(text.contains("uses 128 bytes of stack; the limit is 127"), "{text}");
+        assert!(text.contains("32 driver::start") && text.contains("80 driver::handler2"), "{text}");
+    }
+
+    #[test]
+    fn a_call_that_is_not_listed_fails() {
+        let (code, symbols) = image();
+        let table = TABLE.replace("\"driver::*\"", "\"driver::walk\"");
+        let text = problems(&code, &symbols, &[0x1100, 0x1200], &table);
+        assert!(text.contains("driver::start: 1 indirect calls"), "{text}");
+    }
+
+    #[test]
+    fn a_function_that_is_not_named_fails() {
+        let (code, symbols) = image();
+        let text = problems(&code, &symbols, &[0x1100, 0x1200, 0x1300], TABLE);
+        assert!(text.contains("driver::walk: its address is taken"), "{text}");
+    }
+
+    #[test]
+    fn a_recursion_needs_a_row_and_counts_as_often_as_that_says() {
+        let (mut code, symbols) = image();
+        code.calls.push(Call { from: 0x1310, to: 0x1300, is_jump: false });
+        code.functions[3].frame = Some(24);
+        let found = outcomes(&code, &symbols, &[0x1100, 0x1200], TABLE);
+        assert_eq!(found[1].as_deref().unwrap(), "  168 of   200 bytes below start");
+        let text = problems(
+            &code,
+            &symbols,
+            &[0x1100, 0x1200],
+            &TABLE.replace("\"driver::walk\"", "\"driver::start\""),
+        );
+        assert!(text.contains("a recursion") && text.contains("driver::walk"), "{text}");
+        // A loop.
+        code.calls[1].is_jump = true;
+        assert!(outcomes(&code, &symbols, &[0x1100, 0x1200], TABLE)[1].as_deref().unwrap().contains("128"));
+    }
+
+    #[test]
+    fn names_that_no_function_has_fail() {
+        let (code, symbols) = image();
+        let text =
+            problems(&code, &symbols, &[0x1100, 0x1200], &TABLE.replace("driver::consumer", "driver::old"));
+        assert!(text.contains("no function is named driver::old"), "{text}");
+        assert!(
+            problems(&code, &symbols, &[], TABLE).contains("the address of no driver::handler* is taken")
+        );
+    }
+}
