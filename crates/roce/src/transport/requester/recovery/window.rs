@@ -96,7 +96,7 @@ impl Window {
                 quarter.max(self.packets.div_ceil(u64::from(granted)))
             }
         };
-        chunk.max(FEWEST.min(self.packets.saturating_mul(2) / 3)).clamp(1, self.limit)
+        chunk.max(FEWEST.min(self.packets.saturating_mul(2) / 3)).min(self.limit).max(1)
     }
 
     /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be.
