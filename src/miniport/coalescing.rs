@@ -34,9 +34,9 @@ impl Coalescing {
         try_box(Self::default())
     }
 
-    /// Checks an untagged frame that consists of several segments according to its virtio-net header, and completes its checksum. Returns
-    /// the number of segments; `None` if the frame must be dropped.
-    pub fn complete(&self, frame: &mut [u8], header: CoalescedHeader, max_frame: u32) -> Option<u16> {
+    /// Checks an untagged frame that consists of several segments according to its virtio-net header, and completes the checksum of a single
+    /// one. `None` if the frame must be dropped.
+    pub fn complete(&self, frame: &mut [u8], header: CoalescedHeader, max_frame: u32) -> Option<Coalesced> {
         let checked = Coalesced::complete(frame, header, max_frame as usize);
         let Some(frame) = checked.filter(|frame| self.admits(frame.is_ipv6)) else {
             self.aborts.fetch_add(1, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Coalescing {
             self.frames.fetch_add(1, Ordering::Relaxed);
             self.headers.fetch_add(further.wrapping_mul(frame.headers as u64), Ordering::Relaxed);
         }
-        Some(frame.segments)
+        Some(frame)
     }
 
     fn admits(&self, is_ipv6: bool) -> bool {

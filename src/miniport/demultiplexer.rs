@@ -7,7 +7,7 @@ use core::ops::ControlFlow;
 
 use ndk_provider::ReceiveBatch;
 use roce::Verdict;
-use virtio_net::FrameInfo;
+use virtio_net::{Coalesced, FrameInfo};
 
 use super::adapter::{Adapter, Passing};
 use super::receive::{Checked, Indication};
@@ -74,12 +74,11 @@ impl<'a> Demultiplexer<'a> {
     }
 }
 
-/// If the device reports that an untagged frame consists of several segments, checks the frame and completes its checksum. `None` if the
+/// If the device reports that an untagged frame consists of several segments, checks the frame. `None` if the
 /// frame must be dropped.
 fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Checked> {
     let Some(header) = info.coalesced else { return Some(Checked::Verified(info.is_verified)) };
-    Some(match adapter.coalescing.complete(frame, header, adapter.max_frame)? {
-        1 => Checked::Verified(true),
-        segments => Checked::Coalesced(segments),
-    })
+    let Coalesced { segments, has_checksum, .. } =
+        adapter.coalescing.complete(frame, header, adapter.max_frame)?;
+    Some(if segments == 1 { Checked::Verified(true) } else { Checked::Coalesced { segments, has_checksum } })
 }

@@ -60,8 +60,9 @@ impl Receiver for Adapter {
 pub enum Checked {
     /// Whether the TCP or UDP checksum was verified.
     Verified(bool),
-    /// It consists of this number of TCP segments, at least 2, and its checksums were verified.
-    Coalesced(u16),
+    /// It consists of this number of TCP segments, at least 2, and its checksums were verified. `has_checksum`: the field of the TCP checksum
+    /// has the one of the whole.
+    Coalesced { segments: u16, has_checksum: bool },
 }
 
 impl<'a> Indication<'a> {
@@ -83,7 +84,9 @@ impl<'a> Indication<'a> {
             Checked::Verified(is_verified) => {
                 (receive_checksum::report(&self.adapter.offloads, frame, is_verified), 0)
             }
-            Checked::Coalesced(segments) => (receive_checksum::report_coalesced(frame), segments.into()),
+            Checked::Coalesced { segments, has_checksum } => {
+                (receive_checksum::report_coalesced(frame, has_checksum), segments.into())
+            }
         };
         let priority_vlan = self.adapter.vlan.report(tag);
         let info = ReceivedInfo { checksum: checksum as usize, priority_vlan, coalesced };

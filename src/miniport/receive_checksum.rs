@@ -8,12 +8,12 @@ use virtio_net::{Protocol, Transport, ipv4_checksum_is_valid};
 use super::offload_set::TaskOffloads;
 use super::offload_state::OffloadState;
 
-/// Returns `TcpIpChecksumNetBufferListInfo` of a coalesced frame, whose checksums were verified.
-pub fn report_coalesced(frame: &[u8]) -> u32 {
-    match ipv4_checksum_is_valid(frame) {
-        Some(_) => Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_IP_SUCCEEDED,
-        None => Checksum::RECEIVE_TCP_SUCCEEDED,
-    }
+/// Returns `TcpIpChecksumNetBufferListInfo` of a coalesced frame, whose checksums were verified. `has_checksum`: its field of the TCP checksum
+/// has the one of the whole. (WDK: Indicating Coalesced Segments)
+pub fn report_coalesced(frame: &[u8], has_checksum: bool) -> u32 {
+    let of_ip = if ipv4_checksum_is_valid(frame).is_some() { Checksum::RECEIVE_IP_SUCCEEDED } else { 0 };
+    let value = if has_checksum { 0 } else { Checksum::RECEIVE_TCP_VALUE_INVALID };
+    Checksum::RECEIVE_TCP_SUCCEEDED | of_ip | value
 }
 
 /// Returns `TcpIpChecksumNetBufferListInfo` of a received frame. `is_verified`: its TCP or UDP checksum was verified.

@@ -105,11 +105,16 @@ fn complete(header: [u8; HEADER_LEN], frame: &[u8], max_frame: usize) -> Option<
 
 //= virtio §9
 #[test]
-fn frame_of_several_segments_is_counted_and_its_checksum_computed() {
+fn frame_of_several_segments_is_counted_and_the_checksum_of_a_single_one_computed() {
     for (frame, kind, start, is_ipv6) in [(ipv4(0), 1, 34, false), (ipv6(), 4, 54, true)] {
         let (coalesced, completed) = complete(header(kind, SIZE), &frame, 1514).unwrap();
         let headers = start + 20;
-        assert_eq!(coalesced, Coalesced { is_ipv6, segments: 3, headers, payload: PAYLOAD });
+        let expected = Coalesced { is_ipv6, segments: 3, headers, payload: PAYLOAD, has_checksum: false };
+        assert_eq!(coalesced, expected);
+        assert!(completed == frame, "nothing changes");
+        // One segment, as long as the frame may be.
+        let (coalesced, completed) = complete(header(kind, PAYLOAD as u16), &frame, frame.len()).unwrap();
+        assert_eq!(coalesced, Coalesced { segments: 1, has_checksum: true, ..expected });
         let addresses = if is_ipv6 { 22..54 } else { 26..34 };
         let len = ((20 + PAYLOAD) as u16).to_be_bytes();
         let covered = [&completed[addresses], &[0, 6], &len, &completed[start..]].concat();
@@ -117,8 +122,6 @@ fn frame_of_several_segments_is_counted_and_its_checksum_computed() {
         let mut same = completed.clone();
         same[start + 16..start + 18].copy_from_slice(&frame[start + 16..start + 18]);
         assert!(same == frame, "nothing but the checksum changes");
-        // One segment, as long as the frame may be.
-        assert_eq!(complete(header(kind, PAYLOAD as u16), &frame, frame.len()).unwrap().0.segments, 1);
         assert_eq!(complete(header(kind, PAYLOAD as u16), &frame, frame.len() - 1).unwrap().0.segments, 2);
         assert_eq!(complete(header(kind, 1), &frame, 1514).unwrap().0.segments, PAYLOAD as u16);
     }
@@ -151,11 +154,14 @@ fn checksum_that_is_not_partial_must_be_verified_by_the_device_or_right() {
             header
         };
         let expected = complete(with(1), &frame, 1514);
-        let right = expected.clone().unwrap().1;
-        assert_eq!(complete(with(2), &frame, 1514), expected, "verified: it is computed again");
+        assert!(!expected.clone().unwrap().0.has_checksum, "partial");
+        assert_eq!(complete(with(2), &frame, 1514), expected, "verified");
         assert_eq!(complete(with(3), &frame, 1514), expected);
         assert_eq!(complete(with(0), &frame, 1514), None, "wrong");
-        assert_eq!(complete(with(0), &right, 1514), expected);
+        let right = complete(header(kind, PAYLOAD as u16), &frame, frame.len()).unwrap().1;
+        let (found, same) = complete(with(0), &right, 1514).unwrap();
+        assert_eq!((found.segments, found.has_checksum), (3, true));
+        assert!(same == right, "nothing changes");
         let mut wrong = right;
         *wrong.last_mut().unwrap() ^= 1;
         assert_eq!(complete(with(0), &wrong, 1514), None);

@@ -113,12 +113,8 @@ pub struct ReceivedFrame {
     pub coalesced: u32,
 }
 
-/// `Receive.TcpChecksumValueInvalid` and `Receive.IpChecksumValueInvalid` of `NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO`: a coalesced
-/// frame whose checksums were verified, and not computed anew for the whole. (WDK: Indicating Coalesced Segments; ndis.h)
-const TCP_VALUE_INVALID: u32 = 1 << 7;
-const IP_VALUE_INVALID: u32 = 1 << 8;
-
-/// Returns whether the bits that a miniport reports for the checksums of a received frame can be true together.
+/// Returns whether the bits that a miniport reports for the checksums of a received frame can be true together. Coalesced frames alone may
+/// have checksums that were verified, and not computed anew for the whole. (WDK: Indicating Coalesced Segments; ndis.h)
 fn is_consistent(reported: u32, coalesced: bool) -> bool {
     let has = |bit: u32| reported & bit != 0;
     let contradicts = |failed: u32, succeeded: u32| has(failed) && has(succeeded);
@@ -128,13 +124,17 @@ fn is_consistent(reported: u32, coalesced: bool) -> bool {
         | Checksum::RECEIVE_TCP_SUCCEEDED
         | Checksum::RECEIVE_UDP_SUCCEEDED
         | Checksum::RECEIVE_IP_SUCCEEDED
-        | if coalesced { TCP_VALUE_INVALID | IP_VALUE_INVALID } else { 0 };
+        | if coalesced {
+            Checksum::RECEIVE_TCP_VALUE_INVALID | Checksum::RECEIVE_IP_VALUE_INVALID
+        } else {
+            0
+        };
     reported & !known == 0
         && !contradicts(Checksum::RECEIVE_TCP_FAILED, Checksum::RECEIVE_TCP_SUCCEEDED)
         && !contradicts(Checksum::RECEIVE_UDP_FAILED, Checksum::RECEIVE_UDP_SUCCEEDED)
         && !contradicts(Checksum::RECEIVE_IP_FAILED, Checksum::RECEIVE_IP_SUCCEEDED)
-        && (!has(TCP_VALUE_INVALID) || has(Checksum::RECEIVE_TCP_SUCCEEDED))
-        && (!has(IP_VALUE_INVALID) || has(Checksum::RECEIVE_IP_SUCCEEDED))
+        && (!has(Checksum::RECEIVE_TCP_VALUE_INVALID) || has(Checksum::RECEIVE_TCP_SUCCEEDED))
+        && (!has(Checksum::RECEIVE_IP_VALUE_INVALID) || has(Checksum::RECEIVE_IP_SUCCEEDED))
 }
 
 /// Length of an Ethernet header in bytes.
@@ -300,7 +300,7 @@ impl Checksums {
         if has(Checksum::RECEIVE_IP_FAILED | Checksum::RECEIVE_IP_SUCCEEDED) {
             require(self.ipv4, || "an IPv4 checksum is reported, but that offload is not in force".into());
             require(
-                has(IP_VALUE_INVALID)
+                has(Checksum::RECEIVE_IP_VALUE_INVALID)
                     || checksum::ipv4_header_is_valid(&frame.bytes)
                         == Some(has(Checksum::RECEIVE_IP_SUCCEEDED)),
                 || {
@@ -324,7 +324,7 @@ impl Checksums {
                     "a checksum of {protocol:?} is reported, but that offload is not in force, or there is none"
                 )
             });
-            let is_absent = protocol == Protocol::Tcp && has(TCP_VALUE_INVALID);
+            let is_absent = protocol == Protocol::Tcp && has(Checksum::RECEIVE_TCP_VALUE_INVALID);
             require(
                 is_absent || found.is_some_and(|found| found.is_valid(&frame.bytes) == has(succeeded)),
                 || {
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn checksums_of_coalesced_frames_alone_may_be_left_as_they_were() {
         let succeeded = Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_IP_SUCCEEDED;
-        let left = TCP_VALUE_INVALID | IP_VALUE_INVALID;
+        let left = Checksum::RECEIVE_TCP_VALUE_INVALID | Checksum::RECEIVE_IP_VALUE_INVALID;
         assert_eq!(succeeded | left, 0x1a8);
         assert!(is_consistent(succeeded, false) && is_consistent(succeeded | left, true));
         assert!(!is_consistent(succeeded | left, false));

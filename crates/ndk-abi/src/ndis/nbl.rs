@@ -170,6 +170,10 @@ impl NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO {
     pub const RECEIVE_UDP_SUCCEEDED: u32 = 1 << 4;
     /// `Receive.IpChecksumSucceeded`
     pub const RECEIVE_IP_SUCCEEDED: u32 = 1 << 5;
+    /// `Receive.TcpChecksumValueInvalid`: a coalesced frame was verified, and its TCP checksum not computed anew.
+    pub const RECEIVE_TCP_VALUE_INVALID: u32 = 1 << 7;
+    /// `Receive.IpChecksumValueInvalid`: likewise, the checksum of its IPv4 header.
+    pub const RECEIVE_IP_VALUE_INVALID: u32 = 1 << 8;
 }
 
 /// A per-packet information slot; two numbers of 16 bits lie in the low 32 bits of `Value`.
