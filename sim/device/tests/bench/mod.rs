@@ -20,8 +20,8 @@ use device_sim::{
 };
 use trapped_access::Width;
 use virtio_net::{
-    Control, ControlQueue, DmaBlock, FrameInfo, Hal, Layout, Options, Polled, ReceiveQueue, Registers,
-    TransmitQueue,
+    Control, ControlQueue, DmaBlock, FrameInfo, Hal, Layout, Options, PairQueue, Polled, ReceiveQueue,
+    Registers, TransmitQueue,
 };
 
 const MEMORY: usize = 64 << 20;
@@ -290,7 +290,7 @@ impl Driver {
         let [_, vector] = nic.vectors.of_pair(pair);
         let queue = &mut nic.pairs[usize::from(pair)].transmit;
         queue.stop();
-        control.reset_transmit_queue(pair).unwrap();
+        control.reset_queue(PairQueue::Transmit(pair)).unwrap();
         queue.reprogram(control, vector).unwrap();
     }
 
