@@ -31,7 +31,7 @@ use support::{
     tcp::{exchange, ipv4, ipv6, stream},
 };
 
-/// What is reported of a coalesced packet whose checksum is right.
+/// Bits that are reported of a coalesced packet whose checksum is right.
 fn verified(is_ipv6: bool) -> u32 {
     Checksum::RECEIVE_TCP_SUCCEEDED | if is_ipv6 { 0 } else { Checksum::RECEIVE_IP_SUCCEEDED }
 }
