@@ -375,9 +375,9 @@ impl Port {
         self.announce.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the device can reset a single queue.
+    /// Whether the device runs and can reset a single queue.
     pub fn resets_queues(&self) -> bool {
-        self.features.contains(Features::RING_RESET)
+        self.is_running() && self.features.contains(Features::RING_RESET)
     }
 
     /// Has the running device reset a queue. The frames in it are lost. Waits at most a second for the end
@@ -390,7 +390,7 @@ impl Port {
         let pair = self.pairs.get(usize::from(number)).ok_or(Error::OutOfOrder)?;
         let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
         let mut outcome = Err(Error::OutOfOrder);
-        if self.is_running() && self.resets_queues() {
+        if self.resets_queues() {
             outcome = match queue {
                 PairQueue::Receive(_) => {
                     pair.stop_receive();

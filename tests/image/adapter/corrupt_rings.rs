@@ -25,6 +25,9 @@ use support::{
     stalled::{await_events, send_many, statuses, variants},
 };
 
+/// The interrupt message of the receive queue of a single pair.
+const RECEIVE_VECTOR: u16 = 1;
+
 /// A frame that the second host sends to the first.
 fn back() -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5][..], &[0; 86]].concat()
@@ -129,6 +132,24 @@ fn ring_that_is_corrupt_again_within_a_minute_costs_a_reset_of_the_device() {
         copy(&bed);
         finish(bed);
     }
+}
+
+/// Its queues begin anew with it.
+#[test]
+fn queue_of_a_device_that_has_failed_is_not_reset_alone() {
+    let quirks = Quirks { reset_time: Duration::from_secs(1), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
+    let machine = bed.machines()[0];
+    machine.nic().mask_vector(RECEIVE_VECTOR, true);
+    machine.nic().misbehavior().corrupt(Role::Receive(0), UsedQuirk::IdOutOfRange);
+    let _ = miniport(bed.machines()[1]).send_chain(&[back()], 0);
+    let _ = bed.event().wait(Duration::from_millis(100));
+    machine.nic().need_reset();
+    machine.nic().mask_vector(RECEIVE_VECTOR, false);
+    await_events(&bed, 2);
+    assert_eq!(events(machine), [event::NEEDS_RESET, event::RECOVERED]);
+    copy(&bed);
+    finish(bed);
 }
 
 /// The reset of a queue that does not end leaves one that cannot be used.
