@@ -37,6 +37,15 @@ fn connect_side(pair: &Pair, side: usize, spec: UnreliableSpec) {
     change(pair, side, &QpChange::SendUnreliably(Psn::new(PSNS[side]))).unwrap();
 }
 
+/// Resets both queue pairs, and connects them again.
+fn connect_again(pair: &Pair) {
+    for side in [0, 1] {
+        change(pair, side, &QpChange::Reset).unwrap();
+        change(pair, side, &QpChange::Initialize).unwrap();
+        connect_side(pair, side, peer(pair, side));
+    }
+}
+
 fn connected(options: Options) -> Pair {
     let pair = Pair::new(options);
     for side in [0, 1] {
@@ -339,11 +348,7 @@ fn a_receive_that_cannot_be_written_ends_the_queue_pair_until_it_is_reset() {
     let flushed = CompletionStatus::Flushed;
     assert_eq!(bob.outcomes(), [(1, CompletionStatus::LocalProtection), (2, flushed), (4, flushed)]);
     assert_eq!(bob.failed_qps, [(bob.qp.qpn(), 77, QpFault::Request)]);
-    for side in [0, 1] {
-        change(&pair, side, &QpChange::Reset).unwrap();
-        change(&pair, side, &QpChange::Initialize).unwrap();
-        connect_side(&pair, side, peer(&pair, side));
-    }
+    connect_again(&pair);
     let sink = pair.sides[1].sink(600);
     pair.sides[1].recv(5, &[sink.all()]);
     pair.sides[0].send(6, &[source.all()]);
@@ -363,11 +368,7 @@ fn a_reset_forgets_messages_that_are_half_sent_and_half_received() {
     for frame in alice.transmit(pair.now, 2) {
         bob.engine.handle_frame(pair.now, &frame);
     }
-    for side in [0, 1] {
-        change(&pair, side, &QpChange::Reset).unwrap();
-        change(&pair, side, &QpChange::Initialize).unwrap();
-        connect_side(&pair, side, peer(&pair, side));
-    }
+    connect_again(&pair);
     let sink = pair.sides[1].sink(1000);
     pair.sides[1].recv(3, &[sink.all()]);
     pair.sides[0].send(4, &[source.all()]);

@@ -5,7 +5,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `transmit`, `read_requests` | packets of SENDs and WRITEs; READ requests |
+//! | `transmit`, `payload`, `read_requests` | packets of SENDs and WRITEs; READ requests |
 //! | `local_requests` | requests that send nothing: registrations, binds, invalidations |
 //! | `responses`, `read_responses` | received ACKs and NAKs; READ responses |
 //! | `completion`, `failed_request` | completed requests; one that cannot be sent |
@@ -35,6 +35,7 @@ mod failed_request;
 pub(super) mod life_cycle;
 mod local_requests;
 mod loss;
+mod payload;
 mod position;
 mod read_requests;
 mod read_responses;

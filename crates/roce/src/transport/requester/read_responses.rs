@@ -5,9 +5,10 @@
 use lock_api::RawMutex;
 
 use super::Requester;
+use super::payload::Payload;
 use super::reads::Stored;
 use super::reads::response::Response;
-use super::send_queue::{Payload, SendQueue};
+use super::send_queue::SendQueue;
 use crate::region::access_rights::AccessError;
 use crate::sge_cursor::SgeCursor;
 use crate::transport::env::Env;

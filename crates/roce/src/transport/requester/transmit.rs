@@ -6,7 +6,7 @@
 use lock_api::RawMutex;
 
 use super::Requester;
-use super::send_queue::Payload;
+use super::payload::Payload;
 use crate::region::access_rights::AccessError;
 use crate::transport::congestion::rate::RateLimiter;
 use crate::transport::env::Env;
@@ -166,18 +166,8 @@ impl Requester {
             *copy = Some(PayloadCopy::of_request(headers, len, pieces, packet));
             return Err(Unsent::Copying);
         }
-        let built = build_frame(link, env, slot, &headers, len as usize, |frame| match payload {
-            Payload::Inline(bytes) => {
-                let bytes = bytes.get(offset as usize..).unwrap_or_default();
-                frame.write(bytes.get(..len as usize).unwrap_or_default());
-                Ok(())
-            }
-            Payload::Sges(sges) => {
-                cursor.seek(sges, offset).map_err(|_| AccessError)?;
-                cursor.walk(sges, len, AccessError, |sge, within, len| {
-                    env.regions.read_local(env.qp.pd, sge, within, len, frame)
-                })
-            }
+        let built = build_frame(link, env, slot, &headers, len as usize, |frame| {
+            payload.copy(env, cursor, (offset, len), frame)
         })?;
         let Ok(length) = built else {
             let first = wqe.first;

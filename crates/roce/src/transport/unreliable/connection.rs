@@ -9,7 +9,6 @@
 use lock_api::RawMutex;
 
 use super::inbound::Inbound;
-use super::payload::copy_payload;
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::Access;
 use crate::sge_cursor::SgeCursor;
@@ -80,7 +79,7 @@ impl UnreliableConnection {
         let payload = requester.send_queue.payload(wqe);
         let Self { link, offset, cursor, .. } = self;
         let built = build_frame(link, env, slot, &headers, length as usize, |frame| {
-            copy_payload(env, payload, cursor, (*offset, length), frame)
+            payload.copy(env, cursor, (*offset, length), frame)
         })?;
         let built = built.map_err(|_| Unsent::Fatal(Failure::LocalProtection))?;
         if last {

@@ -6,7 +6,7 @@
 
 use lock_api::RawMutex;
 
-use super::payload::copy_payload;
+use super::inbound::complete_receive;
 use crate::drop_reason::DropReason;
 use crate::sge_cursor::SgeCursor;
 use crate::transport::env::Env;
@@ -89,7 +89,7 @@ impl Datagrams {
         let headers = Headers { opcode, solicited, ack_req: false, psn, ext };
         let payload = requester.send_queue.payload(wqe);
         let built = build_frame(&destination.link, env, slot, &headers, wqe.length as usize, |frame| {
-            copy_payload(env, payload, &mut SgeCursor::default(), (0, wqe.length), frame)
+            payload.copy(env, &mut SgeCursor::default(), (0, wqe.length), frame)
         })?;
         Ok((built.map_err(|_| Unsent::Fatal(Failure::LocalProtection))?, true))
     }
@@ -120,14 +120,9 @@ impl Datagrams {
             .and_then(|()| receives.write(env, &mut cursor, packet.payload()));
         match written {
             Ok(()) => {
-                let context = receives.current.context;
-                receives.current.active = false;
                 env.stats.rx_sends.inc();
                 let kind = CompletionKind::ReceiveDatagram { source: deth.source_qp() };
-                let mut completion =
-                    env.completion(context, kind, CompletionStatus::Success, cursor.position);
-                completion.immediate = packet.imm_dt().map(|imm| imm.data());
-                env.push_completion(&env.qp.recv_cq, completion, packet.bth().solicited());
+                complete_receive(receives, env, packet, kind, cursor.position);
             }
             // The receive is too short. Any host can send a datagram: the queue pair goes on.
             Err(FatalNak::TOO_LONG) => receives.fail_current(env, CompletionStatus::LocalLength),

@@ -104,7 +104,7 @@ fn execute_send<R: RawMutex>(
         return Ok(InboundMessage::Send);
     }
     env.stats.rx_sends.inc();
-    complete(receives, env, packet, CompletionKind::Receive, cursor.position);
+    complete_receive(receives, env, packet, CompletionKind::Receive, cursor.position);
     Ok(InboundMessage::None)
 }
 
@@ -147,13 +147,13 @@ fn execute_write<R: RawMutex>(
     }
     env.stats.rx_writes.inc();
     if packet.imm_dt().is_some() {
-        complete(receives, env, packet, CompletionKind::ReceiveWrite, total);
+        complete_receive(receives, env, packet, CompletionKind::ReceiveWrite, total);
     }
     Ok(InboundMessage::None)
 }
 
-/// Completes the current receive.
-fn complete<R: RawMutex>(
+/// Completes the current receive with the last packet of a message.
+pub(super) fn complete_receive<R: RawMutex>(
     receives: &mut Receives,
     env: &Env<'_, R>,
     packet: &Packet<'_>,

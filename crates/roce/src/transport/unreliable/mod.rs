@@ -11,12 +11,10 @@
 //! | `datagrams` | datagrams: packets to and from any peer |
 //! | `connection` | the requester of an unreliable connection |
 //! | `inbound` | its responder |
-//! | `payload` | the payload of a packet to send |
 
 mod connection;
 mod datagrams;
 mod inbound;
-mod payload;
 
 use alloc::boxed::Box;
 

@@ -6,7 +6,8 @@
 //! holds. So a response is stored before those of earlier READs only if these write other memory. Regions with different keys
 //! count as different memory.
 
-use crate::transport::requester::send_queue::{Payload, SendQueue, Wqe};
+use crate::transport::requester::payload::Payload;
+use crate::transport::requester::send_queue::{SendQueue, Wqe};
 use crate::transport::sequence::Sequence;
 use crate::work::Sge;
 

@@ -7,6 +7,7 @@
 
 mod chunks;
 
+use super::payload::Payload;
 use crate::transport::sequence::Sequence;
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -69,13 +70,6 @@ enum Source {
     Executed,
     /// No request of the consumer: see [`SendQueue::post_challenge`].
     Challenge,
-}
-
-/// Payload of a queued request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Payload<'a> {
-    Sges(&'a [Sge]),
-    Inline(&'a [u8]),
 }
 
 impl Wqe {
