@@ -59,17 +59,18 @@ impl Coalesced {
         }
         let segments = payload.div_ceil(header.segment_size(max_frame.checked_sub(headers)?)?);
         let segments = u16::try_from(segments).ok()?;
-        if header.checksum == TcpChecksum::Unknown && !found.checksum_is_valid(frame)? {
+        let is_unknown = header.checksum == TcpChecksum::Unknown;
+        if is_unknown && !found.checksum_is_valid(frame)? {
             return None;
         }
-        let mut has_checksum = header.checksum == TcpChecksum::Unknown;
-        if segments == 1 && !has_checksum {
+        let is_single = segments == 1;
+        if is_single && !is_unknown {
             let checksum_offset = found.protocol.checksum_offset();
             let pseudo_header = found.pseudo_header(frame)?;
             write(frame, start.checked_add(checksum_offset.into())?, pseudo_header)?;
             complete(frame, start, checksum_offset.into())?;
-            has_checksum = true;
         }
+        let has_checksum = is_single || is_unknown;
         Some(Self { is_ipv6: found.is_ipv6, segments, headers, payload, has_checksum })
     }
 }
