@@ -2,13 +2,7 @@
 
 //! Devices that corrupt a ring and can reset a queue: the queue is reset alone, and everything else goes on. (virtio RING_RESET)
 
-use std::{
-    sync::{
-        Arc, Once,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::Once, time::Duration};
 
 use device_sim::{
     Quirks,
@@ -17,6 +11,7 @@ use device_sim::{
 use lab::testbed::{Options, Testbed};
 use ndis_sim::SendId;
 use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
+use nt_sim::delays::Moment;
 use support::{
     bed::{finish, miniport, started_with},
     copying::{copy, try_copy},
@@ -27,6 +22,12 @@ use support::{
 
 /// The interrupt message of the receive queue of a single pair.
 const RECEIVE_VECTOR: u16 = 1;
+
+/// The command of VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET: class and command.
+const COALESCE: [u8; 2] = [6, 2];
+
+/// Longer than a reset takes.
+const STEP: Duration = Duration::from_millis(10);
 
 /// A frame that the second host sends to the first.
 fn back() -> Vec<u8> {
@@ -170,30 +171,46 @@ fn device_that_does_not_reset_a_corrupt_queue_is_reset() {
     }
 }
 
-/// The interrupts of a stream are coalesced again after the reset of its queue.
+/// What arrives before the reset finds a queue that is not used, and no second fault.
+#[test]
+fn queue_with_a_corrupt_ring_is_not_used_until_its_reset() {
+    for options in variants() {
+        for role in [Role::Receive(0), Role::Transmit(0)] {
+            let Some(bed) = started_with(&options) else { return };
+            let machine = bed.machines()[0];
+            let reset = machine.host().delays.add(Moment::Call("an NDIS work item"), 2 * STEP);
+            machine.nic().misbehavior().corrupt(role, UsedQuirk::IdOutOfRange);
+            let mut sends = use_rings(&bed);
+            let _ = bed.event().wait(STEP);
+            assert!(reset.is_reached(), "{role:?}: the reset is late");
+            sends.extend(use_rings(&bed));
+            await_events(&bed, 1);
+            statuses(&bed, sends);
+            copy(&bed);
+            assert_eq!(events(machine), [event::QUEUE_CORRUPT], "{role:?}");
+            finish(bed);
+        }
+    }
+}
+
+/// The stream before the reset counts as one until frames show that it has ended.
 //= virtio §12
 #[test]
 fn device_that_coalesces_interrupts_is_programmed_again_after_the_reset_of_a_receive_queue() {
     let features = Features::DEFAULT | Features::VQ_NOTF_COAL;
     let Some(bed) = started_with(&Options { features, ..Options::default() }) else { return };
-    let target = bed.machines()[1].nic().clone();
-    let is_programmed = move || target.interrupt_parameters(RECEIVE) != Parameters::default();
-    let target = bed.machines()[1].nic().clone();
-    // Set when the queue is corrupted, and when it is programmed after that.
-    let (is_corrupt, is_again) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
-    let again = is_again.clone();
-    let ends = try_copy(&bed, 24 << 20, move |_| {
-        if !is_corrupt.load(Relaxed) && is_programmed() {
-            target.misbehavior().corrupt(Role::Receive(0), UsedQuirk::IdOutOfRange);
-            is_corrupt.store(true, Relaxed);
-        } else if target.sent_commands([6, 2]) > 1 && is_programmed() {
-            again.store(true, Relaxed);
-        }
-    });
-    for end in ends {
-        end.expect("the copy completes");
-    }
-    assert_eq!(events(bed.machines()[1]), [event::QUEUE_CORRUPT]);
-    assert!(is_again.load(Relaxed), "the device was programmed again during the copy");
+    let [sender, receiver] = bed.machines();
+    let is_programmed = || receiver.nic().interrupt_parameters(RECEIVE) != Parameters::default();
+    let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5][..], &[0; 1500]].concat();
+    let _ = miniport(sender).send_chain(&vec![frame.clone(); 4000], 0);
+    let _ = bed.event().wait(STEP);
+    assert!(is_programmed(), "the interrupts of the stream are coalesced");
+    let sent = receiver.nic().sent_commands(COALESCE);
+    receiver.nic().misbehavior().corrupt(Role::Receive(0), UsedQuirk::IdOutOfRange);
+    let _ = miniport(sender).send_chain(&[frame], 0);
+    let _ = bed.event().wait(STEP);
+    assert_eq!(events(receiver), [event::QUEUE_CORRUPT]);
+    assert!(is_programmed(), "the queue is programmed again");
+    assert_eq!(receiver.nic().sent_commands(COALESCE), sent + 1);
     finish(bed);
 }
