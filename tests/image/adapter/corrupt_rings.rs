@@ -171,7 +171,7 @@ fn device_that_does_not_reset_a_corrupt_queue_is_reset() {
     }
 }
 
-/// What arrives before the reset finds a queue that is not used, and no second fault.
+/// Frames before the reset find a queue that is not used, and no second fault.
 #[test]
 fn queue_with_a_corrupt_ring_is_not_used_until_its_reset() {
     for options in variants() {
