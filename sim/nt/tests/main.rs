@@ -14,6 +14,7 @@ mod endings;
 mod events;
 mod faults;
 mod files;
+mod images;
 mod io;
 mod kernel;
 mod lifetime;

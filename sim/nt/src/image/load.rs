@@ -11,12 +11,12 @@ use std::{
 };
 
 use object::{
-    LittleEndian as LE,
+    FileKind, LittleEndian as LE,
     pe::{
         IMAGE_DIRECTORY_ENTRY_EXCEPTION, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG, IMAGE_FILE_MACHINE_AMD64,
-        IMAGE_REL_BASED_ABSOLUTE, IMAGE_REL_BASED_DIR64, IMAGE_SCN_MEM_DISCARDABLE, IMAGE_SCN_MEM_EXECUTE,
-        IMAGE_SCN_MEM_NOT_PAGED, IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE, ImageNtHeaders64,
-        ImageSectionHeader,
+        IMAGE_FILE_RELOCS_STRIPPED, IMAGE_REL_BASED_ABSOLUTE, IMAGE_REL_BASED_DIR64,
+        IMAGE_SCN_MEM_DISCARDABLE, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_NOT_PAGED, IMAGE_SCN_MEM_WRITE,
+        IMAGE_SUBSYSTEM_NATIVE, ImageNtHeaders64, ImageSectionHeader,
     },
     read::pe::{ImageNtHeaders, ImageOptionalHeader, Import, PeFile64},
 };
@@ -108,6 +108,9 @@ impl Image {
         imports: &ImportTable,
     ) -> Result<Self, LoadError> {
         let bytes = fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
+        if FileKind::parse(&*bytes).is_ok_and(|kind| kind == FileKind::Pe32) {
+            return Err(LoadError::Refused("it is a 32-bit image".to_owned()));
+        }
         let file = PeFile64::parse(&*bytes)?;
         check(&file)?;
         let optional = file.nt_headers().optional_header();
@@ -255,11 +258,19 @@ impl Image {
 /// Checks that a kernel would load the image.
 fn check(file: &PeFile64) -> Result<(), LoadError> {
     let header = file.nt_headers().file_header();
-    if header.machine.get(LE) != IMAGE_FILE_MACHINE_AMD64 {
-        return Err(LoadError::Refused("its machine type is not x86-64".to_owned()));
+    let machine = header.machine.get(LE);
+    if machine != IMAGE_FILE_MACHINE_AMD64 {
+        return Err(LoadError::Refused(format!("its machine type is {:#x}, not x64 (0x8664)", machine.0)));
     }
-    if file.nt_headers().optional_header().subsystem() != IMAGE_SUBSYSTEM_NATIVE {
-        return Err(LoadError::Refused("its subsystem is not native".to_owned()));
+    let optional = file.nt_headers().optional_header();
+    let subsystem = optional.subsystem();
+    if subsystem != IMAGE_SUBSYSTEM_NATIVE {
+        let text = format!("its subsystem is {}, not native (1), as of a driver", subsystem.0);
+        return Err(LoadError::Refused(text));
+    }
+    let (entry, size) = (optional.address_of_entry_point(), optional.size_of_image());
+    if entry >= size {
+        return Err(LoadError::Format(format!("its entry point {entry:#x} is outside of the image")));
     }
     for section in file.section_table().iter() {
         let flags = section.characteristics.get(LE);
@@ -293,7 +304,14 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
     let delta = (mapping.base as u64).wrapping_sub(optional.image_base());
     let blocks = file.data_directories().relocation_blocks(bytes, &file.section_table())?;
     let Some(mut blocks) = blocks else {
-        return Err(LoadError::Refused("it has no relocation table".to_owned()));
+        let is_stripped =
+            file.nt_headers().file_header().characteristics.get(LE).contains(IMAGE_FILE_RELOCS_STRIPPED);
+        if is_stripped && delta != 0 {
+            let text = "its relocations were stripped, and it is not mapped at its preferred base";
+            return Err(LoadError::Refused(text.to_owned()));
+        }
+        // Code without absolute addresses needs no table.
+        return Ok(());
     };
     while let Some(block) = blocks.next()? {
         for relocation in block {

@@ -2,6 +2,8 @@
 
 //! Running the test driver.
 
+pub mod pe;
+
 use std::{
     env,
     path::{Path, PathBuf},
