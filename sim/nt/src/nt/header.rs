@@ -9,6 +9,7 @@ use crate::{
 
 const TYPE: usize = 0;
 const SIZE: usize = 2;
+const TIMER_MISC_FLAGS: usize = 3;
 const SIGNAL_STATE: usize = 4;
 const WAIT_LIST: usize = 8;
 
@@ -24,6 +25,11 @@ pub(super) fn initialize(object: usize, kind: u8, size: usize, signaled: bool) {
     header.field::<i32>(SIGNAL_STATE).write(signaled.into());
     let list = object + WAIT_LIST;
     header.field::<[usize; 2]>(WAIT_LIST).write([list, list]);
+}
+
+/// Clears the flags of a timer, which are in the fourth byte.
+pub(super) fn clear_timer_flags(timer: usize) {
+    Guest::<u8>::from_address(timer).field::<u8>(TIMER_MISC_FLAGS).write(0);
 }
 
 pub(super) fn signal_state(object: usize) -> Guest<i32> {

@@ -98,6 +98,7 @@ fn initialize(timer: Guest<KTIMER>, kind: u8) {
         dispatcher::check_unawaited(&me, timer.address(), "KeInitializeTimer");
     }
     header::initialize(timer.address(), kind, size_of::<KTIMER>(), false);
+    header::clear_timer_flags(timer.address());
 }
 
 fn set_kernel_timer(timer: Guest<KTIMER>, due: i64, period_ms: i32, dpc: Guest<KDPC>) -> bool {
@@ -410,6 +411,17 @@ mod tests {
             assert_eq!(KeCancelTimer(timer), 1, "it is set");
             expire_kernel_timer(host, timer.address(), first, 0);
             assert_eq!(header::signal_state(timer.address()).read(), 0);
+        });
+    }
+
+    /// `DISPATCHER_HEADER` of wdm.h: the fourth byte of a timer has its flags, such as Inserted.
+    #[test]
+    fn a_kernel_timer_is_initialized_with_no_flags() {
+        on_a_thread(|host| {
+            let timer: Guest<KTIMER> = host.memory.allocate(1).unwrap().cast();
+            timer.cast::<u8>().fill(0xff, size_of::<KTIMER>());
+            KeInitializeTimerEx(timer, TIMER_TYPE::SynchronizationTimer);
+            assert_eq!(timer.cast::<u8>().add(3).read(), 0);
         });
     }
 
