@@ -6,9 +6,12 @@
 //! the pages of an MDL are contiguous in virtual memory only (WDK, "Allocating System-Space Memory",
 //! `MmAllocatePagesForMdlEx`); `MmAllocateContiguousMemory` is for physically contiguous memory, with an upper limit.
 
-use ndk_abi::nt::{LARGE_INTEGER, POOL_FLAG_NON_PAGED};
+use ndk_abi::nt::{
+    LARGE_INTEGER, MDL, MM_ALLOCATE_FULLY_REQUIRED, MM_DONT_ZERO_ALLOCATION, POOL_FLAG_NON_PAGED,
+};
 use nt_sim::{
     ClockKind, Sim,
+    guest::Guest,
     host::HostOptions,
     memory::{PAGE_SIZE, Pfn},
     nt::{
@@ -80,6 +83,60 @@ fn pages_of_an_mdl_are_not_physically_contiguous() {
         assert!(has_a_gap_between_all(&pages), "{pages:#x?}");
         mdl::MmFreePagesFromMdl(list);
         pool::ExFreePool(list.cast());
+    });
+}
+
+/// Allocates pages as a driver does; returns the MDL and the bytes that it describes, 0 without one.
+fn pages_for_mdl(pages: usize, flags: u32) -> (Guest<MDL>, usize) {
+    let list = mdl::MmAllocatePagesForMdlEx(0, i64::MAX, 0, pages * PAGE_SIZE, 1, flags);
+    (list, if list.is_null() { 0 } else { GuestMdl(list).byte_count() as usize })
+}
+
+fn free_pages_of(list: Guest<MDL>) {
+    mdl::MmFreePagesFromMdl(list);
+    pool::ExFreePool(list.cast());
+}
+
+/// WDK, `MmAllocatePagesForMdlEx`: "might return ... fewer physical pages than requested", unless `MM_ALLOCATE_FULLY_REQUIRED`.
+#[test]
+fn pages_of_an_mdl_may_be_fewer_than_requested() {
+    on_a_thread(1, || {
+        let host = nt_sim::current().host().clone();
+        let free = usize::try_from(host.memory.physical.available()).unwrap();
+        // The second allocation of the call is that of the pages.
+        host.low_resources.fail_nth(1);
+        let (list, bytes) = pages_for_mdl(8, 0);
+        assert_eq!(bytes, 4 * PAGE_SIZE);
+        free_pages_of(list);
+        host.low_resources.fail_nth(1);
+        assert_eq!(pages_for_mdl(8, MM_ALLOCATE_FULLY_REQUIRED).1, 0);
+        host.low_resources.fail_nth(1);
+        assert_eq!(pages_for_mdl(1, 0).1, 0, "an MDL has a page");
+        // More than the machine has.
+        assert_eq!(pages_for_mdl(2 * free, MM_ALLOCATE_FULLY_REQUIRED).1, 0);
+        let (list, bytes) = pages_for_mdl(2 * free, 0);
+        assert!(bytes > 0 && bytes < free * PAGE_SIZE, "{bytes} bytes of {free} pages");
+        let left = host.memory.physical.available();
+        mdl::MmFreePagesFromMdl(list);
+        assert_eq!(host.memory.physical.available() - left, (bytes / PAGE_SIZE) as u64, "all are freed");
+        pool::ExFreePool(list.cast());
+        let (list, bytes) = pages_for_mdl(8, MM_ALLOCATE_FULLY_REQUIRED);
+        assert_eq!(bytes, 8 * PAGE_SIZE);
+        free_pages_of(list);
+    });
+}
+
+#[test]
+fn pages_of_an_mdl_are_zero_unless_the_driver_does_not_need_it() {
+    on_a_thread(1, || {
+        let host = nt_sim::current().host().clone();
+        for (flags, expected) in [(0, 0), (MM_DONT_ZERO_ALLOCATION, 0xcd)] {
+            let (list, _) = pages_for_mdl(2, flags);
+            for page in GuestMdl(list).pages() {
+                assert_eq!(host.memory.physical.direct(page.address()).read(), expected);
+            }
+            free_pages_of(list);
+        }
     });
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use ndk_abi::nt::{
     LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL,
-    MdlMappingNoWrite,
+    MM_ALLOCATE_FULLY_REQUIRED, MM_DONT_ZERO_ALLOCATION, MdlMappingNoWrite,
 };
 
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use crate::{
     imports,
     memory::{
         PAGE_SIZE, Pfn, Protection,
-        pool::{Request, Tag},
+        pool::{FRESH, Request, Tag},
     },
     services::Slot,
     thread::{Thread, current},
@@ -115,6 +115,31 @@ impl GuestMdl {
 
 fn misuse(text: impl Into<String>) -> ! {
     violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+}
+
+/// Allocates pages for an MDL: fewer than `count` when memory is short, unless all are required.
+fn allocate_pages(host: &Host, count: usize, limit: u64, flags: u32) -> Option<Vec<Pfn>> {
+    let is_all_or_none = flags & MM_ALLOCATE_FULLY_REQUIRED != 0;
+    let mut wanted = if host.low_resources.fails() { count / 2 } else { count };
+    if is_all_or_none && wanted < count {
+        return None;
+    }
+    let pages = loop {
+        if wanted == 0 {
+            return None;
+        }
+        match host.memory.allocate_scattered(wanted, limit) {
+            Some(pages) => break pages,
+            None if is_all_or_none => return None,
+            None => wanted /= 2,
+        }
+    };
+    if flags & MM_DONT_ZERO_ALLOCATION != 0 {
+        for page in &pages {
+            host.memory.physical.direct(page.address()).fill(FRESH, PAGE_SIZE);
+        }
+    }
+    Some(pages)
 }
 
 fn map(me: &Thread, mdl: GuestMdl, priority: u32) -> usize {
@@ -350,7 +375,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         unmap(&me, mdl);
     }
 
-    /// Allocates noncontiguous pages and an MDL that describes them; returns null when resources run low.
+    /// Allocates noncontiguous pages and an MDL that describes them; returns null, or an MDL of fewer pages, when resources run low.
     [<= DISPATCH_LEVEL]
     fn MmAllocatePagesForMdlEx(
         low: i64,
@@ -360,7 +385,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         cache: i32,
         flags: u32,
     ) -> Guest<MDL> {
-        let _ = (low, skip, cache, flags);
+        let _ = (low, skip, cache);
         let me = current();
         let host = me.host();
         let mdl_size = GuestMdl::size_for(0, size);
@@ -371,10 +396,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         }
         mdl.initialize(0, u32::try_from(size).unwrap_or(u32::MAX));
         let limit = high.cast_unsigned().saturating_add(1);
-        let Some(pages) = host.memory.allocate_scattered(mdl.page_count(), limit) else {
+        let Some(pages) = allocate_pages(host, mdl.page_count(), limit, flags) else {
             pool::free(&me, mdl.0.cast(), Some(TAG));
             return Guest::null();
         };
+        if pages.len() < mdl.page_count() {
+            mdl.set_byte_count(u32::try_from(pages.len() * PAGE_SIZE).unwrap_or(u32::MAX));
+        }
         for (index, page) in pages.iter().enumerate() {
             mdl.page(index).write(*page);
         }

@@ -34,7 +34,7 @@ use crate::{
 /// Pattern around a block, inside its pages.
 const SLACK: u8 = 0x6b;
 /// Pattern of a new block that is not zeroed.
-const FRESH: u8 = 0xcd;
+pub(crate) const FRESH: u8 = 0xcd;
 /// Pattern of the pages of a freed block.
 const POISON: u8 = 0xdf;
 /// Maximum number of freed blocks in quarantine.
