@@ -81,6 +81,7 @@ struct Configuration {
 struct Value {
     parameter: Box<NDIS_CONFIGURATION_PARAMETER>,
     _text: Option<Box<[u16]>>,
+    _bytes: Option<Box<[u8]>>,
 }
 
 // SAFETY: a structure with a pointer into its own box.
@@ -119,7 +120,16 @@ fn convert(value: &Keyword, requested: NDIS_PARAMETER_TYPE) -> Option<Value> {
     if let Some(number) = number {
         let data = NDIS_CONFIGURATION_PARAMETER_ParameterData { IntegerData: number };
         let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: requested, ParameterData: data };
-        return Some(Value { parameter: Box::new(parameter), _text: None });
+        return Some(Value { parameter: Box::new(parameter), _text: None, _bytes: None });
+    }
+    if requested == NDIS_PARAMETER_TYPE::NdisParameterBinary {
+        let Keyword::Binary(bytes) = value else { return None };
+        let mut bytes: Box<[u8]> = bytes.clone().into();
+        let length = u16::try_from(bytes.len()).ok()?;
+        let data = BINARY_DATA { Length: length, Buffer: bytes.as_mut_ptr().cast() };
+        let data = NDIS_CONFIGURATION_PARAMETER_ParameterData { BinaryData: data };
+        let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: requested, ParameterData: data };
+        return Some(Value { parameter: Box::new(parameter), _text: None, _bytes: Some(bytes) });
     }
     if requested != NDIS_PARAMETER_TYPE::NdisParameterString {
         return None;
@@ -127,13 +137,14 @@ fn convert(value: &Keyword, requested: NDIS_PARAMETER_TYPE) -> Option<Value> {
     let text = match value {
         Keyword::Text(text) => text.clone(),
         Keyword::Number(number) => number.to_string(),
+        Keyword::Binary(_) => return None,
     };
     let mut units: Box<[u16]> = text.encode_utf16().chain([0]).collect();
     let length = (units.len() as u16 - 1) * 2;
     let string = UNICODE_STRING { Length: length, MaximumLength: length + 2, Buffer: units.as_mut_ptr() };
     let data = NDIS_CONFIGURATION_PARAMETER_ParameterData { StringData: string };
     let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: requested, ParameterData: data };
-    Some(Value { parameter: Box::new(parameter), _text: Some(units) })
+    Some(Value { parameter: Box::new(parameter), _text: Some(units), _bytes: None })
 }
 
 fn write(interface: &Interface, name: &str, from: &NDIS_CONFIGURATION_PARAMETER) -> NDIS_STATUS {
@@ -146,6 +157,13 @@ fn write(interface: &Interface, name: &str, from: &NDIS_CONFIGURATION_PARAMETER)
             // SAFETY: the type says which member is in use.
             let mut string = unsafe { from.ParameterData.StringData };
             Keyword::Text(text_of(Guest::new(&raw mut string)))
+        }
+        NDIS_PARAMETER_TYPE::NdisParameterBinary => {
+            // SAFETY: the type says which member is in use.
+            let data = unsafe { from.ParameterData.BinaryData };
+            let mut bytes = vec![0; data.Length.into()];
+            Guest::<u8>::new(data.Buffer.cast()).read_bytes(&mut bytes);
+            Keyword::Binary(bytes)
         }
         _ => return NDIS_STATUS_FAILURE,
     };

@@ -13,6 +13,7 @@ pub enum Keyword {
     /// A string. The Device Manager stores all settings as strings, numbers included.
     Text(String),
     Number(u32),
+    Binary(Vec<u8>),
 }
 
 impl From<u32> for Keyword {

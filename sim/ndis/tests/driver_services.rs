@@ -6,8 +6,10 @@ use crate::common::scripted::{Script, header, in_initialize, kept, verdict};
 use ndis_sim::{bus, config, runtime};
 use ndk_abi::{
     ndis::{
-        NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
-        NDIS_PARAMETER_TYPE, NDIS_STATUS_FAILURE, NDIS_STATUS_RESOURCE_CONFLICT, NDIS_STATUS_SUCCESS,
+        BINARY_DATA, NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER,
+        NDIS_CONFIGURATION_PARAMETER_ParameterData, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
+        NDIS_PARAMETER_TYPE, NDIS_RSS_PROCESSOR, NDIS_RSS_PROCESSOR_INFO, NDIS_STATUS_BUFFER_TOO_SHORT,
+        NDIS_STATUS_FAILURE, NDIS_STATUS_RESOURCE_CONFLICT, NDIS_STATUS_SUCCESS,
     },
     nt::UNICODE_STRING,
 };
@@ -98,6 +100,37 @@ fn read(key: usize, keyword: &str) -> i32 {
     let kind = NDIS_PARAMETER_TYPE::NdisParameterInteger;
     config::NdisReadConfiguration(status, value, key, name(keyword), kind);
     status.read()
+}
+
+/// A driver writes what it wants to find again, such as an address (WDK, `NdisWriteConfiguration`, `NDIS_CONFIGURATION_PARAMETER`).
+#[test]
+fn binary_value_is_written_and_read() {
+    let body = |adapter| {
+        let key = open(adapter);
+        let mut address = [2_u8, 0, 0, 0, 0, 9];
+        let data = BINARY_DATA { Length: 6, Buffer: address.as_mut_ptr().cast() };
+        let written = NDIS_CONFIGURATION_PARAMETER {
+            ParameterType: NDIS_PARAMETER_TYPE::NdisParameterBinary,
+            ParameterData: NDIS_CONFIGURATION_PARAMETER_ParameterData { BinaryData: data },
+        };
+        let status = kept(7);
+        config::NdisWriteConfiguration(status, key, name("Address"), kept(written));
+        assert_eq!(status.read(), NDIS_STATUS_SUCCESS);
+        let value = kept(std::ptr::null_mut::<NDIS_CONFIGURATION_PARAMETER>());
+        let kind = NDIS_PARAMETER_TYPE::NdisParameterBinary;
+        config::NdisReadConfiguration(status, value, key, name("Address"), kind);
+        assert_eq!(status.read(), NDIS_STATUS_SUCCESS);
+        let found = Guest::new(value.read()).read();
+        assert_eq!(found.ParameterType, kind);
+        // SAFETY: the member of the type that was requested.
+        let found = unsafe { found.ParameterData.BinaryData };
+        let mut bytes = vec![0; found.Length.into()];
+        Guest::<u8>::new(found.Buffer.cast()).read_bytes(&mut bytes);
+        assert_eq!(bytes, address);
+        assert_eq!(read(key, "Address"), NDIS_STATUS_FAILURE, "it is no integer");
+        config::NdisCloseConfiguration(key);
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
 }
 
 /// A driver opens its own key with its handle (windows-driver-docs-ddi: ndis/ns-ndis-_ndis_configuration_object), and a subkey by
