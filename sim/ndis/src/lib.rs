@@ -23,6 +23,7 @@
 //! | [`sg_list`] | scatter/gather lists |
 //! | [`nbl`], [`clones`], [`data_path`] | NET_BUFFER_LISTs, and sending and receiving them |
 //! | [`config`], [`event_log`] | registry keywords; the event log |
+//! | [`rss_processors`] | the processors of receive side scaling |
 //! | [`runtime`] | work items, timers, events, processors |
 //! | [`protocol`] | what is bound to adapters from above |
 //! | [`netio`] | the imports of `netio.sys` and the IP stack behind them, a protocol driver |
@@ -73,6 +74,7 @@ mod receive_hash;
 pub mod registration;
 mod removal;
 mod rss;
+pub mod rss_processors;
 mod rules;
 pub mod runtime;
 pub mod sg_list;

@@ -9,8 +9,8 @@ use std::sync::{
 
 use ndk_abi::{
     ndis::{
-        LOCK_STATE_EX, NDIS_EVENT, NDIS_IO_WORKITEM_FUNCTION, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
-        NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NDIS_TIMER_FUNCTION,
+        LOCK_STATE_EX, NDIS_EVENT, NDIS_IO_WORKITEM_FUNCTION, NDIS_STATUS, NDIS_STATUS_SUCCESS,
+        NDIS_TIMER_CHARACTERISTICS, NDIS_TIMER_FUNCTION,
     },
     nt::{LARGE_INTEGER, PROCESSOR_NUMBER, UNICODE_STRING},
 };
@@ -436,13 +436,6 @@ imports! { IMPORTS: "ndis.sys" =>
     [any]
     fn NdisProcessorNumberToIndex(number: PROCESSOR_NUMBER) -> u32 {
         current().host().cpus.groups().cpu(number).map_or(u32::MAX, |cpu| cpu.0)
-    }
-
-    /// Always fails: RSS is not supported.
-    [<= DISPATCH_LEVEL]
-    fn NdisGetRssProcessorInformation(owner: usize, _info: usize, _size: Guest<usize>) -> NDIS_STATUS {
-        let _ = require_owner("NdisGetRssProcessorInformation", owner);
-        NDIS_STATUS_NOT_SUPPORTED
     }
 
     /// Always returns null: every function can be imported.

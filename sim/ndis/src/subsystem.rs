@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter, bus, clones, config, data_path, dma, driver, event_log, handle, hang, interface, interrupt, nbl,
-    ndk, ndk_objects, netio, oid, owner, poll, protocol, registration, removal, runtime, sg_list, wsk,
+    ndk, ndk_objects, netio, oid, owner, poll, protocol, registration, removal, rss_processors, runtime,
+    sg_list, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -35,6 +36,7 @@ const IMPORTS: &[&[Import]] = &[
     poll::IMPORTS,
     registration::IMPORTS,
     removal::IMPORTS,
+    rss_processors::IMPORTS,
     runtime::IMPORTS,
     sg_list::IMPORTS,
 ];

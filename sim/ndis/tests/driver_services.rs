@@ -3,7 +3,7 @@
 //! Services of NDIS for miniport drivers: memory with tags, strings, processors, registry keys, ports.
 
 use crate::common::scripted::{Script, header, in_initialize, kept, verdict};
-use ndis_sim::{bus, config, runtime};
+use ndis_sim::{bus, config, rss_processors, runtime};
 use ndk_abi::{
     ndis::{
         BINARY_DATA, NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER,
@@ -129,6 +129,31 @@ fn binary_value_is_written_and_read() {
         assert_eq!(bytes, address);
         assert_eq!(read(key, "Address"), NDIS_STATUS_FAILURE, "it is no integer");
         config::NdisCloseConfiguration(key);
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
+}
+
+/// A miniport asks for the length first (WDK, `NdisGetRssProcessorInformation`).
+#[test]
+fn processors_of_receive_side_scaling_are_those_of_the_host() {
+    let body = |adapter| {
+        let size = kept(0_usize);
+        let status = rss_processors::NdisGetRssProcessorInformation(adapter, Guest::null(), size);
+        assert_eq!((status, size.read()), (NDIS_STATUS_BUFFER_TOO_SHORT, 40 + 2 * 8));
+        let buffer = kept([0xff_u8; 64]);
+        let info: Guest<NDIS_RSS_PROCESSOR_INFO> = buffer.cast();
+        size.write(55);
+        let status = rss_processors::NdisGetRssProcessorInformation(adapter, info, size);
+        assert_eq!((status, size.read()), (NDIS_STATUS_BUFFER_TOO_SHORT, 56));
+        let status = rss_processors::NdisGetRssProcessorInformation(adapter, info, size);
+        assert_eq!((status, size.read()), (NDIS_STATUS_SUCCESS, 56));
+        let found = info.read();
+        assert_eq!((found.Header.Type, found.Header.Revision, found.Header.Size), (0xb1, 2, 40));
+        assert_eq!((found.MaxNumRssProcessors, found.RssProcessorCount), (2, 2));
+        assert_eq!((found.RssProcessorArrayOffset, found.RssProcessorEntrySize), (40, 8));
+        let processors = [40, 48].map(|at| buffer.cast::<u8>().add(at).cast::<NDIS_RSS_PROCESSOR>().read());
+        assert_eq!(processors.map(|one| (one.ProcNum.Group, one.ProcNum.Number)), [(0, 0), (0, 1)]);
+        assert_eq!(processors.map(|one| one.PreferenceIndex), [0; 2]);
     };
     assert_eq!(verdict(in_initialize(body)), "no violation");
 }
