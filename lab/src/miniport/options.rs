@@ -40,7 +40,7 @@ pub struct Options {
     /// Write a capture of the wire to this file (pcapng); of the last case
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Faults of the image that are reported but are no violations: assertions, leaks, ...
+    /// Faults of the image that are reported but are no violations: assertions, leaks, stale-info, ... (docs/verifier.md)
     #[arg(long, value_name = "FAULT,…", default_value = "")]
     pub tolerate: Tolerances,
     /// Cases that are known to fail with this image: they are run and reported, and do not fail the command

@@ -31,7 +31,7 @@ use ndk_abi::{
 use parking_lot::Mutex;
 
 use device_sim::PciFunction;
-use nt_sim::{Event, Host, guest::Guest, imports, services::Slot, thread::ThreadId};
+use nt_sim::{Event, Host, Tolerance, current, guest::Guest, imports, services::Slot, thread::ThreadId};
 
 use crate::{
     coalescing,
@@ -260,7 +260,7 @@ impl Adapter {
         require(complete, || {
             "NdisMSetMiniportAttributes: the general attributes lack MTU, MAC address, link speed or packet filters".into()
         });
-        Link::of_attributes(&attributes).check();
+        Link::of_attributes(&attributes).check(&self.driver);
         let oids = attributes.SupportedOidListLength;
         require(oids > 0 && oids.is_multiple_of(4) && !attributes.SupportedOidList.is_null(), || {
             format!(
@@ -292,11 +292,23 @@ impl Adapter {
         } else {
             (NDIS_PM_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1)
         };
-        let is_right = (power.Type, power.Revision, power.Size) == (NDIS_OBJECT_TYPE_DEFAULT, revision, size);
+        let given = (power.Type, power.Revision, power.Size);
+        let first = (
+            NDIS_OBJECT_TYPE_DEFAULT,
+            NDIS_PM_CAPABILITIES_REVISION_1,
+            NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1,
+        );
+        if is_later && given == first {
+            // The WDK's page says which version has added what, and not that a driver has to use it.
+            let text = "a driver of NDIS 6.30 or later has revision 1 of NDIS_PM_CAPABILITIES";
+            self.driver.undocumented(current().host(), Tolerance::PowerRevision, text);
+            return;
+        }
+        let is_right = given == (NDIS_OBJECT_TYPE_DEFAULT, revision, size);
         require(is_right, || {
             format!(
-                "NDIS_PM_CAPABILITIES of {} bytes; NDIS 6.30 and later require revision 2, NDIS 6.20 revision 1",
-                power.Size
+                "NDIS_PM_CAPABILITIES of revision {} and {} bytes; NDIS 6.30 has revision 2, NDIS 6.20 revision 1",
+                power.Revision, power.Size
             )
         });
     }

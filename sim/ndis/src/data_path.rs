@@ -10,7 +10,7 @@ use ndk_abi::ndis::{
     NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_RESOURCES,
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, NET_BUFFER_LIST,
 };
-use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
+use nt_sim::{Host, Irql, Tolerance, current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
@@ -284,9 +284,13 @@ impl Adapter {
             require(list.field::<usize>(SOURCE).read() == self.handle, || {
                 "the SourceHandle of a received NET_BUFFER_LIST is not the adapter's handle".into()
             });
-            require(!list.field::<[usize; INFO_LEN]>(INFO).read().contains(&STALE_INFO), || {
-                "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame".into()
-            });
+            let info = list.field::<[usize; INFO_LEN]>(INFO);
+            let words = info.read();
+            if words.contains(&STALE_INFO) {
+                let text = "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame";
+                self.driver.undocumented(host, Tolerance::StaleInfo, text);
+                info.write(words.map(|word| if word == STALE_INFO { 0 } else { word }));
+            }
             if !host.state(&nbl::LONG_MDLS).load(Relaxed) {
                 nbl::buffers(*list).for_each(nbl::require_exact_mdls);
             }

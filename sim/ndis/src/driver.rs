@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::AtomicU32};
 use ndk_abi::{
     ndis::NDIS_MINIPORT_DRIVER_CHARACTERISTICS, ndk::NDIS_NDK_PROVIDER_CHARACTERISTICS, nt::DRIVER_OBJECT,
 };
-use nt_sim::{Host, guest::Guest, services::Slot};
+use nt_sim::{BugCheck, Host, Tolerance, Tolerances, guest::Guest, services::Slot, verifier::undocumented};
 use parking_lot::Mutex;
 
 /// The miniport drivers of a host, in the order they registered.
@@ -34,6 +34,15 @@ pub struct Driver {
     pub(crate) setting_options: Mutex<bool>,
     /// Work items that are queued or whose routine is running.
     pub(crate) work: AtomicU32,
+}
+
+impl Driver {
+    /// Reports what no documentation forbids: a violation unless it is tolerated of the driver's image.
+    pub(crate) fn undocumented(&self, host: &Host, fault: Tolerance, text: &str) {
+        let of_driver = host.drivers().into_iter().find(|driver| driver.object() == self.object);
+        let tolerates = of_driver.map_or(Tolerances::NONE, |driver| driver.image().tolerates());
+        undocumented(fault, tolerates, BugCheck::BUGCODE_NDIS_DRIVER, text);
+    }
 }
 
 // SAFETY: function pointers and addresses of the image, used on the host's threads only.

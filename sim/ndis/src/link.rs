@@ -8,7 +8,9 @@ use ndk_abi::ndis::{
     NDIS_SIZEOF_LINK_STATE_REVISION_1,
 };
 
-use crate::rules::require;
+use nt_sim::{Tolerance, current};
+
+use crate::{driver::Driver, rules::require};
 
 /// The state of a link.
 pub(crate) struct Link {
@@ -48,8 +50,9 @@ impl Link {
         }
     }
 
-    /// Checks that a link has a speed, or states that it is unknown, and that a disconnected one has neither speed nor duplex state.
-    pub fn check(&self) {
+    /// Checks that a link has a speed, or states that it is unknown, and that a disconnected one has neither speed nor duplex state, for
+    /// which there is no rule of the WDK.
+    pub fn check(&self, driver: &Driver) {
         let Self { connected, duplex, speeds } = *self;
         let what = || format!("{connected:?}, {duplex:?}, speeds {speeds:x?}");
         require(!speeds.contains(&0), || {
@@ -57,8 +60,9 @@ impl Link {
         });
         let is_unknown = duplex == NDIS_MEDIA_DUPLEX_STATE::MediaDuplexStateUnknown
             && speeds == [NDIS_LINK_SPEED_UNKNOWN; 2];
-        require(connected != NDIS_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected || is_unknown, || {
-            format!("a disconnected link is reported with a speed or a duplex state: {}", what())
-        });
+        if connected == NDIS_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected && !is_unknown {
+            let text = format!("a disconnected link is reported with a speed or a duplex state: {}", what());
+            driver.undocumented(current().host(), Tolerance::DisconnectedLink, &text);
+        }
     }
 }

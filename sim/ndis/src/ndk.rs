@@ -196,7 +196,7 @@ imports! { IMPORTS: "ndis.sys" =>
             adapter.offloads.lock().set_current(current_config, current().world().now());
         }
         if indication.StatusCode == NDIS_STATUS_LINK_STATE {
-            Link::read(&buffer).check();
+            Link::read(&buffer).check(&adapter.driver);
         }
         adapter.indications.lock().push(StatusIndication { code: indication.StatusCode, buffer });
     }

@@ -11,11 +11,15 @@ use std::{
     time::Duration,
 };
 
-use crate::common::scripted::{Script, host, register, simulation, verdict_while_running};
-use ndis_sim::{Miniport, data_path, hang, oid};
+use crate::common::scripted::{
+    Script, host, in_initialize, kept, register, simulation, verdict_while_running,
+};
+use ndis_sim::{AdapterState, Miniport, data_path, dma, hang, interrupt, oid};
 use ndk_abi::ndis::{
-    NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OID_REQUEST, NDIS_STATUS, NDIS_STATUS_FAILURE,
-    NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST, OID_GEN_CURRENT_PACKET_FILTER,
+    NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
+    NDIS_OID_REQUEST, NDIS_SG_DMA_DESCRIPTION, NDIS_STATUS, NDIS_STATUS_FAILURE,
+    NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+    OID_GEN_CURRENT_PACKET_FILTER,
 };
 use nt_sim::{Irql, current, guest::Guest, nt::time};
 
@@ -281,4 +285,21 @@ fn oid_requests_of_several_protocol_drivers_are_passed_one_after_the_other() {
     });
     assert_eq!(verdict, "no violation");
     assert_eq!((MOST.load(SeqCst), DONE.load(SeqCst)), (1, 5));
+}
+
+/// The flags of a miniport without hardware are those of Microsoft's virtual miniports, such as
+/// `NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND` alone. (WDK, `NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES`)
+#[test]
+fn virtual_miniport_runs_and_gets_neither_an_interrupt_nor_dma() {
+    let initialize = |handle| {
+        let characteristics = kept(NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS::zeroed());
+        let status = interrupt::NdisMRegisterInterruptEx(handle, 0, characteristics, kept(0));
+        assert_eq!(status, NDIS_STATUS_INVALID_PARAMETER);
+        let description = kept(NDIS_SG_DMA_DESCRIPTION::zeroed());
+        let status = dma::NdisMRegisterScatterGatherDma(handle, description, kept(0));
+        assert_eq!(status, NDIS_STATUS_INVALID_PARAMETER);
+    };
+    let script = Script { is_virtual: true, ..in_initialize(initialize) };
+    let running = |miniport: &Miniport| assert_eq!(miniport.adapter().state(), AdapterState::Running);
+    assert_eq!(verdict_while_running(script, running), "no violation");
 }

@@ -24,5 +24,6 @@ mod receive_offences;
 mod rss;
 mod services;
 mod sg_lists;
+mod tolerances;
 mod viordma;
 mod wsk;

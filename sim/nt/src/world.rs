@@ -113,6 +113,12 @@ impl World {
         self.tolerated.lock().push(violation);
     }
 
+    /// Returns whether a fault with this text is tolerated already, of a driver of this host.
+    pub(crate) fn has_tolerated(&self, host: Option<&str>, text: &str) -> bool {
+        let tolerated = self.tolerated.lock();
+        tolerated.iter().any(|fault| host.is_none_or(|host| fault.host == host) && fault.text == text)
+    }
+
     pub(crate) fn register_waiter(&self, thread: &Arc<ThreadShared>) {
         self.waiters.lock().insert(thread.id, thread.clone());
     }

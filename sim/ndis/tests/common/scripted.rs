@@ -54,6 +54,8 @@ pub struct Script {
     pub open: Option<fn(*mut *mut NDK_ADAPTER) -> NDIS_STATUS>,
     /// `NDIS_MINIPORT_ATTRIBUTES_*` besides those of a bus master.
     pub attribute_flags: u32,
+    /// Without the attribute flags of a bus master.
+    pub is_virtual: bool,
     /// Initialization sets no attributes.
     pub silent: bool,
     /// The status of initialization.
@@ -74,8 +76,11 @@ fn context<'a>(pointer: NDIS_HANDLE) -> &'a Context {
     unsafe { &*pointer.cast::<Context>() }
 }
 
-fn registration(handle: usize, context: *mut Context, flags: u32) -> NDIS_STATUS {
-    registration_with(handle, context.expose_provenance(), |attributes| attributes.AttributeFlags |= flags)
+fn registration(handle: usize, context: *mut Context, script: Script) -> NDIS_STATUS {
+    registration_with(handle, context.expose_provenance(), |attributes| {
+        let hardware = if script.is_virtual { 0 } else { attributes.AttributeFlags };
+        attributes.AttributeFlags = hardware | script.attribute_flags;
+    })
 }
 
 /// Sets the registration attributes after `edit` has changed them.
@@ -182,7 +187,7 @@ unsafe extern "efiapi" fn initialize(
     let script = unsafe { *driver.cast::<Script>() };
     let context = Box::leak(Box::new(Context { script, handle: handle.addr() }));
     if !script.silent {
-        assert_eq!(registration(handle.addr(), context, script.attribute_flags), NDIS_STATUS_SUCCESS);
+        assert_eq!(registration(handle.addr(), context, script), NDIS_STATUS_SUCCESS);
         assert_eq!(general(handle.addr()), NDIS_STATUS_SUCCESS);
     }
     if let Some(violation) = script.initialize {
@@ -312,14 +317,23 @@ pub fn register(
     script: Script,
     edit: impl FnOnce(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS) + Send + 'static,
 ) -> Option<NDIS_STATUS> {
+    register_as(host, kept(DRIVER_OBJECT::zeroed()), script, edit)
+}
+
+/// Registers the miniport as that of a driver object; otherwise as [`register`].
+pub fn register_as(
+    host: &Arc<Host>,
+    object: Guest<DRIVER_OBJECT>,
+    script: Script,
+    edit: impl FnOnce(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS) + Send + 'static,
+) -> Option<NDIS_STATUS> {
     let entry = move || {
         let mut characteristics = characteristics();
         edit(&mut characteristics);
-        let object = Box::leak(Box::new(DRIVER_OBJECT::zeroed()));
         let context = Box::leak(Box::new(script));
         let mut handle = 0_usize;
         registration::NdisMRegisterMiniportDriver(
-            Guest::new(object),
+            object,
             Guest::null(),
             std::ptr::from_mut(context).expose_provenance(),
             Guest::new(&raw mut characteristics),

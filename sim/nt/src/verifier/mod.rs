@@ -23,6 +23,6 @@ pub mod tolerance;
 pub mod verdict;
 
 pub use codes::BugCheck;
-pub use report::violation;
+pub use report::{undocumented, violation};
 pub use tolerance::{Tolerance, Tolerances};
 pub use verdict::{Verdict, Violation};

@@ -4,7 +4,11 @@
 
 use std::sync::Arc;
 
-use super::{codes::BugCheck, verdict::Violation};
+use super::{
+    codes::BugCheck,
+    tolerance::{Tolerance, Tolerances},
+    verdict::Violation,
+};
 use crate::{
     image::{frame::Walk, stack},
     thread::current::current,
@@ -36,6 +40,25 @@ pub(crate) fn finding(code: BugCheck, text: String, stack: Walk, tolerated: bool
         me.world().tolerate(violation);
     } else {
         me.world().record(violation);
+    }
+}
+
+/// Reports a breach of a rule that no documentation has: a [`violation`], unless the driver that `tolerates` this fault committed it.
+/// A tolerated one is recorded once.
+///
+/// Must not be called while a host-side mutex is held.
+#[cold]
+pub fn undocumented(fault: Tolerance, tolerates: Tolerances, code: BugCheck, text: &str) {
+    let name = fault.name();
+    let text = format!("{text}; no documentation forbids it, and '--tolerate {name}' accepts it");
+    let stack = stack::capture();
+    if !tolerates.contains(fault) {
+        report(code, text, stack);
+    }
+    let me = current();
+    let host = me.try_host().map(|host| host.name().to_owned());
+    if !me.world().has_tolerated(host.as_deref(), &text) {
+        finding(code, text, stack, true);
     }
 }
 

@@ -18,10 +18,24 @@ pub enum Tolerance {
     Leaks,
     /// Pool that is freed with another tag than it was allocated with.
     PoolTags,
+    /// NDIS 6.30 or later, and `NDIS_PM_CAPABILITIES` of revision 1.
+    PowerRevision,
+    /// A disconnected link with a speed or a duplex state.
+    DisconnectedLink,
+    /// Received NBLs whose `NetBufferListInfo` the miniport has not written since NDIS returned them.
+    StaleInfo,
 }
 
 impl Tolerance {
-    pub const ALL: [Self; 4] = [Self::Assertions, Self::UseAfterFree, Self::Leaks, Self::PoolTags];
+    pub const ALL: [Self; 7] = [
+        Self::Assertions,
+        Self::UseAfterFree,
+        Self::Leaks,
+        Self::PoolTags,
+        Self::PowerRevision,
+        Self::DisconnectedLink,
+        Self::StaleInfo,
+    ];
 
     /// Returns the name, as [`Tolerances::from_str`] reads it.
     #[must_use]
@@ -31,6 +45,9 @@ impl Tolerance {
             Self::UseAfterFree => "use-after-free",
             Self::Leaks => "leaks",
             Self::PoolTags => "pool-tags",
+            Self::PowerRevision => "power-revision",
+            Self::DisconnectedLink => "disconnected-link",
+            Self::StaleInfo => "stale-info",
         }
     }
 }
@@ -87,7 +104,7 @@ mod tests {
     fn names_are_read_and_unknown_ones_refused() {
         let set: Tolerances = "leaks, pool-tags".parse().unwrap();
         let held = Tolerance::ALL.map(|fault| set.contains(fault));
-        assert_eq!(held, [false, false, true, true]);
+        assert_eq!(held, [false, false, true, true, false, false, false]);
         assert_eq!("".parse(), Ok(Tolerances::NONE));
         let refused = "leaks,everything".parse::<Tolerances>().unwrap_err().to_string();
         assert!(refused.starts_with("'everything' is not a fault"), "{refused}");
