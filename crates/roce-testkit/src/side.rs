@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use fallible::Arc;
 use roce::{
     Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent,
-    Instant, Pd, PostError, Qp, QpFault, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation,
-    SendRequest, Sge, Trace, TraceRecord,
+    Instant, Pd, PostError, Qp, QpFault, QpSpec, RecvRequest, Region, ReregisterError, SendData, SendFlags,
+    SendOperation, SendRequest, Sge, Trace, TraceRecord,
 };
 use roce_wire::{MacAddr, Qpn};
 
@@ -171,6 +171,30 @@ impl Side {
         // SAFETY: as above.
         let region = unsafe { self.engine.register(pd, base, len as u64, access, backing) }.unwrap();
         Memory { bytes, region }
+    }
+
+    /// Gives the keys of `former` to `len` zeroed bytes in protection domain `pd`, under another address.
+    ///
+    /// # Errors
+    /// As [`Engine::reregister`].
+    pub fn reregister(
+        &self,
+        former: &Memory,
+        pd: Pd,
+        len: usize,
+        access: Access,
+    ) -> Result<Memory, ReregisterError> {
+        let bytes: Box<[UnsafeCell<u8>]> = (0..len).map(|_| UnsafeCell::new(0)).collect();
+        let start = NonNull::new(UnsafeCell::raw_get(bytes.as_ptr())).unwrap();
+        let bytes = std::sync::Arc::new(Bytes(bytes));
+        self.kept.lock().unwrap().push(bytes.clone());
+        // SAFETY: the memory is kept as long as the engine.
+        let backing = unsafe { Backing::contiguous(start, len) }.unwrap();
+        let base = former.address(0) + 0x1_0000;
+        // SAFETY: as above.
+        let region =
+            unsafe { self.engine.reregister(&former.region, pd, base, len as u64, access, backing) }?;
+        Ok(Memory { bytes, region })
     }
 
     /// Maps memory to consecutive logical pages and returns the first logical address.

@@ -92,6 +92,18 @@ pub enum QpChangeError {
     OutOfMemory,
 }
 
+/// Why a region was not registered anew. It is as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReregisterError {
+    /// The range wraps, its backing is shorter, or peers may change the memory and local requests may not; or the region is not one that
+    /// [`Engine::register`](crate::Engine::register) returned, or is deregistered.
+    Invalid,
+    /// Windows are bound to the region.
+    Bound,
+    /// No memory could be allocated.
+    OutOfMemory,
+}
+
 /// Implements `Display` and `Error` with one message per variant, and conversion from allocation errors.
 macro_rules! errors {
     ($($error:ident { $($variant:ident: $message:literal,)+ })+) => {$(
@@ -139,6 +151,11 @@ errors! {
         Connected: "the queue pair belongs to a connection",
         OutOfMemory: "out of memory",
     }
+    ReregisterError {
+        Invalid: "invalid parameter",
+        Bound: "windows are bound to the region",
+        OutOfMemory: "out of memory",
+    }
     ModifyError {
         OutOfMemory: "out of memory",
         Occupied: "the queue holds more entries than the new depth",
@@ -147,6 +164,12 @@ errors! {
 }
 
 impl From<AllocError> for CreateError {
+    fn from(_: AllocError) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl From<AllocError> for ReregisterError {
     fn from(_: AllocError) -> Self {
         Self::OutOfMemory
     }

@@ -116,7 +116,7 @@ pub use engine::receive::{Receiver, Verdict};
 pub use engine::shard::Shard;
 pub use engine::transmit::Transmit;
 pub use engine::{Engine, Objects};
-pub use error::{ConnError, CreateError, ModifyError, PostError, QpChangeError};
+pub use error::{ConnError, CreateError, ModifyError, PostError, QpChangeError, ReregisterError};
 pub use ignored::Ignored;
 pub use memory::Backing;
 pub use moderation::Moderation;

@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use roce::{CreateError, ModifyError, PostError, QpChangeError};
+use roce::{CreateError, ModifyError, PostError, QpChangeError, ReregisterError};
 
 /// The reason why a call failed. The C interface maps each to one error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,6 +93,16 @@ impl From<ModifyError> for Error {
         match error {
             ModifyError::OutOfMemory => Self::OutOfMemory,
             ModifyError::Occupied | ModifyError::Invalid => Self::Invalid,
+        }
+    }
+}
+
+impl From<ReregisterError> for Error {
+    fn from(error: ReregisterError) -> Self {
+        match error {
+            ReregisterError::OutOfMemory => Self::OutOfMemory,
+            ReregisterError::Bound => Self::Busy,
+            ReregisterError::Invalid => Self::Invalid,
         }
     }
 }

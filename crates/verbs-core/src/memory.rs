@@ -89,21 +89,40 @@ impl MemoryRegion {
     /// The memory stays mapped, and writable if `access` has [`Access::LOCAL_WRITE`], until [`MemoryRegion::destroy`] has returned. No
     /// Rust reference to it is live while requests or peers access it.
     pub unsafe fn register(pd: &Arc<ProtectionDomain>, range: &Range) -> Result<Self, Error> {
-        let Range { address, length, base, access } = *range;
-        let changes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if length == 0 || changes && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Error::Invalid);
-        }
-        sys::make_resident(address, length, access.contains(Access::LOCAL_WRITE))?;
-        let memory = NonNull::new(core::ptr::with_exposed_provenance_mut(address));
-        let memory = memory.ok_or(Error::BadAddress)?;
         // SAFETY: the caller guarantees that the memory stays mapped as long as the region exists.
-        let backing = unsafe { Backing::contiguous(memory, length) }?;
-        let length = u64::try_from(length).map_err(|_| Error::Invalid)?;
+        let backing = unsafe { backing(range) }?;
+        let Range { base, access, .. } = *range;
+        let length = backing.length();
         // SAFETY: as above; the region is deregistered by `destroy`.
         let region = unsafe { pd.device().engine().register(pd.engine_pd(), base, length, access, backing) }?;
         pd.users.add();
         Ok(Self { pd: Arc::clone(pd), region, range: *range })
+    }
+
+    /// Registers other memory, or the same with other rights or in another domain of the device, with the key that the region has. Its pages
+    /// are made present.
+    ///
+    /// # Errors
+    /// Those of [`MemoryRegion::register`]; [`Error::Invalid`] if the domain is of another device; [`Error::Busy`] if windows are bound to
+    /// the region. It is as before.
+    ///
+    /// # Safety
+    /// As for [`MemoryRegion::register`].
+    pub unsafe fn register_again(&mut self, pd: &Arc<ProtectionDomain>, range: &Range) -> Result<(), Error> {
+        if !Arc::ptr_eq(pd.context.device(), self.pd.context.device()) {
+            return Err(Error::Invalid);
+        }
+        // SAFETY: the caller guarantees that the memory stays mapped as long as the region exists.
+        let backing = unsafe { backing(range) }?;
+        let (engine, length) = (pd.device().engine(), backing.length());
+        // SAFETY: as above; the region is deregistered by `destroy`.
+        self.region = unsafe {
+            engine.reregister(&self.region, pd.engine_pd(), range.base, length, range.access, backing)
+        }?;
+        pd.users.add();
+        self.pd.users.remove();
+        (self.pd, self.range) = (Arc::clone(pd), *range);
+        Ok(())
     }
 
     /// Returns the key, local and remote.
@@ -132,6 +151,23 @@ impl MemoryRegion {
         self.pd.users.remove();
         Ok(())
     }
+}
+
+/// Makes the pages of the memory present, and returns it for the engine.
+///
+/// # Safety
+/// As for [`MemoryRegion::register`].
+unsafe fn backing(range: &Range) -> Result<Backing, Error> {
+    let Range { address, length, access, .. } = *range;
+    let changes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if length == 0 || changes && !access.contains(Access::LOCAL_WRITE) {
+        return Err(Error::Invalid);
+    }
+    sys::make_resident(address, length, access.contains(Access::LOCAL_WRITE))?;
+    let memory = NonNull::new(core::ptr::with_exposed_provenance_mut(address));
+    let memory = memory.ok_or(Error::BadAddress)?;
+    // SAFETY: the caller guarantees that the memory stays mapped as long as the region exists.
+    Ok(unsafe { Backing::contiguous(memory, length) }?)
 }
 
 /// A memory window of type 2, bound by work requests.

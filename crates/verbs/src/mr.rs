@@ -32,15 +32,7 @@ const CHANGE_PD: c_int = 1 << 1;
 const CHANGE_ACCESS: c_int = 1 << 2;
 
 /// `IBV_REREG_MR_ERR_INPUT`: the region is as before.
-const UNCHANGED: c_int = -1;
-
-/// Registers memory with the engine.
-fn register_range(pd: *mut IbvPd, range: &Range) -> Result<MemoryRegion, Error> {
-    let domain = handles::get::<Pd>(pd)?;
-    // SAFETY: a program that registers memory leaves it mapped until it deregisters it: `ibv_reg_mr` has this contract, and a page that
-    // is unmapped nevertheless ends the process. No Rust code of the program refers to it while peers access it.
-    unsafe { MemoryRegion::register(&domain.core, range) }
-}
+const ERROR_OF_INPUT: c_int = -1;
 
 fn register(
     pd: *mut IbvPd,
@@ -51,7 +43,10 @@ fn register(
 ) -> Result<*mut IbvMr, Error> {
     let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
     let range = Range { address: addr.expose_provenance(), length, base, access: tables::access(flags)? };
-    let core = register_range(pd, &range)?;
+    let domain = handles::get::<Pd>(pd)?;
+    // SAFETY: a program that registers memory leaves it mapped until it deregisters it: `ibv_reg_mr` has this contract, and a page that
+    // is unmapped nevertheless ends the process. No Rust code of the program refers to it while peers access it.
+    let core = unsafe { MemoryRegion::register(&domain.core, &range) }?;
     let key = core.key();
     // SAFETY: the domain was found when the memory was registered.
     let context = unsafe { (*pd).context };
@@ -68,12 +63,14 @@ fn register_again(
     access: c_int,
 ) -> Result<(), Error> {
     let found = handles::get::<Mr>(mr)?;
-    if flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 || flags == 0 {
+    let moves = flags & CHANGE_TRANSLATION != 0;
+    let is_known = flags != 0 && flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) == 0;
+    if !is_known || moves && addr.is_null() || access != 0 && flags & CHANGE_ACCESS == 0 {
         return Err(Error::Invalid);
     }
     let mut core = found.core.lock();
     let mut range = *core.range();
-    if flags & CHANGE_TRANSLATION != 0 {
+    if moves {
         range.address = addr.expose_provenance();
         range.length = length;
         range.base = addr.addr() as u64;
@@ -82,26 +79,21 @@ fn register_again(
         range.access = tables::access(access.cast_unsigned())?;
     }
     let pd = if flags & CHANGE_PD == 0 { found.base.pd } else { pd };
-    let new = register_range(pd, &range)?;
-    if let Err(error) = core.destroy() {
-        // A region that was registered just now has no windows.
-        let _ = new.destroy();
-        return Err(error);
-    }
-    let key = new.key();
-    *core = new;
+    let domain = handles::get::<Pd>(pd)?;
+    // SAFETY: as for a registration.
+    unsafe { core.register_again(&domain.core, &range) }?;
     drop(core);
     // SAFETY: the region was found above. The program uses none of its fields during the call.
     let shown = unsafe { &mut *mr };
-    (shown.pd, shown.handle, shown.lkey, shown.rkey) = (pd, key, key, key);
-    if flags & CHANGE_TRANSLATION != 0 {
+    shown.pd = pd;
+    if moves {
         (shown.addr, shown.length) = (addr, length);
     }
     Ok(())
 }
 
-/// Registers a region anew, with other memory, access or protection domain. Its keys change. Returns 0, or -1 with `errno` if the region is
-/// as before.
+/// Registers a region anew, with other memory, access or protection domain. Its keys stay. Returns 0, or
+/// `IBV_REREG_MR_ERR_INPUT` with `errno`: each error is found before the region changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut IbvMr,
@@ -115,7 +107,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         Ok(()) => 0,
         Err(error) => {
             errno::set(errno::number(error));
-            UNCHANGED
+            ERROR_OF_INPUT
         }
     }
 }

@@ -8,7 +8,7 @@ use lock_api::RawMutex;
 
 use super::Engine;
 use crate::cq::{Cq, DestroyResult};
-use crate::error::{CreateError, ModifyError};
+use crate::error::{CreateError, ModifyError, ReregisterError};
 use crate::memory::Backing;
 use crate::qp::Qp;
 use crate::qp_attributes::QpSpec;
@@ -112,6 +112,28 @@ impl<R: RawMutex> Engine<R> {
         backing: Backing,
     ) -> Result<Arc<Region>, CreateError> {
         self.qps.shared.regions.register(pd, base, length, access, backing)
+    }
+
+    /// Registers other memory, rights or another protection domain for a region that [`Engine::register`] has returned, and returns the region
+    /// that takes its place, with the same keys. After the return the former memory is no longer read or written. Meanwhile requests that
+    /// name the keys fail. Waits as [`Engine::deregister`] does. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// See [`ReregisterError`]; the region is as before.
+    ///
+    /// # Safety
+    /// The contract of [`Backing::push`] holds until [`Engine::deregister`] of the new region has returned.
+    #[allow(unsafe_code, reason = "passes the contract of a backing on to the caller")]
+    pub unsafe fn reregister(
+        &self,
+        region: &Region,
+        pd: Pd,
+        base: u64,
+        length: u64,
+        access: Access,
+        backing: Backing,
+    ) -> Result<Arc<Region>, ReregisterError> {
+        self.qps.shared.regions.reregister(region, pd, (base, length), access, backing)
     }
 
     /// Deregisters a region. After the return its memory is no longer read or written through it, and its key is

@@ -17,6 +17,7 @@
 #![allow(unsafe_code, reason = "lock-free lookup needs unsafe cells and raw pointers")]
 
 pub(crate) mod last_pinned;
+mod replace;
 
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
@@ -242,6 +243,16 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
     /// it pinned. Returns `None` if it is not in the table, or no longer. IRQL <= `DISPATCH_LEVEL`: no other
     /// thread waits for the caller, so it may be preempted.
     pub(crate) fn remove(&self, code: u32) -> Option<Arc<T>> {
+        let (index, slot) = self.claim(code)?;
+        // SAFETY: `claim` returned the slot, so this thread owns it: no other thread accesses the cell.
+        let value = unsafe { &mut *slot.value.get() }.take();
+        self.put_back(index);
+        value
+    }
+
+    /// Takes the object of `code` out of use, and waits until no thread uses it through the table. Returns its slot, which the caller owns
+    /// until it is put back or live again.
+    fn claim(&self, code: u32) -> Option<(u32, &Slot<T>)> {
         let (index, generation) = self.codes.split(code);
         let slot = self.slot(index)?;
         let upper = LIVE | u64::from(generation) << GENERATION_AT;
@@ -253,15 +264,12 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
             slot.state.fetch_and(!LIVE, Ordering::AcqRel);
         }
         // Pins are held for a packet or a batch, at an IRQL at which their holders are not preempted. A failing lookup of
-        // this slot also counts as a user for a moment.
+        // this slot also counts as a user for a moment. Then the slot is not live and not in the free list, and all users that saw it
+        // live have dropped their pins.
         while slot.state.load(Ordering::Acquire) & USERS != 0 {
             (self.relax)();
         }
-        // SAFETY: the slot is not live and not in the free list, so this thread owns it, and all users that saw it
-        // live have dropped their pins: no other thread accesses the cell.
-        let value = unsafe { &mut *slot.value.get() }.take();
-        self.put_back(index);
-        value
+        Some((index, slot))
     }
 
     /// Calls `each` for every object, in the order of slots. IRQL == `DISPATCH_LEVEL`, as for [`ObjectTable::at`].

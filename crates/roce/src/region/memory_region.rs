@@ -8,6 +8,7 @@ use super::access_rights::{Access, KeyRange, Pd};
 use super::fast_register::FastRegion;
 use super::key_state::State;
 use super::window::WindowState;
+use crate::error::ReregisterError;
 use crate::memory::Backing;
 use fallible::Arc;
 
@@ -87,6 +88,11 @@ impl Region {
             Content::Fixed(fixed) => fixed.windows.load(Ordering::Relaxed),
             _ => 0,
         }
+    }
+
+    /// Checks that no window is bound to the region.
+    pub(super) fn check_unbound(&self) -> Result<(), ReregisterError> {
+        if self.windows() == 0 { Ok(()) } else { Err(ReregisterError::Bound) }
     }
 
     /// Returns the current range; of a free key only the key value it had.

@@ -10,7 +10,7 @@ use super::access_rights::{Access, AccessError, KeyRange, PRIVILEGED_KEY, Pd};
 use super::fast_register::FastRegion;
 use super::memory_region::{Content, FixedRegion, MemoryWindow, Region};
 use super::window::WindowState;
-use crate::error::CreateError;
+use crate::error::{CreateError, ReregisterError};
 use crate::memory::Backing;
 use crate::number_prefix::NumberPrefix;
 use crate::object_table::{ObjectTable, Pinned};
@@ -63,8 +63,7 @@ impl<R: RawMutex> RegionTable<R> {
         access: Access,
         backing: Backing,
     ) -> Result<Arc<Region>, CreateError> {
-        let fits = length > 0 && length <= backing.length() && base.checked_add(length).is_some();
-        if !fits || !access.is_sound() {
+        if !is_valid(base, length, access, &backing) {
             return Err(CreateError::Invalid);
         }
         self.insert(pd, |index, salt| {
@@ -72,6 +71,32 @@ impl<R: RawMutex> RegionTable<R> {
             let range = KeyRange { key: index | u32::from(salt), base, length, access };
             Content::Fixed(FixedRegion { range, backing, windows: AtomicU32::new(0) })
         })
+    }
+
+    /// Registers other memory with the keys of a registered region.
+    pub(crate) fn reregister(
+        &self,
+        region: &Region,
+        pd: Pd,
+        (base, length): (u64, u64),
+        access: Access,
+        backing: Backing,
+    ) -> Result<Arc<Region>, ReregisterError> {
+        let Content::Fixed(fixed) = &region.content else { return Err(ReregisterError::Invalid) };
+        if !is_valid(base, length, access, &backing) {
+            return Err(ReregisterError::Invalid);
+        }
+        let range = KeyRange { key: fixed.range.key, base, length, access };
+        let content = Content::Fixed(FixedRegion { range, backing, windows: AtomicU32::new(0) });
+        let new = Arc::try_new(Region { index: region.index, pd, content })?;
+        // Before the region is taken out of use: until it is used again, a window could not be unbound.
+        self.table.show(region.index >> 8, Region::check_unbound).ok_or(ReregisterError::Invalid)??;
+        let replaced = self.table.replace(region.index >> 8, |old| {
+            // Once more: no window can be bound now.
+            old.check_unbound().map(|()| new.clone())
+        });
+        replaced.ok_or(ReregisterError::Invalid)??;
+        Ok(new)
     }
 
     pub(crate) fn allocate(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
@@ -148,4 +173,9 @@ impl<R: RawMutex> RegionTable<R> {
             }
         });
     }
+}
+
+/// Returns whether a region can have this range, these rights and this backing.
+fn is_valid(base: u64, length: u64, access: Access, backing: &Backing) -> bool {
+    length > 0 && length <= backing.length() && base.checked_add(length).is_some() && access.is_sound()
 }

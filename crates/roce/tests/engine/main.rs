@@ -31,6 +31,7 @@ mod read_invalidation;
 mod receive_batch;
 mod repeated_reads;
 mod requests;
+mod reregister;
 mod responder;
 mod rnr_ticks;
 mod shard_threads;
