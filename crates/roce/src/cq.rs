@@ -253,6 +253,11 @@ impl<R: RawMutex> Cq<R> {
         taken
     }
 
+    /// Removes the unread completions of the queue pairs with this [context](crate::QpSpec::context).
+    pub fn discard(&self, qp_context: u64) {
+        self.state.lock().retain(|completion| completion.qp_context != qp_context);
+    }
+
     /// Adds a completion. Returns the queue, still locked, for [`Due::notice`], if the consumer may have to be notified.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the completion is composed in the queue's entry")]
@@ -421,6 +426,29 @@ impl Ring {
         Some(completion)
     }
 
+    /// Removes the completions that `keep` refuses.
+    fn retain(&mut self, keep: impl Fn(&Completion) -> bool) {
+        let (len, first_fresh) = (self.len, self.len.saturating_sub(self.fresh));
+        (self.len, self.fresh, self.fresh_solicited, self.fresh_failure) = (0, 0, 0, false);
+        for at in 0..len {
+            let from = self.wrap(self.head.wrapping_add(at));
+            let taken = self.entries.get_mut(from).and_then(Option::take);
+            let Some((completion, interest)) = taken.filter(|(completion, _)| keep(completion)) else {
+                continue;
+            };
+            if at >= first_fresh {
+                self.fresh += 1;
+                self.fresh_solicited += usize::from(interest == Interest::Solicited);
+                self.fresh_failure |= completion.status != CompletionStatus::Success;
+            }
+            let to = self.wrap(self.head.wrapping_add(self.len));
+            if let Some(entry) = self.entries.get_mut(to) {
+                *entry = Some((completion, interest));
+            }
+            self.len += 1;
+        }
+    }
+
     /// Appends a completion. The ring is not full. Returns `false` if the place of the new entry is not free.
     #[inline]
     fn append(&mut self, completion: Completion, interest: Interest, now: Instant) -> bool {
@@ -515,6 +543,42 @@ impl Ring {
 mod tests {
     use super::*;
     use crate::testing::Lock;
+
+    #[test]
+    fn completions_of_one_queue_pair_are_removed_and_the_others_keep_their_order() {
+        let cq = Cq::<Lock>::try_new(4, 0, 0, None).unwrap();
+        let now = Instant::default();
+        let push = |qp_context, context, solicited| {
+            let completion = Completion { qp_context, context, ..Completion::EMPTY };
+            if let Some(due) = cq.push(completion, solicited, now) {
+                assert!(!due.is_faulted(), "{context}");
+            }
+        };
+        let poll = || {
+            let mut results = [Completion::EMPTY; 4];
+            let polled = cq.poll(&mut results);
+            results[..polled].iter().map(|completion| completion.context).collect::<Vec<_>>()
+        };
+        push(1, 0, false);
+        push(1, 1, false);
+        assert_eq!(poll(), [0, 1]);
+        // From here on the ring wraps.
+        for context in 2..6 {
+            push(1 + context % 2, context, true);
+        }
+        cq.discard(1);
+        push(2, 6, false);
+        push(1, 7, false);
+        assert_eq!(poll(), [3, 5, 6, 7]);
+        push(1, 8, true);
+        push(2, 9, false);
+        cq.discard(1);
+        assert_eq!(cq.arm(Arm::Solicited, now), NoticeAction::None, "the solicited one is gone");
+        assert_eq!(cq.arm(Arm::Any, now), NoticeAction::Queue);
+        assert_eq!(poll(), [9]);
+        cq.discard(2);
+        assert!(cq.is_empty());
+    }
 
     //= R-CQ-33
     #[test]

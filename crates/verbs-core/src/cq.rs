@@ -189,6 +189,11 @@ impl CompletionQueue {
         taken
     }
 
+    /// Drops the unread completions of the queue pair that the engine names by `id`.
+    pub(crate) fn discard(&self, id: u64) {
+        self.cq.discard(id);
+    }
+
     /// Requests an event for the next completion; with `solicited_only`, for the next one that is solicited or failed.
     pub fn request_event(&self, solicited_only: bool) {
         let adapter = self.context.device().adapter();

@@ -9,7 +9,9 @@ use verbs::abi::attributes::{IbvQpAttr, IbvQpCap, IbvQpInitAttr, IbvSrqAttr, Ibv
 use verbs::abi::flags::*;
 use verbs::abi::objects::IbvCq;
 
-use crate::rig::{Rig, TO_INIT, TO_RTR, TO_RTS, call, errno, number, state, zero};
+use crate::rig::{
+    Rig, TO_INIT, TO_RTR, TO_RTS, call, completions, errno, number, poll, receive, state, zero,
+};
 
 /// Creates a queue pair with changed attributes. Returns 0 or the error number.
 fn create(rig: &Rig, cq: *mut IbvCq, change: impl FnOnce(&mut IbvQpInitAttr)) -> c_int {
@@ -208,4 +210,32 @@ fn a_query_returns_what_was_set() {
     assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     assert_eq!(call!(ibv_destroy_cq(cq)), 0);
     assert_eq!(call!(ibv_query_qp(qp, &raw mut attr, 0, &raw mut init)), libc::EINVAL);
+}
+
+/// NICs do so, and programs rely on it when they connect a queue pair again.
+#[test]
+fn completions_of_before_a_reset_are_dropped() {
+    let rig = Rig::new();
+    let (cq, other) = (rig.cq(), rig.cq());
+    let (qp, peer) = (rig.qp(cq), rig.qp(cq));
+    let mut split = Rig::init_attr(cq, IBV_QPT_RC);
+    split.recv_cq = other;
+    let split = call!(ibv_create_qp(rig.pd, &raw mut split));
+    for qp in [qp, peer, split] {
+        assert_eq!(Rig::modify(qp, &rig.attr(IBV_QPS_INIT, qp), TO_INIT), 0);
+        assert_eq!(receive(qp, 1, &mut []), 0);
+        assert_eq!(Rig::modify(qp, &rig.attr(IBV_QPS_ERR, qp), 1), 0);
+    }
+    assert_eq!(Rig::modify(qp, &rig.attr(IBV_QPS_RESET, qp), 1), 0);
+    let left: Vec<_> = completions(cq, 1).iter().map(|completion| completion.qp_num).collect();
+    assert_eq!(left, [number(peer)]);
+    assert_eq!(Rig::modify(split, &rig.attr(IBV_QPS_RESET, split), 1), 0);
+    assert!(poll(cq).is_empty());
+    assert!(poll(other).is_empty());
+    for qp in [qp, peer, split] {
+        assert_eq!(call!(ibv_destroy_qp(qp)), 0);
+    }
+    for cq in [cq, other] {
+        assert_eq!(call!(ibv_destroy_cq(cq)), 0);
+    }
 }

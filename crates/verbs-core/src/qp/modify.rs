@@ -2,6 +2,8 @@
 
 //! Modifications of queue pairs.
 
+use std::sync::Arc;
+
 use roce::{DatagramSpec, PeerSpec, QpChange, RequesterSpec, UnreliableSpec};
 use roce_wire::{Psn, Qpn};
 
@@ -45,6 +47,9 @@ impl QueuePair {
         if let Some(change) = change {
             self.spec.pd.device().engine().modify_qp(&self.qp, &change)?;
         }
+        if to == QpState::Reset {
+            self.discard_completions();
+        }
         *attributes = if to == QpState::Reset { QpAttributes::default() } else { merged };
         attributes.state = to;
         drop(attributes);
@@ -53,6 +58,14 @@ impl QueuePair {
         }
         self.adapter().follow_up();
         Ok(())
+    }
+
+    /// Drops the unread completions of before a reset.
+    fn discard_completions(&self) {
+        self.spec.send_cq.discard(self.id);
+        if !Arc::ptr_eq(&self.spec.send_cq, &self.spec.receive_cq) {
+            self.spec.receive_cq.discard(self.id);
+        }
     }
 
     /// Puts the queue pair in error, in any state.

@@ -426,22 +426,12 @@ pub const CASES: &[Case] = &[
         "rdma-core's own tests",
         Runs::One,
     )
-    .expecting(Expected::Tests { passed: 83, known: PYVERBS })
+    .expecting(Expected::Tests { passed: 85, known: PYVERBS })
     .within(300),
 ];
 
 /// Tests of pyverbs that fail, and why.
 const PYVERBS: &[Known] = &[
-    Known {
-        name: "test_mr.MRTest.test_mr_rereg_addr",
-        error: "WR flush error",
-        reason: "completions of before a reset of a queue pair stay in the completion queue",
-    },
-    Known {
-        name: "test_mr.MRTest.test_mr_rereg_pd",
-        error: "WR flush error",
-        reason: "completions of before a reset of a queue pair stay in the completion queue",
-    },
     Known {
         name: "test_qpex.QpExTestCase.test_qp_ex_rc_bind_mw",
         error: "Errno: 22, Invalid argument",
