@@ -4,7 +4,7 @@
 //! the peer parts of [`Zone::Windowed`].
 
 use fallible::Arc;
-use roce::{Access, Binding, MemoryWindow, Region, Registration, SendData, SendOperation};
+use roce::{Access, Binding, MemoryWindow, Region, Registration, SendData, SendOperation, WindowType};
 
 use crate::arena::{ZONE, Zone};
 use crate::endpoint::{Endpoint, base};
@@ -46,7 +46,8 @@ impl Keys {
         #[allow(unsafe_code, reason = "the contract of the mapping")]
         let page = unsafe { endpoint.engine.map_logical(0, backing) }.expect("room for a mapping");
         let fast = endpoint.engine.allocate_region(endpoint.pd, 1, true).expect("room for a region");
-        let window = endpoint.engine.create_window(endpoint.pd).expect("room for a window");
+        let window =
+            endpoint.engine.create_window(endpoint.pd, WindowType::Type2).expect("room for a window");
         let (registered, bound) = ((fast.key(), FAST_BASE), window.key());
         Self { fast, window, page, registered, bound }
     }

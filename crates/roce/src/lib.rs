@@ -128,7 +128,7 @@ pub use region::access_rights::{Access, PRIVILEGED_KEY, Pd};
 pub use region::fast_register::Registration;
 pub use region::key_state::{Event as KeyEvent, State as KeyState};
 pub use region::memory_region::{MemoryWindow, Region};
-pub use region::window::Binding;
+pub use region::window::{Binding, WindowType};
 pub use srq::{Srq, SrqSpec};
 pub use stats::{Counter, Stats};
 pub use time::Instant;

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use roce::{
     Access, Backing, CompletionStatus, Config, ConnError, ConnEvent, CreateError, Engine, ListenSpec,
     RecvRequest, Registration, SendData, SendFlags, SendOperation, SendRequest, SrqSpec, Transmit, Verdict,
+    WindowType,
 };
 
 use roce_testkit::{Lock, Options, Pair, pattern, spec};
@@ -168,7 +169,7 @@ fn creation_reports_each_failed_allocation_and_succeeds_afterwards() {
     };
     assert!(survives(&no, map) >= 2);
     assert!(survives(&no, || engine.allocate_region(pd, 16, true)) >= 3);
-    assert!(survives(&no, || engine.create_window(pd).map(drop)) >= 1);
+    assert!(survives(&no, || engine.create_window(pd, WindowType::Type2).map(drop)) >= 1);
     let listen = || engine.listen(&ListenSpec { ip: None, port: 1, backlog: 1, context: 0 });
     assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
 }

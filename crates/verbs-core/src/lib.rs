@@ -48,7 +48,7 @@ mod users;
 pub use error::Error;
 pub use roce::{
     Access, AtomicOperation, AtomicRequest, Binding, CompletionKind, CompletionStatus, DatagramRequest,
-    PrivateData, ReadLimits, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge,
+    PrivateData, ReadLimits, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge, WindowType,
 };
 pub use roce_wire::{PathMtu, Qpn};
 pub use users::Unacknowledged;

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use fallible::Arc as EngineArc;
-use roce::{Access, Backing, Pd, Region};
+use roce::{Access, Backing, Pd, Region, WindowType};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -170,7 +170,7 @@ unsafe fn backing(range: &Range) -> Result<Backing, Error> {
     Ok(unsafe { Backing::contiguous(memory, length) }?)
 }
 
-/// A memory window of type 2, bound by work requests.
+/// A memory window, bound by work requests.
 #[derive(Debug)]
 pub struct MemoryWindow {
     pd: Arc<ProtectionDomain>,
@@ -182,8 +182,8 @@ impl MemoryWindow {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn new(pd: &Arc<ProtectionDomain>) -> Result<Self, Error> {
-        let window = pd.device().engine().create_window(pd.engine_pd())?;
+    pub fn new(pd: &Arc<ProtectionDomain>, window_type: WindowType) -> Result<Self, Error> {
+        let window = pd.device().engine().create_window(pd.engine_pd(), window_type)?;
         pd.users.add();
         Ok(Self { pd: Arc::clone(pd), window })
     }

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory windows, of type 2.
+//! Memory windows.
 
 use core::ffi::c_int;
 
 use verbs_core::memory::MemoryWindow;
-use verbs_core::{Binding, Error};
+use verbs_core::{Access, Binding, Error, SendData, SendOperation, SendRequest, WindowType};
 
 use crate::abi::flags::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ZERO_BASED};
-use crate::abi::objects::{IbvMr, IbvMw, IbvMwBindInfo, IbvPd};
+use crate::abi::objects::{IbvMr, IbvMw, IbvMwBind, IbvMwBindInfo, IbvPd, IbvQp};
+use crate::elements::flags;
 use crate::handles::{self, Handle};
 use crate::pd::Pd;
+use crate::qp::Qp;
 use crate::{errno, tables};
 
+const TYPE_1: c_int = 1;
 const TYPE_2: c_int = 2;
+
+/// Lower bits of a key, which each bind changes.
+const KEY_BITS: u32 = 8;
+const KEY_MASK: u32 = (1 << KEY_BITS) - 1;
 
 /// A memory window.
 #[repr(C)]
@@ -27,13 +34,15 @@ unsafe impl Handle for Mw {
     type C = IbvMw;
 }
 
-/// Creates a window. Fails as `EOPNOTSUPP` for type 1.
+/// Creates a window. Fails as `EINVAL` if it is of neither type.
 pub unsafe extern "C" fn alloc_mw(pd: *mut IbvPd, mw_type: c_int) -> *mut IbvMw {
     errno::pointer(handles::get::<Pd>(pd).and_then(|domain| {
-        if mw_type != TYPE_2 {
-            return Err(Error::Unsupported);
-        }
-        let core = MemoryWindow::new(&domain.core)?;
+        let window_type = match mw_type {
+            TYPE_1 => WindowType::Type1,
+            TYPE_2 => WindowType::Type2,
+            _ => return Err(Error::Invalid),
+        };
+        let core = MemoryWindow::new(&domain.core, window_type)?;
         let rkey = core.key();
         // SAFETY: the domain was found above.
         let context = unsafe { (*pd).context };
@@ -46,11 +55,11 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut IbvMw) -> c_int {
     errno::status(handles::destroy::<Mw>(mw, |mw| mw.core.destroy()))
 }
 
-/// Returns the binding of a work request.
+/// Returns what a request binds to a window.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the region is none, or the flags are unknown; [`Error::Unsupported`] for a window that counts from 0.
-pub fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
+fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
     let region: *mut IbvMr = info.mr;
     if region.is_null() {
         return Err(Error::Invalid);
@@ -63,4 +72,54 @@ pub fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
     // A window is for peers: local access is that of the region.
     let access = tables::access(info.mw_access_flags & !IBV_ACCESS_LOCAL_WRITE)?;
     Ok(Binding { region, address: info.addr, length: info.length, access })
+}
+
+/// Returns what a work request binds to a window of type 2, which has the key.
+///
+/// # Errors
+/// [`Error::Invalid`] if the window is null or of type 1, or the key is of another one; else those of [`binding`].
+///
+/// # Safety
+/// The window is null or one of the program.
+pub unsafe fn binding_of_request(mw: *mut IbvMw, key: u32, info: &IbvMwBindInfo) -> Result<Binding, Error> {
+    // SAFETY: by the contract of this function.
+    let mw = unsafe { mw.as_ref() }.ok_or(Error::Invalid)?;
+    if mw.mw_type != TYPE_2 || (mw.rkey ^ key) >> KEY_BITS != 0 {
+        return Err(Error::Invalid);
+    }
+    binding(info)
+}
+
+/// Returns what a call binds to a window of type 1.
+fn binding_of_call(info: &IbvMwBindInfo) -> Result<Binding, Error> {
+    if info.length > 0 {
+        return binding(info);
+    }
+    Ok(Binding { region: 0, address: 0, length: 0, access: Access::empty() })
+}
+
+/// Binds a window of type 1 to a region, in place of the one that it is bound to, or with a length of 0 to none. The window has another key
+/// afterwards, as soon as the call returns.
+pub unsafe extern "C" fn bind_mw(qp: *mut IbvQp, mw: *mut IbvMw, bind: *mut IbvMwBind) -> c_int {
+    // SAFETY: the program passes a structure.
+    let bind = unsafe { &*bind };
+    let posted = handles::get::<Mw>(mw).and_then(|window| {
+        let qp = handles::get::<Qp>(qp)?;
+        if window.base.mw_type != TYPE_1 {
+            return Err(Error::Invalid);
+        }
+        let binding = binding_of_call(&bind.bind_info)?;
+        // The key that this call returns, and programs read it there.
+        // SAFETY: the window was found above. The program does not bind it on two threads at a time.
+        let rkey = unsafe { &mut (*mw).rkey };
+        let key = *rkey & !KEY_MASK | rkey.wrapping_add(1) & KEY_MASK;
+        let operation = SendOperation::Bind { key };
+        let (context, flags) = (bind.wr_id, flags(bind.send_flags));
+        let request = SendRequest { context, operation, flags, data: SendData::Binding(&binding) };
+        qp.core.post_send(&request, None)?;
+        *rkey = key;
+        qp.core.start();
+        Ok(())
+    });
+    errno::status(posted)
 }

@@ -34,6 +34,7 @@ fn table(listed: &ListedDevice, core: &Context) -> VerbsContext {
     ops.query_device = Some(context::ibv_query_device);
     ops.query_port = Some(context::ibv_query_port);
     ops.alloc_mw = Some(mw::alloc_mw);
+    ops.bind_mw = Some(mw::bind_mw);
     ops.dealloc_mw = Some(mw::dealloc_mw);
     ops.poll_cq = Some(cq::poll_cq);
     ops.req_notify_cq = Some(cq::req_notify_cq);

@@ -20,7 +20,7 @@ use crate::builder::{Data, List, Operation, Pending};
 use crate::elements::flags;
 use crate::errno;
 use crate::handles;
-use crate::mw::binding;
+use crate::mw::binding_of_request;
 use crate::qp::{self, Operations, Qp};
 
 /// Posts all requests of a list.
@@ -198,9 +198,11 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut IbvQpEx, key: u32, address: u6
     unsafe { begin(qp, Operation::Atomic { operation, address, key }, None) };
 }
 
-unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, _mw: *mut IbvMw, key: u32, info: *const IbvMwBindInfo) {
+unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, mw: *mut IbvMw, key: u32, info: *const IbvMwBindInfo) {
     // SAFETY: the program passes a structure.
-    let binding = binding(unsafe { &*info });
+    let info = unsafe { &*info };
+    // SAFETY: the program passes a window.
+    let binding = unsafe { binding_of_request(mw, key, info) };
     // SAFETY: the program passes an extended queue pair, and has started the list.
     unsafe { begin(qp, Operation::Send(SendOperation::Bind { key }), None) };
     let set = |list: &mut List| match (binding, list.current()) {

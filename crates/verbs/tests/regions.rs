@@ -7,9 +7,9 @@ use core::ptr::null_mut;
 
 use verbs::abi::flags::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
 };
-use verbs::abi::objects::{IbvMr, IbvMwBindInfo, IbvPd, WrBind, WrRdma};
+use verbs::abi::objects::{IbvMr, IbvMw, IbvMwBind, IbvMwBindInfo, IbvPd, IbvQp, WrBind, WrRdma};
 
 use crate::rig::{Rig, call, completions, errno, post, send_wr};
 
@@ -139,9 +139,11 @@ fn a_window_is_bound_by_a_request_and_keeps_its_region() {
     // SAFETY: the context exists.
     let ops = unsafe { &(*rig.context).ops };
     let (alloc, dealloc) = (ops.alloc_mw.unwrap(), ops.dealloc_mw.unwrap());
-    // SAFETY: the arguments are those of the inline function in the header.
-    assert!(unsafe { alloc(rig.pd, 1) }.is_null());
-    assert_eq!(errno(), libc::EOPNOTSUPP);
+    for no_type in [0, 3] {
+        // SAFETY: the arguments are those of the inline function in the header.
+        assert!(unsafe { alloc(rig.pd, no_type) }.is_null());
+        assert_eq!(errno(), libc::EINVAL);
+    }
     // SAFETY: as above.
     let mw = unsafe { alloc(rig.pd, 2) };
     // SAFETY: the window exists.
@@ -174,10 +176,93 @@ fn a_window_is_bound_by_a_request_and_keeps_its_region() {
         IbvMwBindInfo { mw_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED, ..info };
     nothing.tail.bind_mw = WrBind { mw, rkey: key, bind_info: from_zero };
     assert_eq!(post(peer, &mut nothing).0, libc::EOPNOTSUPP);
+    for (mw, rkey) in [(null_mut(), key), (mw, key ^ 0x100)] {
+        nothing.tail.bind_mw = WrBind { mw, rkey, bind_info: info };
+        assert_eq!(post(peer, &mut nothing).0, libc::EINVAL);
+    }
     // SAFETY: the arguments are those of the inline function in the header.
     assert_eq!(unsafe { dealloc(mw) }, 0);
     // SAFETY: as above; the window is gone.
     assert_eq!(unsafe { dealloc(mw) }, libc::EINVAL);
+    for qp in [qp, peer] {
+        assert_eq!(call!(ibv_destroy_qp(qp)), 0);
+    }
+    assert_eq!(call!(ibv_destroy_cq(cq)), 0);
+}
+
+/// Binds a window of type 1. Returns the error number.
+fn bind_call(rig: &Rig, qp: *mut IbvQp, mw: *mut IbvMw, bind_info: IbvMwBindInfo) -> c_int {
+    // SAFETY: the context exists.
+    let bind = unsafe { (*rig.context).ops.bind_mw }.unwrap();
+    let mut request = IbvMwBind { wr_id: 7, send_flags: IBV_SEND_SIGNALED, bind_info };
+    // SAFETY: the arguments are those of the inline function in the header.
+    unsafe { bind(qp, mw, &raw mut request) }
+}
+
+#[test]
+fn a_window_of_type_1_is_bound_by_a_call_and_has_a_key_for_each_bind() {
+    let rig = Rig::new();
+    let cq = rig.cq();
+    let (qp, peer) = (rig.qp(cq), rig.qp(cq));
+    rig.connect(qp, peer);
+    // SAFETY: the context exists.
+    let ops = unsafe { &(*rig.context).ops };
+    let (alloc, dealloc) = (ops.alloc_mw.unwrap(), ops.dealloc_mw.unwrap());
+    // SAFETY: the arguments are those of the inline function in the header.
+    let [mw, other] = [1, 2].map(|mw_type| unsafe { alloc(rig.pd, mw_type) });
+    // SAFETY: the window exists.
+    let key = || unsafe { (*mw).rkey };
+    let (memory, mut source) = (rig.memory(100), rig.memory(10));
+    source.fill(&[9; 10]);
+    let (addr, access) = (memory.address(50), IBV_ACCESS_REMOTE_WRITE);
+    let info = IbvMwBindInfo { mr: memory.mr, addr, length: 10, mw_access_flags: access };
+    let first = key();
+    // Nothing can be posted yet.
+    assert_eq!(bind_call(&rig, peer, mw, info), libc::EINVAL);
+    rig.connect(peer, qp);
+    for bad in [
+        IbvMwBindInfo { mr: null_mut(), ..info },
+        IbvMwBindInfo { length: 51, ..info },
+        IbvMwBindInfo { mw_access_flags: 1 << 15, ..info },
+    ] {
+        assert_eq!(bind_call(&rig, peer, mw, bad), libc::EINVAL);
+    }
+    assert_eq!(bind_call(&rig, peer, other, info), libc::EINVAL, "of type 2");
+    assert_eq!(bind_call(&rig, peer, null_mut(), info), libc::EINVAL);
+    assert_eq!(bind_call(&rig, null_mut(), mw, info), libc::EINVAL);
+    assert_eq!(key(), first, "a bind that failed has changed the key");
+    let mut request = send_wr(1, IBV_WR_BIND_MW);
+    request.tail.bind_mw = WrBind { mw, rkey: key(), bind_info: info };
+    assert_eq!(post(peer, &mut request).0, libc::EINVAL, "requests are for windows of type 2");
+
+    assert_eq!(bind_call(&rig, peer, mw, IbvMwBindInfo { mw_access_flags: 0, ..info }), 0);
+    assert_eq!(bind_call(&rig, peer, mw, info), 0);
+    let bound: Vec<_> =
+        completions(cq, 2).iter().map(|done| (done.wr_id, done.status, done.opcode)).collect();
+    assert_eq!(bound, [(7, 0, 5); 2]);
+    assert_eq!((key() ^ first) >> 8, 0);
+    assert_eq!(key() as u8, (first as u8).wrapping_add(2));
+    let mut sges = [source.sge(0, 10)];
+    let mut write = send_wr(2, IBV_WR_RDMA_WRITE);
+    (write.sg_list, write.num_sge) = (sges.as_mut_ptr(), 1);
+    write.wr.rdma = WrRdma { remote_addr: addr, rkey: key() };
+    assert_eq!(post(qp, &mut write).0, 0);
+    assert_eq!(completions(cq, 1)[0].status, 0);
+    assert_eq!(memory.read(60)[50..], [9; 10]);
+    // Without bytes, it is bound no longer.
+    assert_eq!(call!(ibv_dereg_mr(memory.mr)), libc::EBUSY);
+    assert_eq!(
+        bind_call(&rig, peer, mw, IbvMwBindInfo { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 }),
+        0
+    );
+    assert_eq!(completions(cq, 1)[0].status, 0);
+    assert_eq!(post(qp, &mut write).0, 0);
+    // IBV_WC_REM_ACCESS_ERR.
+    assert_eq!(completions(cq, 1)[0].status, 10);
+    for mw in [mw, other] {
+        // SAFETY: the arguments are those of the inline function in the header.
+        assert_eq!(unsafe { dealloc(mw) }, 0);
+    }
     for qp in [qp, peer] {
         assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     }

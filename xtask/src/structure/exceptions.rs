@@ -18,7 +18,7 @@ pub struct LargeType {
 pub const LARGE_TYPES: &[LargeType] = &[LargeType {
     package: "roce",
     name: "Engine",
-    methods: 73,
+    methods: 74,
     reason: "the public face of the crate, whose methods hand on to the types that do the work",
 }];
 

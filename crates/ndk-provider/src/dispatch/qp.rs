@@ -247,7 +247,11 @@ unsafe extern "efiapi" fn bind(
         length: length as u64,
         access: access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
     };
-    let data = registered.and_then(|_| within(length, LIMITS.window)).map(|()| SendData::Binding(&binding));
+    let checked = registered.and_then(|_| within(length, LIMITS.window));
+    let data = match checked {
+        Ok(()) if binding.access.is_empty() => Err(STATUS_INVALID_PARAMETER),
+        checked => checked.map(|()| SendData::Binding(&binding)),
+    };
     let operation = SendOperation::Bind { key: mw.token() };
     let post = || qp.post(context.expose_provenance() as u64, operation, data, flags);
     status::of(with_region(&mw, Some(Ref::clone(&mr)), post))

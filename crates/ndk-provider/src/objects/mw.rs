@@ -21,7 +21,7 @@ use core::ptr::NonNull;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_MW, NDK_OBJECT_TYPE};
 use nt::SpinLock;
-use roce::MemoryWindow;
+use roce::{MemoryWindow, WindowType};
 
 /// The data of a memory window object.
 pub struct Mw {
@@ -61,7 +61,7 @@ impl Mw {
     pub fn create(pd: &Ref<Pd>) -> NtResult<Created<Self>> {
         let provider = pd.provider();
         let admission = provider.quotas.mws.admit()?;
-        let window = provider.engine.create_window(pd.domain()).map_err(status::create)?;
+        let window = provider.engine.create_window(pd.domain(), WindowType::Type2).map_err(status::create)?;
         admission.keep();
         let bound_to = SpinLock::new(None);
         Created::try_new(pd.adapter().version(), Self { window, bound_to, pd: pd.clone() })

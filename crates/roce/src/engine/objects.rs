@@ -14,6 +14,7 @@ use crate::qp::Qp;
 use crate::qp_attributes::QpSpec;
 use crate::region::access_rights::{Access, Pd};
 use crate::region::memory_region::{MemoryWindow, Region};
+use crate::region::window::WindowType;
 use crate::srq::{Srq, SrqSpec};
 use crate::work::Sge;
 use fallible::Arc;
@@ -154,12 +155,12 @@ impl<R: RawMutex> Engine<R> {
         self.qps.shared.regions.allocate(pd, pages, remote)
     }
 
-    /// Creates a memory window of type 2, bound by [`crate::SendOperation::Bind`]. It counts as a region.
+    /// Creates a memory window, bound by [`crate::SendOperation::Bind`]. It counts as a region.
     ///
     /// # Errors
     /// [`CreateError::TooMany`], [`CreateError::OutOfMemory`].
-    pub fn create_window(&self, pd: Pd) -> Result<MemoryWindow, CreateError> {
-        self.qps.shared.regions.create_window(pd)
+    pub fn create_window(&self, pd: Pd, window_type: WindowType) -> Result<MemoryWindow, CreateError> {
+        self.qps.shared.regions.create_window(pd, window_type)
     }
 
     /// Destroys a window. After the return no memory is accessed through it, binds posted and not executed fail, and

@@ -132,7 +132,7 @@ impl<'a, R: RawMutex> RegionAccess<'a, R> {
             Content::Window(view) => {
                 let bound = view.slot.enter().ok_or(AccessError)?;
                 //= R-MR-63
-                if bound.qpn() != by.qpn.value() {
+                if !view.is_for(&bound, by.qpn) {
                     return Err(AccessError);
                 }
                 bound.range.offset(key, address, len, right)?
@@ -307,7 +307,7 @@ impl<'a, R: RawMutex> RegionAccess<'a, R> {
     ) -> Result<bool, AccessError> {
         let bound = view.slot.enter().ok_or(AccessError)?;
         //= R-MR-63
-        if peer_of.is_none_or(|qpn| qpn.value() != bound.qpn()) {
+        if !peer_of.is_some_and(|qpn| view.is_for(&bound, qpn)) {
             return Err(AccessError);
         }
         bound.range.offset(key, address, len, right)?;

@@ -112,9 +112,15 @@ impl<T: Place> BindingSlot<T> {
         }
     }
 
+    /// Returns the staged parameters of `ticket`.
+    pub(super) fn staged(&self, ticket: Ticket) -> Option<&T> {
+        let is_staged = ticket != Ticket::NONE && self.staged.load(Ordering::Acquire) == ticket.0;
+        is_staged.then(|| self.place(true))
+    }
+
     /// Makes the staged parameters of `ticket` current, if `usable` agrees.
     pub(super) fn register(&self, ticket: Ticket, usable: impl FnOnce(&T) -> bool) -> Result<(), KeyError> {
-        if ticket == Ticket::NONE || self.staged.load(Ordering::Acquire) != ticket.0 {
+        if self.staged(ticket).is_none() {
             return Err(KeyError);
         }
         // From here on only this request can open the gate.

@@ -12,7 +12,7 @@ use super::fast_register::Registration;
 use super::key_state::{Event, State};
 use super::memory_region::{Content, Region};
 use super::table::RegionTable;
-use super::window::Binding;
+use super::window::{Binding, WindowState, WindowType};
 use crate::error::PostError;
 
 impl<R: RawMutex> RegionTable<R> {
@@ -36,12 +36,15 @@ impl<R: RawMutex> RegionTable<R> {
         let window =
             self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(PostError::Invalid)?;
         let Content::Window(view) = &window.content else { return Err(PostError::NotAllowed) };
-        //= R-MR-60
-        let rights = asked.access.intersects(Access::REMOTE) && Access::REMOTE.contains(asked.access);
-        if !rights || asked.length == 0 || asked.address.checked_add(asked.length).is_none() {
+        let needs_bytes = view.window_type == WindowType::Type2;
+        if !Access::REMOTE.contains(asked.access)
+            || needs_bytes && asked.length == 0
+            || asked.address.checked_add(asked.length).is_none()
+        {
             return Err(PostError::Invalid);
         }
-        if let Some(region) = self.table.get(asked.region >> 8)
+        if asked.length > 0
+            && let Some(region) = self.table.get(asked.region >> 8)
             && let Content::Fixed(fixed) = &region.content
         {
             //= R-MR-59
@@ -56,11 +59,14 @@ impl<R: RawMutex> RegionTable<R> {
         view.slot.stage(|bound| bound.set(key, by.qpn, asked)).ok_or(PostError::QueueFull)
     }
 
-    /// Checks that `key` can be invalidated by a request: not the key of a region registered by a command.
+    /// Checks that `key` can be invalidated by a request: not the key of a region registered by a command or of a window of type 1.
     pub(crate) fn check_invalidation(&self, key: u32) -> Result<(), PostError> {
         //= R-MR-43
         match self.table.get(key >> 8).as_deref() {
             Some(Region { content: Content::Fixed(_), .. }) => Err(PostError::NotAllowed),
+            Some(Region { content: Content::Window(view), .. }) if view.window_type == WindowType::Type1 => {
+                Err(PostError::NotAllowed)
+            }
             _ => Ok(()),
         }
     }
@@ -96,9 +102,31 @@ impl<R: RawMutex> RegionTable<R> {
             //= R-MR-51
             Content::Fast(fast) => fast.slot.register(ticket, |_| true),
             Content::Window(view) => {
+                if view.window_type == WindowType::Type1 && self.unbind(view, ticket)? {
+                    return Ok(());
+                }
                 view.slot.register(ticket, |bound| self.bind(by, &bound.asked()).is_ok())
             }
         }
+    }
+
+    /// Ends the binding of a window of type 1, for the staged one, which replaces it. Returns whether that has no bytes: then it is done.
+    #[cold]
+    #[inline(never)]
+    fn unbind(&self, view: &WindowState, ticket: Ticket) -> Result<bool, KeyError> {
+        let is_last = view.slot.staged(ticket).ok_or(KeyError)?.asked().length == 0;
+        let mut of = 0;
+        let unbound = view.slot.invalidate(Event::Invalidate, |bound| {
+            of = bound.region();
+            true
+        });
+        if unbound.is_ok() {
+            self.unbound(of);
+        }
+        if is_last {
+            view.slot.cancel(ticket);
+        }
+        Ok(is_last)
     }
 
     /// Binds a window to its region, if the region exists and allows it.
@@ -137,6 +165,7 @@ impl<R: RawMutex> RegionTable<R> {
         match &region.content {
             Content::Fixed(_) => Err(KeyError),
             Content::Fast(fast) => fast.slot.invalidate(event, |pages| usable(pages.range.get())),
+            Content::Window(view) if view.window_type == WindowType::Type1 => Err(KeyError),
             Content::Window(view) => {
                 let mut of = 0;
                 view.slot.invalidate(event, |bound| {

@@ -111,12 +111,12 @@ impl Region {
     }
 }
 
-/// A type 2 memory window. It grants no access until a work request has bound it.
+/// A memory window. It grants no access until a work request has bound it.
 #[derive(Debug)]
 pub struct MemoryWindow(pub(super) Arc<Region>);
 
 impl MemoryWindow {
-    /// Returns the R_Key. The consumer chooses the low byte with each bind; it is that of the last executed bind,
+    /// Returns the R_Key. The consumer chooses the low byte with each bind; it is that of the last executed bind of some bytes,
     /// valid or not, and 0 before the first. Does not wait. Any IRQL.
     #[must_use]
     pub fn key(&self) -> u32 {

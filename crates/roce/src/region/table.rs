@@ -9,7 +9,7 @@ use lock_api::{Mutex, RawMutex};
 use super::access_rights::{Access, AccessError, KeyRange, PRIVILEGED_KEY, Pd};
 use super::fast_register::FastRegion;
 use super::memory_region::{Content, FixedRegion, MemoryWindow, Region};
-use super::window::WindowState;
+use super::window::{WindowState, WindowType};
 use crate::error::{CreateError, ReregisterError};
 use crate::memory::Backing;
 use crate::number_prefix::NumberPrefix;
@@ -104,8 +104,9 @@ impl<R: RawMutex> RegionTable<R> {
         self.insert(pd, |_, _| Content::Fast(fast))
     }
 
-    pub(crate) fn create_window(&self, pd: Pd) -> Result<MemoryWindow, CreateError> {
-        self.insert(pd, |_, _| Content::Window(WindowState::new(self.table.relax()))).map(MemoryWindow)
+    pub(crate) fn create_window(&self, pd: Pd, window_type: WindowType) -> Result<MemoryWindow, CreateError> {
+        let state = WindowState::new(window_type, self.table.relax());
+        self.insert(pd, |_, _| Content::Window(state)).map(MemoryWindow)
     }
 
     fn insert(&self, pd: Pd, content: impl FnOnce(u32, u8) -> Content) -> Result<Arc<Region>, CreateError> {

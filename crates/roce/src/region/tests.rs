@@ -14,7 +14,7 @@ use super::fast_register::Registration;
 use super::key_state::State;
 use super::memory_region::Region;
 use super::table::RegionTable;
-use super::window::Binding;
+use super::window::{Binding, WindowType};
 use crate::error::PostError;
 use crate::memory::Backing;
 use crate::random::Random;
@@ -83,7 +83,7 @@ fn no_thread_waits_for_a_preemptible_user() {
     let visits = preemptible_visits();
     let logical = bench.regions.map_logical(0, bench.backing()).unwrap();
     let (fixed, fast) = (bench.fixed(), bench.regions.allocate(BY.pd, 1, true).unwrap());
-    let window = bench.regions.create_window(BY.pd).unwrap();
+    let window = bench.regions.create_window(BY.pd, WindowType::Type2).unwrap();
     let look = || {
         for region in [&fixed, &fast, &window.0] {
             let _ = (region.base(), region.length(), region.access(), region.state(), region.windows());
@@ -200,7 +200,7 @@ fn a_local_element_is_known_by_its_domain_key_range_and_rights() {
     let read_only =
         bench.regions.register(BY.pd, BASE, LENGTH, Access::REMOTE_READ, bench.backing()).unwrap();
     let fast = bench.regions.allocate(BY.pd, 1, false).unwrap();
-    let window = bench.regions.create_window(BY.pd).unwrap();
+    let window = bench.regions.create_window(BY.pd, WindowType::Type2).unwrap();
     let other = Pd(2);
     for (pd, address, length, key, to_read, to_write) in [
         (BY.pd, BASE, LENGTH, fixed.key(), true, true),
@@ -246,7 +246,7 @@ fn a_window_destroyed_during_its_bind_is_no_longer_counted() {
     let fixed = bench.fixed();
     let mut bound = 0;
     for round in 0..if cfg!(miri) { 20 } else { 2000 } {
-        let window = bench.regions.create_window(BY.pd).unwrap();
+        let window = bench.regions.create_window(BY.pd, WindowType::Type2).unwrap();
         let (key, start) = (window.key(), Barrier::new(2));
         std::thread::scope(|scope| {
             let binder = scope.spawn(|| {

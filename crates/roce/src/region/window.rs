@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Type 2 memory windows (IBTA Volume 1, section 10.6): a part of a region, with its own rights, for the peer of
-//! one queue pair.
+//! Memory windows (IBTA Volume 1, section 10.6): a part of a region, with its own rights, for the peer of one queue pair (type 2), or
+//! for the peers of all queue pairs of its protection domain (type 1).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,15 +15,26 @@ pub struct Binding {
     /// Key of the region, which was registered by [`crate::Engine::register`].
     pub region: u32,
     pub address: u64,
-    /// In bytes, at least 1.
+    /// In bytes, at least 1; 0 for a window of type 1 that is not to be bound any longer.
     pub length: u64,
-    /// [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`] or both.
+    /// Rights of peers: [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`], both or none.
     pub access: Access,
+}
+
+/// Type of a memory window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowType {
+    /// For the peers of all queue pairs of its protection domain. A bind replaces the one before, and ends it if its length is 0. No
+    /// request invalidates it.
+    Type1,
+    /// For the peer of the queue pair that has bound it. It is invalidated before it is bound again.
+    Type2,
 }
 
 /// State of a window.
 #[derive(Debug)]
 pub(super) struct WindowState {
+    pub(super) window_type: WindowType,
     pub(super) slot: BindingSlot<WindowBinding>,
 }
 
@@ -36,8 +47,15 @@ pub(super) struct WindowBinding {
 }
 
 impl WindowState {
-    pub(super) fn new(relax: fn()) -> Self {
-        Self { slot: BindingSlot::new([WindowBinding::default(), WindowBinding::default()], relax) }
+    pub(super) fn new(window_type: WindowType, relax: fn()) -> Self {
+        let slot = BindingSlot::new([WindowBinding::default(), WindowBinding::default()], relax);
+        Self { window_type, slot }
+    }
+
+    /// Returns whether the peer of a queue pair may use the window as it is bound.
+    #[inline]
+    pub(super) fn is_for(&self, bound: &WindowBinding, qpn: Qpn) -> bool {
+        self.window_type == WindowType::Type1 || bound.qpn() == qpn.value()
     }
 }
 

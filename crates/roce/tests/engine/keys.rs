@@ -5,7 +5,7 @@
 use fallible::Arc;
 use roce::{
     Access, CompletionKind, CompletionStatus, KeyState, PostError, Qp, QpState, Region, Registration,
-    SendData, SendFlags, SendOperation, SendRequest,
+    SendData, SendFlags, SendOperation, SendRequest, WindowType,
 };
 
 use crate::pair::{Lock, Memory, Options, Pair, Side, pattern};
@@ -327,7 +327,8 @@ fn send_invalidate_of_other_keys_is_rejected() {
         ("another queue pair's window", |pair| {
             let [_, other] = pair.connect_another(5);
             let bob = &pair.sides[1];
-            let (memory, window) = (bob.shared(8), bob.engine.create_window(bob.pd).unwrap());
+            let (memory, window) =
+                (bob.shared(8), bob.engine.create_window(bob.pd, WindowType::Type2).unwrap());
             let binding = whole(&memory);
             let operation = SendOperation::Bind { key: window.key() };
             post(bob, &other, 1, operation, SendFlags::empty(), SendData::Binding(&binding)).unwrap();

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use roce::{CompletionStatus, QpState, RecvRequest, Verdict};
+use roce::{CompletionStatus, QpState, RecvRequest, Verdict, WindowType};
 
 use crate::copies::{MTU, elements, pair, waits_for_copy, with_releases};
 use crate::keys::invalidate;
@@ -204,7 +204,7 @@ fn a_flush_waits_for_the_copy_of_a_received_payload() {
 #[test]
 fn the_post_of_a_local_request_waits_for_the_copy_of_a_received_payload() {
     let pair = waits_for_the_copy(|side, _, _| {
-        let unbound = side.engine.create_window(side.pd).unwrap();
+        let unbound = side.engine.create_window(side.pd, WindowType::Type2).unwrap();
         invalidate(side, 5, unbound.key()).unwrap();
     });
     let mut outcomes = pair.sides[1].outcomes();

@@ -2,7 +2,7 @@
 
 //! Regions that are registered anew, with the keys that they have.
 
-use roce::{Access, CompletionStatus, ReregisterError};
+use roce::{Access, CompletionStatus, ReregisterError, WindowType};
 
 use crate::keys::write_to;
 use crate::pair::{Options, Pair};
@@ -60,7 +60,7 @@ fn a_region_that_cannot_be_registered_anew_stays_as_it_was() {
     let no_right = Access::REMOTE_WRITE;
     assert_eq!(bob.reregister(&memory, bob.pd, 8, no_right).err(), Some(ReregisterError::Invalid));
     assert_eq!(bob.reregister(&memory, bob.pd, 0, Access::all()).err(), Some(ReregisterError::Invalid));
-    let window = bob.engine.create_window(bob.pd).unwrap();
+    let window = bob.engine.create_window(bob.pd, WindowType::Type2).unwrap();
     bind(bob, 1, window.key(), &whole(&memory)).unwrap();
     assert_eq!(bob.reregister(&memory, bob.pd, 8, Access::all()).err(), Some(ReregisterError::Bound));
     assert!(bob.engine.destroy_window(&window));

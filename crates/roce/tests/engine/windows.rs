@@ -4,7 +4,7 @@
 
 use roce::{
     Access, Binding, CompletionKind, CompletionStatus, KeyState, MemoryWindow, PostError, SendData,
-    SendFlags, SendOperation,
+    SendFlags, SendOperation, WindowType,
 };
 
 use crate::keys::{Fast, invalidate, post, write_to};
@@ -26,7 +26,7 @@ pub fn whole(memory: &Memory) -> Binding {
 }
 
 fn window(side: &Side) -> MemoryWindow {
-    side.engine.create_window(side.pd).unwrap()
+    side.engine.create_window(side.pd, WindowType::Type2).unwrap()
 }
 
 //= R-MR-61
@@ -126,7 +126,6 @@ fn a_window_grants_only_its_range_and_rights_to_one_peer() {
 }
 
 //= R-MR-59
-//= R-MR-60
 //= R-MR-62
 #[test]
 fn invalid_binds_fail_when_posted() {
@@ -134,8 +133,7 @@ fn invalid_binds_fail_when_posted() {
     let side = &pair.sides[0];
     let (memory, read_only, window) = (side.shared(64), side.source(&[0; 64]), window(side));
     let good = whole(&memory);
-    let bad: [(&str, Binding, PostError); 6] = [
-        ("no right", Binding { access: Access::empty(), ..good }, PostError::Invalid),
+    let bad: [(&str, Binding, PostError); 5] = [
         ("a local right", Binding { access: Access::all(), ..good }, PostError::Invalid),
         ("empty", Binding { length: 0, ..good }, PostError::Invalid),
         ("too long", Binding { length: 65, ..good }, PostError::Invalid),
@@ -199,4 +197,97 @@ fn a_window_over_a_deregistered_region_grants_no_access() {
     assert_eq!(memory.read(), [0; 8]);
     assert!(pair.sides[1].engine.destroy_window(&window));
     assert!(!pair.sides[1].engine.destroy_window(&window));
+}
+
+#[test]
+fn a_window_without_rights_grants_no_access() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (memory, window) = (bob.shared(8), window(bob));
+    bind(bob, 1, window.key(), &Binding { access: Access::empty(), ..whole(&memory) }).unwrap();
+    assert_eq!(bob.outcomes(), [(1, CompletionStatus::Success)]);
+    write_to(alice, 2, b"refused", memory.address(0), window.key());
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
+    assert_eq!(memory.read(), [0; 8]);
+}
+
+fn type_1(side: &Side) -> MemoryWindow {
+    side.engine.create_window(side.pd, WindowType::Type1).unwrap()
+}
+
+#[test]
+fn a_window_of_type_1_is_for_the_peers_of_all_queue_pairs() {
+    let mut pair = Pair::connected(Options::default());
+    let [other, _] = pair.connect_another(5);
+    let [alice, bob] = &pair.sides;
+    let (memory, window) = (bob.memory(8, Access::LOCAL_WRITE), type_1(bob));
+    bind(bob, 1, window.key(), &whole(&memory)).unwrap();
+    let (address, key, source) = (memory.address(0), window.key(), alice.source(b"for both"));
+    let write = SendOperation::Write { address, key };
+    post(alice, &other, 2, write, SendFlags::empty(), SendData::Sges(&[source.all()])).unwrap();
+    pair.run();
+    assert_eq!(memory.read(), *b"for both");
+    write_to(&pair.sides[0], 3, b"also 2nd", address, key);
+    pair.run();
+    let done = [2, 3].map(|context| (context, CompletionStatus::Success));
+    assert_eq!(pair.sides[0].outcomes(), done);
+    assert_eq!(memory.read(), *b"also 2nd");
+}
+
+#[test]
+fn a_bind_of_type_1_replaces_the_one_before_and_one_of_no_bytes_ends_it() {
+    let mut pair = Pair::connected(Options::default());
+    let bob = &pair.sides[1];
+    let (first, second, window) = (bob.shared(8), bob.shared(8), type_1(bob));
+    let [key, next, last] = [0, 1, 2].map(|low| window.key() | low);
+    bind(bob, 1, key, &whole(&first)).unwrap();
+    bind(bob, 2, next, &whole(&second)).unwrap();
+    assert_eq!((first.region.windows(), second.region.windows()), (0, 1));
+    assert_eq!((window.key(), window.state()), (next, KeyState::Valid));
+    write_to(&pair.sides[0], 1, b"replaced", second.address(0), next);
+    pair.run();
+    assert_eq!(second.read(), *b"replaced");
+    let bob = &pair.sides[1];
+    let nothing = Binding { region: 0, address: 0, length: 0, access: Access::empty() };
+    bind(bob, 3, last, &nothing).unwrap();
+    // Also of a window that is not bound.
+    bind(bob, 4, last, &nothing).unwrap();
+    assert_eq!(bob.outcomes(), [1, 2, 3, 4].map(|context| (context, CompletionStatus::Success)));
+    assert_eq!((second.region.windows(), window.state()), (0, KeyState::Free));
+    write_to(&pair.sides[0], 2, b"too late", second.address(0), next);
+    pair.run();
+    let [alice, bob] = &pair.sides;
+    assert_eq!(alice.outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::RemoteAccess)]);
+    assert!(bob.engine.destroy_window(&window));
+    assert_eq!(second.region.windows(), 0);
+}
+
+#[test]
+fn no_request_invalidates_a_window_of_type_1() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (memory, window) = (bob.shared(8), type_1(bob));
+    bind(bob, 1, window.key(), &whole(&memory)).unwrap();
+    assert_eq!(invalidate(bob, 2, window.key()), Err(PostError::NotAllowed));
+    let sink = bob.sink(8);
+    bob.recv(3, &[sink.all()]);
+    let invalidation = SendOperation::SendInvalidate { key: window.key() };
+    alice.post(4, invalidation, SendFlags::empty(), &[]).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
+    assert_eq!(window.state(), KeyState::Valid);
+}
+
+#[test]
+fn a_bind_of_type_1_that_fails_leaves_no_binding() {
+    let pair = Pair::connected(Options::default());
+    let side = &pair.sides[0];
+    let (memory, gone, window) = (side.shared(8), side.shared(8), type_1(side));
+    bind(side, 1, window.key(), &whole(&memory)).unwrap();
+    let binding = whole(&gone);
+    assert!(side.engine.deregister(&gone.region));
+    bind(side, 2, window.key(), &binding).unwrap();
+    assert_eq!(side.outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::MemoryManagement)]);
+    assert_eq!((memory.region.windows(), window.state()), (0, KeyState::Free));
 }

@@ -89,6 +89,7 @@ value!(super::flags::IBV_DEVICE_CURR_QP_STATE_MOD, 128);
 value!(super::flags::IBV_DEVICE_RC_RNR_NAK_GEN, 4096);
 value!(super::flags::IBV_DEVICE_SRQ_RESIZE, 8192);
 value!(super::flags::IBV_DEVICE_MEM_MGT_EXTENSIONS, 2097152);
+value!(super::flags::IBV_DEVICE_MEM_WINDOW, 131072);
 value!(super::flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B, 16777216);
 value!(super::flags::IBV_ACCESS_LOCAL_WRITE, 1);
 value!(super::flags::IBV_ACCESS_REMOTE_WRITE, 2);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, anyhow};
 use roce::{
     AcceptSpec, Access, Binding, Completion, CompletionStatus, ConnEvent, ConnId, ConnectSpec, ListenSpec,
-    ReadLimits, RecvRequest, SendData, SendFlags, SendOperation as Posted, SendRequest, Sge,
+    ReadLimits, RecvRequest, SendData, SendFlags, SendOperation as Posted, SendRequest, Sge, WindowType,
 };
 use roce_wire::{
     Class, Operation, Path, Syndrome,
@@ -54,9 +54,11 @@ impl Player<'_> {
             let memory = self.memory(start, (end - start) as usize, Access::all())?;
             let written = vec![None; memory.len()];
             let window = match windows.get(&key) {
-                Some(key) => {
-                    Some((*key, self.engine.create_window(self.pd).map_err(failed("window"))?, false))
-                }
+                Some(key) => Some((
+                    *key,
+                    self.engine.create_window(self.pd, WindowType::Type2).map_err(failed("window"))?,
+                    false,
+                )),
                 None => None,
             };
             self.shared.push(Shared { key, memory, window, written });

@@ -15,7 +15,7 @@ use fallible::Arc;
 use roce::{
     Access, Binding, Completion, CompletionKind, CompletionStatus, CongestionMode, KeyState, MemoryWindow,
     PostError, Qp, ReadLimits, RecvRequest, Region, Registration, SendData, SendFlags, SendOperation,
-    SendRequest, Sge, Srq, SrqSpec,
+    SendRequest, Sge, Srq, SrqSpec, WindowType,
 };
 use roce_testkit::{Bursts, Lock, Marking, Memory, Options, Pair, Switch, pattern, with_srq};
 use roce_wire::PathMtu;
@@ -237,7 +237,7 @@ impl Scenario {
             host.engine.post_send(queue, &request).unwrap();
         };
         if self.chance.once_in(2) {
-            let window = host.engine.create_window(host.pd).unwrap();
+            let window = host.engine.create_window(host.pd, WindowType::Type2).unwrap();
             let arena = &self.arenas[side];
             let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
             let binding =
