@@ -31,6 +31,9 @@ const DIRECT: usize = 0;
 const SPACE: usize = 32 << 30;
 const IMAGE: usize = 56 << 30;
 
+/// Bytes from which on it pays to have pages prepared at once.
+const POPULATED: usize = 32 << 10;
+
 /// Maximum physical memory of a host: the distance between the offsets.
 pub const MAX_PHYSICAL: usize = SPACE - DIRECT;
 
@@ -97,6 +100,15 @@ pub fn map(address: usize, size: usize, protection: i32, flags: i32, file: Optio
     // SAFETY: replaces nothing; the address is part of a slot that the caller owns.
     let at = unsafe { libc::mmap(ptr::with_exposed_provenance_mut(address), size, protection, flags, fd, 0) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Has the system prepare pages of a slot that are soon written to, if they are many: a fault at the first access to each takes longer.
+pub fn populate(address: usize, size: usize) {
+    if size >= POPULATED {
+        let start = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: the content of the pages stays. An error has no effect but that of a fault for each page.
+        unsafe { libc::madvise(start, size, libc::MADV_POPULATE_WRITE) };
+    }
 }
 
 impl Drop for Addresses {

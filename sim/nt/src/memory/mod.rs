@@ -8,6 +8,7 @@
 
 mod addresses;
 mod kernel_stack;
+mod page_table;
 pub mod paged;
 mod physical;
 pub mod pool;

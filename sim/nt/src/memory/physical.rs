@@ -133,19 +133,27 @@ impl Physical {
     #[must_use]
     pub fn allocate(&self, count: usize, align: u64, limit: u64) -> Option<Pfn> {
         let first = self.free.lock().allocate(count, align, limit)?;
-        self.direct(first.address()).fill(0, count * PAGE_SIZE);
+        let start = self.direct(first.address());
+        addresses::populate(start.address(), count * PAGE_SIZE);
+        start.fill(0, count * PAGE_SIZE);
         Some(first)
     }
 
-    /// Allocates `count` zeroed pages below the physical address `limit`, scattered by the seed: no page is followed by
-    /// the physically next one, except inside runs of pages, of which there are at most `runs`.
+    /// Allocates `count` zeroed pages below the physical address `limit`, scattered as by [`take_scattered`](Self::take_scattered).
     #[must_use]
     pub fn allocate_scattered(&self, count: usize, runs: usize, limit: u64) -> Option<Vec<Pfn>> {
-        let pages = self.free.lock().scattered(count, runs, limit)?;
+        let pages = self.take_scattered(count, runs, limit)?;
         for page in &pages {
             self.direct(page.address()).fill(0, PAGE_SIZE);
         }
         Some(pages)
+    }
+
+    /// Allocates `count` pages of any content below the physical address `limit`, scattered by the seed: no page is followed by the
+    /// physically next one, except inside runs of pages, of which there are at most `runs`.
+    #[must_use]
+    pub fn take_scattered(&self, count: usize, runs: usize, limit: u64) -> Option<Vec<Pfn>> {
+        self.free.lock().scattered(count, runs, limit)
     }
 
     /// Frees pages.

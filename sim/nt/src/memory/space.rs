@@ -2,17 +2,13 @@
 
 //! Kernel addresses: a reserved range in which pages are mapped.
 
-use std::{
-    io,
-    os::fd::AsRawFd,
-    ptr,
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-};
+use std::{io, os::fd::AsRawFd, ptr};
 
 use parking_lot::Mutex;
 
 use super::{
     addresses,
+    page_table::PageTable,
     physical::{PAGE_SIZE, Pfn, Physical},
     ranges::Ranges,
 };
@@ -31,8 +27,7 @@ pub enum Protection {
 pub struct Space {
     base: usize,
     free: Mutex<Ranges>,
-    /// The physical page of each page of addresses; 0 for none (page 0 is never allocated).
-    table: Box<[AtomicU32]>,
+    table: PageTable,
 }
 
 impl Space {
@@ -43,9 +38,7 @@ impl Space {
     pub fn new(base: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         addresses::map(base, PAGES * PAGE_SIZE, libc::PROT_NONE, flags, None)?;
-        // SAFETY: zero is a valid AtomicU32. (Pages of zeros are allocated on first access.)
-        let table = unsafe { Box::<[AtomicU32]>::new_zeroed_slice(PAGES).assume_init() };
-        Ok(Self { base, free: Mutex::new(Ranges::new(0, PAGES as u64)), table })
+        Ok(Self { base, free: Mutex::new(Ranges::new(0, PAGES as u64)), table: PageTable::new(PAGES) })
     }
 
     /// Reserves `pages` pages of addresses without access; returns the first address.
@@ -114,9 +107,12 @@ impl Space {
             }
             at += length;
         }
+        if protection & libc::PROT_WRITE != 0 {
+            addresses::populate(address, pages.len() * PAGE_SIZE);
+        }
         let first = (address - self.base) / PAGE_SIZE;
-        for (entry, pfn) in self.table[first..].iter().zip(pages) {
-            entry.store(u32::try_from(pfn.0).unwrap_or(0), Relaxed);
+        for (page, &pfn) in (first..).zip(pages) {
+            self.table.set(page, Some(pfn));
         }
         Ok(())
     }
@@ -131,8 +127,8 @@ impl Space {
         // SAFETY: replaces part of the reservation that the caller owns.
         unsafe { libc::mmap(target, pages * PAGE_SIZE, libc::PROT_NONE, flags, -1, 0) };
         let first = (address - self.base) / PAGE_SIZE;
-        for entry in &self.table[first..first + pages] {
-            entry.store(0, Relaxed);
+        for page in first..first + pages {
+            self.table.set(page, None);
         }
     }
 
@@ -145,11 +141,7 @@ impl Space {
     /// Returns the page mapped at an address.
     #[must_use]
     pub fn pfn(&self, address: usize) -> Option<Pfn> {
-        let entry = self.table.get(address.checked_sub(self.base)? / PAGE_SIZE)?;
-        match entry.load(Relaxed) {
-            0 => None,
-            pfn => Some(Pfn(pfn.into())),
-        }
+        self.table.get(address.checked_sub(self.base)? / PAGE_SIZE)
     }
 }
 

@@ -386,10 +386,10 @@ fn mappings(pages: usize) -> usize {
     pages.min(RUNS) + 1
 }
 
-/// Allocates a block before a page without access. Its pages are not physically contiguous.
+/// Allocates a block before a page without access. Its pages are not physically contiguous. The caller fills the block.
 fn special_block(physical: &Physical, space: &Space, request: Request) -> Option<(Guest<u8>, Place)> {
     let pages = request.size.div_ceil(PAGE_SIZE).max(1);
-    let frames = physical.allocate_scattered(pages, RUNS, u64::MAX)?;
+    let frames = physical.take_scattered(pages, RUNS, u64::MAX)?;
     let Some(start) = space.map_new(physical, &frames, Protection::ReadWrite, 0, 1) else {
         physical.free_pages(&frames);
         return None;
@@ -400,7 +400,9 @@ fn special_block(physical: &Physical, space: &Space, request: Request) -> Option
         let alignment = if request.cache_aligned { 64 } else { ALIGNMENT };
         PAGE_SIZE - request.size.next_multiple_of(alignment)
     };
-    Guest::<u8>::from_address(start).fill(SLACK, pages * PAGE_SIZE);
+    Guest::<u8>::from_address(start).fill(SLACK, offset);
+    let end = offset + request.size;
+    Guest::<u8>::from_address(start + end).fill(SLACK, pages * PAGE_SIZE - end);
     Some((Guest::from_address(start + offset), Place::Special { start, pages }))
 }
 
