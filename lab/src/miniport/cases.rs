@@ -74,23 +74,25 @@ fn exchange(hosts: &TwoHosts) -> Result<String> {
         let ended = ended.clone();
         far.host().clone().spawn("echo", move || Station::new(&far, ADDRESSES[1])?.echo(|| ended.is_set()))
     };
-    let client = near.host().clone().spawn("client", move || -> Result<Duration> {
+    let client = near.host().clone().spawn("client", move || -> Result<(Duration, u64)> {
         let outcome = client(&near);
         ended.set();
         outcome
     });
     let took = client.join()?;
     echo.join()?.context("the echo")?;
-    let took = took?;
-    Ok(format!("{} pings; TCP of 1 MiB each way in {:.1} ms", PINGS.len(), took.as_secs_f64() * 1e3))
+    let (took, coalesced) = took?;
+    let took = took.as_secs_f64() * 1e3;
+    Ok(format!("{} pings; TCP of 1 MiB each way in {took:.1} ms, {coalesced} frames coalesced", PINGS.len()))
 }
 
-fn client(miniport: &Miniport) -> Result<Duration> {
+/// Pings and a transfer; returns the time of the transfer, and the number of received frames that were coalesced.
+fn client(miniport: &Miniport) -> Result<(Duration, u64)> {
     let mut station = Station::new(miniport, ADDRESSES[0])?;
     station.ping(ADDRESSES[1], &PINGS)?;
     let took = station.transfer(ADDRESSES[1], TRANSFER)?;
     station.finish()?;
-    Ok(took)
+    Ok((took, station.coalesced()))
 }
 
 fn tcp(hosts: &mut TwoHosts) -> Result<String> {

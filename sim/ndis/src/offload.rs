@@ -113,6 +113,20 @@ pub struct ReceivedFrame {
     pub coalesced: u32,
 }
 
+impl ReceivedFrame {
+    /// Returns whether a stack takes the frame: the miniport reports no wrong checksum, and those that it has not verified are right.
+    #[must_use]
+    pub fn has_valid_checksums(&self) -> bool {
+        let has = |bit: u32| self.checksum & bit != 0;
+        let is_header_valid = !has(Checksum::RECEIVE_IP_FAILED)
+            && (has(Checksum::RECEIVE_IP_SUCCEEDED)
+                || checksum::ipv4_header_is_valid(&self.bytes) != Some(false));
+        is_header_valid
+            && (has(Checksum::RECEIVE_TCP_SUCCEEDED | Checksum::RECEIVE_UDP_SUCCEEDED)
+                || Transport::find(&self.bytes).is_none_or(|found| found.is_valid(&self.bytes)))
+    }
+}
+
 /// Returns whether the bits that a miniport reports for the checksums of a received frame can be true together. Coalesced frames alone may
 /// have checksums that were verified, and not computed anew for the whole. (WDK: Indicating Coalesced Segments; ndis.h)
 fn is_consistent(reported: u32, coalesced: bool) -> bool {
