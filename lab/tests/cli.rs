@@ -13,6 +13,10 @@ use assert_cmd::Command;
 use predicates::{prelude::*, str::contains};
 use serde_json::Value;
 
+#[path = "../../sim/nt/tests/common/pe.rs"]
+#[allow(dead_code, reason = "other offsets are for tests of the loader")]
+mod pe;
+
 /// Names the image to run. For commands that must fail before they need one, it names a file that is no image.
 const IMAGE: &str = "VIORDMA_IMAGE";
 
@@ -158,6 +162,95 @@ fn miniport_driver_that_is_not_there_is_skipped_or_refused() {
     let skipped = contains("skipped: no image was named");
     scratch.lab(&["miniport"]).assert().code(0).stdout(skipped);
     scratch.refuses(&["miniport", "none.sys"], "none.sys is not a file");
+}
+
+#[test]
+fn consumer_refuses_keywords_roles_and_indices_that_there_are_not() {
+    let scratch = Scratch::new("consumer options");
+    scratch.file("small.sys", &pe::image());
+    let refuses = |option: &str, value: &str, reason: &str| {
+        scratch.refuses(&["consumer", "small.sys", option, value], reason);
+    };
+    refuses("--keyword", "ForcePend=1", "viordma has no keyword 'ForcePend'");
+    refuses("--keyword", "gamma:VlanID=1", "'gamma' is no role");
+    for value in ["gamma=1", "server=0", "server"] {
+        let mut command = scratch.lab(&["consumer", "small.sys", "--interface", value]);
+        command.assert().code(2).stderr(contains("--interface <ROLE=INDEX>"));
+    }
+}
+
+/// Files that are no image for the kernel end both commands with one sentence, before anything runs.
+#[test]
+fn image_of_another_kind_is_refused_with_one_sentence() {
+    let Some(viordma) = lab::image() else { return };
+    let scratch = Scratch::new("kinds");
+    let wrong: [(&str, Vec<u8>, &str); 5] = [
+        (
+            "arm64.sys",
+            pe::changed(pe::MACHINE, &0xaa64_u16.to_le_bytes()),
+            "its machine type is 0xaa64, not x64",
+        ),
+        ("x86.sys", pe::changed(pe::MAGIC, &0x10b_u16.to_le_bytes()), "it is a 32-bit image"),
+        ("program.sys", pe::changed(pe::SUBSYSTEM, &3_u16.to_le_bytes()), "its subsystem is 3, not native"),
+        ("stripped.sys", pe::changed(pe::CHARACTERISTICS, &[0x23]), "its relocations were stripped"),
+        (
+            "damaged.sys",
+            pe::changed(pe::ENTRY, &[0xff; 4]),
+            "its entry point 0xffffffff is outside of the image",
+        ),
+    ];
+    for (name, content, reason) in wrong {
+        scratch.file(name, &content);
+        for command in ["consumer", "miniport"] {
+            let one_line = predicate::function(|text: &str| text.lines().count() == 1);
+            let mut refused = scratch.lab(&[command, name]);
+            refused.env(IMAGE, Path::new(&viordma));
+            refused.assert().code(2).stdout("").stderr(contains(name).and(contains(reason)).and(one_line));
+        }
+    }
+}
+
+#[test]
+fn driver_that_does_not_end_is_given_up_and_named() {
+    let Some(viordma) = lab::image() else { return };
+    let scratch = Scratch::new("endless");
+    // jmp $
+    scratch.file("endless.sys", &pe::changed(pe::CODE_AT, &[0xeb, 0xfe]));
+    scratch.file("small.sys", &pe::image());
+    let run = |name: &str| {
+        let mut command = scratch.lab(&["consumer", name, "--limit", "5s"]);
+        command.env(IMAGE, Path::new(&viordma)).timeout(std::time::Duration::from_secs(100));
+        command.assert()
+    };
+    run("small.sys").code(0).stdout(contains("0 violations"));
+    run("endless.sys").code(1).stderr(contains("DriverEntry of endless on alpha has not ended within 5 s"));
+}
+
+/// The command of docs/consumer.md, which has the same words.
+#[test]
+fn driver_in_c_is_built_by_mingw_and_runs() {
+    let Some(viordma) = lab::image() else { return };
+    let (program, headers) = ("x86_64-w64-mingw32-gcc", Path::new("/usr/share/mingw-w64/include/ddk"));
+    if !headers.exists() || std::process::Command::new(program).arg("--version").output().is_err() {
+        eprintln!("skipped: MinGW-w64 is not installed");
+        return;
+    }
+    let page = fs::read_to_string(lab::root().join("docs/consumer.md")).unwrap();
+    let lines = page.lines().skip_while(|line| !line.trim_start().starts_with(program));
+    let lines: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+    let command = lines.join(" ").replace(" \\ ", " ");
+    let arguments: Vec<_> = command
+        .split_whitespace()
+        .skip(1)
+        .map(|word| word.replace("lab/", &format!("{}/lab/", lab::root().display())))
+        .collect();
+    let scratch = Scratch::new("c");
+    let built =
+        std::process::Command::new(program).args(&arguments).current_dir(&scratch.0).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let script = lab::root().join("lab/scripts/my-driver.toml");
+    let mut run = scratch.lab(&["consumer", "MyDriver.sys", "--script", script.to_str().unwrap()]);
+    run.env(IMAGE, Path::new(&viordma)).assert().code(0).stdout(contains("0 violations"));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use device_sim::link::Faults;
-use lab::consumer::{Image, Line, Plan, Report, Script, Setup, play};
+use lab::consumer::{Image, Limit, Line, Plan, Report, Script, Setup, play};
 
 /// A run that a test describes by what differs from two hosts, virtual time and no faults.
 pub fn setup(seed: u64) -> Setup {
@@ -20,6 +20,8 @@ pub fn setup(seed: u64) -> Setup {
         path_mtu: 4096,
         capture: None,
         keywords: Vec::new(),
+        interfaces: Vec::new(),
+        limit: Limit::default(),
     }
 }
 

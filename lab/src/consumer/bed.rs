@@ -18,6 +18,7 @@ use nt_sim::{
 };
 
 use super::{
+    limit::Limit,
     options::Image,
     script::{Role, Variables},
 };
@@ -32,8 +33,12 @@ pub struct Setup {
     pub faults: Faults,
     pub path_mtu: u32,
     pub capture: Option<std::path::PathBuf>,
-    /// Registry values of the adapters.
-    pub keywords: Vec<(String, String)>,
+    /// Registry values of the adapters: of all, or of that of one role.
+    pub keywords: Vec<(Option<Role>, String, String)>,
+    /// Interface indices other than those that Windows gives.
+    pub interfaces: Vec<(Role, u32)>,
+    /// The part of the run that goes on.
+    pub limit: Limit,
 }
 
 /// The hosts, and the wire between their adapters.
@@ -45,6 +50,7 @@ pub struct Bed {
     drivers: Vec<(Arc<Host>, Arc<Driver>)>,
     wire: Arc<Wire>,
     capture: Option<Capture>,
+    limit: Limit,
     // Dropped last: it ends the threads of the hosts.
     sim: Sim,
 }
@@ -90,17 +96,21 @@ impl Bed {
             wire.capture(capture.clone());
         }
         let mut drivers = Vec::new();
-        for host in &hosts {
-            for (name, value) in &setup.keywords {
-                host.set_keyword(name, Keyword::Text(value.clone()));
+        for (role, name, value) in &setup.keywords {
+            let of_role = |number: usize| role.is_none_or(|role| Role::ALL[number] == role);
+            for (_, port) in ports.iter().enumerate().filter(|(number, _)| of_role(*number)) {
+                port.host.interface(&port.nic).set_keyword(name, Keyword::Text(value.clone()));
             }
+        }
+        set_indices(&ports, &setup.interfaces)?;
+        for host in &hosts {
             drivers.push((host.clone(), load(host, viordma, DriverOptions::new("viordma"))?));
             for image in consumers {
                 let options = DriverOptions::new(&image.service).tolerate(image.tolerate);
                 drivers.push((host.clone(), load(host, &image.path, options)?));
             }
         }
-        Ok(Self { hosts, ports, drivers, wire, capture, sim })
+        Ok(Self { hosts, ports, drivers, wire, capture, limit: setup.limit.clone(), sim })
     }
 
     /// Returns the imports that the simulated kernel does not have, by consumer.
@@ -121,12 +131,23 @@ impl Bed {
         let (viordma, consumers): (Vec<_>, Vec<_>) =
             drivers.into_iter().partition(|(_, driver)| driver.service() == "viordma");
         for (host, driver) in viordma {
-            start(&host, driver)?;
+            self.start_driver(&host, driver)?;
         }
         for port in &mut self.ports {
+            self.limit.begin(format!("the start of an adapter of {}", port.host.name()));
             port.miniport = Some(Miniport::start_on(&port.host, &port.nic)?);
         }
-        consumers.into_iter().try_for_each(|(host, driver)| start(&host, driver))
+        consumers.into_iter().try_for_each(|(host, driver)| self.start_driver(&host, driver))
+    }
+
+    fn start_driver(&self, host: &Arc<Host>, driver: Arc<Driver>) -> Result<()> {
+        self.limit.begin(format!("DriverEntry of {} on {}", driver.service(), host.name()));
+        start(host, driver)
+    }
+
+    fn unload_driver(&self, host: &Arc<Host>, driver: Arc<Driver>) -> Result<()> {
+        self.limit.begin(format!("DriverUnload of {} on {}", driver.service(), host.name()));
+        unload(host, driver)
     }
 
     /// Unloads the consumers in the reverse order, halts the adapters, unloads viordma, and ends the capture. Hosts that
@@ -139,10 +160,11 @@ impl Bed {
             self.drivers.drain(..).partition(|(_, driver)| driver.service() == "viordma");
         let mut outcome = Ok(());
         for (host, driver) in consumers.into_iter().rev() {
-            outcome = outcome.and(unload(&host, driver));
+            outcome = outcome.and(self.unload_driver(&host, driver));
         }
         let is_stuck = self.sim.world().clock.is_stuck();
         for port in &mut self.ports {
+            self.limit.begin(format!("the halt of an adapter of {}", port.host.name()));
             if let Some(miniport) = port.miniport.take()
                 && !port.host.is_dead()
                 && !is_stuck
@@ -151,7 +173,7 @@ impl Bed {
             }
         }
         for (host, driver) in viordma.into_iter().rev() {
-            outcome = outcome.and(unload(&host, driver));
+            outcome = outcome.and(self.unload_driver(&host, driver));
         }
         if let Some(capture) = self.capture.take() {
             capture.finish().context("cannot write the capture")?;
@@ -226,6 +248,24 @@ fn port(host: &Arc<Host>, number: u8, setup: &Setup) -> Result<Port> {
         host.set_keyword(name, Keyword::Text(value.to_string()));
     }
     Ok(Port { host: host.clone(), nic, addresses, miniport: None })
+}
+
+/// Sets the interface indices of roles.
+fn set_indices(ports: &[Port], indices: &[(Role, u32)]) -> Result<()> {
+    for &(role, index) in indices {
+        let port = &ports[usize::from(role == Role::Client)];
+        let others = ports
+            .iter()
+            .filter(|other| Arc::ptr_eq(&other.host, &port.host) && !Arc::ptr_eq(&other.nic, &port.nic));
+        if others.map(|other| other.host.interface(&other.nic).index()).any(|other| other == index) {
+            return Err(Exit::usage(format!(
+                "--interface: both adapters of {} would have the index {index}",
+                port.host.name()
+            )));
+        }
+        port.host.set_interface_index(&port.nic, index);
+    }
+    Ok(())
 }
 
 fn load(host: &Arc<Host>, path: &Path, options: DriverOptions) -> Result<Arc<Driver>> {

@@ -3,6 +3,8 @@
 //! `cargo xtask consumer`: runs NDK consumer drivers on hosts with viordma, by scripts, and reports what happened.
 
 mod bed;
+mod keyword;
+mod limit;
 mod options;
 mod outcome;
 mod play;
@@ -15,6 +17,8 @@ use anyhow::Result;
 use device_sim::link::Faults;
 
 pub use self::bed::{Bed, Setup};
+pub use self::keyword::KeywordOption;
+pub use self::limit::Limit;
 pub use self::options::{Assignment, Image, Options};
 pub use self::outcome::Line;
 pub use self::report::{Plan, Report};
@@ -29,9 +33,14 @@ use crate::{files::Output, testbed::WireFigures, workspace};
 pub fn run(options: &Options) -> Result<()> {
     let images = options.images()?;
     let scripts = options.scripts(&images)?.into_iter().map(Arc::new).collect();
+    let keywords = options.keywords()?;
     options.check_outputs(&workspace::image_path())?;
     let capture = options.capture.as_deref().map(Output::open).transpose()?;
-    let viordma = workspace::built_image()?;
+    let viordma = if options.needs_strict_image()? {
+        workspace::built_images()?.strict
+    } else {
+        workspace::built_image()?
+    };
     let setup = Setup {
         one_host: options.one_host,
         seed: options.seed_or_random(),
@@ -45,14 +54,17 @@ pub fn run(options: &Options) -> Result<()> {
         },
         path_mtu: options.path_mtu(),
         capture: capture.as_ref().map(|capture| capture.path().to_owned()),
-        keywords: options.keyword.iter().map(|set| (set.name.clone(), set.value.clone())).collect(),
+        keywords,
+        interfaces: options.interfaces(),
+        limit: Limit::watched(options.limit),
     };
     let plan = Plan { images, scripts, setup, cut: options.cut };
     let report = play(&viordma, &plan)?;
+    plan.setup.limit.end();
     if let Some(capture) = capture {
         capture.keep();
     }
-    print!("{}", report::text(&plan, &report));
+    print!("{}", report::text(&plan, &report, options.stacks));
     report::verdict(&plan, &report)
 }
 
@@ -67,6 +79,7 @@ pub fn play(viordma: &std::path::Path, plan: &Plan) -> Result<Report> {
     let mut trouble = bed.start().err();
     if trouble.is_none() {
         for script in &plan.scripts {
+            plan.setup.limit.begin(format!("the script {}", script.name));
             lines.push(play::play(&bed, script, plan.cut));
         }
     }

@@ -13,7 +13,12 @@ use std::{
 use anyhow::Result;
 use nt_sim::{Tolerance, Tolerances};
 
-use super::script::{Script, duration};
+use viordma_inf::Edition;
+
+use super::{
+    keyword::KeywordOption,
+    script::{Role, Script, duration},
+};
 use crate::{
     exit::Exit,
     files::{self, Named},
@@ -73,9 +78,35 @@ pub struct Options {
     /// Faults of an image that are reported but are no violations: assertions, use-after-free, leaks, pool-tags, ...
     #[arg(long, value_name = "SERVICE:FAULT,…")]
     pub tolerate: Vec<Toleration>,
-    /// Set a registry value of the adapters
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub keyword: Vec<Assignment>,
+    /// Set a registry value of viordma's adapters, or of one: server:NAME=VALUE, client:NAME=VALUE
+    #[arg(long, value_name = "[ROLE:]NAME=VALUE")]
+    pub keyword: Vec<KeywordOption>,
+    /// Set the interface index of an adapter, for drivers to which it is fixed: server=12, client=15
+    #[arg(long, value_name = "ROLE=INDEX")]
+    pub interface: Vec<InterfaceIndex>,
+    /// Real time after which a call of a driver, or a script, is given up
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = duration)]
+    pub limit: Duration,
+    /// Print all frames of the stacks of tolerated faults
+    #[arg(long)]
+    pub stacks: bool,
+}
+
+/// `ROLE=INDEX`.
+#[derive(Clone, Copy, Debug)]
+pub struct InterfaceIndex {
+    pub role: Role,
+    pub index: u32,
+}
+
+impl FromStr for InterfaceIndex {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (role, index) = text.split_once('=').ok_or("it is not of the form ROLE=INDEX")?;
+        let index = index.parse().ok().filter(|index| *index != 0);
+        Ok(Self { role: Role::parse(role)?, index: index.ok_or("an index is a number from 1 on")? })
+    }
 }
 
 /// `NAME=VALUE`.
@@ -131,6 +162,34 @@ impl Options {
     #[must_use]
     pub fn seed_or_random(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 32)
+    }
+
+    /// Returns the registry values, with the role of the adapter where one is named.
+    ///
+    /// # Errors
+    /// With exit code 2, if viordma does not read a value, or there is no such role.
+    pub fn keywords(&self) -> Result<Vec<(Option<Role>, String, String)>> {
+        let with_role = |set: &KeywordOption| {
+            set.edition()?;
+            let role = set.of.as_deref().map(Role::parse).transpose().map_err(Exit::usage)?;
+            Ok((role, set.name.clone(), set.value.clone()))
+        };
+        self.keyword.iter().map(with_role).collect()
+    }
+
+    /// Returns whether only the strict edition of viordma reads one of the registry values, and no image is named.
+    ///
+    /// # Errors
+    /// With exit code 2, if no edition reads a value.
+    pub fn needs_strict_image(&self) -> Result<bool> {
+        let editions: Result<Vec<_>> = self.keyword.iter().map(KeywordOption::edition).collect();
+        Ok(editions?.contains(&Edition::Strict) && std::env::var_os("VIORDMA_IMAGE").is_none())
+    }
+
+    /// Returns the interface indices.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<(Role, u32)> {
+        self.interface.iter().map(|set| (set.role, set.index)).collect()
     }
 
     /// Returns the images with their services and what is tolerated of each.

@@ -47,9 +47,9 @@ impl Report {
 const COUNTERS: [&str; 6] =
     ["tx_packets", "rx_packets", "tx_bytes", "rx_bytes", "retransmissions", "timeouts"];
 
-/// Returns the report as text.
+/// Returns the report as text, with all `stacks` of tolerated faults or the innermost frame of each.
 #[must_use]
-pub fn text(plan: &Plan, report: &Report) -> String {
+pub fn text(plan: &Plan, report: &Report, stacks: bool) -> String {
     let mut text = String::new();
     let hosts = if plan.setup.one_host { "one host, two adapters" } else { "two hosts" };
     let clock = if plan.setup.real_time { "real time" } else { "virtual time" };
@@ -80,7 +80,11 @@ pub fn text(plan: &Plan, report: &Report) -> String {
     }
     for (fault, count) in alike(&report.tolerated) {
         let times = if count == 1 { String::new() } else { format!(" ({count} alike)") };
-        let _ = writeln!(text, "\ntolerated{times}: {fault}");
+        if stacks {
+            let _ = writeln!(text, "\ntolerated{times}: {fault}");
+        } else {
+            let _ = writeln!(text, "tolerated{times}: {}", brief(fault));
+        }
     }
     for violation in &report.violations {
         let _ = writeln!(text, "\n{violation}");
@@ -111,6 +115,14 @@ fn alike(faults: &[String]) -> Vec<(&String, usize)> {
     groups.into_iter().map(|(_, fault, count)| (fault, count)).collect()
 }
 
+/// Returns a fault in one line, with the innermost frame of its stack.
+fn brief(fault: &str) -> String {
+    let mut lines = fault.lines();
+    let what = lines.next().unwrap_or_default().trim_start_matches("*** ");
+    // Behind the thread.
+    lines.nth(1).map_or_else(|| what.to_owned(), |frame| format!("{what}, at {}", frame.trim()))
+}
+
 fn line_to(text: &mut String, line: &Line) {
     let mark = if line.is_failure { "FAIL" } else { "ok  " };
     let _ = writeln!(text, "  {mark} {:>11.6} s  {:<10} {}", line.time.as_secs_f64(), line.thread, line.text);
@@ -138,7 +150,14 @@ pub fn verdict(plan: &Plan, report: &Report) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::alike;
+    use super::{alike, brief};
+
+    #[test]
+    fn tolerated_fault_takes_one_line() {
+        let fault = "*** bug check X (0xc4) on alpha: a leak\n    thread 'a', CPU 0, PASSIVE_LEVEL\n      a.sys+0x10\n      a.sys+0x20";
+        assert_eq!(brief(fault), "bug check X (0xc4) on alpha: a leak, at a.sys+0x10");
+        assert_eq!(brief("*** bug check X on alpha: a leak\n    thread 'a'"), "bug check X on alpha: a leak");
+    }
 
     #[test]
     fn faults_that_differ_in_numbers_and_threads_are_counted_together() {

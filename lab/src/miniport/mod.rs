@@ -11,7 +11,7 @@ pub mod two_hosts;
 
 use std::{
     panic::{self, AssertUnwindSafe},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -46,6 +46,8 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(name) = &options.case {
         return one(options, path, &viordma, name);
     }
+    // An image that cannot be loaded is refused once, not by each case.
+    drop(TwoHosts::new([&named(options, path); 2], &setup(options, Peer::Itself, None)?)?);
     let (mut passed, mut known, mut failed) = (0, 0, Vec::new());
     for (case, peer) in options.selected() {
         let name = format!("{}, {peer}", case.name);
@@ -68,6 +70,18 @@ pub fn run(options: &Options) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{} cases failed: {}", failed.len(), failed.join("; ")) }
 }
 
+/// Returns the image of the command line.
+fn named(options: &Options, path: &Path) -> Image {
+    let service =
+        path.file_stem().map_or_else(|| "miniport".into(), |stem| stem.to_string_lossy().into_owned());
+    Image { path: path.to_owned(), service, tolerate: options.tolerate }
+}
+
+fn setup(options: &Options, peer: Peer, capture: Option<PathBuf>) -> Result<Setup> {
+    let keywords = options.keywords(peer)?;
+    Ok(Setup { seed: options.seed, real_time: options.real_time, verifier: true, capture, keywords })
+}
+
 /// Runs a case in a process of its own, which is ended after [`LIMIT`]. Returns what it printed.
 fn in_a_process(case: &Case, peer: Peer) -> Result<String> {
     let program = std::env::current_exe().context("cannot find this program")?;
@@ -80,19 +94,11 @@ fn in_a_process(case: &Case, peer: Peer) -> Result<String> {
 fn one(options: &Options, path: &Path, viordma: &Path, name: &str) -> Result<()> {
     let case = cases::ALL.iter().find(|case| case.name == name);
     let case = case.ok_or_else(|| Exit::usage(format!("no case is named {name}")))?;
-    let service =
-        path.file_stem().map_or_else(|| "miniport".into(), |stem| stem.to_string_lossy().into_owned());
-    let image = Image { path: path.to_owned(), service, tolerate: options.tolerate };
+    let image = named(options, path);
     let other = Image { path: viordma.to_owned(), service: "viordma".into(), tolerate: Tolerances::NONE };
-    let peer = if options.peers().contains(&Peer::Viordma) { &other } else { &image };
-    let setup = Setup {
-        seed: options.seed,
-        real_time: options.real_time,
-        verifier: true,
-        capture: options.capture.clone(),
-        keywords: options.keywords(),
-    };
-    let mut hosts = TwoHosts::new([&image, peer], &setup)?;
+    let is_viordma = options.peers().contains(&Peer::Viordma);
+    let (peer, kind) = if is_viordma { (&other, Peer::Viordma) } else { (&image, Peer::Itself) };
+    let mut hosts = TwoHosts::new([&image, peer], &setup(options, kind, options.capture.clone())?)?;
     for side in &hosts.sides {
         let missing = side.driver.image().missing_imports();
         if !missing.is_empty() {

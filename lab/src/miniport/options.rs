@@ -4,11 +4,16 @@
 
 use std::{fmt, path::PathBuf};
 
+use anyhow::Result;
 use clap::ValueEnum;
 use nt_sim::Tolerances;
 
 use super::cases::{self, Case};
-use crate::consumer::Assignment;
+use crate::{
+    consumer::KeywordOption,
+    exit::Exit,
+    miniport::two_hosts::{HOSTS, Setting},
+};
 
 /// Run an NDIS miniport driver for virtio-net on a simulated Windows host.
 ///
@@ -46,9 +51,9 @@ pub struct Options {
     /// Cases that are known to fail with this image: they are run and reported, and do not fail the command
     #[arg(long, value_name = "CASE,…", value_delimiter = ',')]
     pub known: Vec<String>,
-    /// Set a registry value of its adapter
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub keyword: Vec<Assignment>,
+    /// Set a registry value of its adapters: with itself as the peer, of both. Of one host: alpha:NAME=VALUE, beta:NAME=VALUE (the peer)
+    #[arg(long, value_name = "[HOST:]NAME=VALUE")]
+    pub keyword: Vec<KeywordOption>,
 }
 
 /// The driver at the other end of the wire.
@@ -83,8 +88,28 @@ impl Options {
             .collect()
     }
 
-    /// Returns the registry values.
-    pub(super) fn keywords(&self) -> Vec<(String, String)> {
-        self.keyword.iter().map(|set| (set.name.clone(), set.value.clone())).collect()
+    /// Returns the registry values, for a peer.
+    ///
+    /// # Errors
+    /// With exit code 2, if a host of another name is named.
+    pub(super) fn keywords(&self, peer: Peer) -> Result<Vec<Setting>> {
+        let mut settings = Vec::new();
+        for KeywordOption { of, name, value } in &self.keyword {
+            let sides = match of.as_deref() {
+                None if peer == Peer::Itself => 0..2,
+                None => 0..1,
+                Some(host) => {
+                    let side = HOSTS.iter().position(|known| *known == host).ok_or_else(|| {
+                        Exit::usage(format!(
+                            "--keyword names '{host}'; the hosts are {}",
+                            HOSTS.join(" and ")
+                        ))
+                    })?;
+                    side..side + 1
+                }
+            };
+            settings.extend(sides.map(|side| Setting { side, name: name.clone(), value: value.clone() }));
+        }
+        Ok(settings)
     }
 }

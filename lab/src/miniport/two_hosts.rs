@@ -18,6 +18,8 @@ use nt_sim::{
     host::HostOptions,
 };
 
+use crate::exit::Exit;
+
 /// A driver's image.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -33,8 +35,19 @@ pub struct Setup {
     pub real_time: bool,
     pub verifier: bool,
     pub capture: Option<PathBuf>,
-    /// Registry values of the first host's adapter.
-    pub keywords: Vec<(String, String)>,
+    pub keywords: Vec<Setting>,
+}
+
+/// The names of the hosts.
+pub const HOSTS: [&str; 2] = ["alpha", "beta"];
+
+/// A registry value of a host's adapter.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The number of the host.
+    pub side: usize,
+    pub name: String,
+    pub value: String,
 }
 
 /// A host, its driver and its NIC.
@@ -69,16 +82,14 @@ impl TwoHosts {
         let mut sim = ndis_sim::builder().clock(clock).seed(setup.seed).build();
         let wire = Wire::new(wire.with_seed(setup.seed));
         let [first, second] = images;
-        let first = Side::new(&mut sim, "alpha", 1, first, setup)?;
-        for (name, value) in &setup.keywords {
-            first.host.set_keyword(name, Keyword::Text(value.clone()));
+        let first = Side::new(&mut sim, HOSTS[0], 1, first, setup)?;
+        let second = Side::new(&mut sim, HOSTS[1], 2, second, setup)?;
+        for Setting { side, name, value } in &setup.keywords {
+            [&first, &second][*side].host.set_keyword(name, Keyword::Text(value.clone()));
         }
-        let second = Side::new(&mut sim, "beta", 2, second, setup)?;
         ndis_sim::bus::join_nics(&wire, &first.nic, &second.nic);
         let capture = match &setup.capture {
-            Some(path) => {
-                Some(Capture::create(path, &["alpha", "beta"], Lost::Marked).context("the capture")?)
-            }
+            Some(path) => Some(Capture::create(path, &HOSTS, Lost::Marked).context("the capture")?),
             None => None,
         };
         if let Some(capture) = &capture {
@@ -144,7 +155,7 @@ impl Side {
         let options = DriverOptions::new(&image.service).tolerate(image.tolerate);
         let driver = host
             .load_driver(&image.path, options)
-            .with_context(|| format!("{} cannot be loaded", image.path.display()))?;
+            .map_err(|error| Exit::usage(format!("{}: {error}", image.path.display())))?;
         Ok(Self { host, nic, driver, miniport: None, is_off: false })
     }
 

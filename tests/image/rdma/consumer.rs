@@ -49,7 +49,7 @@ fn example_takes_objects_that_are_created_inline_and_objects_that_are_created_la
     let mut times = Vec::new();
     for completion in ["1", "2"] {
         let Some(image) = example() else { return };
-        let keywords = vec![("NdkCreateCompletion".to_owned(), completion.to_owned())];
+        let keywords = vec![(None, "NdkCreateCompletion".to_owned(), completion.to_owned())];
         let Some(report) = succeeds(image, script("example.toml", &[]), Setup { keywords, ..setup(7) })
         else {
             return;

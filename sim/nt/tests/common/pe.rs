@@ -4,7 +4,8 @@
 
 /// Offsets in the file, and of the section in memory.
 const OPTIONAL: usize = 0x58;
-const HEADERS: usize = 0x200;
+/// The code in the file, behind the headers.
+pub const CODE_AT: usize = 0x200;
 const SECTION: u32 = 0x1000;
 
 /// Offsets of fields of the headers.
@@ -25,7 +26,7 @@ const CODE: [u8; 15] = [
 
 /// Returns the file.
 pub fn image() -> Vec<u8> {
-    let mut file = vec![0; 2 * HEADERS];
+    let mut file = vec![0; 2 * CODE_AT];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, b"MZ");
     put(0x3c, &0x40_u32.to_le_bytes());
@@ -50,7 +51,7 @@ pub fn image() -> Vec<u8> {
     put(section + 16, &0x200_u32.to_le_bytes()); // SizeOfRawData
     put(section + 20, &0x200_u32.to_le_bytes()); // PointerToRawData
     put(section + 36, &0x6000_0020_u32.to_le_bytes()); // code, execute, read
-    put(HEADERS, &CODE);
+    put(CODE_AT, &CODE);
     file
 }
 
