@@ -9,6 +9,8 @@
 #![no_std]
 
 extern crate wdk_panic;
+// For the libraries of the kit, and the handler of exceptions that unwind data name.
+extern crate wdk_sys;
 
 mod benches;
 mod device;

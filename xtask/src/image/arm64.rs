@@ -122,7 +122,10 @@ impl Instruction {
 /// Finds what functions call, and the instructions that a driver must not have.
 pub fn code(instructions: &[Instruction], base: u64, symbols: &Symbols) -> Code {
     let mut code = Code { count: instructions.len(), ..Code::default() };
-    for instruction in instructions {
+    for (index, instruction) in instructions.iter().enumerate() {
+        if is_padding(instructions.get(index..).unwrap_or_default(), symbols) {
+            continue;
+        }
         let at = instruction.address;
         let name = symbols.name(at);
         if let Some(refused) = instruction.refusal(name) {
@@ -141,6 +144,17 @@ pub fn code(instructions: &[Instruction], base: u64, symbols: &Symbols) -> Code 
         }
     }
     code
+}
+
+/// Whether instructions begin with the zeros that the linker puts before a function that begins at a multiple of 16.
+fn is_padding(instructions: &[Instruction], symbols: &Symbols) -> bool {
+    const ALIGNMENT: u32 = 16;
+    let is_zero =
+        |found: &&Instruction| found.mnemonic == "udf" && ["#0", "#0x0"].contains(&&*found.operands);
+    let count = instructions.iter().take_while(is_zero).count();
+    let next = instructions.get(count).map(|found| found.address);
+    let is_aligned = |at: u32| at.is_multiple_of(ALIGNMENT) && symbols.start(at) == at;
+    (1..ALIGNMENT as usize / 4).contains(&count) && next.is_some_and(is_aligned)
 }
 
 /// Checks the accesses to registers of the device, which are next to a barrier that no other code has.
@@ -231,6 +245,23 @@ mod tests {
             assert!(instruction(line).refusal("f").is_none(), "{line}");
         }
         assert!(instruction("pmull v0.1q, v0.1d, v1.1d").refusal("roce_wire::icrc::clmul::run").is_none());
+    }
+
+    #[test]
+    fn zeros_before_an_aligned_function_are_padding() {
+        let symbols = Symbols::of(&[(0x1000, "f"), (0x1010, "g"), (0x1018, "h")]);
+        let refused = |lines: &[&str]| {
+            let mut all = instructions(lines);
+            for (found, address) in all.iter_mut().zip((0x1000..).step_by(4)) {
+                found.address = address;
+            }
+            code(&all, 0, &symbols).refused.len()
+        };
+        assert_eq!(refused(&["nop", "ret", "udf #0x0", "udf #0x0", "ret"]), 0);
+        assert_eq!(refused(&["nop", "udf #0x0", "nop", "ret", "ret"]), 1, "inside of a function");
+        assert_eq!(refused(&["nop", "nop", "nop", "ret", "ret", "udf #0x0", "ret"]), 1, "before one at 8");
+        assert_eq!(refused(&["nop", "nop", "nop", "udf #0x1", "ret"]), 1);
+        assert_eq!(refused(&["nop", "nop", "ret", "udf #0x0"]), 1, "at the end");
     }
 
     #[test]

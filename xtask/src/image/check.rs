@@ -2,7 +2,10 @@
 
 //! `cargo xtask image --check`: properties of the image that can be checked without running it.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use anyhow::{Context as _, Result, bail};
 use object::{
@@ -20,6 +23,7 @@ use super::{
     artifact::Image,
     code::{Code, Outcome},
     flow::Constants,
+    guard::Guard,
     imports::Imports,
     stack,
     symbols::{Function, Symbols, functions},
@@ -92,12 +96,15 @@ pub fn run(image: &Image) -> Result<()> {
         other => bail!("{} is for the machine {:#x}", image.sys.display(), other.0),
     };
     let imports = Imports::load(architecture)?;
-    let subject = Subject { data: &data, pe, architecture, symbols: Symbols::load(&image.pdb)?, imports };
+    let symbols = Symbols::load(&image.pdb)?;
+    let guard = Guard::read(&pe, &data);
+    let subject = Subject { data: &data, pe, architecture, symbols, imports, guard };
     let mut checks = subject.headers();
     checks.extend(match architecture {
         Architecture::X64 => {
             let code = subject.decode()?;
             let mut checks = subject.check_code(&code, "AVX, x87 or MMX");
+            checks.push(subject.guarded(&code)?);
             if subject.has_table()? {
                 checks.extend(subject.stack(&code)?);
             }
@@ -110,6 +117,7 @@ pub fn run(image: &Image) -> Result<()> {
             let registers = arm64::registers(&instructions, &subject.symbols);
             let mut checks = subject.check_code(&code, "a hypervisor's, SVE, or later than Armv8.0");
             checks.push(Check { name: "device registers", outcome: registers });
+            checks.push(subject.guarded(&code)?);
             checks
         }
     });
@@ -141,6 +149,7 @@ struct Subject<'data> {
     architecture: Architecture,
     symbols: Symbols,
     imports: Imports,
+    guard: Result<Guard, Vec<String>>,
 }
 
 fn fail<T>(problem: impl Into<String>) -> Result<T, Vec<String>> {
@@ -370,8 +379,8 @@ impl<'data> Subject<'data> {
         Ok(info.is_some_and(|info| info.path() == format!("{}.pdb", Edition::Standard.name()).as_bytes()))
     }
 
-    /// Checks the depth of the stack below entry points.
-    fn stack(&self, code: &Code) -> Result<Vec<Check>> {
+    /// Returns the addresses of code that code or data contains, but for those that Windows replaces.
+    fn taken(&self, code: &Code) -> Result<BTreeSet<u32>> {
         let sections = self.pe.section_table();
         let mut pointers = code.addresses.clone();
         if let Some(mut blocks) = self.pe.data_directories().relocation_blocks(self.data, &sections)? {
@@ -385,7 +394,22 @@ impl<'data> Subject<'data> {
             let section = sections.section_containing(address);
             section.is_some_and(|it| it.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_EXECUTE))
         };
-        let taken = pointers.into_iter().filter(|&address| is_code(address)).collect();
+        let is_replaced =
+            |address: u32| self.guard.as_ref().is_ok_and(|guard| guard.replaced.contains(&address));
+        Ok(pointers.into_iter().filter(|&address| is_code(address) && !is_replaced(address)).collect())
+    }
+
+    /// Checks what Control Flow Guard needs.
+    fn guarded(&self, code: &Code) -> Result<Check> {
+        let taken = self.taken(code)?;
+        let outcome = self.guard.as_ref().map_err(Clone::clone);
+        let outcome = outcome.and_then(|guard| guard.check(&taken, &code.indirect, &self.symbols));
+        Ok(Check { name: "control flow guard", outcome })
+    }
+
+    /// Checks the depth of the stack below entry points.
+    fn stack(&self, code: &Code) -> Result<Vec<Check>> {
+        let taken = self.taken(code)?;
         let outcomes = stack::check(&stack::Subject { code, symbols: &self.symbols, taken })?;
         let names = ["calls"].into_iter().chain(std::iter::repeat("stack depth"));
         Ok(names.zip(outcomes).map(|(name, outcome)| Check { name, outcome }).collect())
@@ -423,5 +447,9 @@ impl Constants for Subject<'_> {
                 .checked_sub(table.virtual_address.get(LE))
                 .is_some_and(|offset| offset < table.size.get(LE))
         })
+    }
+
+    fn is_guard(&self, address: u32) -> bool {
+        self.guard.as_ref().is_ok_and(|guard| guard.dispatch == address)
     }
 }

@@ -22,6 +22,9 @@ pub trait Constants {
 
     /// Whether the kernel writes the address of an import there.
     fn is_import(&self, address: u32) -> bool;
+
+    /// Whether the pointer is there that checked calls of Control Flow Guard go through, to the function in rax.
+    fn is_guard(&self, address: u32) -> bool;
 }
 
 /// An indirect call, or a jump that ends its function as a call does.
@@ -30,6 +33,8 @@ pub struct Indirect {
     pub at: u32,
     /// Functions and slots of imports that may be called. `None`: any.
     pub targets: Option<BTreeSet<u32>>,
+    /// Whether Control Flow Guard checks the target.
+    pub is_checked: bool,
 }
 
 /// Contents of a register.
@@ -89,12 +94,14 @@ pub fn indirect(bytes: &[u8], start: u32, constants: &dyn Constants) -> Vec<Indi
     // A jump that is not understood may lead to code that is reached in no other way.
     let is_complete = code.iter().all(|(at, each)| flow.states.contains_key(at) || is_padding(each));
     let calls = code.iter().filter(|(_, each)| is_indirect(each)).filter_map(|(&at, each)| {
-        let value = flow.states.get(&at).map_or(Value::Any, |state| flow.target(each, state));
+        let state = flow.states.get(&at);
+        let is_checked = state.is_some_and(|state| flow.is_guard(&flow.callee(each, state)));
+        let value = state.map_or(Value::Any, |state| flow.target(each, state));
         match value {
-            _ if !is_complete => Some(Indirect { at, targets: None }),
+            _ if !is_complete => Some(Indirect { at, targets: None, is_checked }),
             Value::Label(_) => None,
-            Value::OneOf(targets) => Some(Indirect { at, targets: Some(targets) }),
-            Value::Offset(_) | Value::Any => Some(Indirect { at, targets: None }),
+            Value::OneOf(targets) => Some(Indirect { at, targets: Some(targets), is_checked }),
+            Value::Offset(_) | Value::Any => Some(Indirect { at, targets: None, is_checked }),
         }
     });
     calls.collect()
@@ -153,8 +160,22 @@ impl Flow<'_> {
         }
     }
 
-    /// Returns where an indirect call or jump leads.
+    /// Returns where an indirect call or jump leads, past the check of Control Flow Guard.
     fn target(&self, instruction: &Instruction, state: &State) -> Value {
+        let callee = self.callee(instruction, state);
+        if self.is_guard(&callee) {
+            return number(Register::RAX).map_or(Value::Any, |register| state[register].clone());
+        }
+        callee
+    }
+
+    /// Whether a call leads to the check of Control Flow Guard.
+    fn is_guard(&self, callee: &Value) -> bool {
+        matches!(callee, Value::OneOf(all) if all.len() == 1 && all.iter().all(|&at| self.constants.is_guard(at)))
+    }
+
+    /// Returns what an indirect call or jump calls.
+    fn callee(&self, instruction: &Instruction, state: &State) -> Value {
         match instruction.op0_kind() {
             OpKind::Register => {
                 number(instruction.op0_register()).map_or(Value::Any, |register| state[register].clone())
@@ -191,7 +212,7 @@ impl Flow<'_> {
     }
 
     fn constant(&self, address: u32) -> Value {
-        if self.constants.is_import(address) {
+        if self.constants.is_import(address) || self.constants.is_guard(address) {
             return Value::one(address);
         }
         self.constants.pointer(address).map_or(Value::Any, Value::one)
@@ -277,6 +298,10 @@ mod tests {
         fn is_import(&self, address: u32) -> bool {
             address == 0x3000
         }
+
+        fn is_guard(&self, address: u32) -> bool {
+            address == 0x3008
+        }
     }
 
     fn targets(bytes: &[u8]) -> Vec<Option<Vec<u32>>> {
@@ -296,6 +321,18 @@ mod tests {
         assert_eq!(targets(&[0x48, 0x8d, 0x05, 0xf9, 0x0f, 0, 0, 0xff, 0x10, 0xc3]), [Some(vec![0x1500])]);
         // call [rcx+8]; jmp rdx
         assert_eq!(targets(&[0xff, 0x51, 0x08, 0xff, 0xe2]), [None, None]);
+    }
+
+    #[test]
+    fn a_checked_call_is_one_of_the_function_in_rax() {
+        // lea rax, [0x1500]; call [0x3008]; ret
+        let direct = [0x48, 0x8d, 0x05, 0xf9, 0x04, 0, 0, 0xff, 0x15, 0xfb, 0x1f, 0, 0, 0xc3];
+        assert_eq!(targets(&direct), [Some(vec![0x1500])]);
+        // mov rsi, [0x3008]; mov rax, rcx; jmp rsi
+        let loaded = [0x48, 0x8b, 0x35, 0x01, 0x20, 0, 0, 0x48, 0x89, 0xc8, 0xff, 0xe6];
+        assert_eq!(targets(&loaded), [None]);
+        let checked = |bytes: &[u8]| indirect(bytes, 0x1000, &Image)[0].is_checked;
+        assert!(checked(&direct) && checked(&loaded) && !checked(&[0xff, 0xe2]));
     }
 
     #[test]

@@ -18,6 +18,10 @@ const VERSION: &str = "10.0.26100.0";
 const MINGW: &str = "/usr/share/mingw-w64/include";
 const LLVM: &str = "/usr/lib/llvm-19";
 
+/// Source of the library that Control Flow Guard needs, and the name that the kit has for it.
+const GUARD: &str = "xtask/cross/guard.s";
+const GUARD_LIBRARY: &str = "BufferOverflowFastFailK";
+
 pub struct Kit {
     root: PathBuf,
     architecture: Architecture,
@@ -37,6 +41,7 @@ impl Kit {
         }
         let libraries = root.join("Lib").join(VERSION).join("km").join(architecture.name());
         import_libraries(&libraries, architecture)?;
+        guard_library(&libraries, architecture)?;
         Ok(Self { root: root.to_path_buf(), architecture })
     }
 
@@ -84,4 +89,24 @@ fn import_libraries(directory: &Path, architecture: Architecture) -> Result<()> 
         shell::run(dlltool.args(["-m", architecture.dlltool(), "-d"]).arg(&def).arg("-l").arg(&lib))?;
     }
     Ok(())
+}
+
+/// The part of the kit's `BufferOverflowFastFailK.lib` that Control Flow Guard needs.
+fn guard_library(directory: &Path, architecture: Architecture) -> Result<()> {
+    let text = fs::read(shell::root().join(GUARD)).with_context(|| format!("cannot read {GUARD}"))?;
+    let [source, object, library] =
+        ["s", "obj", "lib"].map(|extension| directory.join(GUARD_LIBRARY).with_extension(extension));
+    if library.exists() && fs::read(&source).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    let mut assembler = Command::new("/usr/bin/llvm-mc-19");
+    assembler.arg(format!("-triple={}", architecture.target())).arg("-filetype=obj");
+    if architecture == Architecture::Arm64 {
+        assembler.arg("-defsym=ARM64=1");
+    }
+    shell::run(assembler.arg(shell::root().join(GUARD)).arg("-o").arg(&object))?;
+    let mut librarian = Command::new("/usr/bin/llvm-lib-19");
+    shell::run(librarian.arg(format!("/out:{}", library.display())).arg(&object))?;
+    // Last: its presence says that the library is whole.
+    Ok(fs::write(&source, text)?)
 }

@@ -10,6 +10,7 @@ mod artifact;
 mod check;
 mod code;
 mod flow;
+mod guard;
 mod imports;
 mod kit;
 pub mod link;
@@ -204,7 +205,8 @@ impl Cross {
         cargo.args([subcommand, "--release", "--target", target]).args(self.toolchain.arguments());
         let linker = shell::root().join(LINKER);
         cargo.arg("--config").arg(format!("target.{target}.linker=\"{}\"", linker.display()));
-        let flags = self.mirror.remap().into_iter().chain(["-Clinker-flavor=lld-link".to_owned()]);
+        let flags = ["-Clinker-flavor=lld-link", "-Ccontrol-flow-guard"].map(str::to_owned);
+        let flags = self.mirror.remap().into_iter().chain(flags);
         let flags: Vec<_> = flags.map(|argument| format!("{argument:?}")).collect();
         cargo.arg("--config").arg(format!("target.{target}.rustflags=[{}]", flags.join(",")));
         cargo.env("VIORDMA_LINKER", self.toolchain.linker()).env("VIORDMA_MIRROR", &self.directory);

@@ -152,6 +152,7 @@ impl Config {
     pub fn bindgen_library_link_raw_lines(&self, subset: ApiSubset) -> Option<String> {
         (subset == ApiSubset::Base).then(|| {
             "#[cfg(not(any(test, feature = \"suppress-wdk-linking\")))]\n\
+             #[link(name = \"BufferOverflowFastFailK\", kind = \"static\", modifiers = \"-bundle\")]\n\
              #[link(name = \"ntoskrnl\", kind = \"static\", modifiers = \"-bundle\")]\n\
              unsafe extern \"C\" {}\n"
                 .to_owned()

@@ -219,7 +219,7 @@ mod tests {
                 frame(0x1400, 16),
             ],
             calls: vec![Call { from: 0x1010, to: 0x1300, is_jump: false }],
-            indirect: vec![Indirect { at: 0x1020, targets: None }, Indirect { at: 0x1410, targets: None }],
+            indirect: [0x1020, 0x1410].map(|at| Indirect { at, targets: None, is_checked: true }).into(),
             ..Code::default()
         };
         (code, Symbols::of(&names))
