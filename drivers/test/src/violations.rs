@@ -14,11 +14,11 @@ use core::{
 
 use ndk_abi::nt::{
     DISPATCH_LEVEL, EVENT_TYPE, EX_TIMER, EtwRegister, ExAllocateTimer, ExDeleteTimer, ExSetTimer, GUID,
-    IoAllocateMdl, IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDPC, KEVENT, KSPIN_LOCK,
-    KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc, KeBugCheckEx,
-    KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent, KeInitializeTimerEx,
-    KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel, KeSetEvent,
-    KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, LOCK_OPERATION, MDL,
+    IoAllocateMdl, IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDEFERRED_ROUTINE, KDPC,
+    KEVENT, KSPIN_LOCK, KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc,
+    KeBugCheckEx, KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent,
+    KeInitializeTimerEx, KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel,
+    KeSetEvent, KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, LOCK_OPERATION, MDL,
     MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, MEMORY_CACHING_TYPE,
     MmAllocateContiguousMemorySpecifyCache, MmBuildMdlForNonPagedPool, MmFreeContiguousMemory,
     MmMapLockedPagesSpecifyCache, MmProbeAndLockPages, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_TYPE,
@@ -57,6 +57,8 @@ pub const ALL: &[(&str, fn())] = &[
     ("null event", null_event),
     ("null mdl", null_mdl),
     ("null dpc routine", null_dpc_routine),
+    ("unlisted call", unlisted_call),
+    ("unlisted dpc routine", unlisted_dpc_routine),
     ("division by zero", division_by_zero),
     ("illegal instruction", illegal_instruction),
     ("write to constant", write_to_constant),
@@ -469,6 +471,30 @@ fn null_event() {
 
 fn null_mdl() {
     free_mdl(null_mut());
+}
+
+/// Returns an address behind the beginning of a function, which none of the image's calls leads to.
+fn inside_a_function() -> *const u8 {
+    black_box((stay as fn() as *const u8).wrapping_add(1))
+}
+
+fn unlisted_call() {
+    // SAFETY: that it is no function is the violation.
+    let function: extern "efiapi" fn() = unsafe { core::mem::transmute(inside_a_function()) };
+    function();
+    stay();
+}
+
+fn unlisted_dpc_routine() {
+    let dpc = allocate(size_of::<KDPC>()).cast::<KDPC>();
+    // SAFETY: that it is no function is the violation.
+    let routine: KDEFERRED_ROUTINE = unsafe { core::mem::transmute(inside_a_function()) };
+    // SAFETY: memory of a DPC's size.
+    unsafe { KeInitializeDpc(dpc, Some(routine), null_mut()) };
+    // SAFETY: the DPC object was initialized with `KeInitializeDpc` and stays in memory until the DPC has run.
+    unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
+    // SAFETY: violations run at PASSIVE_LEVEL, as `KeFlushQueuedDpcs` demands.
+    unsafe { KeFlushQueuedDpcs() };
 }
 
 fn null_dpc_routine() {

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use crate::{
     guest::Guest,
     host::Host,
-    image::{Image, call::call, frame::Walk, load::LoadError},
-    import::missing::missing_import,
+    image::{Image, LoadError, call::call, frame::Walk},
+    import::missing::{missing_import, unlisted_function},
     nt::{io::device, system_threads, work},
     services::{Services, Slot},
     thread::current::current,
@@ -121,7 +121,7 @@ impl Host {
         path: &Path,
         options: DriverOptions,
     ) -> Result<Arc<Driver>, LoadError> {
-        let image = self.load_image(path, options.tolerate, missing_import)?;
+        let image = self.load_image(path, options.tolerate, (missing_import, unlisted_function))?;
         let Some(page) = self.memory.allocate(1) else {
             return Err(LoadError::Refused("the host has no memory left".to_owned()));
         };

@@ -22,10 +22,12 @@ use crate::{
     delays::Delays,
     event_queue::{EventId, EventQueue},
     image::{
+        LoadError,
         frame::Capture,
+        guard,
         images::Images,
-        load::{self as image, Image, LoadError},
-        missing::Handler,
+        load::{self as image, Image},
+        missing,
         registers::FaultContext,
     },
     import::table::{Import, ImportTable},
@@ -256,13 +258,13 @@ impl Host {
         &self,
         path: &Path,
         tolerates: Tolerances,
-        on_missing: Handler,
+        (on_missing, on_unlisted): (missing::Handler, guard::Handler),
     ) -> Result<Arc<Image>, LoadError> {
         let load = |base| {
             // The upper 16 bits of a cookie are 0, as on Windows.
             let cookie = self.world.random(&format!("security cookie {base:x}")).u64(1..1 << 48);
             let yields_at_pauses = self.world.clock.is_deterministic();
-            let options = image::Options { cookie, tolerates, on_missing, yields_at_pauses };
+            let options = image::Options { cookie, tolerates, on_missing, on_unlisted, yields_at_pauses };
             Image::load(path, base, options, &self.subsystems.imports)
         };
         let image = self.images.load(self.memory.image_base(), load)?;

@@ -94,6 +94,18 @@ const CRASHES: &[Case] = &[
         "call of a DPC routine, which is a null pointer",
         "",
     ),
+    (
+        "unlisted call",
+        BugCheck::KERNEL_SECURITY_CHECK_FAILURE,
+        "by its address, which the image does not list for Control Flow Guard",
+        "unlisted_call",
+    ),
+    (
+        "unlisted dpc routine",
+        BugCheck::KERNEL_SECURITY_CHECK_FAILURE,
+        ", which its image does not list for Control Flow Guard",
+        "",
+    ),
     ("wild call", BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY, "which is not executable", "wild_call"),
     ("division by zero", BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "division by zero", "division_by_zero"),
     (

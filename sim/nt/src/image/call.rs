@@ -11,7 +11,8 @@ use crate::{
 
 /// Returns the function at an address that an image passed as its `what`.
 ///
-/// Null is a bug check, as its call is on Windows: a page fault at the IRQL of the call.
+/// Null is a bug check, as its call is on Windows: a page fault at the IRQL of the call. So is a function that its image does not list
+/// for Control Flow Guard.
 ///
 /// # Safety
 /// `F` is a function pointer, and the type of the function at any other address that a correct image passes.
@@ -25,6 +26,12 @@ pub unsafe fn function<F: Copy>(what: &str, address: usize) -> F {
             BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED
         };
         violation(code, format!("call of {what}, which is a null pointer"));
+    }
+    if current().host().images().find(address).is_some_and(|image| !image.allows_call(address)) {
+        violation(
+            BugCheck::KERNEL_SECURITY_CHECK_FAILURE,
+            format!("call of {what} at {address:#x}, which its image does not list for Control Flow Guard"),
+        );
     }
     // SAFETY: the sizes are equal; the caller's promise.
     unsafe { std::mem::transmute_copy(&address) }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::load::{Image, LoadError};
+use super::{error::LoadError, load::Image};
 
 /// Maximum number of images on a host.
 const MAX_IMAGES: usize = 16;

@@ -3,7 +3,7 @@
 //! Maps a PE image, relocates it, and binds its imports.
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     ops::Range,
     path::{Path, PathBuf},
     ptr,
@@ -22,8 +22,10 @@ use object::{
 };
 
 use super::{
+    error::LoadError,
     frame::Frame,
     functions::{Functions, RuntimeFunction},
+    guard::{self, Guard},
     missing::{Handler, Missing},
     pauses,
     symbols::Symbols,
@@ -35,36 +37,6 @@ use crate::{
     verifier::tolerance::Tolerances,
 };
 
-/// Why an image cannot be loaded.
-#[derive(Debug)]
-pub enum LoadError {
-    Read(PathBuf, io::Error),
-    /// The file is not a PE image, or damaged.
-    Format(String),
-    /// A PE image that a kernel does not load.
-    Refused(String),
-    Map(io::Error),
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            Self::Format(text) => write!(f, "not a well-formed PE image: {text}"),
-            Self::Refused(text) => write!(f, "not an image for this kernel: {text}"),
-            Self::Map(error) => write!(f, "cannot map the image: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
-
-impl From<object::Error> for LoadError {
-    fn from(error: object::Error) -> Self {
-        Self::Format(error.to_string())
-    }
-}
-
 /// Options with which an image is loaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
@@ -72,6 +44,7 @@ pub(crate) struct Options {
     pub cookie: u64,
     pub tolerates: Tolerances,
     pub on_missing: Handler,
+    pub on_unlisted: guard::Handler,
     /// Whether a `pause` lets other threads run.
     pub yields_at_pauses: bool,
 }
@@ -88,6 +61,7 @@ pub struct Image {
     /// The code that the import table points to lives as long as the image.
     _thunks: Thunks,
     missing: Missing,
+    guard: Option<Guard>,
     discardable: Vec<Range<usize>>,
     pageable: Vec<(Range<usize>, i32, String)>,
     tolerates: Tolerances,
@@ -119,6 +93,10 @@ impl Image {
         relocate(&file, &bytes, &mapping)?;
         set_cookie(&file, &bytes, &mapping, options.cookie)?;
         let (thunks, missing) = bind(&file, &mapping, imports, options.on_missing)?;
+        let guard = Guard::read(&file, &bytes, mapping.base, options.on_unlisted)?;
+        if let Some((at, code)) = guard.as_ref().and_then(Guard::pointer) {
+            mapping.write(at, &code.to_le_bytes())?;
+        }
         let functions = functions(&file, &bytes)?;
         let pauses =
             if options.yields_at_pauses { replace_pauses(&file, &functions, &mapping)? } else { Vec::new() };
@@ -133,6 +111,7 @@ impl Image {
             pauses,
             _thunks: thunks,
             missing,
+            guard,
             discardable: discardable(&file),
             pageable: pageable(&file),
             tolerates: options.tolerates,
@@ -187,6 +166,11 @@ impl Image {
     pub(super) fn has_pause_at(&self, address: usize) -> bool {
         let offset = address.checked_sub(self.base()).and_then(|offset| u32::try_from(offset).ok());
         offset.is_some_and(|offset| self.pauses.binary_search(&offset).is_ok())
+    }
+
+    /// Returns whether a function in the image may be called by its address: it is listed, or the image has no list.
+    pub(super) fn allows_call(&self, address: usize) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.allows(address.wrapping_sub(self.mapping.base)))
     }
 
     /// Returns the imports that the simulated kernel does not have, as `module!name`. A call of one is a bug check.

@@ -11,8 +11,10 @@
 //! | [`registers`] | the general registers of x64, and the context of a fault |
 //! | [`frame`] | a walked stack, and a frame with its name |
 //! | `code` | executable memory for generated code |
+//! | `error` | reasons why an image is not loaded |
 //! | `functions` | the exception directory |
 //! | [`symbols`] | names from the PDB |
+//! | `guard` | the functions that the image lists as targets of calls by address |
 //! | `missing` | imports that the simulated kernel does not have |
 //! | `thunk` | the code between the image's call of an import and the import |
 //! | [`entry_points`] | functions that an image gets by address, in dispatch tables |
@@ -32,9 +34,11 @@ mod code;
 mod detour;
 pub mod emulate;
 pub mod entry_points;
+mod error;
 pub mod fault;
 pub mod frame;
 mod functions;
+pub(crate) mod guard;
 pub mod images;
 pub mod load;
 pub(crate) mod missing;
@@ -48,6 +52,7 @@ mod unwind;
 
 pub use call::{call, call_ending, function};
 pub use entry_points::EntryPoints;
+pub use error::LoadError;
 pub use frame::{Frame, Walk};
-pub use load::{Image, LoadError};
+pub use load::Image;
 pub use stack::stack_arguments;

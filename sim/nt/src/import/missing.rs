@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Calls of imports that the simulated kernel does not have.
+//! Calls that the code of an image must not make: of imports that the simulated kernel does not have, and of functions that the image does
+//! not list as targets of calls by address.
 
 use super::enter::enter;
 use crate::{
@@ -16,5 +17,14 @@ pub(crate) extern "efiapi" fn missing_import(name: *const String) {
     violation(
         BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED,
         format!("{name} was called, which the simulated kernel does not have"),
+    );
+}
+
+/// Is called instead of a function of the image that is not among those that it lists for Control Flow Guard.
+pub(crate) extern "efiapi" fn unlisted_function(address: usize) {
+    let _ = enter("a call by address", Limit::ANY);
+    violation(
+        BugCheck::KERNEL_SECURITY_CHECK_FAILURE,
+        format!("call of {address:#x} by its address, which the image does not list for Control Flow Guard"),
     );
 }
