@@ -29,7 +29,7 @@ use super::{
     symbols::{Function, Symbols, functions},
     x64,
 };
-use crate::shell;
+use crate::{drivers::DRIVERS, shell};
 
 /// A stack frame of this size in bytes or more fails the check. A kernel stack has 24 KiB, which the driver shares with
 /// its callers, its callees and, in interrupt routines, the interrupted code.
@@ -105,9 +105,7 @@ pub fn run(image: &Image) -> Result<()> {
             let code = subject.decode()?;
             let mut checks = subject.check_code(&code, "AVX, x87 or MMX");
             checks.push(subject.guarded(&code)?);
-            if subject.has_table()? {
-                checks.extend(subject.stack(&code)?);
-            }
+            checks.extend(subject.depths(&code)?);
             checks
         }
         Architecture::Arm64 => {
@@ -118,6 +116,7 @@ pub fn run(image: &Image) -> Result<()> {
             let mut checks = subject.check_code(&code, "a hypervisor's, SVE, or later than Armv8.0");
             checks.push(Check { name: "device registers", outcome: registers });
             checks.push(subject.guarded(&code)?);
+            checks.push(Check { name: "stack depth", outcome: Ok("not determined for arm64".into()) });
             checks
         }
     });
@@ -141,6 +140,25 @@ pub fn run(image: &Image) -> Result<()> {
         bail!("{failed} of {} checks of the image failed", checks.len());
     }
     Ok(())
+}
+
+/// Offset of the checksum from the PE signature: that, the file header, and the optional header's first fields.
+const CHECKSUM: usize = 4 + 20 + 64;
+
+/// Returns the checksum of an image: the sum of its words with carry, but for that of the checksum itself, and its length.
+fn checksum(data: &[u8], field: usize) -> u32 {
+    let word = |(at, pair): (usize, &[u8])| {
+        let is_field = (field..field + 4).contains(&(at * 2));
+        let bytes = [pair[0], pair.get(1).copied().unwrap_or(0)];
+        if is_field { 0 } else { u64::from(u16::from_le_bytes(bytes)) }
+    };
+    let sum = data.chunks(2).enumerate().map(word).sum::<u64>();
+    // Carries are added as they occur; 65535 is a sum of its own.
+    let folded = match sum % 0xffff {
+        0 if sum > 0 => 0xffff,
+        rest => rest,
+    };
+    folded as u32 + data.len() as u32
 }
 
 struct Subject<'data> {
@@ -172,6 +190,8 @@ impl<'data> Subject<'data> {
         vec![
             Check { name: "subsystem", outcome: self.subsystem() },
             Check { name: "entry point", outcome: self.entry() },
+            Check { name: "versions", outcome: self.versions() },
+            Check { name: "checksum", outcome: self.checksum() },
             Check { name: "relocatable", outcome: self.relocatable() },
             Check {
                 name: "no-execute data",
@@ -207,6 +227,29 @@ impl<'data> Subject<'data> {
         match self.pe.nt_headers().optional_header().subsystem() {
             pe::IMAGE_SUBSYSTEM_NATIVE => Ok("native".into()),
             other => fail(format!("the subsystem is {other}, not native")),
+        }
+    }
+
+    /// Windows 10 and Server 2016: the first systems of that number.
+    fn versions(&self) -> Outcome {
+        let headers = self.pe.nt_headers().optional_header();
+        let system = (headers.major_operating_system_version(), headers.minor_operating_system_version());
+        let subsystem = (headers.major_subsystem_version(), headers.minor_subsystem_version());
+        match (system, subsystem) {
+            ((10, 0), (10, 0)) => Ok("operating system and subsystem 10.0".into()),
+            _ => fail(format!("operating system {system:?}, subsystem {subsystem:?}, not 10.0")),
+        }
+    }
+
+    /// The loader refuses a driver whose checksum is wrong.
+    fn checksum(&self) -> Outcome {
+        let stored = self.pe.nt_headers().optional_header().check_sum();
+        let address = self.pe.dos_header().nt_headers_offset() as usize;
+        let computed = checksum(self.data, address + CHECKSUM);
+        if stored == computed {
+            Ok(format!("{stored:#x}"))
+        } else {
+            fail(format!("{stored:#x}, not {computed:#x}"))
         }
     }
 
@@ -373,10 +416,23 @@ impl<'data> Subject<'data> {
         x64::decode(&sections, functions(table, |at| self.at(at))?, &self.symbols, self)
     }
 
-    /// Whether the image is the driver that there is a table of entry points for. For the strict edition and for other drivers there is none.
-    fn has_table(&self) -> Result<bool> {
+    /// Checks calls and stack of the driver, both editions. The name of its debug information says which driver it is.
+    fn depths(&self, code: &Code) -> Result<Vec<Check>> {
         let info = self.pe.pdb_info()?;
-        Ok(info.is_some_and(|info| info.path() == format!("{}.pdb", Edition::Standard.name()).as_bytes()))
+        let path = info.map(|info| String::from_utf8_lossy(info.path()).into_owned()).unwrap_or_default();
+        let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
+        match file.strip_suffix(".pdb").unwrap_or_default() {
+            name if name == Edition::Standard.name() => self.stack(code),
+            name if name == Edition::Strict.name() || DRIVERS.contains(&name) => {
+                let outcome = Ok(format!("not determined: {name} has no table of entry points"));
+                Ok(vec![Check { name: "stack depth", outcome }])
+            }
+            _ => {
+                let outcome =
+                    fail(format!("the debug information is {path:?}, which is that of no driver here"));
+                Ok(vec![Check { name: "stack depth", outcome }])
+            }
+        }
     }
 
     /// Returns the addresses of code that code or data contains, but for those that Windows replaces.
@@ -451,5 +507,18 @@ impl Constants for Subject<'_> {
 
     fn is_guard(&self, address: u32) -> bool {
         self.guard.as_ref().is_ok_and(|guard| guard.dispatch == address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::checksum;
+
+    #[test]
+    fn a_checksum_adds_words_with_carry_and_the_length() {
+        assert_eq!(checksum(&[1, 0, 2, 0], 100), 3 + 4);
+        assert_eq!(checksum(&[0xff, 0xff, 2, 0], 100), 2 + 4, "a carry");
+        assert_eq!(checksum(&[0xff, 0xff, 0, 0], 100), 0xffff + 4);
+        assert_eq!(checksum(&[1, 0, 9, 9, 9, 9, 2], 2), 3 + 7, "without the field itself, and an odd length");
     }
 }
