@@ -114,6 +114,19 @@ fn queue_that_stalls_again_is_waited_for() {
     finish(bed);
 }
 
+/// Pauses that are each shorter than the time after which a queue is reset are no reason for it, however many there are.
+#[test]
+fn queue_that_pauses_and_goes_on_is_not_reset() {
+    let Some(bed) = started_with(&Options::default()) else { return };
+    for _ in 0..6 {
+        bed.machines()[0].nic().pause_sending(Duration::from_millis(600));
+        let all = statuses(&bed, send_many(&bed));
+        assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS));
+    }
+    assert_eq!(events(bed.machines()[0]), [0_u32; 0]);
+    finish(bed);
+}
+
 /// Frames that the device holds while there is no link are no reason for a reset.
 #[test]
 fn queue_may_stall_while_the_link_is_down() {
