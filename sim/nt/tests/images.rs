@@ -2,9 +2,15 @@
 
 //! Image files: those that load, and the reasons why others do not.
 
-use std::{fs, sync::Arc};
+use std::{fs, sync::Arc, time::Duration};
 
-use nt_sim::{ClockKind, Driver, DriverOptions, Host, Sim, host::HostOptions};
+use nt_sim::{
+    ClockKind, Driver, DriverOptions, Host, Sim,
+    delays::Moment,
+    guest::Guest,
+    host::HostOptions,
+    nt::{handles, thread_objects},
+};
 
 use crate::common::pe::{self, CHARACTERISTICS, ENTRY, MACHINE, MAGIC, SUBSYSTEM};
 
@@ -84,4 +90,24 @@ fn no_damage_to_the_headers_ends_the_process() {
             }
         }
     }
+}
+
+/// A thread of `PsCreateSystemThread` does not keep its driver loaded (WDK): the driver must wait for its end.
+#[test]
+fn thread_that_runs_when_its_driver_unloads_is_reported() {
+    let mut sim = sim();
+    let (host, driver) = load(&mut sim, &pe::image()).unwrap();
+    host.delays.add(Moment::Call("a thread's routine"), Duration::from_secs(1));
+    let this = host.clone();
+    let ended = host.spawn("driver", move || {
+        assert_eq!(driver.start(), 0);
+        let handle: Guest<usize> = this.memory.allocate(1).unwrap().cast();
+        let routine = driver.image().entry();
+        assert_eq!(thread_objects::PsCreateSystemThread(handle, 0, 0, 0, 0, routine, 0), 0);
+        assert_eq!(handles::ZwClose(handle.read()), 0);
+        driver.unload();
+    });
+    let _ = ended.join();
+    let verdict = sim.verdict();
+    assert!(verdict.violations[0].text.contains("the driver unloaded with a thread that runs"), "{verdict}");
 }

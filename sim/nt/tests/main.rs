@@ -30,6 +30,7 @@ mod services;
 mod spin_locks;
 mod stacks;
 mod strings;
+mod threads;
 mod timers;
 mod tracing;
 mod verdict;

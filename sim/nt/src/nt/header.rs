@@ -14,6 +14,8 @@ const SIGNAL_STATE: usize = 4;
 const WAIT_LIST: usize = 8;
 
 const SYNCHRONIZATION_EVENT: u8 = 1;
+pub(super) const SEMAPHORE: u8 = 5;
+pub(super) const THREAD: u8 = 6;
 pub(super) const NOTIFICATION_TIMER: u8 = 8;
 pub(super) const SYNCHRONIZATION_TIMER: u8 = 9;
 
@@ -40,21 +42,28 @@ pub(super) fn signal_state(object: usize) -> Guest<i32> {
 pub(super) fn kind(object: usize, function: &str) -> u8 {
     let header = Guest::<u8>::from_address(object);
     let (kind, size) = (header.field::<u8>(TYPE).read(), header.field::<u8>(SIZE).read());
-    let known = matches!((kind, size), (0 | 1, 6) | (NOTIFICATION_TIMER | SYNCHRONIZATION_TIMER, 16));
+    let known = matches!(
+        (kind, size),
+        (0 | 1 | THREAD, 6) | (SEMAPHORE, 8) | (NOTIFICATION_TIMER | SYNCHRONIZATION_TIMER, 16)
+    );
     if !known {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!(
-                "{function} on an object that is not an initialized event or timer (type {kind}, size {size})"
+                "{function} on an object that is not an initialized event, timer, semaphore or thread (type {kind}, size {size})"
             ),
         );
     }
     kind
 }
 
-/// Takes a signaled object for a wait: a synchronization object is no longer signaled.
+/// Takes a signaled object for a wait: a synchronization object is no longer signaled, a semaphore has one less.
 pub(super) fn take(object: usize, kind: u8) {
     if matches!(kind, SYNCHRONIZATION_EVENT | SYNCHRONIZATION_TIMER) {
         signal_state(object).write(0);
+    }
+    if kind == SEMAPHORE {
+        let state = signal_state(object);
+        state.write(state.read() - 1);
     }
 }

@@ -25,12 +25,14 @@ pub mod registry_tree;
 pub mod rundown;
 pub mod runtime;
 pub mod security;
+pub mod semaphore;
 mod shared_data;
 pub mod spin_lock;
 pub mod stdio;
 pub mod strings;
 pub mod system_routine;
 pub mod system_threads;
+pub mod thread_objects;
 pub mod time;
 pub mod timer;
 pub mod trace_logging;
@@ -79,11 +81,13 @@ pub const IMPORTS: &[&[Import]] = &[
     runtime::IMPORTS,
     security::IMPORTS,
     security::VARIABLES,
+    semaphore::IMPORTS,
     spin_lock::IMPORTS,
     stdio::IMPORTS,
     strings::IMPORTS,
     system_routine::IMPORTS,
     system_threads::IMPORTS,
+    thread_objects::IMPORTS,
     time::IMPORTS,
     timer::IMPORTS,
     trace_recorder::IMPORTS,
@@ -109,6 +113,7 @@ impl Subsystem for Nt {
         services.add(&work::IO_WORK_ITEMS, work::IoWorkItems::default());
         services.add(&work::QUEUED_ITEMS, work::QueuedItems::default());
         services.add(&system_threads::SYSTEM_THREADS, system_threads::SystemThreads::default());
+        services.add(&thread_objects::THREAD_OBJECTS, thread_objects::ThreadObjects::default());
         services.add(&waits::WAITS, waits::Waits::default());
         services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
         services.add(&dpc::DPCS, dpc::Queued::default());
@@ -148,6 +153,8 @@ impl Subsystem for Nt {
             Some("a timer that is set")
         } else if host.state(&dpc::DPCS).is_queued_by(image) {
             Some("a DPC that is queued")
+        } else if thread_objects::runs(host, |routine| image.contains(routine)) {
+            Some("a thread that runs")
         } else {
             None
         }

@@ -21,6 +21,11 @@ fn address(variable: &'static ObjectType) -> usize {
     (&raw const variable.0).expose_provenance()
 }
 
+/// Returns the type of thread objects, to which `PsThreadType` points.
+pub(super) fn thread_type() -> usize {
+    THREAD_TYPE.0
+}
+
 const fn variable(name: &'static str, address: fn() -> usize) -> Import {
     Import { kind: Kind::Variable, module: "ntoskrnl.exe", name, limit: Limit::ANY, address }
 }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Threads that a driver starts and waits for: their objects, references to these, and their end.
+
+use std::{any::Any, collections::HashMap, ffi::c_void, sync::Arc};
+
+use ndk_abi::nt::{
+    KSTART_ROUTINE, STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER, STATUS_OBJECT_TYPE_MISMATCH,
+    STATUS_SUCCESS,
+};
+use parking_lot::Mutex;
+
+use super::{
+    handles::{self, Object},
+    header::{self, signal_state},
+    variables,
+    waits::WAITS,
+};
+use crate::{
+    guest::Guest,
+    host::Host,
+    image, imports,
+    services::Slot,
+    thread::{Thread, ThreadId, current},
+    verifier::{BugCheck, violation},
+};
+
+pub(super) static THREAD_OBJECTS: Slot<ThreadObjects> = Slot::new();
+
+const REFERENCE: &str = "ObReferenceObjectByHandle";
+/// Bytes of a thread's object that a driver may see: its header alone.
+const SIZE: usize = 24;
+
+/// The threads of a host whose drivers can wait for them.
+#[derive(Default)]
+pub struct ThreadObjects(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    /// The routine of each thread that has not ended, by its object.
+    running: HashMap<usize, usize>,
+    /// The object of each thread that has begun.
+    threads: HashMap<ThreadId, usize>,
+    /// References of drivers to each object.
+    references: HashMap<usize, usize>,
+}
+
+/// The object that the handle of a thread refers to.
+struct ThreadHandle {
+    object: usize,
+}
+
+impl Object for ThreadHandle {
+    fn kind(&self) -> &'static str {
+        "PsCreateSystemThread"
+    }
+
+    fn close(&self, _host: &Host) {}
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// Returns whether a thread of `PsCreateSystemThread` runs whose routine is `one_of` a driver's.
+pub(crate) fn runs(host: &Host, one_of: impl Fn(usize) -> bool) -> bool {
+    host.state(&THREAD_OBJECTS).0.lock().running.values().any(|&routine| one_of(routine))
+}
+
+/// Signals the object of the calling thread: it has ended. Returns `false` for a thread that no driver has started.
+fn end(me: &Thread) -> bool {
+    let host = me.host();
+    let object = {
+        let mut table = host.state(&THREAD_OBJECTS).0.lock();
+        let Some(object) = table.threads.remove(&me.id()) else { return false };
+        table.running.remove(&object);
+        object
+    };
+    host.state(&WAITS).signal(me, object, || signal_state(object).write(1));
+    true
+}
+
+fn misuse(text: impl Into<String>) -> ! {
+    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+}
+
+/// Adds a reference to an object.
+fn reference(host: &Host, object: usize) {
+    let is_first = {
+        let mut table = host.state(&THREAD_OBJECTS).0.lock();
+        let count = table.references.entry(object).or_default();
+        *count += 1;
+        *count == 1
+    };
+    if is_first {
+        host.objects.add(REFERENCE, object);
+    }
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Starts a thread. Its object is signaled when it ends; its code must not be unloaded before.
+    [== PASSIVE_LEVEL]
+    fn PsCreateSystemThread(
+        handle: Guest<usize>,
+        access: u32,
+        attributes: usize,
+        process: usize,
+        client: usize,
+        routine: usize,
+        context: usize,
+    ) -> i32 {
+        let _ = (access, attributes, client);
+        if process != 0 || routine == 0 {
+            return STATUS_INVALID_PARAMETER;
+        }
+        let me = current();
+        let host = me.host();
+        if host.low_resources.fails() {
+            return STATUS_INSUFFICIENT_RESOURCES;
+        }
+        let Some(page) = host.memory.allocate(1) else { return STATUS_INSUFFICIENT_RESOURCES };
+        let object = page.address();
+        header::initialize(object, header::THREAD, SIZE, false);
+        handle.write(handles::open(host, Arc::new(ThreadHandle { object })));
+        host.state(&THREAD_OBJECTS).0.lock().running.insert(object, routine);
+        drop(host.spawn("system thread of a driver", move || {
+            let me = current();
+            me.host().state(&THREAD_OBJECTS).0.lock().threads.insert(me.id(), object);
+            // SAFETY: what the image passed as its routine.
+            let start: KSTART_ROUTINE = unsafe { image::function("a thread's routine", routine) };
+            let context = std::ptr::with_exposed_provenance_mut::<c_void>(context);
+            // SAFETY: the argument of a KSTART_ROUTINE.
+            image::call("a thread's routine", || unsafe { start(context) });
+            end(&me);
+        }));
+        STATUS_SUCCESS
+    }
+
+    /// Ends the calling thread, which must be one of `PsCreateSystemThread`.
+    [== PASSIVE_LEVEL]
+    fn PsTerminateSystemThread(status: i32) -> i32 {
+        let _ = status;
+        let me = current();
+        if !end(&me) {
+            misuse("PsTerminateSystemThread on a thread that PsCreateSystemThread has not started");
+        }
+        let world = Arc::clone(me.world());
+        world.clock.park_forever(me.shared())
+    }
+
+    /// Returns the object of a thread's handle, with a reference.
+    [== PASSIVE_LEVEL]
+    fn ObReferenceObjectByHandle(
+        handle: usize,
+        access: u32,
+        kind: usize,
+        mode: i8,
+        object: Guest<usize>,
+        information: usize,
+    ) -> i32 {
+        let _ = (access, mode, information);
+        let me = current();
+        let host = me.host();
+        let found = match handles::find::<ThreadHandle>(host, handle) {
+            Ok(found) => found,
+            Err(status) => return status,
+        };
+        if kind != 0 && kind != variables::thread_type() {
+            return STATUS_OBJECT_TYPE_MISMATCH;
+        }
+        reference(host, found.object);
+        object.write(found.object);
+        STATUS_SUCCESS
+    }
+
+    /// Adds a reference to an object to which the driver has one.
+    [<= DISPATCH_LEVEL]
+    fn ObfReferenceObject(object: usize) -> isize {
+        let me = current();
+        reference(me.host(), object);
+        me.host().state(&THREAD_OBJECTS).0.lock().references[&object].cast_signed()
+    }
+
+    /// Releases a reference to an object; returns how many are left.
+    [<= DISPATCH_LEVEL]
+    fn ObfDereferenceObject(object: usize) -> isize {
+        let me = current();
+        let host = me.host();
+        let left = {
+            let mut table = host.state(&THREAD_OBJECTS).0.lock();
+            table.references.get_mut(&object).map(|count| {
+                *count -= 1;
+                *count
+            })
+        };
+        let Some(left) = left else {
+            misuse(format!("ObfDereferenceObject of {object:#x}, to which the driver has no reference"));
+        };
+        if left == 0 {
+            host.state(&THREAD_OBJECTS).0.lock().references.remove(&object);
+            let _ = host.objects.remove(REFERENCE, object);
+        }
+        left.cast_signed()
+    }
+}
