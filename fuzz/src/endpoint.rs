@@ -142,7 +142,12 @@ impl Endpoint {
     }
 
     pub fn listen(&self) -> roce::ListenerId {
-        let spec = ListenSpec { ip: None, port: PORT, backlog: 4, context: 500 };
+        let spec = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 4, context: 500 };
+        self.engine.listen(&spec).expect("the port is free")
+    }
+
+    pub fn listen_for_datagrams(&self) -> roce::ListenerId {
+        let spec = ListenSpec { ip: None, port: PORT, datagrams: true, backlog: 4, context: 501 };
         self.engine.listen(&spec).expect("the port is free")
     }
 

@@ -55,7 +55,7 @@ impl Incast {
         let done = vec![(0, Duration::ZERO); sides.len()];
         let mut incast =
             Self { sides, now, options, receiving: Vec::new(), wire, posted, done, stream: None };
-        let listen = ListenSpec { ip: None, port: PORT, backlog: 16, context: 500 };
+        let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 16, context: 500 };
         incast.sides[0].engine.listen(&listen).unwrap();
         for sender in 1..incast.sides.len() {
             incast.connect(sender);

@@ -80,7 +80,7 @@ impl Pair {
 
     /// Lets side 1 listen on [`PORT`].
     pub fn listen(&mut self) {
-        let spec = ListenSpec { ip: None, port: PORT, backlog: 16, context: 500 };
+        let spec = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 16, context: 500 };
         self.sides[1].engine.listen(&spec).unwrap();
     }
 

@@ -131,7 +131,7 @@ fn main() -> Result<()> {
     }
 
     // Host 2 listens, host 1 connects: REQ.
-    hosts[1].engine.listen(&ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 })?;
+    hosts[1].engine.listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 })?;
     let connect = ConnectSpec {
         path: Path::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), ip(1), ip(2)),
         local_port: 50000,

@@ -33,6 +33,11 @@ impl PrivateData {
     pub const MAX_ACCEPT: usize = 196;
     /// Maximum length in bytes with a reject (REJ).
     pub const MAX_REJECT: usize = 148;
+    /// Maximum length in bytes with a request for the queue pair of a datagram service: the rest of a SIDR_REQ's private data after
+    /// the IP addressing header.
+    pub const MAX_RESOLVE: usize = 180;
+    /// Maximum length in bytes with its answer, or its refusal (SIDR_REP).
+    pub const MAX_ANSWER: usize = 136;
     const MAX: usize = 224;
 
     /// No private data.
@@ -89,8 +94,10 @@ pub struct ListenSpec {
     /// The unspecified address of a family stands for all local addresses of that family at the time of a
     /// request; `None` for all of both families.
     pub ip: Option<core::net::IpAddr>,
-    /// Port of the RDMA TCP port space.
+    /// Port of the RDMA TCP port space, or for datagrams of the UDP port space.
     pub port: u16,
+    /// Peers ask for the queue pair of a datagram service (SIDR), instead of connections.
+    pub datagrams: bool,
     /// Maximum requests that wait for the consumer's answer; more are refused.
     pub backlog: u16,
     /// Returned in each [`ConnEvent::Request`].
@@ -107,7 +114,7 @@ pub struct ConnectSpec<'a> {
     pub mtu: PathMtu,
     /// The limits requested; lowered to those of the engine and of the peer.
     pub reads: ReadLimits,
-    /// Up to [`PrivateData::MAX_CONNECT`] bytes.
+    /// Up to [`PrivateData::MAX_CONNECT`] bytes; [`PrivateData::MAX_RESOLVE`] for datagrams.
     pub private_data: &'a [u8],
     /// Returned in each event of the connection.
     pub context: u64,
@@ -117,7 +124,7 @@ pub struct ConnectSpec<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptSpec<'a> {
     pub reads: ReadLimits,
-    /// Up to [`PrivateData::MAX_ACCEPT`] bytes.
+    /// Up to [`PrivateData::MAX_ACCEPT`] bytes; [`PrivateData::MAX_ANSWER`] for datagrams.
     pub private_data: &'a [u8],
     /// Returned in each later event of the connection.
     pub context: u64,
@@ -159,9 +166,10 @@ impl RejectReason {
 pub enum ConnEvent {
     /// A request for a listener. The context is the listener's.
     Request(ConnRequest),
-    /// The peer accepted. Complete or reject next. [`Engine::peer`](crate::Engine::peer) has its queue pair.
+    /// The peer accepted. Complete or reject next. [`Engine::peer`](crate::Engine::peer) has its queue pair. For datagrams, that is
+    /// all.
     Replied { reads: ReadLimits, private_data: PrivateData },
-    /// The peer refused the request, or the active side refused the reply.
+    /// The peer refused the request, or the active side refused the reply. For datagrams, `reason` is the status of the SIDR_REP.
     Refused { reason: RejectReason, private_data: PrivateData },
     /// On the passive side: the active side has completed.
     Established { reads: ReadLimits },

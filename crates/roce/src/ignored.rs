@@ -10,7 +10,7 @@ use core::fmt;
 pub enum Ignored {
     /// Not a CM message.
     NotCm,
-    /// A CM message that this side does not implement: SIDR_REP, LAP, APR and unknown attributes.
+    /// A CM message that this side does not implement: LAP, APR and unknown attributes.
     Unsupported,
     /// To an address that is not local.
     NotLocal,

@@ -308,7 +308,7 @@ counters! {
     rx_datagrams_ignored,
     /// Ignored: not a CM message.
     cm_not_cm,
-    /// Ignored: a CM message that is not implemented (SIDR_REP, LAP, APR).
+    /// Ignored: a CM message that is not implemented (LAP, APR).
     cm_unsupported,
     /// Ignored: source address is not unicast.
     cm_invalid_source,

@@ -170,7 +170,8 @@ fn creation_reports_each_failed_allocation_and_succeeds_afterwards() {
     assert!(survives(&no, map) >= 2);
     assert!(survives(&no, || engine.allocate_region(pd, 16, true)) >= 3);
     assert!(survives(&no, || engine.create_window(pd, WindowType::Type2).map(drop)) >= 1);
-    let listen = || engine.listen(&ListenSpec { ip: None, port: 1, backlog: 1, context: 0 });
+    let listen =
+        || engine.listen(&ListenSpec { ip: None, port: 1, datagrams: false, backlog: 1, context: 0 });
     assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
 }
 

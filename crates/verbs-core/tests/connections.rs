@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbs_core::cm::{CmEvent, CmEventKind, CmId, ConnectParameters, EventChannel, PortSpace};
+use verbs_core::cm::{CmEvent, CmEventKind, CmId, ConnectParameters, EventChannel, Parameters, PortSpace};
 use verbs_core::environment::Settings;
 use verbs_core::host::Host;
 use verbs_core::qp::{Mask, QpState};
@@ -18,16 +18,21 @@ use crate::rig::{address, is_readable};
 struct Process {
     host: Arc<Host>,
     channel: Arc<EventChannel>,
+    space: PortSpace,
 }
 
 impl Process {
     fn new(address: core::net::IpAddr) -> Self {
         let settings = Settings { addresses: vec![address], ..Settings::default() };
-        Self { host: Host::new(settings).unwrap(), channel: EventChannel::new().unwrap() }
+        Self {
+            host: Host::new(settings).unwrap(),
+            channel: EventChannel::new().unwrap(),
+            space: PortSpace::Tcp,
+        }
     }
 
     fn id(&self) -> Arc<CmId> {
-        CmId::new(&self.host, PortSpace::Tcp, &self.channel)
+        CmId::new(&self.host, self.space, &self.channel)
     }
 
     /// Waits for an event, and acknowledges it.
@@ -127,7 +132,7 @@ fn requests_move_with_their_listener() {
     listener.listen(3).unwrap();
     let active = client.connect(listener.local().unwrap(), &[]);
     assert!(is_readable(&*server.channel, -1));
-    let elsewhere = Process { host: server.host, channel: EventChannel::new().unwrap() };
+    let elsewhere = Process { host: server.host, channel: EventChannel::new().unwrap(), ..server };
     listener.migrate(&elsewhere.channel);
     assert!(!is_readable(&*server.channel, 0));
     let passive = elsewhere.event(CmEventKind::ConnectRequest).id;
@@ -162,8 +167,6 @@ fn calls_need_their_phase() {
     unbound.resolve_address(None, "192.0.2.1:5".parse().unwrap()).unwrap();
     let event = process.event(CmEventKind::AddressError);
     assert_eq!(event.status, -libc::ENODEV);
-    let datagrams = CmId::new(&process.host, PortSpace::Udp, &process.channel);
-    assert_eq!(datagrams.listen(1), Err(Error::Unsupported));
     // Private data that no REQ can carry.
     let long = process.id();
     long.resolve_address(None, SocketAddr::new(address, 5)).unwrap();
@@ -171,7 +174,45 @@ fn calls_need_their_phase() {
     long.resolve_route().unwrap();
     process.event(CmEventKind::RouteResolved);
     assert_eq!(long.connect(&parameters(&[0; 57])), Err(Error::Invalid));
-    for id in [id, unbound, datagrams, long] {
+    for id in [id, unbound, long] {
+        id.destroy();
+    }
+}
+
+/// The queue pair of a datagram service is asked for: there is no connection.
+#[test]
+fn the_queue_pair_of_a_datagram_service_is_resolved() {
+    let address = address();
+    let (mut client, mut server) = (Process::new(address), Process::new(address));
+    (client.space, server.space) = (PortSpace::Udp, PortSpace::Udp);
+    let listener = server.id();
+    listener.bind(SocketAddr::new(address, 0)).unwrap();
+    listener.listen(3).unwrap();
+    let to = listener.local().unwrap();
+    let active = client.connect(to, &[7; 180]);
+    let request = server.event(CmEventKind::ConnectRequest);
+    assert_eq!(request.parameters.private_data.as_slice(), [7; 180]);
+    let passive = request.id;
+    assert_eq!(passive.accept(&parameters(&[8; 137])), Err(Error::Invalid));
+    passive.accept(&parameters(&[8; 136])).unwrap();
+    let Parameters { qpn, q_key, path, private_data, .. } = client.event(CmEventKind::Established).parameters;
+    assert_eq!((qpn, q_key), (0x1234, passive.qp_attributes(QpState::Init).unwrap().0.q_key));
+    assert_eq!((path.gid, path.is_global), (verbs_core::addresses::gid(address), true));
+    assert_eq!(private_data.as_slice(), [8; 136]);
+    for id in [&active, &passive] {
+        assert_eq!(id.disconnect(), Err(Error::Invalid));
+        assert_eq!(id.establish(), Err(Error::Invalid));
+    }
+    // The program refuses it, or there is no such service.
+    let refused = client.connect(to, &[]);
+    let request = server.event(CmEventKind::ConnectRequest).id;
+    request.reject(b"no").unwrap();
+    let event = client.event(CmEventKind::Unreachable);
+    assert_eq!((event.status, &event.parameters.private_data.as_slice()[..2]), (2, &b"no"[..]));
+    listener.destroy();
+    let nowhere = client.connect(to, &[]);
+    assert_eq!(client.event(CmEventKind::Unreachable).status, 1);
+    for id in [active, passive, refused, request, nowhere] {
         id.destroy();
     }
 }
@@ -181,7 +222,11 @@ fn calls_need_their_phase() {
 fn devices_of_a_listener_on_all_addresses_stay_open() {
     let addresses = [address(), address()];
     let settings = Settings { addresses: addresses.to_vec(), ..Settings::default() };
-    let process = Process { host: Host::new(settings).unwrap(), channel: EventChannel::new().unwrap() };
+    let process = Process {
+        host: Host::new(settings).unwrap(),
+        channel: EventChannel::new().unwrap(),
+        space: PortSpace::Tcp,
+    };
     let open = || addresses.map(|address| Arc::downgrade(&process.host.open(address).unwrap()));
     let listener = process.id();
     listener.bind("0.0.0.0:0".parse().unwrap()).unwrap();

@@ -95,7 +95,7 @@ pub fn engines(shape: &Shape, shards: usize) -> Result<Engines> {
         anyhow::Ok(engine)
     };
     let engines = [new(1)?, new(2)?];
-    let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
+    let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 };
     engines[1].listen(&listen).map_err(failed("listen"))?;
     Ok(engines)
 }

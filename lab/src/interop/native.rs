@@ -131,7 +131,7 @@ impl<'a> Host<'a> {
         let wakeup = Arc::new(Wakeup::default());
         let weak: Weak<Wakeup> = Arc::downgrade(&wakeup);
         port.attach(weak);
-        let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
+        let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 };
         side.engine.listen(&listen).expect("an engine without listeners has room for one");
         let (receives, window) = (side.sink(RECEIVE * RECEIVES as usize), side.shared(WINDOW));
         Self { sim, side, port, wakeup, receives, window, completions: Vec::new() }

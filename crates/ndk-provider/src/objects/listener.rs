@@ -125,6 +125,7 @@ impl Listener {
         let spec = ListenSpec {
             ip: Some(address.ip()),
             port: address.port(),
+            datagrams: false,
             backlog: BACKLOG,
             context: self.ticket.number(),
         };

@@ -24,6 +24,21 @@ impl ServiceId {
     /// RDMA IP CM service, TCP port space.
     const TCP: u64 = 0x0106_0000;
 
+    /// The same for datagrams: UDP port space.
+    const UDP: u64 = 0x0111_0000;
+
+    /// Returns the service ID of a port in the UDP port space.
+    #[must_use]
+    pub const fn datagram_port(port: u16) -> Self {
+        Self(Self::UDP | port as u64)
+    }
+
+    /// Returns the port; `None` if the service is not in the UDP port space.
+    #[must_use]
+    pub const fn to_datagram_port(self) -> Option<u16> {
+        if self.0 & !0xFFFF == Self::UDP { Some(self.0 as u16) } else { None }
+    }
+
     /// Returns the service ID of a port in the TCP port space.
     #[must_use]
     pub const fn port(port: u16) -> Self {

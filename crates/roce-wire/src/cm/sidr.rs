@@ -56,6 +56,15 @@ layout! {
     }
 }
 
+impl SidrReqRepr {
+    /// Writes the whole datagram.
+    pub fn emit_datagram(&self, transaction_id: u64, mad: &mut [u8; Mad::LEN]) {
+        if let Some(body) = mad::begin(Attribute::CM_SIDR_REQ, transaction_id, mad) {
+            self.emit(body);
+        }
+    }
+}
+
 impl SidrRepRepr {
     /// Returns a reply without a queue pair.
     #[must_use]

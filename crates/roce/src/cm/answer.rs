@@ -63,8 +63,8 @@ pub(super) enum AnswerKind {
     Mra { local_id: CommId, message: RespondedMessage },
     /// DREP.
     Drep { local_id: CommId },
-    /// SIDR_REP: unreliable datagram services are not supported.
-    SidrUnsupported { service_id: ServiceId },
+    /// SIDR_REP without queue pair.
+    SidrRefused { status: SidrStatus, service_id: ServiceId },
 }
 
 impl Answer {
@@ -97,9 +97,9 @@ impl Answer {
             AnswerKind::Drep { local_id } => {
                 CmMessage::Drep(DrepRepr { local_comm_id: local_id, remote_comm_id, private_data: [0; 224] })
             }
-            AnswerKind::SidrUnsupported { service_id } => {
-                let unsupported = SidrRepRepr::refusal(remote_comm_id, SidrStatus::UNSUPPORTED, service_id);
-                return unsupported.emit_datagram(self.transaction, mad);
+            AnswerKind::SidrRefused { status, service_id } => {
+                let refusal = SidrRepRepr::refusal(remote_comm_id, status, service_id);
+                return refusal.emit_datagram(self.transaction, mad);
             }
         };
         message.emit(self.transaction, mad);

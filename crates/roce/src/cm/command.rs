@@ -6,7 +6,7 @@ use super::{
     Cm,
     addresses::is_unicast,
     conn::Pending,
-    event::{LocalQp, PeerQp},
+    event::{LocalQp, PeerQp, is_user_qpn},
     messages,
     state::Input,
 };
@@ -16,8 +16,8 @@ use crate::{
     time::Instant,
 };
 use roce_wire::{
-    MacAddr, Psn, Qpn,
-    cm::{RejReason, private_data},
+    Attribute, MacAddr, PKEY_DEFAULT, Psn, Qpn,
+    cm::{RejReason, ServiceId, SidrReqRepr, SidrStatus, private_data},
 };
 
 impl Cm {
@@ -43,13 +43,16 @@ impl Cm {
         if path.local_ip.is_ipv4() != path.remote_ip.is_ipv4()
             || !is_unicast(path.remote_ip, self.conns.config.loopback)
             || spec.mtu > self.conns.config.max_mtu
-            || !local.is_valid()
+            || local.q_key.is_none() && !local.is_valid()
         {
             return Err(ConnError::Invalid);
         }
         //= R-CONN-2
         if !self.addresses.contains(path.local_ip) {
             return Err(ConnError::NotLocal);
+        }
+        if local.q_key.is_some() {
+            return self.resolve(now, spec);
         }
         let private_data = messages::request_data(spec).ok_or(ConnError::PrivateDataTooLong)?;
         //= R-CONN-20
@@ -62,6 +65,7 @@ impl Cm {
             retry_count: local.retry_count,
             rnr_retry_count: 0,
             ack_timeout: local.ack_timeout,
+            q_key: 0,
             path,
         };
         let index = self.conns.create(now, |conn| {
@@ -103,8 +107,11 @@ impl Cm {
         local: LocalQp,
     ) -> Result<ReadLimits, ConnError> {
         let (index, conn) = self.conns.slots.resolve(id)?;
+        if conn.datagrams {
+            return self.answer(now, index, spec, local);
+        }
         let private_data = private_data(spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
-        if !local.is_valid() {
+        if !local.is_valid() || local.q_key.is_some() {
             return Err(ConnError::Invalid);
         }
         if conn.state.on(Input::Accept).is_err() {
@@ -142,7 +149,7 @@ impl Cm {
     //= R-CONN-36
     pub fn reject(&mut self, now: Instant, id: ConnId, data: &[u8]) -> Result<(), ConnError> {
         let (index, conn) = self.conns.slots.resolve(id)?;
-        if data.len() > PrivateData::MAX_REJECT {
+        if data.len() > if conn.datagrams { PrivateData::MAX_ANSWER } else { PrivateData::MAX_REJECT } {
             return Err(ConnError::PrivateDataTooLong);
         }
         if conn.state.on(Input::Reject).is_err() {
@@ -221,6 +228,68 @@ impl Cm {
     /// [`ConnError::Unknown`].
     pub fn release(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         self.conns.release(now, id)
+    }
+}
+
+/// Service ID resolution.
+impl Cm {
+    /// Asks the peer for the queue pair of a datagram service: sends a SIDR_REQ, with retries. Ends with
+    /// [`CmEventKind::Replied`](super::CmEventKind::Replied), [`CmEventKind::Refused`](super::CmEventKind::Refused) or
+    /// [`CmEventKind::TimedOut`](super::CmEventKind::TimedOut).
+    ///
+    /// # Errors
+    /// Those of [`Cm::connect`], whose checks have passed; the private data may have 180 bytes.
+    #[inline(never)]
+    fn resolve(&mut self, now: Instant, spec: &ConnectSpec<'_>) -> Result<ConnId, ConnError> {
+        let private_data: [u8; 216] = messages::request_data(spec).ok_or(ConnError::PrivateDataTooLong)?;
+        let transaction = self.conns.random.next_u64();
+        let index = self.conns.create(now, |conn| {
+            conn.owned = true;
+            conn.datagrams = true;
+            conn.context = spec.context;
+            conn.path = spec.path;
+            conn.local_port = spec.local_port;
+            conn.remote_port = spec.remote_port;
+            conn.peer = PeerQp { mtu: spec.mtu, path: spec.path, ..conn.peer };
+            conn.transaction = transaction;
+        })?;
+        let service_id = ServiceId::datagram_port(spec.remote_port);
+        let retries = self.conns.config.max_retries;
+        self.conns.advance_and_emit(now, index, Input::Connect, (Attribute::CM_SIDR_REQ, retries), |conn| {
+            let request =
+                SidrReqRepr { request_id: conn.local_id, p_key: PKEY_DEFAULT, service_id, private_data };
+            request.emit_datagram(conn.transaction, &mut conn.message);
+        });
+        Ok(self.conns.slots.id_of(index))
+    }
+
+    /// Answers a request with the queue pair `local`.
+    ///
+    /// # Errors
+    /// [`ConnError::State`] if it was answered or has ended; [`ConnError::PrivateDataTooLong`] for more than 136 bytes;
+    /// [`ConnError::Invalid`] if no message can carry the queue pair's parameters.
+    #[inline(never)]
+    fn answer(
+        &mut self,
+        now: Instant,
+        index: u32,
+        spec: &AcceptSpec<'_>,
+        local: LocalQp,
+    ) -> Result<ReadLimits, ConnError> {
+        let data = private_data(spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
+        let q_key = local.q_key.filter(|_| is_user_qpn(local.qpn)).ok_or(ConnError::Invalid)?;
+        let answered = self.conns.reply(now, index, Input::Answer, |reply| {
+            (reply.status, reply.qpn, reply.q_key) = (SidrStatus::VALID, local.qpn, q_key);
+            reply.private_data = data;
+        });
+        if !answered {
+            return Err(ConnError::State);
+        }
+        if let Some(conn) = self.conns.slots.get_mut(index) {
+            conn.local = local;
+            conn.context = spec.context;
+        }
+        Ok(ReadLimits::default())
     }
 }
 

@@ -62,6 +62,8 @@ pub(super) struct Conn {
     pub(super) disconnect_progress: DisconnectProgress,
     /// How the disconnect ended, once that is reported.
     pub(super) disconnect_outcome: DisconnectOutcome,
+    /// Whether the queue pair of a datagram service is asked for (SIDR), instead of a connection.
+    pub(super) datagrams: bool,
     /// The consumer's context.
     pub(super) context: u64,
     /// Listener that received the request, on the passive side.
@@ -116,6 +118,7 @@ impl Idle for Conn {
         was_established: false,
         disconnect_progress: DisconnectProgress::None,
         disconnect_outcome: DisconnectOutcome::Aborted,
+        datagrams: false,
         context: 0,
         listener: None,
         local_id: CommId(0),
@@ -132,6 +135,7 @@ impl Idle for Conn {
             retry_count: 0,
             rnr_retry_count: 0,
             ack_timeout: 0,
+            q_key: None,
         },
         peer: PeerQp {
             qpn: Qpn::new(0),
@@ -141,6 +145,7 @@ impl Idle for Conn {
             retry_count: 0,
             rnr_retry_count: 0,
             ack_timeout: 0,
+            q_key: 0,
             path: UNSPECIFIED_PATH,
         },
         reads: ReadLimits { inbound: 0, outbound: 0 },

@@ -19,8 +19,8 @@ use crate::{
     trace::{ConnectionChange, Ends, Trace, TraceEvent, TraceRecord},
 };
 use core::net::SocketAddr;
-use roce_wire::cm::{CmMessage, RejReason, ReqRepr};
-use roce_wire::{Mad, PathMtu, Psn};
+use roce_wire::cm::{CmMessage, RejReason, ReqRepr, ServiceId, SidrRepRepr, SidrStatus, private_data};
+use roce_wire::{Attribute, Mad, PathMtu, Psn};
 use state_table::Symbol as _;
 
 /// Maximum retries of a DREQ. When they are used up, the consumer of a vanished peer gets the receives of its
@@ -282,6 +282,7 @@ impl ConnSet {
         let message = match conn.state {
             State::Established => Some(messages::dreq(conn)),
             State::DreqReceived => Some(messages::drep(conn)),
+            _ if conn.datagrams => None,
             //= rocev2 §12
             State::ReqSent => Some(messages::timeout_rej(conn, self.config.ca_guid)),
             State::ReqReceived | State::RepReceived | State::RepSent => {
@@ -295,7 +296,7 @@ impl ConnSet {
         }
         match message {
             Some(message) => self.advance_and_send(now, index, input, &message),
-            None => self.advance(now, index, input),
+            None => self.end_resolution(now, index, input) || self.advance(now, index, input),
         };
     }
 
@@ -305,6 +306,10 @@ impl ConnSet {
         // The REJ may be lost: a duplicate REQ or REP draws it again.
         conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
         conn.reason = reason;
+        if conn.datagrams {
+            self.refuse_resolution(now, index, Input::Reject, data);
+            return;
+        }
         let message = messages::rej(conn, reason, data);
         self.advance_and_send(now, index, Input::Reject, &message);
     }
@@ -327,6 +332,73 @@ impl ConnSet {
             conn.notify(what);
             self.slots.queue_event(index);
         }
+    }
+}
+
+/// Service ID resolution.
+impl ConnSet {
+    /// Makes the transition of `input`, if there is one, and sends the message that `emit` writes, with retries.
+    pub(super) fn advance_and_emit(
+        &mut self,
+        now: Instant,
+        index: u32,
+        input: Input,
+        (attribute, retries): (Attribute, u8),
+        emit: impl FnOnce(&mut Conn),
+    ) -> bool {
+        if !self.advance(now, index, input) {
+            return false;
+        }
+        if let Some(conn) = self.slots.get_mut(index) {
+            emit(conn);
+            conn.sent = Some(attribute);
+            conn.retries = retries;
+        }
+        self.slots.queue_message(now, index);
+        true
+    }
+
+    /// Answers a request by `input` with a refusal that `change` turns into the answer. Returns `false` and changes nothing if the state does not allow
+    /// it.
+    pub(super) fn reply(
+        &mut self,
+        now: Instant,
+        index: u32,
+        input: Input,
+        change: impl FnOnce(&mut SidrRepRepr),
+    ) -> bool {
+        if let Some(conn) = self.slots.get_mut(index)
+            && conn.state.on(input).is_ok()
+        {
+            // The answer may be lost: a duplicate of the request draws it again.
+            conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
+        }
+        self.advance_and_emit(now, index, input, (Attribute::CM_SIDR_REP, 0), |conn| {
+            let service_id = ServiceId::datagram_port(conn.local_port);
+            let mut reply = SidrRepRepr::refusal(conn.remote_id, SidrStatus::REJECTED, service_id);
+            change(&mut reply);
+            reply.emit_datagram(conn.transaction, &mut conn.message);
+        })
+    }
+
+    /// Refuses a request by `input`, for the reason that is recorded. Returns whether the state allows it.
+    pub(super) fn refuse_resolution(&mut self, now: Instant, index: u32, input: Input, data: &[u8]) -> bool {
+        let reason = self.slots.get(index).map(|conn| conn.reason);
+        self.reply(now, index, input, |reply| {
+            reply.status = match reason {
+                Some(RejReason::INVALID_SERVICE_ID) => SidrStatus::UNSUPPORTED,
+                Some(RejReason::NO_RESOURCES) => SidrStatus::NO_QP,
+                _ => SidrStatus::REJECTED,
+            };
+            reply.private_data = private_data(data).unwrap_or([0; 136]);
+        })
+    }
+
+    /// Ends a request by `input`: refuses one of the peer. Returns `false` and changes nothing if it is none of the peer.
+    pub(super) fn end_resolution(&mut self, now: Instant, index: u32, input: Input) -> bool {
+        let is_waiting =
+            self.slots.get(index).is_some_and(|conn| conn.datagrams && conn.state == State::ReqReceived);
+        is_waiting && self.refuse_resolution(now, index, input, &[])
     }
 }
 

@@ -20,6 +20,9 @@ pub struct LocalQp {
     pub rnr_retry_count: u8,
     /// Local ACK timeout, chosen by the active side: 4.096 us * 2^code.
     pub ack_timeout: u8,
+    /// Q_Key of a queue pair for datagrams. The peer is then asked for its queue pair, or gets this one (SIDR); there is no
+    /// connection.
+    pub q_key: Option<u32>,
 }
 
 impl LocalQp {
@@ -50,6 +53,8 @@ pub struct PeerQp {
     pub rnr_retry_count: u8,
     /// ACK timeout: 4.096 us * 2^code; 0 for no timeout.
     pub ack_timeout: u8,
+    /// Q_Key of a queue pair for datagrams, from the peer's SIDR_REP.
+    pub q_key: u32,
     /// The path to the peer. The caller chooses its UDP source port.
     pub path: Path,
 }
@@ -75,11 +80,11 @@ pub struct CmEvent {
 pub enum CmEventKind {
     /// A REQ for a listener: accept, reject, or release.
     Request { request: ConnRequest, peer: PeerQp },
-    /// The peer sent a REP: complete, reject, or release.
+    /// The peer sent a REP: complete, reject, or release. Or it sent a SIDR_REP with its queue pair: release.
     Replied { peer: PeerQp, private_data: PrivateData },
     /// The peer sent an RTU, or its first packet arrived.
     Established,
-    /// The peer sent a REJ.
+    /// The peer sent a REJ, or a SIDR_REP without queue pair: `reason` is its status.
     Refused { reason: RejReason, private_data: PrivateData },
     /// The peer sent a DREQ: disconnect or release.
     Disconnected,

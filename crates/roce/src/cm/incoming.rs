@@ -75,7 +75,7 @@ impl Incoming<'_> {
     pub(super) fn find_local(&self, local_id: CommId, remote_id: Option<CommId>) -> Result<u32, Ignored> {
         let (index, conn) = self.conns.slots.find(local_id).ok_or(Ignored::Unknown)?;
         let ids_fit = remote_id.is_none_or(|remote_id| remote_id == conn.remote_id);
-        (self.origin.is_from(conn) && ids_fit).then_some(index).ok_or(Ignored::Unknown)
+        (!conn.datagrams && self.origin.is_from(conn) && ids_fit).then_some(index).ok_or(Ignored::Unknown)
     }
 
     /// Returns `true` if a connection with this queue pair of the peer exists: then the message is refused. The

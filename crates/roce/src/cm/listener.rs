@@ -32,7 +32,9 @@ impl Listeners {
     /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`].
     pub(super) fn add(&mut self, spec: &ListenSpec, max: usize) -> Result<ListenerId, ConnError> {
         //= R-CONN-53
-        let overlaps = |other: &ListenSpec| other.port == spec.port && overlap(other.ip, spec.ip);
+        let overlaps = |other: &ListenSpec| {
+            (other.port, other.datagrams) == (spec.port, spec.datagrams) && overlap(other.ip, spec.ip)
+        };
         if self.all.iter().any(|listener| overlaps(&listener.spec)) {
             return Err(ConnError::PortInUse);
         }
@@ -69,9 +71,12 @@ impl Listeners {
         self.all.iter().find(|listener| listener.id == id).map(|listener| listener.spec.context)
     }
 
-    /// Returns the listener for this address and port, unless it is paused. At most one matches.
-    pub(super) fn matching(&self, ip: IpAddr, port: u16) -> Option<ListenerId> {
-        let takes = |listener: &&Listener| listener.spec.port == port && overlap(listener.spec.ip, Some(ip));
+    /// Returns the listener for this address and port, of connections or of datagrams, unless it is paused. At most one matches.
+    pub(super) fn matching(&self, ip: IpAddr, port: u16, datagrams: bool) -> Option<ListenerId> {
+        let takes = |listener: &&Listener| {
+            (listener.spec.port, listener.spec.datagrams) == (port, datagrams)
+                && overlap(listener.spec.ip, Some(ip))
+        };
         self.all.iter().find(takes).filter(|listener| !listener.paused).map(|listener| listener.id)
     }
 
@@ -110,7 +115,7 @@ mod tests {
     use super::*;
 
     fn spec(ip: Option<[u8; 4]>, port: u16) -> ListenSpec {
-        ListenSpec { ip: ip.map(IpAddr::from), port, backlog: 1, context: 3 }
+        ListenSpec { ip: ip.map(IpAddr::from), port, datagrams: false, backlog: 1, context: 3 }
     }
 
     #[test]
@@ -121,13 +126,13 @@ mod tests {
         assert_eq!(listeners.add(&spec(None, 7), 3), Err(ConnError::PortInUse));
         listeners.add(&spec(None, 8), 3).unwrap();
         assert_eq!(listeners.add(&spec(None, 9), 3), Err(ConnError::TooMany));
-        assert_eq!(listeners.matching([10, 0, 0, 1].into(), 7), Some(one));
+        assert_eq!(listeners.matching([10, 0, 0, 1].into(), 7, false), Some(one));
         listeners.pause(one, true).unwrap();
-        assert_eq!(listeners.matching([10, 0, 0, 1].into(), 7), None, "paused");
+        assert_eq!(listeners.matching([10, 0, 0, 1].into(), 7, false), None, "paused");
         listeners.remove(other).unwrap();
         assert_eq!(listeners.remove(other), Err(ConnError::Unknown));
         assert_eq!(listeners.pause(other, true), Err(ConnError::Unknown));
-        assert_eq!(listeners.matching([10, 0, 0, 2].into(), 7), None, "removed");
+        assert_eq!(listeners.matching([10, 0, 0, 2].into(), 7, false), None, "removed");
     }
 
     #[test]

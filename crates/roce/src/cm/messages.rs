@@ -13,11 +13,11 @@ use roce_wire::{
     },
 };
 
-/// Returns the private data of a REQ: the IP addressing header, then the consumer's. `None` if that is too long.
-pub(super) fn request_data(spec: &ConnectSpec<'_>) -> Option<[u8; 92]> {
+/// Returns the private data of a REQ or SIDR_REQ: the IP addressing header, then the consumer's. `None` if that is too long.
+pub(super) fn request_data<const N: usize>(spec: &ConnectSpec<'_>) -> Option<[u8; N]> {
     let ends =
         IpEnds { source: spec.path.local_ip, source_port: spec.local_port, destination: spec.path.remote_ip };
-    let mut area = [0; 92];
+    let mut area = [0; N];
     let (header, room) = area.split_first_chunk_mut::<{ IpCm::LEN }>()?;
     ends.repr().emit(header);
     room.get_mut(..spec.private_data.len())?.copy_from_slice(spec.private_data);

@@ -32,6 +32,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `command` | commands of the consumer |
+//! | `resolution` | the queue pair of a datagram service: SIDR |
 //! | `receive`, `request` | handlers of messages, REQ apart; `incoming` is what they share, `answer` what needs no connection |
 //! | `bounds` | admission of a connection, eviction |
 //! | `conn_set` | transitions of a connection and what follows from them; `messages` to its peer |
@@ -61,6 +62,7 @@ mod prf;
 mod queue;
 mod receive;
 mod request;
+mod resolution;
 mod sender;
 mod slots;
 mod state;
@@ -86,7 +88,7 @@ use crate::{conn::ConnRequest, error::ConnError, ignored::Ignored, random::Rando
 use roce_wire::icrc::Crc;
 use roce_wire::{
     Attribute, Deth, Mad, Packet, Psn, Qpn,
-    cm::{CmMessage, SidrReq, SidrReqRepr},
+    cm::{CmMessage, SidrRep, SidrRepRepr, SidrReq, SidrReqRepr},
 };
 
 /// The connection manager.
@@ -171,6 +173,9 @@ impl Cm {
         };
         if header.attribute() == Attribute::CM_SIDR_REQ {
             return incoming.receive_sidr_req(&SidrReqRepr::parse(&SidrReq::new(mad.body())));
+        }
+        if header.attribute() == Attribute::CM_SIDR_REP {
+            return incoming.receive_sidr_rep(&SidrRepRepr::parse(&SidrRep::new(mad.body())));
         }
         match CmMessage::parse(&mad).ok_or(Ignored::Unsupported)? {
             CmMessage::Req(req) => incoming.receive_req(&req),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receive processing of the messages of a connection: REP, RTU, MRA, REJ, DREQ, DREP; and of SIDR_REQ.
+//! Receive processing of the messages of a connection: REP, RTU, MRA, REJ, DREQ, DREP.
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
 use core::time::Duration;
@@ -19,21 +19,10 @@ use crate::{
 };
 use roce_wire::{
     Attribute, MtuCode, PathMtu, ack_timeout,
-    cm::{
-        CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage, RtuRepr,
-        SidrReqRepr,
-    },
+    cm::{CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage, RtuRepr},
 };
 
 impl Incoming<'_> {
-    /// Answers SIDR_REQ with "unsupported", so that the peer does not retry.
-    pub(super) fn receive_sidr_req(&mut self, req: &SidrReqRepr) -> Result<(), Ignored> {
-        //= rocev2 §11
-        let kind = AnswerKind::SidrUnsupported { service_id: req.service_id };
-        self.answer(req.request_id, kind)?;
-        Err(Ignored::Refused)
-    }
-
     pub(super) fn receive_rep(&mut self, rep: &RepRepr) -> Result<(), Ignored> {
         let now = self.origin.now;
         let Ok(index) = self.find_local(rep.remote_comm_id, None) else {
@@ -203,7 +192,7 @@ impl Incoming<'_> {
         let guid = guid.filter(|_| rej.reason == RejReason::TIMEOUT && rej.information_len >= 8);
         let guid = guid.ok_or(Ignored::Unknown)?;
         let found = self.conns.slots.find_by_id(guid, rej.local_comm_id, |conn| {
-            conn.transaction == self.origin.transaction && self.origin.is_from(conn)
+            !conn.datagrams && conn.transaction == self.origin.transaction && self.origin.is_from(conn)
         });
         found.ok_or(Ignored::Unknown)
     }

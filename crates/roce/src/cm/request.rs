@@ -25,7 +25,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(10);
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Membership bit of a P_Key.
-const PKEY_FULL_MEMBER: u16 = 0x8000;
+pub(super) const PKEY_FULL_MEMBER: u16 = 0x8000;
 
 /// ECN bits of a traffic class.
 const ECN: u8 = 3;
@@ -70,7 +70,9 @@ impl Incoming<'_> {
             return Err(Ignored::Malformed);
         }
         let slots = &self.conns.slots;
-        let known = slots.find_by_id(req.local_ca_guid, req.local_comm_id, |conn| self.origin.is_from(conn));
+        let known = slots.find_by_id(req.local_ca_guid, req.local_comm_id, |conn| {
+            !conn.datagrams && self.origin.is_from(conn)
+        });
         if let Some(index) = known {
             return self.repeated_req(index);
         }
@@ -108,7 +110,7 @@ impl Incoming<'_> {
             .ok_or(Refusal { reason: Some(RejReason::INVALID_MTU), mtu: Some(self.conns.config.max_mtu) })?;
         //= rocev2 §12
         //= R-CONN-6
-        let listener = self.conns.listeners.matching(destination, local_port);
+        let listener = self.conns.listeners.matching(destination, local_port, false);
         let listener = listener.ok_or(RejReason::INVALID_SERVICE_ID)?;
         //= R-CONN-62
         if !self.conns.listeners.has_room(listener) {
@@ -159,6 +161,7 @@ impl Incoming<'_> {
                 retry_count: req.retry_count,
                 rnr_retry_count: req.rnr_retry_count,
                 ack_timeout: valid.ack_timeout,
+                q_key: 0,
                 path,
             };
             conn.data = req.private_data.get(IpCm::LEN..).and_then(PrivateData::new).unwrap_or_default();

@@ -38,6 +38,10 @@ state_table::state_table! {
         ReceiveRep: ReqSent => RepReceived;
         /// The consumer accepts: REP.
         Accept: ReqReceived => RepSent;
+        /// The consumer names the queue pair of a datagram service: SIDR_REP.
+        Answer: ReqReceived => TimeWait;
+        /// The peer names the queue pair of a datagram service: SIDR_REP.
+        Resolve: ReqSent => Idle;
         /// The consumer completes: RTU.
         Complete: RepReceived => Established;
         /// The peer completes: RTU.

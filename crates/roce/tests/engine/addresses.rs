@@ -215,7 +215,10 @@ fn an_engine_can_connect_to_itself() {
         let path = {
             let alice = &pair.sides[0];
             alice.engine.set_addresses(&[alice.ip, other.into()]).unwrap();
-            alice.engine.listen(&ListenSpec { ip: None, port: PORT, backlog: 1, context: 500 }).unwrap();
+            alice
+                .engine
+                .listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 500 })
+                .unwrap();
             Path::new(alice.mac, alice.mac, alice.ip, other.into())
         };
         let passive_qp =

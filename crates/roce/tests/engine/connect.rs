@@ -133,7 +133,7 @@ fn a_path_mtu_larger_than_the_peers_is_lowered() {
 #[test]
 fn a_paused_listener_rejects_requests() {
     let mut pair = Pair::new(Options::default());
-    let spec = roce::ListenSpec { ip: None, port: PORT, backlog: 4, context: 500 };
+    let spec = roce::ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 4, context: 500 };
     let listener = pair.sides[1].engine.listen(&spec).unwrap();
     pair.sides[1].engine.pause(listener, true).unwrap();
     pair.connect(b"");

@@ -17,6 +17,7 @@ const PSNS: [u32; 2] = [0x00FF_FFFF, 0x0000_4711];
 /// Returns what a side sends of its first queue pair.
 fn local(pair: &Pair, side: usize) -> LocalQp {
     LocalQp {
+        q_key: None,
         qpn: pair.sides[side].qp.qpn(),
         receive_psn: Psn::new(PSNS[side]),
         srq: false,
@@ -153,6 +154,7 @@ fn each_side_gets_the_parameters_and_private_data_of_the_other() {
     assert_eq!(request.private_data.as_slice(), [0xC0; 56]);
     let alice = local(&pair, 0);
     let expected = PeerQp {
+        q_key: 0,
         qpn: alice.qpn,
         send_psn: alice.receive_psn,
         mtu: pair.options.mtu,

@@ -82,7 +82,7 @@ impl CmId {
             (Err(error), true) => return Err(error),
             (Err(_), false) => {
                 drop(state);
-                self.emit(CmEventKind::AddressError, -libc::ENODEV, Parameters::default());
+                self.emit(CmEventKind::AddressError, -libc::ENODEV, &Parameters::default());
                 return Ok(());
             }
         };
@@ -92,7 +92,7 @@ impl CmId {
         state.device = Some(device);
         state.phase = Phase::AddressResolved;
         drop(state);
-        self.emit(CmEventKind::AddressResolved, 0, Parameters::default());
+        self.emit(CmEventKind::AddressResolved, 0, &Parameters::default());
         Ok(())
     }
 
@@ -102,18 +102,15 @@ impl CmId {
     /// [`Error::Invalid`] if no address was resolved.
     pub fn resolve_route(&self) -> Result<(), Error> {
         self.step(&[Phase::AddressResolved], Phase::RouteResolved)?;
-        self.emit(CmEventKind::RouteResolved, 0, Parameters::default());
+        self.emit(CmEventKind::RouteResolved, 0, &Parameters::default());
         Ok(())
     }
 
     /// Listens on the local address; on any port of all devices if there is none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the identifier connects or listens; [`Error::AddressInUse`]; [`Error::Unsupported`] for datagrams.
+    /// [`Error::Invalid`] if the identifier connects or listens; [`Error::AddressInUse`].
     pub fn listen(&self, backlog: i32) -> Result<(), Error> {
-        if self.space() != PortSpace::Tcp {
-            return Err(Error::Unsupported);
-        }
         let mut state = self.state.lock();
         if state.phase == Phase::Idle {
             self.bind_state(&mut state, SocketAddr::from(([0; 4], 0)))?;
@@ -125,7 +122,13 @@ impl CmId {
         let backlog = u16::try_from(backlog).ok().filter(|&backlog| backlog > 0).unwrap_or(BACKLOG);
         for device in state.claimed.clone() {
             let context = self.context(&mut state, &device);
-            let spec = ListenSpec { ip: Some(device.address()), port, backlog, context };
+            let spec = ListenSpec {
+                ip: Some(device.address()),
+                port,
+                datagrams: self.space() == PortSpace::Udp,
+                backlog,
+                context,
+            };
             match device.engine().listen(&spec) {
                 Ok(listener) => {
                     device.adapter().listen(port);

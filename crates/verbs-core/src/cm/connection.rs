@@ -7,9 +7,8 @@ use std::sync::Arc;
 use roce::{AcceptSpec, Access, ConnId, ConnectSpec, LocalQp, ReadLimits};
 use roce_wire::{Psn, Qpn};
 
-use super::id::{CmId, Phase, PortSpace, State};
+use super::id::{CmId, Phase, PortSpace, State, vector};
 use super::of_engine::of_conn;
-use crate::addresses::gid;
 use crate::device::Device;
 use crate::error::Error;
 use crate::limits;
@@ -41,18 +40,15 @@ impl CmId {
             retry_count: parameters.retries.min(7),
             rnr_retry_count: parameters.rnr_retries.min(7),
             ack_timeout: state.ack_timeout,
+            q_key: (self.space() == PortSpace::Udp).then_some(Q_KEY),
         }
     }
 
-    /// Requests a connection. An event has the answer.
+    /// Requests a connection, or for datagrams the queue pair of the peer. An event has the answer.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if no route was resolved, or a parameter is out of range; [`Error::Unsupported`] for datagrams;
-    /// [`Error::OutOfMemory`].
+    /// [`Error::Invalid`] if no route was resolved, or a parameter is out of range; [`Error::OutOfMemory`].
     pub fn connect(&self, parameters: &ConnectParameters<'_>) -> Result<(), Error> {
-        if self.space() != PortSpace::Tcp {
-            return Err(Error::Unsupported);
-        }
         let mut state = self.state.lock();
         let (Phase::RouteResolved, Some(device), Some(local), Some(remote)) =
             (state.phase, state.device.clone(), state.local, state.remote)
@@ -79,7 +75,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Accepts a request. The queue pair is to be ready to receive.
+    /// Accepts a request. The queue pair is to be ready to receive; one for datagrams ready to send.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no request that waits, or a parameter is out of range.
@@ -95,7 +91,11 @@ impl CmId {
         let adapter = device.adapter();
         let accepted = adapter.engine.accept_unbound(adapter.clock.now(), connection, local_qp, &spec);
         accepted.map_err(of_conn)?;
-        state.phase = Phase::Connecting;
+        state.phase = match self.space() {
+            PortSpace::Tcp => Phase::Connecting,
+            // The peer does not answer.
+            PortSpace::Udp => Phase::Established,
+        };
         drop(state);
         device.adapter().attend();
         device.adapter().follow_up();
@@ -223,14 +223,7 @@ impl CmId {
         };
         let connection = state.connection.ok_or(Error::Invalid)?;
         let peer = device.engine().peer(connection).ok_or(Error::Invalid)?;
-        attributes.path = AddressVector {
-            gid: gid(peer.path.remote_ip),
-            hop_limit: peer.path.hop_limit,
-            traffic_class: state.traffic_class,
-            port: 1,
-            is_global: true,
-            ..AddressVector::default()
-        };
+        attributes.path = AddressVector { traffic_class: state.traffic_class, ..vector(&peer.path) };
         attributes.path_mtu = peer.mtu;
         attributes.destination = peer.qpn.value();
         attributes.inbound_reads = peer.reads.inbound;

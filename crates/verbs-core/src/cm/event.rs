@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use roce::{PrivateData, ReadLimits};
 
+use crate::qp::AddressVector;
+
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CmEventKind {
@@ -32,6 +34,10 @@ pub struct Parameters {
     pub rnr_retries: u8,
     /// Number of the peer's queue pair.
     pub qpn: u32,
+    /// Of a queue pair for datagrams.
+    pub q_key: u32,
+    /// The path to the peer.
+    pub path: AddressVector,
 }
 
 /// An event of an identifier of type `T`.

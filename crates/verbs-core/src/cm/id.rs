@@ -10,13 +10,17 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use roce::{ConnEvent, ConnId, ConnRequest, ListenerId, PeerQp, PrivateData, ReadLimits};
 
+use roce_wire::Path;
+
 use super::event::{CmEvent, CmEventKind, Parameters};
 use super::ports;
 use crate::adapter::{Notice, Subscriber};
+use crate::addresses::gid;
 use crate::device::Device;
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::host::Host;
+use crate::qp::AddressVector;
 use crate::sys;
 use crate::users::Unacknowledged;
 
@@ -299,8 +303,9 @@ impl CmId {
     }
 
     /// Reports an event.
-    pub(super) fn emit(&self, kind: CmEventKind, status: i32, parameters: Parameters) {
+    pub(super) fn emit(&self, kind: CmEventKind, status: i32, parameters: &Parameters) {
         let Some(id) = self.own.upgrade() else { return };
+        let parameters = *parameters;
         self.channel.lock().0.push(CmEvent { id, listener: None, kind, status, parameters });
     }
 
@@ -314,7 +319,7 @@ impl CmId {
         if !reported {
             let (kind, status) =
                 if was_established { (CmEventKind::Disconnected, 0) } else { (kind, status) };
-            self.emit(kind, status, Parameters::default());
+            self.emit(kind, status, &Parameters::default());
         }
     }
 
@@ -356,22 +361,33 @@ impl Subscriber for CmId {
         let Notice::Connection(connection, event) = notice else { return };
         match event {
             ConnEvent::Request(request) => self.requested(connection, &request),
+            ConnEvent::Replied { reads, private_data } if self.space == PortSpace::Udp => {
+                if self.step(&[Phase::Connecting], Phase::Established).is_ok() {
+                    let parameters = parameters(self.peer().as_ref(), reads, private_data);
+                    self.emit(CmEventKind::Established, 0, &parameters);
+                }
+            }
             ConnEvent::Replied { reads, private_data } => {
                 if self.step(&[Phase::Connecting], Phase::ReplyReceived).is_ok() {
                     let parameters = parameters(self.peer().as_ref(), reads, private_data);
-                    self.emit(CmEventKind::ConnectResponse, 0, parameters);
+                    self.emit(CmEventKind::ConnectResponse, 0, &parameters);
                 }
             }
             ConnEvent::Refused { reason, private_data } => {
                 if self.step(&[Phase::Connecting, Phase::ReplyReceived], Phase::Ended).is_ok() {
                     let parameters = parameters(None, ReadLimits::default(), private_data);
-                    self.emit(CmEventKind::Rejected, reason.0.into(), parameters);
+                    // As Linux reports that there is no such datagram service.
+                    let kind = match self.space {
+                        PortSpace::Tcp => CmEventKind::Rejected,
+                        PortSpace::Udp => CmEventKind::Unreachable,
+                    };
+                    self.emit(kind, reason.0.into(), &parameters);
                 }
             }
             ConnEvent::Established { reads } => {
                 if self.step(&[Phase::Connecting], Phase::Established).is_ok() {
                     let parameters = parameters(self.peer().as_ref(), reads, PrivateData::EMPTY);
-                    self.emit(CmEventKind::Established, 0, parameters);
+                    self.emit(CmEventKind::Established, 0, &parameters);
                 }
             }
             ConnEvent::Disconnected | ConnEvent::DisconnectDone(_) => {
@@ -396,5 +412,19 @@ fn parameters(peer: Option<&PeerQp>, reads: ReadLimits, private_data: PrivateDat
         retries: peer.map_or(0, |peer| peer.retry_count),
         rnr_retries: peer.map_or(0, |peer| peer.rnr_retry_count),
         qpn: peer.map_or(0, |peer| peer.qpn.value()),
+        q_key: peer.map_or(0, |peer| peer.q_key),
+        path: peer.map_or_else(AddressVector::default, |peer| vector(&peer.path)),
+    }
+}
+
+/// Returns the path to a peer as a program names it.
+pub(super) fn vector(path: &Path) -> AddressVector {
+    AddressVector {
+        gid: gid(path.remote_ip),
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+        port: 1,
+        is_global: true,
+        ..AddressVector::default()
     }
 }

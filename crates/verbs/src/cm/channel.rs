@@ -6,13 +6,14 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use verbs_core::Error;
-use verbs_core::cm::{CmEvent, CmEventKind, CmId, Parameters};
+use verbs_core::cm::{CmEvent, CmEventKind, CmId, Parameters, PortSpace};
 use verbs_core::qp::QpState;
 
 use super::event::{Event, number};
 use super::id::{Channel, Id, create_channel, find, migrate, show_addresses, shown, wrap};
 use super::objects::{change_qp, fail_qp};
-use crate::abi::rdma::{EventParam, RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel};
+use crate::abi::rdma::{EventParam, RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel, RdmaUdParam};
+use crate::ah;
 use crate::errno;
 use crate::handles;
 
@@ -51,7 +52,7 @@ fn convert(event: CmEvent<CmId>, counted: Arc<CmId>) -> Option<*mut RdmaCmEvent>
         Some(listener) => accept_request(listener, id).ok()?,
         None => pointer_of(&id),
     };
-    find(pointer).ok()?;
+    let space = find(pointer).ok()?.core.space();
     match kind {
         CmEventKind::ConnectResponse if !shown(pointer).qp.is_null() => {
             if let Err(error) = respond(pointer) {
@@ -69,9 +70,11 @@ fn convert(event: CmEvent<CmId>, counted: Arc<CmId>) -> Option<*mut RdmaCmEvent>
     let created = handles::create_with(|place: *mut RdmaCmEvent| {
         // The private data has its place behind the event.
         let private_data = place.wrapping_byte_add(core::mem::offset_of!(Event, private_data));
-        let conn = conn_param(&parameters, private_data.cast());
-        let base =
-            RdmaCmEvent { id: pointer, listen_id, event: number(kind), status, param: EventParam { conn } };
+        let param = match space {
+            PortSpace::Tcp => EventParam { conn: conn_param(&parameters, private_data.cast()) },
+            PortSpace::Udp => EventParam { ud: ud_param(&parameters, private_data.cast()) },
+        };
+        let base = RdmaCmEvent { id: pointer, listen_id, event: number(kind), status, param };
         Ok(Event { base, private_data: parameters.private_data, id: counted })
     });
     created.ok()
@@ -115,6 +118,12 @@ fn conn_param(parameters: &Parameters, private_data: *const c_void) -> RdmaConnP
         srq: 0,
         qp_num: parameters.qpn,
     }
+}
+
+fn ud_param(parameters: &Parameters, private_data: *const c_void) -> RdmaUdParam {
+    let RdmaConnParam { private_data, private_data_len, qp_num, .. } = conn_param(parameters, private_data);
+    let ah_attr = ah::attributes(&parameters.path);
+    RdmaUdParam { private_data, private_data_len, ah_attr, qp_num, qkey: parameters.q_key }
 }
 
 /// Waits for the next event of a channel, or returns -1.

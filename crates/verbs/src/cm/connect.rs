@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_void};
 
 use libc::sockaddr;
-use verbs_core::cm::ConnectParameters;
+use verbs_core::cm::{ConnectParameters, PortSpace};
 use verbs_core::qp::QpState;
 use verbs_core::{Error, ReadLimits, limits};
 
@@ -129,12 +129,16 @@ pub unsafe extern "C" fn rdma_connect(id: *mut RdmaCmId, param: *mut RdmaConnPar
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_accept(id: *mut RdmaCmId, param: *mut RdmaConnParam) -> c_int {
     errno::flag(find(id).and_then(|found| {
-        change_qp(id, QpState::ReadyToReceive)?;
-        change_qp(id, QpState::ReadyToSend)?;
+        let datagrams = found.core.space() == PortSpace::Udp;
+        if !datagrams {
+            change_qp(id, QpState::ReadyToReceive)?;
+            change_qp(id, QpState::ReadyToSend)?;
+        }
         // SAFETY: the program passes null or a structure.
         let accepted = unsafe { with_parameters(id, param, |parameters| found.core.accept(parameters)) };
         accepted.inspect_err(|_| fail_qp(id))?;
-        complete(id)
+        // For datagrams no event follows.
+        if datagrams { Ok(()) } else { complete(id) }
     }))
 }
 

@@ -36,8 +36,6 @@ pub enum Expected {
     Pass,
     /// A program ends with another status, and one prints this text. Nothing crashes, and nothing hangs.
     Refused { text: &'static str, reason: &'static str },
-    /// The same, for what is to be offered one day: it counts as a known failure.
-    Missing { text: &'static str, what: &'static str },
     /// The server is killed in mid-transfer. A request of the client runs out of retries; it ends with another status, without a signal.
     ServerKilled,
     /// Tests of Python: at least this many pass, and those of the list fail, no others.
@@ -137,10 +135,6 @@ impl Case {
 
     pub const fn refused(self, text: &'static str, reason: &'static str) -> Self {
         self.expecting(Expected::Refused { text, reason })
-    }
-
-    pub const fn missing(self, text: &'static str, what: &'static str) -> Self {
-        self.expecting(Expected::Missing { text, what })
     }
 
     pub const fn printing(self, prints: &'static str) -> Self {

@@ -64,11 +64,6 @@ impl Ends<'_> {
             Expected::Refused { text, reason } => {
                 Verdict { note: format!("refused: {reason}"), ..Verdict::of(self.fault_of_refusal(text)) }
             }
-            Expected::Missing { text, what } => {
-                let fault = self.fault_of_refusal(text);
-                let known = fault.is_none().then(|| format!("{what} are not offered yet"));
-                Verdict { known: known.into_iter().collect(), ..Verdict::of(fault) }
-            }
             Expected::ServerKilled => {
                 let note = "a request of the client fails".to_owned();
                 Verdict { note, ..Verdict::of(self.fault_of_survivor()) }

@@ -136,7 +136,7 @@ impl Player<'_> {
                 && let Some(port) = conn.req.as_ref().and_then(|req| req.service_id.to_port())
                 && !ports.contains(&port)
             {
-                let spec = ListenSpec { ip: None, port, backlog: 16, context: 0 };
+                let spec = ListenSpec { ip: None, port, datagrams: false, backlog: 16, context: 0 };
                 self.engine.listen(&spec).map_err(failed("listen"))?;
                 ports.push(port);
             }

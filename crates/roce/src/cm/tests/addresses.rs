@@ -66,6 +66,7 @@ fn wildcard_listens_on_all_addresses_of_its_family() {
     let spec = |ip: Option<&str>| ListenSpec {
         ip: ip.map(|ip| ip.parse().unwrap()),
         port: PORT,
+        datagrams: false,
         backlog: 1,
         context: 0,
     };

@@ -12,7 +12,10 @@ fn peer_address(number: u32) -> IpAddr {
 /// Creates a pair with limits changed by `adjust`. B listens.
 fn bounded(adjust: impl Fn(&mut CmConfig)) -> Pair {
     let mut pair = Pair::with(adjust);
-    pair.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 1000, context: 0xB }).unwrap();
+    pair.b
+        .cm
+        .listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1000, context: 0xB })
+        .unwrap();
     pair
 }
 

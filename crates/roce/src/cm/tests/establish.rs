@@ -223,7 +223,8 @@ fn request_of_linux_is_withdrawn_when_linux_gives_up() {
         let mad = Mad::new_checked(packet.payload()).unwrap();
         if let Some(CmMessage::Req(req)) = CmMessage::parse(&mad) {
             let port = req.service_id.to_port().unwrap();
-            let _ = pair.b.cm.listen(&ListenSpec { ip: None, port, backlog: 1, context: 0 });
+            let _ =
+                pair.b.cm.listen(&ListenSpec { ip: None, port, datagrams: false, backlog: 1, context: 0 });
         }
         let now = pair.now;
         observed.push(pair.b.cm.deliver(now, &packet));
@@ -241,7 +242,7 @@ fn request_of_linux_is_withdrawn_when_linux_gives_up() {
 #[test]
 fn req_of_linux_becomes_a_request() {
     let mut pair = Pair::new();
-    pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, backlog: 1, context: 0 }).unwrap();
+    pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, datagrams: false, backlog: 1, context: 0 }).unwrap();
     let observed = captured("rping_v4")
         .iter()
         .any(|frame| pair.b.cm.deliver(Instant::default(), &Packet::parse(frame).unwrap()) == Ok(()));

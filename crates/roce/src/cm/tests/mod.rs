@@ -12,6 +12,7 @@ mod hostile;
 mod loss;
 mod refuse;
 mod requests;
+mod resolution;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -256,7 +257,10 @@ impl Pair {
     }
 
     fn listen(&mut self) -> ListenerId {
-        self.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 16, context: 0xB }).unwrap()
+        self.b
+            .cm
+            .listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 16, context: 0xB })
+            .unwrap()
     }
 
     fn local_qp(&mut self, side: Side) -> LocalQp {
@@ -264,6 +268,7 @@ impl Pair {
         host.next_qpn += 1;
         let base = if side == Side::A { 0x00A0_0000 } else { 0x00B0_0000 };
         LocalQp {
+            q_key: None,
             qpn: Qpn::new(host.next_qpn),
             receive_psn: Psn::new(base + host.next_qpn),
             srq: false,

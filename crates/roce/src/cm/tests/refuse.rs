@@ -71,7 +71,7 @@ fn unreported_request_is_refused_when_its_listener_is_removed() {
 fn unreported_request_stays_when_another_listener_is_removed() {
     let mut pair = Pair::new();
     pair.listen();
-    let other = ListenSpec { ip: None, port: PORT + 1, backlog: 16, context: 0xD };
+    let other = ListenSpec { ip: None, port: PORT + 1, datagrams: false, backlog: 16, context: 0xD };
     let other = pair.b.cm.listen(&other).unwrap();
     pair.connect();
     pair.collect();
@@ -86,7 +86,7 @@ fn unreported_request_stays_when_another_listener_is_removed() {
 #[test]
 fn full_backlog_refuses_until_a_request_is_answered() {
     let mut pair = Pair::new();
-    let spec = ListenSpec { ip: None, port: PORT, backlog: 2, context: 0xB };
+    let spec = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 2, context: 0xB };
     pair.b.cm.listen(&spec).unwrap();
     let _first = pair.connect();
     let b = pair.request();
@@ -106,7 +106,7 @@ fn full_backlog_refuses_until_a_request_is_answered() {
 fn listeners_share_a_port_only_on_different_addresses() {
     let mut pair = Pair::new();
     let ip = pair.b.ip;
-    let spec = |ip, port| ListenSpec { ip, port, backlog: 1, context: 0 };
+    let spec = |ip, port| ListenSpec { ip, port, datagrams: false, backlog: 1, context: 0 };
     let cm = &mut pair.b.cm;
     let exact = cm.listen(&spec(Some(ip), PORT)).unwrap();
     assert_eq!(cm.listen(&spec(Some(ip), PORT)), Err(ConnError::PortInUse));
@@ -121,7 +121,8 @@ fn listeners_share_a_port_only_on_different_addresses() {
 #[test]
 fn listener_on_another_address_gets_no_request() {
     let mut pair = Pair::new();
-    let spec = ListenSpec { ip: Some([10, 0, 0, 1].into()), port: PORT, backlog: 1, context: 0 };
+    let spec =
+        ListenSpec { ip: Some([10, 0, 0, 1].into()), port: PORT, datagrams: false, backlog: 1, context: 0 };
     pair.b.cm.listen(&spec).unwrap();
     let a = pair.connect();
     pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
@@ -263,7 +264,10 @@ fn req_of_a_reused_queue_pair_challenges_its_stale_connection() {
 #[test]
 fn connections_are_bounded_and_timewait_slots_are_reused() {
     let mut pair = Pair::with(|config| config.max_connections = 16);
-    pair.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 100, context: 0 }).unwrap();
+    pair.b
+        .cm
+        .listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 100, context: 0 })
+        .unwrap();
     let conns: Vec<_> = (0..16).map(|_| pair.connect()).collect();
     assert_eq!(pair.try_connect(b"", READS), Err(ConnError::TooMany));
     let requests: Vec<_> = (0..16).map(|_| pair.request()).collect();

@@ -21,6 +21,7 @@ const MAX_ACK_TIMEOUT: u8 = 18;
 pub(super) fn of_local<R: RawMutex>(qp: &Qp<R>, config: &Config, receive_psn: Psn) -> LocalQp {
     let timing = &config.timing;
     LocalQp {
+        q_key: None,
         qpn: qp.attributes.qpn,
         receive_psn,
         srq: qp.attributes.srq.is_some(),

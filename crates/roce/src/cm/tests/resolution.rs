@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Service ID resolution: the queue pair of a datagram service.
+
+use super::*;
+use roce_wire::cm::{
+    DreqRepr, RejRepr, RepRepr, RespondedMessage, RtuRepr, ServiceId, SidrRepRepr, SidrReqRepr, SidrStatus,
+};
+
+const Q_KEY: u32 = 0x0123_4567;
+const RESOLVED: LocalQp = LocalQp {
+    qpn: Qpn::new(0),
+    receive_psn: Psn::new(0),
+    srq: false,
+    retry_count: 0,
+    rnr_retry_count: 0,
+    ack_timeout: 0,
+    q_key: Some(0),
+};
+
+impl Pair {
+    fn listen_for_datagrams(&mut self, backlog: u16) -> ListenerId {
+        let spec = ListenSpec { ip: None, port: PORT, datagrams: true, backlog, context: 0xB };
+        self.b.cm.listen(&spec).unwrap()
+    }
+
+    fn resolve(&mut self, data: &[u8]) -> ConnId {
+        self.connect_qp(RESOLVED, data, READS).unwrap()
+    }
+
+    fn answer(&mut self, conn: ConnId, data: &[u8]) -> Result<ReadLimits, ConnError> {
+        let local = LocalQp { qpn: Qpn::new(0x4711), q_key: Some(Q_KEY), ..RESOLVED };
+        let spec = AcceptSpec { reads: READS, private_data: data, context: 0xC };
+        self.command(Side::B, |cm, now| cm.accept(now, conn, &spec, local))
+    }
+
+    /// Runs until A has the queue pair of B.
+    fn resolved(&mut self, conn: ConnId) -> PrivateData {
+        let event = self.event(Side::A);
+        let CmEventKind::Replied { peer, private_data } = event.kind else { panic!("{event:?}") };
+        assert_eq!((event.conn, peer.qpn, peer.q_key), (conn, Qpn::new(0x4711), Q_KEY));
+        assert_eq!(peer.path, self.path());
+        private_data
+    }
+
+    fn refused(&mut self, conn: ConnId, status: SidrStatus, data: &[u8]) {
+        let private_data = padded(data, 136);
+        let reason = RejReason(status.0.into());
+        self.expect(Side::A, conn, CmEventKind::Refused { reason, private_data });
+    }
+
+    /// Delivers a datagram of `source` to a side.
+    fn deliver_mad(&mut self, to: Side, source: IpAddr, mad: &[u8; Mad::LEN]) -> Result<(), Ignored> {
+        let (from, host) = if to == Side::A { (&self.b, &self.a) } else { (&self.a, &self.b) };
+        let frame = frame(from, host, source, mad);
+        let now = self.now;
+        self.host(to).cm.deliver(now, &Packet::parse(&frame).unwrap())
+    }
+
+    /// Returns the SIDR_REQ that A sends next, with its transaction ID.
+    fn sidr_req(&mut self) -> (SidrReqRepr, u64) {
+        let (now, mut slot) = (self.now, [0; 2048]);
+        let len = self.a.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
+        let packet = Packet::parse(&slot[..len]).unwrap();
+        let mad = Mad::new_checked(packet.payload()).unwrap();
+        assert_eq!(mad.header().attribute(), Attribute::CM_SIDR_REQ);
+        (SidrReqRepr::parse(&SidrReq::new(mad.body())), mad.header().transaction_id())
+    }
+}
+
+fn sidr_rep(request_id: CommId, transaction: u64, change: impl FnOnce(&mut SidrRepRepr)) -> [u8; Mad::LEN] {
+    let service_id = ServiceId::datagram_port(PORT);
+    let mut rep = SidrRepRepr::refusal(request_id, SidrStatus::VALID, service_id);
+    (rep.qpn, rep.q_key) = (Qpn::new(0x4711), Q_KEY);
+    change(&mut rep);
+    let mut mad = [0; Mad::LEN];
+    rep.emit_datagram(transaction, &mut mad);
+    mad
+}
+
+fn sidr_req(request: &SidrReqRepr, transaction: u64) -> [u8; Mad::LEN] {
+    let mut mad = [0; Mad::LEN];
+    request.emit_datagram(transaction, &mut mad);
+    mad
+}
+
+//= rocev2 §11
+#[test]
+fn a_peer_names_the_queue_pair_of_a_datagram_service() {
+    for ips in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
+        let [a, b] = ips.map(|ip| ip.parse().unwrap());
+        let mut pair = Pair::between(a, b, |_| {});
+        pair.listen_for_datagrams(16);
+        let a = pair.resolve(&[5; 180]);
+        let event = pair.event(Side::B);
+        let CmEventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
+        assert_eq!((event.context, request.local_port, request.remote_port), (0xB, PORT, 50_000));
+        assert_eq!(request.private_data, padded(&[5; 180], 180));
+        assert_eq!(pair.answer(event.conn, &[6; 136]), Ok(ReadLimits::default()));
+        assert_eq!(pair.resolved(a), padded(&[6; 136], 136));
+        assert_eq!(pair.a.sent, [Attribute::CM_SIDR_REQ]);
+        assert_eq!(pair.b.sent, [Attribute::CM_SIDR_REP]);
+        pair.release(a, event.conn);
+        assert_eq!((pair.a.sent.len(), pair.b.sent.len()), (1, 1), "there is nothing to disconnect");
+    }
+}
+
+#[test]
+fn lost_messages_are_sent_again_and_a_request_is_reported_once() {
+    for message in [Attribute::CM_SIDR_REQ, Attribute::CM_SIDR_REP] {
+        let mut pair = Pair::new();
+        pair.listen_for_datagrams(16);
+        pair.set_fate_once(message, Fate::Lose);
+        let a = pair.resolve(b"");
+        let b = pair.request();
+        pair.answer(b, b"").unwrap();
+        pair.resolved(a);
+        assert_eq!(pair.a.sent.len(), 2, "{message:?}");
+        pair.release(a, b);
+    }
+}
+
+#[test]
+fn a_service_that_is_not_offered_is_refused() {
+    let mut pair = Pair::new();
+    // Connections have ports of their own.
+    let connections = pair.listen();
+    let a = pair.resolve(b"");
+    pair.refused(a, SidrStatus::UNSUPPORTED, b"");
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.command(Side::B, |cm, now| cm.unlisten(now, connections)).unwrap();
+    let datagrams = pair.listen_for_datagrams(16);
+    let a = pair.connect();
+    let reason = RejReason::INVALID_SERVICE_ID;
+    let refused = CmEventKind::Refused { reason, private_data: padded(b"", 148) };
+    pair.expect(Side::A, a, refused);
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.command(Side::B, |cm, now| cm.pause(now, datagrams, true)).unwrap();
+    let a = pair.resolve(b"");
+    pair.refused(a, SidrStatus::UNSUPPORTED, b"");
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.nothing_left();
+}
+
+#[test]
+fn a_consumer_refuses_or_gives_up() {
+    let mut pair = Pair::new();
+    pair.listen_for_datagrams(16);
+    let a = pair.resolve(b"");
+    let b = pair.request();
+    let too_long = pair.command(Side::B, |cm, now| cm.reject(now, b, &[1; 137]));
+    assert_eq!(too_long, Err(ConnError::PrivateDataTooLong));
+    pair.command(Side::B, |cm, now| cm.reject(now, b, &[1; 136])).unwrap();
+    pair.refused(a, SidrStatus::REJECTED, &[1; 136]);
+    assert_eq!(pair.answer(b, b""), Err(ConnError::State));
+    pair.release(a, b);
+    // Released without an answer.
+    let a = pair.resolve(b"");
+    let b = pair.request();
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.refused(a, SidrStatus::REJECTED, b"");
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.nothing_left();
+    // The peer asks no longer, and gets no answer.
+    let sent = pair.a.sent.len();
+    let a = pair.resolve(b"");
+    let b = pair.request();
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.answer(b, b"").unwrap();
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.nothing_left();
+    assert_eq!(pair.a.sent.len(), sent + 1);
+}
+
+#[test]
+fn a_request_without_answer_times_out() {
+    let mut pair = Pair::new();
+    pair.set_fate(|_, _| Fate::Lose);
+    let a = pair.resolve(b"");
+    pair.expect(Side::A, a, CmEventKind::TimedOut);
+    assert_eq!(pair.a.sent.len(), 16, "one request, and its retries");
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.nothing_left();
+}
+
+#[test]
+fn commands_with_invalid_parameters_change_nothing() {
+    let mut pair = Pair::new();
+    pair.listen_for_datagrams(16);
+    let too_long = pair.connect_qp(RESOLVED, &[0; 181], READS);
+    assert_eq!(too_long, Err(ConnError::PrivateDataTooLong));
+    let a = pair.resolve(b"");
+    let b = pair.request();
+    assert_eq!(pair.answer(b, &[0; 137]), Err(ConnError::PrivateDataTooLong));
+    // A connection's queue pair; one that cannot have datagrams.
+    assert_eq!(pair.try_accept(b, b"", READS), Err(ConnError::Invalid));
+    let spec = AcceptSpec { reads: READS, private_data: b"", context: 0xC };
+    let gsi = LocalQp { qpn: Qpn::GSI, ..RESOLVED };
+    assert_eq!(pair.command(Side::B, |cm, now| cm.accept(now, b, &spec, gsi)), Err(ConnError::Invalid));
+    assert_eq!(pair.command(Side::B, |cm, now| cm.complete(now, b)), Err(ConnError::State));
+    assert_eq!(pair.command(Side::B, |cm, now| cm.disconnect(now, b)), Err(ConnError::State));
+    pair.answer(b, b"").unwrap();
+    assert_eq!(pair.answer(b, b""), Err(ConnError::State));
+    pair.resolved(a);
+    assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), Err(ConnError::State));
+    pair.release(a, b);
+    // A connection is not answered with a queue pair for datagrams.
+    pair.listen();
+    pair.connect();
+    let b = pair.request();
+    assert_eq!(pair.answer(b, b""), Err(ConnError::Invalid));
+}
+
+#[test]
+fn answers_of_other_hosts_and_to_other_requests_are_ignored() {
+    let mut pair = Pair::new();
+    let a = pair.resolve(b"");
+    let (request, transaction) = pair.sidr_req();
+    let (id, b, other) = (request.request_id, pair.b.ip, "10.9.9.9".parse().unwrap());
+    let good = sidr_rep(id, transaction, |_| {});
+    let bad = [
+        (other, good, Ignored::Unknown),
+        (b, sidr_rep(id, transaction ^ 1, |_| {}), Ignored::Unknown),
+        (b, sidr_rep(CommId(id.0 ^ 1), transaction, |_| {}), Ignored::Unknown),
+        (b, sidr_rep(id, transaction, |rep| rep.qpn = Qpn::GSI), Ignored::Malformed),
+    ];
+    for (source, mad, reason) in bad {
+        assert_eq!(pair.deliver_mad(Side::A, source, &mad), Err(reason));
+    }
+    // Messages of connections.
+    let (remote_comm_id, local_comm_id) = (id, CommId(5));
+    let rej = RejRepr {
+        local_comm_id,
+        remote_comm_id,
+        message_rejected: RespondedMessage::REQ,
+        information_len: 0,
+        reason: RejReason::CONSUMER,
+        information: [0; 72],
+        private_data: [0; 148],
+    };
+    let rep = RepRepr {
+        local_comm_id,
+        remote_comm_id,
+        local_q_key: 0,
+        local_qpn: Qpn::new(7),
+        vendor_id: 0,
+        local_eecn: 0,
+        starting_psn: Psn::new(1),
+        responder_resources: 1,
+        initiator_depth: 1,
+        target_ack_delay: 0,
+        failover_accepted: 0,
+        end_to_end_flow_control: false,
+        rnr_retry_count: 7,
+        srq: false,
+        local_ca_guid: 9,
+        private_data: [0; 196],
+    };
+    let dreq = DreqRepr { local_comm_id, remote_comm_id, remote_qpn: Qpn::new(0), private_data: [0; 220] };
+    let rtu = RtuRepr { local_comm_id, remote_comm_id, private_data: [0; 224] };
+    let messages =
+        [CmMessage::Rej(rej), CmMessage::Dreq(dreq), CmMessage::Rtu(rtu)].map(|m| (m, Err(Ignored::Unknown)));
+    for (message, observed) in messages.into_iter().chain([(CmMessage::Rep(rep), Err(Ignored::Refused))]) {
+        let mad = datagram(&message, transaction);
+        assert_eq!(pair.deliver_mad(Side::A, b, &mad), observed, "{message:?}");
+    }
+    assert_eq!(pair.a.events, []);
+    assert_eq!(pair.deliver_mad(Side::A, b, &good), Ok(()));
+    pair.resolved(a);
+    assert_eq!(pair.deliver_mad(Side::A, b, &good), Err(Ignored::Duplicate));
+    // One to a connection.
+    let a = pair.connect();
+    let now = pair.now;
+    let mut req = None;
+    while let Some(sent) = next_message(&mut pair.a, now) {
+        req = Some(sent);
+    }
+    let Some((CmMessage::Req(req), transaction)) = req else { panic!("no REQ") };
+    let answer = sidr_rep(req.local_comm_id, transaction, |_| {});
+    assert_eq!(pair.deliver_mad(Side::A, b, &answer), Err(Ignored::Unknown));
+    assert_eq!(pair.a.cm.context(a), Some(0xA));
+}
+
+#[test]
+fn invalid_requests_are_refused_and_requests_are_bounded() {
+    let mut pair = Pair::with(|config| config.max_half_open_per_peer = 3);
+    pair.listen_for_datagrams(2);
+    pair.resolve(b"");
+    let (request, transaction) = pair.sidr_req();
+    let source = pair.a.ip;
+    let changed = |change: fn(&mut SidrReqRepr)| {
+        let mut request = request;
+        change(&mut request);
+        sidr_req(&request, transaction)
+    };
+    let invalid = [
+        changed(|request| request.request_id = CommId(0)),
+        changed(|request| request.p_key = 0x7FFE),
+        // The version of the header, and the last bytes of its addresses.
+        changed(|request| request.private_data[0] = 0x10),
+        changed(|request| request.private_data[19] ^= 1),
+        changed(|request| request.private_data[35] ^= 1),
+        changed(|request| request.service_id = ServiceId::port(PORT)),
+        changed(|request| request.service_id = ServiceId::datagram_port(PORT + 1)),
+    ];
+    for mad in invalid {
+        assert_eq!(pair.deliver_mad(Side::B, source, &mad), Err(Ignored::Refused));
+    }
+    assert_eq!(pair.b.cm.connections(), 0);
+    let numbered = |number: u32| {
+        let request = SidrReqRepr { request_id: CommId(0x100 + number), ..request };
+        sidr_req(&request, transaction + u64::from(number))
+    };
+    for number in 0..2 {
+        assert_eq!(pair.deliver_mad(Side::B, source, &numbered(number)), Ok(()));
+        assert_eq!(pair.deliver_mad(Side::B, source, &numbered(number)), Err(Ignored::Duplicate));
+    }
+    assert_eq!(pair.deliver_mad(Side::B, source, &numbered(2)), Err(Ignored::Refused), "the backlog is full");
+    let second = ListenSpec { ip: None, port: PORT + 1, datagrams: true, backlog: 9, context: 0xB };
+    pair.b.cm.listen(&second).unwrap();
+    let other = |number: u32| {
+        let (request_id, service_id) = (CommId(0x200 + number), ServiceId::datagram_port(PORT + 1));
+        sidr_req(&SidrReqRepr { request_id, service_id, ..request }, 7)
+    };
+    assert_eq!(pair.deliver_mad(Side::B, source, &other(0)), Ok(()));
+    // The peer repeats it.
+    assert_eq!(pair.deliver_mad(Side::B, source, &other(1)), Err(Ignored::NoRoom));
+    assert_eq!(pair.b.cm.connections(), 3);
+}
