@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fallible::Arc;
-use roce::{AcceptSpec, ConnId, ConnectSpec, ListenerId, Qp, ReadLimits};
+use roce::{AcceptSpec, ConnId, ConnectSpec, ListenerId, LocalQp, Qp, ReadLimits};
 use roce_wire::cm::{
-    CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage, RtuRepr,
-    ServiceId, TransportService,
+    CmMessage, CommId, DrepRepr, DreqRepr, IpEnds, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage,
+    RtuRepr, ServiceId, SidrRep, SidrRepRepr, SidrReqRepr, SidrStatus, TransportService,
 };
 use roce_wire::icrc::Crc;
-use roce_wire::{DethRepr, Ext, Headers, Mad, MtuCode, Opcode, Packet, Psn, Qpn};
+use roce_wire::{Attribute, DethRepr, Ext, Headers, Mad, MtuCode, Opcode, PKEY_DEFAULT, Packet, Psn, Qpn};
 
 use crate::endpoint::{ConnEventKind, Endpoint, Lock, MTU, Output, PEER_GUID, PORT, READS, request};
 use crate::forge;
@@ -61,6 +61,8 @@ pub mod datagram {
     pub const REJ: u8 = 4;
     pub const DREQ: u8 = 5;
     pub const DREP: u8 = 6;
+    pub const SIDR_REQ: u8 = 10;
+    pub const SIDR_REP: u8 = 11;
 }
 
 /// Runs the script.
@@ -85,6 +87,8 @@ struct Session {
     endpoint: Endpoint,
     qps: Vec<Arc<Qp<Lock>>>,
     listener: Option<ListenerId>,
+    /// The listener of a datagram service.
+    datagrams: ListenerId,
     /// Number of listeners so far; requests remain when their listener is closed.
     listeners: usize,
     conns: BTreeMap<usize, (ConnId, ConnHistory)>,
@@ -100,11 +104,13 @@ impl Session {
         let endpoint = Endpoint::new();
         let qps = (0..QPS).map(|_| endpoint.qp()).collect();
         let listener = Some(endpoint.listen());
+        let endpoint_listener = endpoint.listen_for_datagrams();
         Self {
             endpoint,
             qps,
             listener,
-            listeners: 1,
+            datagrams: endpoint_listener,
+            listeners: 2,
             conns: BTreeMap::new(),
             host_ids: vec![CommId(0)],
             transactions: vec![0],
@@ -155,6 +161,8 @@ impl Session {
                 {
                     evicted += 1;
                 }
+                // The same for a request for the queue pair of a datagram service.
+                None if !goes_back && sidr_refusal(&packet) == Some(SidrStatus::NO_QP) => evicted += 1,
                 // A WRITE without data, which asks the peer whether it still has the connection.
                 None if goes_back && packet.bth().opcode() == Opcode::WRITE_ONLY => {
                     assert!(packet.payload().is_empty(), "the consumer sends nothing");
@@ -186,7 +194,24 @@ impl Session {
             selector => self.qps[usize::from(selector) % QPS].qpn(),
         };
         let fault = record.byte(datagram::FAULT);
-        let message = match record.byte(datagram::KIND) % 10 {
+        let transaction = match record.byte(datagram::TRANSACTION) {
+            own @ 0..16 => u64::from(own),
+            selector => recent(&self.transactions, selector),
+        };
+        let mut mad = [0; Mad::LEN];
+        let message = match record.byte(datagram::KIND) % 12 {
+            datagram::SIDR_REQ => {
+                sidr_req(record, from, local_comm_id).emit_datagram(transaction, &mut mad);
+                return with_headers(record, from, &mut mad);
+            }
+            datagram::SIDR_REP => {
+                let service_id = ServiceId::datagram_port(PORT);
+                let status = SidrStatus(record.pick(datagram::FAULT, &[0, 0, 0, 1, 2, 255]));
+                let mut reply = SidrRepRepr::refusal(remote_comm_id, status, service_id);
+                (reply.qpn, reply.q_key, reply.private_data) = (qpn, u32::from(code), [fill; 136]);
+                reply.emit_datagram(transaction, &mut mad);
+                return with_headers(record, from, &mut mad);
+            }
             datagram::REP => CmMessage::Rep(RepRepr {
                 local_comm_id,
                 remote_comm_id,
@@ -239,11 +264,6 @@ impl Session {
             }
             _ => CmMessage::Req(Self::req(record, from, local_comm_id, qpn, guid)),
         };
-        let transaction = match record.byte(datagram::TRANSACTION) {
-            own @ 0..16 => u64::from(own),
-            selector => recent(&self.transactions, selector),
-        };
-        let mut mad = [0; Mad::LEN];
         message.emit(transaction, &mut mad);
         with_headers(record, from, &mut mad)
     }
@@ -278,9 +298,18 @@ impl Session {
         let data = &data[..usize::from(record.byte(5)) % 57];
         let reads = ReadLimits { inbound: record.byte(6), outbound: READS };
         let engine = &self.endpoint.engine;
-        let command = record.byte(1) % 12;
+        let command = record.byte(1) % 14;
+        let local = LocalQp {
+            qpn: qp.qpn(),
+            receive_psn: Psn::default(),
+            srq: false,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            ack_timeout: 0,
+            q_key: Some(u32::from(record.byte(7))),
+        };
         match command {
-            0 | 1 => {
+            0 | 1 | 12 => {
                 let path = forge::path_to(record.pick(4, &[2, 2, 3, 4]));
                 let spec = ConnectSpec {
                     path,
@@ -291,7 +320,11 @@ impl Session {
                     private_data: data,
                     context: 700,
                 };
-                if let Ok(id) = engine.connect(now, &qp, &spec) {
+                let begun = match command {
+                    12 => engine.connect_unbound(now, local, &spec),
+                    _ => engine.connect(now, &qp, &spec),
+                };
+                if let Ok(id) = begun {
                     let number = self.conns.len();
                     self.conns.insert(number, (id, ConnHistory { active: true, ..ConnHistory::default() }));
                 }
@@ -333,6 +366,16 @@ impl Session {
                     (history.accepted, history.decided) = (true, true);
                 }
             }
+            13 => {
+                let spec = AcceptSpec { reads, private_data: data, context: 600 };
+                if engine.accept_unbound(now, *id, local, &spec).is_ok() {
+                    assert!(
+                        !history.active && !history.decided,
+                        "answered twice, or an own request answered"
+                    );
+                    history.decided = true;
+                }
+            }
             7 => {
                 if engine.complete(now, *id).is_ok() {
                     assert!(history.events.contains(&ConnEventKind::Replied), "completed without a reply");
@@ -369,6 +412,10 @@ impl Session {
         for bytes in frames {
             let packet = Packet::parse(bytes).expect("frames of the endpoint are valid");
             assert!(packet.icrc_valid(Crc::table()), "a frame of the endpoint with a wrong ICRC");
+            if let Some((id, transaction)) = forge::sidr_request(&packet) {
+                self.transactions.push(transaction);
+                self.host_ids.push(id);
+            }
             if let Some((message, transaction)) = forge::cm_message(&packet) {
                 self.transactions.push(transaction);
                 let id = match message {
@@ -429,6 +476,7 @@ impl Session {
         if let Some(listener) = self.listener.take() {
             self.endpoint.engine.unlisten(listener).expect("listening");
         }
+        self.endpoint.engine.unlisten(self.datagrams).expect("listening");
         for qp in &self.qps {
             self.endpoint.engine.destroy_qp(qp);
         }
@@ -441,6 +489,33 @@ impl Session {
 
 fn is_pending(history: &ConnHistory) -> bool {
     history.events == [ConnEventKind::Request] && !history.decided
+}
+
+/// Returns a request for the queue pair of a datagram service, valid or with the fault of the record.
+fn sidr_req(record: &Record, from: u8, request_id: CommId) -> SidrReqRepr {
+    let code = record.byte(datagram::CODE);
+    let path = forge::path(from);
+    let ends = IpEnds { source: path.local_ip, source_port: 50000, destination: path.remote_ip };
+    let mut private_data = [record.byte(datagram::FILL); 216];
+    ends.repr().emit(private_data.first_chunk_mut().expect("216 bytes"));
+    let service_id = ServiceId::datagram_port(PORT);
+    let mut request = SidrReqRepr { request_id, p_key: PKEY_DEFAULT, service_id, private_data };
+    match record.byte(datagram::FAULT) {
+        200 => request.service_id = ServiceId::datagram_port(PORT + 1),
+        201 => request.service_id = ServiceId(u64::from(code)),
+        202 => request.p_key = u16::from(code),
+        203 => request.private_data[usize::from(code % 36)] ^= 0x11,
+        _ => {}
+    }
+    request
+}
+
+/// Returns the status of a SIDR_REP.
+fn sidr_refusal(packet: &Packet<'_>) -> Option<SidrStatus> {
+    packet.deth()?;
+    let mad = Mad::new_checked(packet.payload()).ok()?;
+    let is_reply = mad.header().attribute() == Attribute::CM_SIDR_REP;
+    is_reply.then(|| SidrRep::new(mad.body()).status())
 }
 
 /// Returns one of `all`: the latest if the low half of the selector is 0, an earlier one if it is greater.
@@ -476,4 +551,37 @@ fn with_headers(record: &Record, from: u8, mad: &mut [u8; Mad::LEN]) -> Vec<u8> 
         frame[last] ^= 1;
     }
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_reach_the_answer_of_a_datagram_service() {
+        let request = [action::DATAGRAM, datagram::SIDR_REQ, 0, 5, 0, 7];
+        let answer = [action::COMMAND, 13];
+        let mut input = Vec::new();
+        for record in [&request[..], &answer[..], &request[..]] {
+            input.extend_from_slice(record);
+            input.resize(input.len().next_multiple_of(crate::record::LEN), 0);
+        }
+        let mut session = Session::new();
+        let replies = |session: &Session| {
+            let frames = session.endpoint.outputs.iter().filter_map(|output| match output {
+                Output::Frame(bytes) => sidr_refusal(&Packet::parse(bytes).unwrap()),
+                _ => None,
+            });
+            frames.collect::<Vec<_>>()
+        };
+        let [request, answer, again] = &Record::all(&input, STEPS)[..] else { panic!("three records") };
+        session.datagram(request);
+        session.command(answer);
+        session.drive();
+        assert_eq!(replies(&session), [SidrStatus::VALID]);
+        // Its answer is repeated.
+        session.datagram(again);
+        assert_eq!(replies(&session), [SidrStatus::VALID; 2]);
+        session.end();
+    }
 }

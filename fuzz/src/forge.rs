@@ -4,11 +4,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use roce_wire::cm::CmMessage;
+use roce_wire::cm::{CmMessage, CommId, SidrReq};
 use roce_wire::icrc::{Crc, CrcState};
 use roce_wire::{
-    Bth, DethRepr, Eth, EthRepr, Ext, Headers, ICRC_LEN, Ip, Ipv4, Ipv6, MacAddr, Mad, Opcode, Packet, Path,
-    Psn, Qpn, Template, Udp,
+    Attribute, Bth, DethRepr, Eth, EthRepr, Ext, Headers, ICRC_LEN, Ip, Ipv4, Ipv6, MacAddr, Mad, Opcode,
+    Packet, Path, Psn, Qpn, Template, Udp,
 };
 
 /// The address of the endpoint under test.
@@ -129,6 +129,14 @@ pub fn cm_message(packet: &Packet<'_>) -> Option<(CmMessage, u64)> {
     packet.deth()?;
     let mad = Mad::new_checked(packet.payload()).ok()?;
     Some((CmMessage::parse(&mad)?, mad.header().transaction_id()))
+}
+
+/// Returns the number of the request in a SIDR_REQ, with its transaction ID.
+pub fn sidr_request(packet: &Packet<'_>) -> Option<(CommId, u64)> {
+    packet.deth()?;
+    let mad = Mad::new_checked(packet.payload()).ok()?;
+    let is_request = mad.header().attribute() == Attribute::CM_SIDR_REQ;
+    is_request.then(|| (SidrReq::new(mad.body()).request_id(), mad.header().transaction_id()))
 }
 
 /// Returns whether a frame goes back to the sender of another one.

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use roce::{DropReason, RecvRequest, Sge, Verdict};
+use roce::{Access, DatagramSpec, DropReason, PeerSpec, QpChange, RecvRequest, Sge, UnreliableSpec, Verdict};
 use roce_wire::cm::CmMessage;
 use roce_wire::icrc::Crc;
 use roce_wire::{
     Bth, BthRepr, Eth, EthRepr, Ext, ExtHeaders, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mad, MadHeaderRepr,
-    Packet, Udp, UdpRepr,
+    Packet, Psn, Qpn, Udp, UdpRepr,
 };
 
 use crate::arena::Zone;
@@ -26,16 +26,34 @@ pub mod repairs {
     pub const QPN: u8 = 1 << 2;
     /// The expected PSN (ePSN). Only with [`QPN`].
     pub const PSN: u8 = 1 << 3;
+    /// With [`QPN`], the queue pair is one for datagrams (UD) instead, and the packet one of these, with its Q_Key.
+    pub const DATAGRAMS: u8 = 1 << 4;
+    /// The same of an unreliable connection (UC). With both bits, of a connection whose peer may request atomic operations.
+    pub const UNRELIABLE: u8 = 1 << 5;
+}
+
+/// Q_Key of the queue pair for datagrams.
+const Q_KEY: u32 = 0x1111_2222;
+/// The expected PSN of queue pairs without connection management.
+const FIRST_PSN: Psn = Psn::new(0x00FF_FFFF);
+
+/// The queue pairs that packets can be corrected for.
+#[derive(Clone, Copy)]
+struct Targets {
+    connection: Link,
+    datagrams: Qpn,
+    unreliable: Qpn,
+    atomics: Qpn,
 }
 
 /// Parses the frame and encodes it again; then delivers it to one of two equal endpoints, which must stay equal if the frame
 /// is dropped.
 pub fn run(input: &[u8]) {
     let Some((&mode, frame)) = input.split_first() else { return };
-    let (mut alice, link) = connected();
+    let (mut alice, targets) = connected();
     let mut frame = frame.to_vec();
     if mode & repairs::SUMS != 0 {
-        correct_destination(&mut frame, mode, link);
+        correct_destination(&mut frame, mode, targets);
         forge::repair(&mut frame);
     }
     if let Ok(packet) = Packet::parse(&frame) {
@@ -75,18 +93,32 @@ pub fn run(input: &[u8]) {
     alice.arena.check();
 }
 
-/// Returns a connected endpoint with a posted receive.
-fn connected() -> (Endpoint, Link) {
+/// Returns an endpoint with queue pairs of all services, each with a posted receive.
+fn connected() -> (Endpoint, Targets) {
     let mut endpoint = Endpoint::new();
     endpoint.register(Zone::Sink);
     endpoint.register(Zone::Shared);
     let qp = endpoint.qp();
-    let link = endpoint.connect(&qp);
+    let connection = endpoint.connect(&qp);
+    let [datagrams, unreliable, atomics] = [(); 3].map(|()| endpoint.qp());
+    let mtu = crate::endpoint::MTU;
+    let path = forge::path_to(crate::endpoint::PEER);
+    let qpn = crate::endpoint::PEER_QPN;
+    let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let opened = QpChange::OpenDatagrams(DatagramSpec { q_key: Q_KEY, mtu });
+    endpoint.engine.modify_qp(&datagrams, &opened).expect("opened");
+    let opened = QpChange::OpenUnreliable(UnreliableSpec { path, qpn, mtu, receive_psn: FIRST_PSN, access });
+    endpoint.engine.modify_qp(&unreliable, &opened).expect("opened");
+    let ready = PeerSpec { path, qpn, mtu, receive_psn: FIRST_PSN, inbound_reads: 4, rnr_timer: 12, access };
+    endpoint.engine.modify_qp(&atomics, &QpChange::ReadyToReceive(ready)).expect("ready");
     let key = endpoint.regions[Zone::Sink as usize].as_ref().expect("registered").key();
     let sge = Sge { address: base(Zone::Sink), length: 512, key };
-    endpoint.engine.post_recv(&qp, &RecvRequest { context: 1, sges: &[sge] }).expect("room for a receive");
+    for qp in [&qp, &datagrams, &unreliable, &atomics] {
+        endpoint.engine.post_recv(qp, &RecvRequest { context: 1, sges: &[sge] }).expect("room for a receive");
+    }
     endpoint.arena.allow(Zone::Sink, 0, 512);
-    (endpoint, link)
+    let [datagrams, unreliable, atomics] = [datagrams, unreliable, atomics].map(|qp| qp.qpn());
+    (endpoint, Targets { connection, datagrams, unreliable, atomics })
 }
 
 /// Returns all outputs of an endpoint until its connection ends.
@@ -97,7 +129,7 @@ fn outputs_until_end(endpoint: &mut Endpoint) -> Vec<crate::endpoint::Output> {
 }
 
 /// Corrects the fields that select the queue pair.
-fn correct_destination(frame: &mut [u8], mode: u8, link: Link) {
+fn correct_destination(frame: &mut [u8], mode: u8, targets: Targets) {
     let Some(ip) = Eth::split(frame).ok().map(|(eth, _)| EthRepr::parse(&eth).header_len()) else { return };
     let Some(version) = frame.get(ip).map(|byte| byte >> 4) else { return };
     if mode & repairs::ADDRESSES == 0 || version != 4 {
@@ -111,13 +143,31 @@ fn correct_destination(frame: &mut [u8], mode: u8, link: Link) {
     addresses[..4].copy_from_slice(&from.octets());
     addresses[4..].copy_from_slice(&to.octets());
     let bth = ip + Ipv4::LEN + Udp::LEN;
-    let Some(bth) = frame.get_mut(bth..bth + Bth::LEN) else { return };
-    if mode & repairs::QPN != 0 {
-        bth[2..4].fill(0xFF);
-        bth[5..8].copy_from_slice(&link.qpn.value().to_be_bytes()[1..]);
-        if mode & repairs::PSN != 0 {
-            bth[9..12].copy_from_slice(&link.psn.value().to_be_bytes()[1..]);
-        }
+    let Some((bth, rest)) = frame.get_mut(bth..).and_then(|bth| bth.split_at_mut_checked(Bth::LEN)) else {
+        return;
+    };
+    if mode & repairs::QPN == 0 {
+        return;
+    }
+    // The upper bits of an opcode are the service.
+    let (qpn, psn, service) = match (mode & repairs::DATAGRAMS != 0, mode & repairs::UNRELIABLE != 0) {
+        (false, false) => (targets.connection.qpn, targets.connection.psn, None),
+        (true, false) => (targets.datagrams, FIRST_PSN, Some(0x60)),
+        (false, true) => (targets.unreliable, FIRST_PSN, Some(0x20)),
+        (true, true) => (targets.atomics, FIRST_PSN, None),
+    };
+    if let Some(service) = service {
+        bth[0] = bth[0] & 0x1F | service;
+    }
+    if service == Some(0x60)
+        && let Some(q_key) = rest.first_chunk_mut()
+    {
+        *q_key = Q_KEY.to_be_bytes();
+    }
+    bth[2..4].fill(0xFF);
+    bth[5..8].copy_from_slice(&qpn.value().to_be_bytes()[1..]);
+    if mode & repairs::PSN != 0 {
+        bth[9..12].copy_from_slice(&psn.value().to_be_bytes()[1..]);
     }
 }
 
@@ -197,4 +247,42 @@ fn encode(packet: &Packet<'_>) -> (Vec<u8>, Vec<u8>) {
     put(packet.pad(), &[]);
     put(&packet.icrc(), &[]);
     (bytes, mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{Output, PEER, PEER_QPN};
+    use roce_wire::{AtomicEthRepr, DethRepr, Headers, Opcode};
+
+    /// Returns what the endpoint reports about a corrected packet.
+    fn handled(mode: u8, opcode: Opcode, ext: impl FnOnce(&Endpoint) -> Ext, payload: &[u8]) -> (usize, u64) {
+        let (mut endpoint, targets) = connected();
+        let ext = ext(&endpoint);
+        let headers = Headers { opcode, solicited: false, ack_req: true, psn: Psn::new(9), ext };
+        let mut frame = forge::frame(&forge::path(PEER), Qpn::new(2), &headers, payload);
+        let mode = mode | repairs::SUMS | repairs::ADDRESSES | repairs::QPN | repairs::PSN;
+        correct_destination(&mut frame, mode, targets);
+        assert!(forge::repair(&mut frame));
+        assert_eq!(endpoint.handle(&frame), Verdict::Consumed, "{opcode:?}");
+        endpoint.drive(usize::MAX);
+        let received = endpoint.outputs.iter().filter(|output| matches!(output, Output::Completion(_)));
+        (received.count(), endpoint.counters()["rx_atomics"])
+    }
+
+    #[test]
+    fn corrected_packets_reach_the_queue_pairs_of_all_services() {
+        let deth = DethRepr { q_key: 1, source_qp: PEER_QPN };
+        let datagram = handled(repairs::DATAGRAMS, Opcode::UD_SEND_ONLY, |_| Ext::Deth(deth), b"data");
+        assert_eq!(datagram, (1, 0));
+        assert_eq!(handled(0, Opcode::SEND_ONLY, |_| Ext::None, b"data"), (1, 0));
+        assert_eq!(handled(repairs::UNRELIABLE, Opcode::SEND_ONLY, |_| Ext::None, b"data"), (1, 0));
+        let add = |endpoint: &Endpoint| {
+            let region = endpoint.regions[Zone::Shared as usize].as_ref().expect("registered");
+            let address = base(Zone::Shared).next_multiple_of(8);
+            Ext::Atomic(AtomicEthRepr { address, r_key: region.key(), swap_or_add: 1, compare: 0 })
+        };
+        let atomics = repairs::DATAGRAMS | repairs::UNRELIABLE;
+        assert_eq!(handled(atomics, Opcode::FETCH_ADD, add, b""), (0, 1));
+    }
 }
