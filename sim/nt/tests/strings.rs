@@ -13,7 +13,7 @@ use ndk_abi::nt::{
 use nt_sim::{
     Sim,
     guest::Guest,
-    nt::{stdio, strings, wide_text},
+    nt::{ip_strings, stdio, strings, wide_text},
 };
 
 #[test]
@@ -194,4 +194,48 @@ fn variadic_functions_take_arguments_from_registers_and_from_the_images_stack() 
     assert_eq!(outcome.join(), Ok(Outcome::Unloaded));
     assert_eq!(host.debug_output(), ["1 2 3 4 5 6 7 eight", "1 2 3 4 5 6", "<1 22 333 4444>"]);
     assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+/// WDK, `RtlIpv4StringToAddressExW`: strict text has four decimal parts; other text has one to four, also octal or hexadecimal.
+#[test]
+fn text_is_converted_to_an_ipv4_address_and_a_port() {
+    correct(|host| {
+        let (address, port): (Guest<[u8; 4]>, Guest<[u8; 2]>) = (memory(host), memory(host));
+        let convert = |text: &str, strict: u8| {
+            let string = wide(host, text);
+            let status = ip_strings::RtlIpv4StringToAddressExW(string, strict, address, port);
+            (status == 0).then(|| (address.read(), u16::from_be_bytes(port.read())))
+        };
+        assert_eq!(convert("10.0.0.2:445", 1), Some(([10, 0, 0, 2], 445)));
+        assert_eq!(convert("10.0.0.2", 1), Some(([10, 0, 0, 2], 0)));
+        assert_eq!(convert("0x0a.1.0x203", 0), Some(([10, 1, 2, 3], 0)));
+        assert_eq!(convert("012.0.0.1", 0), Some(([10, 0, 0, 1], 0)));
+        for text in ["10.1", "0xa.0.0.1", "10.0.0.256", "10.0.0.1:", "10.0.0.1:65536", "10.0.0.1 ", ""] {
+            assert_eq!(convert(text, 1), None, "{text}");
+        }
+        for text in ["1.2.3.4.5", "256.1", "1.2.3.256", "09.0.0.1", "1..2"] {
+            assert_eq!(convert(text, 0), None, "{text}");
+        }
+    });
+}
+
+#[test]
+fn text_is_converted_to_an_ipv6_address_a_scope_and_a_port() {
+    correct(|host| {
+        let (address, port): (Guest<[u8; 16]>, Guest<[u8; 2]>) = (memory(host), memory(host));
+        let scope: Guest<u32> = memory(host);
+        let convert = |text: &str| {
+            let string = wide(host, text);
+            let status = ip_strings::RtlIpv6StringToAddressExW(string, address, scope, port);
+            (status == 0).then(|| (address.read(), scope.read(), u16::from_be_bytes(port.read())))
+        };
+        let local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        assert_eq!(convert("fe80::1"), Some((local, 0, 0)));
+        assert_eq!(convert("fe80::1%4"), Some((local, 4, 0)));
+        assert_eq!(convert("[fe80::1%4]:445"), Some((local, 4, 445)));
+        assert_eq!(convert("[fe80::1]"), Some((local, 0, 0)));
+        for text in ["fe80:::1", "[fe80::1", "[fe80::1]445", "fe80::1%x", "[fe80::1]:70000", ""] {
+            assert_eq!(convert(text), None, "{text}");
+        }
+    });
 }

@@ -13,6 +13,7 @@ pub mod format;
 pub mod handles;
 mod header;
 pub mod io;
+pub mod ip_strings;
 pub mod irql;
 pub mod lists;
 pub mod mdl;
@@ -70,6 +71,7 @@ pub const IMPORTS: &[&[Import]] = &[
     io::request::IMPORTS,
     io::symlink::IMPORTS,
     io::wmi::IMPORTS,
+    ip_strings::IMPORTS,
     irql::IMPORTS,
     lists::IMPORTS,
     mdl::IMPORTS,
