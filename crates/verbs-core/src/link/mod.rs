@@ -36,8 +36,12 @@ pub use capture::Capture;
 pub use frame::SLOT_BITS;
 pub use headers::MAC;
 
-/// Buffers that are asked for: rings of NICs are of this order.
-const BUFFER_BYTES: i32 = 8 << 20;
+/// Send buffer that is asked for: rings of NICs are of this order.
+const SEND_BYTES: i32 = 8 << 20;
+
+/// Receive buffer that is asked for, of which the kernel counts twice as much. Unreliable services have no window: what a peer sends while
+/// this process is not scheduled is lost unless it fits.
+const RECEIVE_BYTES: i32 = 64 << 20;
 
 /// Bytes that the kernel counts for a frame of 4096 bytes of payload in a receive buffer.
 const COUNTED: usize = 8448;
@@ -61,7 +65,7 @@ impl Link {
     /// [`Error::AddressInUse`] if no slot is free; [`Error::System`] if the address is not one of this host.
     pub fn open(address: IpAddr, faults: Faults, capture: Option<&Arc<Capture>>) -> Result<Self, Error> {
         let (slot, socket) = claim(address)?;
-        socket.enlarge_buffers(BUFFER_BYTES);
+        socket.enlarge_buffers(RECEIVE_BYTES, SEND_BYTES);
         let outgoing = Mutex::new(Outgoing::new(address, slot, faults, capture.cloned()));
         let incoming = Mutex::new(Incoming::new(address, slot, capture.cloned()));
         let neighbors = Neighbors::open(address, slot)?;

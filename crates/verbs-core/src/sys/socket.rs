@@ -45,10 +45,16 @@ impl UdpSocket {
         if bound < 0 { Err(Error::last()) } else { Ok(socket) }
     }
 
-    /// Asks for buffers of `bytes`; the kernel may give less, see [`UdpSocket::receive_buffer`].
-    pub fn enlarge_buffers(&self, bytes: i32) {
+    /// Asks for buffers of so many bytes; the kernel may give less, see [`UdpSocket::receive_buffer`].
+    pub fn enlarge_buffers(&self, receive: i32, send: i32) {
         // The forced ones need CAP_NET_ADMIN; failures leave what there is.
-        for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
+        let options = [
+            (libc::SO_RCVBUF, receive),
+            (libc::SO_RCVBUFFORCE, receive),
+            (libc::SO_SNDBUF, send),
+            (libc::SO_SNDBUFFORCE, send),
+        ];
+        for (option, bytes) in options {
             let _ = self.set(libc::SOL_SOCKET, option, bytes);
         }
     }
@@ -158,5 +164,23 @@ impl From<SocketAddr> for RawAddress {
             }
         }
         raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_buffer_is_as_large_as_the_system_allows() {
+        const ASKED: i32 = 64 << 20;
+        let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0)), false).unwrap();
+        let before = socket.receive_buffer();
+        socket.enlarge_buffers(ASKED, 1 << 20);
+        // The kernel counts twice as much as it is asked for.
+        let expected = 2 * usize::try_from(ASKED).unwrap().min(most);
+        assert!(socket.receive_buffer() >= expected, "{before}, then {}", socket.receive_buffer());
     }
 }
