@@ -53,7 +53,7 @@ const SELECTIONS: [Selection<'static>; 7] = [
         package: "roce",
         target: "--lib",
         only: &["object_table::", "memory::", "region::", "cq::", "srq::", "recv_queue::", "held_notices::"],
-        skip: &["codes_are_not_reused", "unusable_codes", "up_to_256_mib"],
+        skip: &["codes_are_not_reused", "codes_have_the_prefix", "unusable_codes", "up_to_256_mib"],
     },
     // Objects, callbacks, lists of objects.
     Selection {
