@@ -25,19 +25,8 @@ pub fn run(file: &Path) -> Result<()> {
     let shown = file.display();
     let data = fs::read(file).map_err(|error| Exit::usage(format!("cannot read {shown}: {error}")))?;
     let mut archive = archive::read(&data).map_err(|error| Exit::usage(format!("{shown}: {error:#}")))?;
-    let foreign = |reason: &str| Exit::usage(format!("{shown} is no package of viordma: {reason}"));
-    let sbom = archive.files.get(SBOM).ok_or_else(|| foreign(&format!("it has no {SBOM}")))?;
-    let sbom: Value = serde_json::from_slice(sbom).map_err(|error| foreign(&format!("{SBOM}: {error}")))?;
-    let property = |name: &str| {
-        let all = sbom["metadata"]["properties"].as_array().into_iter().flatten();
-        all.filter(|property| property["name"] == name).find_map(|property| property["value"].as_str())
-    };
-    let commit = property("viordma:commit").ok_or_else(|| foreign("it names no commit"))?;
-    let architecture = match property("viordma:architecture") {
-        Some("x64") => Architecture::X64,
-        Some("arm64") => Architecture::Arm64,
-        _ => return Err(foreign("it names no architecture")),
-    };
+    let foreign = |reason: String| Exit::usage(format!("{shown} is no package of viordma: {reason}"));
+    let Origin { commit, architecture } = Origin::of(&archive).map_err(foreign)?;
     let is_strict = archive.folder.starts_with(image::STRICT);
     (if is_strict { image::STRICT } else { image::DRIVER }).clone_into(&mut archive.driver);
     let source = Source::committed()?;
@@ -55,6 +44,31 @@ pub fn run(file: &Path) -> Result<()> {
     let signed = if archive.files.contains_key(&archive.name("cer")) { ", signatures aside" } else { "" };
     println!("{shown}: its {} files are what commit {commit} builds{signed}", archive.files.len());
     Ok(())
+}
+
+/// The commit and the architecture that an archive names.
+#[derive(Debug, PartialEq, Eq)]
+struct Origin {
+    commit: String,
+    architecture: Architecture,
+}
+
+impl Origin {
+    fn of(archive: &Contents) -> Result<Self, String> {
+        let sbom = archive.files.get(SBOM).ok_or_else(|| format!("it has no {SBOM}"))?;
+        let sbom: Value = serde_json::from_slice(sbom).map_err(|error| format!("{SBOM}: {error}"))?;
+        let property = |name: &str| {
+            let all = sbom["metadata"]["properties"].as_array().into_iter().flatten();
+            all.filter(|property| property["name"] == name).find_map(|property| property["value"].as_str())
+        };
+        let commit = property("viordma:commit").ok_or("it names no commit")?.to_owned();
+        let architecture = match property("viordma:architecture") {
+            Some("x64") => Architecture::X64,
+            Some("arm64") => Architecture::Arm64,
+            _ => return Err("it names no architecture".to_owned()),
+        };
+        Ok(Self { commit, architecture })
+    }
 }
 
 /// Returns what differs between an archive and a package without signatures and checksums.
@@ -137,6 +151,34 @@ mod tests {
         changed.add_checksums();
         let expected = ["README.md is missing", "other.exe is none of a package"];
         assert_eq!(differences(&changed, &built), expected);
+    }
+
+    #[test]
+    fn an_archive_says_what_it_was_made_of() {
+        let origin = |properties: &str| {
+            let mut archive = package();
+            let text = format!("{{\"metadata\": {{\"properties\": [{properties}]}}}}");
+            archive.files.insert(SBOM.into(), text.into_bytes());
+            Origin::of(&archive)
+        };
+        let property = |name, value| format!("{{\"name\": \"viordma:{name}\", \"value\": \"{value}\"}}");
+        let (commit, arm64) = (property("commit", "5e52"), property("architecture", "arm64"));
+        let expected = Origin { commit: "5e52".into(), architecture: Architecture::Arm64 };
+        assert_eq!(origin(&format!("{commit}, {arm64}")), Ok(expected));
+        assert_eq!(origin(&arm64), Err("it names no commit".into()));
+        let mips = property("architecture", "mips");
+        assert_eq!(origin(&format!("{commit}, {mips}")), Err("it names no architecture".into()));
+        assert!(origin("{").unwrap_err().starts_with("sbom.cdx.json: "));
+        assert_eq!(Origin::of(&package()), Err("it has no sbom.cdx.json".into()));
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_short_is_refused() {
+        let source = Source { commit: String::new(), time: 0, date: [2026, 11, 28, 0, 0, 0] };
+        let data = archive::write(&package(), &source).unwrap();
+        for len in [0, 1, data.len() / 2, data.len() - 1] {
+            assert!(archive::read(&data[..len]).is_err(), "{len} bytes");
+        }
     }
 
     #[test]
