@@ -2,7 +2,7 @@
 //
 // What Control Flow Guard needs of a kit's library: the load configuration (IMAGE_LOAD_CONFIG_DIRECTORY64), which the linker
 // finds by its name and whose tables it makes, and the pointers that the compiler's checks call through. They allow each call, unless
-// Windows replaces them. Assembled for arm64 with the symbol ARM64.
+// Windows replaces them. The symbol ARM64 is defined for that architecture.
     .section .rdata,"dr"
     .globl _load_config_used
     .p2align 4

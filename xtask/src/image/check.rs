@@ -98,7 +98,8 @@ pub fn run(image: &Image) -> Result<()> {
     let imports = Imports::load(architecture)?;
     let symbols = Symbols::load(&image.pdb)?;
     let guard = Guard::read(&pe, &data);
-    let subject = Subject { data: &data, pe, architecture, symbols, imports, guard };
+    let pdb = fs::read(&image.pdb).with_context(|| format!("cannot read {}", image.pdb.display()))?;
+    let subject = Subject { data: &data, pdb: &pdb, pe, architecture, symbols, imports, guard };
     let mut checks = subject.headers();
     checks.extend(match architecture {
         Architecture::X64 => {
@@ -163,6 +164,7 @@ fn checksum(data: &[u8], field: usize) -> u32 {
 
 struct Subject<'data> {
     data: &'data [u8],
+    pdb: &'data [u8],
     pe: PeFile64<'data>,
     architecture: Architecture,
     symbols: Symbols,
@@ -392,8 +394,12 @@ impl<'data> Subject<'data> {
 
     fn paths(&self) -> Outcome {
         let root = shell::root().display().to_string();
-        let found = self.data.windows(root.len()).any(|window| window == root.as_bytes());
-        if found { fail(format!("the image contains the path {root}")) } else { Ok("none".into()) }
+        let has_root = |data: &[u8]| data.windows(root.len()).any(|window| window == root.as_bytes());
+        match [("image", self.data), ("debug information", self.pdb)].iter().find(|(_, data)| has_root(data))
+        {
+            Some((name, _)) => fail(format!("the {name} contains the path {root}")),
+            None => Ok("none, nor in the debug information".into()),
+        }
     }
 
     /// Reads the unwind tables, and decodes the executable sections.

@@ -94,9 +94,11 @@ fn import_libraries(directory: &Path, architecture: Architecture) -> Result<()> 
 /// The part of the kit's `BufferOverflowFastFailK.lib` that Control Flow Guard needs.
 fn guard_library(directory: &Path, architecture: Architecture) -> Result<()> {
     let text = fs::read(shell::root().join(GUARD)).with_context(|| format!("cannot read {GUARD}"))?;
+    // Without their folder, which would be in the debug information of the image.
     let [source, object, library] =
-        ["s", "obj", "lib"].map(|extension| directory.join(GUARD_LIBRARY).with_extension(extension));
-    if library.exists() && fs::read(&source).is_ok_and(|old| old == text) {
+        ["s", "obj", "lib"].map(|extension| format!("{GUARD_LIBRARY}.{extension}"));
+    let built_from = directory.join(&source);
+    if directory.join(&library).exists() && fs::read(&built_from).is_ok_and(|old| old == text) {
         return Ok(());
     }
     let mut assembler = Command::new("/usr/bin/llvm-mc-19");
@@ -104,9 +106,11 @@ fn guard_library(directory: &Path, architecture: Architecture) -> Result<()> {
     if architecture == Architecture::Arm64 {
         assembler.arg("-defsym=ARM64=1");
     }
+    assembler.current_dir(directory);
     shell::run(assembler.arg(shell::root().join(GUARD)).arg("-o").arg(&object))?;
     let mut librarian = Command::new("/usr/bin/llvm-lib-19");
-    shell::run(librarian.arg(format!("/out:{}", library.display())).arg(&object))?;
+    librarian.current_dir(directory);
+    shell::run(librarian.arg(format!("/out:{library}")).arg(&object))?;
     // Last: its presence says that the library is whole.
-    Ok(fs::write(&source, text)?)
+    Ok(fs::write(&built_from, text)?)
 }
