@@ -16,6 +16,8 @@ use crate::{
     shell::{self, Exit},
 };
 
+const OPENSSL: &str = "/usr/bin/openssl";
+
 /// The argument that asks for a test key.
 pub const TEST: &str = "test";
 
@@ -35,15 +37,7 @@ impl Signer {
         let folder = shell::root().join(format!("target/package-{}", std::process::id()));
         let signer = Self { key: if key == TEST { folder.join("key.pem") } else { key.into() }, folder };
         if key != TEST {
-            let text = fs::read_to_string(key)
-                .map_err(|error| Exit::usage(format!("cannot read the key {key}: {error}")))?;
-            for part in ["PRIVATE KEY-----", "-----BEGIN CERTIFICATE-----"] {
-                if !text.contains(part) {
-                    return Err(Exit::usage(format!(
-                        "{key} is no PEM file with a private key and its certificate"
-                    )));
-                }
-            }
+            check_key(Path::new(key))?;
         }
         private_folder(&signer.folder)?;
         if key == TEST {
@@ -54,7 +48,7 @@ impl Signer {
 
     fn make_test_key(&self) -> Result<()> {
         let certificate = self.folder.join("certificate.pem");
-        let mut openssl = Command::new("/usr/bin/openssl");
+        let mut openssl = Command::new(OPENSSL);
         openssl.args(["req", "-x509", "-newkey", "rsa:3072", "-nodes", "-sha256", "-days", "365"]);
         openssl.args(["-subj", "/CN=viordma test signature, do not trust on a production system"]);
         openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
@@ -81,7 +75,7 @@ impl Signer {
                 .context("the key does not sign")?;
             contents.files.insert(contents.name(extension), fs::read(&signed)?);
         }
-        let mut openssl = Command::new("/usr/bin/openssl");
+        let mut openssl = Command::new(OPENSSL);
         let certificate = self.folder.join("certificate.der");
         openssl.args(["x509", "-outform", "DER", "-in"]).arg(&self.key).arg("-out").arg(&certificate);
         shell::output(&mut openssl)?;
@@ -130,6 +124,27 @@ impl Drop for Signer {
     }
 }
 
+/// Checks that a PEM file has a private key, without a password, and a certificate of that key.
+///
+/// # Errors
+/// With exit code 2: it has not.
+fn check_key(file: &Path) -> Result<()> {
+    let shown = file.display();
+    fs::read(file).map_err(|error| Exit::usage(format!("cannot read the key {shown}: {error}")))?;
+    let public = |arguments: &[&str]| {
+        let mut openssl = Command::new(OPENSSL);
+        shell::output(openssl.args(arguments).arg("-in").arg(file)).ok()
+    };
+    let key = public(&["pkey", "-pubout", "-passin", "pass:"]);
+    let certified = public(&["x509", "-noout", "-pubkey"]);
+    if key.is_none() || key != certified {
+        return Err(Exit::usage(format!(
+            "{shown} is no PEM file with a private key, without a password, and its certificate"
+        )));
+    }
+    Ok(())
+}
+
 /// Makes a folder that other users cannot read.
 fn private_folder(folder: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(folder);
@@ -146,4 +161,50 @@ fn osslsigncode(subcommand: &str) -> Command {
     let mut command = Command::new("/usr/bin/osslsigncode");
     command.arg(subcommand);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a key and its certificate.
+    fn key(folder: &Path) -> [String; 2] {
+        let files = ["key", "certificate"].map(|name| folder.join(name));
+        let mut openssl = Command::new(OPENSSL);
+        openssl.args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=test",
+        ]);
+        openssl.arg("-keyout").arg(&files[0]).arg("-out").arg(&files[1]);
+        shell::output(&mut openssl).unwrap();
+        files.map(|file| fs::read_to_string(file).unwrap())
+    }
+
+    #[test]
+    fn a_key_needs_its_certificate_and_both_must_be_readable() {
+        if !Path::new(OPENSSL).exists() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let ([one, certificate], [_, other]) = (key(folder.path()), key(folder.path()));
+        let file = folder.path().join("signer.pem");
+        let check = |text: &str| {
+            fs::write(&file, text).unwrap();
+            check_key(&file)
+        };
+        assert!(check(&format!("{one}{certificate}")).is_ok());
+        let damaged = certificate.replacen("MI", "AA", 1);
+        for text in [&one, &certificate, &format!("{one}{other}"), &format!("{one}{damaged}"), "", "no key"] {
+            let error = check(text).unwrap_err();
+            assert_eq!(shell::exit_code(&error), 2, "{error}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
 }
