@@ -32,7 +32,7 @@ fn address(semaphore: Guest<KSEMAPHORE>, function: &str) -> usize {
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Initializes a semaphore, for which no thread may wait.
-    [any]
+    [<= DISPATCH_LEVEL]
     fn KeInitializeSemaphore(semaphore: Guest<KSEMAPHORE>, count: i32, limit: i32) {
         let me = current();
         if me.verifies() {
@@ -76,7 +76,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     }
 
     /// Returns the count of a semaphore.
-    [<= DISPATCH_LEVEL]
+    [any]
     fn KeReadStateSemaphore(semaphore: Guest<KSEMAPHORE>) -> i32 {
         signal_state(address(semaphore, "KeReadStateSemaphore")).read()
     }
