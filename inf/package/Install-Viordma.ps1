@@ -87,18 +87,6 @@ if ($PSCmdlet.ShouldProcess($class, 'Compile the class of the counters')) {
     if ($LASTEXITCODE -ne 0) { Write-Warning "WMI refused the class of the counters: code $LASTEXITCODE. The driver works without it." }
 }
 if ((Test-Path -LiteralPath $SavedConfiguration) -and $PSCmdlet.ShouldProcess($adapter.Name, 'Set the saved addresses')) {
-    $saved = Get-Content -LiteralPath $SavedConfiguration -Raw | ConvertFrom-Json
-    if ($saved.Device -eq $device -and $saved.Static) {
-        Set-NetIPInterface -InterfaceIndex $adapter.ifIndex -Dhcp Disabled
-        foreach ($address in @($saved.Addresses)) {
-            New-NetIPAddress -InterfaceIndex $adapter.ifIndex -IPAddress $address.IPAddress -PrefixLength $address.PrefixLength | Out-Null
-        }
-        foreach ($route in @($saved.Routes)) {
-            New-NetRoute -InterfaceIndex $adapter.ifIndex -DestinationPrefix $route.DestinationPrefix -NextHop $route.NextHop -RouteMetric $route.RouteMetric | Out-Null
-        }
-        if (@($saved.Servers).Count -gt 0) {
-            Set-DnsClientServerAddress -InterfaceIndex $adapter.ifIndex -ServerAddresses @($saved.Servers)
-        }
-    }
+    & (Join-Path $PSScriptRoot 'Set-SavedAddress.ps1') -SavedConfiguration $SavedConfiguration -InterfaceIndex $adapter.ifIndex -Device $device
     Write-Output "viordma runs '$($adapter.Name)'. Next: .\Test-Viordma.ps1 -Name '$($adapter.Name)'"
 }

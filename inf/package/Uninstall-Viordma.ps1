@@ -36,17 +36,8 @@ if ((Test-Path -LiteralPath $SavedConfiguration) -and $PSCmdlet.ShouldProcess($S
         Start-Sleep -Seconds 1
     }
     if (-not $found) { Write-Warning "The device $($saved.Device) has no driver: install NetKVM (virtio-win)." }
-    elseif ($saved.Static) {
-        Set-NetIPInterface -InterfaceIndex $found.ifIndex -Dhcp Disabled
-        foreach ($address in @($saved.Addresses)) {
-            New-NetIPAddress -InterfaceIndex $found.ifIndex -IPAddress $address.IPAddress -PrefixLength $address.PrefixLength | Out-Null
-        }
-        foreach ($route in @($saved.Routes)) {
-            New-NetRoute -InterfaceIndex $found.ifIndex -DestinationPrefix $route.DestinationPrefix -NextHop $route.NextHop -RouteMetric $route.RouteMetric | Out-Null
-        }
-        if (@($saved.Servers).Count -gt 0) {
-            Set-DnsClientServerAddress -InterfaceIndex $found.ifIndex -ServerAddresses @($saved.Servers)
-        }
+    else {
+        & (Join-Path $PSScriptRoot 'Set-SavedAddress.ps1') -SavedConfiguration $SavedConfiguration -InterfaceIndex $found.ifIndex -Device $saved.Device
     }
 }
 if ($RemoveCertificate) {

@@ -8,12 +8,13 @@ use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 
 /// Files that are delivered as they are, in the folder [`FOLDER`].
-pub const DELIVERED: [&str; 8] = [
+pub const DELIVERED: [&str; 9] = [
     "README.md",
     "Enable-ViordmaVerifier.ps1",
     "Install-Viordma.ps1",
     "Invoke-ViordmaFirstRun.ps1",
     "Save-ViordmaReport.ps1",
+    "Set-SavedAddress.ps1",
     "Test-Viordma.ps1",
     "Uninstall-Viordma.ps1",
     "viordma.js",
