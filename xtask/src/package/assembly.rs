@@ -37,7 +37,7 @@ pub fn build(source: &Source, architecture: Architecture, is_strict: bool) -> Re
 ///
 /// # Errors
 /// A file of the build or of the repository cannot be read.
-fn make(source: &Source, architecture: Architecture, driver: &str, image: &Image) -> Result<Contents> {
+pub fn make(source: &Source, architecture: Architecture, driver: &str, image: &Image) -> Result<Contents> {
     let version = env!("CARGO_PKG_VERSION");
     let mut files = BTreeMap::new();
     for path in [&image.sys, &image.pdb, &image.sys.with_extension("inf")] {

@@ -14,7 +14,7 @@
 //! | `scripts.rs` | tests of the scripts and of the page that leads to them |
 //! | `archive.rs` | the zip file |
 //! | `verify.rs` | comparison of an archive with a build |
-//! | `reproduce.rs` | comparison of two clones |
+//! | `reproduce.rs` | comparison of builds in two folders |
 //!
 //! Everything but signatures depends on the commit and the compiler alone: two clones give the same bytes. Windows has seen none of it.
 
@@ -26,7 +26,7 @@ pub mod contents;
 mod inf_file;
 mod inf_rules;
 pub mod notices;
-mod reproduce;
+pub mod reproduce;
 mod sbom;
 #[cfg(all(test, not(windows)))]
 mod scripts;
@@ -57,8 +57,8 @@ pub struct Options {
     /// Build again, and compare with this archive, signatures aside
     #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "sign", "strict"])]
     verify: Option<PathBuf>,
-    /// Build in a second clone in another folder, too, and compare the two archives byte by byte
-    #[arg(long, conflicts_with_all = ["sign", "verify"])]
+    /// Build for all architectures, in a second clone in another folder, too, and compare the archives byte by byte
+    #[arg(long, conflicts_with_all = ["arch", "sign", "verify"])]
     reproduce: bool,
 }
 
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<()> {
         return verify::run(file);
     }
     if options.reproduce {
-        return reproduce::run(options.arch, options.strict);
+        return reproduce::run(options.strict);
     }
     let source = Source::committed()?;
     let signer = options.sign.as_deref().map(Signer::new).transpose()?;

@@ -38,7 +38,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 29] = [
+pub const STEPS: [Step; 30] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -58,6 +58,7 @@ pub const STEPS: [Step; 29] = [
     Step { name: "INF, by a parser of others", when: When::Beside, run: inf_of_others },
     Step { name: "image", when: When::Main, run: build_image },
     Step { name: "package", when: When::Main, run: package },
+    Step { name: "reproducible package", when: When::Main, run: reproducible },
     Step { name: "trace, by a decoder of others", when: When::Main, run: trace_of_others },
     Step { name: "counters in WMI, by a compiler of others", when: When::Main, run: wmi_of_others },
     Step { name: "unit and integration tests", when: When::Main, run: programs::run_most },
@@ -251,6 +252,12 @@ fn inf_of_others() -> Result<Count> {
         println!("{} values of the registry as the tables have them", wine::check()?);
         Ok(Count::WHOLE)
     })
+}
+
+/// The package for x64, once more from a copy of the sources in another folder.
+fn reproducible() -> Result<Count> {
+    crate::package::reproduce::check()?;
+    Ok(Count::WHOLE)
 }
 
 /// The metadata of the driver's events, as another project's decoder takes them out of the image.
