@@ -50,6 +50,9 @@ pub(super) enum DisconnectProgress {
 /// Maximum time by which MRAs of the peer extend the wait for an answer to one message.
 const MAX_MRA_WAIT: Duration = Duration::from_mins(10);
 
+/// Half of the maximum time for which a refusal is remembered.
+const MAX_REFUSAL_MEMORY: Duration = Duration::from_secs(5);
+
 pub(super) struct Conn {
     pub(super) state: State,
     /// Generation of the slot, see [`super::table`].
@@ -180,6 +183,11 @@ impl Conn {
         self.sent = Some(message.attribute());
         self.retries = retries;
         self.mra_budget = MAX_MRA_WAIT;
+    }
+
+    /// Keeps the last message to the peer for longer than the peer repeats its own. It may be lost: a duplicate draws it again.
+    pub(super) fn keep_answer(&mut self) {
+        self.time_wait = self.time_wait.max(self.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
     }
 
     /// Adds pending events, if a consumer owns the connection.

@@ -27,9 +27,6 @@ use state_table::Symbol as _;
 /// queue pair back: within 10 s by default.
 const MAX_DREQ_RETRIES: u8 = 7;
 
-/// Half of the maximum time for which a refusal is remembered.
-const MAX_REFUSAL_MEMORY: core::time::Duration = core::time::Duration::from_secs(5);
-
 /// The connections of a connection manager, and the listeners that requests wait for.
 pub(super) struct ConnSet {
     pub(super) config: CmConfig,
@@ -303,13 +300,12 @@ impl ConnSet {
     /// Refuses a request or a reply.
     pub(super) fn refuse(&mut self, now: Instant, index: u32, reason: RejReason, data: &[u8]) {
         let Some(conn) = self.slots.get_mut(index) else { return };
-        // The REJ may be lost: a duplicate REQ or REP draws it again.
-        conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
         conn.reason = reason;
         if conn.datagrams {
             self.refuse_resolution(now, index, Input::Reject, data);
             return;
         }
+        conn.keep_answer();
         let message = messages::rej(conn, reason, data);
         self.advance_and_send(now, index, Input::Reject, &message);
     }
@@ -370,8 +366,7 @@ impl ConnSet {
         if let Some(conn) = self.slots.get_mut(index)
             && conn.state.on(input).is_ok()
         {
-            // The answer may be lost: a duplicate of the request draws it again.
-            conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
+            conn.keep_answer();
         }
         self.advance_and_emit(now, index, input, (Attribute::CM_SIDR_REP, 0), |conn| {
             let service_id = ServiceId::datagram_port(conn.local_port);

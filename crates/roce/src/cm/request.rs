@@ -25,7 +25,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(10);
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Membership bit of a P_Key.
-pub(super) const PKEY_FULL_MEMBER: u16 = 0x8000;
+const PKEY_FULL_MEMBER: u16 = 0x8000;
 
 /// ECN bits of a traffic class.
 const ECN: u8 = 3;
@@ -80,6 +80,24 @@ impl Incoming<'_> {
         taken.or_else(|refusal| self.refuse_unknown(req.local_comm_id, &refusal))
     }
 
+    /// Checks the partition of a request, and the addresses that its private data names. Returns the peer's port.
+    pub(super) fn requested_from(&self, p_key: u16, private_data: &[u8]) -> Result<u16, RejReason> {
+        //= rocev2 §13
+        // A full member of the default partition also communicates with its limited members.
+        if p_key | PKEY_FULL_MEMBER != PKEY_DEFAULT {
+            return Err(RejReason::UNSUPPORTED);
+        }
+        //= rocev2 §12
+        let header = IpCm::new_checked(private_data).map_err(|_| RejReason::UNSUPPORTED)?;
+        let ends = IpEnds::parse(&header).ok_or(RejReason::UNSUPPORTED)?;
+        // As in GIDs, an IPv4 address may be mapped into an IPv6 one.
+        let (source, destination) = (self.origin.packet.source(), self.origin.packet.destination());
+        if ends.source.to_canonical() != source || ends.destination.to_canonical() != destination {
+            return Err(RejReason::INVALID_GID);
+        }
+        Ok(ends.source_port)
+    }
+
     /// Validates a REQ and finds its listener, or returns the reason to refuse it.
     #[inline(never)]
     fn validate(&self, req: &ReqRepr) -> Result<ValidRequest, Refusal> {
@@ -93,18 +111,7 @@ impl Incoming<'_> {
         if path.local_gid().to_ip() != source || path.remote_gid().to_ip() != destination {
             return Err(RejReason::INVALID_GID.into());
         }
-        //= rocev2 §13
-        // A full member of the default partition also communicates with its limited members.
-        if req.p_key | PKEY_FULL_MEMBER != PKEY_DEFAULT {
-            return Err(RejReason::UNSUPPORTED.into());
-        }
-        //= rocev2 §12
-        let header = IpCm::new_checked(&req.private_data).map_err(|_| RejReason::UNSUPPORTED)?;
-        let ends = IpEnds::parse(&header).ok_or(RejReason::UNSUPPORTED)?;
-        // As in GIDs, an IPv4 address may be mapped into an IPv6 one.
-        if ends.source.to_canonical() != source || ends.destination.to_canonical() != destination {
-            return Err(RejReason::INVALID_GID.into());
-        }
+        let remote_port = self.requested_from(req.p_key, &req.private_data)?;
         let mtu = req.path_mtu.mtu().filter(|&mtu| mtu <= self.conns.config.max_mtu);
         let mtu = mtu
             .ok_or(Refusal { reason: Some(RejReason::INVALID_MTU), mtu: Some(self.conns.config.max_mtu) })?;
@@ -119,7 +126,7 @@ impl Incoming<'_> {
         Ok(ValidRequest {
             listener,
             local_port,
-            remote_port: ends.source_port,
+            remote_port,
             mtu,
             // The ECN bits are set per packet.
             traffic_class: path.traffic_class() & !ECN,

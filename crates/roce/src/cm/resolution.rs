@@ -12,13 +12,12 @@ use super::{
     conn::Pending,
     event::{PeerQp, is_user_qpn},
     incoming::Incoming,
-    request::PKEY_FULL_MEMBER,
     state::{Input, State},
 };
 use crate::conn::{ListenerId, PrivateData};
 use crate::ignored::Ignored;
-use roce_wire::cm::{CommId, IpCm, IpEnds, RejReason, SidrRepRepr, SidrReqRepr, SidrStatus};
-use roce_wire::{Attribute, PKEY_DEFAULT};
+use roce_wire::Attribute;
+use roce_wire::cm::{CommId, IpCm, RejReason, SidrRepRepr, SidrReqRepr, SidrStatus};
 
 /// Key of requests by their number: they name no CA.
 const NO_GUID: u64 = 0;
@@ -69,23 +68,17 @@ impl Incoming<'_> {
     /// Validates a SIDR_REQ and finds its listener, or returns the reason to refuse it.
     fn validate_resolution(&self, req: &SidrReqRepr) -> Result<ValidRequest, Refusal> {
         let local_port = req.service_id.to_datagram_port().ok_or(SidrStatus::UNSUPPORTED)?;
-        let (source, destination) = (self.origin.packet.source(), self.origin.packet.destination());
-        let listener = self.conns.listeners.matching(destination, local_port, true);
+        let listener = self.conns.listeners.matching(self.origin.packet.destination(), local_port, true);
         let listener = listener.ok_or(SidrStatus::UNSUPPORTED)?;
-        //= rocev2 §13
-        if req.request_id == CommId(0) || req.p_key | PKEY_FULL_MEMBER != PKEY_DEFAULT {
-            return Err(SidrStatus::REJECTED.into());
-        }
-        //= rocev2 §12
-        let header = IpCm::new_checked(&req.private_data).map_err(|_| SidrStatus::REJECTED)?;
-        let ends = IpEnds::parse(&header).ok_or(SidrStatus::REJECTED)?;
-        if ends.source.to_canonical() != source || ends.destination.to_canonical() != destination {
+        let remote_port = self.requested_from(req.p_key, &req.private_data);
+        let remote_port = remote_port.map_err(|_| SidrStatus::REJECTED)?;
+        if req.request_id == CommId(0) {
             return Err(SidrStatus::REJECTED.into());
         }
         if !self.conns.listeners.has_room(listener) {
             return Err(SidrStatus::NO_QP.into());
         }
-        Ok(ValidRequest { listener, local_port, remote_port: ends.source_port })
+        Ok(ValidRequest { listener, local_port, remote_port })
     }
 
     /// Creates the slot of a validated request and queues the event for the consumer.
