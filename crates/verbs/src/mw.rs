@@ -77,13 +77,9 @@ fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
 /// Returns what a work request binds to a window of type 2, which has the key.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the window is null or of type 1, or the key is of another one; else those of [`binding`].
-///
-/// # Safety
-/// The window is null or one of the program.
-pub unsafe fn binding_of_request(mw: *mut IbvMw, key: u32, info: &IbvMwBindInfo) -> Result<Binding, Error> {
-    // SAFETY: by the contract of this function.
-    let mw = unsafe { mw.as_ref() }.ok_or(Error::Invalid)?;
+/// [`Error::Invalid`] if there is no such window, it is of type 1, or the key is of another one; else those of [`binding`].
+pub fn binding_of_request(mw: *mut IbvMw, key: u32, info: &IbvMwBindInfo) -> Result<Binding, Error> {
+    let mw = &handles::get::<Mw>(mw)?.base;
     if mw.mw_type != TYPE_2 || (mw.rkey ^ key) >> KEY_BITS != 0 {
         return Err(Error::Invalid);
     }

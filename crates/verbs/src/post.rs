@@ -60,8 +60,7 @@ unsafe fn post_one(qp: &Qp, wr: &IbvSendWr) -> Result<(), Error> {
     if wr.opcode == IBV_WR_BIND_MW {
         // SAFETY: every bit pattern is a valid value; a request of this operation has these fields.
         let bind = unsafe { wr.tail.bind_mw };
-        // SAFETY: the program passes a window.
-        let binding = unsafe { binding_of_request(bind.mw, bind.rkey, &bind.bind_info) }?;
+        let binding = binding_of_request(bind.mw, bind.rkey, &bind.bind_info)?;
         let operation = SendOperation::Bind { key: bind.rkey };
         let data = SendData::Binding(&binding);
         let request = SendRequest { context: wr.wr_id, operation, flags: flags(wr.send_flags), data };

@@ -200,9 +200,7 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut IbvQpEx, key: u32, address: u6
 
 unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, mw: *mut IbvMw, key: u32, info: *const IbvMwBindInfo) {
     // SAFETY: the program passes a structure.
-    let info = unsafe { &*info };
-    // SAFETY: the program passes a window.
-    let binding = unsafe { binding_of_request(mw, key, info) };
+    let binding = binding_of_request(mw, key, unsafe { &*info });
     // SAFETY: the program passes an extended queue pair, and has started the list.
     unsafe { begin(qp, Operation::Send(SendOperation::Bind { key }), None) };
     let set = |list: &mut List| match (binding, list.current()) {

@@ -184,6 +184,8 @@ fn a_window_is_bound_by_a_request_and_keeps_its_region() {
     assert_eq!(unsafe { dealloc(mw) }, 0);
     // SAFETY: as above; the window is gone.
     assert_eq!(unsafe { dealloc(mw) }, libc::EINVAL);
+    nothing.tail.bind_mw = WrBind { mw, rkey: key, bind_info: info };
+    assert_eq!(post(peer, &mut nothing).0, libc::EINVAL);
     for qp in [qp, peer] {
         assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     }
