@@ -83,7 +83,9 @@ fn driver_waits_for_the_end_of_its_thread() {
 #[test]
 fn object_without_a_reference_and_the_end_of_another_thread_are_reported() {
     let code = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
-    violates(code, "to which the driver has no reference", |_| _ = ObfDereferenceObject(0x1000));
+    for function in [ObfReferenceObject, ObfDereferenceObject] {
+        violates(code, "0x1000, to which the driver has no reference", move |_| _ = function(0x1000));
+    }
     violates(code, "on a thread that PsCreateSystemThread has not started", |_| {
         _ = PsTerminateSystemThread(0);
     });

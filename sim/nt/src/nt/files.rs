@@ -2,7 +2,7 @@
 
 //! File functions. All requests are completed inline.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use ndk_abi::nt::{
     FILE_APPEND_DATA, FILE_DELETE_ON_CLOSE, FILE_DIRECTORY_FILE, FILE_NON_DIRECTORY_FILE, FILE_OPEN,
@@ -43,10 +43,6 @@ impl Object for FileHandle {
 
     fn close(&self, host: &Host) {
         host.files().close(&self.opened);
-    }
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 

@@ -25,9 +25,7 @@ pub(super) trait Object: Any + Send + Sync {
     fn kind(&self) -> &'static str;
 
     /// The handle is closed.
-    fn close(&self, host: &Host);
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+    fn close(&self, _host: &Host) {}
 }
 
 /// The handles of a host.
@@ -61,7 +59,7 @@ pub(super) fn open(host: &Host, object: Arc<dyn Object>) -> usize {
 pub(super) fn find<T: Object>(host: &Host, handle: usize) -> Result<Arc<T>, i32> {
     let object = host.state(&HANDLES).0.lock().objects.get(&handle).cloned();
     let object = object.ok_or(STATUS_INVALID_HANDLE)?;
-    object.as_any().downcast().map_err(|_| STATUS_OBJECT_TYPE_MISMATCH)
+    (object as Arc<dyn Any + Send + Sync>).downcast().map_err(|_| STATUS_OBJECT_TYPE_MISMATCH)
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>

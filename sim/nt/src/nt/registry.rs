@@ -2,7 +2,7 @@
 
 //! Registry functions.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use ndk_abi::nt::{
     KeyValueBasicInformation, KeyValueFullInformation, KeyValuePartialInformation, OBJECT_ATTRIBUTES,
@@ -16,7 +16,7 @@ use super::{
     registry_tree::Value,
     runtime::unicode,
 };
-use crate::{Host, guest::Guest, imports, thread::current};
+use crate::{guest::Guest, imports, thread::current};
 
 /// An open key.
 struct Key {
@@ -26,12 +26,6 @@ struct Key {
 impl Object for Key {
     fn kind(&self) -> &'static str {
         "ZwOpenKey"
-    }
-
-    fn close(&self, _: &Host) {}
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 

@@ -2,13 +2,12 @@
 
 //! Security descriptors as drivers build them. They are accepted and have no effect: programs have all rights here.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use ndk_abi::nt::{STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 
 use super::handles::{self, Object};
 use crate::{
-    Host,
     guest::Guest,
     import::table::{Import, Kind},
     imports,
@@ -146,12 +145,6 @@ struct DeviceHandle;
 impl Object for DeviceHandle {
     fn kind(&self) -> &'static str {
         "ObOpenObjectByPointer"
-    }
-
-    fn close(&self, _: &Host) {}
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 

@@ -3,7 +3,6 @@
 //! Threads that drivers start.
 
 use std::{
-    any::Any,
     ffi::c_void,
     sync::{
         Arc,
@@ -43,12 +42,6 @@ struct SystemThread;
 impl Object for SystemThread {
     fn kind(&self) -> &'static str {
         "IoCreateSystemThread"
-    }
-
-    fn close(&self, _host: &Host) {}
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 

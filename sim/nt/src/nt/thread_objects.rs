@@ -2,7 +2,7 @@
 
 //! Threads that a driver starts and waits for: their objects, references to these, and their end.
 
-use std::{any::Any, collections::HashMap, ffi::c_void, sync::Arc};
+use std::{collections::HashMap, ffi::c_void, sync::Arc};
 
 use ndk_abi::nt::{
     KSTART_ROUTINE, STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER, STATUS_OBJECT_TYPE_MISMATCH,
@@ -54,12 +54,6 @@ impl Object for ThreadHandle {
     fn kind(&self) -> &'static str {
         "PsCreateSystemThread"
     }
-
-    fn close(&self, _host: &Host) {}
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
 }
 
 /// Returns whether a thread of `PsCreateSystemThread` runs whose routine is `one_of` a driver's.
@@ -82,6 +76,10 @@ fn end(me: &Thread) -> bool {
 
 fn misuse(text: impl Into<String>) -> ! {
     violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+}
+
+fn unreferenced(function: &str, object: usize) -> ! {
+    misuse(format!("{function} of {object:#x}, to which the driver has no reference"))
 }
 
 /// Adds a reference to an object.
@@ -177,8 +175,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn ObfReferenceObject(object: usize) -> isize {
         let me = current();
-        reference(me.host(), object);
-        me.host().state(&THREAD_OBJECTS).0.lock().references[&object].cast_signed()
+        let mut table = me.host().state(&THREAD_OBJECTS).0.lock();
+        let Some(count) = table.references.get_mut(&object) else {
+            drop(table);
+            unreferenced("ObfReferenceObject", object);
+        };
+        *count += 1;
+        count.cast_signed()
     }
 
     /// Releases a reference to an object; returns how many are left.
@@ -193,9 +196,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
                 *count
             })
         };
-        let Some(left) = left else {
-            misuse(format!("ObfDereferenceObject of {object:#x}, to which the driver has no reference"));
-        };
+        let Some(left) = left else { unreferenced("ObfDereferenceObject", object) };
         if left == 0 {
             host.state(&THREAD_OBJECTS).0.lock().references.remove(&object);
             let _ = host.objects.remove(REFERENCE, object);
