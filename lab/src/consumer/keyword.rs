@@ -10,6 +10,7 @@ use viordma_inf::{
     keywords::{NETWORK_ADDRESS, PROPERTIES},
 };
 
+use super::assignment::Assignment;
 use crate::exit::Exit;
 
 /// `NAME=VALUE`, or `OF:NAME=VALUE` for one adapter.
@@ -25,15 +26,13 @@ impl FromStr for KeywordOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or("it is not of the form NAME=VALUE")?;
-        let (of, name) = match name.split_once(':') {
-            Some((of, name)) => (Some(of.to_owned()), name),
-            None => (None, name),
+        // A value may have a colon, too.
+        let (of, set) = match text.split_once(':').filter(|(of, _)| !of.contains('=')) {
+            Some((of, set)) => (Some(of.to_owned()), set),
+            None => (None, text),
         };
-        if name.is_empty() {
-            return Err("it is not of the form NAME=VALUE".to_owned());
-        }
-        Ok(Self { of, name: name.to_owned(), value: value.to_owned() })
+        let Assignment { name, value } = set.parse()?;
+        Ok(Self { of, name, value })
     }
 }
 

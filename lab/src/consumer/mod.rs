@@ -2,6 +2,7 @@
 
 //! `cargo xtask consumer`: runs NDK consumer drivers on hosts with viordma, by scripts, and reports what happened.
 
+mod assignment;
 mod bed;
 mod keyword;
 mod limit;
@@ -16,10 +17,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use device_sim::link::Faults;
 
+pub use self::assignment::Assignment;
 pub use self::bed::{Bed, Setup};
 pub use self::keyword::KeywordOption;
 pub use self::limit::Limit;
-pub use self::options::{Assignment, Image, Options};
+pub use self::options::{Image, Options};
 pub use self::outcome::Line;
 pub use self::report::{Plan, Report};
 pub use self::script::Script;

@@ -16,6 +16,7 @@ use nt_sim::{Tolerance, Tolerances};
 use viordma_inf::Edition;
 
 use super::{
+    assignment::Assignment,
     keyword::KeywordOption,
     script::{Role, Script, duration},
 };
@@ -106,24 +107,6 @@ impl FromStr for InterfaceIndex {
         let (role, index) = text.split_once('=').ok_or("it is not of the form ROLE=INDEX")?;
         let index = index.parse().ok().filter(|index| *index != 0);
         Ok(Self { role: Role::parse(role)?, index: index.ok_or("an index is a number from 1 on")? })
-    }
-}
-
-/// `NAME=VALUE`.
-#[derive(Clone, Debug)]
-pub struct Assignment {
-    pub name: String,
-    pub value: String,
-}
-
-impl FromStr for Assignment {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((name, value)) if !name.is_empty() => Ok(Self { name: name.into(), value: value.into() }),
-            _ => Err("it is not of the form NAME=VALUE".to_owned()),
-        }
     }
 }
 
