@@ -232,8 +232,7 @@ fn driver_in_c_is_built_by_mingw_and_runs() {
     let Some(viordma) = lab::image() else { return };
     let (program, headers) = ("x86_64-w64-mingw32-gcc", Path::new("/usr/share/mingw-w64/include/ddk"));
     if !headers.exists() || std::process::Command::new(program).arg("--version").output().is_err() {
-        eprintln!("skipped: MinGW-w64 is not installed");
-        return;
+        return lab::skip("MinGW-w64 is not installed");
     }
     let page = fs::read_to_string(lab::root().join("docs/consumer.md")).unwrap();
     let lines = page.lines().skip_while(|line| !line.trim_start().starts_with(program));
