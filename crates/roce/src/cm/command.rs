@@ -286,7 +286,6 @@ impl Cm {
             return Err(ConnError::State);
         }
         if let Some(conn) = self.conns.slots.get_mut(index) {
-            conn.local = local;
             conn.context = spec.context;
         }
         Ok(ReadLimits::default())

@@ -50,7 +50,7 @@ impl Incoming<'_> {
         });
         if let Some(index) = known {
             let conn = self.conn(index)?;
-            if conn.state == State::TimeWait && conn.sent == Some(Attribute::CM_SIDR_REP) {
+            if conn.sent == Some(Attribute::CM_SIDR_REP) {
                 self.repeat_message(index);
             }
             return Err(Ignored::Duplicate);
@@ -94,7 +94,6 @@ impl Incoming<'_> {
             conn.datagrams = true;
             conn.listener = Some(valid.listener);
             conn.remote_id = req.request_id;
-            conn.remote_guid = NO_GUID;
             conn.transaction = transaction;
             conn.path = path;
             conn.local_port = valid.local_port;
