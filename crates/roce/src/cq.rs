@@ -580,6 +580,41 @@ mod tests {
         assert!(cq.is_empty());
     }
 
+    #[test]
+    fn completions_that_stay_have_the_notices_that_they_had() {
+        let now = Instant::default();
+        let of = |qp_context, status| Completion { qp_context, status, ..Completion::EMPTY };
+        let [good, bad] = [CompletionStatus::Success, CompletionStatus::Flushed];
+        let queue = |pushed: &[(u64, CompletionStatus, bool)]| {
+            let cq = Cq::<Lock>::try_new(8, 0, 0, None).unwrap();
+            for &(qp_context, status, solicited) in pushed {
+                drop(cq.push(of(qp_context, status), solicited, now));
+            }
+            cq.discard(1);
+            cq
+        };
+        let poll = |cq: &Cq<Lock>, count: usize| {
+            let mut results = [Completion::EMPTY; 8];
+            assert_eq!(cq.poll(&mut results[..count]), count);
+        };
+        let cq = queue(&[(2, good, true), (1, good, true), (2, good, false)]);
+        assert_eq!(cq.arm(Arm::Solicited, now), NoticeAction::Queue);
+        let cq = queue(&[(2, good, true), (1, good, true), (2, good, false)]);
+        poll(&cq, 1);
+        assert_eq!(cq.arm(Arm::Solicited, now), NoticeAction::None, "the solicited one was polled");
+        assert_eq!(cq.arm(Arm::Any, now), NoticeAction::Queue);
+        let cq = queue(&[(2, good, false), (1, good, false)]);
+        poll(&cq, 1);
+        assert_eq!(cq.arm(Arm::Any, now), NoticeAction::None, "all were polled");
+        // A failure is not held back.
+        for (kept, expected) in [(bad, NoticeAction::Queue), (good, NoticeAction::None)] {
+            let cq = queue(&[(2, kept, true), (1, bad, true), (2, good, true)]);
+            let moderation = Moderation { interval: None, count: Some(8) };
+            assert_eq!(cq.moderate(Some(moderation), now), NoticeAction::None);
+            assert_eq!(cq.arm(Arm::Any, now), expected, "{kept:?}");
+        }
+    }
+
     //= R-CQ-33
     #[test]
     fn a_queue_that_contradicts_itself_is_reported_as_an_internal_fault() {

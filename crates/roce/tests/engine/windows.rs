@@ -251,8 +251,8 @@ fn a_bind_of_type_1_replaces_the_one_before_and_one_of_no_bytes_ends_it() {
     let bob = &pair.sides[1];
     let nothing = Binding { region: 0, address: 0, length: 0, access: Access::empty() };
     bind(bob, 3, last, &nothing).unwrap();
-    // Also of a window that is not bound.
-    bind(bob, 4, last, &nothing).unwrap();
+    // Also of a window that is not bound, and if a region is named.
+    bind(bob, 4, last, &Binding { region: second.key(), ..nothing }).unwrap();
     assert_eq!(bob.outcomes(), [1, 2, 3, 4].map(|context| (context, CompletionStatus::Success)));
     assert_eq!((second.region.windows(), window.state()), (0, KeyState::Free));
     write_to(&pair.sides[0], 2, b"too late", second.address(0), next);

@@ -38,6 +38,7 @@ impl Pair {
     fn resolved(&mut self, conn: ConnId) -> PrivateData {
         let event = self.event(Side::A);
         let CmEventKind::Replied { peer, private_data } = event.kind else { panic!("{event:?}") };
+        assert_eq!((event.context, peer.mtu), (0xA, PathMtu::Bytes1024));
         assert_eq!((event.conn, peer.qpn, peer.q_key), (conn, Qpn::new(0x4711), Q_KEY));
         assert_eq!(peer.path, self.path());
         private_data
@@ -93,10 +94,13 @@ fn a_peer_names_the_queue_pair_of_a_datagram_service() {
         pair.listen_for_datagrams(16);
         let a = pair.resolve(&[5; 180]);
         let event = pair.event(Side::B);
-        let CmEventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
+        let CmEventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
+        assert_eq!((peer.path.remote_ip, peer.path.local_ip), (pair.a.ip, pair.b.ip));
+        assert_eq!(peer.mtu, CmConfig::new(0, [0; 32]).max_mtu);
         assert_eq!((event.context, request.local_port, request.remote_port), (0xB, PORT, 50_000));
         assert_eq!(request.private_data, padded(&[5; 180], 180));
         assert_eq!(pair.answer(event.conn, &[6; 136]), Ok(ReadLimits::default()));
+        assert_eq!(pair.b.cm.context(event.conn), Some(0xC));
         assert_eq!(pair.resolved(a), padded(&[6; 136], 136));
         assert_eq!(pair.a.sent, [Attribute::CM_SIDR_REQ]);
         assert_eq!(pair.b.sent, [Attribute::CM_SIDR_REP]);
@@ -326,4 +330,70 @@ fn invalid_requests_are_refused_and_requests_are_bounded() {
     // The peer repeats it.
     assert_eq!(pair.deliver_mad(Side::B, source, &other(1)), Err(Ignored::NoRoom));
     assert_eq!(pair.b.cm.connections(), 3);
+}
+
+#[test]
+fn duplicates_have_number_transaction_and_host_of_their_request() {
+    let mut pair = Pair::new();
+    pair.listen_for_datagrams(16);
+    pair.resolve(b"");
+    let (request, transaction) = pair.sidr_req();
+    let own = pair.a.ip;
+    let mad = sidr_req(&request, transaction);
+    assert_eq!(pair.deliver_mad(Side::B, own, &mad), Ok(()));
+    assert_eq!(pair.deliver_mad(Side::B, own, &mad), Err(Ignored::Duplicate));
+    let of_another = sidr_req(&request, transaction ^ 1);
+    assert_eq!(pair.deliver_mad(Side::B, own, &of_another), Ok(()));
+    let IpAddr::V4(ip) = own else { panic!("{own}") };
+    let neighbor = IpAddr::from((u32::from(ip) ^ 1).to_be_bytes());
+    let mut from_neighbor = request;
+    from_neighbor.private_data[19] ^= 1;
+    assert_eq!(pair.deliver_mad(Side::B, neighbor, &sidr_req(&from_neighbor, transaction)), Ok(()));
+    pair.resolve(b"");
+    assert_ne!(pair.sidr_req().1, transaction);
+}
+
+#[test]
+fn an_answer_is_kept_while_the_peer_repeats_its_request() {
+    // The peer repeats it after 4.3 s.
+    let mut pair = Pair::with(|config| config.response_timeout = 20);
+    pair.listen_for_datagrams(16);
+    pair.resolve(b"");
+    let (request, transaction) = pair.sidr_req();
+    let (source, mad) = (pair.a.ip, sidr_req(&request, transaction));
+    assert_eq!(pair.deliver_mad(Side::B, source, &mad), Ok(()));
+    let b = pair.request();
+    // It has no answer yet.
+    assert_eq!(pair.deliver_mad(Side::B, source, &mad), Err(Ignored::Duplicate));
+    pair.collect();
+    assert_eq!(pair.b.sent, []);
+    pair.answer(b, b"").unwrap();
+    pair.collect();
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(pair.deliver_mad(Side::B, source, &mad), Err(Ignored::Duplicate));
+    pair.collect();
+    assert_eq!(pair.b.sent.last(), Some(&Attribute::CM_SIDR_REP));
+    assert!(pair.b.sent.len() >= 2, "{:?}", pair.b.sent);
+}
+
+#[test]
+fn requests_that_end_without_their_consumer_are_refused_with_the_reason() {
+    let mut pair = Pair::with(|config| config.max_half_open_per_peer = 1);
+    let listener = pair.listen_for_datagrams(16);
+    let a = pair.resolve(b"");
+    let (request, transaction) = pair.sidr_req();
+    let (now, source) = (pair.now, pair.a.ip);
+    // Its event is not polled.
+    pair.deliver_mad(Side::B, source, &sidr_req(&request, transaction)).unwrap();
+    pair.b.cm.unlisten(now, listener).unwrap();
+    pair.refused(a, SidrStatus::UNSUPPORTED, b"");
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    assert_eq!(pair.b.events, []);
+    // One that makes room for another.
+    pair.listen_for_datagrams(16);
+    let a = pair.resolve(b"");
+    pair.request();
+    pair.run_for(Duration::from_secs(1));
+    pair.resolve(b"");
+    pair.refused(a, SidrStatus::NO_QP, b"");
 }
