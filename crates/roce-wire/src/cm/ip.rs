@@ -39,10 +39,14 @@ impl IpEnds {
         if header.version() != 0 {
             return None;
         }
-        let address: fn([u8; 16]) -> IpAddr = match header.ip_version() {
-            4 => |[.., a, b, c, d]| IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-            6 => |bytes| IpAddr::V6(Ipv6Addr::from(bytes)),
+        let is_v4 = match header.ip_version() {
+            4 => true,
+            6 => false,
             _ => return None,
+        };
+        let address = |bytes: [u8; 16]| match bytes {
+            [.., a, b, c, d] if is_v4 => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+            _ => IpAddr::V6(Ipv6Addr::from(bytes)),
         };
         Some(Self {
             source: address(header.source()),
