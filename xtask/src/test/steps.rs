@@ -226,17 +226,20 @@ fn fuzz_targets() -> Result<Count> {
 fn build_image() -> Result<Count> {
     image::lint()?;
     // `cargo xtask image --arch arm64 --strict --check` is a command of its own: that image has no code that these three lack.
-    for (architecture, name) in
-        [(Architecture::X64, "viordma"), (Architecture::X64, image::STRICT), (Architecture::Arm64, "viordma")]
-    {
-        image::check(&image::build_for(architecture, name)?)?;
+    let images = [
+        (Architecture::X64, "viordma"),
+        (Architecture::X64, image::STRICT),
+        (Architecture::Arm64, "viordma"),
+    ]
+    .map(|(architecture, name)| image::build_for(architecture, name));
+    // A driver that misbehaves on purpose, for the tests of the verifier; the NDK consumer that the tests of consumers run;
+    // client and server of SMB Direct. Later steps need them also if a check of an image fails.
+    for package in ["test-driver", "example-consumer", "smb-driver"] {
+        image::build(package)?;
     }
-    // A driver that misbehaves on purpose, for the tests of the verifier.
-    image::build("test-driver")?;
-    // The NDK consumer that the tests of consumers run.
-    image::build("example-consumer")?;
-    // Client and server of SMB Direct.
-    image::build("smb-driver")?;
+    for image in images {
+        image::check(&image?)?;
+    }
     Ok(Count::WHOLE)
 }
 
