@@ -428,8 +428,9 @@ impl<'data> Subject<'data> {
         let path = info.map(|info| String::from_utf8_lossy(info.path()).into_owned()).unwrap_or_default();
         let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
         match file.strip_suffix(".pdb").unwrap_or_default() {
-            name if name == Edition::Standard.name() => self.stack(code),
-            name if name == Edition::Strict.name() || DRIVERS.contains(&name) => {
+            name if name == Edition::Standard.name() => self.stack(code, Edition::Standard),
+            name if name == Edition::Strict.name() => self.stack(code, Edition::Strict),
+            name if DRIVERS.contains(&name) => {
                 let outcome = Ok(format!("not determined: {name} has no table of entry points"));
                 Ok(vec![Check { name: "stack depth", outcome }])
             }
@@ -470,9 +471,9 @@ impl<'data> Subject<'data> {
     }
 
     /// Checks the depth of the stack below entry points.
-    fn stack(&self, code: &Code) -> Result<Vec<Check>> {
+    fn stack(&self, code: &Code, edition: Edition) -> Result<Vec<Check>> {
         let taken = self.taken(code)?;
-        let outcomes = stack::check(&stack::Subject { code, symbols: &self.symbols, taken })?;
+        let outcomes = stack::check(&stack::Subject { code, symbols: &self.symbols, taken }, edition)?;
         let names = ["calls"].into_iter().chain(std::iter::repeat("stack depth"));
         Ok(names.zip(outcomes).map(|(name, outcome)| Check { name, outcome }).collect())
     }

@@ -6,11 +6,13 @@
 //! | --- | --- |
 //! | frames | the unwind tables |
 //! | calls of constant addresses, tail calls among them | the instructions |
-//! | indirect calls | `flow.rs` where the function's own instructions determine the target; otherwise `table.toml`, by caller |
-//! | recursions | `table.toml`, which bounds them: all functions of one are taken to be on the stack that often |
+//! | indirect calls | `flow.rs` where the function's own instructions determine the target; otherwise the tables, by caller |
+//! | recursions | the tables, which bound them: all functions of one are taken to be on the stack that often |
 //!
-//! The check fails for an indirect call that the table does not list, for a function whose address is taken and that it does not name, and for
-//! a recursion that it does not bound. That a row names all functions that its callers may call is an argument, which the row gives, and is
+//! `table.toml` is for all images, `strict.toml` has what the strict edition adds.
+//!
+//! The check fails for an indirect call that the tables do not list, for a function whose address is taken and that they do not name, and for
+//! a recursion that they do not bound. That a row names all functions that its callers may call is an argument, which the row gives, and is
 //! not checked. Functions of other modules, which the driver imports or calls back, use stack that is not counted, and
 //! so does what they call in the driver again before they return: such a call begins with an entry point of its own.
 
@@ -20,20 +22,19 @@ mod table;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    fs,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use viordma_inf::Edition;
 
 use self::{
     graph::{Depth, Graph},
-    table::{Entry, TABLE, Table, fits, fits_any},
+    table::{Entry, Tables, fits, fits_any},
 };
 use super::{
     code::{Code, Outcome},
     symbols::Symbols,
 };
-use crate::shell;
 
 /// Parts of an image that the check reads.
 pub struct Subject<'image> {
@@ -46,28 +47,26 @@ pub struct Subject<'image> {
 /// Checks the calls, and the depth below each entry point: one outcome for each, the calls first.
 ///
 /// # Errors
-/// The table cannot be read.
-pub fn check(subject: &Subject) -> Result<Vec<Outcome>> {
-    let path = shell::root().join(TABLE);
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {TABLE}"))?;
-    Ok(subject.outcomes(&Table::parse(&text)?))
+/// The tables cannot be read.
+pub fn check(subject: &Subject, edition: Edition) -> Result<Vec<Outcome>> {
+    Ok(subject.outcomes(&Tables::load(edition)?))
 }
 
 impl Subject<'_> {
-    fn outcomes(&self, table: &Table) -> Vec<Outcome> {
+    fn outcomes(&self, tables: &Tables) -> Vec<Outcome> {
         let mut graph = self.constant_calls();
-        let mut problems = self.unnamed(table);
-        let listed = match self.listed_calls(&mut graph, table) {
+        let mut problems = self.unnamed(tables);
+        let listed = match self.listed_calls(&mut graph, tables) {
             Ok(count) => count,
             Err(unlisted) => {
                 problems.extend(unlisted);
                 0
             }
         };
-        let depths = graph.depths(|group| self.rounds(group, table)).unwrap_or_else(|groups| {
+        let depths = graph.depths(|group| self.rounds(group, tables)).unwrap_or_else(|groups| {
             problems.extend(groups.iter().map(|group| {
                 let names: Vec<_> = group.iter().map(|&function| self.symbols.name(function)).collect();
-                format!("a recursion that {TABLE} does not bound: {}", names.join(", "))
+                format!("a recursion that {} does not bound: {}", tables.file, names.join(", "))
             }));
             BTreeMap::new()
         });
@@ -76,12 +75,12 @@ impl Subject<'_> {
         }
         let all = self.code.indirect.len();
         let calls = format!(
-            "{} direct, {} indirect by instructions, {listed} by {TABLE}, {} recursions bounded",
+            "{} direct, {} indirect by instructions, {listed} by tables, {} recursions bounded",
             self.code.calls.len(),
             all - listed,
-            table.recursion.len()
+            tables.recursions().count()
         );
-        let entries = table.entry.iter().map(|entry| self.depth(entry, &depths, &graph));
+        let entries = tables.common.entry.iter().map(|entry| self.depth(entry, &depths, &graph));
         [Ok(calls)].into_iter().chain(entries).collect()
     }
 
@@ -109,59 +108,62 @@ impl Subject<'_> {
         graph
     }
 
-    /// Adds the indirect calls that the table lists, and returns how many they are.
-    fn listed_calls(&self, graph: &mut Graph, table: &Table) -> Result<usize, Vec<String>> {
+    /// Adds the indirect calls that the tables list, and returns how many they are.
+    fn listed_calls(&self, graph: &mut Graph, tables: &Tables) -> Result<usize, Vec<String>> {
         let mut unlisted = BTreeMap::<&str, usize>::new();
         let unknown = self.code.indirect.iter().filter(|call| call.targets.is_none());
         let mut count = 0;
         for call in unknown {
             count += 1;
             let caller = self.symbols.name(call.at);
-            let Some(row) = table.call.iter().find(|row| fits_any(&row.from, caller)) else {
+            let rows: Vec<_> = tables.calls(caller).collect();
+            if rows.is_empty() {
                 *unlisted.entry(caller).or_default() += 1;
-                continue;
-            };
-            for &callee in self.taken.iter().filter(|callee| fits_any(&row.to, self.symbols.name(**callee))) {
-                graph.add_call(self.symbols.start(call.at), self.symbols.start(callee));
+            }
+            for &callee in &self.taken {
+                if rows.iter().any(|row| fits_any(&row.to, self.symbols.name(callee))) {
+                    graph.add_call(self.symbols.start(call.at), self.symbols.start(callee));
+                }
             }
         }
-        let text = |(name, count)| format!("{name}: {count} indirect calls that {TABLE} does not list");
+        let text =
+            |(name, count)| format!("{name}: {count} indirect calls that {} does not list", tables.file);
         if unlisted.is_empty() { Ok(count) } else { Err(unlisted.into_iter().map(text).collect()) }
     }
 
-    /// Returns functions whose address is taken and that the table does not name, and names of the table that no function has.
-    fn unnamed(&self, table: &Table) -> Vec<String> {
+    /// Returns functions whose address is taken and that no table names, and names of the last table that no function has.
+    fn unnamed(&self, tables: &Tables) -> Vec<String> {
+        let file = tables.file;
         let mut problems = Vec::new();
-        let entries = table.entry.iter().flat_map(|entry| &entry.functions);
-        let named: Vec<&String> =
-            entries.clone().chain(table.call.iter().flat_map(|call| &call.to)).collect();
         for &function in &self.taken {
             let name = self.symbols.name(function);
-            if !named.iter().any(|pattern| fits(pattern, name)) {
-                problems.push(format!("{name}: its address is taken, and {TABLE} does not name it"));
+            if !tables.named().any(|pattern| fits(pattern, name)) {
+                problems.push(format!("{name}: its address is taken, and {file} does not name it"));
             }
         }
+        let table = tables.last();
+        let entries = table.entry.iter().flat_map(|entry| &entry.functions);
         let callers = table.call.iter().flat_map(|call| &call.from);
         let recursive = table.recursion.iter().flat_map(|recursion| &recursion.functions);
         for pattern in entries.chain(callers).chain(recursive) {
             if !self.symbols.iter().any(|(_, name)| fits(pattern, name)) {
-                problems.push(format!("{TABLE}: no function is named {pattern}"));
+                problems.push(format!("{file}: no function is named {pattern}"));
             }
         }
         for pattern in table.call.iter().flat_map(|call| &call.to) {
             if !self.taken.iter().any(|&function| fits(pattern, self.symbols.name(function))) {
-                problems.push(format!("{TABLE}: the address of no {pattern} is taken"));
+                problems.push(format!("{file}: the address of no {pattern} is taken"));
             }
         }
         problems
     }
 
     /// Returns how often each function of a recursion is on the stack.
-    fn rounds(&self, group: &BTreeSet<u32>, table: &Table) -> Option<u32> {
+    fn rounds(&self, group: &BTreeSet<u32>, tables: &Tables) -> Option<u32> {
         let fits_all = |patterns: &[String]| {
             group.iter().all(|&function| fits_any(patterns, self.symbols.name(function)))
         };
-        table.recursion.iter().find(|row| fits_all(&row.functions)).map(|row| row.times)
+        tables.recursions().find(|row| fits_all(&row.functions)).map(|row| row.times)
     }
 
     fn depth(&self, entry: &Entry, depths: &BTreeMap<u32, Depth>, graph: &Graph) -> Outcome {
@@ -188,8 +190,11 @@ impl Subject<'_> {
 mod tests {
     use super::{
         super::{code::Call, flow::Indirect, symbols::Function},
+        table::Table,
         *,
     };
+
+    const FILE: &str = "table.toml";
 
     const TABLE: &str = r#"
         entry = [{ name = "start", functions = ["driver::start"], limit = 200 }]
@@ -227,7 +232,7 @@ mod tests {
 
     fn outcomes(code: &Code, symbols: &Symbols, taken: &[u32], table: &str) -> Vec<Outcome> {
         let subject = Subject { code, symbols, taken: taken.iter().copied().collect() };
-        subject.outcomes(&Table::parse(table).unwrap())
+        subject.outcomes(&Tables { file: FILE, common: Table::parse(table).unwrap(), own: None })
     }
 
     fn problems(code: &Code, symbols: &Symbols, taken: &[u32], table: &str) -> String {
@@ -239,7 +244,7 @@ mod tests {
     fn the_depth_of_an_entry_point_is_that_of_the_deepest_function_it_may_call() {
         let (code, symbols) = image();
         let found = outcomes(&code, &symbols, &[0x1100, 0x1200], TABLE);
-        assert_eq!(found[0].as_deref().unwrap().split(", ").nth(2), Some(&*format!("2 by {}", super::TABLE)));
+        assert_eq!(found[0].as_deref().unwrap().split(", ").nth(2), Some("2 by tables"));
         assert_eq!(found[1].as_deref().unwrap(), "  128 of   200 bytes below start");
     }
 
@@ -283,6 +288,30 @@ mod tests {
         // A loop.
         code.calls[1].is_jump = true;
         assert!(outcomes(&code, &symbols, &[0x1100, 0x1200], TABLE)[1].as_deref().unwrap().contains("128"));
+    }
+
+    /// An edition without some functions of the other one, and with one of its own.
+    #[test]
+    fn the_table_of_an_edition_adds_functions_to_those_of_a_caller() {
+        const OWN: &str = r#"
+            call = [{ from = ["driver::start"], to = ["driver::other"], reason = "another handler" }]
+        "#;
+        let (mut code, _) = image();
+        let names = [(0x1000, "driver::start"), (0x1100, "driver::handler"), (0x1500, "driver::other")];
+        let symbols = Symbols::of(&names);
+        code.functions[4] = Function { range: 0x1500..0x1580, frame: Some(120) };
+        code.indirect.truncate(1);
+        let subject = Subject { code: &code, symbols: &symbols, taken: [0x1100, 0x1500].into() };
+        let outcomes = |own: &str| {
+            let [common, own] = [TABLE, own].map(|text| Table::parse(text).unwrap());
+            subject.outcomes(&Tables { file: "own.toml", common, own: Some(own) })
+        };
+        // Names of the common table that this edition does not have are no problem, names of its own are.
+        assert_eq!(outcomes(OWN)[1].as_deref().unwrap(), "  168 of   200 bytes below start");
+        let text = |own: &str| outcomes(own)[0].clone().unwrap_err().join("\n");
+        assert!(text("").contains("driver::other: its address is taken, and own.toml does not name it"));
+        let old = OWN.replace("driver::start", "driver::old");
+        assert_eq!(text(&old), "own.toml: no function is named driver::old");
     }
 
     #[test]
