@@ -171,6 +171,7 @@ impl Endpoint {
                 | EngineEvent::CqGone { .. }
                 | EngineEvent::SrqGone { .. }
                 | EngineEvent::QpFailed { .. }
+                | EngineEvent::QpDrained { .. }
                 | EngineEvent::PathSuspect { .. } => {}
             }
         }

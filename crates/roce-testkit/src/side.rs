@@ -37,6 +37,8 @@ pub struct Side {
     pub suspect_paths: Vec<(ConnId, u64)>,
     /// Queue pairs without connection management that are in error, with context and reason, oldest first.
     pub failed_qps: Vec<(Qpn, u64, QpFault)>,
+    /// Queue pairs whose send queue is drained, with context, oldest first.
+    pub drained_qps: Vec<(Qpn, u64)>,
     pub mac: MacAddr,
     pub ip: IpAddr,
     /// Dropped after the engine.
@@ -146,6 +148,7 @@ impl Side {
             srq_notifications: 0,
             suspect_paths: Vec::new(),
             failed_qps: Vec::new(),
+            drained_qps: Vec::new(),
             mac: MacAddr([2, 0, 0, 0, 0, number]),
             ip,
             kept: std::sync::Mutex::default(),
@@ -301,6 +304,7 @@ impl Side {
                 EngineEvent::NoticesDue { .. } | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {
                 }
                 EngineEvent::QpFailed { qpn, context, fault } => self.failed_qps.push((qpn, context, fault)),
+                EngineEvent::QpDrained { qpn, context } => self.drained_qps.push((qpn, context)),
                 EngineEvent::PathSuspect { id, context } => self.suspect_paths.push((id, context)),
                 EngineEvent::Conn { id, context, event } => {
                     if let ConnEvent::Request(_) = event {

@@ -123,7 +123,7 @@ pub use moderation::Moderation;
 pub use number_prefix::NumberPrefix;
 pub use qp::Qp;
 pub use qp_attributes::QpSpec;
-pub use qp_change::{DatagramSpec, PeerSpec, QpChange, QpFault, RequesterSpec, UnreliableSpec};
+pub use qp_change::{DatagramSpec, PeerSpec, QpChange, QpFault, QpUpdate, RequesterSpec, UnreliableSpec};
 pub use region::access_rights::{Access, PRIVILEGED_KEY, Pd};
 pub use region::fast_register::Registration;
 pub use region::key_state::{Event as KeyEvent, State as KeyState};

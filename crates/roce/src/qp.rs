@@ -111,6 +111,12 @@ impl<R: RawMutex> Qp<R> {
         self.transport.lock().state()
     }
 
+    /// Returns whether requests that were begun before a change to SQD are not complete.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.transport.lock().drain.is_pending()
+    }
+
     /// Returns whether an element of an outstanding request, of either queue, is one that `wanted` accepts.
     pub fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
         self.transport.lock().has_element(wanted)

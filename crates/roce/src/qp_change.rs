@@ -2,6 +2,9 @@
 
 //! Changes of a queue pair that its owner connects without connection management.
 
+use lock_api::RawMutex;
+
+use crate::qp_attributes::QpAttributes;
 use crate::region::access_rights::Access;
 use roce_wire::{NakCode, Path, PathMtu, Psn, Qpn};
 
@@ -22,6 +25,13 @@ pub enum QpChange {
     /// UnreliableRtr or UnreliableSqe to UnreliableRts: requests may be posted. Has the PSN of the first packet, which
     /// UnreliableSqe ignores.
     SendUnreliably(Psn),
+    /// Rts to Sqd, UnreliableRts to UnreliableSqd: requests that have begun are completed, and no others are begun. If `notify`,
+    /// [`EngineEvent::QpDrained`](crate::EngineEvent::QpDrained) follows when they are complete.
+    Drain { notify: bool },
+    /// Sqd to Rts, UnreliableSqd to UnreliableRts: requests are sent again. Refused before all that were begun are complete.
+    Resume,
+    /// Changes attributes, not the state.
+    Update(QpUpdate),
     /// Any state to Error: outstanding requests and receives complete as flushed, and so do later posts.
     Error,
     /// Any state to Reset: outstanding requests and receives are dropped without completions. Completions in the completion queue
@@ -91,6 +101,23 @@ pub struct RequesterSpec {
     pub ack_timeout: u8,
 }
 
+/// Attributes to change of a queue pair that has a peer or is open for datagrams; `None` for those that stay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QpUpdate {
+    /// Operations that the peer may request; not of datagrams.
+    pub access: Option<Access>,
+    /// Code of the RNR NAK timer, 0 to 31; of a reliable connection.
+    pub rnr_timer: Option<u8>,
+    /// Of datagrams.
+    pub q_key: Option<u32>,
+    /// Path to the peer, and the number of its queue pair. In Sqd or UnreliableSqd, drained.
+    pub path: Option<(Path, Qpn)>,
+    /// Retry counts, timeout and initiator depth of a reliable connection in Sqd, drained. The PSN has no effect.
+    pub requester: Option<RequesterSpec>,
+    /// Responder resources of a reliable connection in Sqd, drained.
+    pub inbound_reads: Option<u8>,
+}
+
 /// Why a queue pair that was connected without connection management is in error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpFault {
@@ -116,10 +143,24 @@ impl QpFault {
     }
 }
 
-/// A queue pair in error, for [`EngineEvent::QpFailed`](crate::EngineEvent::QpFailed).
+/// A report of a queue pair that its owner has connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FailedQp {
+pub(crate) struct QpReport {
     pub(crate) qpn: Qpn,
     pub(crate) context: u64,
-    pub(crate) fault: QpFault,
+    pub(crate) kind: QpReportKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QpReportKind {
+    /// It is in error, for [`EngineEvent::QpFailed`](crate::EngineEvent::QpFailed).
+    Failed(QpFault),
+    /// Its send queue is drained, for [`EngineEvent::QpDrained`](crate::EngineEvent::QpDrained).
+    Drained,
+}
+
+impl QpReport {
+    pub(crate) fn new<R: RawMutex>(qp: &QpAttributes<R>, kind: QpReportKind) -> Self {
+        Self { qpn: qp.qpn, context: qp.context, kind }
+    }
 }

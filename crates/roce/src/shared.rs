@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::conn::ConnId;
 use crate::cq_faults::CqFaults;
 use crate::notices::Notices;
-use crate::qp_change::FailedQp;
+use crate::qp_change::QpReport;
 use crate::region::table::RegionTable;
 use crate::reports::Reports;
 use crate::trace::{TraceEvent, TraceRecord};
@@ -25,8 +25,8 @@ pub(crate) struct EngineShared<R: RawMutex> {
     pub(crate) cq_faults: CqFaults,
     /// Connections whose queue pair is in error that are not aborted yet.
     pub(crate) failed_connections: Reports<R, ConnId>,
-    /// Queue pairs in error without connection management that the driver does not know yet.
-    pub(crate) failed_qps: Reports<R, FailedQp>,
+    /// Reports of queue pairs without connection management that the driver does not know yet.
+    pub(crate) qp_reports: Reports<R, QpReport>,
     /// Connections whose path may have another next hop that the driver does not know yet.
     pub(crate) suspect_paths: Reports<R, ConnId>,
 }

@@ -36,6 +36,8 @@ pub enum Notice {
     Limit,
     /// A queue pair failed.
     QpFailed(QpFault),
+    /// The send queue of a queue pair is drained.
+    QpDrained,
     /// An event of a connection or listener.
     Connection(ConnId, ConnEvent),
 }
@@ -169,6 +171,11 @@ impl Adapter {
             EngineEvent::QpFailed { context, fault, .. } => {
                 if let Some(qp) = self.qps.get(context) {
                     qp.handle(Notice::QpFailed(fault));
+                }
+            }
+            EngineEvent::QpDrained { context, .. } => {
+                if let Some(qp) = self.qps.get(context) {
+                    qp.handle(Notice::QpDrained);
                 }
             }
             EngineEvent::Conn { id, context, event } => match self.connections.get(context) {

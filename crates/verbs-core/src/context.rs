@@ -27,6 +27,8 @@ pub enum AsyncEventKind {
     QpRequestError,
     /// A request of the peer violated access rights.
     QpAccessError,
+    /// The requests are complete that a queue pair had begun before a change to SQD.
+    SendQueueDrained,
     /// A shared receive queue fell below its limit.
     SrqLimitReached,
     /// A queue pair in error no longer takes receives of its shared receive queue.
@@ -37,7 +39,14 @@ impl AsyncEventKind {
     /// Returns whether it is an event of a queue pair.
     #[must_use]
     pub const fn is_of_qp(self) -> bool {
-        matches!(self, Self::QpFatal | Self::QpRequestError | Self::QpAccessError | Self::LastWqeReached)
+        matches!(
+            self,
+            Self::QpFatal
+                | Self::QpRequestError
+                | Self::QpAccessError
+                | Self::SendQueueDrained
+                | Self::LastWqeReached
+        )
     }
 }
 

@@ -16,11 +16,12 @@ use crate::srq::Srq;
 use crate::{context, errno};
 
 /// The types of events, `ibv_event_type`.
-const TYPES: [(AsyncEventKind, c_int); 6] = [
+const TYPES: [(AsyncEventKind, c_int); 7] = [
     (AsyncEventKind::CqError, 0),
     (AsyncEventKind::QpFatal, 1),
     (AsyncEventKind::QpRequestError, 2),
     (AsyncEventKind::QpAccessError, 3),
+    (AsyncEventKind::SendQueueDrained, 5),
     (AsyncEventKind::SrqLimitReached, 15),
     (AsyncEventKind::LastWqeReached, 16),
 ];
@@ -38,6 +39,7 @@ fn unacknowledged<'a>(kind: AsyncEventKind, token: u64) -> Result<&'a Unacknowle
         AsyncEventKind::QpFatal
         | AsyncEventKind::QpRequestError
         | AsyncEventKind::QpAccessError
+        | AsyncEventKind::SendQueueDrained
         | AsyncEventKind::LastWqeReached => handles::get::<Qp>(object.cast())?.core.unacknowledged(),
     })
 }

@@ -36,11 +36,12 @@ unsafe impl Handle for Qp {
 }
 
 /// States with their numbers.
-const STATES: [(QpState, c_int); 6] = [
+const STATES: [(QpState, c_int); 7] = [
     (QpState::Reset, IBV_QPS_RESET),
     (QpState::Init, IBV_QPS_INIT),
     (QpState::ReadyToReceive, IBV_QPS_RTR),
     (QpState::ReadyToSend, IBV_QPS_RTS),
+    (QpState::Drained, IBV_QPS_SQD),
     (QpState::SendError, IBV_QPS_SQE),
     (QpState::Error, IBV_QPS_ERR),
 ];
@@ -52,11 +53,8 @@ pub fn state_number(state: QpState) -> c_int {
 
 /// Returns the state of a number.
 pub fn state(number: c_int) -> Result<QpState, Error> {
-    match STATES.iter().find(|(_, known)| *known == number) {
-        Some(&(state, _)) => Ok(state),
-        None if number == IBV_QPS_SQD => Err(Error::Unsupported),
-        None => Err(Error::Invalid),
-    }
+    let found = STATES.iter().find(|(_, known)| *known == number);
+    found.map(|&(state, _)| state).ok_or(Error::Invalid)
 }
 
 fn service(qp_type: c_int) -> Result<Service, Error> {
@@ -236,6 +234,7 @@ fn attributes(attr: &IbvQpAttr, mask: Mask) -> Result<QpAttributes, Error> {
         inbound_reads: attr.max_dest_rd_atomic,
         rnr_timer: attr.min_rnr_timer,
         destination: attr.dest_qp_num,
+        drain_event: attr.en_sqd_async_notify != 0,
         ..QpAttributes::default()
     };
     if named(Mask::STATE) {
@@ -264,6 +263,7 @@ pub fn shown_attributes(attributes: &QpAttributes) -> IbvQpAttr {
         rq_psn: attributes.receive_psn,
         sq_psn: attributes.send_psn,
         dest_qp_num: attributes.destination,
+        sq_draining: attributes.draining.into(),
         qp_access_flags: tables::access_flags(attributes.access),
         ah_attr: ah::attributes(&attributes.path),
         pkey_index: attributes.pkey_index,

@@ -5,12 +5,12 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
-use verbs::abi::attributes::{IbvQpAttr, IbvQpCap, IbvQpInitAttr, IbvSrqAttr, IbvSrqInitAttr};
+use verbs::abi::attributes::{IbvAsyncEvent, IbvQpAttr, IbvQpCap, IbvQpInitAttr, IbvSrqAttr, IbvSrqInitAttr};
 use verbs::abi::flags::*;
 use verbs::abi::objects::IbvCq;
 
 use crate::rig::{
-    Rig, TO_INIT, TO_RTR, TO_RTS, call, completions, errno, number, poll, receive, state, zero,
+    Rig, TO_INIT, TO_RTR, TO_RTS, call, completions, errno, number, poll, post, receive, send_wr, state, zero,
 };
 
 /// Creates a queue pair with changed attributes. Returns 0 or the error number.
@@ -160,7 +160,7 @@ fn values_out_of_range_are_refused() {
     // From Reset.
     refused(IBV_QPS_RTR, TO_RTR, |_| {});
     refused(IBV_QPS_RTS, TO_RTS, |_| {});
-    assert_eq!(Rig::modify(qp, &rig.attr(IBV_QPS_SQD, qp), 1), libc::EOPNOTSUPP);
+    refused(IBV_QPS_SQD, 1, |_| {});
     assert_eq!(Rig::modify(qp, &rig.attr(IBV_QPS_INIT, qp), TO_INIT), 0);
     refused(IBV_QPS_RTR, TO_RTR, |attr| attr.path_mtu = 6);
     refused(IBV_QPS_RTR, TO_RTR, |attr| attr.ah_attr.is_global = 0);
@@ -210,6 +210,52 @@ fn a_query_returns_what_was_set() {
     assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     assert_eq!(call!(ibv_destroy_cq(cq)), 0);
     assert_eq!(call!(ibv_query_qp(qp, &raw mut attr, 0, &raw mut init)), libc::EINVAL);
+}
+
+#[test]
+fn a_drained_send_queue_begins_no_requests() {
+    const NOTIFY: c_int = 1 << 2;
+    let rig = Rig::new();
+    let cq = rig.cq();
+    for (qp_type, to_rtr, to_rts) in
+        [(IBV_QPT_RC, TO_RTR, TO_RTS), (IBV_QPT_UC, TO_RTR & !(1 << 17 | 1 << 15), 1 | 1 << 16)]
+    {
+        let mut init = Rig::init_attr(cq, qp_type);
+        let qp = call!(ibv_create_qp(rig.pd, &raw mut init));
+        for (to, mask) in [(IBV_QPS_INIT, TO_INIT), (IBV_QPS_RTR, to_rtr), (IBV_QPS_RTS, to_rts)] {
+            assert_eq!(Rig::modify(qp, &rig.attr(to, qp), mask), 0);
+        }
+        let mut drained = rig.attr(IBV_QPS_SQD, qp);
+        drained.en_sqd_async_notify = 1;
+        // No attribute but the event.
+        assert_eq!(Rig::modify(qp, &drained, 1 | 1 << 3), libc::EINVAL);
+        assert_eq!(Rig::modify(qp, &drained, 1 | NOTIFY), 0);
+        let mut event: IbvAsyncEvent = zero();
+        assert_eq!(call!(ibv_get_async_event(rig.context, &raw mut event)), 0);
+        // SAFETY: an event of a queue pair.
+        assert_eq!((event.event_type, unsafe { event.element.qp }), (5, qp), "drained");
+        call!(ibv_ack_async_event(&raw mut event));
+        let (mut attr, mut init): (IbvQpAttr, IbvQpInitAttr) = (zero(), zero());
+        assert_eq!(call!(ibv_query_qp(qp, &raw mut attr, 0, &raw mut init)), 0);
+        assert_eq!((attr.qp_state, attr.sq_draining, state(qp)), (IBV_QPS_SQD, 0, IBV_QPS_SQD));
+        assert_eq!(receive(qp, 1, &mut []), 0);
+        assert_eq!(post(qp, &mut send_wr(2, IBV_WR_SEND)).0, 0);
+        // Attributes of a drained queue; those of others are refused.
+        attr.ah_attr = rig.ah_attr();
+        attr.timeout = 12;
+        let of_drained = 1 << 3 | 1 << 7 | if qp_type == IBV_QPT_RC { 1 << 9 | 1 << 15 } else { 0 };
+        assert_eq!(Rig::modify(qp, &attr, of_drained), 0);
+        assert_eq!(Rig::modify(qp, &attr, of_drained | 1 << 16), libc::EINVAL);
+        assert_eq!(call!(ibv_query_qp(qp, &raw mut attr, 0, &raw mut init)), 0);
+        assert_eq!((attr.qp_state, attr.timeout == 12), (IBV_QPS_SQD, qp_type == IBV_QPT_RC));
+        assert!(poll(cq).is_empty());
+        assert_eq!(Rig::modify(qp, &rig.attr(IBV_QPS_RTS, qp), 1), 0);
+        let mut done: Vec<_> = completions(cq, 2).iter().map(|done| (done.wr_id, done.status)).collect();
+        done.sort_unstable();
+        assert_eq!((done, state(qp)), (vec![(1, 0), (2, 0)], IBV_QPS_RTS));
+        assert_eq!(call!(ibv_destroy_qp(qp)), 0);
+    }
+    assert_eq!(call!(ibv_destroy_cq(cq)), 0);
 }
 
 /// NICs do so, and programs rely on it when they connect a queue pair again.

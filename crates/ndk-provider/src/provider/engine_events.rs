@@ -93,7 +93,8 @@ fn deliver_one(state: &ProviderState, event: &EngineEvent<'_, nt::RawSpinLock>) 
         EngineEvent::CqGone { .. }
         | EngineEvent::SrqGone { .. }
         | EngineEvent::NoticesDue { .. }
-        | EngineEvent::QpFailed { .. } => {}
+        | EngineEvent::QpFailed { .. }
+        | EngineEvent::QpDrained { .. } => {}
         EngineEvent::PathSuspect { id, context } => {
             if let Some(connector) = registry.find::<Connector>(*context) {
                 Connector::on_suspect_path(&connector, *id);

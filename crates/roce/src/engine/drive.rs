@@ -14,7 +14,7 @@ use super::transmit::Transmit;
 use crate::cq::Cq;
 use crate::event_queue::{EventQueue, QueuedEvent};
 use crate::qp::Qp;
-use crate::qp_change::FailedQp;
+use crate::qp_change::{QpReport, QpReportKind};
 use crate::srq::Srq;
 use crate::time::Instant;
 use fallible::Arc;
@@ -114,8 +114,11 @@ impl<R: RawMutex> Engine<R> {
                     return Some(EngineEvent::SrqGone { context });
                 }
                 None => {
-                    if let Some(FailedQp { qpn, context, fault }) = self.qps.poll_failed() {
-                        return Some(EngineEvent::QpFailed { qpn, context, fault });
+                    if let Some(QpReport { qpn, context, kind }) = self.qps.poll_report() {
+                        return Some(match kind {
+                            QpReportKind::Failed(fault) => EngineEvent::QpFailed { qpn, context, fault },
+                            QpReportKind::Drained => EngineEvent::QpDrained { qpn, context },
+                        });
                     }
                     return self.poll_suspect_path().or_else(|| self.poll_connection());
                 }
@@ -184,7 +187,7 @@ impl<R: RawMutex> Engine<R> {
             || shared.cq_faults.are_pending()
             || shared.failed_connections.has_any()
             || shared.suspect_paths.has_any()
-            || shared.failed_qps.has_any()
+            || shared.qp_reports.has_any()
             || shared.notices.events.has_any()
     }
 }

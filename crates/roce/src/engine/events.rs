@@ -35,6 +35,9 @@ pub enum EngineEvent<'a, R: RawMutex> {
     /// A queue pair that was connected by [`Engine::modify_qp`] is in error, by number and the context it was created with. Not
     /// returned for one that its owner has put in error or destroyed.
     QpFailed { qpn: Qpn, context: u64, fault: QpFault },
+    /// All requests are complete that were begun before a change to SQD ([`QpChange::Drain`](crate::QpChange::Drain)) that asked for
+    /// this event.
+    QpDrained { qpn: Qpn, context: u64 },
     /// A connection, by number and the context it was given.
     Conn { id: ConnId, context: u64, event: ConnEvent },
 }

@@ -102,7 +102,7 @@ impl<R: RawMutex> Engine<R> {
                     notices,
                     cq_faults: CqFaults::default(),
                     failed_connections: Reports::new(),
-                    failed_qps: Reports::new(),
+                    qp_reports: Reports::new(),
                     suspect_paths: Reports::new(),
                 },
                 table,

@@ -2,6 +2,8 @@
 
 //! Changes of queue pairs that their owner connects, without connection management.
 
+use core::time::Duration;
+
 use lock_api::RawMutex;
 
 use super::Engine;
@@ -10,7 +12,9 @@ use super::queue_pairs::QueuePairs;
 use crate::conn::ReadLimits;
 use crate::error::QpChangeError;
 use crate::qp::Qp;
-use crate::qp_change::{DatagramSpec, FailedQp, PeerSpec, QpChange, RequesterSpec, UnreliableSpec};
+use crate::qp_change::{
+    DatagramSpec, PeerSpec, QpChange, QpReport, QpReportKind, QpUpdate, RequesterSpec, UnreliableSpec,
+};
 use crate::region::access_rights::Access;
 use crate::transport::change;
 use crate::transport::env::Env;
@@ -19,7 +23,7 @@ use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
 use crate::transport::unreliable::{Unreliable, UnreliablePeer};
 use fallible::Arc;
-use roce_wire::{Path, Psn, Template, flow_source_port};
+use roce_wire::{Path, Psn, Qpn, Template, flow_source_port};
 
 /// Maximum code of an RNR NAK timer.
 const MAX_RNR_TIMER: u8 = 31;
@@ -51,6 +55,9 @@ impl<R: RawMutex> Engine<R> {
             &QpChange::SendUnreliably(psn) => {
                 self.qps.unmanaged(qp, |transport, env| change::send_unreliably(transport, env, psn))
             }
+            &QpChange::Drain { notify } => self.qps.drain(qp, notify),
+            QpChange::Resume => self.qps.resume(qp),
+            QpChange::Update(update) => self.qps.update(qp, update),
             QpChange::Error => self.qps.unmanaged(qp, |transport, env| {
                 transport.abort(env);
                 Ok(())
@@ -59,6 +66,31 @@ impl<R: RawMutex> Engine<R> {
             QpChange::Initialize => self.qps.unmanaged(qp, change::initialize),
         }
     }
+}
+
+/// Bits of the traffic class of a service that does not react to congestion.
+const NO_ECN: u8 = 0;
+
+/// Returns the headers of frames from `qp` over `path`.
+fn template<R: RawMutex>(
+    qp: &Qp<R>,
+    path: &Path,
+    destination: Qpn,
+    ecn: u8,
+) -> Result<Template, QpChangeError> {
+    let path = Path {
+        source_port: flow_source_port(qp.qpn(), destination),
+        traffic_class: path.traffic_class & !3 | ecn,
+        ..*path
+    };
+    Template::new(&path, destination).ok_or(QpChangeError::Invalid)
+}
+
+/// Checks the parameters of a requester, and returns its ACK timeout.
+fn requester_timeout(spec: RequesterSpec) -> Result<Duration, QpChangeError> {
+    let is_valid =
+        spec.retries <= MAX_RETRIES && spec.rnr_retries <= MAX_RETRIES && spec.ack_timeout <= MAX_TIMEOUT;
+    if is_valid { Ok(capped_ack_timeout(spec.ack_timeout)) } else { Err(QpChangeError::Invalid) }
 }
 
 impl<R: RawMutex> QueuePairs<R> {
@@ -78,7 +110,7 @@ impl<R: RawMutex> QueuePairs<R> {
     /// Makes room for the report of a failed queue pair.
     fn reserve_report(&self) -> Result<(), QpChangeError> {
         let members = self.table.live() as usize;
-        self.shared.failed_qps.reserve_for(members).map_err(|_| QpChangeError::OutOfMemory)
+        self.shared.qp_reports.reserve_for(members).map_err(|_| QpChangeError::OutOfMemory)
     }
 
     fn meet_peer(&self, qp: &Arc<Qp<R>>, spec: &PeerSpec) -> Result<(), QpChangeError> {
@@ -86,14 +118,9 @@ impl<R: RawMutex> QueuePairs<R> {
         if spec.rnr_timer > MAX_RNR_TIMER || spec.mtu > config.max_mtu {
             return Err(QpChangeError::Invalid);
         }
-        let path = Path {
-            source_port: flow_source_port(qp.qpn(), spec.qpn),
-            traffic_class: spec.path.traffic_class & !3 | config.congestion.ecn(),
-            ..spec.path
-        };
         let peer = Peer {
             conn: None,
-            template: Template::new(&path, spec.qpn).ok_or(QpChangeError::Invalid)?,
+            template: template(qp, &spec.path, spec.qpn, config.congestion.ecn())?,
             mtu: spec.mtu,
             reads: ReadLimits { inbound: spec.inbound_reads.min(config.max_reads.inbound), outbound: 0 },
             access: spec.access & Access::OF_PEERS,
@@ -110,10 +137,7 @@ impl<R: RawMutex> QueuePairs<R> {
     }
 
     fn start_requester(&self, qp: &Arc<Qp<R>>, spec: RequesterSpec) -> Result<(), QpChangeError> {
-        if spec.retries > MAX_RETRIES || spec.rnr_retries > MAX_RETRIES || spec.ack_timeout > MAX_TIMEOUT {
-            return Err(QpChangeError::Invalid);
-        }
-        let ack_timeout = capped_ack_timeout(spec.ack_timeout);
+        let ack_timeout = requester_timeout(spec)?;
         self.unmanaged(qp, |transport, env| change::start_requester(transport, env, spec, ack_timeout))
     }
 
@@ -131,13 +155,7 @@ impl<R: RawMutex> QueuePairs<R> {
         if spec.mtu > self.shared.config.max_mtu {
             return Err(QpChangeError::Invalid);
         }
-        let path = Path {
-            source_port: flow_source_port(qp.qpn(), spec.qpn),
-            // It does not react to congestion.
-            traffic_class: spec.path.traffic_class & !3,
-            ..spec.path
-        };
-        let template = Template::new(&path, spec.qpn).ok_or(QpChangeError::Invalid)?;
+        let template = template(qp, &spec.path, spec.qpn, NO_ECN)?;
         let access = spec.access & Access::OF_PEERS;
         let peer =
             UnreliablePeer { link: Link { template }, mtu: spec.mtu, receive_psn: spec.receive_psn, access };
@@ -146,13 +164,40 @@ impl<R: RawMutex> QueuePairs<R> {
         self.unmanaged(qp, |transport, env| change::open_unreliable(transport, env, opened))
     }
 
-    /// Returns the next queue pair in error that connection management does not know, unless it was destroyed or reset meanwhile.
-    pub(super) fn poll_failed(&self) -> Option<FailedQp> {
-        while self.shared.failed_qps.has_any() {
-            let failed = self.shared.failed_qps.take()?;
-            let state = self.table.show(failed.qpn.value(), Qp::state);
-            if state == Some(State::Error) {
-                return Some(failed);
+    fn drain(&self, qp: &Arc<Qp<R>>, notify: bool) -> Result<(), QpChangeError> {
+        self.reserve_report()?;
+        self.unmanaged(qp, |transport, env| change::drain(transport, env, notify))
+    }
+
+    fn resume(&self, qp: &Arc<Qp<R>>) -> Result<(), QpChangeError> {
+        self.unmanaged(qp, change::resume)?;
+        self.undefer(qp);
+        Ok(())
+    }
+
+    fn update(&self, qp: &Arc<Qp<R>>, update: &QpUpdate) -> Result<(), QpChangeError> {
+        let requester = update.requester.map(|spec| Ok((spec, requester_timeout(spec)?))).transpose()?;
+        if update.rnr_timer.is_some_and(|code| code > MAX_RNR_TIMER) {
+            return Err(QpChangeError::Invalid);
+        }
+        let is_unreliable = qp.state().serves_unreliably();
+        let ecn = if is_unreliable { NO_ECN } else { self.shared.config.congestion.ecn() };
+        let template = update.path.map(|(path, qpn)| template(qp, &path, qpn, ecn)).transpose()?;
+        self.unmanaged(qp, |transport, env| change::update(transport, env, update, (template, requester)))
+    }
+
+    /// Returns the next report of a queue pair that connection management does not know, unless it was destroyed or left the
+    /// state meanwhile.
+    pub(super) fn poll_report(&self) -> Option<QpReport> {
+        while self.shared.qp_reports.has_any() {
+            let report = self.shared.qp_reports.take()?;
+            let Some(state) = self.table.show(report.qpn.value(), Qp::state) else { continue };
+            let is_current = match report.kind {
+                QpReportKind::Failed(_) => state == State::Error,
+                QpReportKind::Drained => state.drains(),
+            };
+            if is_current {
+                return Some(report);
             }
         }
         None

@@ -6,7 +6,7 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use crate::conn::ConnId;
-use crate::qp_change::{FailedQp, QpFault};
+use crate::qp_change::{QpFault, QpReport, QpReportKind};
 use crate::shared::EngineShared;
 
 /// The connection of a queue pair.
@@ -78,8 +78,7 @@ impl Connection {
             }
             Kind::Direct => {
                 self.kind = Kind::DirectFailed;
-                let (qpn, context) = (env.qp.qpn, env.qp.context);
-                env.shared.failed_qps.add(FailedQp { qpn, context, fault });
+                env.shared.qp_reports.add(QpReport::new(env.qp, QpReportKind::Failed(fault)));
             }
             Kind::None | Kind::DirectFailed => {}
         }

@@ -25,6 +25,7 @@
 //! | [`unreliable`] | unreliable services: datagrams (UD), unreliable connections (UC) |
 //! | `posts` | posts that NDKPI does not have: immediate data, datagrams, requests to a queue pair in error |
 //! | `change` | changes of a queue pair that its owner connects, without connection management |
+//! | `drain` | progress of a change to SQD |
 //! | `connection` | the connection, and reports to it |
 //! | `peer`, `env` | parameters of the peer; what a step uses besides the transport |
 //! | `cache_lines` | fields that every packet uses, and their prefetch |
@@ -34,6 +35,7 @@ pub(crate) mod cache_lines;
 pub(crate) mod change;
 mod congestion;
 pub(crate) mod connection;
+pub(crate) mod drain;
 pub(crate) mod env;
 mod failure;
 mod out_of_order;

@@ -6,7 +6,7 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::rc_transport::RcTransport;
-use super::requester::life_cycle;
+use super::requester::{life_cycle, local_requests};
 use super::state::State;
 use super::unreliable::{self, Destination};
 use crate::error::PostError;
@@ -45,7 +45,7 @@ pub(crate) fn post_atomic<R: RawMutex>(
         life_cycle::flush(&mut transport.requester, env, CompletionStatus::Flushed);
         return Ok(());
     }
-    if transport.state != State::Rts {
+    if !matches!(transport.state, State::Rts | State::Sqd) {
         return Err(PostError::NotConnected);
     }
     if !transport.requester.reads.are_allowed() {
@@ -68,7 +68,7 @@ pub(crate) fn post_datagram<R: RawMutex>(
     let flags = request.flags & (SendFlags::SILENT | SendFlags::SOLICITED | SendFlags::DEFER);
     let send =
         SendRequest { context: request.context, operation: SendOperation::Send, flags, data: request.data };
-    let State::UnreliableRts = transport.state else {
+    let (State::UnreliableRts | State::UnreliableSqd) = transport.state else {
         let is_datagrams =
             transport.unreliable.as_ref().is_some_and(|unreliable| !unreliable.is_connection());
         // In error its service is not known any longer.
@@ -87,7 +87,7 @@ pub(crate) fn post_datagram<R: RawMutex>(
     Ok(())
 }
 
-/// Posts a request that is no datagram to a queue pair that is not in RTS: over an unreliable connection, or in error.
+/// Posts a request that is no datagram to a queue pair that is not in RTS: over an unreliable connection, in SQD, or in error.
 ///
 /// # Errors
 /// [`PostError::NotConnected`] if it is another queue pair; [`PostError::NotAllowed`] if the service does not have the operation;
@@ -100,6 +100,13 @@ pub(crate) fn post_otherwise<R: RawMutex>(
     request: &SendRequest<'_>,
     immediate: Option<[u8; 4]>,
 ) -> Result<(), PostError> {
+    if transport.state == State::Sqd {
+        return if request.operation.is_local() {
+            local_requests::stage(&mut transport.requester, env, request).map(|_| ())
+        } else {
+            append(transport, env, request, immediate)
+        };
+    }
     if let Some(unreliable) = &transport.unreliable
         && transport.state != State::Error
     {
@@ -109,7 +116,7 @@ pub(crate) fn post_otherwise<R: RawMutex>(
         if !matches!(request.operation, SendOperation::Send | SendOperation::Write { .. }) {
             return Err(PostError::NotAllowed);
         }
-        if transport.state == State::UnreliableRts {
+        if matches!(transport.state, State::UnreliableRts | State::UnreliableSqd) {
             return append(transport, env, request, immediate);
         }
     }
@@ -124,6 +131,13 @@ fn append<R: RawMutex>(
     immediate: Option<[u8; 4]>,
 ) -> Result<(), PostError> {
     let requester = &mut transport.requester;
+    //= R-QP-53
+    if matches!(request.operation, SendOperation::Read { .. })
+        && transport.state != State::Error
+        && !requester.reads.are_allowed()
+    {
+        return Err(PostError::NotAllowed);
+    }
     let max_message = env.shared.config.max_message;
     match immediate {
         Some(immediate) => {

@@ -16,6 +16,7 @@ use super::congestion;
 use super::congestion::cnp::CnpState;
 use super::congestion::rate::RateLimiter;
 use super::connection::Connection;
+use super::drain::Drain;
 use super::env::Env;
 use super::failure::{Failure, PacketError};
 use super::packet::placement::Placement;
@@ -62,6 +63,7 @@ pub(crate) struct RcTransport {
     pub(super) requester: Requester,
     /// Of an unreliable service.
     pub(super) unreliable: Option<Box<Unreliable>>,
+    pub(crate) drain: Drain,
 }
 
 /// Effect of a received packet beyond its queue pair.
@@ -96,6 +98,7 @@ impl RcTransport {
         last_received: None,
         copying: false,
         unreliable: None,
+        drain: Drain::None,
     };
 
     /// Allocates everything that the queue pair will ever need.
@@ -219,6 +222,7 @@ impl RcTransport {
         }
         self.cnp.clear();
         self.rate.wake();
+        self.drain = Drain::None;
         //= R-QP-59
         //= R-QP-27
         //= R-QP-39
@@ -340,6 +344,9 @@ impl RcTransport {
             congestion::handle_mark(env, &mut self.cnp, self.state.serves());
         }
         handled?;
+        if self.state == State::Sqd {
+            self.drain.advance(env, &self.requester);
+        }
         self.last_received = Some(env.now);
         Ok(Handled::new(self.state, &self.connection))
     }
@@ -397,6 +404,9 @@ impl RcTransport {
             Placement::Response { end, .. } => self.requester.finish_response(env, packet, *end, placed),
         };
         self.settle(env, finished);
+        if self.state == State::Sqd {
+            self.drain.advance(env, &self.requester);
+        }
         Handled::new(self.state, &self.connection)
     }
 }

@@ -15,10 +15,14 @@ state_table::state_table! {
         Rtr,
         /// Ready to send: connected in both directions.
         Rts,
+        /// Send queue drained (SQD): requests that have begun are completed, and no others are begun. The peer is served.
+        Sqd,
         /// Of an unreliable service, datagrams (UD) or an unreliable connection (UC): messages are received. Nothing can be sent.
         UnreliableRtr,
         /// The same: messages are received and sent.
         UnreliableRts,
+        /// The same in state SQD: messages are received. A message that has begun is sent, and no other is begun.
+        UnreliableSqd,
         /// The same in state SQE (send queue error): messages are received. Requests complete as flushed.
         UnreliableSqe,
         /// Every request completes as flushed, and packets are dropped. The last state of a queue pair that connection management
@@ -33,16 +37,20 @@ state_table::state_table! {
         PeerKnown: Init => Rtr;
         /// The connection is established.
         Established: Rtr => Rts;
+        /// The owner drains the send queue.
+        Drain: Rts => Sqd, UnreliableRts => UnreliableSqd;
+        /// The owner resumes the send queue.
+        Resume: Sqd => Rts, UnreliableSqd => UnreliableRts;
         /// The owner opens the queue pair for an unreliable service.
         Open: Init => UnreliableRtr;
         /// The owner sets what the requester of an unreliable service needs, or ends the error of its send queue.
         Send: UnreliableRtr | UnreliableSqe => UnreliableRts;
         /// A request of an unreliable service failed.
-        FailSends: UnreliableRts => UnreliableSqe;
+        FailSends: UnreliableRts | UnreliableSqd => UnreliableSqe;
         /// A request failed, or the owner flushed or destroyed the queue pair.
-        Fail: Reset | Init | Rtr | Rts | UnreliableRtr | UnreliableRts | UnreliableSqe => Error;
+        Fail: Reset | Init | Rtr | Rts | Sqd | UnreliableRtr | UnreliableRts | UnreliableSqd | UnreliableSqe => Error;
         /// The owner resets a queue pair that it connects without connection management.
-        Reset: Init | Rtr | Rts | UnreliableRtr | UnreliableRts | UnreliableSqe | Error => Reset;
+        Reset: Init | Rtr | Rts | Sqd | UnreliableRtr | UnreliableRts | UnreliableSqd | UnreliableSqe | Error => Reset;
     }
 }
 
@@ -51,13 +59,19 @@ impl State {
     #[inline]
     #[must_use]
     pub const fn serves(self) -> bool {
-        matches!(self, Self::Rtr | Self::Rts)
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqd)
+    }
+
+    /// Returns whether no new requests are begun, those that are begun being complete or not.
+    #[must_use]
+    pub const fn drains(self) -> bool {
+        matches!(self, Self::Sqd | Self::UnreliableSqd)
     }
 
     /// Returns whether the queue pair receives messages of an unreliable service.
     #[must_use]
     pub const fn serves_unreliably(self) -> bool {
-        matches!(self, Self::UnreliableRtr | Self::UnreliableRts | Self::UnreliableSqe)
+        matches!(self, Self::UnreliableRtr | Self::UnreliableRts | Self::UnreliableSqd | Self::UnreliableSqe)
     }
 }
 
@@ -78,14 +92,23 @@ mod tests {
         Rtr            Established  -> Rts
         Rtr            Fail         -> Error
         Rtr            Reset        -> Reset
+        Rts            Drain        -> Sqd
         Rts            Fail         -> Error
         Rts            Reset        -> Reset
+        Sqd            Resume       -> Rts
+        Sqd            Fail         -> Error
+        Sqd            Reset        -> Reset
         UnreliableRtr  Send         -> UnreliableRts
         UnreliableRtr  Fail         -> Error
         UnreliableRtr  Reset        -> Reset
+        UnreliableRts  Drain        -> UnreliableSqd
         UnreliableRts  FailSends    -> UnreliableSqe
         UnreliableRts  Fail         -> Error
         UnreliableRts  Reset        -> Reset
+        UnreliableSqd  Resume       -> UnreliableRts
+        UnreliableSqd  FailSends    -> UnreliableSqe
+        UnreliableSqd  Fail         -> Error
+        UnreliableSqd  Reset        -> Reset
         UnreliableSqe  Send         -> UnreliableRts
         UnreliableSqe  Fail         -> Error
         UnreliableSqe  Reset        -> Reset

@@ -77,7 +77,7 @@ impl Host {
                 notices: Notices::try_new(0).unwrap(),
                 cq_faults: CqFaults::default(),
                 failed_connections: Reports::new(),
-                failed_qps: Reports::new(),
+                qp_reports: Reports::new(),
                 suspect_paths: Reports::new(),
             },
             qp: QpAttributes {

@@ -4,6 +4,7 @@
 
 use lock_api::RawMutex;
 
+use super::drain::Drain;
 use super::env::Env;
 use super::failure::Failure;
 use super::packet::frame::Unsent;
@@ -263,14 +264,20 @@ fn transmit_unreliable<R: RawMutex>(
     env: &Env<'_, R>,
     slot: &mut [u8],
 ) -> Result<usize, Unsent> {
-    if transport.state != State::UnreliableRts {
-        return Err(Unsent::Idle);
-    }
     let unreliable = transport.unreliable.as_mut().ok_or(Unsent::Idle)?;
+    match transport.state {
+        State::UnreliableRts => {}
+        State::UnreliableSqd if unreliable.is_within_message() => {}
+        _ => return Err(Unsent::Idle),
+    }
     let sent = unreliable.transmit(&mut transport.requester, env, slot);
     if sent != Err(Unsent::Fatal(Failure::LocalProtection)) {
+        if transport.drain.is_pending() && !unreliable.is_within_message() {
+            transport.drain.finish(env);
+        }
         return sent;
     }
+    transport.drain = Drain::None;
     let status = Failure::LocalProtection.status();
     unreliable::flush_requests(&mut transport.requester, Some(unreliable), env, status);
     // Possible in this state.

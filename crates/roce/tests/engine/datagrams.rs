@@ -22,7 +22,7 @@ fn opened(side: &Side, qp: &Arc<Qp<Lock>>, q_key: u32, mtu: PathMtu) {
 }
 
 /// Two hosts whose first queue pairs are open for datagrams.
-fn open(options: Options) -> Pair {
+pub fn open(options: Options) -> Pair {
     let pair = Pair::new(options);
     for (side, q_key) in pair.sides.iter().zip(KEYS) {
         opened(side, &side.qp, q_key, pair.options.mtu);
@@ -31,22 +31,22 @@ fn open(options: Options) -> Pair {
 }
 
 /// A datagram from side 0 to the queue pair of side 1.
-struct Datagram<'a> {
+pub struct Datagram<'a> {
     path: Path,
     qpn: Qpn,
-    q_key: u32,
+    pub q_key: u32,
     immediate: Option<[u8; 4]>,
     flags: SendFlags,
     sges: &'a [Sge],
 }
 
 impl<'a> Datagram<'a> {
-    fn new(pair: &Pair, sges: &'a [Sge]) -> Self {
+    pub fn new(pair: &Pair, sges: &'a [Sge]) -> Self {
         let qpn = pair.sides[1].qp.qpn();
         Self { path: pair.path(0), qpn, q_key: KEYS[1], immediate: None, flags: SendFlags::empty(), sges }
     }
 
-    fn post(&self, pair: &Pair, context: u64) -> Result<(), PostError> {
+    pub fn post(&self, pair: &Pair, context: u64) -> Result<(), PostError> {
         let Self { path, qpn, q_key, immediate, flags, sges } = self;
         let data = SendData::Sges(sges);
         let (path, q_key) = (path, *q_key);

@@ -12,6 +12,7 @@ mod copies;
 mod cq;
 mod cq_changes;
 mod datagrams;
+mod drain;
 mod errors;
 mod fields;
 mod hostile;

@@ -14,7 +14,7 @@ use crate::pair::{Lock, Options, Pair, pattern};
 /// First PSNs of both sides: they wrap within a few packets.
 const PSNS: [u32; 2] = [0x00FF_FFFE, 0x0012_3456];
 
-fn requester(psn: u32) -> RequesterSpec {
+pub fn requester(psn: u32) -> RequesterSpec {
     RequesterSpec { send_psn: Psn::new(psn), outbound_reads: 4, retries: 7, rnr_retries: 7, ack_timeout: 10 }
 }
 
@@ -51,7 +51,7 @@ impl Direct {
         self.change(side, &QpChange::ReadyToSend(requester(self.psns[side]))).unwrap();
     }
 
-    fn connected(options: Options) -> Self {
+    pub fn connected(options: Options) -> Self {
         let direct = Self::new(options);
         for side in [0, 1] {
             direct.connect_side(side, direct.peer(side));
@@ -59,7 +59,7 @@ impl Direct {
         direct
     }
 
-    fn qp(&self, side: usize) -> &Arc<Qp<Lock>> {
+    pub fn qp(&self, side: usize) -> &Arc<Qp<Lock>> {
         &self.pair.sides[side].qp
     }
 

@@ -18,7 +18,7 @@ const SUCCESS: CompletionStatus = CompletionStatus::Success;
 /// First PSNs of both sides. The first wraps within a few packets.
 const PSNS: [u32; 2] = [0x00FF_FFFE, 0x0012_3456];
 
-fn peer(pair: &Pair, side: usize) -> UnreliableSpec {
+pub fn peer(pair: &Pair, side: usize) -> UnreliableSpec {
     UnreliableSpec {
         path: pair.path(side),
         qpn: pair.sides[1 - side].qp.qpn(),
@@ -28,7 +28,7 @@ fn peer(pair: &Pair, side: usize) -> UnreliableSpec {
     }
 }
 
-fn change(pair: &Pair, side: usize, change: &QpChange) -> Result<(), QpChangeError> {
+pub fn change(pair: &Pair, side: usize, change: &QpChange) -> Result<(), QpChangeError> {
     pair.sides[side].engine.modify_qp(&pair.sides[side].qp, change)
 }
 
@@ -46,7 +46,7 @@ fn connect_again(pair: &Pair) {
     }
 }
 
-fn connected(options: Options) -> Pair {
+pub fn connected(options: Options) -> Pair {
     let pair = Pair::new(options);
     for side in [0, 1] {
         connect_side(&pair, side, peer(&pair, side));
@@ -54,7 +54,7 @@ fn connected(options: Options) -> Pair {
     pair
 }
 
-fn small() -> Options {
+pub fn small() -> Options {
     Options { mtu: PathMtu::Bytes256, ..Options::default() }
 }
 

@@ -26,6 +26,8 @@ pub enum QpState {
     Init,
     ReadyToReceive,
     ReadyToSend,
+    /// Requests that have begun are completed, and no others are begun (SQD).
+    Drained,
     /// A request of an unreliable service failed (SQE). Receives go on.
     SendError,
     Error,
@@ -95,6 +97,10 @@ pub struct QpAttributes {
     pub inbound_reads: u8,
     pub rnr_timer: u8,
     pub destination: u32,
+    /// With a change to [`QpState::Drained`]: an event follows when the requests that have begun are complete.
+    pub drain_event: bool,
+    /// In [`QpState::Drained`]: requests that have begun are not complete.
+    pub draining: bool,
 }
 
 impl Default for QpAttributes {
@@ -117,6 +123,8 @@ impl Default for QpAttributes {
             inbound_reads: 0,
             rnr_timer: 0,
             destination: 0,
+            drain_event: false,
+            draining: false,
         }
     }
 }

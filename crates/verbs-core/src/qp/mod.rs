@@ -121,6 +121,7 @@ impl QueuePair {
             EngineState::Init => QpState::Init,
             EngineState::Rtr | EngineState::UnreliableRtr => QpState::ReadyToReceive,
             EngineState::Rts | EngineState::UnreliableRts => QpState::ReadyToSend,
+            EngineState::Sqd | EngineState::UnreliableSqd => QpState::Drained,
             EngineState::UnreliableSqe => QpState::SendError,
             EngineState::Error => QpState::Error,
         }
@@ -131,6 +132,7 @@ impl QueuePair {
     pub fn attributes(&self) -> QpAttributes {
         let mut attributes = *self.attributes.lock();
         attributes.state = self.state();
+        attributes.draining = self.qp.is_draining();
         attributes.current_state = attributes.state;
         attributes
     }
@@ -252,7 +254,14 @@ impl QueuePair {
 
 impl Subscriber for QueuePair {
     fn handle(&self, notice: Notice) {
-        let Notice::QpFailed(fault) = notice else { return };
+        let fault = match notice {
+            Notice::QpFailed(fault) => fault,
+            Notice::QpDrained => {
+                let event = AsyncEvent { kind: AsyncEventKind::SendQueueDrained, token: self.spec.token };
+                return self.spec.pd.context().async_events().push(event);
+            }
+            _ => return,
+        };
         self.entered_error(match fault {
             // Its completion tells.
             QpFault::Request => None,

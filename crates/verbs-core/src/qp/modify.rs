@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use roce::{DatagramSpec, PeerSpec, QpChange, RequesterSpec, UnreliableSpec};
+use roce::{DatagramSpec, PeerSpec, QpChange, QpUpdate, RequesterSpec, UnreliableSpec};
 use roce_wire::{Psn, Qpn};
 
 use super::QueuePair;
@@ -33,19 +33,26 @@ impl QueuePair {
             (_, QpState::Reset) => Some(QpChange::Reset),
             (_, QpState::Error) => Some(QpChange::Error),
             (QpState::Reset, QpState::Init) => Some(QpChange::Initialize),
-            (_, QpState::Init) => None,
             (QpState::Init, QpState::ReadyToReceive) => Some(self.ready_to_receive(&merged)?),
             (QpState::ReadyToReceive | QpState::SendError, QpState::ReadyToSend) => {
-                self.check_unchanged(&attributes, &merged)?;
                 Some(self.ready_to_send(&merged))
             }
-            _ => {
-                self.check_unchanged(&attributes, &merged)?;
-                None
+            (QpState::ReadyToSend, QpState::Drained) => {
+                Some(QpChange::Drain { notify: mask.contains(Mask::DRAIN_EVENT) && new.drain_event })
             }
+            (QpState::Drained, QpState::ReadyToSend) => Some(QpChange::Resume),
+            _ => None,
         };
+        if (from, to) == (QpState::Drained, QpState::ReadyToSend) && self.qp.is_draining() {
+            return Err(Error::Invalid);
+        }
+        let engine = self.spec.pd.device().engine();
+        // Before the change of state, which cannot fail after it: a modification that fails leaves everything as it was.
+        if let Some(update) = self.update((from, to), &merged, mask)? {
+            engine.modify_qp(&self.qp, &QpChange::Update(update))?;
+        }
         if let Some(change) = change {
-            self.spec.pd.device().engine().modify_qp(&self.qp, &change)?;
+            engine.modify_qp(&self.qp, &change)?;
         }
         if to == QpState::Reset {
             self.discard_completions();
@@ -76,14 +83,36 @@ impl QueuePair {
         self.modify(&QpAttributes { state: QpState::Error, ..QpAttributes::default() }, Mask::STATE)
     }
 
-    /// The engine takes these attributes with the change to ReadyToReceive only.
-    fn check_unchanged(&self, before: &QpAttributes, after: &QpAttributes) -> Result<(), Error> {
-        let unchanged = match self.spec.service {
-            Service::Reliable => (before.access, before.rnr_timer) == (after.access, after.rnr_timer),
-            Service::Unreliable => before.access == after.access,
-            Service::Datagram => before.q_key == after.q_key,
+    /// Returns the attributes to change of a queue pair that has a peer, or is open for datagrams; `None` if the change of state
+    /// takes all, or none is named.
+    fn update(
+        &self,
+        (from, to): (QpState, QpState),
+        attributes: &QpAttributes,
+        mask: Mask,
+    ) -> Result<Option<QpUpdate>, Error> {
+        if matches!(from, QpState::Reset | QpState::Init)
+            || matches!(to, QpState::Reset | QpState::Error)
+            || !mask.intersects(Mask::UPDATED)
+        {
+            return Ok(None);
+        }
+        let named = |flags| mask.intersects(flags);
+        // ReadyToSend takes them itself.
+        let is_drained = (from, to) == (QpState::Drained, QpState::Drained);
+        let path = if is_drained && named(Mask::PATH) {
+            Some((path_of(self.spec.pd.device(), &attributes.path)?, Qpn::new(attributes.destination)))
+        } else {
+            None
         };
-        if unchanged { Ok(()) } else { Err(Error::Unsupported) }
+        Ok(Some(QpUpdate {
+            access: named(Mask::ACCESS).then_some(attributes.access),
+            rnr_timer: named(Mask::RNR_TIMER).then_some(attributes.rnr_timer),
+            q_key: named(Mask::Q_KEY).then_some(attributes.q_key),
+            path,
+            requester: (is_drained && named(Mask::OF_REQUESTER)).then(|| requester(attributes)),
+            inbound_reads: named(Mask::INBOUND_READS).then_some(attributes.inbound_reads),
+        }))
     }
 
     fn ready_to_receive(&self, attributes: &QpAttributes) -> Result<QpChange, Error> {
@@ -116,14 +145,18 @@ impl QueuePair {
             Service::Datagram | Service::Unreliable => {
                 QpChange::SendUnreliably(Psn::new(attributes.send_psn))
             }
-            Service::Reliable => QpChange::ReadyToSend(RequesterSpec {
-                send_psn: Psn::new(attributes.send_psn),
-                outbound_reads: attributes.outbound_reads,
-                retries: attributes.retries,
-                rnr_retries: attributes.rnr_retries,
-                ack_timeout: attributes.timeout,
-            }),
+            Service::Reliable => QpChange::ReadyToSend(requester(attributes)),
         }
+    }
+}
+
+fn requester(attributes: &QpAttributes) -> RequesterSpec {
+    RequesterSpec {
+        send_psn: Psn::new(attributes.send_psn),
+        outbound_reads: attributes.outbound_reads,
+        retries: attributes.retries,
+        rnr_retries: attributes.rnr_retries,
+        ack_timeout: attributes.timeout,
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! Which attributes a change of state needs and takes.
 //!
-//! Source: IBTA Volume 1, section 11.2.5.2 (modify queue pair), tables of the transport services; without migration and draining.
+//! Source: IBTA Volume 1, section 11.2.5.2 (modify queue pair), tables of the transport services; without migration.
 
 use bitflags::bitflags;
 
@@ -39,11 +39,22 @@ bitflags! {
 }
 
 /// Attributes that no change takes because what they are for is not offered.
-const UNSUPPORTED: Mask = Mask::DRAIN_EVENT
-    .union(Mask::ALTERNATE_PATH)
-    .union(Mask::MIGRATION)
-    .union(Mask::CAPABILITIES)
-    .union(Mask::RATE_LIMIT);
+const UNSUPPORTED: Mask =
+    Mask::ALTERNATE_PATH.union(Mask::MIGRATION).union(Mask::CAPABILITIES).union(Mask::RATE_LIMIT);
+
+impl Mask {
+    /// Attributes of the requester of a reliable connection.
+    pub(super) const OF_REQUESTER: Self =
+        Self::TIMEOUT.union(Self::RETRIES).union(Self::RNR_RETRIES).union(Self::OUTBOUND_READS);
+
+    /// Attributes that can be changed of a queue pair that has a peer, or is open for datagrams.
+    pub(super) const UPDATED: Self = Self::OF_REQUESTER
+        .union(Self::ACCESS)
+        .union(Self::RNR_TIMER)
+        .union(Self::Q_KEY)
+        .union(Self::PATH)
+        .union(Self::INBOUND_READS);
+}
 
 /// A change of state: the attributes that it needs, and those that it takes besides.
 struct Transition {
@@ -73,17 +84,27 @@ transitions! {
     Reliable ReadyToReceive ReadyToSend:
         [TIMEOUT RETRIES RNR_RETRIES SEND_PSN OUTBOUND_READS], [CURRENT_STATE ACCESS RNR_TIMER];
     Reliable ReadyToSend ReadyToSend: [], [CURRENT_STATE ACCESS RNR_TIMER];
+    Reliable ReadyToSend Drained: [], [CURRENT_STATE DRAIN_EVENT];
+    Reliable Drained Drained: [],
+        [CURRENT_STATE PORT PATH TIMEOUT RETRIES RNR_RETRIES OUTBOUND_READS INBOUND_READS PKEY_INDEX ACCESS RNR_TIMER];
+    Reliable Drained ReadyToSend: [], [CURRENT_STATE ACCESS RNR_TIMER];
     Unreliable Reset Init: [PKEY_INDEX PORT ACCESS], [];
     Unreliable Init Init: [], [PKEY_INDEX PORT ACCESS];
     Unreliable Init ReadyToReceive: [PATH PATH_MTU DESTINATION RECEIVE_PSN], [PKEY_INDEX ACCESS];
     Unreliable ReadyToReceive ReadyToSend: [SEND_PSN], [CURRENT_STATE ACCESS];
     Unreliable ReadyToSend ReadyToSend: [], [CURRENT_STATE ACCESS];
+    Unreliable ReadyToSend Drained: [], [CURRENT_STATE DRAIN_EVENT];
+    Unreliable Drained Drained: [], [CURRENT_STATE PATH PKEY_INDEX ACCESS];
+    Unreliable Drained ReadyToSend: [], [CURRENT_STATE ACCESS];
     Unreliable SendError ReadyToSend: [], [CURRENT_STATE ACCESS];
     Datagram Reset Init: [PKEY_INDEX PORT Q_KEY], [];
     Datagram Init Init: [], [PKEY_INDEX PORT Q_KEY];
     Datagram Init ReadyToReceive: [], [PKEY_INDEX Q_KEY];
     Datagram ReadyToReceive ReadyToSend: [SEND_PSN], [CURRENT_STATE Q_KEY];
     Datagram ReadyToSend ReadyToSend: [], [CURRENT_STATE Q_KEY];
+    Datagram ReadyToSend Drained: [], [CURRENT_STATE DRAIN_EVENT];
+    Datagram Drained Drained: [], [CURRENT_STATE PKEY_INDEX Q_KEY];
+    Datagram Drained ReadyToSend: [], [CURRENT_STATE Q_KEY];
     Datagram SendError ReadyToSend: [], [CURRENT_STATE Q_KEY];
 }
 
@@ -115,11 +136,12 @@ pub fn check(service: Service, from: QpState, to: QpState, named: Mask) -> Resul
 mod tests {
     use super::*;
 
-    const STATES: [QpState; 6] = [
+    const STATES: [QpState; 7] = [
         QpState::Reset,
         QpState::Init,
         QpState::ReadyToReceive,
         QpState::ReadyToSend,
+        QpState::Drained,
         QpState::SendError,
         QpState::Error,
     ];

@@ -22,33 +22,12 @@ impl Requester {
         env: &Env<'_, R>,
         request: &SendRequest<'_>,
     ) -> Result<Result<(), Failure>, PostError> {
-        let regions = &env.shared.regions;
-        let (key, ticket) = match (request.operation, request.data) {
-            (SendOperation::FastRegister { key }, SendData::Registration(asked)) => {
-                (key, regions.stage_registration(env.qp.pd, key, asked)?)
-            }
-            (SendOperation::Bind { key }, SendData::Binding(asked)) => {
-                (key, regions.stage_binding(env.qp.scope(), key, asked)?)
-            }
-            (SendOperation::Invalidate { key }, SendData::Sges([])) => {
-                regions.check_invalidation(key)?;
-                (key, Ticket::NONE)
-            }
-            //= R-QP-34
-            _ => return Err(PostError::NotAllowed),
-        };
         let first = !self.send_queue.has_pending_local();
-        let index = match self.send_queue.post_local(request, ticket) {
-            Ok(index) => index,
-            Err(error) => {
-                regions.cancel(key, ticket);
-                return Err(error);
-            }
-        };
+        let (index, key, ticket) = stage(self, env, request)?;
         // Registering a free region early affects no earlier request, and lets the next registration of it be
         // staged.
         let early = first && !request.flags.contains(SendFlags::FENCE);
-        if early && regions.register_early(key, ticket) {
+        if early && env.shared.regions.register_early(key, ticket) {
             self.send_queue.mark_executed(index);
         }
         let skipped = self.skip_finished(env);
@@ -83,8 +62,7 @@ impl Requester {
         let Some(wqe) = self.send_queue.get(index) else { return Ok(false) };
         let Some(ticket) = wqe.pending_ticket() else { return Ok(false) };
         //= R-QP-28
-        if self.failed_request.is_some()
-            || (wqe.flags.contains(SendFlags::FENCE) && self.position.reads_before > 0)
+        if self.barrier.is_some() || (wqe.flags.contains(SendFlags::FENCE) && self.position.reads_before > 0)
         {
             return Ok(false);
         }
@@ -110,7 +88,7 @@ impl Requester {
             //= R-MR-41
             //= R-MR-45
             //= R-MR-46
-            self.failed_request.record(wqe.first, Failure::MemoryManagement, &self.send_queue)?;
+            self.barrier.record(wqe.first, Failure::MemoryManagement, &self.send_queue)?;
             return Ok(false);
         }
         self.send_queue.mark_executed(index);
@@ -119,4 +97,36 @@ impl Requester {
         }
         Ok(true)
     }
+}
+
+/// Posts a local request without executing it. Returns its index, its key and its ticket.
+#[inline]
+pub(crate) fn stage<R: RawMutex>(
+    requester: &mut Requester,
+    env: &Env<'_, R>,
+    request: &SendRequest<'_>,
+) -> Result<(u32, u32, Ticket), PostError> {
+    let regions = &env.shared.regions;
+    let (key, ticket) = match (request.operation, request.data) {
+        (SendOperation::FastRegister { key }, SendData::Registration(asked)) => {
+            (key, regions.stage_registration(env.qp.pd, key, asked)?)
+        }
+        (SendOperation::Bind { key }, SendData::Binding(asked)) => {
+            (key, regions.stage_binding(env.qp.scope(), key, asked)?)
+        }
+        (SendOperation::Invalidate { key }, SendData::Sges([])) => {
+            regions.check_invalidation(key)?;
+            (key, Ticket::NONE)
+        }
+        //= R-QP-34
+        _ => return Err(PostError::NotAllowed),
+    };
+    let index = match requester.send_queue.post_local(request, ticket) {
+        Ok(index) => index,
+        Err(error) => {
+            regions.cancel(key, ticket);
+            return Err(error);
+        }
+    };
+    Ok((index, key, ticket))
 }

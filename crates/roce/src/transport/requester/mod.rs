@@ -8,7 +8,7 @@
 //! | `transmit`, `payload`, `read_requests` | packets of SENDs and WRITEs; READ requests |
 //! | `local_requests` | requests that send nothing: registrations, binds, invalidations |
 //! | `responses`, `read_responses` | received ACKs and NAKs; READ responses |
-//! | `completion`, `failed_request` | completed requests; one that cannot be sent |
+//! | `completion`, `barrier` | completed requests; one that cannot be sent |
 //! | `loss` | lost packets, and what is sent again |
 //! | `life_cycle` | reset, and what the owner of a queue pair sets that it connects itself |
 //! | `retransmit_timer` | ACK timeout, and the wait after an RNR NAK |
@@ -30,10 +30,10 @@
 //!    |              |                | time           |
 //! ```
 
+mod barrier;
 mod completion;
-mod failed_request;
 pub(super) mod life_cycle;
-mod local_requests;
+pub(super) mod local_requests;
 mod loss;
 mod payload;
 mod position;
@@ -48,7 +48,7 @@ pub(super) mod transmit;
 
 use lock_api::RawMutex;
 
-use self::failed_request::FailedRequest;
+use self::barrier::Barrier;
 use self::position::Position;
 use self::reads::{Reads, Requested};
 use self::recovery::Recovery;
@@ -78,7 +78,7 @@ pub(crate) struct Requester {
     ack_mask: u64,
     /// The request that `next` belongs to.
     position: Position,
-    failed_request: FailedRequest,
+    barrier: Barrier,
     /// The oldest unacknowledged packet.
     pub(super) una: Sequence,
     /// The next packet to send.
@@ -97,7 +97,7 @@ impl Requester {
         mtu: PathMtu::Bytes256.bytes() as u32,
         ack_mask: 0,
         position: Position::OLDEST,
-        failed_request: FailedRequest::NONE,
+        barrier: Barrier::NONE,
         una: Sequence::ZERO,
         next: Sequence::ZERO,
         high: Sequence::ZERO,

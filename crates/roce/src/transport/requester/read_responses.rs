@@ -60,7 +60,7 @@ impl Requester {
         placed: Result<(), AccessError>,
     ) -> Result<(), Failure> {
         self.response_stored(env, packet, end, placed)?;
-        self.failed_request.check(&self.send_queue)
+        self.barrier.check(&self.send_queue)
     }
 
     /// Accounts for the response that was the oldest missing one, whose payload is `stored` in the READ's memory before `sink`.

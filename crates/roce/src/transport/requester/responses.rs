@@ -33,7 +33,7 @@ impl Requester {
             }
             _ => return Err(DropReason::Opcode.into()),
         }
-        Ok(self.failed_request.check(&self.send_queue)?)
+        Ok(self.barrier.check(&self.send_queue)?)
     }
 
     /// Handles a positive acknowledgement of the usual form. Returns `None`, and has changed nothing, if
@@ -47,7 +47,7 @@ impl Requester {
     ) -> Option<Result<(), Failure>> {
         let end = self.psns.answered(psn, self.una, self.high)?.next();
         let reached = self.advance_inline(env, end);
-        Some(self.conclude_ack(env, end, reached).and_then(|()| self.failed_request.check(&self.send_queue)))
+        Some(self.conclude_ack(env, end, reached).and_then(|()| self.barrier.check(&self.send_queue)))
     }
 
     /// Ends the acknowledgement of everything before `end`. `reached` tells whether that was completed: no READ before misses

@@ -54,7 +54,7 @@ impl Requester {
             && wqe.length > 0
             && sequence.since(self.una).saturating_add(1) < self.recovery.window.packets()
             && !self.reads.gaps.is_wanted()
-            && !self.failed_request.is_some()
+            && !self.barrier.is_some()
             //= R-QP-28
             && !wqe.flags.contains(SendFlags::FENCE);
         if !is_usual {
@@ -76,7 +76,7 @@ impl Requester {
                 self.sent(env, sequence.next(), true);
                 Ok(length)
             }
-            Ok(Err(AccessError)) => Err(self.failed_request.unreadable(sequence, &self.send_queue)),
+            Ok(Err(AccessError)) => Err(self.barrier.unreadable(sequence, &self.send_queue)),
             Err(failure) => Err(failure.into()),
         })
     }
@@ -100,7 +100,7 @@ impl Requester {
             }
         }
         let wqe = self.send_queue.get(self.position.index).ok_or(Unsent::Idle)?;
-        if self.next >= wqe.end() || self.failed_request.is(wqe.first) {
+        if self.next >= wqe.end() || self.barrier.is(wqe.first) {
             return Err(Unsent::Idle);
         }
         //= R-QP-28
@@ -171,7 +171,7 @@ impl Requester {
         })?;
         let Ok(length) = built else {
             let first = wqe.first;
-            return Err(self.failed_request.unreadable(first, &self.send_queue));
+            return Err(self.barrier.unreadable(first, &self.send_queue));
         };
         self.sent(env, sequence.next(), ack_req);
         if measures_path {
@@ -192,7 +192,7 @@ impl Requester {
     ) -> Result<usize, Unsent> {
         let Ok(len) = copied else {
             let wqe = self.send_queue.get(self.position.index).ok_or(Unsent::Idle)?;
-            return Err(self.failed_request.unreadable(wqe.first, &self.send_queue));
+            return Err(self.barrier.unreadable(wqe.first, &self.send_queue));
         };
         env.built(copy.length as usize);
         self.sent(env, self.next.next(), packet.ack_req);

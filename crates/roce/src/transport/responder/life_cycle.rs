@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The step between the connections of a responder.
+//! The step between the connections of a responder, and changes of its attributes.
 
 use lock_api::RawMutex;
 
 use super::Responder;
 use super::message::InboundMessage;
+use crate::region::access_rights::Access;
 use crate::transport::env::Env;
 
 /// Drops receives, responses and what has arrived of a message, without completions. The next connection continues with these
@@ -23,4 +24,18 @@ pub(in crate::transport) fn reset<R: RawMutex>(responder: &mut Responder, env: &
     responder.responded = false;
     responder.without_receive = false;
     responder.peer_repeats_selectively = false;
+}
+
+/// Changes the attributes that are given.
+pub(in crate::transport) fn update(
+    responder: &mut Responder,
+    access: Option<Access>,
+    rnr_timer: Option<u8>,
+    reads: Option<u8>,
+) {
+    responder.access = access.map_or(responder.access, |access| access & Access::OF_PEERS);
+    responder.rnr_code = rnr_timer.unwrap_or(responder.rnr_code);
+    if let Some(reads) = reads {
+        responder.reads.set_limit(reads);
+    }
 }

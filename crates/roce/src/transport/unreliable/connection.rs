@@ -50,6 +50,19 @@ impl UnreliableConnection {
         Self { link: peer.link, offset: 0, cursor: SgeCursor::START, inbound }
     }
 
+    /// Returns whether the oldest request is sent in part.
+    pub(super) fn is_within_message(&self) -> bool {
+        self.offset > 0
+    }
+
+    pub(super) fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    pub(super) fn set_access(&mut self, access: Access) {
+        self.inbound.set_access(access);
+    }
+
     /// Forgets the request that is being sent.
     pub(super) fn forget_requests(&mut self) {
         (self.offset, self.cursor) = (0, SgeCursor::START);

@@ -63,6 +63,10 @@ impl Datagrams {
         self.destinations.push(destination)
     }
 
+    pub(super) fn set_q_key(&mut self, q_key: u32) {
+        self.q_key = q_key;
+    }
+
     /// Forgets the destinations of dropped requests.
     pub(super) fn forget_requests(&mut self) {
         while self.destinations.pop().is_some() {}

@@ -34,6 +34,10 @@ impl Inbound {
         Self { expected, message: InboundMessage::None, access }
     }
 
+    pub(super) fn set_access(&mut self, access: Access) {
+        self.access = access;
+    }
+
     /// Handles a packet of the peer.
     pub(super) fn handle<R: RawMutex>(
         &mut self,

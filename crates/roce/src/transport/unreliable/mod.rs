@@ -25,13 +25,15 @@ use self::datagrams::Datagrams;
 use super::env::Env;
 use super::failure::PacketError;
 use super::packet::frame::Unsent;
+use super::peer::Link;
 use super::requester::Requester;
 use super::requester::life_cycle;
 use super::requester::send_queue::Wqe;
 use super::responder::receives::Receives;
 use super::state::State;
 use crate::drop_reason::DropReason;
-use crate::qp_change::DatagramSpec;
+use crate::qp_change::{DatagramSpec, QpUpdate};
+use crate::region::access_rights::Access;
 use crate::work::{CompletionStatus, SendFlags};
 use fallible::{AllocError, try_box};
 use roce_wire::{Packet, Psn};
@@ -83,6 +85,40 @@ impl Unreliable {
     /// Returns whether it is a connection.
     pub(super) fn is_connection(&self) -> bool {
         matches!(self.service, Service::Connection(_))
+    }
+
+    /// Returns whether the oldest request is sent in part.
+    pub(super) fn is_within_message(&self) -> bool {
+        matches!(&self.service, Service::Connection(connection) if connection.is_within_message())
+    }
+
+    /// Returns whether the service has the attributes of `update`.
+    pub(super) fn can_update(&self, update: &QpUpdate) -> bool {
+        match self.service {
+            Service::Datagrams(_) => update.access.is_none() && update.path.is_none(),
+            Service::Connection(_) => update.q_key.is_none(),
+        }
+    }
+
+    /// Returns the path to the peer.
+    pub(super) fn link_mut(&mut self) -> Option<&mut Link> {
+        match &mut self.service {
+            Service::Datagrams(_) => None,
+            Service::Connection(connection) => Some(connection.link_mut()),
+        }
+    }
+
+    /// Changes attributes but for the path.
+    pub(super) fn update(&mut self, update: &QpUpdate) {
+        match (&mut self.service, update) {
+            (Service::Datagrams(datagrams), &QpUpdate { q_key: Some(q_key), .. }) => {
+                datagrams.set_q_key(q_key);
+            }
+            (Service::Connection(connection), &QpUpdate { access: Some(access), .. }) => {
+                connection.set_access(access & Access::OF_PEERS);
+            }
+            _ => {}
+        }
     }
 
     /// Adds the destination of a datagram that is posted.
