@@ -118,7 +118,7 @@ impl Ndk {
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);
         let shards = port.pairs().len() as u32;
-        let reaction = DcqcnConfig { line_rate: link::speed(port.speed()), ..DcqcnConfig::default() };
+        let reaction = DcqcnConfig::for_line_rate(link::speed(port.speed()));
         let host = AdapterEnvironment {
             port: Arc::clone(&port),
             addresses: Arc::clone(&addresses),

@@ -78,6 +78,19 @@ impl Default for DcqcnConfig {
     }
 }
 
+impl DcqcnConfig {
+    /// Share of the line rate that a sender keeps, whoever notifies it of congestion: forged CNPs slow a connection by this factor
+    /// at most.
+    const KEPT_SHARE: u64 = 256;
+
+    /// Returns the parameters for an adapter with a line rate of `line_rate` bits per second.
+    #[must_use]
+    pub fn for_line_rate(line_rate: u64) -> Self {
+        let default = Self::default();
+        Self { line_rate, min_rate: default.min_rate.max(line_rate / Self::KEPT_SHARE), ..default }
+    }
+}
+
 impl CongestionConfig {
     /// Returns the ECN bits of the traffic class of sent frames.
     pub(crate) fn ecn(&self) -> u8 {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use roce::{CompletionStatus, CongestionMode, DropReason, SendFlags, SendOperation, Verdict};
+use roce::{CompletionStatus, CongestionMode, DcqcnConfig, DropReason, SendFlags, SendOperation, Verdict};
 use roce_wire::{Ext, Headers, MacAddr, Opcode, Packet, Path, PathMtu, Psn, Qpn, Template};
 
 use crate::pair::{Marking, Memory, Options, Pair, Switch, pattern};
@@ -282,6 +282,53 @@ fn without_becn(notification: &[u8]) -> Vec<u8> {
     let mut frame = notification.to_vec();
     frame[14 + 20 + 8 + 4] = 0;
     frame
+}
+
+/// Returns the bytes that arrive within 50 ms from a sender on a link of 10 Gb/s that is told of congestion all the time: by
+/// notifications that an attacker forges, or marks that it sets.
+fn under_attack(mode: CongestionMode, marks: u32, forges: bool) -> usize {
+    let config: fn(&mut roce::Config) = match mode {
+        CongestionMode::React => |config| {
+            config.congestion.mode = CongestionMode::React;
+            config.congestion.reaction = DcqcnConfig::for_line_rate(10_000_000_000);
+        },
+        _ => |_| {},
+    };
+    let mut pair = Pair::connected(Options { marks, config, ..reacting() });
+    let len = 20_000;
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
+    let forged = notification(&pair.path(1), alice.qp.qpn());
+    let mut done = 0;
+    let write = |pair: &Pair| pair.sides[0].write(0, &[source.all()], &target, 0);
+    (0..12).for_each(|_| write(&pair));
+    // The rate falls in the first 10 ms, which are not counted.
+    for round in 0..2400 {
+        if forges {
+            pair.deliver(0, pair.now, forged.clone());
+        }
+        pair.run_for(Duration::from_micros(25));
+        for (_, status) in pair.sides[0].outcomes() {
+            assert_eq!(status, CompletionStatus::Success);
+            done += usize::from(round >= 400);
+            write(&pair);
+        }
+    }
+    done * len
+}
+
+#[test]
+fn forged_notifications_and_marks_slow_a_connection_by_256_at_most() {
+    // 50 ms at 10 Gb/s, less the headers of frames.
+    let full = 58_000_000;
+    let undisturbed = under_attack(CongestionMode::Notify, 0, false);
+    assert!(undisturbed > full, "{undisturbed}");
+    // The default takes no notice.
+    assert_eq!(under_attack(CongestionMode::Notify, 0, true), undisturbed);
+    for (marks, forges) in [(0, true), (1000, false), (1000, true)] {
+        let kept = under_attack(CongestionMode::React, marks, forges);
+        assert!((full / 256..full / 20).contains(&kept), "{kept} bytes");
+    }
 }
 
 //= rocev2 §14
