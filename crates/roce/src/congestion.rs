@@ -79,7 +79,7 @@ impl Default for DcqcnConfig {
 }
 
 impl DcqcnConfig {
-    /// Share of the line rate that a sender keeps, whoever notifies it of congestion: forged CNPs slow a connection by this factor
+    /// Share of the line rate that a sender keeps under congestion: forged CNPs slow a connection by this factor
     /// at most.
     const KEPT_SHARE: u64 = 256;
 

@@ -284,9 +284,9 @@ fn without_becn(notification: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the bytes that arrive within 50 ms from a sender on a link of 10 Gb/s that is told of congestion all the time: by
+/// Returns the bytes that arrive within 50 ms from a sender on a link of 10 Gb/s that is notified of congestion all the time: by
 /// notifications that an attacker forges, or marks that it sets.
-fn under_attack(mode: CongestionMode, marks: u32, forges: bool) -> usize {
+fn under_attack(mode: CongestionMode, marks: u32, attacks: bool) -> usize {
     let config: fn(&mut roce::Config) = match mode {
         CongestionMode::React => |config| {
             config.congestion.mode = CongestionMode::React;
@@ -304,7 +304,7 @@ fn under_attack(mode: CongestionMode, marks: u32, forges: bool) -> usize {
     (0..12).for_each(|_| write(&pair));
     // The rate falls in the first 10 ms, which are not counted.
     for round in 0..2400 {
-        if forges {
+        if attacks {
             pair.deliver(0, pair.now, forged.clone());
         }
         pair.run_for(Duration::from_micros(25));
@@ -325,8 +325,8 @@ fn forged_notifications_and_marks_slow_a_connection_by_256_at_most() {
     assert!(undisturbed > full, "{undisturbed}");
     // The default takes no notice.
     assert_eq!(under_attack(CongestionMode::Notify, 0, true), undisturbed);
-    for (marks, forges) in [(0, true), (1000, false), (1000, true)] {
-        let kept = under_attack(CongestionMode::React, marks, forges);
+    for (marks, attacks) in [(0, true), (1000, false), (1000, true)] {
+        let kept = under_attack(CongestionMode::React, marks, attacks);
         assert!((full / 256..full / 20).contains(&kept), "{kept} bytes");
     }
 }

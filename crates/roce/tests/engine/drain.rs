@@ -38,7 +38,7 @@ fn state(pair: &Pair) -> (bool, QpState) {
     (qp.is_draining(), qp.state())
 }
 
-/// Returns how many drained send queues side 0 was told of.
+/// Returns how many drained send queues side 0 was notified of.
 fn drained(pair: &Pair) -> usize {
     let side = &pair.sides[0];
     assert!(side.drained_qps.iter().all(|drained| *drained == (side.qp.qpn(), 77)));
@@ -104,7 +104,7 @@ fn a_queue_that_waits_for_nothing_is_drained_at_once() {
     change(pair, &DRAIN).unwrap();
     pair.run();
     assert_eq!(drained(pair), 1);
-    // Another one is told once more.
+    // Another one is reported once more.
     change(pair, &QpChange::Resume).unwrap();
     change(pair, &DRAIN).unwrap();
     pair.run();
