@@ -262,6 +262,7 @@ mod tests {
         assert_eq!(refused(&["nop", "nop", "nop", "ret", "ret", "udf #0x0", "ret"]), 1, "before one at 8");
         assert_eq!(refused(&["nop", "nop", "nop", "udf #0x1", "ret"]), 1);
         assert_eq!(refused(&["nop", "nop", "ret", "udf #0x0"]), 1, "at the end");
+        assert_eq!(refused(&["udf #0x0", "udf #0x0", "udf #0x0", "udf #0x0", "ret"]), 1, "the first of four");
     }
 
     #[test]
