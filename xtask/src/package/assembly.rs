@@ -45,9 +45,11 @@ pub fn make(source: &Source, architecture: Architecture, driver: &str, image: &I
         files.insert(name, read(path)?);
     }
     for name in DELIVERED {
-        files.insert(name.to_owned(), read(&shell::root().join(FOLDER).join(name))?);
+        let text = fs::read_to_string(shell::root().join(FOLDER).join(name));
+        let text = text.with_context(|| format!("cannot read {FOLDER}/{name}"))?;
+        files.insert(name.to_owned(), with_files_of(driver, &text).into_bytes());
     }
-    files.insert(STEPS.to_owned(), diagnosis::json().into_bytes());
+    files.insert(STEPS.to_owned(), with_files_of(driver, &diagnosis::json()).into_bytes());
     files.insert(profile::FILE.to_owned(), profile::text().into_bytes());
     files.insert(wmi::FILE.to_owned(), wmi::mof()?.into_bytes());
     let linked = image::linked(architecture, driver == image::STRICT)?;
@@ -64,6 +66,35 @@ pub fn make(source: &Source, architecture: Architecture, driver: &str, image: &I
     Ok(contents)
 }
 
+/// Returns a text that names files of the standard edition with those of a driver.
+fn with_files_of(driver: &str, text: &str) -> String {
+    ["sys", "inf", "cat", "pdb", "cer"].iter().fold(text.to_owned(), |text, extension| {
+        text.replace(&format!("{}.{extension}", image::DRIVER), &format!("{driver}.{extension}"))
+    })
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_the_strict_package_name_its_files() {
+        for name in DELIVERED {
+            let text = fs::read_to_string(shell::root().join(FOLDER).join(name)).unwrap();
+            assert_eq!(with_files_of(image::DRIVER, &text), text, "{name}");
+            let strict = with_files_of(image::STRICT, &text);
+            for extension in ["sys", "inf", "cat", "pdb", "cer"] {
+                let of = |driver| format!("{driver}.{extension}");
+                assert!(!strict.contains(&of(image::DRIVER)), "{name}: {extension}");
+                let (before, after) = (of(image::DRIVER), of(image::STRICT));
+                assert_eq!(strict.matches(&after).count(), text.matches(&before).count(), "{name}");
+            }
+        }
+        let step = with_files_of(image::STRICT, &diagnosis::json());
+        assert!(step.contains("viordma-strict.sys") && !step.contains("viordma.sys"));
+    }
 }
