@@ -6,7 +6,8 @@
 Installs viordma on one virtio-net adapter, and keeps its IPv4 and IPv6 configuration.
 .DESCRIPTION
 Windows treats an adapter with a new driver as a new connection: static addresses, gateways and DNS servers of the old one are lost.
-This script saves them, installs the driver, sets them again, and has WMI compile the class of the driver's counters. No Windows system has run it yet.
+This script saves them, installs the driver, sets them again, and has WMI compile the class of the driver's counters. Where viordma runs the adapter
+already, it installs the driver of this package, and sets addresses only if the adapter has no static one. No Windows system has run it yet.
 .PARAMETER Name
 The adapter to change, by its name in Get-NetAdapter.
 .PARAMETER KeepNic
@@ -50,9 +51,9 @@ if (-not $testMode) {
     Write-Warning 'Test signing is off: Windows will not load a driver with a test signature (bcdedit /set testsigning on, restart).'
 }
 
-if ($adapter.DriverFileName -ne 'viordma.sys') {
-    $addresses = @(Get-NetIPAddress -InterfaceIndex $adapter.ifIndex -PrefixOrigin Manual -ErrorAction SilentlyContinue |
-            Select-Object -Property IPAddress, PrefixLength)
+$addresses = @(Get-NetIPAddress -InterfaceIndex $adapter.ifIndex -PrefixOrigin Manual -ErrorAction SilentlyContinue |
+        Select-Object -Property IPAddress, PrefixLength)
+if ($adapter.DriverFileName -ne 'viordma.sys' -or $addresses.Count -gt 0) {
     $routes = @(Get-NetRoute -InterfaceIndex $adapter.ifIndex -PolicyStore PersistentStore -ErrorAction SilentlyContinue |
             Select-Object -Property DestinationPrefix, NextHop, RouteMetric)
     $servers = @(Get-DnsClientServerAddress -InterfaceIndex $adapter.ifIndex | ForEach-Object { $_.ServerAddresses })
@@ -60,26 +61,27 @@ if ($adapter.DriverFileName -ne 'viordma.sys') {
     if ($PSCmdlet.ShouldProcess($SavedConfiguration, 'Save addresses, routes and DNS servers')) {
         $saved | ConvertTo-Json -Depth 4 | Out-File -FilePath $SavedConfiguration -Encoding utf8
     }
-    if ($TrustCertificate) {
-        $certificate = Join-Path $PSScriptRoot 'viordma.cer'
-        foreach ($store in 'Root', 'TrustedPublisher') {
-            if ($PSCmdlet.ShouldProcess("Cert:\LocalMachine\$store", "Trust $certificate")) {
-                Import-Certificate -FilePath $certificate -CertStoreLocation "Cert:\LocalMachine\$store" | Out-Null
-            }
+}
+if ($TrustCertificate) {
+    $certificate = Join-Path $PSScriptRoot 'viordma.cer'
+    foreach ($store in 'Root', 'TrustedPublisher') {
+        if ($PSCmdlet.ShouldProcess("Cert:\LocalMachine\$store", "Trust $certificate")) {
+            Import-Certificate -FilePath $certificate -CertStoreLocation "Cert:\LocalMachine\$store" | Out-Null
         }
     }
-    if (-not $PSCmdlet.ShouldProcess($Name, 'Replace the driver by viordma')) { return }
-    pnputil.exe /add-driver $inf /install
-    if ($LASTEXITCODE -notin 0, 259, 3010) { throw "pnputil could not add the driver: code $LASTEXITCODE." }
-    foreach ($attempt in 1..30) {
-        $adapter = Get-NetAdapter -ErrorAction SilentlyContinue | Where-Object { $_.PnPDeviceID -eq $device }
-        if ($adapter -and $adapter.DriverFileName -eq 'viordma.sys') { break }
-        Start-Sleep -Seconds 1
-    }
-    if (-not $adapter -or $adapter.DriverFileName -ne 'viordma.sys') {
-        throw ("Windows prefers the driver that '$Name' has, since Microsoft signed it. In Device Manager choose for this device: " +
-            'Update driver, Browse my computer, Let me pick, viordma. Then run this script again: it sets the saved addresses.')
-    }
+}
+if (-not $PSCmdlet.ShouldProcess($Name, 'Replace the driver by viordma of this package')) { return }
+pnputil.exe /add-driver $inf /install
+if ($LASTEXITCODE -notin 0, 259, 3010) { throw "pnputil could not add the driver: code $LASTEXITCODE." }
+if ($LASTEXITCODE -eq 3010) { Write-Warning 'Restart the system to complete the installation.' }
+foreach ($attempt in 1..30) {
+    $adapter = Get-NetAdapter -ErrorAction SilentlyContinue | Where-Object { $_.PnPDeviceID -eq $device }
+    if ($adapter -and $adapter.DriverFileName -eq 'viordma.sys') { break }
+    Start-Sleep -Seconds 1
+}
+if (-not $adapter -or $adapter.DriverFileName -ne 'viordma.sys') {
+    throw ("Windows prefers the driver that '$Name' has, since Microsoft signed it. In Device Manager choose for this device: " +
+        'Update driver, Browse my computer, Let me pick, viordma. Then run this script again: it sets the saved addresses.')
 }
 $class = Join-Path $PSScriptRoot 'Viordma.mof'
 if ($PSCmdlet.ShouldProcess($class, 'Compile the class of the counters')) {

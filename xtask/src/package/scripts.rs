@@ -207,6 +207,38 @@ fn scripts_and_page_call_known_commands() {
     }
 }
 
+/// Returns whether each call of a command depends on no condition that has a text.
+fn is_independent(script: &str, command: &str, condition: &str) -> bool {
+    let (mut calls, mut dependent) = (0, 0);
+    walk(script, |node| {
+        let text = |node: Node| script.get(node.byte_range()).unwrap_or_default();
+        if node.kind() != "command" || !text(node).starts_with(command) {
+            return;
+        }
+        calls += 1;
+        let parents = std::iter::successors(node.parent(), Node::parent);
+        let mut conditions = parents.filter(|parent| parent.kind() == "if_statement").map(text);
+        let holds = |statement: &str| statement.split('{').next().is_some_and(|it| it.contains(condition));
+        dependent += usize::from(conditions.any(holds));
+    });
+    calls > 0 && dependent == 0
+}
+
+/// An upgrade: viordma runs the adapter, and the package has another driver, signed with another test key.
+#[test]
+fn a_package_is_installed_where_viordma_runs_already() {
+    let script = read("inf/package/Install-Viordma.ps1");
+    for command in ["pnputil.exe /add-driver", "Import-Certificate"] {
+        assert!(is_independent(&script, command, "DriverFileName"), "{command}");
+    }
+    // Where the addresses are set already, an upgrade must not fail.
+    let script = read("inf/package/Set-SavedAddress.ps1");
+    for (new, known) in [("New-NetIPAddress", "Get-NetIPAddress"), ("New-NetRoute", "Get-NetRoute")] {
+        let (before, _) = script.split_once(&format!("    {new} ")).expect("it sets them");
+        assert!(before.contains(known), "{new} fails for what there is already");
+    }
+}
+
 /// The archive may be sent to others: who has sequence numbers can forge packets.
 #[test]
 fn the_report_records_the_profile_without_sequence_numbers() {
