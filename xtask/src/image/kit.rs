@@ -45,16 +45,17 @@ impl Kit {
         Ok(Self { root: root.to_path_buf(), architecture })
     }
 
-    /// Environment variables for the stand-in for wdk-build and for bindgen.
-    pub fn environment(&self) -> [(&'static str, String); 4] {
+    /// Environment variables for the stand-in for wdk-build and for bindgen. A variable that bindgen reads where it is compiled itself
+    /// must be the same for all architectures, or bindgen and the drivers are compiled again after a build for another one.
+    pub fn environment(&self) -> [(String, String); 4] {
         // MinGW's headers need its own mode of clang; layouts are those of the msvc target.
         let target = self.architecture.clang();
         let clang = format!("--target={target} -w -idirafter {LLVM}/lib/clang/19/include");
         [
-            ("WDKContentRoot", self.root.display().to_string()),
-            ("Version_Number", VERSION.into()),
-            ("LIBCLANG_PATH", format!("{LLVM}/lib")),
-            ("BINDGEN_EXTRA_CLANG_ARGS", clang),
+            ("WDKContentRoot".to_owned(), self.root.display().to_string()),
+            ("Version_Number".to_owned(), VERSION.to_owned()),
+            ("LIBCLANG_PATH".to_owned(), format!("{LLVM}/lib")),
+            (format!("BINDGEN_EXTRA_CLANG_ARGS_{}", self.architecture.target()), clang),
         ]
     }
 }
@@ -113,4 +114,22 @@ fn guard_library(directory: &Path, architecture: Architecture) -> Result<()> {
     shell::run(librarian.arg(format!("/out:{library}")).arg(&object))?;
     // Last: its presence says that the library is whole.
     Ok(fs::write(&built_from, text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_bindgen_reads_where_it_is_compiled_is_the_same_for_all_architectures() {
+        // The environment variables of bindgen's build script.
+        let compiled_by =
+            ["LLVM_CONFIG_PATH", "LIBCLANG_PATH", "LIBCLANG_STATIC_PATH", "BINDGEN_EXTRA_CLANG_ARGS"];
+        let [x64, arm64] = [Architecture::X64, Architecture::Arm64].map(|architecture| {
+            let mut environment = Kit { root: PathBuf::new(), architecture }.environment().to_vec();
+            environment.retain(|(name, _)| compiled_by.contains(&&**name));
+            environment
+        });
+        assert_eq!(x64, arm64);
+    }
 }
