@@ -11,6 +11,7 @@ mod check;
 mod code;
 mod flow;
 mod guard;
+mod host;
 mod imports;
 mod kit;
 pub mod link;
@@ -35,6 +36,7 @@ pub use self::linked::packages as linked_packages;
 use self::{architecture::Architecture, kit::Kit, mirror::Mirror, toolchain::Toolchain};
 pub use self::{
     artifact::Image,
+    host::copy_published,
     linked::{Linked, Origin},
 };
 use crate::{drivers::DRIVERS, inf, packages, shell};

@@ -6,6 +6,9 @@
 //! | --- | --- | --- |
 //! | `cargo xtask package --reproduce`, all architectures | this checkout | a clone, with an `xtask` of its own |
 //! | the step `reproducible package` of `cargo xtask test`, x64 | this checkout | a copy of its sources, with local changes, by this `xtask` |
+//!
+//! In the step, both builds use the same build scripts and macros of published packages, which are in no image but write parts of it. All
+//! other code is compiled twice.
 
 use std::{
     env, fs,
@@ -64,12 +67,13 @@ pub fn check() -> Result<()> {
     let folder = another_folder()?;
     let copy = folder.path().join("copy");
     copy_sources(&copy)?;
+    let mut first = assembly::build(&source, ARCHITECTURE, false)?;
+    image::copy_published(&copy)?;
     let mut second = Command::new(env::current_exe()?);
     second.args(["image", "--arch", ARCHITECTURE.name()]).env(shell::ROOT, &copy).current_dir(&copy);
     shell::run(second.env_remove("CARGO_TARGET_DIR"))?;
     let images = copy.join(ARCHITECTURE.images());
     let [sys, pdb] = ["sys", "pdb"].map(|extension| images.join(image::DRIVER).with_extension(extension));
-    let mut first = assembly::build(&source, ARCHITECTURE, false)?;
     let mut second = assembly::make(&source, ARCHITECTURE, image::DRIVER, &Image { sys, pdb })?;
     first.add_checksums();
     second.add_checksums();
