@@ -3,7 +3,7 @@
 //! Seeds: the traffic of Linux peers as inputs of the targets.
 //!
 //! [`make`] creates them from the captures in `crates/roce-wire/tests/vectors/rxe` and `consumers/smb-direct/tests/vectors`;
-//! `cd xtask && cargo run -p roce-fuzz --no-default-features --bin seeds` writes them to `seeds/`. A frame is used as it is. For a
+//! `cd xtask && cargo run -p roce-fuzz --bin seeds` writes them to `seeds/`. A frame is used as it is. For a
 //! connection, each side is the peer of a script in turn: its packets become frames or datagrams, and the packets of the
 //! other side become consumer requests. Lengths are reduced to the path MTU of the endpoint under test.
 

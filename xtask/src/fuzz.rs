@@ -147,7 +147,7 @@ impl Means {
                 }
                 shell::run(&mut cargo)
             }
-            Self::Plain => shell::run(cargo("build").args(["--no-default-features", "--bin", "plain"])),
+            Self::Plain => shell::run(cargo("build").args(["--bin", "plain"])),
         }
     }
 
@@ -172,7 +172,7 @@ fn cargo(command: &str) -> Command {
 /// Returns the command that runs targets without libFuzzer, without its arguments.
 fn plain() -> Command {
     let mut cargo = cargo("run");
-    cargo.args(["--no-default-features", "--bin", "plain", "--"]);
+    cargo.args(["--bin", "plain", "--"]);
     cargo
 }
 
@@ -181,7 +181,7 @@ fn instrumented(command: &str) -> Result<Command> {
     let version = shell::output(Command::new("rustc").arg("-vV").current_dir(shell::root()))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     let mut cargo = cargo(command);
-    cargo.args(["--target", host]).env("RUSTFLAGS", COVERAGE.join(" "));
+    cargo.args(["--features", "libfuzzer", "--target", host]).env("RUSTFLAGS", COVERAGE.join(" "));
     Ok(cargo)
 }
 

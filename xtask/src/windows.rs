@@ -54,8 +54,7 @@ pub fn check() -> Result<()> {
         shell::run(cargo(workspace).arg("--all-targets").args(portable(workspace)))?;
     }
     // Their libraries and programs; the driver's crates without their tests, as the driver links them, are built with the image.
-    shell::run(cargo(Workspace::Tools).args(Workspace::Tools.but_drivers()))?;
-    shell::run(cargo(Workspace::Tools).args(["--package", "roce-fuzz", "--no-default-features"]))
+    shell::run(cargo(Workspace::Tools).args(Workspace::Tools.but_drivers()))
 }
 
 /// Returns arguments of cargo for the packages of a workspace whose tests run on Windows.

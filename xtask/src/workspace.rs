@@ -56,7 +56,7 @@ impl Workspace {
     }
 
     /// Returns arguments of cargo for all packages of the workspace but the drivers, which compile only in the mirror of the
-    /// image, and the fuzz targets, which need libFuzzer.
+    /// image.
     pub const fn but_drivers(self) -> &'static [&'static str] {
         match self {
             Self::Driver => &["--workspace", "--exclude", "viordma"],
@@ -64,8 +64,6 @@ impl Workspace {
                 "--workspace",
                 "--exclude",
                 "example-consumer",
-                "--exclude",
-                "roce-fuzz",
                 "--exclude",
                 "smb-driver",
                 "--exclude",
