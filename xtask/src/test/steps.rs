@@ -211,7 +211,7 @@ fn races() -> Result<Count> {
 
 /// Runs fuzz targets for a short time with libFuzzer. The tests run them over their seeds and over generated inputs.
 fn fuzz_targets() -> Result<Count> {
-    Ok(Count::passed(fuzz::short(12.0)?))
+    Ok(Count::passed(fuzz::short(4.0)?))
 }
 
 /// The images that tests load, after the lints of the drivers as they are compiled for Windows.
