@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Programs of crates.io that commands use, installed into `target/tools`. They are built without optimization, which takes a fraction of
-//! the processor time: cargo-deny 120 s, and 2 s for a check.
+//! Programs of crates.io that commands use, installed for all checkouts of a user: into a folder of `$CARGO_HOME/viordma` for each version.
+//! They are built without optimization, which takes a fraction of the processor time: cargo-deny 120 s, and 2 s for a check.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Result;
 
-use crate::shell;
+use crate::{image::toolchain, shell};
 
 /// A program of a package that has the same name.
 pub struct Tool {
@@ -34,7 +37,7 @@ impl Tool {
     /// It cannot be installed.
     pub fn installed(&self) -> Result<PathBuf> {
         let Self { name, version, features } = self;
-        let directory = shell::root().join("target/tools");
+        let directory = self.directory(&toolchain::cargo_home()?);
         let program = directory.join("bin").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
         if !program.is_file() {
             eprintln!("installing {name} {version} into {}", directory.display());
@@ -47,5 +50,22 @@ impl Tool {
             shell::run(cargo.arg("--root").arg(&directory))?;
         }
         Ok(program)
+    }
+
+    /// Returns where this version is installed.
+    fn directory(&self, cargo_home: &Path) -> PathBuf {
+        cargo_home.join("viordma").join(format!("{}-{}", self.name, self.version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_of_a_program_is_installed_beside_the_first_one() {
+        let [old, new] =
+            ["1.0.0", "1.0.1"].map(|version| Tool { version, ..MDBOOK }.directory("home".as_ref()));
+        assert_ne!(old, new);
     }
 }
