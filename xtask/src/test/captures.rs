@@ -2,7 +2,12 @@
 
 //! Captures that the tests and demos of a run leave.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    thread,
+};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -29,8 +34,7 @@ pub fn are_sound() -> Result<Count> {
     packages::require(&packages::CAPTURE)?;
     let quick = demos::run("quick", &["--quick", "--seed", "1"])?;
     let captures = all()?;
-    for capture in &captures {
-        let report = shell::output(lab::command("decode", &["--quiet", "--tshark"])?.arg(capture))?;
+    for (capture, report) in captures.iter().zip(decoded(&captures)?) {
         println!("  {}\n{report}", capture.display());
         if *capture == quick {
             let missing: Vec<&str> = EXPECTED.into_iter().filter(|name| !report.contains(name)).collect();
@@ -40,6 +44,27 @@ pub fn are_sound() -> Result<Count> {
     let names: Vec<_> = captures.iter().filter_map(|capture| capture.file_stem()?.to_str()).collect();
     println!("{} captures: {}", names.len(), names.join(", "));
     Ok(Count::passed(captures.len()))
+}
+
+/// Returns what `decode` prints about each capture. As many run at a time as there are processors.
+fn decoded(captures: &[PathBuf]) -> Result<Vec<String>> {
+    let next = AtomicUsize::new(0);
+    let decode = || {
+        let mut reports = Vec::new();
+        while let Some((index, capture)) = captures.iter().enumerate().nth(next.fetch_add(1, Relaxed)) {
+            let report = shell::output(lab::command("decode", &["--quiet", "--tshark"])?.arg(capture))?;
+            reports.push((index, report));
+        }
+        anyhow::Ok(reports)
+    };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let reports: Result<Vec<_>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(decode)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread does not panic")).collect()
+    });
+    let mut reports = reports?.concat();
+    reports.sort_unstable();
+    Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
 fn all() -> Result<Vec<PathBuf>> {
