@@ -8,11 +8,13 @@ use anyhow::Result;
 
 use super::{captures, count::Count, demos, programs};
 use crate::{
-    emulated, fuzz,
+    emulated, fuzz, guest,
     image::{self, architecture::Architecture},
     lab, licenses, miri,
     package::wine,
-    packages::{self, ARM64, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, QEMU, QEMU_USER, TAP, WINE},
+    packages::{
+        self, ARM64, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, KERNEL_MODULES, QEMU, QEMU_USER, SAMBA, TAP, WINE,
+    },
     races, shell, tools, trace, windows, wmi,
     workspace::Workspace,
 };
@@ -38,7 +40,7 @@ pub enum When {
 }
 
 /// The steps, in the order of the summary.
-pub const STEPS: [Step; 30] = [
+pub const STEPS: [Step; 31] = [
     Step { name: "formatting", when: When::First, run: formatting },
     Step { name: "commits", when: When::First, run: commits },
     Step { name: "manifests", when: When::First, run: manifests },
@@ -54,6 +56,7 @@ pub const STEPS: [Step; 30] = [
     Step { name: "Miri", when: When::Beside, run: in_miri },
     Step { name: "data races", when: When::Beside, run: races },
     Step { name: "fuzz targets", when: When::Beside, run: fuzz_targets },
+    Step { name: "guest for interop", when: When::Beside, run: guest_for_interop },
     // Waits for Wine most of the time.
     Step { name: "INF, by a parser of others", when: When::Beside, run: inf_of_others },
     Step { name: "image", when: When::Main, run: build_image },
@@ -74,7 +77,20 @@ pub const STEPS: [Step; 30] = [
 
 /// Installs what the steps need. One that does without says so itself.
 pub fn install() {
-    let packages = [&IMAGE[..], &QEMU, &QEMU_USER, &TAP, &DPDK, &CAPTURE, &FUZZ, &GUEST, &WINE, &ARM64];
+    let packages = [
+        &IMAGE[..],
+        &QEMU,
+        &QEMU_USER,
+        &TAP,
+        &DPDK,
+        &CAPTURE,
+        &FUZZ,
+        &GUEST,
+        &KERNEL_MODULES,
+        &SAMBA,
+        &WINE,
+        &ARM64,
+    ];
     for packages in packages {
         if let Err(error) = packages::require(packages) {
             eprintln!("{error:#}");
@@ -212,6 +228,16 @@ fn races() -> Result<Count> {
 /// Runs fuzz targets for a short time with libFuzzer. The tests run them over their seeds and over generated inputs.
 fn fuzz_targets() -> Result<Count> {
     Ok(Count::passed(fuzz::short(4.0)?))
+}
+
+/// The Linux guests of the step `interop with Linux`, which then does not wait for downloads and kernel modules with the machine to itself.
+/// That step skips what needs a guest that cannot be made.
+fn guest_for_interop() -> Result<Count> {
+    guest::make()?;
+    if let Err(error) = guest::smb::make() {
+        println!("no guest with SMB Direct: {error:#}");
+    }
+    Ok(Count::WHOLE)
 }
 
 /// The images that tests load, after the lints of the drivers as they are compiled for Windows.
