@@ -222,7 +222,7 @@ fn in_miri() -> Result<Count> {
 /// Tests with threads under ThreadSanitizer. Without a nightly toolchain, this step is skipped.
 fn races() -> Result<Count> {
     let what = "data races (no nightly toolchain with sources can be installed)";
-    if_available(races::is_available(), what, || programs::run_by_cargo(&mut races::command()))
+    if_available(races::is_available(), what, || programs::run_by_cargo(&mut races::command()?))
 }
 
 /// Runs fuzz targets for a short time with libFuzzer. The tests run them over their seeds and over generated inputs.
