@@ -40,7 +40,7 @@ pub struct Port {
     commands: SpinLock<Option<Box<ControlQueue<SharedMemory, BarAccess>>>>,
     has_commands: bool,
     /// The queues of pairs that the driver does not use.
-    idle: SpinLock<IdleQueues<SharedMemory, BarAccess>>,
+    idle: SpinLock<IdleQueues<SharedMemory>>,
     features: Features,
     /// The configuration: its MTU is that for which buffers and attributes were set up.
     config: SpinLock<NetConfig>,
@@ -84,7 +84,7 @@ pub struct Parts {
 /// The queues that the driver uses: at least one pair, and the control queue if the device has one.
 pub struct Queues {
     pub pairs: Vec<Pair>,
-    pub idle: IdleQueues<SharedMemory, BarAccess>,
+    pub idle: IdleQueues<SharedMemory>,
     pub commands: Option<Box<ControlQueue<SharedMemory, BarAccess>>>,
     pub vectors: Vectors,
 }

@@ -67,7 +67,7 @@ pub struct Nic<H: Hal, R> {
     /// At least one. The device uses the first until [`ControlQueue::set_pairs`].
     pub pairs: Vec<QueuePair<H, R>>,
     /// Those of the device's other pairs.
-    pub idle: IdleQueues<H, R>,
+    pub idle: IdleQueues<H>,
     /// `None` without CTRL_VQ.
     pub commands: Option<Box<ControlQueue<H, R>>>,
     /// Interrupt messages by purpose.

@@ -164,8 +164,8 @@ fn pairs_for_which_there_is_memory_are_used() {
         let needed = [1, 2, 3].map(|pairs| {
             let fake = Fake::new(with_pairs(&quirks));
             let _driver = fake.bring_up_with(1514, pairs, 16).unwrap();
-            // Without the rings of the two queues of each pair that is not used.
-            fake.blocks() - 2 * usize::from(PAIRS - pairs)
+            // Without the ring of the queues that are not used.
+            fake.blocks() - 1
         });
         for allocations in 0..needed[2] {
             let fake = Fake::new(Quirks { allocations, ..with_pairs(&quirks) });
@@ -191,6 +191,28 @@ fn pairs_for_which_there_is_memory_are_used() {
             }
             fake.assert_well_treated();
         }
+    });
+}
+
+/// QEMU's device has at most 511 pairs.
+//= virtio §4
+#[test]
+fn queues_of_all_pairs_are_enabled_however_many_there_are_and_take_the_memory_of_one() {
+    over_formats(|quirks| {
+        let blocks = [3, 65, 511].map(|pairs| {
+            let fake = Fake::new(Quirks { pairs, ..with_pairs(&quirks) });
+            let mut driver = fake.bring_up_with(1514, 2, 16).unwrap();
+            assert_eq!(fake.enabled(), 2 * usize::from(pairs) + 1);
+            driver.restart().unwrap();
+            assert_eq!(fake.enabled(), 2 * usize::from(pairs) + 1, "after a reset");
+            assert_eq!(set_pairs(&mut driver, 2), Ok(true));
+            assert_pairs_work(&fake, &mut driver);
+            let blocks = fake.blocks();
+            drop(driver);
+            fake.assert_well_treated();
+            blocks
+        });
+        assert_eq!(blocks, [blocks[0]; 3]);
     });
 }
 

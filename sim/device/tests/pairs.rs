@@ -16,8 +16,6 @@ use trapped_access::Width;
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 /// Pairs of each device.
 const PAIRS: u16 = 3;
-/// Pairs of a device of which the driver enables only those that it uses.
-const MANY_PAIRS: u16 = 65;
 /// Frames that the wire holds.
 const CAPACITY: usize = 64;
 
@@ -238,30 +236,17 @@ fn frame_sent_by_a_pair_that_is_not_in_use_is_a_misuse() {
     });
 }
 
+/// Of the third pair, one queue or both are not enabled.
 #[test]
-fn use_of_pairs_that_are_not_enabled_is_a_misuse() {
-    let bench = Bench::new(NicOptions::with_pairs(MACS[0], MANY_PAIRS));
-    let mut driver = bench.bring_up_with(2).unwrap();
-    assert!(driver.set_pairs(3).is_err(), "the device has stopped");
-    let misuse = bench.machine.misuse();
-    assert_eq!(misuse, ["3 queue pairs are used, but not all are enabled (virtio 5.1.6.5.5)"]);
-}
-
-/// Of the third pair, one queue is enabled.
-#[test]
-fn use_of_a_pair_with_one_queue_that_is_enabled_is_a_misuse() {
-    for queue in [4, 5] {
-        let options = NicOptions::with_pairs(MACS[0], MANY_PAIRS);
+fn use_of_a_pair_with_a_queue_that_is_not_enabled_is_a_misuse() {
+    for queues in [&[4][..], &[5], &[4, 5]] {
+        let options = NicOptions::with_pairs(MACS[0], PAIRS);
         let bench = Bench::new(NicOptions { features: options.features | Features::RING_RESET, ..options });
         let mut driver = bench.bring_up_with(2).unwrap();
-        let areas = [0, 1, 2].map(|area| bench.area(1, area));
-        bench.write(pci::COMMON + 0x16, Width::Word, queue);
-        for (register, area) in (0x20..).step_by(8).zip(areas) {
-            bench.write(pci::COMMON + register, Width::Dword, area & 0xffff_ffff);
-            bench.write(pci::COMMON + register + 4, Width::Dword, area >> 32);
+        for &queue in queues {
+            bench.write(pci::COMMON + 0x16, Width::Word, queue);
+            bench.write(pci::COMMON + 0x3a, Width::Word, 1);
         }
-        bench.write(pci::COMMON + 0x18, Width::Word, 256);
-        bench.write(pci::COMMON + 0x1c, Width::Word, 1);
         assert!(driver.set_pairs(3).is_err(), "the device has stopped");
         let misuse = bench.machine.misuse();
         assert_eq!(misuse, ["3 queue pairs are used, but not all are enabled (virtio 5.1.6.5.5)"]);

@@ -79,9 +79,10 @@ fn number_of_pairs_that_no_device_can_have_means_one() {
 #[test]
 fn device_that_insists_on_all_queues_may_have_more_pairs_than_there_are_processors() {
     let quirks = Quirks { insists_on_all_queues: true, ..Quirks::default() };
-    for format in [Features::default(), Features::RING_PACKED] {
+    for (format, pairs) in [(Features::default(), 4), (Features::RING_PACKED, 4), (Features::default(), 511)]
+    {
         let features = Features::DEFAULT | Features::MQ | format;
-        let options = Options { quirks, features, pairs: 4, path_mtu: 1024, ..Options::default() };
+        let options = Options { quirks, features, pairs, path_mtu: 1024, ..Options::default() };
         let Some(bed) = started_with(&options) else { return };
         let machine = bed.machines()[0];
         exchange_frame(&bed, 1);

@@ -15,6 +15,11 @@ impl Fake {
         self.lock().register_reads
     }
 
+    /// Returns the number of queues that the driver has enabled.
+    pub fn enabled(&self) -> usize {
+        self.lock().queues.iter().filter(|queue| queue.is_enabled()).count()
+    }
+
     /// Takes the numbers of the queues that the driver has reset.
     pub fn queue_resets(&self) -> Vec<usize> {
         std::mem::take(&mut self.lock().queue_resets)
