@@ -134,6 +134,17 @@ impl<H: Hal> Dma<H> {
         unsafe { slice::from_raw_parts(first.as_ptr(), count) }
     }
 
+    /// Returns the item of `T` at byte `offset`; `None` if it is not in the block or is misaligned.
+    pub(crate) fn item<T: DeviceShared>(&self, offset: usize) -> Option<&T> {
+        let item = self.range(offset, Some(size_of::<T>()))?.cast::<T>();
+        if !item.addr().get().is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: inside the block, its alignment was just checked, every bit pattern is a value, and `DeviceShared` types are atomics, which
+        // the device may change under a shared reference.
+        Some(unsafe { item.as_ref() })
+    }
+
     /// Copies bytes from `offset` to `to`; copies nothing if they are not in the block. If the device writes meanwhile, each copied byte
     /// has its old or its new value. No reference to the block is created, and `to` does not change afterwards.
     pub(crate) fn read(&self, offset: usize, to: &mut [u8]) {

@@ -245,11 +245,12 @@ impl<H: Hal> Ring<H> {
             Format::Packed(ring) => ring.used(&self.memory),
         };
         let Some((id, len)) = used.map_err(|fault| self.give_up(fault))? else { return Ok(None) };
-        let id = u16::try_from(id).ok();
-        let entry = id.and_then(|id| Some((id, self.outstanding.get_mut(usize::from(id))?)));
-        let Some((id, entry)) = entry.filter(|(_, batch)| **batch != FREE && **batch != self.batch) else {
+        let entry = self.outstanding.get_mut(id as usize);
+        let Some(entry) = entry.filter(|batch| **batch != FREE && **batch != self.batch) else {
             return Err(self.give_up(RingFault::BadId));
         };
+        // A ring has at most 32768 buffers.
+        let id = id as u16;
         *entry = FREE;
         self.outstanding_count = self.outstanding_count.wrapping_sub(1);
         match &mut self.format {

@@ -158,8 +158,10 @@ impl SplitRing {
 
     /// Adds buffer `id` to the available ring.
     pub(super) fn offer<H: Hal>(&mut self, memory: &Dma<H>, id: u16) {
-        let slot = 2_usize.wrapping_add(self.slot(self.offered));
-        if let Some(entry) = self.available(memory).get(slot) {
+        // Behind `flags` and `idx`.
+        let word = 2_usize.wrapping_add(self.slot(self.offered));
+        let entry = self.available.wrapping_add(word.wrapping_mul(size_of::<AtomicU16>()));
+        if let Some(entry) = memory.item::<AtomicU16>(entry) {
             entry.store(id.to_le(), Relaxed);
         }
         self.offered = self.offered.wrapping_add(1);
@@ -191,7 +193,10 @@ impl SplitRing {
         if pending > self.published.wrapping_sub(self.taken) {
             return Err(RingFault::IndexJump);
         }
-        let Some(element) = self.used_elements(memory).get(self.slot(self.taken)) else { return Ok(None) };
+        let slot = self.slot(self.taken).wrapping_mul(size_of::<UsedElement>());
+        let Some(element) = memory.item::<UsedElement>(self.used.wrapping_add(4).wrapping_add(slot)) else {
+            return Ok(None);
+        };
         // Read once: the device may change the element at any time.
         Ok(Some((u32::from_le(element.id.load(Relaxed)), u32::from_le(element.len.load(Relaxed)))))
     }
@@ -240,7 +245,8 @@ impl SplitRing {
     }
 
     fn used_index<H: Hal>(&self, memory: &Dma<H>) -> u16 {
-        self.used_words(memory).get(1).map_or(self.taken, |index| u16::from_le(index.load(Acquire)))
+        let index = memory.item::<AtomicU16>(self.used.wrapping_add(2));
+        index.map_or(self.taken, |index| u16::from_le(index.load(Acquire)))
     }
 
     /// The last word of the available ring, which the driver writes.
