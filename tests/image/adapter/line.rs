@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use device_sim::{
-    PciFunction as _,
+    PciFunction as _, Quirks,
     pci::{COMMAND_NO_LINE, reg},
     virtio_net::Features,
 };
@@ -58,6 +58,25 @@ fn device_without_message_interrupts_works_by_its_line_with_one_pair() {
 /// Without power the device does not answer: interrupts of other devices on the line must not lead to its registers.
 #[test]
 fn line_is_shared_while_the_device_has_no_power_and_is_its_own_afterwards() {
+/// As where the system has no messages left.
+//= virtio §15
+#[test]
+fn device_with_message_interrupts_that_the_system_does_not_grant_works_by_its_line() {
+    let quirks = Quirks { is_granted_its_line: true, ..Quirks::default() };
+    let options =
+        Options { quirks, features: Features::DEFAULT | Features::MQ, pairs: 4, ..Options::default() };
+    let Some(bed) = started_with(&options) else { return };
+    let machine = bed.machines()[0];
+    assert_eq!(events(machine), [event::LINE_INTERRUPT]);
+    receive(&bed);
+    copy(&bed);
+    assert_eq!(machine.nic().active_pairs(), 1);
+    machine.nic().need_reset();
+    await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
+    receive(&bed);
+    finish(bed);
+}
+
     let Some(bed) = started_with(&Options { messages: Some(0), ..Options::default() }) else { return };
     let machine = bed.machines()[0];
     for _ in 0..2 {

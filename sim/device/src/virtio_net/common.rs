@@ -16,13 +16,19 @@ use super::{
 };
 use crate::{dma::DmaSpace, registers::Misuse};
 
-/// How the device interrupts.
+/// How the device interrupts: by a message if MSI-X is enabled, otherwise by its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Signal {
-    /// By the message of this vector.
-    Message(u16),
-    /// By its line, with this cause in the interrupt status.
-    Line(u8),
+pub struct Signal {
+    /// `None` for no message.
+    pub vector: Option<u16>,
+    /// The cause in the interrupt status.
+    pub cause: u8,
+}
+
+impl Signal {
+    fn new(vector: u16, cause: u8) -> Self {
+        Self { vector: (vector != NO_VECTOR).then_some(vector), cause }
+    }
 }
 
 /// Causes in the interrupt status. (virtio 1.2, 4.1.4.5)
@@ -229,7 +235,7 @@ impl Common {
             return None;
         }
         self.status.0 |= Status::NEEDS_RESET.0;
-        self.of_config()
+        Some(self.of_config())
     }
 
     /// Changes the link state; returns the signal.
@@ -239,21 +245,21 @@ impl Common {
         }
         self.link_up = up;
         self.generation = self.generation.wrapping_add(1);
-        self.of_config().filter(|_| self.status.has(Status::DRIVER_OK))
+        self.status.has(Status::DRIVER_OK).then(|| self.of_config())
     }
 
     /// Changes the link speed; returns the signal.
     pub fn set_speed(&mut self, megabits: u32) -> Option<Signal> {
         self.quirks.speed = Some(megabits);
         self.generation = self.generation.wrapping_add(1);
-        self.of_config().filter(|_| self.status.has(Status::DRIVER_OK))
+        self.status.has(Status::DRIVER_OK).then(|| self.of_config())
     }
 
     /// Asks the driver to announce its addresses; returns the signal.
     pub fn announce(&mut self) -> Option<Signal> {
         self.announce = true;
         self.generation = self.generation.wrapping_add(1);
-        self.of_config().filter(|_| self.status.has(Status::DRIVER_OK))
+        self.status.has(Status::DRIVER_OK).then(|| self.of_config())
     }
 
     /// Returns whether the driver is asked to announce its addresses.
@@ -270,21 +276,13 @@ impl Common {
         self.accepted
     }
 
-    fn of_config(&self) -> Option<Signal> {
-        self.signal(self.config_vector, OF_CONFIG)
+    fn of_config(&self) -> Signal {
+        Signal::new(self.config_vector, OF_CONFIG)
     }
 
     /// Returns how a queue interrupts.
-    pub fn of_queue(&self, queue: usize) -> Option<Signal> {
-        self.signal(self.queues[queue].vector, OF_QUEUE)
-    }
-
-    fn signal(&self, vector: u16, cause: u8) -> Option<Signal> {
-        match (self.vectors, vector) {
-            (0, _) => Some(Signal::Line(cause)),
-            (_, NO_VECTOR) => None,
-            (_, vector) => Some(Signal::Message(vector)),
-        }
+    pub fn of_queue(&self, queue: usize) -> Signal {
+        Signal::new(self.queues[queue].vector, OF_QUEUE)
     }
 
     /// Checks that `queue` may be notified now.

@@ -474,23 +474,21 @@ impl Device {
         if self.is_removed() || self.is_in_low_power() {
             return;
         }
-        match signal {
-            None => {}
-            Some(Signal::Message(vector)) => {
-                let message = {
-                    let mut config = self.config.lock();
-                    // A message is a write to memory.
-                    if config.is_bus_master() { config.msix.signal(vector) } else { None }
-                };
-                self.send(message);
-            }
-            Some(Signal::Line(cause)) => {
-                let is_disabled = self.config.lock().is_line_disabled();
-                if self.line.add(cause) && !is_disabled {
-                    self.counters.interrupts.fetch_add(1, Relaxed);
-                    self.bus.line();
-                }
-            }
+        let Some(Signal { vector, cause }) = signal else { return };
+        let mut config = self.config.lock();
+        if config.msix.is_enabled() {
+            // A message is a write to memory.
+            let vector = vector.filter(|_| config.is_bus_master());
+            let message = vector.and_then(|vector| config.msix.signal(vector));
+            drop(config);
+            self.send(message);
+            return;
+        }
+        let is_disabled = config.is_line_disabled();
+        drop(config);
+        if self.line.add(cause) && !is_disabled {
+            self.counters.interrupts.fetch_add(1, Relaxed);
+            self.bus.line();
         }
     }
 

@@ -207,7 +207,7 @@ impl Nic {
                 }
                 if outcome.interrupt {
                     let signal = self.common.lock().of_queue(queue);
-                    self.signal(signal);
+                    self.signal(Some(signal));
                 }
                 if outcome.more {
                     self.schedule(queue, self.bus.now());
@@ -369,7 +369,7 @@ impl PciFunction for Nic {
     }
 
     fn vectors(&self) -> u16 {
-        self.options.vectors
+        if self.options.quirks.is_granted_its_line { 0 } else { self.options.vectors }
     }
 
     fn is_line_asserted(&self) -> bool {

@@ -51,6 +51,8 @@ pub struct Quirks {
     pub reset_time: Duration,
     /// The generation of the configuration differs at each read.
     pub unsteady_config: bool,
+    /// The system grants the device no messages, although it has MSI-X, but its line.
+    pub is_granted_its_line: bool,
     /// Refuses interrupt vectors from this one on.
     pub refuses_vectors_from: Option<u16>,
     /// Corrupts the used ring's entry of every n-th buffer.
