@@ -26,7 +26,7 @@ use nt::{Deferred, Owner};
 use virtio_net::Causes;
 
 use super::message_processor::MessageProcessors;
-use super::pci_resources::set_line_enabled;
+use super::pci_resources::{is_line_enabled, set_line_enabled};
 use crate::events::{Failure, Request};
 
 /// Handles the interrupts of a device, most of them in its DPC. `DISPATCH_LEVEL` unless a method says otherwise.
@@ -56,6 +56,8 @@ struct InterruptContext<T> {
     causes: AtomicU8,
     /// Here, so that the interrupt is no larger in the stack frame of `MiniportInitializeEx`.
     is_line: AtomicBool,
+    /// Whether the device could assert its line when the interrupt was registered.
+    was_enabled: AtomicBool,
 }
 
 /// There is no handler, so that an interrupt of the device is not claimed, and does not end.
@@ -85,6 +87,13 @@ impl<T> InterruptContext<T> {
                 return;
             }
             holds = now;
+        }
+    }
+
+    /// Lets the device assert its line, or not, as it was found. No handler runs, and the device was reset.
+    fn restore_line(&self) {
+        if self.is_line.load(Ordering::Relaxed) {
+            set_line_enabled(self.adapter.handle(), self.was_enabled.load(Ordering::Relaxed));
         }
     }
 }
@@ -123,6 +132,7 @@ impl<T: InterruptHandler + Sync + 'static> Interrupt<T> {
             line_holds: AtomicU8::new(0),
             causes: AtomicU8::new(0),
             is_line: AtomicBool::new(false),
+            was_enabled: AtomicBool::new(is_line_enabled(adapter)),
         });
         let context: Arc<InterruptContext<T>> = context.map_err(|_| Failure::NoResources)?;
         let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
@@ -238,6 +248,7 @@ impl<T> Interrupt<T> {
         if !handle.is_null() {
             // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
             unsafe { NdisMDeregisterInterruptEx(handle) };
+            self.context.restore_line();
         }
     }
 }

@@ -109,6 +109,14 @@ pub fn set_line_enabled(handle: NDIS_HANDLE, on: bool) {
     });
 }
 
+/// Returns whether the device may assert its line; `true` if that cannot be read.
+pub fn is_line_enabled(handle: NDIS_HANDLE) -> bool {
+    let mut byte = [0];
+    let is_read = read_config(handle, COMMAND_UPPER, &mut byte) == byte.len();
+    let [upper] = byte;
+    !is_read || upper & COMMAND_NO_LINE == 0
+}
+
 /// Changes the byte at `offset` of configuration space.
 fn change_config(handle: NDIS_HANDLE, offset: u32, change: impl FnOnce(u8) -> u8) {
     let mut byte = [0];

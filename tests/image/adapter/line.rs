@@ -11,6 +11,7 @@ use device_sim::{
 };
 use lab::{
     image,
+    machine::Machine,
     testbed::{Options, Testbed},
 };
 use ndis_sim::{Keyword, NdisHost as _};
@@ -18,8 +19,10 @@ use support::{
     adapters::{begin, complete},
     bed::{exchange, finish, miniport, started_with},
     copying::copy,
+    failed_starts::events_with,
     faults::{await_until, event, events, links},
 };
+use viordma_inf::events::BAD_QUEUE_SIZE;
 
 fn frames() -> Vec<Vec<u8>> {
     let header = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5];
@@ -55,9 +58,6 @@ fn device_without_message_interrupts_works_by_its_line_with_one_pair() {
     }
 }
 
-/// Without power the device does not answer: interrupts of other devices on the line must not lead to its registers.
-#[test]
-fn line_is_shared_while_the_device_has_no_power_and_is_its_own_afterwards() {
 /// As where the system has no messages left.
 //= virtio §15
 #[test]
@@ -77,6 +77,9 @@ fn device_with_message_interrupts_that_the_system_does_not_grant_works_by_its_li
     finish(bed);
 }
 
+/// Without power the device does not answer: interrupts of other devices on the line must not lead to its registers.
+#[test]
+fn line_is_shared_while_the_device_has_no_power_and_is_its_own_afterwards() {
     let Some(bed) = started_with(&Options { messages: Some(0), ..Options::default() }) else { return };
     let machine = bed.machines()[0];
     for _ in 0..2 {
@@ -109,16 +112,35 @@ fn line_that_was_disabled_interrupts_when_it_is_enabled() {
     finish(bed);
 }
 
+fn is_line_disabled(machine: &Machine) -> bool {
+    let mut command = [0; 2];
+    machine.nic().read_config(reg::COMMAND, &mut command);
+    u16::from_le_bytes(command) & COMMAND_NO_LINE != 0
+}
+
+/// The next driver finds the command register as this one did.
+#[test]
+fn line_is_as_it_was_found_after_a_start_that_fails_and_after_a_halt() {
+    // A queue whose size is no power of two. The command register is compared with the one at the start.
+    let of_line = Options { messages: Some(0), ..Options::default() };
+    let failed = Options { queue_sizes: [100, 256], ..of_line.clone() };
+    let Some(logged) = events_with(&failed) else { return };
+    assert_eq!(logged, [BAD_QUEUE_SIZE.number()]);
+
+    let Some(mut bed) = started_with(&of_line) else { return };
+    miniport(bed.machines()[0]).sleep().unwrap();
+    assert!(is_line_disabled(bed.machines()[0]));
+    bed.machine_mut(0).stop().expect("the driver stops");
+    assert!(!is_line_disabled(bed.machines()[0]), "after the halt");
+    finish(bed);
+}
+
 /// An interrupt that is not claimed does not end, and without power the driver claims none. What NDIS has disabled stays so.
 #[test]
 fn line_is_disabled_while_the_driver_does_not_handle_it() {
     let Some(bed) = started_with(&Options { messages: Some(0), ..Options::default() }) else { return };
     let machine = bed.machines()[0];
-    let is_disabled = || {
-        let mut command = [0; 2];
-        machine.nic().read_config(reg::COMMAND, &mut command);
-        u16::from_le_bytes(command) & COMMAND_NO_LINE != 0
-    };
+    let is_disabled = || is_line_disabled(machine);
     assert!(!is_disabled());
     miniport(machine).sleep().unwrap();
     assert!(is_disabled(), "the device sleeps");
