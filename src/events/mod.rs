@@ -161,8 +161,12 @@ pub struct AdapterEvents {
 
 impl AdapterEvents {
     /// Begins to limit the events of the adapter `handle`.
-    pub fn new(handle: NDIS_HANDLE) -> Self {
-        Self { handle, limits: Limits::new(handle) }
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(handle: NDIS_HANDLE) -> Result<Self, Failure> {
+        let limits = Limits::new(handle).map_err(|_| Failure::NoResources)?;
+        Ok(Self { handle, limits })
     }
 }
 

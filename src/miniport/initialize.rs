@@ -164,7 +164,7 @@ fn build(
         transitions,
         settings,
         backlogs,
-        events: AdapterEvents::new(handle),
+        events: AdapterEvents::new(handle)?,
     };
     Ok(Adapter::new(parts))
 }

@@ -2,13 +2,15 @@
 
 //! The event log: whether RDMA is on, and why not; how many events a storm writes; which events an edition of the driver has.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use lab::{
-    machine::Machine,
+    image,
+    machine::{AdapterOptions, Machine, MachineOptions},
     testbed::{Options, Testbed},
 };
 use ndk_abi::ndk::OID_NDK_SET_STATE;
+use nt_sim::ClockKind;
 use roce_wire::PathMtu;
 use support::{
     bed::{finish, miniport, started, started_with},
@@ -100,6 +102,30 @@ fn the_event_of_a_device_that_fails_has_the_number_of_open_ndk_adapters() {
     miniport(machine).ndk().close(opened).unwrap();
     await_number(&bed, events::RDMA_ON_4096);
     finish(bed);
+}
+
+/// The events of one do not count for another.
+#[test]
+fn adapters_have_limits_of_their_own_however_many_there_are() {
+    const ADAPTERS: u8 = 24;
+    let Some(image) = image() else { return };
+    let mut sim = ndis_sim::builder().clock(ClockKind::Deterministic { seed: 0 }).build();
+    let adapter = |number: u8| {
+        AdapterOptions::new([2, 0, 0, 0, 0, number], vec![(Ipv4Addr::new(10, 0, number, 1).into(), 24)])
+    };
+    let adapters = (1..=ADAPTERS).map(adapter).collect();
+    let options = MachineOptions { mtu: 1500, path_mtu: 1024, ..MachineOptions::new("alpha", adapters) };
+    let mut machine = Machine::new(&mut sim, &image, &options).expect("the image can be loaded");
+    machine.start().unwrap_or_else(|error| panic!("{error}\n{}", sim.verdict()));
+    let is_on =
+        || numbers(&machine).iter().filter(|&&number| number == events::RDMA_ON_1024.number()).count();
+    let event = sim.event();
+    for _ in 0..100 {
+        let _ = event.wait(Duration::from_millis(10));
+    }
+    assert_eq!(is_on(), usize::from(ADAPTERS));
+    machine.stop().expect("the driver stops");
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
 }
 
 /// The log ends with the state, and says how many events it does not have.
