@@ -7,12 +7,12 @@ use super::options::Role;
 
 const NANOS_PER_MICRO: u64 = 1000;
 
-/// When a queue interrupts; all zero, as after a reset, for each buffer at once.
+/// When a queue interrupts; for each buffer at once if one of them is zero, as both are after a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Parameters {
     /// Buffers after which it does.
     pub max_packets: u32,
-    /// Time after the first of these buffers, in microseconds. 0: at once.
+    /// Time after the first of these buffers, in microseconds.
     pub max_usecs: u32,
 }
 
@@ -64,8 +64,8 @@ impl Held {
             return Due::Waits;
         }
         let Parameters { max_packets, max_usecs } = self.parameters;
-        let is_full = max_packets != 0 && self.count >= max_packets;
-        if max_usecs == 0 || is_full || self.until.is_some_and(|until| until <= now) {
+        // Unless both are set, each buffer interrupts at once. (virtio 1.2, 5.1.6.5.7)
+        if max_usecs == 0 || self.count >= max_packets || self.until.is_some_and(|until| until <= now) {
             (self.count, self.until) = (0, None);
             return Due::Now;
         }
@@ -143,6 +143,14 @@ mod tests {
         coalescing.reset();
         assert_eq!(coalescing.add(0, 1, 0), Due::Now);
         assert_eq!(coalescing.add(0, 0, 0), Due::Waits, "none was used");
+    }
+
+    #[test]
+    fn every_buffer_may_interrupt_unless_both_parameters_are_set() {
+        for (max_packets, max_usecs) in [(0, 10), (4, 0)] {
+            let mut coalescing = with(max_packets, max_usecs);
+            assert_eq!(coalescing.add(0, 1, 500), Due::Now, "{max_packets} buffers, {max_usecs} us");
+        }
     }
 
     #[test]
