@@ -9,7 +9,7 @@ use ndk_abi::{
     ndis::{
         NDIS_GUID, NDIS_OID, NDIS_REQUEST_TYPE, NDIS_STATUS_BUFFER_TOO_SHORT, OID_GEN_SUPPORTED_GUIDS,
         fNDIS_GUID_ALLOW_READ, fNDIS_GUID_ALLOW_WRITE, fNDIS_GUID_ANSI_STRING, fNDIS_GUID_ARRAY,
-        fNDIS_GUID_TO_OID, fNDIS_GUID_UNICODE_STRING,
+        fNDIS_GUID_TO_OID, fNDIS_GUID_TO_STATUS, fNDIS_GUID_UNICODE_STRING,
     },
     nt::GUID,
 };
@@ -23,12 +23,14 @@ use crate::{
 /// Length of an element of the answer, in bytes.
 const ELEMENT: usize = size_of::<NDIS_GUID>();
 /// Flags that a miniport may use.
-const FLAGS: u32 = fNDIS_GUID_TO_OID
+const FLAGS: u32 = KINDS
     | fNDIS_GUID_ANSI_STRING
     | fNDIS_GUID_UNICODE_STRING
     | fNDIS_GUID_ARRAY
     | fNDIS_GUID_ALLOW_READ
     | fNDIS_GUID_ALLOW_WRITE;
+/// Flags for what a GUID stands for: an OID, or a status that the miniport indicates. One of the two.
+const KINDS: u32 = fNDIS_GUID_TO_OID | fNDIS_GUID_TO_STATUS;
 /// Size of data of which the length varies.
 const VARIABLE: u32 = u32::MAX;
 
@@ -77,9 +79,9 @@ fn parse(answer: &[u8], oids: &[NDIS_OID]) -> Result<Vec<NDIS_GUID>, String> {
         };
         let wrong = if guid.Guid == GUID::from_u128(0) || guids.iter().any(|other| other.Guid == guid.Guid) {
             "a GUID that is null, or not unique"
-        } else if guid.Flags & fNDIS_GUID_TO_OID == 0 || guid.Flags & !FLAGS != 0 {
-            "flags that no miniport may use, or no fNDIS_GUID_TO_OID"
-        } else if guid.Oid >> 24 != 0xff || !oids.contains(&guid.Oid) {
+        } else if (guid.Flags & KINDS).count_ones() != 1 || guid.Flags & !FLAGS != 0 {
+            "flags that no miniport may use, or not one of fNDIS_GUID_TO_OID and fNDIS_GUID_TO_STATUS"
+        } else if is_oid(&guid) && (guid.Oid >> 24 != 0xff || !oids.contains(&guid.Oid)) {
             "an OID that is not custom, or not in the list of supported OIDs"
         } else if guid.Flags & (fNDIS_GUID_ANSI_STRING | fNDIS_GUID_UNICODE_STRING) != 0
             && guid.Size != VARIABLE
@@ -95,9 +97,19 @@ fn parse(answer: &[u8], oids: &[NDIS_OID]) -> Result<Vec<NDIS_GUID>, String> {
     Ok(guids)
 }
 
+/// Whether a GUID stands for an OID, not for a status, which can be neither queried nor set.
+fn is_oid(guid: &NDIS_GUID) -> bool {
+    guid.Flags & fNDIS_GUID_TO_OID != 0
+}
+
+/// Returns the entry of a GUID that stands for an OID.
+fn find(adapter: &Adapter, guid: GUID) -> Option<NDIS_GUID> {
+    adapter.guids.lock().iter().find(|known| known.Guid == guid && is_oid(known)).copied()
+}
+
 /// Queries a GUID, as WMI does. `None` if the miniport has no such GUID.
 pub(crate) fn query_guid(adapter: &Arc<Adapter>, guid: GUID) -> Option<Result<Vec<u8>, OidError>> {
-    let guid = adapter.guids.lock().iter().find(|known| known.Guid == guid).copied()?;
+    let guid = find(adapter, guid)?;
     Some(query(adapter, guid.Oid).inspect(|data| {
         if let Err(wrong) = check_length(&guid, data.len()) {
             broken(wrong);
@@ -107,7 +119,7 @@ pub(crate) fn query_guid(adapter: &Arc<Adapter>, guid: GUID) -> Option<Result<Ve
 
 /// Sets a GUID, as WMI does for an administrator. `None` if the miniport has no such GUID.
 pub(crate) fn set_guid(adapter: &Arc<Adapter>, guid: GUID, value: &[u8]) -> Option<Result<(), OidError>> {
-    let guid = adapter.guids.lock().iter().find(|known| known.Guid == guid).copied()?;
+    let guid = find(adapter, guid)?;
     Some(adapter.set_oid(guid.Oid, value))
 }
 
@@ -140,8 +152,8 @@ mod tests {
             (good[1..].to_vec(), "returned 27 bytes"),
             (bytes(0, OID, 8, fNDIS_GUID_TO_OID), "null, or not unique"),
             ([&good[..], &good[..]].concat(), "null, or not unique"),
-            (bytes(1, OID, 8, 0), "no fNDIS_GUID_TO_OID"),
-            (bytes(1, OID, 8, fNDIS_GUID_TO_OID | 2), "flags that no miniport may use"),
+            (bytes(1, OID, 8, 0), "not one of fNDIS_GUID_TO_OID"),
+            (bytes(1, OID, 8, KINDS), "not one of fNDIS_GUID_TO_OID"),
             (bytes(1, 0x0001_0117, 8, fNDIS_GUID_TO_OID), "not custom"),
             (bytes(1, OID + 1, 8, fNDIS_GUID_TO_OID), "not in the list"),
             (bytes(1, OID, 8, fNDIS_GUID_TO_OID | fNDIS_GUID_ANSI_STRING), "the size of a string"),
@@ -154,6 +166,10 @@ mod tests {
         }
         let two = [&good[..], &bytes(2, OID, VARIABLE, fNDIS_GUID_TO_OID)].concat();
         assert_eq!(parse(&two, &oids).unwrap().len(), 2);
+        // The number is that of a status.
+        let of_status = bytes(1, 0x4001_0001, 8, fNDIS_GUID_TO_STATUS);
+        let guids = parse(&of_status, &oids).unwrap();
+        assert_eq!(guids.iter().map(is_oid).collect::<Vec<_>>(), [false]);
         assert_eq!(parse(&[], &oids), Ok(Vec::new()));
     }
 
