@@ -57,6 +57,13 @@ static GUARDS: &[Guard] = &[
         tests: &[(Workspace::Driver, &["-p", "virtio-net"])],
     },
     Guard {
+        path: "crates/driver-states/",
+        root: "crates/driver-states/src/lib.rs",
+        images: &[],
+        needed: &[],
+        tests: &[(Workspace::Driver, &["-p", "driver-states"])],
+    },
+    Guard {
         path: "crates/fallible/",
         root: "crates/fallible/src/lib.rs",
         images: &[],
