@@ -332,6 +332,15 @@ properties! {
             as it offers that.",
         ..ETHERNET
     };
+    INTERRUPT_MODERATION = Property {
+        name: "*InterruptModeration",
+        label: "Interrupt Moderation",
+        values: SWITCH,
+        default: 1,
+        text: "1: while received frames follow each other closely, the driver waits for the next one instead of \
+            having each interrupt. 0: each frame may interrupt.",
+        ..ETHERNET
+    };
     NDIS_POLL = Property {
         name: "*NdisPoll",
         label: "Ndis Poll Mode",

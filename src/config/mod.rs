@@ -49,6 +49,8 @@ pub struct Configuration {
     pub queue_pairs: u16,
     /// Sizes of the receive and of the transmit queues at most: powers of two.
     pub queue_sizes: [u16; 2],
+    /// Whether receive interrupts are moderated.
+    pub interrupt_moderation: bool,
     /// Whether NDIS polls for received frames.
     pub ndis_poll: bool,
     /// Bit 0: priorities, bit 1: VLANs.
@@ -83,6 +85,7 @@ impl Configuration {
             queue_pairs: key.read(&keywords::QUEUE_PAIRS) as u16,
             queue_sizes: [&keywords::RECEIVE_BUFFERS, &keywords::TRANSMIT_BUFFERS]
                 .map(|keyword| power_of_two(key.read(keyword))),
+            interrupt_moderation: key.read(&keywords::INTERRUPT_MODERATION) != 0,
             ndis_poll: key.read(&keywords::NDIS_POLL) != 0,
             priority_vlan_tag: key.read(&keywords::PRIORITY_VLAN_TAG),
             vlan_id: key.read(&keywords::VLAN_ID) as u16,

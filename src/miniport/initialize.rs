@@ -139,7 +139,7 @@ fn build(
     // Without poll objects, the DPC receives.
     let polls = if configuration.ndis_poll { poll_objects(handle, &port, &interrupt, &rss) } else { None };
     let lanes = ReceiveLanes::new(handle, if polls.is_none() { rss.processors() } else { 0 })?;
-    let backlogs = backlogs(pairs)?;
+    let backlogs = backlogs(pairs, configuration.interrupt_moderation)?;
     let lists = Lists { pairs, buffers: buffers.into(), are_coalesced: offloads.can_coalesce() };
     let receive_pool = receive_pool(handle, max_frame as usize, lists)?;
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
@@ -189,10 +189,12 @@ fn receive_pool(handle: NDIS_HANDLE, max_frame: usize, lists: Lists) -> Result<B
     try_box(pool).map_err(|_| Failure::NoResources)
 }
 
-fn backlogs(pairs: usize) -> Result<Vec<Backlog>, Failure> {
+fn backlogs(pairs: usize, are_moderated: bool) -> Result<Vec<Backlog>, Failure> {
     let mut backlogs = vec::with_capacity(pairs).map_err(|_| Failure::NoResources)?;
     for _ in 0..pairs {
-        vec::push_within_capacity(&mut backlogs, Backlog::default()).map_err(|_| Failure::NoResources)?;
+        let backlog = Backlog::default();
+        backlog.moderation.set_on(are_moderated);
+        vec::push_within_capacity(&mut backlogs, backlog).map_err(|_| Failure::NoResources)?;
     }
     Ok(backlogs)
 }

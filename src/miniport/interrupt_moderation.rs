@@ -41,6 +41,8 @@ pub struct Moderation {
     /// From 0 to [`SUSTAINED`]: signs of a stream.
     signs: AtomicU32,
     is_sustained: AtomicBool,
+    /// Each frame may interrupt: no poll is repeated, and there is no stream.
+    is_off: AtomicBool,
 }
 
 /// Result of [`Moderation::polled`].
@@ -53,10 +55,26 @@ pub struct Next {
 }
 
 impl Moderation {
+    /// Switches the moderation on or off. Any IRQL.
+    pub fn set_on(&self, is_on: bool) {
+        self.is_off.store(!is_on, Ordering::Relaxed);
+    }
+
+    /// Whether interrupts are moderated.
+    pub fn is_on(&self) -> bool {
+        !self.is_off.load(Ordering::Relaxed)
+    }
+
     /// Records a poll, which has found so many frames. Any IRQL.
     pub fn polled(&self, frames: u32) -> Next {
-        let now = time::now();
         let before = self.is_sustained();
+        if !self.is_on() {
+            self.began.store(0, Ordering::Relaxed);
+            self.signs.store(0, Ordering::Relaxed);
+            self.is_sustained.store(false, Ordering::Relaxed);
+            return Next { goes_on: false, is_changed: before };
+        }
+        let now = time::now();
         let is_expecting = if frames == 0 { self.is_expecting(now) } else { self.found(now, frames) };
         let goes_on = match self.began.load(Ordering::Relaxed) {
             // A DPC that finds nothing at first does not wait: the frame of its interrupt was found before.

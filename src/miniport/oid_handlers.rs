@@ -82,8 +82,9 @@ pub fn set_lookahead(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> N
     }
 }
 
-/// Answers that interrupt moderation is not supported.
-pub fn interrupt_moderation(_adapter: &Adapter, answer: &mut Answer) {
+/// Answers whether receive interrupts are moderated.
+pub fn interrupt_moderation(adapter: &Adapter, answer: &mut Answer) {
+    let is_on = adapter.backlog(0).is_some_and(|backlog| backlog.moderation.is_on());
     answer.value(&NDIS_INTERRUPT_MODERATION_PARAMETERS {
         Header: NDIS_OBJECT_HEADER {
             Type: NDIS_OBJECT_TYPE_DEFAULT,
@@ -91,8 +92,31 @@ pub fn interrupt_moderation(_adapter: &Adapter, answer: &mut Answer) {
             Size: NDIS_SIZEOF_INTERRUPT_MODERATION_PARAMETERS_REVISION_1,
         },
         Flags: 0,
-        InterruptModeration: NDIS_INTERRUPT_MODERATION::NdisInterruptModerationNotSupported,
+        InterruptModeration: if is_on {
+            NDIS_INTERRUPT_MODERATION::NdisInterruptModerationEnabled
+        } else {
+            NDIS_INTERRUPT_MODERATION::NdisInterruptModerationDisabled
+        },
     });
+}
+
+/// Switches the moderation of receive interrupts on or off.
+pub fn set_interrupt_moderation(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
+    const LEN: usize = NDIS_SIZEOF_INTERRUPT_MODERATION_PARAMETERS_REVISION_1 as usize;
+    let parameters = match padded::<LEN>(request, LEN, NDIS_STATUS_INVALID_LENGTH) {
+        Err(status) => return status,
+        Ok(parameters) => parameters,
+    };
+    let wanted = parameters.last_chunk().map_or(0, |value| i32::from_le_bytes(*value));
+    let is_on = match NDIS_INTERRUPT_MODERATION(wanted) {
+        NDIS_INTERRUPT_MODERATION::NdisInterruptModerationEnabled => true,
+        NDIS_INTERRUPT_MODERATION::NdisInterruptModerationDisabled => false,
+        _ => return NDIS_STATUS_INVALID_DATA,
+    };
+    for backlog in (0..).map_while(|pair| adapter.backlog(pair)) {
+        backlog.moderation.set_on(is_on);
+    }
+    NDIS_STATUS_SUCCESS
 }
 
 pub fn longest_frame(adapter: &Adapter, answer: &mut Answer) {

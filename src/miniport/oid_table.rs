@@ -64,7 +64,11 @@ static TABLE: [Row; 34] = [
     Row::both(OID_GEN_CURRENT_PACKET_FILTER, handlers::packet_filter, handlers::set_packet_filter),
     Row::both(OID_GEN_CURRENT_LOOKAHEAD, handlers::lookahead, handlers::set_lookahead),
     // Interrupt moderation cannot be configured.
-    Row::both(OID_GEN_INTERRUPT_MODERATION, handlers::interrupt_moderation, |_, _| NDIS_STATUS_INVALID_DATA),
+    Row::both(
+        OID_GEN_INTERRUPT_MODERATION,
+        handlers::interrupt_moderation,
+        handlers::set_interrupt_moderation,
+    ),
     Row::set(OID_GEN_LINK_PARAMETERS, handlers::set_link_parameters),
     Row::query(OID_GEN_MAXIMUM_TOTAL_SIZE, handlers::longest_frame),
     Row::query(OID_GEN_RECEIVE_BLOCK_SIZE, handlers::longest_frame),

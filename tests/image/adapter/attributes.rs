@@ -169,11 +169,18 @@ fn oids_of_an_ethernet_adapter_are_answered() {
     }
     assert_eq!(set(frame + 1).unwrap_err().status, NDIS_STATUS_INVALID_DATA);
     assert_eq!(word(&miniport.query(OID_GEN_CURRENT_LOOKAHEAD, 4).unwrap(), 0), frame);
-    // Type, revision and size; no flags; moderation is not supported (1).
-    let moderation = miniport.query(OID_GEN_INTERRUPT_MODERATION, 12).unwrap();
-    assert_eq!(moderation, [0x80, 1, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
-    let refused = miniport.set(OID_GEN_INTERRUPT_MODERATION, &moderation).unwrap_err();
-    assert_eq!(refused.status, NDIS_STATUS_INVALID_DATA);
+    // Type, revision and size; no flags; moderation is on (2), or off (3).
+    let moderation = |value: u8| [0x80, 1, 12, 0, 0, 0, 0, 0, value, 0, 0, 0];
+    for value in [2, 3, 2] {
+        miniport.set(OID_GEN_INTERRUPT_MODERATION, &moderation(value)).unwrap();
+        assert_eq!(miniport.query(OID_GEN_INTERRUPT_MODERATION, 12).unwrap(), moderation(value));
+    }
+    for value in [0, 1, 4] {
+        let refused = miniport.set(OID_GEN_INTERRUPT_MODERATION, &moderation(value)).unwrap_err();
+        assert_eq!(refused.status, NDIS_STATUS_INVALID_DATA, "{value}");
+    }
+    let refused = miniport.set(OID_GEN_INTERRUPT_MODERATION, &moderation(2)[..11]).unwrap_err();
+    assert_eq!((refused.status, refused.needed), (NDIS_STATUS_INVALID_LENGTH, 12));
     // Type, revision and size. What follows has no effect.
     let mut link = [[0x80, 1, 0x20, 0], [0; 4]].concat();
     link.resize(40, 0);

@@ -13,6 +13,7 @@ use lab::{
     miniport::load::{self, Direction, Load},
     testbed::{Options, Testbed},
 };
+use ndis_sim::Keyword;
 use support::{
     bed::{exchange, finish, miniport, started_with},
     copying::try_copy,
@@ -61,6 +62,16 @@ fn frames_of_writes_rarely_interrupt_their_target() {
             "{interrupts} interrupts per 1000 frames at {gigabits} Gbit/s, path MTU {path_mtu}"
         );
     }
+}
+
+#[test]
+fn each_frame_may_interrupt_where_moderation_is_off() {
+    let keywords = vec![("*InterruptModeration", Keyword::Text("0".into()))];
+    let Some(interrupts) = interrupts_of_writes(&Options { keywords, verifier: false, ..Options::default() })
+    else {
+        return;
+    };
+    assert!(interrupts > 900, "{interrupts} interrupts per 1000 frames");
 }
 
 /// Copies for so long that the frames are a stream.
