@@ -40,6 +40,8 @@ pub struct HostCounters {
     /// Batches of frames that the device was not notified of, because it was at work.
     pub suppressed: u64,
     pub interrupts: u64,
+    /// Microseconds for which the driver has stalled a processor.
+    pub stalled: u64,
 }
 
 /// A host that took part.
@@ -228,6 +230,7 @@ fn report(machine: &Machine) -> HostReport {
             notifications: nic.notifications,
             suppressed: machine.counters().get("tx_notifications_suppressed").copied().unwrap_or(0),
             interrupts: nic.interrupts,
+            stalled: nt_sim::nt::time::stalled(machine.host()),
         },
     }
 }

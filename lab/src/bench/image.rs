@@ -9,6 +9,7 @@
 use std::{fmt, ops::Range, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
+use ndis_sim::Keyword;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -20,6 +21,9 @@ use crate::{
     testbed::Options,
     workspace,
 };
+
+/// Prefix of a counted run without moderation of receive interrupts.
+const UNMODERATED: &str = "unmoderated-";
 
 /// The counted runs, and the lengths of the two that are subtracted.
 const COUNTED: [(Kind, [u64; 2]); 2] = [(Kind::Sends, [1000, 3000]), (Kind::Writes, [8, 24])];
@@ -134,6 +138,38 @@ pub fn count(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> 
         let what = format!("writes at {gigabits} Gbit/s, path MTU {path_mtu}");
         figures.extend(counted_queues(&what, short?, long?));
     }
+    moderation(say, figures)
+}
+
+/// Counts what the moderation of receive interrupts costs the target of WRITEs, and what it saves: instructions and time for which the
+/// driver stalls the processor, with and without it.
+///
+/// # Errors
+/// A run fails.
+fn moderation(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    let (kind, lengths) = COUNTED[1];
+    let mut instructions = Vec::new();
+    for (which, prefix) in [("with", ""), ("without", UNMODERATED)] {
+        say(format!("image: {kind} {which} moderation of interrupts"));
+        let [short, long] = lengths.map(|count| costs(&format!("{prefix}{kind}:{count}")));
+        let ([_, short], [_, long]) = (short?, long?);
+        let (before, after) = (short.counters, long.counters);
+        let frames =
+            (after.sent_frames + after.received_frames) - (before.sent_frames + before.received_frames);
+        let per_frame = |count: u64| count as f64 / frames.max(1) as f64;
+        let interrupts = 1000.0 * per_frame(after.interrupts - before.interrupts);
+        let of_frame = per_frame(long.instructions - short.instructions);
+        let name = |what: &str| format!("image, writes, target, {which} moderation, {what}");
+        figures.push(Figure::counted(name("interrupts per 1000 frames"), interrupts, Unit::PerPacket));
+        figures.push(Figure::counted(name("instructions per frame"), of_frame, Unit::Instructions));
+        let stalled = 1000.0 * per_frame(after.stalled - before.stalled);
+        figures.push(Figure::counted(name("nanoseconds stalled per frame"), stalled, Unit::Nanoseconds));
+        instructions.push(of_frame);
+    }
+    if let [with, without] = instructions[..] {
+        let name = "image, writes, target, instructions without moderation against with it";
+        figures.push(Figure::new(name, without / with, Unit::Times));
+    }
     Ok(())
 }
 
@@ -191,7 +227,7 @@ pub(super) fn profiled(work: &str) -> Result<(callgrind::Profile, [HostReport; 2
     Ok((profile, hosts))
 }
 
-/// Runs what [`costs`] asked for: `sends:N` or `writes:N`, in real time if `:real` follows, to profile the simulation. Prints the
+/// Runs what [`costs`] asked for: `sends:N` or `writes:N`, `unmoderated-` before it for runs without moderation of interrupts, in real time if `:real` follows, to profile the simulation. Prints the
 /// report.
 ///
 /// # Errors
@@ -201,11 +237,16 @@ pub fn work(request: &str) -> Result<()> {
         Some(request) => (request, true),
         None => (request, false),
     };
+    let (request, keywords) = match request.strip_prefix(UNMODERATED) {
+        Some(request) => (request, vec![("*InterruptModeration", Keyword::Text("0".into()))]),
+        None => (request, Vec::new()),
+    };
     let mut known = [Kind::Sends, Kind::Writes].into_iter();
     let (kind, count) = known
         .find_map(|kind| Some((kind, request.strip_prefix(&format!("{kind}:"))?)))
         .with_context(|| format!("nothing to count is named {request}"))?;
-    let run = measure::run(&workspace::image_path(), kind.work(count.parse()?), real_time)?;
+    let options = Options { real_time, verifier: false, keywords, ..Options::default() };
+    let run = measure::run_on(&workspace::image_path(), kind.work(count.parse()?), &options)?;
     print(run)
 }
 

@@ -122,6 +122,7 @@ impl Subsystem for Nt {
         services.add(&timer::TIMERS, timer::Timers::default());
         services.add(&spin_lock::LOCK_ORDER, spin_lock::Order::default());
         services.add(&mdl::CONTIGUOUS, mdl::Contiguous::default());
+        services.add(&time::STALLED, std::sync::atomic::AtomicU64::new(0));
         services.add(&mdl::MAPPINGS, std::sync::atomic::AtomicU64::new(0));
         services.add(&io::namespace::NAMESPACE, Mutex::default());
         services.add(&io::device::DEVICES, Mutex::default());

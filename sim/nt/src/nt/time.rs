@@ -5,16 +5,23 @@
 //! The host booted a minute before the simulation was built. The performance counter runs at 10 MHz, as on
 //! Windows machines with an invariant TSC: one tick is one unit of interrupt time.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use ndk_abi::nt::LARGE_INTEGER;
 
 use crate::{
     guest::Guest,
-    host::TimerResolution,
+    host::{Host, TimerResolution},
     imports,
+    services::Slot,
     thread::{Thread, current},
 };
+
+/// Microseconds for which the drivers of a host have stalled its processors.
+pub(super) static STALLED: Slot<AtomicU64> = Slot::new();
 
 /// Nanoseconds per unit of NT time.
 const UNIT: u64 = 100;
@@ -155,8 +162,15 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [any]
     fn KeStallExecutionProcessor(micros: u32) {
         let me = current();
+        me.host().state(&STALLED).fetch_add(micros.into(), Relaxed);
         me.stall(u64::from(micros) * 1000);
     }
+}
+
+/// Returns how long the drivers of a host have stalled its processors, in microseconds.
+#[must_use]
+pub fn stalled(host: &Host) -> u64 {
+    host.state(&STALLED).load(Relaxed)
 }
 
 /// Blocks the calling thread for `nanos`, for imports that sleep.
