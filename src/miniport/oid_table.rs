@@ -63,7 +63,6 @@ impl Row {
 static TABLE: [Row; 34] = [
     Row::both(OID_GEN_CURRENT_PACKET_FILTER, handlers::packet_filter, handlers::set_packet_filter),
     Row::both(OID_GEN_CURRENT_LOOKAHEAD, handlers::lookahead, handlers::set_lookahead),
-    // Interrupt moderation cannot be configured.
     Row::both(
         OID_GEN_INTERRUPT_MODERATION,
         handlers::interrupt_moderation,
