@@ -289,3 +289,49 @@ fn unload(host: &Arc<Host>, driver: Arc<Driver>) -> Result<()> {
     host.spawn("DriverUnload", move || driver.unload()).join()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bed(viordma: &Path, one_host: bool, interfaces: &[(Role, u32)]) -> Result<Bed> {
+        let keyword = |role, name: &str, value: &str| -> (Option<Role>, String, String) {
+            (role, name.into(), value.into())
+        };
+        let setup = Setup {
+            one_host,
+            seed: 1,
+            real_time: false,
+            faults: Faults::NONE,
+            path_mtu: 1024,
+            capture: None,
+            keywords: vec![
+                keyword(Some(Role::Client), "VlanID", "7"),
+                keyword(None, "*PriorityVLANTag", "2"),
+            ],
+            interfaces: interfaces.to_vec(),
+            limit: Limit::default(),
+        };
+        Bed::new(viordma, &[], &setup)
+    }
+
+    #[test]
+    fn keywords_and_indices_are_those_of_the_adapter_of_their_role() {
+        let Some(viordma) = crate::image() else { return };
+        for one_host in [false, true] {
+            let bed = bed(&viordma, one_host, &[(Role::Client, 77)]).unwrap();
+            let of = |name| {
+                bed.ports.iter().map(move |port| port.host.keyword_of(&port.nic, name)).collect::<Vec<_>>()
+            };
+            let text = |value: &str| Some(Keyword::Text(value.to_owned()));
+            assert_eq!(of("VlanID"), [None, text("7")]);
+            assert_eq!(of("*PriorityVLANTag"), [text("2"), text("2")]);
+            let variables = bed.variables();
+            let index = |role: &str| variables.expand(&format!("${{{role}.interface}}")).unwrap();
+            assert_eq!([index("server"), index("client")], ["4", "77"]);
+        }
+        let error = bed(&viordma, true, &[(Role::Client, 4)]).err().unwrap();
+        assert!(error.to_string().contains("both adapters of alpha would have the index 4"), "{error}");
+        assert!(bed(&viordma, false, &[(Role::Client, 4)]).is_ok());
+    }
+}
