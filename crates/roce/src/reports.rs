@@ -9,8 +9,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::error::CreateError;
 use fallible::Fifo;
 
-/// Reports, at most one of each queue pair at a time. Whether there are any is read without the lock: the driver asks after each
-/// post.
+/// Reports of queue pairs, for which room was made. Whether there are any is read without the lock: the driver asks after each post.
 pub(crate) struct Reports<R: RawMutex, T> {
     reports: Mutex<R, Fifo<T>>,
     /// Changes under the lock.
@@ -22,14 +21,14 @@ impl<R: RawMutex, T> Reports<R, T> {
         Self { reports: Mutex::new(Fifo::new()), has_any: AtomicBool::new(false) }
     }
 
-    /// Makes room for a report of each of `queue_pairs` queue pairs besides those that are listed.
+    /// Makes room for `count` reports besides those that are listed.
     ///
     /// # Errors
     /// [`CreateError::OutOfMemory`].
-    pub(crate) fn reserve_for(&self, queue_pairs: usize) -> Result<(), CreateError> {
+    pub(crate) fn reserve_for(&self, count: usize) -> Result<(), CreateError> {
         let mut reports = self.reports.lock();
         let listed = reports.len();
-        Ok(reports.reserve_for(listed.saturating_add(queue_pairs))?)
+        Ok(reports.reserve_for(listed.saturating_add(count))?)
     }
 
     /// Adds a report.

@@ -107,10 +107,10 @@ impl<R: RawMutex> QueuePairs<R> {
         self.with_env(qp, |env| change(&mut transport, env))
     }
 
-    /// Makes room for the report of a failed queue pair.
+    /// Makes room for the reports of queue pairs: of each that its send queue is drained, and that it has failed after that.
     fn reserve_report(&self) -> Result<(), QpChangeError> {
-        let members = self.table.live() as usize;
-        self.shared.qp_reports.reserve_for(members).map_err(|_| QpChangeError::OutOfMemory)
+        let reports = (self.table.live() as usize).saturating_mul(2);
+        self.shared.qp_reports.reserve_for(reports).map_err(|_| QpChangeError::OutOfMemory)
     }
 
     fn meet_peer(&self, qp: &Arc<Qp<R>>, spec: &PeerSpec) -> Result<(), QpChangeError> {
