@@ -100,3 +100,18 @@ impl CongestionConfig {
         if self.mode == CongestionMode::React { CAPABLE } else { 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_keeps_a_share_of_the_line_rate_or_the_least_rate() {
+        let rates = |line_rate| {
+            let config = DcqcnConfig::for_line_rate(line_rate);
+            (config.line_rate, config.min_rate)
+        };
+        assert_eq!(rates(25_600_000_000), (25_600_000_000, 100_000_000));
+        assert_eq!(rates(1_000_000_000), (1_000_000_000, 10_000_000));
+    }
+}

@@ -129,7 +129,7 @@ pub(crate) fn update<R: RawMutex>(
     (template, requester): (Option<Template>, Option<(RequesterSpec, Duration)>),
 ) -> Result<(), QpChangeError> {
     let &QpUpdate { access, rnr_timer, q_key, inbound_reads, .. } = update;
-    let is_drained = transport.drain == Drain::Finished && transport.state.drains();
+    let is_drained = transport.drain == Drain::Finished;
     let needs_drained = template.is_some() || requester.is_some() || inbound_reads.is_some();
     let has_peer = transport.state.serves() || transport.state.serves_unreliably();
     if !has_peer || needs_drained && !is_drained {

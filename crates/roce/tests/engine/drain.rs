@@ -111,10 +111,16 @@ fn a_queue_that_waits_for_nothing_is_drained_at_once() {
     assert_eq!(drained(pair), 2);
 }
 
+/// Also those whose responses are copied without the lock, as long ones are.
 #[test]
 fn reads_that_have_begun_are_completed() {
-    let mut direct = Direct::connected(small());
-    let pair = &mut direct.pair;
+    for mtu in [PathMtu::Bytes256, PathMtu::Bytes4096] {
+        let mut direct = Direct::connected(Options { mtu, ..Options::default() });
+        complete_reads(&mut direct.pair);
+    }
+}
+
+fn complete_reads(pair: &mut Pair) {
     let [alice, bob] = &pair.sides;
     let data = pattern(5000, 3);
     let (sink, later, remote) = (alice.sink(5000), alice.sink(5000), bob.shared(5000));
@@ -276,15 +282,21 @@ fn attributes_change_while_the_queue_is_drained() {
     for change in of_drained {
         update(pair, change).unwrap();
     }
+    let read = SendOperation::Read { address: remote.address(0), key: remote.key() };
+    let sink = pair.sides[0].sink(64);
+    let read = |pair: &Pair| pair.sides[0].post(2, read, SendFlags::empty(), &[sink.all()]);
+    assert_eq!(read(pair), Err(PostError::NotAllowed));
+    update(pair, QpUpdate { rnr_timer: Some(31), ..QpUpdate::default() }).unwrap();
     // Frames go to another next hop from now on.
     let path = Path { remote_mac: other, ..pair.path(0) };
     update(pair, QpUpdate { path: Some((path, pair.sides[1].qp.qpn())), ..QpUpdate::default() }).unwrap();
     change(pair, &QpChange::Resume).unwrap();
     let alice = &pair.sides[0];
     assert_eq!(alice.outcomes(), [(1, SUCCESS)]);
-    let read = SendOperation::Read { address: remote.address(0), key: remote.key() };
-    let sink = alice.sink(64);
-    assert_eq!(alice.post(2, read, SendFlags::empty(), &[sink.all()]), Err(PostError::NotAllowed));
+    for change in of_drained {
+        assert_eq!(update(pair, change), Err(QpChangeError::State), "in RTS again");
+    }
+    assert_eq!(read(pair), Err(PostError::NotAllowed));
     alice.write(3, &[source.all()], &remote, 0);
     let frames = alice.transmit(pair.now, 9);
     assert_eq!((frames.len(), &frames[0][..6]), (1, &other.0[..]));
@@ -322,6 +334,23 @@ fn the_grant_of_reads_changes_while_the_queue_is_drained() {
     assert_eq!(pair.sides[1].outcomes(), [(1, CompletionStatus::RemoteInvalidRequest)]);
 }
 
+#[test]
+fn a_drained_queue_pair_is_used_again_after_a_reset() {
+    let mut direct = Direct::connected(small());
+    let (source, remote) = (direct.pair.sides[0].source(&[3; 64]), direct.pair.sides[1].shared(64));
+    direct.pair.sides[0].write(1, &[source.all()], &remote, 0);
+    drop(direct.pair.sides[0].transmit(direct.pair.now, 1));
+    change(&direct.pair, &DRAIN).unwrap();
+    for side in [0, 1] {
+        direct.change(side, &QpChange::Reset).unwrap();
+        direct.change(side, &QpChange::Initialize).unwrap();
+        direct.connect_side(side, direct.peer(side));
+    }
+    direct.pair.sides[0].write(2, &[source.all()], &remote, 0);
+    direct.pair.run();
+    assert_eq!((direct.pair.sides[0].outcomes(), drained(&direct.pair)), (vec![(2, SUCCESS)], 0));
+}
+
 fn bob_writes(pair: &Pair, context: u64, to: &crate::pair::Memory) {
     let bob = &pair.sides[1];
     bob.write(context, &[bob.source(&[9; 64]).all()], to, 0);
@@ -348,8 +377,14 @@ fn an_unreliable_connection_ends_the_message_that_it_has_begun() {
     assert_eq!((state(&pair), drained(&pair)), ((false, QpState::UnreliableSqd), 1));
     assert_eq!([0, 1].map(|side| pair.sides[side].outcomes()), [vec![(1, SUCCESS)], vec![(1, SUCCESS)]]);
     // Its requests can be served meanwhile, and attributes changed.
-    let reads = QpUpdate { inbound_reads: Some(1), ..QpUpdate::default() };
-    assert_eq!(update(&pair, reads), Err(QpChangeError::Invalid), "there are no READs");
+    let none = QpUpdate::default();
+    for of_reliable in [
+        QpUpdate { inbound_reads: Some(1), ..none },
+        QpUpdate { requester: Some(requester(0)), ..none },
+        QpUpdate { rnr_timer: Some(1), ..none },
+    ] {
+        assert_eq!(update(&pair, of_reliable), Err(QpChangeError::Invalid), "nothing is repeated or read");
+    }
     let path = Path { remote_mac: pair.sides[0].mac, ..pair.path(0) };
     let qpn = pair.sides[1].qp.qpn();
     update(&pair, QpUpdate { path: Some((path, qpn)), access: Some(Access::empty()), ..QpUpdate::default() })
@@ -359,6 +394,11 @@ fn an_unreliable_connection_ends_the_message_that_it_has_begun() {
     let frames = pair.sides[0].transmit(pair.now, 9);
     assert_eq!((frames.len(), &frames[0][..6]), (5, &pair.sides[0].mac.0[..]));
     assert_eq!(pair.sides[0].outcomes(), [(2, SUCCESS), (3, SUCCESS)]);
+    // The peer may not write any longer.
+    let memory = pair.sides[0].shared(64);
+    bob_writes(&pair, 4, &memory);
+    pair.run();
+    assert_eq!(memory.read(), [0; 64]);
 }
 
 #[test]

@@ -214,6 +214,37 @@ fn remote_access_that_the_queue_pair_does_not_grant_is_an_invalid_request() {
     }
 }
 
+/// Frames have the flow's source port, and ECN bits only of a service that reacts to marks.
+//= rocev2 §14
+#[test]
+fn frames_have_the_port_of_their_flow_and_the_ecn_bits_of_their_service() {
+    let react: fn(&mut roce::Config) = |config| config.congestion.mode = roce::CongestionMode::React;
+    let notify: fn(&mut roce::Config) = |_| {};
+    for (config, is_reliable, ecn) in [(notify, true, 0), (react, true, 2), (react, false, 0)] {
+        let direct = Direct::new(Options { config, ..Options::default() });
+        let peer = direct.peer(0);
+        let path = roce_wire::Path { traffic_class: 0xFF, source_port: 1, ..peer.path };
+        if is_reliable {
+            direct.connect_side(0, PeerSpec { path, ..peer });
+        } else {
+            let spec = roce::UnreliableSpec {
+                path,
+                qpn: peer.qpn,
+                mtu: peer.mtu,
+                receive_psn: peer.receive_psn,
+                access: peer.access,
+            };
+            direct.change(0, &QpChange::OpenUnreliable(spec)).unwrap();
+            direct.change(0, &QpChange::SendUnreliably(Psn::new(0))).unwrap();
+        }
+        let alice = &direct.pair.sides[0];
+        alice.send(1, &[]);
+        let frames = alice.transmit(direct.pair.now, 1);
+        let port = roce_wire::flow_source_port(alice.qp.qpn(), peer.qpn);
+        assert_eq!((frames[0][15], &frames[0][34..36]), (0xFC | ecn, &port.to_be_bytes()[..]));
+    }
+}
+
 /// The event names the reason, once, for the side whose request failed and for the other one.
 #[test]
 fn an_error_without_a_connection_is_an_event() {
