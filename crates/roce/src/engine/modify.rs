@@ -191,10 +191,12 @@ impl<R: RawMutex> QueuePairs<R> {
     pub(super) fn poll_report(&self) -> Option<QpReport> {
         while self.shared.qp_reports.has_any() {
             let report = self.shared.qp_reports.take()?;
-            let Some(state) = self.table.show(report.qpn.value(), Qp::state) else { continue };
+            let shown = self.table.show(report.qpn.value(), |qp| (qp.state(), qp.is_draining()));
+            let Some((state, is_draining)) = shown else { continue };
             let is_current = match report.kind {
                 QpReportKind::Failed(_) => state == State::Error,
-                QpReportKind::Drained => state.drains(),
+                // Not one of before it was resumed and drained again.
+                QpReportKind::Drained => state.drains() && !is_draining,
             };
             if is_current {
                 return Some(report);
