@@ -34,6 +34,15 @@ fn receive(bed: &Testbed) {
     exchange(bed, &sender, &receiver, &frames());
 }
 
+/// Checks that the first machine serves one pair by its line, and has reported it.
+fn works_by_its_line(bed: &Testbed) {
+    let machine = bed.machines()[0];
+    assert_eq!(events(machine), [event::LINE_INTERRUPT]);
+    receive(bed);
+    copy(bed);
+    assert_eq!(machine.nic().active_pairs(), 1);
+}
+
 /// Four pairs, of which the driver uses one: queues share the line, and each of its DPCs would serve all.
 //= virtio §15
 #[test]
@@ -44,10 +53,7 @@ fn device_without_message_interrupts_works_by_its_line_with_one_pair() {
         let options = Options { messages: Some(0), pairs: 4, features, keywords, ..Options::default() };
         let Some(bed) = started_with(&options) else { return };
         let machine = bed.machines()[0];
-        assert_eq!(events(machine), [event::LINE_INTERRUPT]);
-        receive(&bed);
-        copy(&bed);
-        assert_eq!(machine.nic().active_pairs(), 1);
+        works_by_its_line(&bed);
         // Changes of the configuration.
         for is_up in [false, true] {
             machine.nic().set_link(is_up);
@@ -67,10 +73,7 @@ fn device_with_message_interrupts_that_the_system_does_not_grant_works_by_its_li
         Options { quirks, features: Features::DEFAULT | Features::MQ, pairs: 4, ..Options::default() };
     let Some(bed) = started_with(&options) else { return };
     let machine = bed.machines()[0];
-    assert_eq!(events(machine), [event::LINE_INTERRUPT]);
-    receive(&bed);
-    copy(&bed);
-    assert_eq!(machine.nic().active_pairs(), 1);
+    works_by_its_line(&bed);
     machine.nic().need_reset();
     await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
     receive(&bed);
