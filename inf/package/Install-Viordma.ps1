@@ -6,8 +6,9 @@
 Installs viordma on one virtio-net adapter, and keeps its IPv4 and IPv6 configuration.
 .DESCRIPTION
 Windows treats an adapter with a new driver as a new connection: static addresses, gateways and DNS servers of the old one are lost.
-This script saves them, installs the driver, sets them again, and has WMI compile the class of the driver's counters. Where viordma runs the adapter
-already, it installs the driver of this package, and sets addresses only if the adapter has no static one. No Windows system has run it yet.
+This script saves what the adapter has now, installs the driver, sets it again, and has WMI compile the class of the driver's counters. Where viordma
+runs adapters already, they get the driver of this package, and keep their configuration in the same way. If a run is interrupted, the next one
+sets what is saved. No Windows system has run it yet.
 .PARAMETER Name
 The adapter to change, by its name in Get-NetAdapter.
 .PARAMETER KeepNic
@@ -19,8 +20,7 @@ Puts viordma.cer into the stores Root and TrustedPublisher. A certificate in Roo
 param(
     [Parameter(Mandatory)][string]$Name,
     [string]$KeepNic,
-    [switch]$TrustCertificate,
-    [string]$SavedConfiguration = (Join-Path $env:ProgramData 'viordma-addresses.json')
+    [switch]$TrustCertificate
 )
 Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
@@ -51,17 +51,6 @@ if (-not $testMode) {
     Write-Warning 'Test signing is off: Windows will not load a driver with a test signature (bcdedit /set testsigning on, restart).'
 }
 
-$addresses = @(Get-NetIPAddress -InterfaceIndex $adapter.ifIndex -PrefixOrigin Manual -ErrorAction SilentlyContinue |
-        Select-Object -Property IPAddress, PrefixLength)
-if ($adapter.DriverFileName -ne 'viordma.sys' -or $addresses.Count -gt 0) {
-    $routes = @(Get-NetRoute -InterfaceIndex $adapter.ifIndex -PolicyStore PersistentStore -ErrorAction SilentlyContinue |
-            Select-Object -Property DestinationPrefix, NextHop, RouteMetric)
-    $servers = @(Get-DnsClientServerAddress -InterfaceIndex $adapter.ifIndex | ForEach-Object { $_.ServerAddresses })
-    $saved = @{ Device = $device; Addresses = $addresses; Routes = $routes; Servers = $servers; Static = $addresses.Count -gt 0 }
-    if ($PSCmdlet.ShouldProcess($SavedConfiguration, 'Save addresses, routes and DNS servers')) {
-        $saved | ConvertTo-Json -Depth 4 | Out-File -FilePath $SavedConfiguration -Encoding utf8
-    }
-}
 if ($TrustCertificate) {
     $certificate = Join-Path $PSScriptRoot 'viordma.cer'
     foreach ($store in 'Root', 'TrustedPublisher') {
@@ -70,25 +59,26 @@ if ($TrustCertificate) {
         }
     }
 }
-if (-not $PSCmdlet.ShouldProcess($Name, 'Replace the driver by viordma of this package')) { return }
+$isAgreed = $PSCmdlet.ShouldProcess($Name, 'Replace the driver by viordma of this package')
+if (-not $isAgreed -and -not $WhatIfPreference) { return }
+# The named adapter; and those that viordma runs, which get the driver of this package, too.
+$changed = @(Get-NetAdapter | Where-Object { $_.PnPDeviceID -eq $device -or $_.DriverFileName -eq 'viordma.sys' } | ForEach-Object { $_.PnPDeviceID })
+$addresses = Join-Path $PSScriptRoot 'Move-AdapterAddress.ps1'
+& $addresses -Save -Device $changed
+if (-not $isAgreed) { return }
 pnputil.exe /add-driver $inf /install
-if ($LASTEXITCODE -notin 0, 259, 3010) { throw "pnputil could not add the driver: code $LASTEXITCODE." }
-if ($LASTEXITCODE -eq 3010) { Write-Warning 'Restart the system to complete the installation.' }
-foreach ($attempt in 1..30) {
-    $adapter = Get-NetAdapter -ErrorAction SilentlyContinue | Where-Object { $_.PnPDeviceID -eq $device }
-    if ($adapter -and $adapter.DriverFileName -eq 'viordma.sys') { break }
-    Start-Sleep -Seconds 1
+if ($LASTEXITCODE -eq 3010) {
+    Write-Warning 'Restart the system to complete the installation. Then run this script again: it sets the saved addresses.'
+    return
 }
+if ($LASTEXITCODE -notin 0, 259) { throw "pnputil could not add the driver: code $LASTEXITCODE." }
+& $addresses -Restore -Device $changed -Installed 'viordma.sys'
+$adapter = Get-NetAdapter | Where-Object { $_.PnPDeviceID -eq $device }
 if (-not $adapter -or $adapter.DriverFileName -ne 'viordma.sys') {
     throw ("Windows prefers the driver that '$Name' has, since Microsoft signed it. In Device Manager choose for this device: " +
         'Update driver, Browse my computer, Let me pick, viordma. Then run this script again: it sets the saved addresses.')
 }
 $class = Join-Path $PSScriptRoot 'Viordma.mof'
-if ($PSCmdlet.ShouldProcess($class, 'Compile the class of the counters')) {
-    mofcomp.exe $class
-    if ($LASTEXITCODE -ne 0) { Write-Warning "WMI refused the class of the counters: code $LASTEXITCODE. The driver works without it." }
-}
-if ((Test-Path -LiteralPath $SavedConfiguration) -and $PSCmdlet.ShouldProcess($adapter.Name, 'Set the saved addresses')) {
-    & (Join-Path $PSScriptRoot 'Set-SavedAddress.ps1') -SavedConfiguration $SavedConfiguration -InterfaceIndex $adapter.ifIndex -Device $device
-    Write-Output "viordma runs '$($adapter.Name)'. Next: .\Test-Viordma.ps1 -Name '$($adapter.Name)'"
-}
+mofcomp.exe $class
+if ($LASTEXITCODE -ne 0) { Write-Warning "WMI refused the class of the counters: code $LASTEXITCODE. The driver works without it." }
+Write-Output "viordma runs '$($adapter.Name)'. Next: .\Test-Viordma.ps1 -Name '$($adapter.Name)'"

@@ -5,41 +5,34 @@
 .SYNOPSIS
 Removes viordma from this system. Its adapters get the driver that Windows has beside it, such as NetKVM.
 .DESCRIPTION
-Sets static addresses again that Install-Viordma.ps1 saved. No Windows system has run it yet.
+The adapters keep the configuration that they have now: static addresses, or DHCP. If a run is interrupted, the next one sets what is saved.
+No Windows system has run it yet.
 .PARAMETER RemoveCertificate
 Removes the certificate of viordma.cer from the stores Root and TrustedPublisher.
 #>
 [CmdletBinding(SupportsShouldProcess, ConfirmImpact = 'High')]
-param(
-    [switch]$RemoveCertificate,
-    [string]$SavedConfiguration = (Join-Path $env:ProgramData 'viordma-addresses.json')
-)
+param([switch]$RemoveCertificate)
 Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 
+$addresses = Join-Path $PSScriptRoot 'Move-AdapterAddress.ps1'
 $packages = @(Get-WindowsDriver -Online | Where-Object { (Split-Path -Path $_.OriginalFileName -Leaf) -eq 'viordma.inf' })
-if ($packages.Count -eq 0) { throw 'viordma is not installed on this system.' }
+$changed = @(Get-NetAdapter | Where-Object { $_.DriverFileName -eq 'viordma.sys' } | ForEach-Object { $_.PnPDeviceID })
+if ($packages.Count -gt 0 -and $changed.Count -gt 0) { & $addresses -Save -Device $changed }
 foreach ($package in $packages) {
     if ($PSCmdlet.ShouldProcess($package.Driver, 'Remove the driver from its devices and from the driver store')) {
         pnputil.exe /delete-driver $package.Driver /uninstall
-        if ($LASTEXITCODE -notin 0, 3010) { throw "pnputil could not remove $($package.Driver): code $LASTEXITCODE." }
-        if ($LASTEXITCODE -eq 3010) { Write-Warning 'Restart the system to complete the removal.' }
+        if ($LASTEXITCODE -eq 3010) {
+            Write-Warning 'Restart the system to complete the removal. Then run this script again: it sets the saved addresses.'
+            return
+        }
+        if ($LASTEXITCODE -ne 0) { throw "pnputil could not remove $($package.Driver): code $LASTEXITCODE." }
     }
 }
-if ($PSCmdlet.ShouldProcess('Plug and Play', 'Scan for devices')) { pnputil.exe /scan-devices }
-if ((Test-Path -LiteralPath $SavedConfiguration) -and $PSCmdlet.ShouldProcess($SavedConfiguration, 'Set these addresses again')) {
-    $saved = Get-Content -LiteralPath $SavedConfiguration -Raw | ConvertFrom-Json
-    $found = $null
-    foreach ($attempt in 1..30) {
-        $found = Get-NetAdapter -ErrorAction SilentlyContinue | Where-Object { $_.PnPDeviceID -eq $saved.Device }
-        if ($found) { break }
-        Start-Sleep -Seconds 1
-    }
-    if (-not $found) { Write-Warning "The device $($saved.Device) has no driver: install NetKVM (virtio-win)." }
-    else {
-        & (Join-Path $PSScriptRoot 'Set-SavedAddress.ps1') -SavedConfiguration $SavedConfiguration -InterfaceIndex $found.ifIndex -Device $saved.Device
-    }
-}
+if ($packages.Count -gt 0 -and $PSCmdlet.ShouldProcess('Plug and Play', 'Scan for devices')) { pnputil.exe /scan-devices }
+$restored = @(& $addresses -Restore -Removed 'viordma.sys')
+Write-Output $restored
+if ($packages.Count -eq 0 -and $restored.Count -eq 0 -and -not $RemoveCertificate) { throw 'viordma is not installed on this system.' }
 if ($RemoveCertificate) {
     $thumbprint = (Get-PfxCertificate -FilePath (Join-Path $PSScriptRoot 'viordma.cer')).Thumbprint
     foreach ($store in 'Root', 'TrustedPublisher') {

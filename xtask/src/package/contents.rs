@@ -14,7 +14,7 @@ pub const DELIVERED: [&str; 9] = [
     "Install-Viordma.ps1",
     "Invoke-ViordmaFirstRun.ps1",
     "Save-ViordmaReport.ps1",
-    "Set-SavedAddress.ps1",
+    "Move-AdapterAddress.ps1",
     "Test-Viordma.ps1",
     "Uninstall-Viordma.ps1",
     "viordma.js",

@@ -11,13 +11,15 @@
 //! | `sbom.rs`, `notices.rs` | what is linked, and its licenses |
 //! | `inf_rules.rs` | rules that InfVerif checks on Windows |
 //! | `wine/` | the INF, installed by Wine |
-//! | `scripts.rs` | tests of the scripts and of the page that leads to them |
+//! | `scripts.rs`, `address_runs.rs` | tests of the scripts and of the page that leads to them |
 //! | `archive.rs` | the zip file |
 //! | `verify.rs` | comparison of an archive with a build |
 //! | `reproduce.rs` | comparison of builds in two folders |
 //!
 //! Everything but signatures depends on the commit and the compiler alone: two clones give the same bytes. Windows has seen none of it.
 
+#[cfg(test)]
+mod address_runs;
 mod archive;
 mod assembly;
 mod authenticode;

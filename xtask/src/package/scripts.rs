@@ -25,8 +25,10 @@ const CMDLETS: &[&str] = &[
     "Get-AuthenticodeSignature",
     "Get-ChildItem",
     "Get-CimInstance",
+    "Get-Configuration",
     "Get-Content",
     "Get-Counter",
+    "Get-Decision",
     "Get-DeviceAdapter",
     "Get-DnsClientServerAddress",
     "Get-FileHash",
@@ -42,6 +44,7 @@ const CMDLETS: &[&str] = &[
     "Get-NetIPInterface",
     "Get-NetOffloadGlobalSetting",
     "Get-NetRoute",
+    "Get-Part",
     "Get-PfxCertificate",
     "Get-PnpDevice",
     "Get-SmbClientConfiguration",
@@ -56,6 +59,7 @@ const CMDLETS: &[&str] = &[
     "Join-Path",
     "Measure-Event",
     "Measure-Object",
+    "Move-Item",
     "New-Item",
     "New-NetIPAddress",
     "New-NetRoute",
@@ -64,12 +68,16 @@ const CMDLETS: &[&str] = &[
     "Out-File",
     "Out-Null",
     "Out-String",
+    "Read-Entry",
     "Remove-Item",
+    "Remove-NetIPAddress",
+    "Remove-NetRoute",
     "Restart-Computer",
     "Restart-NetAdapter",
     "Save-Part",
     "Select-Object",
     "Select-String",
+    "Set-Configuration",
     "Set-DnsClientServerAddress",
     "Set-ExecutionPolicy",
     "Set-NetAdapterAdvancedProperty",
@@ -85,6 +93,7 @@ const CMDLETS: &[&str] = &[
     "Test-Ping",
     "Test-Quiet",
     "Where-Object",
+    "Write-Entry",
     "Write-Output",
     "Write-Verbose",
     "Write-Warning",
@@ -231,12 +240,53 @@ fn a_package_is_installed_where_viordma_runs_already() {
     for command in ["pnputil.exe /add-driver", "Import-Certificate"] {
         assert!(is_independent(&script, command, "DriverFileName"), "{command}");
     }
-    // Where the addresses are set already, an upgrade must not fail.
-    let script = read("inf/package/Set-SavedAddress.ps1");
-    for (new, known) in [("New-NetIPAddress", "Get-NetIPAddress"), ("New-NetRoute", "Get-NetRoute")] {
-        let (before, _) = script.split_once(&format!("    {new} ")).expect("it sets them");
-        assert!(before.contains(known), "{new} fails for what there is already");
+}
+
+/// The place of a text that a script has once.
+fn place(script: &str, text: &str) -> usize {
+    assert_eq!(script.matches(text).count(), 1, "{text}");
+    script.find(text).unwrap()
+}
+
+/// The steps of the model in `address_runs.rs`.
+#[test]
+fn addresses_are_saved_before_a_driver_changes_and_are_pending_until_they_are_set() {
+    for (name, change) in [
+        ("Install-Viordma.ps1", "pnputil.exe /add-driver"),
+        ("Uninstall-Viordma.ps1", "pnputil.exe /delete-driver"),
+    ] {
+        let script = read(&format!("inf/package/{name}"));
+        let places = ["& $addresses -Save", change, "& $addresses -Restore"].map(|text| place(&script, text));
+        assert!(places.is_sorted(), "{name}: {places:?}");
+        for command in commands(&script) {
+            assert!(
+                !["NetIP", "NetRoute", "DnsClient"].iter().any(|part| command.contains(part)),
+                "{name}: {command}"
+            );
+        }
     }
+    let script = read("inf/package/Move-AdapterAddress.ps1");
+    let (save, restore) = script.split_once("\n$pending = @(").expect("it restores");
+    let (_, save) = save.split_once("\nif ($Save) {").expect("it saves");
+    assert!(save.contains("-eq 'keep'") && place(save, "Write-Entry $present") > place(save, "-eq 'keep'"));
+    let places = [
+        "Read-Entry | Where-Object { $_.State -eq 'pending'",
+        "Set-Configuration $entry",
+        "$entry.State = 'restored'",
+        "Write-Entry $entry",
+    ];
+    assert!(places.map(|text| place(restore, text)).is_sorted());
+    // A run after an interrupted one, and an upgrade that keeps the connection: what is set already is no error.
+    for (new, list) in [("New-NetIPAddress", "$Entry.Addresses"), ("New-NetRoute", "$Entry.Routes")] {
+        let (_, part) = script.split_once(&format!("in {list}) {{")).expect("it goes through the list");
+        assert!(
+            place(part.split_once("\n    }").unwrap().0, "-in $own) { continue }") < place(part, new),
+            "{new}"
+        );
+    }
+    // IPv6 addresses that are set by hand must not turn DHCP of IPv4 off.
+    assert!(!is_independent(&script, "Set-NetIPInterface", "$Entry.Dhcp -ne $Present.Dhcp"));
+    assert!(script.contains("-AddressFamily IPv4 -Dhcp $Entry.Dhcp"));
 }
 
 /// The archive may be sent to others: who has sequence numbers can forge packets.
