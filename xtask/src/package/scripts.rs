@@ -206,6 +206,47 @@ fn a_broken_script_is_noticed() {
     assert!(!errors(&text.replacen("foreach (", "foreach ((", 1)).is_empty());
 }
 
+/// Returns the variables that a script reads and has not set anywhere, which ends a script in strict mode.
+fn unset_variables(text: &str) -> BTreeSet<String> {
+    const OF_POWERSHELL: [&str; 8] = [
+        "$_",
+        "$null",
+        "$true",
+        "$false",
+        "$pscmdlet",
+        "$psscriptroot",
+        "$lastexitcode",
+        "$whatifpreference",
+    ];
+    let lower = text.to_lowercase();
+    let is_set = |name: &str| {
+        let is_assigned = [format!("{name} = "), format!("({name} in "), format!("]{name}")];
+        let is_parameter = [format!("param({name},"), format!(", {name})"), format!("param({name})")];
+        is_assigned.iter().chain(&is_parameter).any(|text| lower.contains(text))
+    };
+    let mut unset = BTreeSet::new();
+    walk(text, |node| {
+        let name = text[node.byte_range()].to_lowercase().replace(['{', '}'], "");
+        if ["variable", "braced_variable"].contains(&node.kind())
+            && !name.starts_with("$env:")
+            && !OF_POWERSHELL.contains(&&*name)
+            && !is_set(&name)
+        {
+            unset.insert(name);
+        }
+    });
+    unset
+}
+
+#[test]
+fn scripts_set_the_variables_that_they_read() {
+    for (name, text) in scripts() {
+        assert_eq!(unset_variables(&text), BTreeSet::new(), "{name}");
+    }
+    let script = read("inf/package/Move-AdapterAddress.ps1");
+    assert!(unset_variables(&script.replace("$parts = ", "$part = ")).contains("$parts"));
+}
+
 #[test]
 fn scripts_and_page_call_known_commands() {
     let pages = pages().into_iter().map(|(_, text)| blocks(&text, "powershell").concat());
