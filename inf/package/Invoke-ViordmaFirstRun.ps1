@@ -78,7 +78,7 @@ if ($Step -eq 'Prepare') {
     $dump = (Get-ItemProperty -Path 'HKLM:\SYSTEM\CurrentControlSet\Control\CrashControl').CrashDumpEnabled
     if ($dump -eq 0) { throw 'Crash dumps are off: System Properties, Startup and Recovery, kernel memory dump.' }
     if (-not ((bcdedit.exe /enum '{current}') -match 'testsigning\s+Yes')) { throw 'Test signing is off: bcdedit /set testsigning on, restart.' }
-    if (-not ((verifier.exe /querysettings) -match 'viordma\.sys')) { throw 'Driver Verifier is off: .\Enable-ViordmaVerifier.ps1, restart.' }
+    if (-not ((verifier.exe /querysettings) -like '*viordma.sys*')) { throw 'Driver Verifier is off: .\Enable-ViordmaVerifier.ps1, restart.' }
     $adapter = Get-NetAdapter -Name $Name -ErrorAction SilentlyContinue
     if (-not $adapter) { throw '-Name names the adapter that gets viordma.' }
     $state = @{ Device = $adapter.PnPDeviceID; Passed = -1; Since = [DateTime]::Now.ToString('o') }
@@ -91,7 +91,7 @@ else {
     if (-not $adapter) { Stop-Run "the device $($state.Device) has no adapter." }
     $Name = $adapter.Name
     if ($state.Passed -lt $here - 1) { throw "The next step is $($steps[$state.Passed + 1])." }
-    if (-not ((verifier.exe /querysettings) -match 'viordma\.sys')) { Stop-Run 'Driver Verifier is off.' }
+    if (-not ((verifier.exe /querysettings) -like '*viordma.sys*')) { Stop-Run 'Driver Verifier is off.' }
     Test-Quiet ([DateTime]$state.Since)
 }
 if (-not $PSCmdlet.ShouldProcess($Name, "First run: $Step")) { return }

@@ -86,6 +86,8 @@ mod tests {
         for name in DELIVERED {
             let text = fs::read_to_string(shell::root().join(FOLDER).join(name)).unwrap();
             assert_eq!(with_files_of(image::DRIVER, &text), text, "{name}");
+            // A name in a regular expression would not be replaced.
+            assert!(!text.contains(&format!(r"{}\.", image::DRIVER)), "{name}");
             let strict = with_files_of(image::STRICT, &text);
             for extension in ["sys", "inf", "cat", "pdb", "cer"] {
                 let of = |driver| format!("{driver}.{extension}");
