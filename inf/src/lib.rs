@@ -11,7 +11,7 @@
 //! | `inx`, `message_table`, `pages` | what is generated from them: `viordma.inx`, the image's message table, parts of documents |
 //! | `diagnosis` | the steps by which `Test-Viordma.ps1` finds why RDMA is not used |
 //! | `faults` | what is wrong with the tables |
-#![cfg_attr(not(feature = "generate"), no_std)]
+#![cfg_attr(not(any(test, feature = "generate")), no_std)]
 #![deny(unsafe_code)]
 
 pub mod counters;
@@ -39,13 +39,13 @@ impl Edition {
     }
 }
 
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 pub mod diagnosis;
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 pub mod faults;
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 pub mod inx;
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 pub mod message_table;
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 pub mod pages;

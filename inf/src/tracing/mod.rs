@@ -13,9 +13,9 @@
 
 pub mod keywords;
 pub mod metadata;
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 pub mod page;
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 pub mod profile;
 pub mod table;
 pub mod value;

@@ -164,7 +164,7 @@ trace_events! {
     };
 }
 
-#[cfg(all(test, feature = "generate"))]
+#[cfg(test)]
 mod tests {
     use super::super::{keywords, value};
     use super::*;

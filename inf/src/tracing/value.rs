@@ -166,7 +166,7 @@ impl Value for SocketAddr {
 }
 
 /// Most bytes of a value.
-#[cfg(all(test, feature = "generate"))]
+#[cfg(test)]
 pub(super) const fn most_bytes(kind: Kind) -> usize {
     match kind {
         Kind::U32 | Kind::Hex | Kind::Status => 4,
@@ -176,7 +176,7 @@ pub(super) const fn most_bytes(kind: Kind) -> usize {
     }
 }
 
-#[cfg(all(test, feature = "generate"))]
+#[cfg(test)]
 pub(super) const SIZE: usize = Payload::SIZE;
 
 #[cfg(test)]
