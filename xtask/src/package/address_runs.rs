@@ -83,7 +83,7 @@ impl System {
         states
     }
 
-    fn decision<'a>(&self, decisions: &'a Decisions) -> &'a str {
+    fn decision(self, decisions: &Decisions) -> &str {
         let words = self.entry.map_or("none other new".to_owned(), |entry| {
             let state = if entry.is_pending { "pending" } else { "restored" };
             let connection = if entry.is_same { "same" } else { "other" };
