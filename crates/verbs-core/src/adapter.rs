@@ -122,6 +122,7 @@ impl Adapter {
 
     /// Receives frames that came to other processes at the same address, and requests that have waited for their listener.
     pub fn take_passed(&self) {
+        self.link.take_over(self.clock.now());
         while self.link.take_passed(self.clock.now(), || self.engine.receiver()) {
             self.run(self.clock.now());
         }
@@ -206,7 +207,8 @@ impl Adapter {
         let polls = EMPTY.get().wrapping_add(1);
         EMPTY.set(polls);
         if polls.is_multiple_of(POLLS) {
-            sys::wait_readable(&mut [(self.link.readable(), false)], Some(POLL_WAIT));
+            let mut interests: Vec<_> = self.link.readable().map(|fd| (fd, false)).collect();
+            sys::wait_readable(&mut interests, Some(POLL_WAIT));
         }
     }
 
@@ -238,13 +240,15 @@ impl Adapter {
         };
         self.stands_aside.store(stands_aside, Ordering::SeqCst);
         let aside = stands_aside.then(|| now + STAND_ASIDE);
-        let until = self.engine.poll_timeout().into_iter().chain(self.link.due()).chain(aside).min();
+        let deadlines = [self.engine.poll_timeout(), self.link.due(), self.link.next_takeover(), aside];
+        let until = deadlines.into_iter().flatten().min();
         self.sleeps_until.store(until.map_or(u64::MAX - 1, Instant::as_nanos), Ordering::SeqCst);
         let timeout = until.map(|until| until.duration_since(self.clock.now()));
         let neighbors = self.link.neighbors().readable();
-        let mut interests = [self.waker.as_fd(), neighbors, self.link.readable()].map(|fd| (fd, false));
-        let count = if stands_aside { 2 } else { 3 };
-        sys::wait_readable(&mut interests[..count], timeout);
+        let frames = if stands_aside { None } else { Some(self.link.readable()) };
+        let descriptors = [self.waker.as_fd(), neighbors].into_iter().chain(frames.into_iter().flatten());
+        let mut interests: Vec<_> = descriptors.map(|fd| (fd, false)).collect();
+        sys::wait_readable(&mut interests, timeout);
         self.stands_aside.store(false, Ordering::SeqCst);
         self.sleeps_until.store(u64::MAX, Ordering::SeqCst);
         // A flag: nothing to take is no error.

@@ -68,6 +68,18 @@ fn devices_of_one_address_have_numbers_of_their_own() {
 }
 
 #[test]
+fn a_device_receives_from_other_hosts_after_the_first_one_of_its_address_is_closed() {
+    let (shared, settings) = (address(), Settings::default());
+    let first = Side::new(shared, &settings);
+    let (mut a, b) = (Side::new(shared, &settings), Side::new(address(), &settings));
+    a.connect(&b);
+    b.connect(&a);
+    exchange(&mut a, &b, 1);
+    drop(first);
+    exchange(&mut a, &b, 1);
+}
+
+#[test]
 fn messages_arrive_over_ipv6() {
     let (address, settings) = ("::1".parse().unwrap(), Settings::default());
     let (mut a, b) = (Side::new(address, &settings), Side::new(address, &settings));

@@ -3,7 +3,8 @@
 //! Frames between devices: the engine builds Ethernet frames, which travel as UDP datagrams.
 //!
 //! Processes that share an address have different *slots*. The slot is the upper bits of their queue pair numbers, and the offset of
-//! their UDP port: slot 0 has the port of RoCEv2, which other hosts know. The kernel releases a port when its process ends.
+//! their UDP port: slot 0 has the port of RoCEv2, which other hosts know. The kernel releases a port when its process ends, and another
+//! process takes that of RoCEv2 over.
 
 mod capture;
 mod faults;
@@ -14,8 +15,10 @@ mod neighbors;
 mod outgoing;
 mod postponed;
 mod routing;
+mod socket;
+mod takeover;
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -27,21 +30,15 @@ use crate::Lock;
 use crate::environment::Faults;
 use crate::error::Error;
 use crate::sys::UdpSocket;
-use frame::port_of;
 use incoming::Incoming;
 use neighbors::Neighbors;
 use outgoing::Outgoing;
+use socket::bind;
+use takeover::Takeover;
 
 pub use capture::Capture;
 pub use frame::SLOT_BITS;
 pub use headers::MAC;
-
-/// Send buffer that is asked for: rings of NICs are of this order.
-const SEND_BYTES: i32 = 8 << 20;
-
-/// Receive buffer that is asked for, of which the kernel counts twice as much. Unreliable services have no window: what a peer sends while
-/// this process is not scheduled is lost unless it fits.
-const RECEIVE_BYTES: i32 = 64 << 20;
 
 /// Bytes that the kernel counts for a frame of 4096 bytes of payload in a receive buffer.
 const COUNTED: usize = 8448;
@@ -51,6 +48,7 @@ const COUNTED: usize = 8448;
 pub struct Link {
     slot: u8,
     socket: UdpSocket,
+    takeover: Takeover,
     neighbors: Neighbors,
     outgoing: Mutex<Outgoing>,
     incoming: Mutex<Incoming>,
@@ -65,11 +63,11 @@ impl Link {
     /// [`Error::AddressInUse`] if no slot is free; [`Error::System`] if the address is not one of this host.
     pub fn open(address: IpAddr, faults: Faults, capture: Option<&Arc<Capture>>) -> Result<Self, Error> {
         let (slot, socket) = claim(address)?;
-        socket.enlarge_buffers(RECEIVE_BYTES, SEND_BYTES);
         let outgoing = Mutex::new(Outgoing::new(address, slot, faults, capture.cloned()));
         let incoming = Mutex::new(Incoming::new(address, slot, capture.cloned()));
         let neighbors = Neighbors::open(address, slot)?;
-        Ok(Self { slot, socket, neighbors, outgoing, incoming, due: AtomicU64::new(u64::MAX) })
+        let takeover = Takeover::new(address, slot);
+        Ok(Self { slot, socket, takeover, neighbors, outgoing, incoming, due: AtomicU64::new(u64::MAX) })
     }
 
     /// Returns the slot, less than 2^[`SLOT_BITS`].
@@ -97,11 +95,29 @@ impl Link {
     }
 
     /// Passes frames that have arrived to `receiver`, unless another thread does so now. Returns their number.
-    pub fn receive<'a>(&self, now: Instant, receiver: impl FnOnce() -> Receiver<'a, Lock>) -> usize {
+    pub fn receive<'a>(&self, now: Instant, receiver: impl Fn() -> Receiver<'a, Lock>) -> usize {
         let Some(mut incoming) = self.incoming.try_lock() else { return 0 };
-        let count = incoming.receive(&self.socket, &self.neighbors, now, receiver);
+        let mut count = 0;
+        for socket in self.sockets() {
+            count += incoming.receive(socket, &self.neighbors, now, &receiver);
+        }
         self.note_due(&mut incoming);
         count
+    }
+
+    /// Takes the port of RoCEv2 over if the process that had it has ended. To be called when [`Link::next_takeover`] has passed.
+    pub fn take_over(&self, now: Instant) {
+        self.takeover.attempt(now);
+    }
+
+    /// Returns when to call [`Link::take_over`] next.
+    pub fn next_takeover(&self) -> Option<Instant> {
+        self.takeover.next()
+    }
+
+    /// Returns the sockets by which datagrams arrive.
+    fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+        [&self.socket].into_iter().chain(self.takeover.socket())
     }
 
     /// Passes a frame that came to another process at the same address, or a request that was postponed, to `receiver`. Returns whether
@@ -137,16 +153,16 @@ impl Link {
         &self.neighbors
     }
 
-    /// Returns a descriptor that is readable when frames have arrived.
-    pub fn readable(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Returns descriptors that are readable when frames have arrived.
+    pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets().map(AsFd::as_fd)
     }
 }
 
 /// Binds the port of the first slot that no process has.
 fn claim(address: IpAddr) -> Result<(u8, UdpSocket), Error> {
     for slot in 0..1 << SLOT_BITS {
-        match UdpSocket::bind(SocketAddr::new(address, port_of(slot)), false) {
+        match bind(address, slot) {
             Err(Error::AddressInUse) => {}
             bound => return bound.map(|socket| (slot, socket)),
         }
