@@ -133,7 +133,7 @@ impl Adapter {
             self.engine.handle_timeout(now);
         }
         if self.engine.wants_transmit() {
-            self.link.transmit(|queue, budget| self.engine.poll_transmit(now, queue, budget));
+            self.link.transmit(now, |queue, budget| self.engine.poll_transmit(now, queue, budget));
         }
         self.deliver();
     }

@@ -7,14 +7,24 @@ use core::net::IpAddr;
 use crate::environment::Settings;
 use crate::sys;
 
-/// Returns the addresses of the devices, in their order: those that the settings name, or those of the host, the ones of networks before
-/// those of the loopback interface, IPv4 before IPv6. Link-local addresses are left out: a GID does not name the interface.
+/// Returns the addresses of the devices, in their order: those that the settings name, or those of the interface that they name, or those of
+/// the host, the ones of networks before those of the loopback interface, IPv4 before IPv6. Link-local addresses are left out: a GID does not name the interface.
 #[must_use]
 pub fn of_devices(settings: &Settings) -> Vec<IpAddr> {
     if !settings.addresses.is_empty() {
         return settings.addresses.clone();
     }
-    usable(sys::host_addresses().into_iter().map(|address| address.ip).collect())
+    match &settings.interface {
+        Some(interface) => of_interface(interface),
+        None => usable(sys::host_addresses().into_iter().map(|address| address.ip).collect()),
+    }
+}
+
+/// Returns the addresses of an interface that can be those of devices, in their order.
+#[must_use]
+pub fn of_interface(interface: &str) -> Vec<IpAddr> {
+    let all = sys::host_addresses().into_iter().filter(|address| address.interface == interface);
+    usable(all.map(|address| address.ip).collect())
 }
 
 /// Returns the longest IP packet of the interface that has `address`, in bytes; 1500 if that is not known.

@@ -49,14 +49,16 @@ impl Device {
     /// Opens the device of an address. Its frames are recorded in `capture`.
     ///
     /// # Errors
-    /// [`Error::AddressInUse`] if as many processes as there are slots have opened it; [`Error::System`] if it is not an address of this host;
-    /// [`Error::OutOfMemory`].
+    /// [`Error::AddressInUse`] if as many processes as there are slots have opened it; [`Error::System`] if it is not an address of this host,
+    /// or there can be no packet socket; [`Error::NoDevice`] if the interface is gone; [`Error::OutOfMemory`].
     pub fn open(
         address: IpAddr,
         settings: &Settings,
         capture: Option<&Arc<Capture>>,
     ) -> Result<Arc<Self>, Error> {
-        let link = Link::open(address, settings.faults, capture)?;
+        let interface =
+            settings.interface.as_deref().map(|name| sys::interface_index(name).ok_or(Error::NoDevice));
+        let link = Link::open(address, interface.transpose()?, settings.faults, capture)?;
         let config = config(address, &link);
         let engine: EngineArc<Engine<Lock>> = Engine::try_new(config)?;
         engine.set_addresses(&[address]).map_err(|_| Error::OutOfMemory)?;
@@ -101,9 +103,10 @@ impl Device {
         Path { traffic_class, ..Path::new(MAC, MAC, self.address, remote) }
     }
 
-    /// Calls `each` with the name of each counter of the engine and its value.
-    pub fn each_counter(&self, each: impl FnMut(&'static str, u64)) {
-        self.engine().each_total(each);
+    /// Calls `each` with the name of each counter of the engine and the link, and its value.
+    pub fn each_counter(&self, mut each: impl FnMut(&'static str, u64)) {
+        self.engine().each_total(&mut each);
+        self.adapter.link.each_counter(each);
     }
 }
 

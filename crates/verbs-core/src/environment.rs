@@ -9,9 +9,16 @@ use std::path::PathBuf;
 /// The variable with the name of the capture.
 pub const PCAP: &str = "VIORDMA_PCAP";
 
+/// The variable with the addresses of the devices.
+pub const ADDR: &str = "VIORDMA_ADDR";
+
+/// The variable with the interface of Ethernet frames.
+pub const INTERFACE: &str = "VIORDMA_INTERFACE";
+
 /// The variables, and what each sets.
-pub const VARIABLES: [(&str, &str); 4] = [
-    ("VIORDMA_ADDR", "addresses of the devices, separated by commas, instead of those of the host"),
+pub const VARIABLES: [(&str, &str); 5] = [
+    (ADDR, "addresses of the devices, separated by commas, instead of those of the host"),
+    (INTERFACE, "devices of the addresses of this interface, on which frames travel as they are"),
     (PCAP, "file in which frames are recorded; with {pid} in it, one of each process"),
     ("VIORDMA_FAULTS", "faults of transmitted frames: loss=1%,duplicate=1%,reorder=1%,seed=7"),
     ("VIORDMA_STATS", "1: print statistics of each device to stderr when it is closed"),
@@ -22,6 +29,8 @@ pub const VARIABLES: [(&str, &str); 4] = [
 pub struct Settings {
     /// Addresses of the devices; empty for those of the host.
     pub addresses: Vec<IpAddr>,
+    /// Interface whose addresses become devices, and on which their frames travel as Ethernet frames.
+    pub interface: Option<String>,
     pub pcap: Option<PathBuf>,
     pub faults: Faults,
     pub statistics: bool,
@@ -86,7 +95,7 @@ impl Settings {
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         match name {
-            "VIORDMA_ADDR" => {
+            ADDR => {
                 for part in value.split(',') {
                     let address = part.trim().parse::<IpAddr>().map_err(|_| "not an IP address")?;
                     if address.is_unspecified() || address.is_multicast() {
@@ -98,6 +107,7 @@ impl Settings {
                     self.addresses.push(address);
                 }
             }
+            INTERFACE => self.interface = Some(value.to_owned()),
             PCAP => {
                 self.pcap = Some(value.replace("{pid}", &std::process::id().to_string()).into());
             }
@@ -155,6 +165,7 @@ mod tests {
         assert_eq!(Settings::read(|_| Some(String::new())), Ok(Settings::default()));
         let addresses = read("VIORDMA_ADDR", "127.0.0.1, ::1").unwrap().addresses;
         assert_eq!(addresses, ["127.0.0.1".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);
+        assert_eq!(read("VIORDMA_INTERFACE", "eth0").unwrap().interface.as_deref(), Some("eth0"));
         let faults = read("VIORDMA_FAULTS", "loss=1.5%,reorder=100%,seed=7").unwrap().faults;
         assert_eq!(faults, Faults { loss: 15_000, duplicate: 0, reorder: 1_000_000, seed: 7 });
         assert_eq!(read("VIORDMA_PCAP", "/tmp/a").unwrap().pcap, Some("/tmp/a".into()));

@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 
 use crate::addresses;
 use crate::device::Device;
-use crate::environment::{InvalidVariable, PCAP, Settings};
+use crate::environment::{ADDR, INTERFACE, InvalidVariable, PCAP, Settings};
 use crate::error::Error;
-use crate::link::Capture;
+use crate::link::{self, Capture};
+use crate::sys;
 
 /// The devices of a process, by address. Each is opened once, and closed with its last user, unless it is kept.
 #[derive(Debug)]
@@ -30,8 +31,12 @@ impl Host {
     /// Finds the devices, and creates the capture.
     ///
     /// # Errors
-    /// The variable with the name of the capture, if the file cannot be created.
+    /// The variable with the name of the capture, if the file cannot be created; that with the interface, or the addresses, if it cannot have
+    /// such devices.
     pub fn new(settings: Settings) -> Result<Arc<Self>, InvalidVariable> {
+        if let Some(interface) = &settings.interface {
+            check_interface(interface, &settings.addresses)?;
+        }
         let addresses = addresses::of_devices(&settings);
         let created = settings.pcap.as_deref().map(Capture::create).transpose();
         let capture = created.map_err(|_| InvalidVariable {
@@ -111,4 +116,23 @@ impl Host {
             .map_err(|_| Error::NoDevice)?;
         self.addresses.contains(&local.ip()).then(|| local.ip()).ok_or(Error::NoDevice)
     }
+}
+
+/// Checks that there can be devices of `addresses` on an interface; of all of its addresses if the list is empty.
+fn check_interface(interface: &str, addresses: &[IpAddr]) -> Result<(), InvalidVariable> {
+    let invalid = |reason| InvalidVariable { name: INTERFACE, value: interface.to_owned(), reason };
+    let index = sys::interface_index(interface).ok_or(invalid("there is no such interface"))?;
+    let known = addresses::of_interface(interface);
+    if let Some(unknown) = addresses.iter().find(|&address| !known.contains(address)) {
+        let reason = "not an address of the interface that VIORDMA_INTERFACE names";
+        return Err(InvalidVariable { name: ADDR, value: unknown.to_string(), reason });
+    }
+    let &address = known.first().ok_or(invalid("the interface has no address"))?;
+    link::check(index, address).map_err(|error| {
+        invalid(match error {
+            Error::System(libc::EPERM) => "a packet socket needs the capability CAP_NET_RAW",
+            Error::System(libc::EPROTONOSUPPORT) => "not an Ethernet interface",
+            _ => "a packet socket cannot be opened",
+        })
+    })
 }

@@ -47,3 +47,17 @@ fn a_capture_that_cannot_be_created_is_reported_with_its_variable() {
     let error = Host::new(settings).err().unwrap();
     assert_eq!((error.name, error.value.as_str()), ("VIORDMA_PCAP", "/nonexistent/file"));
 }
+
+#[test]
+fn an_interface_without_devices_is_reported_with_its_variable() {
+    let error = |interface: &str, addresses: &[&str]| {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let settings = Settings { interface: Some(interface.to_owned()), addresses, ..Settings::default() };
+        Host::new(settings).err().map(|error| (error.name, error.value))
+    };
+    let invalid = |name, value: &str| Some((name, value.to_owned()));
+    assert_eq!(error("none", &[]), invalid("VIORDMA_INTERFACE", "none"));
+    assert_eq!(error("lo", &["127.0.0.1", "192.0.2.77"]), invalid("VIORDMA_ADDR", "192.0.2.77"));
+    // Without Ethernet frames, or without the capability.
+    assert_eq!(error("lo", &[]), invalid("VIORDMA_INTERFACE", "lo"));
+}

@@ -25,7 +25,7 @@ pub struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Takes a frame apart that the engine has built for a path of this link. `None` if it is too short.
+    /// Takes a frame apart that the engine has built for a path of this link, or one of the same form. `None` if it is too short.
     pub fn of(frame: &'a [u8]) -> Option<Self> {
         let rest = frame.get(Eth::LEN..)?;
         let first = *rest.first()?;
@@ -40,6 +40,16 @@ impl<'a> Outgoing<'a> {
         };
         let (udp, datagram) = rest.split_first_chunk()?;
         Some(Self { destination, source_port: Udp::new(udp).source_port(), datagram })
+    }
+}
+
+/// Removes the UDP checksum of a frame, which a datagram of RoCEv2 need not have.
+pub fn clear_checksum(frame: &mut [u8]) {
+    let is_ipv4 = frame.get(Eth::LEN).is_some_and(|first| first >> 4 == 4);
+    // The last field of the header.
+    let end = prefix_len(is_ipv4);
+    if let Some(checksum) = frame.get_mut(end - 2..end) {
+        checksum.fill(0);
     }
 }
 

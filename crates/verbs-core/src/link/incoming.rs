@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Received datagrams.
+//! Received frames.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use roce::{Instant, Receiver};
 
 use super::capture::Capture;
 use super::frame::{FRAME, FrameBuffer};
-use super::headers::{prefix_len, rebuild};
+use super::headers::{self, prefix_len, rebuild};
 use super::neighbors::Neighbors;
 use super::postponed::Postponed;
 use super::routing::{self, Target};
 use crate::Lock;
-use crate::sys::{self, BATCH, UdpSocket};
+use crate::sys::{self, BATCH, PacketSocket, UdpSocket};
 
 /// Buffers of received frames.
 #[derive(Debug)]
@@ -69,6 +69,52 @@ impl Incoming {
         count
     }
 
+    /// Receives Ethernet frames that have arrived, which every process at the address gets, and passes to `receiver` those for this one; if
+    /// it `refuses`, also requests on whose port no process listens. Returns their number.
+    pub fn receive_frames<'a>(
+        &mut self,
+        socket: &PacketSocket,
+        refuses: bool,
+        neighbors: &Neighbors,
+        now: Instant,
+        receiver: impl FnOnce() -> Receiver<'a, Lock>,
+    ) -> usize {
+        let Self { slot, capture, buffers, postponed, .. } = self;
+        let mut arrived = [None; BATCH];
+        let rooms = buffers.iter_mut().map(<[u8; FRAME]>::as_mut_slice);
+        let count = socket.receive(rooms, |at, frame| arrived[at] = Some(frame));
+        if count == 0 {
+            return 0;
+        }
+        let mut receiver = receiver();
+        for (arrived, buffer) in arrived.into_iter().zip(&mut *buffers) {
+            let Some(arrived) = arrived else { continue };
+            let frame = &mut buffer[..arrived.len];
+            if !arrived.has_checksum {
+                headers::clear_checksum(frame);
+            }
+            let target = headers::Outgoing::of(frame).and_then(|parts| routing::of(parts.datagram));
+            let is_own = match target {
+                Some(Target::Slot(other)) => other == *slot,
+                Some(Target::Port(port)) => neighbors.has(port) || refuses && !neighbors.is_elsewhere(port),
+                None => false,
+            };
+            if !is_own {
+                continue;
+            }
+            if let Some(capture) = &capture {
+                capture.record(core::iter::once(&*frame));
+            }
+            match target {
+                Some(Target::Port(port)) if !neighbors.listens(port) && postponed.add(now, port, frame) => {}
+                _ => {
+                    receiver.handle_frame(now, frame);
+                }
+            }
+        }
+        count
+    }
+
     /// Takes a frame that another process has passed. Returns whether there was one.
     pub fn take_passed<'a>(
         &mut self,
@@ -80,7 +126,7 @@ impl Incoming {
         let Some(len) = neighbors.take(buffer) else { return false };
         let frame = &buffer[..len];
         let postponed = &mut self.postponed;
-        let target = frame.get(prefix_len(self.address.is_ipv4())..).and_then(routing::of);
+        let target = headers::Outgoing::of(frame).and_then(|parts| routing::of(parts.datagram));
         let is_own = match target {
             Some(Target::Port(port)) if neighbors.has(port) => {
                 neighbors.listens(port) || !postponed.add(now, port, frame)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frames between devices: the engine builds Ethernet frames, which travel as UDP datagrams.
+//! Frames between devices: the engine builds Ethernet frames, which travel as UDP datagrams, or, on an interface that the user names, as
+//! they are. Those to addresses of the same host, and by other interfaces, are datagrams then, too.
 //!
 //! Processes that share an address have different *slots*. The slot is the upper bits of their queue pair numbers, and the offset of
 //! their UDP port: slot 0 has the port of RoCEv2, which other hosts know. The kernel releases a port when its process ends, and another
@@ -12,6 +13,7 @@ mod frame;
 mod headers;
 mod incoming;
 mod neighbors;
+mod next_hops;
 mod outgoing;
 mod postponed;
 mod routing;
@@ -25,15 +27,17 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use roce::{Instant, Receiver};
+use roce_wire::MacAddr;
 
 use crate::Lock;
 use crate::environment::Faults;
 use crate::error::Error;
-use crate::sys::UdpSocket;
+use crate::sys::{Netlink, PacketSocket, UdpSocket};
 use incoming::Incoming;
 use neighbors::Neighbors;
+use next_hops::NextHops;
 use outgoing::Outgoing;
-use socket::bind;
+use socket::{bind, open_packets};
 use takeover::Takeover;
 
 pub use capture::Capture;
@@ -49,6 +53,8 @@ pub struct Link {
     slot: u8,
     socket: UdpSocket,
     takeover: Takeover,
+    /// Receives and transmits frames of an interface.
+    packets: Option<PacketSocket>,
     neighbors: Neighbors,
     outgoing: Mutex<Outgoing>,
     incoming: Mutex<Incoming>,
@@ -57,17 +63,32 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens the link of `address`, in the first slot that is free.
+    /// Opens the link of `address`, in the first slot that is free; with `interface`, for Ethernet frames of this interface.
     ///
     /// # Errors
-    /// [`Error::AddressInUse`] if no slot is free; [`Error::System`] if the address is not one of this host.
-    pub fn open(address: IpAddr, faults: Faults, capture: Option<&Arc<Capture>>) -> Result<Self, Error> {
-        let (slot, socket) = claim(address)?;
-        let outgoing = Mutex::new(Outgoing::new(address, slot, faults, capture.cloned()));
+    /// [`Error::AddressInUse`] if no slot is free; [`Error::System`] if the address is not one of this host, and those of
+    /// [`PacketSocket::open`].
+    pub fn open(
+        address: IpAddr,
+        interface: Option<u32>,
+        faults: Faults,
+        capture: Option<&Arc<Capture>>,
+    ) -> Result<Self, Error> {
+        // Before a socket drops what this one receives.
+        let packets = interface.map(|interface| open_packets(interface, address)).transpose()?;
+        let (slot, socket) = claim(address, interface)?;
+        let next_hops = match (interface, &packets) {
+            (Some(interface), Some(packets)) => {
+                Some(NextHops::new(Netlink::open()?, address, interface, MacAddr(packets.mac())))
+            }
+            _ => None,
+        };
+        let outgoing = Mutex::new(Outgoing::new(address, slot, faults, capture.cloned(), next_hops));
         let incoming = Mutex::new(Incoming::new(address, slot, capture.cloned()));
         let neighbors = Neighbors::open(address, slot)?;
-        let takeover = Takeover::new(address, slot);
-        Ok(Self { slot, socket, takeover, neighbors, outgoing, incoming, due: AtomicU64::new(u64::MAX) })
+        let takeover = Takeover::new(address, slot, interface);
+        let due = AtomicU64::new(u64::MAX);
+        Ok(Self { slot, socket, takeover, packets, neighbors, outgoing, incoming, due })
     }
 
     /// Returns the slot, less than 2^[`SLOT_BITS`].
@@ -77,17 +98,20 @@ impl Link {
 
     /// Returns the packets of the largest MTU that a peer may have in flight so that the receive buffer holds those of a few queue pairs.
     pub fn window(&self) -> u32 {
-        let packets = self.socket.receive_buffer() / COUNTED / 2;
+        let buffers =
+            [Some(self.socket.receive_buffer()), self.packets.as_ref().map(PacketSocket::receive_buffer)];
+        let bytes = buffers.into_iter().flatten().min().unwrap_or(0);
+        let packets = bytes / COUNTED / 2;
         u32::try_from(packets).unwrap_or(u32::MAX).clamp(8, 256)
     }
 
     /// Transmits frames that `fill` writes into a transmit queue, until it writes less than the queue holds.
-    pub fn transmit(&self, mut fill: impl FnMut(&mut Outgoing, usize) -> usize) {
+    pub fn transmit(&self, now: Instant, mut fill: impl FnMut(&mut Outgoing, usize) -> usize) {
         let mut outgoing = self.outgoing.lock();
         loop {
             let budget = outgoing.room();
             let filled = fill(&mut outgoing, budget);
-            outgoing.flush(&self.socket);
+            outgoing.flush(now, &self.socket, self.packets.as_ref());
             if filled < budget {
                 break;
             }
@@ -100,6 +124,10 @@ impl Link {
         let mut count = 0;
         for socket in self.sockets() {
             count += incoming.receive(socket, &self.neighbors, now, &receiver);
+        }
+        if let Some(packets) = &self.packets {
+            let refuses = self.slot == 0 || self.takeover.socket().is_some();
+            count += incoming.receive_frames(packets, refuses, &self.neighbors, now, &receiver);
         }
         self.note_due(&mut incoming);
         count
@@ -143,6 +171,13 @@ impl Link {
         self.due.store(due, Ordering::SeqCst);
     }
 
+    /// Calls `each` with the name of each counter of the link and its value.
+    pub fn each_counter(&self, mut each: impl FnMut(&'static str, u64)) {
+        let sent = self.outgoing.lock().sent();
+        each("sent_datagrams", sent.datagrams);
+        each("sent_ethernet_frames", sent.ethernet);
+    }
+
     /// Returns when [`Link::take_passed`] has to handle a postponed request.
     pub fn due(&self) -> Option<Instant> {
         Some(self.due.load(Ordering::SeqCst)).filter(|&due| due != u64::MAX).map(Instant::from_nanos)
@@ -155,14 +190,22 @@ impl Link {
 
     /// Returns descriptors that are readable when frames have arrived.
     pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets().map(AsFd::as_fd)
+        self.sockets().map(AsFd::as_fd).chain(self.packets.as_ref().map(AsFd::as_fd))
     }
 }
 
+/// Checks that an interface can transmit frames of an address.
+///
+/// # Errors
+/// Those of [`PacketSocket::open`].
+pub fn check(interface: u32, address: IpAddr) -> Result<(), Error> {
+    open_packets(interface, address).map(drop)
+}
+
 /// Binds the port of the first slot that no process has.
-fn claim(address: IpAddr) -> Result<(u8, UdpSocket), Error> {
+fn claim(address: IpAddr, except: Option<u32>) -> Result<(u8, UdpSocket), Error> {
     for slot in 0..1 << SLOT_BITS {
-        match bind(address, slot) {
+        match bind(address, slot, except) {
             Err(Error::AddressInUse) => {}
             bound => return bound.map(|socket| (slot, socket)),
         }

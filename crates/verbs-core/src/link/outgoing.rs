@@ -6,16 +6,17 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use roce::Transmit;
+use roce::{Instant, Transmit};
 use roce_wire::UDP_PORT;
 
 use super::capture::Capture;
 use super::faults::FaultInjector;
 use super::frame::{FRAME, FrameBuffer, port_of};
 use super::headers;
+use super::next_hops::NextHops;
 use super::routing::{self, Target};
 use crate::environment::Faults;
-use crate::sys::{self, BATCH, UdpSocket};
+use crate::sys::{self, BATCH, Netlink, PacketSocket, UdpSocket};
 
 /// Tries to pass a datagram to a kernel whose buffer is full.
 const TRIES: u32 = 64;
@@ -31,6 +32,16 @@ pub struct Outgoing {
     /// Of the frames in the first buffers.
     lengths: Vec<usize>,
     sockets: Sockets,
+    /// On a link of Ethernet frames.
+    next_hops: Option<NextHops<Netlink>>,
+    sent: Sent,
+}
+
+/// Frames by the way that they left.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    pub datagrams: u64,
+    pub ethernet: u64,
 }
 
 /// Sockets by UDP source port, of which each pair of queue pairs has one.
@@ -58,6 +69,8 @@ impl Sockets {
 /// A datagram of the batch.
 #[derive(Clone, Copy)]
 struct Datagram<'a> {
+    /// The frame leaves as it is.
+    is_frame: bool,
     source_port: u16,
     destination: SocketAddr,
     /// The whole frame.
@@ -66,7 +79,13 @@ struct Datagram<'a> {
 }
 
 impl Outgoing {
-    pub fn new(address: IpAddr, slot: u8, faults: Faults, capture: Option<Arc<Capture>>) -> Self {
+    pub fn new(
+        address: IpAddr,
+        slot: u8,
+        faults: Faults,
+        capture: Option<Arc<Capture>>,
+        next_hops: Option<NextHops<Netlink>>,
+    ) -> Self {
         let buffers = vec![[0; FRAME]; BATCH];
         Self {
             address,
@@ -76,6 +95,8 @@ impl Outgoing {
             buffers,
             lengths: Vec::with_capacity(BATCH),
             sockets: Sockets::default(),
+            next_hops,
+            sent: Sent::default(),
         }
     }
 
@@ -84,12 +105,20 @@ impl Outgoing {
         BATCH - self.lengths.len()
     }
 
-    /// Transmits the batch. What the kernel does not take is lost, as on a network: the transport repairs that.
-    pub fn flush(&mut self, main: &UdpSocket) {
-        let Self { address, slot, faults, capture, buffers, lengths, sockets } = self;
+    /// Returns how many frames have left.
+    pub fn sent(&self) -> Sent {
+        self.sent
+    }
+
+    /// Transmits the batch: by `frames` what has a next hop on its interface, all else as datagrams, by `main` those of the RoCEv2 port.
+    /// What the kernel does not take is lost, as on a network: the transport repairs that.
+    pub fn flush(&mut self, now: Instant, main: &UdpSocket, frames: Option<&PacketSocket>) {
+        let Self { address, slot, faults, capture, buffers, lengths, sockets, next_hops, sent } = self;
         let mut datagrams = Vec::with_capacity(lengths.len());
-        for (buffer, &len) in buffers.iter().zip(&*lengths) {
-            datagrams.extend(datagram(*address, *slot, &buffer[..len]));
+        for (buffer, &len) in buffers.iter_mut().zip(&*lengths) {
+            let frame = &mut buffer[..len];
+            let is_frame = next_hops.as_mut().is_some_and(|next_hops| next_hops.complete(now, frame));
+            datagrams.extend(datagram(*address, *slot, frame).map(|parts| Datagram { is_frame, ..parts }));
         }
         if faults.is_active() {
             datagrams = faults.apply(datagrams);
@@ -97,12 +126,21 @@ impl Outgoing {
         if let Some(capture) = capture {
             capture.record(datagrams.iter().map(|datagram| datagram.frame));
         }
-        for group in datagrams.chunk_by(|a, b| a.source_port == b.source_port) {
-            let Some(first) = group.first() else { continue };
-            if first.source_port == UDP_PORT {
-                send(main, group);
-            } else if let Some(socket) = sockets.get(SocketAddr::new(*address, first.source_port)) {
-                send(socket, group);
+        let way = |datagram: &Datagram<'_>| (!datagram.is_frame).then_some(datagram.source_port);
+        for group in datagrams.chunk_by(|a, b| way(a) == way(b)) {
+            let is_frame = group.first().is_some_and(|first| first.is_frame);
+            *(if is_frame { &mut sent.ethernet } else { &mut sent.datagrams }) += group.len() as u64;
+            match (group.first().and_then(way), frames) {
+                (None, Some(socket)) => {
+                    send_all(group, |rest| socket.send(rest.iter().map(|datagram| datagram.frame)));
+                }
+                (Some(UDP_PORT), _) => send(main, group),
+                (Some(port), _) => {
+                    if let Some(socket) = sockets.get(SocketAddr::new(*address, port)) {
+                        send(socket, group);
+                    }
+                }
+                (None, None) => {}
             }
         }
         lengths.clear();
@@ -129,22 +167,35 @@ fn datagram(local: IpAddr, own_slot: u8, frame: &[u8]) -> Option<Datagram<'_>> {
         _ => own_slot,
     };
     let destination = SocketAddr::new(parts.destination, port_of(slot));
-    Some(Datagram { source_port: parts.source_port, destination, frame, bytes: parts.datagram })
+    Some(Datagram {
+        is_frame: false,
+        source_port: parts.source_port,
+        destination,
+        frame,
+        bytes: parts.datagram,
+    })
 }
 
 fn send(socket: &UdpSocket, datagrams: &[Datagram<'_>]) {
+    send_all(datagrams, |rest| {
+        sys::send(socket, rest.iter().map(|datagram| (datagram.destination, datagram.bytes)))
+    });
+}
+
+/// Calls `pass` with what is left until the kernel has taken all. It returns how many the kernel has taken.
+fn send_all(datagrams: &[Datagram<'_>], pass: impl Fn(&[Datagram<'_>]) -> usize) {
     let mut rest = datagrams;
     let mut tries = 0;
     while !rest.is_empty() {
-        let sent = sys::send(socket, rest.iter().map(|datagram| (datagram.destination, datagram.bytes)));
-        if sent > 0 {
+        let taken = pass(rest);
+        if taken > 0 {
             tries = 0;
-            rest = &rest[sent..];
+            rest = &rest[taken..];
         } else if tries < TRIES {
             tries += 1;
             sys::yield_processor();
         } else {
-            // Full for long, or this datagram cannot be sent.
+            // Full for long, or this one cannot be sent.
             rest = &rest[1..];
         }
     }

@@ -24,15 +24,17 @@ const INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Takeover {
     address: IpAddr,
+    except: Option<u32>,
     socket: OnceLock<UdpSocket>,
     /// When to try next; `u64::MAX`: never.
     next: AtomicU64,
 }
 
 impl Takeover {
-    pub fn new(address: IpAddr, slot: u8) -> Self {
+    /// The socket drops datagrams that have arrived by the interface `except`.
+    pub fn new(address: IpAddr, slot: u8, except: Option<u32>) -> Self {
         let next = if slot == SLOT { u64::MAX } else { 0 };
-        Self { address, socket: OnceLock::new(), next: AtomicU64::new(next) }
+        Self { address, except, socket: OnceLock::new(), next: AtomicU64::new(next) }
     }
 
     /// Binds the port if it is time to try, and no process has it.
@@ -40,7 +42,7 @@ impl Takeover {
         if self.next.load(Ordering::SeqCst) > now.as_nanos() {
             return;
         }
-        let next = match bind(self.address, SLOT) {
+        let next = match bind(self.address, SLOT, self.except) {
             Ok(socket) => {
                 // One thread makes attempts.
                 let _ = self.socket.set(socket);

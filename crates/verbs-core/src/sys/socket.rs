@@ -27,62 +27,67 @@ impl UdpSocket {
             return Err(Error::last());
         }
         // SAFETY: the call has returned a new descriptor that nothing else owns.
-        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         if address.is_ipv4() {
-            socket.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-            socket.set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+            set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            set_option(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         } else {
-            socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-            socket.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-            socket.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+            set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
         }
         if shared {
-            socket.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+            set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         }
         let raw = RawAddress::from(address);
         // SAFETY: `raw` is a socket address of the length given.
-        let bound = unsafe { libc::bind(socket.0.as_raw_fd(), raw.as_ptr(), raw.len) };
-        if bound < 0 { Err(Error::last()) } else { Ok(socket) }
+        let bound = unsafe { libc::bind(socket.as_raw_fd(), raw.as_ptr(), raw.len) };
+        if bound < 0 { Err(Error::last()) } else { Ok(Self(socket)) }
     }
 
     /// Asks for buffers of so many bytes; the kernel may give less, see [`UdpSocket::receive_buffer`].
     pub fn enlarge_buffers(&self, receive: i32, send: i32) {
-        // The forced ones need CAP_NET_ADMIN; failures leave what there is.
-        let options = [
-            (libc::SO_RCVBUF, receive),
-            (libc::SO_RCVBUFFORCE, receive),
-            (libc::SO_SNDBUF, send),
-            (libc::SO_SNDBUFFORCE, send),
-        ];
-        for (option, bytes) in options {
-            let _ = self.set(libc::SOL_SOCKET, option, bytes);
-        }
+        enlarge_buffers(&self.0, receive, send);
     }
 
     /// Returns the size of the receive buffer in bytes, as the kernel counts.
     pub fn receive_buffer(&self) -> usize {
-        let mut value = 0i32;
-        let mut len = size_of::<i32>() as libc::socklen_t;
-        // SAFETY: `value` is writable for `len` bytes, and `len` is writable.
-        let result = unsafe {
-            libc::getsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVBUF,
-                (&raw mut value).cast(),
-                &raw mut len,
-            )
-        };
-        if result < 0 { 0 } else { usize::try_from(value).unwrap_or(0) }
+        receive_buffer(&self.0)
     }
+}
 
-    fn set(&self, level: i32, option: i32, value: i32) -> Result<(), Error> {
-        let len = size_of::<i32>() as libc::socklen_t;
-        // SAFETY: `value` is readable for `len` bytes.
-        let result =
-            unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, (&raw const value).cast(), len) };
-        if result < 0 { Err(Error::last()) } else { Ok(()) }
+/// Asks for buffers of so many bytes.
+pub fn enlarge_buffers(socket: &OwnedFd, receive: i32, send: i32) {
+    // The forced ones need CAP_NET_ADMIN; failures leave what there is.
+    let options = [
+        (libc::SO_RCVBUF, receive),
+        (libc::SO_RCVBUFFORCE, receive),
+        (libc::SO_SNDBUF, send),
+        (libc::SO_SNDBUFFORCE, send),
+    ];
+    for (option, bytes) in options {
+        let _ = set_option(socket, libc::SOL_SOCKET, option, bytes);
     }
+}
+
+/// Returns the size of the receive buffer in bytes, as the kernel counts.
+pub fn receive_buffer(socket: &OwnedFd) -> usize {
+    let mut value = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let to = (&raw mut value).cast();
+    // SAFETY: `value` is writable for `len` bytes, and `len` is writable.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, to, &raw mut len) };
+    if result < 0 { 0 } else { usize::try_from(value).unwrap_or(0) }
+}
+
+/// Sets an option of a socket.
+pub fn set_option(socket: &OwnedFd, level: i32, option: i32, value: i32) -> Result<(), Error> {
+    let len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: `value` is readable for `len` bytes.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len) };
+    if result < 0 { Err(Error::last()) } else { Ok(()) }
 }
 
 impl AsFd for UdpSocket {
