@@ -7,6 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::error::Error;
 
+/// Accept IPv6 datagrams without a checksum: of `linux/udp.h`.
+const UDP_NO_CHECK6_RX: i32 = 102;
+
 /// An unconnected UDP socket. Linux sends its IPv4 datagrams with identification 0 and the don't-fragment bit, as the engine builds
 /// them: an unconnected socket with path MTU discovery has no identification of its own.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ impl UdpSocket {
             set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
             set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
             set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            // Network cards leave the UDP checksum out, as RoCEv2 allows: the ICRC covers more.
+            set_option(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
         }
         if shared {
             set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
