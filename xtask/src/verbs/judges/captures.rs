@@ -34,7 +34,10 @@ pub fn check(files: &[PathBuf], folder: &Path) -> Result<u64> {
     for file in files {
         let mut tshark = Command::new("tshark");
         // A capture has no checksum where IPv6 needs one: the kernel computes it.
-        tshark.args(["-n", "-o", "udp.ignore_ipv6_zero_checksum:TRUE", "-r"]).arg(file).args(["-Y", WRONG]);
+        tshark
+            .args(["-n", "-o", "udp.check_checksum:TRUE", "-o", "udp.ignore_ipv6_zero_checksum:TRUE", "-r"])
+            .arg(file)
+            .args(["-Y", WRONG]);
         let wrong = shell::output(&mut tshark)?;
         let first = wrong.lines().next();
         ensure!(first.is_none(), "tshark: {}: {}", file.display(), first.unwrap_or_default());

@@ -18,6 +18,8 @@ pub struct Case {
     /// Text that the client prints if it has done its work, where its status does not say so.
     pub prints: &'static str,
     pub runs: Runs,
+    /// Where it runs with Ethernet frames, too.
+    pub frames: Frames,
     /// Environment of both.
     pub environment: &'static [(&'static str, &'static str)],
     /// Part of `cargo xtask test`.
@@ -57,6 +59,30 @@ pub enum Runs {
     One,
 }
 
+/// Where a case runs with Ethernet frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    Nowhere,
+    /// With IPv4 and IPv6, at both sides and at the server's alone, without losses.
+    Clean,
+    /// The same, at both sides also with losses.
+    All,
+}
+
+impl Frames {
+    /// Returns the places and faults.
+    fn list(self) -> Vec<(Kind, Faults)> {
+        let (both, one) = ([Kind::Frames4, Kind::Frames6], [Kind::Mixed4, Kind::Mixed6]);
+        let clean = both.into_iter().chain(one).map(|kind| (kind, Faults::None));
+        let lossy = both.map(|kind| (kind, Faults::Loss));
+        match self {
+            Self::Nowhere => Vec::new(),
+            Self::Clean => clean.collect(),
+            Self::All => clean.chain(lossy).collect(),
+        }
+    }
+}
+
 /// Faults of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Faults {
@@ -85,7 +111,7 @@ impl Runs {
     /// Returns the places and faults.
     pub fn list(self) -> Vec<(Kind, Faults)> {
         let kinds: &[Kind] = match self {
-            Self::All | Self::Clean => &Kind::ALL,
+            Self::All | Self::Clean => &Kind::DATAGRAMS,
             Self::Ipv4 | Self::Ipv4Clean => &[Kind::One, Kind::Ipv4],
             Self::One => &[Kind::One],
         };
@@ -113,12 +139,22 @@ impl Case {
             expected: Expected::Pass,
             prints: "",
             runs,
+            frames: Frames::Nowhere,
             environment: &[],
             short: false,
             needs_node: false,
             is_captured: false,
             seconds: 30,
         }
+    }
+
+    /// Returns the places and faults.
+    pub fn list(&self) -> Vec<(Kind, Faults)> {
+        [self.runs.list(), self.frames.list()].concat()
+    }
+
+    pub const fn with_frames(self, frames: Frames) -> Self {
+        Self { frames, ..self }
     }
 
     pub const fn short(self) -> Self {

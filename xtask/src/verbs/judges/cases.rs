@@ -3,7 +3,7 @@
 //! The cases.
 
 use super::{
-    case::{Case, Expected, Runs},
+    case::{Case, Expected, Frames, Runs},
     tests_of_python::Known,
 };
 
@@ -39,6 +39,7 @@ pub const CASES: &[Case] = &[
         "SEND over a reliable connection that the programs set up themselves",
         Runs::All,
     )
+    .with_frames(Frames::All)
     .captured()
     .short(),
     Case::new(
@@ -54,7 +55,8 @@ pub const CASES: &[Case] = &[
         "ibv_rc_pingpong -g 0 -n 300 -c -s 65536 {host}",
         "the data, of several packets",
         Runs::All,
-    ),
+    )
+    .with_frames(Frames::All),
     Case::new(
         "ibv_rc_pingpong-N",
         "ibv_rc_pingpong -g 0 -N",
@@ -76,6 +78,7 @@ pub const CASES: &[Case] = &[
         "datagrams and address handles",
         Runs::Clean,
     )
+    .with_frames(Frames::Clean)
     .captured()
     .short(),
     Case::new(
@@ -92,6 +95,7 @@ pub const CASES: &[Case] = &[
         "unreliable connections",
         Runs::Clean,
     )
+    .with_frames(Frames::Clean)
     .captured()
     .short(),
     Case::new(
@@ -107,7 +111,8 @@ pub const CASES: &[Case] = &[
         "ibv_srq_pingpong -g 0 -n 200 {host}",
         "16 queue pairs with a shared receive queue",
         Runs::All,
-    ),
+    )
+    .with_frames(Frames::All),
     Case::new(
         "ibv_srq_pingpong-e-c",
         "ibv_srq_pingpong -g 0 -n 100 -q 8 -e -c",
@@ -124,6 +129,7 @@ pub const CASES: &[Case] = &[
         "rdma_cm with events; READ and WRITE",
         Runs::All,
     )
+    .with_frames(Frames::All)
     .captured()
     .short(),
     Case::new(
@@ -133,6 +139,7 @@ pub const CASES: &[Case] = &[
         "rdma_cm with queue pairs of the program",
         Runs::All,
     )
+    .with_frames(Frames::All)
     .captured(),
     Case::new(
         "ucmatose",
@@ -149,6 +156,7 @@ pub const CASES: &[Case] = &[
         "datagrams with rdma_cm (SIDR)",
         Runs::Clean,
     )
+    .with_frames(Frames::Clean)
     .captured()
     .short(),
     Case::new(
@@ -172,6 +180,7 @@ pub const CASES: &[Case] = &[
         .refused("rsocket failed: Operation not supported", "rsockets are not offered"),
     // perftest, bandwidth.
     Case::new("ib_write_bw", "ib_write_bw -F -n 1000", "ib_write_bw -F -n 1000 {host}", "WRITE", Runs::All)
+        .with_frames(Frames::All)
         .short(),
     Case::new(
         "ib_write_bw-R",
@@ -210,6 +219,7 @@ pub const CASES: &[Case] = &[
         Runs::Clean,
     ),
     Case::new("ib_read_bw", "ib_read_bw -F -n 1000", "ib_read_bw -F -n 1000 {host}", "READ", Runs::All)
+        .with_frames(Frames::All)
         .short(),
     Case::new(
         "ib_read_bw-R-e",
@@ -239,7 +249,8 @@ pub const CASES: &[Case] = &[
         "ib_send_bw -F -n 1000 {host}",
         "SEND with many receives",
         Runs::All,
-    ),
+    )
+    .with_frames(Frames::All),
     Case::new(
         "ib_send_bw-R-e",
         "ib_send_bw -F -R -e -n 1000",
@@ -268,7 +279,8 @@ pub const CASES: &[Case] = &[
         "ib_send_bw -F -c UD -s 1024 -n 1000 {host}",
         "datagrams",
         Runs::Clean,
-    ),
+    )
+    .with_frames(Frames::Clean),
     Case::new(
         "ib_send_bw-R-UD",
         "ib_send_bw -F -R -c UD -s 1024 -n 1000",
@@ -282,14 +294,16 @@ pub const CASES: &[Case] = &[
         "ib_send_bw -F -c UC -s 4096 -n 200 {host}",
         "SEND over an unreliable connection, as much as the buffer of a socket holds",
         Runs::Clean,
-    ),
+    )
+    .with_frames(Frames::Clean),
     Case::new(
         "ib_atomic_bw",
         "ib_atomic_bw -F -n 1000",
         "ib_atomic_bw -F -n 1000 {host}",
         "atomic fetch and add",
         Runs::All,
-    ),
+    )
+    .with_frames(Frames::All),
     Case::new(
         "ib_atomic_bw-CMP",
         "ib_atomic_bw -F -A CMP_AND_SWAP -q 4 -n 500",
@@ -304,7 +318,8 @@ pub const CASES: &[Case] = &[
         "ib_write_lat -F -n 1000 {host}",
         "WRITE to memory that a program reads without a call",
         Runs::All,
-    ),
+    )
+    .with_frames(Frames::All),
     Case::new(
         "ib_write_lat-R-a",
         "ib_write_lat -F -R -a -n 50",

@@ -44,17 +44,23 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection<'a> {
     All,
-    /// Those of `cargo xtask test`, on one address without losses.
+    /// Those of `cargo xtask test`, on one address without losses, and one with Ethernet frames.
     Short,
     /// Those whose name with place and faults contains a text.
     Only(&'a str),
 }
 
+/// The case of the short form that also runs with Ethernet frames.
+const SHORT_WITH_FRAMES: &str = "rping";
+
 impl Selection<'_> {
     fn contains(self, case: &Case, kind: Kind, faults: Faults) -> bool {
         match self {
             Self::All => true,
-            Self::Short => case.short && kind == Kind::One && faults == Faults::None,
+            Self::Short => {
+                let frames = case.name == SHORT_WITH_FRAMES && kind == Kind::Frames4;
+                faults == Faults::None && (frames || case.short && kind == Kind::One)
+            }
             Self::Only(text) => Line::name(case, kind.name(), faults).contains(text),
         }
     }
@@ -172,9 +178,8 @@ fn print_line(name: &str, line: &Line, text: &str) {
 }
 
 fn selected(selection: Selection<'_>) -> Vec<(&'static Case, Kind, Faults)> {
-    let runs = CASES
-        .iter()
-        .flat_map(|case| case.runs.list().into_iter().map(move |(kind, faults)| (case, kind, faults)));
+    let runs =
+        CASES.iter().flat_map(|case| case.list().into_iter().map(move |(kind, faults)| (case, kind, faults)));
     runs.filter(|&(case, kind, faults)| selection.contains(case, kind, faults)).collect()
 }
 
@@ -183,10 +188,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_short_form_runs_on_one_address() {
+    fn the_short_form_runs_on_one_address_and_once_with_frames() {
         let short = selected(Selection::Short);
         assert!((8..20).contains(&short.len()));
-        assert!(short.iter().all(|(_, kind, faults)| (*kind, *faults) == (Kind::One, Faults::None)));
+        assert!(short.iter().all(|(_, _, faults)| *faults == Faults::None));
+        let elsewhere: Vec<_> = short.iter().filter(|(_, kind, _)| *kind != Kind::One).collect();
+        assert_eq!(elsewhere.len(), 1, "{elsewhere:?}");
         let names = selected(Selection::Only("rping-q (IPv6, 1 % loss)"));
         assert_eq!(names.len(), 1);
         assert!(selected(Selection::Only("typo")).is_empty());

@@ -21,16 +21,27 @@ pub enum Kind {
     Ipv4,
     /// The same, with IPv6.
     Ipv6,
+    /// The same, with Ethernet frames of the interfaces instead of datagrams.
+    Frames4,
+    Frames6,
+    /// The server with Ethernet frames, the client with datagrams.
+    Mixed4,
+    Mixed6,
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::One, Self::Ipv4, Self::Ipv6];
+    /// Those where frames are datagrams.
+    pub const DATAGRAMS: [Self; 3] = [Self::One, Self::Ipv4, Self::Ipv6];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::One => "one address",
             Self::Ipv4 => "IPv4",
             Self::Ipv6 => "IPv6",
+            Self::Frames4 => "frames IPv4",
+            Self::Frames6 => "frames IPv6",
+            Self::Mixed4 => "mixed IPv4",
+            Self::Mixed6 => "mixed IPv6",
         }
     }
 
@@ -38,8 +49,22 @@ impl Kind {
     pub const fn addresses(self) -> [&'static str; 2] {
         match self {
             Self::One => ["10.77.0.1", "10.77.0.1"],
-            Self::Ipv4 => ["10.77.0.1", "10.77.0.2"],
-            Self::Ipv6 => ["fd77::1", "fd77::2"],
+            Self::Ipv4 | Self::Frames4 | Self::Mixed4 => ["10.77.0.1", "10.77.0.2"],
+            Self::Ipv6 | Self::Frames6 | Self::Mixed6 => ["fd77::1", "fd77::2"],
+        }
+    }
+
+    /// Returns whether the devices' addresses are of IPv6 on a host that has IPv4, too.
+    pub const fn is_ipv6(self) -> bool {
+        matches!(self, Self::Ipv6 | Self::Frames6 | Self::Mixed6)
+    }
+
+    /// Returns the interface whose Ethernet frames a side uses, if it does.
+    pub const fn interface(self, side: usize) -> Option<&'static str> {
+        match (self, side) {
+            (Self::Frames4 | Self::Frames6 | Self::Mixed4 | Self::Mixed6, 0) => Some("v1"),
+            (Self::Frames4 | Self::Frames6, _) => Some("v2"),
+            _ => None,
         }
     }
 }
@@ -140,11 +165,15 @@ impl Place {
         Ok(())
     }
 
-    /// Returns a command that runs in the namespace of the server (0) or of the client (1), as a user without any capability.
+    /// Returns a command that runs in the namespace of the server (0) or of the client (1), as a user without any capability but that for
+    /// packet sockets, if the side uses them.
     pub fn unprivileged(&self, side: usize) -> Command {
         let mut command = self.command(side);
-        command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
-        command.args(["--inh-caps=-all", "--no-new-privs"]);
+        let capabilities = if self.kind.interface(side).is_some() { "-all,+net_raw" } else { "-all" };
+        command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
+        for set in ["--bounding-set", "--inh-caps", "--ambient-caps"] {
+            command.arg(format!("{set}={capabilities}"));
+        }
         command
     }
 
@@ -199,7 +228,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), "").unwrap();
-        for kind in Kind::ALL {
+        for kind in Kind::DATAGRAMS {
             let place = Place::make(kind, true, directory.path()).unwrap();
             let text = "test -f /mnt/file -a -c /dev/infiniband/uverbs0 && exec ip -brief addr show";
             let addresses = |side| shell::output(place.unprivileged(side).args(["sh", "-c", text])).unwrap();

@@ -203,7 +203,7 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Ou
     let has_lost_last_ack = verdict.fault.is_some() && ends.has_lost_last_ack(case, faults);
     let left = job.leftovers();
     process::end(&process::marked(&job.mark));
-    verdict.fault = untimely.or(verdict.fault).or(left);
+    verdict.fault = untimely.or(verdict.fault).or(left).or_else(|| ends.fault_of_link(site.kind()));
     Ok(Outcome {
         verdict,
         has_lost_last_ack,
@@ -250,8 +250,11 @@ impl Job<'_> {
         set(MARK, &self.mark);
         set("VIORDMA_STATS", "1");
         // The first address of the host is right but for a host with IPv6 beside IPv4.
-        if site.kind() == Kind::Ipv6 || matches!(site, Site::Host) {
+        if site.kind().is_ipv6() || matches!(site, Site::Host) {
             set("VIORDMA_ADDR", addresses[side]);
+        }
+        if let Some(interface) = site.kind().interface(side) {
+            set("VIORDMA_INTERFACE", interface);
         }
         if let Some(faults) = self.faults.setting(self.seed) {
             set("VIORDMA_FAULTS", &faults);

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use super::{
     case::{Case, Expected, Faults},
+    place::Kind,
     process::Exited,
     tests_of_python::Results,
 };
@@ -55,6 +56,21 @@ impl Ends<'_> {
         [("client", Some(self.client)), ("server", self.server)]
             .into_iter()
             .filter_map(|(name, exited)| Some((name, exited?)))
+    }
+
+    /// Returns that the frames have not left as the place asks for: as Ethernet frames, but for a few until the kernel knows the neighbor.
+    pub fn fault_of_link(&self, kind: Kind) -> Option<String> {
+        let sides = [self.server, Some(self.client)].into_iter().enumerate();
+        sides.filter_map(|(side, exited)| Some((side, exited?))).find_map(|(side, exited)| {
+            let [frames, datagrams] =
+                ["sent_ethernet_frames", "sent_datagrams"].map(|name| counter(&exited.text, name));
+            let is_right = match kind.interface(side) {
+                Some(_) => frames >= datagrams,
+                None => frames == 0,
+            };
+            let words = || format!("side {side} has sent {frames} Ethernet frames, {datagrams} datagrams");
+            (!is_right).then(words)
+        })
     }
 
     /// Judges how the programs ended.
