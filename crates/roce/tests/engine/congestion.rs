@@ -253,8 +253,11 @@ fn a_paced_queue_pair_waits_for_its_send_time() {
     let mut pair = Pair::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
+    // The first one is sent before a CNP arrives.
     alice.write(1, &[source.all()], &target, 0);
-    pair.run_for(Duration::from_millis(10));
+    pair.run_until("the first one", |pair| !pair.sides[0].cq.is_empty());
+    pair.sides[0].write(2, &[source.all()], &target, 0);
+    pair.run_for(Duration::from_millis(1));
     let mut slept = 0;
     for _ in 0..50 {
         pair.run_for(Duration::from_micros(7));
@@ -264,6 +267,7 @@ fn a_paced_queue_pair_waits_for_its_send_time() {
         slept += u32::from(next > pair.now);
     }
     assert_eq!(slept, 50);
+    assert_eq!(pair.sides[0].outcomes().len(), 1, "the second one is on its way");
 }
 
 /// Returns a CNP along `path`.
