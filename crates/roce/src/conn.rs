@@ -205,11 +205,12 @@ pub struct Timing {
     /// 4.096 us * 2^n.
     pub ack_timeout: Duration,
     /// Minimum retransmission timeout (RFC 6298): time without an answer after which a requester sends the oldest packet again, whose
-    /// answer shows what the peer has received. Sixteen times as long before the first answer of the connection. That
+    /// answer shows what the peer has received. Four times as long before the first answer of the connection. That
     /// counts as a retry only after `ack_timeout`.
     pub min_resend: Duration,
-    /// Minimum time without an answer after which a requester sends the newest packet again (tail loss probe, RFC 8985), once a round
-    /// trip is measured. About two round trips if these are longer.
+    /// Minimum time without an answer after which a requester sends the newest packet again (tail loss probe, RFC 8985). About two round
+    /// trips if these are longer; before the first answer of the connection three of connection management. `min_resend` at most
+    /// then, or if that has measured none.
     pub min_probe: Duration,
     /// Retry count: retries of a request without progress, 0 to 7.
     pub retries: u8,

@@ -185,6 +185,12 @@ impl Cm {
         self.conns.slots.resolve(id).ok().map(|(_, conn)| conn.context)
     }
 
+    /// Returns the time from a message of this side to the first answer while a connection was established, in nanoseconds: a round trip, and
+    /// what the peer's consumer took. `None` if the message was sent more than once.
+    pub fn round_trip(&self, id: ConnId) -> Option<u64> {
+        self.conns.slots.resolve(id).ok().and_then(|(_, conn)| conn.round_trip)
+    }
+
     /// Changes the MAC address to which messages of a connection are sent.
     ///
     /// # Errors
@@ -217,6 +223,9 @@ impl Cm {
     /// [`ConnError::Unknown`].
     pub fn traffic_seen(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, _) = self.conns.slots.resolve(id)?;
+        if let Some(conn) = self.conns.slots.get_mut(index) {
+            conn.measure_round_trip(now);
+        }
         //= rocev2 §12
         self.conns.advance_and_notify(now, index, Input::Traffic, Pending::ESTABLISHED);
         Ok(())

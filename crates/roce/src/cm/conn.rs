@@ -102,6 +102,11 @@ pub(super) struct Conn {
     pub(super) interval: Duration,
     /// Retries left.
     pub(super) retries: u8,
+    /// How often the message was sent, and when last.
+    pub(super) transmissions: u8,
+    pub(super) sent_at: Instant,
+    /// The time from the only transmission of a REQ or REP to its first answer, in nanoseconds.
+    pub(super) round_trip: Option<u64>,
     /// Time by which MRAs of the peer may still extend the wait for an answer to the message.
     pub(super) mra_budget: Duration,
     /// Duration of TIMEWAIT.
@@ -161,6 +166,9 @@ impl Idle for Conn {
         sent: None,
         interval: Duration::ZERO,
         retries: 0,
+        transmissions: 0,
+        sent_at: Instant::from_nanos(0),
+        round_trip: None,
         mra_budget: Duration::ZERO,
         time_wait: Duration::ZERO,
         pending: Pending::empty(),
@@ -182,7 +190,22 @@ impl Conn {
         message.emit(transaction, &mut self.message);
         self.sent = Some(message.attribute());
         self.retries = retries;
+        self.transmissions = 0;
         self.mra_budget = MAX_MRA_WAIT;
+    }
+
+    /// Records that the message is sent, the first time or again.
+    pub(super) fn record_transmission(&mut self, now: Instant) {
+        self.transmissions = self.transmissions.saturating_add(1);
+        self.sent_at = now;
+    }
+
+    /// Measures the round trip by an answer to the REQ or REP, the first one: an MRA comes at once, a REP or RTU when the peer's consumer
+    /// has answered. A message that was sent twice measures nothing (Karn's algorithm, RFC 6298 section 3).
+    pub(super) fn measure_round_trip(&mut self, now: Instant) {
+        if self.transmissions == 1 && matches!(self.state, State::ReqSent | State::RepSent) {
+            self.round_trip.get_or_insert(now.nanos_since(self.sent_at));
+        }
     }
 
     /// Keeps the last message to the peer for longer than the peer repeats its own. It may be lost: a duplicate draws it again.

@@ -204,7 +204,8 @@ impl Cm {
         let index = slots.outbox.pop()?;
         // The response timeout begins when the message is sent.
         slots.arm(now, index);
-        let conn = slots.get(index)?;
+        let conn = slots.get_mut(index)?;
+        conn.record_transmission(now);
         self.sender.emit(crc, slot, &conn.path, &conn.message)
     }
 

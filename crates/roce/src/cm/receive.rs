@@ -41,6 +41,7 @@ impl Incoming<'_> {
         }
         let stale = self.is_stale(rep.local_ca_guid, rep.local_qpn);
         let conn = self.conn_mut(index)?;
+        conn.measure_round_trip(now);
         conn.remote_id = rep.local_comm_id;
         conn.remote_guid = rep.local_ca_guid;
         if stale {
@@ -98,15 +99,12 @@ impl Incoming<'_> {
     }
 
     pub(super) fn receive_rtu(&mut self, rtu: &RtuRepr) -> Result<(), Ignored> {
+        let now = self.origin.now;
         let index = self.find_local(rtu.remote_comm_id, Some(rtu.local_comm_id))?;
         match self.conns.slots.get(index).map(|conn| (conn.state, conn.sent)) {
             Some((State::RepSent, _)) => {
-                self.conns.advance_and_notify(
-                    self.origin.now,
-                    index,
-                    Input::ReceiveRtu,
-                    Pending::ESTABLISHED,
-                );
+                self.conn_mut(index)?.measure_round_trip(now);
+                self.conns.advance_and_notify(now, index, Input::ReceiveRtu, Pending::ESTABLISHED);
                 Ok(())
             }
             Some((State::Established, _)) => Err(Ignored::Duplicate),
@@ -121,7 +119,7 @@ impl Incoming<'_> {
 
     pub(super) fn receive_mra(&mut self, mra: &MraRepr) -> Result<(), Ignored> {
         let index = self.find_local(mra.remote_comm_id, None)?;
-        let transaction = self.origin.transaction;
+        let Origin { transaction, now, .. } = self.origin;
         let conn = self.conn_mut(index)?;
         let expected = match conn.state {
             State::ReqSent => mra.message_mraed == RespondedMessage::REQ,
@@ -133,6 +131,7 @@ impl Incoming<'_> {
         if !expected || conn.transaction != transaction || conn.mra_budget.is_zero() {
             return Err(Ignored::Unexpected);
         }
+        conn.measure_round_trip(now);
         //= rocev2 §12
         // In nanoseconds: differences of durations carry a panic into the image.
         let mra_budget = nanos(conn.mra_budget);
@@ -141,7 +140,7 @@ impl Incoming<'_> {
         conn.mra_budget = Duration::from_nanos(mra_budget.saturating_sub(wait));
         let wait = Duration::from_nanos(wait);
         self.conns.slots.outbox.remove(index);
-        self.conns.slots.deadlines.set(index, Some(self.origin.now + wait));
+        self.conns.slots.deadlines.set(index, Some(now + wait));
         Ok(())
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn start_requester<R: RawMutex>(
         return Err(QpChangeError::State);
     }
     life_cycle::begin_sending(&mut transport.requester, spec, ack_timeout, &env.shared.config);
-    transport.established(env).map_err(|_| QpChangeError::State)
+    transport.established(env, None).map_err(|_| QpChangeError::State)
 }
 
 /// Moves to Reset: drops all requests and receives without completions.

@@ -176,12 +176,18 @@ impl RcTransport {
         Ok(())
     }
 
-    /// Moves to RTS: requests may be posted from now on.
+    /// Moves to RTS: requests may be posted from now on. `round_trip` is that of connection management, in nanoseconds, if it has
+    /// measured one.
     pub(crate) fn established<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
+        round_trip: Option<u64>,
     ) -> Result<(), TransitionError<State>> {
-        self.enter(env, Event::Established)
+        self.enter(env, Event::Established)?;
+        if let Some(round_trip) = round_trip {
+            self.requester.recovery.expect_round_trip(round_trip);
+        }
+        Ok(())
     }
 
     /// Makes a transition.

@@ -78,7 +78,7 @@ fn a_lost_request_before_one_that_fails_is_sent_again() {
     let bad = Sge { key: 0x1234_5600, ..pair.sides[0].source(b"four").all() };
     let outcomes = with_bad(&mut pair, SendOperation::Send, &[bad]);
     assert_eq!(outcomes, fails_with(CompletionStatus::LocalProtection));
-    assert_eq!(pair.sides[0].stat("timeouts"), 1);
+    assert_eq!(pair.sides[0].stat("tail_probes"), 1);
 }
 
 //= R-QP-45

@@ -326,6 +326,6 @@ fn the_timers_of_many_queue_pairs_expire_together() {
     // After all of their timeouts.
     let later = pair.now + Duration::from_millis(100);
     alice.engine.handle_timeout(later);
-    assert_eq!(alice.stat("timeouts"), qps.len() as u64);
+    assert_eq!(alice.stat("tail_probes"), qps.len() as u64);
     assert_eq!(alice.transmit(later, 100).len(), qps.len());
 }

@@ -15,6 +15,7 @@ mod datagrams;
 mod drain;
 mod errors;
 mod fields;
+mod first_message;
 mod hostile;
 mod immediate;
 mod keys;

@@ -12,7 +12,7 @@ use roce_wire::{PathMtu, Psn};
 use crate::pair::{Lock, Options, Pair, pattern};
 
 /// First PSNs of both sides: they wrap within a few packets.
-const PSNS: [u32; 2] = [0x00FF_FFFE, 0x0012_3456];
+pub const PSNS: [u32; 2] = [0x00FF_FFFE, 0x0012_3456];
 
 pub fn requester(psn: u32) -> RequesterSpec {
     RequesterSpec { send_psn: Psn::new(psn), outbound_reads: 4, retries: 7, rnr_retries: 7, ack_timeout: 10 }

@@ -146,6 +146,50 @@ fn mra_extends_the_timeout_for_a_slow_consumer_on_either_side() {
     pair.release(a, b);
 }
 
+/// An MRA comes at once, a REP when the peer's consumer has accepted. The answer to a message that was sent twice measures nothing.
+//= rocev2 §7
+#[test]
+fn the_first_answer_to_a_message_that_was_sent_once_measures_the_round_trip() {
+    use roce_wire::cm::{MraRepr, RespondedMessage};
+    for (mra, accept, expected) in [
+        (false, 20, Some(20_100)),
+        (true, 20, Some(100)),
+        // The REQ is sent again after 1.1 s, which draws an MRA.
+        (false, 2000, None),
+        (true, 2000, Some(100)),
+    ] {
+        let mut pair = Pair::new();
+        pair.listen();
+        let a = pair.connect();
+        let b = pair.request();
+        let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();
+        let (local_comm_id, remote_comm_id, transaction) = (conn.local_id, conn.remote_id, conn.transaction);
+        if mra {
+            let message_mraed = RespondedMessage::REQ;
+            let mra = MraRepr {
+                local_comm_id,
+                remote_comm_id,
+                message_mraed,
+                service_timeout: 24,
+                private_data: [0; 222],
+            };
+            let datagram = datagram(&CmMessage::Mra(mra), transaction);
+            let frame = frame(&pair.b, &pair.a, pair.b.ip, &datagram);
+            pair.wire.push((pair.now + LATENCY, Side::A, frame));
+        }
+        pair.run_for(Duration::from_millis(accept));
+        pair.accept(b);
+        pair.replied(a);
+        let measured = pair.a.cm.round_trip(a).map(|nanos| nanos / 1000);
+        assert_eq!(measured, expected, "{mra} {accept}");
+        pair.run_for(Duration::from_millis(3));
+        pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+        pair.expect(Side::B, b, CmEventKind::Established);
+        assert_eq!(pair.b.cm.round_trip(b), Some(3_100_000), "{mra} {accept}");
+        pair.release(a, b);
+    }
+}
+
 //= rocev2 §12
 #[test]
 fn first_packet_replaces_a_lost_rtu() {

@@ -64,8 +64,9 @@ impl<R: RawMutex> Connections<R> {
                 return Err(ConnError::State);
             }
             conns.cm.complete(now, conn)?;
+            let round_trip = conns.cm.round_trip(conn);
             //= R-CONN-33
-            qps.with_env(&qp, |env| transport.established(env)).map_err(|_| ConnError::State)?;
+            qps.with_env(&qp, |env| transport.established(env, round_trip)).map_err(|_| ConnError::State)?;
             qps.shards.of(&qp).stats.connections.inc();
             Ok(())
         })

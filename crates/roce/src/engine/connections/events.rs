@@ -91,11 +91,12 @@ impl<R: RawMutex> ConnTable<R> {
                 ConnEvent::Replied { reads: peer.reads, private_data: *private_data }
             }
             CmEventKind::Established => {
+                let round_trip = self.cm.round_trip(id);
                 let entry = self.entry(id)?;
                 let (qp, reads) = (entry.qp.clone(), entry.peer?.reads);
                 //= R-CONN-34
                 if let Some(qp) = qp
-                    && qps.with_env(&qp, |env| qp.lock().established(env)).is_err()
+                    && qps.with_env(&qp, |env| qp.lock().established(env, round_trip)).is_err()
                 {
                     let _ = self.cm.abort(now, id);
                     return None;

@@ -33,7 +33,9 @@ impl Requester {
             // The requester went back when the RNR NAK arrived.
             return Ok(false);
         }
-        if self.recovery.begin_tail_probe(self.una) {
+        // A probe that is not possible is not waited for, once a retransmission is due.
+        let probes = can_probe_tail(self, env) || !self.recovery.timeout.has_waited(env.now);
+        if probes && self.recovery.begin_tail_probe(self.una) {
             self.probe_tail(env);
             return Ok(false);
         }
@@ -72,4 +74,13 @@ impl Requester {
         }
         env.stats.tail_probes.inc();
     }
+}
+
+/// Returns whether [`Requester::probe_tail`] has something to send, or packets are to be sent again anyway.
+fn can_probe_tail<R: RawMutex>(requester: &mut Requester, env: &Env<'_, R>) -> bool {
+    let newest = requester.high.previous();
+    let are_reads = env.shared.config.early_placement && requester.reads(env).1.read_at(newest).is_some();
+    requester.next < requester.high
+        || are_reads
+        || requester.send_queue.at(newest).is_some_and(|newest| !newest.is_read())
 }

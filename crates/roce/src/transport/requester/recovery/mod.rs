@@ -50,6 +50,9 @@ const RARE: u64 = 40;
 /// Retransmissions of the same oldest packet at reports of its loss, without a wait between them, while the round-trip time is unknown.
 const HASTY: u8 = 8;
 
+/// Retransmission timeout before a round trip is measured, in minimum resend times.
+const INITIAL_TIMEOUT_FACTOR: u64 = 4;
+
 /// Losses handled by go-back-N before selective repeat is tried again.
 const GO_BACK_N_LOSSES: u8 = 16;
 
@@ -143,6 +146,15 @@ impl Recovery {
         self.retries = retries;
         self.rnr_retries = rnr_retries;
         self.timeout.set_ack_timeout(nanos(ack_timeout));
+    }
+
+    /// Sets the time before the first tail probe by `round_trip`, in nanoseconds, which connection management has measured. It includes what
+    /// the peer's consumer took to answer, so it may only shorten that time, and is no part of the estimate: the first packet whose
+    /// acknowledgement measures the round trip replaces it.
+    pub(crate) fn expect_round_trip(&mut self, round_trip: u64) {
+        let timeout = Rtt::with_sample(None, round_trip).timeout();
+        self.timeout.set_first(timeout.min(self.timeout.min_resend));
+        self.timeout.reset();
     }
 
     /// Returns how many packets may be unacknowledged, of which `una` is the oldest. While a loss is repaired by selective
@@ -403,11 +415,14 @@ impl Recovery {
         }
     }
 
-    /// Handles the deadline of `una`: returns whether the newest packet is sent again now, as a tail probe. Not before a round trip is
-    /// measured, and not behind another probe.
+    /// Handles the deadline of `una`: returns whether the newest packet is sent again now, as a tail probe. Not behind another probe.
     pub(crate) fn begin_tail_probe(&mut self, una: Sequence) -> bool {
-        let Some(rtt) = self.rtt.filter(|_| !self.awaits_answer(una, una.next())) else { return false };
-        let begun = self.timeout.begin_probe(una, rtt.timeout());
+        if self.awaits_answer(una, una.next()) {
+            return false;
+        }
+        let initial = self.timeout.min_resend.saturating_mul(INITIAL_TIMEOUT_FACTOR);
+        let timeout = self.rtt.map_or(initial, Rtt::timeout);
+        let begun = self.timeout.begin_probe(una, timeout);
         if begun {
             // What is acknowledged next may be the answer to the probe.
             self.sample.kind = SampleKind::Ambiguous;

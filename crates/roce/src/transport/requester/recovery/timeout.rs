@@ -5,12 +5,12 @@
 //! After about two round trips without an answer, the newest packet is sent once more: what the peer answers to it shows whether a packet or
 //! the answer was lost. If it does not answer for a retransmission timeout more, the oldest packet is sent again. Each of both doubles
 //! the timeouts until a packet that was sent once measures the round trip (Karn's algorithm; RFC 6298, sections 3 and 5).
+//!
+//! Before the first measurement, the probe is sent after three times what connection management has measured, and after a minimum
+//! retransmission timeout at most: RFC 8985 would wait for a second, but a probe that was not needed costs one frame.
 
 use crate::time::Instant;
 use crate::transport::sequence::Sequence;
-
-/// First retransmission timeout, in minimum resend times, before a round trip is measured.
-const INITIAL_RESEND_FACTOR: u64 = 16;
 
 /// The retransmission timeout of a requester. Each packet uses it: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct RetransmitTimeout {
     /// nanoseconds: arithmetic of [`Duration`](core::time::Duration) is slow.
     pub(super) ack_timeout: u64,
     pub(super) min_resend: u64,
-    /// The first timeout after progress: that of the tail probe once a round trip is measured.
+    /// The first timeout after progress: that of the tail probe.
     pub(super) first_resend: u64,
     /// The next timeout, from the last progress, or from the first AckReq after it. Backs off exponentially.
     pub(super) resend: u64,
@@ -52,7 +52,7 @@ impl RetransmitTimeout {
     pub(super) fn begin(&mut self, ack_timeout: u64, min_resend: u64, min_probe: u64) {
         self.ack_timeout = ack_timeout;
         (self.min_resend, self.min_probe) = (min_resend, min_probe);
-        self.first_resend = self.at_most_ack_timeout(min_resend.saturating_mul(INITIAL_RESEND_FACTOR));
+        self.first_resend = self.at_most_ack_timeout(min_resend);
         self.reset();
     }
 
@@ -121,12 +121,19 @@ impl RetransmitTimeout {
         self.first_resend = self.first_resend.max(doubled.min(limit));
     }
 
+    /// Returns whether the minimum time before a retransmission has passed.
+    pub(crate) fn has_waited(&self, now: Instant) -> bool {
+        let since = self.ack_requested.map_or(self.last_progress, |(_, at)| self.last_progress.max(at));
+        now.nanos_since(since) >= self.min_resend
+    }
+
     /// Handles the deadline of `una`: returns whether a tail probe is sent now, which is the first timeout after progress. The next one
     /// is `timeout` nanoseconds later, the retransmission timeout.
     pub(super) fn begin_probe(&mut self, una: Sequence, timeout: u64) -> bool {
         let Some((_, at)) = self.ack_requested.filter(|(end, _)| *end > una) else { return false };
         let since = self.last_progress.max(at);
-        if self.probed == since {
+        // After an ACK timeout, a retry is due.
+        if self.probed == since || self.ack_timeout != 0 && self.first_resend >= self.ack_timeout {
             return false;
         }
         self.probed = since;
