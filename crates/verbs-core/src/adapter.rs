@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::link::Link;
 use crate::registry::{QpNumbers, Registry};
-use crate::sys::{self, EventFd};
+use crate::sys::EventFd;
 
 /// How long the progress thread leaves frames to an application that has polled.
 pub const STAND_ASIDE: Duration = Duration::from_millis(1);
@@ -122,7 +122,9 @@ impl Adapter {
 
     /// Receives frames that came to other processes at the same address, and requests that have waited for their listener.
     pub fn take_passed(&self) {
-        self.link.take_over(self.clock.now());
+        let now = self.clock.now();
+        self.link.take_over(now);
+        self.link.serve(now);
         while self.link.take_passed(self.clock.now(), || self.engine.receiver()) {
             self.run(self.clock.now());
         }
@@ -207,8 +209,7 @@ impl Adapter {
         let polls = EMPTY.get().wrapping_add(1);
         EMPTY.set(polls);
         if polls.is_multiple_of(POLLS) {
-            let mut interests: Vec<_> = self.link.readable().map(|fd| (fd, false)).collect();
-            sys::wait_readable(&mut interests, Some(POLL_WAIT));
+            self.link.wait(POLL_WAIT);
         }
     }
 
@@ -244,11 +245,7 @@ impl Adapter {
         let until = deadlines.into_iter().flatten().min();
         self.sleeps_until.store(until.map_or(u64::MAX - 1, Instant::as_nanos), Ordering::SeqCst);
         let timeout = until.map(|until| until.duration_since(self.clock.now()));
-        let neighbors = self.link.neighbors().readable();
-        let frames = if stands_aside { None } else { Some(self.link.readable()) };
-        let descriptors = [self.waker.as_fd(), neighbors].into_iter().chain(frames.into_iter().flatten());
-        let mut interests: Vec<_> = descriptors.map(|fd| (fd, false)).collect();
-        sys::wait_readable(&mut interests, timeout);
+        self.link.sleep(self.waker.as_fd(), !stands_aside, timeout);
         self.stands_aside.store(false, Ordering::SeqCst);
         self.sleeps_until.store(u64::MAX, Ordering::SeqCst);
         // A flag: nothing to take is no error.

@@ -58,7 +58,7 @@ impl Device {
     ) -> Result<Arc<Self>, Error> {
         let interface =
             settings.interface.as_deref().map(|name| sys::interface_index(name).ok_or(Error::NoDevice));
-        let link = Link::open(address, interface.transpose()?, settings.faults, capture)?;
+        let link = Link::open(address, interface.transpose()?, settings, capture)?;
         let config = config(address, &link);
         let engine: EngineArc<Engine<Lock>> = Engine::try_new(config)?;
         engine.set_addresses(&[address]).map_err(|_| Error::OutOfMemory)?;

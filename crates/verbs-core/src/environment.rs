@@ -15,17 +15,21 @@ pub const ADDR: &str = "VIORDMA_ADDR";
 /// The variable with the interface of Ethernet frames.
 pub const INTERFACE: &str = "VIORDMA_INTERFACE";
 
+/// The variable that switches shared memory off.
+const SHARED_MEMORY: &str = "VIORDMA_SHARED_MEMORY";
+
 /// The variables, and what each sets.
-pub const VARIABLES: [(&str, &str); 5] = [
+pub const VARIABLES: [(&str, &str); 6] = [
     (ADDR, "addresses of the devices, separated by commas, instead of those of the host"),
     (INTERFACE, "devices of the addresses of this interface, on which frames travel as they are"),
     (PCAP, "file in which frames are recorded; with {pid} in it, one of each process"),
     ("VIORDMA_FAULTS", "faults of transmitted frames: loss=1%,duplicate=1%,reorder=1%,seed=7"),
+    (SHARED_MEMORY, "0: datagrams to other processes at the same address, too, instead of shared memory"),
     ("VIORDMA_STATS", "1: print statistics of each device to stderr when it is closed"),
 ];
 
 /// Settings of the devices of a process.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Addresses of the devices; empty for those of the host.
     pub addresses: Vec<IpAddr>,
@@ -33,7 +37,22 @@ pub struct Settings {
     pub interface: Option<String>,
     pub pcap: Option<PathBuf>,
     pub faults: Faults,
+    /// Frames to other processes at the same address go through shared memory.
+    pub shared_memory: bool,
     pub statistics: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            interface: None,
+            pcap: None,
+            faults: Faults::default(),
+            shared_memory: true,
+            statistics: false,
+        }
+    }
 }
 
 /// Faults of transmitted frames, for tests: shares of frames in millionths.
@@ -112,15 +131,18 @@ impl Settings {
                 self.pcap = Some(value.replace("{pid}", &std::process::id().to_string()).into());
             }
             "VIORDMA_FAULTS" => self.faults = faults(value)?,
-            _ => {
-                self.statistics = match value {
-                    "0" => false,
-                    "1" => true,
-                    _ => return Err("neither 0 nor 1"),
-                }
-            }
+            SHARED_MEMORY => self.shared_memory = switch(value)?,
+            _ => self.statistics = switch(value)?,
         }
         Ok(())
+    }
+}
+
+fn switch(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err("neither 0 nor 1"),
     }
 }
 
@@ -170,6 +192,7 @@ mod tests {
         assert_eq!(faults, Faults { loss: 15_000, duplicate: 0, reorder: 1_000_000, seed: 7 });
         assert_eq!(read("VIORDMA_PCAP", "/tmp/a").unwrap().pcap, Some("/tmp/a".into()));
         assert!(read("VIORDMA_STATS", "1").unwrap().statistics);
+        assert!(!read("VIORDMA_SHARED_MEMORY", "0").unwrap().shared_memory);
     }
 
     #[test]
@@ -185,6 +208,7 @@ mod tests {
             ("VIORDMA_FAULTS", "speed=1%"),
             ("VIORDMA_FAULTS", "seed=x"),
             ("VIORDMA_STATS", "yes"),
+            ("VIORDMA_SHARED_MEMORY", "2"),
         ] {
             let error = read(name, value).unwrap_err();
             assert_eq!((error.name, error.value.as_str()), (name, value));

@@ -68,6 +68,34 @@ fn devices_of_one_address_have_numbers_of_their_own() {
 }
 
 #[test]
+fn frames_between_processes_of_one_address_go_through_memory_unless_it_is_switched_off() {
+    for shared_memory in [true, false] {
+        let (address, settings) = (address(), Settings { shared_memory, ..Settings::default() });
+        let (mut a, b) = (Side::new(address, &settings), Side::new(address, &settings));
+        a.connect(&b);
+        b.connect(&a);
+        // The first frames are datagrams, until the other progress thread has mapped the memory.
+        let started = std::time::Instant::now();
+        let through_memory = |side: &Side| {
+            let mut count = 0;
+            side.device.each_counter(|name, value| {
+                if name == "sent_through_memory" {
+                    count = value;
+                }
+            });
+            count
+        };
+        while {
+            exchange(&mut a, &b, 1);
+            shared_memory && through_memory(&a).min(through_memory(&b)) == 0
+        } {
+            assert!(started.elapsed() < Duration::from_secs(20), "no frame went through memory");
+        }
+        assert_eq!(through_memory(&a) > 0, shared_memory);
+    }
+}
+
+#[test]
 fn a_device_receives_from_other_hosts_after_the_first_one_of_its_address_is_closed() {
     let (shared, settings) = (address(), Settings::default());
     let first = Side::new(shared, &settings);

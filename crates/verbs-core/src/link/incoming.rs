@@ -12,6 +12,7 @@ use super::frame::{FRAME, FrameBuffer};
 use super::headers::{self, prefix_len, rebuild};
 use super::neighbors::Neighbors;
 use super::postponed::Postponed;
+use super::ring::Consumer;
 use super::routing::{self, Target};
 use crate::Lock;
 use crate::sys::{self, BATCH, PacketSocket, UdpSocket};
@@ -24,11 +25,22 @@ pub struct Incoming {
     capture: Option<Arc<Capture>>,
     buffers: Vec<FrameBuffer>,
     postponed: Postponed,
+    turn: u32,
 }
+
+/// How often sockets are read beside rings, which cost no system call.
+const TURNS: u32 = 4;
 
 impl Incoming {
     pub fn new(address: IpAddr, slot: u8, capture: Option<Arc<Capture>>) -> Self {
-        Self { address, slot, capture, buffers: vec![[0; FRAME]; BATCH], postponed: Postponed::default() }
+        Self {
+            address,
+            slot,
+            capture,
+            buffers: vec![[0; FRAME]; BATCH],
+            postponed: Postponed::default(),
+            turn: 0,
+        }
     }
 
     /// Receives datagrams that have arrived, and passes their frames on: to `receiver`, or to the process that they are for. Returns their
@@ -40,7 +52,7 @@ impl Incoming {
         now: Instant,
         receiver: impl FnOnce() -> Receiver<'a, Lock>,
     ) -> usize {
-        let Self { address, slot, capture, buffers, postponed } = self;
+        let Self { address, slot, capture, buffers, postponed, .. } = self;
         let prefix = prefix_len(address.is_ipv4());
         let mut arrived = [None; BATCH];
         let rooms = buffers.iter_mut().map(|buffer| &mut buffer[prefix..]);
@@ -110,6 +122,41 @@ impl Incoming {
                 _ => {
                     receiver.handle_frame(now, frame);
                 }
+            }
+        }
+        count
+    }
+
+    /// Counts a reception from rings. Returns whether sockets are to be read after it.
+    pub fn is_turn_of_sockets(&mut self) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        self.turn.is_multiple_of(TURNS)
+    }
+
+    /// Takes frames that another process has written to a ring, for this one. Returns their number.
+    pub fn receive_memory<'a>(
+        &mut self,
+        ring: &Consumer,
+        now: Instant,
+        receiver: impl FnOnce() -> Receiver<'a, Lock>,
+    ) -> usize {
+        let Some(buffer) = self.buffers.first_mut() else { return 0 };
+        if !ring.has_frames() {
+            return 0;
+        }
+        let mut receiver = receiver();
+        let mut count = 0;
+        while count < BATCH
+            && let Some(length) = ring.pop(buffer)
+        {
+            count += 1;
+            let frame = &buffer[..length];
+            let target = headers::Outgoing::of(frame).and_then(|parts| routing::of(parts.datagram));
+            if target == Some(Target::Slot(self.slot)) {
+                if let Some(capture) = &self.capture {
+                    capture.record(core::iter::once(frame));
+                }
+                receiver.handle_frame(now, frame);
             }
         }
         count

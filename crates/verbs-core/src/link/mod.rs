@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Frames between devices: the engine builds Ethernet frames, which travel as UDP datagrams, or, on an interface that the user names, as
-//! they are. Those to addresses of the same host, and by other interfaces, are datagrams then, too.
+//! they are. Those to addresses of the same host, and by other interfaces, are datagrams then, too. Frames to other processes at the same
+//! address go through memory that two of them share.
 //!
 //! Processes that share an address have different *slots*. The slot is the upper bits of their queue pair numbers, and the offset of
 //! their UDP port: slot 0 has the port of RoCEv2, which other hosts know. The kernel releases a port when its process ends, and another
@@ -12,16 +13,19 @@ mod faults;
 mod frame;
 mod headers;
 mod incoming;
+mod memory;
 mod neighbors;
 mod next_hops;
 mod outgoing;
 mod postponed;
+mod ring;
 mod routing;
 mod socket;
 mod takeover;
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -30,10 +34,11 @@ use roce::{Instant, Receiver};
 use roce_wire::MacAddr;
 
 use crate::Lock;
-use crate::environment::Faults;
+use crate::environment::Settings;
 use crate::error::Error;
-use crate::sys::{Netlink, PacketSocket, UdpSocket};
+use crate::sys::{self, Interest, Netlink, PacketSocket, UdpSocket};
 use incoming::Incoming;
+use memory::{Inbound, Outbound};
 use neighbors::Neighbors;
 use next_hops::NextHops;
 use outgoing::Outgoing;
@@ -43,6 +48,9 @@ use takeover::Takeover;
 pub use capture::Capture;
 pub use frame::SLOT_BITS;
 pub use headers::MAC;
+
+/// How often other processes are served that a thread does not wait for, because it has frames all the time.
+const SERVE: Duration = Duration::from_millis(1);
 
 /// Bytes that the kernel counts for a frame of 4096 bytes of payload in a receive buffer.
 const COUNTED: usize = 8448;
@@ -56,6 +64,10 @@ pub struct Link {
     /// Receives and transmits frames of an interface.
     packets: Option<PacketSocket>,
     neighbors: Neighbors,
+    /// Rings of other processes at the same address.
+    memory: Option<Inbound>,
+    /// When to call [`Inbound::serve`] next.
+    serve: AtomicU64,
     outgoing: Mutex<Outgoing>,
     incoming: Mutex<Incoming>,
     /// When a postponed request is to be handled; `u64::MAX` if there is none.
@@ -71,7 +83,7 @@ impl Link {
     pub fn open(
         address: IpAddr,
         interface: Option<u32>,
-        faults: Faults,
+        settings: &Settings,
         capture: Option<&Arc<Capture>>,
     ) -> Result<Self, Error> {
         // Before a socket drops what this one receives.
@@ -83,12 +95,19 @@ impl Link {
             }
             _ => None,
         };
-        let outgoing = Mutex::new(Outgoing::new(address, slot, faults, capture.cloned(), next_hops));
+        let shares = settings.shared_memory;
+        let (memory, outbound) = (
+            shares.then(|| Inbound::open(address, slot)).transpose()?,
+            shares.then(|| Outbound::new(address)),
+        );
+        let (faults, serve) = (settings.faults, AtomicU64::new(0));
+        let outgoing = Outgoing::new(address, slot, faults, capture.cloned(), next_hops, outbound);
+        let outgoing = Mutex::new(outgoing);
         let incoming = Mutex::new(Incoming::new(address, slot, capture.cloned()));
         let neighbors = Neighbors::open(address, slot)?;
         let takeover = Takeover::new(address, slot, interface);
         let due = AtomicU64::new(u64::MAX);
-        Ok(Self { slot, socket, takeover, packets, neighbors, outgoing, incoming, due })
+        Ok(Self { slot, socket, takeover, packets, neighbors, memory, serve, outgoing, incoming, due })
     }
 
     /// Returns the slot, less than 2^[`SLOT_BITS`].
@@ -122,15 +141,89 @@ impl Link {
     pub fn receive<'a>(&self, now: Instant, receiver: impl Fn() -> Receiver<'a, Lock>) -> usize {
         let Some(mut incoming) = self.incoming.try_lock() else { return 0 };
         let mut count = 0;
+        if let Some(memory) = &self.memory {
+            if memory.is_begun() {
+                // What the process sent before it used the ring.
+                while self.receive_datagrams(&mut incoming, now, &receiver) > 0 {}
+            }
+            memory.each(|ring| count += incoming.receive_memory(ring, now, &receiver));
+            if memory.has_rings() && !incoming.is_turn_of_sockets() {
+                self.note_due(&mut incoming);
+                return count;
+            }
+        }
+        count += self.receive_datagrams(&mut incoming, now, &receiver);
+        self.note_due(&mut incoming);
+        count
+    }
+
+    fn receive_datagrams<'a>(
+        &self,
+        incoming: &mut Incoming,
+        now: Instant,
+        receiver: &impl Fn() -> Receiver<'a, Lock>,
+    ) -> usize {
+        let mut count = 0;
         for socket in self.sockets() {
-            count += incoming.receive(socket, &self.neighbors, now, &receiver);
+            count += incoming.receive(socket, &self.neighbors, now, receiver);
         }
         if let Some(packets) = &self.packets {
             let refuses = self.slot == 0 || self.takeover.socket().is_some();
-            count += incoming.receive_frames(packets, refuses, &self.neighbors, now, &receiver);
+            count += incoming.receive_frames(packets, refuses, &self.neighbors, now, receiver);
         }
-        self.note_due(&mut incoming);
         count
+    }
+
+    /// Waits until frames have arrived, at most for `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        self.wait_also(&mut Vec::new(), true, Some(timeout));
+    }
+
+    /// Waits until `waker` is readable, another process has passed or offered something, or, if `for_frames`, frames have arrived. Of the
+    /// progress thread.
+    pub fn sleep(&self, waker: BorrowedFd<'_>, for_frames: bool, timeout: Option<Duration>) {
+        let streams = self.memory.as_ref().map(Inbound::streams).unwrap_or_default();
+        let offers = self.memory.as_ref().map(Inbound::listener);
+        let offers = offers.into_iter().chain(streams.iter().map(AsFd::as_fd));
+        let first = [waker, self.neighbors.readable()];
+        let count = first.len();
+        let mut interests = first.into_iter().chain(offers).map(|fd| (fd, false)).collect();
+        self.wait_also(&mut interests, for_frames, timeout);
+        if interests.iter().skip(count).take(1 + streams.len()).any(|&(_, is_readable)| is_readable) {
+            self.serve.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits for descriptors, and, if `for_frames`, for those of frames, which are appended.
+    fn wait_also<'a>(
+        &'a self,
+        interests: &mut Vec<Interest<'a>>,
+        for_frames: bool,
+        timeout: Option<Duration>,
+    ) {
+        let memory = self.memory.as_ref().filter(|_| for_frames);
+        let waits = memory.map(Inbound::begin_wait);
+        if matches!(waits, Some(None)) {
+            return;
+        }
+        if for_frames {
+            let sockets = self.sockets().map(AsFd::as_fd).chain(self.packets.as_ref().map(AsFd::as_fd));
+            interests.extend(sockets.chain(memory.map(Inbound::bell)).map(|fd| (fd, false)));
+        }
+        sys::wait_readable(interests, timeout);
+        if let (Some(memory), Some(&(_, true))) = (memory, interests.last()) {
+            memory.silence();
+        }
+    }
+
+    /// Accepts what other processes at the same address offer, if there can be something. Of the progress thread.
+    pub fn serve(&self, now: Instant) {
+        if let Some(memory) = &self.memory
+            && self.serve.load(Ordering::SeqCst) <= now.as_nanos()
+        {
+            self.serve.store((now + SERVE).as_nanos(), Ordering::SeqCst);
+            memory.serve();
+        }
     }
 
     /// Takes the port of RoCEv2 over if the process that had it has ended. To be called when [`Link::next_takeover`] has passed.
@@ -176,6 +269,7 @@ impl Link {
         let sent = self.outgoing.lock().sent();
         each("sent_datagrams", sent.datagrams);
         each("sent_ethernet_frames", sent.ethernet);
+        each("sent_through_memory", sent.memory);
     }
 
     /// Returns when [`Link::take_passed`] has to handle a postponed request.
@@ -186,11 +280,6 @@ impl Link {
     /// Returns the other processes at the same address.
     pub fn neighbors(&self) -> &Neighbors {
         &self.neighbors
-    }
-
-    /// Returns descriptors that are readable when frames have arrived.
-    pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets().map(AsFd::as_fd).chain(self.packets.as_ref().map(AsFd::as_fd))
     }
 }
 

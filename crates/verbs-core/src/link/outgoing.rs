@@ -13,6 +13,7 @@ use super::capture::Capture;
 use super::faults::FaultInjector;
 use super::frame::{FRAME, FrameBuffer, port_of};
 use super::headers;
+use super::memory::Outbound;
 use super::next_hops::NextHops;
 use super::routing::{self, Target};
 use crate::environment::Faults;
@@ -34,6 +35,8 @@ pub struct Outgoing {
     sockets: Sockets,
     /// On a link of Ethernet frames.
     next_hops: Option<NextHops<Netlink>>,
+    /// To other processes at this address.
+    memory: Option<Outbound>,
     sent: Sent,
 }
 
@@ -42,6 +45,18 @@ pub struct Outgoing {
 pub struct Sent {
     pub datagrams: u64,
     pub ethernet: u64,
+    pub memory: u64,
+}
+
+/// How a frame leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// In a datagram from this port.
+    Datagram(u16),
+    /// As it is, by the interface.
+    Ethernet,
+    /// Through memory, to the process in this slot.
+    Memory(u8),
 }
 
 /// Sockets by UDP source port, of which each pair of queue pairs has one.
@@ -69,9 +84,9 @@ impl Sockets {
 /// A datagram of the batch.
 #[derive(Clone, Copy)]
 struct Datagram<'a> {
-    /// The frame leaves as it is.
-    is_frame: bool,
-    source_port: u16,
+    way: Way,
+    /// Of the process that it is for, if that is another one at the same address.
+    slot: Option<u8>,
     destination: SocketAddr,
     /// The whole frame.
     frame: &'a [u8],
@@ -85,6 +100,7 @@ impl Outgoing {
         faults: Faults,
         capture: Option<Arc<Capture>>,
         next_hops: Option<NextHops<Netlink>>,
+        memory: Option<Outbound>,
     ) -> Self {
         let buffers = vec![[0; FRAME]; BATCH];
         Self {
@@ -96,6 +112,7 @@ impl Outgoing {
             lengths: Vec::with_capacity(BATCH),
             sockets: Sockets::default(),
             next_hops,
+            memory,
             sent: Sent::default(),
         }
     }
@@ -110,15 +127,26 @@ impl Outgoing {
         self.sent
     }
 
-    /// Transmits the batch: by `frames` what has a next hop on its interface, all else as datagrams, by `main` those of the RoCEv2 port.
-    /// What the kernel does not take is lost, as on a network: the transport repairs that.
+    /// Transmits the batch: through memory to other processes at this address, by `frames` what has a next hop on its interface, all else as
+    /// datagrams, by `main` those of the RoCEv2 port. What the kernel does not take, or has no room, is lost, as on a network: the transport
+    /// repairs that.
     pub fn flush(&mut self, now: Instant, main: &UdpSocket, frames: Option<&PacketSocket>) {
-        let Self { address, slot, faults, capture, buffers, lengths, sockets, next_hops, sent } = self;
+        let Self { address, slot, faults, capture, buffers, lengths, sockets, next_hops, memory, sent } =
+            self;
         let mut datagrams = Vec::with_capacity(lengths.len());
         for (buffer, &len) in buffers.iter_mut().zip(&*lengths) {
             let frame = &mut buffer[..len];
             let is_frame = next_hops.as_mut().is_some_and(|next_hops| next_hops.complete(now, frame));
-            datagrams.extend(datagram(*address, *slot, frame).map(|parts| Datagram { is_frame, ..parts }));
+            let Some(mut datagram) = datagram(*address, *slot, frame) else { continue };
+            if is_frame {
+                datagram.way = Way::Ethernet;
+            } else if let Some(memory) = memory
+                && let Some(other) = datagram.slot
+                && memory.is_ready(now, other)
+            {
+                datagram.way = Way::Memory(other);
+            }
+            datagrams.push(datagram);
         }
         if faults.is_active() {
             datagrams = faults.apply(datagrams);
@@ -126,22 +154,30 @@ impl Outgoing {
         if let Some(capture) = capture {
             capture.record(datagrams.iter().map(|datagram| datagram.frame));
         }
-        let way = |datagram: &Datagram<'_>| (!datagram.is_frame).then_some(datagram.source_port);
-        for group in datagrams.chunk_by(|a, b| way(a) == way(b)) {
-            let is_frame = group.first().is_some_and(|first| first.is_frame);
-            *(if is_frame { &mut sent.ethernet } else { &mut sent.datagrams }) += group.len() as u64;
-            match (group.first().and_then(way), frames) {
-                (None, Some(socket)) => {
-                    send_all(group, |rest| socket.send(rest.iter().map(|datagram| datagram.frame)));
+        for group in datagrams.chunk_by(|a, b| a.way == b.way) {
+            let Some(first) = group.first() else { continue };
+            let counter = match (first.way, frames, &mut *memory) {
+                (Way::Memory(slot), _, Some(memory)) => {
+                    pass_all(group, |rest| memory.push(slot, rest.iter().map(|datagram| datagram.frame)));
+                    &mut sent.memory
                 }
-                (Some(UDP_PORT), _) => send(main, group),
-                (Some(port), _) => {
+                (Way::Ethernet, Some(socket), _) => {
+                    pass_all(group, |rest| socket.send(rest.iter().map(|datagram| datagram.frame)));
+                    &mut sent.ethernet
+                }
+                (Way::Datagram(UDP_PORT), ..) => {
+                    send(main, group);
+                    &mut sent.datagrams
+                }
+                (Way::Datagram(port), ..) => {
                     if let Some(socket) = sockets.get(SocketAddr::new(*address, port)) {
                         send(socket, group);
                     }
+                    &mut sent.datagrams
                 }
-                (None, None) => {}
-            }
+                (Way::Memory(_) | Way::Ethernet, ..) => continue,
+            };
+            *counter += group.len() as u64;
         }
         lengths.clear();
     }
@@ -161,29 +197,28 @@ impl Transmit for Outgoing {
 fn datagram(local: IpAddr, own_slot: u8, frame: &[u8]) -> Option<Datagram<'_>> {
     let parts = headers::Outgoing::of(frame)?;
     let slot = match routing::of(parts.datagram) {
-        _ if parts.destination != local => 0,
-        Some(Target::Slot(slot)) => slot,
+        _ if parts.destination != local => None,
+        Some(Target::Slot(slot)) => Some(slot),
         // Found when it is received.
-        _ => own_slot,
+        _ => Some(own_slot),
     };
-    let destination = SocketAddr::new(parts.destination, port_of(slot));
     Some(Datagram {
-        is_frame: false,
-        source_port: parts.source_port,
-        destination,
+        way: Way::Datagram(parts.source_port),
+        slot: slot.filter(|&slot| slot != own_slot),
+        destination: SocketAddr::new(parts.destination, port_of(slot.unwrap_or(0))),
         frame,
         bytes: parts.datagram,
     })
 }
 
 fn send(socket: &UdpSocket, datagrams: &[Datagram<'_>]) {
-    send_all(datagrams, |rest| {
+    pass_all(datagrams, |rest| {
         sys::send(socket, rest.iter().map(|datagram| (datagram.destination, datagram.bytes)))
     });
 }
 
 /// Calls `pass` with what is left until the kernel has taken all. It returns how many the kernel has taken.
-fn send_all(datagrams: &[Datagram<'_>], pass: impl Fn(&[Datagram<'_>]) -> usize) {
+fn pass_all(datagrams: &[Datagram<'_>], mut pass: impl FnMut(&[Datagram<'_>]) -> usize) {
     let mut rest = datagrams;
     let mut tries = 0;
     while !rest.is_empty() {

@@ -67,6 +67,13 @@ impl EventFd {
     }
 }
 
+impl From<OwnedFd> for EventFd {
+    /// Wraps one that another process has passed.
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

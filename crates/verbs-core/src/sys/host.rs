@@ -118,19 +118,15 @@ pub type Interest<'a> = (BorrowedFd<'a>, bool);
 
 /// Waits until a descriptor is readable, at most for `timeout`.
 pub fn wait_readable(descriptors: &mut [Interest<'_>], timeout: Option<Duration>) {
-    const MAX: usize = 16;
-    let mut list = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; MAX];
-    let count = descriptors.len().min(MAX);
-    for (entry, (fd, _)) in list.iter_mut().zip(&*descriptors) {
-        entry.fd = fd.as_raw_fd();
-    }
+    let entry = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut list: Vec<_> = descriptors.iter().map(|(fd, _)| entry(fd)).collect();
     let time = timeout.map(|timeout| libc::timespec {
         tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: `list` has at least `count` entries; `time` is null or lives until after the call; without a signal mask.
-    unsafe { libc::ppoll(list.as_mut_ptr(), count as libc::nfds_t, time, core::ptr::null()) };
+    // SAFETY: `list` has as many entries; `time` is null or lives until after the call; without a signal mask.
+    unsafe { libc::ppoll(list.as_mut_ptr(), list.len() as libc::nfds_t, time, core::ptr::null()) };
     for (entry, (_, readable)) in list.iter().zip(descriptors) {
         *readable = entry.revents != 0;
     }

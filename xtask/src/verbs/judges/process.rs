@@ -61,6 +61,12 @@ impl Process {
         let _ = self.child.kill();
     }
 
+    /// Returns whether it has mapped memory that it shares with another process of the library.
+    pub fn shares_memory(&self) -> bool {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap_or_default();
+        maps.contains("/memfd:viordma")
+    }
+
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }

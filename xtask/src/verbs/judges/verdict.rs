@@ -58,18 +58,22 @@ impl Ends<'_> {
             .filter_map(|(name, exited)| Some((name, exited?)))
     }
 
-    /// Returns that the frames have not left as the place asks for: as Ethernet frames, but for a few until the kernel knows the neighbor.
+    /// Returns that frames have not left as the place asks for: as Ethernet frames, but for a few until the kernel knows the neighbor; through
+    /// memory on one address, but for those before the peer has mapped it.
     pub fn fault_of_link(&self, kind: Kind) -> Option<String> {
-        let sides = [self.server, Some(self.client)].into_iter().enumerate();
-        sides.filter_map(|(side, exited)| Some((side, exited?))).find_map(|(side, exited)| {
-            let [frames, datagrams] =
-                ["sent_ethernet_frames", "sent_datagrams"].map(|name| counter(&exited.text, name));
-            let is_right = match kind.interface(side) {
-                Some(_) => frames >= datagrams,
-                None => frames == 0,
+        // A single process has both ends of its connections.
+        let server = self.server?;
+        [server, self.client].into_iter().enumerate().find_map(|(side, exited)| {
+            let sent = ["sent_ethernet_frames", "sent_through_memory", "sent_datagrams"];
+            let [ethernet, memory, datagrams] = sent.map(|name| counter(&exited.text, name));
+            let is_right = match (kind.interface(side), kind) {
+                (Some(_), _) => ethernet >= datagrams && memory == 0,
+                (None, Kind::One) => ethernet == 0 && (datagrams < MANY || memory > datagrams),
+                (None, _) => ethernet == 0 && memory == 0,
             };
-            let words = || format!("side {side} has sent {frames} Ethernet frames, {datagrams} datagrams");
-            (!is_right).then(words)
+            let ways =
+                format!("{ethernet} as Ethernet frames, {memory} through memory, {datagrams} as datagrams");
+            (!is_right).then_some(format!("side {side} has sent frames in the wrong way: {ways}"))
         })
     }
 
