@@ -69,7 +69,9 @@ impl Incoming {
                 capture.record(core::iter::once(frame));
             }
             match routing::of(&frame[prefix..]) {
-                Some(Target::Slot(other)) if other != *slot => neighbors.pass(other, frame),
+                Some(Target::Slot(other)) if other != *slot => {
+                    neighbors.pass(other, frame);
+                }
                 // All others look whether it is theirs.
                 Some(Target::Port(port)) if neighbors.is_elsewhere(port) => neighbors.pass_to_all(frame),
                 Some(Target::Port(port)) if !neighbors.listens(port) && postponed.add(now, port, frame) => {}

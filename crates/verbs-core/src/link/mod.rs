@@ -130,7 +130,7 @@ impl Link {
         loop {
             let budget = outgoing.room();
             let filled = fill(&mut outgoing, budget);
-            outgoing.flush(now, &self.socket, self.packets.as_ref());
+            outgoing.flush(now, &self.socket, self.packets.as_ref(), &self.neighbors);
             if filled < budget {
                 break;
             }

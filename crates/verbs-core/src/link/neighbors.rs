@@ -82,16 +82,17 @@ impl Neighbors {
         !self.has(port) && connected().is_ok()
     }
 
-    /// Passes a frame to the process in a slot; it is lost if there is none, or if too many are waiting.
-    pub fn pass(&self, slot: u8, frame: &[u8]) {
-        if let Ok(name) = SocketAddr::from_abstract_name(slot_name(self.address, slot)) {
-            let _ = self.inbox.send_to_addr(frame, &name);
-        }
+    /// Passes a frame to the process in a slot. Returns whether it did: not if there is none, or if too many are waiting.
+    pub fn pass(&self, slot: u8, frame: &[u8]) -> bool {
+        let name = SocketAddr::from_abstract_name(slot_name(self.address, slot));
+        name.and_then(|name| self.inbox.send_to_addr(frame, &name)).is_ok()
     }
 
     /// Passes a frame to all other processes.
     pub fn pass_to_all(&self, frame: &[u8]) {
-        (0..1 << SLOT_BITS).filter(|&slot| slot != self.slot).for_each(|slot| self.pass(slot, frame));
+        for slot in (0..1 << SLOT_BITS).filter(|&slot| slot != self.slot) {
+            self.pass(slot, frame);
+        }
     }
 
     /// Takes a frame that another process has passed. Returns its length.
@@ -152,8 +153,8 @@ mod tests {
     fn frames_are_passed_to_one_or_all() {
         let address = [127, 9, 9, 2].into();
         let all = [0, 1, 2].map(|slot| Neighbors::open(address, slot).unwrap());
-        all[0].pass(1, b"one");
-        all[0].pass(9, b"none");
+        assert!(all[0].pass(1, b"one"));
+        assert!(!all[0].pass(9, b"none"));
         all[0].pass_to_all(b"all");
         let taken = all.each_ref().map(|neighbors| {
             let mut buffer = [0; 16];

@@ -14,6 +14,7 @@ use super::faults::FaultInjector;
 use super::frame::{FRAME, FrameBuffer, port_of};
 use super::headers;
 use super::memory::Outbound;
+use super::neighbors::Neighbors;
 use super::next_hops::NextHops;
 use super::routing::{self, Target};
 use crate::environment::Faults;
@@ -130,7 +131,13 @@ impl Outgoing {
     /// Transmits the batch: through memory to other processes at this address, by `frames` what has a next hop on its interface, all else as
     /// datagrams, by `main` those of the RoCEv2 port. What the kernel does not take, or has no room, is lost, as on a network: the transport
     /// repairs that.
-    pub fn flush(&mut self, now: Instant, main: &UdpSocket, frames: Option<&PacketSocket>) {
+    pub fn flush(
+        &mut self,
+        now: Instant,
+        main: &UdpSocket,
+        frames: Option<&PacketSocket>,
+        neighbors: &Neighbors,
+    ) {
         let Self { address, slot, faults, capture, buffers, lengths, sockets, next_hops, memory, sent } =
             self;
         let mut datagrams = Vec::with_capacity(lengths.len());
@@ -170,8 +177,15 @@ impl Outgoing {
                     &mut sent.datagrams
                 }
                 (Way::Datagram(port), ..) => {
-                    if let Some(socket) = sockets.get(SocketAddr::new(*address, port)) {
-                        send(socket, group);
+                    match sockets.get(SocketAddr::new(*address, port)) {
+                        Some(socket) => send(socket, group),
+                        // A process of another user has the port: it may be the one at the other end, whose frames have the same.
+                        None => pass_all(group, |rest| {
+                            let is_passed = rest.first().is_some_and(|datagram| {
+                                datagram.slot.is_some_and(|slot| neighbors.pass(slot, datagram.frame))
+                            });
+                            usize::from(is_passed)
+                        }),
                     }
                     &mut sent.datagrams
                 }
@@ -238,6 +252,7 @@ fn pass_all(datagrams: &[Datagram<'_>], mut pass: impl FnMut(&[Datagram<'_>]) ->
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::SLOT_BITS;
     use super::*;
 
     #[test]
@@ -253,5 +268,25 @@ mod tests {
             assert!(sockets.get(SocketAddr::new(address, port)).is_some());
             assert!(sockets.0.len() <= Sockets::MOST);
         }
+    }
+
+    #[test]
+    fn a_frame_from_a_port_of_another_user_is_passed_to_its_process() {
+        let address = [127, 9, 9, 6].into();
+        let [own, other] = [0, 1].map(|slot| Neighbors::open(address, slot).unwrap());
+        let main = UdpSocket::bind(SocketAddr::new(address, port_of(0)), false).unwrap();
+        let mut outgoing = Outgoing::new(address, 0, Faults::default(), None, None, None);
+        let port = 50_500;
+        let _taken = std::net::UdpSocket::bind((address, port)).unwrap();
+        // A BTH to a queue pair of slot 1.
+        let (prefix, bth) =
+            (headers::prefix_len(true), [0, 0, 0, 0, 0, 1 << (8 - SLOT_BITS), 0, 0, 0, 0, 0, 0]);
+        let len = prefix + bth.len();
+        let frame = outgoing.slot().unwrap();
+        headers::rebuild(frame, bth.len(), SocketAddr::new(address, port), address, 0);
+        frame[prefix..len].copy_from_slice(&bth);
+        outgoing.commit(len);
+        outgoing.flush(Instant::from_nanos(1), &main, None, &own);
+        assert_eq!(other.take(&mut [0; FRAME]), Some(len));
     }
 }
