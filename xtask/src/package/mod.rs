@@ -77,7 +77,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let source = Source::committed()?;
     let signer = options.sign.as_deref().map(Signer::new).transpose()?;
-    let mut contents = build(&source, options.arch, options.strict)?;
+    let built = build(&source, options.arch, options.strict);
+    // Before the result, for which a change would be the reason.
+    source.check_unchanged()?;
+    let mut contents = built?;
     if let Some(signer) = &signer {
         signer.sign(&mut contents, source.time)?;
     }
@@ -87,8 +90,11 @@ pub fn run(options: &Options) -> Result<()> {
     let path = dist.join(format!("{}.zip", contents.folder));
     let new = dist.join(format!(".{}.{}", contents.folder, std::process::id()));
     let data = archive::write(&contents, &source)?;
-    fs::write(&new, data).with_context(|| format!("cannot write {}", new.display()))?;
-    fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))?;
+    let written = fs::write(&new, data).and_then(|()| fs::rename(&new, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))?;
     println!("{}", path.display());
     if signer.is_none() {
         println!("not signed: --sign test, or signtool on Windows (README.md in the archive)");

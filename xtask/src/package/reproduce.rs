@@ -47,7 +47,7 @@ pub fn run(is_strict: bool) -> Result<()> {
         shell::run(second.env_remove("CARGO_TARGET_DIR").env_remove("CARGO_MANIFEST_DIR"))?;
         let built = assembly::build(&source, architecture, is_strict);
         // Before the result, for which a change would be the reason.
-        check_unchanged(&source)?;
+        source.check_unchanged()?;
         let mut first = built?;
         first.add_checksums();
         let path = clone.join("dist").join(format!("{}.zip", first.folder));
@@ -117,18 +117,6 @@ fn copy_sources(to: &Path) -> Result<()> {
         }
         fs::create_dir_all(to.parent().context("a file is in no folder")?)?;
         fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
-    }
-    Ok(())
-}
-
-/// Checks that this checkout has been at a commit without local changes since before its clone was made, as far as that shows afterwards.
-fn check_unchanged(source: &Source) -> Result<()> {
-    let now = Source::committed()?;
-    if now.commit != source.commit {
-        return Err(Exit::usage(format!(
-            "this checkout was at {} when it was cloned, and is at {}: nothing was compared",
-            source.commit, now.commit
-        )));
     }
     Ok(())
 }

@@ -29,10 +29,25 @@ impl Source {
         if let Some(first) = changes.lines().next() {
             let (count, file) = (changes.lines().count(), first.get(3..).unwrap_or_default());
             return Err(Exit::usage(format!(
-                "a package is made of a commit, and {count} files differ from the last one, {file} for example: commit them"
+                "a package is made of a commit, and files differ from the last one, {file} for example: commit them ({count})"
             )));
         }
         Ok(source)
+    }
+
+    /// Checks that this checkout is still at this commit without local changes, as far as that shows afterwards.
+    ///
+    /// # Errors
+    /// With exit code 2: it is not.
+    pub fn check_unchanged(&self) -> Result<()> {
+        let now = Self::committed()?;
+        if now.commit != self.commit {
+            return Err(Exit::usage(format!(
+                "this checkout was at {} when the command began, and is at {}: call it again",
+                self.commit, now.commit
+            )));
+        }
+        Ok(())
     }
 
     /// Returns the last commit of this checkout.

@@ -36,7 +36,9 @@ pub fn run(file: &Path) -> Result<()> {
             source.commit
         )));
     }
-    let built = assembly::build(&source, architecture, is_strict)?;
+    let built = assembly::build(&source, architecture, is_strict);
+    source.check_unchanged()?;
+    let built = built?;
     let different = differences(&archive, &built);
     if !different.is_empty() {
         bail!("{shown} differs from what this checkout builds: {}", different.join(", "));
