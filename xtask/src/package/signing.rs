@@ -25,25 +25,33 @@ pub const TEST: &str = "test";
 pub struct Signer {
     folder: PathBuf,
     key: PathBuf,
+    is_test: bool,
 }
 
 impl Signer {
-    /// Prepares to sign with a key that is made now, or with the key and the certificates in a PEM file.
+    /// Prepares to sign with a key that is made when it is needed, or with the key and the certificates in a PEM file.
     ///
     /// # Errors
     /// With exit code 2: a tool is missing, or the file has no key and certificate.
     pub fn new(key: &str) -> Result<Self> {
         packages::require(&packages::SIGNING)?;
         let folder = shell::root().join(format!("target/package-{}", std::process::id()));
-        let signer = Self { key: if key == TEST { folder.join("key.pem") } else { key.into() }, folder };
-        if key != TEST {
+        let is_test = key == TEST;
+        if !is_test {
             check_key(Path::new(key))?;
         }
-        private_folder(&signer.folder)?;
-        if key == TEST {
-            signer.make_test_key()?;
+        // Of an interrupted run, whose process had the same number.
+        let _ = fs::remove_dir_all(&folder);
+        Ok(Self { key: if is_test { folder.join("key.pem") } else { key.into() }, folder, is_test })
+    }
+
+    /// Makes the folder, and a test key in it, unless they are there.
+    fn prepare(&self) -> Result<()> {
+        if self.folder.exists() {
+            return Ok(());
         }
-        Ok(signer)
+        private_folder(&self.folder)?;
+        if self.is_test { self.make_test_key() } else { Ok(()) }
     }
 
     fn make_test_key(&self) -> Result<()> {
@@ -64,6 +72,7 @@ impl Signer {
     /// # Errors
     /// The key does not sign, or a signature is not valid.
     pub fn sign(&self, contents: &mut Contents, time: u64) -> Result<()> {
+        self.prepare()?;
         for (extension, pages) in [("sys", &["-ph"][..]), ("cat", &[])] {
             let (unsigned, signed) = (self.folder.join("unsigned"), self.folder.join("signed"));
             fs::write(&unsigned, contents.file(extension)?)?;
@@ -147,14 +156,10 @@ fn check_key(file: &Path) -> Result<()> {
 
 /// Makes a folder that other users cannot read.
 fn private_folder(folder: &Path) -> Result<()> {
-    let _ = fs::remove_dir_all(folder);
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-    }
-    Ok(())
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).with_context(|| format!("cannot create {}", folder.display()))
 }
 
 fn osslsigncode(subcommand: &str) -> Command {
