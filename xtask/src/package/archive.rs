@@ -48,7 +48,7 @@ pub fn read(data: &[u8]) -> Result<Contents> {
     let mut zip = ZipArchive::new(Cursor::new(data)).context("no zip file")?;
     let mut contents = Contents::default();
     for index in 0..zip.len() {
-        let mut file = zip.by_index(index)?;
+        let file = zip.by_index(index)?;
         let path = file.name()?.into_owned();
         let (folder, name) = path.split_once('/').with_context(|| format!("{path} is in no folder"))?;
         ensure!(
@@ -58,7 +58,10 @@ pub fn read(data: &[u8]) -> Result<Contents> {
         ensure!(file.size() <= LARGEST, "{path} is too large");
         folder.clone_into(&mut contents.folder);
         let mut data = Vec::new();
-        file.read_to_end(&mut data).with_context(|| format!("{name} is damaged"))?;
+        // The size is a claim of the archive, too.
+        let size = file.size();
+        file.take(LARGEST + 1).read_to_end(&mut data).with_context(|| format!("{name} is damaged"))?;
+        ensure!(data.len() as u64 == size, "{name} is damaged: it has another size than the archive says");
         contents.files.insert(name.to_owned(), data);
     }
     Ok(contents)

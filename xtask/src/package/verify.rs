@@ -39,7 +39,13 @@ pub fn run(file: &Path) -> Result<()> {
     let built = assembly::build(&source, architecture, is_strict);
     source.check_unchanged()?;
     let built = built?;
-    let different = differences(&archive, &built);
+    let mut different = differences(&archive, &built);
+    if archive.folder != built.folder {
+        different.push(format!("the folder {}, which is {}", archive.folder, built.folder));
+    }
+    if !is_canonical(&data, &archive, &source)? {
+        different.push("the zip file itself, which is not how its files are packed".to_owned());
+    }
     if !different.is_empty() {
         bail!("{shown} differs from what this checkout builds: {}", different.join(", "));
     }
@@ -71,6 +77,12 @@ impl Origin {
         };
         Ok(Self { commit, architecture })
     }
+}
+
+/// Returns whether a zip file has the files that were read from it, once each, and nothing else: programs differ in which of two files of
+/// the same name they unpack.
+fn is_canonical(data: &[u8], archive: &Contents, source: &Source) -> Result<bool> {
+    Ok(archive::write(archive, source)? == data)
 }
 
 /// Returns what differs between an archive and a package without signatures and checksums.
@@ -181,6 +193,34 @@ mod tests {
         for len in [0, 1, data.len() / 2, data.len() - 1] {
             assert!(archive::read(&data[..len]).is_err(), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_zip_file_with_more_than_its_files_is_noticed() {
+        let mut source = Source { commit: String::new(), time: 0, date: [2026, 11, 29, 0, 0, 0] };
+        let package = package();
+        let data = archive::write(&package, &source).unwrap();
+        assert!(is_canonical(&data, &archive::read(&data).unwrap(), &source).unwrap());
+        // A file of the same name that the directory does not list, which some programs unpack.
+        let name = b"viordma-1-x64/README.md";
+        let end = data.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+        let first = data.windows(name.len()).position(|bytes| bytes == name).unwrap() - 30;
+        let second =
+            data.windows(4).skip(first + 4).position(|bytes| bytes == b"PK\x03\x04").unwrap() + first + 4;
+        let mut hidden = data[..end].to_vec();
+        hidden.extend(&data[first..second]);
+        let moved = hidden.len() - end;
+        hidden.extend(&data[end..]);
+        // The end of the directory, 22 bytes, says where the directory begins.
+        let at = hidden.len() - 22 + 16;
+        let begin =
+            u32::from_le_bytes(hidden[at..at + 4].try_into().unwrap()) + u32::try_from(moved).unwrap();
+        hidden[at..at + 4].copy_from_slice(&begin.to_le_bytes());
+        let read = archive::read(&hidden).unwrap();
+        assert_eq!(differences(&read, &archive::read(&data).unwrap()), [CHECKSUMS]);
+        assert!(!is_canonical(&hidden, &read, &source).unwrap());
+        source.date[4] = 1;
+        assert!(!is_canonical(&data, &archive::read(&data).unwrap(), &source).unwrap());
     }
 
     #[test]
