@@ -48,9 +48,10 @@ if ($signature.Status -ne 'Valid' -and -not $TrustCertificate) {
 }
 $testMode = (bcdedit.exe /enum '{current}') -match 'testsigning\s+Yes'
 if (-not $testMode) {
-    Write-Warning 'Test signing is off: Windows will not load a driver with a test signature (bcdedit /set testsigning on, restart).'
+    $reason = 'Test signing is off: Windows does not load a driver with a test signature (bcdedit /set testsigning on, restart).'
+    if ($TrustCertificate) { throw $reason }
+    Write-Warning $reason
 }
-
 if ($TrustCertificate) {
     $certificate = Join-Path $PSScriptRoot 'viordma.cer'
     foreach ($store in 'Root', 'TrustedPublisher') {
