@@ -12,6 +12,7 @@
 //! | `inf_rules.rs` | rules that InfVerif checks on Windows |
 //! | `wine/` | the INF, installed by Wine |
 //! | `scripts.rs`, `address_runs.rs` | tests of the scripts and of the page that leads to them |
+//! | `page.rs` | the files that pages for administrators name |
 //! | `archive.rs` | the zip file |
 //! | `verify.rs` | comparison of an archive with a build |
 //! | `reproduce.rs` | comparison of builds in two folders |
@@ -28,6 +29,7 @@ pub mod contents;
 mod inf_file;
 mod inf_rules;
 pub mod notices;
+mod page;
 pub mod reproduce;
 mod sbom;
 #[cfg(all(test, not(windows)))]
@@ -42,7 +44,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 pub use self::contents::hexadecimal;
-use self::{assembly::build, signing::Signer, source::Source};
+use self::{assembly::build, contents::Contents, signing::Signer, source::Source};
 use crate::{image::architecture::Architecture, shell};
 
 #[derive(clap::Args)]
@@ -122,6 +124,8 @@ pub fn check() -> Result<usize> {
             verify::differences(&archive, &unsigned).is_empty(),
             "the archive differs from what it was made of"
         );
+        let missing = page::missing(&Contents { driver: contents.driver.clone(), ..archive })?;
+        ensure!(missing.is_empty(), "the archive has no {}, which pages name", missing.join(", "));
         let mut plain = unsigned.clone();
         plain.add_checksums();
         verify::check_changes(&plain, &unsigned)?;

@@ -9,8 +9,11 @@ use viordma_inf::Edition;
 
 use viordma_inf::tracing::{keywords, profile};
 
-use super::contents::{CHECKSUMS, DELIVERED, SBOM, STEPS};
-use crate::shell;
+use super::{
+    contents::{CHECKSUMS, DELIVERED, SBOM, STEPS},
+    page,
+};
+use crate::{shell, wmi};
 
 /// Cmdlets of Windows Server 2022, and functions of the scripts, that scripts and pages may use. The list was not compared with Microsoft's reference.
 const CMDLETS: &[&str] = &[
@@ -351,19 +354,14 @@ fn the_report_records_the_profile_without_sequence_numbers() {
 #[test]
 fn files_and_parameters_of_the_page_are_those_of_the_package() {
     let mut files: Vec<String> = DELIVERED.map(str::to_owned).to_vec();
-    files.extend([CHECKSUMS, SBOM, STEPS, profile::FILE, "LICENSES.txt"].map(str::to_owned));
+    files.extend([CHECKSUMS, SBOM, STEPS, profile::FILE, wmi::FILE, "LICENSES.txt"].map(str::to_owned));
     files.extend(
         ["sys", "inf", "cat", "pdb", "cer"]
             .map(|extension| format!("{}.{extension}", Edition::Standard.name())),
     );
-    for page in ["docs/proxmox.md", "docs/first-windows-run.md"].map(read) {
-        for part in page.split('`').skip(1).step_by(2).chain(page.split_whitespace()) {
-            let name = part.trim_matches(|c| "`.,;()\\".contains(c));
-            let is_file = !name.contains(['/', ' '])
-                && [".ps1", ".sys", ".inf", ".cat", ".pdb", ".cer", ".txt", ".json"]
-                    .iter()
-                    .any(|end| name.ends_with(end));
-            assert!(!is_file || name == "oemN.inf" || files.iter().any(|file| file == name), "{name}");
+    for page in page::PAGES {
+        for name in page::files(&read(page)) {
+            assert!(files.contains(&name), "{page}: {name}");
         }
     }
     for (page, text) in pages() {
