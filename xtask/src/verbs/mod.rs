@@ -42,6 +42,9 @@ pub struct Options {
     archive: Option<PathBuf>,
     #[command(flatten)]
     cases: Cases,
+    /// Measure programs of Debian with the libraries and over TCP, and write target/verbs/bench.md
+    #[arg(long, conflicts_with_all = ["test", "package"])]
+    bench: bool,
     /// Write crates/verbs/src/abi/layout.rs from Debian's headers
     #[arg(long)]
     layout: bool,
@@ -89,6 +92,10 @@ pub fn run(options: &Options) -> Result<()> {
             println!("{}", path.display());
         }
         return Ok(());
+    }
+    if options.bench {
+        programs::unpack()?;
+        return judges::bench::bench();
     }
     if !options.cases.test {
         println!("LD_LIBRARY_PATH={} PROGRAM", directory.display());

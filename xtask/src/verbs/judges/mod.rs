@@ -13,7 +13,9 @@
 //! | `tests_of_python.rs` | results of rdma-core's own tests |
 //! | `captures.rs`, `icrc.py` | captures, decoded by tshark, with ICRCs computed independently |
 //! | `report.rs` | the report |
+//! | `bench.rs` | figures |
 
+pub mod bench;
 mod captures;
 mod case;
 mod cases;

@@ -208,7 +208,7 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Ou
     let has_lost_last_ack = verdict.fault.is_some() && ends.has_lost_last_ack(case, faults);
     let left = job.leftovers();
     process::end(&process::marked(&job.mark));
-    verdict.fault = untimely.or(verdict.fault).or(left).or_else(|| ends.fault_of_link(site.kind()));
+    verdict.fault = untimely.or(verdict.fault).or(left).or_else(|| ends.fault_of_link(case, site.kind()));
     Ok(Outcome {
         verdict,
         has_lost_last_ack,
