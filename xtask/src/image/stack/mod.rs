@@ -22,6 +22,7 @@ mod table;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
+    ptr,
 };
 
 use anyhow::Result;
@@ -29,7 +30,7 @@ use viordma_inf::Edition;
 
 use self::{
     graph::{Depth, Graph},
-    table::{Entry, Tables, fits, fits_any},
+    table::{Entry, Recursion, Tables, fits, fits_any},
 };
 use super::{
     code::{Code, Outcome},
@@ -63,13 +64,25 @@ impl Subject<'_> {
                 0
             }
         };
-        let depths = graph.depths(|group| self.rounds(group, tables)).unwrap_or_else(|groups| {
+        let mut bounds = Vec::new();
+        let depths = graph.depths(|group| {
+            let bound = self.bound(group, tables);
+            bounds.extend(bound);
+            bound.map(|bound| bound.times)
+        });
+        let depths = depths.unwrap_or_else(|groups| {
             problems.extend(groups.iter().map(|group| {
                 let names: Vec<_> = group.iter().map(|&function| self.symbols.name(function)).collect();
                 format!("a recursion that {} does not bound: {}", tables.file, names.join(", "))
             }));
             BTreeMap::new()
         });
+        // A row of another time would bound the next recursion that its names fit.
+        let unused =
+            tables.last().recursion.iter().filter(|row| !bounds.iter().any(|used| ptr::eq(*used, *row)));
+        problems.extend(unused.map(|row| {
+            format!("{} bounds a recursion that is none: {}", tables.file, row.functions.join(", "))
+        }));
         if !problems.is_empty() {
             return vec![Err(problems)];
         }
@@ -78,7 +91,7 @@ impl Subject<'_> {
             "{} direct, {} indirect by instructions, {listed} by tables, {} recursions bounded",
             self.code.calls.len(),
             all - listed,
-            tables.recursions().count()
+            bounds.len()
         );
         let entries = tables.common.entry.iter().map(|entry| self.depth(entry, &depths, &graph));
         [Ok(calls)].into_iter().chain(entries).collect()
@@ -158,12 +171,12 @@ impl Subject<'_> {
         problems
     }
 
-    /// Returns how often each function of a recursion is on the stack.
-    fn rounds(&self, group: &BTreeSet<u32>, tables: &Tables) -> Option<u32> {
+    /// Returns the row that bounds how often each function of a recursion is on the stack.
+    fn bound<'tables>(&self, group: &BTreeSet<u32>, tables: &'tables Tables) -> Option<&'tables Recursion> {
         let fits_all = |patterns: &[String]| {
             group.iter().all(|&function| fits_any(patterns, self.symbols.name(function)))
         };
-        tables.recursions().find(|row| fits_all(&row.functions)).map(|row| row.times)
+        tables.recursions().find(|row| fits_all(&row.functions))
     }
 
     fn depth(&self, entry: &Entry, depths: &BTreeMap<u32, Depth>, graph: &Graph) -> Outcome {
@@ -202,7 +215,13 @@ mod tests {
             { from = ["driver::consumer"], to = [], reason = "leaves the driver" },
             { from = ["driver::*"], to = ["driver::handler*"], reason = "a table of handlers" },
         ]
-        recursion = [{ functions = ["driver::walk"], times = 4, reason = "a tree of that depth" }]
+    "#;
+
+    const BOUND: &str = r#"
+        [[recursion]]
+        functions = ["driver::walk"]
+        times = 4
+        reason = "a tree of that depth"
     "#;
 
     /// start (32) calls walk (8), and a variable; handler (64) and handler2 (80) have their addresses taken; consumer is called by neither.
@@ -274,20 +293,20 @@ mod tests {
     #[test]
     fn a_recursion_needs_a_row_and_counts_as_often_as_that_says() {
         let (mut code, symbols) = image();
+        let bounded = format!("{TABLE}{BOUND}");
         code.calls.push(Call { from: 0x1310, to: 0x1300, is_jump: false });
         code.functions[3].frame = Some(24);
-        let found = outcomes(&code, &symbols, &[0x1100, 0x1200], TABLE);
+        let found = outcomes(&code, &symbols, &[0x1100, 0x1200], &bounded);
+        assert!(found[0].as_deref().unwrap().ends_with("1 recursions bounded"));
         assert_eq!(found[1].as_deref().unwrap(), "  168 of   200 bytes below start");
-        let text = problems(
-            &code,
-            &symbols,
-            &[0x1100, 0x1200],
-            &TABLE.replace("\"driver::walk\"", "\"driver::start\""),
-        );
-        assert!(text.contains("a recursion") && text.contains("driver::walk"), "{text}");
-        // A loop.
+        let other = bounded.replace("\"driver::walk\"", "\"driver::start\"");
+        let text = problems(&code, &symbols, &[0x1100, 0x1200], &other);
+        assert!(text.contains("a recursion that table.toml does not bound: driver::walk"), "{text}");
+        // A loop, for which the row is too much.
         code.calls[1].is_jump = true;
         assert!(outcomes(&code, &symbols, &[0x1100, 0x1200], TABLE)[1].as_deref().unwrap().contains("128"));
+        let text = problems(&code, &symbols, &[0x1100, 0x1200], &bounded);
+        assert_eq!(text, "table.toml bounds a recursion that is none: driver::walk");
     }
 
     /// An edition without some functions of the other one, and with one of its own.
