@@ -2,13 +2,14 @@
 
 //! Several hosts that send to one, through one port of a switch.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use fallible::Arc;
 use roce::{
-    AcceptSpec, CompletionStatus, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, QpSpec, SendFlags,
-    SendOperation,
+    AcceptSpec, CompletionStatus, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, QpSpec, SendData,
+    SendFlags, SendOperation, SendRequest,
 };
 use roce_wire::Path;
 
@@ -37,11 +38,26 @@ pub struct Incast {
     stream: Option<Stream>,
 }
 
-/// Message that the senders write repeatedly.
+/// Messages that the senders send repeatedly.
 struct Stream {
+    kind: Kind,
+    /// By sender.
     sources: Vec<Memory>,
-    target: Memory,
-    len: u64,
+    /// By sender, with room for each outstanding message: READs into the same memory wait for each other after a loss.
+    targets: Vec<Memory>,
+    /// Number of the next message, by sender.
+    next: Vec<Cell<usize>>,
+    outstanding: usize,
+    len: usize,
+}
+
+/// How messages get from a sender to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The sender writes.
+    Write,
+    /// The receiver reads.
+    Read,
 }
 
 impl Incast {
@@ -109,14 +125,8 @@ impl Incast {
         period: Duration,
         periods: usize,
     ) -> Vec<Vec<u64>> {
-        let sources = self.sides[1..].iter().map(|side| side.source(&vec![0; len])).collect();
-        let stream = Stream { sources, target: self.sides[0].shared(len), len: len as u64 };
-        for sender in 1..self.sides.len() {
-            for _ in 0..outstanding {
-                self.write(sender, &stream);
-            }
-        }
-        self.write_until(self.now + warm_up, &stream);
+        let stream = self.begin(Kind::Write, len, outstanding);
+        self.send_until(self.now + warm_up, &stream);
         self.take_port_stats();
         let sent = |incast: &Self| -> Vec<_> {
             incast.sides[1..].iter().map(|side| side.stat("tx_bytes")).collect()
@@ -124,7 +134,7 @@ impl Incast {
         let mut before = sent(self);
         let sent = (0..periods)
             .map(|_| {
-                self.write_until(self.now + period, &stream);
+                self.send_until(self.now + period, &stream);
                 let after = sent(self);
                 let bytes = after.iter().zip(&before).map(|(after, before)| after - before).collect();
                 before = after;
@@ -135,38 +145,74 @@ impl Incast {
         sent
     }
 
-    /// Lets the senders go on after [`Incast::write_for`].
+    /// Lets the receiver read messages of `len` bytes from each sender for `time`, `outstanding` messages at a time.
     ///
     /// # Panics
     /// Panics if a request fails.
-    pub fn keep_writing(&mut self, time: Duration) {
-        let stream = self.stream.take().expect("a stream");
-        self.write_until(self.now + time, &stream);
+    pub fn read_for(&mut self, len: usize, outstanding: usize, time: Duration) {
+        let stream = self.begin(Kind::Read, len, outstanding);
+        self.send_until(self.now + time, &stream);
         self.stream = Some(stream);
     }
 
-    fn write(&mut self, sender: usize, stream: &Stream) {
-        self.posted[sender].push_back(self.now);
-        let operation = SendOperation::Write { address: stream.target.address(0), key: stream.target.key() };
-        let source = stream.sources[sender - 1].all();
-        self.sides[sender].post(0, operation, SendFlags::empty(), &[source]).unwrap();
+    /// Lets the senders go on after [`Incast::write_for`] or [`Incast::read_for`].
+    ///
+    /// # Panics
+    /// Panics if a request fails.
+    pub fn go_on(&mut self, time: Duration) {
+        let stream = self.stream.take().expect("a stream");
+        self.send_until(self.now + time, &stream);
+        self.stream = Some(stream);
     }
 
-    /// Posts a WRITE for each that completes, until `end`.
-    fn write_until(&mut self, end: Instant, stream: &Stream) {
+    /// Posts the first `outstanding` requests for each sender.
+    fn begin(&mut self, kind: Kind, len: usize, outstanding: usize) -> Stream {
+        let sources: Vec<_> = self.sides[1..].iter().map(|side| side.shared(len)).collect();
+        let targets = sources.iter().map(|_| self.sides[0].shared(len * outstanding)).collect();
+        let next = sources.iter().map(|_| Cell::new(0)).collect();
+        let stream = Stream { kind, sources, targets, next, outstanding, len };
+        for sender in 1..self.sides.len() {
+            for _ in 0..outstanding {
+                self.post(sender, &stream);
+            }
+        }
+        stream
+    }
+
+    fn post(&mut self, sender: usize, stream: &Stream) {
+        self.posted[sender].push_back(self.now);
+        let (source, target) = (&stream.sources[sender - 1], &stream.targets[sender - 1]);
+        let number = stream.next[sender - 1].replace(stream.next[sender - 1].get() + 1);
+        let target = target.sge(number % stream.outstanding * stream.len, stream.len);
+        let (side, qp, near, far) = match stream.kind {
+            Kind::Write => (&self.sides[sender], &self.sides[sender].qp, source.all(), target),
+            Kind::Read => (&self.sides[0], &self.receiving[sender - 1], target, source.all()),
+        };
+        let (address, key) = (far.address, far.key);
+        let operation = match stream.kind {
+            Kind::Write => SendOperation::Write { address, key },
+            Kind::Read => SendOperation::Read { address, key },
+        };
+        let (flags, data) = (SendFlags::empty(), SendData::Sges(&[near]));
+        side.engine.post_send(qp, &SendRequest { context: sender as u64, operation, flags, data }).unwrap();
+    }
+
+    /// Posts a request for each that completes, until `end`.
+    fn send_until(&mut self, end: Instant, stream: &Stream) {
         while self.run_within(end.duration_since(self.now), |incast| {
-            incast.sides[1..].iter().any(|side| !side.cq.is_empty())
+            incast.sides.iter().any(|side| !side.cq.is_empty())
         }) {
-            for sender in 1..self.sides.len() {
-                for (_, status) in self.sides[sender].outcomes() {
+            for side in 0..self.sides.len() {
+                for (sender, status) in self.sides[side].outcomes() {
                     assert_eq!(status, CompletionStatus::Success, "sender {sender}");
+                    let sender = sender as usize;
                     let took = self.posted[sender]
                         .pop_front()
                         .map_or(Duration::ZERO, |at| self.now.duration_since(at));
                     let (bytes, longest) = &mut self.done[sender];
-                    *bytes += stream.len;
+                    *bytes += stream.len as u64;
                     *longest = took.max(*longest);
-                    self.write(sender, stream);
+                    self.post(sender, stream);
                 }
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Several hosts that write through one port of a switch with few buffers, without PFC and without marks, with default settings: nothing
-//! limits a sender there but its window, and some senders get nothing.
+//! Several hosts that send through one port of a switch with few buffers, without PFC and without marks, with default settings: nothing
+//! limits a sender there but its window, and some senders get nothing. They write, or the receiver reads from all of them.
 //!
 //! `INSTA_UPDATE=always cargo test --profile tool -p roce --test simulation shallow` rewrites the tables.
 
@@ -26,6 +26,8 @@ const MESSAGE: usize = 64 << 10;
 struct Case {
     senders: u8,
     tcp: u8,
+    /// The receiver reads; otherwise the senders write.
+    reads: bool,
     queue: usize,
     mtu: PathMtu,
     /// Of the nearest sender.
@@ -39,6 +41,7 @@ struct Case {
 const NEAR: Case = Case {
     senders: 8,
     tcp: 0,
+    reads: false,
     queue: 128 << 10,
     mtu: PathMtu::Bytes1024,
     round_trip: Duration::from_micros(20),
@@ -73,11 +76,15 @@ fn measure(case: &Case) -> Figures {
     for _ in 0..case.tcp {
         incast.begin_tcp();
     }
-    incast.write_for(MESSAGE, 4, case.warm_up, case.period, 0);
+    if case.reads {
+        incast.read_for(MESSAGE, 4, case.warm_up);
+    } else {
+        incast.write_for(MESSAGE, 4, case.warm_up, case.period, 0);
+    }
     incast.take_done();
     let before = incast.tcp_delivered();
     incast.take_port_stats();
-    incast.keep_writing(case.period);
+    incast.go_on(case.period);
     let port = incast.take_port_stats();
     let done = incast.take_done();
     let bytes: Vec<f64> = done.iter().map(|(bytes, _)| *bytes as f64).collect();
@@ -114,7 +121,13 @@ fn senders_through_a_shallow_port() {
             cases.push(("", Case { senders, queue: queue << 10, ..NEAR }));
         }
     }
-    cases.push(("path MTU 4096", Case { mtu: PathMtu::Bytes4096, ..NEAR }));
+    for senders in [2, 8, 64] {
+        cases.push(("path MTU 4096", Case { senders, mtu: PathMtu::Bytes4096, ..NEAR }));
+    }
+    for senders in [2, 8, 64] {
+        cases.push(("READ", Case { senders, reads: true, ..NEAR }));
+    }
+    cases.push(("READ, path MTU 4096", Case { reads: true, mtu: PathMtu::Bytes4096, ..NEAR }));
     cases.push(("20 us to 10 ms", Case { farther: mixed, ..NEAR }));
     cases.push(("beside 2 of TCP", Case { tcp: 2, ..NEAR }));
     cases.push(("timers of 15.6 ms", Case { tick: Some(Duration::from_micros(15_600)), ..NEAR }));
