@@ -456,7 +456,7 @@ fn pointer(opened: &NdkAdapter) -> Result<std::ptr::NonNull<ndk_abi::ndk::NDK_AD
 /// A running consumer.
 pub struct Consumer<T>(JoinHandle<Result<T>>);
 
-impl<T> Consumer<T> {
+impl<T: 'static> Consumer<T> {
     /// Returns whether the consumer has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {

@@ -68,7 +68,7 @@ impl Event {
             if self.inner.world.clock.now() >= deadline || self.inner.world.clock.is_stuck() {
                 return false;
             }
-            self.block(Some(deadline), || false);
+            self.block(Some(deadline), &|| false);
         }
         true
     }
@@ -80,13 +80,13 @@ impl Event {
 
     /// Waits as [`Event::wait_any`] does, but does not block if `is_over`, which sees every host that has died before the thread can be
     /// woken by a death.
-    pub fn wait_unless(&self, is_over: impl FnOnce() -> bool) {
+    pub fn wait_unless(&self, is_over: impl Fn() -> bool) {
         if !self.is_set() {
-            self.block(None, is_over);
+            self.block(None, &is_over);
         }
     }
 
-    fn block(&self, deadline: Option<u64>, is_over: impl FnOnce() -> bool) {
+    fn block(&self, deadline: Option<u64>, is_over: &dyn Fn() -> bool) {
         let me = current();
         if me.irql() >= Irql::DISPATCH_LEVEL {
             violation(BugCheck::ATTEMPTED_SWITCH_FROM_DPC, format!("waiting for an event at {}", me.irql()));

@@ -2,7 +2,7 @@
 
 //! Calls of the image.
 
-use super::stack;
+use super::{stack, switch};
 use crate::{
     irql::Irql,
     thread::{current::current, delayed},
@@ -41,11 +41,15 @@ pub unsafe fn function<F: Copy>(what: &str, address: usize) -> F {
 ///
 /// Checks that the function returns at the IRQL it was called at and with as many spin locks held.
 pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
+    switch::once(callback, |callback| checked(what, callback))
+}
+
+fn checked(what: &str, callback: &mut dyn FnMut()) {
     let me = current();
     me.run_requested();
     delayed::at_call(&me, what);
     let (irql, locks) = (me.irql(), me.locks.borrow().len());
-    let result = stack::segment(callback);
+    stack::segment(callback);
     me.stop_if_dead();
     me.run_requested();
     if me.irql() != irql {
@@ -66,14 +70,13 @@ pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
             ),
         );
     }
-    result
 }
 
 /// Calls a function of the image that must lower the IRQL and release spin locks: it must return at the level and with
 /// the number of locks held that `ending` has.
 pub fn call_ending<T>(what: &str, ending: (Irql, usize), callback: impl FnOnce() -> T) -> T {
     let me = current();
-    let result = stack::segment(callback);
+    let result = switch::once(callback, |callback| stack::segment(callback));
     me.stop_if_dead();
     let (irql, locks) = (me.irql(), me.locks.borrow().len());
     if irql != ending.0 {

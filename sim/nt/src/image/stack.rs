@@ -39,17 +39,16 @@ thread_local! {
 }
 
 /// Runs `callback`, which calls the image, on the thread's kernel stack, and records what a stack walk needs.
-pub(super) fn segment<T>(callback: impl FnOnce() -> T) -> T {
+pub(super) fn segment(callback: &mut dyn FnMut()) {
     let outer = INNERMOST.get();
     let caller = thunk::caller();
     let segment = Segment { caller, stack: switch::kernel_stack(), outer };
     INNERMOST.set(&raw const segment);
     // The image has called no import yet.
     thunk::set_caller(Caller::default());
-    let result = switch::on_kernel_stack(callback);
+    switch::on_kernel_stack(callback);
     INNERMOST.set(outer);
     thunk::set_caller(caller);
-    result
 }
 
 /// Returns where the running import's fifth argument is, and the ones after it; null when no image called it.

@@ -58,8 +58,18 @@ pub(super) fn is_on_kernel_stack() -> bool {
     STACKS.with(|stacks| stacks.host.get() != 0)
 }
 
+/// Has `run` run `body`, once: so that what is around it is compiled once, not for each body.
+///
+/// # Panics
+/// If `run` returns and has not run it.
+pub(super) fn once<T>(body: impl FnOnce() -> T, run: impl FnOnce(&mut dyn FnMut())) -> T {
+    let (mut body, mut result) = (Some(body), None);
+    run(&mut || result = body.take().map(|body| body()));
+    result.expect("it ran")
+}
+
 /// Runs `body`, which calls the image, on the thread's kernel stack. A thread that belongs to no host has none.
-pub(super) fn on_kernel_stack<T>(body: impl FnOnce() -> T) -> T {
+pub(super) fn on_kernel_stack(body: &mut dyn FnMut()) {
     STACKS.with(|stacks| {
         if stacks.host.get() != 0 || !prepare(stacks) {
             return body();
@@ -68,8 +78,8 @@ pub(super) fn on_kernel_stack<T>(body: impl FnOnce() -> T) -> T {
         let result = switch(kernel, stacks.host.as_ptr(), || panic::catch_unwind(AssertUnwindSafe(body)));
         stacks.host.set(0);
         stacks.kernel.set(kernel);
-        result.unwrap_or_else(|panic| panic::resume_unwind(panic))
-    })
+        result.unwrap_or_else(|panic| panic::resume_unwind(panic));
+    });
 }
 
 /// Runs `body` on the host's stack, for a function that an image called: an import, or a callback of a simulated

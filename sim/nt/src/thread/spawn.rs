@@ -3,6 +3,8 @@
 //! Starting a thread and waiting for its end.
 
 use std::{
+    any::Any,
+    marker::PhantomData,
     panic::{self, AssertUnwindSafe},
     sync::Arc,
 };
@@ -38,20 +40,43 @@ impl std::fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
+/// The result of a thread, of any type.
+type AnyResult = Box<dyn Any + Send>;
+
 /// Waits for a spawned thread's result.
 pub struct JoinHandle<T> {
-    name: String,
-    host: Option<Arc<Host>>,
-    result: Arc<Mutex<Option<std::thread::Result<T>>>>,
-    done: Event,
+    thread: Running,
+    result: PhantomData<fn() -> T>,
 }
 
-impl<T> JoinHandle<T> {
+impl<T: 'static> JoinHandle<T> {
     /// Waits until the thread ends and returns its result. A panic of the thread is resumed here.
     ///
     /// # Errors
     /// [`Lost`] when the thread's host died first.
+    ///
+    /// # Panics
+    /// With the panic of the thread.
     pub fn join(self) -> Result<T, Lost> {
+        Ok(*self.thread.join()?.downcast().expect("the thread's body has this type"))
+    }
+
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.result.lock().is_some()
+    }
+}
+
+/// A thread that was started.
+struct Running {
+    name: String,
+    host: Option<Arc<Host>>,
+    result: Arc<Mutex<Option<std::thread::Result<AnyResult>>>>,
+    done: Event,
+}
+
+impl Running {
+    fn join(self) -> Result<AnyResult, Lost> {
         loop {
             if let Some(result) = self.result.lock().take() {
                 return result.map_err(|panic| panic::resume_unwind(panic));
@@ -68,11 +93,6 @@ impl<T> JoinHandle<T> {
             return Err(Lost { thread: self.name, reason });
         }
     }
-
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.result.lock().is_some()
-    }
 }
 
 /// Starts a thread of the simulation. One that `needs_processor` runs on a CPU of its host.
@@ -84,16 +104,29 @@ pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
+    let body = Box::new(move || -> AnyResult { Box::new(body()) });
+    JoinHandle { thread: start(world, host, cpu, needs_processor, name, body), result: PhantomData }
+}
+
+/// Starts a thread. Compiled once, not for each body.
+fn start(
+    world: &Arc<World>,
+    host: Option<&Arc<Host>>,
+    cpu: CpuId,
+    needs_processor: bool,
+    name: &str,
+    body: Box<dyn FnOnce() -> AnyResult + Send>,
+) -> Running {
     let shared = Arc::new(ThreadShared::new(world.next_thread_id(), name));
     let result = Arc::new(Mutex::new(None));
-    let handle = JoinHandle {
+    let running = Running {
         name: name.to_owned(),
         host: host.cloned(),
         result: result.clone(),
         done: Event::new(world),
     };
     world.clock.register(&shared);
-    let (world, host, done) = (world.clone(), host.cloned(), handle.done.clone());
+    let (world, host, done) = (world.clone(), host.cloned(), running.done.clone());
     std::thread::Builder::new()
         .name(name.to_owned())
         .stack_size(STACK_SIZE)
@@ -123,7 +156,7 @@ pub(crate) fn spawn<T: Send + 'static>(
             drop((ended, faults));
         })
         .expect("the machine has threads");
-    handle
+    running
 }
 
 impl Host {
