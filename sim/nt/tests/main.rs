@@ -18,6 +18,7 @@ mod images;
 mod io;
 mod kernel;
 mod lifetime;
+mod mutexes;
 mod offences;
 mod on_host;
 mod physical;

@@ -125,7 +125,7 @@ fn misuse_of_semaphores_is_reported() {
     });
     violates(
         code,
-        "KeReadStateSemaphore on an object that is not an initialized event, timer, semaphore or thread",
+        "KeReadStateSemaphore on an object that is not an initialized event, timer, mutex, semaphore or thread",
         |host| {
             KeReadStateSemaphore(memory(host));
         },

@@ -97,7 +97,8 @@ pub(super) fn check_unawaited(me: &Thread, object: usize, function: &str) {
     }
 }
 
-fn check_wait_follows(me: &Thread, function: &str, wait: u8) {
+/// Checks the IRQL of a function that a wait follows.
+pub(super) fn check_wait_follows(me: &Thread, function: &str, wait: u8) {
     if wait != 0 && me.irql() > Irql::APC_LEVEL {
         violation(
             BugCheck::IRQL_NOT_LESS_OR_EQUAL,

@@ -4,6 +4,7 @@
 
 use crate::{
     guest::Guest,
+    thread::ThreadId,
     verifier::{BugCheck, violation},
 };
 
@@ -12,8 +13,11 @@ const SIZE: usize = 2;
 const TIMER_MISC_FLAGS: usize = 3;
 const SIGNAL_STATE: usize = 4;
 const WAIT_LIST: usize = 8;
+/// `KMUTANT.OwnerThread`.
+const OWNER_THREAD: usize = 40;
 
-const SYNCHRONIZATION_EVENT: u8 = 1;
+pub(super) const SYNCHRONIZATION_EVENT: u8 = 1;
+pub(super) const MUTANT: u8 = 2;
 pub(super) const SEMAPHORE: u8 = 5;
 pub(super) const THREAD: u8 = 6;
 pub(super) const NOTIFICATION_TIMER: u8 = 8;
@@ -44,25 +48,47 @@ pub(super) fn kind(object: usize, function: &str) -> u8 {
     let (kind, size) = (header.field::<u8>(TYPE).read(), header.field::<u8>(SIZE).read());
     let known = matches!(
         (kind, size),
-        (0 | 1 | THREAD, 6) | (SEMAPHORE, 8) | (NOTIFICATION_TIMER | SYNCHRONIZATION_TIMER, 16)
+        (0 | 1 | THREAD, 6)
+            | (MUTANT, 14)
+            | (SEMAPHORE, 8)
+            | (NOTIFICATION_TIMER | SYNCHRONIZATION_TIMER, 16)
     );
     if !known {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!(
-                "{function} on an object that is not an initialized event, timer, semaphore or thread (type {kind}, size {size})"
+                "{function} on an object that is not an initialized event, timer, mutex, semaphore or thread (type {kind}, size {size})"
             ),
         );
     }
     kind
 }
 
-/// Takes a signaled object for a wait: a synchronization object is no longer signaled, a semaphore has one less.
-pub(super) fn take(object: usize, kind: u8) {
+/// Returns the number that stands for a thread in an object that it holds: not 0.
+pub(super) fn number_of(thread: ThreadId) -> usize {
+    thread.0 as usize + 1
+}
+
+/// Returns the number of the thread that holds a mutex, 0 for none.
+pub(super) fn owner(mutex: usize) -> Guest<usize> {
+    Guest::<u8>::from_address(mutex).field(OWNER_THREAD)
+}
+
+/// Returns whether an object satisfies a wait of `thread`. A mutex does so also while the thread holds it.
+pub(super) fn satisfies(object: usize, kind: u8, thread: ThreadId) -> bool {
+    signal_state(object).read() > 0 || kind == MUTANT && owner(object).read() == number_of(thread)
+}
+
+/// Takes an object for a wait of `thread`: a synchronization object is no longer signaled, a semaphore has one less, a mutex is held once
+/// more.
+pub(super) fn take(object: usize, kind: u8, thread: ThreadId) {
     if matches!(kind, SYNCHRONIZATION_EVENT | SYNCHRONIZATION_TIMER) {
         signal_state(object).write(0);
     }
-    if kind == SEMAPHORE {
+    if kind == MUTANT {
+        owner(object).write(number_of(thread));
+    }
+    if matches!(kind, MUTANT | SEMAPHORE) {
         let state = signal_state(object);
         state.write(state.read() - 1);
     }

@@ -17,6 +17,7 @@ pub mod ip_strings;
 pub mod irql;
 pub mod lists;
 pub mod mdl;
+pub mod mutant;
 pub mod mutex;
 pub mod pool;
 pub mod processor;
@@ -75,6 +76,7 @@ pub const IMPORTS: &[&[Import]] = &[
     irql::IMPORTS,
     lists::IMPORTS,
     mdl::IMPORTS,
+    mutant::IMPORTS,
     mutex::IMPORTS,
     pool::IMPORTS,
     processor::IMPORTS,

@@ -4,7 +4,7 @@
 
 use std::mem::offset_of;
 
-use super::dispatcher::DISPATCHER;
+use super::{dispatcher::DISPATCHER, header};
 use crate::{
     Irql,
     guest::Guest,
@@ -31,9 +31,8 @@ fn owner(mutex: Guest<u8>) -> Guest<usize> {
     mutex.field(offset_of!(FastMutex, owner))
 }
 
-/// Returns the number that stands for a thread: not 0.
-fn name(me: &Thread) -> usize {
-    me.id().0 as usize + 1
+fn number(me: &Thread) -> usize {
+    header::number_of(me.id())
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
@@ -41,7 +40,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= APC_LEVEL]
     fn ExAcquireFastMutex(mutex: Guest<u8>) {
         let me = current();
-        if owner(mutex).read() == name(&me) {
+        if owner(mutex).read() == number(&me) {
             violation(
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 "a fast mutex was acquired by the thread that holds it already: deadlock",
@@ -55,7 +54,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             }
             free
         });
-        owner(mutex).write(name(&me));
+        owner(mutex).write(number(&me));
         mutex.field::<u32>(offset_of!(FastMutex, old_irql)).write(old.0.into());
     }
 
@@ -63,7 +62,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [== APC_LEVEL]
     fn ExReleaseFastMutex(mutex: Guest<u8>) {
         let me = current();
-        if owner(mutex).read() != name(&me) {
+        if owner(mutex).read() != number(&me) {
             violation(
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 "a fast mutex was released by a thread that does not hold it",

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::{
     handles::{self, Object},
-    time,
+    mutant, time,
 };
 use crate::{
     guest::Guest,
@@ -97,6 +97,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             let context = std::ptr::with_exposed_provenance_mut::<c_void>(context);
             // SAFETY: the argument of a KSTART_ROUTINE.
             image::call("a thread's routine", || unsafe { start(context) });
+            mutant::check_released(&current());
             let mut running = on.state(&SYSTEM_THREADS).running.lock();
             if let Some(index) = running.iter().position(|&one| one == routine) {
                 running.swap_remove(index);

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::{
     handles::{self, Object},
     header::{self, signal_state},
-    variables,
+    mutant, variables,
     waits::WAITS,
 };
 use crate::{
@@ -70,6 +70,7 @@ fn end(me: &Thread) -> bool {
         table.running.remove(&object);
         object
     };
+    mutant::check_released(me);
     host.state(&WAITS).signal(me, object, || signal_state(object).write(1));
     true
 }

@@ -7,7 +7,7 @@
 //! before these threads run. A thread that comes later takes nothing from them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     ops::Range,
     sync::{
         Arc,
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::header::{self, signal_state};
 use crate::{
     services::Slot,
-    thread::{Thread, ThreadShared},
+    thread::{Thread, ThreadId, ThreadShared},
 };
 
 pub(super) static WAITS: Slot<Waits> = Slot::new();
@@ -33,10 +33,17 @@ pub(super) struct Awaited {
     pub kind: u8,
 }
 
-/// The unsatisfied waits of a host, by object, each list in the order in which they began.
+/// The unsatisfied waits of a host, and the mutexes that its threads hold.
 #[derive(Default)]
-pub struct Waits(Mutex<Queues>);
+pub struct Waits(Mutex<State>);
 
+#[derive(Default)]
+struct State {
+    queues: Queues,
+    mutexes: BTreeSet<(ThreadId, usize)>,
+}
+
+/// Waits by object, each list in the order in which they began.
 type Queues = HashMap<usize, VecDeque<Arc<Wait>>>;
 
 /// A thread's wait.
@@ -50,27 +57,31 @@ struct Wait {
 
 const PENDING: i64 = -1;
 
-/// Satisfies a wait if its objects are signaled: takes them, and returns the index of the one that satisfied it.
-fn satisfy(objects: &[Awaited], all: bool) -> Option<usize> {
-    let is_signaled = |object: &Awaited| signal_state(object.address).read() > 0;
+/// Satisfies a wait of `thread` if its objects are signaled: takes them, and returns the index of the one that satisfied it.
+fn satisfy(state: &mut State, objects: &[Awaited], all: bool, thread: ThreadId) -> Option<usize> {
+    let is_signaled = |object: &Awaited| header::satisfies(object.address, object.kind, thread);
+    let mut take = |object: &Awaited| {
+        header::take(object.address, object.kind, thread);
+        if object.kind == header::MUTANT {
+            state.mutexes.insert((thread, object.address));
+        }
+    };
     if all {
         let satisfied = objects.iter().all(is_signaled);
         if satisfied {
-            for object in objects {
-                header::take(object.address, object.kind);
-            }
+            objects.iter().for_each(take);
         }
         return satisfied.then_some(0);
     }
     let index = objects.iter().position(is_signaled)?;
-    header::take(objects[index].address, objects[index].kind);
+    take(&objects[index]);
     Some(index)
 }
 
 impl Waits {
     /// Changes objects without signaling one.
     pub(super) fn locked<T>(&self, change: impl FnOnce() -> T) -> T {
-        let _queues = self.0.lock();
+        let _state = self.0.lock();
         change()
     }
 
@@ -88,9 +99,9 @@ impl Waits {
         afterwards: impl FnOnce(),
     ) -> T {
         let (result, satisfied) = {
-            let mut queues = self.0.lock();
+            let mut state = self.0.lock();
             let result = change();
-            let satisfied = hand_over(&mut queues, object);
+            let satisfied = hand_over(&mut state, object);
             afterwards();
             (result, satisfied)
         };
@@ -111,8 +122,8 @@ impl Waits {
     ) -> Option<usize> {
         let is_over = || deadline.is_some_and(|deadline| deadline <= me.world().now());
         let wait = {
-            let mut queues = self.0.lock();
-            if let Some(index) = satisfy(&objects, all) {
+            let mut state = self.0.lock();
+            if let Some(index) = satisfy(&mut state, &objects, all, me.shared().id) {
                 return Some(index);
             }
             if is_over() {
@@ -121,7 +132,7 @@ impl Waits {
             let outcome = AtomicI64::new(PENDING);
             let wait = Arc::new(Wait { thread: me.shared().clone(), objects, all, outcome });
             for object in &wait.objects {
-                queues.entry(object.address).or_default().push_back(wait.clone());
+                state.queues.entry(object.address).or_default().push_back(wait.clone());
             }
             wait
         };
@@ -131,10 +142,10 @@ impl Waits {
                 return Some(index);
             }
             if is_over() {
-                let mut queues = self.0.lock();
+                let mut state = self.0.lock();
                 // It may have been satisfied meanwhile.
                 let outcome = wait.outcome.load(SeqCst);
-                remove(&mut queues, &wait);
+                remove(&mut state.queues, &wait);
                 return usize::try_from(outcome).ok();
             }
         }
@@ -142,20 +153,31 @@ impl Waits {
 
     /// Returns the first object in `memory` that a thread waits for.
     pub(super) fn find(&self, memory: &Range<usize>) -> Option<usize> {
-        self.0.lock().keys().copied().filter(|object| memory.contains(object)).min()
+        self.0.lock().queues.keys().copied().filter(|object| memory.contains(object)).min()
+    }
+
+    /// Returns a mutex that a thread holds.
+    pub(super) fn mutex_of(&self, thread: ThreadId) -> Option<usize> {
+        let state = self.0.lock();
+        state.mutexes.range((thread, 0)..=(thread, usize::MAX)).next().map(|&(_, mutex)| mutex)
+    }
+
+    /// Records that a thread holds a mutex no longer.
+    pub(super) fn forget_mutex(&self, thread: ThreadId, mutex: usize) {
+        self.0.lock().mutexes.remove(&(thread, mutex));
     }
 }
 
 /// Satisfies waits for `object`, the longest first; removes and returns them.
-fn hand_over(queues: &mut Queues, object: usize) -> Vec<Arc<Wait>> {
+fn hand_over(state: &mut State, object: usize) -> Vec<Arc<Wait>> {
     let mut satisfied = Vec::new();
     let mut next = 0;
-    while let Some(wait) = queues.get(&object).and_then(|waits| waits.get(next)).cloned()
+    while let Some(wait) = state.queues.get(&object).and_then(|waits| waits.get(next)).cloned()
         && signal_state(object).read() > 0
     {
-        match satisfy(&wait.objects, wait.all) {
+        match satisfy(state, &wait.objects, wait.all, wait.thread.id) {
             Some(index) => {
-                remove(queues, &wait);
+                remove(&mut state.queues, &wait);
                 wait.outcome.store(i64::try_from(index).unwrap_or(0), SeqCst);
                 satisfied.push(wait);
             }

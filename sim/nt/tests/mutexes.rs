@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Mutexes that are dispatcher objects.
+
+use std::ffi::c_void;
+
+use crate::on_host::{correct, memory, violates};
+use ndk_abi::nt::{
+    EVENT_TYPE, KMUTANT, KWAIT_REASON, LARGE_INTEGER, STATUS_SUCCESS, STATUS_TIMEOUT, WAIT_TYPE,
+};
+use nt_sim::{
+    BugCheck, Host,
+    guest::Guest,
+    nt::{
+        dispatcher::{KeInitializeEvent, KeWaitForMultipleObjects, KeWaitForSingleObject},
+        mutant::{KeInitializeMutex, KeReadStateMutex, KeReleaseMutex},
+        thread_objects::{PsCreateSystemThread, PsTerminateSystemThread},
+        time,
+    },
+};
+
+const MISUSE: BugCheck = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
+
+type Routine = unsafe extern "efiapi" fn(*mut c_void);
+
+/// Waits for an object, or with `poll` looks whether it can be taken.
+fn wait(object: usize, poll: bool) -> i32 {
+    let mut time = LARGE_INTEGER { QuadPart: 0 };
+    let timeout = if poll { Guest::new(&raw mut time) } else { Guest::null() };
+    KeWaitForSingleObject(object, KWAIT_REASON::Executive, 0, 0, timeout)
+}
+
+fn start(host: &Host, routine: Routine, context: usize) {
+    let handle: Guest<usize> = memory(host);
+    let routine = routine as *const () as usize;
+    assert_eq!(PsCreateSystemThread(handle, 0, 0, 0, 0, routine, context), STATUS_SUCCESS);
+    time::sleep(5_000_000);
+}
+
+fn mutex(host: &Host) -> Guest<KMUTANT> {
+    let mutex = memory(host);
+    KeInitializeMutex(mutex, 0);
+    mutex
+}
+
+unsafe extern "efiapi" fn does_not_get_it(mutex: *mut c_void) {
+    assert_eq!(wait(mutex.expose_provenance(), true), STATUS_TIMEOUT);
+}
+
+unsafe extern "efiapi" fn takes_and_releases(mutex: *mut c_void) {
+    assert_eq!(wait(mutex.expose_provenance(), false), STATUS_SUCCESS);
+    time::sleep(5_000_000);
+    assert_eq!(KeReleaseMutex(Guest::new(mutex.cast()), 0), 0);
+}
+
+/// WDK, "Introduction to Mutex Objects": the thread that holds a mutex may wait for it again, and releases it as often.
+#[test]
+fn mutex_is_held_by_one_thread_as_often_as_it_waited() {
+    correct(|host| {
+        let mutex = mutex(host);
+        let object = mutex.address();
+        assert_eq!(KeReadStateMutex(mutex), 1);
+        assert_eq!(wait(object, false), STATUS_SUCCESS);
+        assert_eq!(wait(object, true), STATUS_SUCCESS, "again");
+        start(host, does_not_get_it, object);
+        start(host, takes_and_releases, object);
+        assert_ne!(KeReleaseMutex(mutex, 0), 0, "still held once");
+        time::sleep(5_000_000);
+        assert_eq!(wait(object, true), STATUS_SUCCESS, "the other thread still waits");
+        assert_ne!(KeReleaseMutex(mutex, 0), 0);
+        assert_eq!(KeReleaseMutex(mutex, 0), 0);
+        assert_eq!(wait(object, true), STATUS_TIMEOUT, "the thread that waited has it");
+        assert_eq!(wait(object, false), STATUS_SUCCESS);
+        assert_eq!(KeReleaseMutex(mutex, 0), 0);
+        assert_eq!(KeReadStateMutex(mutex), 1);
+    });
+}
+
+#[test]
+fn wait_for_all_takes_a_mutex_with_the_others() {
+    correct(|host| {
+        let mutex = mutex(host);
+        let event = memory(host);
+        KeInitializeEvent(event, EVENT_TYPE::NotificationEvent, 0);
+        let objects: Guest<usize> = memory(host);
+        objects.write(mutex.address());
+        objects.add(1).write(event.address());
+        let both = || {
+            let mut time = LARGE_INTEGER { QuadPart: 0 };
+            let now = Guest::new(&raw mut time);
+            KeWaitForMultipleObjects(2, objects, WAIT_TYPE::WaitAll, KWAIT_REASON::Executive, 0, 0, now, 0)
+        };
+        assert_eq!(both(), STATUS_TIMEOUT);
+        assert_eq!(KeReadStateMutex(mutex), 1, "not taken alone");
+        KeInitializeEvent(event, EVENT_TYPE::NotificationEvent, 1);
+        assert_eq!(both(), STATUS_SUCCESS);
+        assert_eq!(KeReleaseMutex(mutex, 0), 0);
+    });
+}
+
+unsafe extern "efiapi" fn keeps_it(mutex: *mut c_void) {
+    assert_eq!(wait(mutex.expose_provenance(), false), STATUS_SUCCESS);
+}
+
+unsafe extern "efiapi" fn keeps_it_and_terminates(mutex: *mut c_void) {
+    assert_eq!(wait(mutex.expose_provenance(), false), STATUS_SUCCESS);
+    PsTerminateSystemThread(0);
+}
+
+#[test]
+fn misuse_of_mutexes_is_reported() {
+    for routine in [keeps_it as Routine, keeps_it_and_terminates] {
+        violates(
+            BugCheck::THREAD_TERMINATE_HELD_MUTEX,
+            "a thread of the driver ends and holds the mutex at ",
+            move |host| start(host, routine, mutex(host).address()),
+        );
+    }
+    violates(
+        BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+        "KeReleaseMutex by a thread that does not hold the mutex",
+        |host| _ = KeReleaseMutex(mutex(host), 0),
+    );
+    violates(MISUSE, "KeReadStateMutex of an object that is no mutex", |host| {
+        let event = memory(host);
+        KeInitializeEvent(event, EVENT_TYPE::NotificationEvent, 0);
+        KeReadStateMutex(event.cast());
+    });
+}
