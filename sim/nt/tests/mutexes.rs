@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Mutexes that are dispatcher objects.
+//! Mutexes that are dispatcher objects, and remove locks.
 
 use std::ffi::c_void;
 
 use crate::on_host::{correct, memory, violates};
 use ndk_abi::nt::{
-    EVENT_TYPE, KMUTANT, KWAIT_REASON, LARGE_INTEGER, STATUS_SUCCESS, STATUS_TIMEOUT, WAIT_TYPE,
+    EVENT_TYPE, KMUTANT, KWAIT_REASON, LARGE_INTEGER, STATUS_DELETE_PENDING, STATUS_SUCCESS, STATUS_TIMEOUT,
+    WAIT_TYPE,
 };
 use nt_sim::{
     BugCheck, Host,
     guest::Guest,
     nt::{
         dispatcher::{KeInitializeEvent, KeWaitForMultipleObjects, KeWaitForSingleObject},
+        io::remove_lock::{
+            IoAcquireRemoveLockEx, IoInitializeRemoveLockEx, IoReleaseRemoveLockAndWaitEx,
+            IoReleaseRemoveLockEx,
+        },
         mutant::{KeInitializeMutex, KeReadStateMutex, KeReleaseMutex},
         thread_objects::{PsCreateSystemThread, PsTerminateSystemThread},
         time,
@@ -125,5 +130,67 @@ fn misuse_of_mutexes_is_reported() {
         let event = memory(host);
         KeInitializeEvent(event, EVENT_TYPE::NotificationEvent, 0);
         KeReadStateMutex(event.cast());
+    });
+}
+
+fn remove_lock(host: &Host) -> Guest<u8> {
+    let lock = memory(host);
+    IoInitializeRemoveLockEx(lock, 0, 0, 0, 32);
+    lock
+}
+
+fn acquire(lock: Guest<u8>, tag: usize) -> i32 {
+    IoAcquireRemoveLockEx(lock, tag, 0, 0, 32)
+}
+
+unsafe extern "efiapi" fn removes(lock: *mut c_void) {
+    let lock = Guest::new(lock.cast());
+    assert_eq!(acquire(lock, 7), STATUS_SUCCESS);
+    IoReleaseRemoveLockAndWaitEx(lock, 7, 32);
+    lock.add(1000).write(1);
+}
+
+/// WDK, "Using Remove Locks".
+#[test]
+fn removal_waits_for_all_that_hold_the_lock() {
+    correct(|host| {
+        let lock = remove_lock(host);
+        for tag in [1, 2, 1] {
+            assert_eq!(acquire(lock, tag), STATUS_SUCCESS);
+        }
+        start(host, removes, lock.address());
+        assert_eq!(acquire(lock, 3), STATUS_DELETE_PENDING);
+        for tag in [1, 1, 2] {
+            assert_eq!(lock.add(1000).read(), 0, "it still waits");
+            IoReleaseRemoveLockEx(lock, tag, 32);
+            time::sleep(5_000_000);
+        }
+        assert_eq!(lock.add(1000).read(), 1);
+        assert_eq!(acquire(lock, 3), STATUS_DELETE_PENDING);
+    });
+}
+
+#[test]
+fn misuse_of_remove_locks_is_reported() {
+    violates(
+        MISUSE,
+        "IoReleaseRemoveLockEx with the tag 0x2, with which the remove lock is not held",
+        |host| {
+            let lock = remove_lock(host);
+            acquire(lock, 1);
+            IoReleaseRemoveLockEx(lock, 2, 32);
+        },
+    );
+    violates(MISUSE, "IoInitializeRemoveLockEx of a remove lock whose device was removed", |host| {
+        let lock = remove_lock(host);
+        acquire(lock, 1);
+        IoReleaseRemoveLockAndWaitEx(lock, 1, 32);
+        IoInitializeRemoveLockEx(lock, 0, 0, 0, 32);
+    });
+    violates(MISUSE, "IoAcquireRemoveLockEx of a remove lock that is not initialized", |host| {
+        let lock: Guest<u8> = memory(host);
+        let event = Guest::from_address(lock.address() + 8);
+        KeInitializeEvent(event, EVENT_TYPE::NotificationEvent, 0);
+        acquire(lock, 1);
     });
 }

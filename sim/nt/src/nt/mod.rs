@@ -69,6 +69,7 @@ pub const IMPORTS: &[&[Import]] = &[
     handles::IMPORTS,
     io::cancel::IMPORTS,
     io::device::IMPORTS,
+    io::remove_lock::IMPORTS,
     io::request::IMPORTS,
     io::symlink::IMPORTS,
     io::wmi::IMPORTS,
@@ -133,6 +134,7 @@ impl Subsystem for Nt {
             EntryPoints::new(io::device::DEFAULTS).expect("memory for code"),
         );
         services.add(&io::request::REQUESTS, io::request::Requests::default());
+        services.add(&io::remove_lock::HOLDERS, io::remove_lock::Holders::default());
         services.add(&io::cancel::CANCEL_LOCK, OnceLock::new());
         services.add(&handles::HANDLES, handles::Handles::default());
         services.add(&file_tree::FILES, file_tree::Files::default());

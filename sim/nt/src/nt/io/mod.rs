@@ -8,6 +8,7 @@
 //! | [`device`] | devices, and the members of driver objects that belong to the I/O manager |
 //! | [`symlink`] | symbolic links |
 //! | [`irp`] | memory of one request: IRP, stack location, buffers |
+//! | [`remove_lock`] | remove locks |
 //! | [`request`] | requests that drivers hold; completing them |
 //! | [`cancel`] | cancelling them; the cancel spin lock |
 //! | [`dispatch`] | handing a request to its driver, with the checks of what it returns |
@@ -20,6 +21,7 @@ pub mod dispatch;
 pub mod file;
 pub mod irp;
 pub mod namespace;
+pub mod remove_lock;
 pub mod request;
 pub mod symlink;
 pub mod wmi;
