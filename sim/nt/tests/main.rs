@@ -27,6 +27,7 @@ mod pool;
 mod registrations;
 mod registry;
 mod requests;
+mod resources;
 mod services;
 mod spin_locks;
 mod stacks;

@@ -2,6 +2,7 @@
 
 //! NT as a subsystem: the imports of `ntoskrnl.exe` and the state behind them.
 
+pub mod critical_region;
 pub mod crt;
 pub mod debug;
 pub mod dispatcher;
@@ -24,6 +25,7 @@ pub mod processor;
 pub mod random;
 pub mod registry;
 pub mod registry_tree;
+pub mod resource;
 pub mod rundown;
 pub mod runtime;
 pub mod security;
@@ -60,6 +62,7 @@ use crate::{
 
 /// All imports of this module, one slice per file.
 pub const IMPORTS: &[&[Import]] = &[
+    critical_region::IMPORTS,
     crt::IMPORTS,
     debug::IMPORTS,
     dispatcher::IMPORTS,
@@ -82,6 +85,7 @@ pub const IMPORTS: &[&[Import]] = &[
     pool::IMPORTS,
     processor::IMPORTS,
     registry::IMPORTS,
+    resource::IMPORTS,
     rundown::IMPORTS,
     runtime::IMPORTS,
     security::IMPORTS,
@@ -120,6 +124,8 @@ impl Subsystem for Nt {
         services.add(&system_threads::SYSTEM_THREADS, system_threads::SystemThreads::default());
         services.add(&thread_objects::THREAD_OBJECTS, thread_objects::ThreadObjects::default());
         services.add(&waits::WAITS, waits::Waits::default());
+        services.add(&critical_region::REGIONS, critical_region::Regions::default());
+        services.add(&resource::RESOURCES, resource::Resources::default());
         services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
         services.add(&dpc::DPCS, dpc::Queued::default());
         services.add(&timer::TIMERS, timer::Timers::default());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Fast mutexes, and critical regions.
+//! Fast mutexes.
 
 use std::mem::offset_of;
 
@@ -73,12 +73,4 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         me.host().state(&DISPATCHER).signal(&me, mutex.address(), || count(mutex).write(1));
         me.lower(Irql(u8::try_from(old).unwrap_or(0)));
     }
-
-    /// Keeps normal kernel APCs from the thread; there are none.
-    [<= APC_LEVEL]
-    fn KeEnterCriticalRegion() {}
-
-    /// Undoes [`KeEnterCriticalRegion`].
-    [<= APC_LEVEL]
-    fn KeLeaveCriticalRegion() {}
 }

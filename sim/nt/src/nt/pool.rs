@@ -7,7 +7,9 @@ use ndk_abi::nt::{
     POOL_FLAG_RAISE_ON_FAILURE, POOL_FLAG_UNINITIALIZED, POOL_TYPE,
 };
 
-use super::{dpc::DPCS, spin_lock::LOCK_ORDER, timer::TIMERS, waits::WAITS, work::QUEUED_ITEMS};
+use super::{
+    dpc::DPCS, resource::RESOURCES, spin_lock::LOCK_ORDER, timer::TIMERS, waits::WAITS, work::QUEUED_ITEMS,
+};
 use crate::{
     Irql,
     guest::Guest,
@@ -91,6 +93,12 @@ pub fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             "freed memory contains an event or timer that a thread waits for",
+        );
+    }
+    if host.state(&RESOURCES).find(&range).is_some() {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            "freed memory contains a resource; call ExDeleteResourceLite first",
         );
     }
     if host.state(&DPCS).find(&range).is_some() {
