@@ -37,3 +37,4 @@ mod timers;
 mod tracing;
 mod verdict;
 mod verifier;
+mod version;

@@ -43,6 +43,7 @@ pub mod trace_logging;
 pub mod trace_recorder;
 pub mod trace_sessions;
 pub mod variables;
+pub mod version;
 mod waits;
 pub mod wide_text;
 pub mod work;
@@ -101,6 +102,7 @@ pub const IMPORTS: &[&[Import]] = &[
     timer::IMPORTS,
     trace_recorder::IMPORTS,
     variables::IMPORTS,
+    version::IMPORTS,
     wide_text::IMPORTS,
     work::IMPORTS,
 ];

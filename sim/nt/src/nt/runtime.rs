@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Run-time library: memory, random numbers, version, bug checks.
+//! Run-time library: memory, random numbers, bug checks.
 
-use ndk_abi::nt::{RTL_OSVERSIONINFOW, STATUS_SUCCESS, UNICODE_STRING};
+use ndk_abi::nt::UNICODE_STRING;
 
 use super::random::RANDOM;
 use crate::{
@@ -16,9 +16,6 @@ use crate::{
 const MAXLONG: u32 = 0x7fff_ffff;
 
 const BUG_CHECK_CALLBACK: &str = "KeRegisterBugCheckReasonCallback";
-
-/// Build number of Windows Server 2022.
-const BUILD: u32 = 20348;
 
 /// Returns the characters of a counted string.
 #[must_use]
@@ -42,38 +39,6 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let number = (random ^ (seed.read() & MAXLONG)) % MAXLONG;
         seed.write(number);
         number
-    }
-
-    /// Returns the version of the system: Windows Server 2022.
-    [<= PASSIVE_LEVEL]
-    fn RtlGetVersion(version: Guest<RTL_OSVERSIONINFOW>) -> i32 {
-        let mut information = version.read();
-        information.dwMajorVersion = 10;
-        information.dwMinorVersion = 0;
-        information.dwBuildNumber = BUILD;
-        information.dwPlatformId = 2;
-        information.szCSDVersion = [0; 128];
-        version.write(information);
-        STATUS_SUCCESS
-    }
-
-    /// Returns the version of the system; returns whether it is a checked build.
-    [<= PASSIVE_LEVEL]
-    fn PsGetVersion(
-        major: Guest<u32>,
-        minor: Guest<u32>,
-        build: Guest<u32>,
-        service_pack: Guest<UNICODE_STRING>,
-    ) -> u8 {
-        for (place, value) in [(major, 10), (minor, 0), (build, BUILD)] {
-            if !place.is_null() {
-                place.write(value);
-            }
-        }
-        if !service_pack.is_null() {
-            service_pack.write(UNICODE_STRING::zeroed());
-        }
-        0
     }
 
     /// Returns whether the system supports a version of the driver model: it is 6.0.

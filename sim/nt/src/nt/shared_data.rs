@@ -7,7 +7,7 @@
 
 use trapped_access::{CpuState as _, Decoder, Width};
 
-use super::time;
+use super::{time, version};
 use crate::{
     host::{FaultOutcome, Host},
     image::registers::FaultContext,
@@ -81,7 +81,7 @@ fn page(me: &Thread) -> [u8; PAGE_SIZE] {
     put(member::TICK_COUNT_MULTIPLIER, &MULTIPLIER.to_le_bytes());
     put(member::INTERRUPT_TIME, &system_time(interrupt_time));
     put(member::SYSTEM_TIME, &system_time(time::tick_system_time(me)));
-    put(member::NT_BUILD_NUMBER, &20348_u32.to_le_bytes());
+    put(member::NT_BUILD_NUMBER, &version::BUILD.to_le_bytes());
     put(member::NT_MAJOR_VERSION, &10_u32.to_le_bytes());
     put(member::TICK_COUNT, &system_time(interrupt_time / TICK));
     page
