@@ -348,7 +348,8 @@ fn statistics_at_the_indication_of_a_frame_have_the_rdma_frames_before_it() {
         }
     });
     let dpc = Moment::Call("MiniportMessageInterruptDPC");
-    let late = server.host().delays.add(dpc, Duration::from_millis(5));
+    // Shorter than the time after which the sender would probe.
+    let late = server.host().delays.add(dpc, Duration::from_micros(200));
     begin.set();
     assert!(is_sent.wait(MOMENT));
     let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5][..], &[0; 60], b"beside"].concat();

@@ -195,3 +195,35 @@ fn late_acknowledgements_of_a_starved_peer_cost_probes_and_not_a_window() {
         assert_eq!(pair.sides[1].stat("tx_nak_sequence"), 0);
     }
 }
+
+/// A consumer may take its memory back while a request is in flight. If the request has arrived, it succeeds: a probe, which would read
+/// that memory, is not sent.
+//= R-CONSUMER-16
+#[test]
+fn memory_that_is_taken_back_ends_no_request_by_a_probe() {
+    for measured in [false, true] {
+        let mut pair = Pair::connected(options());
+        if measured {
+            write(&mut pair, 1, |_| false);
+        }
+        let sinks = [(); 2].map(|()| pair.sides[1].sink(4));
+        for (context, sink) in sinks.iter().enumerate() {
+            pair.sides[1].recv(context as u64, &[sink.all()]);
+        }
+        let (taken_back, kept) = (pair.sides[0].source(b"gone"), pair.sides[0].source(b"kept"));
+        // The first acknowledgement is lost.
+        let mut lost = false;
+        pair.filter = Some(Box::new(move |to, _| to != 0 || std::mem::replace(&mut lost, true)));
+        pair.sides[0].send(2, &[taken_back.all()]);
+        pair.run_for(Duration::from_micros(ROUND_TRIP));
+        assert!(pair.sides[0].engine.deregister(&taken_back.region));
+        // Later than a probe.
+        pair.run_for(Duration::from_millis(5));
+        assert_eq!(pair.sides[0].stat("tail_probes"), 0, "{measured}");
+        pair.sides[0].send(3, &[kept.all()]);
+        pair.run_for(Duration::from_millis(1));
+        let succeeded = [2, 3].map(|context| (context, CompletionStatus::Success));
+        assert_eq!(pair.sides[0].outcomes(), succeeded, "{measured}");
+        assert_eq!(sinks[0].read(), b"gone");
+    }
+}

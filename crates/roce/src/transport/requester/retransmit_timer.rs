@@ -5,12 +5,13 @@
 use lock_api::RawMutex;
 
 use super::Requester;
+use super::payload::Payload;
 use super::recovery::retransmission::Resend;
-use super::send_queue::Wqe;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::Env;
 use crate::transport::failure::Failure;
+use crate::transport::sequence::Sequence;
 
 impl Requester {
     /// Returns the deadline of the requester.
@@ -56,8 +57,8 @@ impl Requester {
     }
 
     /// Sends the newest packet again, so that the peer reports what it misses (RFC 8985, section 7.3). Of READs, requests the
-    /// responses of the oldest chunk again that are missing. Nothing if packets are to be sent again anyway, or if the newest one is
-    /// a READ request behind other requests: its place among those granted is not known.
+    /// responses of the oldest chunk again that are missing. Nothing if packets are to be sent again anyway, or if the newest one
+    /// cannot be sent alone.
     fn probe_tail<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         if self.next < self.high {
             return;
@@ -67,7 +68,7 @@ impl Requester {
             self.recovery.record_repair(self.high);
         } else {
             let newest = self.high.previous();
-            if self.send_queue.at(newest).is_none_or(Wqe::is_read) {
+            if !can_send_again(self, env, newest) {
                 return;
             }
             self.send_from(newest);
@@ -80,7 +81,18 @@ impl Requester {
 fn can_probe_tail<R: RawMutex>(requester: &mut Requester, env: &Env<'_, R>) -> bool {
     let newest = requester.high.previous();
     let are_reads = env.shared.config.early_placement && requester.reads(env).1.read_at(newest).is_some();
-    requester.next < requester.high
-        || are_reads
-        || requester.send_queue.at(newest).is_some_and(|newest| !newest.is_read())
+    requester.next < requester.high || are_reads || can_send_again(requester, env, newest)
+}
+
+/// Returns whether a packet can be sent again alone. Not one of a READ request behind other requests: its place among those granted is
+/// not known. And none whose memory the consumer has taken back: the request may have arrived, and a probe must not end it.
+//= R-CONSUMER-16
+fn can_send_again<R: RawMutex>(requester: &Requester, env: &Env<'_, R>, packet: Sequence) -> bool {
+    let Some(wqe) = requester.send_queue.at(packet).filter(|wqe| !wqe.is_read()) else { return false };
+    match requester.send_queue.payload(wqe) {
+        Payload::Inline(_) => true,
+        Payload::Sges(sges) => {
+            sges.iter().all(|sge| env.shared.regions.is_known_local(env.qp.pd, sge, false))
+        }
+    }
 }
