@@ -46,7 +46,9 @@ pub fn pass_descriptor(socket: &UnixStream, fd: BorrowedFd<'_>) -> Result<(), Er
 /// [`Error::System`] with ECONNRESET if the other end is closed; [`Error::Invalid`] if it has sent something else.
 pub fn take_descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, Error> {
     with_message(|message, control| {
-        message.msg_controllen = control.0.len();
+        // Room for one: the kernel opens no other, which would stay open.
+        // SAFETY: the call computes a length.
+        message.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<i32>() as u32) } as usize;
         message.msg_control = control.0.as_mut_ptr().cast();
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the message points to one byte and to the control buffer, which are writable.
@@ -97,4 +99,49 @@ pub fn is_of_same_user(socket: &UnixStream) -> bool {
     };
     // SAFETY: the call takes no pointer.
     result == 0 && peer.uid == unsafe { libc::geteuid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    /// Sends a byte with two descriptors.
+    fn pass_two(socket: &UnixStream, fds: [BorrowedFd<'_>; 2]) {
+        let numbers = fds.map(|fd| fd.as_raw_fd());
+        let size = size_of_val(&numbers) as u32;
+        with_message(|message, control| {
+            // SAFETY: the call computes a length.
+            message.msg_controllen = unsafe { libc::CMSG_SPACE(size) } as usize;
+            message.msg_control = control.0.as_mut_ptr().cast();
+            // SAFETY: the message has a control buffer.
+            let first = unsafe { libc::CMSG_FIRSTHDR(message) };
+            // SAFETY: the call computes a length.
+            let cmsg_len = unsafe { libc::CMSG_LEN(size) } as usize;
+            let header =
+                libc::cmsghdr { cmsg_len, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
+            // SAFETY: the begin of the buffer, which has room for a header and is aligned for it.
+            unsafe { first.write(header) };
+            // SAFETY: `first` is the header of the buffer, behind which its data follows.
+            let data = unsafe { libc::CMSG_DATA(first) };
+            // SAFETY: the buffer has room for two descriptors there.
+            unsafe { data.cast::<[i32; 2]>().write_unaligned(numbers) };
+            // SAFETY: the message points to one byte and to the control buffer, which live until after the call.
+            assert_eq!(unsafe { libc::sendmsg(socket.as_raw_fd(), message, 0) }, 1);
+        });
+    }
+
+    #[test]
+    fn a_descriptor_beyond_the_first_is_not_opened() {
+        let [(near, far), (ours, theirs)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+        pass_two(&near, [theirs.as_fd(), theirs.as_fd()]);
+        drop(theirs);
+        let taken = take_descriptor(&far).unwrap().unwrap();
+        drop(taken);
+        // No other descriptor of the end is open.
+        ours.set_nonblocking(true).unwrap();
+        assert_eq!((&ours).read(&mut [0]).unwrap(), 0);
+    }
 }
