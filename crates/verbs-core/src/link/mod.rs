@@ -52,6 +52,9 @@ pub use headers::MAC;
 /// How often other processes are served that a thread does not wait for, because it has frames all the time.
 const SERVE: Duration = Duration::from_millis(1);
 
+/// Batches of datagrams that are received before the first frames of a ring: more than a receive buffer holds, of frames with payload.
+const DRAINED: usize = 1024;
+
 /// Bytes that the kernel counts for a frame of 4096 bytes of payload in a receive buffer.
 const COUNTED: usize = 8448;
 
@@ -143,8 +146,9 @@ impl Link {
         let mut count = 0;
         if let Some(memory) = &self.memory {
             if memory.is_begun() {
-                // What the process sent before it used the ring.
-                while self.receive_datagrams(&mut incoming, now, &receiver) > 0 {}
+                // What the process sent before it used the ring; not for ever, if other hosts send all the time.
+                let mut rounds = 0..DRAINED;
+                while rounds.next().is_some() && self.receive_datagrams(&mut incoming, now, &receiver) > 0 {}
             }
             memory.each(|ring| count += incoming.receive_memory(ring, now, &receiver));
             if memory.has_rings() && !incoming.is_turn_of_sockets() {
