@@ -121,19 +121,25 @@ impl RetransmitTimeout {
         self.first_resend = self.first_resend.max(doubled.min(limit));
     }
 
+    /// Returns the time of the last progress, or of the AckReq after it.
+    fn waits_since(&self) -> Instant {
+        self.ack_requested.map_or(self.last_progress, |(_, at)| self.last_progress.max(at))
+    }
+
     /// Returns whether the minimum time before a retransmission has passed.
     pub(crate) fn has_waited(&self, now: Instant) -> bool {
-        let since = self.ack_requested.map_or(self.last_progress, |(_, at)| self.last_progress.max(at));
-        now.nanos_since(since) >= self.min_resend
+        now.nanos_since(self.waits_since()) >= self.min_resend
     }
 
     /// Handles the deadline of `una`: returns whether a tail probe is sent now, which is the first timeout after progress. The next one
     /// is `timeout` nanoseconds later, the retransmission timeout.
     pub(super) fn begin_probe(&mut self, una: Sequence, timeout: u64) -> bool {
-        let Some((_, at)) = self.ack_requested.filter(|(end, _)| *end > una) else { return false };
-        let since = self.last_progress.max(at);
+        let since = self.waits_since();
         // After an ACK timeout, a retry is due.
-        if self.probed == since || self.ack_timeout != 0 && self.first_resend >= self.ack_timeout {
+        if !self.awaits_ack(una)
+            || self.probed == since
+            || self.ack_timeout != 0 && self.first_resend >= self.ack_timeout
+        {
             return false;
         }
         self.probed = since;
