@@ -64,6 +64,17 @@ pub(super) fn kind(object: usize, function: &str) -> u8 {
     kind
 }
 
+/// Returns the address of an object, which must be of a kind with this name.
+pub(super) fn address_of<T>(object: Guest<T>, (expected, name): (u8, &str), function: &str) -> usize {
+    if kind(object.address(), function) != expected {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            format!("{function} of an object that is no {name}"),
+        );
+    }
+    object.address()
+}
+
 /// Returns the number that stands for a thread in an object that it holds: not 0.
 pub(super) fn number_of(thread: ThreadId) -> usize {
     thread.0 as usize + 1

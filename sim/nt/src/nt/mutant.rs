@@ -17,14 +17,7 @@ use crate::{
 };
 
 fn address(mutex: Guest<KMUTANT>, function: &str) -> usize {
-    let object = mutex.address();
-    if header::kind(object, function) != header::MUTANT {
-        violation(
-            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("{function} of an object that is no mutex"),
-        );
-    }
-    object
+    header::address_of(mutex, (header::MUTANT, "mutex"), function)
 }
 
 /// Checks that a thread of a driver, which ends, holds no mutex.

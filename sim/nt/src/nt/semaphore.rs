@@ -20,14 +20,7 @@ use crate::{
 const LIMIT: usize = 24;
 
 fn address(semaphore: Guest<KSEMAPHORE>, function: &str) -> usize {
-    let object = semaphore.address();
-    if header::kind(object, function) != header::SEMAPHORE {
-        violation(
-            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("{function} of an object that is no semaphore"),
-        );
-    }
-    object
+    header::address_of(semaphore, (header::SEMAPHORE, "semaphore"), function)
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
