@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use crate::on_host::{correct, memory, violates};
+use crate::on_host::{Routine, correct, create_thread, memory, violates, wait};
 use ndk_abi::nt::{
     EVENT_TYPE, KMUTANT, KWAIT_REASON, LARGE_INTEGER, STATUS_DELETE_PENDING, STATUS_SUCCESS, STATUS_TIMEOUT,
     WAIT_TYPE,
@@ -13,32 +13,26 @@ use nt_sim::{
     BugCheck, Host,
     guest::Guest,
     nt::{
-        dispatcher::{KeInitializeEvent, KeWaitForMultipleObjects, KeWaitForSingleObject},
+        dispatcher::{KeInitializeEvent, KeWaitForMultipleObjects},
         io::remove_lock::{
             IoAcquireRemoveLockEx, IoInitializeRemoveLockEx, IoReleaseRemoveLockAndWaitEx,
             IoReleaseRemoveLockEx,
         },
         mutant::{KeInitializeMutex, KeReadStateMutex, KeReleaseMutex},
-        thread_objects::{PsCreateSystemThread, PsTerminateSystemThread},
+        thread_objects::PsTerminateSystemThread,
         time,
     },
 };
 
 const MISUSE: BugCheck = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
 
-type Routine = unsafe extern "efiapi" fn(*mut c_void);
-
-/// Waits for an object, or with `poll` looks whether it can be taken.
-fn wait(object: usize, poll: bool) -> i32 {
-    let mut time = LARGE_INTEGER { QuadPart: 0 };
-    let timeout = if poll { Guest::new(&raw mut time) } else { Guest::null() };
-    KeWaitForSingleObject(object, KWAIT_REASON::Executive, 0, 0, timeout)
+/// Looks whether an object can be taken.
+fn poll(object: usize) -> i32 {
+    wait(object, Some(0))
 }
 
 fn start(host: &Host, routine: Routine, context: usize) {
-    let handle: Guest<usize> = memory(host);
-    let routine = routine as *const () as usize;
-    assert_eq!(PsCreateSystemThread(handle, 0, 0, 0, 0, routine, context), STATUS_SUCCESS);
+    create_thread(host, routine, context);
     time::sleep(5_000_000);
 }
 
@@ -49,11 +43,11 @@ fn mutex(host: &Host) -> Guest<KMUTANT> {
 }
 
 unsafe extern "efiapi" fn does_not_get_it(mutex: *mut c_void) {
-    assert_eq!(wait(mutex.expose_provenance(), true), STATUS_TIMEOUT);
+    assert_eq!(poll(mutex.expose_provenance()), STATUS_TIMEOUT);
 }
 
 unsafe extern "efiapi" fn takes_and_releases(mutex: *mut c_void) {
-    assert_eq!(wait(mutex.expose_provenance(), false), STATUS_SUCCESS);
+    assert_eq!(wait(mutex.expose_provenance(), None), STATUS_SUCCESS);
     time::sleep(5_000_000);
     assert_eq!(KeReleaseMutex(Guest::new(mutex.cast()), 0), 0);
 }
@@ -65,17 +59,17 @@ fn mutex_is_held_by_one_thread_as_often_as_it_waited() {
         let mutex = mutex(host);
         let object = mutex.address();
         assert_eq!(KeReadStateMutex(mutex), 1);
-        assert_eq!(wait(object, false), STATUS_SUCCESS);
-        assert_eq!(wait(object, true), STATUS_SUCCESS, "again");
+        assert_eq!(wait(object, None), STATUS_SUCCESS);
+        assert_eq!(poll(object), STATUS_SUCCESS, "again");
         start(host, does_not_get_it, object);
         start(host, takes_and_releases, object);
         assert_ne!(KeReleaseMutex(mutex, 0), 0, "still held once");
         time::sleep(5_000_000);
-        assert_eq!(wait(object, true), STATUS_SUCCESS, "the other thread still waits");
+        assert_eq!(poll(object), STATUS_SUCCESS, "the other thread still waits");
         assert_ne!(KeReleaseMutex(mutex, 0), 0);
         assert_eq!(KeReleaseMutex(mutex, 0), 0);
-        assert_eq!(wait(object, true), STATUS_TIMEOUT, "the thread that waited has it");
-        assert_eq!(wait(object, false), STATUS_SUCCESS);
+        assert_eq!(poll(object), STATUS_TIMEOUT, "the thread that waited has it");
+        assert_eq!(wait(object, None), STATUS_SUCCESS);
         assert_eq!(KeReleaseMutex(mutex, 0), 0);
         assert_eq!(KeReadStateMutex(mutex), 1);
     });
@@ -104,11 +98,11 @@ fn wait_for_all_takes_a_mutex_with_the_others() {
 }
 
 unsafe extern "efiapi" fn keeps_it(mutex: *mut c_void) {
-    assert_eq!(wait(mutex.expose_provenance(), false), STATUS_SUCCESS);
+    assert_eq!(wait(mutex.expose_provenance(), None), STATUS_SUCCESS);
 }
 
 unsafe extern "efiapi" fn keeps_it_and_terminates(mutex: *mut c_void) {
-    assert_eq!(wait(mutex.expose_provenance(), false), STATUS_SUCCESS);
+    assert_eq!(wait(mutex.expose_provenance(), None), STATUS_SUCCESS);
     PsTerminateSystemThread(0);
 }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use crate::on_host::{correct, memory, violates};
+use crate::on_host::{Routine, correct, create_thread, memory, violates};
 use ndk_abi::nt::STATUS_SUCCESS;
 use nt_sim::{
     BugCheck, Host,
@@ -19,7 +19,6 @@ use nt_sim::{
             ExInitializeResourceLite, ExIsResourceAcquiredExclusiveLite, ExIsResourceAcquiredSharedLite,
             ExReleaseResourceAndLeaveCriticalRegion, ExReleaseResourceLite,
         },
-        thread_objects::PsCreateSystemThread,
         time,
     },
 };
@@ -32,12 +31,8 @@ fn resource(host: &Host) -> usize {
     memory.address()
 }
 
-fn start(host: &Host, routine: unsafe extern "efiapi" fn(*mut c_void), resource: usize) {
-    let handle: Guest<usize> = memory(host);
-    assert_eq!(
-        PsCreateSystemThread(handle, 0, 0, 0, 0, routine as *const () as usize, resource),
-        STATUS_SUCCESS
-    );
+fn start(host: &Host, routine: Routine, resource: usize) {
+    create_thread(host, routine, resource);
     time::sleep(5_000_000);
 }
 
@@ -140,6 +135,12 @@ fn misuse_of_resources_is_reported() {
         "ExAcquireResourceSharedLite outside of a critical region; call KeEnterCriticalRegion first",
         |host| _ = ExAcquireResourceSharedLite(resource(host), 1),
     );
+    violates(MISUSE, "ExReleaseResourceLite outside of a critical region", |host| {
+        let resource = resource(host);
+        ExEnterCriticalRegionAndAcquireResourceShared(resource);
+        KeLeaveCriticalRegion();
+        ExReleaseResourceLite(resource);
+    });
     violates(MISUSE, "KeLeaveCriticalRegion by a thread that is in no critical region", |_| {
         KeEnterCriticalRegion();
         KeLeaveCriticalRegion();
@@ -157,7 +158,10 @@ fn misuse_of_resources_is_reported() {
     violates(
         BugCheck::RESOURCE_NOT_OWNED,
         "ExReleaseResourceLite of a resource that the thread does not hold",
-        |host| ExReleaseResourceLite(resource(host)),
+        |host| {
+            KeEnterCriticalRegion();
+            ExReleaseResourceLite(resource(host));
+        },
     );
     violates(
         MISUSE,

@@ -4,38 +4,22 @@
 
 use std::ffi::c_void;
 
-use crate::on_host::{correct, memory, violates};
+use crate::on_host::{Routine, correct, create_thread, memory, violates, wait};
 use ndk_abi::nt::{
-    KSEMAPHORE, KWAIT_REASON, LARGE_INTEGER, STATUS_INVALID_HANDLE, STATUS_OBJECT_TYPE_MISMATCH,
-    STATUS_SUCCESS, STATUS_TIMEOUT,
+    KSEMAPHORE, STATUS_INVALID_HANDLE, STATUS_OBJECT_TYPE_MISMATCH, STATUS_SUCCESS, STATUS_TIMEOUT,
 };
 use nt_sim::{
-    BugCheck, Host,
+    BugCheck,
     guest::Guest,
     nt::{
-        dispatcher::KeWaitForSingleObject,
         handles::ZwClose,
         semaphore::{KeInitializeSemaphore, KeReadStateSemaphore, KeReleaseSemaphore},
         thread_objects::{
-            ObReferenceObjectByHandle, ObfDereferenceObject, ObfReferenceObject, PsCreateSystemThread,
-            PsTerminateSystemThread,
+            ObReferenceObjectByHandle, ObfDereferenceObject, ObfReferenceObject, PsTerminateSystemThread,
         },
         time,
     },
 };
-
-fn wait(object: usize, timeout: Option<i64>) -> i32 {
-    let mut time = LARGE_INTEGER { QuadPart: timeout.unwrap_or(0) };
-    let pointer = if timeout.is_some() { Guest::new(&raw mut time) } else { Guest::null() };
-    KeWaitForSingleObject(object, KWAIT_REASON::Executive, 0, 0, pointer)
-}
-
-fn create(host: &Host, routine: unsafe extern "efiapi" fn(*mut c_void), context: usize) -> usize {
-    let handle: Guest<usize> = memory(host);
-    let routine = routine as *const () as usize;
-    assert_eq!(PsCreateSystemThread(handle, 0, 0, 0, 0, routine, context), STATUS_SUCCESS);
-    handle.read()
-}
 
 fn count(context: *mut c_void) {
     time::sleep(5_000_000);
@@ -59,8 +43,8 @@ fn driver_waits_for_the_end_of_its_thread() {
     correct(|host| {
         let counted: Guest<u32> = memory(host);
         let object: Guest<usize> = memory(host);
-        for (number, routine) in [(1, returns as unsafe extern "efiapi" fn(*mut c_void)), (2, terminates)] {
-            let handle = create(host, routine, counted.address());
+        for (number, routine) in [(1, returns as Routine), (2, terminates)] {
+            let handle = create_thread(host, routine, counted.address());
             assert_eq!(ObReferenceObjectByHandle(handle, 0, 0, 0, object, 0), STATUS_SUCCESS);
             assert_eq!(ZwClose(handle), STATUS_SUCCESS);
             assert_eq!(wait(object.read(), Some(0)), STATUS_TIMEOUT);
@@ -71,7 +55,7 @@ fn driver_waits_for_the_end_of_its_thread() {
             assert_eq!([0; 2].map(|_| ObfDereferenceObject(object.read())), [1, 0]);
         }
         let type_of_files = 0x00fd_0000_0000_3000;
-        let handle = create(host, returns, counted.address());
+        let handle = create_thread(host, returns, counted.address());
         let refused = ObReferenceObjectByHandle(handle, 0, type_of_files, 0, object, 0);
         assert_eq!(refused, STATUS_OBJECT_TYPE_MISMATCH);
         assert_eq!(ZwClose(handle), STATUS_SUCCESS);
@@ -103,7 +87,7 @@ fn semaphore_ends_as_many_waits_as_it_counts() {
         let object = semaphore.address();
         assert_eq!(wait(object, None), STATUS_SUCCESS);
         assert_eq!(wait(object, Some(0)), STATUS_TIMEOUT);
-        let threads = [(); 3].map(|()| create(host, takes_one, object));
+        let threads = [(); 3].map(|()| create_thread(host, takes_one, object));
         time::sleep(5_000_000);
         assert_eq!(KeReleaseSemaphore(semaphore, 0, 2, 0), 0);
         time::sleep(5_000_000);

@@ -101,12 +101,16 @@ fn with<T>(me: &Thread, resource: usize, function: &str, change: impl FnOnce(&mu
     changed.unwrap_or_else(|| misuse(format!("{function} of a resource that is not initialized")))
 }
 
+fn check_region(me: &Thread, function: &str) {
+    if me.verifies() && !is_inside(me) {
+        misuse(format!("{function} outside of a critical region; call KeEnterCriticalRegion first"));
+    }
+}
+
 fn acquire(resource: usize, wait: u8, access: Access, function: &str) -> u8 {
     let me = current();
     let thread = me.id();
-    if me.verifies() && !is_inside(&me) {
-        misuse(format!("{function} outside of a critical region; call KeEnterCriticalRegion first"));
-    }
+    check_region(&me, function);
     let is_acquired = with(&me, resource, function, |state| state.acquire(thread, access));
     if is_acquired || wait == 0 {
         return is_acquired.into();
@@ -136,6 +140,7 @@ fn signal<T>(me: &Thread, resource: usize, function: &str, change: impl FnOnce(&
 
 fn release(resource: usize, function: &str) {
     let me = current();
+    check_region(&me, function);
     if !signal(&me, resource, function, |state| state.release(me.id())) {
         violation(
             BugCheck::RESOURCE_NOT_OWNED,

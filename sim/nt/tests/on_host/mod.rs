@@ -2,10 +2,16 @@
 
 //! Calling imports on a thread of a host, as a driver does.
 
-use std::sync::Arc;
+use std::{ffi::c_void, sync::Arc};
 
-use ndk_abi::nt::UNICODE_STRING;
-use nt_sim::{BugCheck, ClockKind, Host, Sim, Verdict, guest::Guest, host::HostOptions, sim::SimBuilder};
+use ndk_abi::nt::{KWAIT_REASON, LARGE_INTEGER, STATUS_SUCCESS, UNICODE_STRING};
+use nt_sim::{
+    BugCheck, ClockKind, Host, Sim, Verdict,
+    guest::Guest,
+    host::HostOptions,
+    nt::{dispatcher::KeWaitForSingleObject, thread_objects::PsCreateSystemThread},
+    sim::SimBuilder,
+};
 
 fn clocks() -> [SimBuilder; 2] {
     [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }].map(|clock| Sim::builder().clock(clock))
@@ -74,4 +80,22 @@ pub fn narrow(host: &Host, text: &str) -> Guest<u8> {
     buffer.write_bytes(text.as_bytes());
     buffer.add(text.len()).write(0);
     buffer
+}
+
+/// The routine of a driver's thread.
+pub type Routine = unsafe extern "efiapi" fn(*mut c_void);
+
+/// Starts a thread; returns its handle.
+pub fn create_thread(host: &Host, routine: Routine, context: usize) -> usize {
+    let handle: Guest<usize> = memory(host);
+    let routine = routine as *const () as usize;
+    assert_eq!(PsCreateSystemThread(handle, 0, 0, 0, 0, routine, context), STATUS_SUCCESS);
+    handle.read()
+}
+
+/// Waits for an object, at most for `timeout` units of 100 ns, a negative number; returns the status.
+pub fn wait(object: usize, timeout: Option<i64>) -> i32 {
+    let mut time = LARGE_INTEGER { QuadPart: timeout.unwrap_or(0) };
+    let pointer = if timeout.is_some() { Guest::new(&raw mut time) } else { Guest::null() };
+    KeWaitForSingleObject(object, KWAIT_REASON::Executive, 0, 0, pointer)
 }
