@@ -29,9 +29,8 @@ pub fn notes(outcome: &Outcome) -> Vec<String> {
         } else {
             format!(
                 "{} although the wire lost no frame: a simulated host did not get a processor in time to send or to \
-                 process an acknowledgement, and the resend timer expired. A single timeout can resend every packet \
-                 that was not acknowledged then. The receiver drops such duplicates ({}). In virtual time, with \
-                 --seed, there are none.",
+                 process an acknowledgement. A probe sends one packet again then, and a timeout up to all that are not \
+                 acknowledged. The receiver drops such duplicates ({}). In virtual time, with --seed, there are none.",
                 sent_again(resent),
                 counter("rx_duplicates")
             )
