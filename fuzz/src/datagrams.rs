@@ -321,8 +321,8 @@ impl Session {
                     context: 700,
                 };
                 let begun = match command {
-                    12 => engine.connect_unbound(now, local, &spec),
-                    _ => engine.connect(now, &qp, &spec),
+                    12 => engine.connections().connect_unbound(now, local, &spec),
+                    _ => engine.connections().connect(now, &qp, &spec),
                 };
                 if let Ok(id) = begun {
                     let number = self.conns.len();
@@ -332,7 +332,7 @@ impl Session {
             }
             2 => {
                 if let Some(listener) = self.listener.take() {
-                    engine.unlisten(listener).expect("listening");
+                    engine.connections().unlisten(listener).expect("listening");
                 } else {
                     self.listener = Some(self.endpoint.listen());
                     self.listeners += 1;
@@ -341,7 +341,7 @@ impl Session {
             }
             3 => {
                 if let Some(listener) = self.listener {
-                    engine.pause(listener, record.byte(4) & 1 != 0).expect("listening");
+                    engine.connections().pause(listener, record.byte(4) & 1 != 0).expect("listening");
                 }
                 return;
             }
@@ -358,7 +358,7 @@ impl Session {
         match command {
             5 | 6 => {
                 let spec = AcceptSpec { reads, private_data: data, context: 600 };
-                if engine.accept(now, *id, &qp, &spec).is_ok() {
+                if engine.connections().accept(now, *id, &qp, &spec).is_ok() {
                     assert!(
                         !history.active && !history.decided,
                         "accepted twice, or an active connection accepted"
@@ -368,7 +368,7 @@ impl Session {
             }
             13 => {
                 let spec = AcceptSpec { reads, private_data: data, context: 600 };
-                if engine.accept_unbound(now, *id, local, &spec).is_ok() {
+                if engine.connections().accept_unbound(now, *id, local, &spec).is_ok() {
                     assert!(
                         !history.active && !history.decided,
                         "answered twice, or an own request answered"
@@ -377,17 +377,17 @@ impl Session {
                 }
             }
             7 => {
-                if engine.complete(now, *id).is_ok() {
+                if engine.connections().complete(now, *id).is_ok() {
                     assert!(history.events.contains(&ConnEventKind::Replied), "completed without a reply");
                 }
             }
-            8 => history.decided |= engine.reject(now, *id, data).is_ok(),
+            8 => history.decided |= engine.connections().reject(now, *id, data).is_ok(),
             9 => {
                 // Fails unless the connection is established.
-                let _ = engine.disconnect(now, *id);
+                let _ = engine.connections().disconnect(now, *id);
             }
             10 => {
-                engine.release(now, *id);
+                engine.connections().release(now, *id);
                 history.released = true;
             }
             _ => self.packet(&qp, record),
@@ -470,13 +470,13 @@ impl Session {
     /// Releases everything; every connection must end and all objects must be free.
     fn end(mut self) {
         for (id, history) in self.conns.values_mut() {
-            self.endpoint.engine.release(self.endpoint.now, *id);
+            self.endpoint.engine.connections().release(self.endpoint.now, *id);
             history.released = true;
         }
         if let Some(listener) = self.listener.take() {
-            self.endpoint.engine.unlisten(listener).expect("listening");
+            self.endpoint.engine.connections().unlisten(listener).expect("listening");
         }
-        self.endpoint.engine.unlisten(self.datagrams).expect("listening");
+        self.endpoint.engine.connections().unlisten(self.datagrams).expect("listening");
         for qp in &self.qps {
             self.endpoint.engine.destroy_qp(qp);
         }

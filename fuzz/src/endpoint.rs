@@ -93,7 +93,7 @@ impl Endpoint {
         config.window = 8;
         config.ack_every = 4;
         let engine = Engine::try_new(config).expect("an engine");
-        engine.set_addresses(&[forge::HOST.into()]).expect("an address");
+        engine.connections().set_addresses(&[forge::HOST.into()]).expect("an address");
         let pd = engine.create_pd();
         let cq = engine.create_cq(256, 1).expect("a completion queue");
         let regions = Zone::ALL.map(|_| None);
@@ -116,7 +116,7 @@ impl Endpoint {
         }
         // SAFETY: the arena outlives the engine, and nothing refers to it while the engine runs.
         #[allow(unsafe_code, reason = "the contract of the registration")]
-        let region = unsafe { self.engine.register(pd, base(zone), ZONE as u64, access, backing) };
+        let region = unsafe { self.engine.memory().register(pd, base(zone), ZONE as u64, access, backing) };
         self.regions[zone as usize] = Some(region.expect("room for a region"));
     }
 
@@ -143,22 +143,22 @@ impl Endpoint {
 
     pub fn listen(&self) -> roce::ListenerId {
         let spec = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 4, context: 500 };
-        self.engine.listen(&spec).expect("the port is free")
+        self.engine.connections().listen(&spec).expect("the port is free")
     }
 
     pub fn listen_for_datagrams(&self) -> roce::ListenerId {
         let spec = ListenSpec { ip: None, port: PORT, datagrams: true, backlog: 4, context: 501 };
-        self.engine.listen(&spec).expect("the port is free")
+        self.engine.connections().listen(&spec).expect("the port is free")
     }
 
     pub fn handle(&mut self, frame: &[u8]) -> Verdict {
-        self.engine.handle_frame(self.now, frame)
+        self.engine.first_shard().handle_frame(self.now, frame)
     }
 
     /// Handles the output of the engine after an input, with a transmit queue of `budget` slots. Returns the frames sent.
     pub fn drive(&mut self, budget: usize) -> Vec<Vec<u8>> {
         let mut slots = Slots { slot: [0xEE; SLOT], left: budget, frames: Vec::new() };
-        while slots.left > 0 && self.engine.poll_transmit(self.now, &mut slots, 16) == 16 {}
+        while slots.left > 0 && self.engine.first_shard().poll_transmit(self.now, &mut slots, 16) == 16 {}
         self.outputs.extend(slots.frames.iter().cloned().map(Output::Frame));
         while let Some(event) = self.engine.poll_event() {
             match event {
@@ -188,10 +188,10 @@ impl Endpoint {
 
     /// Advances to `at`, or to the engine's next timeout if that is earlier. Returns whether there was one.
     pub fn step_towards(&mut self, at: Instant) -> bool {
-        let next = self.engine.poll_timeout().filter(|&next| next <= at);
+        let next = self.engine.first_shard().poll_timeout().filter(|&next| next <= at);
         self.now = self.now.max(next.unwrap_or(at));
         if next.is_some() {
-            self.engine.handle_timeout(self.now);
+            self.engine.first_shard().handle_timeout(self.now);
         }
         next.is_some()
     }
@@ -210,17 +210,17 @@ impl Endpoint {
     pub fn run_until_idle(&mut self, limit: Duration) {
         let end = self.now + limit;
         self.drive(usize::MAX);
-        while self.engine.poll_timeout().is_some() {
+        while self.engine.first_shard().poll_timeout().is_some() {
             assert!(self.step_towards(end), "a timer is still running after {limit:?}");
             self.drive(usize::MAX);
         }
-        assert!(!self.engine.wants_transmit(), "frames are pending without a notification");
+        assert!(!self.engine.first_shard().wants_transmit(), "frames are pending without a notification");
     }
 
     /// Checks, after everything was destroyed, that the engine has room again for its maximum of each object.
     pub fn assert_all_released(&mut self) {
         for region in self.regions.iter_mut().filter_map(Option::take) {
-            assert!(self.engine.deregister(&region), "the region is not registered");
+            assert!(self.engine.memory().deregister(&region), "the region is not registered");
         }
         let zones = Zone::ALL.into_iter().cycle().take(MAX_REGIONS as usize);
         let regions: Vec<_> = zones
@@ -229,7 +229,7 @@ impl Endpoint {
                 self.regions[zone as usize].take()
             })
             .collect();
-        regions.into_iter().flatten().for_each(|region| assert!(self.engine.deregister(&region)));
+        regions.into_iter().flatten().for_each(|region| assert!(self.engine.memory().deregister(&region)));
         let qps: Vec<_> = (0..MAX_QPS).map(|_| self.qp()).collect();
         for qp in qps.iter().take(MAX_CONNECTIONS as usize) {
             let spec = ConnectSpec {
@@ -241,7 +241,7 @@ impl Endpoint {
                 private_data: &[],
                 context: 700,
             };
-            self.engine.connect(self.now, qp, &spec).expect("room for a connection");
+            self.engine.connections().connect(self.now, qp, &spec).expect("room for a connection");
         }
     }
 
@@ -266,7 +266,7 @@ impl Endpoint {
         };
         let reads = ReadLimits { inbound: READS, outbound: READS };
         let spec = AcceptSpec { reads, private_data: &[], context: 600 };
-        self.engine.accept(self.now, conn, qp, &spec).expect("accepted");
+        self.engine.connections().accept(self.now, conn, qp, &spec).expect("accepted");
         let frames = self.drive(8);
         let rep = frames.iter().find_map(|frame| match forge::cm_message(&Packet::parse(frame).ok()?)? {
             (CmMessage::Rep(rep), _) => Some(rep),

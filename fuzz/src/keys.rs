@@ -44,10 +44,13 @@ impl Keys {
         let backing = endpoint.arena.backing(Zone::Windowed);
         // SAFETY: the arena outlives the engine.
         #[allow(unsafe_code, reason = "the contract of the mapping")]
-        let page = unsafe { endpoint.engine.map_logical(0, backing) }.expect("room for a mapping");
-        let fast = endpoint.engine.allocate_region(endpoint.pd, 1, true).expect("room for a region");
-        let window =
-            endpoint.engine.create_window(endpoint.pd, WindowType::Type2).expect("room for a window");
+        let page = unsafe { endpoint.engine.memory().map_logical(0, backing) }.expect("room for a mapping");
+        let fast = endpoint.engine.memory().allocate_region(endpoint.pd, 1, true).expect("room for a region");
+        let window = endpoint
+            .engine
+            .memory()
+            .create_window(endpoint.pd, WindowType::Type2)
+            .expect("room for a window");
         let (registered, bound) = ((fast.key(), FAST_BASE), window.key());
         Self { fast, window, page, registered, bound }
     }
@@ -124,8 +127,8 @@ impl Keys {
 
     /// Frees the objects.
     pub fn free(&self, endpoint: &Endpoint) {
-        assert!(endpoint.engine.deregister(&self.fast), "the region is not registered");
-        assert!(endpoint.engine.destroy_window(&self.window), "the window does not exist");
-        assert!(endpoint.engine.unmap_logical(self.page), "the page is not mapped");
+        assert!(endpoint.engine.memory().deregister(&self.fast), "the region is not registered");
+        assert!(endpoint.engine.memory().destroy_window(&self.window), "the window does not exist");
+        assert!(endpoint.engine.memory().unmap_logical(self.page), "the page is not mapped");
     }
 }

@@ -72,7 +72,7 @@ impl Incast {
         let mut incast =
             Self { sides, now, options, receiving: Vec::new(), wire, posted, done, stream: None };
         let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 16, context: 500 };
-        incast.sides[0].engine.listen(&listen).unwrap();
+        incast.sides[0].engine.connections().listen(&listen).unwrap();
         for sender in 1..incast.sides.len() {
             incast.connect(sender);
         }
@@ -90,14 +90,14 @@ impl Incast {
             private_data: b"",
             context: 100,
         };
-        let client = from.engine.connect(self.now, &from.qp, &connect).unwrap();
+        let client = from.engine.connections().connect(self.now, &from.qp, &connect).unwrap();
         let seen = to.conn_events.len();
         self.run_until("a request", |incast| incast.sides[0].conn_events.len() > seen);
         let to = &self.sides[0];
         let queue_pair = QpSpec { context: sender as u64, ..spec(to.pd, &to.cq, &self.options) };
         let qp = to.engine.create_qp(queue_pair).unwrap();
         let accept = AcceptSpec { reads: self.options.reads, private_data: b"", context: 200 };
-        to.engine.accept(self.now, to.conn.unwrap(), &qp, &accept).unwrap();
+        to.engine.connections().accept(self.now, to.conn.unwrap(), &qp, &accept).unwrap();
         self.receiving.push(qp);
         self.run_until("a reply", |incast| {
             incast.sides[sender]
@@ -105,7 +105,7 @@ impl Incast {
                 .iter()
                 .any(|(.., event)| matches!(event, ConnEvent::Replied { .. }))
         });
-        self.sides[sender].engine.complete(self.now, client).unwrap();
+        self.sides[sender].engine.connections().complete(self.now, client).unwrap();
         self.run_until("the connection", |incast| {
             matches!(incast.sides[0].conn_events.last(), Some((.., ConnEvent::Established { .. })))
         });

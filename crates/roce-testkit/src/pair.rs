@@ -81,7 +81,7 @@ impl Pair {
     /// Lets side 1 listen on [`PORT`].
     pub fn listen(&mut self) {
         let spec = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 16, context: 500 };
-        self.sides[1].engine.listen(&spec).unwrap();
+        self.sides[1].engine.connections().listen(&spec).unwrap();
     }
 
     /// Returns the path from one side to the other.
@@ -95,7 +95,7 @@ impl Pair {
     pub fn connect(&mut self, private_data: &[u8]) {
         let spec = self.connect_spec(LOCAL_PORT, private_data);
         let side = &mut self.sides[0];
-        side.conn = Some(side.engine.connect(self.now, &side.qp, &spec).unwrap());
+        side.conn = Some(side.engine.connections().connect(self.now, &side.qp, &spec).unwrap());
     }
 
     fn connect_spec<'a>(&self, local_port: u16, private_data: &'a [u8]) -> ConnectSpec<'a> {
@@ -114,13 +114,13 @@ impl Pair {
     pub fn accept(&mut self, private_data: &[u8]) {
         let side = &self.sides[1];
         let spec = AcceptSpec { reads: self.options.reads, private_data, context: 200 };
-        side.engine.accept(self.now, side.conn.unwrap(), &side.qp, &spec).unwrap();
+        side.engine.connections().accept(self.now, side.conn.unwrap(), &side.qp, &spec).unwrap();
     }
 
     /// Completes the connection at side 0, which sends an RTU.
     pub fn complete(&mut self) {
         let side = &self.sides[0];
-        side.engine.complete(self.now, side.conn.unwrap()).unwrap();
+        side.engine.connections().complete(self.now, side.conn.unwrap()).unwrap();
     }
 
     /// Connects another queue pair of each side. Both use their side's completion queue and have the context
@@ -137,17 +137,17 @@ impl Pair {
             pair.sides[side].conn_events[seen[side]..].iter().any(|(_, _, event)| is(event))
         };
         let spec = self.connect_spec(LOCAL_PORT + self.others, b"another");
-        let client = self.sides[0].engine.connect(self.now, &qps[0], &spec).unwrap();
+        let client = self.sides[0].engine.connections().connect(self.now, &qps[0], &spec).unwrap();
         self.run_until("another request", |pair| {
             has_new_event(pair, 1, |e| matches!(e, ConnEvent::Request(_)))
         });
         let accept = AcceptSpec { reads: self.options.reads, private_data: b"", context: 200 };
         let side = &self.sides[1];
-        side.engine.accept(self.now, side.conn.unwrap(), &qps[1], &accept).unwrap();
+        side.engine.connections().accept(self.now, side.conn.unwrap(), &qps[1], &accept).unwrap();
         self.run_until("another reply", |pair| {
             has_new_event(pair, 0, |e| matches!(e, ConnEvent::Replied { .. }))
         });
-        self.sides[0].engine.complete(self.now, client).unwrap();
+        self.sides[0].engine.connections().complete(self.now, client).unwrap();
         self.run_until("another connection", |pair| {
             has_new_event(pair, 1, |e| matches!(e, ConnEvent::Established { .. }))
         });

@@ -132,7 +132,7 @@ impl Side {
         (options.config)(&mut config);
         let engine = Engine::try_new(config).unwrap();
         let ip = (options.ip)(number);
-        engine.set_addresses(&[ip]).unwrap();
+        engine.connections().set_addresses(&[ip]).unwrap();
         let pd = engine.create_pd();
         let cq = engine.create_cq(options.cq_depth, u64::from(number)).unwrap();
         let spec = spec(pd, &cq, options);
@@ -172,14 +172,14 @@ impl Side {
         let backing = unsafe { Backing::contiguous(start, len) }.unwrap();
         let base = 0x7000_0000_0000 + start.as_ptr() as u64 % 4096;
         // SAFETY: as above.
-        let region = unsafe { self.engine.register(pd, base, len as u64, access, backing) }.unwrap();
+        let region = unsafe { self.engine.memory().register(pd, base, len as u64, access, backing) }.unwrap();
         Memory { bytes, region }
     }
 
     /// Gives the keys of `former` to `len` zeroed bytes in protection domain `pd`, under another address.
     ///
     /// # Errors
-    /// As [`Engine::reregister`].
+    /// As [`MemoryCommands::reregister`](roce::MemoryCommands::reregister).
     pub fn reregister(
         &self,
         former: &Memory,
@@ -195,8 +195,9 @@ impl Side {
         let backing = unsafe { Backing::contiguous(start, len) }.unwrap();
         let base = former.address(0) + 0x1_0000;
         // SAFETY: as above.
-        let region =
-            unsafe { self.engine.reregister(&former.region, pd, base, len as u64, access, backing) }?;
+        let region = unsafe {
+            self.engine.memory().reregister(&former.region, pd, base, len as u64, access, backing)
+        }?;
         Ok(Memory { bytes, region })
     }
 
@@ -206,7 +207,7 @@ impl Side {
         // SAFETY: the memory is kept as long as the engine.
         let backing = unsafe { Backing::contiguous(start, memory.bytes.0.len()) }.unwrap();
         // SAFETY: as above.
-        unsafe { self.engine.map_logical(0, backing) }.unwrap()
+        unsafe { self.engine.memory().map_logical(0, backing) }.unwrap()
     }
 
     /// Registers memory without access rights that holds `data`, to send from.
@@ -291,7 +292,8 @@ impl Side {
     /// Takes up to `limit` frames that the engine has to transmit, for a test that delivers them itself.
     pub fn transmit(&self, now: Instant, limit: usize) -> Vec<Vec<u8>> {
         let mut slots = Slots { slot: &mut [0; 4300], free: limit, frames: Vec::new() };
-        while slots.frames.len() < limit && self.engine.poll_transmit(now, &mut slots, 1) != 0 {}
+        while slots.frames.len() < limit && self.engine.first_shard().poll_transmit(now, &mut slots, 1) != 0 {
+        }
         slots.frames
     }
 

@@ -93,7 +93,8 @@ impl Wire {
             let verdict = shard.handle_frame(*now, &frame.frame);
             // As a driver does with each batch.
             shard.handle_due(*now);
-            let foreign = || roce_wire::destination(&frame.frame).is_some_and(|ip| !engine.is_local(ip));
+            let foreign =
+                || roce_wire::destination(&frame.frame).is_some_and(|ip| !engine.connections().is_local(ip));
             assert!(
                 verdict != Verdict::NotOurs || self.link.has_corrupted || foreign(),
                 "engine returned NotOurs for {:?}",

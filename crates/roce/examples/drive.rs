@@ -73,7 +73,7 @@ struct Host {
 impl Host {
     fn new(number: u8) -> Result<Self> {
         let engine = Engine::<Lock>::try_new(Config::new(number.into(), [number; 32]))?;
-        engine.set_addresses(&[ip(number)])?;
+        engine.connections().set_addresses(&[ip(number)])?;
         let (pd, cq) = (engine.create_pd(), engine.create_cq(16, 0)?);
         let qp = engine.create_qp(QpSpec {
             pd,
@@ -93,7 +93,7 @@ impl Host {
     /// Transmits, takes events and reads the timer, as a driver does after any command or input. Returns the
     /// connection events.
     fn drive(&mut self, now: Instant) -> Vec<(roce::ConnId, ConnEvent)> {
-        while self.engine.poll_transmit(now, &mut self.wire, 64) == 64 {}
+        while self.engine.first_shard().poll_transmit(now, &mut self.wire, 64) == 64 {}
         let mut events = Vec::new();
         while let Some(event) = self.engine.poll_event() {
             // A driver notifies the consumer of an armed completion queue here, then drops the notice.
@@ -103,7 +103,7 @@ impl Host {
         }
         // A driver sets its timer to `poll_timeout` here, and calls `handle_timeout` when it expires. This
         // example loses no frames, so nothing times out.
-        let _deadline = self.engine.poll_timeout();
+        let _deadline = self.engine.first_shard().poll_timeout();
         events
     }
 }
@@ -127,11 +127,17 @@ fn main() -> Result<()> {
         // accessed until the WRITE is complete.
         let backing = unsafe { Backing::contiguous(base, 15) }?;
         // SAFETY: as above.
-        registered.push(unsafe { host.engine.register(host.qp.pd(), 0x1000, 15, access, backing) }?);
+        registered.push(unsafe { host.engine.memory().register(host.qp.pd(), 0x1000, 15, access, backing) }?);
     }
 
     // Host 2 listens, host 1 connects: REQ.
-    hosts[1].engine.listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 })?;
+    hosts[1].engine.connections().listen(&ListenSpec {
+        ip: None,
+        port: PORT,
+        datagrams: false,
+        backlog: 1,
+        context: 0,
+    })?;
     let connect = ConnectSpec {
         path: Path::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), ip(1), ip(2)),
         local_port: 50000,
@@ -141,7 +147,7 @@ fn main() -> Result<()> {
         private_data: b"",
         context: 0,
     };
-    hosts[0].engine.connect(now, &hosts[0].qp, &connect)?;
+    hosts[0].engine.connections().connect(now, &hosts[0].qp, &connect)?;
 
     let mut results = [Completion::EMPTY];
     for _ in 0..20 {
@@ -149,7 +155,7 @@ fn main() -> Result<()> {
         now = now + std::time::Duration::from_micros(10);
         for (from, to) in [(0, 1), (1, 0)] {
             for frame in std::mem::take(&mut hosts[from].wire.frames) {
-                assert_eq!(hosts[to].engine.handle_frame(now, &frame), Verdict::Consumed);
+                assert_eq!(hosts[to].engine.first_shard().handle_frame(now, &frame), Verdict::Consumed);
             }
         }
         for (number, host) in hosts.iter_mut().enumerate() {
@@ -159,11 +165,11 @@ fn main() -> Result<()> {
                     // REQ received: REP.
                     ConnEvent::Request(_) => {
                         let accept = AcceptSpec { reads: READS, private_data: b"", context: 0 };
-                        host.engine.accept(now, id, &host.qp, &accept)?;
+                        host.engine.connections().accept(now, id, &host.qp, &accept)?;
                     }
                     // REP received: RTU, and the first request.
                     ConnEvent::Replied { .. } => {
-                        host.engine.complete(now, id)?;
+                        host.engine.connections().complete(now, id)?;
                         let [local, remote] = [&registered[0], &registered[1]];
                         let sge = Sge { address: local.base(), length: 15, key: local.key() };
                         host.engine.post_send(

@@ -2,10 +2,10 @@
 
 //! Parameters and events of connections, as the driver of the engine sees them.
 //!
-//! A connection is established by three messages: the active side [connects](crate::Engine::connect)
-//! (REQ), the passive side [accepts](crate::Engine::accept) (REP) or [rejects](crate::Engine::reject), the
-//! active side [completes](crate::Engine::complete) (RTU). Both may
-//! [disconnect](crate::Engine::disconnect), and must finally [release](crate::Engine::release) the connection.
+//! A connection is established by three messages: the active side [connects](crate::ConnectionCommands::connect)
+//! (REQ), the passive side [accepts](crate::ConnectionCommands::accept) (REP) or [rejects](crate::ConnectionCommands::reject), the
+//! active side [completes](crate::ConnectionCommands::complete) (RTU). Both may
+//! [disconnect](crate::ConnectionCommands::disconnect), and must finally [release](crate::ConnectionCommands::release) the connection.
 
 use core::time::Duration;
 
@@ -166,8 +166,9 @@ impl RejectReason {
 pub enum ConnEvent {
     /// A request for a listener. The context is the listener's.
     Request(ConnRequest),
-    /// The peer accepted. Complete or reject next. [`Engine::peer`](crate::Engine::peer) has its queue pair. For datagrams, that is
-    /// all.
+    /// The peer accepted. Complete or reject next. [`ConnectionCommands::peer`] has its queue pair. For datagrams, that is all.
+    ///
+    /// [`ConnectionCommands::peer`]: crate::ConnectionCommands::peer
     Replied { reads: ReadLimits, private_data: PrivateData },
     /// The peer refused the request, or the active side refused the reply. For datagrams, `reason` is the status of the SIDR_REP.
     Refused { reason: RejectReason, private_data: PrivateData },
@@ -176,7 +177,7 @@ pub enum ConnEvent {
     /// The peer has disconnected. Does not flush local requests.
     //= R-QP-72
     Disconnected,
-    /// The disconnect that [`crate::Engine::disconnect`] began is over.
+    /// The disconnect that [`crate::ConnectionCommands::disconnect`] began is over.
     DisconnectDone(DisconnectOutcome),
     /// The connection is broken: a request failed, or the queue pair was flushed or destroyed.
     Aborted,

@@ -96,7 +96,7 @@ pub enum QpChangeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReregisterError {
     /// The range wraps, its backing is shorter, or peers may change the memory and local requests may not; or the region is not one that
-    /// [`Engine::register`](crate::Engine::register) returned, or is deregistered.
+    /// [`MemoryCommands::register`](crate::MemoryCommands::register) returned, or is deregistered.
     Invalid,
     /// Windows are bound to the region.
     Bound,

@@ -13,19 +13,19 @@
 //!
 //! The methods are of four kinds:
 //!
-//! * **Commands** of the consumer: [`Engine::create_cq`] and the like, [`Engine::register`],
+//! * **Commands** of the consumer: [`Engine::create_cq`] and the like, [`MemoryCommands::register`],
 //!   [`Engine::post_send`], [`Engine::post_recv`], [`Engine::arm_cq`], [`Engine::flush`],
-//!   [`Engine::connect`] and the like. They answer at once.
-//! * **Input**: [`Engine::handle_frame`] for each frame received, in place, or a [`Receiver`] for a batch of them. While a
-//!   batch exists, its thread destroys no object. [`Engine::handle_timeout`] when the time has come.
-//! * **Output**: [`Engine::poll_transmit`] writes frames into free slots of a transmit queue,
-//!   [`Engine::poll_event`] tells what happened, [`Engine::poll_timeout`] when to call
-//!   [`Engine::handle_timeout`] next.
+//!   [`ConnectionCommands::connect`] and the like. They answer at once.
+//! * **Input**: [`Shard::handle_frame`] for each frame received, in place, or a [`Receiver`] for a batch of them. While a
+//!   batch exists, its thread destroys no object. [`Shard::handle_timeout`] when the time has come.
+//! * **Output**: [`Shard::poll_transmit`] writes frames into free slots of a transmit queue,
+//!   [`Engine::poll_event`] tells what happened, [`Shard::poll_timeout`] when to call
+//!   [`Shard::handle_timeout`] next.
 //! * **Getters**: [`Cq::poll`], [`Engine::stats`] and the like.
 //!
 //! Input and output except events are per [`Shard`], of which there is one for each queue pair of the NIC
-//! ([`Config::shards`]): a connection is transmitted by the shard by which its packets arrive. The methods of [`Engine`] are
-//! those of its first shard.
+//! ([`Config::shards`]): a connection is transmitted by the shard by which its packets arrive. A driver with one queue pair of the
+//! NIC has [`Engine::first_shard`].
 //!
 //! After any command or any batch of input, in this order: call `poll_transmit` until it returns less than
 //! its budget, then `poll_event` until it returns `None`, then `poll_timeout` to set the one timer.
@@ -40,7 +40,7 @@
 //! list, the timer wheels, the free lists of tables. The locks that most packets take are those of their queue pair, of
 //! its completion queue, and of their shard.
 //! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`. Input and output are to
-//! be called at that level there (except [`Engine::poll_timeout`]), so that no thread is preempted that uses an
+//! be called at that level there (except [`Shard::poll_timeout`]), so that no thread is preempted that uses an
 //! object of a table: destroying and invalidating spin until it is released, at
 //! `DISPATCH_LEVEL` too. Elsewhere such a thread may be preempted, and [`Config::relax`] gives it the processor. Commands and getters are for that level and below.
 //!
@@ -111,7 +111,9 @@ pub use conn::{
 };
 pub use cq::{Arm, Cq, CqFault, DestroyResult};
 pub use drop_reason::DropReason;
+pub use engine::connect::ConnectionCommands;
 pub use engine::events::{CqNotice, EngineEvent, SrqNotice};
+pub use engine::memory::MemoryCommands;
 pub use engine::receive::{Receiver, Verdict};
 pub use engine::shard::Shard;
 pub use engine::transmit::Transmit;

@@ -42,6 +42,18 @@ impl<R: RawMutex> Notices<R> {
         self.queues.get(number as usize)
     }
 
+    /// Checks the notice queue that an object names at its creation. Without a number its notices are events of the engine.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if there is no such queue.
+    pub(crate) fn check(&self, number: Option<u32>) -> Result<(), CreateError> {
+        if number.is_none_or(|number| self.queue(number).is_some()) {
+            Ok(())
+        } else {
+            Err(CreateError::Invalid)
+        }
+    }
+
     /// Runs `change` with this notice queue; without a number, with the events of the engine.
     fn with_queue<T>(&self, number: Option<u32>, change: impl FnOnce(&mut EventQueue<R>) -> T) -> T {
         match number.and_then(|number| self.queue(number)) {

@@ -159,19 +159,26 @@ fn creation_reports_each_failed_allocation_and_succeeds_afterwards() {
     let register = || {
         let backing = backing()?;
         // SAFETY: as above.
-        unsafe { engine.register(pd, 0x1000, 64, Access::all(), backing) }
+        unsafe { engine.memory().register(pd, 0x1000, 64, Access::all(), backing) }
     };
     assert!(survives(&no, register) >= 2);
     let map = || {
         let backing = backing()?;
         // SAFETY: as above.
-        unsafe { engine.map_logical(0, backing) }
+        unsafe { engine.memory().map_logical(0, backing) }
     };
     assert!(survives(&no, map) >= 2);
-    assert!(survives(&no, || engine.allocate_region(pd, 16, true)) >= 3);
-    assert!(survives(&no, || engine.create_window(pd, WindowType::Type2).map(drop)) >= 1);
-    let listen =
-        || engine.listen(&ListenSpec { ip: None, port: 1, datagrams: false, backlog: 1, context: 0 });
+    assert!(survives(&no, || engine.memory().allocate_region(pd, 16, true)) >= 3);
+    assert!(survives(&no, || engine.memory().create_window(pd, WindowType::Type2).map(drop)) >= 1);
+    let listen = || {
+        engine.connections().listen(&ListenSpec {
+            ip: None,
+            port: 1,
+            datagrams: false,
+            backlog: 1,
+            context: 0,
+        })
+    };
     assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
 }
 
@@ -210,7 +217,7 @@ fn connect_without_memory_fails_and_the_next_attempt_succeeds() {
     };
     let mut made = None;
     let tried = survives(&ConnError::OutOfMemory, || {
-        alice.engine.connect(now, &alice.qp, &connect_spec).map(|conn| made = Some(conn))
+        alice.engine.connections().connect(now, &alice.qp, &connect_spec).map(|conn| made = Some(conn))
     });
     assert!(tried >= 1);
     alice.conn = made;
@@ -247,7 +254,7 @@ fn processing_packets_allocates_no_memory() {
     let (source, target, back) = (alice.source(&data), bob.shared(data.len()), alice.sink(data.len()));
     let sink = bob.sink(64);
     let (page, fast) =
-        (bob.memory(4096, Access::empty()), bob.engine.allocate_region(bob.pd, 1, true).unwrap());
+        (bob.memory(4096, Access::empty()), bob.engine.memory().allocate_region(bob.pd, 1, true).unwrap());
     let (pages, key) = ([bob.map(&page)], fast.key());
     let registration =
         Registration { base: 0x4000, offset: 0, length: 4096, access: Access::all(), pages: &pages };
@@ -273,20 +280,20 @@ fn processing_packets_allocates_no_memory() {
             let before = frames;
             for (from, to) in [(alice, bob), (bob, alice)] {
                 queue.used = 0;
-                from.engine.poll_transmit(now, &mut queue, 64);
+                from.engine.first_shard().poll_transmit(now, &mut queue, 64);
                 for (slot, len) in queue.room.iter().zip(&queue.lengths).take(queue.used) {
                     // One frame in fifty is lost: recovery does not allocate, either.
                     frames += 1;
                     if frames % 50 != 0 {
-                        let verdict = to.engine.handle_frame(now, &slot[..*len]);
+                        let verdict = to.engine.first_shard().handle_frame(now, &slot[..*len]);
                         assert!(!matches!(verdict, Verdict::NotOurs));
                     }
                 }
             }
             if frames == before {
                 // A lost last packet is detected by the timer.
-                now = alice.engine.poll_timeout().unwrap();
-                alice.engine.handle_timeout(now);
+                now = alice.engine.first_shard().poll_timeout().unwrap();
+                alice.engine.first_shard().handle_timeout(now);
             }
         }
         frames

@@ -95,7 +95,7 @@ impl Adapter {
     /// Receives, transmits and delivers what is there. Returns the number of frames received.
     pub fn drive(&self) -> usize {
         let now = self.clock.now();
-        let received = self.link.receive(now, || self.engine.receiver());
+        let received = self.link.receive(now, || self.engine.first_shard().receiver());
         self.run(now);
         self.wake_for(self.link.due());
         received
@@ -104,7 +104,7 @@ impl Adapter {
     /// Transmits and delivers what is there, and handles deadlines. To be called after every command of the engine.
     pub fn follow_up(&self) {
         self.run(self.clock.now());
-        self.wake_for(self.engine.poll_timeout());
+        self.wake_for(self.engine.first_shard().poll_timeout());
     }
 
     /// Wakes the progress thread if it sleeps beyond a deadline.
@@ -125,17 +125,18 @@ impl Adapter {
         let now = self.clock.now();
         self.link.take_over(now);
         self.link.serve(now);
-        while self.link.take_passed(self.clock.now(), || self.engine.receiver()) {
+        while self.link.take_passed(self.clock.now(), || self.engine.first_shard().receiver()) {
             self.run(self.clock.now());
         }
     }
 
     fn run(&self, now: Instant) {
-        if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            self.engine.handle_timeout(now);
+        if self.engine.first_shard().poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.engine.first_shard().handle_timeout(now);
         }
-        if self.engine.wants_transmit() {
-            self.link.transmit(now, |queue, budget| self.engine.poll_transmit(now, queue, budget));
+        if self.engine.first_shard().wants_transmit() {
+            self.link
+                .transmit(now, |queue, budget| self.engine.first_shard().poll_transmit(now, queue, budget));
         }
         self.deliver();
     }
@@ -184,7 +185,7 @@ impl Adapter {
             EngineEvent::Conn { id, context, event } => match self.connections.get(context) {
                 Some(connection) => connection.handle(Notice::Connection(id, event)),
                 // Its owner has released it, or a listener is gone whose request was on its way.
-                None => self.engine.release(self.clock.now(), id),
+                None => self.engine.connections().release(self.clock.now(), id),
             },
             // The link has no next hops, and there are no notice queues.
             EngineEvent::PathSuspect { .. }
@@ -241,7 +242,8 @@ impl Adapter {
         };
         self.stands_aside.store(stands_aside, Ordering::SeqCst);
         let aside = stands_aside.then(|| now + STAND_ASIDE);
-        let deadlines = [self.engine.poll_timeout(), self.link.due(), self.link.next_takeover(), aside];
+        let deadlines =
+            [self.engine.first_shard().poll_timeout(), self.link.due(), self.link.next_takeover(), aside];
         let until = deadlines.into_iter().flatten().min();
         self.sleeps_until.store(until.map_or(u64::MAX - 1, Instant::as_nanos), Ordering::SeqCst);
         let timeout = until.map(|until| until.duration_since(self.clock.now()));

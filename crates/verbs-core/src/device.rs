@@ -61,7 +61,7 @@ impl Device {
         let link = Link::open(address, interface.transpose()?, settings, capture)?;
         let config = config(address, &link);
         let engine: EngineArc<Engine<Lock>> = Engine::try_new(config)?;
-        engine.set_addresses(&[address]).map_err(|_| Error::OutOfMemory)?;
+        engine.connections().set_addresses(&[address]).map_err(|_| Error::OutOfMemory)?;
         let adapter = Arc::new(Adapter::new(engine, link)?);
         let thread = Mutex::new(Some(progress::start(Arc::clone(&adapter))?));
         Ok(Arc::new(Self { address, adapter, thread, reports: settings.statistics.into() }))

@@ -94,7 +94,8 @@ impl MemoryRegion {
         let Range { base, access, .. } = *range;
         let length = backing.length();
         // SAFETY: as above; the region is deregistered by `destroy`.
-        let region = unsafe { pd.device().engine().register(pd.engine_pd(), base, length, access, backing) }?;
+        let region =
+            unsafe { pd.device().engine().memory().register(pd.engine_pd(), base, length, access, backing) }?;
         pd.users.add();
         Ok(Self { pd: Arc::clone(pd), region, range: *range })
     }
@@ -117,7 +118,14 @@ impl MemoryRegion {
         let (engine, length) = (pd.device().engine(), backing.length());
         // SAFETY: as above; the region is deregistered by `destroy`.
         self.region = unsafe {
-            engine.reregister(&self.region, pd.engine_pd(), range.base, length, range.access, backing)
+            engine.memory().reregister(
+                &self.region,
+                pd.engine_pd(),
+                range.base,
+                length,
+                range.access,
+                backing,
+            )
         }?;
         pd.users.add();
         self.pd.users.remove();
@@ -145,7 +153,7 @@ impl MemoryRegion {
         if self.region.windows() > 0 {
             return Err(Error::Busy);
         }
-        if !self.pd.device().engine().deregister(&self.region) {
+        if !self.pd.device().engine().memory().deregister(&self.region) {
             return Err(Error::Invalid);
         }
         self.pd.users.remove();
@@ -183,7 +191,7 @@ impl MemoryWindow {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn new(pd: &Arc<ProtectionDomain>, window_type: WindowType) -> Result<Self, Error> {
-        let window = pd.device().engine().create_window(pd.engine_pd(), window_type)?;
+        let window = pd.device().engine().memory().create_window(pd.engine_pd(), window_type)?;
         pd.users.add();
         Ok(Self { pd: Arc::clone(pd), window })
     }
@@ -199,7 +207,7 @@ impl MemoryWindow {
     /// # Errors
     /// [`Error::Invalid`] if it was destroyed before.
     pub fn destroy(&self) -> Result<(), Error> {
-        if !self.pd.device().engine().destroy_window(&self.window) {
+        if !self.pd.device().engine().memory().destroy_window(&self.window) {
             return Err(Error::Invalid);
         }
         self.pd.users.remove();

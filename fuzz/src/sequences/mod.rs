@@ -362,7 +362,10 @@ impl Session {
         match record.byte(1) % 12 {
             0..=3 => {
                 if let Some(region) = self.endpoint.regions[zone as usize].take() {
-                    assert!(self.endpoint.engine.deregister(&region), "the region is not registered");
+                    assert!(
+                        self.endpoint.engine.memory().deregister(&region),
+                        "the region is not registered"
+                    );
                     self.deregistered_key = region.key();
                 } else {
                     self.endpoint.register(zone);
@@ -371,7 +374,7 @@ impl Session {
             4 => self.endpoint.engine.flush(&self.qp),
             5 => {
                 // Fails if the connection is no longer established.
-                let _ = self.endpoint.engine.disconnect(self.endpoint.now, self.link.conn);
+                let _ = self.endpoint.engine.connections().disconnect(self.endpoint.now, self.link.conn);
             }
             6 | 7 => self.endpoint.engine.undefer(&self.qp),
             8 => self.post_local(Which::Fast, Request::Grant, record),
@@ -412,7 +415,7 @@ impl Session {
         assert!(self.expected.receives.is_empty() || self.srq.is_some(), "a receive never completed");
         let pending = self.expected.sends.iter().any(|posted| !posted.silent);
         assert!(!pending, "a request never completed");
-        self.endpoint.engine.release(self.endpoint.now, self.link.conn);
+        self.endpoint.engine.connections().release(self.endpoint.now, self.link.conn);
         self.endpoint.run_until_idle(Duration::from_mins(10));
         self.observe(&[]);
         self.endpoint.arena.check();

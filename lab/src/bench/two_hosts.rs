@@ -91,12 +91,12 @@ pub fn engines(shape: &Shape, shards: usize) -> Result<Engines> {
         config.crc = shape.crc;
         config.shards = u32::try_from(shards)?;
         let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
-        engine.set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
+        engine.connections().set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
         anyhow::Ok(engine)
     };
     let engines = [new(1)?, new(2)?];
     let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 };
-    engines[1].listen(&listen).map_err(failed("listen"))?;
+    engines[1].connections().listen(&listen).map_err(failed("listen"))?;
     Ok(engines)
 }
 
@@ -123,7 +123,8 @@ impl Side {
         let backing = unsafe { Backing::contiguous(base, shape.buffer) }.map_err(failed("backing"))?;
         let address = base.as_ptr().expose_provenance() as u64;
         // SAFETY: as above.
-        let region = unsafe { engine.register(pd, address, shape.buffer as u64, Access::all(), backing) };
+        let region =
+            unsafe { engine.memory().register(pd, address, shape.buffer as u64, Access::all(), backing) };
         let region = region.map_err(failed("register"))?;
         let (qps, outgoing) = (Vec::new(), Frames::new());
         Ok(Self { engine, shard, cq, qps, pd, region, _memory: memory, outgoing })
@@ -212,7 +213,11 @@ impl TwoHosts {
             context: 0,
         };
         let client = &self.sides[0];
-        client.engine.connect(self.now, &client.qps[number], &spec).map_err(failed("connect"))?;
+        client
+            .engine
+            .connections()
+            .connect(self.now, &client.qps[number], &spec)
+            .map_err(failed("connect"))?;
         let accept = AcceptSpec { reads, private_data: &[], context: 0 };
         let mut connected = [false; 2];
         let begin = self.now;
@@ -224,10 +229,13 @@ impl TwoHosts {
                     match event {
                         ConnEvent::Request(_) => {
                             let qp = &qps[number];
-                            engine.accept(self.now, id, qp, &accept).map_err(failed("accept"))?;
+                            engine
+                                .connections()
+                                .accept(self.now, id, qp, &accept)
+                                .map_err(failed("accept"))?;
                         }
                         ConnEvent::Replied { .. } => {
-                            engine.complete(self.now, id).map_err(failed("complete"))?;
+                            engine.connections().complete(self.now, id).map_err(failed("complete"))?;
                             *connected = true;
                         }
                         ConnEvent::Established { .. } => *connected = true,
@@ -387,7 +395,7 @@ fn measured_post(
     outgoing: &mut Frames,
 ) -> Result<()> {
     engine.post_send(qp, request).map_err(failed("post_send"))?;
-    let sent = engine.poll_transmit(now, outgoing, BUDGET);
+    let sent = engine.first_shard().poll_transmit(now, outgoing, BUDGET);
     ensure!(sent == 1, "{sent} frames for one request");
     Ok(())
 }
@@ -395,9 +403,9 @@ fn measured_post(
 /// Receives a SEND, completes the receive and transmits the acknowledgement.
 #[inline(never)]
 fn measured_send(engine: &Engine<Lock>, now: Instant, frame: &[u8], outgoing: &mut Frames) -> Result<()> {
-    let verdict = engine.handle_frame(now, frame);
+    let verdict = engine.first_shard().handle_frame(now, frame);
     ensure!(verdict == Verdict::Consumed, "a SEND was refused: {verdict:?}");
-    let sent = engine.poll_transmit(now, outgoing, BUDGET);
+    let sent = engine.first_shard().poll_transmit(now, outgoing, BUDGET);
     ensure!(sent == 1, "{sent} frames for one SEND");
     Ok(())
 }
@@ -405,7 +413,7 @@ fn measured_send(engine: &Engine<Lock>, now: Instant, frame: &[u8], outgoing: &m
 /// Receives an acknowledgement and completes the request.
 #[inline(never)]
 fn measured_ack(engine: &Engine<Lock>, now: Instant, frame: &[u8]) -> Result<()> {
-    let verdict = engine.handle_frame(now, frame);
+    let verdict = engine.first_shard().handle_frame(now, frame);
     ensure!(verdict == Verdict::Consumed, "an acknowledgement was refused: {verdict:?}");
     Ok(())
 }

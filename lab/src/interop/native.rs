@@ -132,7 +132,7 @@ impl<'a> Host<'a> {
         let weak: Weak<Wakeup> = Arc::downgrade(&wakeup);
         port.attach(weak);
         let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 };
-        side.engine.listen(&listen).expect("an engine without listeners has room for one");
+        side.engine.connections().listen(&listen).expect("an engine without listeners has room for one");
         let (receives, window) = (side.sink(RECEIVE * RECEIVES as usize), side.shared(WINDOW));
         Self { sim, side, port, wakeup, receives, window, completions: Vec::new() }
     }
@@ -146,13 +146,18 @@ impl<'a> Host<'a> {
         let window = RemoteMemory { address: self.window.address(0), token: key, length: WINDOW as u64 };
         let reply = Reply { scenario: 0, window }.encode();
         let accept = AcceptSpec { reads: Options::default().reads, private_data: &reply, context: 0 };
-        self.side.engine.accept(self.now(), id, &self.side.qp, &accept).ok().context("cannot accept")?;
+        self.side
+            .engine
+            .connections()
+            .accept(self.now(), id, &self.side.qp, &accept)
+            .ok()
+            .context("cannot accept")?;
         let notes = match request {
             NonNdkRequest::Immediate => self.receive_immediates(),
             NonNdkRequest::Atomic => self.refuse_atomic(),
         };
         // Fails if a violation has ended the connection already.
-        let _ = self.side.engine.disconnect(self.now(), id);
+        let _ = self.side.engine.connections().disconnect(self.now(), id);
         self.poll_for(DISCONNECT_TIME)?;
         notes
     }
@@ -245,15 +250,17 @@ impl<'a> Host<'a> {
         while let Some(frame) = self.port.receive(self.sim.now()) {
             if let Some(answer) = answer_arp(&frame) {
                 self.port.transmit(self.sim.now(), answer);
-            } else if let Verdict::Dropped(reason) = self.side.engine.handle_frame(self.now(), &frame) {
+            } else if let Verdict::Dropped(reason) =
+                self.side.engine.first_shard().handle_frame(self.now(), &frame)
+            {
                 bail!("the engine drops a frame from the guest: {reason:?}");
             }
         }
-        if self.side.engine.poll_timeout().is_some_and(|at| at <= self.now()) {
-            self.side.engine.handle_timeout(self.now());
+        if self.side.engine.first_shard().poll_timeout().is_some_and(|at| at <= self.now()) {
+            self.side.engine.first_shard().handle_timeout(self.now());
         }
         let mut slots = Slots { slot: vec![0; 4096 + 150], port: &self.port, now: self.sim.now() };
-        self.side.engine.poll_transmit(self.now(), &mut slots, usize::MAX);
+        self.side.engine.first_shard().poll_transmit(self.now(), &mut slots, usize::MAX);
         self.side.take_events();
         self.completions.extend(self.side.completions());
         Ok(())

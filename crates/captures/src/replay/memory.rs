@@ -40,7 +40,7 @@ impl Memory {
         let backing = unsafe { Backing::contiguous(start, length) };
         let backing = backing.map_err(|error| anyhow!("backing: {error:?}"))?;
         // SAFETY: the memory behind the backing lives as long as the engine, see above.
-        let region = unsafe { engine.register(pd, base, length as u64, access, backing) };
+        let region = unsafe { engine.memory().register(pd, base, length as u64, access, backing) };
         let region = region.map_err(|error| anyhow!("register: {error:?}"))?;
         Ok((Self { bytes: bytes.clone(), region }, bytes))
     }

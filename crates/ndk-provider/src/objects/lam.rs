@@ -91,7 +91,7 @@ impl LogicalMappings {
             Ok(number) => Ok(Built { number, first_page: base, pages, offset: span.offset() as u32 }),
             Err(mapped) => {
                 drop(slots);
-                engine.unmap_logical(mapped.base);
+                engine.memory().unmap_logical(mapped.base);
                 Err(STATUS_INSUFFICIENT_RESOURCES)
             }
         }
@@ -103,7 +103,7 @@ impl LogicalMappings {
     pub fn release(&self, engine: &Engine, number: usize) {
         let removed = self.0.lock().remove(number);
         if let Some(mapped) = removed {
-            engine.unmap_logical(mapped.base);
+            engine.memory().unmap_logical(mapped.base);
             drop(mapped.mapping);
         }
     }
@@ -126,7 +126,7 @@ impl LogicalMappings {
         let mut slots = self.0.lock();
         for slot in slots.slots.drain(..) {
             if let Slot::Used(mapped) = slot {
-                engine.unmap_logical(mapped.base);
+                engine.memory().unmap_logical(mapped.base);
             }
         }
         slots.free = 0;

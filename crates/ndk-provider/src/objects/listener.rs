@@ -71,7 +71,7 @@ impl ObjectType for Listener {
         inner.state = inner.state.on(Event::Close).unwrap_or(inner.state);
         if let Some(listening) = inner.listening.take() {
             // Fails if the engine has dropped the listener already, which is as good.
-            let _ = this.adapter.provider().engine.unlisten(listening);
+            let _ = this.adapter.provider().engine.connections().unlisten(listening);
         }
     }
 
@@ -129,9 +129,9 @@ impl Listener {
             backlog: BACKLOG,
             context: self.ticket.number(),
         };
-        let id = provider.engine.listen(&spec).map_err(status::connection)?;
+        let id = provider.engine.connections().listen(&spec).map_err(status::connection)?;
         if inner.paused {
-            provider.engine.pause(id, true).map_err(status::connection)?;
+            provider.engine.connections().pause(id, true).map_err(status::connection)?;
         }
         *inner = Inner {
             state: listening,
@@ -149,7 +149,7 @@ impl Listener {
         inner.paused = pause;
         if let Some(listening) = inner.listening {
             // Fails if the engine has dropped the listener, which accepts no requests either.
-            let _ = self.adapter.provider().engine.pause(listening, pause);
+            let _ = self.adapter.provider().engine.connections().pause(listening, pause);
         }
     }
 

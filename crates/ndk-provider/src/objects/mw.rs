@@ -41,7 +41,7 @@ impl ObjectType for Mw {
 
     fn on_finish(&self) {
         let provider = self.pd.provider();
-        provider.engine.destroy_window(&self.window);
+        provider.engine.memory().destroy_window(&self.window);
         provider.quotas.mws.give_back();
     }
 
@@ -61,7 +61,8 @@ impl Mw {
     pub fn create(pd: &Ref<Pd>) -> NtResult<Created<Self>> {
         let provider = pd.provider();
         let admission = provider.quotas.mws.admit()?;
-        let window = provider.engine.create_window(pd.domain(), WindowType::Type2).map_err(status::create)?;
+        let window =
+            provider.engine.memory().create_window(pd.domain(), WindowType::Type2).map_err(status::create)?;
         admission.keep();
         let bound_to = SpinLock::new(None);
         Created::try_new(pd.adapter().version(), Self { window, bound_to, pd: pd.clone() })

@@ -103,7 +103,7 @@ fn deliver_one(state: &ProviderState, event: &EngineEvent<'_, nt::RawSpinLock>) 
         EngineEvent::Conn { id, context, event: ConnEvent::Request(request) } => {
             match registry.find::<Listener>(*context) {
                 Some(listener) => connector::on_request(&listener, *id, request),
-                None => state.engine.release(now(), *id),
+                None => state.engine.connections().release(now(), *id),
             }
         }
         EngineEvent::Conn { id, context, event } => {

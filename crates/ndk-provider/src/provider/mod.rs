@@ -163,7 +163,7 @@ impl Provider {
     /// then, but some new ones may not be until the call is repeated.
     //= R-CONN-101
     pub fn set_addresses(&self, addresses: &[IpAddr]) -> NtResult {
-        self.state.engine.set_addresses(addresses).map_err(status::connection)
+        self.state.engine.connections().set_addresses(addresses).map_err(status::connection)
     }
 
     /// Returns the numbers of the engine's objects. For tests that compare them: it takes locks.

@@ -89,7 +89,7 @@ fn receive_loopback(state: &ProviderState, only: Option<&Shard<'_>>) {
     state.loopback.take(|frame| {
         let verdict = match only {
             Some(only) => only.handle_frame(now, frame),
-            None => state.engine.handle_frame(now, frame),
+            None => state.engine.first_shard().handle_frame(now, frame),
         };
         if verdict == Verdict::Consumed {
             state.counters.frames_in.add();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Commands for connections and listeners.
+//! [`ConnectionCommands`]: commands for local addresses, listeners and connections.
 
 use core::net::IpAddr;
 
@@ -16,20 +16,36 @@ use fallible::Arc;
 use roce_wire::{MacAddr, Psn};
 
 impl<R: RawMutex> Engine<R> {
+    /// Returns the commands for local addresses, listeners and connections.
+    #[inline]
+    #[must_use]
+    pub fn connections(&self) -> ConnectionCommands<'_, R> {
+        ConnectionCommands { engine: self }
+    }
+}
+
+/// The commands of an engine for local addresses, listeners and connections: [`Engine::connections`].
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionCommands<'a, R: RawMutex> {
+    engine: &'a Engine<R>,
+}
+
+#[allow(clippy::must_use_candidate, reason = "calls that do something, through a shared reference")]
+impl<R: RawMutex> ConnectionCommands<'_, R> {
     /// Replaces the local addresses; initially there are none. Connections use only these. The next
-    /// [`Engine::handle_timeout`] aborts connections at removed addresses and notifies each peer once.
+    /// [`Shard::handle_timeout`](crate::Shard::handle_timeout) aborts connections at removed addresses and notifies each peer once.
     ///
     /// # Errors
     /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`]: some of the new addresses were not added; all removed
     /// addresses are removed.
     //= R-CONN-101
     pub fn set_addresses(&self, addresses: &[IpAddr]) -> Result<(), ConnError> {
-        self.connections.with(|conns| conns.cm.set_addresses(addresses))
+        self.engine.connections.with(|conns| conns.cm.set_addresses(addresses))
     }
 
     /// Returns whether `ip` is one of the addresses of [`set_addresses`](Self::set_addresses).
     pub fn is_local(&self, ip: IpAddr) -> bool {
-        self.connections.is_local(ip)
+        self.engine.connections.is_local(ip)
     }
 
     /// Listens on a port. Each request becomes a [`ConnEvent::Request`] with a new connection.
@@ -39,7 +55,7 @@ impl<R: RawMutex> Engine<R> {
     ///
     /// [`ConnEvent::Request`]: crate::ConnEvent::Request
     pub fn listen(&self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {
-        self.connections.with(|conns| conns.cm.listen(spec))
+        self.engine.connections.with(|conns| conns.cm.listen(spec))
     }
 
     /// Removes a listener. Requests that were reported stay; others are refused.
@@ -47,7 +63,7 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::Unknown`].
     pub fn unlisten(&self, listener: ListenerId) -> Result<(), ConnError> {
-        self.connections.with(|conns| conns.cm.unlisten(self.qps.now(), listener))
+        self.engine.connections.with(|conns| conns.cm.unlisten(self.engine.qps.now(), listener))
     }
 
     /// Pauses or resumes a listener. While paused, requests are refused as for a port without listener.
@@ -55,7 +71,7 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::Unknown`].
     pub fn pause(&self, listener: ListenerId, paused: bool) -> Result<(), ConnError> {
-        self.connections.with(|conns| conns.cm.pause(self.qps.now(), listener, paused))
+        self.engine.connections.with(|conns| conns.cm.pause(self.engine.qps.now(), listener, paused))
     }
 
     /// Requests a connection of `qp`. Ends with [`ConnEvent::Replied`], [`ConnEvent::Refused`] or
@@ -74,7 +90,7 @@ impl<R: RawMutex> Engine<R> {
         qp: &Arc<Qp<R>>,
         spec: &ConnectSpec<'_>,
     ) -> Result<ConnId, ConnError> {
-        self.connections.connect(&self.qps, now, qp, spec, self.new_psn())
+        self.engine.connections.connect(&self.engine.qps, now, qp, spec, self.new_psn())
     }
 
     /// Completes a connection that the peer has accepted. Send requests may be posted afterwards.
@@ -82,7 +98,7 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::Unknown`]; [`ConnError::State`] if no REP has arrived or the peer has given up.
     pub fn complete(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
-        self.connections.complete(&self.qps, now, conn)
+        self.engine.connections.complete(&self.engine.qps, now, conn)
     }
 
     /// Accepts a connection with `qp`, whose receives may be used from now on. Ends with
@@ -105,15 +121,15 @@ impl<R: RawMutex> Engine<R> {
         qp: &Arc<Qp<R>>,
         spec: &AcceptSpec<'_>,
     ) -> Result<(), ConnError> {
-        self.connections.accept(&self.qps, now, conn, qp, spec, self.new_psn())
+        self.engine.connections.accept(&self.engine.qps, now, conn, qp, spec, self.new_psn())
     }
 
     /// Requests a connection of a queue pair that its owner changes by [`Engine::modify_qp`], or that this engine does not have:
-    /// `local` is what the peer is sent of it. After [`ConnEvent::Replied`], [`Engine::peer`] has what the queue pair needs; it is to be
-    /// in RTS before [`Engine::complete`]. No event changes it. Otherwise as [`Engine::connect`].
+    /// `local` is what the peer is sent of it. After [`ConnEvent::Replied`], [`Self::peer`] has what the queue pair needs; it is to be
+    /// in RTS before [`Self::complete`]. No event changes it. Otherwise as [`Self::connect`].
     ///
     /// # Errors
-    /// Those of [`Engine::connect`], except [`ConnError::QpBusy`]. [`ConnError::Invalid`], too, for a number that no queue pair can
+    /// Those of [`Self::connect`], except [`ConnError::QpBusy`]. [`ConnError::Invalid`], too, for a number that no queue pair can
     /// have, a retry count above 7, and an ACK timeout above 31.
     ///
     /// [`ConnEvent::Replied`]: crate::ConnEvent::Replied
@@ -123,14 +139,14 @@ impl<R: RawMutex> Engine<R> {
         local: LocalQp,
         spec: &ConnectSpec<'_>,
     ) -> Result<ConnId, ConnError> {
-        self.connections.with(|conns| conns.begin(now, spec, local, None))
+        self.engine.connections.with(|conns| conns.begin(now, spec, local, None))
     }
 
-    /// Accepts a connection with a queue pair that its owner changes, see [`Engine::connect_unbound`]: it is to be in RTR before.
-    /// Returns the negotiated read limits, of which [`PeerQp::reads`] is the same. Otherwise as [`Engine::accept`].
+    /// Accepts a connection with a queue pair that its owner changes, see [`Self::connect_unbound`]: it is to be in RTR before.
+    /// Returns the negotiated read limits, of which [`PeerQp::reads`] is the same. Otherwise as [`Self::accept`].
     ///
     /// # Errors
-    /// Those of [`Engine::accept`], except [`ConnError::QpBusy`]. [`ConnError::Invalid`] as by [`Engine::connect_unbound`].
+    /// Those of [`Self::accept`], except [`ConnError::QpBusy`]. [`ConnError::Invalid`] as by [`Self::connect_unbound`].
     pub fn accept_unbound(
         &self,
         now: Instant,
@@ -138,7 +154,7 @@ impl<R: RawMutex> Engine<R> {
         local: LocalQp,
         spec: &AcceptSpec<'_>,
     ) -> Result<ReadLimits, ConnError> {
-        self.connections.with(|conns| {
+        self.engine.connections.with(|conns| {
             let reads = conns.cm.accept(now, conn, spec, local)?;
             conns.accepted(conn, None, reads);
             Ok(reads)
@@ -148,17 +164,17 @@ impl<R: RawMutex> Engine<R> {
     /// Returns the peer's queue pair of a connection, once its REQ or REP was reported by an event. `None` for a connection that was
     /// released.
     pub fn peer(&self, conn: ConnId) -> Option<PeerQp> {
-        self.connections.peer(conn)
+        self.engine.connections.peer(conn)
     }
 
-    /// Establishes a connection that this side has accepted by [`Engine::accept_unbound`]: a packet of the peer has arrived on its
+    /// Establishes a connection that this side has accepted by [`Self::accept_unbound`]: a packet of the peer has arrived on its
     /// queue pair, which takes the place of a lost RTU. Has no effect on one that is established.
     ///
     /// # Errors
     /// [`ConnError::Unknown`].
     //= rocev2 §12
     pub fn establish(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
-        self.connections.with(|conns| conns.cm.traffic_seen(now, conn))
+        self.engine.connections.with(|conns| conns.cm.traffic_seen(now, conn))
     }
 
     /// Changes the MAC address of the next hop on a connection's path, to which later frames go: those of its queue pair, and
@@ -167,24 +183,24 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::Unknown`].
     pub fn set_next_hop(&self, conn: ConnId, mac: MacAddr) -> Result<(), ConnError> {
-        self.connections.set_next_hop(conn, mac)
+        self.engine.connections.set_next_hop(conn, mac)
     }
 
-    /// Sets the context of a connection that arrived as a request, for its events until [`Engine::accept`] sets
+    /// Sets the context of a connection that arrived as a request, for its events until [`Self::accept`] sets
     /// another.
     pub fn set_context(&self, conn: ConnId, context: u64) {
-        self.connections.set_context(conn, context);
+        self.engine.connections.set_context(conn, context);
     }
 
     /// Rejects a request, or a connection that the peer has accepted and this side has not completed.
     /// `private_data` has up to [`PrivateData::MAX_REJECT`](crate::PrivateData::MAX_REJECT) bytes. Afterwards the
-    /// connection can only be [released](Engine::release).
+    /// connection can only be [released](Self::release).
     ///
     /// # Errors
     /// [`ConnError::Unknown`], [`ConnError::State`], [`ConnError::PrivateDataTooLong`].
     pub fn reject(&self, now: Instant, conn: ConnId, private_data: &[u8]) -> Result<(), ConnError> {
-        self.qps.shards.first().stats.connections_refused.inc();
-        self.connections.with(|conns| conns.cm.reject(now, conn, private_data))
+        self.engine.qps.shards.first().stats.connections_refused.inc();
+        self.engine.connections.with(|conns| conns.cm.reject(now, conn, private_data))
     }
 
     /// Disconnects, or answers the peer's disconnect. The queue pair is flushed, then
@@ -199,18 +215,18 @@ impl<R: RawMutex> Engine<R> {
         // A failed queue pair precedes the disconnect. The connection ends by what came first.
         //= R-CONN-81
         //= R-PERF-5
-        self.connections.process_failures(&self.qps);
-        self.connections.disconnect(now, conn)
+        self.engine.connections.process_failures(&self.engine.qps);
+        self.engine.connections.disconnect(now, conn)
     }
 
     /// Releases a connection in any state. The peer is notified if necessary, and the queue pair is
     /// flushed unless it was never used. No event of the connection follows.
     pub fn release(&self, now: Instant, conn: ConnId) {
-        self.connections.release(&self.qps, now, conn);
+        self.engine.connections.release(&self.engine.qps, now, conn);
     }
 
     /// Returns the starting PSN of a peer, which this side chooses.
     fn new_psn(&self) -> Psn {
-        Psn::new(self.random.lock().next_u32())
+        Psn::new(self.engine.random.lock().next_u32())
     }
 }

@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The calls that drive an engine: shards, frames, timeouts, events. The methods without a shard are those of the first one, for
-//! a driver with one queue pair of the NIC.
+//! The calls that drive an engine: its shards, which frames and timeouts go to, and events.
 
 use lock_api::RawMutex;
 
 use super::Engine;
 use super::connections::events::Report;
 use super::events::{CqNotice, EngineEvent, SrqNotice};
-use super::receive::{Receiver, Verdict};
 use super::shard::Shard;
-use super::transmit::Transmit;
-use crate::cq::Cq;
 use crate::event_queue::{EventQueue, QueuedEvent};
 use crate::qp::Qp;
 use crate::qp_change::{QpReport, QpReportKind};
-use crate::srq::Srq;
-use crate::time::Instant;
-use fallible::Arc;
 
 impl<R: RawMutex> Engine<R> {
     /// Returns the shard `number`, less than [`Config::shards`](crate::Config::shards).
@@ -38,47 +31,11 @@ impl<R: RawMutex> Engine<R> {
         Shard::new(self, self.qps.shards.of(qp))
     }
 
-    #[inline]
-    fn first_shard(&self) -> Shard<'_, R> {
-        Shard::new(self, self.qps.shards.first())
-    }
-
-    /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
-    /// after the call. IRQL == `DISPATCH_LEVEL`: other processors wait for the end of a copy of payload.
-    pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
-        self.receiver().handle_frame(now, frame)
-    }
-
-    /// Begins a batch of received frames of the first shard, see [`Shard::receiver`].
+    /// Returns the shard 0: the only one of a driver with one queue pair of the NIC.
     #[inline]
     #[must_use]
-    pub fn receiver(&self) -> Receiver<'_, R> {
-        Receiver::new(self, self.qps.shards.first())
-    }
-
-    /// Writes up to `budget` frames into slots of `tx`, and returns their number. Fewer than `budget` means that
-    /// there is nothing more to send, or no free slot. IRQL == `DISPATCH_LEVEL`: other processors wait for the end of a copy
-    /// of payload.
-    pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
-        self.first_shard().poll_transmit(now, tx, budget)
-    }
-
-    /// Returns whether [`Engine::poll_transmit`] may have something. Cheap, and right unless other threads are at
-    /// work.
-    pub fn wants_transmit(&self) -> bool {
-        self.first_shard().wants_transmit()
-    }
-
-    /// Returns when to call [`Engine::handle_timeout`]: not later than the first deadline, possibly earlier.
-    /// `None` as long as nothing is waited for. To be asked again after any other call.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.first_shard().poll_timeout()
-    }
-
-    /// Handles deadlines that have passed: a bounded number of them, [`Engine::poll_timeout`] tells whether
-    /// there are more.
-    pub fn handle_timeout(&self, now: Instant) {
-        self.first_shard().handle_timeout(now);
+    pub fn first_shard(&self) -> Shard<'_, R> {
+        Shard::new(self, self.qps.shards.first())
     }
 
     /// Returns the next thing that happened, if any. To be called, without any lock held, after every batch of
@@ -90,7 +47,7 @@ impl<R: RawMutex> Engine<R> {
             let entry = self.qps.shared.notices.events.pop();
             match entry {
                 Some(QueuedEvent::Cq(cq)) => {
-                    if let Some(event) = self.begin_notice(cq) {
+                    if let Some(event) = CqNotice::begin(self, cq) {
                         return Some(event);
                     }
                 }
@@ -101,7 +58,7 @@ impl<R: RawMutex> Engine<R> {
                     }
                 }
                 Some(QueuedEvent::Srq(srq)) => {
-                    if let Some(event) = self.begin_srq_notice(srq) {
+                    if let Some(event) = SrqNotice::begin(self, srq) {
                         return Some(event);
                     }
                 }
@@ -120,7 +77,10 @@ impl<R: RawMutex> Engine<R> {
                             QpReportKind::Drained => EngineEvent::QpDrained { qpn, context },
                         });
                     }
-                    return self.poll_suspect_path().or_else(|| self.poll_connection());
+                    if let Some((id, context)) = self.connections.poll_suspect_path(&self.qps) {
+                        return Some(EngineEvent::PathSuspect { id, context });
+                    }
+                    return self.poll_connection();
                 }
             }
         }
@@ -134,7 +94,7 @@ impl<R: RawMutex> Engine<R> {
         loop {
             match notices.pop()? {
                 QueuedEvent::Cq(cq) => {
-                    if let Some(event) = self.begin_notice(cq) {
+                    if let Some(event) = CqNotice::begin(self, cq) {
                         return Some(event);
                     }
                 }
@@ -143,7 +103,7 @@ impl<R: RawMutex> Engine<R> {
                     return Some(EngineEvent::CqGone { context });
                 }
                 QueuedEvent::Srq(srq) => {
-                    if let Some(event) = self.begin_srq_notice(srq) {
+                    if let Some(event) = SrqNotice::begin(self, srq) {
                         return Some(event);
                     }
                 }
@@ -155,21 +115,6 @@ impl<R: RawMutex> Engine<R> {
                 QueuedEvent::Due(_) => {}
             }
         }
-    }
-
-    fn begin_notice(&self, cq: Arc<Cq<R>>) -> Option<EngineEvent<'_, R>> {
-        let fault = cq.begin_notice().ok()?;
-        Some(EngineEvent::Cq(CqNotice { engine: self, cq, fault }))
-    }
-
-    fn begin_srq_notice(&self, srq: Arc<Srq<R>>) -> Option<EngineEvent<'_, R>> {
-        srq.begin_notice().then(|| EngineEvent::Srq(SrqNotice { engine: self, srq }))
-    }
-
-    /// Returns the next connection whose path may have another next hop.
-    fn poll_suspect_path(&self) -> Option<EngineEvent<'_, R>> {
-        let (id, context) = self.connections.poll_suspect_path(&self.qps)?;
-        Some(EngineEvent::PathSuspect { id, context })
     }
 
     /// Returns the next event of a connection.

@@ -30,7 +30,9 @@ pub enum EngineEvent<'a, R: RawMutex> {
     /// The same for a shared receive queue.
     SrqGone { context: u64 },
     /// The peer of a connection has not answered for an ACK timeout: the next hop of its path may have another MAC address.
-    /// Resolve it anew and call [`Engine::set_next_hop`]. Returned again for each further timeout.
+    /// Resolve it anew and call [`ConnectionCommands::set_next_hop`]. Returned again for each further timeout.
+    ///
+    /// [`ConnectionCommands::set_next_hop`]: crate::ConnectionCommands::set_next_hop
     PathSuspect { id: ConnId, context: u64 },
     /// A queue pair that was connected by [`Engine::modify_qp`] is in error, by number and the context it was created with. Not
     /// returned for one that its owner has put in error or destroyed.
@@ -47,12 +49,18 @@ pub enum EngineEvent<'a, R: RawMutex> {
 //= R-CQ-14
 #[derive(Debug)]
 pub struct CqNotice<'a, R: RawMutex> {
-    pub(super) engine: &'a Engine<R>,
-    pub(super) cq: Arc<Cq<R>>,
-    pub(super) fault: Option<CqFault>,
+    engine: &'a Engine<R>,
+    cq: Arc<Cq<R>>,
+    fault: Option<CqFault>,
 }
 
-impl<R: RawMutex> CqNotice<'_, R> {
+impl<'a, R: RawMutex> CqNotice<'a, R> {
+    /// Begins the notice that was queued for a completion queue. `None` if it was destroyed meanwhile.
+    pub(super) fn begin(engine: &'a Engine<R>, cq: Arc<Cq<R>>) -> Option<EngineEvent<'a, R>> {
+        let fault = cq.begin_notice().ok()?;
+        Some(EngineEvent::Cq(Self { engine, cq, fault }))
+    }
+
     /// Returns the context that the queue was created with.
     #[must_use]
     pub fn context(&self) -> u64 {
@@ -84,11 +92,16 @@ impl<R: RawMutex> Drop for CqNotice<'_, R> {
 //= R-SRQ-18
 #[derive(Debug)]
 pub struct SrqNotice<'a, R: RawMutex> {
-    pub(super) engine: &'a Engine<R>,
-    pub(super) srq: Arc<Srq<R>>,
+    engine: &'a Engine<R>,
+    srq: Arc<Srq<R>>,
 }
 
-impl<R: RawMutex> SrqNotice<'_, R> {
+impl<'a, R: RawMutex> SrqNotice<'a, R> {
+    /// Begins the notice that was queued for a shared receive queue. `None` if it was destroyed meanwhile.
+    pub(super) fn begin(engine: &'a Engine<R>, srq: Arc<Srq<R>>) -> Option<EngineEvent<'a, R>> {
+        srq.begin_notice().then(|| EngineEvent::Srq(Self { engine, srq }))
+    }
+
     /// Returns the context that the queue was created with.
     #[must_use]
     pub fn context(&self) -> u64 {

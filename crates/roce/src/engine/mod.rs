@@ -6,18 +6,20 @@
 //!
 //! | methods of `Engine` | file | by |
 //! | --- | --- | --- |
-//! | create and destroy CQs, SRQs, QPs, regions, windows | `objects` | [`QueuePairs`], the region table, the notices |
+//! | create and destroy CQs, SRQs, QPs | `objects` | [`QueuePairs`], the notices |
 //! | work requests, arm, flush | `work_requests` | [`QueuePairs`] (`posts`) |
 //! | changes without connection management | `modify` | `transport::change` |
-//! | listen, connect, accept, reject, disconnect, with or without a queue pair | `connect` | [`Connections`] |
 //! | shards, events | `drive` | [`Shard`](shard::Shard), [`Receiver`](receive::Receiver), [`Connections`] |
 //!
-//! `events` and `transmit` are types of its interface.
+//! What it hands out has methods of its own: [`ConnectionCommands`] (file `connect`: listen, connect, accept, reject, disconnect, with
+//! or without a queue pair, by [`Connections`]) and [`MemoryCommands`] (`memory`: regions, windows, logical addresses, by the region
+//! table). `events` and `transmit` are types of its interface.
 
-mod connect;
+pub(crate) mod connect;
 mod connections;
 mod drive;
 pub(crate) mod events;
+pub(crate) mod memory;
 mod modify;
 mod objects;
 mod posts;

@@ -42,10 +42,10 @@ impl<R: RawMutex> Engine<R> {
     /// See [`QpChangeError`]; the queue pair is as before.
     pub fn modify_qp(&self, qp: &Arc<Qp<R>>, change: &QpChange) -> Result<(), QpChangeError> {
         match change {
-            QpChange::ReadyToReceive(spec) if !self.is_local(spec.path.local_ip) => {
+            QpChange::ReadyToReceive(spec) if !self.connections().is_local(spec.path.local_ip) => {
                 Err(QpChangeError::NotLocal)
             }
-            QpChange::OpenUnreliable(spec) if !self.is_local(spec.path.local_ip) => {
+            QpChange::OpenUnreliable(spec) if !self.connections().is_local(spec.path.local_ip) => {
                 Err(QpChangeError::NotLocal)
             }
             QpChange::ReadyToReceive(spec) => self.qps.meet_peer(qp, spec),

@@ -32,11 +32,14 @@ pub enum Verdict {
 
 /// A batch of frames received by a shard, in the order of their arrival.
 ///
-/// Frames are processed one by one, as by [`Engine::handle_frame`]. What several frames in a row need is kept from one to
-/// the next: their queue pair, the region or window that they use, and what they add to the statistics. Meanwhile
-/// [`Engine::destroy_qp`], [`Engine::deregister`] and [`Engine::destroy_window`] of these wait on other threads, and never return
-/// on this one. So a batch is some tens of frames, IRQL == `DISPATCH_LEVEL` as long as it exists, and nothing else is done
-/// meanwhile.
+/// Frames are processed one by one, as by [`Shard::handle_frame`]. What several frames in a row need is kept from one to the next:
+/// their queue pair, the region or window that they use, and what they add to the statistics. Meanwhile [`Engine::destroy_qp`],
+/// [`MemoryCommands::deregister`] and [`MemoryCommands::destroy_window`] of these wait on other threads, and never return on this
+/// one. So a batch is some tens of frames, IRQL == `DISPATCH_LEVEL` as long as it exists, and nothing else is done meanwhile.
+///
+/// [`Shard::handle_frame`]: crate::Shard::handle_frame
+/// [`MemoryCommands::deregister`]: crate::MemoryCommands::deregister
+/// [`MemoryCommands::destroy_window`]: crate::MemoryCommands::destroy_window
 pub struct Receiver<'a, R: RawMutex> {
     engine: &'a Engine<R>,
     shard: &'a ShardState<R>,

@@ -41,7 +41,8 @@ impl<'a, R: RawMutex> Shard<'a, R> {
         Self { engine, state }
     }
 
-    /// Processes a frame that this shard's queue pair received, see [`Engine::handle_frame`].
+    /// Processes a frame that this shard's queue pair received, from its Ethernet header on, with or without padding. The frame is
+    /// not used after the call. IRQL == `DISPATCH_LEVEL`: other processors wait for the end of a copy of payload.
     #[inline]
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
         self.receiver().handle_frame(now, frame)
@@ -54,7 +55,9 @@ impl<'a, R: RawMutex> Shard<'a, R> {
         Receiver::new(self.engine, self.state)
     }
 
-    /// Writes up to `budget` frames of this shard's queue pair into slots of `tx`, see [`Engine::poll_transmit`].
+    /// Writes up to `budget` frames of this shard's queue pair into slots of `tx`, and returns their number. Fewer than `budget`
+    /// means that there is nothing more to send, or no free slot. IRQL == `DISPATCH_LEVEL`: other processors wait for the end of a
+    /// copy of payload.
     #[inline]
     pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
         Self::transmit(self.engine, self.state, now, tx, budget)
@@ -121,7 +124,7 @@ impl<'a, R: RawMutex> Shard<'a, R> {
         sent
     }
 
-    /// Returns whether [`Shard::poll_transmit`] may have something, see [`Engine::wants_transmit`].
+    /// Returns whether [`Shard::poll_transmit`] may have something. Cheap, and right unless other threads are at work.
     #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
@@ -131,8 +134,9 @@ impl<'a, R: RawMutex> Shard<'a, R> {
             || shard.has_ready()
     }
 
-    /// Returns when to call [`Shard::handle_timeout`], see [`Engine::poll_timeout`]. Every shard reports deadlines that belong to no
-    /// queue pair; whichever is first handles them.
+    /// Returns when to call [`Shard::handle_timeout`]: not later than the first deadline, possibly earlier. `None` as long as nothing
+    /// is waited for. To be asked again after any other call. Every shard reports deadlines that belong to no queue pair; whichever
+    /// is first handles them.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let Self { engine, state: shard } = *self;
@@ -141,7 +145,7 @@ impl<'a, R: RawMutex> Shard<'a, R> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Handles deadlines that have passed, see [`Engine::handle_timeout`].
+    /// Handles deadlines that have passed: a bounded number of them, [`Shard::poll_timeout`] tells whether there are more.
     pub fn handle_timeout(&self, now: Instant) {
         let Self { engine, state: shard } = *self;
         shard.advance_clock(now);

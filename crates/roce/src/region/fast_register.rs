@@ -29,7 +29,7 @@ pub struct Registration<'a> {
     /// In bytes, at least 1; the pages have as many behind `offset`.
     pub length: u64,
     pub access: Access,
-    /// Logical addresses, see [`crate::Engine::map_logical`], multiples of 4096. At least one, and at most
+    /// Logical addresses, see [`crate::MemoryCommands::map_logical`], multiples of 4096. At least one, and at most
     /// as many as the region was allocated for. Copied by the post.
     pub pages: &'a [u64],
 }

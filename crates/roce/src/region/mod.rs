@@ -2,7 +2,7 @@
 
 //! Protection domains, memory regions, memory windows, logical address ranges (IBTA Volume 1, section 10.6).
 //!
-//! One table has every object that a key can name. A region registered by [`crate::Engine::register`] is used
+//! One table has every object that a key can name. A region registered by [`crate::MemoryCommands::register`] is used
 //! as it is; a fast-registered region or a window has a `binding_slot`, which work requests turn on and off.
 //! `access` reads and writes memory by key; `key_requests` executes registrations, binds and invalidations.
 

@@ -12,7 +12,7 @@ use roce_wire::Qpn;
 /// Parameters of a bind: `length` bytes of a region, under the region's own addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    /// Key of the region, which was registered by [`crate::Engine::register`].
+    /// Key of the region, which was registered by [`crate::MemoryCommands::register`].
     pub region: u32,
     pub address: u64,
     /// In bytes, at least 1; 0 for a window of type 1 that is not to be bound any longer.

@@ -41,7 +41,7 @@ fn use_and_end(pair: &mut Pair) {
         assert!(sinks.iter().all(|sink| sink.read() == data));
     }
     for side in &pair.sides {
-        side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
+        side.engine.connections().disconnect(pair.now, side.conn.unwrap()).unwrap();
     }
     pair.run();
     for side in 0..2 {
@@ -105,7 +105,7 @@ fn connect_requires_a_local_source_and_a_unicast_destination() {
             private_data: b"",
             context: 0,
         };
-        alice.engine.connect(pair.now, &alice.qp, &spec)
+        alice.engine.connections().connect(pair.now, &alice.qp, &spec)
     };
     assert_eq!(connect([10, 0, 0, 9].into(), [10, 0, 0, 2].into()), Err(ConnError::NotLocal));
     assert_eq!(connect(global(1), global(2)), Err(ConnError::NotLocal));
@@ -116,7 +116,7 @@ fn connect_requires_a_local_source_and_a_unicast_destination() {
             "{not_unicast:?}"
         );
     }
-    alice.engine.set_addresses(&[[10, 0, 0, 1].into(), [10, 0, 0, 9].into()]).unwrap();
+    alice.engine.connections().set_addresses(&[[10, 0, 0, 1].into(), [10, 0, 0, 9].into()]).unwrap();
     assert!(connect([10, 0, 0, 9].into(), [10, 0, 0, 2].into()).is_ok());
 }
 
@@ -141,7 +141,10 @@ fn loopback_addresses_connect_where_they_are_allowed() {
             private_data: b"",
             context: 0,
         };
-        assert_eq!(alice.engine.connect(refused.now, &alice.qp, &spec), Err(ConnError::Invalid));
+        assert_eq!(
+            alice.engine.connections().connect(refused.now, &alice.qp, &spec),
+            Err(ConnError::Invalid)
+        );
     }
 }
 
@@ -150,14 +153,14 @@ fn loopback_addresses_connect_where_they_are_allowed() {
 fn a_wildcard_listener_ignores_requests_to_other_addresses() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
-    pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
+    pair.sides[1].engine.connections().set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
     pair.connect(b"");
     pair.run_for(Duration::from_secs(5));
     assert!(pair.sides[1].conn.is_none());
     assert_eq!(pair.sides[1].stat("tx_datagrams"), 0, "there is no listener at this address");
     // The address is added while the REQ is still retransmitted.
     let mine = pair.sides[1].ip;
-    pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into(), mine]).unwrap();
+    pair.sides[1].engine.connections().set_addresses(&[[10, 0, 0, 77].into(), mine]).unwrap();
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
 }
 
@@ -172,14 +175,14 @@ fn frames_to_other_addresses_are_not_counted() {
     let (_, request) = pair.capture.take().unwrap().remove(0);
     let bob = &pair.sides[1].engine;
     assert!(Packet::parse(&request).unwrap().bth().dest_qp() == Qpn::GSI);
-    bob.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
+    bob.connections().set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
     let counters = || {
         let mut all = Vec::new();
         bob.stats().each(&mut |name, value| all.push((name, value)));
         all
     };
     let before = counters();
-    assert_eq!(bob.handle_frame(pair.now, &request), Verdict::NotOurs);
+    assert_eq!(bob.first_shard().handle_frame(pair.now, &request), Verdict::NotOurs);
     assert_eq!(counters(), before);
 }
 
@@ -191,7 +194,7 @@ fn removing_an_address_aborts_its_connections() {
     for side in &pair.sides {
         side.recv(5, &[side.sink(8).all()]);
     }
-    pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
+    pair.sides[1].engine.connections().set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
     pair.run_until("the end", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)));
     assert_eq!(pair.sides[1].outcomes(), [(5, CompletionStatus::Flushed)]);
     assert_eq!(pair.sides[1].qp.state(), QpState::Error);
@@ -199,7 +202,7 @@ fn removing_an_address_aborts_its_connections() {
     // Datagrams to the removed address are ignored, and none are sent from it.
     let sent = pair.sides[1].stat("tx_datagrams");
     let alice = &pair.sides[0];
-    alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+    alice.engine.connections().disconnect(pair.now, alice.conn.unwrap()).unwrap();
     pair.run();
     assert!(pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
     assert_eq!(pair.sides[1].stat("tx_datagrams"), sent);
@@ -214,9 +217,10 @@ fn an_engine_can_connect_to_itself() {
         let mut pair = Pair::new(Options { loss: 0, ..Options::default() });
         let path = {
             let alice = &pair.sides[0];
-            alice.engine.set_addresses(&[alice.ip, other.into()]).unwrap();
+            alice.engine.connections().set_addresses(&[alice.ip, other.into()]).unwrap();
             alice
                 .engine
+                .connections()
                 .listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 500 })
                 .unwrap();
             Path::new(alice.mac, alice.mac, alice.ip, other.into())
@@ -234,13 +238,13 @@ fn an_engine_can_connect_to_itself() {
             context: 100,
         };
         let alice = &pair.sides[0];
-        let active = alice.engine.connect(pair.now, &alice.qp, &request).unwrap();
+        let active = alice.engine.connections().connect(pair.now, &alice.qp, &request).unwrap();
         pair.run_until("a request", |pair| pair.sides[0].conn.is_some());
         let passive = pair.sides[0].conn.unwrap();
         let answer = AcceptSpec { reads: pair.options.reads, private_data: b"", context: 200 };
-        pair.sides[0].engine.accept(pair.now, passive, &passive_qp, &answer).unwrap();
+        pair.sides[0].engine.connections().accept(pair.now, passive, &passive_qp, &answer).unwrap();
         pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-        pair.sides[0].engine.complete(pair.now, active).unwrap();
+        pair.sides[0].engine.connections().complete(pair.now, active).unwrap();
         pair.run_until("both ends", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Established { .. })));
         let alice = &pair.sides[0];
         let (source, sink) = (alice.source(&pattern(3000, 1)), alice.sink(3000));
@@ -252,9 +256,9 @@ fn an_engine_can_connect_to_itself() {
         outcomes.sort_by_key(|(context, _)| *context);
         assert_eq!(outcomes, [(8, CompletionStatus::Success), (9, CompletionStatus::Success)]);
         assert_eq!(sink.read(), pattern(3000, 1));
-        pair.sides[0].engine.disconnect(pair.now, active).unwrap();
+        pair.sides[0].engine.connections().disconnect(pair.now, active).unwrap();
         pair.run_until("a DREQ", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Disconnected)));
-        pair.sides[0].engine.disconnect(pair.now, passive).unwrap();
+        pair.sides[0].engine.connections().disconnect(pair.now, passive).unwrap();
         pair.run();
         let ends = pair.sides[0].conn_events.iter();
         let ends = ends

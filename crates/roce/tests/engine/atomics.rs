@@ -143,7 +143,7 @@ fn a_repeated_request_is_answered_from_the_saved_result() {
     assert_eq!(Packet::parse(answer).unwrap().bth().opcode(), Opcode::ATOMIC_ACKNOWLEDGE);
     let bob = &direct.pair.sides[1];
     for _ in 0..3 {
-        assert_eq!(bob.engine.handle_frame(direct.pair.now, sent), Verdict::Consumed);
+        assert_eq!(bob.engine.first_shard().handle_frame(direct.pair.now, sent), Verdict::Consumed);
         let answers = bob.transmit(direct.pair.now, 9);
         let original = Packet::parse(&answers[0]).unwrap().atomic_ack_eth().unwrap().original();
         assert_eq!((answers.len(), original), (1, 0));
@@ -169,7 +169,7 @@ fn a_repeated_request_is_answered_from_the_saved_result() {
         let mut slot = [0; 200];
         let mut frame = template.begin(roce_wire::icrc::Crc::table(), &mut slot, &headers, 0).unwrap();
         let len = frame.finish();
-        bob.engine.handle_frame(direct.pair.now, &slot[..len]);
+        bob.engine.first_shard().handle_frame(direct.pair.now, &slot[..len]);
         assert!(bob.transmit(direct.pair.now, 9).is_empty(), "{opcode:?}");
     }
     assert_eq!(number(&memory), 1);

@@ -262,8 +262,8 @@ fn a_paced_queue_pair_waits_for_its_send_time() {
     for _ in 0..50 {
         pair.run_for(Duration::from_micros(7));
         let alice = &pair.sides[0].engine;
-        assert!(!alice.wants_transmit());
-        let next = alice.poll_timeout().unwrap();
+        assert!(!alice.first_shard().wants_transmit());
+        let next = alice.first_shard().poll_timeout().unwrap();
         slept += u32::from(next > pair.now);
     }
     assert_eq!(slept, 50);
@@ -353,10 +353,10 @@ fn a_cnp_without_becn_or_from_an_unverified_source_has_no_effect() {
         (broken, Verdict::Dropped(DropReason::Malformed(roce_wire::DropReason::Icrc))),
     ];
     for (frame, verdict) in cases {
-        assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);
+        assert_eq!(pair.sides[0].engine.first_shard().handle_frame(pair.now, &frame), verdict);
         assert_eq!(pair.sides[0].stat("rate_reductions"), 0);
     }
-    assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &good), Verdict::Consumed);
+    assert_eq!(pair.sides[0].engine.first_shard().handle_frame(pair.now, &good), Verdict::Consumed);
     assert_eq!(pair.sides[0].stat("rate_reductions"), 1);
     pair.drive();
 }
@@ -370,7 +370,7 @@ fn a_ce_mark_on_a_cnp_causes_no_cnp() {
     let without = without_becn(&good);
     for (mut frame, verdict) in [(good, Verdict::Consumed), (without, Verdict::Dropped(DropReason::Opcode))] {
         mark(&mut frame);
-        assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);
+        assert_eq!(pair.sides[0].engine.first_shard().handle_frame(pair.now, &frame), verdict);
         pair.drive();
         assert_eq!(pair.sides[0].stat("rx_congestion_marked"), 0);
         assert_eq!(pair.sides[0].stat("tx_cnp"), 0);

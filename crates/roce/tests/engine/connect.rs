@@ -78,7 +78,7 @@ fn a_rejected_queue_pair_can_connect_again_and_keeps_its_receives() {
     let old = pair.sides[0].conn.take().unwrap();
     pair.listen();
     pair.connect(b"");
-    pair.sides[0].engine.release(pair.now, old);
+    pair.sides[0].engine.connections().release(pair.now, old);
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
     pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
@@ -98,7 +98,7 @@ fn a_reject_carries_the_consumers_private_data() {
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     let bob = &pair.sides[1];
-    bob.engine.reject(pair.now, bob.conn.unwrap(), b"not today").unwrap();
+    bob.engine.connections().reject(pair.now, bob.conn.unwrap(), b"not today").unwrap();
     pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
     let (reason, words) = rejection(&pair, 0).unwrap();
     assert_eq!(reason, RejectReason::CONSUMER);
@@ -134,12 +134,12 @@ fn a_path_mtu_larger_than_the_peers_is_lowered() {
 fn a_paused_listener_rejects_requests() {
     let mut pair = Pair::new(Options::default());
     let spec = roce::ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 4, context: 500 };
-    let listener = pair.sides[1].engine.listen(&spec).unwrap();
-    pair.sides[1].engine.pause(listener, true).unwrap();
+    let listener = pair.sides[1].engine.connections().listen(&spec).unwrap();
+    pair.sides[1].engine.connections().pause(listener, true).unwrap();
     pair.connect(b"");
     pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
     assert!(pair.sides[1].conn.is_none());
-    pair.sides[1].engine.pause(listener, false).unwrap();
+    pair.sides[1].engine.connections().pause(listener, false).unwrap();
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
 }
@@ -171,12 +171,12 @@ fn a_queue_pair_has_at_most_one_connection() {
         private_data: b"",
         context: 0,
     };
-    assert_eq!(alice.engine.connect(pair.now, &alice.qp, &spec), Err(ConnError::QpBusy));
+    assert_eq!(alice.engine.connections().connect(pair.now, &alice.qp, &spec), Err(ConnError::QpBusy));
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
     let bob = &pair.sides[1];
     let spec = AcceptSpec { reads: pair.options.reads, private_data: b"", context: 0 };
-    let again = bob.engine.accept(pair.now, bob.conn.unwrap(), &bob.qp, &spec);
+    let again = bob.engine.connections().accept(pair.now, bob.conn.unwrap(), &bob.qp, &spec);
     assert_eq!(again, Err(ConnError::QpBusy));
 }
 
@@ -217,12 +217,12 @@ fn disconnect_completes_when_both_sides_disconnect() {
         side.recv(1, &[sink.all()]);
     }
     let alice = &pair.sides[0];
-    alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+    alice.engine.connections().disconnect(pair.now, alice.conn.unwrap()).unwrap();
     pair.run_until("a DREQ", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
     assert!(!pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
     assert_eq!(pair.sides[1].outcomes(), [], "the peer's DREQ flushes nothing");
     let bob = &pair.sides[1];
-    bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
+    bob.engine.connections().disconnect(pair.now, bob.conn.unwrap()).unwrap();
     pair.run_until("the end", |pair| {
         pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
     });
@@ -238,7 +238,7 @@ fn disconnect_completes_when_both_sides_disconnect() {
 fn both_sides_can_disconnect_at_once() {
     let mut pair = Pair::connected(Options::default());
     for side in &pair.sides {
-        side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
+        side.engine.connections().disconnect(pair.now, side.conn.unwrap()).unwrap();
     }
     pair.run();
     for side in 0..2 {
@@ -273,7 +273,7 @@ fn release_ends_a_connection() {
     pair.sides[0].recv(7, &[sink.all()]);
     let events = pair.sides[0].conn_events.len();
     let alice = &pair.sides[0];
-    alice.engine.release(pair.now, alice.conn.unwrap());
+    alice.engine.connections().release(pair.now, alice.conn.unwrap());
     assert_eq!(alice.outcomes(), [(7, CompletionStatus::Flushed)]);
     pair.run_until("a DREQ", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
     pair.run();
@@ -292,7 +292,7 @@ fn connect_and_disconnect_succeed_over_a_faulty_network() {
             ..Options::default()
         });
         for side in &pair.sides {
-            side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
+            side.engine.connections().disconnect(pair.now, side.conn.unwrap()).unwrap();
         }
         pair.run_until("the end", |pair| {
             (0..2).all(|side| pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { .. })))
@@ -311,7 +311,7 @@ fn a_disconnect_after_an_abort_reports_the_abort() {
             pair.run_until("the abort", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
         }
         let alice = &pair.sides[0];
-        alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+        alice.engine.connections().disconnect(pair.now, alice.conn.unwrap()).unwrap();
         pair.run_until("the end", |pair| {
             pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Aborted)))
         });
@@ -335,7 +335,7 @@ fn a_disconnect_while_a_failed_connection_is_aborted_ends_a_failed_connection() 
             if released == places {
                 let (engine, (done, is_done)) = (engine.clone(), channel());
                 let thread = thread::spawn(move || {
-                    engine.disconnect(now, conn).unwrap();
+                    engine.connections().disconnect(now, conn).unwrap();
                     let _ = done.send(());
                 });
                 let _ = is_done.recv_timeout(Duration::from_millis(20));
@@ -365,7 +365,7 @@ fn an_unanswered_disconnect_ends_within_ten_seconds() {
         pair.sides[side].recv(1, &[sink.all()]);
         // As with Linux if the application does not disconnect: the DREQ is received but not answered.
         let here = &pair.sides[side];
-        here.engine.disconnect(pair.now, here.conn.unwrap()).unwrap();
+        here.engine.connections().disconnect(pair.now, here.conn.unwrap()).unwrap();
         let begun = pair.now;
         pair.run_until("the end", |pair| {
             pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::TimedOut)))
@@ -388,7 +388,7 @@ fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
     // All frames are lost, including the DREQ.
     pair.filter = Some(Box::new(|_, _| false));
     let alice = &pair.sides[0];
-    alice.engine.release(pair.now, alice.conn.unwrap());
+    alice.engine.connections().release(pair.now, alice.conn.unwrap());
     pair.drive();
     pair.filter = None;
     pair.connect(b"");
@@ -398,7 +398,7 @@ fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
     pair.run_until("bob's REJ", |pair| rejection(pair, 1).is_some());
     assert_eq!(rejection(&pair, 1).unwrap().0, RejectReason::TIMEOUT);
     let bob = &mut pair.sides[1];
-    bob.engine.release(pair.now, bob.conn.take().unwrap());
+    bob.engine.connections().release(pair.now, bob.conn.take().unwrap());
     bob.qp = bob.engine.create_qp(spec(bob.pd, &bob.cq, &pair.options)).unwrap();
     pair.run_for(Duration::from_secs(3));
     pair.sides[0].conn_events.clear();

@@ -143,13 +143,13 @@ fn the_next_notification_waits_for_the_current_one() {
     alice.send(1, &[source.all()]);
     alice.send(2, &[source.all()]);
     let frames = alice.transmit(pair.now, 8);
-    bob.engine.handle_frame(pair.now, &frames[0]);
+    bob.engine.first_shard().handle_frame(pair.now, &frames[0]);
     let notice = bob.engine.poll_event().expect("a notification");
     assert!(matches!(&notice, EngineEvent::Cq(notice) if notice.fault().is_none() && notice.context() == 2));
     // Within the callback: poll and arm again. The next message arrives before the callback returns.
     assert_eq!(bob.outcomes(), [(1, CompletionStatus::Success)]);
     bob.engine.arm_cq(&bob.cq, Arm::Any);
-    bob.engine.handle_frame(pair.now, &frames[1]);
+    bob.engine.first_shard().handle_frame(pair.now, &frames[1]);
     assert!(bob.engine.poll_event().is_none());
     drop(notice);
     assert!(matches!(bob.engine.poll_event(), Some(EngineEvent::Cq(_))));
@@ -282,7 +282,7 @@ fn with_overflow() -> Pair {
         alice.send(context, &[source.all()]);
     }
     for frame in alice.transmit(pair.now, 8) {
-        bob.engine.handle_frame(pair.now, &frame);
+        bob.engine.first_shard().handle_frame(pair.now, &frame);
     }
     assert_eq!(bob.cq.fault(), Some(CqFault::Overflow));
     pair
@@ -300,10 +300,10 @@ fn a_disconnect_while_an_overflow_is_handled_ends_a_failed_connection() {
         let released = move |_| {
             count += 1;
             if count == place {
-                engine.disconnect(now, conn).unwrap();
+                engine.connections().disconnect(now, conn).unwrap();
             }
         };
-        on_release(released, || pair.sides[1].engine.poll_transmit(now, &mut NoSlots, 1));
+        on_release(released, || pair.sides[1].engine.first_shard().poll_transmit(now, &mut NoSlots, 1));
         pair.take_events(1);
         let outcomes = pair.sides[1].conn_events.iter().filter_map(|(_, _, event)| match event {
             ConnEvent::DisconnectDone(outcome) => Some(*outcome),
@@ -349,7 +349,7 @@ fn an_overflow_is_known_before_its_notice_can_be_polled() {
     let frames = alice.transmit(pair.now, 8);
     on_release(released, || {
         for frame in &frames {
-            bob.engine.handle_frame(pair.now, frame);
+            bob.engine.first_shard().handle_frame(pair.now, frame);
         }
     });
     assert_eq!(seen.get(), 1);

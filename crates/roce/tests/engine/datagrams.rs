@@ -194,7 +194,7 @@ fn services_do_not_mix() {
     // The destination queue pair in the BTH, behind Ethernet, IPv4 and UDP.
     forged[47..50].copy_from_slice(&others[1].qpn().value().to_be_bytes()[1..]);
     reseal(&mut forged);
-    let verdict = engines[1].handle_frame(pair.now, &forged);
+    let verdict = engines[1].first_shard().handle_frame(pair.now, &forged);
     assert_eq!(verdict, roce::Verdict::Dropped(roce::DropReason::Opcode));
 }
 
@@ -218,9 +218,9 @@ fn a_queue_pair_for_datagrams_refuses_other_requests() {
         deferred.post(&pair, context).unwrap();
     }
     assert_eq!(deferred.post(&pair, 99), Err(PostError::QueueFull));
-    assert!(!side.engine.wants_transmit());
+    assert!(!side.engine.first_shard().wants_transmit());
     side.engine.undefer(&side.qp);
-    assert!(side.engine.wants_transmit());
+    assert!(side.engine.first_shard().wants_transmit());
     let wide = DatagramSpec { q_key: 1, mtu: PathMtu::Bytes4096 };
     let narrow =
         Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes2048, ..Options::default() });

@@ -74,7 +74,7 @@ fn requests_that_have_begun_are_completed_and_no_others_are_begun() {
     assert_eq!((bob.outcomes(), back.read()), (vec![(5, SUCCESS)], b"from bob".to_vec()));
     assert_eq!(remote[0].read(), data);
     assert_eq!(remote[1].read(), [0; 1000]);
-    assert_eq!(alice.engine.poll_timeout(), None, "nothing is awaited");
+    assert_eq!(alice.engine.first_shard().poll_timeout(), None, "nothing is awaited");
     change(pair, &QpChange::Resume).unwrap();
     assert_eq!(state(pair), (false, QpState::Rts));
     pair.run();
@@ -416,7 +416,7 @@ fn memory_that_cannot_be_read_ends_the_drain_of_an_unreliable_connection() {
     alice.send(1, &[memory.all()]);
     drop(alice.transmit(pair.now, 1));
     change(&pair, &DRAIN).unwrap();
-    assert!(alice.engine.deregister(&memory.region));
+    assert!(alice.engine.memory().deregister(&memory.region));
     pair.run();
     assert_eq!((state(&pair), drained(&pair)), ((false, QpState::UnreliableSqe), 0));
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::LocalProtection)]);

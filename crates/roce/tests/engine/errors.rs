@@ -51,7 +51,7 @@ fn invalid_local_elements_fail_the_request() {
         }),
         ("deregistered", |pair| {
             let memory = pair.sides[0].source(b"four");
-            assert!(pair.sides[0].engine.deregister(&memory.region));
+            assert!(pair.sides[0].engine.memory().deregister(&memory.region));
             memory.all()
         }),
         ("no logical range", |_| Sge { address: 1 << 41, length: 4, key: roce::PRIVILEGED_KEY }),
@@ -296,7 +296,7 @@ fn a_frame_larger_than_the_transmit_slot_ends_its_queue_pair() {
     let (source, remote) = (alice.source(&pattern(500, 1)), bob.shared(500));
     alice.write(1, &[source.all()], &remote, 0);
     alice.write(2, &[source.all()], &remote, 0);
-    alice.engine.poll_transmit(pair.now, &mut ShortSlots([0; 200]), 8);
+    alice.engine.first_shard().poll_transmit(pair.now, &mut ShortSlots([0; 200]), 8);
     assert_eq!(alice.outcomes(), [(1, CompletionStatus::LocalOperation), (2, CompletionStatus::Flushed)]);
     pair.run();
     assert!(pair.has_event(0, |event| matches!(event, ConnEvent::Aborted)));
@@ -393,10 +393,10 @@ fn a_connection_has_failed_if_a_disconnect_follows_a_fatal_nak_at_once() {
         let answers = bob.transmit(pair.now, frames);
         assert_eq!(answers.len(), frames);
         for frame in &answers {
-            alice.engine.handle_frame(pair.now, frame);
+            alice.engine.first_shard().handle_frame(pair.now, frame);
         }
         for frame in alice.transmit(pair.now, 8) {
-            bob.engine.handle_frame(pair.now, &frame);
+            bob.engine.first_shard().handle_frame(pair.now, &frame);
         }
         assert_eq!(alice.outcomes(), [(1, CompletionStatus::RemoteAccess)]);
         for side in 0..2 {
@@ -418,7 +418,7 @@ fn with_fatal_nak_pending() -> Pair {
     let operation = SendOperation::Write { address: 0, key: 1 };
     alice.post(1, operation, SendFlags::empty(), &[source.all()]).unwrap();
     for frame in alice.transmit(pair.now, 8) {
-        bob.engine.handle_frame(pair.now, &frame);
+        bob.engine.first_shard().handle_frame(pair.now, &frame);
     }
     pair
 }
@@ -441,15 +441,15 @@ fn a_disconnect_before_a_fatal_nak_is_sent_ends_a_failed_connection_behind_the_n
     let bob = &pair.sides[1];
     let conn = bob.conn.unwrap();
     assert_eq!(bob.qp.state(), QpState::Error);
-    bob.engine.disconnect(pair.now, conn).unwrap();
-    assert_eq!(bob.engine.disconnect(pair.now, conn), Err(ConnError::State), "a second time");
+    bob.engine.connections().disconnect(pair.now, conn).unwrap();
+    assert_eq!(bob.engine.connections().disconnect(pair.now, conn), Err(ConnError::State), "a second time");
     pair.take_events(1);
     assert_eq!(disconnect_outcomes(&pair, 1), []);
     let frames = pair.sides[1].transmit(pair.now, 8);
     let opcodes: Vec<_> = frames.iter().map(|frame| Packet::parse(frame).unwrap().bth().opcode()).collect();
     assert_eq!(opcodes, [Opcode::ACKNOWLEDGE, Opcode::UD_SEND_ONLY], "the NAK, then the DREQ");
     for frame in &frames {
-        pair.sides[0].engine.handle_frame(pair.now, frame);
+        pair.sides[0].engine.first_shard().handle_frame(pair.now, frame);
     }
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);
     pair.run();
@@ -467,12 +467,12 @@ fn a_connection_has_failed_if_the_peer_disconnects_before_the_fatal_nak_is_sent(
     for with_disconnect in [false, true] {
         let mut pair = with_fatal_nak_pending();
         let [alice, bob] = &pair.sides;
-        alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+        alice.engine.connections().disconnect(pair.now, alice.conn.unwrap()).unwrap();
         if with_disconnect {
-            bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
+            bob.engine.connections().disconnect(pair.now, bob.conn.unwrap()).unwrap();
         }
         for frame in alice.transmit(pair.now, 8) {
-            bob.engine.handle_frame(pair.now, &frame);
+            bob.engine.first_shard().handle_frame(pair.now, &frame);
         }
         pair.take_events(1);
         assert!(pair.has_event(1, |event| matches!(event, ConnEvent::Aborted)));
@@ -492,14 +492,14 @@ fn a_connection_has_failed_if_the_peer_disconnects_before_the_fatal_nak_is_sent(
 fn a_disconnect_ends_if_the_fatal_nak_is_never_sent() {
     let mut pair = with_fatal_nak_pending();
     let bob = &pair.sides[1];
-    bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
+    bob.engine.connections().disconnect(pair.now, bob.conn.unwrap()).unwrap();
     bob.engine.flush(&bob.qp);
     pair.take_events(1);
     assert_eq!(disconnect_outcomes(&pair, 1), [DisconnectOutcome::Aborted]);
     let mut pair = with_fatal_nak_pending();
     let bob = &pair.sides[1];
-    bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
-    bob.engine.release(pair.now, bob.conn.unwrap());
+    bob.engine.connections().disconnect(pair.now, bob.conn.unwrap()).unwrap();
+    bob.engine.connections().release(pair.now, bob.conn.unwrap());
     pair.take_events(1);
     assert_eq!(disconnect_outcomes(&pair, 1), [], "no event follows a release");
 }

@@ -49,7 +49,7 @@ impl Forger {
     }
 
     fn give(&mut self, frame: &[u8]) -> Verdict {
-        self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
+        self.pair.sides[1].engine.first_shard().handle_frame(self.pair.now, frame)
     }
 
     /// Returns opcode and syndrome of bob's next packet.
@@ -271,7 +271,7 @@ fn a_nak_is_sent_before_the_dreq() {
     let pair = &mut forger.pair;
     assert_eq!(pair.sides[1].outcomes(), [(9, CompletionStatus::Flushed)]);
     pair.take_events(1);
-    assert_eq!(pair.sides[1].engine.poll_transmit(pair.now, &mut Full, 8), 0);
+    assert_eq!(pair.sides[1].engine.first_shard().poll_transmit(pair.now, &mut Full, 8), 0);
     pair.take_events(1);
     pair.capture = Some(Vec::new());
     pair.drive();
@@ -311,7 +311,7 @@ fn naks_are_counted_by_their_kind() {
             let bob = &script.pair.sides[1];
             let sink = bob.sink(1);
             bob.recv(1, &[sink.all()]);
-            assert!(bob.engine.deregister(&sink.region));
+            assert!(bob.engine.memory().deregister(&sink.region));
             script.send(0, Opcode::SEND_ONLY, Ext::None, &[1])
         },
         |script| script.send(0, Opcode::SEND_ONLY, Ext::None, &[1]),

@@ -27,7 +27,7 @@ impl Fast {
         let memory = side.memory(pages * PAGE as usize, Access::empty());
         let first = side.map(&memory);
         let pages: Vec<_> = (0..pages as u64).map(|page| first + page * PAGE).collect();
-        let region = side.engine.allocate_region(side.pd, pages.len() as u32, true).unwrap();
+        let region = side.engine.memory().allocate_region(side.pd, pages.len() as u32, true).unwrap();
         Self { memory, pages, region }
     }
 
@@ -195,7 +195,7 @@ fn a_request_on_a_key_in_the_wrong_state_ends_the_queue_pair() {
     };
     let gone = |side: &Side, fast: &Fast| {
         fast.register(side, 1);
-        assert!(side.engine.deregister(&fast.region));
+        assert!(side.engine.memory().deregister(&fast.region));
         invalidate(side, 2, fast.region.key()).unwrap();
     };
     let variant = |side: &Side, fast: &Fast| {
@@ -322,13 +322,13 @@ fn send_invalidate_of_other_keys_is_rejected() {
         }),
         ("another domain", |pair| {
             let bob = &pair.sides[1];
-            bob.engine.allocate_region(bob.engine.create_pd(), 1, true).unwrap().key()
+            bob.engine.memory().allocate_region(bob.engine.create_pd(), 1, true).unwrap().key()
         }),
         ("another queue pair's window", |pair| {
             let [_, other] = pair.connect_another(5);
             let bob = &pair.sides[1];
             let (memory, window) =
-                (bob.shared(8), bob.engine.create_window(bob.pd, WindowType::Type2).unwrap());
+                (bob.shared(8), bob.engine.memory().create_window(bob.pd, WindowType::Type2).unwrap());
             let binding = whole(&memory);
             let operation = SendOperation::Bind { key: window.key() };
             post(bob, &other, 1, operation, SendFlags::empty(), SendData::Binding(&binding)).unwrap();
@@ -450,7 +450,7 @@ fn access_to_unmapped_pages_fails() {
     let mut pair = Pair::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 2);
     fast.register(&pair.sides[1], 1);
-    assert!(pair.sides[1].engine.unmap_logical(fast.pages[0]));
+    assert!(pair.sides[1].engine.memory().unmap_logical(fast.pages[0]));
     write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
@@ -492,16 +492,16 @@ fn invalid_registrations_fail_when_posted() {
         assert_eq!(post(fast.region.key(), &registration), Err(PostError::Invalid), "{what}");
     }
     assert_eq!(post(0x0012_3400, &good), Err(PostError::Invalid), "unknown key");
-    let other = side.engine.allocate_region(side.engine.create_pd(), 2, true).unwrap();
+    let other = side.engine.memory().allocate_region(side.engine.create_pd(), 2, true).unwrap();
     assert_eq!(post(other.key(), &good), Err(PostError::Invalid), "another domain");
-    let local = side.engine.allocate_region(side.pd, 2, false).unwrap();
+    let local = side.engine.memory().allocate_region(side.pd, 2, false).unwrap();
     assert_eq!(post(local.key(), &good), Err(PostError::NoRight));
     assert_eq!(post(side.shared(8).key(), &good), Err(PostError::NotAllowed), "a normal region");
     assert_eq!(post(local.key(), &Registration { access: Access::LOCAL_WRITE, ..good }), Ok(()));
     assert_eq!(post(fast.region.key(), &good), Ok(()));
     assert_eq!(side.outcomes().len(), 2);
     for pages in [0, (1 << 16) + 1] {
-        assert!(side.engine.allocate_region(side.pd, pages, true).is_err());
+        assert!(side.engine.memory().allocate_region(side.pd, pages, true).is_err());
     }
 }
 
@@ -605,8 +605,8 @@ fn a_deregistered_fast_region_is_inaccessible() {
     let mut pair = Pair::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 1);
     fast.register(&pair.sides[1], 1);
-    assert!(pair.sides[1].engine.deregister(&fast.region));
-    assert!(!pair.sides[1].engine.deregister(&fast.region));
+    assert!(pair.sides[1].engine.memory().deregister(&fast.region));
+    assert!(!pair.sides[1].engine.memory().deregister(&fast.region));
     write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);

@@ -325,7 +325,7 @@ fn the_timers_of_many_queue_pairs_expire_together() {
     assert_eq!(alice.transmit(pair.now, 100).len(), qps.len());
     // After all of their timeouts.
     let later = pair.now + Duration::from_millis(100);
-    alice.engine.handle_timeout(later);
+    alice.engine.first_shard().handle_timeout(later);
     assert_eq!(alice.stat("tail_probes"), qps.len() as u64);
     assert_eq!(alice.transmit(later, 100).len(), qps.len());
 }

@@ -46,7 +46,7 @@ fn logical_addresses_reach_discontiguous_memory() {
     unsafe { backing.push(pages.at(0), 1004) }.unwrap();
     let alice = &pair.sides[0];
     // SAFETY: as above.
-    let base = unsafe { alice.engine.map_logical(100, backing) }.unwrap();
+    let base = unsafe { alice.engine.memory().map_logical(100, backing) }.unwrap();
     assert_eq!(base % (1 << 40), 0);
     let data = pattern(5000, 3);
     let remote = pair.sides[1].shared(5000);
@@ -58,8 +58,8 @@ fn logical_addresses_reach_discontiguous_memory() {
     assert_eq!(pages.read()[4196..8192], data[..3996]);
     assert_eq!(pages.read()[..1004], data[3996..]);
     assert_eq!(pages.read()[8192..], [0; 4096]);
-    assert!(pair.sides[0].engine.unmap_logical(base));
-    assert!(!pair.sides[0].engine.unmap_logical(base));
+    assert!(pair.sides[0].engine.memory().unmap_logical(base));
+    assert!(!pair.sides[0].engine.memory().unmap_logical(base));
     pair.sides[0].send(2, &[sge]);
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::LocalProtection)]);
@@ -75,17 +75,17 @@ fn logical_ranges_do_not_overlap() {
         // SAFETY: the pages outlive the engine's use: no request is posted.
         let backing = unsafe { Backing::contiguous(pages.at(0), 4096) }.unwrap();
         // SAFETY: as above.
-        unsafe { engine.map_logical(0, backing) }
+        unsafe { engine.memory().map_logical(0, backing) }
     };
     let bases: HashSet<_> = (0..256).map(|_| map().unwrap()).collect();
     assert_eq!(bases.len(), 256);
     assert!(!bases.contains(&0));
     assert_eq!(map(), Err(CreateError::TooMany));
     for base in bases {
-        assert!(engine.unmap_logical(base));
+        assert!(engine.memory().unmap_logical(base));
     }
     // SAFETY: the memory is not accessed.
-    let empty = unsafe { engine.map_logical(0, Backing::new()) };
+    let empty = unsafe { engine.memory().map_logical(0, Backing::new()) };
     assert_eq!(empty, Err(CreateError::Invalid));
 }
 
@@ -101,8 +101,8 @@ fn keys_are_not_reused_for_long() {
         let memory = pair.sides[0].memory(8, Access::all());
         assert!(seen.insert(memory.key()), "a key was reused after {}", seen.len());
         assert!(memory.key() != 0 && memory.key() != PRIVILEGED_KEY);
-        assert!(pair.sides[0].engine.deregister(&memory.region));
-        assert!(!pair.sides[0].engine.deregister(&memory.region));
+        assert!(pair.sides[0].engine.memory().deregister(&memory.region));
+        assert!(!pair.sides[0].engine.memory().deregister(&memory.region));
     }
 }
 
@@ -116,7 +116,7 @@ fn invalid_regions_are_rejected() {
         // SAFETY: the memory is not accessed.
         let backing = unsafe { Backing::contiguous(pages.at(0), 64) }.unwrap();
         // SAFETY: as above.
-        unsafe { side.engine.register(side.pd, base, length, access, backing) }.map(|_| ())
+        unsafe { side.engine.memory().register(side.pd, base, length, access, backing) }.map(|_| ())
     };
     let none = Access::empty();
     assert_eq!(register(0, 0, none), Err(CreateError::Invalid));
@@ -135,7 +135,7 @@ fn a_read_of_a_region_deregistered_midway_fails() {
     let (sink, remote) = (alice.sink(400_000), bob.shared(400_000));
     alice.read(1, &[sink.all()], &remote, 0);
     pair.run_until("the first response", |pair| pair.sides[1].stat("tx_bytes") > 0);
-    assert!(pair.sides[1].engine.deregister(&remote.region));
+    assert!(pair.sides[1].engine.memory().deregister(&remote.region));
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);
 }

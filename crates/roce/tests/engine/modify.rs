@@ -282,7 +282,8 @@ fn an_error_without_a_connection_is_an_event() {
 fn posts_in_error_complete_as_flushed() {
     let direct = Direct::connected(Options::default());
     let alice = &direct.pair.sides[0];
-    let (source, region) = (alice.source(b"data"), alice.engine.allocate_region(alice.pd, 1, false).unwrap());
+    let (source, region) =
+        (alice.source(b"data"), alice.engine.memory().allocate_region(alice.pd, 1, false).unwrap());
     alice.recv(1, &[]);
     alice.send(2, &[source.all()]);
     direct.change(0, &QpChange::Error).unwrap();

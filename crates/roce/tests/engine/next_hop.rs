@@ -28,17 +28,17 @@ fn a_connection_continues_at_the_new_address_of_its_next_hop() {
     assert_eq!(pair.sides[0].suspect_paths, [(conn, 100)]);
     let taken = pair.now.duration_since(start);
     assert!(taken >= Duration::from_millis(268), "not before the ACK timeout: {taken:?}");
-    pair.sides[0].engine.set_next_hop(conn, NEW).unwrap();
+    pair.sides[0].engine.connections().set_next_hop(conn, NEW).unwrap();
     assert!(pair.run_within(Duration::from_millis(600), |pair| !pair.sides[0].cq.is_empty()));
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(target.read(), pattern(20_000, 3));
     assert_eq!(pair.sides[0].stat("connections_aborted"), 0);
     // Connection management follows, too.
-    pair.sides[0].engine.disconnect(pair.now, conn).unwrap();
+    pair.sides[0].engine.connections().disconnect(pair.now, conn).unwrap();
     let is_over = |pair: &Pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected));
     assert!(pair.run_within(Duration::from_millis(100), is_over));
-    pair.sides[0].engine.release(pair.now, conn);
-    assert_eq!(pair.sides[0].engine.set_next_hop(conn, NEW), Err(ConnError::Unknown));
+    pair.sides[0].engine.connections().release(pair.now, conn);
+    assert_eq!(pair.sides[0].engine.connections().set_next_hop(conn, NEW), Err(ConnError::Unknown));
 }
 
 #[test]

@@ -19,7 +19,8 @@ fn transmit(pair: &Pair, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usiz
 fn transmit_by(pair: &Pair, side: usize, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
     let side = &pair.sides[side];
     let mut slots = Slots { slot: vec![0; 1200], frames: Vec::new() };
-    let (_, count) = with_releases(side, at, || side.engine.poll_transmit(pair.now, &mut slots, 64));
+    let (_, count) =
+        with_releases(side, at, || side.engine.first_shard().poll_transmit(pair.now, &mut slots, 64));
     (slots.frames, count)
 }
 
@@ -143,7 +144,7 @@ fn memory_deregistered_before_the_copy_fails_the_request() {
     let (engine, region) = (alice.engine.clone(), source.region.clone());
     let (frames, _) = transmit(&pair, move |count| {
         if count == 1 {
-            assert!(engine.deregister(&region));
+            assert!(engine.memory().deregister(&region));
         }
     });
     assert_eq!(frames.len(), 1);
@@ -181,7 +182,7 @@ fn requested(pair: &Pair, length: usize) -> (Memory, Rc<Memory>) {
     target.write(&pattern(length, 1));
     alice.read(1, &[sink.all()], &target, 0);
     for frame in alice.transmit(pair.now, 64) {
-        bob.engine.handle_frame(pair.now, &frame);
+        bob.engine.first_shard().handle_frame(pair.now, &frame);
     }
     (sink, target)
 }
@@ -249,7 +250,7 @@ fn memory_deregistered_before_the_copy_of_a_response_is_not_sent() {
     let (engine, region) = (pair.sides[1].engine.clone(), target.region.clone());
     let (frames, _) = transmit_by(&pair, 1, move |count| {
         if count == 1 {
-            assert!(engine.deregister(&region));
+            assert!(engine.memory().deregister(&region));
         }
     });
     assert_eq!(frames.len(), 2, "a response and the NAK");
@@ -268,10 +269,10 @@ fn a_late_request_for_memory_that_is_gone_ends_nothing() {
     let requests = pair.sides[0].transmit(pair.now, 64);
     for late in [false, true] {
         for request in &requests {
-            pair.sides[1].engine.handle_frame(pair.now, request);
+            pair.sides[1].engine.first_shard().handle_frame(pair.now, request);
         }
         if late {
-            assert!(pair.sides[1].engine.deregister(&target.region));
+            assert!(pair.sides[1].engine.memory().deregister(&target.region));
             pair.sides[0].recv(2, &[sink.all()]);
             pair.sides[1].send(3, &[pair.sides[1].source(&[1; 8]).all()]);
         }

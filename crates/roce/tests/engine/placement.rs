@@ -20,7 +20,8 @@ fn frames(pair: &Pair) -> Vec<Vec<u8>> {
 /// before. Returns the number of times.
 fn receive(pair: &Pair, frame: &[u8], at: impl FnMut(usize) + 'static) -> usize {
     let side = &pair.sides[1];
-    let (verdict, count) = with_releases(side, at, || side.engine.handle_frame(pair.now, frame));
+    let (verdict, count) =
+        with_releases(side, at, || side.engine.first_shard().handle_frame(pair.now, frame));
     assert_eq!(verdict, Verdict::Consumed);
     count
 }
@@ -116,11 +117,11 @@ fn posts_during_a_copy_are_accepted() {
             };
             engine.post_send(&qp, &request).unwrap();
             // Not before the acknowledgement of the packet, and not lost.
-            assert_eq!(engine.poll_transmit(now, &mut NoSlots, 1), 0);
+            assert_eq!(engine.first_shard().poll_transmit(now, &mut NoSlots, 1), 0);
         }
     };
     receive(&pair, &frames(&pair)[0], post);
-    assert!(bob.engine.wants_transmit());
+    assert!(bob.engine.first_shard().wants_transmit());
     let success = |context| (context, CompletionStatus::Success);
     assert_eq!(outcomes(pair), [vec![success(2), success(3)], vec![success(1), success(5)]]);
 }
@@ -144,7 +145,7 @@ fn memory_deregistered_before_the_copy_is_not_written() {
     let (source, target) = (alice.source(&[1; MTU]), bob.shared(MTU));
     alice.write(1, &[source.all()], &target, 0);
     let (engine, region) = (bob.engine.clone(), target.region.clone());
-    let deregister = move |count| assert!(count > 0 || engine.deregister(&region));
+    let deregister = move |count| assert!(count > 0 || engine.memory().deregister(&region));
     receive(&pair, &frames(&pair)[0], deregister);
     assert_eq!(target.read(), [0; MTU]);
     assert_eq!(bob.qp.state(), QpState::Error);
@@ -160,7 +161,7 @@ fn a_receive_deregistered_before_the_copy_fails() {
     bob.recv(2, &[sink.all()]);
     alice.send(1, &[source.all()]);
     let (engine, region) = (bob.engine.clone(), sink.region.clone());
-    receive(&pair, &frames(&pair)[0], move |count| assert!(count > 0 || engine.deregister(&region)));
+    receive(&pair, &frames(&pair)[0], move |count| assert!(count > 0 || engine.memory().deregister(&region)));
     assert_eq!(sink.read(), [0; MTU]);
     let [sent, received] = outcomes(pair);
     assert_eq!(sent, [(1, CompletionStatus::RemoteOperation)]);
@@ -204,7 +205,7 @@ fn a_flush_waits_for_the_copy_of_a_received_payload() {
 #[test]
 fn the_post_of_a_local_request_waits_for_the_copy_of_a_received_payload() {
     let pair = waits_for_the_copy(|side, _, _| {
-        let unbound = side.engine.create_window(side.pd, WindowType::Type2).unwrap();
+        let unbound = side.engine.memory().create_window(side.pd, WindowType::Type2).unwrap();
         invalidate(side, 5, unbound.key()).unwrap();
     });
     let mut outcomes = pair.sides[1].outcomes();
@@ -228,7 +229,7 @@ fn destruction_waits_for_the_copy_of_a_received_payload() {
 #[test]
 fn the_next_packet_waits_for_the_copy() {
     let pair = waits_for_the_copy(|side, frames, now| {
-        assert_eq!(side.engine.handle_frame(now, &frames[0]), Verdict::Consumed);
+        assert_eq!(side.engine.first_shard().handle_frame(now, &frames[0]), Verdict::Consumed);
     });
     let outcomes = pair.sides[1].outcomes();
     assert_eq!(outcomes, [1, 2].map(|context| (context, CompletionStatus::Success)));
@@ -243,7 +244,7 @@ fn read(pair: &Pair, lengths: &[usize]) -> (Rc<Memory>, Memory, Vec<Vec<u8>>) {
     source.write(&pattern(total, 1));
     bob.read(1, &elements(&sink, lengths), &source, 0);
     for frame in bob.transmit(pair.now, 64) {
-        alice.engine.handle_frame(pair.now, &frame);
+        alice.engine.first_shard().handle_frame(pair.now, &frame);
     }
     (sink, source, frames(pair))
 }
@@ -283,7 +284,7 @@ fn the_memory_of_a_read_deregistered_before_the_copy_is_not_written() {
     let (sink, _source, responses) = read(&pair, &[2 * MTU]);
     let (engine, region) = (pair.sides[1].engine.clone(), sink.region.clone());
     receive(&pair, &responses[0], |_| ());
-    receive(&pair, &responses[1], move |count| assert!(count > 0 || engine.deregister(&region)));
+    receive(&pair, &responses[1], move |count| assert!(count > 0 || engine.memory().deregister(&region)));
     assert_eq!(sink.read()[..MTU], pattern(2 * MTU, 1)[..MTU]);
     assert_eq!(sink.read()[MTU..], [0; MTU]);
     assert_eq!(outcomes(pair)[1], [(1, CompletionStatus::LocalProtection)]);

@@ -164,12 +164,12 @@ fn a_missing_response_is_requested_before_a_short_message_is_sent() {
     let [alice, bob] = &pair.sides;
     alice.read(1, &[sink.sge(0, 64 * MTU)], &source, 0);
     for frame in alice.transmit(pair.now, 64) {
-        bob.engine.handle_frame(pair.now, &frame);
+        bob.engine.first_shard().handle_frame(pair.now, &frame);
     }
     let later = pair.now + Duration::from_micros(100);
     for (number, response) in bob.transmit(pair.now, 64).iter().enumerate() {
         if number != 5 {
-            alice.engine.handle_frame(later, response);
+            alice.engine.first_shard().handle_frame(later, response);
         }
     }
     alice.send(2, &[sink.sge(64 * MTU, 8)]);
@@ -226,7 +226,7 @@ fn a_late_response_does_not_tell_how_the_peer_answers() {
     let [alice, bob] = &pair.sides;
     alice.read(1, &[sink.sge(0, 128 * MTU)], &source, 0);
     for frame in alice.transmit(pair.now, 64) {
-        bob.engine.handle_frame(pair.now, &frame);
+        bob.engine.first_shard().handle_frame(pair.now, &frame);
     }
     let later = pair.now + Duration::from_micros(100);
     let responses = bob.transmit(pair.now, 256);
@@ -242,14 +242,14 @@ fn a_late_response_does_not_tell_how_the_peer_answers() {
     };
     for (number, response) in responses.iter().enumerate().take(72) {
         if !missing.contains(&number) {
-            alice.engine.handle_frame(later, response);
+            alice.engine.first_shard().handle_frame(later, response);
         }
     }
     assert_eq!(requests(), [8], "from 3 to 10");
-    alice.engine.handle_frame(later, &responses[3]);
+    alice.engine.first_shard().handle_frame(later, &responses[3]);
     for (number, response) in responses.iter().enumerate().skip(72) {
         if !missing.contains(&number) {
-            alice.engine.handle_frame(later, response);
+            alice.engine.first_shard().handle_frame(later, response);
         }
     }
     assert_eq!(requests(), [11], "from 70 to 80");
@@ -303,19 +303,19 @@ fn a_loss_behind_a_read_that_misses_a_response_resends_one_chunk_of_it() {
     assert_eq!(opcodes(&sent), [&all[..1], &all[..]].concat());
     // The first packet of the WRITE and a response are lost.
     for (_, frame) in sent.iter().enumerate().filter(|(number, _)| *number != 2) {
-        bob.engine.handle_frame(later(0), frame);
+        bob.engine.first_shard().handle_frame(later(0), frame);
     }
     for (_, frame) in bob.transmit(later(0), 256).iter().enumerate().filter(|(number, _)| *number != 10) {
-        alice.engine.handle_frame(later(1), frame);
+        alice.engine.first_shard().handle_frame(later(1), frame);
     }
     let sent = alice.transmit(later(1), 64);
     assert_eq!(opcodes(&sent), all, "the third request waits");
     // The response is lost again, which the acknowledgement of the WRITE shows.
     for frame in &sent {
-        bob.engine.handle_frame(later(1), frame);
+        bob.engine.first_shard().handle_frame(later(1), frame);
     }
     for frame in bob.transmit(later(1), 256).iter().skip(1) {
-        alice.engine.handle_frame(later(2), frame);
+        alice.engine.first_shard().handle_frame(later(2), frame);
     }
     assert_eq!(opcodes(&alice.transmit(later(2), 64)), all[..1]);
 }
@@ -516,7 +516,7 @@ fn an_answer_before_the_retries_are_used_up_is_progress_although_it_shows_losses
     let late = answer.borrow().clone();
     assert!(!late.is_empty());
     for frame in late {
-        pair.sides[0].engine.handle_frame(pair.now, &frame);
+        pair.sides[0].engine.first_shard().handle_frame(pair.now, &frame);
     }
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));

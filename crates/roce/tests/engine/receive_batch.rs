@@ -42,7 +42,7 @@ fn seen(pair: &mut Pair, verdicts: Vec<Verdict>) -> impl PartialEq + std::fmt::D
     let mut stats = Vec::new();
     bob.engine.stats().each(|name, value| stats.push((name, value)));
     let answers = bob.transmit(pair.now, 1000);
-    (verdicts, bob.outcomes(), stats, answers, bob.engine.poll_timeout())
+    (verdicts, bob.outcomes(), stats, answers, bob.engine.first_shard().poll_timeout())
 }
 
 proptest! {
@@ -71,11 +71,11 @@ proptest! {
             }
             arriving.insert(pick.index(arriving.len() + 1), frame);
         }
-        let one_by_one = arriving.iter().map(|frame| single.sides[1].engine.handle_frame(single.now, frame));
+        let one_by_one = arriving.iter().map(|frame| single.sides[1].engine.first_shard().handle_frame(single.now, frame));
         let one_by_one = one_by_one.collect();
         let mut verdicts = Vec::new();
         for frames in arriving.chunks(batch) {
-            let mut receiver = batched.sides[1].engine.receiver();
+            let mut receiver = batched.sides[1].engine.first_shard().receiver();
             verdicts.extend(frames.iter().map(|frame| receiver.handle_frame(batched.now, frame)));
         }
         prop_assert_eq!(seen(&mut single, one_by_one), seen(&mut batched, verdicts));
@@ -87,7 +87,7 @@ fn what_a_batch_adds_to_the_statistics_is_there_at_its_end() {
     let (pair, frames) = sent(&[64, 64, 64]);
     let bob = &pair.sides[1].engine;
     let before = bob.stats();
-    let mut receiver = bob.receiver();
+    let mut receiver = bob.first_shard().receiver();
     for frame in &frames {
         assert_eq!(receiver.handle_frame(pair.now, frame), Verdict::Consumed);
     }
@@ -118,7 +118,7 @@ fn destroy_qp(side: &Side) {
 #[test]
 fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
     let (pair, frames) = sent(&[64, 64, 64]);
-    let mut receiver = pair.sides[1].engine.receiver();
+    let mut receiver = pair.sides[1].engine.first_shard().receiver();
     assert_eq!(receiver.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
     ended_meanwhile(&pair.sides[1], destroy_qp, |done| {
         // It is flushed at once; its number is free when the batch has ended.
@@ -129,7 +129,10 @@ fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
         assert!(!done(), "destroyed while a batch uses it");
         drop(receiver);
     });
-    assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &frames[2]), Verdict::Dropped(DropReason::NoQp));
+    assert_eq!(
+        pair.sides[1].engine.first_shard().handle_frame(pair.now, &frames[2]),
+        Verdict::Dropped(DropReason::NoQp)
+    );
     let outcomes = pair.sides[1].outcomes();
     assert!(outcomes.contains(&(0, CompletionStatus::Success)), "{outcomes:?}");
 }
@@ -149,7 +152,7 @@ fn ends_before(receiver: Receiver<'_, Lock>, side: &Side, end: impl FnOnce(&Side
 #[test]
 fn a_batch_lets_go_of_a_queue_pair_with_the_next_frame_to_another_one() {
     let (pair, frames) = sent(&[64, 64]);
-    let mut receiver = pair.sides[1].engine.receiver();
+    let mut receiver = pair.sides[1].engine.first_shard().receiver();
     for frame in &frames {
         assert_eq!(receiver.handle_frame(pair.now, frame), Verdict::Consumed);
     }
@@ -180,7 +183,7 @@ fn a_batch_uses_no_object_while_connection_management_handles_a_frame() {
         bob.recv(2, &[sink.all()]);
         alice.send(1, &[source.all()]);
         let mut frame = alice.transmit(pair.now, 1).remove(0);
-        let mut receiver = bob.engine.receiver();
+        let mut receiver = bob.engine.first_shard().receiver();
         assert_eq!(receiver.handle_frame(pair.now, &frame), Verdict::Consumed);
         assert_eq!(sink.read(), b"message");
         if bob.qp.state() == QpState::Rts {
@@ -189,7 +192,7 @@ fn a_batch_uses_no_object_while_connection_management_handles_a_frame() {
         }
         ends_before(receiver, bob, |bob| {
             destroy_qp(bob);
-            assert!(bob.engine.deregister(&sink.region));
+            assert!(bob.engine.memory().deregister(&sink.region));
         });
     }
 }

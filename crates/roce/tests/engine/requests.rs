@@ -341,7 +341,7 @@ fn sequence_numbers_wrap() {
         }
         assert!(attempt < 60_000, "no starting PSN close to wrapping");
         let side = &mut pair.sides[0];
-        side.engine.release(pair.now, side.conn.take().unwrap());
+        side.engine.connections().release(pair.now, side.conn.take().unwrap());
         side.engine.destroy_qp(&side.qp);
         side.qp = side.engine.create_qp(crate::pair::spec(side.pd, &side.cq, &pair.options)).unwrap();
         pair.run_for(Duration::from_secs(3));

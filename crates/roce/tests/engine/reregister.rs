@@ -60,21 +60,21 @@ fn a_region_that_cannot_be_registered_anew_stays_as_it_was() {
     let no_right = Access::REMOTE_WRITE;
     assert_eq!(bob.reregister(&memory, bob.pd, 8, no_right).err(), Some(ReregisterError::Invalid));
     assert_eq!(bob.reregister(&memory, bob.pd, 0, Access::all()).err(), Some(ReregisterError::Invalid));
-    let window = bob.engine.create_window(bob.pd, WindowType::Type2).unwrap();
+    let window = bob.engine.memory().create_window(bob.pd, WindowType::Type2).unwrap();
     bind(bob, 1, window.key(), &whole(&memory)).unwrap();
     assert_eq!(bob.reregister(&memory, bob.pd, 8, Access::all()).err(), Some(ReregisterError::Bound));
-    assert!(bob.engine.destroy_window(&window));
+    assert!(bob.engine.memory().destroy_window(&window));
     write_to(alice, 1, b"by alice", memory.address(0), memory.key());
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(memory.read(), *b"by alice");
     let bob = &pair.sides[1];
     let mut fast = bob.shared(8);
-    fast.region = bob.engine.allocate_region(bob.pd, 1, true).unwrap();
+    fast.region = bob.engine.memory().allocate_region(bob.pd, 1, true).unwrap();
     assert_eq!(bob.reregister(&fast, bob.pd, 8, Access::all()).err(), Some(ReregisterError::Invalid));
     // The region, deregistered by either of its handles, is no longer one.
     let other = bob.reregister(&memory, bob.pd, 8, Access::all()).unwrap();
-    assert!(bob.engine.deregister(&memory.region));
-    assert!(!bob.engine.deregister(&other.region));
+    assert!(bob.engine.memory().deregister(&memory.region));
+    assert!(!bob.engine.memory().deregister(&other.region));
     assert_eq!(bob.reregister(&other, bob.pd, 8, Access::all()).err(), Some(ReregisterError::Invalid));
 }

@@ -65,7 +65,7 @@ impl Script {
     }
 
     pub fn give(&mut self, frame: &[u8]) -> Verdict {
-        self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
+        self.pair.sides[1].engine.first_shard().handle_frame(self.pair.now, frame)
     }
 
     /// Sends a packet with a PSN `ahead` of the next one.
@@ -500,7 +500,7 @@ fn an_acknowledgement_goes_before_a_request_after_a_pause() {
     let (_, request) = pair.capture.replace(Vec::new()).unwrap().remove(0);
     let answer = pair.sides[1].source(&pattern(64, 2));
     pair.sides[1].send(3, &[answer.all()]);
-    assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &request), Verdict::Consumed);
+    assert_eq!(pair.sides[1].engine.first_shard().handle_frame(pair.now, &request), Verdict::Consumed);
     pair.run_for(Duration::from_micros(100));
     let frames = pair.capture.take().unwrap();
     let sent = frames.iter().filter(|(from, _)| *from == 1).map(|(_, frame)| Packet::parse(frame).unwrap());

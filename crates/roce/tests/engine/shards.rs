@@ -247,11 +247,11 @@ fn a_destroyed_queue_pair_is_in_no_list_and_leaves_its_successor_alone() {
     pair.cut[1] = true;
     pair.sides[0].engine.post_send(&new, &request).unwrap();
     pair.drive();
-    let before = pair.sides[0].engine.poll_timeout();
+    let before = pair.sides[0].engine.first_shard().poll_timeout();
     assert!(before.is_some());
     pair.sides[0].engine.destroy_qp(&old);
     assert_eq!(
-        pair.sides[0].engine.poll_timeout(),
+        pair.sides[0].engine.first_shard().poll_timeout(),
         before,
         "destroying a queue pair twice has stopped another one's timer"
     );

@@ -184,7 +184,7 @@ fn late_acknowledgements_of_a_starved_peer_cost_probes_and_not_a_window() {
                 held.drain(..count).collect()
             };
             for frame in frames {
-                pair.sides[1].engine.handle_frame(pair.now, &frame);
+                pair.sides[1].engine.first_shard().handle_frame(pair.now, &frame);
             }
             pair.run_for(Duration::from_micros(120));
         }
@@ -216,7 +216,7 @@ fn memory_that_is_taken_back_ends_no_request_by_a_probe() {
         pair.filter = Some(Box::new(move |to, _| to != 0 || std::mem::replace(&mut lost, true)));
         pair.sides[0].send(2, &[taken_back.all()]);
         pair.run_for(Duration::from_micros(ROUND_TRIP));
-        assert!(pair.sides[0].engine.deregister(&taken_back.region));
+        assert!(pair.sides[0].engine.memory().deregister(&taken_back.region));
         // Later than a probe.
         pair.run_for(Duration::from_millis(5));
         assert_eq!(pair.sides[0].stat("tail_probes"), 0, "{measured}");

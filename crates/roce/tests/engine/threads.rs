@@ -45,14 +45,14 @@ fn drive(
         };
         received.fetch_add(frames.len(), Ordering::Relaxed);
         for frame in frames {
-            side.engine.handle_frame(now(), &frame);
+            side.engine.first_shard().handle_frame(now(), &frame);
         }
-        while side.engine.poll_transmit(now(), tx, 64) == 64 {}
+        while side.engine.first_shard().poll_transmit(now(), tx, 64) == 64 {}
         while let Some(event) = side.engine.poll_event() {
             drop(event);
         }
-        if side.engine.poll_timeout().is_some_and(|at| at <= now()) {
-            side.engine.handle_timeout(now());
+        if side.engine.first_shard().poll_timeout().is_some_and(|at| at <= now()) {
+            side.engine.first_shard().handle_timeout(now());
         }
     }
 }
@@ -199,7 +199,7 @@ fn a_deregistered_region_is_not_accessed() {
             alice.write(context, &[source.all()], &target, 0);
         }
         std::thread::sleep(Duration::from_micros(300));
-        assert!(bob.engine.deregister(&target.region));
+        assert!(bob.engine.memory().deregister(&target.region));
         // From here on the engine does not access the memory.
         let after = target.read();
         std::thread::sleep(Duration::from_millis(20));

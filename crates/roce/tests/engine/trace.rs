@@ -92,11 +92,11 @@ fn dropped_and_ignored_packets_are_reported_with_their_reason() {
     RECORDS.lock().unwrap().clear();
     let bob = &pair.sides[1].engine;
     // There is no listener.
-    bob.handle_frame(pair.now, &req);
+    bob.first_shard().handle_frame(pair.now, &req);
     let mut corrupted = req.clone();
     *corrupted.last_mut().unwrap() ^= 1;
-    bob.handle_frame(pair.now, &corrupted);
-    bob.handle_frame(pair.now, &req[..req.len() - 20]);
+    bob.first_shard().handle_frame(pair.now, &corrupted);
+    bob.first_shard().handle_frame(pair.now, &req[..req.len() - 20]);
     let record = |qpn, psn, event| (2, TraceRecord { qpn, psn, event });
     let ends =
         Ends { local: SocketAddr::new(pair.sides[1].ip, 0), remote: SocketAddr::new(pair.sides[0].ip, 0) };
@@ -116,10 +116,10 @@ fn a_connection_is_reported_from_its_request_to_its_end_with_both_addresses() {
     let mut pair = Pair::connected(options);
     pair.run_for(Duration::from_millis(1));
     let conn = pair.sides[0].conn.unwrap();
-    pair.sides[0].engine.disconnect(pair.now, conn).unwrap();
+    pair.sides[0].engine.connections().disconnect(pair.now, conn).unwrap();
     pair.run_for(Duration::from_millis(1));
     let conn = pair.sides[1].conn.unwrap();
-    pair.sides[1].engine.disconnect(pair.now, conn).unwrap();
+    pair.sides[1].engine.connections().disconnect(pair.now, conn).unwrap();
     pair.run_for(Duration::from_secs(10));
     let records = RECORDS.lock().unwrap().clone();
     let changes = |of: u64| -> Vec<ConnectionChange> {

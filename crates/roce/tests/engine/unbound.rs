@@ -42,8 +42,11 @@ fn request<'a>(pair: &Pair, private_data: &'a [u8]) -> ConnectSpec<'a> {
 /// Sends the REQ of side 0 and runs until side 1 has it. Returns both connections.
 fn begin(pair: &mut Pair) -> [ConnId; 2] {
     pair.listen();
-    let active =
-        pair.sides[0].engine.connect_unbound(pair.now, local(pair, 0), &request(pair, &[0xC0; 56])).unwrap();
+    let active = pair.sides[0]
+        .engine
+        .connections()
+        .connect_unbound(pair.now, local(pair, 0), &request(pair, &[0xC0; 56]))
+        .unwrap();
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     [active, pair.sides[1].conn.unwrap()]
 }
@@ -55,7 +58,8 @@ fn accept(pair: &mut Pair, passive: ConnId) {
         private_data: &[0xAC; 196],
         context: 200,
     };
-    let reads = pair.sides[1].engine.accept_unbound(pair.now, passive, local(pair, 1), &spec).unwrap();
+    let reads =
+        pair.sides[1].engine.connections().accept_unbound(pair.now, passive, local(pair, 1), &spec).unwrap();
     assert_eq!(reads, ReadLimits { inbound: 6, outbound: 2 });
     pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
 }
@@ -90,15 +94,15 @@ fn ready(pair: &Pair, side: usize, peer: &PeerQp, to_send: bool) {
 fn connected(options: Options) -> (Pair, [ConnId; 2]) {
     let mut pair = Pair::new(options);
     let [active, passive] = begin(&mut pair);
-    let peer = pair.sides[1].engine.peer(passive).unwrap();
+    let peer = pair.sides[1].engine.connections().peer(passive).unwrap();
     ready(&pair, 1, &peer, false);
     accept(&mut pair, passive);
-    let peer = pair.sides[0].engine.peer(active).unwrap();
+    let peer = pair.sides[0].engine.connections().peer(active).unwrap();
     ready(&pair, 0, &peer, false);
     ready(&pair, 0, &peer, true);
-    pair.sides[0].engine.complete(pair.now, active).unwrap();
+    pair.sides[0].engine.connections().complete(pair.now, active).unwrap();
     pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
-    let peer = pair.sides[1].engine.peer(passive).unwrap();
+    let peer = pair.sides[1].engine.connections().peer(passive).unwrap();
     ready(&pair, 1, &peer, true);
     (pair, [active, passive])
 }
@@ -129,7 +133,7 @@ fn parameters_are_exchanged_and_the_owner_changes_the_queue_pairs() {
     for (side, conn) in [(0, active), (1, passive)] {
         let side = &pair.sides[side];
         side.engine.modify_qp(&side.qp, &QpChange::Error).unwrap();
-        side.engine.disconnect(pair.now, conn).unwrap();
+        side.engine.connections().disconnect(pair.now, conn).unwrap();
     }
     pair.run();
     for side in [0, 1] {
@@ -138,8 +142,8 @@ fn parameters_are_exchanged_and_the_owner_changes_the_queue_pairs() {
         assert!(pair.sides[side].failed_qps.is_empty());
     }
     for (side, conn) in [(0, active), (1, passive)] {
-        pair.sides[side].engine.release(pair.now, conn);
-        assert_eq!(pair.sides[side].engine.peer(conn), None);
+        pair.sides[side].engine.connections().release(pair.now, conn);
+        assert_eq!(pair.sides[side].engine.connections().peer(conn), None);
         assert_eq!(pair.sides[side].engine.objects().connections, 0);
     }
 }
@@ -164,8 +168,8 @@ fn each_side_gets_the_parameters_and_private_data_of_the_other() {
         ack_timeout: 14,
         path: request.path,
     };
-    assert_eq!(pair.sides[1].engine.peer(passive), Some(expected));
-    assert_eq!(pair.sides[0].engine.peer(active), None, "no REP has come");
+    assert_eq!(pair.sides[1].engine.connections().peer(passive), Some(expected));
+    assert_eq!(pair.sides[0].engine.connections().peer(active), None, "no REP has come");
     accept(&mut pair, passive);
     let Some((_, 100, ConnEvent::Replied { reads, private_data })) = pair.sides[0].conn_events.first() else {
         panic!("no reply")
@@ -173,13 +177,13 @@ fn each_side_gets_the_parameters_and_private_data_of_the_other() {
     assert_eq!(private_data.as_slice(), [0xAC; 196]);
     assert_eq!(*reads, ReadLimits { inbound: 2, outbound: 6 });
     let bob = local(&pair, 1);
-    let peer = pair.sides[0].engine.peer(active).unwrap();
+    let peer = pair.sides[0].engine.connections().peer(active).unwrap();
     assert_eq!(
         (peer.qpn, peer.send_psn, peer.reads, peer.path),
         (bob.qpn, bob.receive_psn, *reads, pair.path(0))
     );
     assert_eq!((peer.retry_count, peer.rnr_retry_count), (3, 5));
-    let peer = pair.sides[1].engine.peer(passive).unwrap();
+    let peer = pair.sides[1].engine.connections().peer(passive).unwrap();
     assert_eq!(peer.reads, ReadLimits { inbound: 6, outbound: 2 }, "as negotiated");
     // No event has touched a queue pair.
     assert!(pair.sides.iter().all(|side| side.qp.state() == QpState::Init));
@@ -199,10 +203,10 @@ fn a_request_or_a_reply_can_be_refused() {
         if refusing == 0 {
             accept(&mut pair, conns[1]);
         }
-        pair.sides[refusing].engine.reject(pair.now, conns[refusing], &[0xEE; 148]).unwrap();
+        pair.sides[refusing].engine.connections().reject(pair.now, conns[refusing], &[0xEE; 148]).unwrap();
         pair.run_until("a REJ", |pair| refused(pair, 1 - refusing).is_some());
         assert_eq!(refused(&pair, 1 - refusing), Some((RejectReason::CONSUMER, vec![0xEE; 148])));
-        assert_eq!(pair.sides[0].engine.complete(pair.now, conns[0]), Err(ConnError::State));
+        assert_eq!(pair.sides[0].engine.connections().complete(pair.now, conns[0]), Err(ConnError::State));
     }
 }
 
@@ -214,18 +218,18 @@ fn a_packet_of_the_peer_stands_for_a_lost_rtu() {
     let [active, passive] = begin(&mut pair);
     accept(&mut pair, passive);
     pair.filter = Some(Box::new(|_, frame| Packet::parse(frame).unwrap().deth().is_none()));
-    pair.sides[0].engine.complete(pair.now, active).unwrap();
+    pair.sides[0].engine.connections().complete(pair.now, active).unwrap();
     pair.run_for(Duration::from_millis(1));
     assert!(!pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
     for _ in 0..2 {
-        pair.sides[1].engine.establish(pair.now, passive).unwrap();
+        pair.sides[1].engine.connections().establish(pair.now, passive).unwrap();
     }
     pair.take_events(1);
     let established =
         pair.sides[1].conn_events.iter().filter(|(_, _, e)| matches!(e, ConnEvent::Established { .. }));
     assert_eq!(established.count(), 1);
-    pair.sides[1].engine.release(pair.now, passive);
-    assert_eq!(pair.sides[1].engine.establish(pair.now, passive), Err(ConnError::Unknown));
+    pair.sides[1].engine.connections().release(pair.now, passive);
+    assert_eq!(pair.sides[1].engine.connections().establish(pair.now, passive), Err(ConnError::Unknown));
 }
 
 #[test]
@@ -243,22 +247,29 @@ fn parameters_that_no_message_can_carry_are_refused() {
     for local in bad {
         let alice = &pair.sides[0].engine;
         assert_eq!(
-            alice.connect_unbound(pair.now, local, &request(&pair, b"")),
+            alice.connections().connect_unbound(pair.now, local, &request(&pair, b"")),
             Err(ConnError::Invalid),
             "{local:?}"
         );
     }
-    let long = pair.sides[0].engine.connect_unbound(pair.now, good, &request(&pair, &[0; 57]));
+    let long = pair.sides[0].engine.connections().connect_unbound(pair.now, good, &request(&pair, &[0; 57]));
     assert_eq!(long, Err(ConnError::PrivateDataTooLong));
     let [_, passive] = begin(&mut pair);
     let bob = &pair.sides[1].engine;
     let spec = AcceptSpec { reads: ReadLimits::default(), private_data: b"", context: 0 };
     for local in bad {
-        assert_eq!(bob.accept_unbound(pair.now, passive, local, &spec), Err(ConnError::Invalid), "{local:?}");
+        assert_eq!(
+            bob.connections().accept_unbound(pair.now, passive, local, &spec),
+            Err(ConnError::Invalid),
+            "{local:?}"
+        );
     }
     let long = AcceptSpec { private_data: &[0; 197], ..spec };
-    assert_eq!(bob.accept_unbound(pair.now, passive, good, &long), Err(ConnError::PrivateDataTooLong));
-    bob.accept_unbound(pair.now, passive, good, &spec).unwrap();
-    assert_eq!(bob.accept_unbound(pair.now, passive, good, &spec), Err(ConnError::State));
-    assert_eq!(bob.reject(pair.now, passive, b""), Err(ConnError::State));
+    assert_eq!(
+        bob.connections().accept_unbound(pair.now, passive, good, &long),
+        Err(ConnError::PrivateDataTooLong)
+    );
+    bob.connections().accept_unbound(pair.now, passive, good, &spec).unwrap();
+    assert_eq!(bob.connections().accept_unbound(pair.now, passive, good, &spec), Err(ConnError::State));
+    assert_eq!(bob.connections().reject(pair.now, passive, b""), Err(ConnError::State));
 }

@@ -229,7 +229,7 @@ fn late_packets_do_not_mix_with_a_later_message() {
     (1..).zip(&sinks).for_each(|(context, sink)| bob.recv(context, &[sink.all()]));
     // First, middle; first, middle of the other; the rest of the one; the rest of the other; the one again, whole, twice the middle.
     for place in [0, 1, 3, 4, 2, 5, 0, 1, 2, 0, 1, 1, 2, 3, 4, 5] {
-        bob.engine.handle_frame(pair.now, &frames[place]);
+        bob.engine.first_shard().handle_frame(pair.now, &frames[place]);
     }
     assert_eq!(bob.outcomes(), [(1, SUCCESS), (2, SUCCESS)]);
     assert_eq!([sinks[0].read(), sinks[1].read()], messages);
@@ -249,7 +249,7 @@ fn a_request_is_complete_when_it_is_sent() {
     assert_eq!(alice.transmit(pair.now, 7).len(), 1);
     assert_eq!(alice.outcomes(), [(2, SUCCESS)]);
     pair.run();
-    assert_eq!(pair.sides[0].engine.poll_timeout(), None, "nothing is awaited");
+    assert_eq!(pair.sides[0].engine.first_shard().poll_timeout(), None, "nothing is awaited");
     assert_eq!(pair.sides[0].qp.state(), QpState::UnreliableRts);
 }
 
@@ -366,7 +366,7 @@ fn a_reset_forgets_messages_that_are_half_sent_and_half_received() {
     bob.recv(1, &[bob.sink(1000).all()]);
     alice.send(2, &[source.all()]);
     for frame in alice.transmit(pair.now, 2) {
-        bob.engine.handle_frame(pair.now, &frame);
+        bob.engine.first_shard().handle_frame(pair.now, &frame);
     }
     connect_again(&pair);
     let sink = pair.sides[1].sink(1000);
@@ -446,7 +446,7 @@ fn operations_of_a_reliable_connection_are_refused() {
     assert_eq!(alice.engine.post_atomic(&alice.qp, &request), Err(PostError::NotConnected));
     let too_long = [Sge { length: u32::MAX, ..sink.all() }];
     assert_eq!(alice.post(1, SendOperation::Send, flags, &too_long), Err(PostError::TooLong));
-    assert!(!alice.engine.wants_transmit() && alice.cq.is_empty());
+    assert!(!alice.engine.first_shard().wants_transmit() && alice.cq.is_empty());
 }
 
 /// Packets of one service do not reach a queue pair of another one, nor packets from elsewhere.
@@ -466,7 +466,7 @@ fn packets_of_other_services_and_peers_are_dropped() {
         let mut forged = frame.clone();
         change(&mut forged);
         reseal(&mut forged);
-        bob.engine.handle_frame(pair.now, &forged)
+        bob.engine.first_shard().handle_frame(pair.now, &forged)
     };
     // The opcode in the BTH, behind Ethernet, IPv4 and UDP; another source address with the same header checksum.
     for opcode in [Opcode::SEND_ONLY, Opcode(0x7F), Opcode::UC_SEND_MIDDLE] {
@@ -492,7 +492,7 @@ fn packets_of_other_services_and_peers_are_dropped() {
     let (_, mut forged) = reliable.capture.take().unwrap().remove(0);
     forged[42] |= 0x20;
     reseal(&mut forged);
-    let verdict = reliable.sides[1].engine.handle_frame(reliable.now, &forged);
+    let verdict = reliable.sides[1].engine.first_shard().handle_frame(reliable.now, &forged);
     assert_eq!(verdict, Verdict::Dropped(DropReason::Opcode));
     assert!(reliable.sides[1].cq.is_empty());
 }

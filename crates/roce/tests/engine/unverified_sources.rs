@@ -39,7 +39,10 @@ fn a_frame_from_an_unverified_source_does_not_start_deferred_requests() {
     let source = pair.sides[1].source(b"later");
     pair.sides[1].post(1, SendOperation::Send, SendFlags::DEFER, &[source.all()]).unwrap();
     let frame = unverified(&pair, Opcode::SEND_ONLY, Ext::None);
-    assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &frame), Verdict::Dropped(DropReason::Address));
+    assert_eq!(
+        pair.sides[1].engine.first_shard().handle_frame(pair.now, &frame),
+        Verdict::Dropped(DropReason::Address)
+    );
     assert!(!sends_deferred(&mut pair));
     pair.sides[1].engine.undefer(&pair.sides[1].qp);
     assert!(sends_deferred(&mut pair), "the request was deferred, not lost");
@@ -51,10 +54,13 @@ fn a_cnp_is_accepted_only_from_the_peer() {
     let mut pair = Pair::connected(Options::default());
     let unverified_frame = unverified(&pair, Opcode::CNP, Ext::Cnp);
     let engine = &pair.sides[1].engine;
-    assert_eq!(engine.handle_frame(pair.now, &unverified_frame), Verdict::Dropped(DropReason::Address));
+    assert_eq!(
+        engine.first_shard().handle_frame(pair.now, &unverified_frame),
+        Verdict::Dropped(DropReason::Address)
+    );
     assert_eq!(pair.sides[1].stat("rx_cnp"), 0);
     let peer_frame = frame(&pair.path(0), bob(&pair), Opcode::CNP, Ext::Cnp);
-    assert_eq!(engine.handle_frame(pair.now, &peer_frame), Verdict::Consumed);
+    assert_eq!(engine.first_shard().handle_frame(pair.now, &peer_frame), Verdict::Consumed);
     assert_eq!(pair.sides[1].stat("rx_cnp"), 1);
     assert!(!sends_deferred(&mut pair));
 }
@@ -78,10 +84,10 @@ fn a_short_send_and_its_acknowledgement_are_accepted_only_from_the_peer() {
             forged.swap(at, at + 2);
             crate::fields::reseal(&mut forged);
             let expected = if at == 26 { Verdict::Dropped(DropReason::Address) } else { Verdict::NotOurs };
-            assert_eq!(to.engine.handle_frame(pair.now, &forged), expected);
+            assert_eq!(to.engine.first_shard().handle_frame(pair.now, &forged), expected);
         }
         assert!(to.cq.is_empty());
-        assert_eq!(to.engine.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
+        assert_eq!(to.engine.first_shard().handle_frame(pair.now, &frames[0]), Verdict::Consumed);
         assert_eq!(to.cq.len(), 1);
     }
 }

@@ -236,7 +236,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
         states: pair.sides.each_ref().map(|side| side.qp.state()),
         memory: memories.each_ref().map(crate::pair::Memory::read),
         stats,
-        next_timeouts: pair.sides.each_ref().map(|side| side.engine.poll_timeout()),
+        next_timeouts: pair.sides.each_ref().map(|side| side.engine.first_shard().poll_timeout()),
     }
 }
 

@@ -26,7 +26,7 @@ pub fn whole(memory: &Memory) -> Binding {
 }
 
 fn window(side: &Side) -> MemoryWindow {
-    side.engine.create_window(side.pd, WindowType::Type2).unwrap()
+    side.engine.memory().create_window(side.pd, WindowType::Type2).unwrap()
 }
 
 //= R-MR-61
@@ -120,7 +120,7 @@ fn a_window_grants_only_its_range_and_rights_to_one_peer() {
         pair.run();
         let expected = if allowed { CompletionStatus::Success } else { CompletionStatus::RemoteAccess };
         assert_eq!(pair.sides[0].outcomes(), [(3, expected)], "{what}");
-        assert!(pair.sides[1].engine.destroy_window(&writable));
+        assert!(pair.sides[1].engine.memory().destroy_window(&writable));
         assert_eq!(memory.region.windows(), 1);
     }
 }
@@ -160,7 +160,7 @@ fn binds_that_fail_when_executed_end_the_queue_pair() {
     let gone = |side: &Side| {
         let memory = side.shared(8);
         let binding = whole(&memory);
-        assert!(side.engine.deregister(&memory.region));
+        assert!(side.engine.memory().deregister(&memory.region));
         binding
     };
     let foreign = |side: &Side| whole(&side.memory_of(side.engine.create_pd(), 8, Access::all()));
@@ -190,13 +190,13 @@ fn a_window_over_a_deregistered_region_grants_no_access() {
     let (memory, window) = (bob.shared(8), window(bob));
     let binding = whole(&memory);
     bind(bob, 1, window.key(), &binding).unwrap();
-    assert!(bob.engine.deregister(&memory.region));
+    assert!(bob.engine.memory().deregister(&memory.region));
     write_to(alice, 2, b"gone", binding.address, window.key());
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
     assert_eq!(memory.read(), [0; 8]);
-    assert!(pair.sides[1].engine.destroy_window(&window));
-    assert!(!pair.sides[1].engine.destroy_window(&window));
+    assert!(pair.sides[1].engine.memory().destroy_window(&window));
+    assert!(!pair.sides[1].engine.memory().destroy_window(&window));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_window_without_rights_grants_no_access() {
 }
 
 fn type_1(side: &Side) -> MemoryWindow {
-    side.engine.create_window(side.pd, WindowType::Type1).unwrap()
+    side.engine.memory().create_window(side.pd, WindowType::Type1).unwrap()
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_bind_of_type_1_replaces_the_one_before_and_one_of_no_bytes_ends_it() {
     pair.run();
     let [alice, bob] = &pair.sides;
     assert_eq!(alice.outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::RemoteAccess)]);
-    assert!(bob.engine.destroy_window(&window));
+    assert!(bob.engine.memory().destroy_window(&window));
     assert_eq!(second.region.windows(), 0);
 }
 
@@ -286,7 +286,7 @@ fn a_bind_of_type_1_that_fails_leaves_no_binding() {
     let (memory, gone, window) = (side.shared(8), side.shared(8), type_1(side));
     bind(side, 1, window.key(), &whole(&memory)).unwrap();
     let binding = whole(&gone);
-    assert!(side.engine.deregister(&gone.region));
+    assert!(side.engine.memory().deregister(&gone.region));
     bind(side, 2, window.key(), &binding).unwrap();
     assert_eq!(side.outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::MemoryManagement)]);
     assert_eq!((memory.region.windows(), window.state()), (0, KeyState::Free));

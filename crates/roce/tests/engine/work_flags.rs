@@ -17,7 +17,7 @@ fn idle() -> (Pair, [[Arc<Qp<Lock>>; 2]; 2]) {
     pair.run();
     for side in &pair.sides {
         side.completions();
-        assert!(!side.engine.wants_transmit() && !side.engine.has_event());
+        assert!(!side.engine.first_shard().wants_transmit() && !side.engine.has_event());
     }
     (pair, [first, others])
 }
@@ -42,13 +42,13 @@ fn engine(pair: &Pair) -> &Engine<Lock> {
 fn there_is_something_to_transmit_until_the_last_queue_pair_has_transmitted() {
     let (pair, [[first, _], [second, _]]) = idle();
     send(&pair, &first);
-    assert!(engine(&pair).wants_transmit());
+    assert!(engine(&pair).first_shard().wants_transmit());
     send(&pair, &second);
     // A frame of the first of two.
     assert_eq!(pair.sides[0].transmit(pair.now, 1).len(), 1);
-    assert!(engine(&pair).wants_transmit());
+    assert!(engine(&pair).first_shard().wants_transmit());
     assert_eq!(pair.sides[0].transmit(pair.now, 100).len(), 1);
-    assert!(!engine(&pair).wants_transmit());
+    assert!(!engine(&pair).first_shard().wants_transmit());
 }
 
 #[test]
@@ -57,22 +57,22 @@ fn a_destroyed_queue_pair_takes_back_its_own_frames_only() {
     send(&pair, &first);
     send(&pair, &second);
     engine(&pair).destroy_qp(&second);
-    assert!(engine(&pair).wants_transmit());
+    assert!(engine(&pair).first_shard().wants_transmit());
     let opcodes = pair.sides[0].transmit(pair.now, 100).into_iter().map(|frame| frame[42]);
     assert_eq!(opcodes.filter(|opcode| *opcode == roce_wire::Opcode::SEND_ONLY.0).count(), 1);
     send(&pair, &first);
-    assert!(engine(&pair).wants_transmit());
+    assert!(engine(&pair).first_shard().wants_transmit());
     engine(&pair).destroy_qp(&first);
     // Connection management may still have frames; the queue pairs have none.
     pair.sides[0].transmit(pair.now, 100);
-    assert!(!engine(&pair).wants_transmit());
+    assert!(!engine(&pair).first_shard().wants_transmit());
 }
 
 /// Lets timers expire until the first side sends something again. Returns that time.
 fn resent(pair: &Pair) -> Instant {
     for _ in 0..1000 {
-        let at = engine(pair).poll_timeout().expect("an answer is awaited");
-        engine(pair).handle_timeout(at);
+        let at = engine(pair).first_shard().poll_timeout().expect("an answer is awaited");
+        engine(pair).first_shard().handle_timeout(at);
         if !pair.sides[0].transmit(at, 100).is_empty() {
             return at;
         }
@@ -83,25 +83,25 @@ fn resent(pair: &Pair) -> Instant {
 #[test]
 fn the_next_timer_is_the_earliest_of_the_queue_pairs_that_wait() {
     let (pair, [[first, _], [second, _]]) = idle();
-    let idle = engine(&pair).poll_timeout();
+    let idle = engine(&pair).first_shard().poll_timeout();
     send(&pair, &first);
     pair.sides[0].transmit(pair.now, 100);
-    let one = engine(&pair).poll_timeout().expect("the answer to the message is awaited");
+    let one = engine(&pair).first_shard().poll_timeout().expect("the answer to the message is awaited");
     assert!(idle.is_none_or(|idle| one < idle), "{idle:?} {one:?}");
     // Nothing arrives. It waits longer from time to time.
     resent(&pair);
     let now = resent(&pair);
-    let late = engine(&pair).poll_timeout().expect("an answer is still awaited");
+    let late = engine(&pair).first_shard().poll_timeout().expect("an answer is still awaited");
     send(&pair, &second);
     pair.sides[0].transmit(now, 100);
-    let next = engine(&pair).poll_timeout().expect("two answers are awaited");
+    let next = engine(&pair).first_shard().poll_timeout().expect("two answers are awaited");
     assert!(one < now && now < next && next < late, "{one:?} {now:?} {next:?} {late:?}");
     engine(&pair).destroy_qp(&second);
     pair.sides[0].transmit(now, 100);
-    assert_eq!(engine(&pair).poll_timeout(), Some(late));
+    assert_eq!(engine(&pair).first_shard().poll_timeout(), Some(late));
     engine(&pair).destroy_qp(&first);
     // What is left is the end of the connections.
-    assert!(engine(&pair).poll_timeout().is_none_or(|left| left != late), "{late:?}");
+    assert!(engine(&pair).first_shard().poll_timeout().is_none_or(|left| left != late), "{late:?}");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn there_is_an_event_until_the_last_one_is_taken() {
     send(&pair, &second);
     let now = pair.now;
     for frame in pair.sides[0].transmit(now, 100) {
-        pair.sides[1].engine.handle_frame(now, &frame);
+        pair.sides[1].engine.first_shard().handle_frame(now, &frame);
     }
     let bob = &mut pair.sides[1];
     assert!(bob.engine.has_event());

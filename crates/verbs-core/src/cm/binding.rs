@@ -129,7 +129,7 @@ impl CmId {
                 backlog,
                 context,
             };
-            match device.engine().listen(&spec) {
+            match device.engine().connections().listen(&spec) {
                 Ok(listener) => {
                     device.adapter().listen(port);
                     state.listeners.push((device, listener));

@@ -66,7 +66,7 @@ impl CmId {
         };
         let local_qp = self.local_qp(&state, parameters);
         let adapter = device.adapter();
-        let connection = adapter.engine.connect_unbound(adapter.clock.now(), local_qp, &spec);
+        let connection = adapter.engine.connections().connect_unbound(adapter.clock.now(), local_qp, &spec);
         state.connection = Some(connection.map_err(of_conn)?);
         state.phase = Phase::Connecting;
         drop(state);
@@ -89,7 +89,8 @@ impl CmId {
         };
         let local_qp = self.local_qp(&state, parameters);
         let adapter = device.adapter();
-        let accepted = adapter.engine.accept_unbound(adapter.clock.now(), connection, local_qp, &spec);
+        let accepted =
+            adapter.engine.connections().accept_unbound(adapter.clock.now(), connection, local_qp, &spec);
         accepted.map_err(of_conn)?;
         state.phase = match self.space() {
             PortSpace::Tcp => Phase::Connecting,
@@ -110,7 +111,7 @@ impl CmId {
         let mut state = self.state.lock();
         let (device, connection) = waiting(&state, Phase::ReplyReceived)?;
         let adapter = device.adapter();
-        adapter.engine.complete(adapter.clock.now(), connection).map_err(of_conn)?;
+        adapter.engine.connections().complete(adapter.clock.now(), connection).map_err(of_conn)?;
         state.phase = Phase::Established;
         drop(state);
         device.adapter().follow_up();
@@ -126,7 +127,11 @@ impl CmId {
         let (device, connection) =
             waiting(&state, Phase::RequestReceived).or_else(|_| waiting(&state, Phase::ReplyReceived))?;
         let adapter = device.adapter();
-        adapter.engine.reject(adapter.clock.now(), connection, private_data).map_err(of_conn)?;
+        adapter
+            .engine
+            .connections()
+            .reject(adapter.clock.now(), connection, private_data)
+            .map_err(of_conn)?;
         state.phase = Phase::Ended;
         drop(state);
         device.adapter().follow_up();
@@ -145,7 +150,7 @@ impl CmId {
         let phase = state.phase;
         drop(state);
         let adapter = device.adapter();
-        let result = adapter.engine.disconnect(adapter.clock.now(), connection);
+        let result = adapter.engine.connections().disconnect(adapter.clock.now(), connection);
         adapter.attend();
         adapter.follow_up();
         match phase {
@@ -170,7 +175,7 @@ impl CmId {
     pub fn traffic_seen(&self) -> Result<(), Error> {
         let (device, connection) = waiting(&self.state.lock(), Phase::Connecting)?;
         let adapter = device.adapter();
-        adapter.engine.establish(adapter.clock.now(), connection).map_err(of_conn)?;
+        adapter.engine.connections().establish(adapter.clock.now(), connection).map_err(of_conn)?;
         adapter.follow_up();
         Ok(())
     }
@@ -222,7 +227,7 @@ impl CmId {
             _ => return Err(Error::Invalid),
         };
         let connection = state.connection.ok_or(Error::Invalid)?;
-        let peer = device.engine().peer(connection).ok_or(Error::Invalid)?;
+        let peer = device.engine().connections().peer(connection).ok_or(Error::Invalid)?;
         attributes.path = AddressVector { traffic_class: state.traffic_class, ..vector(&peer.path) };
         attributes.path_mtu = peer.mtu;
         attributes.destination = peer.qpn.value();

@@ -293,7 +293,7 @@ impl CmId {
         ports::release(&claimed, port);
         if let (Some(device), Some(connection)) = (&device, connection) {
             let adapter = device.adapter();
-            adapter.engine.release(adapter.clock.now(), connection);
+            adapter.engine.connections().release(adapter.clock.now(), connection);
         }
         let devices: Vec<_> = contexts.into_iter().map(|(device, _)| device).chain(device).collect();
         for device in &devices {
@@ -342,8 +342,8 @@ impl CmId {
         };
         let id = Self::with_state(&self.host, self.space, &channel, state);
         let context = id.context(&mut id.state.lock(), &device);
-        device.engine().set_context(connection, context);
-        let peer = device.engine().peer(connection);
+        device.engine().connections().set_context(connection, context);
+        let peer = device.engine().connections().peer(connection);
         let parameters = parameters(peer.as_ref(), request.reads, request.private_data);
         let listener = self.own.upgrade();
         let kind = CmEventKind::ConnectRequest;
@@ -352,7 +352,7 @@ impl CmId {
 
     fn peer(&self) -> Option<PeerQp> {
         let state = self.state.lock();
-        state.device.as_ref()?.engine().peer(state.connection?)
+        state.device.as_ref()?.engine().connections().peer(state.connection?)
     }
 }
 

@@ -55,6 +55,6 @@ pub fn release(devices: &[Arc<Device>], port: u16) {
 pub fn unlisten(listeners: &[(Arc<Device>, ListenerId)]) {
     for (device, listener) in listeners {
         // It is there: only this removes it.
-        let _ = device.engine().unlisten(*listener);
+        let _ = device.engine().connections().unlisten(*listener);
     }
 }

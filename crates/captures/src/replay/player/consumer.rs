@@ -56,7 +56,10 @@ impl Player<'_> {
             let window = match windows.get(&key) {
                 Some(key) => Some((
                     *key,
-                    self.engine.create_window(self.pd, WindowType::Type2).map_err(failed("window"))?,
+                    self.engine
+                        .memory()
+                        .create_window(self.pd, WindowType::Type2)
+                        .map_err(failed("window"))?,
                     false,
                 )),
                 None => None,
@@ -137,7 +140,7 @@ impl Player<'_> {
                 && !ports.contains(&port)
             {
                 let spec = ListenSpec { ip: None, port, datagrams: false, backlog: 16, context: 0 };
-                self.engine.listen(&spec).map_err(failed("listen"))?;
+                self.engine.connections().listen(&spec).map_err(failed("listen"))?;
                 ports.push(port);
             }
         }
@@ -162,7 +165,7 @@ impl Player<'_> {
                 let Some(rep) = &conn.rep else { return };
                 let reads = ReadLimits { inbound: rep.responder_resources, outbound: rep.initiator_depth };
                 let accept = AcceptSpec { reads, private_data: &rep.private_data, context: 0 };
-                let accepted = self.engine.accept(now, id, &self.live[at].qp, &accept);
+                let accepted = self.engine.connections().accept(now, id, &self.live[at].qp, &accept);
                 if let Err(error) = accepted {
                     self.error(format!("cannot accept: {error:?}"));
                 }
@@ -171,7 +174,7 @@ impl Player<'_> {
                 }
             }
             ConnEvent::Replied { .. } => {
-                if let Err(error) = self.engine.complete(now, id) {
+                if let Err(error) = self.engine.connections().complete(now, id) {
                     self.error(format!("cannot complete: {error:?}"));
                 }
             }
@@ -189,14 +192,14 @@ impl Player<'_> {
         let result = match action {
             ConsumerAction::Connect => self.connect(at),
             ConsumerAction::Reject(data) => self.with_id(at, |player, id| {
-                player.engine.reject(player.now, id, data).map_err(failed("reject"))
+                player.engine.connections().reject(player.now, id, data).map_err(failed("reject"))
             }),
             ConsumerAction::Abandon => self.with_id(at, |player, id| {
-                player.engine.release(player.now, id);
+                player.engine.connections().release(player.now, id);
                 Ok(())
             }),
             ConsumerAction::Disconnect => self.with_id(at, |player, id| {
-                player.engine.disconnect(player.now, id).map_err(failed("disconnect"))
+                player.engine.connections().disconnect(player.now, id).map_err(failed("disconnect"))
             }),
             ConsumerAction::Post(_) if self.live[at].stopped => Ok(()),
             ConsumerAction::Post(_) if self.setup.posts_at_once && self.side == 0 => self.post_all(at),
@@ -231,7 +234,11 @@ impl Player<'_> {
             private_data,
             context: 0,
         };
-        let id = self.engine.connect(self.now, &self.live[at].qp, &spec).map_err(failed("connect"))?;
+        let id = self
+            .engine
+            .connections()
+            .connect(self.now, &self.live[at].qp, &spec)
+            .map_err(failed("connect"))?;
         self.live[at].conn = Some(id);
         Ok(())
     }

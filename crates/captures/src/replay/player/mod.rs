@@ -142,7 +142,7 @@ impl<'a> Player<'a> {
         config.timing.rnr_timer = roce_wire::rnr_timer(if managed.is_some() { 0 } else { 12 });
         config.max_reads = ReadLimits { inbound: 128, outbound: 128 };
         let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
-        engine.set_addresses(&[scenario.hosts[side].ip]).map_err(failed("set_addresses"))?;
+        engine.connections().set_addresses(&[scenario.hosts[side].ip]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
         let cq = engine.create_cq(4096, 0).map_err(failed("create_cq"))?;
         let srq = if setup.shared_receives {
@@ -260,7 +260,7 @@ impl<'a> Player<'a> {
     fn advance(&mut self, to: Instant) -> Result<()> {
         for _ in 0..100_000 {
             let late = self.late_receives.filter(|&at| at <= to);
-            let next = self.engine.poll_timeout().filter(|&at| at <= to);
+            let next = self.engine.first_shard().poll_timeout().filter(|&at| at <= to);
             let Some(at) = [late, next].into_iter().flatten().min() else {
                 self.now = self.now.max(to);
                 return Ok(());
@@ -270,7 +270,7 @@ impl<'a> Player<'a> {
                 self.late_receives = None;
                 self.post_receives()?;
             }
-            self.engine.handle_timeout(self.now);
+            self.engine.first_shard().handle_timeout(self.now);
             self.drive()?;
         }
         Err(anyhow!("the engine's timer does not advance"))
@@ -296,7 +296,7 @@ impl<'a> Player<'a> {
 
     fn transmit(&mut self) -> Vec<Vec<u8>> {
         let mut sent = Sent { slot: vec![0; 4096 + 200], frames: Vec::new() };
-        while self.engine.poll_transmit(self.now, &mut sent, 64) == 64 {}
+        while self.engine.first_shard().poll_transmit(self.now, &mut sent, 64) == 64 {}
         sent.frames
     }
 
@@ -324,7 +324,7 @@ impl<'a> Player<'a> {
         }
         let copies = if fate == Some(Fate::Duplicated) { 2 } else { 1 };
         for _ in 0..copies {
-            let verdict = self.engine.handle_frame(self.now, &bytes);
+            let verdict = self.engine.first_shard().handle_frame(self.now, &bytes);
             ensure!(verdict != Verdict::NotOurs, "the engine does not recognize a RoCE frame");
             self.drive()?;
         }

@@ -150,7 +150,11 @@ impl Player<'_> {
             private_data: &[],
             context: 0,
         };
-        let id = self.engine.connect(self.now, &self.live[at].qp, &spec).map_err(failed("connect"))?;
+        let id = self
+            .engine
+            .connections()
+            .connect(self.now, &self.live[at].qp, &spec)
+            .map_err(failed("connect"))?;
         self.live[at].conn = Some(id);
         let frames = self.transmit();
         let frame = frames.first().context("no REQ")?;
@@ -187,7 +191,7 @@ impl Player<'_> {
             ext: Ext::Deth(DethRepr::GSI),
         };
         let reply = build(&path, Qpn::GSI, 0, &headers, &mad)?;
-        self.engine.handle_frame(self.now, &reply);
+        self.engine.first_shard().handle_frame(self.now, &reply);
         self.drive()?;
         ensure!(self.live[at].qp.state() == roce::QpState::Rts, "the engine does not connect");
         Ok(())

@@ -20,7 +20,7 @@ pub fn register(
     let span = mapping.span();
     let backing = backing(mapping)?;
     // SAFETY: see `backing`; the caller keeps the mapping until the region is deregistered.
-    unsafe { engine.register(pd, span.base, span.length as u64, access, backing) }
+    unsafe { engine.memory().register(pd, span.base, span.length as u64, access, backing) }
 }
 
 /// Assigns logical addresses to mapped memory and returns that of its first page. The caller keeps the mapping
@@ -31,7 +31,7 @@ pub fn register(
 pub fn map_logical(engine: &Engine, mapping: &Mapping) -> Result<u64, CreateError> {
     let backing = backing(mapping)?;
     // SAFETY: see `backing`; the caller keeps the mapping until the addresses are unmapped.
-    unsafe { engine.map_logical(mapping.span().offset() as u64, backing) }
+    unsafe { engine.memory().map_logical(mapping.span().offset() as u64, backing) }
 }
 
 fn backing(mapping: &Mapping) -> Result<Backing, CreateError> {

@@ -181,5 +181,5 @@ unsafe fn unknown_token(pd: &Pd, sgl: *const NDK_SGE, count: u32, write: bool) -
     let engine = &pd.provider().engine;
     //= R-QP-15
     let mut used = sges.iter().filter(|sge| sge.length != 0);
-    used.find(|sge| !engine.is_known_local(pd.domain(), sge, write)).map(|sge| sge.key)
+    used.find(|sge| !engine.memory().is_known_local(pd.domain(), sge, write)).map(|sge| sge.key)
 }

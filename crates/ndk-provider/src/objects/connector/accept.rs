@@ -30,7 +30,7 @@ pub fn on_request(listener: &Ref<Listener>, connection: ConnId, request: &ConnRe
     };
     match created {
         Some(created) => listener.connect_event().call(created.publish()),
-        None => listener.adapter().provider().engine.release(now(), connection),
+        None => listener.adapter().provider().engine.connections().release(now(), connection),
     }
 }
 
@@ -53,7 +53,7 @@ impl Connector {
         let parameters = ConnectParameters { reads: request.reads, private_data: request.private_data };
         inner.exchanged = Exchanged::Peer(parameters);
         drop(inner);
-        adapter.provider().engine.set_context(connection, this.ticket().number());
+        adapter.provider().engine.connections().set_context(connection, this.ticket().number());
         Ok(created)
     }
 
@@ -79,7 +79,7 @@ impl Connector {
             private_data: parameters.private_data.as_slice(),
             context: this.ticket().number(),
         };
-        if let Err(error) = provider.engine.accept(now(), connection, qp.pair(), &spec) {
+        if let Err(error) = provider.engine.connections().accept(now(), connection, qp.pair(), &spec) {
             qp.detach();
             return Err(status::respond(error));
         }
@@ -102,7 +102,7 @@ impl Connector {
         let provider = self.provider();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Reject)?;
-        provider.engine.reject(now(), connection, private_data).map_err(status::respond)?;
+        provider.engine.connections().reject(now(), connection, private_data).map_err(status::respond)?;
         inner.state = next;
         inner.detach_qp();
         provider.counters.connect_failure.add();

@@ -119,7 +119,7 @@ impl Connector {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
         if let Some(connection) = inner.connection.take() {
-            self.provider().engine.release(now(), connection);
+            self.provider().engine.connections().release(now(), connection);
         }
         Ok((inner.qp.take(), inner.endpoint.take(), inner.shared_endpoint.take()))
     }
@@ -212,7 +212,7 @@ impl Connector {
         let provider = self.provider();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Complete)?;
-        provider.engine.complete(now(), connection).map_err(status::respond)?;
+        provider.engine.connections().complete(now(), connection).map_err(status::respond)?;
         inner.state = next;
         inner.disconnect_event = disconnect_event;
         inner.set_active(provider, true);
@@ -242,6 +242,6 @@ impl Inner {
             private_data: parameters.private_data.as_slice(),
             context,
         };
-        provider.engine.connect(now(), qp.pair(), &spec).map_err(status::connection)
+        provider.engine.connections().connect(now(), qp.pair(), &spec).map_err(status::connection)
     }
 }

@@ -20,7 +20,8 @@ impl Connector {
         let next = inner.state.on(Event::Disconnect).map_err(|_| STATUS_CONNECTION_INVALID)?;
         let connection = inner.connection.ok_or(STATUS_CONNECTION_INVALID)?;
         // If the peer has disconnected already, there is nothing to wait for.
-        let pends = provider.engine.disconnect(now(), connection).is_ok() && next == State::Disconnecting;
+        let pends = provider.engine.connections().disconnect(now(), connection).is_ok()
+            && next == State::Disconnecting;
         //= R-CONN-88
         inner.disconnect_event = None;
         inner.state = if pends { next } else { State::Ended };

@@ -90,7 +90,7 @@ impl ObjectType for Connector {
         let mut inner = this.inner.lock();
         inner.enter(provider, Event::Close);
         if let Some(connection) = inner.connection.take() {
-            provider.engine.release(now(), connection);
+            provider.engine.connections().release(now(), connection);
         }
         inner.detach_qp();
         inner.disconnect_event = None;

@@ -54,7 +54,7 @@ impl Connector {
     fn set_next_hop(&self, provider: &ProviderState, mac: MacAddr) {
         if let Some(connection) = self.inner.lock().connection {
             // Unknown if the connection has ended.
-            let _ = provider.engine.set_next_hop(connection, mac);
+            let _ = provider.engine.connections().set_next_hop(connection, mac);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Fast {
     //= R-MR-5, R-MR-27, R-MR-31
     pub fn initialize(&self, pd: &Pd, pages: u32, remote: bool) -> NtResult {
         let engine = &pd.provider().engine;
-        let outcome = engine.allocate_region(pd.domain(), pages, remote).map_err(status::create);
+        let outcome = engine.memory().allocate_region(pd.domain(), pages, remote).map_err(status::create);
         let event = if outcome.is_ok() { Event::Done } else { Event::Failed };
         let (answer, region) = match outcome {
             Ok(region) => (Ok(()), Some(region)),
@@ -110,7 +110,7 @@ impl Fast {
 /// Releases the engine's region. Queued requests that name it will fail.
 fn release(pd: &Pd, region: Option<Arc<Region>>) {
     if let Some(region) = region {
-        pd.provider().engine.deregister(&region);
+        pd.provider().engine.memory().deregister(&region);
     }
 }
 

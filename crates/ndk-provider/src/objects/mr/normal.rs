@@ -131,7 +131,7 @@ fn map(pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> NtResult<Regi
 /// memory.
 fn release(pd: &Pd, registered: Option<Registered>) {
     if let Some(Registered { region, mapping }) = registered {
-        pd.provider().engine.deregister(&region);
+        pd.provider().engine.memory().deregister(&region);
         drop(mapping);
     }
 }

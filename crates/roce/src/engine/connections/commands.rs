@@ -20,7 +20,7 @@ impl<R: RawMutex> Connections<R> {
     /// Requests a connection of `qp`, whose peer begins with `receive_psn`.
     ///
     /// # Errors
-    /// Those of [`Engine::connect`](crate::Engine::connect).
+    /// Those of [`ConnectionCommands::connect`](crate::ConnectionCommands::connect).
     pub(in crate::engine) fn connect(
         &self,
         qps: &QueuePairs<R>,
@@ -45,7 +45,7 @@ impl<R: RawMutex> Connections<R> {
     /// Completes a connection that the peer has accepted.
     ///
     /// # Errors
-    /// Those of [`Engine::complete`](crate::Engine::complete).
+    /// Those of [`ConnectionCommands::complete`](crate::ConnectionCommands::complete).
     pub(in crate::engine) fn complete(
         &self,
         qps: &QueuePairs<R>,
@@ -75,7 +75,7 @@ impl<R: RawMutex> Connections<R> {
     /// Accepts a connection with `qp`, whose peer begins with `receive_psn`.
     ///
     /// # Errors
-    /// Those of [`Engine::accept`](crate::Engine::accept).
+    /// Those of [`ConnectionCommands::accept`](crate::ConnectionCommands::accept).
     pub(in crate::engine) fn accept(
         &self,
         qps: &QueuePairs<R>,
@@ -133,7 +133,7 @@ impl<R: RawMutex> Connections<R> {
     /// Disconnects, or answers the peer's disconnect. Failures found before are to be processed first.
     ///
     /// # Errors
-    /// Those of [`Engine::disconnect`](crate::Engine::disconnect).
+    /// Those of [`ConnectionCommands::disconnect`](crate::ConnectionCommands::disconnect).
     pub(in crate::engine) fn disconnect(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
         self.with(|conns| {
             // The fatal NAK goes out before the DREQ.

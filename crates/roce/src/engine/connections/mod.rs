@@ -64,7 +64,7 @@ pub(in crate::engine) struct ConnEntry<R: RawMutex> {
     pub(super) receive_psn: Psn,
     /// `None` until the peer's message has come. With the negotiated read limits once the connection is accepted.
     pub(super) peer: Option<PeerQp>,
-    /// Set by [`Engine::set_context`](crate::Engine::set_context), until the connection is accepted.
+    /// Set by [`ConnectionCommands::set_context`](crate::ConnectionCommands::set_context), until the connection is accepted.
     pub(super) context: Option<u64>,
 }
 

@@ -65,7 +65,7 @@ impl Forger {
     }
 
     pub fn give(&mut self, frame: &[u8]) -> Verdict {
-        self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
+        self.pair.sides[1].engine.first_shard().handle_frame(self.pair.now, frame)
     }
 
     /// Returns the frames that bob sends now.

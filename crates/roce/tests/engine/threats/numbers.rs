@@ -111,7 +111,7 @@ fn starting_psns_and_cm_identifiers_are_unpredictable_from_each_other() {
         psns.push(req.starting_psn.value());
         ids.push(req.local_comm_id.0);
         transactions.push(transaction as u32);
-        pair.sides[0].engine.release(pair.now, pair.sides[0].conn.unwrap());
+        pair.sides[0].engine.connections().release(pair.now, pair.sides[0].conn.unwrap());
     }
     assert_random("starting PSNs", &psns, 24);
     assert_random("communication identifiers", &ids, 32);

@@ -116,7 +116,7 @@ fn an_rnr_nak_restores_the_retries() {
     for late in [6, 1, 1] {
         let now = forger.pair.now + ACK_TIMEOUT * late;
         forger.pair.now = now;
-        forger.pair.sides[1].engine.handle_timeout(now);
+        forger.pair.sides[1].engine.first_shard().handle_timeout(now);
         forger.sent();
     }
     assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);

@@ -134,7 +134,7 @@ fn the_connection_of_a_peer_that_restarted_ends_by_its_silence_and_the_peer_conn
     assert_eq!(pair.sides[1].outcomes(), [(9, CompletionStatus::Flushed)], "a challenge has no completion");
     let bob = &mut pair.sides[1];
     let old = bob.conn.take().unwrap();
-    bob.engine.release(pair.now, old);
+    bob.engine.connections().release(pair.now, old);
     bob.qp = bob.engine.create_qp(spec(bob.pd, &bob.cq, &pair.options)).unwrap();
     bob.conn_events.clear();
     // As long as late packets may arrive, the queue pair of the old connection is refused.
@@ -142,7 +142,7 @@ fn the_connection_of_a_peer_that_restarted_ends_by_its_silence_and_the_peer_conn
     pair.deliver(1, pair.now, another(&req, 2));
     assert!(pair.run_within(Duration::from_secs(1), |pair| pair.sides[1].conn.is_some()), "a request");
     let refused = pair.sides[1].conn.take().unwrap();
-    pair.sides[1].engine.release(pair.now, refused);
+    pair.sides[1].engine.connections().release(pair.now, refused);
     pair.connect(b"");
     pair.run_until("another request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");

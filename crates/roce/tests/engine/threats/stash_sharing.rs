@@ -40,7 +40,7 @@ fn fill(pair: &mut Pair, qp: &Arc<Qp<Lock>>, psn: Psn, payload: usize) -> u32 {
         .take_while(|&number| {
             let frame =
                 frame(&path, qp.qpn(), Opcode::SEND_MIDDLE, psn.add(number), Ext::None, &vec![0xEE; payload]);
-            bob.handle_frame(pair.now, &frame) == Verdict::Consumed
+            bob.first_shard().handle_frame(pair.now, &frame) == Verdict::Consumed
         })
         .count();
     // What it answers does not reach the peer, which is dead.
@@ -140,7 +140,11 @@ fn short_packets_take_little_of_the_stash() {
     for number in 1..=ROOM {
         let frame =
             frame(&path, short.0.qpn(), Opcode::SEND_MIDDLE, short.1.add(number), Ext::None, &[1; 300]);
-        assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &frame), Verdict::Consumed, "{number}");
+        assert_eq!(
+            pair.sides[1].engine.first_shard().handle_frame(pair.now, &frame),
+            Verdict::Consumed,
+            "{number}"
+        );
     }
     let left = ROOM - ROOM / 8;
     assert_eq!(fill(&mut pair, &long.0, long.1, 4096), left.div_ceil(2));

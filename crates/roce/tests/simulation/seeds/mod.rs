@@ -237,7 +237,7 @@ impl Scenario {
             host.engine.post_send(queue, &request).unwrap();
         };
         if self.chance.once_in(2) {
-            let window = host.engine.create_window(host.pd, WindowType::Type2).unwrap();
+            let window = host.engine.memory().create_window(host.pd, WindowType::Type2).unwrap();
             let arena = &self.arenas[side];
             let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
             let binding =
@@ -248,7 +248,7 @@ impl Scenario {
         let logical = self.logical[side];
         let pages: Vec<_> =
             (at / PAGE..=(at + len - 1) / PAGE).map(|page| logical + (page * PAGE) as u64).collect();
-        let region = host.engine.allocate_region(host.pd, pages.len() as u32, true).unwrap();
+        let region = host.engine.memory().allocate_region(host.pd, pages.len() as u32, true).unwrap();
         let registration = Registration {
             base: BASE + at as u64,
             offset: (at % PAGE) as u32,
@@ -453,13 +453,13 @@ impl Scenario {
             let engine = &self.pair.sides[side].engine;
             if sides.contains(&side) {
                 match key {
-                    Key::Region(region) => assert!(engine.deregister(&region)),
-                    Key::Window(window) => assert!(engine.destroy_window(&window)),
+                    Key::Region(region) => assert!(engine.memory().deregister(&region)),
+                    Key::Window(window) => assert!(engine.memory().destroy_window(&window)),
                 }
             }
         }
         for &side in sides {
-            assert!(self.pair.sides[side].engine.deregister(&self.arenas[side].region));
+            assert!(self.pair.sides[side].engine.memory().deregister(&self.arenas[side].region));
         }
     }
 
@@ -469,7 +469,7 @@ impl Scenario {
             let host = &mut self.pair.sides[side];
             // Some connections are released more than once, which has no effect.
             for (id, ..) in std::mem::take(&mut host.conn_events) {
-                host.engine.release(self.pair.now, id);
+                host.engine.connections().release(self.pair.now, id);
             }
             for (qps, _) in &self.qps {
                 host.engine.destroy_qp(&qps[side]);
@@ -486,8 +486,8 @@ impl Scenario {
         self.pair.run_for(Duration::from_secs(120));
         for &side in sides {
             let host = &self.pair.sides[side];
-            assert!(!host.engine.wants_transmit(), "side {side} has something to send");
-            assert_eq!(host.engine.poll_timeout(), None, "side {side} waits for something");
+            assert!(!host.engine.first_shard().wants_transmit(), "side {side} has something to send");
+            assert_eq!(host.engine.first_shard().poll_timeout(), None, "side {side} waits for something");
             assert!(host.completions().is_empty());
         }
     }
