@@ -20,8 +20,6 @@ pub const LARGE_TYPES: &[LargeType] = &[];
 /// Calls of methods in one file by another that close a circle today: caller, called. Temporary: a split `impl` becomes types that
 /// do not call each other.
 pub const CALLS: &[(&str, &str)] = &[
-    ("crates/captures/src/replay/player/mod.rs", "crates/captures/src/replay/player/consumer.rs"),
-    ("crates/captures/src/replay/player/mod.rs", "crates/captures/src/replay/player/translate.rs"),
     ("drivers/example-consumer/src/device/mod.rs", "drivers/example-consumer/src/device/control.rs"),
     ("sim/nt/src/thread/level.rs", "sim/nt/src/thread/running.rs"),
 ];

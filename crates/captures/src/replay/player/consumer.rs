@@ -14,7 +14,7 @@ use roce_wire::{
     cm::{IpCm, IpEnds, RejReason},
 };
 
-use super::{Player, Shared, failed};
+use super::state::{Player, Shared, failed};
 use crate::replay::{
     infer::{Conn, ConsumerAction, Message, RoceFrame},
     setup::{Fate, Nth},

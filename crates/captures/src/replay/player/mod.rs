@@ -6,118 +6,29 @@
 //! capture. Its consumer performs the actions of the capture's consumer. The frames that the engine sends are recorded
 //! with the identifiers of the capture.
 
+mod connect;
 mod consumer;
+mod drive;
+mod state;
 mod translate;
 
-use std::{collections::BTreeMap, rc::Rc, time::Duration};
+pub use state::{Outcome, Player};
 
-use anyhow::{Result, anyhow, ensure};
-use fallible::Arc;
-use roce::{
-    Access, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent, Instant, MemoryWindow, Pd, Qp, QpSpec,
-    ReadLimits, Srq, SrqSpec, Transmit, Verdict,
-};
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Result, ensure};
+use roce::{Config, Engine, Instant, QpSpec, ReadLimits, SrqSpec, Verdict};
 use roce_wire::{
     Class, ack_timeout,
     cm::{CmPath, CmPathRepr},
 };
 
+use self::state::{Live, failed};
 use super::{
-    infer::{Conn, RoceFrame, Scenario},
-    memory::{Bytes, Lock, Memory},
-    normalized::{EngineIds, NormalizedFrame},
+    infer::{RoceFrame, Scenario},
+    normalized::EngineIds,
     setup::{CaptureSetup, Fate, Nth},
 };
-
-/// Replays one side of a capture.
-pub struct Player<'a> {
-    scenario: &'a Scenario,
-    setup: &'a CaptureSetup,
-    /// The side that is replayed.
-    side: usize,
-    now: Instant,
-    live: Vec<Live>,
-    cq: Arc<Cq<Lock>>,
-    srq: Option<Arc<Srq<Lock>>>,
-    pd: Pd,
-    shared: Vec<Shared>,
-    receives: BTreeMap<u64, Memory>,
-    /// READs of this side with the expected data, by context.
-    reads: BTreeMap<u64, (Memory, Vec<u8>)>,
-    late_receives: Option<Instant>,
-    /// Expected data of receives, in the order in which the messages of the peer are complete.
-    expected: Vec<Vec<u8>>,
-    pub result: Outcome,
-    /// Whether frames are recorded; not while `connect_by_cm` connects.
-    recording: bool,
-    engine: Arc<Engine<Lock>>,
-    /// Memory that must outlive the engine; dropped after it.
-    kept: Vec<Rc<Bytes>>,
-}
-
-/// The recorded behavior of the engine and its consumer.
-#[derive(Default)]
-pub struct Outcome {
-    pub sent: Vec<NormalizedFrame>,
-    /// Errors of the consumer.
-    pub errors: Vec<String>,
-    /// Completions of requests and receives, counted by status.
-    pub completions: BTreeMap<String, usize>,
-}
-
-/// A connection of the engine.
-struct Live {
-    qp: Arc<Qp<Lock>>,
-    conn: Option<ConnId>,
-    ids: EngineIds,
-    /// Transaction ID of the engine's REQ or REP.
-    req_transaction: u64,
-    /// Transaction ID of the engine's DREQ.
-    dreq_transaction: u64,
-    /// A request could not be posted. Later ones are not posted either: their PSNs would differ from the capture.
-    stopped: bool,
-}
-
-/// Memory that the peer reads and writes.
-struct Shared {
-    /// Its key in the capture.
-    key: u32,
-    memory: Memory,
-    /// A memory window on it: its key in the capture, the window, and whether it is bound.
-    window: Option<(u32, MemoryWindow, bool)>,
-    /// The bytes that the peer wrote.
-    written: Vec<Option<u8>>,
-}
-
-impl Shared {
-    /// Translates a key of the capture to that of the engine; `None` if it is another key.
-    fn engine_key(&self, key: u32) -> Option<u32> {
-        match &self.window {
-            Some((window_key, window, _)) if *window_key == key => Some(window.key()),
-            _ => (self.key == key).then(|| self.memory.key()),
-        }
-    }
-}
-
-/// Collects the frames that the engine sends.
-struct Sent {
-    slot: Vec<u8>,
-    frames: Vec<Vec<u8>>,
-}
-
-impl Transmit for Sent {
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        Some(&mut self.slot)
-    }
-
-    fn commit(&mut self, len: usize) {
-        self.frames.push(self.slot[..len].to_vec());
-    }
-}
-
-fn failed<E: std::fmt::Debug>(what: &'static str) -> impl Fn(E) -> anyhow::Error {
-    move |error| anyhow!("{what}: {error:?}")
-}
 
 /// Local ACK timeout of perftest and the pingpong programs: 67 ms.
 const DEFAULT_ACK_TIMEOUT: u8 = 14;
@@ -223,14 +134,6 @@ impl<'a> Player<'a> {
         Ok(self.result)
     }
 
-    fn conn(&self, at: usize) -> &'a Conn {
-        &self.scenario.conns[at]
-    }
-
-    fn error(&mut self, what: String) {
-        self.result.errors.push(what);
-    }
-
     fn create_qp(&mut self) -> Result<()> {
         let spec = QpSpec {
             pd: self.pd,
@@ -248,66 +151,6 @@ impl<'a> Player<'a> {
         let ids = EngineIds { qpn: qp.qpn().value(), ..EngineIds::default() };
         self.live.push(Live { qp, conn: None, ids, req_transaction: 0, dreq_transaction: 0, stopped: false });
         Ok(())
-    }
-
-    fn memory(&mut self, base: u64, length: usize, access: Access) -> Result<Memory> {
-        let (memory, kept) = Memory::register(&self.engine, self.pd, base, length, access)?;
-        self.kept.push(kept);
-        Ok(memory)
-    }
-
-    /// Advances the clock to `to`, and handles all timers on the way.
-    fn advance(&mut self, to: Instant) -> Result<()> {
-        for _ in 0..100_000 {
-            let late = self.late_receives.filter(|&at| at <= to);
-            let next = self.engine.first_shard().poll_timeout().filter(|&at| at <= to);
-            let Some(at) = [late, next].into_iter().flatten().min() else {
-                self.now = self.now.max(to);
-                return Ok(());
-            };
-            self.now = self.now.max(at);
-            if late == Some(at) {
-                self.late_receives = None;
-                self.post_receives()?;
-            }
-            self.engine.first_shard().handle_timeout(self.now);
-            self.drive()?;
-        }
-        Err(anyhow!("the engine's timer does not advance"))
-    }
-
-    /// Handles the output of the engine after any input.
-    fn drive(&mut self) -> Result<()> {
-        loop {
-            for frame in self.transmit() {
-                self.record(&frame)?;
-            }
-            let events = self.events();
-            if events.is_empty() {
-                break;
-            }
-            for (id, event) in events {
-                self.on_event(id, &event);
-            }
-        }
-        self.take_completions();
-        Ok(())
-    }
-
-    fn transmit(&mut self) -> Vec<Vec<u8>> {
-        let mut sent = Sent { slot: vec![0; 4096 + 200], frames: Vec::new() };
-        while self.engine.first_shard().poll_transmit(self.now, &mut sent, 64) == 64 {}
-        sent.frames
-    }
-
-    fn events(&mut self) -> Vec<(ConnId, ConnEvent)> {
-        let mut events = Vec::new();
-        while let Some(event) = self.engine.poll_event() {
-            if let EngineEvent::Conn { id, event, .. } = event {
-                events.push((id, event));
-            }
-        }
-        events
     }
 
     /// Delivers a frame of the other side to the engine.

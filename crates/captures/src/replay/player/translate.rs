@@ -3,14 +3,13 @@
 //! Translates identifiers that each side chooses (QPNs, PSNs, keys, communication IDs) between capture and engine.
 
 use anyhow::{Context as _, Result, ensure};
-use roce::{ConnectSpec, ReadLimits};
 use roce_wire::icrc::Crc;
 use roce_wire::{
-    Class, DethRepr, Ext, Headers, IethRepr, Ip, Mad, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template,
-    cm::{CmMessage, CommId, RepRepr},
+    Class, Ext, Headers, IethRepr, Ip, Mad, Packet, Path, Psn, Qpn, RethRepr, Template,
+    cm::{CmMessage, CommId},
 };
 
-use super::{Player, failed};
+use super::state::{Player, failed};
 use crate::{
     decode,
     replay::{
@@ -136,66 +135,6 @@ impl Player<'_> {
         }
         Some(at)
     }
-
-    /// Establishes by CM a connection that the capture's hosts established by other means.
-    pub(super) fn connect_by_cm(&mut self, at: usize) -> Result<()> {
-        let conn = self.conn(at);
-        let reads = ReadLimits { inbound: 16, outbound: 16 };
-        let spec = ConnectSpec {
-            path: self.path(),
-            local_port: 1 + at as u16,
-            remote_port: 1,
-            mtu: conn.mtu,
-            reads,
-            private_data: &[],
-            context: 0,
-        };
-        let id = self
-            .engine
-            .connections()
-            .connect(self.now, &self.live[at].qp, &spec)
-            .map_err(failed("connect"))?;
-        self.live[at].conn = Some(id);
-        let frames = self.transmit();
-        let frame = frames.first().context("no REQ")?;
-        self.record(frame)?;
-        let request = Packet::parse(frame).map_err(failed("REQ"))?;
-        let live = &self.live[at];
-        let rep = RepRepr {
-            local_comm_id: CommId(0x5EED_0001 + at as u32),
-            remote_comm_id: CommId(live.ids.comm_id),
-            local_q_key: 0,
-            local_qpn: Qpn::new(conn.qpn[1 - self.side]),
-            vendor_id: 0,
-            local_eecn: 0,
-            starting_psn: conn.start[self.side],
-            responder_resources: 16,
-            initiator_depth: 16,
-            target_ack_delay: 15,
-            failover_accepted: 0,
-            end_to_end_flow_control: false,
-            rnr_retry_count: 7,
-            srq: false,
-            local_ca_guid: self.scenario.hosts[1 - self.side].mac.eui64(),
-            private_data: [0; 196],
-        };
-        let mut mad = [0; Mad::LEN];
-        CmMessage::Rep(rep).emit(live.req_transaction, &mut mad);
-        let [local, remote] = [self.side, 1 - self.side].map(|side| self.scenario.hosts[side]);
-        let path = Path::new(remote.mac, local.mac, remote.ip, local.ip);
-        let headers = Headers {
-            opcode: Opcode::UD_SEND_ONLY,
-            solicited: false,
-            ack_req: false,
-            psn: request.bth().psn(),
-            ext: Ext::Deth(DethRepr::GSI),
-        };
-        let reply = build(&path, Qpn::GSI, 0, &headers, &mad)?;
-        self.engine.first_shard().handle_frame(self.now, &reply);
-        self.drive()?;
-        ensure!(self.live[at].qp.state() == roce::QpState::Rts, "the engine does not connect");
-        Ok(())
-    }
 }
 
 /// Builds a copy of `packet` with these fields changed.
@@ -224,7 +163,7 @@ fn rebuild(
     build(&path, dest_qp, identification, &headers, payload)
 }
 
-fn build(
+pub(super) fn build(
     path: &Path,
     dest_qp: Qpn,
     identification: u16,
