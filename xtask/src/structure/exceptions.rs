@@ -21,5 +21,4 @@ pub const LARGE_TYPES: &[LargeType] = &[];
 /// do not call each other.
 pub const CALLS: &[(&str, &str)] = &[
     ("drivers/example-consumer/src/device/mod.rs", "drivers/example-consumer/src/device/control.rs"),
-    ("sim/nt/src/thread/level.rs", "sim/nt/src/thread/running.rs"),
 ];

@@ -10,13 +10,15 @@
 //! | [`dispatch`] | running DPCs on top of the calling thread |
 //! | [`running`] | owning a CPU while running; blocking |
 //! | [`delayed`] | delays that a test has requested |
-//! | [`level`] | raising and lowering the IRQL, interrupts |
+//! | [`level`] | raising and lowering the IRQL |
+//! | [`interrupt`] | interrupt service routines |
 //! | [`quick_level`] | the same where it is nothing but that |
 //! | [`spawn`] | starting a thread and waiting for its end |
 
 pub mod current;
 pub mod delayed;
 pub mod dispatch;
+pub mod interrupt;
 pub mod level;
 pub mod quick_level;
 pub mod running;
