@@ -13,7 +13,7 @@ use ndk_abi::nt::{
 
 use super::file::Request;
 use super::input::{self, ADDRESS, MAX_TRANSFER};
-use super::{Device, Running};
+use super::state::{Device, Running};
 use crate::client::{Client, Direction};
 use crate::server::Server;
 use crate::statistics::STATISTICS;

@@ -5,53 +5,27 @@
 mod control;
 mod file;
 mod input;
+mod link;
+mod state;
 mod waiting;
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
 use driver_support::device::{self, DeviceObject};
-use driver_support::name::{Name, name};
-use driver_support::status::{Result, check, no_memory, status_of};
+use driver_support::status::{Result, no_memory, status_of};
 use driver_support::wsk::Wsk;
 use fallible::{Arc, try_box};
 use ndk_abi::nt::{
     DEVICE_OBJECT, DRIVER_OBJECT, IRP, IRP_MJ_CLEANUP, IRP_MJ_CLOSE, IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL,
-    IoCreateSymbolicLink, IoDeleteSymbolicLink, NTSTATUS, STATUS_DEVICE_NOT_READY,
-    STATUS_INVALID_DEVICE_REQUEST, STATUS_PENDING,
+    NTSTATUS, STATUS_DEVICE_NOT_READY, STATUS_INVALID_DEVICE_REQUEST, STATUS_PENDING,
 };
 use nt::SpinLock;
 
 use self::file::{File, Request};
+use self::link::{DEVICE_NAME, Link};
+use self::state::Device;
 use self::waiting::Waiting;
-use crate::server::Server;
-
-static DEVICE_NAME: Name<18> = name(r"\Device\NdkExample");
-static LINK_NAME: Name<22> = name(r"\DosDevices\NdkExample");
-
-/// All of the driver's state. The device extension points to it.
-pub struct Device {
-    // Declared in the order in which unloading needs them dropped: no more opens, then the rest.
-    _link: Link,
-    object: DeviceObject,
-    /// The running server.
-    server: SpinLock<Option<Running>>,
-    /// Requests that wait for the end of the server.
-    waiting: Waiting,
-    /// Servers so far.
-    servers: AtomicU64,
-    wsk: Arc<Wsk>,
-}
-
-/// A server, and the open file that started it: it ends with that file at the latest.
-struct Running {
-    server: Server,
-    owner: usize,
-    number: u64,
-}
-
-/// The symbolic link, deleted when dropped.
-struct Link;
 
 /// Sets the driver's entry points and creates the device. On failure nothing is left. `PASSIVE_LEVEL`.
 ///
@@ -73,23 +47,6 @@ pub unsafe fn create(driver: *mut DRIVER_OBJECT) -> Result {
     Ok(())
 }
 
-impl Link {
-    fn create() -> Result<Self> {
-        let (mut link, mut device) = (LINK_NAME.string(), DEVICE_NAME.string());
-        // SAFETY: both counted strings live during the call, which copies them, at PASSIVE_LEVEL.
-        check(unsafe { IoCreateSymbolicLink(&raw mut link, &raw mut device) })?;
-        Ok(Self)
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        let mut link = LINK_NAME.string();
-        // SAFETY: created once, deleted once. It cannot fail for a link that exists.
-        unsafe { IoDeleteSymbolicLink(&raw mut link) };
-    }
-}
-
 impl Device {
     fn handle(&self, request: &Request) -> Result<usize> {
         match request.major() {
@@ -107,24 +64,6 @@ impl Device {
             }
             IRP_MJ_DEVICE_CONTROL => self.control(request),
             _ => Err(STATUS_INVALID_DEVICE_REQUEST),
-        }
-    }
-
-    /// The last handle of an open file is closed: ends all that the file has started. `PASSIVE_LEVEL`.
-    fn clean_up(&self, request: &Request) {
-        let Some(file) = request.file_context() else { return };
-        self.waiting.cancel_of(request.file());
-        file.close();
-        let is_owner = |running: &mut Running| running.owner == request.file();
-        let owned = self.server.lock().take_if(is_owner);
-        self.stopped(owned);
-    }
-
-    /// Ends a server that is taken from the device, and the requests that wait for its end. `PASSIVE_LEVEL`.
-    fn stopped(&self, running: Option<Running>) {
-        if let Some(running) = running {
-            drop(running.server);
-            self.waiting.server_ended(running.number);
         }
     }
 }
