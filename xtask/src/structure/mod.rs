@@ -15,7 +15,6 @@
 mod aliasing;
 mod attributes;
 mod circles;
-mod exceptions;
 mod impls;
 mod imports;
 mod layers;
@@ -32,9 +31,8 @@ use std::{
 use anyhow::{Result, ensure};
 
 use self::{
-    exceptions::{CALLS, LARGE_TYPES, MAX_METHODS},
     imports::{Edge, Imports},
-    methods::{Call, Methods},
+    methods::Methods,
     modules::Tree,
     package::Package,
 };
@@ -53,10 +51,14 @@ pub struct Options {
     package: Option<String>,
 }
 
+/// The most methods that a type may have.
+const MAX_METHODS: usize = 40;
+
 /// Lists circles, types with too many methods, forbidden dependencies and mutable aliases. Fails if there are any.
 ///
 /// # Errors
-/// A circle that no header explains, a type with too many methods, an exception that is not needed, a forbidden dependency, a mutable alias, or a source file that cannot be read.
+/// A circle that no header explains, a type with too many methods, a forbidden dependency, a mutable alias, or a source file that
+/// cannot be read.
 pub fn run(options: &Options) -> Result<()> {
     let packages = package::all()?;
     let wanted = options.package.as_deref();
@@ -70,15 +72,13 @@ pub fn run(options: &Options) -> Result<()> {
         )));
     }
     let (mut files, mut explained, mut circles, mut found) = (0, 0, 0, 0);
-    let (mut large, mut unneeded) = (Vec::new(), Vec::new());
+    let mut large = Vec::new();
     for package in &selected {
         for root in &package.roots {
             let tree = Tree::read(shell::root(), root)?;
             let methods = Methods::of(&tree);
             large.extend(too_large(&package.name, &methods));
-            let (calls, excepted) = except(&tree, methods.calls(&tree), CALLS);
-            let imports = Imports::of(&tree, &calls);
-            unneeded.extend(unneeded_exceptions(&tree, &calls, &excepted, CALLS));
+            let imports = Imports::of(&tree, &methods.calls(&tree));
             files += tree.files.len();
             for circle in circles::find(tree.files.len(), &imports.pairs()) {
                 if explanation(&tree, &circle).is_some() {
@@ -99,54 +99,19 @@ pub fn run(options: &Options) -> Result<()> {
     for line in &aliases {
         println!("{line}");
     }
-    let not_large = LARGE_TYPES.iter().filter(|exception| {
-        selected.iter().any(|package| package.name == exception.package)
-            && !large.iter().any(|(package, name, _)| {
-                (package.as_str(), name.as_str()) == (exception.package, exception.name)
-            })
-    });
-    unneeded
-        .extend(not_large.map(|exception| format!("the type {} of {}", exception.name, exception.package)));
-    let mut too_many = 0;
     for (package, name, methods) in &large {
-        let exception =
-            LARGE_TYPES.iter().find(|exception| (exception.package, exception.name) == (package, name));
-        match exception {
-            Some(exception) if *methods <= exception.methods => {
-                println!("{package}: {name} has {methods} methods: {}", exception.reason);
-            }
-            _ => {
-                too_many += 1;
-                println!("{package}: {name} has {methods} methods: more than {MAX_METHODS} are two things");
-            }
-        }
-    }
-    if wanted.is_none() {
-        let is_file = |path: &str| shell::root().join(path).is_file();
-        unneeded.extend(
-            CALLS
-                .iter()
-                .filter(|(from, to)| !is_file(from) || !is_file(to))
-                .map(|(from, to)| format!("{from} -> {to}")),
-        );
-    }
-    unneeded.sort();
-    unneeded.dedup();
-    for exception in &unneeded {
-        println!("no longer needed in xtask/src/structure/exceptions.rs: {exception}");
+        println!("{package}: {name} has {methods} methods: more than {MAX_METHODS} are two things");
     }
     println!(
-        "{files} files in {} packages: {circles} circles, {explained} small circles explained in a header, {} calls excepted, \
+        "{files} files in {} packages: {circles} circles, {explained} small circles explained in a header, \
          {} forbidden dependencies",
         selected.len(),
-        CALLS.len(),
         forbidden.len()
     );
     ensure!(forbidden.is_empty(), "{} dependencies point upward", forbidden.len());
     ensure!(aliases.is_empty(), "{} expressions make a mutable alias", aliases.len());
     ensure!(found == 0, "{found} files use each other in circles");
-    ensure!(too_many == 0, "{too_many} types have too many methods");
-    ensure!(unneeded.is_empty(), "{} exceptions are no longer needed", unneeded.len());
+    ensure!(large.is_empty(), "{} types have too many methods", large.len());
     Ok(())
 }
 
@@ -154,39 +119,6 @@ pub fn run(options: &Options) -> Result<()> {
 fn too_large(package: &str, methods: &Methods) -> Vec<(String, String, usize)> {
     let counts = methods.counts().filter(|(_, count)| *count > MAX_METHODS);
     counts.map(|(name, count)| (package.to_owned(), name.to_owned(), count)).collect()
-}
-
-/// Divides calls into those that count and those that `exceptions` let pass.
-fn except(tree: &Tree, calls: Vec<Call>, exceptions: &[(&str, &str)]) -> (Vec<Call>, Vec<Call>) {
-    calls.into_iter().partition(|call| !exceptions.iter().any(|exception| is_of(tree, call, exception)))
-}
-
-fn is_of(tree: &Tree, call: &Call, (from, to): &(&str, &str)) -> bool {
-    tree.files[call.from].path == Path::new(from) && tree.files[call.to].path == Path::new(to)
-}
-
-/// Lists the exceptions about files of this crate without which there is no other circle: no call, or none that closes one.
-fn unneeded_exceptions(
-    tree: &Tree,
-    calls: &[Call],
-    excepted: &[Call],
-    exceptions: &[(&str, &str)],
-) -> Vec<String> {
-    let pairs = Imports::of(tree, calls).pairs();
-    let circles = circles::find(tree.files.len(), &pairs).len();
-    let has = |name: &str| tree.files.iter().any(|file| file.path == Path::new(name));
-    let is_needed = |exception: &&(&str, &str)| {
-        let call = excepted.iter().find(|call| is_of(tree, call, exception));
-        call.is_some_and(|call| {
-            let mut pairs = pairs.clone();
-            pairs.insert((call.from, call.to));
-            let with_it = circles::find(tree.files.len(), &pairs);
-            with_it.len() != circles
-                || with_it.iter().any(|circle| circle.contains(&call.from) && circle.contains(&call.to))
-        })
-    };
-    let ours = exceptions.iter().filter(|(from, to)| has(from) && has(to));
-    ours.filter(|exception| !is_needed(exception)).map(|(from, to)| format!("{from} -> {to}")).collect()
 }
 
 /// The reason that a header of the circle gives for it, if the circle is small and the header names all its files.

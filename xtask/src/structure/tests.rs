@@ -255,21 +255,3 @@ fn methods_are_counted_over_all_files_of_a_type() {
     let (_directory, tree) = read(&[("lib.rs", &text)]);
     assert_eq!(too_large("p", &Methods::of(&tree)), [("p".to_owned(), "A".to_owned(), 41)]);
 }
-
-#[test]
-fn an_exception_lets_calls_of_one_file_pass_until_they_close_no_circle() {
-    let unneeded = |low: &str, high: &str, exceptions: &[(&str, &str)]| {
-        let files = split(low, high);
-        let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
-        let (_directory, tree) = read(&files);
-        let (calls, excepted) = except(&tree, Methods::of(&tree).calls(&tree), exceptions);
-        let pairs = Imports::of(&tree, &calls).pairs();
-        assert!(circles::find(tree.files.len(), &pairs).is_empty());
-        unneeded_exceptions(&tree, &calls, &excepted, exceptions)
-    };
-    let exception = [("low.rs", "high.rs")];
-    assert_eq!(unneeded("self.high();", "self.low();", &exception), NONE[..0].concat());
-    assert_eq!(unneeded("self.high();", "", &exception), ["low.rs -> high.rs"], "no circle");
-    assert_eq!(unneeded("", "self.low();", &exception), ["low.rs -> high.rs"], "no call");
-    assert_eq!(unneeded("", "", &[("other.rs", "high.rs")]), NONE[..0].concat(), "of another crate");
-}
