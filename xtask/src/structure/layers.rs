@@ -6,13 +6,14 @@ use super::package::Package;
 use crate::drivers::DRIVERS;
 
 /// Packages that ship in the image or that its build script uses, and the packages that each may depend on.
-const SHIPPED: [(&str, &[&str]); 12] = [
+const SHIPPED: [(&str, &[&str]); 13] = [
     ("viordma-inf", &[]),
     (DRIVER_BUILD, &[]),
     ("fallible", &[]),
     ("state-table", &[]),
     ("driver-states", &["state-table"]),
-    ("ndk-abi", &[]),
+    ("abi-table", &[]),
+    ("ndk-abi", &["abi-table"]),
     ("nt", &["fallible", "ndk-abi", "state-table"]),
     ("roce-wire", &["state-table"]),
     ("roce", &["fallible", "roce-wire", "state-table"]),

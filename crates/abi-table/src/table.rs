@@ -165,16 +165,27 @@ fn export() -> String {
 }
 
 impl Table {
+    /// Reads the table of a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no table: the path and the reason.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// `text` is no table: the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
     /// Adds the facts of `path`; each must give a reason and a source, and none may shadow the table.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no table; a fact lacks a reason or a source, or is in the table already.
     pub fn with_extra(mut self, path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let extra: Extra = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -207,6 +218,7 @@ impl Table {
     }
 
     /// The module that exports `name`, and its prototype.
+    #[must_use]
     pub fn import(&self, name: &str) -> Option<(&str, &Function)> {
         self.imports.iter().find_map(|(module, functions)| Some((module.as_str(), functions.get(name)?)))
     }

@@ -39,6 +39,7 @@ pub fn rust_name(c_name: &str) -> &str {
 }
 
 /// The table's name of a record of the crate.
+#[must_use]
 pub fn c_name(rust_name: &str) -> &str {
     RENAMED.iter().find(|(_, rust)| *rust == rust_name).map_or(rust_name, |(c, _)| c)
 }

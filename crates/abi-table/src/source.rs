@@ -73,6 +73,7 @@ impl Source {
         Ok(())
     }
 
+    #[must_use]
     pub fn declares_type(&self, name: &str) -> bool {
         self.records.contains_key(name) || self.enums.contains_key(name)
     }
