@@ -5,13 +5,13 @@
 //! Windows bug checks when a kernel function accesses an invalid address that a driver passed (0x0a, 0x50, 0x7e, 0xd1;
 //! WDK, "Bug Check Code Reference"). The process that runs the simulation, and its other hosts, must live on.
 //!
-//! A program of its own: each of some thousand calls ends a simulation while it runs, and the threads that wait in it stay. With those of
-//! other tests they would exceed the mappings that Linux allows a process.
+//! A program of its own: each of some thousand calls ends a simulation while it runs, and the threads that wait in it stay. Processes share
+//! the functions, since these threads would exceed the mappings that Linux allows one.
 
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls functions of NDIS as drivers do")]
 
-use std::mem::transmute;
+use std::{env, mem::transmute, process::Command};
 
 use ndis_sim::{NDIS, NETIO};
 use nt_sim::{
@@ -71,15 +71,35 @@ fn call(address: usize, import: &'static Import, argument: usize) {
     let _ = caller.join();
 }
 
-#[test]
-fn bad_arguments_never_end_the_process() {
+/// Number of processes, and the variable by which each gets its number.
+const PARTS: usize = 4;
+const PART: &str = "NTSIM_BAD_POINTERS_PART";
+
+fn call_all(part: usize) {
+    let mut number = 0;
     for imports in slices() {
         let entries = EntryPoints::new(imports).expect("the process has memory");
         for import in imports.iter().filter(|import| !EXCEPTIONS.contains(&import.name)) {
-            for argument in ARGUMENTS {
+            number += 1;
+            for argument in ARGUMENTS.iter().filter(|_| number % PARTS == part) {
                 eprintln!("{}({argument:#x})", import.name);
-                call(entries.address(import.name), import, argument);
+                call(entries.address(import.name), import, *argument);
             }
         }
+    }
+}
+
+#[test]
+fn bad_arguments_never_end_the_process() {
+    if let Ok(part) = env::var(PART) {
+        return call_all(part.parse().expect("a number"));
+    }
+    let program = env::current_exe().expect("the path of this program");
+    for part in 0..PARTS {
+        let mut command = Command::new(&program);
+        command.args(["--exact", "bad_arguments_never_end_the_process"]).env(PART, part.to_string());
+        let output = command.output().expect("the program starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "part {part}: {text}");
     }
 }
