@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use crate::on_host::{Routine, correct, create_thread, memory, violates, wait};
+use crate::on_host::{Routine, correct, create_thread, memory, until_written, violates, wait};
 use ndk_abi::nt::{
     EVENT_TYPE, KMUTANT, KWAIT_REASON, LARGE_INTEGER, STATUS_DELETE_PENDING, STATUS_SUCCESS, STATUS_TIMEOUT,
     WAIT_TYPE,
@@ -42,13 +42,22 @@ fn mutex(host: &Host) -> Guest<KMUTANT> {
     mutex
 }
 
+/// Places behind a mutex, by which threads know of each other.
+fn place(mutex: usize, number: usize) -> Guest<u32> {
+    Guest::<u8>::from_address(mutex).add(1000).cast::<u32>().add(number)
+}
+
 unsafe extern "efiapi" fn does_not_get_it(mutex: *mut c_void) {
-    assert_eq!(poll(mutex.expose_provenance()), STATUS_TIMEOUT);
+    let mutex = mutex.expose_provenance();
+    assert_eq!(poll(mutex), STATUS_TIMEOUT);
+    place(mutex, 0).write(1);
 }
 
 unsafe extern "efiapi" fn takes_and_releases(mutex: *mut c_void) {
-    assert_eq!(wait(mutex.expose_provenance(), None), STATUS_SUCCESS);
-    time::sleep(5_000_000);
+    let object = mutex.expose_provenance();
+    assert_eq!(wait(object, None), STATUS_SUCCESS);
+    place(object, 1).write(1);
+    until_written(place(object, 2));
     assert_eq!(KeReleaseMutex(Guest::new(mutex.cast()), 0), 0);
 }
 
@@ -62,13 +71,16 @@ fn mutex_is_held_by_one_thread_as_often_as_it_waited() {
         assert_eq!(wait(object, None), STATUS_SUCCESS);
         assert_eq!(poll(object), STATUS_SUCCESS, "again");
         start(host, does_not_get_it, object);
+        until_written(place(object, 0));
         start(host, takes_and_releases, object);
         assert_ne!(KeReleaseMutex(mutex, 0), 0, "still held once");
         time::sleep(5_000_000);
         assert_eq!(poll(object), STATUS_SUCCESS, "the other thread still waits");
         assert_ne!(KeReleaseMutex(mutex, 0), 0);
         assert_eq!(KeReleaseMutex(mutex, 0), 0);
+        until_written(place(object, 1));
         assert_eq!(poll(object), STATUS_TIMEOUT, "the thread that waited has it");
+        place(object, 2).write(1);
         assert_eq!(wait(object, None), STATUS_SUCCESS);
         assert_eq!(KeReleaseMutex(mutex, 0), 0);
         assert_eq!(KeReadStateMutex(mutex), 1);
@@ -141,7 +153,7 @@ unsafe extern "efiapi" fn removes(lock: *mut c_void) {
     let lock = Guest::new(lock.cast());
     assert_eq!(acquire(lock, 7), STATUS_SUCCESS);
     IoReleaseRemoveLockAndWaitEx(lock, 7, 32);
-    lock.add(1000).write(1);
+    lock.add(1000).cast::<u32>().write(1);
 }
 
 /// WDK, "Using Remove Locks".
@@ -153,13 +165,16 @@ fn removal_waits_for_all_that_hold_the_lock() {
             assert_eq!(acquire(lock, tag), STATUS_SUCCESS);
         }
         start(host, removes, lock.address());
-        assert_eq!(acquire(lock, 3), STATUS_DELETE_PENDING);
+        while acquire(lock, 3) == STATUS_SUCCESS {
+            IoReleaseRemoveLockEx(lock, 3, 32);
+            time::sleep(1_000_000);
+        }
         for tag in [1, 1, 2] {
             assert_eq!(lock.add(1000).read(), 0, "it still waits");
             IoReleaseRemoveLockEx(lock, tag, 32);
             time::sleep(5_000_000);
         }
-        assert_eq!(lock.add(1000).read(), 1);
+        until_written(lock.add(1000).cast());
         assert_eq!(acquire(lock, 3), STATUS_DELETE_PENDING);
     });
 }

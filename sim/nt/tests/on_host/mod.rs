@@ -99,3 +99,10 @@ pub fn wait(object: usize, timeout: Option<i64>) -> i32 {
     let pointer = if timeout.is_some() { Guest::new(&raw mut time) } else { Guest::null() };
     KeWaitForSingleObject(object, KWAIT_REASON::Executive, 0, 0, pointer)
 }
+
+/// Waits until another thread has written to this place.
+pub fn until_written(place: Guest<u32>) {
+    while place.read() == 0 {
+        nt_sim::nt::time::sleep(1_000_000);
+    }
+}
