@@ -18,7 +18,11 @@ use ndk_abi::nt::{
     STATUS_UNSUCCESSFUL, UNICODE_STRING,
 };
 
-use crate::memory::{read, stay, write};
+use crate::{
+    memory::{read, stay, write},
+    request::location,
+    stack,
+};
 
 /// A service: its name, and what its `DriverEntry` does.
 type Service = (&'static str, fn(*mut DRIVER_OBJECT) -> NTSTATUS);
@@ -27,6 +31,7 @@ type Service = (&'static str, fn(*mut DRIVER_OBJECT) -> NTSTATUS);
 pub const ALL: &[Service] = &[
     ("device", device),
     ("exclusive device", exclusive_device),
+    ("device stack", device_stack),
     ("device leak", leak_device),
     ("link leak", leak_link),
     ("entries cleared", entries_cleared),
@@ -101,6 +106,14 @@ fn exclusive_device(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
     link()
 }
 
+/// The device, and another one that is attached to it.
+fn device_stack(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
+    match device(driver) {
+        STATUS_SUCCESS => stack::attach(driver, DEVICE.load(SeqCst)),
+        status => status,
+    }
+}
+
 fn leak_device(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
     let status = device(driver);
     DEVICE.store(null_mut(), SeqCst);
@@ -141,6 +154,7 @@ fn no_unload_routine(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
 
 /// Removes what the service made, except for what it leaks.
 pub fn unload() {
+    stack::detach();
     if LINKED.swap(0, SeqCst) != 0 {
         // SAFETY: the name is a counted string that lives during the call, which runs at PASSIVE_LEVEL.
         with_name(r"\DosDevices\Test", |name| unsafe { IoDeleteSymbolicLink(name) });
@@ -164,14 +178,10 @@ fn finish(irp: *mut IRP, status: NTSTATUS, information: usize) -> NTSTATUS {
     status
 }
 
-fn location(irp: *mut IRP) -> *mut IO_STACK_LOCATION {
-    // SAFETY: a request that the driver holds.
-    let request = unsafe { &*irp };
-    // SAFETY: the alternative of a request that runs.
-    unsafe { request.Tail.Overlay.CurrentStackLocation }
-}
-
-unsafe extern "efiapi" fn create_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+unsafe extern "efiapi" fn create_request(device: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+    if let Some(status) = stack::pass_on(device, irp) {
+        return status;
+    }
     REQUESTS[0].fetch_add(1, SeqCst);
     // SAFETY: the location of a request that the driver holds.
     let file = unsafe { (*location(irp)).FileObject };
@@ -184,12 +194,18 @@ unsafe extern "efiapi" fn create_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) -
     finish(irp, STATUS_SUCCESS, 0)
 }
 
-unsafe extern "efiapi" fn cleanup_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+unsafe extern "efiapi" fn cleanup_request(device: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+    if let Some(status) = stack::pass_on(device, irp) {
+        return status;
+    }
     REQUESTS[1].fetch_add(1, SeqCst);
     finish(irp, STATUS_SUCCESS, 0)
 }
 
-unsafe extern "efiapi" fn close_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+unsafe extern "efiapi" fn close_request(device: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+    if let Some(status) = stack::pass_on(device, irp) {
+        return status;
+    }
     REQUESTS[2].fetch_add(1, SeqCst);
     finish(irp, STATUS_SUCCESS, 0)
 }
@@ -202,7 +218,10 @@ struct Control {
     output: usize,
 }
 
-unsafe extern "efiapi" fn control_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+unsafe extern "efiapi" fn control_request(device: *mut DEVICE_OBJECT, irp: *mut IRP) -> NTSTATUS {
+    if let Some(status) = stack::pass_on(device, irp) {
+        return status;
+    }
     // SAFETY: the location of a request that the driver holds.
     let location = unsafe { &*location(irp) };
     // SAFETY: the alternative of this kind of request.
@@ -227,6 +246,7 @@ unsafe extern "efiapi" fn control_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) 
         6 => complete_held(&control),
         7 => finish(irp, STATUS_BUFFER_OVERFLOW, control.output),
         8 => finish(irp, STATUS_UNSUCCESSFUL, 0),
+        9 => finish(irp, STATUS_SUCCESS, stack::send_own(DEVICE.load(SeqCst))),
         code => violate(code, &control),
     }
 }

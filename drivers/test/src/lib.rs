@@ -18,6 +18,8 @@ mod formats;
 mod memory;
 mod paged;
 mod processor;
+mod request;
+mod stack;
 mod violations;
 mod work;
 

@@ -37,6 +37,7 @@ const PEND: u32 = code(5, 0);
 const COMPLETE: u32 = code(6, 0);
 const WARN: u32 = code(7, 0);
 const FAIL: u32 = code(8, 0);
+const SEND_OWN: u32 = code(9, 0);
 
 fn clocks() -> [SimBuilder; 2] {
     [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }].map(|clock| Sim::builder().clock(clock))
@@ -60,10 +61,14 @@ fn with_driver(
 
 /// Runs `body` with the test driver's device open on both clocks; expects no violation.
 fn with_file(body: impl FnOnce(&Arc<Host>, &File) + Clone + Send + 'static) {
+    with_file_of("device", body);
+}
+
+fn with_file_of(service: &'static str, body: impl FnOnce(&Arc<Host>, &File) + Clone + Send + 'static) {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     for sim in clocks() {
         let body = body.clone();
-        let verdict = with_driver(sim, "device", move |host, driver| {
+        let verdict = with_driver(sim, service, move |host, driver| {
             assert_eq!(driver.start(), STATUS_SUCCESS);
             let file = host.open_device(NAME).expect("the device opens");
             body(host, &file);
@@ -120,6 +125,26 @@ fn a_pending_request_is_completed_by_another_one() {
         let result = pending.wait();
         assert_eq!((result.status, result.output), (STATUS_SUCCESS, vec![7]));
     });
+}
+
+/// The upper device passes requests on with a completion routine.
+#[test]
+fn a_driver_attaches_a_device_to_its_other_one() {
+    with_file_of("device stack", |_, file| {
+        assert_eq!(file.ioctl(REVERSE, b"abc", 8).output, b"cba");
+        assert_eq!(file.ioctl(COUNT, b"", 3).output, [1, 0, 0]);
+        let pending = file.start_ioctl(PEND, &[], vec![0; 4]);
+        assert_eq!(file.ioctl(COMPLETE, b"", 0).status, STATUS_SUCCESS);
+        assert_eq!(pending.wait().output, vec![7]);
+        let pending = file.start_ioctl(PEND, &[], vec![0; 4]);
+        assert!(pending.cancel());
+        assert_eq!(pending.wait().status, STATUS_CANCELLED);
+    });
+}
+
+#[test]
+fn a_driver_sends_a_request_to_itself() {
+    with_file(|_, file| assert_eq!(file.ioctl(SEND_OWN, b"", 2).information, 2));
 }
 
 #[test]

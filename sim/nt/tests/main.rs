@@ -8,6 +8,7 @@
 mod checks;
 mod clock;
 mod common;
+mod device_stacks;
 mod dpc;
 mod drivers;
 mod endings;

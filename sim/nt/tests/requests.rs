@@ -24,7 +24,7 @@ use ndk_abi::nt::{
 use nt_sim::{
     BugCheck, Host,
     guest::Guest,
-    nt::io::{cancel, device, irp::GuestIrp, request},
+    nt::io::{cancel, complete, device, irp::GuestIrp},
 };
 
 const NAME: &str = r"\Device\Native";
@@ -45,7 +45,7 @@ impl Request {
 
     fn complete(self, status: i32, information: usize) -> i32 {
         GuestIrp(self.irp).set_status(status, information);
-        request::IofCompleteRequest(self.irp, 0);
+        complete::IofCompleteRequest(self.irp, 0);
         status
     }
 
@@ -249,7 +249,7 @@ fn a_second_completion_of_an_earlier_request_is_recognized() {
         let file = host.open_device(NAME).unwrap();
         let _ = file.ioctl(0, b"", 0);
         let first = requests.lock().unwrap()[0];
-        request::IofCompleteRequest(first.irp, 0);
+        complete::IofCompleteRequest(first.irp, 0);
     });
 }
 

@@ -157,6 +157,13 @@ unsafe extern "efiapi" {
     ) -> NTSTATUS;
     /// IRQL: `<= APC_LEVEL`.
     pub fn IoDeleteDevice(DeviceObject: *mut DEVICE_OBJECT);
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn IoAttachDeviceToDeviceStack(
+        SourceDevice: *mut DEVICE_OBJECT,
+        TargetDevice: *mut DEVICE_OBJECT,
+    ) -> *mut DEVICE_OBJECT;
+    /// IRQL: `== PASSIVE_LEVEL`.
+    pub fn IoDetachDevice(TargetDevice: *mut DEVICE_OBJECT);
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn IoCreateSymbolicLink(
         SymbolicLinkName: *mut UNICODE_STRING,

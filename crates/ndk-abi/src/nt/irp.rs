@@ -311,6 +311,12 @@ pub const FO_CLEANUP_COMPLETE: u32 = 0x4000;
 #[cfg_attr(all(windows, feature = "kernel"), link(name = "ntoskrnl"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn IoAllocateIrp(StackSize: i8, ChargeQuota: BOOLEAN) -> *mut IRP;
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn IoFreeIrp(Irp: *mut IRP);
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn IofCallDriver(DeviceObject: *mut DEVICE_OBJECT, Irp: *mut IRP) -> NTSTATUS;
+    /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn IofCompleteRequest(Irp: *mut IRP, PriorityBoost: i8);
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn IoCancelIrp(Irp: *mut IRP) -> BOOLEAN;

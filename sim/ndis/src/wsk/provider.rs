@@ -9,7 +9,7 @@ use ndk_abi::{
     },
     wsk::{WSK_PROVIDER_NDK_DISPATCH, WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH},
 };
-use nt_sim::{current, guest::Guest, imports, nt::io::request::IofCompleteRequest};
+use nt_sim::{current, guest::Guest, imports, nt::io::complete::complete_next};
 
 use super::{client::require_client, tables::TABLES};
 
@@ -43,7 +43,7 @@ fn finish(irp: Guest<IRP>, status: i32, information: usize) -> i32 {
             Information: information,
         };
         irp.field(std::mem::offset_of!(IRP, IoStatus)).write(block);
-        IofCompleteRequest(irp, 0);
+        complete_next(irp);
     }
     status
 }

@@ -84,7 +84,7 @@ fn unreferenced(function: &str, object: usize) -> ! {
 }
 
 /// Adds a reference to an object.
-fn reference(host: &Host, object: usize) {
+pub(super) fn reference(host: &Host, object: usize) {
     let is_first = {
         let mut table = host.state(&THREAD_OBJECTS).0.lock();
         let count = table.references.entry(object).or_default();

@@ -21,7 +21,7 @@ use super::{
     dispatch,
     irp::{Buffers, RequestMemory},
     namespace::NAMESPACE,
-    request::{Completion, IoRequest},
+    request::{Completion, IoRequest, Memory},
 };
 use crate::{
     Host,
@@ -146,7 +146,7 @@ impl Host {
     /// The status of the name look-up, of the I/O manager's checks, or of the driver's `IRP_MJ_CREATE`.
     pub fn open_device(self: &Arc<Self>, name: &str) -> Result<File, i32> {
         let found = self.state(&NAMESPACE).lock().find(name)?;
-        let driver = self.state(&DEVICES).lock().open(found.device)?;
+        self.state(&DEVICES).lock().open(found.device)?;
         let Some((object, security)) = file_object(self, found.device, &found.rest) else {
             device::close(self, found.device);
             return Err(STATUS_INSUFFICIENT_RESOURCES);
@@ -156,7 +156,7 @@ impl Host {
         location.Parameters.Create.SecurityContext = security.as_ptr();
         location.Parameters.Create.Options =
             FILE_OPEN << 24 | FILE_SYNCHRONOUS_IO_NONALERT | FILE_NON_DIRECTORY_FILE;
-        let outcome = open.send(driver, location, Buffers::default());
+        let outcome = open.send(location, Buffers::default());
         let status = outcome.map_or_else(|status| status, |request| finish(&request).status);
         if status < 0 {
             open.release(self);
@@ -208,34 +208,31 @@ impl Open {
         location
     }
 
-    /// Hands a request to the driver; returns when its dispatch routine has returned.
-    fn send(
-        &self,
-        driver: usize,
-        location: IO_STACK_LOCATION,
-        buffers: Buffers,
-    ) -> Result<Arc<IoRequest>, i32> {
+    /// Hands a request to the highest driver of the device's stack; returns when its dispatch routine has returned.
+    ///
+    /// # Errors
+    /// `STATUS_NO_SUCH_DEVICE` when the device is gone, `STATUS_INSUFFICIENT_RESOURCES` when memory is exhausted.
+    fn send(&self, location: IO_STACK_LOCATION, buffers: Buffers) -> Result<Arc<IoRequest>, i32> {
         let me = current();
         let host = me.host();
         assert!(std::ptr::eq(Arc::as_ptr(host), self.host.as_ptr()), "a thread of another host");
-        let memory = RequestMemory::new(host, buffers, location, thread_pointer(&me))
+        let top = host.state(&DEVICES).lock().top(self.device);
+        let (top, locations) = top.ok_or(STATUS_NO_SUCH_DEVICE)?;
+        let memory = RequestMemory::new(host, buffers, location, thread_pointer(&me), locations)
             .ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
-        let request = IoRequest::new(host, location.MajorFunction, memory);
+        let request = IoRequest::new(host, memory.irp, Memory::Program(memory));
         {
             let mut state = self.state.lock();
             state.requests.retain(|request| request.upgrade().is_some_and(|one| one.completion().is_none()));
             state.requests.push(Arc::downgrade(&request));
         }
-        dispatch::dispatch(host, (driver, self.device), location.MajorFunction, &request);
+        dispatch::call_driver(&me, top, &request);
         Ok(request)
     }
 
     /// Sends a request without buffers and waits for its completion.
-    fn send_and_wait(&self, host: &Host, major: u8) {
-        let driver = host.state(&DEVICES).lock().driver(self.device);
-        if let Some(driver) = driver
-            && let Ok(request) = self.send(driver, self.location(major), Buffers::default())
-        {
+    fn send_and_wait(&self, major: u8) {
+        if let Ok(request) = self.send(self.location(major), Buffers::default()) {
             finish(&request);
         }
     }
@@ -270,7 +267,6 @@ impl File {
     /// gone.
     #[must_use]
     pub fn start_ioctl(&self, code: u32, input: &[u8], output: Vec<u8>) -> Pending {
-        let me = current();
         let mut location = self.open.location(IRP_MJ_DEVICE_CONTROL);
         let length = |buffer: &[u8]| u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         location.Parameters.DeviceIoControl.OutputBufferLength = length(&output);
@@ -280,12 +276,7 @@ impl File {
         if self.open.state.lock().closed {
             return Pending { outcome: Err(STATUS_FILE_CLOSED) };
         }
-        let driver = me.host().state(&DEVICES).lock().driver(self.open.device);
-        let outcome = match driver {
-            Some(driver) => self.open.send(driver, location, buffers),
-            None => Err(STATUS_NO_SUCH_DEVICE),
-        };
-        Pending { outcome }
+        Pending { outcome: self.open.send(location, buffers) }
     }
 
     /// Returns the file object.
@@ -303,7 +294,7 @@ impl File {
         if std::mem::replace(&mut self.open.state.lock().closed, true) {
             return;
         }
-        self.open.send_and_wait(host, IRP_MJ_CLEANUP);
+        self.open.send_and_wait(IRP_MJ_CLEANUP);
         for request in self.open.requests() {
             cancel::cancel(&request);
         }
@@ -318,7 +309,7 @@ impl File {
                 );
             }
         }
-        self.open.send_and_wait(host, IRP_MJ_CLOSE);
+        self.open.send_and_wait(IRP_MJ_CLOSE);
         self.open.release(host);
     }
 }

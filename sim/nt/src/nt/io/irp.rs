@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory of one request: its IRP with one stack location, its buffers.
+//! Memory of one request: its IRP with a stack location for each device of the stack, its buffers.
 //!
 //! Each is a pool block of its own, so that the verifier's special pool finds accesses beyond its end and after
 //! completion.
@@ -22,8 +22,25 @@ use crate::{
 const IRP_TAG: Tag = Tag(u32::from_le_bytes(*b"Irp "));
 const BUFFER_TAG: Tag = Tag(u32::from_le_bytes(*b"IoSB"));
 
-/// Size of an IRP with its one stack location.
-const SIZE: usize = size_of::<IRP>() + size_of::<IO_STACK_LOCATION>();
+/// Returns the size of an IRP with `locations` stack locations.
+fn size(locations: i8) -> usize {
+    size_of::<IRP>() + usize::try_from(locations).unwrap_or(0) * size_of::<IO_STACK_LOCATION>()
+}
+
+/// Allocates an IRP with `locations` stack locations, none of which a driver has; returns `None` when memory is exhausted.
+pub(super) fn allocate_irp(host: &Host, locations: i8) -> Option<GuestIrp> {
+    let irp = GuestIrp(allocate(host, size(locations), IRP_TAG)?.cast());
+    irp.initialize(locations);
+    Some(irp)
+}
+
+/// Frees what [`allocate_irp`] has returned.
+///
+/// # Errors
+/// [`Misuse`] when something wrote outside of the IRP.
+pub(super) fn free_irp(host: &Host, irp: Guest<IRP>) -> Result<(), Misuse> {
+    free(host, irp.cast(), IRP_TAG)
+}
 
 /// An IRP as the image sees it.
 #[derive(Clone, Copy)]
@@ -32,6 +49,52 @@ pub struct GuestIrp(pub Guest<IRP>);
 impl GuestIrp {
     fn field<T: Copy>(self, offset: usize) -> Guest<T> {
         self.0.field(offset)
+    }
+
+    /// Makes the IRP one that no driver has.
+    pub(super) fn initialize(self, locations: i8) {
+        self.0.cast::<u8>().fill(0, size(locations));
+        self.field(offset_of!(IRP, Type)).write(IO_TYPE_IRP);
+        self.field(offset_of!(IRP, Size)).write(u16::try_from(size(locations)).unwrap_or(u16::MAX));
+        self.field(offset_of!(IRP, StackCount)).write(locations);
+        self.set_current(locations.saturating_add(1));
+    }
+
+    /// Returns the number of stack locations.
+    pub(super) fn locations(self) -> i8 {
+        self.field(offset_of!(IRP, StackCount)).read()
+    }
+
+    /// Returns the number of the stack location of the driver that has the request: 1 is the lowest driver's, and one more than
+    /// [`Self::locations`] means that no driver has it.
+    pub(super) fn current(self) -> i8 {
+        self.field(offset_of!(IRP, CurrentLocation)).read()
+    }
+
+    pub(super) fn set_current(self, location: i8) {
+        self.field(offset_of!(IRP, CurrentLocation)).write(location);
+        let pointer = self.location_at(location).address();
+        self.field(offset_of!(IRP, Tail.Overlay.CurrentStackLocation)).write(pointer);
+    }
+
+    /// Returns the stack location with a number of at least 1.
+    pub(super) fn location_at(self, location: i8) -> Guest<IO_STACK_LOCATION> {
+        let first: Guest<IO_STACK_LOCATION> = self.0.add(1).cast();
+        first.add(usize::try_from(location.saturating_sub(1)).unwrap_or(0))
+    }
+
+    pub(super) fn is_pending_at(self, location: i8) -> bool {
+        control(self.location_at(location)).read() & SL_PENDING_RETURNED != 0
+    }
+
+    /// Does what `IoMarkIrpPending` does in the current location.
+    pub(super) fn mark_pending(self) {
+        let control = control(self.location());
+        control.write(control.read() | SL_PENDING_RETURNED);
+    }
+
+    pub(super) fn pending_returned(self) -> Guest<u8> {
+        self.field(offset_of!(IRP, PendingReturned))
     }
 
     /// Returns the stack location of the driver that has the request.
@@ -54,13 +117,6 @@ impl GuestIrp {
         self.field::<usize>(block + offset_of!(IO_STATUS_BLOCK, Information)).write(information);
     }
 
-    /// Whether `IoMarkIrpPending` was called.
-    #[must_use]
-    pub fn is_marked_pending(self) -> bool {
-        let control = self.location().field::<u8>(offset_of!(IO_STACK_LOCATION, Control));
-        control.read() & SL_PENDING_RETURNED != 0
-    }
-
     pub(super) fn cancel_routine(self) -> Guest<usize> {
         self.field(offset_of!(IRP, CancelRoutine))
     }
@@ -73,9 +129,18 @@ impl GuestIrp {
         self.field(offset_of!(IRP, CancelIrql))
     }
 
+    /// Returns the device whose driver has the request, or 0.
     pub(super) fn device(self) -> usize {
-        self.location().field::<usize>(offset_of!(IO_STACK_LOCATION, DeviceObject)).read()
+        if self.current() > self.locations() { 0 } else { device(self.location()).read() }
     }
+}
+
+pub(super) fn control(location: Guest<IO_STACK_LOCATION>) -> Guest<u8> {
+    location.field(offset_of!(IO_STACK_LOCATION, Control))
+}
+
+pub(super) fn device(location: Guest<IO_STACK_LOCATION>) -> Guest<usize> {
+    location.field(offset_of!(IO_STACK_LOCATION, DeviceObject))
 }
 
 /// The buffers of a request, as its program passes them.
@@ -123,10 +188,16 @@ fn block_with(host: &Host, contents: &[u8], size: usize) -> Result<Option<Guest<
 }
 
 impl RequestMemory {
-    /// Allocates a request; returns `None` when memory is exhausted.
-    pub fn new(host: &Host, buffers: Buffers, location: IO_STACK_LOCATION, thread: usize) -> Option<Self> {
-        let irp: Guest<IRP> = allocate(host, SIZE, IRP_TAG)?.cast();
-        let stack: Guest<IO_STACK_LOCATION> = irp.add(1).cast();
+    /// Allocates a request whose first driver gets `location`; returns `None` when memory is exhausted.
+    pub fn new(
+        host: &Host,
+        buffers: Buffers,
+        location: IO_STACK_LOCATION,
+        thread: usize,
+        locations: i8,
+    ) -> Option<Self> {
+        let guest = allocate_irp(host, locations)?;
+        let irp = guest.0;
         let buffered = buffers.method == METHOD_BUFFERED;
         let neither = buffers.method == METHOD_NEITHER;
         let system_size = if buffered { buffers.output.len() } else { 0 };
@@ -136,11 +207,7 @@ impl RequestMemory {
             Some(output) if !neither => Some(locked(host, output, buffers.output.len())?),
             _ => None,
         };
-        let mut header = IRP::zeroed();
-        header.Type = IO_TYPE_IRP;
-        header.Size = u16::try_from(SIZE).unwrap_or(u16::MAX);
-        header.StackCount = 1;
-        header.CurrentLocation = 1;
+        let mut header = irp.read();
         // Buffers without a method are passed as they are: only a requestor in the kernel can do that here.
         let mode = if neither { MODE::KernelMode } else { MODE::UserMode };
         header.RequestorMode = i8::try_from(mode.0).unwrap_or(0);
@@ -148,14 +215,13 @@ impl RequestMemory {
         header.UserBuffer = pointer(output);
         header.MdlAddress = mdl.unwrap_or(Guest::null()).as_ptr();
         header.Tail.Overlay.Thread = Guest::from_address(thread).as_ptr();
-        header.Tail.Overlay.CurrentStackLocation = stack.as_ptr();
         header.Tail.Overlay.OriginalFileObject = location.FileObject;
         irp.write(header);
         let mut location = location;
         if neither {
             location.Parameters.DeviceIoControl.Type3InputBuffer = pointer(system);
         }
-        stack.write(location);
+        guest.location_at(locations).write(location);
         Some(Self { irp, buffers, system, output, mdl })
     }
 
@@ -198,7 +264,7 @@ impl RequestMemory {
         let blocks = [self.system, self.output]
             .map(|block| block.map_or(Ok(()), |block| free(host, block, BUFFER_TAG)));
         blocks.into_iter().collect::<Result<(), _>>()?;
-        free(host, self.irp.cast(), IRP_TAG)
+        free_irp(host, self.irp)
     }
 }
 

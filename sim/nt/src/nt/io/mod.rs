@@ -7,15 +7,21 @@
 //! | [`namespace`] | names of devices and symbolic links |
 //! | [`device`] | devices, and the members of driver objects that belong to the I/O manager |
 //! | [`symlink`] | symbolic links |
-//! | [`irp`] | memory of one request: IRP, stack location, buffers |
+//! | [`attach`] | stacks of devices |
+//! | [`irp`] | memory of one request: IRP, stack locations, buffers |
+//! | [`allocated`] | IRPs that drivers allocate |
 //! | [`remove_lock`] | remove locks |
-//! | [`request`] | requests that drivers hold; completing them |
+//! | [`request`] | requests, and the calls of dispatch routines with them |
+//! | [`complete`] | completing them; completion routines |
 //! | [`cancel`] | cancelling them; the cancel spin lock |
-//! | [`dispatch`] | handing a request to its driver, with the checks of what it returns |
+//! | [`dispatch`] | handing a request to a driver, with the checks of what it returns |
 //! | [`file`](mod@file) | open devices, as programs use them |
 //! | [`wmi`] | registration for management requests |
 
+pub mod allocated;
+pub mod attach;
 pub mod cancel;
+pub mod complete;
 pub mod device;
 pub mod dispatch;
 pub mod file;

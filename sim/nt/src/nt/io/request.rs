@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Requests that drivers hold, and completing them.
+//! Requests, and the calls of the dispatch routines of drivers that got them.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
-use ndk_abi::nt::{IRP, IRP_MJ_DEVICE_CONTROL, STATUS_PENDING};
+use ndk_abi::nt::{IO_STACK_LOCATION, IRP};
 use parking_lot::Mutex;
 
-use super::irp::{GuestIrp, RequestMemory};
-use crate::{
-    Host,
-    event::Event,
-    guest::Guest,
-    imports,
-    nt::mdl,
-    services::Slot,
-    thread::current,
-    verifier::{BugCheck, violation},
-};
+use super::irp::{self, GuestIrp, RequestMemory};
+use crate::{Host, event::Event, guest::Guest, services::Slot, thread::ThreadId};
 
 pub(crate) static REQUESTS: Slot<Requests> = Slot::new();
 
@@ -37,21 +28,67 @@ struct Table {
     completed: VecDeque<usize>,
 }
 
-/// A request to a driver.
+/// A request to drivers: of a program, or of a driver that allocated its IRP.
 pub struct IoRequest {
-    /// Address of its IRP, which is gone after completion.
+    /// Address of its IRP, which is gone with its memory.
     irp: usize,
-    /// `IRP_MJ_*`.
-    major: u8,
     state: Mutex<State>,
     done: Event,
 }
 
 #[derive(Default)]
 struct State {
-    /// Until completion.
-    memory: Option<RequestMemory>,
+    memory: Memory,
     completion: Option<Completion>,
+    /// In the order of their begin.
+    calls: Vec<Call>,
+    last_call: u64,
+}
+
+/// Owner of the memory of a request, if there is still some.
+#[derive(Default)]
+pub(super) enum Memory {
+    #[default]
+    Freed,
+    /// A program: its memory is freed when all drivers have completed the request.
+    Program(RequestMemory),
+    /// A driver, which frees the IRP.
+    Driver,
+}
+
+/// A call of a dispatch routine, until it has returned and its driver has completed the request.
+struct Call {
+    number: u64,
+    /// Number of the stack location.
+    location: i8,
+    thread: ThreadId,
+    runs: bool,
+    left: Option<Left>,
+}
+
+/// State of a stack location when its driver had completed the request.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) is_marked_pending: bool,
+    pub(super) status: i32,
+}
+
+/// Whereabouts of a request whose driver was called.
+pub(super) enum Progress {
+    /// The driver has completed it.
+    Completed(Left),
+    /// The driver has it.
+    Held { is_marked_pending: bool },
+    /// A driver that was called later has it.
+    PassedOn { is_marked_pending: bool },
+}
+
+/// A stack location whose driver has completed the request.
+pub(super) struct Step {
+    pub(super) location: IO_STACK_LOCATION,
+    pub(super) left: Left,
+    /// The drivers have all completed the request.
+    pub(super) is_last: bool,
 }
 
 /// Outcome of a request.
@@ -60,21 +97,14 @@ pub struct Completion {
     pub status: i32,
     pub information: usize,
     pub output: Vec<u8>,
-    /// The driver had called `IoMarkIrpPending`.
-    pub(super) marked_pending: bool,
-}
-
-/// A status of severity "error". A request that ends with one has no output.
-fn is_error(status: i32) -> bool {
-    status.cast_unsigned() >> 30 == 3
 }
 
 impl IoRequest {
-    /// Makes a request that its driver is about to get.
-    pub(super) fn new(host: &Host, major: u8, memory: RequestMemory) -> Arc<Self> {
-        let irp = memory.irp.address();
-        let state = Mutex::new(State { memory: Some(memory), completion: None });
-        let request = Arc::new(Self { irp, major, state, done: host.event() });
+    /// Makes a request that its drivers are about to get.
+    pub(super) fn new(host: &Host, irp: Guest<IRP>, memory: Memory) -> Arc<Self> {
+        let irp = irp.address();
+        let state = Mutex::new(State { memory, ..State::default() });
+        let request = Arc::new(Self { irp, state, done: host.event() });
         let mut table = host.state(&REQUESTS).0.lock();
         table.completed.retain(|&completed| completed != irp);
         table.held.insert(irp, request.clone());
@@ -90,6 +120,12 @@ impl IoRequest {
         self.state.lock().completion.clone()
     }
 
+    /// Records the outcome, which ends all waits.
+    pub(super) fn finish(&self, completion: Completion) {
+        self.state.lock().completion = Some(completion);
+        self.done.set();
+    }
+
     /// Blocks until the request is completed, or for no apparent reason.
     pub(super) fn block(&self) {
         self.done.wait_any();
@@ -99,11 +135,106 @@ impl IoRequest {
         self.done.wait(timeout)
     }
 
-    /// Calls `access` with the IRP unless the request is completed. No other thread completes it meanwhile, so that
-    /// `access` must neither block nor report a violation.
+    /// Calls `access` with the IRP while it exists. No driver completes it meanwhile, so that `access` must neither block nor
+    /// report a violation.
     pub(super) fn with_irp<T>(&self, access: impl FnOnce(GuestIrp) -> T) -> Option<T> {
         let state = self.state.lock();
-        state.memory.as_ref().map(|memory| access(GuestIrp(memory.irp)))
+        (!matches!(state.memory, Memory::Freed)).then(|| access(GuestIrp(self.irp())))
+    }
+
+    /// Calls `access` with the memory of a program's request.
+    pub(super) fn with_memory<T>(&self, access: impl FnOnce(&RequestMemory) -> T) -> Option<T> {
+        match &self.state.lock().memory {
+            Memory::Program(memory) => Some(access(memory)),
+            Memory::Freed | Memory::Driver => None,
+        }
+    }
+
+    /// Takes the memory, so that the IRP is no longer accessed.
+    pub(super) fn take_memory(&self) -> Memory {
+        std::mem::take(&mut self.state.lock().memory)
+    }
+
+    pub(super) fn is_of_a_driver(&self) -> bool {
+        matches!(self.state.lock().memory, Memory::Driver)
+    }
+
+    /// Returns whether a driver was given the request, and has not completed it.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.state.lock().calls.iter().any(|call| call.left.is_none())
+    }
+
+    /// Records that the driver of a stack location is about to be called, with which the request is at this location. Returns a
+    /// number for [`Self::end_call`].
+    pub(super) fn begin_call(&self, location: i8, device: usize, thread: ThreadId) -> u64 {
+        let mut state = self.state.lock();
+        let irp = GuestIrp(self.irp());
+        irp.set_current(location);
+        irp::device(irp.location()).write(device);
+        state.last_call += 1;
+        let number = state.last_call;
+        state.calls.push(Call { number, location, thread, runs: true, left: None });
+        number
+    }
+
+    /// Records that a dispatch routine has returned; returns what has become of the request.
+    pub(super) fn end_call(&self, number: u64) -> Progress {
+        let mut state = self.state.lock();
+        let is_passed_on = state.calls.iter().any(|call| call.number > number && call.left.is_none());
+        let Some(index) = state.calls.iter().position(|call| call.number == number) else {
+            unreachable!("a call is recorded until it has returned")
+        };
+        if let Some(left) = state.calls[index].left {
+            state.calls.remove(index);
+            return Progress::Completed(left);
+        }
+        state.calls[index].runs = false;
+        let is_marked_pending = GuestIrp(self.irp()).is_pending_at(state.calls[index].location);
+        if is_passed_on {
+            Progress::PassedOn { is_marked_pending }
+        } else {
+            Progress::Held { is_marked_pending }
+        }
+    }
+
+    /// Returns whether a thread is in a dispatch routine, and a driver below has the request.
+    pub(super) fn is_below_call_of(&self, thread: ThreadId) -> bool {
+        let state = self.state.lock();
+        let mut calls = state.calls.iter().rev();
+        let innermost = calls.find(|call| call.thread == thread && call.runs);
+        innermost.is_some_and(|mine| {
+            mine.left.is_none()
+                && state.calls.iter().any(|call| {
+                    call.number > mine.number && call.left.is_none() && call.location < mine.location
+                })
+        })
+    }
+
+    /// Takes the request out of the location of the driver that has it, to the location above. Returns `None` when no driver has
+    /// it.
+    pub(super) fn leave_location(&self) -> Option<Step> {
+        let mut state = self.state.lock();
+        if matches!(state.memory, Memory::Freed) {
+            return None;
+        }
+        let irp = GuestIrp(self.irp());
+        let (current, locations) = (irp.current(), irp.locations());
+        if !(1..=locations).contains(&current) {
+            return None;
+        }
+        let location = irp.location().read();
+        let is_marked_pending = irp.is_pending_at(current);
+        let left = Left { is_marked_pending, status: irp.status().0 };
+        irp.pending_returned().write(is_marked_pending.into());
+        irp::control(irp.location()).write(0);
+        irp.set_current(current + 1);
+        for call in &mut state.calls {
+            if call.location <= current && call.left.is_none() {
+                call.left = Some(left);
+            }
+        }
+        state.calls.retain(|call| call.runs || call.left.is_none());
+        Some(Step { location, left, is_last: current == locations })
     }
 }
 
@@ -112,90 +243,22 @@ pub(super) fn find(host: &Host, irp: usize) -> Option<Arc<IoRequest>> {
     host.state(&REQUESTS).0.lock().held.get(&irp).cloned()
 }
 
-fn iomanager(text: String) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION, text)
+/// Forgets a request that has no memory any longer.
+pub(super) fn forget(host: &Host, irp: usize) {
+    host.state(&REQUESTS).0.lock().held.remove(&irp);
 }
 
-fn not_held(host: &Host, irp: usize) -> ! {
-    let again = host.state(&REQUESTS).0.lock().completed.contains(&irp);
-    if again {
-        violation(
-            BugCheck::MULTIPLE_IRP_COMPLETE_REQUESTS,
-            format!("IRP {irp:#x} was completed a second time"),
-        );
+/// Forgets a program's request that all drivers have completed, and remembers the address of its IRP.
+pub(super) fn forget_completed(host: &Host, irp: usize) {
+    let mut table = host.state(&REQUESTS).0.lock();
+    table.held.remove(&irp);
+    if table.completed.len() == REMEMBERED {
+        table.completed.pop_front();
     }
-    iomanager(format!("{irp:#x} was completed, which is not an IRP that a driver was given"));
+    table.completed.push_back(irp);
 }
 
-/// Returns what is wrong with completing the request in its present state.
-fn objection(request: &IoRequest, memory: &RequestMemory) -> Option<String> {
-    let irp = GuestIrp(memory.irp);
-    let (status, information) = irp.status();
-    if matches!(status, STATUS_PENDING | -1) {
-        return Some(format!("a request was completed with the status {status:#x}, which is not final"));
-    }
-    if irp.cancel_routine().read() != 0 {
-        return Some("a request was completed while its cancel routine was set".to_owned());
-    }
-    let copied = request.major == IRP_MJ_DEVICE_CONTROL && memory.is_buffered() && !is_error(status);
-    (copied && information > memory.output_length()).then(|| {
-        format!(
-            "a request was completed with {information} bytes of output; its output buffer has {}",
-            memory.output_length()
-        )
-    })
-}
-
-/// Completes a request: its output goes to the requestor, its memory is freed.
-pub(super) fn complete(irp: Guest<IRP>) {
-    let me = current();
-    let host = me.host();
-    let Some(request) = find(host, irp.address()) else { not_held(host, irp.address()) };
-    if me.verifies() {
-        let held = me.locks.borrow().len();
-        if held != 0 {
-            violation(
-                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-                format!("IoCompleteRequest was called with {held} spin lock(s) held; release them first"),
-            );
-        }
-        let objection = request.state.lock().memory.as_ref().and_then(|memory| objection(&request, memory));
-        if let Some(text) = objection {
-            iomanager(text);
-        }
-    }
-    let Some(mut memory) = request.state.lock().memory.take() else { not_held(host, irp.address()) };
-    {
-        let mut table = host.state(&REQUESTS).0.lock();
-        table.held.remove(&irp.address());
-        if table.completed.len() == REMEMBERED {
-            table.completed.pop_front();
-        }
-        table.completed.push_back(irp.address());
-    }
-    let (status, information) = GuestIrp(memory.irp).status();
-    let completion = Completion {
-        status,
-        information,
-        output: if is_error(status) { Vec::new() } else { memory.output(information) },
-        marked_pending: GuestIrp(memory.irp).is_marked_pending(),
-    };
-    if let Some(output) = memory.take_mdl() {
-        mdl::MmUnlockPages(output);
-        mdl::IoFreeMdl(output);
-    }
-    if let Err(misuse) = memory.free(host) {
-        violation(misuse.code, misuse.text);
-    }
-    request.state.lock().completion = Some(completion);
-    request.done.set();
-}
-
-imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Completes a request. The IRP must not be used afterwards.
-    [<= DISPATCH_LEVEL]
-    fn IofCompleteRequest(irp: Guest<IRP>, boost: i8) {
-        let _ = boost;
-        complete(irp);
-    }
+/// Returns whether the IRP at an address was one of a program's request that all drivers have completed.
+pub(super) fn is_completed(host: &Host, irp: usize) -> bool {
+    host.state(&REQUESTS).0.lock().completed.contains(&irp)
 }
