@@ -347,7 +347,7 @@ fn a_cancelled_request_calls_the_routine_for_cancellation() {
     unsafe extern "efiapi" fn cancelled(_: *mut DEVICE_OBJECT, irp: *mut IRP) {
         let irp: Irp = Guest::new(irp);
         let level: Guest<u8> = irp.field(offset_of!(IRP, CancelIrql));
-        nt_sim::nt::io::cancel::IoReleaseCancelSpinLock(level.read());
+        nt_sim::nt::io::cancel_lock::IoReleaseCancelSpinLock(level.read());
         finish(irp, STATUS_CANCELLED);
     }
     let pends: Dispatch = |_, irp, _| {

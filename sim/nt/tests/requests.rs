@@ -14,100 +14,24 @@ use std::{
     time::Duration,
 };
 
-use crate::on_host::{correct, counted, memory, violates};
+use crate::on_host::{
+    correct, memory,
+    served::{NAME, Request, create, serve},
+    violates,
+};
 use ndk_abi::nt::{
-    DEVICE_OBJECT, DO_DEVICE_HAS_NAME, DO_DEVICE_INITIALIZING, DO_EXCLUSIVE, DRIVER_OBJECT,
-    IO_STACK_LOCATION, IRP, IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL, SL_PENDING_RETURNED, STATUS_CANCELLED,
-    STATUS_NO_SUCH_DEVICE, STATUS_OBJECT_NAME_NOT_FOUND, STATUS_PENDING, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
-    UNICODE_STRING,
+    DEVICE_OBJECT, DO_DEVICE_HAS_NAME, DO_DEVICE_INITIALIZING, DO_EXCLUSIVE, DRIVER_OBJECT, IRP,
+    IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL, STATUS_CANCELLED, STATUS_NO_SUCH_DEVICE,
+    STATUS_OBJECT_NAME_NOT_FOUND, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
 };
 use nt_sim::{
-    BugCheck, Host,
+    BugCheck,
     guest::Guest,
-    nt::io::{cancel, complete, device, irp::GuestIrp},
+    nt::io::{cancel_lock, complete, device},
 };
 
-const NAME: &str = r"\Device\Native";
 const PAGE: usize = 4096;
 const MILLISECOND: u64 = 1_000_000;
-
-/// A request that the driver has.
-#[derive(Clone, Copy)]
-struct Request {
-    device: Guest<DEVICE_OBJECT>,
-    irp: Guest<IRP>,
-}
-
-impl Request {
-    fn location(self) -> IO_STACK_LOCATION {
-        GuestIrp(self.irp).location().read()
-    }
-
-    fn complete(self, status: i32, information: usize) -> i32 {
-        GuestIrp(self.irp).set_status(status, information);
-        complete::IofCompleteRequest(self.irp, 0);
-        status
-    }
-
-    /// Makes the request pending; `cancelled` is its cancel routine.
-    fn pend(self, cancelled: unsafe extern "efiapi" fn(*mut DEVICE_OBJECT, *mut IRP)) -> i32 {
-        let control = GuestIrp(self.irp).location().field::<u8>(offset_of!(IO_STACK_LOCATION, Control));
-        control.write(control.read() | SL_PENDING_RETURNED);
-        self.cancel_routine().write(cancelled as *const () as usize);
-        STATUS_PENDING
-    }
-
-    fn cancel_routine(self) -> Guest<usize> {
-        self.irp.field(offset_of!(IRP, CancelRoutine))
-    }
-}
-
-type Routine = Box<dyn Fn(Request, u8) -> i32 + Send + Sync>;
-
-unsafe extern "efiapi" fn dispatch(device: *mut DEVICE_OBJECT, irp: *mut IRP) -> i32 {
-    let request = Request { device: Guest::new(device), irp: Guest::new(irp) };
-    let extension: Guest<Guest<Routine>> = Guest::new(request.device.read().DeviceExtension.cast());
-    // SAFETY: `serve` stored it, and it is never freed.
-    let routine = unsafe { &*extension.read().as_ptr() };
-    routine(request, request.location().MajorFunction)
-}
-
-/// Makes a device; returns its address.
-fn create(
-    host: &Host,
-    driver: Guest<DRIVER_OBJECT>,
-    name: Option<&str>,
-    extension: u32,
-    exclusive: bool,
-) -> usize {
-    let result = memory::<usize>(host);
-    let name: Guest<UNICODE_STRING> = name.map_or(Guest::null(), |name| counted(host, name, 0));
-    let status = device::IoCreateDevice(driver, extension, name, 0x22, 0x100, exclusive.into(), result);
-    assert_eq!(status, STATUS_SUCCESS);
-    result.read()
-}
-
-fn flags(device: usize) -> Guest<u32> {
-    Guest::<u8>::from_address(device).field(offset_of!(DEVICE_OBJECT, Flags))
-}
-
-/// Makes a driver with a device, whose requests `routine` gets; create, cleanup and close succeed without it if it returns -1.
-fn serve(host: &Host, routine: impl Fn(Request, u8) -> i32 + Send + Sync + 'static) -> usize {
-    let driver = memory::<DRIVER_OBJECT>(host);
-    let entries: Guest<usize> = driver.field(offset_of!(DRIVER_OBJECT, MajorFunction));
-    for major in 0..28 {
-        entries.add(major).write(dispatch as *const () as usize);
-    }
-    let device = create(host, driver, Some(NAME), 8, false);
-    let routine: Routine = Box::new(move |request, major| match routine(request, major) {
-        -1 => request.complete(STATUS_SUCCESS, 0),
-        status => status,
-    });
-    let extension = Guest::from_address(device + size_of::<DEVICE_OBJECT>());
-    extension.write(std::ptr::from_mut(Box::leak(Box::new(routine))));
-    flags(device).write(flags(device).read() & !DO_DEVICE_INITIALIZING);
-    device
-}
 
 #[test]
 fn a_create_request_says_how_the_file_is_opened() {
@@ -155,7 +79,7 @@ unsafe extern "efiapi" fn completes_late(device: *mut DEVICE_OBJECT, irp: *mut I
     CANCELLED.store(device.addr(), SeqCst);
     let request = Request { device: Guest::new(device), irp: Guest::new(irp) };
     let level: Guest<u8> = request.irp.field(offset_of!(IRP, CancelIrql));
-    cancel::IoReleaseCancelSpinLock(level.read());
+    cancel_lock::IoReleaseCancelSpinLock(level.read());
     nt_sim::current().host().queue_work(move || {
         nt_sim::nt::time::sleep(3 * MILLISECOND);
         request.complete(STATUS_CANCELLED, 0);

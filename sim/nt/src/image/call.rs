@@ -72,6 +72,13 @@ fn checked(what: &str, callback: &mut dyn FnMut()) {
     }
 }
 
+/// Calls a function of the image that may return at another level and with other locks held.
+pub fn call_changing_level<T>(callback: impl FnOnce() -> T) -> T {
+    let result = switch::once(callback, |callback| stack::segment(callback));
+    current().stop_if_dead();
+    result
+}
+
 /// Calls a function of the image that must lower the IRQL and release spin locks: it must return at the level and with
 /// the number of locks held that `ending` has.
 pub fn call_ending<T>(what: &str, ending: (Irql, usize), callback: impl FnOnce() -> T) -> T {

@@ -50,7 +50,7 @@ pub mod symbols;
 mod thunk;
 mod unwind;
 
-pub use call::{call, call_ending, function};
+pub use call::{call, call_changing_level, call_ending, function};
 pub use entry_points::EntryPoints;
 pub use error::LoadError;
 pub use frame::{Frame, Walk};

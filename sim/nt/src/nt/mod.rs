@@ -74,7 +74,9 @@ pub const IMPORTS: &[&[Import]] = &[
     io::allocated::IMPORTS,
     io::attach::IMPORTS,
     io::cancel::IMPORTS,
+    io::cancel_lock::IMPORTS,
     io::complete::IMPORTS,
+    io::csq::IMPORTS,
     io::device::IMPORTS,
     io::dispatch::IMPORTS,
     io::remove_lock::IMPORTS,
@@ -146,7 +148,8 @@ impl Subsystem for Nt {
         );
         services.add(&io::request::REQUESTS, io::request::Requests::default());
         services.add(&io::remove_lock::HOLDERS, io::remove_lock::Holders::default());
-        services.add(&io::cancel::CANCEL_LOCK, OnceLock::new());
+        services.add(&io::cancel_lock::CANCEL_LOCK, OnceLock::new());
+        services.add(&io::csq::CANCEL_ROUTINE, EntryPoints::new(io::csq::ROUTINES).expect("memory for code"));
         services.add(&handles::HANDLES, handles::Handles::default());
         services.add(&file_tree::FILES, file_tree::Files::default());
         services.add(&registry_tree::REGISTRY, registry_tree::Registry::default());

@@ -2,6 +2,8 @@
 
 //! Calling imports on a thread of a host, as a driver does.
 
+pub mod served;
+
 use std::{ffi::c_void, sync::Arc};
 
 use ndk_abi::nt::{KWAIT_REASON, LARGE_INTEGER, STATUS_SUCCESS, UNICODE_STRING};

@@ -1,45 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Cancelling requests, and the cancel spin lock.
+//! Cancelling requests.
 
-use std::sync::OnceLock;
+use ndk_abi::nt::{DRIVER_CANCEL, IRP};
 
-use ndk_abi::nt::{DRIVER_CANCEL, IRP, KSPIN_LOCK};
-
-use super::request::{self, IoRequest};
+use super::{
+    cancel_lock::{acquire, release},
+    csq,
+    request::{self, IoRequest},
+};
 use crate::{
-    Host, Irql,
     guest::Guest,
     image, imports,
     nt::spin_lock,
-    services::Slot,
     thread::current,
     verifier::{BugCheck, violation},
 };
-
-/// Address of the host's cancel spin lock; made when it is acquired for the first time.
-pub(crate) static CANCEL_LOCK: Slot<OnceLock<usize>> = Slot::new();
-
-fn cancel_lock(host: &Host) -> Guest<KSPIN_LOCK> {
-    let lock = host.state(&CANCEL_LOCK).get_or_init(|| {
-        let page = host.memory.allocate(1).expect("a host has memory for its cancel spin lock");
-        page.address()
-    });
-    Guest::from_address(*lock)
-}
-
-fn acquire() -> Irql {
-    let me = current();
-    let old = me.raise(Irql::DISPATCH_LEVEL);
-    spin_lock::acquire(me, cancel_lock(me.host()));
-    old
-}
-
-fn release(level: Irql) {
-    let me = current();
-    spin_lock::release(me, cancel_lock(me.host()));
-    me.lower(level);
-}
 
 /// Cancels a request: calls its cancel routine if it has one; returns `false` when it has none or is completed.
 pub(super) fn cancel(request: &IoRequest) -> bool {
@@ -55,6 +31,9 @@ pub(super) fn cancel(request: &IoRequest) -> bool {
         release(level);
         return false;
     };
+    if csq::cancel(routine, Guest::from_address(device), request.irp()) {
+        return true;
+    }
     // SAFETY: the driver set it as its cancel routine.
     let routine: DRIVER_CANCEL = unsafe { image::function("a cancel routine", routine) };
     let locks = current().locks.borrow().len().saturating_sub(1);
@@ -66,18 +45,6 @@ pub(super) fn cancel(request: &IoRequest) -> bool {
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Acquires the lock that protects the cancel routines of all requests.
-    [<= DISPATCH_LEVEL]
-    fn IoAcquireCancelSpinLock(level: Guest<u8>) {
-        level.write(acquire().0);
-    }
-
-    /// Releases the cancel spin lock.
-    [== DISPATCH_LEVEL]
-    fn IoReleaseCancelSpinLock(level: u8) {
-        release(Irql(level));
-    }
-
     /// Cancels a request; returns whether it had a cancel routine.
     [<= DISPATCH_LEVEL]
     fn IoCancelIrp(irp: Guest<IRP>) -> u8 {

@@ -13,7 +13,9 @@
 //! | [`remove_lock`] | remove locks |
 //! | [`request`] | requests, and the calls of dispatch routines with them |
 //! | [`complete`] | completing them; completion routines |
-//! | [`cancel`] | cancelling them; the cancel spin lock |
+//! | [`cancel_lock`] | the cancel spin lock |
+//! | [`csq`] | cancel-safe queues |
+//! | [`cancel`] | cancelling requests |
 //! | [`dispatch`] | handing a request to a driver, with the checks of what it returns |
 //! | [`file`](mod@file) | open devices, as programs use them |
 //! | [`wmi`] | registration for management requests |
@@ -21,7 +23,9 @@
 pub mod allocated;
 pub mod attach;
 pub mod cancel;
+pub mod cancel_lock;
 pub mod complete;
+pub mod csq;
 pub mod device;
 pub mod dispatch;
 pub mod file;
