@@ -22,6 +22,7 @@
 //! | `block` | memory of NDIS's own structures |
 //! | [`sg_list`] | scatter/gather lists |
 //! | [`nbl`], [`clones`], [`data_path`] | NET_BUFFER_LISTs, and sending and receiving them |
+//! | [`device`](mod@device) | devices that a driver registers for programs |
 //! | [`config`], [`event_log`] | registry keywords; the event log |
 //! | [`rss_processors`] | the processors of receive side scaling |
 //! | [`runtime`] | work items, timers, events, processors |
@@ -43,6 +44,7 @@ pub mod clones;
 mod coalescing;
 pub mod config;
 pub mod data_path;
+pub mod device;
 pub mod dma;
 pub mod driver;
 pub mod event_log;

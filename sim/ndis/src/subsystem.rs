@@ -14,9 +14,9 @@ use nt_sim::{
 use parking_lot::Mutex;
 
 use crate::{
-    adapter, bus, clones, config, data_path, dma, driver, event_log, handle, hang, interface, interrupt, nbl,
-    ndk, ndk_objects, netio, oid, owner, poll, protocol, registration, removal, rss_processors, runtime,
-    sg_list, wsk,
+    adapter, bus, clones, config, data_path, device, dma, driver, event_log, handle, hang, interface,
+    interrupt, nbl, ndk, ndk_objects, netio, oid, owner, poll, protocol, registration, removal,
+    rss_processors, runtime, sg_list, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -26,6 +26,7 @@ const IMPORTS: &[&[Import]] = &[
     clones::IMPORTS,
     config::IMPORTS,
     data_path::IMPORTS,
+    device::IMPORTS,
     dma::IMPORTS,
     event_log::IMPORTS,
     hang::IMPORTS,

@@ -8,6 +8,7 @@
 mod adapters;
 mod bus_mastering;
 mod common;
+mod control_devices;
 mod driver_offences;
 mod driver_services;
 mod handlers;

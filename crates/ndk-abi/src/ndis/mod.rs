@@ -4,6 +4,7 @@
 
 mod attributes;
 mod config;
+mod device;
 mod dma;
 mod interrupt;
 mod miniport;
@@ -20,6 +21,7 @@ mod types;
 
 pub use attributes::*;
 pub use config::*;
+pub use device::*;
 pub use dma::*;
 pub use interrupt::*;
 pub use miniport::*;
