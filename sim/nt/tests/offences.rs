@@ -283,7 +283,7 @@ fn misuse_of_spin_locks_is_reported() {
 /// An MDL of a page of nonpaged pool.
 fn describe(length: usize) -> (Guest<MDL>, Guest<u8>) {
     let block = allocate(length);
-    let mdl = mdl::IoAllocateMdl(block.address(), u32::try_from(length).unwrap(), 0, 0, 0);
+    let mdl = mdl::IoAllocateMdl(block.address(), u32::try_from(length).unwrap(), 0, 0, Guest::null());
     (mdl, block)
 }
 
@@ -316,9 +316,6 @@ fn misuse_of_mdls_is_reported() {
             let mdl = locked();
             map(mdl);
             mdl::IoFreeMdl(mdl);
-        }),
-        (VIOLATION, "IoAllocateMdl with an IRP: this simulation has no IRPs", || {
-            _ = mdl::IoAllocateMdl(0x1000, 1, 0, 0, 1);
         }),
         (VIOLATION, "MmProbeAndLockPages of user memory: this simulation has none", || {
             mdl::MmProbeAndLockPages(describe(8).0, 1, 0);
@@ -363,7 +360,7 @@ fn misuse_of_mdls_is_reported() {
         (VIOLATION, "for a range that is not inside the source MDL", || {
             let (source, block) = describe(100);
             mdl::MmBuildMdlForNonPagedPool(source);
-            let target = mdl::IoAllocateMdl(block.address(), 101, 0, 0, 0);
+            let target = mdl::IoAllocateMdl(block.address(), 101, 0, 0, Guest::null());
             mdl::IoBuildPartialMdl(source, target, block.address(), 101);
         }),
         (VIOLATION, "that MmAllocatePagesForMdlEx did not allocate", || {
@@ -401,7 +398,7 @@ fn correct_use_of_the_same_functions_is_not_reported() {
             work::IoFreeWorkItem(item);
             let (source, block) = describe(100);
             mdl::MmBuildMdlForNonPagedPool(source);
-            let target = mdl::IoAllocateMdl(block.address(), 100, 0, 0, 0);
+            let target = mdl::IoAllocateMdl(block.address(), 100, 0, 0, Guest::null());
             mdl::IoBuildPartialMdl(source, target, block.address(), 100);
             mdl::IoFreeMdl(target);
             mdl::IoFreeMdl(source);

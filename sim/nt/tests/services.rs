@@ -14,7 +14,7 @@ use ndk_abi::nt::{EX_RUNDOWN_REF, LIST_ENTRY, POOL_TYPE, SLIST_ENTRY, SLIST_HEAD
 use nt_sim::{
     BugCheck,
     guest::Guest,
-    nt::{lists, mdl, mutex, pool, rundown, system_routine, system_threads, work},
+    nt::{io::allocated, lists, mdl, mutex, pool, rundown, system_routine, system_threads, work},
 };
 
 #[test]
@@ -246,6 +246,21 @@ fn handles_of_the_kernel_ascend_and_belong_to_what_made_them() {
     });
 }
 
+/// WDK, `IoAllocateMdl`: the first MDL of an IRP, or the last one of its chain.
+#[test]
+fn an_mdl_is_added_to_its_irp() {
+    correct(|_| {
+        let irp = allocated::IoAllocateIrp(1, 0);
+        let [a, b, c] = [0, 1, 1].map(|secondary| mdl::IoAllocateMdl(0x1000, 1, secondary, 0, irp));
+        assert_eq!(irp.read().MdlAddress, a.as_ptr());
+        assert_eq!([a.read().Next, b.read().Next, c.read().Next], [b, c, Guest::null()].map(Guest::as_ptr));
+        for list in [a, b, c] {
+            mdl::IoFreeMdl(list);
+        }
+        allocated::IoFreeIrp(irp);
+    });
+}
+
 #[test]
 fn an_mdl_has_room_for_each_page_that_its_range_touches() {
     correct(|host| {
@@ -256,7 +271,7 @@ fn an_mdl_has_room_for_each_page_that_its_range_touches() {
             assert_eq!(mdl::MmSizeOfMdl(address, length), header + 8 * pages);
         }
         let buffer = memory::<u8>(host).address() + 100;
-        let list = mdl::IoAllocateMdl(buffer, 200, 0, 0, 0);
+        let list = mdl::IoAllocateMdl(buffer, 200, 0, 0, Guest::null());
         mdl::MmProbeAndLockPages(list, 0, 0);
         let before = host.mappings();
         let mapping = mdl::MmMapLockedPagesSpecifyCache(list, 0, 1, 0, 0, 16);

@@ -9,8 +9,8 @@ use std::{
 };
 
 use ndk_abi::nt::{
-    LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL,
-    MM_ALLOCATE_FULLY_REQUIRED, MM_DONT_ZERO_ALLOCATION, MdlMappingNoWrite,
+    IRP, LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_PARTIAL,
+    MDL_SOURCE_IS_NONPAGED_POOL, MM_ALLOCATE_FULLY_REQUIRED, MM_DONT_ZERO_ALLOCATION, MdlMappingNoWrite,
 };
 
 use parking_lot::Mutex;
@@ -229,6 +229,15 @@ fn free_contiguous(address: usize) {
     host.memory.physical.free(first, pages);
 }
 
+/// Makes an MDL the first one of an IRP, or the last one of the chain that the IRP has.
+fn attach_to_irp(mdl: Guest<MDL>, irp: Guest<IRP>, is_secondary: bool) {
+    let mut place: Guest<usize> = irp.field(offset_of!(IRP, MdlAddress));
+    while is_secondary && place.read() != 0 {
+        place = Guest::<MDL>::from_address(place.read()).field(offset_of!(MDL, Next));
+    }
+    place.write(mdl.address());
+}
+
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Returns the size of an MDL for a range in bytes.
     [any]
@@ -238,17 +247,17 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
 
     /// Allocates an MDL for a range; returns null when resources run low.
     [<= DISPATCH_LEVEL]
-    fn IoAllocateMdl(address: usize, length: u32, secondary: u8, quota: u8, irp: usize) -> Guest<MDL> {
-        let _ = (secondary, quota);
-        if irp != 0 {
-            misuse("IoAllocateMdl with an IRP: this simulation has no IRPs");
-        }
+    fn IoAllocateMdl(address: usize, length: u32, secondary: u8, quota: u8, irp: Guest<IRP>) -> Guest<MDL> {
+        let _ = quota;
         let me = current();
         let size = GuestMdl::size_for(address, length as usize);
         let request = Request { size, tag: TAG, zeroed: false, cache_aligned: false };
         let mdl = pool::allocate(&me, request).cast();
         if !mdl.is_null() {
             GuestMdl(mdl).initialize(address, length);
+            if !irp.is_null() {
+                attach_to_irp(mdl, irp, secondary != 0);
+            }
         }
         mdl
     }
