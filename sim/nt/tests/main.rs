@@ -26,6 +26,7 @@ mod on_host;
 mod physical;
 mod plain_locks;
 mod pool;
+mod regions;
 mod registrations;
 mod registry;
 mod requests;

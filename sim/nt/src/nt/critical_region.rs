@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Critical regions, in which a thread gets no normal kernel APCs. There are none; functions that require a region check it.
+//! Critical and guarded regions, in which a thread gets no normal kernel APCs. There are none; functions that require a region check it.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) fn enter(me: &Thread) {
     *me.host().state(&REGIONS).0.lock().entry(me.id()).or_default() += 1;
 }
 
-pub(super) fn leave(me: &Thread) {
+pub(super) fn leave(me: &Thread, function: &str) {
     let is_left = {
         let mut regions = me.host().state(&REGIONS).0.lock();
         let count = regions.get_mut(&me.id());
@@ -39,7 +39,7 @@ pub(super) fn leave(me: &Thread) {
     if !is_left && me.verifies() {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            "KeLeaveCriticalRegion by a thread that is in no critical region",
+            format!("{function} by a thread that is in no critical region"),
         );
     }
 }
@@ -59,6 +59,23 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Undoes [`KeEnterCriticalRegion`].
     [<= APC_LEVEL]
     fn KeLeaveCriticalRegion() {
-        leave(&current());
+        leave(&current(), "KeLeaveCriticalRegion");
+    }
+    /// Keeps all kernel APCs from the thread.
+    [<= APC_LEVEL]
+    fn KeEnterGuardedRegion() {
+        enter(&current());
+    }
+
+    /// Undoes [`KeEnterGuardedRegion`].
+    [<= APC_LEVEL]
+    fn KeLeaveGuardedRegion() {
+        leave(&current(), "KeLeaveGuardedRegion");
+    }
+
+    /// Returns whether the thread gets no normal kernel APCs.
+    [<= DISPATCH_LEVEL]
+    fn KeAreApcsDisabled() -> u8 {
+        is_inside(&current()).into()
     }
 }

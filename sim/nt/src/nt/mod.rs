@@ -22,6 +22,7 @@ pub mod mutant;
 pub mod mutex;
 pub mod pool;
 pub mod processor;
+pub mod push_lock;
 pub mod random;
 pub mod registry;
 pub mod registry_tree;
@@ -90,6 +91,7 @@ pub const IMPORTS: &[&[Import]] = &[
     mutex::IMPORTS,
     pool::IMPORTS,
     processor::IMPORTS,
+    push_lock::IMPORTS,
     registry::IMPORTS,
     resource::IMPORTS,
     rundown::IMPORTS,
@@ -132,6 +134,7 @@ impl Subsystem for Nt {
         services.add(&thread_objects::THREAD_OBJECTS, thread_objects::ThreadObjects::default());
         services.add(&waits::WAITS, waits::Waits::default());
         services.add(&critical_region::REGIONS, critical_region::Regions::default());
+        services.add(&push_lock::PUSH_LOCKS, push_lock::PushLocks::default());
         services.add(&resource::RESOURCES, resource::Resources::default());
         services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
         services.add(&dpc::DPCS, dpc::Queued::default());

@@ -218,7 +218,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= APC_LEVEL]
     fn ExReleaseResourceAndLeaveCriticalRegion(resource: usize) {
         release(resource, "ExReleaseResourceAndLeaveCriticalRegion");
-        leave(&current());
+        leave(&current(), "ExReleaseResourceAndLeaveCriticalRegion");
     }
 
     /// Shares a resource that the thread holds exclusively.
