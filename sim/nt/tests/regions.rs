@@ -2,7 +2,7 @@
 
 //! Locks that require or make regions without APCs: guarded mutexes, fast mutexes without a change of level, push locks.
 //!
-//! What Windows does is known from the documentation of the functions.
+//! What Windows does is known from the documentation of the functions, and of bug check 0x20.
 
 use std::ffi::c_void;
 
@@ -190,4 +190,16 @@ fn misuse_of_push_locks_is_reported() {
             ExReleasePushLockExclusiveEx(lock, 0);
         },
     );
+}
+
+unsafe extern "efiapi" fn ends_in_a_region(_: *mut c_void) {
+    KeEnterCriticalRegion();
+}
+
+#[test]
+fn thread_that_ends_in_a_region_is_reported() {
+    let code = BugCheck::KERNEL_APC_PENDING_DURING_EXIT;
+    violates(code, "a thread ended in 1 critical or guarded region(s)", |host| {
+        beside(host, ends_in_a_region, 0, || ());
+    });
 }

@@ -49,6 +49,19 @@ pub(super) fn is_inside(me: &Thread) -> bool {
     me.irql() >= Irql::APC_LEVEL || me.host().state(&REGIONS).0.lock().contains_key(&me.id())
 }
 
+/// Reports that a thread ends in a region.
+pub(super) fn check_left(me: &Thread) {
+    let regions = me.host().state(&REGIONS).0.lock().remove(&me.id());
+    if let Some(count) = regions
+        && me.verifies()
+    {
+        violation(
+            BugCheck::KERNEL_APC_PENDING_DURING_EXIT,
+            format!("a thread ended in {count} critical or guarded region(s)"),
+        );
+    }
+}
+
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Keeps normal kernel APCs from the thread.
     [<= APC_LEVEL]

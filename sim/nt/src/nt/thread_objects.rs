@@ -11,6 +11,7 @@ use ndk_abi::nt::{
 use parking_lot::Mutex;
 
 use super::{
+    critical_region,
     handles::{self, Object},
     header::{self, signal_state},
     mutant, variables,
@@ -71,6 +72,7 @@ fn end(me: &Thread) -> bool {
         object
     };
     mutant::check_released(me);
+    critical_region::check_left(me);
     host.state(&WAITS).signal(me, object, || signal_state(object).write(1));
     true
 }
