@@ -10,11 +10,14 @@ use std::{
 };
 
 use crate::on_host::{correct, counted, memory, violates};
-use ndk_abi::nt::{EX_RUNDOWN_REF, LIST_ENTRY, POOL_TYPE, SLIST_ENTRY, SLIST_HEADER};
+use ndk_abi::nt::{
+    EX_RUNDOWN_REF, LIST_ENTRY, POOL_TYPE, SLIST_ENTRY, SLIST_HEADER, STATUS_INVALID_PARAMETER_4,
+    STATUS_INVALID_PARAMETER_5, STATUS_SUCCESS,
+};
 use nt_sim::{
     BugCheck,
     guest::Guest,
-    nt::{io::allocated, lists, mdl, mutex, pool, rundown, system_routine, system_threads, work},
+    nt::{io::allocated, lists, lookaside, mdl, mutex, pool, rundown, system_routine, system_threads, work},
 };
 
 #[test]
@@ -184,7 +187,7 @@ fn interlocked_lists_return_the_former_neighbor() {
 fn a_lookaside_list_frees_the_blocks_it_holds() {
     correct(|host| {
         let list = memory::<u8>(host);
-        lists::ExInitializeNPagedLookasideList(list, 0, 0, 0, 64, 0x6465_6566, 0);
+        lookaside::ExInitializeNPagedLookasideList(list, 0, 0, 0, 64, 0x6465_6566, 0);
         let head: Guest<SLIST_HEADER> = list.cast();
         for _ in 0..2 {
             let block: Guest<SLIST_ENTRY> =
@@ -192,7 +195,56 @@ fn a_lookaside_list_frees_the_blocks_it_holds() {
             lists::ExpInterlockedPushEntrySList(head, block);
         }
         assert_eq!(lists::ExQueryDepthSList(head), 2);
-        lists::ExDeleteNPagedLookasideList(list);
+        lookaside::ExDeleteNPagedLookasideList(list);
+        assert!(host.memory.pool.blocks().is_empty());
+    });
+}
+
+/// WDK, `ExInitializeLookasideListEx`: the functions of the list, as the inline functions of the headers call them.
+#[test]
+fn a_lookaside_list_has_blocks_of_any_pool() {
+    extern "efiapi" fn allocate(pool: u32, size: usize, tag: u32, list: Guest<u32>) -> Guest<u8> {
+        assert_eq!((pool, size, tag), (512 + 16, 64, 0x6465_6566));
+        list.add(64).write(list.add(64).read() + 1);
+        pool::ExAllocatePoolWithTag(POOL_TYPE(512), size, tag)
+    }
+    extern "efiapi" fn free(block: Guest<u8>, list: Guest<u32>) {
+        list.add(65).write(list.add(65).read() + 1);
+        pool::ExFreePool(block);
+    }
+    correct(|host| {
+        let list = memory::<u8>(host);
+        let functions = [allocate as *const () as usize, free as *const () as usize];
+        let initialize = |pool, flags| {
+            lookaside::ExInitializeLookasideListEx(
+                list,
+                functions[0],
+                functions[1],
+                pool,
+                flags,
+                64,
+                0x6465_6566,
+                0,
+            )
+        };
+        assert_eq!(initialize(512, 4), STATUS_INVALID_PARAMETER_5);
+        assert_eq!(initialize(99, 0), STATUS_INVALID_PARAMETER_4);
+        assert_eq!(initialize(512, 1), STATUS_SUCCESS);
+        let [kind, tag, size] = [36, 40, 44].map(|offset| list.field::<u32>(offset).read());
+        let stored = [48, 56].map(|offset| list.field::<usize>(offset).read());
+        assert_eq!(stored, functions);
+        for _ in 0..2 {
+            let block = allocate(kind, size as usize, tag, list.cast());
+            lists::ExpInterlockedPushEntrySList(list.cast(), block.cast());
+        }
+        lookaside::ExFlushLookasideListEx(list);
+        lookaside::ExDeleteLookasideListEx(list);
+        assert_eq!([64, 65].map(|index| list.cast::<u32>().add(index).read()), [2, 2]);
+        lookaside::ExInitializePagedLookasideList(list, 0, 0, 0, 64, 0x6465_6566, 0);
+        assert_eq!(list.field::<u32>(36).read(), 1);
+        let block = pool::ExAllocatePoolWithTag(POOL_TYPE(1), 64, 0x6465_6566);
+        lists::ExpInterlockedPushEntrySList(list.cast(), block.cast());
+        lookaside::ExDeletePagedLookasideList(list);
         assert!(host.memory.pool.blocks().is_empty());
     });
 }

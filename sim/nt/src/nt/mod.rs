@@ -17,6 +17,7 @@ pub mod io;
 pub mod ip_strings;
 pub mod irql;
 pub mod lists;
+pub mod lookaside;
 pub mod mdl;
 pub mod mutant;
 pub mod mutex;
@@ -86,6 +87,7 @@ pub const IMPORTS: &[&[Import]] = &[
     ip_strings::IMPORTS,
     irql::IMPORTS,
     lists::IMPORTS,
+    lookaside::IMPORTS,
     mdl::IMPORTS,
     mutant::IMPORTS,
     mutex::IMPORTS,
