@@ -5,6 +5,7 @@
 //! | module | responsible for |
 //! | --- | --- |
 //! | [`registration`], [`driver`] | registration of the driver and its optional handlers |
+//! | [`upper_drivers`] | registration of protocol and filter drivers |
 //! | [`interface`] | network interfaces: index, LUID, name, registry key |
 //! | [`adapter`] | one adapter: its states, attributes, what it holds |
 //! | [`hang`] | checks for a miniport that hangs, and its reset |
@@ -83,6 +84,7 @@ pub mod sg_list;
 mod statistics;
 mod subsystem;
 pub mod tcp_stack;
+pub mod upper_drivers;
 mod wait;
 mod wmi;
 pub mod wsk;

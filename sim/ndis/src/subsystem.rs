@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::{
     adapter, bus, clones, config, data_path, device, dma, driver, event_log, handle, hang, interface,
     interrupt, nbl, ndk, ndk_objects, netio, oid, owner, poll, protocol, registration, removal,
-    rss_processors, runtime, sg_list, wsk,
+    rss_processors, runtime, sg_list, upper_drivers, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -40,6 +40,7 @@ const IMPORTS: &[&[Import]] = &[
     rss_processors::IMPORTS,
     runtime::IMPORTS,
     sg_list::IMPORTS,
+    upper_drivers::IMPORTS,
 ];
 
 /// NDIS.

@@ -26,5 +26,6 @@ mod rss;
 mod services;
 mod sg_lists;
 mod tolerances;
+mod upper_drivers;
 mod viordma;
 mod wsk;

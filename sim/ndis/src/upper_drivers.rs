@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Registration of protocol and filter drivers, which a miniport driver can be besides.
+//!
+//! Windows binds a protocol driver, and attaches a filter module, where the network configuration of the driver's INF says so. Here no
+//! driver has one, so that neither is bound: the handlers of the registration, except for the one that sets options, are not called.
+
+use std::sync::Arc;
+
+use ndk_abi::{
+    ndis::{
+        NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS,
+        NDIS_OBJECT_TYPE_PROTOCOL_DRIVER_CHARACTERISTICS, NDIS_STATUS, NDIS_STATUS_BAD_CHARACTERISTICS,
+        NDIS_STATUS_BAD_VERSION, NDIS_STATUS_SUCCESS,
+    },
+    nt::DRIVER_OBJECT,
+};
+use nt_sim::{current, guest::Guest, image, imports};
+
+use crate::handle::{self, HANDLES};
+
+/// Highest version of NDIS 6.
+const MINOR_VERSION: u8 = 85;
+
+/// The characteristics of a kind of driver.
+struct Kind {
+    /// The function that registers it.
+    function: &'static str,
+    object_type: u8,
+    /// Size of the structure of the first revision, in bytes.
+    size: u16,
+    /// Offset of the handler that sets options.
+    set_options: usize,
+    /// Offsets of handlers without which no binding or module works.
+    mandatory: &'static [usize],
+}
+
+const PROTOCOL: Kind = Kind {
+    function: "NdisRegisterProtocolDriver",
+    object_type: NDIS_OBJECT_TYPE_PROTOCOL_DRIVER_CHARACTERISTICS,
+    size: 0x78,
+    set_options: 32,
+    // Bind, unbind, and the completions of opening and closing.
+    mandatory: &[40, 48, 56, 64],
+};
+
+const FILTER: Kind = Kind {
+    function: "NdisFRegisterFilterDriver",
+    object_type: NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS,
+    size: 0xc8,
+    set_options: 64,
+    // Attach, detach, restart, pause.
+    mandatory: &[80, 88, 96, 104],
+};
+
+/// A registered protocol driver.
+struct ProtocolDriver;
+
+/// A registered filter driver.
+struct FilterDriver;
+
+/// `ProtocolSetOptions`, `FilterSetOptions`.
+type SetOptions = unsafe extern "efiapi" fn(NDIS_HANDLE, NDIS_HANDLE) -> NDIS_STATUS;
+
+impl Kind {
+    /// Returns the status with which characteristics are refused.
+    fn refusal(&self, characteristics: Guest<u8>) -> Option<NDIS_STATUS> {
+        let header: NDIS_OBJECT_HEADER = characteristics.field(0).read();
+        if header.Type != self.object_type || header.Revision == 0 || header.Size < self.size {
+            return Some(NDIS_STATUS_BAD_CHARACTERISTICS);
+        }
+        if characteristics.add(4).read() != 6 || characteristics.add(5).read() > MINOR_VERSION {
+            return Some(NDIS_STATUS_BAD_VERSION);
+        }
+        let lacks = |&offset: &usize| characteristics.field::<usize>(offset).read() == 0;
+        self.mandatory.iter().any(lacks).then_some(NDIS_STATUS_BAD_CHARACTERISTICS)
+    }
+
+    fn register<T: Send + Sync + 'static>(
+        &self,
+        driver: T,
+        context: usize,
+        characteristics: Guest<u8>,
+        result: Guest<usize>,
+    ) -> NDIS_STATUS {
+        const WHAT: &str = "SetOptions";
+        if let Some(status) = self.refusal(characteristics) {
+            return status;
+        }
+        let me = current();
+        let host = me.host();
+        let handle = host.state(&HANDLES).insert(Arc::new(driver));
+        host.objects.add(self.function, handle);
+        result.write(handle);
+        let routine = characteristics.field::<usize>(self.set_options).read();
+        if routine == 0 {
+            return NDIS_STATUS_SUCCESS;
+        }
+        // SAFETY: the driver registered the function for this.
+        let set_options: SetOptions = unsafe { image::function(WHAT, routine) };
+        // SAFETY: the arguments of this function, at PASSIVE_LEVEL.
+        let status = image::call(WHAT, || unsafe { set_options(handle as *mut _, context as *mut _) });
+        if status != NDIS_STATUS_SUCCESS {
+            self.deregister::<T>(handle);
+        }
+        status
+    }
+
+    fn deregister<T: Send + Sync + 'static>(&self, handle: usize) {
+        let _ = handle::take::<T>(&format!("handle of {}", self.function), handle);
+        let _ = current().host().objects.remove(self.function, handle);
+    }
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Registers a protocol driver, which nothing binds.
+    [== PASSIVE_LEVEL]
+    fn NdisRegisterProtocolDriver(context: usize, characteristics: Guest<u8>, handle: Guest<usize>) -> NDIS_STATUS {
+        PROTOCOL.register(ProtocolDriver, context, characteristics, handle)
+    }
+
+    /// Ends the registration of a protocol driver.
+    [== PASSIVE_LEVEL]
+    fn NdisDeregisterProtocolDriver(handle: usize) {
+        PROTOCOL.deregister::<ProtocolDriver>(handle);
+    }
+
+    /// Binds a protocol driver to what it should be bound to: to nothing.
+    [== PASSIVE_LEVEL]
+    fn NdisReEnumerateProtocolBindings(handle: usize) {
+        let _ = handle::object::<ProtocolDriver>("handle of NdisRegisterProtocolDriver", handle);
+    }
+
+    /// Registers a filter driver, whose modules nothing attaches.
+    [== PASSIVE_LEVEL]
+    fn NdisFRegisterFilterDriver(
+        object: Guest<DRIVER_OBJECT>,
+        context: usize,
+        characteristics: Guest<u8>,
+        handle: Guest<usize>,
+    ) -> NDIS_STATUS {
+        let _ = object;
+        FILTER.register(FilterDriver, context, characteristics, handle)
+    }
+
+    /// Ends the registration of a filter driver.
+    [== PASSIVE_LEVEL]
+    fn NdisFDeregisterFilterDriver(handle: usize) {
+        FILTER.deregister::<FilterDriver>(handle);
+    }
+}
