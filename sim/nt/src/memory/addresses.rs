@@ -73,6 +73,11 @@ impl Addresses {
         self.base() + IMAGE
     }
 
+    /// Returns whether the slot is one of a deterministic simulation.
+    pub fn is_deterministic(&self) -> bool {
+        self.slot < DETERMINISTIC
+    }
+
     fn base(&self) -> usize {
         FIRST + self.slot * SLOT
     }
@@ -100,6 +105,11 @@ pub fn map(address: usize, size: usize, protection: i32, flags: i32, file: Optio
     // SAFETY: replaces nothing; the address is part of a slot that the caller owns.
     let at = unsafe { libc::mmap(ptr::with_exposed_provenance_mut(address), size, protection, flags, fd, 0) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns the address of a place behind all slots, in which there is room for [`MAX_PHYSICAL`] bytes.
+pub fn behind_slots(place: usize) -> usize {
+    FIRST + (SLOTS + place) * SLOT
 }
 
 /// Has the system prepare pages of a slot that are soon written to, if they are many: a fault at the first access to each takes longer.

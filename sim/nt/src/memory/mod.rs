@@ -7,6 +7,7 @@
 //! end at a page without access, and an MDL's scattered pages can be contiguous.
 
 mod addresses;
+mod kept;
 mod kernel_stack;
 mod page_table;
 pub mod paged;
@@ -57,8 +58,9 @@ impl Memory {
     ) -> io::Result<Self> {
         let addresses = Addresses::take(deterministic);
         let paged = Arc::<paged::Paged>::default();
+        let make = if deterministic { Physical::reused } else { Physical::new };
         Ok(Self {
-            physical: Physical::new(size, addresses.direct(), random)?,
+            physical: make(size, addresses.direct(), random)?,
             space: Space::new(addresses.space())?,
             pool: pool::Pool::new(special_pool, capture, paged.clone()),
             paged,
@@ -76,6 +78,10 @@ impl Memory {
 
     /// Unmaps all memory of the host at the end of its simulation.
     pub(crate) fn vacate(&self) {
+        // Processes of others may still write to the memory of a simulation in real time.
+        if self.addresses.is_deterministic() && !self.addresses.is_vacated() {
+            self.physical.keep();
+        }
         self.addresses.vacate();
     }
 

@@ -6,7 +6,7 @@ use std::{cmp::Reverse, fs::File, io, os::fd::FromRawFd};
 
 use parking_lot::Mutex;
 
-use super::{addresses, ranges::Ranges};
+use super::{addresses, kept::KEPT, ranges::Ranges};
 use crate::guest::Guest;
 
 /// Bytes of a page.
@@ -63,20 +63,34 @@ impl Physical {
     /// # Errors
     /// When the memory exceeds the host's address range, or the system refuses it.
     pub fn new(size: u64, base: usize, random: fastrand::Rng) -> io::Result<Self> {
+        Self::with_file(size, base, random, |size| made(size, base))
+    }
+
+    /// Creates memory like [`new`](Self::new), of that of a simulation that has ended if there is one of this size. Pages that were never
+    /// allocated may have any content.
+    ///
+    /// # Errors
+    /// Those of `new`.
+    pub fn reused(size: u64, base: usize, random: fastrand::Rng) -> io::Result<Self> {
+        Self::with_file(size, base, random, |size| KEPT.take(size, base).map_or_else(|| made(size, base), Ok))
+    }
+
+    /// Leaves the memory to the next simulation: all of the direct map is unmapped.
+    pub fn keep(&self) {
+        KEPT.keep(&self.file, self.size, self.base);
+    }
+
+    fn with_file(
+        size: u64,
+        base: usize,
+        random: fastrand::Rng,
+        mapped: impl FnOnce(usize) -> io::Result<File>,
+    ) -> io::Result<Self> {
         let size = usize::try_from(size).map_err(io::Error::other)?.next_multiple_of(PAGE_SIZE);
         if size > addresses::MAX_PHYSICAL {
             return Err(io::Error::other("the memory exceeds the host's address range"));
         }
-        // SAFETY: the name is a NUL-terminated string.
-        let fd = unsafe { libc::memfd_create(c"physical".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a descriptor just made, with no other owner.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(size as u64)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        addresses::map(base, size, protection, libc::MAP_SHARED, Some(&file))?;
+        let file = mapped(size)?;
         let low = (size / 4).next_multiple_of(PAGE_SIZE).clamp(PAGE_SIZE, MAX_LOW).min(size);
         let pages = |bytes: usize| (bytes / PAGE_SIZE) as u64;
         let free = Free {
@@ -175,6 +189,21 @@ impl Physical {
         let free = self.free.lock();
         free.low.available() + free.high.available()
     }
+}
+
+/// Makes memory of zeros, mapped at `base`.
+fn made(size: usize, base: usize) -> io::Result<File> {
+    // SAFETY: the name is a NUL-terminated string.
+    let fd = unsafe { libc::memfd_create(c"physical".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just made, with no other owner.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(size as u64)?;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    addresses::map(base, size, protection, libc::MAP_SHARED, Some(&file))?;
+    Ok(file)
 }
 
 impl Free {
