@@ -8,9 +8,9 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::{shell, workspace::Workspace};
+use crate::{programs::Program, shell, workspace::Workspace};
 
 /// Tests of one package, by a target and by parts of their names.
 struct Selection<'a> {
@@ -84,7 +84,7 @@ const INPUTS_IN_FULL: u32 = 16;
 /// Miri cannot be installed, a test fails, or a filter selects none.
 pub fn run(options: &Options) -> Result<()> {
     ensure!(is_available(), "no nightly toolchain with Miri is installed, or can be");
-    check_filters()?;
+    check_filters(|selection| shell::output(command(selection).arg("--list")))?;
     commands(options.full).try_for_each(|mut command| shell::run(&mut command))
 }
 
@@ -96,13 +96,28 @@ pub fn is_available() -> bool {
     installed() || (shell::succeeds(&mut rustup) && installed())
 }
 
-/// Checks that each part of a name in the selections is part of the name of a test: one that is not selects nothing.
+/// Checks the filters by the same tests as they are built for this machine, since Miri takes seconds to list those of a program.
 ///
 /// # Errors
-/// A part that no name has.
-pub fn check_filters() -> Result<()> {
+/// A part of a name that no test has, or a program that is not among these.
+pub fn check_filters_by(programs: &[Program]) -> Result<()> {
+    check_filters(|selection| {
+        let name = match selection.target {
+            "--lib" => selection.package.replace('-', "_"),
+            program => program.to_owned(),
+        };
+        let is_selected =
+            |program: &&Program| program.name() == name && program.directory.ends_with(selection.package);
+        let program = programs.iter().find(is_selected);
+        let program = program.with_context(|| format!("{} has no program {name}", selection.package))?;
+        shell::output(Command::new(&program.executable).arg("--list").current_dir(&program.directory))
+    })
+}
+
+/// Checks that each part of a name in the selections is part of the name of a test: one that is not selects nothing.
+fn check_filters(list: impl Fn(&Selection<'_>) -> Result<String>) -> Result<()> {
     for selection in &SELECTIONS {
-        let tests = shell::output(command(selection).arg("--list"))?;
+        let tests = list(selection)?;
         let unused = unused(selection, &tests);
         ensure!(
             unused.is_empty(),
@@ -162,5 +177,10 @@ mod tests {
         let list =
             "cq::tests::one: test\nsrq_of_others: test\nsrq::bench: benchmark\n\n2 tests, 1 benchmark\n";
         assert_eq!(unused(&selection, list), ["srq::", "codes"]);
+    }
+
+    #[test]
+    fn a_program_that_was_not_built_is_named() {
+        assert_eq!(check_filters_by(&[]).unwrap_err().to_string(), "fallible has no program fallible");
     }
 }

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{capture_folder, count::Count};
 use crate::{
-    packages,
+    miri, packages,
     programs::{self, Program},
     shell,
     workspace::Workspace,
@@ -41,9 +41,10 @@ const AT_ONCE: usize = 2;
 /// Environment variable with the file of skipped tests (`lab/src/workspace.rs`).
 const SKIPPED_TESTS: &str = "NTSIM_SKIPPED_TESTS";
 
-/// Builds all test programs, and runs all but those in real time; then the examples in documentation.
+/// Builds all test programs, and runs all but those in real time; then the examples in documentation. Checks which of them Miri runs.
 pub fn run_most() -> Result<Count> {
     let mut programs = build()?;
+    miri::check_filters_by(&programs)?;
     programs.retain(|program| !REAL_TIME.contains(&&*program.name()));
     let mut count = run(programs, AT_ONCE)?;
     for workspace in Workspace::ALL {
