@@ -43,11 +43,11 @@ struct Stream {
     kind: Kind,
     /// By sender.
     sources: Vec<Memory>,
-    /// By sender, with room for each outstanding message: READs into the same memory wait for each other after a loss.
+    /// By sender, with room for some messages, which take turns.
     targets: Vec<Memory>,
+    room: usize,
     /// Number of the next message, by sender.
     next: Vec<Cell<usize>>,
-    outstanding: usize,
     len: usize,
 }
 
@@ -125,7 +125,7 @@ impl Incast {
         period: Duration,
         periods: usize,
     ) -> Vec<Vec<u64>> {
-        let stream = self.begin(Kind::Write, len, outstanding);
+        let stream = self.begin(Kind::Write, len, outstanding, outstanding);
         self.send_until(self.now + warm_up, &stream);
         self.take_port_stats();
         let sent = |incast: &Self| -> Vec<_> {
@@ -145,12 +145,13 @@ impl Incast {
         sent
     }
 
-    /// Lets the receiver read messages of `len` bytes from each sender for `time`, `outstanding` messages at a time.
+    /// Lets the receiver read messages of `len` bytes from each sender for `time`, `outstanding` messages at a time, into memory with
+    /// room for `room` of them: READs into the same memory wait for each other after a loss.
     ///
     /// # Panics
     /// Panics if a request fails.
-    pub fn read_for(&mut self, len: usize, outstanding: usize, time: Duration) {
-        let stream = self.begin(Kind::Read, len, outstanding);
+    pub fn read_for(&mut self, len: usize, outstanding: usize, room: usize, time: Duration) {
+        let stream = self.begin(Kind::Read, len, outstanding, room);
         self.send_until(self.now + time, &stream);
         self.stream = Some(stream);
     }
@@ -166,11 +167,11 @@ impl Incast {
     }
 
     /// Posts the first `outstanding` requests for each sender.
-    fn begin(&mut self, kind: Kind, len: usize, outstanding: usize) -> Stream {
+    fn begin(&mut self, kind: Kind, len: usize, outstanding: usize, room: usize) -> Stream {
         let sources: Vec<_> = self.sides[1..].iter().map(|side| side.shared(len)).collect();
-        let targets = sources.iter().map(|_| self.sides[0].shared(len * outstanding)).collect();
+        let targets = sources.iter().map(|_| self.sides[0].shared(len * room)).collect();
         let next = sources.iter().map(|_| Cell::new(0)).collect();
-        let stream = Stream { kind, sources, targets, next, outstanding, len };
+        let stream = Stream { kind, sources, targets, room, next, len };
         for sender in 1..self.sides.len() {
             for _ in 0..outstanding {
                 self.post(sender, &stream);
@@ -183,7 +184,7 @@ impl Incast {
         self.posted[sender].push_back(self.now);
         let (source, target) = (&stream.sources[sender - 1], &stream.targets[sender - 1]);
         let number = stream.next[sender - 1].replace(stream.next[sender - 1].get() + 1);
-        let target = target.sge(number % stream.outstanding * stream.len, stream.len);
+        let target = target.sge(number % stream.room * stream.len, stream.len);
         let (side, qp, near, far) = match stream.kind {
             Kind::Write => (&self.sides[sender], &self.sides[sender].qp, source.all(), target),
             Kind::Read => (&self.sides[0], &self.receiving[sender - 1], target, source.all()),

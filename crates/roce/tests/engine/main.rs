@@ -47,5 +47,6 @@ mod unbound;
 mod unreliable;
 mod unverified_sources;
 mod usual_frames;
+mod waiting_reads;
 mod windows;
 mod work_flags;

@@ -28,6 +28,8 @@ struct Case {
     tcp: u8,
     /// The receiver reads; otherwise the senders write.
     reads: bool,
+    /// Messages that the memory of a reader has room for, of four at a time.
+    room: usize,
     queue: usize,
     mtu: PathMtu,
     /// Of the nearest sender.
@@ -42,6 +44,7 @@ const NEAR: Case = Case {
     senders: 8,
     tcp: 0,
     reads: false,
+    room: 4,
     queue: 128 << 10,
     mtu: PathMtu::Bytes1024,
     round_trip: Duration::from_micros(20),
@@ -77,7 +80,7 @@ fn measure(case: &Case) -> Figures {
         incast.begin_tcp();
     }
     if case.reads {
-        incast.read_for(MESSAGE, 4, case.warm_up);
+        incast.read_for(MESSAGE, 4, case.room, case.warm_up);
     } else {
         incast.write_for(MESSAGE, 4, case.warm_up, case.period, 0);
     }
@@ -148,4 +151,18 @@ fn senders_through_a_shallow_port() {
         writeln!(text, "{}", line.trim_end()).unwrap();
     }
     insta::assert_snapshot!(text);
+}
+
+/// READs into the same memory complete one after the other: after a loss, the responses to later ones cannot be kept, and do not fill the
+/// port.
+//= R-CQ-57
+#[test]
+#[cfg_attr(debug_assertions, ignore = "moves a hundred megabytes: --profile tool")]
+fn reads_into_the_same_memory_make_progress_through_a_full_port() {
+    for room in [1, 2] {
+        let figures = measure(&Case { senders: 2, reads: true, room, ..NEAR });
+        let Figures { used, fairness, worst, .. } = figures;
+        assert!(used > 0.75 && fairness > 0.98, "room for {room}: {used:.3} used, fairness {fairness:.3}");
+        assert!(worst < Duration::from_millis(10), "room for {room}: {worst:?}");
+    }
 }

@@ -29,6 +29,10 @@ impl Requester {
     ) -> Result<usize, Unsent> {
         let sequence = self.next;
         let is_new = sequence >= self.high;
+        let (reads, requested) = self.reads(env);
+        if is_new && reads.must_wait(requested, sequence) {
+            return Err(Unsent::Idle);
+        }
         let index = self.position.index;
         if is_new && self.send_queue.get(index).is_some_and(|wqe| wqe.first == sequence) {
             self.send_queue.set_chunk(index, self.recovery.window.chunk(self.reads.limit()));

@@ -46,6 +46,8 @@ pub(crate) struct Reads {
     out_of_order: OutOfOrder,
     /// Which of them are stored.
     sinks: ReadSinks,
+    /// The end of the responses that arrived after a gap and were not stored, because they had to wait for earlier READs.
+    unstored: Sequence,
     sample: ReadSample,
     /// Everything before it is acknowledged but READs whose responses are missing.
     pub(super) acknowledged: Sequence,
@@ -113,6 +115,7 @@ impl Reads {
         cursor: SgeCursor::START,
         out_of_order: OutOfOrder::EMPTY,
         sinks: ReadSinks::NEW,
+        unstored: Sequence::ZERO,
         sample: ReadSample::NONE,
         acknowledged: Sequence::ZERO,
         newest_after_gap: None,
@@ -133,6 +136,7 @@ impl Reads {
         self.cursor = SgeCursor::START;
         self.out_of_order.clear();
         self.sinks = ReadSinks::NEW;
+        self.unstored = Sequence::ZERO;
         self.sample = ReadSample::NONE;
         self.newest_after_gap = None;
         self.gaps.clear();
@@ -227,6 +231,7 @@ impl Reads {
         }
         let begins = response.begins_within_chunk();
         if !self.sinks.may_store(queue, una, sequence) {
+            self.unstored = self.unstored.max(sequence.next());
             return Stored::New { begins, measured: None };
         }
         // The cursor is that of the oldest READ.
@@ -315,15 +320,27 @@ impl Reads {
         true
     }
 
-    /// Returns the next request for missing responses, and the READ that they belong to. Returns `None` if there is none.
+    /// Returns whether the responses from `sequence` on would be lost if they arrived now, as others were: an earlier READ misses responses,
+    /// and writes the same memory.
+    pub(super) fn must_wait(&mut self, requested: Requested<'_>, sequence: Sequence) -> bool {
+        requested.una < self.unstored
+            && requested.read_at(sequence).is_some()
+            && !self.sinks.may_store(requested.queue, requested.una, sequence)
+    }
+
+    /// Returns the next request for missing responses, and the READ that they belong to. Returns `None` if there is none, or if these
+    /// responses [have to wait](Self::must_wait) and were requested again before.
     pub(super) fn next_repeat<'a>(&mut self, requested: Requested<'a>) -> Option<(Repeat, &'a Wqe)> {
         // As many chunks as there are at most: one that is complete by now is not requested.
         while self.gaps.is_wanted() {
             let progress = requested.progress(&self.out_of_order);
             let repeat = self.gaps.next(progress, self.limit.saturating_sub(self.in_flight));
-            let found = repeat.and_then(|repeat| Some((repeat, requested.read_at(repeat.first)?)));
-            if found.is_some() {
-                return found;
+            if let Some((repeat, wqe)) =
+                repeat.and_then(|repeat| Some((repeat, requested.read_at(repeat.first)?)))
+            {
+                // They show whether what the READs before them miss is lost again. More often, they would fill a full path.
+                let waits = repeat.was_asked && self.must_wait(requested, repeat.first);
+                return if waits { None } else { Some((repeat, wqe)) };
             }
             self.gaps.sent(progress, None, requested.now);
         }

@@ -62,6 +62,8 @@ struct Chunk {
     step: Step,
     /// When it was last requested.
     at: Instant,
+    /// Set once all missing responses were requested again.
+    was_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,8 @@ enum Step {
 pub(crate) struct Repeat {
     pub(crate) first: Sequence,
     pub(crate) end: Sequence,
+    /// Set if the missing responses of its chunk were requested again before.
+    pub(crate) was_asked: bool,
 }
 
 /// Responses that the requester has requested and received.
@@ -134,6 +138,7 @@ impl ReadGaps {
             end: Sequence::ZERO,
             step: Step::Wanted { from: Sequence::ZERO, gaps: 0, probe: false },
             at: Instant::from_nanos(0),
+            was_asked: false,
         };
         Ok(Self { chunks: vec::filled(usize::from(chunks), none)?, ..Self::EMPTY })
     }
@@ -204,7 +209,7 @@ impl ReadGaps {
         if let Some(chunk) = self.find(first) {
             chunk.step = step;
         } else if let Some(slot) = self.chunks.get_mut(self.count) {
-            *slot = Chunk { first, end, step, at: Instant::from_nanos(0) };
+            *slot = Chunk { first, end, step, at: Instant::from_nanos(0), was_asked: false };
             self.count = self.count.saturating_add(1);
         }
     }
@@ -381,7 +386,7 @@ impl ReadGaps {
             let apart = self.as_gaps && gaps < MAX_GAPS.saturating_sub(1) && self.extra() < spare;
             progress.missing_end(first, chunk.end, apart)
         };
-        Some(Repeat { first, end })
+        Some(Repeat { first, end, was_asked: chunk.was_asked })
     }
 
     /// The request that [`ReadGaps::next`] returned was sent, or there is none: the chunk is complete.
@@ -397,6 +402,7 @@ impl ReadGaps {
             chunk.step = if repeat.is_some() && progress.missing(end, chunk.end).is_some() {
                 Step::Wanted { from: end, gaps: gaps.saturating_add(1), probe }
             } else {
+                chunk.was_asked = true;
                 Step::Asked { end, high: progress.high, order, gaps, probe }
             };
         }

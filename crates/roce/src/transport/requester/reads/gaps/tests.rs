@@ -119,7 +119,7 @@ impl Run {
                 let again = self.gaps.next(self.progress(), u32::MAX);
                 let progress = Progress { una: self.una, high: self.high, stored: &self.stored };
                 self.gaps.sent(progress, again, Instant::from_nanos(0));
-                if let Some(Repeat { first, end }) = again
+                if let Some(Repeat { first, end, .. }) = again
                     && !self.is_lost(requests_lost)
                 {
                     self.ask(first, end);
