@@ -93,7 +93,11 @@ const HALVES: usize = 1 << HALF;
 impl Permutation {
     /// Creates a permutation of the numbers of `bits` bits, an even number up to 24.
     pub(crate) fn try_new(random: &mut Random, bits: u32) -> Result<Self, AllocError> {
+        #[cfg(not(miri))]
         let mut rounds = vec::filled(ROUNDS * HALVES, 0)?;
+        // One by one, it takes Miri a second to write them.
+        #[cfg(miri)]
+        let mut rounds = alloc::vec![0; ROUNDS * HALVES];
         for function in rounds.chunks_exact_mut(HALVES) {
             // A random number for each value of either half of the argument. The two are added because the network
             // itself uses XOR: so they do not cancel out.
