@@ -199,9 +199,11 @@ fn a_stack_has_a_location_for_each_device() {
     correct(|host| {
         let lower = add(host, Guest::null(), succeeds);
         assert_eq!((lower.read().StackSize, IoGetAttachedDevice(lower)), (1, lower));
+        lower.field::<u32>(offset_of!(DEVICE_OBJECT, AlignmentRequirement)).write(3);
         let middle = add(host, lower, skips);
         let upper = add(host, lower, skips);
         assert_eq!([middle, upper].map(|device| device.read().StackSize), [2, 3]);
+        assert_eq!([middle, upper].map(|device| device.read().AlignmentRequirement), [3, 3]);
         assert_eq!(lower.read().AttachedDevice, middle.as_ptr());
         assert_eq!(middle.read().AttachedDevice, upper.as_ptr());
         assert_eq!(IoGetAttachedDeviceReference(lower), upper);
