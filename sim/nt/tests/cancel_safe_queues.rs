@@ -185,10 +185,10 @@ fn cancelled_requests_leave_a_queue() {
 #[test]
 fn a_request_that_is_cancelled_already_is_not_inserted() {
     correct(|host| {
-        let queue = queue(host, false);
+        let queue = queue(host, true);
         serving(host, move |request| {
             request.irp.field::<u8>(offset_of!(IRP, Cancel)).write(1);
-            IoCsqInsertIrp(queue, request.irp, 0);
+            assert_eq!(IoCsqInsertIrpEx(queue, request.irp, 0, 13), STATUS_SUCCESS, "it is not asked");
             assert_eq!(count(queue).read(), 0);
             STATUS_PENDING
         });

@@ -163,6 +163,13 @@ fn completes_later(_: Device, irp: Irp, _: Device) -> i32 {
     STATUS_PENDING
 }
 
+/// Completes the request at once, although it marks it pending.
+fn pends_and_completes(_: Device, irp: Irp, _: Device) -> i32 {
+    mark_pending(irp);
+    finish(irp, STATUS_SUCCESS);
+    STATUS_PENDING
+}
+
 fn skips(_: Device, irp: Irp, below: Device) -> i32 {
     skip(irp);
     IofCallDriver(below, irp)
@@ -231,6 +238,7 @@ fn requests_go_to_the_highest_device_and_are_passed_on() {
             (succeeds as Dispatch, STATUS_SUCCESS),
             (fails, STATUS_UNSUCCESSFUL),
             (completes_later, STATUS_SUCCESS),
+            (pends_and_completes, STATUS_SUCCESS),
         ] {
             correct(move |host| assert_eq!(request(host, lower, upper), status));
         }

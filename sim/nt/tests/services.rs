@@ -306,7 +306,9 @@ fn an_mdl_is_added_to_its_irp() {
         let [a, b, c] = [0, 1, 1].map(|secondary| mdl::IoAllocateMdl(0x1000, 1, secondary, 0, irp));
         assert_eq!(irp.read().MdlAddress, a.as_ptr());
         assert_eq!([a.read().Next, b.read().Next, c.read().Next], [b, c, Guest::null()].map(Guest::as_ptr));
-        for list in [a, b, c] {
+        let d = mdl::IoAllocateMdl(0x1000, 1, 0, 0, irp);
+        assert_eq!((irp.read().MdlAddress, d.read().Next), (d.as_ptr(), std::ptr::null_mut()));
+        for list in [a, b, c, d] {
             mdl::IoFreeMdl(list);
         }
         allocated::IoFreeIrp(irp);
