@@ -73,6 +73,10 @@ pub struct Endpoint {
     pub regions: [Option<Arc<Region>>; Zone::ALL.len()],
     /// The outputs, oldest first.
     pub outputs: Vec<Output>,
+    /// Reports of drained send queues.
+    pub drained: u32,
+    /// The number of its address.
+    number: u8,
 }
 
 impl Endpoint {
@@ -81,7 +85,12 @@ impl Endpoint {
     }
 
     pub fn with_stash(stash: StashLimits) -> Self {
-        let mut config = Config::new(0x0200_00FF_FE00_0001, [7; 32]);
+        Self::at(1, stash)
+    }
+
+    /// Creates an endpoint with address number `number`, 1 or 2.
+    pub fn at(number: u8, stash: StashLimits) -> Self {
+        let mut config = Config::new(0x0200_00FF_FE00_0000 + u64::from(number), [7; 32]);
         config.stash = stash;
         config.max_qps = MAX_QPS;
         config.max_regions = MAX_REGIONS;
@@ -93,12 +102,13 @@ impl Endpoint {
         config.window = 8;
         config.ack_every = 4;
         let engine = Engine::try_new(config).expect("an engine");
-        engine.connections().set_addresses(&[forge::HOST.into()]).expect("an address");
+        engine.connections().set_addresses(&[forge::address(number).0]).expect("an address");
         let pd = engine.create_pd();
         let cq = engine.create_cq(256, 1).expect("a completion queue");
         let regions = Zone::ALL.map(|_| None);
         let now = Instant::from_nanos(1_000_000_000);
-        Self { engine, arena: Arena::new(), now, pd, cq, regions, outputs: Vec::new() }
+        let (outputs, drained) = (Vec::new(), 0);
+        Self { engine, arena: Arena::new(), now, pd, cq, regions, outputs, drained, number }
     }
 
     /// Registers a zone with the access rights of its purpose.
@@ -166,12 +176,12 @@ impl Endpoint {
                 EngineEvent::Conn { id, event, .. } => {
                     self.outputs.push(Output::Conn(id, ConnEventKind::from(&event)));
                 }
+                EngineEvent::QpDrained { .. } => self.drained += 1,
                 EngineEvent::Srq(_)
                 | EngineEvent::NoticesDue { .. }
                 | EngineEvent::CqGone { .. }
                 | EngineEvent::SrqGone { .. }
                 | EngineEvent::QpFailed { .. }
-                | EngineEvent::QpDrained { .. }
                 | EngineEvent::PathSuspect { .. } => {}
             }
         }
@@ -233,7 +243,7 @@ impl Endpoint {
         let qps: Vec<_> = (0..MAX_QPS).map(|_| self.qp()).collect();
         for qp in qps.iter().take(MAX_CONNECTIONS as usize) {
             let spec = ConnectSpec {
-                path: forge::path_to(PEER),
+                path: forge::path_between(self.number, PEER + 1 - self.number),
                 local_port: 50000,
                 remote_port: PORT,
                 mtu: MTU,

@@ -28,8 +28,13 @@ pub fn path(from: u8) -> Path {
 
 /// Returns the path from the endpoint to address `to`.
 pub fn path_to(to: u8) -> Path {
-    let (ip, mac) = address(to);
-    Path::new(HOST_MAC, mac, IpAddr::V4(HOST), ip)
+    path_between(1, to)
+}
+
+/// Returns the path from address `from` to address `to`.
+pub fn path_between(from: u8, to: u8) -> Path {
+    let ((local, source), (remote, destination)) = (address(from), address(to));
+    Path::new(source, destination, local, remote)
 }
 
 /// Returns a frame with a valid ICRC.

@@ -10,6 +10,7 @@
 //! | [`datagrams`] | a script of CM datagrams, commands and time | limits hold, at most one reply per datagram, every connection ends |
 //! | [`sequences`] | a script of a connected peer's frames, forged frames, posts and time | each request completes once and in order; unregistered memory does not change; forged frames have no effect; everything is released |
 //! | [`stash`] | messages of a peer whose packets are lost, repeated and reordered | messages complete as if all packets had arrived in order |
+//! | [`transports`] | a script of two queue pairs of any transport, which their owners modify: posts, losses and time | each request completes once and in order, with a status that its transport has; a refused change changes nothing; unregistered memory does not change |
 //! | [`smb_direct`] | a script of a peer's messages, upper-layer messages, receives and time | credits are kept in both directions; messages are reassembled to the same bytes; each is returned once; nothing is sent after the end |
 //!
 //! A script is a sequence of [records](record::Record) of one size, one per step, so that mutations of bytes move, duplicate
@@ -34,6 +35,7 @@ pub mod sequences;
 pub mod smb_direct;
 mod smb_direct_seeds;
 pub mod stash;
+pub mod transports;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +47,12 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target { name: "frames", run: frames::run, max_len: 1200 },
     Target { name: "datagrams", run: datagrams::run, max_len: record::LEN * 64 },
     Target { name: "sequences", run: sequences::run, max_len: record::LEN * 96 },
     Target { name: "stash", run: stash::run, max_len: record::LEN * stash::STEPS },
+    Target { name: "transports", run: transports::run, max_len: record::LEN * transports::STEPS },
     Target { name: "smb-direct", run: smb_direct::run, max_len: record::LEN * 96 },
 ];
 

@@ -22,6 +22,7 @@ use crate::record::Record;
 use crate::sequences::{self, frame};
 use crate::smb_direct_seeds;
 use crate::stash;
+use crate::transports;
 
 /// Captures with different sequences of RC packets.
 const SEQUENCES: [&str; 20] = [
@@ -70,6 +71,7 @@ pub fn make(target: &str) -> BTreeMap<String, Vec<u8>> {
         "datagrams" => scripts(&DATAGRAMS, datagrams_of),
         "sequences" => scripts(&SEQUENCES, sequence_of),
         "stash" => stash::seeds(),
+        "transports" => transports::seeds(),
         "smb-direct" => smb_direct_seeds::make(),
         _ => BTreeMap::new(),
     }

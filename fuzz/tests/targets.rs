@@ -53,6 +53,11 @@ fn stash_holds_for_generated_inputs() {
 }
 
 #[test]
+fn transports_holds_for_generated_inputs() {
+    generated("transports", 2000);
+}
+
+#[test]
 fn smb_direct_holds_for_generated_inputs() {
     generated("smb-direct", 20_000);
 }

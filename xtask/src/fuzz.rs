@@ -17,11 +17,12 @@ use anyhow::{Context as _, Result};
 use crate::{packages, shell, workspace::Workspace};
 
 /// The targets, as in `fuzz/src/lib.rs`, with the longest input of each.
-const TARGETS: [(Target, u32); 5] = [
+const TARGETS: [(Target, u32); 6] = [
     (Target::Frames, 1200),
     (Target::Datagrams, 12 * 64),
     (Target::Sequences, 12 * 96),
     (Target::Stash, 12 * 128),
+    (Target::Transports, 12 * 96),
     (Target::SmbDirect, 12 * 96),
 ];
 
@@ -49,6 +50,8 @@ enum Target {
     Sequences,
     /// Messages of a peer whose packets are lost, repeated and reordered
     Stash,
+    /// Two queue pairs of any transport, which their owners modify: posts, losses, time
+    Transports,
     /// An SMB Direct connection: messages of its peer, upper-layer messages, receives, time
     SmbDirect,
 }
@@ -60,6 +63,7 @@ impl Target {
             Self::Datagrams => "datagrams",
             Self::Sequences => "sequences",
             Self::Stash => "stash",
+            Self::Transports => "transports",
             Self::SmbDirect => "smb-direct",
         }
     }

@@ -63,6 +63,6 @@ fn files(target: &Target, files: &[String]) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: plain frames|datagrams|sequences|stash|smb-direct SECONDS [SEED] | FILE...");
+    eprintln!("usage: plain frames|datagrams|sequences|stash|transports|smb-direct SECONDS [SEED] | FILE...");
     ExitCode::from(2)
 }
