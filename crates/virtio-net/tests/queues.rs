@@ -421,6 +421,22 @@ fn a_used_index_that_jumps_stops_the_queue() {
     });
 }
 
+/// The index is read once for all elements before it.
+//= virtio §18
+#[test]
+fn frames_that_were_returned_before_the_used_index_jumped_are_received() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    for id in 0..3 {
+        fake.forge_used(RECEIVE, id, 100, 1);
+    }
+    assert_eq!(driver.poll(1, |_, _| ()).map(|polled| polled.taken), Ok(1));
+    fake.forge_used(RECEIVE, 3, 100, 257);
+    let mut frames = 0;
+    let polled = driver.poll(10, |_, _| frames += 1);
+    assert_eq!((polled, frames), (Err(Error::BrokenRing(RingFault::IndexJump)), 2));
+}
+
 /// Also of buffers that are written to the ring, but not published.
 //= virtio §18
 #[test]

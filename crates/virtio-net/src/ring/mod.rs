@@ -240,7 +240,7 @@ impl<H: Hal> Ring<H> {
         if let Some(error) = self.fault() {
             return Err(error);
         }
-        let used = match &self.format {
+        let used = match &mut self.format {
             Format::Split(ring) => ring.used(&self.memory),
             Format::Packed(ring) => ring.used(&self.memory),
         };

@@ -62,11 +62,10 @@ struct UsedElement {
 // SAFETY: atomics only, 4 + 4 bytes without padding.
 unsafe impl DeviceShared for UsedElement {}
 
-/// Offsets of the three areas in the ring's memory, and the driver's indices.
+/// Offset and end of the used ring in the ring's memory, and the driver's indices.
 #[derive(Debug)]
 pub(super) struct SplitRing {
     size: u16,
-    available: usize,
     used: usize,
     len: usize,
     /// Next free-running index of the available ring; entries before it are written.
@@ -75,10 +74,14 @@ pub(super) struct SplitRing {
     published: u16,
     /// Next free-running index to take from the used ring.
     taken: u16,
+    /// Used index as it was last read: elements before it are the driver's.
+    returned: u16,
 }
 
 impl SplitRing {
-    /// Returns a ring of `size` descriptors; `None` unless `size` is a power of two. The specification allows at most 32768.
+    /// Returns a ring of `size` descriptors; `None` unless `size` is a power of two. The specification allows at most 32768. Not inlined: the
+    /// stack frame of those who create queues is large.
+    #[inline(never)]
     pub(super) fn new(size: u16) -> Option<Self> {
         const { assert!(size_of::<Descriptor>() == DMA_ALIGNMENT) };
         if !size.is_power_of_two() {
@@ -88,7 +91,7 @@ impl SplitRing {
         let available = n.checked_mul(size_of::<Descriptor>())?;
         let used = n.checked_mul(2)?.checked_add(6)?.checked_add(available)?.next_multiple_of(4);
         let len = n.checked_mul(size_of::<UsedElement>())?.checked_add(6)?.checked_add(used)?;
-        Some(Self { size, available, used, len, offered: 0, published: 0, taken: 0 })
+        Some(Self { size, used, len, offered: 0, published: 0, taken: 0, returned: 0 })
     }
 
     /// Returns the length of the ring's memory in bytes.
@@ -103,7 +106,7 @@ impl SplitRing {
 
     /// Returns the byte offsets of descriptor table, available ring and used ring.
     pub(super) fn areas(&self) -> [usize; 3] {
-        [0, self.available, self.used]
+        [0, self.available_offset(), self.used]
     }
 
     /// Zeroes the memory and the indices.
@@ -125,25 +128,26 @@ impl SplitRing {
         self.offered = 0;
         self.published = 0;
         self.taken = 0;
+        self.returned = 0;
     }
 
     /// Writes the descriptor of buffer `id`.
     pub(super) fn describe<H: Hal>(&self, memory: &Dma<H>, id: u16, address: u64, len: u32, writable: bool) {
-        if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
+        if let Some(descriptor) = self.descriptor(memory, id) {
             descriptor.write(address, len, if writable { WRITE } else { 0 });
         }
     }
 
     /// Writes the descriptor of buffer `id`, whose parts a table at `address` describes.
     pub(super) fn describe_table<H: Hal>(&self, memory: &Dma<H>, id: u16, address: u64, len: u32) {
-        if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
+        if let Some(descriptor) = self.descriptor(memory, id) {
             descriptor.write(address, len, INDIRECT);
         }
     }
 
     /// Continues buffer `id` in buffer `id + 1`.
     pub(super) fn link<H: Hal>(&self, memory: &Dma<H>, id: u16) {
-        if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
+        if let Some(descriptor) = self.descriptor(memory, id) {
             descriptor.next.store(id.wrapping_add(1).to_le(), Relaxed);
             descriptor.flags.fetch_or(NEXT.to_le(), Relaxed);
         }
@@ -151,7 +155,7 @@ impl SplitRing {
 
     /// Sets the length of buffer `id`.
     pub(super) fn set_len<H: Hal>(&self, memory: &Dma<H>, id: u16, len: u32) {
-        if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
+        if let Some(descriptor) = self.descriptor(memory, id) {
             descriptor.len.store(len.to_le(), Relaxed);
         }
     }
@@ -160,7 +164,7 @@ impl SplitRing {
     pub(super) fn offer<H: Hal>(&mut self, memory: &Dma<H>, id: u16) {
         // Behind `flags` and `idx`.
         let word = 2_usize.wrapping_add(self.slot(self.offered));
-        let entry = self.available.wrapping_add(word.wrapping_mul(size_of::<AtomicU16>()));
+        let entry = self.available_offset().wrapping_add(word.wrapping_mul(size_of::<AtomicU16>()));
         if let Some(entry) = memory.item::<AtomicU16>(entry) {
             entry.store(id.to_le(), Relaxed);
         }
@@ -185,13 +189,16 @@ impl SplitRing {
     ///
     /// # Errors
     /// [`RingFault::IndexJump`].
-    pub(super) fn used<H: Hal>(&self, memory: &Dma<H>) -> Result<Option<(u32, u32)>, RingFault> {
-        let pending = self.used_index(memory).wrapping_sub(self.taken);
-        if pending == 0 {
-            return Ok(None);
-        }
-        if pending > self.published.wrapping_sub(self.taken) {
-            return Err(RingFault::IndexJump);
+    pub(super) fn used<H: Hal>(&mut self, memory: &Dma<H>) -> Result<Option<(u32, u32)>, RingFault> {
+        if self.returned == self.taken {
+            let index = self.used_index(memory);
+            if index == self.taken {
+                return Ok(None);
+            }
+            if index.wrapping_sub(self.taken) > self.published.wrapping_sub(self.taken) {
+                return Err(RingFault::IndexJump);
+            }
+            self.returned = index;
         }
         let slot = self.slot(self.taken).wrapping_mul(size_of::<UsedElement>());
         let Some(element) = memory.item::<UsedElement>(self.used.wrapping_add(4).wrapping_add(slot)) else {
@@ -221,6 +228,11 @@ impl SplitRing {
         notify::request(suppression, flags, event, used_index, self.taken, after)
     }
 
+    /// Returns the offset of the available ring, behind the descriptors.
+    fn available_offset(&self) -> usize {
+        usize::from(self.size).wrapping_mul(size_of::<Descriptor>())
+    }
+
     /// Returns the slot of a free-running index.
     fn slot(&self, index: u16) -> usize {
         usize::from(index & self.size.wrapping_sub(1))
@@ -230,9 +242,16 @@ impl SplitRing {
         memory.view(0, usize::from(self.size))
     }
 
+    fn descriptor<'a, H: Hal>(&self, memory: &'a Dma<H>, id: u16) -> Option<&'a Descriptor> {
+        if id >= self.size {
+            return None;
+        }
+        memory.item(usize::from(id).wrapping_mul(size_of::<Descriptor>()))
+    }
+
     /// The available ring: `flags`, `idx`, `ring[size]`, `used_event`.
     fn available<'a, H: Hal>(&self, memory: &'a Dma<H>) -> &'a [AtomicU16] {
-        memory.view(self.available, usize::from(self.size).wrapping_add(3))
+        memory.view(self.available_offset(), usize::from(self.size).wrapping_add(3))
     }
 
     /// The used ring's `flags` and `idx`.
