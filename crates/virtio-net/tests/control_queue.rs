@@ -124,17 +124,23 @@ fn vlans_are_all_added_again_after_the_device_has_refused_to_delete_one() {
 fn device_that_answers_slowly_delivers_every_frame_instead_of_those_of_all_vlans() {
     over_formats(|quirks| {
         let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN;
-        let fake = Fake::new(Quirks { offered, answer_time: Duration::from_millis(10), ..quirks });
-        let mut driver = fake.bring_up(1514).unwrap();
-        assert_eq!(set(&mut driver, &ReceiveMode { vlan: Some(5), ..DIRECTED }), Ok(true));
-        fake.commands();
-        let before = fake.elapsed();
-        assert_eq!(set(&mut driver, &ReceiveMode { vlan: None, ..DIRECTED }), Ok(false));
-        let took = fake.elapsed().saturating_sub(before).as_millis();
-        assert!((1000..1200).contains(&took), "{took} ms");
-        assert_eq!(fake.commands().last(), Some(&vec![0, 0, 1]), "promiscuous mode");
-        drop(driver);
-        fake.assert_well_treated();
+        // Of answers that take one tick of the clock one comes at the limit itself, of those that take three none does.
+        for (answer_time, added) in [(10, 65), (40, 22)] {
+            let answer_time = Duration::from_millis(answer_time);
+            let fake = Fake::new(Quirks { offered, answer_time, ..quirks.clone() });
+            let mut driver = fake.bring_up(1514).unwrap();
+            assert_eq!(set(&mut driver, &ReceiveMode { vlan: Some(5), ..DIRECTED }), Ok(true));
+            fake.commands();
+            let before = fake.elapsed();
+            assert_eq!(set(&mut driver, &ReceiveMode { vlan: None, ..DIRECTED }), Ok(false));
+            let took = fake.elapsed().saturating_sub(before).as_millis();
+            assert!((1000..1200).contains(&took), "{took} ms");
+            let commands = fake.commands();
+            assert_eq!(commands.iter().filter(|command| command.starts_with(&[2, 0])).count(), added);
+            assert_eq!(commands.last(), Some(&vec![0, 0, 1]), "promiscuous mode");
+            drop(driver);
+            fake.assert_well_treated();
+        }
     });
 }
 
@@ -345,6 +351,25 @@ fn device_whose_control_queue_is_smaller_after_a_reset_is_refused() {
     });
 }
 
+/// The control queue follows the pairs. What is left of the queue must not access one of another number.
+//= virtio §16
+#[test]
+fn control_queue_that_has_another_number_after_a_reset_sends_no_command() {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::MQ;
+        let fake = Fake::new(Quirks { offered, pairs: 2, ..quirks });
+        let mut driver = fake.bring_up_with(1514, 2, 5).unwrap();
+        fake.change(|quirks| quirks.pairs = 3);
+        driver.control.renegotiate().unwrap();
+        let Driver { nic: Some(nic), control } = &mut driver else { panic!("a driver has queues") };
+        let commands = nic.commands.as_mut().unwrap();
+        assert_eq!(commands.reprogram(control), Err(Error::Changed));
+        let before = fake.elapsed();
+        assert_eq!(set(&mut driver, &DIRECTED), Err(Error::OutOfOrder));
+        assert_eq!(fake.elapsed(), before, "no answer was waited for");
+    });
+}
+
 /// VIRTIO_NET_CTRL_ANNOUNCE_ACK.
 //= virtio §12
 #[test]
@@ -405,6 +430,8 @@ fn interrupts_are_coalesced_by_a_command_for_each_queue_that_changes() {
         assert_eq!(set, (Ok(true), vec![of(0, true), of(4, true)]));
         let set = coalesced(&fake, &mut driver, [true, true, false]);
         assert_eq!(set, (Ok(true), vec![of(2, true), of(4, false)]));
+        let set = coalesced(&fake, &mut driver, [true, true, false]);
+        assert_eq!(set, (Ok(true), vec![]), "nothing changes");
         for pair in [1, 2, 64, u16::MAX] {
             driver.nic().commands.as_mut().unwrap().receive_queue_was_reset(pair);
         }

@@ -150,6 +150,14 @@ fn frame_that_is_dropped_leaves_no_header_behind() {
             queue.commit_large(if len == 0 { 0 } else { MAX_LARGE_FRAME + 1 }, &offload);
         }
         assert_eq!(queue.counters().bad_length, 4);
+        queue.large_slot().unwrap();
+        queue.commit_large(MAX_LARGE_FRAME, &offload);
+        queue.kick();
+        assert_eq!(
+            (queue.counters().bad_length, fake.transmit_with_headers(9).len()),
+            (4, 1),
+            "the longest packet"
+        );
         queue.slot().unwrap()[..60].fill(9);
         queue.commit(60);
         queue.kick();

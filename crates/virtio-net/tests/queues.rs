@@ -101,7 +101,9 @@ fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
             assert!(send(&mut driver, &[0; 100]));
         }
         driver.transmit().kick();
+        assert_eq!((driver.transmit().size(), driver.transmit().counters().full), (256, 0));
         assert!(!send(&mut driver, &[0; 100]));
+        assert_eq!(driver.transmit().counters().full, 1);
         assert!(!driver.transmit().request_interrupt());
         // The first decision after a start always interrupts.
         fake.wants_interrupt(TRANSMIT);
@@ -112,6 +114,9 @@ fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
         assert_eq!(fake.transmit(1).len(), 1);
         assert!(fake.wants_interrupt(TRANSMIT), "192 of 256 were sent");
         assert!(send(&mut driver, &[0; 100]), "slots are free again");
+        assert_eq!(driver.transmit().completed(), 192);
+        assert_eq!(fake.transmit(10).len(), 10);
+        assert_eq!((driver.transmit().reap(), driver.transmit().completed()), (Ok(10), 202));
     });
 }
 
@@ -149,6 +154,8 @@ fn received_buffers_are_made_available_again() {
             assert_eq!(receive(&mut driver, 8).unwrap(), [frame]);
         }
         assert_eq!(driver.receive().counters().frames, 2000);
+        assert_eq!(driver.receive().counters().notifications, u64::from(fake.notified(RECEIVE)));
+        assert_eq!(driver.receive().size(), 256);
     });
 }
 
