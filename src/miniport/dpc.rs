@@ -3,8 +3,9 @@
 //! The DPCs of the device's interrupt messages, or of its line: they receive frames, resume senders when transmit slots are free, and handle configuration
 //! changes. `DISPATCH_LEVEL`.
 //!
-//! While frames are expected at once ([`Moderation`](super::interrupt_moderation::Moderation)), the DPC re-polls the queue, up to
-//! [`POLLS`](interrupt_moderation::POLLS) times. While frames are left, NDIS calls the DPC again; if NDIS sets no limit, the driver queues it again.
+//! While frames are expected at once ([`Moderation`](super::interrupt_moderation::Moderation)), the DPC waits for them and polls the queue
+//! again, for [`WAITS`](interrupt_moderation::WAITS) microseconds. While frames are left, NDIS calls the DPC again; if NDIS sets no limit,
+//! the driver queues it again.
 //! When this has kept the processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is
 //! empty. With poll objects, the DPC only requests a poll, and NDIS decides when and how often frames are received.
 
@@ -161,7 +162,8 @@ impl<'a> Served<'a> {
     /// Receives and indicates frames while the caller holds the turn. Returns whether frames may remain for which no interrupt will arrive,
     /// or an error if the device has failed.
     fn receive_batches(&self, mut budget: u32) -> Result<bool, ()> {
-        for _ in 0..interrupt_moderation::POLLS {
+        let mut waits = interrupt_moderation::WAITS;
+        while waits != 0 {
             self.backlog.drain.begin();
             let received = self.receive_batch(budget, Indication::indicate);
             self.backlog.drain.end(received.is_ok_and(|(polled, _)| !polled.more));
@@ -172,16 +174,19 @@ impl<'a> Served<'a> {
                     return Ok(true);
                 }
                 // There was no NBL for another frame. Some are free again if the stack has returned them, or could not keep them.
+                waits = waits.saturating_sub(1);
                 continue;
             }
             let next = self.backlog.moderation.polled(frames);
             if next.is_changed {
                 device_interrupts::changed(self.adapter);
             }
-            if !next.goes_on {
+            if next.wait == 0 {
                 return Ok(self.pair.request_receive_interrupt());
             }
-            nt::time::stall(interrupt_moderation::INTERVAL);
+            let wait = next.wait.min(waits);
+            waits = waits.wrapping_sub(wait);
+            nt::time::stall(wait);
         }
         Ok(true)
     }

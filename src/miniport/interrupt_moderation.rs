@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Moderation of receive interrupts: while frames follow each other closely, the DPC polls the queue again after a microsecond. When none
-//! has arrived for twice the time that usually passes between frames, the DPC requests the interrupt.
+//! Moderation of receive interrupts: while frames follow each other closely, the DPC polls the queue again when the next one should have
+//! arrived, then each microsecond. When none has arrived for twice the time that usually passes between frames, the DPC requests the interrupt.
 //!
 //! An interrupt in a virtual machine takes several microseconds, so that to wait for a frame costs no more than the interrupt of that
 //! frame, if the wait is at most as long. The DPC does not poll for frames that are farther apart.
@@ -14,10 +14,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nt::time;
 
-/// Time between two polls, in microseconds.
-pub const INTERVAL: u32 = 1;
-/// Most polls of one DPC. Then other DPCs run, and NDIS or the driver calls it again.
-pub const POLLS: u32 = 32;
+/// Longest time that one DPC waits for frames, in microseconds. Then other DPCs run, and NDIS or the driver calls it again.
+pub const WAITS: u32 = 32;
 
 /// Frames follow others closely if less than this time passed between them, in nanoseconds. No poll waits longer.
 const CLOSE: u64 = 5_000;
@@ -48,8 +46,8 @@ pub struct Moderation {
 /// Result of [`Moderation::polled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// Frames are expected soon: poll again. If not, the caller requests the interrupt.
-    pub goes_on: bool,
+    /// Frames are expected soon: poll again after these microseconds, 1 to 4. If 0, the caller requests the interrupt.
+    pub wait: u32,
     /// [`Moderation::is_sustained`] has changed.
     pub is_changed: bool,
 }
@@ -67,34 +65,33 @@ impl Moderation {
 
     /// Records a poll, which has found so many frames. Any IRQL.
     pub fn polled(&self, frames: u32) -> Next {
-        let before = self.is_sustained();
         if !self.is_on() {
             self.began.store(0, Ordering::Relaxed);
             self.signs.store(0, Ordering::Relaxed);
-            self.is_sustained.store(false, Ordering::Relaxed);
-            return Next { goes_on: false, is_changed: before };
+            return Next { wait: 0, is_changed: self.is_sustained.swap(false, Ordering::Relaxed) };
         }
         let now = time::now();
-        let is_expecting = if frames == 0 { self.is_expecting(now) } else { self.found(now, frames) };
-        let goes_on = match self.began.load(Ordering::Relaxed) {
+        let Next { wait: expected, mut is_changed } =
+            if frames == 0 { self.found_none(now) } else { self.found(now, frames) };
+        let wait = match self.began.load(Ordering::Relaxed) {
             // A DPC that finds nothing at first does not wait: the frame of its interrupt was found before.
-            0 if frames == 0 => false,
+            0 if frames == 0 => 0,
             0 => {
                 self.began.store(now, Ordering::Relaxed);
-                is_expecting
+                expected
             }
-            began if now.saturating_sub(began) < LONGEST => is_expecting,
+            began if now.saturating_sub(began) < LONGEST => expected,
             _ => {
-                if is_expecting {
-                    self.sign(true);
+                if expected != 0 {
+                    is_changed |= self.sign(true);
                 }
-                false
+                0
             }
         };
-        if !goes_on {
+        if wait == 0 {
             self.began.store(0, Ordering::Relaxed);
         }
-        Next { goes_on, is_changed: self.is_sustained() != before }
+        Next { wait, is_changed }
     }
 
     /// Whether frames have followed each other closely for long.
@@ -102,35 +99,41 @@ impl Moderation {
         self.is_sustained.load(Ordering::Relaxed)
     }
 
-    /// Measures the time since frames were found last. Returns whether it was short for so many.
-    fn found(&self, now: u64, frames: u32) -> bool {
+    /// Measures the time since frames were found last. Returns after which time the next one should arrive, if it was short for so many.
+    fn found(&self, now: u64, frames: u32) -> Next {
         let passed = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
-        if passed >= APART {
-            self.sign(false);
-        }
+        let is_changed = passed >= APART && self.sign(false);
         let each = passed.checked_div(frames.into()).unwrap_or(passed);
+        if each >= CLOSE {
+            self.gap.store(0, Ordering::Relaxed);
+            return Next { wait: 0, is_changed };
+        }
         let gap = match self.gap.load(Ordering::Relaxed) {
-            _ if each >= CLOSE => 0,
             0 => each,
             gap => gap.saturating_sub(gap / 8).saturating_add(each / 8),
         };
         self.gap.store(gap, Ordering::Relaxed);
-        each < CLOSE
+        // About a thousand: a shift takes fewer instructions than a division. Below 5.
+        let wait = (gap / 1024) as u32;
+        Next { wait: wait.max(1), is_changed }
     }
 
-    /// Returns whether frames may still arrive as they did.
-    fn is_expecting(&self, now: u64) -> bool {
+    /// Returns whether frames may still arrive as they did: after a microsecond.
+    fn found_none(&self, now: u64) -> Next {
         let gap = self.gap.load(Ordering::Relaxed);
-        now.saturating_sub(self.last.load(Ordering::Relaxed)) < gap.saturating_mul(2).min(CLOSE)
+        let is_expecting =
+            now.saturating_sub(self.last.load(Ordering::Relaxed)) < gap.saturating_mul(2).min(CLOSE);
+        Next { wait: is_expecting.into(), is_changed: false }
     }
 
-    /// Counts a sign that a stream goes on, or has ended.
-    fn sign(&self, goes_on: bool) {
+    /// Counts a sign that a stream goes on, or has ended. Returns whether [`is_sustained`](Self::is_sustained) has changed.
+    #[cold]
+    fn sign(&self, goes_on: bool) -> bool {
         let signs = self.signs.load(Ordering::Relaxed);
         let signs = if goes_on { signs.saturating_add(1).min(SUSTAINED) } else { signs.saturating_sub(1) };
         self.signs.store(signs, Ordering::Relaxed);
-        if signs == 0 || signs == SUSTAINED {
-            self.is_sustained.store(signs != 0, Ordering::Relaxed);
-        }
+        let is_sustained = signs != 0;
+        (signs == 0 || signs == SUSTAINED)
+            && self.is_sustained.swap(is_sustained, Ordering::Relaxed) != is_sustained
     }
 }

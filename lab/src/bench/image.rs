@@ -167,8 +167,9 @@ fn moderation(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
         instructions.push(of_frame);
     }
     if let [with, without] = instructions[..] {
-        let name = "image, writes, target, instructions without moderation against with it";
-        figures.push(Figure::new(name, without / with, Unit::Times));
+        let name = "image, writes, target, instructions per frame that moderation adds";
+        let figure = Figure::new(name, with - without, Unit::Instructions);
+        figures.push(Figure { limit: Some(0.0), ..figure });
     }
     Ok(())
 }
