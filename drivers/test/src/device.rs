@@ -8,14 +8,14 @@ use core::{
 };
 
 use ndk_abi::nt::{
-    DEVICE_OBJECT, DISPATCH_LEVEL, DRIVER_OBJECT, FILE_DEVICE_UNKNOWN, IO_STACK_LOCATION, IRP,
-    IRP_MJ_CLEANUP, IRP_MJ_CLOSE, IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL, IoAcquireCancelSpinLock, IoCancelIrp,
-    IoCreateDevice, IoCreateSymbolicLink, IoDeleteDevice, IoDeleteSymbolicLink, IoReleaseCancelSpinLock,
-    IofCompleteRequest, KSPIN_LOCK, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc,
-    KeInitializeSpinLock, KeLowerIrql, KeReleaseSpinLock, KfRaiseIrql, MDL, MEMORY_CACHING_TYPE,
-    MmMapLockedPagesSpecifyCache, NTSTATUS, RtlInitUnicodeString, SL_PENDING_RETURNED, STATUS_ACCESS_DENIED,
-    STATUS_BUFFER_OVERFLOW, STATUS_CANCELLED, STATUS_INVALID_DEVICE_REQUEST, STATUS_PENDING, STATUS_SUCCESS,
-    STATUS_UNSUCCESSFUL, UNICODE_STRING,
+    DEVICE_OBJECT, DISPATCH_LEVEL, DRIVER_OBJECT, FILE_DEVICE_UNKNOWN, IRP, IRP_MJ_CLEANUP, IRP_MJ_CLOSE,
+    IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL, IoAcquireCancelSpinLock, IoCancelIrp, IoCreateDevice,
+    IoCreateSymbolicLink, IoDeleteDevice, IoDeleteSymbolicLink, IoReleaseCancelSpinLock, IofCompleteRequest,
+    KSPIN_LOCK, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc, KeInitializeSpinLock, KeLowerIrql,
+    KeReleaseSpinLock, KfRaiseIrql, MDL, MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, NTSTATUS,
+    RtlInitUnicodeString, SL_PENDING_RETURNED, STATUS_ACCESS_DENIED, STATUS_BUFFER_OVERFLOW,
+    STATUS_CANCELLED, STATUS_INVALID_DEVICE_REQUEST, STATUS_PENDING, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
+    UNICODE_STRING,
 };
 
 use crate::{
