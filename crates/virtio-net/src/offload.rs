@@ -12,6 +12,9 @@ use crate::buffers::HEADER_LEN;
 pub(crate) const ETHERNET: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xDD];
+const VLAN: [u8; 2] = [0x81, 0x00];
+/// Length of a VLAN tag in bytes.
+const TAG: usize = 4;
 pub(crate) const MIN_IPV4: usize = 20;
 pub(crate) const IPV6_HEADER: usize = 40;
 /// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options.
@@ -336,10 +339,20 @@ impl ReceiveHeader {
         }
     }
 
-    /// Completes the checksum of a frame; `None` if the checksum field lies outside the frame.
+    /// Completes the checksum of a frame, with or without a VLAN tag, and returns whether it is that of its TCP segment or UDP datagram,
+    /// which ends with the IP packet: what follows is padding. Another checksum, of a tunnel's inner packet for example, ends with the
+    /// frame. `None` if the checksum field lies outside of that.
     #[must_use]
-    pub(crate) fn complete(self, frame: &mut [u8]) -> Option<()> {
-        complete(frame, self.checksum_start.into(), self.checksum_offset.into())
+    pub(crate) fn complete(self, frame: &mut [u8]) -> Option<bool> {
+        let (start, offset) = (self.checksum_start.into(), self.checksum_offset.into());
+        let tag = if ether_type(frame) == Some(VLAN) { TAG } else { 0 };
+        let end = Transport::find(frame.get(tag..)?)
+            .filter(|found| usize::from(found.start).checked_add(tag) == Some(start))
+            .filter(|found| usize::from(found.protocol.checksum_offset()) == offset)
+            .and_then(|found| found.end.checked_add(tag));
+        let covered = frame.get_mut(..end.unwrap_or(frame.len()))?;
+        complete(covered, start, offset)?;
+        Some(end.is_some())
     }
 }
 

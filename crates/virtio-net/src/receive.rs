@@ -227,10 +227,12 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                     header.coalesced().filter(|_| self.features.intersects(Features::COALESCING));
                 if info.coalesced.is_none() {
                     len = len.filter(|&len| len <= self.max_frame);
+                    info.is_verified = header.is_verified();
                     if header.is_partial() {
-                        len = self.complete(header, len);
+                        let completed = self.complete(header, len);
+                        info.is_verified = completed == Some(true);
+                        len = len.filter(|_| completed.is_some());
                     }
-                    info.is_verified = header.is_partial() || header.is_verified();
                 }
             }
             match len.and_then(|len| self.frame.get_mut(..len)).filter(|frame| frame.len() >= MIN_FRAME) {
@@ -317,12 +319,12 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         Some((kind, u32::from_le_bytes([a, b, c, d])))
     }
 
-    /// Completes the checksum of a frame from a VM on the same host. Returns the frame's length; `None` if the checksum field lies outside
-    /// the frame.
+    /// Completes the checksum of a frame from a VM on the same host. Returns whether it is that of the TCP segment or UDP datagram, whose
+    /// data came without an error then; `None` if the checksum field lies outside the frame.
+    //= virtio §9
     #[cold]
-    fn complete(&mut self, header: ReceiveHeader, len: Option<usize>) -> Option<usize> {
-        header.complete(self.frame.get_mut(..len?)?)?;
-        len
+    fn complete(&mut self, header: ReceiveHeader, len: Option<usize>) -> Option<bool> {
+        header.complete(self.frame.get_mut(..len?)?)
     }
 
     /// Returns the length of the frame in a buffer into which the device wrote `used` bytes; `None` if `used` is

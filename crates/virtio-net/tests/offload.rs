@@ -476,6 +476,42 @@ fn partial_checksums_are_completed_and_verified_ones_reported() {
     });
 }
 
+/// Offset of the checksum field in a TCP header.
+const TCP_FIELD: u16 = 16;
+
+/// Returns the header of a frame whose checksum begins at `start` and is in the field at `offset` from there.
+fn partial(start: u16, offset: u16) -> [u8; HEADER_LEN] {
+    let ([a, b], [c, d]) = (start.to_le_bytes(), offset.to_le_bytes());
+    [1, 0, 0, 0, 0, 0, a, b, c, d, 0, 0]
+}
+
+#[test]
+fn a_partial_checksum_ends_with_the_packet_and_is_verified_if_it_is_the_transport_headers() {
+    with(all(), |fake, mut driver| {
+        let mut frame = ipv4(6, 0, &tcp(10));
+        let seed = sum(&[&frame[26..34], &[0, 6], &30_u16.to_be_bytes()].concat());
+        frame[50..52].copy_from_slice(&seed.to_be_bytes());
+        let mut complete = frame.clone();
+        complete_checksum(&mut complete, &Transport::find(&frame).unwrap()).unwrap();
+        let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
+        for padding in [&[][..], &[0; 6], &[0xEE; 6], &[0xEE; 7]] {
+            let padded = |frame: &[u8]| [frame, padding].concat();
+            let received = receive(fake, &mut driver, partial(34, TCP_FIELD), &padded(&frame));
+            assert_eq!(received, Some((padded(&complete), true)), "{padding:?}");
+            let received = receive(fake, &mut driver, partial(38, TCP_FIELD), &tagged(&padded(&frame)));
+            assert_eq!(received, Some((tagged(&padded(&complete)), true)), "tagged, {padding:?}");
+        }
+        // Not the one that NDIS is to know of: inside of the payload, another field, a packet that is cut off.
+        let cut = &frame[..frame.len() - 1];
+        for (header, frame) in
+            [(partial(54, 6), &frame[..]), (partial(34, 6), &frame), (partial(34, TCP_FIELD), cut)]
+        {
+            let (_, is_verified) = receive(fake, &mut driver, header, frame).unwrap();
+            assert!(!is_verified, "{header:?}");
+        }
+    });
+}
+
 #[test]
 fn padding_of_a_frame_is_not_part_of_its_checksum() {
     let mut frame = ipv4(17, 0, &[0, 1, 0, 2, 0, 9, 0, 0, 7]);
