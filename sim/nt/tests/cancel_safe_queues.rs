@@ -137,15 +137,20 @@ fn serving(host: &Host, insert: impl Fn(Request) -> i32 + Send + Sync + 'static)
     serve(host, move |request, major| if major == IRP_MJ_DEVICE_CONTROL { insert(request) } else { -1 });
 }
 
+/// A driver that inserts each I/O control request.
+fn queueing(host: &Host, queue: usize, context: usize) {
+    serving(host, move |request| {
+        IoCsqInsertIrp(queue, request.irp, context);
+        STATUS_PENDING
+    });
+}
+
 #[test]
 fn requests_leave_a_queue_as_the_driver_finds_them() {
     for extended in [false, true] {
         correct(move |host| {
             let queue = queue(host, extended);
-            serving(host, move |request| {
-                IoCsqInsertIrp(queue, request.irp, 0);
-                STATUS_PENDING
-            });
+            queueing(host, queue, 0);
             let file = host.open_device(NAME).unwrap();
             let pending = [4, 8, 12].map(|code| file.start_ioctl(code, b"", Vec::new()));
             assert!(IoCsqRemoveNextIrp(queue, 16).is_null());
@@ -167,10 +172,7 @@ fn requests_leave_a_queue_as_the_driver_finds_them() {
 fn cancelled_requests_leave_a_queue() {
     correct(|host| {
         let queue = queue(host, false);
-        serving(host, move |request| {
-            IoCsqInsertIrp(queue, request.irp, 0);
-            STATUS_PENDING
-        });
+        queueing(host, queue, 0);
         let file = host.open_device(NAME).unwrap();
         let pending = [4, 8].map(|code| file.start_ioctl(code, b"", Vec::new()));
         assert!(pending[0].cancel());
@@ -217,10 +219,7 @@ fn a_context_names_its_request_until_it_leaves() {
     correct(|host| {
         let queue = queue(host, false);
         let context = queue + CONTEXT;
-        serving(host, move |request| {
-            IoCsqInsertIrp(queue, request.irp, context);
-            STATUS_PENDING
-        });
+        queueing(host, queue, context);
         let file = host.open_device(NAME).unwrap();
         let pending = file.start_ioctl(4, b"", Vec::new());
         let irp = IoCsqRemoveIrp(queue, context);
@@ -240,10 +239,7 @@ fn a_context_names_its_request_until_it_leaves() {
 fn removal_and_cancellation_race() {
     correct(|host| {
         let queue = queue(host, false);
-        serving(host, move |request| {
-            IoCsqInsertIrp(queue, request.irp, 0);
-            STATUS_PENDING
-        });
+        queueing(host, queue, 0);
         let file = host.open_device(NAME).unwrap();
         for _ in 0..50 {
             let pending = Arc::new(file.start_ioctl(4, b"", Vec::new()));
@@ -270,10 +266,7 @@ fn misuse_of_cancel_safe_queues_is_reported() {
     });
     violates(MISUSE, "DriverContext[3] of an IRP in a cancel-safe queue was changed", |host| {
         let queue = queue(host, false);
-        serving(host, move |request| {
-            IoCsqInsertIrp(queue, request.irp, 0);
-            STATUS_PENDING
-        });
+        queueing(host, queue, 0);
         let file = host.open_device(NAME).unwrap();
         let _pending = file.start_ioctl(4, b"", Vec::new());
         let irp: Guest<IRP> = Guest::new(requests(queue)[0]);

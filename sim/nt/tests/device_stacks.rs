@@ -145,6 +145,12 @@ fn request(host: &std::sync::Arc<Host>, lower: Dispatch, upper: Dispatch) -> i32
     status
 }
 
+/// Keeps the request.
+fn keeps(_: Device, irp: Irp, _: Device) -> i32 {
+    mark_pending(irp);
+    STATUS_PENDING
+}
+
 fn succeeds(_: Device, irp: Irp, _: Device) -> i32 {
     finish(irp, STATUS_SUCCESS)
 }
@@ -473,10 +479,7 @@ fn misuse_of_the_stack_locations_of_a_request_is_reported() {
 fn misuse_of_requests_that_were_passed_on_is_reported() {
     violates_in_a_stack(
         "a request was completed by a driver that passed it on and does not have it",
-        |_, irp, _| {
-            mark_pending(irp);
-            STATUS_PENDING
-        },
+        keeps,
         |_, irp, below| {
             copy(irp);
             IofCallDriver(below, irp);
@@ -485,10 +488,7 @@ fn misuse_of_requests_that_were_passed_on_is_reported() {
     );
     violates_in_a_stack(
         "IoCallDriver of a request that the driver passed on and does not have",
-        |_, irp, _| {
-            mark_pending(irp);
-            STATUS_PENDING
-        },
+        keeps,
         |_, irp, below| {
             copy(irp);
             IofCallDriver(below, irp);
@@ -497,10 +497,7 @@ fn misuse_of_requests_that_were_passed_on_is_reported() {
     );
     violates_in_a_stack(
         "returned 0x0, but a driver to which it passed the request on still has it",
-        |_, irp, _| {
-            mark_pending(irp);
-            STATUS_PENDING
-        },
+        keeps,
         |_, irp, below| {
             copies(below, irp, below);
             STATUS_SUCCESS

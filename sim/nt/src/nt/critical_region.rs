@@ -74,6 +74,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn KeLeaveCriticalRegion() {
         leave(&current(), "KeLeaveCriticalRegion");
     }
+
     /// Keeps all kernel APCs from the thread.
     [<= APC_LEVEL]
     fn KeEnterGuardedRegion() {

@@ -28,12 +28,7 @@ impl Player<'_> {
             private_data: &[],
             context: 0,
         };
-        let id = self
-            .engine
-            .connections()
-            .connect(self.now, &self.live[at].qp, &spec)
-            .map_err(failed("connect"))?;
-        self.live[at].conn = Some(id);
+        self.request(at, &spec)?;
         let frames = self.transmit();
         let frame = frames.first().context("no REQ")?;
         self.record(frame)?;

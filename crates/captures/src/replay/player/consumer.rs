@@ -234,10 +234,15 @@ impl Player<'_> {
             private_data,
             context: 0,
         };
+        self.request(at, &spec)
+    }
+
+    /// Sends the REQ of a connection.
+    pub(super) fn request(&mut self, at: usize, spec: &ConnectSpec<'_>) -> Result<()> {
         let id = self
             .engine
             .connections()
-            .connect(self.now, &self.live[at].qp, &spec)
+            .connect(self.now, &self.live[at].qp, spec)
             .map_err(failed("connect"))?;
         self.live[at].conn = Some(id);
         Ok(())
