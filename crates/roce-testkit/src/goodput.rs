@@ -10,7 +10,7 @@ use roce::{CompletionStatus, Config, RecvRequest, SendFlags, SendOperation, Send
 use roce_wire::PathMtu;
 
 use crate::options::{Bursts, Options};
-use crate::pair::Pair;
+use crate::two_hosts::TwoHosts;
 
 /// Link rate that [`measure`] simulates, in bits per second.
 pub const RATE: u64 = 10_000_000_000;
@@ -162,7 +162,7 @@ pub fn measure(cell: &Cell) -> Figures {
 #[must_use]
 pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
     // Losses begin when the connection is established.
-    let mut pair = Pair::connected(Options {
+    let mut pair = TwoHosts::connected(Options {
         seed: cell.seed,
         mtu: PathMtu::Bytes1024,
         latency: cell.round_trip / 2,
@@ -187,7 +187,7 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
         Kind::Read => SendOperation::Read { address: remote.address, key: remote.key },
     };
     let sender = usize::from(cell.kind == Kind::Read);
-    let count = |pair: &Pair, name: &str| pair.sides.each_ref().map(|side| side.stat(name));
+    let count = |pair: &TwoHosts, name: &str| pair.sides.each_ref().map(|side| side.stat(name));
     let (sent, timeouts) = (count(&pair, "tx_bytes")[sender], count(&pair, "timeouts")[0]);
     let start = pair.now;
     let (mut posted, mut done, mut last, mut stall) = (0, 0, start, Duration::ZERO);

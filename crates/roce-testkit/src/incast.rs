@@ -16,9 +16,9 @@ use roce_wire::Path;
 use crate::lock::Lock;
 use crate::network::{self, Network, Parts};
 use crate::options::Options;
-use crate::pair::PORT;
 use crate::side::{Memory, Side, spec};
 use crate::switch::PortStats;
+use crate::two_hosts::PORT;
 use crate::wire::Wire;
 
 /// One receiver and its senders, each with one connection to it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce::{Config, ReadLimits};
 use roce_wire::PathMtu;
 
-/// Configuration of a [`crate::Pair`] or an [`crate::Incast`]. Probabilities are per frame, in 1/1000.
+/// Configuration of a [`crate::TwoHosts`] or an [`crate::Incast`]. Probabilities are per frame, in 1/1000.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Seed of all randomness, including the engines' random numbers.

@@ -24,7 +24,7 @@ pub struct Side {
     pub engine: Arc<Engine<Lock>>,
     pub pd: Pd,
     pub cq: Arc<Cq<Lock>>,
-    /// First queue pair. [`crate::Pair::connect_another`] creates others.
+    /// First queue pair. [`crate::TwoHosts::connect_another`] creates others.
     pub qp: Arc<Qp<Lock>>,
     pub conn: Option<ConnId>,
     /// Connection events with connection and context, oldest first.
@@ -115,7 +115,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 impl Side {
-    /// Creates a host that is not part of a [`crate::Pair`]: the caller drives its engine.
+    /// Creates a host that is not part of a [`crate::TwoHosts`]: the caller drives its engine.
     #[must_use]
     pub fn new(number: u8, options: &Options) -> Self {
         let seed = options.seed.wrapping_mul(2).wrapping_add(u64::from(number));

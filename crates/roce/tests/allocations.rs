@@ -14,7 +14,7 @@ use roce::{
     WindowType,
 };
 
-use roce_testkit::{Lock, Options, Pair, pattern, spec};
+use roce_testkit::{Lock, Options, TwoHosts, pattern, spec};
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
@@ -202,7 +202,7 @@ fn changing_the_depth_of_a_queue_allocates_and_frees_without_its_lock() {
 
 #[test]
 fn connect_without_memory_fails_and_the_next_attempt_succeeds() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     let path = pair.path(0);
     let (now, alice) = (pair.now, &mut pair.sides[0]);
@@ -248,7 +248,7 @@ impl Transmit for Slots {
 
 #[test]
 fn processing_packets_allocates_no_memory() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let data = pattern(200_000, 1);
     let (source, target, back) = (alice.source(&data), bob.shared(data.len()), alice.sink(data.len()));
@@ -312,7 +312,7 @@ fn processing_packets_allocates_no_memory() {
 #[test]
 fn only_the_first_read_with_more_elements_than_its_queue_pair_was_created_with_allocates() {
     let options = Options { config: |config| config.read_sges = 8, ..Options::default() };
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     let [alice, bob] = &pair.sides;
     let (remote, sink) = (bob.shared(64), alice.sink(64));
     let many: Vec<_> = (0..8).map(|at| sink.sge(at * 8, 8)).collect();

@@ -17,13 +17,13 @@ use crate::rig::{
 };
 
 /// Two connected queue pairs with one completion queue.
-struct Pair<'a> {
+struct Connected<'a> {
     rig: &'a Rig,
     cq: *mut IbvCq,
     qps: [*mut IbvQp; 2],
 }
 
-impl<'a> Pair<'a> {
+impl<'a> Connected<'a> {
     fn new(rig: &'a Rig, cq: *mut IbvCq) -> Self {
         let qps = [rig.qp(cq), rig.qp(cq)];
         rig.connect(qps[0], qps[1]);
@@ -32,7 +32,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-impl Drop for Pair<'_> {
+impl Drop for Connected<'_> {
     fn drop(&mut self) {
         for qp in self.qps {
             call!(ibv_destroy_qp(qp));
@@ -45,7 +45,7 @@ impl Drop for Pair<'_> {
 #[test]
 fn messages_arrive_with_immediate_data() {
     let rig = Rig::new();
-    let pair = Pair::new(&rig, rig.cq());
+    let pair = Connected::new(&rig, rig.cq());
     let (mut source, mut sink) = (rig.memory(5000), rig.memory(5000));
     let data: Vec<u8> = (0..5000u32).map(|at| (at * 7) as u8).collect();
     source.fill(&data);
@@ -100,7 +100,7 @@ fn messages_arrive_with_immediate_data() {
 #[test]
 fn an_access_that_is_not_allowed_fails_and_is_reported() {
     let rig = Rig::new();
-    let pair = Pair::new(&rig, rig.cq());
+    let pair = Connected::new(&rig, rig.cq());
     let memory = rig.memory(100);
     let mut sges = [memory.sge(0, 100)];
     let mut wr = send_wr(1, IBV_WR_RDMA_WRITE);
@@ -124,7 +124,7 @@ fn a_solicited_message_wakes_a_channel() {
     let channel = call!(ibv_create_comp_channel(rig.context));
     let cq = rig.cq_with(channel);
     assert_eq!(call!(ibv_destroy_comp_channel(channel)), libc::EBUSY);
-    let pair = Pair::new(&rig, cq);
+    let pair = Connected::new(&rig, cq);
     for id in 0..2 {
         assert_eq!(receive(pair.qps[1], id, &mut []), 0);
     }
@@ -335,7 +335,7 @@ fn an_extended_completion_queue_is_read_by_functions() {
     // SAFETY: as above.
     assert!(unsafe { create(rig.context, &raw mut attr) }.is_null());
     assert_eq!(errno(), libc::EOPNOTSUPP, "times are not offered");
-    let pair = Pair::new(&rig, cq.cast());
+    let pair = Connected::new(&rig, cq.cast());
     let mut poll_attr = IbvPollCqAttr { comp_mask: 0 };
     assert_eq!(build!(cq, start_poll(&raw mut poll_attr)), libc::ENOENT);
     poll_attr.comp_mask = 1;
@@ -363,7 +363,7 @@ fn an_extended_completion_queue_is_read_by_functions() {
 #[test]
 fn atomic_operations_return_the_number_before() {
     let rig = Rig::new();
-    let pair = Pair::new(&rig, rig.cq());
+    let pair = Connected::new(&rig, rig.cq());
     let (mut number, sink) = (rig.memory(16), rig.memory(8));
     number.fill(&7u64.to_ne_bytes());
     let mut sges = [sink.sge(0, 8)];

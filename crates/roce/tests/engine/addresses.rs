@@ -11,7 +11,7 @@ use roce::{
 };
 use roce_wire::{Packet, Path, Qpn};
 
-use crate::pair::{Options, PORT, Pair, pattern, spec};
+use crate::two_hosts::{Options, PORT, TwoHosts, pattern, spec};
 
 fn global(number: u8) -> IpAddr {
     Ipv6Addr::new(0xFD77, 0, 0, 0, 0, 0, 0, number.into()).into()
@@ -22,7 +22,7 @@ fn link_local(number: u8) -> IpAddr {
 }
 
 /// Sends, writes and reads a message of several packets in each direction, then disconnects.
-fn use_and_end(pair: &mut Pair) {
+fn use_and_end(pair: &mut TwoHosts) {
     let data = pattern(5000, 7);
     for side in [0, 1] {
         let (here, there) = (&pair.sides[side], &pair.sides[1 - side]);
@@ -56,7 +56,7 @@ fn use_and_end(pair: &mut Pair) {
 #[test]
 fn requests_and_disconnect_work_over_ipv6() {
     for ip in [global as fn(u8) -> IpAddr, link_local] {
-        let mut pair = Pair::new(Options { ip, ..Options::default() });
+        let mut pair = TwoHosts::new(Options { ip, ..Options::default() });
         pair.capture = Some(Vec::new());
         pair.listen();
         pair.connect(&[0xC0; 56]);
@@ -84,7 +84,7 @@ fn network_faults_are_recovered_over_ipv6() {
     for seed in 0..5 {
         let bad =
             Options { seed, loss: 50, duplication: 20, reordering: 50, corruption: 5, ..Options::default() };
-        use_and_end(&mut Pair::connected(Options { ip: link_local, ..bad }));
+        use_and_end(&mut TwoHosts::connected(Options { ip: link_local, ..bad }));
     }
 }
 
@@ -92,7 +92,7 @@ fn network_faults_are_recovered_over_ipv6() {
 //= rocev2 §13
 #[test]
 fn connect_requires_a_local_source_and_a_unicast_destination() {
-    let pair = Pair::new(Options::default());
+    let pair = TwoHosts::new(Options::default());
     let alice = &pair.sides[0];
     let connect = |local_ip: IpAddr, remote_ip: IpAddr| {
         let path = Path { local_ip, remote_ip, ..pair.path(0) };
@@ -128,9 +128,9 @@ fn loopback_addresses_connect_where_they_are_allowed() {
         [|number| [127, 0, 0, number].into(), |_| [127, 0, 0, 1].into(), |_| Ipv6Addr::LOCALHOST.into()];
     for ip in ips {
         let allowed = |config: &mut roce::Config| config.loopback = true;
-        let mut pair = Pair::connected(Options { ip, config: allowed, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { ip, config: allowed, ..Options::default() });
         use_and_end(&mut pair);
-        let refused = Pair::new(Options { ip, ..Options::default() });
+        let refused = TwoHosts::new(Options { ip, ..Options::default() });
         let alice = &refused.sides[0];
         let spec = ConnectSpec {
             path: refused.path(0),
@@ -151,7 +151,7 @@ fn loopback_addresses_connect_where_they_are_allowed() {
 //= R-CONN-101
 #[test]
 fn a_wildcard_listener_ignores_requests_to_other_addresses() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     pair.sides[1].engine.connections().set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
     pair.connect(b"");
@@ -167,7 +167,7 @@ fn a_wildcard_listener_ignores_requests_to_other_addresses() {
 /// The network stack gets such frames: the counters of RDMA say nothing of them.
 #[test]
 fn frames_to_other_addresses_are_not_counted() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     pair.capture = Some(Vec::new());
     pair.connect(b"");
@@ -190,7 +190,7 @@ fn frames_to_other_addresses_are_not_counted() {
 //= R-CONN-87
 #[test]
 fn removing_an_address_aborts_its_connections() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     for side in &pair.sides {
         side.recv(5, &[side.sink(8).all()]);
     }
@@ -214,7 +214,7 @@ fn removing_an_address_aborts_its_connections() {
 #[test]
 fn an_engine_can_connect_to_itself() {
     for other in [[10, 0, 0, 1], [10, 0, 0, 5]] {
-        let mut pair = Pair::new(Options { loss: 0, ..Options::default() });
+        let mut pair = TwoHosts::new(Options { loss: 0, ..Options::default() });
         let path = {
             let alice = &pair.sides[0];
             alice.engine.connections().set_addresses(&[alice.ip, other.into()]).unwrap();

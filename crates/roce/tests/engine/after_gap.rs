@@ -5,8 +5,8 @@
 use roce::{CompletionStatus, DropReason, Verdict};
 use roce_wire::{AtomicEthRepr, Ext, ImmDtRepr, Opcode, RethRepr};
 
-use crate::pair::{Memory, Options, pattern};
 use crate::responder::{ACK, Answer, SEQUENCE, Script, acknowledge, reth};
+use crate::two_hosts::{Memory, Options, pattern};
 
 const MTU: usize = 1024;
 const PACKETS: usize = 7;

@@ -10,7 +10,7 @@ use roce_testkit::Memory;
 use roce_wire::{Opcode, Packet, Psn};
 
 use crate::modify::Direct;
-use crate::pair::{Options, Pair};
+use crate::two_hosts::{Options, TwoHosts};
 
 const ATOMIC: Access = Access::LOCAL_WRITE.union(Access::REMOTE_ATOMIC);
 
@@ -28,7 +28,7 @@ fn number(memory: &Memory) -> u64 {
     u64::from_ne_bytes(memory.read()[..8].try_into().unwrap())
 }
 
-fn post(pair: &Pair, side: usize, request: &AtomicRequest) -> Result<(), PostError> {
+fn post(pair: &TwoHosts, side: usize, request: &AtomicRequest) -> Result<(), PostError> {
     let side = &pair.sides[side];
     side.engine.post_atomic(&side.qp, request)
 }
@@ -208,7 +208,7 @@ fn operations_that_the_peer_does_not_allow_are_refused() {
 /// A connection of connection management, as NDK consumers have them, gives its peer no right to atomic operations.
 #[test]
 fn a_managed_connection_serves_no_atomic_operation() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let (sink, memory) = (pair.sides[0].sink(8), pair.sides[1].memory(8, ATOMIC));
     post(&pair, 0, &request(1, &memory, ADD_ONE, sink.all())).unwrap();
     pair.run();
@@ -225,7 +225,7 @@ fn a_post_needs_eight_bytes_and_a_peer_that_serves_reads() {
         assert_eq!(post(&direct.pair, 0, &request), Err(PostError::Invalid), "{length}");
     }
     let request = request(1, &memory, ADD_ONE, sink.sge(0, 8));
-    let unconnected = Pair::new(Options::default());
+    let unconnected = TwoHosts::new(Options::default());
     assert_eq!(post(&unconnected, 0, &request), Err(PostError::NotConnected));
     let none = Direct::new(Options::default());
     none.change(0, &QpChange::ReadyToReceive(none.peer(0))).unwrap();
@@ -250,7 +250,7 @@ fn operations_of_several_queue_pairs_do_not_mix() {
     let [alice, bob] = &direct.pair.sides;
     let (memory, first, second) = (bob.memory(8, ATOMIC), alice.sink(8), alice.sink(8));
     let ends = [alice, bob].map(|side| {
-        let spec = crate::pair::spec(side.pd, &side.cq, &direct.pair.options);
+        let spec = crate::two_hosts::spec(side.pd, &side.cq, &direct.pair.options);
         side.engine.create_qp(spec).unwrap()
     });
     for side in [0, 1] {

@@ -5,12 +5,12 @@
 use roce::{CompletionStatus, SendFlags, SendOperation};
 use roce_wire::{Opcode, Packet};
 
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 const MESSAGE: usize = 1 << 20;
 
 /// Drops the first copy of the packets with these numbers, counted from the first packet to side 1.
-fn lose_packets(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
+fn lose_packets(pair: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
     let mut first = None;
     let mut seen = std::collections::HashSet::new();
     pair.filter = Some(Box::new(move |to, frame| {
@@ -31,7 +31,7 @@ fn resent(
     messages: u64,
     lost: impl Fn(u32) -> bool + 'static,
 ) -> (u64, u64) {
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     let [alice, bob] = &pair.sides;
     let data = pattern(MESSAGE, 1);
     let (source, target) = (alice.source(&data), bob.shared(MESSAGE));
@@ -130,7 +130,7 @@ fn a_dropped_end_of_a_message_with_another_behind_it_resends_at_most_two_windows
 //= rocev2 §7
 #[test]
 fn a_resent_run_that_is_lost_again_is_found() {
-    let mut pair = Pair::connected(rated());
+    let mut pair = TwoHosts::connected(rated());
     let [alice, bob] = &pair.sides;
     let data = pattern(MESSAGE, 1);
     let (source, target) = (alice.source(&data), bob.shared(MESSAGE));

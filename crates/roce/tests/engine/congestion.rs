@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, CongestionMode, DcqcnConfig, DropReason, SendFlags, SendOperation, Verdict};
 use roce_wire::{Ext, Headers, MacAddr, Opcode, Packet, Path, PathMtu, Psn, Qpn, Template};
 
-use crate::pair::{Marking, Memory, Options, Pair, Switch, pattern};
+use crate::two_hosts::{Marking, Memory, Options, Switch, TwoHosts, pattern};
 
 const MTU: PathMtu = PathMtu::Bytes4096;
 
@@ -22,7 +22,7 @@ fn reacting() -> Options {
 }
 
 /// Lets alice write `len` bytes repeatedly for `time`. Returns the number of completed WRITEs.
-fn keep_writing(pair: &mut Pair, source: &Memory, target: &Memory, len: usize, time: Duration) -> usize {
+fn keep_writing(pair: &mut TwoHosts, source: &Memory, target: &Memory, len: usize, time: Duration) -> usize {
     let end = pair.now + time;
     let mut done = 0;
     for _ in 0..4 {
@@ -49,7 +49,7 @@ fn keep_writing(pair: &mut Pair, source: &Memory, target: &Memory, len: usize, t
 fn a_ce_mark_causes_one_cnp_per_interval() {
     for ip in [|n| [10, 0, 0, n].into(), |n| [0xFD00, 0, 0, 0, 0, 0, 0, u16::from(n)].into()] {
         let rate = Some(10_000_000_000);
-        let mut pair = Pair::connected(Options { marks: 1000, rate, ip, ..reacting() });
+        let mut pair = TwoHosts::connected(Options { marks: 1000, rate, ip, ..reacting() });
         let [alice, bob] = &pair.sides;
         let (source, target) = (alice.source(&pattern(2_000_000, 1)), bob.shared(2_000_000));
         pair.capture = Some(Vec::new());
@@ -97,7 +97,7 @@ fn ce_marks_do_not_reduce_the_rate_unless_the_sender_reacts() {
             CongestionMode::Ignore => |config| config.congestion.mode = CongestionMode::Ignore,
             _ => |_| {},
         };
-        let mut pair = Pair::connected(Options { config, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { config, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let (source, target) = (alice.source(b"marked"), bob.shared(6));
         // A switch marks the frames although they are not ECN-capable.
@@ -124,7 +124,7 @@ fn ce_marks_do_not_reduce_the_rate_unless_the_sender_reacts() {
 fn behind_a_stream(options: &Options) -> (Duration, usize) {
     let switch = Switch { rate: 1_000_000_000, queue: 1 << 20, marking: Some(Marking::above(8 * 4096)) };
     let rate = Some(10_000_000_000);
-    let mut pair = Pair::connected(Options { rate, switch: Some(switch), ..options.clone() });
+    let mut pair = TwoHosts::connected(Options { rate, switch: Some(switch), ..options.clone() });
     let [other, _] = pair.connect_another(5);
     let len = 1 << 20;
     let [alice, bob] = &pair.sides;
@@ -169,11 +169,11 @@ fn a_reacting_sender_keeps_queues_short_and_fills_the_link() {
 //= rocev2 §14
 #[test]
 fn a_reduced_rate_recovers_without_marks() {
-    let mut pair = Pair::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
+    let mut pair = TwoHosts::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
     let len = 400_000;
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
-    let took = |pair: &mut Pair| {
+    let took = |pair: &mut TwoHosts| {
         let start = pair.now;
         pair.sides[0].write(1, &[source.all()], &target, 0);
         pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
@@ -202,7 +202,7 @@ fn a_reduced_rate_recovers_without_marks() {
 /// The responder of a READ sends the data, so its rate is reduced.
 #[test]
 fn read_responses_are_paced() {
-    let mut pair = Pair::connected(Options { marks: 1000, faults_to: [true, false], ..reacting() });
+    let mut pair = TwoHosts::connected(Options { marks: 1000, faults_to: [true, false], ..reacting() });
     let len = 2_000_000;
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (alice.sink(len), bob.shared(len));
@@ -233,7 +233,7 @@ fn a_sender_at_its_minimum_rate_does_not_retransmit() {
         config.congestion.reaction.increase_interval = Duration::from_secs(100);
         config.congestion.reaction.alpha_interval = Duration::from_secs(100);
     };
-    let mut pair = Pair::connected(Options { marks: 1000, config, ..reacting() });
+    let mut pair = TwoHosts::connected(Options { marks: 1000, config, ..reacting() });
     let len = 2_000_000;
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
@@ -250,7 +250,7 @@ fn a_sender_at_its_minimum_rate_does_not_retransmit() {
 /// A paced frame sets the timer to its send time, and no work is pending before.
 #[test]
 fn a_paced_queue_pair_waits_for_its_send_time() {
-    let mut pair = Pair::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
+    let mut pair = TwoHosts::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     // The first one is sent before a CNP arrives.
@@ -298,13 +298,13 @@ fn under_attack(mode: CongestionMode, marks: u32, attacks: bool) -> usize {
         },
         _ => |_| {},
     };
-    let mut pair = Pair::connected(Options { marks, config, ..reacting() });
+    let mut pair = TwoHosts::connected(Options { marks, config, ..reacting() });
     let len = 20_000;
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
     let forged = notification(&pair.path(1), alice.qp.qpn());
     let mut done = 0;
-    let write = |pair: &Pair| pair.sides[0].write(0, &[source.all()], &target, 0);
+    let write = |pair: &TwoHosts| pair.sides[0].write(0, &[source.all()], &target, 0);
     (0..12).for_each(|_| write(&pair));
     // The rate falls in the first 10 ms, which are not counted.
     for round in 0..2400 {
@@ -338,7 +338,7 @@ fn forged_notifications_and_marks_slow_a_connection_by_256_at_most() {
 //= rocev2 §14
 #[test]
 fn a_cnp_without_becn_or_from_an_unverified_source_has_no_effect() {
-    let mut pair = Pair::connected(reacting());
+    let mut pair = TwoHosts::connected(reacting());
     let qpn = pair.sides[0].qp.qpn();
     let good = notification(&pair.path(1), qpn);
     let unverified = Path { local_ip: [10, 0, 0, 66].into(), ..pair.path(1) };
@@ -365,7 +365,7 @@ fn a_cnp_without_becn_or_from_an_unverified_source_has_no_effect() {
 //= rocev2 §14
 #[test]
 fn a_ce_mark_on_a_cnp_causes_no_cnp() {
-    let mut pair = Pair::connected(reacting());
+    let mut pair = TwoHosts::connected(reacting());
     let good = notification(&pair.path(1), pair.sides[0].qp.qpn());
     let without = without_becn(&good);
     for (mut frame, verdict) in [(good, Verdict::Consumed), (without, Verdict::Dropped(DropReason::Opcode))] {
@@ -391,7 +391,7 @@ fn slow() -> Options {
 }
 
 /// Writes until alice has received enough CNPs.
-fn lower_rate(pair: &mut Pair, source: &Memory, target: &Memory) {
+fn lower_rate(pair: &mut TwoHosts, source: &Memory, target: &Memory) {
     for _ in 0..3 {
         pair.sides[0].write(1, &[source.all()], target, 0);
         pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
@@ -402,7 +402,7 @@ fn lower_rate(pair: &mut Pair, source: &Memory, target: &Memory) {
 /// A sender that had nothing to send makes up for little of that time.
 #[test]
 fn an_idle_sender_has_no_credit() {
-    let mut pair = Pair::connected(slow());
+    let mut pair = TwoHosts::connected(slow());
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     // At 100 Mb/s, 125,000 bytes take 10 ms.
@@ -421,7 +421,7 @@ fn an_idle_sender_has_no_credit() {
 /// Messages that are too short to be copied without the lock are paced as others. ACKs are not.
 #[test]
 fn short_messages_are_paced_and_acks_are_not() {
-    let mut pair = Pair::connected(slow());
+    let mut pair = TwoHosts::connected(slow());
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     let sinks = [alice.sink(64), bob.sink(64)];
@@ -455,7 +455,7 @@ fn short_messages_are_paced_and_acks_are_not() {
 #[test]
 fn late_timers_do_not_lower_the_rate_of_read_responses() {
     let timer_tick = Some(Duration::from_micros(15_625));
-    let mut pair = Pair::connected(Options { faults_to: [true, false], timer_tick, ..slow() });
+    let mut pair = TwoHosts::connected(Options { faults_to: [true, false], timer_tick, ..slow() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (bob.source(&pattern(400_000, 1)), alice.sink(400_000));
     let target = alice.shared(400_000);
@@ -483,7 +483,7 @@ fn late_timers_do_not_lower_the_rate_of_read_responses() {
 #[test]
 fn late_timers_neither_lower_nor_raise_the_rate_of_writes() {
     let tick = Duration::from_micros(15_625);
-    let mut pair = Pair::connected(Options { timer_tick: Some(tick), ..slow() });
+    let mut pair = TwoHosts::connected(Options { timer_tick: Some(tick), ..slow() });
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     lower_rate(&mut pair, &source, &target);

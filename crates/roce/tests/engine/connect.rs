@@ -14,9 +14,9 @@ use roce::{
 };
 use roce_wire::{Opcode, Packet, PathMtu};
 
-use crate::pair::{Options, PORT, Pair, on_release, pattern, spec};
+use crate::two_hosts::{Options, PORT, TwoHosts, on_release, pattern, spec};
 
-fn rejection(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
+fn rejection(pair: &TwoHosts, side: usize) -> Option<(RejectReason, Vec<u8>)> {
     pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
         ConnEvent::Refused { reason, private_data } => Some((*reason, private_data.as_slice().to_vec())),
         _ => None,
@@ -29,7 +29,7 @@ fn rejection(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
 //= R-CONN-34
 #[test]
 fn req_rep_and_rtu_connect_two_queue_pairs() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (_, context, ConnEvent::Request(request)) = &bob.conn_events[0] else {
         panic!("no request: {:?}", bob.conn_events)
@@ -51,9 +51,9 @@ fn req_rep_and_rtu_connect_two_queue_pairs() {
 //= R-QP-4
 #[test]
 fn posts_fail_before_the_connection_is_established() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
-    let post = |pair: &Pair, side: usize| {
+    let post = |pair: &TwoHosts, side: usize| {
         pair.sides[side].post(1, roce::SendOperation::Send, SendFlags::empty(), &[])
     };
     assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
@@ -69,7 +69,7 @@ fn posts_fail_before_the_connection_is_established() {
 //= R-QP-74
 #[test]
 fn a_rejected_queue_pair_can_connect_again_and_keeps_its_receives() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let sink = pair.sides[0].sink(8);
     pair.sides[0].recv(1, &[sink.all()]);
     pair.connect(b"");
@@ -93,7 +93,7 @@ fn a_rejected_queue_pair_can_connect_again_and_keeps_its_receives() {
 //= R-CONN-38
 #[test]
 fn a_reject_carries_the_consumers_private_data() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
@@ -109,9 +109,9 @@ fn a_reject_carries_the_consumers_private_data() {
 //= rocev2 §11
 #[test]
 fn a_path_mtu_larger_than_the_peers_is_lowered() {
-    let mut pair = Pair::new(Options { mtu: PathMtu::Bytes4096, ..Options::default() });
+    let mut pair = TwoHosts::new(Options { mtu: PathMtu::Bytes4096, ..Options::default() });
     let mut small =
-        Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes1024, ..Options::default() });
+        TwoHosts::new(Options { config: |config| config.max_mtu = PathMtu::Bytes1024, ..Options::default() });
     std::mem::swap(&mut pair.sides[1], &mut small.sides[1]);
     pair.establish();
     assert!(rejection(&pair, 0).is_none());
@@ -132,7 +132,7 @@ fn a_path_mtu_larger_than_the_peers_is_lowered() {
 //= R-CONN-60
 #[test]
 fn a_paused_listener_rejects_requests() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let spec = roce::ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 4, context: 500 };
     let listener = pair.sides[1].engine.connections().listen(&spec).unwrap();
     pair.sides[1].engine.connections().pause(listener, true).unwrap();
@@ -146,7 +146,7 @@ fn a_paused_listener_rejects_requests() {
 
 #[test]
 fn a_connect_without_response_times_out() {
-    let mut pair = Pair::new(Options { loss: 1000, ..Options::default() });
+    let mut pair = TwoHosts::new(Options { loss: 1000, ..Options::default() });
     pair.connect(b"");
     let start = pair.now;
     pair.run_until("a timeout", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::TimedOut)));
@@ -157,7 +157,7 @@ fn a_connect_without_response_times_out() {
 //= R-QP-75
 #[test]
 fn a_queue_pair_has_at_most_one_connection() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     pair.connect(b"");
     let path = pair.path(0);
@@ -183,7 +183,7 @@ fn a_queue_pair_has_at_most_one_connection() {
 //= rocev2 §12
 #[test]
 fn the_first_packet_replaces_a_lost_rtu() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
@@ -211,7 +211,7 @@ fn the_first_packet_replaces_a_lost_rtu() {
 //= R-QP-72
 #[test]
 fn disconnect_completes_when_both_sides_disconnect() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let sinks: Vec<_> = pair.sides.iter().map(|side| side.sink(8)).collect();
     for (side, sink) in pair.sides.iter().zip(&sinks) {
         side.recv(1, &[sink.all()]);
@@ -236,7 +236,7 @@ fn disconnect_completes_when_both_sides_disconnect() {
 //= R-CONN-94
 #[test]
 fn both_sides_can_disconnect_at_once() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     for side in &pair.sides {
         side.engine.connections().disconnect(pair.now, side.conn.unwrap()).unwrap();
     }
@@ -253,7 +253,7 @@ fn both_sides_can_disconnect_at_once() {
 //= R-CONN-87
 #[test]
 fn a_flush_ends_the_connection_of_both_sides() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let alice = &pair.sides[0];
     alice.engine.flush(&alice.qp);
     let post = alice.post(1, roce::SendOperation::Send, SendFlags::empty(), &[]);
@@ -268,7 +268,7 @@ fn a_flush_ends_the_connection_of_both_sides() {
 //= R-CONN-96
 #[test]
 fn release_ends_a_connection() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let sink = pair.sides[0].sink(8);
     pair.sides[0].recv(7, &[sink.all()]);
     let events = pair.sides[0].conn_events.len();
@@ -283,7 +283,7 @@ fn release_ends_a_connection() {
 #[test]
 fn connect_and_disconnect_succeed_over_a_faulty_network() {
     for seed in 0..20 {
-        let mut pair = Pair::connected(Options {
+        let mut pair = TwoHosts::connected(Options {
             seed,
             loss: 150,
             duplication: 100,
@@ -304,7 +304,7 @@ fn connect_and_disconnect_succeed_over_a_faulty_network() {
 #[test]
 fn a_disconnect_after_an_abort_reports_the_abort() {
     for is_reported in [false, true] {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let alice = &pair.sides[0];
         alice.engine.flush(&alice.qp);
         if is_reported {
@@ -325,7 +325,7 @@ fn a_disconnect_after_an_abort_reports_the_abort() {
 fn a_disconnect_while_a_failed_connection_is_aborted_ends_a_failed_connection() {
     let mut places = 0;
     loop {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let alice = &pair.sides[0];
         alice.engine.flush(&alice.qp);
         let (engine, conn, now) = (alice.engine.clone(), alice.conn.unwrap(), pair.now);
@@ -360,7 +360,7 @@ fn a_disconnect_while_a_failed_connection_is_aborted_ends_a_failed_connection() 
 #[test]
 fn an_unanswered_disconnect_ends_within_ten_seconds() {
     for side in 0..2 {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let sink = pair.sides[side].sink(8);
         pair.sides[side].recv(1, &[sink.all()]);
         // As with Linux if the application does not disconnect: the DREQ is received but not answered.
@@ -380,7 +380,7 @@ fn an_unanswered_disconnect_ends_within_ten_seconds() {
 //= rocev2 §12
 #[test]
 fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
@@ -413,7 +413,7 @@ fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
 //= rocev2 §12
 #[test]
 fn queue_pair_numbers_are_not_reused_for_long() {
-    let pair = Pair::new(Options::default());
+    let pair = TwoHosts::new(Options::default());
     let alice = &pair.sides[0];
     let mut seen = std::collections::HashSet::new();
     for number in 0..5000 {

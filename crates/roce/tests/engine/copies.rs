@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use roce::{QpSpec, QpState, Sge};
 
-use crate::pair::{Memory, Options, Pair, Side, on_release, poll, spec};
+use crate::two_hosts::{Memory, Options, Side, TwoHosts, on_release, poll, spec};
 
 /// Path MTU of the pairs, in bytes.
 pub const MTU: usize = 1024;
 
 /// Returns two connected hosts. Requests may have eight elements.
-pub fn pair() -> Pair {
-    let mut pair = Pair::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
+pub fn pair() -> TwoHosts {
+    let mut pair = TwoHosts::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
     for side in &mut pair.sides {
         let spec = QpSpec { send_sges: 8, recv_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
         side.qp = side.engine.create_qp(spec).unwrap();

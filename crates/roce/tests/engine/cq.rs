@@ -7,7 +7,7 @@ use roce::{
     QpState, SendFlags, SendOperation, Transmit,
 };
 
-use crate::pair::{Options, Pair, on_release, poll, spec};
+use crate::two_hosts::{Options, TwoHosts, on_release, poll, spec};
 
 /// An event of an armed queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ enum CqEvent {
 /// Arms bob's queue with `arms` in order and causes an event. Returns the number of notifications.
 fn notifications(arms: &[Arm], event: CqEvent) -> usize {
     let cq_depth = if event == CqEvent::Overflow { 1 } else { 16 };
-    let mut pair = Pair::connected(Options { cq_depth, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { cq_depth, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     let flags = if event == CqEvent::Solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
@@ -91,7 +91,7 @@ fn the_broader_of_two_arms_applies() {
 }
 
 /// Sends a message to bob, optionally with solicited event.
-fn receive(pair: &mut Pair, solicited: bool) {
+fn receive(pair: &mut TwoHosts, solicited: bool) {
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     bob.recv(1, &[sink.all()]);
@@ -107,9 +107,9 @@ fn receive(pair: &mut Pair, solicited: bool) {
 //= R-CQ-16
 #[test]
 fn arming_notifies_at_once_of_new_completions_only() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     receive(&mut pair, false);
-    let arm = |pair: &mut Pair, arm| {
+    let arm = |pair: &mut TwoHosts, arm| {
         let bob = &pair.sides[1];
         bob.engine.arm_cq(&bob.cq, arm);
         pair.drive();
@@ -132,7 +132,7 @@ fn arming_notifies_at_once_of_new_completions_only() {
 //= R-CQ-15
 #[test]
 fn the_next_notification_waits_for_the_current_one() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let bob = &pair.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Any);
     let [alice, bob] = &pair.sides;
@@ -160,7 +160,7 @@ fn the_next_notification_waits_for_the_current_one() {
 //= R-CQ-13, R-CQ-16, R-CONSUMER-7
 #[test]
 fn a_notification_whose_completions_were_read_is_withdrawn_and_the_arm_stays() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let bob = &pair.sides[1];
     let queue_notice = |arms: &[Arm]| {
         for arm in arms {
@@ -192,11 +192,11 @@ fn a_notification_whose_completions_were_read_is_withdrawn_and_the_arm_stays() {
 //= R-CQ-59
 #[test]
 fn a_destroyed_queue_sends_no_notification() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let engine = &pair.sides[0].engine;
     let armed = |context| {
         let cq = engine.create_cq(1, context).unwrap();
-        let mut spec = crate::pair::spec(pair.sides[0].pd, &cq, &pair.options);
+        let mut spec = crate::two_hosts::spec(pair.sides[0].pd, &cq, &pair.options);
         spec.recv_cq = cq.clone();
         let qp = engine.create_qp(spec).unwrap();
         engine.arm_cq(&cq, Arm::Any);
@@ -223,7 +223,7 @@ fn a_destroyed_queue_sends_no_notification() {
 //= R-CQ-38
 #[test]
 fn an_overflowed_queue_ends_its_queue_pairs_and_keeps_its_completions() {
-    let mut pair = Pair::connected(Options { cq_depth: 4, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { cq_depth: 4, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     for i in 0..5 {
@@ -258,7 +258,7 @@ fn an_overflowed_queue_ends_its_queue_pairs_and_keeps_its_completions() {
 //= R-CQ-20
 #[test]
 fn poll_returns_at_most_the_requested_completions() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let side = &pair.sides[0];
     for context in 0..5 {
         side.recv(context, &[]);
@@ -273,8 +273,8 @@ fn poll_returns_at_most_the_requested_completions() {
 }
 
 /// Returns a pair of which bob's completion queue has overflowed, and no call was made since.
-fn with_overflow() -> Pair {
-    let pair = Pair::connected(Options { cq_depth: 1, ..Options::default() });
+fn with_overflow() -> TwoHosts {
+    let pair = TwoHosts::connected(Options { cq_depth: 1, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"hi"), bob.sink(2));
     for context in 0..2 {
@@ -319,7 +319,7 @@ fn a_disconnect_while_an_overflow_is_handled_ends_a_failed_connection() {
 #[test]
 fn an_overflow_is_known_before_its_notice_can_be_polled() {
     let config = |config: &mut Config| config.notice_queues = 1;
-    let mut pair = Pair::new(Options { config, ..Options::default() });
+    let mut pair = TwoHosts::new(Options { config, ..Options::default() });
     let bob = &mut pair.sides[1];
     let cq = bob.engine.create_cq_in(1, 1, Some(0)).unwrap();
     let overflow = spec(bob.pd, &cq, &pair.options);

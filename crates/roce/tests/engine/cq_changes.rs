@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use roce::{Arm, CompletionStatus, Moderation, ModifyError, SendFlags, SendOperation};
 
-use crate::pair::{Options, Pair};
+use crate::two_hosts::{Options, TwoHosts};
 
 const INTERVAL: Duration = Duration::from_millis(10);
 
 const BY_INTERVAL: Option<Moderation> = Some(Moderation { interval: Some(INTERVAL), count: None });
 
 /// A connected pair whose bob has a moderated, armed queue of depth 16.
-fn armed(moderation: Option<Moderation>) -> Pair {
-    let pair = Pair::connected(Options { cq_depth: 16, ..Options::default() });
+fn armed(moderation: Option<Moderation>) -> TwoHosts {
+    let pair = TwoHosts::connected(Options { cq_depth: 16, ..Options::default() });
     let bob = &pair.sides[1];
     bob.engine.moderate_cq(&bob.cq, moderation).unwrap();
     bob.engine.arm_cq(&bob.cq, Arm::Any);
@@ -22,7 +22,7 @@ fn armed(moderation: Option<Moderation>) -> Pair {
 }
 
 /// Sends `count` messages to bob, and lets a millisecond pass.
-fn receive(pair: &mut Pair, count: u64) {
+fn receive(pair: &mut TwoHosts, count: u64) {
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     for context in 0..count {
@@ -32,7 +32,7 @@ fn receive(pair: &mut Pair, count: u64) {
     pair.run_for(Duration::from_millis(1));
 }
 
-fn notifications(pair: &Pair) -> usize {
+fn notifications(pair: &TwoHosts) -> usize {
     pair.sides[1].cq_notifications.len()
 }
 
@@ -135,7 +135,7 @@ fn failures_are_not_delayed() {
 fn only_unread_failures_end_a_delay() {
     let mut pair = armed(BY_INTERVAL);
     let bob = &pair.sides[1];
-    let spec = crate::pair::spec(bob.pd, &bob.cq, &pair.options);
+    let spec = crate::two_hosts::spec(bob.pd, &bob.cq, &pair.options);
     let unconnected = bob.engine.create_qp(spec).unwrap();
     bob.engine.post_recv(&unconnected, &roce::RecvRequest { context: 9, sges: &[] }).unwrap();
     bob.engine.flush_unconnected(&unconnected);
@@ -210,7 +210,7 @@ fn a_destroyed_queue_leaves_its_timer_to_the_next_one() {
 //= R-CQ-41
 #[test]
 fn a_queue_resized_under_traffic_loses_nothing_and_keeps_its_order() {
-    let mut pair = Pair::connected(Options { cq_depth: 4, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { cq_depth: 4, ..Options::default() });
     let (mut next, mut expected) = (0u64, 0u64);
     // Depths up and down, at every position of the ring.
     for round in 0..40u32 {

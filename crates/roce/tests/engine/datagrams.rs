@@ -10,7 +10,7 @@ use roce::{
 use roce_wire::{Opcode, Packet, Path, PathMtu, Psn, Qpn};
 
 use crate::fields::reseal;
-use crate::pair::{Lock, Options, Pair, Side, pattern, poll, spec};
+use crate::two_hosts::{Lock, Options, Side, TwoHosts, pattern, poll, spec};
 
 const KEYS: [u32; 2] = [0x1111, 0x2222];
 /// Bytes of a received datagram before its payload.
@@ -22,8 +22,8 @@ fn opened(side: &Side, qp: &Arc<Qp<Lock>>, q_key: u32, mtu: PathMtu) {
 }
 
 /// Two hosts whose first queue pairs are open for datagrams.
-pub fn open(options: Options) -> Pair {
-    let pair = Pair::new(options);
+pub fn open(options: Options) -> TwoHosts {
+    let pair = TwoHosts::new(options);
     for (side, q_key) in pair.sides.iter().zip(KEYS) {
         opened(side, &side.qp, q_key, pair.options.mtu);
     }
@@ -41,12 +41,12 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    pub fn new(pair: &Pair, sges: &'a [Sge]) -> Self {
+    pub fn new(pair: &TwoHosts, sges: &'a [Sge]) -> Self {
         let qpn = pair.sides[1].qp.qpn();
         Self { path: pair.path(0), qpn, q_key: KEYS[1], immediate: None, flags: SendFlags::empty(), sges }
     }
 
-    pub fn post(&self, pair: &Pair, context: u64) -> Result<(), PostError> {
+    pub fn post(&self, pair: &TwoHosts, context: u64) -> Result<(), PostError> {
         let Self { path, qpn, q_key, immediate, flags, sges } = self;
         let data = SendData::Sges(sges);
         let (path, q_key) = (path, *q_key);
@@ -163,7 +163,7 @@ fn what_cannot_be_received_is_dropped() {
 /// Packets of connections do not reach a queue pair for datagrams, nor datagrams one of a connection.
 #[test]
 fn services_do_not_mix() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let engines = pair.sides.each_ref().map(|side| side.engine.clone());
     let others = pair.sides.each_ref().map(|side| {
         let qp = side.engine.create_qp(spec(side.pd, &side.cq, &pair.options)).unwrap();
@@ -223,7 +223,7 @@ fn a_queue_pair_for_datagrams_refuses_other_requests() {
     assert!(side.engine.first_shard().wants_transmit());
     let wide = DatagramSpec { q_key: 1, mtu: PathMtu::Bytes4096 };
     let narrow =
-        Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes2048, ..Options::default() });
+        TwoHosts::new(Options { config: |config| config.max_mtu = PathMtu::Bytes2048, ..Options::default() });
     let opened = narrow.sides[0].engine.modify_qp(&narrow.sides[0].qp, &QpChange::OpenDatagrams(wide));
     assert_eq!(opened, Err(QpChangeError::Invalid));
 }
@@ -267,7 +267,7 @@ fn memory_errors_end_the_send_queue_or_the_queue_pair_until_it_is_reset() {
 
 #[test]
 fn queue_pairs_share_receives() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let bob = &pair.sides[1];
     let srq = bob.engine.create_srq(&SrqSpec { depth: 8, sges: 1, threshold: 0, context: 3 }).unwrap();
     let qps = [(); 2].map(|()| {

@@ -13,7 +13,7 @@ use roce_wire::{Path, PathMtu};
 use crate::datagrams::{self, Datagram};
 use crate::keys::{self, Fast};
 use crate::modify::{Direct, requester};
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 use crate::unreliable;
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
@@ -23,23 +23,23 @@ fn small() -> Options {
     Options { mtu: PathMtu::Bytes256, ..Options::default() }
 }
 
-fn update(pair: &Pair, update: QpUpdate) -> Result<(), QpChangeError> {
+fn update(pair: &TwoHosts, update: QpUpdate) -> Result<(), QpChangeError> {
     change(pair, &QpChange::Update(update))
 }
 
-fn change(pair: &Pair, change: &QpChange) -> Result<(), QpChangeError> {
+fn change(pair: &TwoHosts, change: &QpChange) -> Result<(), QpChangeError> {
     let side = &pair.sides[0];
     side.engine.modify_qp(&side.qp, change)
 }
 
 /// Returns whether requests of side 0 are awaited, and the state of its queue pair.
-fn state(pair: &Pair) -> (bool, QpState) {
+fn state(pair: &TwoHosts) -> (bool, QpState) {
     let qp = &pair.sides[0].qp;
     (qp.is_draining(), qp.state())
 }
 
 /// Returns how many drained send queues side 0 was notified of.
-fn drained(pair: &Pair) -> usize {
+fn drained(pair: &TwoHosts) -> usize {
     let side = &pair.sides[0];
     assert!(side.drained_qps.iter().all(|drained| *drained == (side.qp.qpn(), 77)));
     side.drained_qps.len()
@@ -127,7 +127,7 @@ fn reads_that_have_begun_are_completed() {
     }
 }
 
-fn complete_reads(pair: &mut Pair) {
+fn complete_reads(pair: &mut TwoHosts) {
     let [alice, bob] = &pair.sides;
     let data = pattern(5000, 3);
     let (sink, later, remote) = (alice.sink(5000), alice.sink(5000), bob.shared(5000));
@@ -205,7 +205,7 @@ fn a_failure_ends_the_drain() {
     }
 }
 
-fn alice_writes_later(pair: &Pair) {
+fn alice_writes_later(pair: &TwoHosts) {
     let [alice, bob] = &pair.sides;
     alice.write(2, &[alice.source(&[2; 64]).all()], &bob.shared(64), 0);
 }
@@ -291,7 +291,7 @@ fn attributes_change_while_the_queue_is_drained() {
     }
     let read = SendOperation::Read { address: remote.address(0), key: remote.key() };
     let sink = pair.sides[0].sink(64);
-    let read = |pair: &Pair| pair.sides[0].post(2, read, SendFlags::empty(), &[sink.all()]);
+    let read = |pair: &TwoHosts| pair.sides[0].post(2, read, SendFlags::empty(), &[sink.all()]);
     assert_eq!(read(pair), Err(PostError::NotAllowed));
     update(pair, QpUpdate { rnr_timer: Some(31), ..QpUpdate::default() }).unwrap();
     // Frames go to another next hop from now on.
@@ -358,7 +358,7 @@ fn a_drained_queue_pair_is_used_again_after_a_reset() {
     assert_eq!((direct.pair.sides[0].outcomes(), drained(&direct.pair)), (vec![(2, SUCCESS)], 0));
 }
 
-fn bob_writes(pair: &Pair, context: u64, to: &crate::pair::Memory) {
+fn bob_writes(pair: &TwoHosts, context: u64, to: &crate::two_hosts::Memory) {
     let bob = &pair.sides[1];
     bob.write(context, &[bob.source(&[9; 64]).all()], to, 0);
 }

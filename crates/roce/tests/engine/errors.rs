@@ -10,13 +10,13 @@ use roce::{
 };
 use roce_wire::{Opcode, Packet};
 
-use crate::pair::{Options, Pair, Side, pattern};
+use crate::two_hosts::{Options, Side, TwoHosts, pattern};
 
 /// Creates an invalid element at alice.
-type MakeSge = fn(&Pair) -> Sge;
+type MakeSge = fn(&TwoHosts) -> Sge;
 
 /// Posts a valid WRITE, the invalid request and another valid WRITE. Returns the requester's completions.
-fn with_bad(pair: &mut Pair, operation: SendOperation, sges: &[Sge]) -> Vec<(u64, CompletionStatus)> {
+fn with_bad(pair: &mut TwoHosts, operation: SendOperation, sges: &[Sge]) -> Vec<(u64, CompletionStatus)> {
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"good"), bob.shared(4));
     alice.write(1, &[source.all()], &remote, 0);
@@ -57,7 +57,7 @@ fn invalid_local_elements_fail_the_request() {
         ("no logical range", |_| Sge { address: 1 << 41, length: 4, key: roce::PRIVILEGED_KEY }),
     ];
     for (what, sge) in bad {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let sge = sge(&pair);
         let sink = pair.sides[1].sink(8);
         pair.sides[1].recv(1, &[sink.all()]);
@@ -72,7 +72,7 @@ fn invalid_local_elements_fail_the_request() {
 //= R-QP-44
 #[test]
 fn a_lost_request_before_one_that_fails_is_sent_again() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let mut lost = false;
     pair.filter = Some(Box::new(move |to, _| to != 1 || core::mem::replace(&mut lost, true)));
     let bad = Sge { key: 0x1234_5600, ..pair.sides[0].source(b"four").all() };
@@ -84,7 +84,7 @@ fn a_lost_request_before_one_that_fails_is_sent_again() {
 //= R-QP-45
 #[test]
 fn a_read_requires_local_write_access() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (alice.source(b"mine"), bob.shared(4));
     let read = SendOperation::Read { address: remote.address(0), key: remote.key() };
@@ -104,7 +104,7 @@ fn a_read_requires_local_write_access() {
 //= rocev2 §10
 #[test]
 fn remote_access_is_limited_to_the_regions_rights_and_range() {
-    let key = |memory: &crate::pair::Memory| memory.key();
+    let key = |memory: &crate::two_hosts::Memory| memory.key();
     let cases: [(&str, Access, i64, u64, Option<u32>); 8] = [
         ("no right", Access::LOCAL_WRITE, 0, 4, None),
         ("past the end", Access::all(), 1, 4, None),
@@ -117,7 +117,7 @@ fn remote_access_is_limited_to_the_regions_rights_and_range() {
     ];
     for reading in [false, true] {
         for (what, access, offset, len, other) in cases {
-            let mut pair = Pair::connected(Options::default());
+            let mut pair = TwoHosts::connected(Options::default());
             let [alice, bob] = &pair.sides;
             let (local, target, waiting) = (alice.shared(8), bob.memory(4, access), bob.sink(4));
             target.write(b"safe");
@@ -155,7 +155,7 @@ fn remote_access_is_limited_to_the_regions_rights_and_range() {
 //= rocev2 §5
 #[test]
 fn the_address_of_a_zero_length_request_is_not_checked() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let alice = &pair.sides[0];
     let empty = SendFlags::empty();
     alice.post(1, SendOperation::Write { address: 1, key: 2 }, empty, &[]).unwrap();
@@ -167,7 +167,7 @@ fn the_address_of_a_zero_length_request_is_not_checked() {
 //= R-QP-15
 #[test]
 fn an_element_of_length_zero_is_not_checked() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let nowhere = Sge { address: 1, length: 0, key: 2 };
     let operation = SendOperation::Write { address: 1, key: 2 };
@@ -184,7 +184,7 @@ fn an_element_of_length_zero_is_not_checked() {
 #[test]
 fn a_message_longer_than_the_receive_fails_on_both_sides() {
     for size in [9, 5000] {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let [alice, bob] = &pair.sides;
         let (source, sink, next) = (alice.source(&pattern(size, 1)), bob.sink(20), bob.sink(8));
         bob.recv(7, &[sink.sge(4, 8)]);
@@ -208,7 +208,7 @@ fn a_message_longer_than_the_receive_fails_on_both_sides() {
 //= R-QP-43
 #[test]
 fn a_receive_without_local_write_access_fails_on_both_sides() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"four"), bob.source(b"none"));
     bob.recv(7, &[sink.all()]);
@@ -222,7 +222,7 @@ fn a_receive_without_local_write_access_fails_on_both_sides() {
 //= R-QP-79
 #[test]
 fn send_invalidate_of_a_normal_region_is_rejected() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink, region) = (alice.source(b"four"), bob.sink(8), bob.shared(8));
     bob.recv(7, &[sink.all()]);
@@ -236,7 +236,7 @@ fn send_invalidate_of_a_normal_region_is_rejected() {
 //= rocev2 §7
 #[test]
 fn requests_to_a_vanished_peer_fail_in_bounded_time() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote, sink) = (alice.source(&pattern(9000, 1)), bob.shared(9000), alice.sink(8));
     alice.recv(9, &[sink.all()]);
@@ -264,7 +264,7 @@ fn requests_to_a_vanished_peer_fail_in_bounded_time() {
 fn an_excessive_ack_timeout_of_the_peer_is_limited_to_ten_seconds() {
     // The active side requests the longest ACK timeout, which the passive side would have to use.
     let config: fn(&mut roce::Config) = |config| config.timing.ack_timeout = Duration::from_hours(3);
-    let mut pair = Pair::connected(Options { config, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { config, ..Options::default() });
     for side in &pair.sides {
         side.write(1, &[side.source(b"lost").all()], &side.shared(4), 0);
     }
@@ -291,7 +291,7 @@ impl roce::Transmit for ShortSlots {
 
 #[test]
 fn a_frame_larger_than_the_transmit_slot_ends_its_queue_pair() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(&pattern(500, 1)), bob.shared(500));
     alice.write(1, &[source.all()], &remote, 0);
@@ -305,7 +305,7 @@ fn a_frame_larger_than_the_transmit_slot_ends_its_queue_pair() {
 //= R-QP-7
 #[test]
 fn a_send_without_receive_fails_with_rnr_retry_exceeded() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let source = pair.sides[0].source(b"anyone?");
     pair.sides[0].send(1, &[source.all()]);
     let start = pair.now;
@@ -319,7 +319,7 @@ fn a_send_without_receive_fails_with_rnr_retry_exceeded() {
 #[test]
 fn rnr_retries_are_counted() {
     let options = Options { config: |config| config.timing.rnr_retries = 3, ..Options::default() };
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     let source = pair.sides[0].source(b"anyone?");
     pair.sides[0].send(1, &[source.all()]);
     pair.run_until("the end", |pair| !pair.sides[0].cq.is_empty());
@@ -338,7 +338,7 @@ fn completed(side: &Side) -> [u64; 3] {
 //= R-QP-68
 #[test]
 fn a_flush_completes_all_requests_in_order() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let alice = &pair.sides[0];
     let (source, sink) = (alice.source(b"lost"), alice.sink(8));
     for i in 0..10 {
@@ -365,9 +365,9 @@ fn a_flush_completes_all_requests_in_order() {
 //= R-QP-63
 #[test]
 fn destroying_a_queue_pair_does_not_affect_others() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let alice = &pair.sides[0];
-    let other = alice.engine.create_qp(crate::pair::spec(alice.pd, &alice.cq, &pair.options)).unwrap();
+    let other = alice.engine.create_qp(crate::two_hosts::spec(alice.pd, &alice.cq, &pair.options)).unwrap();
     let sink = alice.sink(8);
     let request = roce::RecvRequest { context: 5, sges: &[sink.all()] };
     alice.engine.post_recv(&other, &request).unwrap();
@@ -411,8 +411,8 @@ fn a_connection_has_failed_if_a_disconnect_follows_a_fatal_nak_at_once() {
 }
 
 /// Returns a pair of which bob has handled a request that ends the connection by a NAK, which he has not sent yet.
-fn with_fatal_nak_pending() -> Pair {
-    let pair = Pair::connected(Options::default());
+fn with_fatal_nak_pending() -> TwoHosts {
+    let pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let source = alice.source(b"no such key");
     let operation = SendOperation::Write { address: 0, key: 1 };
@@ -423,7 +423,7 @@ fn with_fatal_nak_pending() -> Pair {
     pair
 }
 
-fn disconnect_outcomes(pair: &Pair, side: usize) -> Vec<DisconnectOutcome> {
+fn disconnect_outcomes(pair: &TwoHosts, side: usize) -> Vec<DisconnectOutcome> {
     let events = pair.sides[side].conn_events.iter();
     events
         .filter_map(|(_, _, event)| match event {

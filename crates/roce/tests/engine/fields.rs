@@ -5,8 +5,8 @@
 use roce::{DropReason, QpState, Verdict};
 use roce_wire::{Ext, Opcode, PathMtu};
 
-use crate::pair::Options;
 use crate::responder::{INVALID, Script, acknowledge, reth};
+use crate::two_hosts::Options;
 
 /// Recomputes the ICRC of an IPv4 frame with an independent implementation.
 pub fn reseal(frame: &mut [u8]) {

@@ -9,7 +9,7 @@ use roce::{CompletionStatus, Config, ConnEvent, QpChange, RequesterSpec};
 use roce_wire::{Attribute, Mad, Opcode, Packet, PathMtu};
 
 use crate::modify::{Direct, PSNS, requester};
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 /// The minimum retransmission timeout of the driver, and the tick of its timers.
 const MIN_RESEND: Duration = Duration::from_micros(15_600);
@@ -23,7 +23,7 @@ fn options() -> Options {
 }
 
 /// Drops the first copies of the last `lost` packets with these opcodes that arrive at one side.
-fn lose_tail(pair: &mut Pair, to: usize, opcodes: &'static [Opcode], lost: u32, count: u32) {
+fn lose_tail(pair: &mut TwoHosts, to: usize, opcodes: &'static [Opcode], lost: u32, count: u32) {
     let (mut first, mut seen) = (None, std::collections::HashSet::new());
     pair.filter = Some(Box::new(move |side, frame| {
         let bth = Packet::parse(frame).unwrap().bth();
@@ -42,7 +42,7 @@ const RESPONSES: &[Opcode] =
     &[Opcode::READ_RESPONSE_FIRST, Opcode::READ_RESPONSE_MIDDLE, Opcode::READ_RESPONSE_LAST];
 
 /// Posts the first request of `side`, of which packets are lost, and returns the time until it is complete.
-fn first_request(pair: &mut Pair, side: usize, kind: &str, lost: u32) -> Duration {
+fn first_request(pair: &mut TwoHosts, side: usize, kind: &str, lost: u32) -> Duration {
     let other = 1 - side;
     let (near, far) = (&pair.sides[side], &pair.sides[other]);
     let data = pattern(LENGTH, 1);
@@ -85,13 +85,13 @@ const LOSSES: [(&str, u32); 7] = [
 fn a_loss_of_the_first_message_is_repaired_as_soon_as_later_ones() {
     for side in [0, 1] {
         for (kind, lost) in LOSSES {
-            let mut pair = Pair::connected(options());
+            let mut pair = TwoHosts::connected(options());
             let took = first_request(&mut pair, side, kind, lost);
             // What is lost with the first packet is sent again in runs of 1, 2, 4 and 9 packets.
             let expected = if lost == 1 { 1000 } else { 1100 };
             assert!(took < Duration::from_micros(expected), "side {side}, {kind}, {lost} lost: {took:?}");
             // With timers of 15.6 ms, and nothing else to do.
-            let mut pair = Pair::connected(Options { timer_tick: Some(TICK), ..options() });
+            let mut pair = TwoHosts::connected(Options { timer_tick: Some(TICK), ..options() });
             let took = first_request(&mut pair, side, kind, lost);
             assert!(took < Duration::from_millis(17), "side {side}, {kind}, {lost} lost: {took:?}");
         }
@@ -99,8 +99,8 @@ fn a_loss_of_the_first_message_is_repaired_as_soon_as_later_ones() {
 }
 
 /// Connects two hosts whose consumers take some time to accept and to complete. If `lost`, the first REP is lost.
-fn connected_slowly(accept: Duration, complete: Duration, lost: bool) -> Pair {
-    let mut pair = Pair::new(options());
+fn connected_slowly(accept: Duration, complete: Duration, lost: bool) -> TwoHosts {
+    let mut pair = TwoHosts::new(options());
     let mut lost = lost;
     pair.filter = Some(Box::new(move |_, frame| {
         let packet = Packet::parse(frame).unwrap();

@@ -6,20 +6,20 @@ use roce::{Access, CompletionStatus, DropReason, QpState, Verdict};
 use roce_wire::{Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::pair::{Options, Pair, pattern};
 use crate::responder::Script;
+use crate::two_hosts::{Options, TwoHosts, pattern};
 use roce_wire::DropReason as MalformedReason;
 
 /// A connected pair, and the ePSN of bob as an observer of alice's packets knows it.
 struct Forger {
-    pair: Pair,
+    pair: TwoHosts,
     path: Path,
     psn: Psn,
 }
 
 impl Forger {
     fn new() -> Self {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let (source, remote) = (pair.sides[0].source(b"hi"), pair.sides[1].shared(2));
         pair.capture = Some(Vec::new());
         pair.sides[0].write(1, &[source.all()], &remote, 0);

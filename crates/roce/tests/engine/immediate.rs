@@ -7,7 +7,7 @@ use roce::{
 };
 use roce_wire::{Opcode, Packet, PathMtu};
 
-use crate::pair::{Memory, Options, Pair, Side, pattern};
+use crate::two_hosts::{Memory, Options, Side, TwoHosts, pattern};
 
 /// Message sizes around multiples of the path MTU.
 fn sizes(mtu: usize) -> [usize; 7] {
@@ -34,7 +34,7 @@ fn post(
 #[test]
 fn immediate_data_arrives_with_messages_of_every_size() {
     for mtu in [PathMtu::Bytes256, PathMtu::Bytes4096] {
-        let mut pair = Pair::connected(Options { mtu, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { mtu, ..Options::default() });
         for (i, size) in (0u8..).zip(sizes(mtu.bytes())) {
             let [alice, bob] = &pair.sides;
             let data = pattern(size, u64::from(i));
@@ -69,7 +69,7 @@ fn immediate_data_arrives_with_messages_of_every_size() {
 //= rocev2 §4
 #[test]
 fn the_last_packet_carries_the_immediate_data() {
-    let mut pair = Pair::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
     pair.capture = Some(Vec::new());
     let [alice, bob] = &pair.sides;
     let (source, sink, remote) = (alice.source(&pattern(600, 1)), bob.sink(600), bob.shared(700));
@@ -111,7 +111,7 @@ fn the_last_packet_carries_the_immediate_data() {
 /// A WRITE with immediate data waits for a receive, and is executed once in spite of losses.
 #[test]
 fn a_write_with_immediate_data_waits_for_a_receive() {
-    let mut pair = Pair::connected(Options { mtu: PathMtu::Bytes256, loss: 100, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { mtu: PathMtu::Bytes256, loss: 100, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(&pattern(3000, 2)), bob.shared(3010));
     for context in 0..20 {
@@ -135,12 +135,12 @@ fn a_write_with_immediate_data_waits_for_a_receive() {
 /// A READ or an invalidation has no immediate data, and a queue pair without connection sends none.
 #[test]
 fn immediate_data_of_other_operations_is_refused() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     for operation in [SendOperation::Read { address: 0, key: 1 }, SendOperation::SendInvalidate { key: 1 }] {
         let posted = post(&pair.sides[0], 1, operation, [0; 4], SendFlags::empty(), &[]);
         assert_eq!(posted, Err(PostError::NotAllowed));
     }
-    let unconnected = Pair::new(Options::default());
+    let unconnected = TwoHosts::new(Options::default());
     let posted = post(&unconnected.sides[0], 1, SendOperation::Send, [0; 4], SendFlags::empty(), &[]);
     assert_eq!(posted, Err(PostError::NotConnected));
 }

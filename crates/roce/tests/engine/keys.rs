@@ -8,7 +8,7 @@ use roce::{
     SendData, SendFlags, SendOperation, SendRequest, WindowType,
 };
 
-use crate::pair::{Lock, Memory, Options, Pair, Side, pattern};
+use crate::two_hosts::{Lock, Memory, Options, Side, TwoHosts, pattern};
 use crate::windows::whole;
 
 const PAGE: u64 = 4096;
@@ -81,7 +81,7 @@ pub fn write_to(side: &Side, context: u64, data: &[u8], address: u64, key: u32) 
 #[test]
 fn a_fast_registered_region_can_be_used_at_once() {
     for mtu in roce_wire::PathMtu::ALL {
-        let mut pair = Pair::connected(Options { mtu, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { mtu, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let fast = Fast::new(bob, 5);
         assert_eq!(fast.region.state(), KeyState::Free);
@@ -131,7 +131,7 @@ fn a_fast_registered_region_can_be_used_at_once() {
 //= R-MR-42
 #[test]
 fn an_invalidated_region_is_inaccessible_until_registered_again() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 1);
     let (key, source) = (fast.region.key(), pair.sides[0].source(&[0; 4]));
     for round in 0..1000u32 {
@@ -163,7 +163,7 @@ fn an_invalidated_region_is_inaccessible_until_registered_again() {
 #[test]
 fn the_consumer_chooses_the_low_key_byte_and_the_old_key_is_rejected() {
     for (variant, status) in [(0x77, CompletionStatus::Success), (0x00, CompletionStatus::RemoteAccess)] {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let [alice, bob] = &pair.sides;
         let fast = Fast::new(bob, 1);
         let index = fast.region.key();
@@ -205,7 +205,7 @@ fn a_request_on_a_key_in_the_wrong_state_ends_the_queue_pair() {
     let cases: [(&str, BreakIt); 4] =
         [("twice", twice), ("free", free), ("gone", gone), ("variant", variant)];
     for (what, break_it) in cases {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let [alice, bob] = &pair.sides;
         let fast = Fast::new(alice, 1);
         break_it(alice, &fast);
@@ -239,7 +239,7 @@ fn a_request_on_a_key_in_the_wrong_state_ends_the_queue_pair() {
 #[test]
 fn send_invalidate_revokes_the_peers_access() {
     for size in [0, 4, 5000] {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let bob = &pair.sides[1];
         let (fast, sink) = (Fast::new(bob, 1), bob.sink(8000));
         let key = fast.region.key();
@@ -282,7 +282,7 @@ fn send_invalidate_revokes_the_peers_access() {
 //= rocev2 §6
 #[test]
 fn a_duplicate_send_invalidate_is_executed_once() {
-    let mut pair = Pair::connected(Options { duplication: 1000, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { duplication: 1000, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (fast, sink) = (Fast::new(bob, 1), bob.sink(8));
     let key = fast.region.key();
@@ -304,7 +304,7 @@ fn a_duplicate_send_invalidate_is_executed_once() {
 //= R-MR-50
 #[test]
 fn send_invalidate_of_other_keys_is_rejected() {
-    type Prepare = fn(&mut Pair) -> u32;
+    type Prepare = fn(&mut TwoHosts) -> u32;
     let cases: [(&str, Prepare); 5] = [
         ("free", |pair| Fast::new(&pair.sides[1], 1).region.key()),
         ("another variant", |pair| {
@@ -336,7 +336,7 @@ fn send_invalidate_of_other_keys_is_rejected() {
         }),
     ];
     for (what, prepare) in cases {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let key = prepare(&mut pair);
         pair.run();
         pair.sides[1].completions();
@@ -358,7 +358,7 @@ fn send_invalidate_of_other_keys_is_rejected() {
 #[test]
 fn an_invalidation_waits_for_those_before_it() {
     for seed in 20..40 {
-        let mut pair = Pair::connected(Options { seed, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { seed, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let (fast, target) = (Fast::new(alice, 4), bob.shared(4 * 4096));
         let data = pattern(4 * 4096, seed);
@@ -386,7 +386,7 @@ fn an_invalidation_waits_for_those_before_it() {
 //= R-CQ-30
 #[test]
 fn local_requests_complete_in_posting_order() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (fast, target, back) = (Fast::new(alice, 1), bob.shared(9000), alice.sink(9000));
     let source = alice.source(&pattern(9000, 1));
@@ -417,7 +417,7 @@ fn local_requests_complete_in_posting_order() {
 /// And so the requests behind it do not.
 #[test]
 fn a_registration_does_not_wait_for_acknowledgements() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let alice = &pair.sides[0];
     let (fast, source) = (Fast::new(alice, 1), alice.source(b"data"));
     alice.send(1, &[source.all()]);
@@ -431,7 +431,7 @@ fn a_registration_does_not_wait_for_acknowledgements() {
 //= R-QP-28
 #[test]
 fn a_fenced_registration_waits_for_reads() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (fast, target, back) = (Fast::new(alice, 1), bob.shared(64), alice.sink(64));
     alice.read(1, &[back.all()], &target, 0);
@@ -447,7 +447,7 @@ fn a_fenced_registration_waits_for_reads() {
 //= R-MR-57
 #[test]
 fn access_to_unmapped_pages_fails() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 2);
     fast.register(&pair.sides[1], 1);
     assert!(pair.sides[1].engine.memory().unmap_logical(fast.pages[0]));
@@ -467,7 +467,7 @@ fn access_to_unmapped_pages_fails() {
 //= R-MR-52
 #[test]
 fn invalid_registrations_fail_when_posted() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let side = &pair.sides[0];
     let fast = Fast::new(side, 2);
     let good = Registration { offset: 24, base: 24, length: 2 * PAGE - 24, ..fast.registration() };
@@ -509,7 +509,7 @@ fn invalid_registrations_fail_when_posted() {
 //= R-QP-34
 #[test]
 fn requests_with_the_wrong_kind_of_data_fail_when_posted() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let side = &pair.sides[0];
     let (fast, memory) = (Fast::new(side, 1), side.shared(8));
     let key = fast.region.key();
@@ -533,7 +533,7 @@ fn requests_with_the_wrong_kind_of_data_fail_when_posted() {
 //= R-QP-39
 #[test]
 fn a_flushed_registration_leaves_the_region_unchanged() {
-    let mut pair = Pair::connected(Options { send_depth: 2, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { send_depth: 2, ..Options::default() });
     let [other, _] = pair.connect_another(5);
     let [alice, bob] = &pair.sides;
     let (fast, target) = (Fast::new(alice, 1), bob.shared(4));
@@ -559,7 +559,7 @@ fn a_flushed_registration_leaves_the_region_unchanged() {
 //= R-MR-41
 #[test]
 fn a_second_registration_fails_while_one_is_queued_and_the_connection_stays() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [other, _] = pair.connect_another(5);
     let [alice, bob] = &pair.sides;
     let (fast, target) = (Fast::new(alice, 1), bob.shared(9000));
@@ -586,7 +586,7 @@ fn a_second_registration_fails_while_one_is_queued_and_the_connection_stays() {
 //= R-MR-51
 #[test]
 fn every_queue_pair_of_the_domain_can_use_a_registered_region() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [other, _] = pair.connect_another(5);
     let fast = Fast::new(&pair.sides[1], 1);
     fast.register(&pair.sides[1], 1);
@@ -602,7 +602,7 @@ fn every_queue_pair_of_the_domain_can_use_a_registered_region() {
 //= R-CLOSE-27
 #[test]
 fn a_deregistered_fast_region_is_inaccessible() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 1);
     fast.register(&pair.sides[1], 1);
     assert!(pair.sides[1].engine.memory().deregister(&fast.region));

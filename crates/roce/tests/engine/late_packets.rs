@@ -8,14 +8,14 @@ use roce_wire::{AtomicEthRepr, Ext, Headers, Opcode, Packet, Psn, RethRepr, Temp
 
 use crate::keys::Fast;
 use crate::loss::lose;
-use crate::pair::{Options, Pair, pattern};
 use crate::responder::{INVALID, Script, acknowledge, reth};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 //= R-QP-77
 //= rocev2 §6
 #[test]
 fn an_invalidation_that_arrives_after_a_gap_is_executed_and_reported() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let data = pattern(3000, 1);
     let (fast, sink, source) = (Fast::new(bob, 1), bob.sink(3000), alice.source(&data));
@@ -43,7 +43,7 @@ fn an_invalidation_that_arrives_after_a_gap_is_executed_and_reported() {
 #[test]
 fn a_solicited_message_that_is_received_with_a_gap_notifies() {
     for lost in [Opcode::SEND_FIRST, Opcode::SEND_MIDDLE, Opcode::SEND_LAST] {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let [alice, bob] = &pair.sides;
         let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
         bob.recv(1, &[sink.all()]);
@@ -58,7 +58,7 @@ fn a_solicited_message_that_is_received_with_a_gap_notifies() {
 //= R-QP-76
 #[test]
 fn only_the_last_packet_of_a_message_carries_the_solicited_event() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
     bob.recv(1, &[sink.all()]);

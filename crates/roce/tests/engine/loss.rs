@@ -7,13 +7,13 @@ use std::time::Duration;
 use roce::{CompletionKind, CompletionStatus, ReadLimits, SendData, SendFlags, SendOperation, SendRequest};
 use roce_wire::{Opcode, Packet, PathMtu};
 
-use crate::pair::{Memory, Options, Pair, pattern};
+use crate::two_hosts::{Memory, Options, TwoHosts, pattern};
 
 /// Posts a mix of requests on both sides, runs, and checks completions and memory.
-fn exchange(options: Options) -> Pair {
+fn exchange(options: Options) -> TwoHosts {
     const REQUESTS: u64 = 24;
     let seed = options.seed;
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     let mut expected: [Vec<(u64, CompletionKind)>; 2] = [Vec::new(), Vec::new()];
     let mut checks: Vec<(Memory, Vec<u8>)> = Vec::new();
     let mut keep = Vec::new();
@@ -101,7 +101,7 @@ fn a_reordering_network_loses_nothing() {
 }
 
 /// Drops the `nth` packet with this opcode to `side`.
-pub fn lose(pair: &mut Pair, side: usize, opcode: Opcode, nth: usize) {
+pub fn lose(pair: &mut TwoHosts, side: usize, opcode: Opcode, nth: usize) {
     let mut seen = 0;
     pair.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();
@@ -115,7 +115,7 @@ pub fn lose(pair: &mut Pair, side: usize, opcode: Opcode, nth: usize) {
 
 /// Runs a request of 10 packets of 1024 bytes with one packet lost. Returns its duration in round trips.
 fn with_a_loss(operation: &str, side: usize, opcode: Opcode, nth: usize) -> u64 {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     // The first request is the requester's first round-trip sample.
     for round in 0..2 {
         let [alice, bob] = &pair.sides;
@@ -184,7 +184,7 @@ fn a_lost_tail_costs_the_shortest_probe() {
 fn rnr_waits_are_not_round_trip_samples() {
     for waits in 1..=2 {
         let config: fn(&mut roce::Config) = |config| config.timing.rnr_timer = Duration::from_millis(655);
-        let mut pair = Pair::connected(Options { config, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { config, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let (source, sink) = (alice.source(b"late"), bob.sink(4));
         alice.send(1, &[source.all()]);
@@ -213,7 +213,7 @@ fn rnr_waits_are_not_round_trip_samples() {
 //= rocev2 §7
 #[test]
 fn new_packets_do_not_delay_the_retransmission_of_a_lost_one() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"data"), bob.shared(4));
     alice.write(0, &[source.all()], &remote, 0);
@@ -241,7 +241,7 @@ fn new_packets_do_not_delay_the_retransmission_of_a_lost_one() {
 
 #[test]
 fn what_is_lost_again_is_resent_again_without_a_timeout() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(&pattern(40_000, 1)), bob.shared(40_000));
     alice.write(1, &[source.all()], &remote, 0);
@@ -270,7 +270,7 @@ fn what_is_lost_again_is_resent_again_without_a_timeout() {
 
 #[test]
 fn duplicates_are_not_executed_again() {
-    let mut pair = Pair::connected(Options { duplication: 1000, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { duplication: 1000, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
     for i in 0..4 {
@@ -288,10 +288,10 @@ fn duplicates_are_not_executed_again() {
 //= rocev2 §7
 #[test]
 fn the_timeout_adapts_to_a_slower_peer() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(&pattern(20_000, 1)), bob.shared(20_000));
-    let write = |pair: &mut Pair| {
+    let write = |pair: &mut TwoHosts| {
         let before = pair.sides[0].stat("retransmissions");
         pair.sides[0].write(1, &[source.all()], &remote, 0);
         pair.run_until("a write", |pair| !pair.sides[0].cq.is_empty());
@@ -311,7 +311,7 @@ fn the_timeout_adapts_to_a_slower_peer() {
 /// More than are loaded into the cache at the same time.
 #[test]
 fn the_timers_of_many_queue_pairs_expire_together() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let mut qps = vec![pair.sides[0].qp.clone()];
     qps.extend((0..20).map(|context| pair.connect_another(context)[0].clone()));
     let (source, sink) = (pair.sides[0].source(&[1; 8]), pair.sides[1].shared(8));

@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use roce::{Access, Backing, CompletionStatus, CreateError, PRIVILEGED_KEY, Sge};
 use roce_wire::{Ext, Opcode};
 
-use crate::pair::{Options, Pair, pattern};
 use crate::responder::Script;
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 /// Memory that is not registered.
 struct Pages(Box<[UnsafeCell<u8>]>);
@@ -36,7 +36,7 @@ impl Pages {
 //= R-MR-56
 #[test]
 fn logical_addresses_reach_discontiguous_memory() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let pages = Pages::new(3 * 4096);
     let mut backing = Backing::new();
     // The second page first, then the first: from byte 100 of the page on, 5000 bytes.
@@ -68,7 +68,7 @@ fn logical_addresses_reach_discontiguous_memory() {
 //= R-LAM-24
 #[test]
 fn logical_ranges_do_not_overlap() {
-    let pair = Pair::new(Options::default());
+    let pair = TwoHosts::new(Options::default());
     let pages = Pages::new(4096);
     let engine = &pair.sides[0].engine;
     let map = || {
@@ -95,7 +95,7 @@ fn logical_ranges_do_not_overlap() {
 //= R-MR-69
 #[test]
 fn keys_are_not_reused_for_long() {
-    let pair = Pair::new(Options::default());
+    let pair = TwoHosts::new(Options::default());
     let mut seen = HashSet::new();
     for _ in 0..2000 {
         let memory = pair.sides[0].memory(8, Access::all());
@@ -109,7 +109,7 @@ fn keys_are_not_reused_for_long() {
 //= R-MR-10
 #[test]
 fn invalid_regions_are_rejected() {
-    let pair = Pair::new(Options::default());
+    let pair = TwoHosts::new(Options::default());
     let side = &pair.sides[0];
     let pages = Pages::new(64);
     let register = |base, length, access| {
@@ -130,7 +130,7 @@ fn invalid_regions_are_rejected() {
 //= R-MR-21
 #[test]
 fn a_read_of_a_region_deregistered_midway_fails() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (alice.sink(400_000), bob.shared(400_000));
     alice.read(1, &[sink.all()], &remote, 0);

@@ -9,7 +9,7 @@ use roce::{
 };
 use roce_wire::{PathMtu, Psn};
 
-use crate::pair::{Lock, Options, Pair, pattern};
+use crate::two_hosts::{Lock, Options, TwoHosts, pattern};
 
 /// First PSNs of both sides: they wrap within a few packets.
 pub const PSNS: [u32; 2] = [0x00FF_FFFE, 0x0012_3456];
@@ -20,13 +20,13 @@ pub fn requester(psn: u32) -> RequesterSpec {
 
 /// Two hosts whose first queue pairs are in Init.
 pub struct Direct {
-    pub pair: Pair,
+    pub pair: TwoHosts,
     psns: [u32; 2],
 }
 
 impl Direct {
     pub fn new(options: Options) -> Self {
-        Self { pair: Pair::new(options), psns: PSNS }
+        Self { pair: TwoHosts::new(options), psns: PSNS }
     }
 
     pub fn peer(&self, side: usize) -> PeerSpec {
@@ -168,7 +168,7 @@ fn attributes_out_of_range_are_refused() {
 
 #[test]
 fn a_queue_pair_of_a_connection_cannot_be_changed() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let side = &pair.sides[0];
     for change in [QpChange::Reset, QpChange::Error, QpChange::ReadyToSend(requester(1))] {
         assert_eq!(side.engine.modify_qp(&side.qp, &change), Err(QpChangeError::Connected));

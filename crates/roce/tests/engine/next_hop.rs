@@ -7,18 +7,18 @@ use std::time::Duration;
 use roce::{CompletionStatus, ConnError, ConnEvent};
 use roce_wire::MacAddr;
 
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 const NEW: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xEE]);
 
 /// From now on side 1 is reached at `NEW` only.
-fn move_peer(pair: &mut Pair) {
+fn move_peer(pair: &mut TwoHosts) {
     pair.filter = Some(Box::new(|to, frame| to == 0 || frame.starts_with(&NEW.0)));
 }
 
 #[test]
 fn a_connection_continues_at_the_new_address_of_its_next_hop() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let conn = pair.sides[0].conn.unwrap();
     let (source, target) = (pair.sides[0].source(&pattern(20_000, 3)), pair.sides[1].shared(20_000));
     move_peer(&mut pair);
@@ -35,7 +35,7 @@ fn a_connection_continues_at_the_new_address_of_its_next_hop() {
     assert_eq!(pair.sides[0].stat("connections_aborted"), 0);
     // Connection management follows, too.
     pair.sides[0].engine.connections().disconnect(pair.now, conn).unwrap();
-    let is_over = |pair: &Pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected));
+    let is_over = |pair: &TwoHosts| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected));
     assert!(pair.run_within(Duration::from_millis(100), is_over));
     pair.sides[0].engine.connections().release(pair.now, conn);
     assert_eq!(pair.sides[0].engine.connections().set_next_hop(conn, NEW), Err(ConnError::Unknown));
@@ -43,7 +43,7 @@ fn a_connection_continues_at_the_new_address_of_its_next_hop() {
 
 #[test]
 fn the_path_of_a_silent_peer_is_suspect_at_each_retry_until_the_connection_ends() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let (source, target) = (pair.sides[0].source(b"x"), pair.sides[1].shared(1));
     pair.cut[1] = true;
     pair.sides[0].write(1, &[source.all()], &target, 0);
@@ -54,7 +54,7 @@ fn the_path_of_a_silent_peer_is_suspect_at_each_retry_until_the_connection_ends(
 
 #[test]
 fn losses_do_not_make_a_path_suspect() {
-    let mut pair = Pair::connected(Options { loss: 20, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { loss: 20, ..Options::default() });
     let (source, target) = (pair.sides[0].source(&pattern(1 << 20, 3)), pair.sides[1].shared(1 << 20));
     pair.sides[0].write(1, &[source.all()], &target, 0);
     pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());

@@ -5,7 +5,7 @@
 use fallible::Arc;
 use roce::{Arm, Config, Cq, CreateError, DestroyResult, Engine, EngineEvent, Pd, QpSpec, SrqSpec};
 
-use crate::pair::{Lock, Options, spec};
+use crate::two_hosts::{Lock, Options, spec};
 
 /// Completes a receive with an error, and a notice is due.
 fn complete(engine: &Engine<Lock>, pd: Pd, cq: &Arc<Cq<Lock>>) {

@@ -7,16 +7,16 @@ use std::rc::Rc;
 use roce::{CompletionStatus, QpState, SendData, SendFlags, SendOperation, SendRequest};
 
 use crate::copies::{MTU, elements, pair, waits_for_copy, with_releases};
-use crate::pair::{Memory, Pair, Side, pattern};
+use crate::two_hosts::{Memory, Side, TwoHosts, pattern};
 
 /// Transmits the frames of side 0, see [`transmit_by`].
-fn transmit(pair: &Pair, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
+fn transmit(pair: &TwoHosts, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
     transmit_by(pair, 0, at)
 }
 
 /// Transmits the frames of a side. Calls `at` whenever the lock of its queue pair is released, with the number of times that it
 /// was before. Returns the frames, and that number in the end.
-fn transmit_by(pair: &Pair, side: usize, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
+fn transmit_by(pair: &TwoHosts, side: usize, at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
     let side = &pair.sides[side];
     let mut slots = Slots { slot: vec![0; 1200], frames: Vec::new() };
     let (_, count) =
@@ -40,7 +40,7 @@ impl roce::Transmit for Slots {
 }
 
 /// Delivers frames to side 1, and runs until nothing is left to do.
-fn deliver(pair: &mut Pair, frames: Vec<Vec<u8>>) {
+fn deliver(pair: &mut TwoHosts, frames: Vec<Vec<u8>>) {
     for frame in frames {
         pair.deliver(1, pair.now, frame);
     }
@@ -49,7 +49,7 @@ fn deliver(pair: &mut Pair, frames: Vec<Vec<u8>>) {
 
 /// Posts a WRITE of `sges` to `target` and returns whether the lock is released for the copy of the payload, by a change of the
 /// source at the first release.
-fn copied_without_lock(mut pair: Pair, lengths: &[usize]) -> bool {
+fn copied_without_lock(mut pair: TwoHosts, lengths: &[usize]) -> bool {
     let total: usize = lengths.iter().sum();
     let (before, after) = (pattern(total, 1), pattern(total, 2));
     let [alice, bob] = &pair.sides;
@@ -176,7 +176,7 @@ fn destruction_waits_for_the_copy() {
 }
 
 /// Has side 0 read `length` bytes of side 1, which has received the request. Returns the memory at either end.
-fn requested(pair: &Pair, length: usize) -> (Memory, Rc<Memory>) {
+fn requested(pair: &TwoHosts, length: usize) -> (Memory, Rc<Memory>) {
     let [alice, bob] = &pair.sides;
     let (sink, target) = (alice.sink(length), Rc::new(bob.shared(length)));
     target.write(&pattern(length, 1));
@@ -188,7 +188,7 @@ fn requested(pair: &Pair, length: usize) -> (Memory, Rc<Memory>) {
 }
 
 /// Delivers READ responses to side 0. Returns what became of the request.
-fn answered(pair: &mut Pair, frames: Vec<Vec<u8>>) -> Vec<(u64, CompletionStatus)> {
+fn answered(pair: &mut TwoHosts, frames: Vec<Vec<u8>>) -> Vec<(u64, CompletionStatus)> {
     for frame in frames {
         pair.deliver(0, pair.now, frame);
     }

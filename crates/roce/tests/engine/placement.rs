@@ -9,16 +9,16 @@ use roce::{CompletionStatus, QpState, RecvRequest, Verdict, WindowType};
 
 use crate::copies::{MTU, elements, pair, waits_for_copy, with_releases};
 use crate::keys::invalidate;
-use crate::pair::{Memory, Pair, Side, pattern};
+use crate::two_hosts::{Memory, Side, TwoHosts, pattern};
 
 /// Returns the frames that side 0 has to send.
-fn frames(pair: &Pair) -> Vec<Vec<u8>> {
+fn frames(pair: &TwoHosts) -> Vec<Vec<u8>> {
     pair.sides[0].transmit(pair.now, 64)
 }
 
 /// Side 1 receives a frame. Calls `at` whenever the lock of its queue pair is released, with the number of times that it was
 /// before. Returns the number of times.
-fn receive(pair: &Pair, frame: &[u8], at: impl FnMut(usize) + 'static) -> usize {
+fn receive(pair: &TwoHosts, frame: &[u8], at: impl FnMut(usize) + 'static) -> usize {
     let side = &pair.sides[1];
     let (verdict, count) =
         with_releases(side, at, || side.engine.first_shard().handle_frame(pair.now, frame));
@@ -27,7 +27,7 @@ fn receive(pair: &Pair, frame: &[u8], at: impl FnMut(usize) + 'static) -> usize 
 }
 
 /// Lets the pair run, and returns what became of the requests of both sides.
-fn outcomes(mut pair: Pair) -> [Vec<(u64, CompletionStatus)>; 2] {
+fn outcomes(mut pair: TwoHosts) -> [Vec<(u64, CompletionStatus)>; 2] {
     pair.run();
     [0, 1].map(|side| pair.sides[side].outcomes())
 }
@@ -170,7 +170,7 @@ fn a_receive_deregistered_before_the_copy_fails() {
 
 /// `other` runs in another thread while a payload is copied to a receive, and does not end before the copy: neither is the
 /// receive completed, nor has the queue pair changed.
-fn waits_for_the_copy(other: impl FnOnce(&Side, &[Vec<u8>], roce::Instant) + Send) -> Pair {
+fn waits_for_the_copy(other: impl FnOnce(&Side, &[Vec<u8>], roce::Instant) + Send) -> TwoHosts {
     let pair = pair();
     let [alice, bob] = &pair.sides;
     let (source, sink): (Memory, Memory) = (alice.source(&pattern(MTU, 1)), bob.sink(2 * MTU));
@@ -237,7 +237,7 @@ fn the_next_packet_waits_for_the_copy() {
 }
 
 /// Has side 1 read `length` bytes into elements of these lengths. Returns its memory, that of the peer, and the responses.
-fn read(pair: &Pair, lengths: &[usize]) -> (Rc<Memory>, Memory, Vec<Vec<u8>>) {
+fn read(pair: &TwoHosts, lengths: &[usize]) -> (Rc<Memory>, Memory, Vec<Vec<u8>>) {
     let [alice, bob] = &pair.sides;
     let total: usize = lengths.iter().sum();
     let (source, sink) = (alice.shared(total), Rc::new(bob.sink(total)));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, Config, QpState, ReadLimits};
 use roce_wire::{Opcode, Packet, RethRepr};
 
-use crate::pair::{Memory, Options, Pair, pattern};
+use crate::two_hosts::{Memory, Options, TwoHosts, pattern};
 
 const MTU: usize = 1024;
 const MESSAGE: usize = 1 << 20;
@@ -21,7 +21,7 @@ fn rated() -> Options {
 
 /// Alice, who has read from bob once, so that the round trip is measured, and memory for READs of 1 MiB.
 struct Reads {
-    pair: Pair,
+    pair: TwoHosts,
     source: Memory,
     sink: Memory,
     /// Content of bob's memory.
@@ -31,7 +31,7 @@ struct Reads {
 impl Reads {
     /// `messages` READs have memory of their own to read from and into.
     fn new(options: Options, messages: u64) -> Self {
-        let mut pair = Pair::connected(options);
+        let mut pair = TwoHosts::connected(options);
         let [alice, bob] = &pair.sides;
         let len = messages as usize * MESSAGE;
         let data = pattern(len, 1);
@@ -147,7 +147,7 @@ fn late_responses_at_the_end_of_a_chunk_are_not_requested_again() {
     let cost = lost_responses(1, 1, |number| number == 63);
     assert_eq!((cost.again, cost.requests), (1, 1));
     let mut pair =
-        Pair::connected(Options { reordering: 200, latency: Duration::from_nanos(300), ..rated() });
+        TwoHosts::connected(Options { reordering: 200, latency: Duration::from_nanos(300), ..rated() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
     alice.read(1, &[sink.all()], &source, 0);
@@ -345,7 +345,7 @@ fn the_chunks_of_a_read_do_not_change_while_the_window_does() {
 fn responses_are_requested_up_to_the_window() {
     // Of a window of 96 packets READs may use 144.
     for (written, expected) in [(15, 2), (16, 2), (17, 1)] {
-        let pair = Pair::connected(Options { config: |config| config.window = 96, ..rated() });
+        let pair = TwoHosts::connected(Options { config: |config| config.window = 96, ..rated() });
         let [alice, bob] = &pair.sides;
         let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
         alice.write(1, &[sink.sge(0, written * MTU)], &source, 0);
@@ -353,7 +353,7 @@ fn responses_are_requested_up_to_the_window() {
         assert_eq!(alice.transmit(pair.now, 64).len(), written + expected, "{written} packets before");
     }
     let config = |config: &mut Config| (config.window, config.max_in_flight) = (2, 2048);
-    let mut pair = Pair::connected(Options { config, ..rated() });
+    let mut pair = TwoHosts::connected(Options { config, ..rated() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
     alice.read(1, &[sink.sge(0, 192 * MTU)], &source, 0);
@@ -362,7 +362,7 @@ fn responses_are_requested_up_to_the_window() {
 }
 
 /// Drops the READ requests with these numbers, counted from the next one on.
-fn lose_request(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
+fn lose_request(pair: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
     let mut seen = 0;
     pair.filter = Some(Box::new(move |to, frame| {
         let is_request = to == 1 && Packet::parse(frame).unwrap().bth().opcode() == Opcode::READ_REQUEST;
@@ -403,7 +403,7 @@ fn a_lost_request_is_sent_again_and_those_behind_it_if_the_peer_has_dropped_them
 #[test]
 fn requests_acknowledged_while_responses_are_missing_complete_behind_them() {
     for lost in [3, 40, 99] {
-        let mut pair = Pair::connected(rated());
+        let mut pair = TwoHosts::connected(rated());
         let [alice, bob] = &pair.sides;
         let data = pattern(100 * MTU, 1);
         let (source, sink) = (bob.shared(100 * MTU), alice.sink(100 * MTU));
@@ -439,7 +439,7 @@ fn a_later_read_into_the_same_memory_is_not_overwritten_by_an_earlier_one() {
     // In packets, of the 20 of both elements: where the second READ begins, and which packet of the first one is lost.
     for (begin, lost) in [(0, 5), (0, 7), (4, 6), (9, 2), (12, 1)] {
         for copies in [1, 2] {
-            let mut pair = Pair::connected(rated());
+            let mut pair = TwoHosts::connected(rated());
             let [alice, bob] = &pair.sides;
             let data = [pattern(8 * MTU, 1), pattern(8 * MTU, 2)];
             let sources = [0, 1].map(|number| bob.shared(data[number].len()));
@@ -471,7 +471,7 @@ fn a_later_read_into_the_same_memory_is_not_overwritten_by_an_earlier_one() {
 }
 
 /// Drops responses by their number, counted from the next one on, and by how often it was sent.
-fn lose_responses(pair: &mut Pair, lost: impl Fn(u32, usize) -> bool + 'static) {
+fn lose_responses(pair: &mut TwoHosts, lost: impl Fn(u32, usize) -> bool + 'static) {
     let (mut first, mut seen) = (None, std::collections::HashMap::new());
     pair.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();

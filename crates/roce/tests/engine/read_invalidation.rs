@@ -5,7 +5,7 @@
 use roce::{CompletionStatus, KeyState, QpState, SendData, SendFlags, SendOperation};
 
 use crate::keys::{Fast, invalidate, post};
-use crate::pair::{Memory, Options, Pair, Side, pattern};
+use crate::two_hosts::{Memory, Options, Side, TwoHosts, pattern};
 
 /// Posts a READ of the peer's memory `from` into `to`, which invalidates the key of its first element.
 fn read_and_invalidate(side: &Side, context: u64, to: &[roce::Sge], from: &Memory) {
@@ -18,7 +18,7 @@ fn read_and_invalidate(side: &Side, context: u64, to: &[roce::Sge], from: &Memor
 #[test]
 fn a_read_can_invalidate_the_key_that_it_reads_to() {
     for loss in [0, 200] {
-        let mut pair = Pair::connected(Options { loss, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { loss, ..Options::default() });
         let data = pattern(3 * 4096, 5);
         let from = pair.sides[1].shared(data.len());
         from.write(&data);
@@ -51,7 +51,7 @@ fn a_read_can_invalidate_the_key_that_it_reads_to() {
 /// The invalidation of a READ concerns the requests behind it.
 #[test]
 fn an_invalidation_does_not_wait_for_a_read_behind_it_that_invalidates_another_key() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let from = pair.sides[1].shared(4096);
     let alice = &pair.sides[0];
     let (fast, other, source) = (Fast::new(alice, 1), Fast::new(alice, 1), alice.source(&[1; 8]));
@@ -72,7 +72,7 @@ fn an_invalidation_does_not_wait_for_a_read_behind_it_that_invalidates_another_k
 #[test]
 fn a_read_that_cannot_invalidate_its_key_fails() {
     for empty in [false, true] {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let from = pair.sides[1].shared(4096);
         let alice = &pair.sides[0];
         let (sink, fast) = (alice.sink(4096), Fast::new(alice, 1));

@@ -11,11 +11,11 @@ use roce::{
     SendOperation, SendRequest, Verdict,
 };
 
-use crate::pair::{Lock, Options, Pair, Side, pattern};
+use crate::two_hosts::{Lock, Options, Side, TwoHosts, pattern};
 
 /// Two connections over which one side has sent messages of these lengths, in turn. Returns the frames, which have not arrived.
-fn sent(lengths: &[usize]) -> (Pair, Vec<Vec<u8>>) {
-    let mut pair = Pair::connected(Options::default());
+fn sent(lengths: &[usize]) -> (TwoHosts, Vec<Vec<u8>>) {
+    let mut pair = TwoHosts::connected(Options::default());
     let others = pair.connect_another(9);
     let qps = [[pair.sides[0].qp.clone(), pair.sides[1].qp.clone()], others];
     pair.sides.iter_mut().for_each(|side| drop(side.outcomes()));
@@ -37,7 +37,7 @@ fn sent(lengths: &[usize]) -> (Pair, Vec<Vec<u8>>) {
 }
 
 /// State of a host that has received frames.
-fn seen(pair: &mut Pair, verdicts: Vec<Verdict>) -> impl PartialEq + std::fmt::Debug + use<> {
+fn seen(pair: &mut TwoHosts, verdicts: Vec<Verdict>) -> impl PartialEq + std::fmt::Debug + use<> {
     let bob = &mut pair.sides[1];
     let mut stats = Vec::new();
     bob.engine.stats().each(|name, value| stats.push((name, value)));
@@ -160,8 +160,8 @@ fn a_batch_lets_go_of_a_queue_pair_with_the_next_frame_to_another_one() {
 }
 
 /// Two hosts of which the second waits for the RTU, which is lost.
-fn without_rtu() -> Pair {
-    let mut pair = Pair::new(Options::default());
+fn without_rtu() -> TwoHosts {
+    let mut pair = TwoHosts::new(Options::default());
     pair.listen();
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
@@ -177,7 +177,7 @@ fn without_rtu() -> Pair {
 #[test]
 fn a_batch_uses_no_object_while_connection_management_handles_a_frame() {
     // The packet that establishes the connection, and one to QP 1.
-    for pair in [without_rtu(), Pair::connected(Options::default())] {
+    for pair in [without_rtu(), TwoHosts::connected(Options::default())] {
         let [alice, bob] = &pair.sides;
         let (source, sink) = (alice.source(b"message"), bob.sink(7));
         bob.recv(2, &[sink.all()]);

@@ -5,8 +5,8 @@
 use roce::{QpState, Verdict};
 use roce_wire::{Ext, Opcode, Packet, Psn, RethRepr};
 
-use crate::pair::{Memory, Options, pattern};
 use crate::responder::{ACCESS, Script, acknowledge, reth};
+use crate::two_hosts::{Memory, Options, pattern};
 
 const MTU: usize = 1024;
 

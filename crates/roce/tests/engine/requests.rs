@@ -10,7 +10,7 @@ use roce::{
 };
 use roce_wire::{Opcode, Packet, PathMtu};
 
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 /// Message sizes around multiples of the path MTU.
 fn sizes(mtu: usize) -> [usize; 9] {
@@ -23,7 +23,7 @@ fn sizes(mtu: usize) -> [usize; 9] {
 #[test]
 fn messages_of_every_size_arrive_at_every_mtu() {
     for mtu in PathMtu::ALL {
-        let mut pair = Pair::connected(Options { mtu, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { mtu, ..Options::default() });
         for (i, size) in (0..).zip(sizes(mtu.bytes())) {
             let [alice, bob] = &pair.sides;
             let data = pattern(size, i);
@@ -50,7 +50,7 @@ fn messages_of_every_size_arrive_at_every_mtu() {
 #[test]
 fn memory_of_every_size_is_written_and_read_at_every_mtu() {
     for mtu in PathMtu::ALL {
-        let mut pair = Pair::connected(Options { mtu, ..Options::default() });
+        let mut pair = TwoHosts::connected(Options { mtu, ..Options::default() });
         for (i, size) in (0..).zip(sizes(mtu.bytes())) {
             let [alice, bob] = &pair.sides;
             let data = pattern(size, i);
@@ -77,7 +77,7 @@ fn memory_of_every_size_is_written_and_read_at_every_mtu() {
 
 #[test]
 fn data_is_gathered_and_scattered() {
-    let mut pair = Pair::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let data = pattern(2000, 9);
     let (source, sink, remote) = (alice.source(&data), bob.sink(2000), bob.shared(2000));
@@ -104,7 +104,7 @@ fn data_is_gathered_and_scattered() {
 //= R-QP-33
 #[test]
 fn inline_data_is_copied_when_posted() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (bob.sink(64), bob.shared(64));
     bob.recv(1, &[sink.all()]);
@@ -130,7 +130,7 @@ fn inline_data_is_copied_when_posted() {
 //= R-QP-83
 #[test]
 fn requests_complete_in_posting_order() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote, back) = (alice.source(&pattern(5000, 1)), bob.shared(5000), alice.sink(5000));
     let sink = bob.sink(5000);
@@ -155,7 +155,7 @@ fn requests_complete_in_posting_order() {
 #[test]
 fn reads_beyond_the_outstanding_limit_wait() {
     let reads = ReadLimits { inbound: 1, outbound: 1 };
-    let mut pair = Pair::connected(Options { reads, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { reads, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (remote, back) = (bob.shared(3000), alice.sink(3000));
     remote.write(&pattern(3000, 3));
@@ -172,7 +172,7 @@ fn reads_beyond_the_outstanding_limit_wait() {
 #[test]
 fn reads_fail_when_posted_on_a_connection_without_reads() {
     let reads = ReadLimits { inbound: 4, outbound: 0 };
-    let pair = Pair::connected(Options { reads, ..Options::default() });
+    let pair = TwoHosts::connected(Options { reads, ..Options::default() });
     let alice = &pair.sides[0];
     let sink = alice.sink(8);
     let read = SendOperation::Read { address: 0, key: 0 };
@@ -182,7 +182,7 @@ fn reads_fail_when_posted_on_a_connection_without_reads() {
 //= R-QP-28
 #[test]
 fn a_fenced_send_carries_the_data_of_the_preceding_read() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let data = pattern(6000, 4);
     let (remote, buffer, sink) = (bob.shared(6000), alice.shared(6000), bob.sink(6000));
@@ -199,7 +199,7 @@ fn a_fenced_send_carries_the_data_of_the_preceding_read() {
 //= R-QP-26
 #[test]
 fn a_successful_silent_request_has_no_completion() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"quiet"), bob.shared(5));
     let write = SendOperation::Write { address: remote.address(0), key: remote.key() };
@@ -214,7 +214,7 @@ fn a_successful_silent_request_has_no_completion() {
 #[test]
 fn a_read_may_have_more_elements_than_its_queue_pair_was_created_with() {
     let options = Options { config: |config| config.read_sges = 9, ..Options::default() };
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     let [alice, bob] = &pair.sides;
     let (remote, sink, data) = (bob.shared(900), alice.sink(900), pattern(900, 5));
     remote.write(&data);
@@ -249,7 +249,7 @@ fn a_read_may_have_more_elements_than_its_queue_pair_was_created_with() {
 #[test]
 fn a_queue_holds_exactly_its_depth() {
     let options = Options { send_depth: 3, recv_depth: 2, ..Options::default() };
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"x"), bob.sink(8));
     for i in 0..2 {
@@ -275,7 +275,7 @@ fn a_queue_holds_exactly_its_depth() {
 //= rocev2 §6
 #[test]
 fn a_late_receive_gets_the_message() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(&pattern(5000, 5)), bob.sink(5000));
     alice.send(1, &[source.all()]);
@@ -292,7 +292,7 @@ fn a_late_receive_gets_the_message() {
 
 #[test]
 fn both_sides_can_send_at_once() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let memories: Vec<_> = pair.sides.iter().map(|side| side.shared(200_000)).collect();
     for (i, side) in pair.sides.iter().enumerate() {
         memories[i].write(&pattern(100_000, i as u64));
@@ -309,7 +309,7 @@ fn both_sides_can_send_at_once() {
 //= rocev2 §6
 #[test]
 fn a_batch_of_packets_causes_one_acknowledgement() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"small"), bob.shared(5));
     let before = bob.stat("tx_acks");
@@ -326,7 +326,7 @@ fn sequence_numbers_wrap() {
     // Alice's REQ names a random starting PSN. She repeats connecting, with lost REQs, until it is close to
     // wrapping.
     const NEAR: u32 = 0x00FF_F000;
-    let mut pair = Pair::new(Options { config: |config| config.max_qps = 1 << 16, ..Options::default() });
+    let mut pair = TwoHosts::new(Options { config: |config| config.max_qps = 1 << 16, ..Options::default() });
     pair.listen();
     pair.cut = [true; 2];
     for attempt in 0.. {
@@ -343,7 +343,7 @@ fn sequence_numbers_wrap() {
         let side = &mut pair.sides[0];
         side.engine.connections().release(pair.now, side.conn.take().unwrap());
         side.engine.destroy_qp(&side.qp);
-        side.qp = side.engine.create_qp(crate::pair::spec(side.pd, &side.cq, &pair.options)).unwrap();
+        side.qp = side.engine.create_qp(crate::two_hosts::spec(side.pd, &side.cq, &pair.options)).unwrap();
         pair.run_for(Duration::from_secs(3));
     }
     pair.cut = [false; 2];
@@ -369,7 +369,7 @@ fn no_more_packets_than_a_window_are_unacknowledged() {
     for length in [8, 600] {
         let config = |config: &mut roce::Config| config.window = 4;
         let mut pair =
-            Pair::connected(Options { config, send_depth: 16, recv_depth: 16, ..Options::default() });
+            TwoHosts::connected(Options { config, send_depth: 16, recv_depth: 16, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let (source, sink) = (alice.source(&pattern(length, 1)), bob.sink(length));
         for context in 0..16 {
@@ -379,7 +379,7 @@ fn no_more_packets_than_a_window_are_unacknowledged() {
         assert_eq!(alice.transmit(pair.now, 100).len(), 4, "{length} bytes");
         pair.run();
         let all: Vec<_> = (0..16).map(|context| (context, CompletionStatus::Success)).collect();
-        assert_eq!(pair.sides.each_ref().map(crate::pair::Side::outcomes), [all.clone(), all]);
+        assert_eq!(pair.sides.each_ref().map(crate::two_hosts::Side::outcomes), [all.clone(), all]);
     }
 }
 
@@ -387,7 +387,7 @@ fn no_more_packets_than_a_window_are_unacknowledged() {
 //= rocev2 §7
 #[test]
 fn few_packets_request_an_ack() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let mtu = pair.options.mtu.bytes();
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(100 * mtu, 1)), bob.shared(100 * mtu));

@@ -5,12 +5,12 @@
 use roce::{Access, CompletionStatus, ReregisterError, WindowType};
 
 use crate::keys::write_to;
-use crate::pair::{Options, Pair};
+use crate::two_hosts::{Options, TwoHosts};
 use crate::windows::{bind, whole};
 
 #[test]
 fn a_region_has_its_keys_for_other_memory() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let former = bob.shared(8);
     let memory = bob.reregister(&former, bob.pd, 32, Access::all()).unwrap();
@@ -40,7 +40,7 @@ fn rights_and_protection_domain_of_a_region_change() {
         ("another protection domain", Access::all(), false, CompletionStatus::RemoteAccess),
     ];
     for (what, access, is_own, expected) in cases {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let [alice, bob] = &pair.sides;
         let former = bob.memory(8, if access == Access::all() { Access::empty() } else { Access::all() });
         let pd = if is_own { bob.pd } else { bob.engine.create_pd() };
@@ -54,7 +54,7 @@ fn rights_and_protection_domain_of_a_region_change() {
 
 #[test]
 fn a_region_that_cannot_be_registered_anew_stays_as_it_was() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let memory = bob.shared(8);
     let no_right = Access::REMOTE_WRITE;

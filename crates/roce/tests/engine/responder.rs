@@ -7,11 +7,11 @@ use std::time::Duration;
 use roce::{Access, CompletionStatus, DropReason, QpState, ReadLimits, Verdict};
 use roce_wire::{AethRepr, Ext, Headers, ImmDtRepr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 
-use crate::pair::{Memory, Options, Pair, pattern};
+use crate::two_hosts::{Memory, Options, TwoHosts, pattern};
 
 /// Bob's peer, which knows bob's ePSN and sends the packets of the test.
 pub struct Script {
-    pub pair: Pair,
+    pub pair: TwoHosts,
     path: Path,
     qpn: Qpn,
     /// The next PSN.
@@ -38,7 +38,7 @@ pub const ACCESS: u8 = 0x62;
 
 impl Script {
     pub fn new(options: Options) -> Self {
-        let mut pair = Pair::connected(options);
+        let mut pair = TwoHosts::connected(options);
         let (source, remote) = (pair.sides[0].source(b"hi"), pair.sides[1].shared(2));
         pair.capture = Some(Vec::new());
         pair.sides[0].write(1, &[source.all()], &remote, 0);
@@ -443,11 +443,11 @@ fn a_queue_pair_in_error_is_silent() {
 //= rocev2 §13
 #[test]
 fn queue_pair_numbers_are_not_reused_soon() {
-    let pair = Pair::new(Options::default());
+    let pair = TwoHosts::new(Options::default());
     let side = &pair.sides[0];
     let mut seen = std::collections::HashSet::from([side.qp.qpn().value()]);
     for _ in 0..5000 {
-        let qp = side.engine.create_qp(crate::pair::spec(side.pd, &side.cq, &pair.options)).unwrap();
+        let qp = side.engine.create_qp(crate::two_hosts::spec(side.pd, &side.cq, &pair.options)).unwrap();
         assert!(seen.insert(qp.qpn().value()), "a number was reused after {}", seen.len());
         assert!(qp.qpn().value() > 0xFF && qp.qpn() != Qpn::new(0x00FF_FFFF));
         side.engine.destroy_qp(&qp);
@@ -483,7 +483,7 @@ fn access_past_the_end_of_the_address_space_is_rejected() {
 /// Responses and requests take turns; a pause ends the turn of the requests.
 #[test]
 fn an_acknowledgement_goes_before_a_request_after_a_pause() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sinks) = (alice.source(&pattern(64, 1)), [alice.sink(64), bob.sink(64), bob.sink(64)]);
     alice.recv(1, &[sinks[0].all()]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use roce::CompletionStatus;
 
-use crate::pair::{Options, Pair};
+use crate::two_hosts::{Options, TwoHosts};
 
 /// High-resolution timers, and the two resolutions of ordinary ones.
 const TICKS: [Option<Duration>; 4] = [
@@ -21,9 +21,9 @@ const RNR_TIMER: Duration = Duration::from_micros(640);
 const RESOLUTION: Duration = Duration::from_nanos(16_384);
 const ROUND_TRIP: Duration = Duration::from_micros(100);
 
-fn pair(timer_tick: Option<Duration>) -> Pair {
+fn pair(timer_tick: Option<Duration>) -> TwoHosts {
     let config: fn(&mut roce::Config) = |config| config.timing.rnr_timer = RNR_TIMER;
-    Pair::connected(Options { timer_tick, config, ..Options::default() })
+    TwoHosts::connected(Options { timer_tick, config, ..Options::default() })
 }
 
 /// Side 0 asks again at the first tick after each wait, and not before its end.

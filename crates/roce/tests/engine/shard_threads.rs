@@ -15,7 +15,7 @@ use roce::{
     SendFlags, SendOperation, SendRequest, Shard, Transmit,
 };
 
-use crate::pair::{Lock, Memory, Options, Pair, Side, pattern, spec};
+use crate::two_hosts::{Lock, Memory, Options, Side, TwoHosts, pattern, spec};
 
 const SHARDS: usize = 3;
 
@@ -175,7 +175,7 @@ fn accepted(posted: Result<(), PostError>) -> bool {
 }
 
 /// Runs `consumers` while each shard of both sides is driven by a thread of its own.
-fn with_shards(pair: &Pair, traffic: Traffic, consumers: impl FnOnce([&Machine<'_>; 2])) {
+fn with_shards(pair: &TwoHosts, traffic: Traffic, consumers: impl FnOnce([&Machine<'_>; 2])) {
     let stop = AtomicBool::new(false);
     let start = (pair.now, Clock::now());
     let wires: [Vec<_>; 2] = [0, 1].map(|_| (0..SHARDS).map(|_| channel()).collect());
@@ -223,8 +223,8 @@ fn options() -> Options {
 
 /// Posters and drivers of three shards send all messages of all connections, while other queue pairs are created and destroyed:
 /// data arrives once and in order.
-fn deliver(traffic: Traffic) -> Pair {
-    let mut pair = Pair::connected(options());
+fn deliver(traffic: Traffic) -> TwoHosts {
+    let mut pair = TwoHosts::connected(options());
     let qps: Vec<_> = (0..CONNECTIONS).map(|number| pair.connect_another(number as u64)).collect();
     pair.drive();
     let memory = |side: usize, number: usize| {
@@ -314,7 +314,7 @@ fn concurrent_shards_transmit_the_frames_of_a_connection_in_order() {
 #[test]
 fn a_flush_concurrent_with_a_move_ends_every_request() {
     for round in 0..8 {
-        let mut pair = Pair::connected(options());
+        let mut pair = TwoHosts::connected(options());
         let qps: Vec<_> = (0..CONNECTIONS).map(|number| pair.connect_another(number as u64)).collect();
         pair.drive();
         let [alice, bob] = &pair.sides;

@@ -11,24 +11,24 @@ use roce::{CompletionStatus, Config, DropReason, Instant, SendFlags, SendOperati
 use roce_wire::icrc::Crc;
 use roce_wire::{Ext, Headers, Opcode, Packet, Path, Psn, Qpn, Template};
 
-use crate::pair::{Options, Pair, Side, pattern, spec};
+use crate::two_hosts::{Options, Side, TwoHosts, pattern, spec};
 
 fn options() -> Options {
     Options { config: |config: &mut Config| config.shards = 2, ..Options::default() }
 }
 
 /// Lets all frames arrive by one shard.
-fn steer(pair: &mut Pair, number: u32) {
+fn steer(pair: &mut TwoHosts, number: u32) {
     pair.steer(Box::new(move |_, _| number));
 }
 
 /// Returns the shard of each side's queue pair.
-fn shards(pair: &Pair) -> [u32; 2] {
+fn shards(pair: &TwoHosts) -> [u32; 2] {
     pair.sides.each_ref().map(|side| side.engine.shard_of(&side.qp).number())
 }
 
 /// Returns the frames that each side has sent and received by a shard.
-fn frames(pair: &Pair, number: u32) -> [(u64, u64); 2] {
+fn frames(pair: &TwoHosts, number: u32) -> [(u64, u64); 2] {
     pair.sides.each_ref().map(|side| {
         let shard = side.engine.shard(number).unwrap();
         (shard.stats().tx_frames.get(), shard.stats().rx_frames.get())
@@ -41,7 +41,7 @@ fn deadlines(side: &Side) -> [Option<Instant>; 2] {
 }
 
 /// Sends a message of several packets from side `from` to the other.
-fn send(pair: &mut Pair, from: usize, context: u64) {
+fn send(pair: &mut TwoHosts, from: usize, context: u64) {
     let data = pattern(5000, context);
     let (source, sink) = (pair.sides[from].source(&data), pair.sides[1 - from].sink(5000));
     pair.sides[1 - from].recv(context, &[sink.all()]);
@@ -54,7 +54,7 @@ fn send(pair: &mut Pair, from: usize, context: u64) {
 
 #[test]
 fn a_connection_moves_to_the_shard_by_which_its_packets_arrive_and_stays_there() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     assert_eq!(shards(&pair), [0, 0], "the first queue pair begins at the first shard");
     for (context, number) in [(1, 1), (2, 0), (3, 1)] {
         steer(&mut pair, number);
@@ -68,7 +68,7 @@ fn a_connection_moves_to_the_shard_by_which_its_packets_arrive_and_stays_there()
 
 #[test]
 fn a_connection_keeps_its_source_port_when_it_moves() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     pair.capture = Some(Vec::new());
     for number in [0, 1, 0] {
         steer(&mut pair, number);
@@ -87,7 +87,7 @@ fn a_connection_keeps_its_source_port_when_it_moves() {
 
 #[test]
 fn a_post_makes_ready_its_own_shard_only() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     for number in [0, 1] {
         steer(&mut pair, number);
         send(&mut pair, 0, 1);
@@ -105,7 +105,7 @@ fn a_post_makes_ready_its_own_shard_only() {
 
 #[test]
 fn queue_pairs_without_packets_are_spread_over_the_shards() {
-    let pair = Pair::new(options());
+    let pair = TwoHosts::new(options());
     let side = &pair.sides[0];
     let numbers: Vec<u32> = (0..6)
         .map(|_| side.engine.create_qp(spec(side.pd, &side.cq, &pair.options)).unwrap())
@@ -116,7 +116,7 @@ fn queue_pairs_without_packets_are_spread_over_the_shards() {
 
 #[test]
 fn the_retransmission_timer_moves_with_its_connection() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     steer(&mut pair, 1);
     send(&mut pair, 0, 1);
     pair.cut[1] = true;
@@ -145,7 +145,7 @@ fn the_retransmission_timer_moves_with_its_connection() {
 
 #[test]
 fn a_frame_from_another_source_does_not_move_a_connection() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     send(&mut pair, 0, 1);
     let path = Path { local_ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66)), ..pair.path(0) };
     let (opcode, psn) = (Opcode::SEND_ONLY, Psn::new(0));
@@ -163,7 +163,7 @@ fn a_frame_from_another_source_does_not_move_a_connection() {
 #[test]
 fn frames_that_arrive_by_any_shard_deliver_correct_data() {
     for seed in 0..20 {
-        let mut pair = Pair::connected(Options {
+        let mut pair = TwoHosts::connected(Options {
             seed,
             loss: if seed < 10 { 0 } else { 20 },
             reordering: 50,
@@ -202,7 +202,7 @@ fn frames_that_arrive_by_any_shard_deliver_correct_data() {
 
 #[test]
 fn statistics_are_summed_over_the_shards() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     for number in [0, 1] {
         steer(&mut pair, number);
         send(&mut pair, 0, 1);
@@ -219,7 +219,7 @@ const SLOTS: usize = 256;
 
 #[test]
 fn a_destroyed_queue_pair_is_in_no_list_and_leaves_its_successor_alone() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [old, _] = pair.connect_another(7);
     let source = pair.sides[0].source(b"never sent");
     let sges = [source.all()];

@@ -4,11 +4,11 @@
 
 use roce::{CompletionStatus, EngineEvent, ModifyError, PostError, RecvRequest, SrqSpec};
 
-use crate::pair::{Options, Pair, with_srq};
+use crate::two_hosts::{Options, TwoHosts, with_srq};
 
 /// Creates a connected pair in which bob receives from a shared queue of depth 8.
-fn connected(threshold: u32) -> (Pair, fallible::Arc<roce::Srq<crate::pair::Lock>>) {
-    let mut pair = Pair::new(Options::default());
+fn connected(threshold: u32) -> (TwoHosts, fallible::Arc<roce::Srq<crate::two_hosts::Lock>>) {
+    let mut pair = TwoHosts::new(Options::default());
     let spec = SrqSpec { depth: 8, sges: 2, threshold, context: 900 };
     let srq = pair.sides[1].engine.create_srq(&spec).unwrap();
     with_srq(&mut pair, 1, &srq);
@@ -25,7 +25,7 @@ fn connected(threshold: u32) -> (Pair, fallible::Arc<roce::Srq<crate::pair::Lock
 }
 
 /// Sends `count` messages from alice, each of which uses a shared receive.
-fn consume(pair: &mut Pair, count: usize) {
+fn consume(pair: &mut TwoHosts, count: usize) {
     for _ in 0..count {
         let source = pair.sides[0].source(b"one");
         pair.sides[0].send(1, &[source.all()]);
@@ -62,7 +62,7 @@ fn a_shared_receive_is_used_by_the_queue_pair_that_needs_it() {
 fn a_queue_below_its_threshold_notifies_once() {
     let (mut pair, srq) = connected(4);
     let sink = pair.sides[1].sink(8);
-    let post = |pair: &Pair, count| {
+    let post = |pair: &TwoHosts, count| {
         for context in 0..count {
             pair.sides[1].engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
         }
@@ -96,7 +96,7 @@ fn a_queue_below_its_threshold_notifies_once() {
 //= R-SRQ-12
 #[test]
 fn a_shared_queue_with_receives_can_be_resized() {
-    let pair = Pair::new(Options::default());
+    let pair = TwoHosts::new(Options::default());
     let engine = &pair.sides[0].engine;
     let srq = engine.create_srq(&SrqSpec { depth: 3, sges: 1, threshold: 0, context: 0 }).unwrap();
     let request = |context| RecvRequest { context, sges: &[] };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, Config, SendData, SendFlags, SendOperation, SendRequest};
 use roce_wire::{Opcode, Packet, PathMtu};
 
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 /// The least retransmission timeout of the driver.
 const DRIVER: fn(&mut Config) = |config| config.timing.min_resend = Duration::from_micros(15_600);
@@ -23,7 +23,7 @@ fn options() -> Options {
 }
 
 /// Drops packets of side 0 by their number, counted from the next one on, if they are sent for the first time.
-fn lose(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
+fn lose(pair: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
     let (mut first, mut seen) = (None, std::collections::HashSet::new());
     pair.filter = Some(Box::new(move |to, frame| {
         let psn = Packet::parse(frame).unwrap().bth().psn();
@@ -36,7 +36,7 @@ fn lose(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
 }
 
 /// Writes `packets` packets, of which some are lost, and returns the time until the WRITE is complete.
-fn write(pair: &mut Pair, packets: usize, lost: impl Fn(u32) -> bool + 'static) -> Duration {
+fn write(pair: &mut TwoHosts, packets: usize, lost: impl Fn(u32) -> bool + 'static) -> Duration {
     let [alice, bob] = &pair.sides;
     let data = pattern(packets * 4096, 1);
     let (source, target) = (alice.source(&data), bob.shared(data.len()));
@@ -53,7 +53,7 @@ fn write(pair: &mut Pair, packets: usize, lost: impl Fn(u32) -> bool + 'static) 
 #[test]
 fn the_first_acknowledgement_of_a_connection_sets_its_timeouts() {
     for lost in [1, 8, 15] {
-        let mut pair = Pair::connected(options());
+        let mut pair = TwoHosts::connected(options());
         for message in 1..=2 {
             let took = write(&mut pair, 16, move |number| number >= lost);
             assert!(took < Duration::from_millis(2), "from {lost} on, message {message}: {took:?}");
@@ -67,7 +67,7 @@ fn the_first_acknowledgement_of_a_connection_sets_its_timeouts() {
 #[test]
 fn a_loss_of_the_first_message_does_not_slow_the_repair_of_later_ones() {
     for clean in [1, 5, 15] {
-        let mut pair = Pair::connected(options());
+        let mut pair = TwoHosts::connected(options());
         write(&mut pair, 1, |_| true);
         for _ in 0..clean {
             write(&mut pair, 1, |_| false);
@@ -82,7 +82,7 @@ fn a_loss_of_the_first_message_does_not_slow_the_repair_of_later_ones() {
 //= rocev2 §7
 #[test]
 fn the_timeout_stays_backed_off_until_a_packet_that_was_sent_once_is_acknowledged() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     write(&mut pair, 1, |_| false);
     let took: Vec<_> = (0..4).map(|_| write(&mut pair, 1, |_| true).as_micros() as u64).collect();
     for (number, took) in took.iter().enumerate() {
@@ -95,14 +95,15 @@ fn the_timeout_stays_backed_off_until_a_packet_that_was_sent_once_is_acknowledge
 }
 
 /// Does something with a connection beside the one that is tested, with a function that posts to it at a side.
-type Meanwhile = fn(&mut Pair, &dyn Fn(&Pair, usize));
+type Meanwhile = fn(&mut TwoHosts, &dyn Fn(&TwoHosts, usize));
 
 /// Writes a message whose last packet is lost, with timers of 15.6 ms. Meanwhile, another connection does something every 200 us.
 fn repaired_with(meanwhile: Meanwhile) -> Duration {
-    let mut pair = Pair::connected(Options { timer_tick: Some(Duration::from_micros(15_625)), ..options() });
+    let mut pair =
+        TwoHosts::connected(Options { timer_tick: Some(Duration::from_micros(15_625)), ..options() });
     let others = pair.connect_another(5);
     let memories = [0, 1].map(|side| pair.sides[side].shared(64));
-    let post = move |pair: &Pair, side: usize| {
+    let post = move |pair: &TwoHosts, side: usize| {
         let (near, far) = (&memories[side], &memories[1 - side]);
         let operation = SendOperation::Write { address: far.address(0), key: far.key() };
         let data = SendData::Sges(&[near.all()]);
@@ -152,7 +153,7 @@ fn posts_and_received_frames_advance_the_tail_probe() {
 #[test]
 fn late_acknowledgements_of_a_starved_peer_cost_probes_and_not_a_window() {
     for answered in [Opcode::WRITE_ONLY, Opcode::WRITE_MIDDLE] {
-        let mut pair = Pair::connected(options());
+        let mut pair = TwoHosts::connected(options());
         write(&mut pair, 16, |_| false);
         let [alice, bob] = &pair.sides;
         let (source, target) = (alice.source(&vec![7; 100 * 4096]), bob.shared(100 * 4096));
@@ -202,7 +203,7 @@ fn late_acknowledgements_of_a_starved_peer_cost_probes_and_not_a_window() {
 #[test]
 fn memory_that_is_taken_back_ends_no_request_by_a_probe() {
     for measured in [false, true] {
-        let mut pair = Pair::connected(options());
+        let mut pair = TwoHosts::connected(options());
         if measured {
             write(&mut pair, 1, |_| false);
         }

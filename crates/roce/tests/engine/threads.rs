@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as Clock};
 
 use roce::{Access, CompletionStatus, Instant, PostError, QpState, SendFlags, SendOperation, Sge, Transmit};
 
-use crate::pair::{Options, Pair, Side, pattern};
+use crate::two_hosts::{Options, Side, TwoHosts, pattern};
 
 /// A transmit queue that sends to a channel.
 struct Tx {
@@ -64,7 +64,7 @@ const DRIVERS: usize = 2;
 type Received = [[AtomicUsize; DRIVERS]; 2];
 
 /// Drives each side by two threads while `consumers` runs.
-fn with_drivers(pair: &Pair, consumers: impl FnOnce(&[Side; 2], &Received)) {
+fn with_drivers(pair: &TwoHosts, consumers: impl FnOnce(&[Side; 2], &Received)) {
     let (to_bob, from_alice) = channel();
     let (to_alice, from_bob) = channel();
     let (start, base) = (Clock::now(), pair.now);
@@ -107,7 +107,7 @@ fn collect(side: &Side, count: usize) -> Vec<(u64, CompletionStatus)> {
 //= R-CQ-18
 #[test]
 fn concurrent_drivers_deliver_correct_data() {
-    let mut pair = Pair::connected(Options { send_depth: 16, ..patient() });
+    let mut pair = TwoHosts::connected(Options { send_depth: 16, ..patient() });
     pair.drive();
     with_drivers(&pair, |[alice, bob], received| {
         // On a busy machine one driver may process everything for a while.
@@ -147,7 +147,7 @@ fn concurrent_drivers_deliver_correct_data() {
 #[test]
 fn a_post_concurrent_with_a_flush_fails_or_is_flushed() {
     for round in 0..20 {
-        let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
+        let mut pair = TwoHosts::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
         pair.drive();
         with_drivers(&pair, |[alice, bob], _| {
             let (source, target) = (alice.shared(3000), bob.memory(3000, Access::all()));
@@ -190,7 +190,7 @@ fn post_until_refused(side: &Side, operation: SendOperation, sge: Sge) -> u64 {
 //= R-MR-17
 #[test]
 fn a_deregistered_region_is_not_accessed() {
-    let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
+    let mut pair = TwoHosts::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
     pair.drive();
     with_drivers(&pair, |[alice, bob], _| {
         let (source, target) = (alice.shared(60_000), bob.shared(60_000));

@@ -11,7 +11,7 @@ use roce::{
 };
 use roce_wire::{Packet, Psn, Qpn, cm::RejReason};
 
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 /// Declares options whose engines report to a list, by side.
 macro_rules! traced {
@@ -30,7 +30,7 @@ macro_rules! traced {
 #[test]
 fn changes_of_state_are_reported_with_the_queue_pair_and_its_oldest_packet() {
     traced!(options, RECORDS);
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     let source = pair.sides[0].source(b"x");
     let target = pair.sides[1].shared(1);
     for context in 0..3 {
@@ -57,7 +57,7 @@ fn changes_of_state_are_reported_with_the_queue_pair_and_its_oldest_packet() {
 #[test]
 fn each_retransmission_and_timeout_is_reported() {
     traced!(options, RECORDS);
-    let mut pair = Pair::connected(Options { loss: 20, ..options });
+    let mut pair = TwoHosts::connected(Options { loss: 20, ..options });
     let (source, target) = (pair.sides[0].source(&pattern(1 << 20, 3)), pair.sides[1].shared(1 << 20));
     pair.capture = Some(Vec::new());
     pair.sides[0].write(1, &[source.all()], &target, 0);
@@ -83,7 +83,7 @@ fn each_retransmission_and_timeout_is_reported() {
 #[test]
 fn dropped_and_ignored_packets_are_reported_with_their_reason() {
     traced!(options, RECORDS);
-    let mut pair = Pair::new(options);
+    let mut pair = TwoHosts::new(options);
     pair.capture = Some(Vec::new());
     pair.connect(b"");
     pair.run_for(Duration::from_millis(1));
@@ -113,7 +113,7 @@ fn dropped_and_ignored_packets_are_reported_with_their_reason() {
 #[test]
 fn a_connection_is_reported_from_its_request_to_its_end_with_both_addresses() {
     traced!(options, RECORDS);
-    let mut pair = Pair::connected(options);
+    let mut pair = TwoHosts::connected(options);
     pair.run_for(Duration::from_millis(1));
     let conn = pair.sides[0].conn.unwrap();
     pair.sides[0].engine.connections().disconnect(pair.now, conn).unwrap();

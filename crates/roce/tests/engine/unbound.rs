@@ -10,12 +10,12 @@ use roce::{
 };
 use roce_wire::{Packet, Psn, Qpn};
 
-use crate::pair::{Options, PORT, Pair, pattern};
+use crate::two_hosts::{Options, PORT, TwoHosts, pattern};
 
 const PSNS: [u32; 2] = [0x00FF_FFFF, 0x0000_4711];
 
 /// Returns what a side sends of its first queue pair.
-fn local(pair: &Pair, side: usize) -> LocalQp {
+fn local(pair: &TwoHosts, side: usize) -> LocalQp {
     LocalQp {
         q_key: None,
         qpn: pair.sides[side].qp.qpn(),
@@ -27,7 +27,7 @@ fn local(pair: &Pair, side: usize) -> LocalQp {
     }
 }
 
-fn request<'a>(pair: &Pair, private_data: &'a [u8]) -> ConnectSpec<'a> {
+fn request<'a>(pair: &TwoHosts, private_data: &'a [u8]) -> ConnectSpec<'a> {
     ConnectSpec {
         path: pair.path(0),
         local_port: 50000,
@@ -40,7 +40,7 @@ fn request<'a>(pair: &Pair, private_data: &'a [u8]) -> ConnectSpec<'a> {
 }
 
 /// Sends the REQ of side 0 and runs until side 1 has it. Returns both connections.
-fn begin(pair: &mut Pair) -> [ConnId; 2] {
+fn begin(pair: &mut TwoHosts) -> [ConnId; 2] {
     pair.listen();
     let active = pair.sides[0]
         .engine
@@ -52,7 +52,7 @@ fn begin(pair: &mut Pair) -> [ConnId; 2] {
 }
 
 /// Accepts at side 1 and runs until side 0 has the REP.
-fn accept(pair: &mut Pair, passive: ConnId) {
+fn accept(pair: &mut TwoHosts, passive: ConnId) {
     let spec = AcceptSpec {
         reads: ReadLimits { inbound: 6, outbound: 2 },
         private_data: &[0xAC; 196],
@@ -65,7 +65,7 @@ fn accept(pair: &mut Pair, passive: ConnId) {
 }
 
 /// Moves a side's queue pair to RTR, and then to RTS, by what its peer has sent.
-fn ready(pair: &Pair, side: usize, peer: &PeerQp, to_send: bool) {
+fn ready(pair: &TwoHosts, side: usize, peer: &PeerQp, to_send: bool) {
     let side_psn = Psn::new(PSNS[side]);
     let side = &pair.sides[side];
     let change = if to_send {
@@ -91,8 +91,8 @@ fn ready(pair: &Pair, side: usize, peer: &PeerQp, to_send: bool) {
 }
 
 /// Connects two queue pairs as librdmacm does for a program that brings its own.
-fn connected(options: Options) -> (Pair, [ConnId; 2]) {
-    let mut pair = Pair::new(options);
+fn connected(options: Options) -> (TwoHosts, [ConnId; 2]) {
+    let mut pair = TwoHosts::new(options);
     let [active, passive] = begin(&mut pair);
     let peer = pair.sides[1].engine.connections().peer(passive).unwrap();
     ready(&pair, 1, &peer, false);
@@ -152,7 +152,7 @@ fn parameters_are_exchanged_and_the_owner_changes_the_queue_pairs() {
 //= rocev2 §11
 #[test]
 fn each_side_gets_the_parameters_and_private_data_of_the_other() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let [active, passive] = begin(&mut pair);
     let (_, 500, ConnEvent::Request(request)) = &pair.sides[1].conn_events[0] else { panic!("no request") };
     assert_eq!(request.private_data.as_slice(), [0xC0; 56]);
@@ -191,14 +191,14 @@ fn each_side_gets_the_parameters_and_private_data_of_the_other() {
 
 #[test]
 fn a_request_or_a_reply_can_be_refused() {
-    let refused = |pair: &Pair, side: usize| {
+    let refused = |pair: &TwoHosts, side: usize| {
         pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
             ConnEvent::Refused { reason, private_data } => Some((*reason, private_data.as_slice().to_vec())),
             _ => None,
         })
     };
     for refusing in [1, 0] {
-        let mut pair = Pair::new(Options::default());
+        let mut pair = TwoHosts::new(Options::default());
         let conns = begin(&mut pair);
         if refusing == 0 {
             accept(&mut pair, conns[1]);
@@ -214,7 +214,7 @@ fn a_request_or_a_reply_can_be_refused() {
 //= rocev2 §12
 #[test]
 fn a_packet_of_the_peer_stands_for_a_lost_rtu() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let [active, passive] = begin(&mut pair);
     accept(&mut pair, passive);
     pair.filter = Some(Box::new(|_, frame| Packet::parse(frame).unwrap().deth().is_none()));
@@ -234,7 +234,7 @@ fn a_packet_of_the_peer_stands_for_a_lost_rtu() {
 
 #[test]
 fn parameters_that_no_message_can_carry_are_refused() {
-    let mut pair = Pair::new(Options::default());
+    let mut pair = TwoHosts::new(Options::default());
     let good = local(&pair, 0);
     let bad = [
         LocalQp { qpn: Qpn::new(0), ..good },

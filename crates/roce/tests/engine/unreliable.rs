@@ -12,13 +12,13 @@ use roce::{
 use roce_wire::{Opcode, Packet, Path, PathMtu, Psn};
 
 use crate::fields::reseal;
-use crate::pair::{Memory, Options, Pair, Side, pattern};
+use crate::two_hosts::{Memory, Options, Side, TwoHosts, pattern};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 /// First PSNs of both sides. The first wraps within a few packets.
 const PSNS: [u32; 2] = [0x00FF_FFFE, 0x0012_3456];
 
-pub fn peer(pair: &Pair, side: usize) -> UnreliableSpec {
+pub fn peer(pair: &TwoHosts, side: usize) -> UnreliableSpec {
     UnreliableSpec {
         path: pair.path(side),
         qpn: pair.sides[1 - side].qp.qpn(),
@@ -28,17 +28,17 @@ pub fn peer(pair: &Pair, side: usize) -> UnreliableSpec {
     }
 }
 
-pub fn change(pair: &Pair, side: usize, change: &QpChange) -> Result<(), QpChangeError> {
+pub fn change(pair: &TwoHosts, side: usize, change: &QpChange) -> Result<(), QpChangeError> {
     pair.sides[side].engine.modify_qp(&pair.sides[side].qp, change)
 }
 
-fn connect_side(pair: &Pair, side: usize, spec: UnreliableSpec) {
+fn connect_side(pair: &TwoHosts, side: usize, spec: UnreliableSpec) {
     change(pair, side, &QpChange::OpenUnreliable(spec)).unwrap();
     change(pair, side, &QpChange::SendUnreliably(Psn::new(PSNS[side]))).unwrap();
 }
 
 /// Resets both queue pairs, and connects them again.
-fn connect_again(pair: &Pair) {
+fn connect_again(pair: &TwoHosts) {
     for side in [0, 1] {
         change(pair, side, &QpChange::Reset).unwrap();
         change(pair, side, &QpChange::Initialize).unwrap();
@@ -46,8 +46,8 @@ fn connect_again(pair: &Pair) {
     }
 }
 
-pub fn connected(options: Options) -> Pair {
-    let pair = Pair::new(options);
+pub fn connected(options: Options) -> TwoHosts {
+    let pair = TwoHosts::new(options);
     for side in [0, 1] {
         connect_side(&pair, side, peer(&pair, side));
     }
@@ -69,7 +69,7 @@ fn post_immediate(side: &Side, context: u64, operation: SendOperation, data: [u8
 }
 
 /// Loses the frames whose places, in the order in which they are sent, are listed.
-fn lose(pair: &mut Pair, lost: &'static [usize]) {
+fn lose(pair: &mut TwoHosts, lost: &'static [usize]) {
     let mut place = 0;
     pair.filter = Some(Box::new(move |_, _| {
         place += 1;
@@ -256,7 +256,7 @@ fn a_request_is_complete_when_it_is_sent() {
 #[test]
 fn memory_that_the_peer_may_not_write_is_not_written() {
     for granted in [false, true] {
-        let mut pair = Pair::new(small());
+        let mut pair = TwoHosts::new(small());
         connect_side(&pair, 0, peer(&pair, 0));
         let access = if granted { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
         connect_side(&pair, 1, UnreliableSpec { access, ..peer(&pair, 1) });
@@ -382,7 +382,7 @@ fn a_reset_forgets_messages_that_are_half_sent_and_half_received() {
 //= rocev2 §9
 #[test]
 fn a_change_out_of_order_is_refused_and_changes_nothing() {
-    let steps: [fn(&Pair) -> QpChange; 4] = [
+    let steps: [fn(&TwoHosts) -> QpChange; 4] = [
         |_| QpChange::Reset,
         |_| QpChange::Initialize,
         |pair| QpChange::OpenUnreliable(peer(pair, 0)),
@@ -391,7 +391,7 @@ fn a_change_out_of_order_is_refused_and_changes_nothing() {
     let states = [QpState::Reset, QpState::Init, QpState::UnreliableRtr, QpState::UnreliableRts];
     for (reached, state) in states.into_iter().enumerate() {
         for (wanted, step) in steps.iter().enumerate() {
-            let pair = Pair::new(Options::default());
+            let pair = TwoHosts::new(Options::default());
             for step in &steps[..=reached] {
                 change(&pair, 0, &step(&pair)).unwrap();
             }
@@ -412,7 +412,7 @@ fn a_change_out_of_order_is_refused_and_changes_nothing() {
         }
     }
     let pair =
-        Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes1024, ..Options::default() });
+        TwoHosts::new(Options { config: |config| config.max_mtu = PathMtu::Bytes1024, ..Options::default() });
     let spec = UnreliableSpec { mtu: PathMtu::Bytes1024, ..peer(&pair, 0) };
     let elsewhere = Path { local_ip: [10, 0, 0, 99].into(), ..spec.path };
     let mixed = Path { remote_ip: "fe80::1".parse().unwrap(), ..spec.path };
@@ -482,7 +482,7 @@ fn packets_of_other_services_and_peers_are_dropped() {
     assert_eq!(with(&|_| {}), Verdict::Consumed);
     assert_eq!(bob.outcomes(), [(1, SUCCESS)]);
     // And a packet of this service to a reliable connection.
-    let mut reliable = Pair::connected(small());
+    let mut reliable = TwoHosts::connected(small());
     reliable.capture = Some(Vec::new());
     let source = reliable.sides[0].source(b"data");
     reliable.sides[1].recv(1, &[reliable.sides[1].sink(100).all()]);

@@ -6,14 +6,14 @@ use roce::{DropReason, SendFlags, SendOperation, Verdict};
 use roce_wire::{Ext, Headers, Opcode, Path, Psn, Qpn, Template};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::pair::{Options, Pair};
+use crate::two_hosts::{Options, TwoHosts};
 
 /// Returns a frame to bob's queue pair from another address than alice's.
-fn unverified(pair: &Pair, opcode: Opcode, ext: Ext) -> Vec<u8> {
+fn unverified(pair: &TwoHosts, opcode: Opcode, ext: Ext) -> Vec<u8> {
     frame(&Path { local_ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66)), ..pair.path(0) }, bob(pair), opcode, ext)
 }
 
-fn bob(pair: &Pair) -> Qpn {
+fn bob(pair: &TwoHosts) -> Qpn {
     pair.sides[1].qp.qpn()
 }
 
@@ -27,7 +27,7 @@ fn frame(path: &Path, to: Qpn, opcode: Opcode, ext: Ext) -> Vec<u8> {
 }
 
 /// Returns whether bob sends a deferred request.
-fn sends_deferred(pair: &mut Pair) -> bool {
+fn sends_deferred(pair: &mut TwoHosts) -> bool {
     pair.capture = Some(Vec::new());
     pair.drive();
     pair.capture.take().unwrap().iter().any(|(from, _)| *from == 1)
@@ -35,7 +35,7 @@ fn sends_deferred(pair: &mut Pair) -> bool {
 
 #[test]
 fn a_frame_from_an_unverified_source_does_not_start_deferred_requests() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let source = pair.sides[1].source(b"later");
     pair.sides[1].post(1, SendOperation::Send, SendFlags::DEFER, &[source.all()]).unwrap();
     let frame = unverified(&pair, Opcode::SEND_ONLY, Ext::None);
@@ -51,7 +51,7 @@ fn a_frame_from_an_unverified_source_does_not_start_deferred_requests() {
 //= rocev2 §14
 #[test]
 fn a_cnp_is_accepted_only_from_the_peer() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let unverified_frame = unverified(&pair, Opcode::CNP, Ext::Cnp);
     let engine = &pair.sides[1].engine;
     assert_eq!(
@@ -70,7 +70,7 @@ fn a_cnp_is_accepted_only_from_the_peer() {
 //= rocev2 §6
 #[test]
 fn a_short_send_and_its_acknowledgement_are_accepted_only_from_the_peer() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"message"), bob.sink(7));
     bob.recv(2, &[sink.all()]);

@@ -15,7 +15,7 @@ use roce::{
 use roce_wire::{Packet, ParseError, PathMtu, Qpn};
 
 use crate::fields::reseal;
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 /// Call of a consumer, or time that passes.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +158,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
     const MOST_INLINE: usize = 64;
     const MOST_FRAMES: usize = 1_000_000;
     TRACE.lock().unwrap().clear();
-    let mut pair = Pair::connected(options.clone());
+    let mut pair = TwoHosts::connected(options.clone());
     let changes = changes.to_vec();
     let mut number = 0;
     pair.filter = Some(Box::new(move |_, frame| {
@@ -231,10 +231,10 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
     Seen {
         frames: frames.collect(),
         trace: TRACE.lock().unwrap().clone(),
-        completions: pair.sides.each_ref().map(crate::pair::Side::completions),
+        completions: pair.sides.each_ref().map(crate::two_hosts::Side::completions),
         notifications: pair.sides.each_ref().map(|side| side.cq_notifications.clone()),
         states: pair.sides.each_ref().map(|side| side.qp.state()),
-        memory: memories.each_ref().map(crate::pair::Memory::read),
+        memory: memories.each_ref().map(crate::two_hosts::Memory::read),
         stats,
         next_timeouts: pair.sides.each_ref().map(|side| side.engine.first_shard().poll_timeout()),
     }

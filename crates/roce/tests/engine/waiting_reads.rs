@@ -9,7 +9,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, ReadLimits};
 use roce_wire::Packet;
 
-use crate::pair::{Options, Pair, pattern};
+use crate::two_hosts::{Options, TwoHosts, pattern};
 
 const MTU: usize = 1024;
 const PACKETS: usize = 8;
@@ -19,7 +19,7 @@ const PACKETS: usize = 8;
 fn responses(copies: u32) -> usize {
     let reads = ReadLimits { inbound: 16, outbound: 16 };
     let (rate, latency) = (Some(10_000_000_000), Duration::from_micros(50));
-    let mut pair = Pair::connected(Options { reads, rate, latency, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { reads, rate, latency, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let data = pattern(PACKETS * MTU, 1);
     let (source, sink) = (bob.shared(data.len()), alice.sink(data.len()));

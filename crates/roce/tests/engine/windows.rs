@@ -8,7 +8,7 @@ use roce::{
 };
 
 use crate::keys::{Fast, invalidate, post, write_to};
-use crate::pair::{Memory, Options, Pair, Side};
+use crate::two_hosts::{Memory, Options, Side, TwoHosts};
 
 pub fn bind(side: &Side, context: u64, key: u32, binding: &Binding) -> Result<(), PostError> {
     let flags = SendFlags::empty();
@@ -34,7 +34,7 @@ fn window(side: &Side) -> MemoryWindow {
 //= rocev2 §10
 #[test]
 fn a_window_grants_access_to_a_part_of_a_region() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let bob = &pair.sides[1];
     // The region itself grants no remote access.
     let (memory, window) = (bob.memory(64, Access::LOCAL_WRITE), window(bob));
@@ -72,7 +72,7 @@ fn a_window_grants_access_to_a_part_of_a_region() {
 //= R-MR-66
 #[test]
 fn a_second_bind_fails_while_one_is_queued_and_the_connection_stays() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (memory, target, window) = (bob.shared(8), alice.shared(8), window(bob));
     bob.write(1, &[bob.source(b"at first").all()], &target, 0);
@@ -100,7 +100,7 @@ fn a_window_grants_only_its_range_and_rights_to_one_peer() {
         ("by another queue pair", false, 8, Access::empty()),
     ];
     for (what, allowed, at, right) in cases {
-        let mut pair = Pair::connected(Options::default());
+        let mut pair = TwoHosts::connected(Options::default());
         let [other, _] = pair.connect_another(5);
         let [alice, bob] = &pair.sides;
         let (memory, readable, writable) = (bob.shared(64), window(bob), window(bob));
@@ -129,7 +129,7 @@ fn a_window_grants_only_its_range_and_rights_to_one_peer() {
 //= R-MR-62
 #[test]
 fn invalid_binds_fail_when_posted() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let side = &pair.sides[0];
     let (memory, read_only, window) = (side.shared(64), side.source(&[0; 64]), window(side));
     let good = whole(&memory);
@@ -166,14 +166,14 @@ fn binds_that_fail_when_executed_end_the_queue_pair() {
     let foreign = |side: &Side| whole(&side.memory_of(side.engine.create_pd(), 8, Access::all()));
     let cases: [(&str, Make); 3] = [("fast", fast), ("gone", gone), ("foreign", foreign)];
     for (what, make) in cases {
-        let pair = Pair::connected(Options::default());
+        let pair = TwoHosts::connected(Options::default());
         let side = &pair.sides[0];
         let window = window(side);
         bind(side, 1, window.key(), &make(side)).unwrap();
         assert_eq!(side.outcomes(), [(1, CompletionStatus::MemoryManagement)], "{what}");
         assert_eq!(window.state(), KeyState::Free, "{what}");
     }
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let side = &pair.sides[0];
     let (memory, window) = (side.shared(8), window(side));
     bind(side, 1, window.key(), &whole(&memory)).unwrap();
@@ -185,7 +185,7 @@ fn binds_that_fail_when_executed_end_the_queue_pair() {
 //= R-MR-21
 #[test]
 fn a_window_over_a_deregistered_region_grants_no_access() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (memory, window) = (bob.shared(8), window(bob));
     let binding = whole(&memory);
@@ -201,7 +201,7 @@ fn a_window_over_a_deregistered_region_grants_no_access() {
 
 #[test]
 fn a_window_without_rights_grants_no_access() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (memory, window) = (bob.shared(8), window(bob));
     bind(bob, 1, window.key(), &Binding { access: Access::empty(), ..whole(&memory) }).unwrap();
@@ -218,7 +218,7 @@ fn type_1(side: &Side) -> MemoryWindow {
 
 #[test]
 fn a_window_of_type_1_is_for_the_peers_of_all_queue_pairs() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [other, _] = pair.connect_another(5);
     let [alice, bob] = &pair.sides;
     let (memory, window) = (bob.memory(8, Access::LOCAL_WRITE), type_1(bob));
@@ -237,7 +237,7 @@ fn a_window_of_type_1_is_for_the_peers_of_all_queue_pairs() {
 
 #[test]
 fn a_bind_of_type_1_replaces_the_one_before_and_one_of_no_bytes_ends_it() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let bob = &pair.sides[1];
     let (first, second, window) = (bob.shared(8), bob.shared(8), type_1(bob));
     let [key, next, last] = [0, 1, 2].map(|low| window.key() | low);
@@ -265,7 +265,7 @@ fn a_bind_of_type_1_replaces_the_one_before_and_one_of_no_bytes_ends_it() {
 
 #[test]
 fn no_request_invalidates_a_window_of_type_1() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (memory, window) = (bob.shared(8), type_1(bob));
     bind(bob, 1, window.key(), &whole(&memory)).unwrap();
@@ -281,7 +281,7 @@ fn no_request_invalidates_a_window_of_type_1() {
 
 #[test]
 fn a_bind_of_type_1_that_fails_leaves_no_binding() {
-    let pair = Pair::connected(Options::default());
+    let pair = TwoHosts::connected(Options::default());
     let side = &pair.sides[0];
     let (memory, gone, window) = (side.shared(8), side.shared(8), type_1(side));
     bind(side, 1, window.key(), &whole(&memory)).unwrap();

@@ -7,11 +7,11 @@ use fallible::Arc;
 use roce::{Access, Arm, Engine, Instant, Qp, RecvRequest, SendData, SendFlags, SendOperation, SendRequest};
 use roce_testkit::Lock;
 
-use crate::pair::{Options, Pair};
+use crate::two_hosts::{Options, TwoHosts};
 
 /// Two connections between two hosts that have nothing to do: by connection, the queue pair of each side.
-fn idle() -> (Pair, [[Arc<Qp<Lock>>; 2]; 2]) {
-    let mut pair = Pair::connected(Options::default());
+fn idle() -> (TwoHosts, [[Arc<Qp<Lock>>; 2]; 2]) {
+    let mut pair = TwoHosts::connected(Options::default());
     let others = pair.connect_another(9);
     let first = pair.sides.each_ref().map(|side| side.qp.clone());
     pair.run();
@@ -22,7 +22,7 @@ fn idle() -> (Pair, [[Arc<Qp<Lock>>; 2]; 2]) {
     (pair, [first, others])
 }
 
-fn send(pair: &Pair, qp: &Arc<Qp<Lock>>) {
+fn send(pair: &TwoHosts, qp: &Arc<Qp<Lock>>) {
     let memory = pair.sides[0].source(b"message");
     let sges = [memory.all()];
     let request = SendRequest {
@@ -34,7 +34,7 @@ fn send(pair: &Pair, qp: &Arc<Qp<Lock>>) {
     pair.sides[0].engine.post_send(qp, &request).unwrap();
 }
 
-fn engine(pair: &Pair) -> &Engine<Lock> {
+fn engine(pair: &TwoHosts) -> &Engine<Lock> {
     &pair.sides[0].engine
 }
 
@@ -69,7 +69,7 @@ fn a_destroyed_queue_pair_takes_back_its_own_frames_only() {
 }
 
 /// Lets timers expire until the first side sends something again. Returns that time.
-fn resent(pair: &Pair) -> Instant {
+fn resent(pair: &TwoHosts) -> Instant {
     for _ in 0..1000 {
         let at = engine(pair).first_shard().poll_timeout().expect("an answer is awaited");
         engine(pair).first_shard().handle_timeout(at);

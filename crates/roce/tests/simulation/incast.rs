@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use roce::{CompletionStatus, CongestionMode};
-use roce_testkit::{Incast, Marking, Options, Pair, Switch};
+use roce_testkit::{Incast, Marking, Options, Switch, TwoHosts};
 use roce_wire::PathMtu;
 
 const RATE: u64 = 10_000_000_000;
@@ -149,12 +149,12 @@ fn at_a_fixed_rate(tick: Option<Duration>) -> Options {
 
 /// Returns the share of [`FIXED`] at which side 0 writes, or side 1 is read from.
 fn share_of_a_fixed_rate(tick: Option<Duration>, read: bool) -> f64 {
-    let mut pair = Pair::connected(at_a_fixed_rate(tick));
+    let mut pair = TwoHosts::connected(at_a_fixed_rate(tick));
     let len = 256 << 10;
     let [alice, bob] = &pair.sides;
     let (near, far) = (alice.shared(len), bob.shared(len));
     let from = usize::from(read);
-    let post = |pair: &Pair| {
+    let post = |pair: &TwoHosts| {
         if read {
             pair.sides[0].read(0, &[near.all()], &far, 0);
         } else {
@@ -197,7 +197,7 @@ fn a_late_timer_does_not_lower_the_rate() {
 //= rocev2 §14
 #[test]
 fn a_pause_of_the_consumer_gives_no_credit() {
-    let mut pair = Pair::connected(at_a_fixed_rate(None));
+    let mut pair = TwoHosts::connected(at_a_fixed_rate(None));
     let len = 256 << 10;
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&vec![0; len]), bob.shared(len));

@@ -10,7 +10,7 @@ fn v4(last: u8) -> IpAddr {
 }
 
 /// Delivers A's first frame to B, with its path changed by `change`.
-fn deliver_first_frame(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<(), Ignored> {
+fn deliver_first_frame(pair: &mut TwoHosts, change: impl Fn(&mut Path)) -> Result<(), Ignored> {
     pair.collect();
     let (_, _, frame) = pair.wire.remove(0);
     let packet = Packet::parse(&frame).unwrap();
@@ -27,7 +27,7 @@ fn deliver_first_frame(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<()
 //= rocev2 §13
 #[test]
 fn req_to_a_foreign_address_is_not_answered() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.connect();
     let foreign = deliver_first_frame(&mut pair, |path| path.remote_ip = v4(3));
@@ -47,13 +47,13 @@ fn datagrams_from_non_unicast_sources_are_not_answered() {
         |path| path.local_mac = MacAddr([0; 6]),
     ];
     for (number, sender) in senders.into_iter().enumerate() {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.connect();
         assert_eq!(deliver_first_frame(&mut pair, sender), Err(Ignored::InvalidSource), "sender {number}");
         assert!(!pair.b.cm.has_transmit());
     }
     for source in ["::", "::1", "ff02::1", "::ffff:192.168.77.1"] {
-        let mut pair = Pair::between("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap(), |_| {});
+        let mut pair = TwoHosts::between("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap(), |_| {});
         pair.connect();
         let sent = deliver_first_frame(&mut pair, |path| path.local_ip = source.parse().unwrap());
         assert_eq!(sent, Err(Ignored::InvalidSource), "{source}");
@@ -70,7 +70,7 @@ fn wildcard_listens_on_all_addresses_of_its_family() {
         backlog: 1,
         context: 0,
     };
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let cm = &mut pair.b.cm;
     let v4 = cm.listen(&spec(Some("0.0.0.0"))).unwrap();
     let v6 = cm.listen(&spec(Some("::"))).unwrap();
@@ -94,7 +94,7 @@ fn wildcard_listens_on_all_addresses_of_its_family() {
 
 /// Removes B's address when a connection has reached stage `depth`. Returns the events of both consumers.
 fn events_after_address_removal(depth: usize) -> [Vec<CmEventKind>; 2] {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -161,7 +161,7 @@ fn removing_an_address_aborts_its_connections() {
 //= R-CONN-101
 #[test]
 fn connections_at_remaining_addresses_are_not_aborted() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     let mine = pair.b.ip;
@@ -178,7 +178,7 @@ fn connections_at_remaining_addresses_are_not_aborted() {
 //= R-CONN-101
 #[test]
 fn address_removal_aborts_a_bounded_number_of_connections_per_call() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     for _ in 0..1000 {
         pair.connect();
     }
@@ -196,7 +196,7 @@ fn address_removal_aborts_a_bounded_number_of_connections_per_call() {
 
 #[test]
 fn number_of_addresses_is_bounded() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let many: Vec<IpAddr> =
         (0..2000u32).map(|i| core::net::Ipv4Addr::from_bits(0x0A00_0000 + i).into()).collect();
     assert_eq!(pair.a.cm.set_addresses(&many), Err(ConnError::TooMany));

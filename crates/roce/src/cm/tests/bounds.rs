@@ -9,9 +9,9 @@ fn peer_address(number: u32) -> IpAddr {
     [192, 168, 78, number as u8].into()
 }
 
-/// Creates a pair with limits changed by `adjust`. B listens.
-fn bounded(adjust: impl Fn(&mut CmConfig)) -> Pair {
-    let mut pair = Pair::with(adjust);
+/// Creates two hosts with limits changed by `adjust`. B listens.
+fn bounded(adjust: impl Fn(&mut CmConfig)) -> TwoHosts {
+    let mut pair = TwoHosts::with(adjust);
     pair.b
         .cm
         .listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1000, context: 0xB })
@@ -20,19 +20,19 @@ fn bounded(adjust: impl Fn(&mut CmConfig)) -> Pair {
 }
 
 /// Returns B's pending events with their connections.
-fn reported(pair: &mut Pair) -> Vec<(ConnId, CmEventKind)> {
+fn reported(pair: &mut TwoHosts) -> Vec<(ConnId, CmEventKind)> {
     core::iter::from_fn(|| pair.b.cm.poll_event()).map(|event| (event.conn, event.kind)).collect()
 }
 
 /// Returns the connections of B's pending events, all of which must be requests.
-fn requests(pair: &mut Pair) -> Vec<ConnId> {
+fn requests(pair: &mut TwoHosts) -> Vec<ConnId> {
     let events = reported(pair);
     assert!(events.iter().all(|(_, kind)| matches!(kind, CmEventKind::Request { .. })), "{events:?}");
     events.into_iter().map(|(conn, _)| conn).collect()
 }
 
 /// Returns the reason of B's next REJ.
-fn refusal(pair: &mut Pair) -> Option<RejReason> {
+fn refusal(pair: &mut TwoHosts) -> Option<RejReason> {
     let now = pair.now;
     match next_message(&mut pair.b, now)?.0 {
         CmMessage::Rej(rej) => Some(rej.reason),
@@ -65,7 +65,7 @@ fn half_open_connections_per_peer_are_bounded() {
 }
 
 /// Like [`refusal`], but skips a REP.
-fn refusal_or_rep(pair: &mut Pair) -> Option<RejReason> {
+fn refusal_or_rep(pair: &mut TwoHosts) -> Option<RejReason> {
     let now = pair.now;
     loop {
         match next_message(&mut pair.b, now)?.0 {
@@ -244,7 +244,7 @@ fn each_guess_at_a_queue_pair_number_counts_as_half_open() {
     let qpn = pair.a.cm.conns.slots.resolve(a).unwrap().1.local.qpn;
     let (mut req, transaction) = pair.req();
     req.local_ca_guid = guid;
-    let mut guess = |pair: &mut Pair, number: u32, qpn: Qpn, port: u16| {
+    let mut guess = |pair: &mut TwoHosts, number: u32, qpn: Qpn, port: u16| {
         req.local_comm_id = CommId(0x7000_0000 + number);
         req.local_qpn = qpn;
         req.service_id = roce_wire::cm::ServiceId::port(port);
@@ -307,7 +307,7 @@ fn full_table_admits_peers_only_in_slots_of_released_connections() {
 }
 
 /// Returns messages without connection that are answered.
-fn answered_messages(pair: &mut Pair) -> Vec<(&'static str, [u8; Mad::LEN])> {
+fn answered_messages(pair: &mut TwoHosts) -> Vec<(&'static str, [u8; Mad::LEN])> {
     let (mut req, transaction) = pair.req();
     let ids = (CommId(0x1111_2222), CommId(0x3333_4444));
     let (local_comm_id, remote_comm_id) = ids;
@@ -354,7 +354,7 @@ fn answered_messages(pair: &mut Pair) -> Vec<(&'static str, [u8; Mad::LEN])> {
 #[test]
 fn answer_has_the_length_of_its_request_and_is_not_answered() {
     for (a, b) in [("192.168.77.1", "192.168.77.2"), ("fe80::1", "fe80::2")] {
-        let mut pair = Pair::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
+        let mut pair = TwoHosts::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
         for (what, mad) in answered_messages(&mut pair) {
             let question = frame(&pair.a, &pair.b, pair.a.ip, &mad);
             let now = pair.now;
@@ -375,7 +375,7 @@ fn answer_has_the_length_of_its_request_and_is_not_answered() {
 //= rocev2 §12
 #[test]
 fn each_duplicate_req_draws_one_answer() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (req, transaction) = pair.req();
     let (source, now) = (pair.a.ip, pair.now);
@@ -392,7 +392,7 @@ fn each_duplicate_req_draws_one_answer() {
 #[test]
 fn rep_to_a_spoofed_req_is_retried_at_most_seven_times() {
     for code in [0, 8, 18, 20, 25, 31] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let (mut req, transaction) = pair.req();
         (req.local_cm_response_timeout, req.max_cm_retries) = (code, 15);
@@ -417,7 +417,7 @@ fn rep_to_a_spoofed_req_is_retried_at_most_seven_times() {
 fn mra_extends_the_timeout_by_at_most_ten_minutes() {
     // 2.4 hours; 69 seconds, as rdma_cm; and the minimum, sent often.
     for (service_timeout, every) in [(31, 1000), (24, 60_000), (0, 500)] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         let a = pair.connect();
         pair.collect();
         let (remote_comm_id, transaction) = {
@@ -447,7 +447,7 @@ fn mra_extends_the_timeout_by_at_most_ten_minutes() {
 }
 
 /// Returns the state of B's connection, including its deadline, as text.
-fn conn_state(pair: &Pair, conn: ConnId) -> String {
+fn conn_state(pair: &TwoHosts, conn: ConnId) -> String {
     let (index, known) = pair.b.cm.conns.slots.resolve(conn).unwrap();
     let Conn {
         state, remote_id, transaction, local, peer, reads, retries, mra_budget, pending, data, ..
@@ -458,10 +458,10 @@ fn conn_state(pair: &Pair, conn: ConnId) -> String {
     )
 }
 
-/// Creates a pair with B's connection at a stage: requested, accepted, established, disconnecting. Returns its IDs,
+/// Creates two hosts with B's connection at a stage: requested, accepted, established, disconnecting. Returns its IDs,
 /// too.
-fn pair_at_stage(stage: usize) -> (Pair, ConnId, [CommId; 2], Qpn, u64) {
-    let mut pair = Pair::new();
+fn pair_at_stage(stage: usize) -> (TwoHosts, ConnId, [CommId; 2], Qpn, u64) {
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (req, transaction) = pair.req();
     let source = pair.a.ip;
@@ -556,7 +556,7 @@ fn messages_with_wrong_source_or_ids_have_no_effect() {
 //= rocev2 §12
 #[test]
 fn rep_with_wrong_source_or_ids_is_ignored() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -587,7 +587,7 @@ fn rep_with_wrong_source_or_ids_is_ignored() {
 #[test]
 fn transaction_ids_depend_on_the_seed_and_are_unpredictable() {
     let transactions = |seed: u8| {
-        let mut pair = Pair::with(|config| config.seed[0] = seed);
+        let mut pair = TwoHosts::with(|config| config.seed[0] = seed);
         pair.listen();
         let mut all = Vec::new();
         for _ in 0..10 {

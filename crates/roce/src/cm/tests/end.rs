@@ -11,7 +11,7 @@ use super::*;
 #[test]
 fn disconnect_is_done_when_the_peer_has_disconnected() {
     for first in [Side::A, Side::B] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let (a, b) = pair.established();
         let (first_conn, second_conn) = if first == Side::A { (a, b) } else { (b, a) };
@@ -29,7 +29,7 @@ fn disconnect_is_done_when_the_peer_has_disconnected() {
 //= R-CONN-96
 #[test]
 fn release_answers_a_dreq() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
@@ -44,7 +44,7 @@ fn release_answers_a_dreq() {
 //= R-CONN-96
 #[test]
 fn release_without_disconnect_disconnects_the_peer() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
@@ -58,7 +58,7 @@ fn release_without_disconnect_disconnects_the_peer() {
 //= rocev2 §12
 #[test]
 fn simultaneous_disconnects_are_both_graceful() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
@@ -74,7 +74,7 @@ fn simultaneous_disconnects_are_both_graceful() {
 //= R-CONN-81
 #[test]
 fn unanswered_disconnect_ends_after_its_retries() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
@@ -90,7 +90,8 @@ fn unanswered_disconnect_ends_after_its_retries() {
 fn disconnect_from_a_vanished_peer_takes_at_most_ten_seconds() {
     for side in [Side::A, Side::B] {
         // The active side chooses the interval at which the passive side retries its REP.
-        let mut pair = Pair::with(|config| config.response_timeout = if side == Side::A { 18 } else { 19 });
+        let mut pair =
+            TwoHosts::with(|config| config.response_timeout = if side == Side::A { 18 } else { 19 });
         pair.listen();
         let (a, b) = pair.established();
         if side == Side::B {
@@ -109,7 +110,7 @@ fn disconnect_from_a_vanished_peer_takes_at_most_ten_seconds() {
 //= R-CONN-86
 #[test]
 fn second_disconnect_is_refused() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
@@ -120,7 +121,7 @@ fn second_disconnect_is_refused() {
 //= R-CONN-81, R-CONN-87
 #[test]
 fn failed_queue_pair_aborts_locally_and_disconnects_the_peer() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     for _ in 0..2 {
@@ -141,7 +142,7 @@ fn failed_queue_pair_aborts_locally_and_disconnects_the_peer() {
 //= rocev2 §12
 #[test]
 fn dreq_after_a_lost_rtu_reports_established_and_disconnected() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.set_fate(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
     let a = pair.connect();
@@ -159,7 +160,7 @@ fn dreq_after_a_lost_rtu_reports_established_and_disconnected() {
 //= rocev2 §12
 #[test]
 fn dreq_for_an_unknown_connection_is_answered_with_drep() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, _) = pair.established();
     pair.b.crash();
@@ -172,7 +173,7 @@ fn every_state_can_be_released() {
     // The stage of the connection at which one or both sides release it.
     for depth in 0..7 {
         for leave in [&[Side::A][..], &[Side::B], &[Side::A, Side::B], &[Side::B, Side::A]] {
-            let mut pair = Pair::new();
+            let mut pair = TwoHosts::new();
             pair.listen();
             let a = pair.connect();
             let mut b = None;

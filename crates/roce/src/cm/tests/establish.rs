@@ -8,7 +8,7 @@ use roce_wire::cm::RtuRepr;
 //= rocev2 §12
 #[test]
 fn three_messages_establish_a_connection() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -30,7 +30,7 @@ fn three_messages_establish_a_connection() {
 //= R-CONN-47
 #[test]
 fn request_event_has_all_parameters_of_the_peer() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a_qp = pair.local_qp(Side::A);
     let a = pair.connect_qp(a_qp, b"hello", ReadLimits { inbound: 3, outbound: 5 }).unwrap();
@@ -69,7 +69,7 @@ fn request_event_has_all_parameters_of_the_peer() {
 //= R-CONN-23
 #[test]
 fn read_limits_are_the_minimum_of_requested_supported_and_granted() {
-    let mut pair = Pair::with(|config| config.reads = ReadLimits { inbound: 8, outbound: 6 });
+    let mut pair = TwoHosts::with(|config| config.reads = ReadLimits { inbound: 8, outbound: 6 });
     pair.listen();
     let a = pair.try_connect(b"", ReadLimits { inbound: 255, outbound: 255 }).unwrap();
     let event = pair.event(Side::B);
@@ -87,7 +87,7 @@ fn read_limits_are_the_minimum_of_requested_supported_and_granted() {
 //= rocev2 §11
 #[test]
 fn private_data_is_accepted_up_to_its_maximum_length() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let bytes: Vec<u8> = (1..=225u8).collect();
     let data = |len: usize| &bytes[..len];
@@ -115,7 +115,7 @@ fn private_data_is_accepted_up_to_its_maximum_length() {
 #[test]
 fn connections_use_ipv6_addresses() {
     for (a, b) in [("fd77::1", "fd77::2"), ("fe80::5054:ff:fe77:1", "fe80::5054:ff:fe77:2")] {
-        let mut pair = Pair::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
+        let mut pair = TwoHosts::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
         pair.listen();
         let (a, b) = pair.established();
         pair.release(a, b);
@@ -125,14 +125,14 @@ fn connections_use_ipv6_addresses() {
 //= R-CONN-17
 #[test]
 fn connect_with_mixed_address_families_is_refused() {
-    let mut pair = Pair::between([10, 0, 0, 1].into(), "fd77::2".parse().unwrap(), |_| {});
+    let mut pair = TwoHosts::between([10, 0, 0, 1].into(), "fd77::2".parse().unwrap(), |_| {});
     assert_eq!(pair.try_connect(b"", READS), Err(ConnError::Invalid));
 }
 
 //= R-CONN-31
 #[test]
 fn mra_extends_the_timeout_for_a_slow_consumer_on_either_side() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -158,7 +158,7 @@ fn the_first_answer_to_a_message_that_was_sent_once_measures_the_round_trip() {
         (false, 2000, None),
         (true, 2000, Some(100)),
     ] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let a = pair.connect();
         let b = pair.request();
@@ -193,7 +193,7 @@ fn the_first_answer_to_a_message_that_was_sent_once_measures_the_round_trip() {
 //= rocev2 §12
 #[test]
 fn first_packet_replaces_a_lost_rtu() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.set_fate(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
     let a = pair.connect();
@@ -211,7 +211,7 @@ fn first_packet_replaces_a_lost_rtu() {
 
 #[test]
 fn commands_are_refused_in_other_states() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let state = Err(ConnError::State);
@@ -234,7 +234,7 @@ fn commands_are_refused_in_other_states() {
 #[test]
 fn communication_ids_depend_on_the_seed_and_are_unpredictable() {
     let ids = |seed: u8| {
-        let mut pair = Pair::with(|config| config.seed[31] = seed);
+        let mut pair = TwoHosts::with(|config| config.seed[31] = seed);
         let conns: Vec<_> = (0..50).map(|_| pair.connect()).collect();
         conns
             .iter()
@@ -260,7 +260,7 @@ fn captured(name: &str) -> Vec<Vec<u8>> {
 //= rocev2 §12
 #[test]
 fn request_of_linux_is_withdrawn_when_linux_gives_up() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let mut observed = Vec::new();
     for frame in captured("cm_unanswered") {
         let packet = Packet::parse(&frame).unwrap();
@@ -285,7 +285,7 @@ fn request_of_linux_is_withdrawn_when_linux_gives_up() {
 
 #[test]
 fn req_of_linux_becomes_a_request() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, datagrams: false, backlog: 1, context: 0 }).unwrap();
     let observed = captured("rping_v4")
         .iter()
@@ -304,7 +304,7 @@ fn req_of_linux_becomes_a_request() {
 //= rocev2 §12
 #[test]
 fn an_rtu_that_arrives_twice_is_a_duplicate() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (_, b) = pair.established();
     let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();

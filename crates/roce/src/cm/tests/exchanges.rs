@@ -131,7 +131,7 @@ struct Outcome {
 }
 
 struct Stage {
-    pair: Pair,
+    pair: TwoHosts,
     plan: Plan,
     agenda: Vec<(Instant, Side, Act)>,
     conns: [Option<ConnId>; 2],
@@ -207,7 +207,7 @@ impl Stage {
 /// Runs an exchange, with a special fate for one message.
 fn run(plan: Plan, special: Option<(usize, Fate)>) -> Outcome {
     let sent = Rc::new(RefCell::new(Vec::new()));
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let trace = Rc::clone(&sent);
     pair.set_fate(move |side, message| {

@@ -6,7 +6,7 @@ use super::*;
 use roce_wire::cm::{CmMessage, RespondedMessage};
 
 /// Transmits what A has pending.
-fn frames(pair: &mut Pair) -> Vec<Vec<u8>> {
+fn frames(pair: &mut TwoHosts) -> Vec<Vec<u8>> {
     let mut slot = [0; 2048];
     let next = || pair.a.cm.poll_transmit(pair.now, Crc::detect(), &mut slot).map(|len| slot[..len].to_vec());
     std::iter::from_fn(next).collect()
@@ -14,7 +14,7 @@ fn frames(pair: &mut Pair) -> Vec<Vec<u8>> {
 
 #[test]
 fn frames_have_consecutive_psns_and_the_configured_source_port() {
-    let mut pair = Pair::with(|config| config.source_port = 0xC123);
+    let mut pair = TwoHosts::with(|config| config.source_port = 0xC123);
     for _ in 0..3 {
         pair.connect();
     }
@@ -26,7 +26,7 @@ fn frames_have_consecutive_psns_and_the_configured_source_port() {
 }
 
 /// Returns the paths in the REQs that A has pending.
-fn paths(pair: &mut Pair) -> Vec<CmPathRepr> {
+fn paths(pair: &mut TwoHosts) -> Vec<CmPathRepr> {
     let now = pair.now;
     let next = || match next_message(&mut pair.a, now)? {
         (CmMessage::Req(req), _) => Some(CmPathRepr::parse(&CmPath::new(&req.primary_path))),
@@ -37,7 +37,7 @@ fn paths(pair: &mut Pair) -> Vec<CmPathRepr> {
 
 #[test]
 fn requests_have_flow_labels_of_their_own() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     for _ in 0..2 {
         pair.connect();
     }
@@ -47,7 +47,7 @@ fn requests_have_flow_labels_of_their_own() {
 
 #[test]
 fn the_service_level_of_a_request_is_the_precedence_of_its_traffic_class() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let spec = ConnectSpec {
         path: Path { traffic_class: 0x68, ..pair.path() },
         local_port: 50_000,
@@ -73,7 +73,7 @@ fn rejected(host: &mut Host, now: Instant) -> RespondedMessage {
 
 #[test]
 fn a_rej_names_the_message_that_it_refuses() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.connect();
     let b = pair.request();
@@ -81,7 +81,7 @@ fn a_rej_names_the_message_that_it_refuses() {
     let now = pair.now;
     assert_eq!(rejected(&mut pair.b, now), RespondedMessage::REQ);
 
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -94,7 +94,7 @@ fn a_rej_names_the_message_that_it_refuses() {
 
 #[test]
 fn zero_is_no_communication_id() {
-    let pair = Pair::new();
+    let pair = TwoHosts::new();
     let cm = &pair.a.cm;
     let zero = cm.conns.slots.prf.unpermute(0);
     let id = cm.conns.slots.comm_id(zero & 0xFFFF, zero >> 16);

@@ -11,7 +11,7 @@ use roce_wire::{MadHeaderRepr, Vlan};
 //= rocev2 §11
 #[test]
 fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (a, b) = pair.established();
     let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();
@@ -55,7 +55,7 @@ fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
 
 #[test]
 fn answers_are_bounded_and_go_to_the_source_of_the_message() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     for i in 0..1000u32 {
         let dreq = CmMessage::Dreq(DreqRepr {
             local_comm_id: CommId(i + 1),
@@ -117,7 +117,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn note(&mut self, pair: &mut Pair) {
+    fn note(&mut self, pair: &mut TwoHosts) {
         for side in [Side::A, Side::B] {
             for event in core::mem::take(&mut pair.host(side).events) {
                 let order = match event.kind {
@@ -153,7 +153,7 @@ proptest! {
         seed: u64,
         acts in proptest::collection::vec(act(), 1..60),
     ) {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let mut random = seed | 1;
         pair.set_fate(move |_, _| {
@@ -237,7 +237,7 @@ proptest! {
         known_id: bool,
         stage in 0usize..4,
     ) {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let a = pair.connect();
         if stage >= 1 {
@@ -274,7 +274,7 @@ proptest! {
 #[test]
 fn answer_is_sent_to_the_vlan_of_the_message() {
     for vlan in [None, Some(Vlan(5))] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         let (req, transaction) = pair.req();
         let path = Path { vlan, ..Path::new(pair.a.mac, pair.b.mac, pair.a.ip, pair.b.ip) };
         let mad = datagram(&CmMessage::Req(req), transaction);
@@ -288,14 +288,14 @@ fn answer_is_sent_to_the_vlan_of_the_message() {
 
 #[test]
 fn datagrams_other_than_cm_messages_are_ignored() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let rtu = CmMessage::Rtu(RtuRepr {
         local_comm_id: CommId(1),
         remote_comm_id: CommId(2),
         private_data: [0; 224],
     });
     let mad = datagram(&rtu, 5);
-    let handle = |pair: &mut Pair, mad: &[u8]| {
+    let handle = |pair: &mut TwoHosts, mad: &[u8]| {
         let frame = frame(&pair.a, &pair.b, pair.a.ip, mad);
         pair.b.cm.deliver(pair.now, &Packet::parse(&frame).unwrap())
     };

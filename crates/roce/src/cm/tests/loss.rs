@@ -6,8 +6,8 @@ use super::*;
 
 /// Connects, and disconnects first from A, then from B, with `fate` for the first `message`. Asserts that every
 /// event is reported exactly once.
-fn run_lifecycle(message: Attribute, fate: Fate) -> Pair {
-    let mut pair = Pair::new();
+fn run_lifecycle(message: Attribute, fate: Fate) -> TwoHosts {
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.set_fate_once(message, fate);
     let (a, b) = pair.established();
@@ -53,7 +53,7 @@ fn each_message_may_be_delayed() {
 //= rocev2 §12
 #[test]
 fn lost_rej_is_sent_again() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.set_fate_once(Attribute::CM_REJ, Fate::Lose);
     let a = pair.connect();
@@ -69,7 +69,7 @@ fn lost_rej_is_sent_again() {
 //= rocev2 §12
 #[test]
 fn lost_mra_is_sent_again_for_the_next_retry() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.set_fate_once(Attribute::CM_MRA, Fate::Lose);
     let a = pair.connect();
@@ -83,7 +83,7 @@ fn lost_mra_is_sent_again_for_the_next_retry() {
 //= rocev2 §12
 #[test]
 fn peer_that_always_sends_mra_times_out() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     pair.request();
@@ -95,7 +95,7 @@ fn peer_that_always_sends_mra_times_out() {
 //= rocev2 §12
 #[test]
 fn retries_of_a_message_are_identical() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.set_fate(|_, _| Fate::Lose);
     pair.connect();
     let mut frames = Vec::new();
@@ -112,7 +112,7 @@ fn retries_of_a_message_are_identical() {
 
 #[test]
 fn connect_times_out_without_transmit_slots() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let a = pair.connect();
     // The driver does not poll for frames.
     while let Some(deadline) = pair.a.cm.poll_timeout() {

@@ -95,7 +95,7 @@ enum Fate {
     Delay,
 }
 
-struct Pair {
+struct TwoHosts {
     now: Instant,
     a: Host,
     b: Host,
@@ -108,12 +108,12 @@ struct Pair {
 const LATENCY: Duration = Duration::from_micros(50);
 const DELAY: Duration = Duration::from_secs(3);
 
-impl Pair {
+impl TwoHosts {
     fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// Creates a pair with configurations changed by `adjust`.
+    /// Creates two hosts with configurations changed by `adjust`.
     fn with(adjust: impl Fn(&mut CmConfig)) -> Self {
         Self::between([192, 168, 77, 1].into(), [192, 168, 77, 2].into(), adjust)
     }
@@ -228,7 +228,7 @@ impl Pair {
     fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
         for steps in 0.. {
-            assert!(steps < 100_000, "the pair does not become idle");
+            assert!(steps < 100_000, "the hosts do not become idle");
             if !self.step(until) {
                 break;
             }
@@ -404,7 +404,7 @@ fn next_message(host: &mut Host, now: Instant) -> Option<(CmMessage, u64)> {
     Some((CmMessage::parse(&mad)?, mad.header().transaction_id()))
 }
 
-impl Pair {
+impl TwoHosts {
     /// Returns a valid REQ of A with its transaction ID, without sending it.
     fn req(&mut self) -> (ReqRepr, u64) {
         let conn = self.connect();

@@ -14,7 +14,7 @@ fn refused(reason: RejReason) -> CmEventKind {
 //= rocev2 §12
 #[test]
 fn req_to_a_port_without_listener_is_refused() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let a = pair.connect();
     pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
     assert_eq!(pair.b.cm.connections(), 0, "a refused request leaves nothing");
@@ -27,7 +27,7 @@ fn req_to_a_port_without_listener_is_refused() {
 //= R-CONN-61
 #[test]
 fn paused_listener_refuses_until_resumed() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let listener = pair.listen();
     let reported = pair.connect();
     let b = pair.request();
@@ -48,7 +48,7 @@ fn paused_listener_refuses_until_resumed() {
 #[test]
 fn unreported_request_is_refused_when_its_listener_is_removed() {
     for end in ["pause", "unlisten"] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         let listener = pair.listen();
         let a = pair.connect();
         // Until B has handled the REQ; its events are not polled.
@@ -69,7 +69,7 @@ fn unreported_request_is_refused_when_its_listener_is_removed() {
 
 #[test]
 fn unreported_request_stays_when_another_listener_is_removed() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let other = ListenSpec { ip: None, port: PORT + 1, datagrams: false, backlog: 16, context: 0xD };
     let other = pair.b.cm.listen(&other).unwrap();
@@ -85,7 +85,7 @@ fn unreported_request_stays_when_another_listener_is_removed() {
 //= R-CONN-62
 #[test]
 fn full_backlog_refuses_until_a_request_is_answered() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let spec = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 2, context: 0xB };
     pair.b.cm.listen(&spec).unwrap();
     let _first = pair.connect();
@@ -104,7 +104,7 @@ fn full_backlog_refuses_until_a_request_is_answered() {
 //= R-CONN-50
 #[test]
 fn listeners_share_a_port_only_on_different_addresses() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let ip = pair.b.ip;
     let spec = |ip, port| ListenSpec { ip, port, datagrams: false, backlog: 1, context: 0 };
     let cm = &mut pair.b.cm;
@@ -120,7 +120,7 @@ fn listeners_share_a_port_only_on_different_addresses() {
 
 #[test]
 fn listener_on_another_address_gets_no_request() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let spec =
         ListenSpec { ip: Some([10, 0, 0, 1].into()), port: PORT, datagrams: false, backlog: 1, context: 0 };
     pair.b.cm.listen(&spec).unwrap();
@@ -131,7 +131,7 @@ fn listener_on_another_address_gets_no_request() {
 //= R-CONN-38
 #[test]
 fn passive_consumer_rejects_with_private_data() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -147,7 +147,7 @@ fn passive_consumer_rejects_with_private_data() {
 //= R-CONN-36
 #[test]
 fn active_consumer_rejects_a_reply() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -162,7 +162,7 @@ fn active_consumer_rejects_a_reply() {
 //= R-CONN-41
 #[test]
 fn accept_fails_after_the_active_side_gave_up() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -176,7 +176,7 @@ fn accept_fails_after_the_active_side_gave_up() {
 //= R-CONN-29
 #[test]
 fn complete_fails_after_the_passive_side_gave_up() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
@@ -193,7 +193,7 @@ fn complete_fails_after_the_passive_side_gave_up() {
 //= rocev2 §12
 #[test]
 fn unanswered_req_times_out() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.set_fate(|_, _| Fate::Lose);
     let begun = pair.now;
     let a = pair.connect();
@@ -208,7 +208,7 @@ fn unanswered_req_times_out() {
 //= R-CONN-42
 #[test]
 fn unanswered_rep_times_out() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.connect();
     let b = pair.request();
@@ -221,7 +221,7 @@ fn unanswered_rep_times_out() {
 //= rocev2 §12
 #[test]
 fn withdrawn_req_sends_rej_with_ca_guid() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.set_fate(|_, _| Fate::Lose);
     let a = pair.connect();
     pair.run_for(Duration::from_secs(3));
@@ -234,7 +234,7 @@ fn withdrawn_req_sends_rej_with_ca_guid() {
 //= rocev2 §12
 #[test]
 fn req_of_a_reused_queue_pair_challenges_its_stale_connection() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let qp = pair.local_qp(Side::A);
     let old = pair.connect_qp(qp, b"", READS).unwrap();
@@ -263,7 +263,7 @@ fn req_of_a_reused_queue_pair_challenges_its_stale_connection() {
 
 #[test]
 fn connections_are_bounded_and_timewait_slots_are_reused() {
-    let mut pair = Pair::with(|config| config.max_connections = 16);
+    let mut pair = TwoHosts::with(|config| config.max_connections = 16);
     pair.b
         .cm
         .listen(&ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 100, context: 0 })
@@ -286,7 +286,7 @@ fn connections_are_bounded_and_timewait_slots_are_reused() {
 //= rocev2 §12
 #[test]
 fn a_request_is_repeated_with_the_path_mtu_that_the_peer_accepts() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     pair.b.cm.conns.config.max_mtu = PathMtu::Bytes512;
     let a = pair.connect();
@@ -315,7 +315,7 @@ fn requests_with_smaller_path_mtus_are_bounded() {
     for (codes, requests) in
         [(&[2, 1, 1][..], 3), (&[1, 1], 2), (&[3], 1), (&[4], 1), (&[0], 1), (&[6], 1), (&[], 1)]
     {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         let a = pair.connect();
         for code in codes.iter().map(Some).chain([None]) {
             pair.collect();
@@ -348,7 +348,7 @@ fn requests_with_smaller_path_mtus_are_bounded() {
 fn a_refusal_is_remembered_for_two_intervals_of_the_peer() {
     // Response timeouts of 4.3 s, and of 69 s, of which 5 s count.
     for (code, remembered) in [(20, Duration::from_millis(8500)), (24, Duration::from_millis(9900))] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let (mut req, transaction) = pair.req();
         req.local_cm_response_timeout = code;
@@ -371,7 +371,7 @@ fn a_refusal_is_remembered_for_two_intervals_of_the_peer() {
 //= rocev2 §12
 #[test]
 fn only_a_timeout_rej_that_names_the_request_withdraws_it() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (req, transaction) = pair.req();
     let (source, local_comm_id, guid) = (pair.a.ip, req.local_comm_id, req.local_ca_guid);

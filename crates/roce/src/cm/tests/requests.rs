@@ -10,7 +10,7 @@ use roce_wire::{
 
 /// Returns B's REJ for a REQ of A changed by `change`; `None` if B accepts the REQ as a request.
 fn answer(change: impl Fn(&mut ReqRepr)) -> Option<RejRepr> {
-    let mut pair = Pair::with(|config| config.max_mtu = PathMtu::Bytes2048);
+    let mut pair = TwoHosts::with(|config| config.max_mtu = PathMtu::Bytes2048);
     pair.listen();
     let (mut req, transaction) = pair.req();
     change(&mut req);
@@ -152,7 +152,7 @@ fn irrelevant_req_fields_are_ignored() {
 #[test]
 fn alternate_path_is_declined_and_vendor_options_are_ignored() {
     for failover in [false, true] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let (mut req, transaction) = pair.req();
         req.vendor_id = 0x00AB_CDEF;
@@ -181,7 +181,7 @@ fn alternate_path_is_declined_and_vendor_options_are_ignored() {
 //= rocev2 §1
 #[test]
 fn traffic_class_comes_from_the_req_without_its_ecn_bits() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (mut req, transaction) = pair.req();
     path(|path| path.traffic_class = 26 << 2 | 3)(&mut req);
@@ -194,7 +194,7 @@ fn traffic_class_comes_from_the_req_without_its_ecn_bits() {
 //= rocev2 §11
 #[test]
 fn sidr_req_is_answered_with_unsupported() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let ask = SidrReqRepr {
         request_id: CommId(0x1234),
@@ -230,7 +230,7 @@ fn sidr_req_is_answered_with_unsupported() {
 
 /// Creates an accepted connection whose active side is played by the test. Returns its REQ, REP, transaction ID and
 /// B's handle.
-fn accepted(pair: &mut Pair) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
+fn accepted(pair: &mut TwoHosts) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
     pair.listen();
     let (req, transaction) = pair.req();
     let (source, now) = (pair.a.ip, pair.now);
@@ -245,7 +245,7 @@ fn accepted(pair: &mut Pair) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
 #[test]
 fn private_data_of_rtu_mra_dreq_and_drep_is_ignored() {
     use roce_wire::cm::{DreqRepr, MraRepr, RespondedMessage, RtuRepr};
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let (req, rep, transaction, b) = accepted(&mut pair);
     let (source, now) = (pair.a.ip, pair.now);
     let (local_comm_id, remote_comm_id) = (req.local_comm_id, rep.local_comm_id);
@@ -273,7 +273,7 @@ fn private_data_of_rtu_mra_dreq_and_drep_is_ignored() {
 //= rocev2 §12
 #[test]
 fn queue_pair_number_is_stale_until_timewait_is_over() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let (req, _, transaction, b) = accepted(&mut pair);
     let source = pair.a.ip;
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
@@ -295,7 +295,7 @@ fn queue_pair_number_is_stale_until_timewait_is_over() {
 //= rocev2 §12
 #[test]
 fn duplicate_req_after_the_end_is_refused_as_stale() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (req, transaction) = pair.req();
     let source = pair.a.ip;
@@ -318,7 +318,7 @@ fn duplicate_req_after_the_end_is_refused_as_stale() {
 fn unexpected_rep_is_refused() {
     // To a host without the connection, and to one that gave up before the REP arrived.
     for crash in [true, false] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen();
         let a = pair.connect();
         let b = pair.request();
@@ -343,7 +343,7 @@ fn unexpected_rep_is_refused() {
 //= rocev2 §12
 #[test]
 fn rep_of_a_stale_queue_pair_is_refused_and_connect_can_be_repeated() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let (old, _) = pair.established();
     // B restarts and reuses the same queue pair numbers.
@@ -379,7 +379,7 @@ fn rep_of_a_stale_queue_pair_is_refused_and_connect_can_be_repeated() {
 //= rocev2 §12
 #[test]
 fn a_req_with_the_numbers_of_another_hosts_connection_is_one_of_its_own() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     for address in ["192.0.2.21", "192.0.2.22"] {
         assert_eq!(pair.req_from(address.parse().unwrap(), 1), Ok(()), "{address}");
@@ -391,7 +391,7 @@ fn a_req_with_the_numbers_of_another_hosts_connection_is_one_of_its_own() {
 //= rocev2 §13
 #[test]
 fn a_req_without_communication_id_or_with_a_reserved_queue_pair_is_malformed() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen();
     let source = pair.a.ip;
     for (id, qpn) in [(0, 0x5000), (7, 0), (7, 1), (7, 0x00FF_FFFF)] {

@@ -18,7 +18,7 @@ const RESOLVED: LocalQp = LocalQp {
     q_key: Some(0),
 };
 
-impl Pair {
+impl TwoHosts {
     fn listen_for_datagrams(&mut self, backlog: u16) -> ListenerId {
         let spec = ListenSpec { ip: None, port: PORT, datagrams: true, backlog, context: 0xB };
         self.b.cm.listen(&spec).unwrap()
@@ -90,7 +90,7 @@ fn sidr_req(request: &SidrReqRepr, transaction: u64) -> [u8; Mad::LEN] {
 fn a_peer_names_the_queue_pair_of_a_datagram_service() {
     for ips in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
         let [a, b] = ips.map(|ip| ip.parse().unwrap());
-        let mut pair = Pair::between(a, b, |_| {});
+        let mut pair = TwoHosts::between(a, b, |_| {});
         pair.listen_for_datagrams(16);
         let a = pair.resolve(&[5; 180]);
         let event = pair.event(Side::B);
@@ -112,7 +112,7 @@ fn a_peer_names_the_queue_pair_of_a_datagram_service() {
 #[test]
 fn lost_messages_are_sent_again_and_a_request_is_reported_once() {
     for message in [Attribute::CM_SIDR_REQ, Attribute::CM_SIDR_REP] {
-        let mut pair = Pair::new();
+        let mut pair = TwoHosts::new();
         pair.listen_for_datagrams(16);
         pair.set_fate_once(message, Fate::Lose);
         let a = pair.resolve(b"");
@@ -126,7 +126,7 @@ fn lost_messages_are_sent_again_and_a_request_is_reported_once() {
 
 #[test]
 fn a_service_that_is_not_offered_is_refused() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     // Connections have ports of their own.
     let connections = pair.listen();
     let a = pair.resolve(b"");
@@ -148,7 +148,7 @@ fn a_service_that_is_not_offered_is_refused() {
 
 #[test]
 fn a_consumer_refuses_or_gives_up() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen_for_datagrams(16);
     let a = pair.resolve(b"");
     let b = pair.request();
@@ -178,7 +178,7 @@ fn a_consumer_refuses_or_gives_up() {
 
 #[test]
 fn a_request_without_answer_times_out() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.set_fate(|_, _| Fate::Lose);
     let a = pair.resolve(b"");
     pair.expect(Side::A, a, CmEventKind::TimedOut);
@@ -189,7 +189,7 @@ fn a_request_without_answer_times_out() {
 
 #[test]
 fn commands_with_invalid_parameters_change_nothing() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen_for_datagrams(16);
     let too_long = pair.connect_qp(RESOLVED, &[0; 181], READS);
     assert_eq!(too_long, Err(ConnError::PrivateDataTooLong));
@@ -217,7 +217,7 @@ fn commands_with_invalid_parameters_change_nothing() {
 
 #[test]
 fn answers_of_other_hosts_and_to_other_requests_are_ignored() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     let a = pair.resolve(b"");
     let (request, transaction) = pair.sidr_req();
     let (id, b, other) = (request.request_id, pair.b.ip, "10.9.9.9".parse().unwrap());
@@ -287,7 +287,7 @@ fn answers_of_other_hosts_and_to_other_requests_are_ignored() {
 
 #[test]
 fn invalid_requests_are_refused_and_requests_are_bounded() {
-    let mut pair = Pair::with(|config| config.max_half_open_per_peer = 3);
+    let mut pair = TwoHosts::with(|config| config.max_half_open_per_peer = 3);
     pair.listen_for_datagrams(2);
     pair.resolve(b"");
     let (request, transaction) = pair.sidr_req();
@@ -334,7 +334,7 @@ fn invalid_requests_are_refused_and_requests_are_bounded() {
 
 #[test]
 fn duplicates_have_number_transaction_and_host_of_their_request() {
-    let mut pair = Pair::new();
+    let mut pair = TwoHosts::new();
     pair.listen_for_datagrams(16);
     pair.resolve(b"");
     let (request, transaction) = pair.sidr_req();
@@ -356,7 +356,7 @@ fn duplicates_have_number_transaction_and_host_of_their_request() {
 #[test]
 fn an_answer_is_kept_while_the_peer_repeats_its_request() {
     // The peer repeats it after 4.3 s.
-    let mut pair = Pair::with(|config| config.response_timeout = 20);
+    let mut pair = TwoHosts::with(|config| config.response_timeout = 20);
     pair.listen_for_datagrams(16);
     pair.resolve(b"");
     let (request, transaction) = pair.sidr_req();
@@ -378,7 +378,7 @@ fn an_answer_is_kept_while_the_peer_repeats_its_request() {
 
 #[test]
 fn requests_that_end_without_their_consumer_are_refused_with_the_reason() {
-    let mut pair = Pair::with(|config| config.max_half_open_per_peer = 1);
+    let mut pair = TwoHosts::with(|config| config.max_half_open_per_peer = 1);
     let listener = pair.listen_for_datagrams(16);
     let a = pair.resolve(b"");
     let (request, transaction) = pair.sidr_req();

@@ -10,11 +10,11 @@ use roce_wire::{
     Path, PayloadRule, Psn, Qpn, RethRepr, Syndrome, Template,
 };
 
-pub use roce_testkit::{Options, Pair};
+pub use roce_testkit::{Options, TwoHosts};
 
 /// A connected pair, and the PSNs as an attacker on the path knows them. Alice is side 0, bob is side 1.
 pub struct Forger {
-    pub pair: Pair,
+    pub pair: TwoHosts,
     /// From alice to bob.
     pub path: Path,
     /// PSN that bob expects from alice (ePSN).
@@ -25,14 +25,14 @@ pub struct Forger {
 
 impl Forger {
     pub fn new(options: Options) -> Self {
-        let mut pair = Pair::connected(options);
+        let mut pair = TwoHosts::connected(options);
         pair.capture = Some(Vec::new());
         for side in 0..2 {
             let (source, target) = (pair.sides[side].source(b"hi"), pair.sides[1 - side].shared(2));
             pair.sides[side].write(1, &[source.all()], &target, 0);
         }
         pair.run_for(std::time::Duration::from_millis(5));
-        let next = |pair: &Pair, side| {
+        let next = |pair: &TwoHosts, side| {
             let frames = pair.capture.as_ref().unwrap().iter();
             let mut writes = frames
                 .filter(|(from, _)| *from == side)

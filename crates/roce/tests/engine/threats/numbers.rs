@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use roce::{DropReason, NumberPrefix, Verdict};
-use roce_testkit::{Options, Pair};
+use roce_testkit::{Options, TwoHosts};
 use roce_wire::cm::CmMessage;
 use roce_wire::{Mad, Opcode, Packet};
 
@@ -45,7 +45,7 @@ fn assert_random(what: &str, numbers: &[u32], bits: u32) {
 
 #[test]
 fn queue_pair_numbers_are_unpredictable_from_each_other() {
-    let pair = Pair::new(roomy());
+    let pair = TwoHosts::new(roomy());
     let side = &pair.sides[1];
     let spec = || roce_testkit::spec(side.pd, &side.cq, &pair.options);
     let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
@@ -60,7 +60,7 @@ fn numbers_have_the_prefix_of_their_engine_and_are_unpredictable_after_it() {
     let config = |config: &mut roce::Config| {
         (config.max_qps, config.number_prefix) = (1 << 14, PREFIX);
     };
-    let mut pair = Pair::connected(Options { config, ..Options::default() });
+    let mut pair = TwoHosts::connected(Options { config, ..Options::default() });
     let side = &pair.sides[1];
     let spec = || roce_testkit::spec(side.pd, &side.cq, &pair.options);
     let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
@@ -84,7 +84,7 @@ fn numbers_have_the_prefix_of_their_engine_and_are_unpredictable_after_it() {
 
 #[test]
 fn keys_are_unpredictable_from_each_other_in_each_bit() {
-    let pair = Pair::new(roomy());
+    let pair = TwoHosts::new(roomy());
     let regions: Vec<_> = (0..COUNT).map(|_| pair.sides[1].shared(8)).collect();
     let keys: Vec<_> = regions.iter().map(roce_testkit::Memory::key).collect();
     assert_random("keys", &keys, 32);
@@ -92,7 +92,7 @@ fn keys_are_unpredictable_from_each_other_in_each_bit() {
 
 #[test]
 fn starting_psns_and_cm_identifiers_are_unpredictable_from_each_other() {
-    let mut pair = Pair::new(Options { config: |config| config.max_qps = 1024, ..Options::default() });
+    let mut pair = TwoHosts::new(Options { config: |config| config.max_qps = 1024, ..Options::default() });
     pair.capture = Some(Vec::new());
     // Without a listener, each attempt is rejected.
     let (mut psns, mut ids, mut transactions) = (Vec::new(), Vec::new(), Vec::new());
@@ -121,7 +121,7 @@ fn starting_psns_and_cm_identifiers_are_unpredictable_from_each_other() {
 #[test]
 fn different_seeds_give_different_numbers() {
     let numbers = |seed| {
-        let pair = Pair::new(Options { seed, ..Options::default() });
+        let pair = TwoHosts::new(Options { seed, ..Options::default() });
         (pair.sides[1].qp.qpn(), pair.sides[1].shared(8).key())
     };
     let (one, other) = (numbers(1), numbers(2));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, Config, QpState};
 use roce_wire::{Psn, Syndrome};
 
-use super::forger::{Forger, Options, Pair};
+use super::forger::{Forger, Options, TwoHosts};
 
 /// RNR NAK with a timer value of 10 us.
 const SHORT: Syndrome = Syndrome(0x21);
@@ -46,7 +46,7 @@ fn an_rnr_nak_of_an_acknowledged_packet_is_ignored() {
 //= R-QP-7
 #[test]
 fn waits_for_receives_far_apart_do_not_add_up() {
-    let mut pair = Pair::connected(Options::default());
+    let mut pair = TwoHosts::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"data"), bob.sink(4));
     for round in 1..=3 {

@@ -12,14 +12,14 @@ use roce_wire::{
     AethRepr, DethRepr, Ext, Headers, Mad, NakCode, Opcode, Packet, Path, Psn, Qpn, Syndrome, Template,
 };
 
-use super::forger::{Options, Pair, frame, message};
+use super::forger::{Options, TwoHosts, frame, message};
 
 /// Time after which a connection without answer ends, at the default ACK timeout: eight attempts.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection on which alice (side 0) has written to bob (side 1), and her REQ.
-fn connected(options: Options) -> (Pair, Vec<u8>) {
-    let mut pair = Pair::new(options);
+fn connected(options: Options) -> (TwoHosts, Vec<u8>) {
+    let mut pair = TwoHosts::new(options);
     pair.capture = Some(Vec::new());
     pair.listen();
     pair.connect(b"");
@@ -33,7 +33,7 @@ fn connected(options: Options) -> (Pair, Vec<u8>) {
 }
 
 /// Writes from one side to the other and checks that it completes.
-fn write(pair: &mut Pair, from: usize) {
+fn write(pair: &mut TwoHosts, from: usize) {
     let (source, target) = (pair.sides[from].source(&pattern(100, 1)), pair.sides[1 - from].shared(100));
     pair.sides[from].write(1, &[source.all()], &target, 0);
     pair.run_until("the write", |pair| !pair.sides[from].cq.is_empty());
@@ -63,7 +63,7 @@ fn another(req: &[u8], number: u32) -> Vec<u8> {
 }
 
 /// Returns what bob has sent since capturing began: reasons of REJs, and the number of WRITEs without data.
-fn answers(pair: &Pair) -> (Vec<RejReason>, usize) {
+fn answers(pair: &TwoHosts) -> (Vec<RejReason>, usize) {
     let frames = pair.capture.as_ref().unwrap().iter().filter(|(from, _)| *from == 1);
     let (mut reasons, mut challenges) = (Vec::new(), 0);
     for (_, frame) in frames {
@@ -76,7 +76,7 @@ fn answers(pair: &Pair) -> (Vec<RejReason>, usize) {
     (reasons, challenges)
 }
 
-fn is_aborted(pair: &Pair, side: usize) -> bool {
+fn is_aborted(pair: &TwoHosts, side: usize) -> bool {
     pair.has_event(side, |e| matches!(e, ConnEvent::Aborted))
 }
 
@@ -186,7 +186,7 @@ fn a_challenge_takes_no_entry_of_the_send_queue() {
         pair.run_for(Duration::from_millis(1));
         let (source, target) = (pair.sides[1].source(&pattern(100, 1)), pair.sides[0].shared(100));
         let operation = SendOperation::Write { address: target.address(0), key: target.key() };
-        let post = |pair: &Pair, context| {
+        let post = |pair: &TwoHosts, context| {
             pair.sides[1].post(context, operation, SendFlags::empty(), &[source.all()])
         };
         for _ in 0..2 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fallible::Arc;
 use roce::{CompletionStatus, Qp, StashLimits, Verdict};
-use roce_testkit::{Lock, Options, Pair, pattern};
+use roce_testkit::{Lock, Options, TwoHosts, pattern};
 use roce_wire::{Ext, Opcode, PathMtu, Psn};
 
 use super::forger::frame;
@@ -33,7 +33,7 @@ fn options() -> Options {
 
 /// Sends packets with `payload` bytes after a gap to a queue pair of side 1, whose next PSN is `psn`, until one is not stored.
 /// Returns how many were.
-fn fill(pair: &mut Pair, qp: &Arc<Qp<Lock>>, psn: Psn, payload: usize) -> u32 {
+fn fill(pair: &mut TwoHosts, qp: &Arc<Qp<Lock>>, psn: Psn, payload: usize) -> u32 {
     let path = pair.path(0);
     let bob = &pair.sides[1].engine;
     let stored = (1..8000)
@@ -51,7 +51,7 @@ fn fill(pair: &mut Pair, qp: &Arc<Qp<Lock>>, psn: Psn, payload: usize) -> u32 {
 }
 
 /// Connects `count` queue pairs besides the first. Returns those of side 1 with their next PSNs.
-fn connect(pair: &mut Pair, count: u64) -> Vec<(Arc<Qp<Lock>>, Psn)> {
+fn connect(pair: &mut TwoHosts, count: u64) -> Vec<(Arc<Qp<Lock>>, Psn)> {
     (0..count)
         .map(|context| {
             pair.capture = Some(Vec::new());
@@ -69,7 +69,7 @@ fn connect(pair: &mut Pair, count: u64) -> Vec<(Arc<Qp<Lock>>, Psn)> {
 }
 
 /// Sends messages on the first connection while one frame of 100 is lost. Returns how long that takes.
-fn send(pair: &mut Pair) -> Duration {
+fn send(pair: &mut TwoHosts) -> Duration {
     const COUNT: u64 = 300;
     pair.options.loss = 10;
     let data = pattern(MESSAGE, 3);
@@ -97,10 +97,10 @@ fn send(pair: &mut Pair) -> Duration {
 #[test]
 fn dead_peers_leave_the_stash_to_others() {
     let defaults = || Options { config: |_| {}, ..options() };
-    let mut quiet = Pair::connected(defaults());
+    let mut quiet = TwoHosts::connected(defaults());
     connect(&mut quiet, 2);
     let alone = send(&mut quiet);
-    let mut pair = Pair::connected(defaults());
+    let mut pair = TwoHosts::connected(defaults());
     let dead = connect(&mut pair, 2);
     let stored: Vec<_> = dead.iter().map(|(qp, psn)| fill(&mut pair, qp, *psn, 4096)).collect();
     // Each as much as it leaves.
@@ -115,7 +115,7 @@ fn dead_peers_leave_the_stash_to_others() {
 /// The packets of a peer that is dead for longer than a timeout are freed; those of one that sends are not.
 #[test]
 fn packets_that_wait_for_too_long_are_freed() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     let [dead, other] = <[_; 2]>::try_from(connect(&mut pair, 2)).ok().unwrap();
     assert_eq!(fill(&mut pair, &dead.0, dead.1, 4096), ROOM / 2);
     pair.run_for(Duration::from_millis(900));
@@ -133,7 +133,7 @@ fn packets_that_wait_for_too_long_are_freed() {
 /// Short frames fill no more of the stash than they are long.
 #[test]
 fn short_packets_take_little_of_the_stash() {
-    let mut pair = Pair::connected(options());
+    let mut pair = TwoHosts::connected(options());
     let [short, long] = <[_; 2]>::try_from(connect(&mut pair, 2)).ok().unwrap();
     // 600 frames of 300 bytes: a ninth of the stash, less than a seventh with what is lost at their ends.
     let path = pair.path(0);

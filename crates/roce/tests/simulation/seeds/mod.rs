@@ -17,7 +17,7 @@ use roce::{
     PostError, Qp, ReadLimits, RecvRequest, Region, Registration, SendData, SendFlags, SendOperation,
     SendRequest, Sge, Srq, SrqSpec, WindowType,
 };
-use roce_testkit::{Bursts, Lock, Marking, Memory, Options, Pair, Switch, pattern, with_srq};
+use roce_testkit::{Bursts, Lock, Marking, Memory, Options, Switch, TwoHosts, pattern, with_srq};
 use roce_wire::PathMtu;
 use runs::{Chance, for_seeds};
 
@@ -40,7 +40,7 @@ struct Expected {
 
 /// Two hosts, their requests and the expected results.
 struct Scenario {
-    pair: Pair,
+    pair: TwoHosts,
     chance: Chance,
     /// Queue pairs, with the completions that each side expects.
     qps: Vec<([Queue; 2], [Expected; 2])>,
@@ -116,7 +116,7 @@ impl Scenario {
             }),
             ..Options::default()
         };
-        let mut pair = Pair::new(options);
+        let mut pair = TwoHosts::new(options);
         let srq = (may_share && chance.once_in(3)).then(|| {
             let side = chance.below(2) as usize;
             let spec = SrqSpec { depth: 64, sges: 4, threshold: 0, context: 900 };

@@ -17,7 +17,7 @@ use crate::switch::PortStats;
 use crate::wire::Wire;
 
 /// Two hosts and the link between them.
-pub struct Pair {
+pub struct TwoHosts {
     /// Side 0 connects, side 1 listens.
     pub sides: [Side; 2],
     /// Virtual time.
@@ -30,7 +30,7 @@ pub struct Pair {
     /// Frames to a side that is cut are dropped.
     pub cut: [bool; 2],
     wire: Wire,
-    /// Number of connections made by [`Pair::connect_another`].
+    /// Number of connections made by [`TwoHosts::connect_another`].
     others: u16,
 }
 
@@ -40,7 +40,7 @@ pub const PORT: u16 = 445;
 /// Source port of side 0's first connection.
 const LOCAL_PORT: u16 = 50000;
 
-impl Pair {
+impl TwoHosts {
     /// Creates two hosts that are not connected.
     #[must_use]
     pub fn new(options: Options) -> Self {
@@ -235,7 +235,7 @@ impl Pair {
     }
 }
 
-impl Network for Pair {
+impl Network for TwoHosts {
     fn parts(&mut self) -> Parts<'_> {
         let Self { sides, wire, now, options, .. } = self;
         Parts { sides, wire, now, options }
@@ -263,7 +263,7 @@ impl Network for Pair {
 }
 
 /// Replaces a side's queue pair by one that receives from `srq`.
-pub fn with_srq(pair: &mut Pair, side: usize, srq: &Arc<Srq<Lock>>) {
+pub fn with_srq(pair: &mut TwoHosts, side: usize, srq: &Arc<Srq<Lock>>) {
     let options = pair.options.clone();
     let side = &mut pair.sides[side];
     let mut spec = spec(side.pd, &side.cq, &options);
