@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `viordma.inx`: the template with the table of properties, and the INF that it is stamped to.
+//! `viordma.inx`: the template with the table of properties.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path};
 
@@ -48,7 +48,7 @@ fn filled(template: &str, edition: Edition) -> Result<String, String> {
 }
 
 /// Replaces each occurrence of `from`, of which there must be one.
-fn replaced(text: &str, from: &str, to: &str) -> Result<String, String> {
+pub(crate) fn replaced(text: &str, from: &str, to: &str) -> Result<String, String> {
     if text.contains(from) {
         return Ok(text.replace(from, to));
     }
@@ -65,37 +65,6 @@ pub fn write(directory: &Path, edition: Edition) -> io::Result<()> {
         return Ok(());
     }
     fs::write(path, text)
-}
-
-/// Returns the INF of an edition for an architecture (`amd64`, `arm64`), as `stampinf` writes it: `date` is month/day/year, `version`
-/// has four numbers. It names the files of the edition.
-///
-/// # Errors
-/// A sentence that names what the template lacks.
-pub fn stamped(edition: Edition, architecture: &str, date: &str, version: &str) -> Result<String, String> {
-    stamp(&text(edition)?, edition, architecture, date, version)
-}
-
-/// Stamps the text of a `viordma.inx`.
-fn stamp(
-    text: &str,
-    edition: Edition,
-    architecture: &str,
-    date: &str,
-    version: &str,
-) -> Result<String, String> {
-    const LAST: &str = "PnpLockdown = 1\n";
-    let entries = format!("{LAST}CatalogFile = viordma.cat\nDriverVer   = {date},{version}\n");
-    let text = replaced(text, "$ARCH$", architecture)?;
-    let text = replaced(&text, LAST, &entries)?;
-    match edition {
-        Edition::Standard => Ok(text),
-        Edition::Strict => ["sys", "cat"].into_iter().try_fold(text, |text, extension| {
-            let [standard, strict] =
-                [Edition::Standard, Edition::Strict].map(|edition| format!("{}.{extension}", edition.name()));
-            replaced(&text, &standard, &strict)
-        }),
-    }
 }
 
 /// Texts of `[Strings]` by name. Equal texts of values have one name.
@@ -197,20 +166,6 @@ mod tests {
             let error = filled(&without(line), Edition::Standard).unwrap_err();
             assert!(error.contains(line.trim()), "{error}");
         }
-        for line in ["PnpLockdown = 1\n", "$ARCH$"] {
-            let text = filled(&without(line), Edition::Standard).unwrap();
-            let error = stamp(&text, Edition::Standard, "amd64", "11/27/2026", "0.1.0.0").unwrap_err();
-            assert!(error.contains(line.trim()), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_stamped_inf_has_version_catalog_and_architecture() {
-        let text = stamped(Edition::Standard, "amd64", "11/27/2026", "0.1.0.0").unwrap();
-        assert!(
-            text.contains("PnpLockdown = 1\nCatalogFile = viordma.cat\nDriverVer   = 11/27/2026,0.1.0.0\n")
-        );
-        assert!(text.contains("NTamd64.10.0...20348") && !text.contains("$ARCH$"));
     }
 
     #[test]
@@ -218,17 +173,6 @@ mod tests {
         let [standard, strict] = [Edition::Standard, Edition::Strict].map(|edition| text(edition).unwrap());
         assert!(!standard.contains(r"params\Ndk") && !standard.contains("Asynchronous"));
         assert!(strict.contains(r"HKR, Ndi\params\NdkCreateCompletion, Default, 0, "));
-    }
-
-    #[test]
-    fn the_strict_edition_has_its_keywords_and_file_names() {
-        let [standard, strict] = [Edition::Standard, Edition::Strict]
-            .map(|edition| stamped(edition, "amd64", "11/27/2026", "0.1.0.0").unwrap());
-        assert!(!standard.to_lowercase().contains("strict"));
-        assert!(strict.contains("with RDMA (strict)\"\n"));
-        assert!(strict.contains(r"HKR, Ndi\params\NdkStrictReport, Type, 0,"));
-        assert_eq!(strict.matches("viordma-strict.sys").count(), standard.matches("viordma.sys").count());
-        assert!(!strict.contains("viordma.sys") && strict.contains("CatalogFile = viordma-strict.cat\n"));
     }
 
     #[test]

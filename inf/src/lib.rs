@@ -8,7 +8,7 @@
 //! | [`events`] | the table of events |
 //! | [`counters`] | the driver's own counters, and their class in WMI |
 //! | [`tracing`] | the table of the events of the trace, and what is made of it |
-//! | `inx`, `message_table`, `pages` | what is generated from them: `viordma.inx`, the image's message table, parts of documents |
+//! | `inx`, `stamp`, `message_table`, `pages` | what is generated from them: `viordma.inx`, the INF, the image's message table, parts of documents |
 //! | `diagnosis` | the steps by which `Test-Viordma.ps1` finds why RDMA is not used |
 //! | `faults` | what is wrong with the tables |
 #![cfg_attr(not(any(test, feature = "generate")), no_std)]
@@ -49,3 +49,5 @@ pub mod inx;
 pub mod message_table;
 #[cfg(any(test, feature = "generate"))]
 pub mod pages;
+#[cfg(any(test, feature = "generate"))]
+pub mod stamp;

@@ -6,12 +6,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
 use ndk_abi::ndis::NDIS_HANDLE;
-use virtio_net::Error;
+use virtio_net::{Error, RESET_LIMIT};
 
 use super::pci_resources::is_absent;
 use crate::etw::{self, table};
 use crate::events;
 use crate::trace::interface_of;
+
+/// Seconds of a reset that are not reported.
+const FIRST: u32 = RESET_LIMIT.as_secs() as u32;
 
 /// Time between two reports, in nanoseconds.
 const REPORT_INTERVAL: u64 = 60 * 1_000_000_000;
@@ -55,7 +58,7 @@ impl ResetWait {
         if before == 0 || now.saturating_sub(self.reported.load(Ordering::Relaxed)) >= REPORT_INTERVAL {
             self.reported.store(now, Ordering::Relaxed);
             let seconds = u32::try_from(taken / 1_000_000_000).unwrap_or(u32::MAX);
-            events::write(handle, events::table::RESET_LATE, [seconds.saturating_add(1), 0]);
+            events::write(handle, events::table::RESET_LATE, [seconds.saturating_add(FIRST), 0]);
         }
         Ok(Duration::from_nanos(taken))
     }

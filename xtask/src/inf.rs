@@ -6,7 +6,7 @@
 use std::{fmt::Write as _, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use viordma_inf::{Edition, faults, inx, pages};
+use viordma_inf::{Edition, faults, inx, pages, stamp};
 
 use crate::{
     package::contents::{DELIVERED, FOLDER},
@@ -103,7 +103,7 @@ fn script(name: &str, text: &str) -> String {
     section + "\n"
 }
 
-/// Writes the INF of an edition for an architecture (`amd64`, `arm64`) to `path`, stamped with the version and the date of the last commit; and `viordma.inx`
+/// Writes the INF of an edition for an architecture (`amd64`, `arm64`) to `path`, whose DriverVer is the version and the date of the last commit; and `viordma.inx`
 /// at the root, which is of the standard edition.
 ///
 /// # Errors
@@ -118,7 +118,7 @@ pub fn stamp(edition: Edition, architecture: &str, path: &Path) -> Result<()> {
         NO_COMMIT.to_owned()
     });
     let version = concat!(env!("CARGO_PKG_VERSION"), ".0");
-    let text = inx::stamped(edition, architecture, date.trim(), version).map_err(|fault| anyhow!(fault))?;
+    let text = stamp::stamped(edition, architecture, date.trim(), version).map_err(|fault| anyhow!(fault))?;
     shell::write_if_changed(path, text.as_bytes())
 }
 

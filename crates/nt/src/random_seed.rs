@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Seeds of random numbers, from the system.
+//! Seeds of random numbers, from the system. `ndk_provider::Provider` draws those of the engine and of ports when it is created.
 
 use crate::sys;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Error numbers.
+//! Error numbers of calls that fail. Errors of the engine become [`verbs_core::Error`] in that crate; handles that are none of an object are
+//! EINVAL, at the call.
 
 use core::ffi::c_int;
 

@@ -23,7 +23,7 @@ use crate::vectors::Vectors;
 use crate::wait::Wait;
 
 /// Longest time that one call waits for a reset.
-const RESET_LIMIT: Duration = Duration::from_secs(1);
+pub const RESET_LIMIT: Duration = Duration::from_secs(1);
 /// Largest size of a queue. (virtio §5, §6)
 const MAX_QUEUE_SIZE: u16 = 1 << 15;
 /// A device with a smaller MTU is used as if it reported none, in bytes: each IPv4 host accepts datagrams of this length. (RFC 791)

@@ -10,7 +10,7 @@ use viordma_inf::{diagnosis, tracing::profile};
 use super::{
     catalog,
     contents::{Contents, DELIVERED, FOLDER, SBOM, STEPS},
-    inf_file::Inf,
+    inf_parser::Inf,
     inf_rules, notices, sbom,
     source::Source,
 };

@@ -3,7 +3,7 @@
 //! Rules for the INF of a driver package as a table. On Windows, InfVerif checks more; no program for Linux checks any.
 //! (windows §1.1, §1.6)
 
-use super::inf_file::Inf;
+use super::inf_parser::Inf;
 use crate::image::architecture::Architecture;
 
 /// An INF, and the driver and the architecture that it is for.
@@ -266,12 +266,12 @@ fn ndis(of: &Subject) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use viordma_inf::{Edition, inx};
+    use viordma_inf::{Edition, stamp};
 
     use super::*;
 
     fn stamped(edition: Edition, architecture: Architecture) -> String {
-        inx::stamped(edition, architecture.inf(), "11/27/2026", "0.1.0.0").unwrap()
+        stamp::stamped(edition, architecture.inf(), "11/27/2026", "0.1.0.0").unwrap()
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! | `catalog.rs`, `authenticode.rs` | the catalog, and the digests in it |
 //! | `signing.rs` | test keys, signatures |
 //! | `sbom.rs`, `notices.rs` | what is linked, and its licenses |
-//! | `inf_rules.rs` | rules that InfVerif checks on Windows |
+//! | `inf_parser.rs`, `inf_rules.rs` | sections and entries of an INF; rules that InfVerif checks on Windows |
 //! | `wine/` | the INF, installed by Wine |
 //! | `scripts.rs`, `address_runs.rs` | tests of the scripts and of the page that leads to them |
 //! | `page.rs` | the files that pages for administrators name |
@@ -26,7 +26,7 @@ mod assembly;
 mod authenticode;
 mod catalog;
 pub mod contents;
-mod inf_file;
+mod inf_parser;
 mod inf_rules;
 pub mod notices;
 mod page;

@@ -12,6 +12,7 @@ use ndk_abi::ndk::{
     NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_LOCAL_INVALIDATE_SUPPORTED,
     NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED, NDK_ADAPTER_INFO, NDK_RDMA_TECHNOLOGY, NDK_VERSION,
 };
+use roce::PrivateData;
 
 /// Limits in bytes, entries or objects; 0 means not supported.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +73,8 @@ pub const LIMITS: Limits = Limits {
     cq_depth: 16384,
     //= R-INFO-31
     // The private data of a CM REQ less the IP addressing header, and the smaller one of REP and REJ.
-    caller_data: 56,
-    callee_data: 148,
+    caller_data: PrivateData::MAX_CONNECT as u32,
+    callee_data: PrivateData::MAX_REJECT as u32,
     qps: 16384,
     cqs: 32768,
     //= R-MR-70, R-CONSUMER-3

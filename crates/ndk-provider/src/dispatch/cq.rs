@@ -3,7 +3,7 @@
 //! Completion queues: `NdkCreateCq` and `NDK_CQ_DISPATCH`.
 
 use super::close::close;
-use super::create::{preferred_processors, refuse, return_created};
+use super::created_object::{preferred_processors, refuse, return_created};
 use super::query_extension::query_extension;
 use crate::base::object::DispatchTable;
 use crate::base::object::callback::{CqNotification, CreateCallback, RequestCallback};

@@ -31,7 +31,7 @@ macro_rules! object {
             Some(object) if !$out.is_null() => object,
             // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call
             // completes.
-            _ => return unsafe { $crate::dispatch::create::refuse($out) },
+            _ => return unsafe { $crate::dispatch::created_object::refuse($out) },
         }
     };
     ($Type:ty, $pointer:expr, $otherwise:expr) => {
@@ -48,7 +48,7 @@ mod buffers;
 mod close;
 mod connector;
 mod cq;
-mod create;
+mod created_object;
 mod lam;
 mod listener;
 mod mr;

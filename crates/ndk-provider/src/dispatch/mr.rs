@@ -4,7 +4,7 @@
 
 use super::buffers::Sent;
 use super::close::close;
-use super::create::return_created;
+use super::created_object::return_created;
 use super::query_extension::query_extension;
 use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;

@@ -3,7 +3,7 @@
 //! Memory windows: `NdkCreateMw` and `NDK_MW_DISPATCH`.
 
 use super::close::close;
-use super::create::return_created;
+use super::created_object::return_created;
 use super::query_extension::query_extension;
 use crate::base::calls::needed_memory::NeededMemory;
 use crate::base::object::DispatchTable;

@@ -3,7 +3,7 @@
 //! Protection domains: `NdkCreatePd` and `NDK_PD_DISPATCH`.
 
 use super::close::close;
-use super::create::return_created;
+use super::created_object::return_created;
 use super::query_extension::query_extension;
 use super::{mr, mw, qp, srq};
 use crate::base::calls::needed_memory::NeededMemory;

@@ -3,7 +3,7 @@
 //! Queue pairs: `NdkCreateQp`, `NdkCreateQpWithSrq` and `NDK_QP_DISPATCH` with the work requests.
 
 use super::close::close;
-use super::create::return_created;
+use super::created_object::return_created;
 use super::query_extension::query_extension;
 use super::sge_list::{MAX_INLINE, gather, page_addresses, with_sges};
 use crate::base::limits::LIMITS;

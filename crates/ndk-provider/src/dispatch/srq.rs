@@ -3,7 +3,7 @@
 //! Shared receive queues: `NdkCreateSrq` and `NDK_SRQ_DISPATCH`.
 
 use super::close::close;
-use super::create::{preferred_processors, return_created};
+use super::created_object::{preferred_processors, return_created};
 use super::query_extension::query_extension;
 use super::sge_list::with_sges;
 use crate::base::object::DispatchTable;

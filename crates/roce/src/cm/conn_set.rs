@@ -19,8 +19,8 @@ use crate::{
     trace::{ConnectionChange, Ends, Trace, TraceEvent, TraceRecord},
 };
 use core::net::SocketAddr;
-use roce_wire::cm::{CmMessage, RejReason, ReqRepr, ServiceId, SidrRepRepr, SidrStatus, private_data};
-use roce_wire::{Attribute, Mad, PathMtu, Psn};
+use roce_wire::cm::{CmMessage, RejReason, ServiceId, SidrRepRepr, SidrStatus, private_data};
+use roce_wire::{Attribute, Psn};
 use state_table::Symbol as _;
 
 /// Maximum retries of a DREQ. When they are used up, the consumer of a vanished peer gets the receives of its
@@ -112,31 +112,6 @@ impl ConnSet {
                 _ => self.config.max_retries,
             };
             conn.set_message(message, transaction, retries);
-        }
-        self.slots.queue_message(now, index);
-        true
-    }
-
-    /// Sends the REQ of a connection again with a smaller path MTU, under another communication ID: the peer has refused the one that
-    /// it knows. Returns `false` and changes nothing if the REQ is not outstanding, or its path MTU not larger.
-    //= rocev2 §12
-    // Its message would be on the stack of each REJ.
-    #[inline(never)]
-    pub(super) fn request_with_mtu(&mut self, now: Instant, index: u32, mtu: PathMtu) -> bool {
-        let Some(conn) = self.slots.get(index) else { return false };
-        if conn.state != State::ReqSent || mtu >= conn.peer.mtu {
-            return false;
-        }
-        let request = Mad::new_checked(&conn.message).ok().and_then(|mad| CmMessage::parse(&mad));
-        let Some(CmMessage::Req(request)) = request else { return false };
-        let local_comm_id = self.slots.other_comm_id(index);
-        let request = CmMessage::Req(ReqRepr { local_comm_id, path_mtu: mtu.code(), ..request });
-        let (transaction, retries) = (self.random.next_u64(), self.config.max_retries);
-        if let Some(conn) = self.slots.get_mut(index) {
-            conn.local_id = local_comm_id;
-            conn.transaction = transaction;
-            conn.peer.mtu = mtu;
-            conn.set_message(&request, transaction, retries);
         }
         self.slots.queue_message(now, index);
         true

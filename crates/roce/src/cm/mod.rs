@@ -33,7 +33,8 @@
 //! | --- | --- |
 //! | `command` | commands of the consumer |
 //! | `resolution` | the queue pair of a datagram service: SIDR |
-//! | `receive`, `request` | handlers of messages, REQ apart; `incoming` is what they share, `answer` what needs no connection |
+//! | `receive`, `receive_request` | handlers of messages, REQ apart; `incoming` is what they share, `answer` what needs no connection |
+//! | `path_mtu` | another path MTU after a refusal |
 //! | `bounds` | admission of a connection, eviction |
 //! | `conn_set` | transitions of a connection and what follows from them; `messages` to its peer |
 //! | `slots` | connections by slot: `table`, `index`, `peers`, `queue`, `deadlines` |
@@ -57,11 +58,12 @@ mod incoming;
 mod index;
 mod listener;
 mod messages;
+mod path_mtu;
 mod peers;
 mod prf;
 mod queue;
 mod receive;
-mod request;
+mod receive_request;
 mod resolution;
 mod sender;
 mod slots;

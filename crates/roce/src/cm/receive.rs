@@ -10,6 +10,7 @@ use super::{
     conn::Pending,
     event::{PeerQp, is_user_qpn},
     incoming::{Incoming, Origin},
+    path_mtu::acceptable_mtu,
     state::{Input, State},
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     time::nanos,
 };
 use roce_wire::{
-    Attribute, MtuCode, PathMtu, ack_timeout,
+    Attribute, ack_timeout,
     cm::{CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage, RtuRepr},
 };
 
@@ -263,12 +264,4 @@ impl Incoming<'_> {
         let (remote_id, kind) = (dreq.local_comm_id, AnswerKind::Drep { local_id: dreq.remote_comm_id });
         self.answer(remote_id, kind)
     }
-}
-
-/// Returns the path MTU that the peer accepts instead of that of the REQ which it refuses for that.
-//= rocev2 §11
-fn acceptable_mtu(rej: &RejRepr) -> Option<PathMtu> {
-    let [first, ..] = rej.information;
-    let is_given = rej.reason == RejReason::INVALID_MTU && rej.information_len > 0;
-    MtuCode(first >> 4).mtu().filter(|_| is_given)
 }

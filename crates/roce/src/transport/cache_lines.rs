@@ -18,7 +18,7 @@ use core::ops::Range;
 
 use super::congestion::rate::RateLimiter;
 use super::rc_transport::RcTransport;
-use super::requester::reads::Reads;
+use super::requester::outbound_reads::Reads;
 use super::requester::recovery::Recovery;
 use super::requester::send_queue::SendQueue;
 use super::responder::inbound_reads::InboundReads;

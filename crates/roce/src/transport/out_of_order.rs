@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Packets of a WRITE that arrived after a gap, and responses of READs. What follows is about WRITEs; of the responses,
-//! [`reads`](super::requester::reads) tells which are stored.
+//! [`outbound_reads`](super::requester::outbound_reads) tells which are stored.
 //!
 //! The specification lets a responder drop every packet after a missing one. Storing them costs nothing:
 //! the PSN alone tells where the payload of a packet belongs, and packets of one message never overlap.

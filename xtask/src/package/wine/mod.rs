@@ -15,10 +15,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use viordma_inf::{Edition, inx};
+use viordma_inf::{Edition, stamp};
 
 use self::expected::{DRIVERS, Registry};
-use super::inf_file::Inf;
+use super::inf_parser::Inf;
 use crate::{image::architecture::Architecture, packages, shell};
 
 const SOURCE: &str = include_str!("install.c");
@@ -62,8 +62,8 @@ pub fn check() -> Result<usize> {
         (Edition::Strict, Architecture::X64),
         (Edition::Standard, Architecture::Arm64),
     ] {
-        let text =
-            inx::stamped(edition, architecture.inf(), "11/27/2026", "0.1.0.0").map_err(anyhow::Error::msg)?;
+        let text = stamp::stamped(edition, architecture.inf(), "11/27/2026", "0.1.0.0")
+            .map_err(anyhow::Error::msg)?;
         let text = adapted(&text, architecture)?;
         let Comparison { values, differences } = machine.installed(edition, &text)?;
         compared += values;
@@ -197,8 +197,8 @@ impl<'a> Machine<'a> {
 
     /// Installs INFs with faults, each of which the comparison has to notice.
     fn check_faults(&self) -> Result<()> {
-        let text =
-            inx::stamped(Edition::Standard, "amd64", "11/27/2026", "0.1.0.0").map_err(anyhow::Error::msg)?;
+        let text = stamp::stamped(Edition::Standard, "amd64", "11/27/2026", "0.1.0.0")
+            .map_err(anyhow::Error::msg)?;
         let faults = [
             (r#";%13%\viordma.sys""#, r#"""#, "event log: EventMessageFile"),
             (

@@ -44,7 +44,7 @@ macro_rules! checked {
                 unsafe { call.refuse(object.cast()) };
                 // SAFETY: by the NDK contract a create call's output is a variable of the consumer's, which is valid until the call
                 // completes.
-                $( return unsafe { $crate::dispatch::create::refuse($out) }; )?
+                $( return unsafe { $crate::dispatch::created_object::refuse($out) }; )?
                 #[allow(unreachable_code, reason = "create calls have returned")]
                 return <$Answer as Answer>::REFUSED;
             };

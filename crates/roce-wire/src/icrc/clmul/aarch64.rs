@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Blocks of 128 bits in NEON registers, and the instruction PMULL. Its feature of the compiler is that of the AES instructions.
+//! Blocks of 128 bits in NEON registers, and the instruction PMULL. Its feature of the compiler is that of the AES instructions. The CRC is computed from them in
+//! the parent module.
 
 use core::arch::aarch64::{
     uint8x16_t, vandq_u8, vcombine_u64, vcreate_u64, vdupq_n_u8, veorq_u8, vextq_u8, vgetq_lane_u32,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Blocks of 128 bits in XMM registers, and the instruction PCLMULQDQ.
+//! Blocks of 128 bits in XMM registers, and the instruction PCLMULQDQ. The CRC is computed from them in
+//! the parent module.
 
 use core::arch::x86_64::{
     __cpuid, __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_cvtsi128_si32,

@@ -38,7 +38,7 @@ impl Requester {
     }
 
     /// Has requested again what is lost before the response at `sequence`, which is stored. `begins` as in
-    /// [`Response::begins_within_chunk`](super::reads::response::Response::begins_within_chunk).
+    /// [`Response::begins_within_chunk`](super::outbound_reads::response::Response::begins_within_chunk).
     pub(super) fn response_received<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,

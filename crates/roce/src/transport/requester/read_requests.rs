@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Sends READ requests and atomic operations: the next chunk of a READ, or a part of one whose responses are missing
-//! (IBTA Volume 1, section 9.7).
+//! (IBTA Volume 1, section 9.7). How many may be outstanding: [`Reads::may_request`](super::outbound_reads::Reads::may_request).
 
 use lock_api::RawMutex;
 
 use super::Requester;
-use super::reads::reth;
+use super::outbound_reads::reth;
 use super::send_queue::{SendQueue, Wqe};
 use crate::trace::TraceEvent;
 use crate::transport::env::Env;

@@ -5,9 +5,9 @@
 use lock_api::RawMutex;
 
 use super::Requester;
+use super::outbound_reads::Stored;
+use super::outbound_reads::response::Response;
 use super::payload::Payload;
-use super::reads::Stored;
-use super::reads::response::Response;
 use super::send_queue::SendQueue;
 use crate::region::access_rights::AccessError;
 use crate::sge_cursor::SgeCursor;

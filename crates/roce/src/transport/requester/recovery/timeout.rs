@@ -8,6 +8,8 @@
 //!
 //! Before the first measurement, the probe is sent after three times what connection management has measured, and after a minimum
 //! retransmission timeout at most: RFC 8985 would wait for a second, but a probe that was not needed costs one frame.
+//!
+//! The estimate is [`Rtt::timeout`](super::round_trip::Rtt::timeout).
 
 use crate::time::Instant;
 use crate::transport::sequence::Sequence;

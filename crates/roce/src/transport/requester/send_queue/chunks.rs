@@ -4,7 +4,7 @@
 //!
 //! The window decides how many packets a chunk has
 //! ([`Window::chunk`](crate::transport::requester::recovery::window::Window::chunk)). So it bounds the responses in flight, and
-//! what is lost of a chunk is one request ([`ReadGaps`](crate::transport::requester::reads::gaps::ReadGaps)). Chunk boundaries
+//! what is lost of a chunk is one request ([`ReadGaps`](crate::transport::requester::outbound_reads::gaps::ReadGaps)). Chunk boundaries
 //! never move: a responder finds any part of a chunk inside one READ that it remembers.
 
 use super::Wqe;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How create calls return an object.
+//! How create calls return an object. Whether a call pends: [`pended_call`](crate::base::calls::pended_call).
 
 use crate::base::calls::pended_call::Outcome;
 use crate::base::object::{Created, DispatchTable};
