@@ -15,13 +15,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use linux_guest::{Guest, Image, Network, Options};
 
 use super::figure::{Figure, Unit, fastest};
 use crate::{
-    interop::{
-        addresses::{GUEST_MAC, HOST_MAC},
-        guest::{self, Guest},
-    },
+    interop::addresses::{GUEST_MAC, GUEST_V4, GUEST_V6, HOST_MAC},
     miniport::load,
     workspace,
 };
@@ -62,9 +60,14 @@ fn rates() -> Result<[f64; 2]> {
     workspace::provide(&["guest"])?;
     // The path of a socket is limited to 107 bytes: not below the target directory.
     let directory = tempfile::tempdir()?;
-    let options = guest::Options { directory: directory.path().to_owned(), mtu: 1500 };
+    let options = Options {
+        directory: directory.path().to_owned(),
+        mtu: 1500,
+        addresses: (GUEST_V4, GUEST_V6),
+        network: Network::Datagrams,
+    };
     let outside = UnixDatagram::bind(options.host_socket())?;
-    let mut guest = Guest::boot(&guest::Image::of_workspace(), &options)?;
+    let mut guest = Guest::boot(&Image::of_workspace(workspace::root()), &options)?;
     prepare(&mut guest)?;
     let transmitted = fastest(|| transmitted(&mut guest, &outside))?;
     let received = fastest(|| received(&mut guest, &options.guest_socket()))?;

@@ -18,7 +18,6 @@ use captures::{
 
 use super::{
     cases::{self, Case, Work},
-    guest,
     run::{Runner, Setup, TRACE},
     table,
 };
@@ -97,7 +96,8 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     let image = workspace::built_image()?;
     let is_smb = |case: &&Case| matches!(case.work, Work::Smb(_));
     let has_smb = cases.iter().any(|case| is_smb(&case)) && provide_smb()?;
-    let guest = if has_smb { guest::Image::with_smb() } else { guest::Image::of_workspace() };
+    let guest = linux_guest::Image::of_workspace(workspace::root());
+    let guest = if has_smb { guest.with_smb() } else { guest };
     let (skipped, cases): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| is_smb(case) && !has_smb);
     for case in &skipped {
         println!("skip {}", case.title());

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use device_sim::link::Datagrams;
+use linux_guest::{Guest, Network, Output};
 use ndis_sim::LogEntry;
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
@@ -25,9 +26,8 @@ use tempfile::TempDir;
 use viordma_inf::events::{self, Event};
 
 use super::{
-    addresses::{Family, HOST_MAC, guest_address, host_address},
+    addresses::{Family, GUEST_V4, GUEST_V6, HOST_MAC, guest_address, host_address},
     cases::{Case, Side, Work},
-    guest::{self, Guest, Output},
     native, smb,
     table::{Pass, Remark, Row},
     tcp,
@@ -57,7 +57,7 @@ pub struct Setup {
     pub image: PathBuf,
     /// The host's network device.
     pub device: DeviceKind,
-    pub guest: guest::Image,
+    pub guest: linux_guest::Image,
     /// Directory of the sockets and the guest's console file.
     pub directory: TempDir,
     /// Directory of the captures.
@@ -131,8 +131,9 @@ impl Runner {
         Ok(())
     }
 
-    fn guest_options(&self, mtu: u16) -> guest::Options {
-        guest::Options { directory: self.setup.directory.path().to_path_buf(), mtu }
+    fn guest_options(&self, mtu: u16) -> linux_guest::Options {
+        let directory = self.setup.directory.path().to_path_buf();
+        linux_guest::Options { directory, mtu, addresses: (GUEST_V4, GUEST_V6), network: Network::Datagrams }
     }
 
     fn attempt(&mut self, case: &Case, capture: &Path) -> Result<Pass> {
@@ -357,7 +358,7 @@ impl fmt::Debug for Runner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interop::cases;
+    use crate::{interop::cases, workspace};
 
     #[test]
     fn guest_of_a_case_that_failed_is_not_used_again() {
@@ -367,7 +368,7 @@ mod tests {
         let setup = Setup {
             image: captures.join("none"),
             device: DeviceKind::Simulated,
-            guest: guest::Image::of_workspace(),
+            guest: linux_guest::Image::of_workspace(workspace::root()),
             directory,
             captures,
         };

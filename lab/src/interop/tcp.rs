@@ -5,12 +5,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use linux_guest::Guest;
 use ndis_sim::tcp_stack::TcpStack;
 
 use super::{
     addresses::{Family, HOST_MAC, guest_address, host_address},
     cases::{Case, Side, TCP_PORT},
-    guest::Guest,
 };
 use crate::external_host::ExternalHost;
 

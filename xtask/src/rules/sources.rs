@@ -14,8 +14,19 @@ use super::citation::{self, Citation};
 use crate::shell;
 
 /// Files and folders with sources of this project.
-const SOURCES: [&str; 10] =
-    ["consumers", "crates", "drivers", "fuzz", "inf", "lab/src", "sim", "src", "tests", "xtask/src"];
+const SOURCES: [&str; 11] = [
+    "consumers",
+    "crates",
+    "drivers",
+    "fuzz",
+    "inf",
+    "lab/guest/src",
+    "lab/src",
+    "sim",
+    "src",
+    "tests",
+    "xtask/src",
+];
 
 /// The product: what the image contains, and SMB Direct, whose rules have code of their own.
 const PRODUCT: [&str; 11] = [

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, bail, ensure};
+use linux_guest::{Guest, Job};
 use ndk_consumer::{Error, stats::RequestStats};
 use smb_consumer::gateway::{self, Counts};
 
@@ -25,7 +26,6 @@ use crate::{
     interop::{
         addresses::{guest_address, host_address},
         cases::Case,
-        guest::{Guest, Job},
         smb_work::{LENGTHS, SmbWork},
     },
     machine::Consumer,

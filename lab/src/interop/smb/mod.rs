@@ -15,10 +15,10 @@ mod transfer;
 use std::path::Path;
 
 use anyhow::Result;
+use linux_guest::Guest;
 
 use super::{
     cases::{Case, Side},
-    guest::Guest,
     smb_work::SmbWork,
 };
 use crate::external_host::ExternalHost;

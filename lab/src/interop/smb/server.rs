@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Result, bail, ensure};
+use linux_guest::Guest;
 use smb_consumer::gateway::Counts;
 
 use super::{
@@ -28,7 +29,6 @@ use crate::{
     interop::{
         addresses::host_address,
         cases::Case,
-        guest::Guest,
         smb_work::{SHORT_REQUEST, SmbWork},
     },
 };

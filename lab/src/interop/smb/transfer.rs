@@ -10,15 +10,12 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, ensure};
+use linux_guest::Guest;
 use ndk_consumer::{Error, stats::RequestStats};
 use smb_consumer::{Options, gateway::Counts};
 use smb_direct::Config;
 
-use crate::{
-    external_host::ExternalHost,
-    interop::{guest::Guest, smb_work::SmbWork},
-    process,
-};
+use crate::{external_host::ExternalHost, interop::smb_work::SmbWork, process};
 
 /// The port of SMB Direct on RoCE.
 pub const PORT: u16 = 445;

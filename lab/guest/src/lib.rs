@@ -2,12 +2,16 @@
 
 //! A Linux guest with `rdma_rxe` under QEMU: boots it, runs commands in it, stops it.
 //!
-//! The guest's only network device sends each Ethernet frame as a datagram of a Unix socket. Commands run in a shell
-//! on its second serial port. The kernel's console is written to a file in the same directory as the sockets.
+//! `cargo xtask` builds its kernel and its file system; the first process is `init` of this folder. The guest's only network device sends
+//! its Ethernet frames to a [`Network`]. Commands run in a shell on its second serial port. The kernel's console is written to a file in
+//! the same directory as the sockets.
+
+#![cfg(unix)]
 
 use std::{
     fmt, fs,
     io::{Read as _, Write as _},
+    net::{Ipv4Addr, Ipv6Addr},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -17,10 +21,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::addresses::{Family, GUEST_MAC, guest_address};
-use crate::workspace;
+/// MAC address of the guest.
+pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x77, 0, 0x02];
 
-/// The files that a guest boots from; `cargo xtask interop` builds them.
+/// The files that a guest boots from; `cargo xtask` builds them.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub kernel: PathBuf,
@@ -28,18 +32,17 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns the files that `cargo xtask` builds in the workspace's target directory.
+    /// Returns the files that `cargo xtask` builds below the root directory of the workspace.
     #[must_use]
-    pub fn of_workspace() -> Self {
-        let directory = workspace::root().join("target/guest");
+    pub fn of_workspace(root: &Path) -> Self {
+        let directory = root.join("target/guest");
         Self { kernel: directory.join("vmlinuz"), initrd: directory.join("initrd") }
     }
 
     /// Returns the guest that also has the kernel's client and server of SMB Direct.
     #[must_use]
-    pub fn with_smb() -> Self {
-        let guest = Self::of_workspace();
-        Self { initrd: guest.initrd.with_file_name("initrd-smb"), ..guest }
+    pub fn with_smb(self) -> Self {
+        Self { initrd: self.initrd.with_file_name("initrd-smb"), ..self }
     }
 }
 
@@ -51,6 +54,18 @@ pub struct Options {
     pub directory: PathBuf,
     /// MTU of its Ethernet interface in bytes; rxe uses the largest RoCE MTU that fits.
     pub mtu: u16,
+    /// Its addresses: IPv4 with a prefix of 24 bits, IPv6 with one of 64.
+    pub addresses: (Ipv4Addr, Ipv6Addr),
+    pub network: Network,
+}
+
+/// Where the frames of the guest's network device go, and where those come from that it receives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Network {
+    /// Each frame is a datagram of a Unix socket: see [`Options::host_socket`] and [`Options::guest_socket`].
+    Datagrams,
+    /// An existing TAP interface in the network namespace of a process. Needs root.
+    Tap { interface: String, process: u32 },
 }
 
 /// Time limit of a boot: ten times the time on two cores at 2 GHz.
@@ -168,28 +183,37 @@ impl Guest {
 
     fn qemu(image: &Image, options: &Options, console: &Path, shell: &Path) -> Command {
         let unix = |path: &Path| path.display().to_string();
-        let mac = GUEST_MAC.map(|byte| format!("{byte:02x}")).join(":");
+        let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
         // QEMU is killed when the thread that started it ends, even if that thread is killed.
-        let mut qemu = Command::new("setpriv");
-        qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        let program = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"];
+        let (mut qemu, netdev) = match &options.network {
+            Network::Datagrams => {
+                let sockets = [options.guest_socket(), options.host_socket()].map(|path| unix(&path));
+                let [local, remote] = sockets;
+                let netdev = format!(
+                    "dgram,id=wire,local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
+                );
+                (Command::new(program[0]), netdev)
+            }
+            Network::Tap { interface, process } => {
+                let mut enter = Command::new("nsenter");
+                enter.arg(format!("--net=/proc/{process}/ns/net")).args(["--", program[0]]);
+                (enter, format!("tap,id=wire,ifname={interface},script=no,downscript=no,vhost=off"))
+            }
+        };
+        qemu.args(&program[1..]);
         qemu.args(["-accel", "tcg", "-cpu", "max", "-M", "pc", "-m", "512", "-smp", "1"]);
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);
         qemu.arg("-serial").arg(format!("file:{}", unix(console)));
         qemu.arg("-chardev").arg(format!("socket,id=shell,path={},server=on,wait=off", unix(shell)));
         qemu.args(["-serial", "chardev:shell"]);
-        qemu.arg("-netdev").arg(format!(
-            "dgram,id=wire,local.type=unix,local.path={},remote.type=unix,remote.path={}",
-            unix(&options.guest_socket()),
-            unix(&options.host_socket())
-        ));
+        qemu.arg("-netdev").arg(netdev);
         qemu.arg("-device").arg(format!("virtio-net-pci,netdev=wire,mac={mac},romfile="));
         // On a busy machine, timer interrupts are too late for the kernel's check of its timer.
         qemu.arg("-append").arg(format!(
             "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check guest.ipv4={}/24 guest.ipv6={}/64 guest.mtu={}",
-            guest_address(Family::V4),
-            guest_address(Family::V6),
-            options.mtu
+            options.addresses.0, options.addresses.1, options.mtu
         ));
         qemu.stdin(Stdio::null()).stdout(Stdio::null());
         qemu
@@ -243,6 +267,14 @@ impl Guest {
             bail!("the server does not listen: {output}");
         }
         Ok(job)
+    }
+
+    /// Returns whether a command has ended.
+    ///
+    /// # Errors
+    /// The guest does not respond.
+    pub fn has_ended(&mut self, job: &Job) -> Result<bool> {
+        Ok(self.run(&format!("test -e /tmp/{}.status", job.number), SHELL_TIMEOUT)?.status == 0)
     }
 
     /// Waits until a command has ended. Kills it after `limit`.
@@ -405,9 +437,11 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-#[cfg(test)]
 impl Guest {
-    /// Returns a guest without QEMU. Its shell reports success for each command.
+    /// Returns a guest without QEMU, for tests of callers. Its shell reports success for each command.
+    ///
+    /// # Panics
+    /// The system starts no process, or has no sockets.
     #[must_use]
     pub fn fake(directory: &Path) -> Self {
         let process = Command::new("sleep").arg("600").spawn().expect("a process");
