@@ -35,7 +35,7 @@ use crate::{packages, shell};
 const KERNEL: &str = "linux-image-amd64";
 
 /// Packages of the programs, their libraries, and the headers for the probe.
-const PACKAGES: [&str; 24] = [
+const PACKAGES: [&str; 28] = [
     "busybox-static",
     "dash",
     "ibverbs-providers",
@@ -47,15 +47,19 @@ const PACKAGES: [&str; 24] = [
     "libcap2",
     "libelf1",
     "libgcc-s1",
+    "libibumad3",
     "libibverbs-dev",
     "libibverbs1",
     "libmd0",
     "libmnl0",
     "libnl-3-200",
     "libnl-route-3-200",
+    "libpci3",
     "librdmacm-dev",
     "librdmacm1",
     "libtirpc3",
+    "libudev1",
+    "perftest",
     "rdmacm-utils",
     "zlib1g",
     "libdb5.3",
@@ -63,15 +67,26 @@ const PACKAGES: [&str; 24] = [
 ];
 
 /// Programs of the packages that go into the guest.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 19] = [
     "bin/dash",
     "bin/ip",
+    "usr/bin/ib_atomic_bw",
+    "usr/bin/ib_read_bw",
+    "usr/bin/ib_send_bw",
+    "usr/bin/ib_send_lat",
+    "usr/bin/ib_write_bw",
+    "usr/bin/ib_write_lat",
     "usr/bin/ibv_devinfo",
+    "usr/bin/ibv_rc_pingpong",
+    "usr/bin/ibv_srq_pingpong",
+    "usr/bin/ibv_uc_pingpong",
+    "usr/bin/ibv_ud_pingpong",
     "usr/bin/rdma",
     "usr/bin/rdma_client",
     "usr/bin/rdma_server",
     "usr/bin/rping",
     "usr/bin/ucmatose",
+    "usr/bin/udaddy",
 ];
 
 /// Libraries that programs load at run time: the verbs provider of rxe, and libgcc, which thread cancellation needs.

@@ -13,7 +13,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{
     case::{Case, Faults, Runs},
-    place::{self, Kind, Place},
+    kind::Kind,
+    place::{self, Place},
     run::{Site, run},
     verdict::{NOT_USED, WITHOUT_MEMORY},
 };
@@ -161,7 +162,9 @@ pub fn bench() -> Result<()> {
         let mut row = format!("| {} |", setup.name);
         for measurement in &setup.measurements {
             let cell = match measurement {
-                Some(measurement) => measure(measurement, &Site::Place(place)).with_context(|| setup.name)?,
+                Some(measurement) => {
+                    measure(measurement, &Site::Place(place, setup.place)).with_context(|| setup.name)?
+                }
                 None => "| ".to_owned(),
             };
             let _ = write!(row, " {cell} |");

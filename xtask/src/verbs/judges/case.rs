@@ -2,14 +2,17 @@
 
 //! Cases: which program runs opposite which, where, and what is expected.
 
-use super::{place::Kind, tests_of_python::Known};
+use super::{
+    kind::{Kind, Rxe},
+    tests_of_python::Known,
+};
 
 /// A program, or two.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub name: &'static str,
     /// The one that waits for a peer; empty if there is none. In commands, `{addr}` is the address of the server's device, `{host}` one
-    /// for TCP. A program is one of Debian's packages, unless its path is given.
+    /// for TCP, `{gid}` the index of the GID of the program's own device. A program is one of Debian's packages, unless its path is given.
     pub server: &'static str,
     pub client: &'static str,
     /// Behavior that it shows beyond what the cases before show.
@@ -20,6 +23,8 @@ pub struct Case {
     pub runs: Runs,
     /// Where it runs with Ethernet frames, too.
     pub frames: Frames,
+    /// How it runs opposite `rdma_rxe`, too: each program opposite the other one in a virtual machine, without losses.
+    pub rxe: &'static [Rxe],
     /// Environment of both.
     pub environment: &'static [(&'static str, &'static str)],
     /// Part of `cargo xtask test`.
@@ -140,6 +145,7 @@ impl Case {
             prints: "",
             runs,
             frames: Frames::Nowhere,
+            rxe: &[],
             environment: &[],
             short: false,
             needs_node: false,
@@ -150,11 +156,16 @@ impl Case {
 
     /// Returns the places and faults.
     pub fn list(&self) -> Vec<(Kind, Faults)> {
-        [self.runs.list(), self.frames.list()].concat()
+        let rxe = self.rxe.iter().map(|&rxe| (Kind::Rxe(rxe), Faults::None)).collect();
+        [self.runs.list(), self.frames.list(), rxe].concat()
     }
 
     pub const fn with_frames(self, frames: Frames) -> Self {
         Self { frames, ..self }
+    }
+
+    pub const fn opposite_rxe(self) -> Self {
+        Self { rxe: &Rxe::ALL, ..self }
     }
 
     pub const fn short(self) -> Self {

@@ -34,89 +34,94 @@ pub const CASES: &[Case] = &[
     // rdma-core's examples.
     Case::new(
         "ibv_rc_pingpong",
-        "ibv_rc_pingpong -g 0",
-        "ibv_rc_pingpong -g 0 {host}",
+        "ibv_rc_pingpong -g {gid}",
+        "ibv_rc_pingpong -g {gid} {host}",
         "SEND over a reliable connection that the programs set up themselves",
         Runs::All,
     )
+    .opposite_rxe()
     .with_frames(Frames::All)
     .captured()
     .short(),
     Case::new(
         "ibv_rc_pingpong-e",
-        "ibv_rc_pingpong -g 0 -e",
-        "ibv_rc_pingpong -g 0 -e {host}",
+        "ibv_rc_pingpong -g {gid} -e",
+        "ibv_rc_pingpong -g {gid} -e {host}",
         "completion channels",
         Runs::All,
     ),
     Case::new(
         "ibv_rc_pingpong-c",
-        "ibv_rc_pingpong -g 0 -n 300 -c -s 65536",
-        "ibv_rc_pingpong -g 0 -n 300 -c -s 65536 {host}",
+        "ibv_rc_pingpong -g {gid} -n 300 -c -s 65536",
+        "ibv_rc_pingpong -g {gid} -n 300 -c -s 65536 {host}",
         "the data, of several packets",
         Runs::All,
     )
+    .opposite_rxe()
     .with_frames(Frames::All),
     Case::new(
         "ibv_rc_pingpong-N",
-        "ibv_rc_pingpong -g 0 -N",
-        "ibv_rc_pingpong -g 0 -N {host}",
+        "ibv_rc_pingpong -g {gid} -N",
+        "ibv_rc_pingpong -g {gid} -N {host}",
         "extended queue pairs",
         Runs::All,
     ),
     Case::new(
         "ibv_rc_pingpong-e-c-N",
-        "ibv_rc_pingpong -g 0 -n 300 -e -c -N",
-        "ibv_rc_pingpong -g 0 -n 300 -e -c -N {host}",
+        "ibv_rc_pingpong -g {gid} -n 300 -e -c -N",
+        "ibv_rc_pingpong -g {gid} -n 300 -e -c -N {host}",
         "these together",
         Runs::All,
     ),
     Case::new(
         "ibv_ud_pingpong",
-        "ibv_ud_pingpong -g 0 -s 1024",
-        "ibv_ud_pingpong -g 0 -s 1024 {host}",
+        "ibv_ud_pingpong -g {gid} -s 1024",
+        "ibv_ud_pingpong -g {gid} -s 1024 {host}",
         "datagrams and address handles",
         Runs::Clean,
     )
+    .opposite_rxe()
     .with_frames(Frames::Clean)
     .captured()
     .short(),
     Case::new(
         "ibv_ud_pingpong-e-c",
-        "ibv_ud_pingpong -g 0 -s 1024 -e -c",
-        "ibv_ud_pingpong -g 0 -s 1024 -e -c {host}",
+        "ibv_ud_pingpong -g {gid} -s 1024 -e -c",
+        "ibv_ud_pingpong -g {gid} -s 1024 -e -c {host}",
         "their data, with a completion channel",
         Runs::Clean,
     ),
     Case::new(
         "ibv_uc_pingpong",
-        "ibv_uc_pingpong -g 0",
-        "ibv_uc_pingpong -g 0 {host}",
+        "ibv_uc_pingpong -g {gid}",
+        "ibv_uc_pingpong -g {gid} {host}",
         "unreliable connections",
         Runs::Clean,
     )
+    .opposite_rxe()
     .with_frames(Frames::Clean)
     .captured()
     .short(),
     Case::new(
         "ibv_uc_pingpong-e-c",
-        "ibv_uc_pingpong -g 0 -e -c",
-        "ibv_uc_pingpong -g 0 -e -c {host}",
+        "ibv_uc_pingpong -g {gid} -e -c",
+        "ibv_uc_pingpong -g {gid} -e -c {host}",
         "their data, with a completion channel",
         Runs::Clean,
     ),
     Case::new(
         "ibv_srq_pingpong",
-        "ibv_srq_pingpong -g 0 -n 200",
-        "ibv_srq_pingpong -g 0 -n 200 {host}",
+        "ibv_srq_pingpong -g {gid} -n 200",
+        "ibv_srq_pingpong -g {gid} -n 200 {host}",
         "16 queue pairs with a shared receive queue",
         Runs::All,
     )
+    .opposite_rxe()
     .with_frames(Frames::All),
     Case::new(
         "ibv_srq_pingpong-e-c",
-        "ibv_srq_pingpong -g 0 -n 100 -q 8 -e -c",
-        "ibv_srq_pingpong -g 0 -n 100 -q 8 -e -c {host}",
+        "ibv_srq_pingpong -g {gid} -n 100 -q 8 -e -c",
+        "ibv_srq_pingpong -g {gid} -n 100 -q 8 -e -c {host}",
         "its data, with a completion channel",
         Runs::All,
     )
@@ -129,6 +134,7 @@ pub const CASES: &[Case] = &[
         "rdma_cm with events; READ and WRITE",
         Runs::All,
     )
+    .opposite_rxe()
     .with_frames(Frames::All)
     .captured()
     .short(),
@@ -148,6 +154,7 @@ pub const CASES: &[Case] = &[
         "several connections",
         Runs::All,
     )
+    .opposite_rxe()
     .short(),
     Case::new(
         "udaddy",
@@ -156,6 +163,7 @@ pub const CASES: &[Case] = &[
         "datagrams with rdma_cm (SIDR)",
         Runs::Clean,
     )
+    .opposite_rxe()
     .with_frames(Frames::Clean)
     .captured()
     .short(),
@@ -166,6 +174,7 @@ pub const CASES: &[Case] = &[
         "the synchronous calls of rdma_cm",
         Runs::All,
     )
+    .opposite_rxe()
     .short(),
     Case::new(
         "rdma_xclient",
@@ -178,8 +187,9 @@ pub const CASES: &[Case] = &[
         .refused("mckey: failure joining: Operation not supported", "multicast is not offered"),
     Case::new("rsocket", "", "rstream -s {addr}", "rsockets", Runs::One)
         .refused("rsocket failed: Operation not supported", "rsockets are not offered"),
-    // perftest, bandwidth.
+    // perftest, bandwidth. A side takes as many READs and atomic operations as the other one offers, and 128 of rxe are too many: `-o 16`.
     Case::new("ib_write_bw", "ib_write_bw -F -n 1000", "ib_write_bw -F -n 1000 {host}", "WRITE", Runs::All)
+        .opposite_rxe()
         .with_frames(Frames::All)
         .short(),
     Case::new(
@@ -218,9 +228,16 @@ pub const CASES: &[Case] = &[
         "WRITE over an unreliable connection",
         Runs::Clean,
     ),
-    Case::new("ib_read_bw", "ib_read_bw -F -n 1000", "ib_read_bw -F -n 1000 {host}", "READ", Runs::All)
-        .with_frames(Frames::All)
-        .short(),
+    Case::new(
+        "ib_read_bw",
+        "ib_read_bw -F -o 16 -n 1000",
+        "ib_read_bw -F -o 16 -n 1000 {host}",
+        "READ",
+        Runs::All,
+    )
+    .opposite_rxe()
+    .with_frames(Frames::All)
+    .short(),
     Case::new(
         "ib_read_bw-R-e",
         "ib_read_bw -F -R -e -n 1000",
@@ -250,6 +267,7 @@ pub const CASES: &[Case] = &[
         "SEND with many receives",
         Runs::All,
     )
+    .opposite_rxe()
     .with_frames(Frames::All),
     Case::new(
         "ib_send_bw-R-e",
@@ -281,6 +299,15 @@ pub const CASES: &[Case] = &[
         Runs::Clean,
     )
     .with_frames(Frames::Clean),
+    // A guest whose processor is emulated takes them late.
+    Case::new(
+        "ib_send_bw-UD-few",
+        "ib_send_bw -F -c UD -s 1024 -n 100",
+        "ib_send_bw -F -c UD -s 1024 -n 100 {host}",
+        "datagrams, a few at once",
+        Runs::One,
+    )
+    .opposite_rxe(),
     Case::new(
         "ib_send_bw-R-UD",
         "ib_send_bw -F -R -c UD -s 1024 -n 1000",
@@ -298,11 +325,12 @@ pub const CASES: &[Case] = &[
     .with_frames(Frames::Clean),
     Case::new(
         "ib_atomic_bw",
-        "ib_atomic_bw -F -n 1000",
-        "ib_atomic_bw -F -n 1000 {host}",
+        "ib_atomic_bw -F -o 16 -n 1000",
+        "ib_atomic_bw -F -o 16 -n 1000 {host}",
         "atomic fetch and add",
         Runs::All,
     )
+    .opposite_rxe()
     .with_frames(Frames::All),
     Case::new(
         "ib_atomic_bw-CMP",
@@ -319,6 +347,7 @@ pub const CASES: &[Case] = &[
         "WRITE to memory that a program reads without a call",
         Runs::All,
     )
+    .opposite_rxe()
     .with_frames(Frames::All),
     Case::new(
         "ib_write_lat-R-a",
@@ -349,6 +378,7 @@ pub const CASES: &[Case] = &[
         "SEND, one at a time",
         Runs::All,
     )
+    .opposite_rxe()
     .short(),
     // Without losses only: perftest takes the next event of its channel for that of the queue that it waits for. If an ACK is lost, these
     // differ, and its send completion queue of one entry overflows.
@@ -476,7 +506,7 @@ mod tests {
         for (place, case) in CASES.iter().enumerate() {
             assert!(CASES[..place].iter().all(|other| other.name != case.name), "{}", case.name);
             let mut text = format!("{} {}", case.server, case.client);
-            for known in ["{addr}", "{host}", "{programs}"] {
+            for known in ["{addr}", "{host}", "{gid}", "{programs}"] {
                 text = text.replace(known, "");
             }
             assert!(!text.contains('{'), "{text}");

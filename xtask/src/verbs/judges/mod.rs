@@ -6,8 +6,10 @@
 //! | --- | --- |
 //! | `cases.rs` | the table of cases |
 //! | `case.rs` | what a case is |
+//! | `kind.rs` | where and over which link the two programs meet |
 //! | `place.rs` | network namespaces in which the programs run |
-//! | `process.rs` | programs that are started, awaited and ended |
+//! | `rxe.rs` | a virtual machine with `rdma_rxe` as one side |
+//! | `process.rs`, `program.rs` | programs that are started, awaited and ended |
 //! | `run.rs` | a case in a place |
 //! | `verdict.rs` | what the ends of its programs say |
 //! | `tests_of_python.rs` | results of rdma-core's own tests |
@@ -19,23 +21,31 @@ pub mod bench;
 mod captures;
 mod case;
 mod cases;
+mod kind;
 mod place;
 mod process;
+mod program;
 mod report;
 mod run;
+mod rxe;
 mod tests_of_python;
 mod verdict;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Result, bail};
 
 use self::{
     case::{Case, Faults},
     cases::CASES,
-    place::{Kind, Place},
+    kind::Kind,
+    place::Place,
     report::{Line, Report},
     run::Site,
+    rxe::Opposite,
 };
 use crate::{
     packages,
@@ -87,26 +97,18 @@ pub fn run(selection: Selection<'_>, libraries: String) -> Result<Report> {
     }
     let folder = shell::root().join("target/verbs");
     let has_tshark = packages::require(&packages::CAPTURE).is_ok();
-    let obstacle = place::obstacle();
+    let mut places = Places { folder: folder.clone(), obstacle: place::obstacle(), ..Places::default() };
     let mut report = Report { libraries, ..Report::default() };
-    let mut places = BTreeMap::new();
     for (case, kind, faults) in runs {
         let name = Line::name(case, kind.name(), faults);
-        let place = match &obstacle {
-            Some(reason) if kind != Kind::One || case.needs_node => {
+        let site = match places.site(case, kind)? {
+            Ok(site) => site,
+            Err(reason) => {
                 println!("skipped: {name}: {reason}");
                 report.skipped.push(format!("{name}: {reason}"));
                 continue;
             }
-            Some(_) => None,
-            None => match places.entry((kind, case.needs_node)) {
-                std::collections::btree_map::Entry::Occupied(entry) => Some(&*entry.into_mut()),
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    Some(&*entry.insert(Place::make(kind, case.needs_node, &folder)?))
-                }
-            },
         };
-        let site = place.map_or(Site::Host, Site::Place);
         let (outcome, mut line) = attempts(case, &site, faults)?;
         if case.is_captured && faults == Faults::None && line.fault.is_none() {
             if has_tshark {
@@ -126,15 +128,61 @@ pub fn run(selection: Selection<'_>, libraries: String) -> Result<Report> {
     Ok(report)
 }
 
+/// The places that were made so far.
+#[derive(Default)]
+struct Places {
+    folder: PathBuf,
+    /// Why there are none.
+    obstacle: Option<String>,
+    made: BTreeMap<(Kind, bool), Place>,
+    /// Opposite `rdma_rxe`, or why that is not possible.
+    rxe: Option<Result<Opposite, String>>,
+}
+
+impl Places {
+    /// Returns where a case runs, or why it cannot.
+    fn site(&mut self, case: &Case, kind: Kind) -> Result<Result<Site<'_>, String>> {
+        let Self { folder, obstacle, made, rxe } = self;
+        if let Some(reason) = obstacle {
+            let needs_place = kind != Kind::One || case.needs_node;
+            return Ok(if needs_place { Err(reason.clone()) } else { Ok(Site::Host) });
+        }
+        if let Kind::Rxe(_) = kind {
+            let rxe = rxe.get_or_insert_with(|| Opposite::make(folder).map_err(|error| format!("{error:#}")));
+            return Ok(rxe.as_ref().map(|opposite| Site::Rxe(opposite, kind)).map_err(String::clone));
+        }
+        let place = match made.entry((kind, case.needs_node)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Place::make(kind, case.needs_node, folder)?),
+        };
+        Ok(Ok(Site::Place(place, kind)))
+    }
+}
+
 /// How often a case runs at most, each time with another seed, if the last ACK is lost.
 const ATTEMPTS: u32 = 4;
 
-/// Runs a case, again if it fails by the loss of the last ACK alone, and returns the last outcome with its line of the report.
+/// Runs a case, again if it fails by the loss of the last ACK alone, or by a failure of the virtual machine's own kernel. Returns the last
+/// outcome with its line of the report.
 fn attempts(case: &'static Case, site: &Site<'_>, faults: Faults) -> Result<(run::Outcome, Line)> {
     let mut line = Line::new(case, site.kind().name(), faults);
     let mut seed = 1;
     loop {
-        let mut outcome = run::run(case, site, faults, seed)?;
+        let outcome = run::run(case, site, faults, seed);
+        let is_failed = outcome.as_ref().map_or(true, |outcome| outcome.verdict.fault.is_some());
+        if let (Site::Rxe(opposite, _), true) = (site, is_failed) {
+            // The next one boots another virtual machine.
+            let failure = opposite.abandon();
+            if let Some(failure) = failure.filter(|_| seed < ATTEMPTS) {
+                line.repeated.push(format!("attempt {seed}: {failure}"));
+                seed += 1;
+                continue;
+            }
+        }
+        let mut outcome = match outcome {
+            Err(error) if matches!(site, Site::Rxe(..)) => run::Outcome::failed(format!("{error:#}")),
+            outcome => outcome?,
+        };
         let verdict = std::mem::take(&mut outcome.verdict);
         match &verdict.fault {
             Some(fault) if outcome.has_lost_last_ack && seed < ATTEMPTS => {
@@ -182,7 +230,11 @@ fn print_line(name: &str, line: &Line, text: &str) {
 fn selected(selection: Selection<'_>) -> Vec<(&'static Case, Kind, Faults)> {
     let runs =
         CASES.iter().flat_map(|case| case.list().into_iter().map(move |(kind, faults)| (case, kind, faults)));
-    runs.filter(|&(case, kind, faults)| selection.contains(case, kind, faults)).collect()
+    let mut runs: Vec<_> =
+        runs.filter(|&(case, kind, faults)| selection.contains(case, kind, faults)).collect();
+    // At the end: a virtual machine takes time of the processor until it ends.
+    runs.sort_by_key(|(_, kind, _)| matches!(kind, Kind::Rxe(_)));
+    runs
 }
 
 #[cfg(test)]

@@ -10,67 +10,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::kind::Kind;
 use crate::shell;
 
-/// Kinds of places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Both programs in one network namespace, with one IPv4 address.
-    One,
-    /// A network namespace for each program, connected by a veth pair.
-    Ipv4,
-    /// The same, with IPv6.
-    Ipv6,
-    /// The same, with Ethernet frames of the interfaces instead of datagrams.
-    Frames4,
-    Frames6,
-    /// The server with Ethernet frames, the client with datagrams.
-    Mixed4,
-    Mixed6,
-}
-
-impl Kind {
-    /// Those where frames are datagrams.
-    pub const DATAGRAMS: [Self; 3] = [Self::One, Self::Ipv4, Self::Ipv6];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::One => "one address",
-            Self::Ipv4 => "IPv4",
-            Self::Ipv6 => "IPv6",
-            Self::Frames4 => "frames IPv4",
-            Self::Frames6 => "frames IPv6",
-            Self::Mixed4 => "mixed IPv4",
-            Self::Mixed6 => "mixed IPv6",
-        }
-    }
-
-    /// Returns the addresses of the devices: of the server, and of the client.
-    pub const fn addresses(self) -> [&'static str; 2] {
-        match self {
-            Self::One => ["10.77.0.1", "10.77.0.1"],
-            Self::Ipv4 | Self::Frames4 | Self::Mixed4 => ["10.77.0.1", "10.77.0.2"],
-            Self::Ipv6 | Self::Frames6 | Self::Mixed6 => ["fd77::1", "fd77::2"],
-        }
-    }
-
-    /// Returns whether the devices' addresses are of IPv6 on a host that has IPv4, too.
-    pub const fn is_ipv6(self) -> bool {
-        matches!(self, Self::Ipv6 | Self::Frames6 | Self::Mixed6)
-    }
-
-    /// Returns the interface whose Ethernet frames a side uses, if it does.
-    pub const fn interface(self, side: usize) -> Option<&'static str> {
-        match (self, side) {
-            (Self::Frames4 | Self::Frames6 | Self::Mixed4 | Self::Mixed6, 0) => Some("v1"),
-            (Self::Frames4 | Self::Frames6, _) => Some("v2"),
-            _ => None,
-        }
-    }
-}
-
-/// The address by which programs find each other with TCP, whatever their devices use.
-pub const HOST: &str = "10.77.0.1";
+/// Frames that wait for a virtual machine, at most: the sender of datagrams does not wait for it.
+const TAP_QUEUE: u32 = 16384;
 
 /// Where places see `target/verbs`. A user without rights may not be able to reach that folder by its own path.
 pub const ROOT: &str = "/mnt";
@@ -104,7 +48,7 @@ exec cat
 
 /// A place. Its namespaces end when it is dropped.
 pub struct Place {
-    pub kind: Kind,
+    kind: Kind,
     holders: Vec<Holder>,
 }
 
@@ -125,7 +69,7 @@ impl Place {
     /// The system has no namespaces for this user.
     pub fn make(kind: Kind, has_node: bool, folder: &Path) -> Result<Self> {
         let node = if has_node { "node" } else { "none" };
-        let count = if kind == Kind::One { 1 } else { 2 };
+        let count = if matches!(kind, Kind::One | Kind::Rxe(_)) { 1 } else { 2 };
         let mut holders = Vec::new();
         for _ in 0..count {
             let mut command = Command::new("unshare");
@@ -138,7 +82,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Gives the namespaces an interface with addresses: the ends of a veth pair.
+    /// Gives the namespaces an interface with addresses: the ends of a veth pair, or the TAP interface of a virtual machine.
     fn connect(&mut self) -> Result<()> {
         let addresses = |end: u32| {
             format!("ip addr add 10.77.0.{end}/24 dev v{end}; ip addr add fd77::{end}/64 dev v{end} nodad")
@@ -146,6 +90,10 @@ impl Place {
         let up = |end: u32| format!("{}; ip link set v{end} mtu 9000 up", addresses(end));
         let pair = "ip link add v1 type veth peer name v2";
         let [first, second] = match &self.holders[..] {
+            [_] if matches!(self.kind, Kind::Rxe(_)) => {
+                let tap = format!("ip tuntap add v1 mode tap; ip link set v1 txqueuelen {TAP_QUEUE}");
+                [format!("{tap}; {}", up(1)), String::new()]
+            }
             [_] => [format!("{pair}; ip link set v2 up; {}", up(1)), String::new()],
             [_, other] => [format!("{pair}; ip link set v2 netns {}; {}", other.0.id(), up(1)), up(2)],
             _ => [String::new(), String::new()],
@@ -167,9 +115,9 @@ impl Place {
 
     /// Returns a command that runs in the namespace of the server (0) or of the client (1), as a user without any capability but that for
     /// packet sockets, if the side uses them.
-    pub fn unprivileged(&self, side: usize) -> Command {
+    pub fn unprivileged(&self, kind: Kind, side: usize) -> Command {
         let mut command = self.command(side);
-        let capabilities = if self.kind.interface(side).is_some() { "-all,+net_raw" } else { "-all" };
+        let capabilities = if kind.interface(side).is_some() { "-all,+net_raw" } else { "-all" };
         command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
         for set in ["--bounding-set", "--inh-caps", "--ambient-caps"] {
             command.arg(format!("{set}={capabilities}"));
@@ -231,7 +179,8 @@ mod tests {
         for kind in Kind::DATAGRAMS {
             let place = Place::make(kind, true, directory.path()).unwrap();
             let text = "test -f /mnt/file -a -c /dev/infiniband/uverbs0 && exec ip -brief addr show";
-            let addresses = |side| shell::output(place.unprivileged(side).args(["sh", "-c", text])).unwrap();
+            let addresses =
+                |side| shell::output(place.unprivileged(kind, side).args(["sh", "-c", text])).unwrap();
             for (side, address) in kind.addresses().into_iter().enumerate() {
                 assert!(addresses(side).contains(&format!(" {address}/")), "{}", addresses(side));
             }

@@ -16,14 +16,20 @@ use anyhow::{Context as _, Result};
 
 use super::{
     case::{Case, Expected, Faults},
-    place::{HOST, Kind, Place, ROOT},
+    kind::Kind,
+    place::{Place, ROOT},
     process::{self, MARK, Process, eventually},
+    program::Program,
+    rxe::Opposite,
     verdict::{Ends, MANY, Verdict},
 };
 use crate::{shell, verbs::programs};
 
 /// How long a server may take until it listens: perftest's compute for more than a second before.
 const LISTENING: Duration = Duration::from_secs(5);
+
+/// How often longer everything may take with a virtual machine, whose processor QEMU emulates.
+const SLOWER_IN_GUEST: u32 = 4;
 
 const AFTER_CLAIM: Duration = Duration::from_millis(50);
 
@@ -42,9 +48,11 @@ const CLEANUP: Duration = Duration::from_secs(2);
 /// Where the two programs run.
 pub enum Site<'a> {
     /// In a place of its own.
-    Place(&'a Place),
+    Place(&'a Place, Kind),
     /// On this host, as this user, over the loopback address.
     Host,
+    /// One of them opposite a virtual machine with the other one.
+    Rxe(&'a Opposite, Kind),
 }
 
 /// Result of a case.
@@ -60,59 +68,73 @@ pub struct Outcome {
     pub captures: Vec<PathBuf>,
 }
 
+impl Outcome {
+    /// Returns that of a case whose virtual machine failed.
+    pub fn failed(fault: String) -> Self {
+        Self {
+            verdict: Verdict { fault: Some(fault), ..Verdict::default() },
+            has_lost_last_ack: false,
+            took: Duration::ZERO,
+            text: String::new(),
+            retransmissions: 0,
+            captures: Vec::new(),
+        }
+    }
+}
+
 impl Site<'_> {
     pub const fn kind(&self) -> Kind {
         match self {
-            Self::Place(place) => place.kind,
+            Self::Place(_, kind) | Self::Rxe(_, kind) => *kind,
             Self::Host => Kind::One,
+        }
+    }
+
+    /// Returns where the programs on this host run, if in a place of its own.
+    const fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Place(place, _) => Some(place),
+            Self::Rxe(opposite, _) => Some(opposite.place()),
+            Self::Host => None,
         }
     }
 
     /// Returns how programs there see `target/verbs`.
     fn root(&self) -> PathBuf {
-        match self {
-            Self::Place(_) => ROOT.into(),
-            Self::Host => shell::root().join("target/verbs"),
-        }
+        if self.place().is_some() { ROOT.into() } else { shell::root().join("target/verbs") }
     }
 
     /// Returns the addresses of the devices of both sides.
     fn addresses(&self) -> [&'static str; 2] {
-        match self {
-            Self::Place(place) => place.kind.addresses(),
-            Self::Host => ["127.0.0.1"; 2],
-        }
+        if self.place().is_some() { self.kind().addresses() } else { ["127.0.0.1"; 2] }
     }
 
     const fn tcp_host(&self) -> &'static str {
-        match self {
-            Self::Place(_) => HOST,
-            Self::Host => "127.0.0.1",
-        }
+        if self.place().is_some() { self.kind().tcp_host() } else { "127.0.0.1" }
     }
 
     fn command(&self, side: usize) -> Command {
-        match self {
-            Self::Place(place) => place.unprivileged(side),
-            Self::Host => {
-                let mut command = Command::new("setpriv");
-                command.arg("--no-new-privs");
-                command
-            }
+        if let Some(place) = self.place() {
+            return place.unprivileged(self.kind(), side);
         }
+        let mut command = Command::new("setpriv");
+        command.arg("--no-new-privs");
+        command
     }
 
     /// Returns what a side's namespace shows of `/proc/net`.
     fn sockets(&self, side: usize, file: &str) -> String {
-        let process = match self {
-            Self::Place(place) => place.process(side).to_string(),
-            Self::Host => "self".to_owned(),
-        };
+        let process = self.place().map_or_else(|| "self".to_owned(), |place| place.process(side).to_string());
         fs::read_to_string(format!("/proc/{process}/net/{file}")).unwrap_or_default()
     }
 
     /// Returns the sockets on the server's side that wait for connections, over TCP or by rdma_cm.
-    fn listeners(&self) -> BTreeSet<String> {
+    fn listeners(&self) -> Result<BTreeSet<String>> {
+        if let Self::Rxe(opposite, kind) = self
+            && kind.is_in_guest(0)
+        {
+            return opposite.listeners();
+        }
         let mut listeners = BTreeSet::new();
         for file in ["tcp", "tcp6"] {
             // The second word is the address, the fourth one the state: 0A is LISTEN.
@@ -125,7 +147,7 @@ impl Site<'_> {
         let names = claims.lines().filter_map(|line| line.split_whitespace().last());
         let is_port = |name: &&str| name.starts_with("@viordma") && name.contains("/port/");
         listeners.extend(names.filter(is_port).map(str::to_owned));
-        listeners
+        Ok(listeners)
     }
 
     /// Returns how many UDP datagrams the server's side has received and sent.
@@ -144,7 +166,7 @@ impl Site<'_> {
 
     /// Returns what is left of processes of the library: sockets with names, and shared memory.
     fn left(&self) -> Vec<String> {
-        let Self::Place(place) = self else { return Vec::new() };
+        let Some(place) = self.place() else { return Vec::new() };
         let mut left = Vec::new();
         for side in 0..2 {
             let sockets = self.sockets(side, "unix");
@@ -164,32 +186,38 @@ impl Site<'_> {
 /// # Errors
 /// The programs cannot be started.
 pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Outcome> {
+    let mut slower = 1;
+    if let Site::Rxe(opposite, _) = site {
+        opposite.boot()?;
+        slower = SLOWER_IN_GUEST;
+    }
     let begin = Instant::now();
     let folder =
-        format!("run/{}-{}-{}", case.name, site.kind().name(), faults.name()).replace([' ', '%'], "");
+        format!("run/{}-{}-{}", case.name, site.kind().name(), faults.name()).replace([' ', '%', ','], "");
     let own = shell::root().join("target/verbs").join(&folder);
     let _ = fs::remove_dir_all(&own);
     fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
     // The user of the programs writes into it.
     fs::set_permissions(&own, fs::Permissions::from_mode(0o777))?;
     let job = Job { case, site, faults, seed, folder, mark: format!("{}-{}", std::process::id(), case.name) };
-    let deadline = begin + Duration::from_secs(case.seconds);
+    let deadline = begin + Duration::from_secs(case.seconds) * slower;
     let mut server = None;
     if !case.server.is_empty() {
-        let before = site.listeners();
-        let mut process = Process::start(&mut job.command(0, case.server), &own.join("server.log"))?;
-        if eventually(LISTENING, || site.listeners() != before || process.has_ended()) {
+        let before = site.listeners()?;
+        let mut program = job.start(0, case.server, &own.join("server.log"), deadline)?;
+        let listens = || site.listeners().is_ok_and(|listeners| listeners != before);
+        if eventually(LISTENING * slower, || listens() || program.has_ended()) {
             // A port is claimed a moment before the program listens.
             thread::sleep(AFTER_CLAIM);
         }
-        server = Some(process);
+        server = Some(program);
     }
     let datagrams = site.datagrams();
-    let mut client = Process::start(&mut job.command(1, case.client), &own.join("client.log"))?;
+    let mut client = job.start(1, case.client, &own.join("client.log"), deadline)?;
     let (mut limit, mut untimely) = (deadline, None);
     if let (Expected::ServerKilled, Some(server)) = (case.expected, &mut server) {
         // The first frames make them share memory.
-        let transfers = |server: &Process| site.datagrams() > datagrams + MANY || server.shares_memory();
+        let transfers = |server: &Program<'_>| site.datagrams() > datagrams + MANY || server.shares_memory();
         eventually(BEFORE_KILL, || transfers(server) || client.has_ended());
         thread::sleep(IN_TRANSFER);
         // Without a peer that is killed in mid-transfer, the client's end would show nothing.
@@ -230,8 +258,19 @@ struct Job<'a> {
     mark: String,
 }
 
-impl Job<'_> {
-    /// Returns a command of the case, for a side.
+impl<'a> Job<'a> {
+    /// Starts a program of the case on its side.
+    fn start(&self, side: usize, text: &str, log: &Path, deadline: Instant) -> Result<Program<'a>> {
+        if let Site::Rxe(opposite, kind) = self.site
+            && kind.is_in_guest(side)
+        {
+            let limit = deadline.saturating_duration_since(Instant::now());
+            return opposite.start(*kind, text, limit, log).map(Program::InGuest);
+        }
+        Process::start(&mut self.command(side, text), log).map(Program::Here)
+    }
+
+    /// Returns a command of the case, for a side on this host.
     fn command(&self, side: usize, text: &str) -> Command {
         let Self { case, site, .. } = self;
         let root = site.root();
@@ -272,6 +311,7 @@ impl Job<'_> {
         let text = text
             .replace("{addr}", addresses[0])
             .replace("{host}", site.tcp_host())
+            .replace("{gid}", "0")
             .replace("{programs}", &programs.display().to_string());
         for (place, word) in text.split_whitespace().enumerate() {
             if place == 0 && !word.starts_with('/') {
