@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::cell::Cell;
 use std::os::fd::AsFd;
+use std::thread;
 
 use fallible::Arc;
 use parking_lot::Mutex;
@@ -25,6 +26,10 @@ pub const STAND_ASIDE: Duration = Duration::from_millis(1);
 /// when others compute; one that waits for a descriptor gets it with the frame.
 const POLLS: u32 = 64;
 const POLL_WAIT: Duration = Duration::from_micros(100);
+
+/// How long the end of the process waits for the messages that end its connections, and how often it looks.
+const LEAVE_LIMIT: Duration = Duration::from_millis(100);
+const LEAVE_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Something that happened to an object.
 #[derive(Debug)]
@@ -70,6 +75,10 @@ pub struct Adapter {
     /// Whether it sleeps without waiting for frames.
     stands_aside: AtomicBool,
     stopped: AtomicBool,
+    /// The process ends.
+    leaves: AtomicBool,
+    /// Its connections are ended.
+    has_left: AtomicBool,
 }
 
 impl Adapter {
@@ -89,6 +98,8 @@ impl Adapter {
             sleeps_until: AtomicU64::new(u64::MAX),
             stands_aside: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
         })
     }
 
@@ -226,6 +237,34 @@ impl Adapter {
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.waker.add();
+    }
+
+    /// Lets the progress thread end the connections, as the kernel does with those of a process that ends, and waits for a moment.
+    ///
+    /// The caller may be a signal handler that has interrupted a thread with a lock: it takes none.
+    pub fn leave(&self) {
+        self.leaves.store(true, Ordering::SeqCst);
+        self.waker.add();
+        let mut left = LEAVE_LIMIT;
+        while !self.has_left.load(Ordering::SeqCst) && !left.is_zero() {
+            thread::sleep(LEAVE_INTERVAL);
+            left = left.saturating_sub(LEAVE_INTERVAL);
+        }
+    }
+
+    /// Ends the connections if the process ends. Of the progress thread.
+    pub fn end_connections(&self) {
+        if !self.leaves.load(Ordering::SeqCst) || self.has_left.load(Ordering::SeqCst) {
+            return;
+        }
+        // Those of addresses that are removed end with one message to the peer. The engine handles a number of them at a time.
+        if self.engine.connections().set_addresses(&[]).is_ok() {
+            while self.engine.first_shard().poll_timeout() == Some(Instant::default()) {
+                self.follow_up();
+            }
+            self.follow_up();
+        }
+        self.has_left.store(true, Ordering::SeqCst);
     }
 
     /// Returns whether the progress thread is to end.

@@ -37,6 +37,8 @@ pub struct Device {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Statistics are to be printed.
     reports: AtomicBool,
+    /// The process whose thread it is.
+    process: u32,
 }
 
 impl core::fmt::Debug for Device {
@@ -64,7 +66,8 @@ impl Device {
         engine.connections().set_addresses(&[address]).map_err(|_| Error::OutOfMemory)?;
         let adapter = Arc::new(Adapter::new(engine, link)?);
         let thread = Mutex::new(Some(progress::start(Arc::clone(&adapter))?));
-        Ok(Arc::new(Self { address, adapter, thread, reports: settings.statistics.into() }))
+        let process = std::process::id();
+        Ok(Arc::new(Self { address, adapter, thread, reports: settings.statistics.into(), process }))
     }
 
     /// Returns the address.
@@ -111,6 +114,13 @@ impl Device {
 }
 
 impl Device {
+    /// Ends the connections of a process that ends: their peers need not wait for an answer. Does nothing in a child of that process.
+    pub fn leave(&self) {
+        if std::process::id() == self.process {
+            self.adapter.leave();
+        }
+    }
+
     /// Prints the statistics to stderr, once, if the settings ask for them.
     pub fn report(&self) {
         if !self.reports.swap(false, Ordering::Relaxed) {

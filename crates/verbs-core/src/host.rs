@@ -84,18 +84,17 @@ impl Host {
         Ok(device)
     }
 
-    /// Prints the statistics of open devices, if the settings ask for them. For the end of a process that leaves them open.
-    pub fn report(&self) {
-        let open: Vec<_> = self.open.lock().values().filter_map(Weak::upgrade).collect();
-        for device in open {
+    /// Ends the connections of open devices, and prints their statistics if the settings ask for them. For the end of a process that leaves
+    /// them open.
+    pub fn leave(&self) {
+        // A thread that opens a device may have the lock, or have had it when this process was made by fork.
+        let Some(open) = self.open.try_lock() else { return };
+        let devices: Vec<_> = open.values().filter_map(Weak::upgrade).collect();
+        drop(open);
+        for device in devices {
+            device.leave();
             device.report();
         }
-    }
-
-    /// Returns whether the settings ask for statistics.
-    #[must_use]
-    pub fn has_reports(&self) -> bool {
-        self.settings.statistics
     }
 
     /// Returns the address of the device by which `destination` is reached.

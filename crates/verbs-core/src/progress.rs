@@ -19,6 +19,7 @@ pub fn start(adapter: Arc<Adapter>) -> Result<JoinHandle<()>, Error> {
         sys::block_signals();
         while !adapter.is_stopped() {
             adapter.take_passed();
+            adapter.end_connections();
             if adapter.is_unattended() {
                 if adapter.drive() > 0 {
                     // There may be more.

@@ -97,6 +97,35 @@ fn processes_on_one_address_connect() {
     }
 }
 
+/// A process may exit without the call that answers a disconnect, or that begins one: the kernel does both for it.
+#[test]
+fn a_process_that_ends_ends_its_connections() {
+    for is_asked in [true, false] {
+        let address = address();
+        let (client, server) = (Process::new(address), Process::new(address));
+        let listener = server.id();
+        listener.bind(SocketAddr::new(address, 0)).unwrap();
+        listener.listen(1).unwrap();
+        let active = client.connect(listener.local().unwrap(), &[]);
+        let passive = server.event(CmEventKind::ConnectRequest).id;
+        passive.accept(&parameters(&[])).unwrap();
+        client.event(CmEventKind::ConnectResponse);
+        active.establish().unwrap();
+        server.event(CmEventKind::Established);
+        if is_asked {
+            active.disconnect().unwrap();
+            server.event(CmEventKind::Disconnected);
+        }
+        server.host.leave();
+        // Without an answer, the request is repeated for some seconds.
+        assert!(is_readable(&*client.channel, 500), "asked: {is_asked}");
+        client.event(CmEventKind::Disconnected);
+        for id in [active, passive, listener] {
+            id.destroy();
+        }
+    }
+}
+
 /// A request may come a moment before the program listens: it waits, also if another process at the address receives it.
 #[test]
 fn a_request_waits_for_its_listener() {

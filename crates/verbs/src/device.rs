@@ -64,10 +64,10 @@ pub fn text<const N: usize>(text: &str) -> [c_char; N] {
     bytes
 }
 
-/// Prints the statistics of devices that the program leaves open.
-extern "C" fn report() {
+/// Leaves the devices that the program leaves open.
+extern "C" fn leave() {
     if let Some(host) = host() {
-        host.report();
+        host.leave();
     }
 }
 
@@ -76,10 +76,8 @@ pub fn host() -> Option<&'static Arc<Host>> {
     static HOST: OnceLock<Option<Arc<Host>>> = OnceLock::new();
     let found = || match Settings::from_environment().and_then(Host::new) {
         Ok(host) => {
-            if host.has_reports() {
-                // SAFETY: the function is one of this library, which is not unloaded.
-                unsafe { libc::atexit(report) };
-            }
+            // SAFETY: the function is one of this library, which is not unloaded.
+            unsafe { libc::atexit(leave) };
             Some(host)
         }
         Err(invalid) => {
