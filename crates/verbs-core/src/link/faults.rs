@@ -12,16 +12,30 @@ const MILLION: u32 = 1_000_000;
 pub struct FaultInjector {
     faults: Faults,
     random: fastrand::Rng,
+    counts: Counts,
+}
+
+/// Numbers of frames with faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub lost: u64,
+    pub duplicated: u64,
+    pub reordered: u64,
 }
 
 impl FaultInjector {
     pub fn new(faults: Faults) -> Self {
-        Self { faults, random: fastrand::Rng::with_seed(faults.seed) }
+        Self { faults, random: fastrand::Rng::with_seed(faults.seed), counts: Counts::default() }
     }
 
     /// Returns whether there are any faults.
     pub fn is_active(&self) -> bool {
         !self.faults.is_empty()
+    }
+
+    /// Returns how many frames had faults.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Returns what is transmitted instead of a batch: frames may be missing, be there twice, or come after the next one.
@@ -30,6 +44,7 @@ impl FaultInjector {
         let mut held = None;
         for frame in batch {
             if self.happens(self.faults.loss) {
+                self.counts.lost += 1;
                 continue;
             }
             let twice = self.happens(self.faults.duplicate);
@@ -37,6 +52,8 @@ impl FaultInjector {
                 held = Some(frame);
                 continue;
             }
+            self.counts.duplicated += u64::from(twice);
+            self.counts.reordered += u64::from(held.is_some());
             transmitted.extend(core::iter::repeat_n(frame, if twice { 2 } else { 1 }));
             transmitted.extend(held.take());
         }
@@ -74,5 +91,20 @@ mod tests {
         reordered.sort_unstable();
         assert_eq!(reordered, (0..10_000).collect::<Vec<_>>());
         assert_eq!(transmitted(Faults { loss: 1_000_000, ..none }), []);
+    }
+
+    #[test]
+    fn faults_are_counted() {
+        let faults = Faults { loss: 10_000, duplicate: 10_000, reorder: 10_000, seed: 1 };
+        let mut injector = FaultInjector::new(faults);
+        let sent = injector.apply((0..10_000).collect());
+        let Counts { lost, duplicated, reordered } = injector.counts();
+        assert_eq!(sent.len() as u64, 10_000 - lost + duplicated);
+        let late = sent.windows(2).filter(|pair| pair[0] > pair[1]).count() as u64;
+        assert!([lost, duplicated, reordered].iter().all(|count| (50..150).contains(count)), "{late}");
+        assert_eq!(late, reordered);
+        // One that is alone comes after no other one.
+        let mut injector = FaultInjector::new(Faults { reorder: 1_000_000, ..Faults::default() });
+        assert_eq!((injector.apply(vec![1]), injector.counts()), (vec![1], Counts::default()));
     }
 }

@@ -270,10 +270,16 @@ impl Link {
 
     /// Calls `each` with the name of each counter of the link and its value.
     pub fn each_counter(&self, mut each: impl FnMut(&'static str, u64)) {
-        let sent = self.outgoing.lock().sent();
+        let (sent, faults) = {
+            let outgoing = self.outgoing.lock();
+            (outgoing.sent(), outgoing.fault_counts())
+        };
         each("sent_datagrams", sent.datagrams);
         each("sent_ethernet_frames", sent.ethernet);
         each("sent_through_memory", sent.memory);
+        each("lost_frames", faults.lost);
+        each("duplicated_frames", faults.duplicated);
+        each("reordered_frames", faults.reordered);
     }
 
     /// Returns when [`Link::take_passed`] has to handle a postponed request.

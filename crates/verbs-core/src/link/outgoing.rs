@@ -10,7 +10,7 @@ use roce::{Instant, Transmit};
 use roce_wire::UDP_PORT;
 
 use super::capture::Capture;
-use super::faults::FaultInjector;
+use super::faults::{self, FaultInjector};
 use super::frame::{FRAME, FrameBuffer, port_of};
 use super::headers;
 use super::memory::Outbound;
@@ -126,6 +126,11 @@ impl Outgoing {
     /// Returns how many frames have left.
     pub fn sent(&self) -> Sent {
         self.sent
+    }
+
+    /// Returns how many frames had faults.
+    pub fn fault_counts(&self) -> faults::Counts {
+        self.faults.counts()
     }
 
     /// Transmits the batch: through memory to other processes at this address, by `frames` what has a next hop on its interface, all else as

@@ -52,7 +52,7 @@ pub enum Expected {
 /// Where a case runs, and with which faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
-    /// In every place, without and with losses.
+    /// In every place, without and with losses; with IPv4 between two places, also with frames in another order.
     All,
     /// In every place, without losses: nothing recovers what is lost.
     Clean,
@@ -93,6 +93,7 @@ impl Frames {
 pub enum Faults {
     None,
     Loss,
+    Reorder,
 }
 
 impl Faults {
@@ -101,6 +102,7 @@ impl Faults {
         match self {
             Self::None => None,
             Self::Loss => Some(format!("loss=1%,seed={seed}")),
+            Self::Reorder => Some(format!("reorder=1%,seed={seed}")),
         }
     }
 
@@ -108,6 +110,7 @@ impl Faults {
         match self {
             Self::None => "clean",
             Self::Loss => "1 % loss",
+            Self::Reorder => "1 % reordered",
         }
     }
 }
@@ -124,7 +127,9 @@ impl Runs {
             Self::All | Self::Ipv4 => &[Faults::None, Faults::Loss],
             Self::Clean | Self::Ipv4Clean | Self::One => &[Faults::None],
         };
-        kinds.iter().flat_map(|&kind| faults.iter().map(move |&faults| (kind, faults))).collect()
+        let reordered = (self == Self::All).then_some((Kind::Ipv4, Faults::Reorder));
+        let all = kinds.iter().flat_map(|&kind| faults.iter().map(move |&faults| (kind, faults)));
+        all.chain(reordered).collect()
     }
 }
 

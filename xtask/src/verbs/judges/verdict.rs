@@ -119,8 +119,13 @@ impl Ends<'_> {
         if frames + self.counter("rx_frames") == 0 && !case.server.is_empty() {
             return Some(NOT_USED.to_owned());
         }
-        let is_lossless = faults != Faults::None && frames >= MANY && self.counter("retransmissions") == 0;
-        is_lossless.then(|| "no frame was lost".to_owned())
+        let is_missing = match faults {
+            Faults::None => false,
+            Faults::Loss => frames >= MANY && self.counter("retransmissions") == 0,
+            // A frame that leaves alone is in no order.
+            Faults::Reorder => frames >= MANY * 5 && self.counter("reordered_frames") == 0,
+        };
+        is_missing.then(|| format!("no frame had the faults asked for: {}", faults.name()))
     }
 
     fn fault_of_refusal(&self, text: &str) -> Option<String> {
@@ -236,7 +241,15 @@ mod tests {
         assert_eq!(both(&exited(0, "viordma: ::1: rx_frames=1000 tx_frames=0\n"), Faults::None), None);
         let lossless = exited(0, "viordma: ::1: tx_frames=1500\n");
         assert_eq!(both(&lossless, Faults::None), None);
-        assert_eq!(both(&lossless, Faults::Loss).unwrap(), "no frame was lost");
+        assert_eq!(both(&lossless, Faults::Loss).unwrap(), "no frame had the faults asked for: 1 % loss");
+        assert_eq!(both(&lossless, Faults::Reorder), None, "few frames");
+        let ordered = exited(0, "viordma: ::1: tx_frames=9000 reordered_frames=0\n");
+        assert_eq!(
+            both(&ordered, Faults::Reorder).unwrap(),
+            "no frame had the faults asked for: 1 % reordered"
+        );
+        let reordered = exited(0, "viordma: ::1: tx_frames=9000 reordered_frames=90\n");
+        assert_eq!(both(&reordered, Faults::Reorder), None);
         assert!(
             fault("ibv_devices", None, &exited(0, "device"), Faults::None).unwrap().ends_with("\"viordma0\"")
         );
