@@ -14,7 +14,7 @@ use flate2::read::GzDecoder;
 use crate::{guest::debian, shell};
 
 /// Packages with the programs and the libraries that these need, but for the C library, Python and those that are replaced.
-const PACKAGES: [&str; 29] = [
+const PACKAGES: [&str; 30] = [
     "ibverbs-providers",
     "ibverbs-utils",
     "libatomic1",
@@ -42,6 +42,7 @@ const PACKAGES: [&str; 29] = [
     "openmpi-common",
     "perftest",
     "python3-pyverbs",
+    "qperf",
     "rdmacm-utils",
     "ucx-utils",
 ];

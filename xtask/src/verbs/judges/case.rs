@@ -12,7 +12,7 @@ use super::{
 pub struct Case {
     pub name: &'static str,
     /// The one that waits for a peer; empty if there is none. In commands, `{addr}` is the address of the server's device, `{host}` one
-    /// for TCP, `{gid}` the index of the GID of the program's own device. A program is one of Debian's packages, unless its path is given.
+    /// for TCP, `{gid}` the index of the GID of the program's own device; `{programs}` and `{scripts}` are folders. A program is one of Debian's packages, unless its path is given.
     pub server: &'static str,
     pub client: &'static str,
     /// Behavior that it shows beyond what the cases before show.
@@ -45,6 +45,8 @@ pub enum Expected {
     Refused { text: &'static str, reason: &'static str },
     /// The server is killed in mid-transfer. A request of the client runs out of retries; it ends with another status, without a signal.
     ServerKilled,
+    /// The server is stopped in mid-transfer for a while. Both end with status 0, and few packets are transmitted again.
+    ServerStopped,
     /// Tests of Python: at least this many pass, and those of the list fail, no others.
     Tests { passed: usize, known: &'static [Known] },
 }
@@ -195,6 +197,10 @@ impl Case {
 
     pub const fn within(self, seconds: u64) -> Self {
         Self { seconds, ..self }
+    }
+
+    pub const fn with(self, environment: &'static [(&'static str, &'static str)]) -> Self {
+        Self { environment, ..self }
     }
 
     /// A case of UCX: it takes only devices with a character device of the kernel's drivers.

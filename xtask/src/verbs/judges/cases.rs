@@ -228,16 +228,10 @@ pub const CASES: &[Case] = &[
         "WRITE over an unreliable connection",
         Runs::Clean,
     ),
-    Case::new(
-        "ib_read_bw",
-        "ib_read_bw -F -o 16 -n 1000",
-        "ib_read_bw -F -o 16 -n 1000 {host}",
-        "READ",
-        Runs::All,
-    )
-    .opposite_rxe()
-    .with_frames(Frames::All)
-    .short(),
+    Case::new("ib_read_bw", "ib_read_bw -F -o 16 -n 1000", "ib_read_bw -F -o 16 -n 1000 {host}", "READ", Runs::All)
+        .opposite_rxe()
+        .with_frames(Frames::All)
+        .short(),
     Case::new(
         "ib_read_bw-R-e",
         "ib_read_bw -F -R -e -n 1000",
@@ -430,6 +424,18 @@ pub const CASES: &[Case] = &[
         Runs::Clean,
     )
     .expecting(Expected::ServerKilled),
+    Case::new(
+        "stop-ib_write_bw",
+        "ib_write_bw -F -n 30000",
+        "ib_write_bw -F -n 30000 {host}",
+        "a peer that is stopped in mid-transfer for 250 ms",
+        Runs::Clean,
+    )
+    .expecting(Expected::ServerStopped),
+    Case::new("wrong-variable", "", "ibv_devinfo", "a variable without a meaning", Runs::One)
+        .with(&[("VIORDMA_FAULTS", "loss=much")])
+        .refused("viordma: VIORDMA_FAULTS=loss=much", "it names the variable, and there is no device")
+        .short(),
     // Applications.
     Case::new(
         "ucx-tag_lat",
@@ -480,6 +486,31 @@ pub const CASES: &[Case] = &[
     .with_node(MPI)
     .within(60),
     Case::new(
+        "qperf-rc",
+        "qperf",
+        "qperf {host} -cm1 -t 1 rc_lat rc_bw rc_bi_bw rc_rdma_write_bw rc_rdma_read_bw rc_compare_swap_mr rc_fetch_add_mr ver_rc_compare_swap ver_rc_fetch_add quit",
+        "qperf's connections over rdma_cm, and its checks of atomic operations",
+        Runs::Ipv4Clean,
+    )
+    .within(60),
+    Case::new(
+        "qemu-migration",
+        "/usr/bin/python3 -B {scripts}/migration.py to {addr}",
+        "/usr/bin/python3 -B {scripts}/migration.py from {addr}",
+        "live migration of a virtual machine of QEMU, with its memory compared",
+        Runs::Ipv4,
+    )
+    .within(90),
+    Case::new(
+        "manners",
+        "",
+        "/usr/bin/python3 -B {scripts}/manners.py",
+        "signals, children, and a library that is unloaded, beside transfers",
+        Runs::One,
+    )
+    .printing("ok unloading")
+    .short(),
+    Case::new(
         "pyverbs",
         "",
         "/usr/bin/python3 -B {programs}/pyverbs/tests/run_tests.py -v --dev viordma0 --gid 0",
@@ -506,7 +537,7 @@ mod tests {
         for (place, case) in CASES.iter().enumerate() {
             assert!(CASES[..place].iter().all(|other| other.name != case.name), "{}", case.name);
             let mut text = format!("{} {}", case.server, case.client);
-            for known in ["{addr}", "{host}", "{gid}", "{programs}"] {
+            for known in ["{addr}", "{host}", "{gid}", "{programs}", "{scripts}"] {
                 text = text.replace(known, "");
             }
             assert!(!text.contains('{'), "{text}");

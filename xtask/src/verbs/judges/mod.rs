@@ -13,6 +13,7 @@
 //! | `run.rs` | a case in a place |
 //! | `verdict.rs` | what the ends of its programs say |
 //! | `tests_of_python.rs` | results of rdma-core's own tests |
+//! | `scripts.rs`, `scripts/` | programs of Python that cases run |
 //! | `captures.rs`, `icrc.py` | captures, decoded by tshark, with ICRCs computed independently |
 //! | `report.rs` | the report |
 //! | `bench.rs` | figures |
@@ -28,6 +29,7 @@ mod program;
 mod report;
 mod run;
 mod rxe;
+mod scripts;
 mod tests_of_python;
 mod verdict;
 
@@ -96,6 +98,7 @@ pub fn run(selection: Selection<'_>, libraries: String) -> Result<Report> {
         bail!(Exit::usage("no case has this name: `cargo xtask verbs --list` lists them"));
     }
     let folder = shell::root().join("target/verbs");
+    scripts::write(&folder)?;
     let has_tshark = packages::require(&packages::CAPTURE).is_ok();
     let mut places = Places { folder: folder.clone(), obstacle: place::obstacle(), ..Places::default() };
     let mut report = Report { libraries, ..Report::default() };

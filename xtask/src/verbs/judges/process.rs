@@ -12,6 +12,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use crate::shell;
+
 /// Environment variable by which the processes of a case are found, however they were started.
 pub const MARK: &str = "VIORDMA_JUDGE";
 
@@ -59,6 +61,14 @@ impl Process {
     /// Ends it at once, by SIGKILL.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
+    }
+
+    /// Sends it a signal, by its name.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        shell::output(Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string())).map(drop)
     }
 
     /// Returns whether it has mapped memory that it shares with another process of the library.

@@ -2,7 +2,10 @@
 
 //! A program of a case, wherever it runs.
 
-use std::time::Instant;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
@@ -24,6 +27,19 @@ impl Program<'_> {
         if let Self::Here(process) = self {
             process.kill();
         }
+    }
+
+    /// Stops it for a time. One in the virtual machine goes on.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn stop(&self, time: Duration) -> Result<()> {
+        if let Self::Here(process) = self {
+            process.signal("STOP")?;
+            thread::sleep(time);
+            process.signal("CONT")?;
+        }
+        Ok(())
     }
 
     /// Returns whether it has mapped memory that it shares with another process of the library.

@@ -21,6 +21,7 @@ use super::{
     process::{self, MARK, Process, eventually},
     program::Program,
     rxe::Opposite,
+    scripts,
     verdict::{Ends, MANY, Verdict},
 };
 use crate::{shell, verbs::programs};
@@ -38,6 +39,9 @@ const BEFORE_KILL: Duration = Duration::from_secs(8);
 
 /// How long a transfer goes on before.
 const IN_TRANSFER: Duration = Duration::from_millis(50);
+
+/// How long a server is stopped: longer than the ACK timeout of perftest's queue pairs, 67 ms.
+const STOPPED: Duration = Duration::from_millis(250);
 
 /// How long a client may take to end after the death of its peer.
 const AFTER_KILL: Duration = Duration::from_secs(10);
@@ -215,17 +219,20 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Ou
     let datagrams = site.datagrams();
     let mut client = job.start(1, case.client, &own.join("client.log"), deadline)?;
     let (mut limit, mut untimely) = (deadline, None);
-    if let (Expected::ServerKilled, Some(server)) = (case.expected, &mut server) {
+    if let (Expected::ServerKilled | Expected::ServerStopped, Some(server)) = (case.expected, &mut server) {
         // The first frames make them share memory.
         let transfers = |server: &Program<'_>| site.datagrams() > datagrams + MANY || server.shares_memory();
         eventually(BEFORE_KILL, || transfers(server) || client.has_ended());
         thread::sleep(IN_TRANSFER);
-        // Without a peer that is killed in mid-transfer, the client's end would show nothing.
+        // Without a peer that is killed or stopped in mid-transfer, the client's end would show nothing.
         if client.has_ended() || !transfers(server) {
-            untimely = Some("there was no transfer when the server was to be killed".to_owned());
+            untimely = Some("there was no transfer when the server was to be killed or stopped".to_owned());
+        } else if case.expected == Expected::ServerStopped {
+            server.stop(STOPPED)?;
+        } else {
+            server.kill();
+            limit = Instant::now() + AFTER_KILL;
         }
-        server.kill();
-        limit = Instant::now() + AFTER_KILL;
     }
     let client = client.wait(limit)?;
     // A server whose client has failed may wait for another for ever.
@@ -312,6 +319,7 @@ impl<'a> Job<'a> {
             .replace("{addr}", addresses[0])
             .replace("{host}", site.tcp_host())
             .replace("{gid}", "0")
+            .replace("{scripts}", &root.join(scripts::FOLDER).display().to_string())
             .replace("{programs}", &programs.display().to_string());
         for (place, word) in text.split_whitespace().enumerate() {
             if place == 0 && !word.starts_with('/') {

@@ -14,6 +14,10 @@ use super::{
 /// Of so many frames, some are lost and sent again, if 1 % is.
 pub const MANY: u64 = 2000;
 
+/// Packets that are transmitted again, at most, to a process that is stopped for a while: probes, not its window of 256. Other pauses of a
+/// busy machine add some.
+const PROBES: u64 = 64;
+
 /// The setting by which processes at one address share no memory.
 pub const WITHOUT_MEMORY: (&str, &str) = ("VIORDMA_SHARED_MEMORY", "0");
 
@@ -95,6 +99,13 @@ impl Ends<'_> {
             Expected::ServerKilled => {
                 let note = "a request of the client fails".to_owned();
                 Verdict { note, ..Verdict::of(self.fault_of_survivor()) }
+            }
+            Expected::ServerStopped => {
+                let count = self.counter("retransmissions");
+                let fault = self.fault_of_pass(case, faults);
+                let too_many = || format!("{count} packets were transmitted again, more than {PROBES}");
+                let fault = fault.or_else(|| (count > PROBES).then(too_many));
+                Verdict { note: format!("{count} packets transmitted again"), ..Verdict::of(fault) }
             }
             Expected::Tests { passed, known } => {
                 let results = Results::read(&self.client.text);
