@@ -29,7 +29,7 @@
 
 enum scenario {
 	SEND = 1, WRITE, READ, INVALIDATE, REJECT, BADKEY, BADRANGE, READKEY, READRANGE, LEAVE, RNR, SHARED, MANY,
-	HOLD, NOWRITE, NOREAD, TOOLONG, IMMEDIATE = 20, ATOMIC,
+	HOLD, NOWRITE, NOREAD, TOOLONG, IMMEDIATE = 20, ATOMIC, UC, UD, ATOMICS,
 };
 
 static const struct { const char *name; enum scenario number; } scenarios[] = {
@@ -37,7 +37,7 @@ static const struct { const char *name; enum scenario number; } scenarios[] = {
 	{ "badkey", BADKEY }, { "badrange", BADRANGE }, { "readkey", READKEY }, { "readrange", READRANGE },
 	{ "leave", LEAVE }, { "rnr", RNR }, { "srq", SHARED }, { "many", MANY }, { "hold", HOLD }, { "nowrite", NOWRITE },
 	{ "noread", NOREAD }, { "toolong", TOOLONG },
-	{ "immediate", IMMEDIATE }, { "atomic", ATOMIC },
+	{ "immediate", IMMEDIATE }, { "atomic", ATOMIC }, { "uc", UC }, { "ud", UD }, { "atomics", ATOMICS },
 };
 
 static const uint32_t ladder[] = {
@@ -65,7 +65,7 @@ struct welcome { /* in the REP */
 	uint32_t key, length;
 } __attribute__((packed));
 
-enum kind { CHECK = 1, VERDICT, KEY, DONE };
+enum kind { CHECK = 1, VERDICT, KEY, DONE, NUMBERS };
 struct control {
 	char magic[4];
 	uint8_t kind, ok;
@@ -350,6 +350,8 @@ static uint32_t items(const struct conn *c)
 	return n;
 }
 
+#include "services.h"
+
 /* --- the client -------------------------------------------------------------------------------- */
 
 static void send_items(struct conn *c, uint32_t first, uint32_t end)
@@ -444,6 +446,7 @@ static void act(struct conn *c)
 	case RNR: send_items(c, SMALL, SMALL + 1); break;
 	case INVALIDATE: invalidate(c); break;
 	case IMMEDIATE: immediate(c); break;
+	case UC: case UD: case ATOMICS: use_service(c, true); break;
 	case BADKEY: violate(c, IBV_WR_RDMA_WRITE, 64, to, key ^ 0x100, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR); break;
 	case BADRANGE: violate(c, IBV_WR_RDMA_WRITE, 4000, edge, key, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR); break;
 	case READKEY: violate(c, IBV_WR_RDMA_READ, 64, to, key ^ 0x100, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR); break;
@@ -592,6 +595,7 @@ static void serve(struct conn *c)
 	case HOLD: serve_until_killed(c); return;
 	case INVALIDATE: serve_invalidation(c); break;
 	case LEAVE: serve_sent(c, SMALL, SMALL + 1); return;
+	case UC: case UD: case ATOMICS: use_service(c, false); break;
 	case RNR:
 		usleep(400000);
 		for (uint64_t i = 0; i < SLOTS; i++) post_receive(c, i);

@@ -22,8 +22,12 @@ pub fn check_well_formed(capture: &Path) -> Result<()> {
 
 /// Fails if tshark finds a malformed frame in `capture` with these protocols disabled.
 pub fn check_well_formed_without(capture: &Path, protocols: &[&str]) -> Result<()> {
-    // tshark takes the payload of a short SEND for an RPC-over-RDMA header, and reports what does not fit as malformed.
-    let disabled = ["rpcordma"].iter().chain(protocols).flat_map(|protocol| ["--disable-protocol", protocol]);
+    // tshark takes the payload of a short SEND for an RPC-over-RDMA header, and any datagram for Ethernet over InfiniBand, and reports what
+    // does not fit as malformed.
+    let disabled = ["rpcordma", "infiniband.eoib"]
+        .iter()
+        .chain(protocols)
+        .flat_map(|protocol| ["--disable-protocol", protocol]);
     let arguments: Vec<&str> = disabled.chain(["-Y", MALFORMED]).collect();
     let malformed = dissect(capture, &arguments)?;
     let lines: Vec<&str> = malformed.lines().collect();

@@ -49,7 +49,7 @@ pub enum Work {
     Image(Program),
     /// The same, but the guest is killed during the transfer.
     GuestKilled(Program),
-    /// Requests that NDKPI cannot express: the engine, linked natively, serves the guest's probe.
+    /// Requests that NDKPI cannot express: the engine, linked natively, is the other side of the guest's probe.
     Engine(NonNdkRequest),
     /// SMB Direct: the kernel's server or client in the guest, Samba behind the image.
     Smb(SmbWork),
@@ -66,6 +66,45 @@ pub enum NonNdkRequest {
     Immediate,
     /// An atomic operation: NAK invalid request, which ends the connection.
     Atomic,
+    /// Requests of both sides on a queue pair that they connect by themselves.
+    Service(Service),
+}
+
+/// Services and operations of queue pairs that their owners connect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// Unreliable connections (UC): SENDs and WRITEs, with and without immediate data.
+    UnreliableConnection,
+    /// Unreliable datagrams (UD), also with a wrong Q_Key.
+    Datagrams,
+    /// Atomic operations of a reliable connection.
+    Atomics,
+}
+
+impl NonNdkRequest {
+    /// Returns the guest probe's name of the scenario.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Immediate => "immediate",
+            Self::Atomic => "atomic",
+            Self::Service(Service::UnreliableConnection) => "uc",
+            Self::Service(Service::Datagrams) => "ud",
+            Self::Service(Service::Atomics) => "atomics",
+        }
+    }
+
+    /// Returns the guest probe's number of the scenario.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Immediate => 20,
+            Self::Atomic => 21,
+            Self::Service(Service::UnreliableConnection) => 22,
+            Self::Service(Service::Datagrams) => 23,
+            Self::Service(Service::Atomics) => 24,
+        }
+    }
 }
 
 /// Length of the longest item: 8 MiB.
@@ -162,8 +201,8 @@ impl Case {
             Work::Smb(_) => format!("smb-mount {at} {PASSWORD}"),
             Work::Tcp(_) | Work::Stopped(_) if serves => format!("nc -l -p {TCP_PORT} -e cat"),
             Work::Tcp(_) | Work::Stopped(_) => format!("nc {at} {TCP_PORT} -e cat"),
-            Work::Engine(NonNdkRequest::Immediate) => format!("probe -c {at} immediate"),
-            Work::Engine(NonNdkRequest::Atomic) => format!("probe -c {at} atomic"),
+            Work::Engine(_) if serves => format!("probe -s {at}"),
+            Work::Engine(request) => format!("probe -c {at} {}", request.name()),
         }
     }
 }
@@ -218,6 +257,7 @@ pub fn all() -> Vec<Case> {
         cases.push(Case { short: true, ..case(name, Side::Linux, Work::Engine(request), 1024) });
     }
     for client in [Side::Viordma, Side::Linux] {
+        cases.extend(of_services(client));
         let work = Work::GuestKilled(probe(Scenario::Hold, 1 << 16, 0));
         cases.push(case("guest killed during transfer", client, work, 1024));
     }
@@ -233,6 +273,21 @@ pub fn all() -> Vec<Case> {
     };
     cases.sort_by_key(|case| (rank(&case.work), case.mtu));
     cases
+}
+
+/// Returns the cases of services and operations of the engine that NDKPI does not have.
+fn of_services(client: Side) -> Vec<Case> {
+    let of = |(name, service)| {
+        let work = Work::Engine(NonNdkRequest::Service(service));
+        let case = |mtu| case(name, client, work.clone(), mtu);
+        [Case { short: true, ..case(1024) }, case(4096)]
+    };
+    let services = [
+        ("unreliable connection", Service::UnreliableConnection),
+        ("datagrams", Service::Datagrams),
+        ("atomic operations", Service::Atomics),
+    ];
+    services.into_iter().flat_map(of).collect()
 }
 
 /// Returns the cases of Ethernet.

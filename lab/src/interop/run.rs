@@ -142,13 +142,16 @@ impl Runner {
         match &case.work {
             Work::Engine(request) => {
                 let guest = self.guest.as_mut().context("no guest")?;
-                let mut client = None;
-                let notes = native::serve(*request, sockets, Some(capture), || {
-                    client = Some(guest.start(&case.guest_command(), case.limit())?);
+                let (command, mut probe) = (case.guest_command(), None);
+                let notes = native::run(case, *request, sockets, Some(capture), || {
+                    probe = Some(match case.client {
+                        Side::Linux => guest.start(&command, case.limit())?,
+                        Side::Viordma => guest.serve(&command, case.limit())?,
+                    });
                     Ok(())
                 });
-                let output = client.map(|client| guest.wait(&client, case.limit())).transpose()?;
-                combine(notes, &output.context("the guest's client was not started")?).map(Pass::from)
+                let output = probe.map(|probe| guest.wait(&probe, case.limit())).transpose()?;
+                combine(notes, &output.context("the guest's probe was not started")?).map(Pass::from)
             }
             Work::Image(program) | Work::GuestKilled(program) => {
                 let mut host = self.host(case, capture, sockets)?;

@@ -4,7 +4,7 @@
 //!
 //! Packages are downloaded and unpacked there. They are not installed on this machine, and their scripts do not run.
 //! The file system contains the programs listed here, their shared libraries, kernel modules with their dependencies
-//! in load order, `lab/guest/init` as the first process, and `lab/guest/probe.c`, compiled. It is built again only if
+//! in load order, `lab/guest/init` as the first process, and `lab/guest/probe.c` with `services.h`, compiled. It is built again only if
 //! an input has changed.
 
 //!
@@ -118,10 +118,12 @@ const KERNEL_PARTS: [&str; 7] = [
 
 const INIT: &[u8] = include_bytes!("../../../lab/guest/init");
 const PROBE: &[u8] = include_bytes!("../../../lab/guest/probe.c");
+const SERVICES: &[u8] = include_bytes!("../../../lab/guest/services.h");
 /// Inputs from this repository. They include this code, since it determines the rest of the image.
-const INPUTS: [&[u8]; 7] = [
+const INPUTS: [&[u8]; 8] = [
     INIT,
     PROBE,
+    SERVICES,
     include_bytes!("mod.rs"),
     include_bytes!("cpio.rs"),
     include_bytes!("elf.rs"),
@@ -167,6 +169,7 @@ pub fn make() -> Result<()> {
 fn compile_probe(directory: &Path, root: &Path) -> Result<PathBuf> {
     let (source, program) = (directory.join("probe.c"), directory.join("probe"));
     fs::write(&source, PROBE)?;
+    fs::write(directory.join("services.h"), SERVICES)?;
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(root.join("usr/include"));
     gcc.arg("-o").arg(&program).arg(&source);

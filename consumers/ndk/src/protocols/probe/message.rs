@@ -60,6 +60,26 @@ pub struct Control {
     pub key: u32,
 }
 
+/// The numbers of a queue pair that a side connects by itself, and of its memory.
+///
+/// | bytes | are |
+/// | --- | --- |
+/// | 0-5 | as in a control message |
+/// | 6-7 | zero |
+/// | 8-11 | number of the queue pair |
+/// | 12-15 | PSN of its first packet |
+/// | 16-19 | key of the memory that the peer may access |
+/// | 20-27 | its address |
+/// | 28-31 | Q_Key |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbers {
+    pub qpn: u32,
+    pub psn: u32,
+    pub key: u32,
+    pub address: u64,
+    pub q_key: u32,
+}
+
 /// The kind of a control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind(pub u8);
@@ -71,6 +91,10 @@ impl Kind {
     pub const VERDICT: Self = Self(2);
     /// The key of the memory that the server has fast-registered.
     pub const KEY: Self = Self(3);
+    /// The queue pair of a side is ready.
+    pub const DONE: Self = Self(4);
+    /// [`Numbers`] of a queue pair.
+    pub const NUMBERS: Self = Self(5);
 }
 
 impl Request {
@@ -152,6 +176,26 @@ impl Control {
     }
 }
 
+impl Numbers {
+    #[must_use]
+    pub fn encode(&self) -> [u8; CONTROL] {
+        let control =
+            Control { kind: Kind::NUMBERS, ok: true, item: self.qpn, length: self.psn, key: self.key };
+        let mut bytes = control.encode();
+        put(&mut bytes, 20, &self.address.to_be_bytes());
+        put(&mut bytes, 28, &self.q_key.to_be_bytes());
+        bytes
+    }
+
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let control = Control::decode(bytes).filter(|control| control.kind == Kind::NUMBERS)?;
+        let address = u64::from(word(bytes, 20)?) << 32 | u64::from(word(bytes, 24)?);
+        let Control { item: qpn, length: psn, key, .. } = control;
+        Some(Self { qpn, psn, key, address, q_key: word(bytes, 28)? })
+    }
+}
+
 fn head(scenario: u8) -> [u8; 8] {
     let [a, b, c, d] = MAGIC;
     [a, b, c, d, VERSION, scenario, 0, 0]
@@ -202,6 +246,17 @@ mod tests {
         let bytes = control.encode();
         assert_eq!(bytes[..20], *b"VRDP\x02\x01\0\0\0\0\0\x07\0\0\x0f\xff\x11\x22\x33\x44");
         assert_eq!(Control::decode(&bytes), Some(control));
+    }
+
+    #[test]
+    fn numbers_have_the_documented_layout() {
+        let numbers =
+            Numbers { qpn: 0x17, psn: 0xff_fffe, key: 0x1122_3344, address: 0x0102_0304_0506_0708, q_key: 5 };
+        let bytes = numbers.encode();
+        assert_eq!(bytes[..20], *b"VRDP\x05\x01\0\0\0\0\0\x17\0\xff\xff\xfe\x11\x22\x33\x44");
+        assert_eq!(bytes[20..], [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 5]);
+        assert_eq!(Numbers::decode(&bytes), Some(numbers));
+        assert_eq!(Numbers::decode(&Control::new(Kind::CHECK, 0, 0).encode()), None);
     }
 
     #[test]

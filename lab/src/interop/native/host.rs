@@ -1,38 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The engine linked natively, in place of the host with the driver: for requests that NDKPI cannot express.
-//!
-//! One thread drives the engine as the documentation of [`roce`] describes, over the link to the guest, without kernel
-//! and driver. It serves the guest's probe over IPv4.
+//! The host of the engine: one thread polls it, over the link to the guest, and has one connection with the guest's probe.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    path::Path,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use device_sim::link::{Capture, Datagrams, Endpoint, Lost, Port, Wire, WireOptions};
-use ndis_sim::open_tunnel;
-use ndk_consumer::{
-    RemoteMemory,
-    protocols::probe::{
-        PORT,
-        message::{Control, Kind, Reply},
-        pattern,
-    },
-};
-use nt_sim::{ClockKind, Sim};
+use device_sim::link::{Endpoint, Port};
+use ndk_consumer::protocols::probe::PORT;
+use nt_sim::Sim;
 use parking_lot::{Condvar, Mutex};
 use roce::{
-    AcceptSpec, Completion, CompletionStatus, ConnEvent, ListenSpec, RecvRequest, SendData, SendFlags,
-    SendOperation, SendRequest, Transmit, Verdict,
+    Completion, CompletionStatus, ConnEvent, ConnId, DropReason, ListenSpec, RecvRequest, SendData,
+    SendFlags, SendOperation, SendRequest, Transmit, Verdict,
 };
 use roce_testkit::{Memory, Options, Side};
-use roce_wire::MacAddr;
+use roce_wire::{MacAddr, Path, PathMtu};
 
-use super::{addresses::HOST_MAC, cases::NonNdkRequest};
+use crate::interop::addresses::{Family, GUEST_MAC, HOST_MAC, guest_address};
 
 /// Time limit of each step of the guest.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,43 +31,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const DISCONNECT_TIME: Duration = Duration::from_millis(500);
 
 /// Bytes of each receive buffer, and of the memory that the guest may write.
-const RECEIVE: usize = 4096;
-const WINDOW: usize = 8192;
+pub(super) const RECEIVE: usize = 4096;
+pub(super) const WINDOW: usize = 8192;
 /// Number of posted receives.
 const RECEIVES: u64 = 4;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
-/// Immediate data of the guest's probe, and the requests it sends in this order: true for a SEND, false for a WRITE;
-/// its length in bytes.
-const IMMEDIATE: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
-const IMMEDIATES: [(bool, usize); 5] = [(true, 100), (false, 100), (true, 2500), (false, 2500), (false, 0)];
 
-/// Serves one connection of the guest's probe. Calls `ready` when the guest may connect. Returns notes for the table.
-///
-/// # Errors
-/// The guest does not connect in time, a request has an unexpected result, or `ready` fails.
-pub fn serve(
-    request: NonNdkRequest,
-    datagrams: Datagrams,
-    capture: Option<&Path>,
-    ready: impl FnOnce() -> Result<()>,
-) -> Result<Vec<String>> {
-    let sim = Sim::builder().clock(ClockKind::Threaded).build();
-    let wire = Wire::new(WireOptions::immediate());
-    let capture =
-        capture.map(|path| Capture::create(path, &["engine", "outside"], Lost::Marked)).transpose()?;
-    if let Some(capture) = &capture {
-        wire.capture(capture.clone());
-    }
-    let mut host = Host::new(&sim, wire.port(0));
-    let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams)?;
-    let outcome = ready().and_then(|()| host.serve(request));
-    drop(tunnel);
-    if let Some(capture) = &capture {
-        capture.finish()?;
-    }
-    outcome
-}
+/// Immediate data of the guest's probe.
+pub(super) const IMMEDIATE: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
 
 /// Wakes the thread that polls the engine.
 #[derive(Default)]
@@ -113,19 +73,21 @@ impl Endpoint for Wakeup {
     }
 }
 
-struct Host<'a> {
+/// The engine, its link, and the connection's memory.
+pub(super) struct Host<'a> {
     sim: &'a Sim,
-    side: Side,
+    pub(super) side: Side,
     port: Port,
     wakeup: Arc<Wakeup>,
-    receives: Memory,
-    window: Memory,
+    pub(super) mtu: PathMtu,
+    pub(super) receives: Memory,
+    pub(super) window: Memory,
     /// Unread completions, oldest first.
     completions: Vec<Completion>,
 }
 
 impl<'a> Host<'a> {
-    fn new(sim: &'a Sim, port: Port) -> Self {
+    pub(super) fn new(sim: &'a Sim, port: Port, mtu: u32) -> Result<Self> {
         let mut side = Side::new(1, &Options { ip: |_| IpAddr::V4(ADDRESS), ..Options::default() });
         side.mac = MacAddr(HOST_MAC);
         let wakeup = Arc::new(Wakeup::default());
@@ -134,93 +96,67 @@ impl<'a> Host<'a> {
         let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 };
         side.engine.connections().listen(&listen).expect("an engine without listeners has room for one");
         let (receives, window) = (side.sink(RECEIVE * RECEIVES as usize), side.shared(WINDOW));
-        Self { sim, side, port, wakeup, receives, window, completions: Vec::new() }
+        let mtu = PathMtu::ALL.into_iter().find(|each| each.bytes() == mtu as usize);
+        let mtu = mtu.context("no such path MTU")?;
+        Ok(Self { sim, side, port, wakeup, mtu, receives, window, completions: Vec::new() })
     }
 
-    fn serve(&mut self, request: NonNdkRequest) -> Result<Vec<String>> {
-        for number in 0..RECEIVES {
-            self.post_receive(number)?;
-        }
-        let id = self.until("connection request", |host| host.side.conn)?;
-        let key = self.window.key();
-        let window = RemoteMemory { address: self.window.address(0), token: key, length: WINDOW as u64 };
-        let reply = Reply { scenario: 0, window }.encode();
-        let accept = AcceptSpec { reads: Options::default().reads, private_data: &reply, context: 0 };
-        self.side
-            .engine
-            .connections()
-            .accept(self.now(), id, &self.side.qp, &accept)
-            .ok()
-            .context("cannot accept")?;
-        let notes = match request {
-            NonNdkRequest::Immediate => self.receive_immediates(),
-            NonNdkRequest::Atomic => self.refuse_atomic(),
-        };
+    /// Returns the path to the guest.
+    pub(super) fn path(&self) -> Path {
+        Path::new(self.side.mac, MacAddr(GUEST_MAC), ADDRESS.into(), guest_address(Family::V4))
+    }
+
+    pub(super) fn disconnect(&mut self, id: ConnId) -> Result<()> {
         // Fails if a violation has ended the connection already.
         let _ = self.side.engine.connections().disconnect(self.now(), id);
-        self.poll_for(DISCONNECT_TIME)?;
-        notes
+        self.poll_for(DISCONNECT_TIME)
     }
 
-    /// Checks the immediate data, the bytes and their place of each request.
-    fn receive_immediates(&mut self) -> Result<Vec<String>> {
-        for (item, (is_send, length)) in (0..).zip(IMMEDIATES) {
-            let received = self.receive()?;
-            ensure!(received.status == CompletionStatus::Success, "item {item}: {:?}", received.status);
-            ensure!(
-                received.immediate == Some(IMMEDIATE),
-                "item {item}: immediate {:02x?}",
-                received.immediate
-            );
-            ensure!(received.bytes as usize == length, "item {item}: {} bytes", received.bytes);
-            let place = if is_send { received.context as usize * RECEIVE } else { 0 };
-            let memory = if is_send { self.receives.read() } else { self.window.read() };
-            ensure!(memory[place..][..length] == pattern(item, length), "item {item}: wrong bytes");
-            self.post_receive(received.context)?;
-            let verdict = Control { ok: true, ..Control::new(Kind::VERDICT, item, length) }.encode();
-            let data = SendData::Inline(&[&verdict]);
-            let request =
-                SendRequest { context: 0, operation: SendOperation::Send, flags: SendFlags::SILENT, data };
-            self.side.engine.post_send(&self.side.qp, &request).ok().context("cannot answer")?;
-        }
-        self.until("disconnect from the guest", |host| {
-            host.has_event(|event| matches!(event, ConnEvent::Disconnected))
-        })?;
-        Ok(vec![format!("{} requests with immediate data", IMMEDIATES.len())])
+    pub(super) fn post_receives(&self) -> Result<()> {
+        (0..RECEIVES).try_for_each(|number| self.post_receive(number))
     }
 
-    /// Checks that the connection ends and that its receives are flushed.
-    fn refuse_atomic(&mut self) -> Result<Vec<String>> {
-        let received = self.receive()?;
-        ensure!(received.status == CompletionStatus::Flushed, "a receive completed: {:?}", received.status);
-        let has_ended = |event: &ConnEvent| matches!(event, ConnEvent::Aborted | ConnEvent::Disconnected);
-        self.until("end of the connection", |host| host.has_event(has_ended))?;
-        Ok(vec!["refused, the connection ended".to_owned()])
-    }
-
-    fn post_receive(&self, number: u64) -> Result<()> {
+    pub(super) fn post_receive(&self, number: u64) -> Result<()> {
         let sge = self.receives.sge(number as usize * RECEIVE, RECEIVE);
         let request = RecvRequest { context: number, sges: &[sge] };
         self.side.engine.post_recv(&self.side.qp, &request).ok().context("cannot post a receive")
     }
 
-    fn receive(&mut self) -> Result<Completion> {
+    /// Sends a message over the connection.
+    pub(super) fn send(&self, message: &[u8]) -> Result<()> {
+        let data = SendData::Inline(&[message]);
+        let request =
+            SendRequest { context: 0, operation: SendOperation::Send, flags: SendFlags::SILENT, data };
+        self.side.engine.post_send(&self.side.qp, &request).ok().context("cannot send a message")
+    }
+
+    /// Receives a message of the probe over the connection.
+    pub(super) fn receive_message(&mut self) -> Result<Vec<u8>> {
+        let received = self.receive()?;
+        ensure!(received.status == CompletionStatus::Success, "a message: {:?}", received.status);
+        let place = received.context as usize * RECEIVE;
+        let message = self.receives.read()[place..][..received.bytes as usize].to_vec();
+        self.post_receive(received.context)?;
+        Ok(message)
+    }
+
+    pub(super) fn receive(&mut self) -> Result<Completion> {
         self.until("message", |host| {
             let at = host.completions.iter().position(|completion| completion.kind.is_receive())?;
             Some(host.completions.remove(at))
         })
     }
 
-    fn has_event(&self, is: impl Fn(&ConnEvent) -> bool) -> Option<()> {
+    pub(super) fn has_event(&self, is: impl Fn(&ConnEvent) -> bool) -> Option<()> {
         self.side.conn_events.iter().any(|(_, _, event)| is(event)).then_some(())
     }
 
-    fn now(&self) -> roce::Instant {
+    pub(super) fn now(&self) -> roce::Instant {
         roce::Instant::from_nanos(self.sim.now())
     }
 
     /// Polls the engine until `look` returns a value. `what` names it in the error.
-    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> Result<T> {
+    pub(super) fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> Result<T> {
         let limit = Instant::now() + GUEST_TIMEOUT;
         loop {
             self.poll()?;
@@ -237,7 +173,7 @@ impl<'a> Host<'a> {
     }
 
     /// Polls the engine for a time, so that it answers the guest.
-    fn poll_for(&mut self, time: Duration) -> Result<()> {
+    pub(super) fn poll_for(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             self.poll()?;
@@ -246,12 +182,13 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<()> {
+    pub(super) fn poll(&mut self) -> Result<()> {
         while let Some(frame) = self.port.receive(self.sim.now()) {
             if let Some(answer) = answer_arp(&frame) {
                 self.port.transmit(self.sim.now(), answer);
             } else if let Verdict::Dropped(reason) =
                 self.side.engine.first_shard().handle_frame(self.now(), &frame)
+                && reason != DropReason::QKey
             {
                 bail!("the engine drops a frame from the guest: {reason:?}");
             }
