@@ -34,6 +34,9 @@ const IMAGE: usize = 56 << 30;
 /// Bytes from which on it pays to have pages prepared at once.
 const POPULATED: usize = 32 << 10;
 
+/// Bytes of the range of mappings.
+pub const SPACE_SIZE: usize = 16 << 30;
+
 /// Maximum physical memory of a host: the distance between the offsets.
 pub const MAX_PHYSICAL: usize = SPACE - DIRECT;
 
@@ -73,6 +76,11 @@ impl Addresses {
         self.base() + IMAGE
     }
 
+    /// Returns the number of the slot.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
     /// Returns whether the slot is one of a deterministic simulation.
     pub fn is_deterministic(&self) -> bool {
         self.slot < DETERMINISTIC
@@ -87,12 +95,18 @@ impl Addresses {
         self.vacated.load(Relaxed)
     }
 
-    /// Unmaps everything in the slot and releases it. Its addresses must not be used afterwards.
-    pub fn vacate(&self) {
+    /// Unmaps everything in the slot, or everything but the range of mappings, and releases it. Its addresses must not be used afterwards.
+    pub fn vacate(&self, but_space: bool) {
         let mut taken = TAKEN.lock();
         if !self.vacated.swap(true, Relaxed) {
-            // SAFETY: addresses of this slot are used by its host only, whose threads have ended or stopped forever.
-            unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base()), SLOT) };
+            let ranges = if but_space {
+                [DIRECT..SPACE, SPACE + SPACE_SIZE..SLOT]
+            } else {
+                [DIRECT..SPACE, SPACE..SLOT]
+            };
+            for range in ranges {
+                unmap(self.base() + range.start, range.len());
+            }
             taken.remove(&self.slot);
         }
     }
@@ -105,6 +119,19 @@ pub fn map(address: usize, size: usize, protection: i32, flags: i32, file: Optio
     // SAFETY: replaces nothing; the address is part of a slot that the caller owns.
     let at = unsafe { libc::mmap(ptr::with_exposed_provenance_mut(address), size, protection, flags, fd, 0) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Unmaps addresses of a slot or of a place behind the slots that no host uses: its threads have ended or stopped forever.
+pub fn unmap(address: usize, size: usize) {
+    // SAFETY: by the function's contract no code accesses them.
+    unsafe { libc::munmap(ptr::with_exposed_provenance_mut(address), size) };
+}
+
+/// Changes the access to pages of a slot, in which no Rust object lives. Returns `false` if the system refuses it, which limits the number
+/// of mappings; some of the pages may have the new access then.
+pub fn protect(address: usize, size: usize, protection: i32) -> bool {
+    // SAFETY: memory of an image, which is accessed by functions that tolerate a fault.
+    unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(address), size, protection) == 0 }
 }
 
 /// Returns the address of a place behind all slots, in which there is room for [`MAX_PHYSICAL`] bytes.
@@ -123,7 +150,7 @@ pub fn populate(address: usize, size: usize) {
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        self.vacate();
+        self.vacate(false);
     }
 }
 

@@ -9,6 +9,7 @@
 mod addresses;
 mod kept;
 mod kernel_stack;
+mod left_mappings;
 mod page_table;
 pub mod paged;
 mod physical;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 
 use addresses::Addresses;
 pub(crate) use addresses::{Alone, map};
+use kept::{KEPT, Kept};
 pub use kernel_stack::{KERNEL_STACK_SIZE, KernelStack};
 pub use physical::{PAGE_SIZE, Pfn, Physical};
 pub use space::{Protection, Space};
@@ -58,10 +60,20 @@ impl Memory {
     ) -> io::Result<Self> {
         let addresses = Addresses::take(deterministic);
         let paged = Arc::<paged::Paged>::default();
-        let make = if deterministic { Physical::reused } else { Physical::new };
+        let kept = if deterministic { KEPT.take(&addresses, size) } else { None };
+        let (file, left) = kept.map_or((None, None), |kept| (Some(kept.file), kept.left));
+        let physical = match file {
+            Some(file) => Physical::reused(size, addresses.direct(), random, file),
+            None => Physical::new(size, addresses.direct(), random),
+        };
+        let space = match left {
+            Some(left) => Ok(Space::reused(addresses.space(), left)),
+            None if Kept::may_leave(&addresses) => Space::leaving(addresses.space()),
+            None => Space::new(addresses.space()),
+        };
         Ok(Self {
-            physical: make(size, addresses.direct(), random)?,
-            space: Space::new(addresses.space())?,
+            physical: physical?,
+            space: space?,
             pool: pool::Pool::new(special_pool, capture, paged.clone()),
             paged,
             stacks: kernel_stack::KernelStacks::default(),
@@ -79,10 +91,9 @@ impl Memory {
     /// Unmaps all memory of the host at the end of its simulation.
     pub(crate) fn vacate(&self) {
         // Processes of others may still write to the memory of a simulation in real time.
-        if self.addresses.is_deterministic() && !self.addresses.is_vacated() {
-            self.physical.keep();
-        }
-        self.addresses.vacate();
+        let may_keep = self.addresses.is_deterministic() && !self.addresses.is_vacated();
+        let keeps_space = may_keep && KEPT.keep(&self.addresses, &self.physical, &self.space);
+        self.addresses.vacate(keeps_space);
     }
 
     /// Returns the physical address of a kernel address in the direct map or in a mapping.

@@ -14,7 +14,6 @@
 use std::{
     collections::BTreeMap,
     ops::Range,
-    ptr,
     sync::atomic::{
         AtomicBool,
         Ordering::{Relaxed, SeqCst},
@@ -22,6 +21,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+
+use super::addresses;
 
 /// The pageable memory of one host.
 #[derive(Default)]
@@ -115,9 +116,7 @@ impl Paged {
     }
 }
 
+/// Changes the access to a range. When Linux has no mapping left, it stays as it was.
 fn protect(range: &Range<usize>, protection: i32) {
-    let start = ptr::with_exposed_provenance_mut(range.start);
-    // SAFETY: pages of the image's memory, in which no Rust object lives. It can fail only when Linux has no mapping
-    // left; then the access stays as it was.
-    unsafe { libc::mprotect(start, range.len(), protection) };
+    let _ = addresses::protect(range.start, range.len(), protection);
 }

@@ -6,7 +6,7 @@ use std::{cmp::Reverse, fs::File, io, os::fd::FromRawFd};
 
 use parking_lot::Mutex;
 
-use super::{addresses, kept::KEPT, ranges::Ranges};
+use super::{addresses, ranges::Ranges};
 use crate::guest::Guest;
 
 /// Bytes of a page.
@@ -32,6 +32,12 @@ const HIGH: u64 = 4 << 30;
 /// share with a simulated host, so that a device without DMA remapping reaches it by physical addresses.
 pub const UPPER: u64 = 64 << 30;
 
+/// Pages among which neighbors are scattered.
+const GROUP: usize = 64;
+
+/// Keeps the last page of a group from being before the first of the next one.
+const MIXED: usize = 21;
+
 /// Orders tried to scatter pages, before they are put in reverse order.
 const SHUFFLES: usize = 16;
 
@@ -48,6 +54,8 @@ pub struct Physical {
     /// Bytes below [`HIGH`].
     low: usize,
     base: usize,
+    /// Whether no simulation used the memory before: the system has prepared none of its pages.
+    is_new: bool,
     free: Mutex<Free>,
 }
 
@@ -63,34 +71,23 @@ impl Physical {
     /// # Errors
     /// When the memory exceeds the host's address range, or the system refuses it.
     pub fn new(size: u64, base: usize, random: fastrand::Rng) -> io::Result<Self> {
-        Self::with_file(size, base, random, |size| made(size, base))
-    }
-
-    /// Creates memory like [`new`](Self::new), of that of a simulation that has ended if there is one of this size. Pages that were never
-    /// allocated may have any content.
-    ///
-    /// # Errors
-    /// Those of `new`.
-    pub fn reused(size: u64, base: usize, random: fastrand::Rng) -> io::Result<Self> {
-        Self::with_file(size, base, random, |size| KEPT.take(size, base).map_or_else(|| made(size, base), Ok))
-    }
-
-    /// Leaves the memory to the next simulation: all of the direct map is unmapped.
-    pub fn keep(&self) {
-        KEPT.keep(&self.file, self.size, self.base);
-    }
-
-    fn with_file(
-        size: u64,
-        base: usize,
-        random: fastrand::Rng,
-        mapped: impl FnOnce(usize) -> io::Result<File>,
-    ) -> io::Result<Self> {
-        let size = usize::try_from(size).map_err(io::Error::other)?.next_multiple_of(PAGE_SIZE);
+        let size = rounded(size)?;
         if size > addresses::MAX_PHYSICAL {
             return Err(io::Error::other("the memory exceeds the host's address range"));
         }
-        let file = mapped(size)?;
+        Ok(Self::of(made(size, base)?, size, base, random, true))
+    }
+
+    /// Creates memory like [`new`](Self::new) of `file`, which has this size and is mapped at `base`: that of a simulation that has ended,
+    /// with any content.
+    ///
+    /// # Errors
+    /// The size is none.
+    pub fn reused(size: u64, base: usize, random: fastrand::Rng, file: File) -> io::Result<Self> {
+        Ok(Self::of(file, rounded(size)?, base, random, false))
+    }
+
+    fn of(file: File, size: usize, base: usize, random: fastrand::Rng, is_new: bool) -> Self {
         let low = (size / 4).next_multiple_of(PAGE_SIZE).clamp(PAGE_SIZE, MAX_LOW).min(size);
         let pages = |bytes: usize| (bytes / PAGE_SIZE) as u64;
         let free = Free {
@@ -98,7 +95,7 @@ impl Physical {
             high: Ranges::new(UPPER / PAGE_SIZE as u64 + pages(low), UPPER / PAGE_SIZE as u64 + pages(size)),
             random,
         };
-        Ok(Self { file, size, low, base, free: Mutex::new(free) })
+        Self { file, size, low, base, is_new, free: Mutex::new(free) }
     }
 
     /// Returns the size of the memory in bytes.
@@ -148,7 +145,9 @@ impl Physical {
     pub fn allocate(&self, count: usize, align: u64, limit: u64) -> Option<Pfn> {
         let first = self.free.lock().allocate(count, align, limit)?;
         let start = self.direct(first.address());
-        addresses::populate(start.address(), count * PAGE_SIZE);
+        if self.is_new {
+            addresses::populate(start.address(), count * PAGE_SIZE);
+        }
         start.fill(0, count * PAGE_SIZE);
         Some(first)
     }
@@ -170,6 +169,34 @@ impl Physical {
         self.free.lock().scattered(count, runs, limit)
     }
 
+    /// Allocates the pages of any content that belong to `count` pages of addresses from `page` on: the same ones whenever these addresses
+    /// are mapped, and no page followed by the physically next one. Returns `None` if one of them is in use.
+    #[must_use]
+    pub fn take_for(&self, page: usize, count: usize) -> Option<Vec<Pfn>> {
+        let frames: Vec<Pfn> = (page..page + count).map(|page| self.page_for(page)).collect::<Option<_>>()?;
+        let mut free = self.free.lock();
+        let taken = frames.iter().take_while(|frame| free.high.take(frame.0)).count();
+        if taken < count {
+            for &frame in &frames[..taken] {
+                free.free(frame, 1);
+            }
+            return None;
+        }
+        Some(frames)
+    }
+
+    /// Returns the page that belongs to a page of addresses: in the upper half of the memory above 4 GiB, from whose lower end contiguous pages
+    /// are allocated. Neighbors are scattered within groups.
+    fn page_for(&self, page: usize) -> Option<Pfn> {
+        let pages = (self.size - self.low) / PAGE_SIZE;
+        let groups = pages / 2 / GROUP;
+        let group = (page / GROUP).checked_rem(groups)?;
+        let index = (page % GROUP) ^ MIXED;
+        let reversed = index.reverse_bits() >> (usize::BITS - GROUP.trailing_zeros());
+        let offset = self.size / PAGE_SIZE - groups * GROUP + group * GROUP + reversed;
+        Some(Pfn(UPPER / PAGE_SIZE as u64 + offset as u64))
+    }
+
     /// Frees pages.
     pub fn free(&self, first: Pfn, count: usize) {
         self.free.lock().free(first, count);
@@ -189,6 +216,11 @@ impl Physical {
         let free = self.free.lock();
         free.low.available() + free.high.available()
     }
+}
+
+/// Returns the bytes of whole pages.
+fn rounded(size: u64) -> io::Result<usize> {
+    Ok(usize::try_from(size).map_err(io::Error::other)?.next_multiple_of(PAGE_SIZE))
 }
 
 /// Makes memory of zeros, mapped at `base`.
@@ -246,5 +278,28 @@ impl Free {
     fn free(&mut self, first: Pfn, count: usize) {
         let ranges = if first.address() < HIGH { &mut self.low } else { &mut self.high };
         ranges.free(first.0, count as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::addresses::Addresses, *};
+
+    #[test]
+    fn pages_of_addresses_differ_and_no_page_is_followed_by_the_physically_next_one() {
+        let addresses = Addresses::take(false);
+        let physical = Physical::new(64 << 20, addresses.direct(), fastrand::Rng::with_seed(1)).unwrap();
+        let count = 64 * 64;
+        let frames = physical.take_for(0, count).unwrap();
+        assert!(frames.windows(2).all(|pair| pair[0].0 + 1 != pair[1].0));
+        assert!(frames.iter().all(|frame| physical.offset(frame.address()).is_some()));
+        let mut different = frames.clone();
+        different.sort();
+        different.dedup();
+        assert_eq!(different.len(), count);
+        // One that is in use leaves the others free.
+        physical.free(frames[0], 1);
+        assert_eq!(physical.take_for(0, 2), None);
+        assert_eq!(physical.take_for(0, 1), Some(frames[..1].to_vec()));
     }
 }

@@ -43,6 +43,24 @@ impl Ranges {
         Some(first)
     }
 
+    /// Allocates one number; returns `false` if it is not free.
+    pub fn take(&mut self, number: u64) -> bool {
+        let Some((&start, &length)) = self.free.range(..=number).next_back() else { return false };
+        let end = start + length;
+        if number >= end {
+            return false;
+        }
+        if number > start {
+            self.free.insert(start, number - start);
+        } else {
+            self.free.remove(&start);
+        }
+        if number + 1 < end {
+            self.free.insert(number + 1, end - number - 1);
+        }
+        true
+    }
+
     /// Frees numbers, which must be allocated.
     pub fn free(&mut self, start: u64, count: u64) {
         let (mut start, mut count) = (start, count);
@@ -87,6 +105,21 @@ mod tests {
         assert_eq!(ranges.allocate(4, 64, 68), Some(64));
         assert_eq!(ranges.allocate(4, 64, 68), None);
         assert_eq!(ranges.available(), 91);
+    }
+
+    #[test]
+    fn a_number_is_taken_once_wherever_it_is_in_its_range() {
+        let mut ranges = Ranges::new(1, 6);
+        for number in [3, 1, 5, 2, 4] {
+            assert!(ranges.take(number));
+            assert!(!ranges.take(number));
+        }
+        assert!(!ranges.take(0) && !ranges.take(6));
+        assert_eq!(ranges.available(), 0);
+        for number in [5, 1, 3, 2, 4] {
+            ranges.free(number, 1);
+        }
+        assert_eq!(ranges.allocate(5, 1, u64::MAX), Some(1));
     }
 
     #[test]

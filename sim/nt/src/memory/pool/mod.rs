@@ -42,7 +42,9 @@ const QUARANTINE_BLOCKS: usize = 4096;
 /// Maximum number of pages in quarantine.
 const QUARANTINE_PAGES: usize = 8192;
 /// Maximum number of mappings of special pool, of the 65,530 that Linux allows a process: other hosts need some, too.
-const SPECIAL_MAPPINGS: usize = 24_000;
+const SPECIAL_MAPPINGS: usize = 16_000;
+/// Pages of the largest block whose pages follow from its address. Those of larger ones follow from the seed.
+const SMALL: usize = 4;
 /// Runs of contiguous pages in a block of special pool. Each takes a mapping.
 const RUNS: usize = 16;
 
@@ -389,9 +391,19 @@ fn mappings(pages: usize) -> usize {
 /// Allocates a block before a page without access. Its pages are not physically contiguous. The caller fills the block.
 fn special_block(physical: &Physical, space: &Space, request: Request) -> Option<(Guest<u8>, Place)> {
     let pages = request.size.div_ceil(PAGE_SIZE).max(1);
-    let frames = physical.take_scattered(pages, RUNS, u64::MAX)?;
-    let Some(start) = space.map_new(physical, &frames, Protection::ReadWrite, 0, 1) else {
-        physical.free_pages(&frames);
+    // Small blocks get the pages that may still be mapped at their addresses.
+    let small = (pages <= SMALL).then(|| space.reserve_small(pages + 1)).flatten();
+    let same = small.and_then(|start| physical.take_for(space.page(start), pages));
+    let frames = same.or_else(|| physical.take_scattered(pages, RUNS, u64::MAX));
+    let start = small.or_else(|| space.reserve(pages + 1));
+    let is_mapped = start
+        .zip(frames.as_ref())
+        .is_some_and(|(start, frames)| space.map(physical, start, frames, Protection::ReadWrite));
+    let (true, Some(start)) = (is_mapped, start) else {
+        if let Some(start) = start {
+            space.release(start, pages + 1);
+        }
+        physical.free_pages(&frames.unwrap_or_default());
         return None;
     };
     let offset = if request.size >= PAGE_SIZE {
