@@ -10,6 +10,7 @@ use roce::Verdict;
 use virtio_net::{Coalesced, FrameInfo};
 
 use super::adapter::{Adapter, Passing};
+use super::coalescing::Segments;
 use super::receive::{Checked, Indication};
 use super::statistics::Cast;
 use crate::nic::vlan_tag;
@@ -37,8 +38,7 @@ impl<'a> Demultiplexer<'a> {
         let Self { adapter, rdma, others } = self;
         let len = frame.len();
         let (frame, tag) = vlan_tag::remove(frame);
-        let Some(checked) = check(adapter, frame, info) else { return ControlFlow::Continue(()) };
-        let frame = &*frame;
+        let Some(received) = check(adapter, frame, info) else { return ControlFlow::Continue(()) };
         let is_rdma = adapter.vlan.has_frame(tag)
             && rdma.as_mut().is_some_and(|rdma| rdma.receive(frame) != Verdict::NotOurs);
         if is_rdma {
@@ -49,8 +49,15 @@ impl<'a> Demultiplexer<'a> {
         if !adapter.vlan.admits(tag, frame) || !adapter.filter.admits(frame, adapter.addresses.current) {
             return ControlFlow::Continue(());
         }
-        match indication.add(frame, tag, checked, info.hash) {
-            Some(0) => return ControlFlow::Break(()),
+        let (added, needed) = match received {
+            Received::One(checked) => (indication.add(frame, tag, checked, info.hash), 1),
+            Received::Several(segments) => {
+                (indication.add_segments(frame, tag, &segments, info.hash), segments.segments)
+            }
+        };
+        match added {
+            // The next frame may need as many.
+            Some(left) if left < needed.into() => return ControlFlow::Break(()),
             Some(_) => {}
             None => adapter.statistics().received_without_buffer(),
         }
@@ -74,11 +81,25 @@ impl<'a> Demultiplexer<'a> {
     }
 }
 
+/// A received frame, by what is indicated of it.
+enum Received {
+    One(Checked),
+    /// Each of its segments.
+    Several(Coalesced),
+}
+
 /// If the device reports that an untagged frame consists of several segments, checks the frame. `None` if the
 /// frame must be dropped.
-fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Checked> {
-    let Some(header) = info.coalesced else { return Some(Checked::Verified(info.is_verified)) };
-    let Coalesced { segments, has_checksum, .. } =
-        adapter.coalescing.complete(frame, header, adapter.max_frame)?;
-    Some(if segments == 1 { Checked::Verified(true) } else { Checked::Coalesced { segments, has_checksum } })
+fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Received> {
+    let Some(header) = info.coalesced else {
+        return Some(Received::One(Checked::Verified(info.is_verified)));
+    };
+    Some(match adapter.coalescing.complete(frame, header, adapter.max_frame)? {
+        Segments::Coalesced(Coalesced { segments: 1, .. })
+        | Segments::Divided(Coalesced { segments: 1, .. }) => Received::One(Checked::Verified(true)),
+        Segments::Coalesced(Coalesced { segments, has_checksum, .. }) => {
+            Received::One(Checked::Coalesced { segments, has_checksum })
+        }
+        Segments::Divided(segments) => Received::Several(segments),
+    })
 }

@@ -9,7 +9,7 @@ use super::dpc;
 use driver_states::setting::Setting;
 
 /// Takes over the IP versions in force. If this switches coalescing off for a version, the frames in the receive queues are indicated after
-/// the device has stopped coalescing, and only then are further coalesced frames of that version dropped: those of a device that refuses, or
+/// the device has stopped coalescing, and only then are further coalesced frames of that version divided: those of a device that refuses, or
 /// that has not answered in time. `PASSIVE_LEVEL`, one caller at a time.
 pub fn changed(adapter: &Adapter) {
     let wanted = adapter.offloads.coalescing();

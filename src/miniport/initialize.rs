@@ -138,7 +138,13 @@ fn build(
     interrupt.add_deferred(handle, pairs)?;
     // Without poll objects, the DPC receives.
     let polls = if configuration.ndis_poll { poll_objects(handle, &port, &interrupt, &rss) } else { None };
-    let lanes = ReceiveLanes::new(handle, if polls.is_none() { rss.processors() } else { 0 })?;
+    let lanes = match (&polls, rss.processors()) {
+        (Some(_), _) => 0,
+        // For frames that the device coalesces although it should not.
+        (None, 0) if offloads.can_coalesce() => nt::processor::count(),
+        (None, processors) => processors,
+    };
+    let lanes = ReceiveLanes::new(handle, lanes)?;
     let backlogs = backlogs(pairs, configuration.interrupt_moderation)?;
     let lists = Lists { pairs, buffers: buffers.into(), are_coalesced: offloads.can_coalesce() };
     let receive_pool = receive_pool(handle, max_frame as usize, lists)?;

@@ -3,12 +3,14 @@
 //! Receive indications: frames that the RDMA provider does not claim are copied into NET_BUFFER_LISTs of a fixed pool and
 //! indicated to NDIS.
 
+use core::ops::ControlFlow;
+
 use fallible::Arc;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
     NET_BUFFER_LIST, NdisMIndicateReceiveNetBufferLists,
 };
-use virtio_net::HashTypes;
+use virtio_net::{Coalesced, HashTypes};
 
 use super::adapter::Adapter;
 use super::receive_checksum;
@@ -26,6 +28,8 @@ pub struct Indication<'a> {
     scaling: Option<Arc<Scaling>>,
     chain: NblList,
     count: u32,
+    /// There are more frames than buffers that the device has filled.
+    is_divided: bool,
 }
 
 impl Receiver for Adapter {
@@ -68,7 +72,7 @@ pub enum Checked {
 impl<'a> Indication<'a> {
     /// Returns an empty indication. The caller holds a [permission](Adapter::pass) until after [`indicate`](Self::indicate).
     pub fn new(adapter: &'a Adapter) -> Self {
-        Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0 }
+        Self { adapter, scaling: adapter.rss.current(), chain: NblList::new(), count: 0, is_divided: false }
     }
 
     /// Copies and adds a frame. Returns how many NBLs are left for frames like this one; `None` if there was none. `tag` was removed from
@@ -102,6 +106,28 @@ impl<'a> Indication<'a> {
         Some(left)
     }
 
+    /// Divides an untagged frame that consists of several segments, and adds each as a frame of its own. Returns how many NBLs are left for
+    /// such frames; `None` if there were not enough. The contents of `frame` are others afterwards.
+    ///
+    /// Not inlined: the DPC's stack frame is large without it.
+    #[cold]
+    #[inline(never)]
+    pub fn add_segments(
+        &mut self,
+        frame: &mut [u8],
+        tag: Option<Tag>,
+        segments: &Coalesced,
+        reported: Option<(HashTypes, u32)>,
+    ) -> Option<u32> {
+        self.is_divided = true;
+        let mut left = None;
+        segments.divide(frame, |segment| {
+            left = self.add(segment, tag, Checked::Verified(true), reported);
+            if left.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        left
+    }
+
     /// Passes each frame to the poll object that indicates it: the one of its processor, or without RSS `own`, which is being polled.
     pub fn queue(mut self, polls: &PollObjects<Adapter>, own: u32) {
         if !self.is_scaled() {
@@ -117,13 +143,20 @@ impl<'a> Indication<'a> {
         }
     }
 
-    /// Indicates the frames to the protocol stack; hands over frames of other processors. `DISPATCH_LEVEL`, no lock
-    /// held.
+    /// Indicates the frames to the protocol stack; hands over frames of other processors. Frames of a batch with divided ones are handed
+    /// over, too: NDIS limits how many a DPC indicates. `DISPATCH_LEVEL`, no lock held.
     pub fn indicate(mut self) {
+        let adapter = self.adapter;
         if self.is_scaled() {
             self.hand_over();
+        } else if adapter.coalescing.has_divided() {
+            let here = nt::processor::current();
+            if self.is_divided || !adapter.lanes.is_idle(here) {
+                adapter.lanes.hand_over(adapter, here, self.chain);
+                return;
+            }
         }
-        self.adapter.indicate(&self.chain, self.count);
+        adapter.indicate(&self.chain, self.count);
     }
 
     /// Whether an indirection table says which processors indicate the frames.
@@ -139,7 +172,7 @@ impl<'a> Indication<'a> {
         let is_idle = adapter.lanes.is_idle(here);
         let (mut kept, mut count) = (NblList::new(), 0);
         while let Some((processor, run, frames)) = self.take_run() {
-            if processor == here && is_idle {
+            if processor == here && is_idle && !self.is_divided {
                 kept.append(run);
                 count += frames;
             } else {

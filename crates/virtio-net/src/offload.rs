@@ -36,7 +36,7 @@ pub(crate) const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 /// The flag CWR of a TCP header, and the offset of the flags in it.
-const CWR: u8 = 0x80;
+pub(crate) const CWR: u8 = 0x80;
 pub(crate) const TCP_FLAGS: usize = 13;
 
 /// Offload request for a sent frame, as fields of its virtio-net header. The default requests nothing.
@@ -391,7 +391,7 @@ pub(crate) fn write(frame: &mut [u8], at: usize, value: u16) -> Option<()> {
     Some(())
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 

@@ -2,6 +2,8 @@
 
 //! Frames that consist of several TCP segments, and headers that lie about that.
 
+use std::ops::ControlFlow;
+
 use crate::fake::{Answer, Driver, Fake, Quirks, over_formats};
 use proptest::prelude::*;
 use virtio_net::{Coalesced, Features, FrameInfo, HEADER_LEN};
@@ -109,12 +111,15 @@ fn frame_of_several_segments_is_counted_and_the_checksum_of_a_single_one_compute
     for (frame, kind, start, is_ipv6) in [(ipv4(0), 1, 34, false), (ipv6(), 4, 54, true)] {
         let (coalesced, completed) = complete(header(kind, SIZE), &frame, 1514).unwrap();
         let headers = start + 20;
-        let expected = Coalesced { is_ipv6, segments: 3, headers, payload: PAYLOAD, has_checksum: false };
+        let segment_size = usize::from(SIZE);
+        let expected =
+            Coalesced { is_ipv6, segments: 3, headers, payload: PAYLOAD, segment_size, has_checksum: false };
         assert_eq!(coalesced, expected);
         assert!(completed == frame, "nothing changes");
         // One segment, as long as the frame may be.
         let (coalesced, completed) = complete(header(kind, PAYLOAD as u16), &frame, frame.len()).unwrap();
-        assert_eq!(coalesced, Coalesced { segments: 1, has_checksum: true, ..expected });
+        let single = Coalesced { segments: 1, segment_size: PAYLOAD, has_checksum: true, ..expected };
+        assert_eq!(coalesced, single);
         let addresses = if is_ipv6 { 22..54 } else { 26..34 };
         let len = ((20 + PAYLOAD) as u16).to_be_bytes();
         let covered = [&completed[addresses], &[0, 6], &len, &completed[start..]].concat();
@@ -124,6 +129,82 @@ fn frame_of_several_segments_is_counted_and_the_checksum_of_a_single_one_compute
         assert!(same == frame, "nothing but the checksum changes");
         assert_eq!(complete(header(kind, PAYLOAD as u16), &frame, frame.len() - 1).unwrap().0.segments, 2);
         assert_eq!(complete(header(kind, 1), &frame, 1514).unwrap().0.segments, PAYLOAD as u16);
+    }
+}
+
+/// Divides a frame with this header, with at most `most` segments.
+fn divide(header: [u8; HEADER_LEN], frame: &[u8], most: usize) -> Vec<Vec<u8>> {
+    let (coalesced, mut frame) = complete(header, frame, 1514).unwrap();
+    let mut segments = Vec::new();
+    let divided = coalesced.divide(&mut frame, |segment| {
+        segments.push(segment.to_vec());
+        if segments.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(divided, Some(()));
+    segments
+}
+
+#[test]
+fn divided_frame_results_in_the_segments_that_it_was_made_of() {
+    for (mut frame, kind, start, is_ipv6) in [(ipv4(0), 1, 34, false), (ipv6(), 4, 54, true)] {
+        // FIN, PSH, ACK, CWR. The sequence number overflows.
+        frame[start + 13] = 0x99;
+        frame[start + 4..start + 8].copy_from_slice(&(u32::MAX - 1500).to_be_bytes());
+        let segments = divide(header(kind, SIZE), &frame, usize::MAX);
+        let headers = start + 20;
+        for (number, segment) in segments.iter().enumerate() {
+            let at = number * 1000;
+            let payload = &frame[headers + at..frame.len().min(headers + at + 1000)];
+            assert!(segment[headers..] == *payload, "{number}");
+            let sequence = (u32::MAX - 1500).wrapping_add(at as u32).to_be_bytes();
+            assert_eq!(segment[start + 4..start + 8], sequence);
+            assert_eq!(segment[start + 13], [0x90, 0x10, 0x19][number], "CWR first, FIN and PSH last");
+            let ip = &segment[14..start];
+            let len = segment.len() as u16 - 14;
+            if is_ipv6 {
+                assert_eq!(ip[4..6], (len - 40).to_be_bytes());
+            } else {
+                assert_eq!(ip[2..4], len.to_be_bytes());
+                assert_eq!(
+                    ip[4..6],
+                    (1 + number as u16).to_be_bytes(),
+                    "each has an identification of its own"
+                );
+                assert_eq!(sum(ip), 0xFFFF);
+            }
+            let addresses = if is_ipv6 { &ip[8..] } else { &ip[12..] };
+            let len = ((segment.len() - start) as u16).to_be_bytes();
+            assert_eq!(sum(&[addresses, &[0, 6], &len, &segment[start..]].concat()), 0xFFFF);
+            // Nothing else differs.
+            let same = if is_ipv6 {
+                vec![0..18, 20..58, 62..67, 68..70, 72..74]
+            } else {
+                vec![0..16, 20..24, 26..38, 42..47, 48..50, 52..54]
+            };
+            assert!(same.into_iter().all(|range| segment[range.clone()] == frame[range]), "{number}");
+        }
+        assert_eq!(segments.len(), 3);
+        assert_eq!(divide(header(kind, SIZE), &frame, 2), segments[..2]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, ..ProptestConfig::default() })]
+
+    /// Segments shorter than their headers, and TCP options, included.
+    #[test]
+    fn segments_of_any_size_have_the_whole_payload(size in 1..1300_u16, options in 0..11_usize, is_ipv6: bool) {
+        let mut frame = if is_ipv6 { ipv6() } else { ipv4(0) };
+        let start = if is_ipv6 { 54 } else { 34 };
+        // The payload begins with the options.
+        frame[start + 12] = (5 + options as u8) << 4;
+        let headers = start + 20 + 4 * options;
+        let segments = divide(header(if is_ipv6 { 4 } else { 1 }, size), &frame, usize::MAX);
+        prop_assert!(segments.iter().all(|segment| segment[start + 20..headers] == frame[start + 20..headers]));
+        let payloads: Vec<_> = segments.iter().map(|segment| &segment[headers..]).collect();
+        prop_assert!(payloads.concat() == frame[headers..]);
+        let (last, others) = payloads.split_last().unwrap();
+        prop_assert!(others.iter().all(|payload| payload.len() == usize::from(size)) && !last.is_empty());
     }
 }
 

@@ -11,7 +11,7 @@ use device_sim::{
     virtio_net::{Features, LargeQuirk},
 };
 use lab::testbed::{Options, Testbed};
-use ndis_sim::offload::encapsulation;
+use ndis_sim::{offload::encapsulation, tcp_stack::TcpStack};
 use ndk_abi::ndis::{
     NDIS_OBJECT_TYPE_DEFAULT, NDIS_OFFLOAD_PARAMETERS_REVISION_3, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED,
     NDIS_OFFLOAD_PARAMETERS_RSC_ENABLED, NDIS_OFFLOAD_PARAMETERS_TX_ENABLED_RX_DISABLED,
@@ -313,17 +313,42 @@ fn segments_that_are_verified_are_indicated_as_such_with_a_checksum_that_may_be_
     }
 }
 
+/// Until a stack wants it, and after it has switched it off.
 #[test]
-fn frames_that_the_device_coalesces_although_that_is_off_are_dropped() {
+fn frames_that_the_device_coalesces_although_that_is_off_are_divided() {
     let Some(bed) = with(Quirks { large: Some(LargeQuirk::Always), ..Quirks::default() }) else { return };
     let receiver = receiver(&bed);
-    assert_eq!(counts(&bed, false, 3), [0; 0]);
+    for is_ipv6 in [false, true] {
+        let (before, octets) =
+            (counter(&receiver.query(OID_GEN_RCV_OK, 8).unwrap(), 0), statistic(&receiver, IN_OCTETS));
+        let sent = segments(is_ipv6, 40);
+        let frames = receive(&bed, is_ipv6, 40);
+        assert!(frames.iter().all(|frame| (frame.coalesced, frame.checksum) == (0, 0)));
+        // The simulated device numbers no packets; the driver does.
+        let ip = if is_ipv6 { 0..0 } else { 18..26 };
+        let without = |frame: &[u8]| [&frame[..ip.start], &frame[ip.end..]].concat();
+        assert_eq!(frames.len(), 40);
+        for (number, (frame, sent)) in frames.iter().zip(&sent).enumerate() {
+            assert!(without(&frame.bytes) == without(sent), "{number}: the segment as it was sent");
+            assert_ne!(checksum::ipv4_header_is_valid(&frame.bytes), Some(false));
+        }
+        let after = counter(&receiver.query(OID_GEN_RCV_OK, 8).unwrap(), 0);
+        assert_eq!(after - before, 40);
+        let bytes: usize = sent.iter().map(Vec::len).sum();
+        assert_eq!(statistic(&receiver, IN_OCTETS) - octets, bytes as u64);
+    }
+    assert_eq!(statistics(&receiver), [0; 4], "nothing is coalesced for the stack");
     receiver.start_offloads().unwrap();
     assert_eq!(counts(&bed, false, 3), [3]);
     set(&receiver, RSC, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED);
-    assert_eq!(counts(&bed, false, 3), [0; 0]);
+    let frames = receive(&bed, false, 3);
+    assert!(
+        frames.iter().all(|frame| (frame.coalesced, frame.checksum) == (0, verified(false))),
+        "{frames:?}"
+    );
+    assert_eq!(frames.len(), 3);
     assert_eq!(counts(&bed, true, 3), [3]);
-    assert_eq!(statistics(&receiver)[2..], [2, 2]);
+    assert_eq!(statistics(&receiver)[2..], [2, 0]);
     finish(bed);
 }
 
@@ -332,11 +357,66 @@ fn device_that_refuses_to_switch_is_used() {
     let Some(bed) = with(Quirks { refuses_class: Some(5), ..Quirks::default() }) else { return };
     let receiver = receiver(&bed);
     // It coalesces from its start on.
-    assert_eq!(counts(&bed, false, 3), [0; 0]);
+    assert_eq!(counts(&bed, false, 3), [0; 3]);
     assert_eq!(counts(&bed, false, 1), [0]);
     receiver.start_offloads().unwrap();
     assert_eq!(counts(&bed, false, 3), [3]);
     finish(bed);
+}
+
+/// The stack wants no coalescing, or no longer, and the device does not answer: connections go on, although the sender repeats what is lost
+/// as the same large packet.
+#[test]
+fn tcp_goes_on_while_a_device_coalesces_that_does_not_answer() {
+    let off = vec![keyword("*RscIPv4", "0"), keyword("*RscIPv6", "0")];
+    for (keywords, addresses) in [(off.clone(), ipv4()), (off, ipv6()), (vec![], ipv4()), (vec![], ipv6())] {
+        let is_on = keywords.is_empty();
+        let Some(bed) = started_with(&Options { keywords, ..options() }) else { return };
+        for machine in bed.machines() {
+            let miniport = miniport(machine);
+            miniport.start_offloads().unwrap();
+            // A device delivers what it did before.
+            TcpStack::set_filter(&miniport).unwrap();
+            machine.nic().pause_commands(Duration::from_hours(1));
+            if is_on {
+                set(&miniport, RSC, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED);
+                set(&miniport, RSC + 1, NDIS_OFFLOAD_PARAMETERS_RSC_DISABLED);
+            } else {
+                // It coalesces after a reset.
+                machine.nic().need_reset();
+            }
+        }
+        let _ = bed.event().wait(Duration::from_secs(1));
+        for counters in exchange(&bed, addresses, 1 << 20) {
+            assert_eq!((counters.coalesced, counters.invalid), (0, 0), "{counters:?}");
+        }
+        finish(bed);
+    }
+}
+
+/// Far more segments than there are lists for: a frame is divided into the segments that it states, of one byte.
+#[test]
+fn frame_of_more_segments_than_there_are_lists_stops_nothing() {
+    for segment_size in [1, 100] {
+        let quirk = LargeQuirk::SegmentSize(segment_size);
+        let options = Options {
+            quirks: Quirks { large: Some(quirk), refuses_class: Some(5), ..Quirks::default() },
+            ..options()
+        };
+        let Some(bed) = started_with(&options) else { return };
+        let receiver = receiver(&bed);
+        for keeps in [false, true] {
+            receiver.stack().keep(keeps);
+            let frames = (0..8).flat_map(|_| segments(false, 30)).collect();
+            let indicated = deliver(&bed, 1, frames);
+            assert!(indicated.len() >= 64, "{}", indicated.len());
+            let longest = 60.max(54 + usize::from(segment_size));
+            assert!(indicated.iter().all(|frame| frame.bytes.len() <= longest));
+        }
+        receiver.stack().keep(false);
+        assert_eq!(counts(&bed, false, 1), [0], "the driver goes on");
+        finish(bed);
+    }
 }
 
 #[test]

@@ -150,3 +150,13 @@ fn device_that_does_not_reset_accesses_no_memory_after_a_shutdown() {
         }
     }
 }
+
+/// Found by seed 359661928 of 60 steps: without checksums there is no coalescing, which the device was to stop after its reset, and refused
+/// to. Each large packet that the peer repeated was dropped, because it was coalesced.
+#[test]
+fn connection_goes_on_while_a_device_coalesces_that_refuses_to_stop() {
+    let script = "seed 359661928\npath-mtu 1024\npacked\nmtu 1500\nkeyword *TCPChecksumOffloadIPv4 0
+        tcp 900000\nwait 100\nalpha commands refused 5\nalpha fail\nwait 20000\ncheck";
+    let Some(summary) = play_whole(script) else { return };
+    assert_eq!(summary.checks, 2);
+}
