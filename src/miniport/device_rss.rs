@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering;
 
 use fallible::vec;
-use virtio_net::{ControlQueue, Error, HASH_KEY_LEN, HashTypes, Hashing, RssLimits, Steering};
+use virtio_net::{ControlQueue, Error, Features, HASH_KEY_LEN, HashTypes, Hashing, RssLimits, Steering};
 
 use super::adapter::Adapter;
 use super::rss::{Indirection, Scaling};
@@ -44,6 +44,20 @@ pub fn program(adapter: &Adapter) -> Result<(), Error> {
         adapter.settings.answered(Setting::Scaling, report);
         Ok(())
     })
+}
+
+/// Notifies the started device that all receive queues have buffers, if it steers frames by a table: the queue of pair `number` had too few
+/// for a frame. QEMU keeps such a frame with the queue of its back end that the frame came by, reads no other frame from there, and tries
+/// again when it is notified of the receive queue with the same number; but that pair gets no frame meanwhile, and so has no buffers to
+/// notify the device of. IRQL <= `DISPATCH_LEVEL`.
+pub fn buffers_returned(adapter: &Adapter, number: u32) {
+    let port = adapter.port();
+    let features = port.features();
+    let steers = adapter.rss.device.is_used.load(Ordering::Relaxed)
+        || features.contains(Features::RSS) && !features.contains(Features::MQ);
+    if steers && port.used_pairs() > 1 {
+        port.notify_other_receive_queues(number);
+    }
 }
 
 type Commands = ControlQueue<SharedMemory, BarAccess>;

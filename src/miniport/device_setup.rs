@@ -2,9 +2,11 @@
 
 //! The setup of the device: its features, the lengths of frames, the number and the size of its queues. `PASSIVE_LEVEL`.
 
-use fallible::{Arc, vec};
+use alloc::vec::Vec;
+
+use fallible::{AllocError, Arc, vec};
 use ndk_abi::ndis::NDIS_HANDLE;
-use virtio_net::{Control, Features, NetConfig, Nic, Options, receive_buffer_len};
+use virtio_net::{Control, Features, NetConfig, Nic, Options, QueuePair, receive_buffer_len};
 
 use viordma_inf::keywords;
 
@@ -136,7 +138,17 @@ fn program(
         events::write(handle, events::table::FEWER_PAIRS, [vectors.pairs.into(), wanted]);
     }
     for (number, queues) in (0..).zip(programmed) {
-        vec::push_within_capacity(&mut pairs, Pair::new(queues, vectors.of_pair(number)))?;
+        add_pair(&mut pairs, queues, vectors.of_pair(number))?;
     }
     Ok(Queues { pairs, idle, commands, vectors })
+}
+
+/// Adds a pair of its queues. Not inlined: together with the caller's, its stack frame is too large for a kernel stack.
+#[inline(never)]
+fn add_pair(
+    pairs: &mut Vec<Pair>,
+    queues: QueuePair<SharedMemory, BarAccess>,
+    vectors: [u16; 2],
+) -> Result<(), AllocError> {
+    vec::push_within_capacity(pairs, Pair::new(queues, vectors))
 }

@@ -20,7 +20,7 @@ use super::demultiplexer::Demultiplexer;
 use super::failure::{receive_failed, transmit_has_failed};
 use super::receive::Indication;
 use super::receive_backlog::Backlog;
-use super::{configuration_change, device_interrupts, interrupt_moderation, send};
+use super::{configuration_change, device_interrupts, device_rss, interrupt_moderation, send};
 use crate::nic::dma::SharedMemory;
 use crate::nic::interrupt::InterruptHandler;
 use crate::nic::poll_objects::{PollHandler, PollObjects};
@@ -167,7 +167,7 @@ impl<'a> Served<'a> {
             self.backlog.drain.begin();
             let received = self.receive_batch(budget, Indication::indicate);
             self.backlog.drain.end(received.is_ok_and(|(polled, _)| !polled.more));
-            let (Polled { taken, more }, frames) = received?;
+            let (Polled { taken, more, .. }, frames) = received?;
             budget = budget.saturating_sub(taken);
             if more {
                 if budget == 0 {
@@ -219,7 +219,12 @@ impl<'a> Served<'a> {
             batch.end(deliver);
         }
         match polled {
-            Ok(polled) => Ok((polled, frames)),
+            Ok(polled) => {
+                if polled.is_notified {
+                    device_rss::buffers_returned(self.adapter, self.number);
+                }
+                Ok((polled, frames))
+            }
             Err(error) => {
                 receive_failed(self.adapter, self.number, self.pair, error);
                 Err(())

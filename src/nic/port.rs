@@ -65,7 +65,7 @@ pub struct Port {
     // Dropped last, in this order: the DMA registration after all shared memory, the mappings after all register
     // access.
     _dma: DmaRegistration,
-    _bars: MappedBars,
+    bars: MappedBars,
 }
 
 // SAFETY: the handle is one that NDIS takes on any thread; everything else is `Sync` by itself.
@@ -115,7 +115,7 @@ impl Port {
             speed: AtomicU32::new(config.speed.unwrap_or(0)),
             duplex: AtomicU8::new(config.duplex as u8),
             _dma: parts.dma,
-            _bars: parts.bars,
+            bars: parts.bars,
         }
     }
 
@@ -313,6 +313,18 @@ impl Port {
     /// Returns the pairs, at least one.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
+    }
+
+    /// Notifies the device that the receive queues of the pairs in use have buffers, but not that of pair `number`. IRQL <=
+    /// `DISPATCH_LEVEL`.
+    #[cold]
+    pub fn notify_other_receive_queues(&self, number: u32) {
+        let registers = self.bars.access();
+        for (other, pair) in (0..self.used_pairs()).zip(&self.pairs) {
+            if other != number {
+                pair.notify_receive(&registers);
+            }
+        }
     }
 
     /// Returns the number of buffers of the receive and the transmit queue of the first pair; those of no other have more.

@@ -12,7 +12,8 @@ use fallible::Arc;
 use ndk_abi::ndis::NET_BUFFER_LIST;
 use nt::{Deferred, ServedLock, SpinLock};
 use virtio_net::{
-    Control, Error, FrameInfo, Polled, QueuePair, ReceiveCounters, ReceiveQueue, TransmitCounters,
+    Control, Error, FrameInfo, NotifyRegister, Polled, QueuePair, ReceiveCounters, ReceiveQueue,
+    TransmitCounters,
 };
 
 use super::dma::SharedMemory;
@@ -56,6 +57,8 @@ pub struct Pair {
     /// Number of their buffers.
     sizes: [u16; 2],
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
+    /// The notification register of the receive queue while the device may use it, for other pairs: their polls do not wait for one of this.
+    notify_register: SpinLock<Option<NotifyRegister>>,
     /// The last reset of the receive queue alone.
     last_receive_reset: SpinLock<LastReset>,
     /// A sender that finds the lock held leaves its work to the holder.
@@ -77,6 +80,7 @@ impl Pair {
         Self {
             vectors,
             sizes: [queues.receive.size(), queues.transmit.size()],
+            notify_register: SpinLock::new(queues.receive.notify_register()),
             receive: SpinLock::new(queues.receive),
             last_receive_reset: SpinLock::new(LastReset::default()),
             transmit: ServedLock::new(Transmitter {
@@ -159,6 +163,7 @@ impl Pair {
 
     /// Stops the receive queue, before the device resets it.
     pub fn stop_receive(&self) {
+        *self.notify_register.lock() = None;
         self.receive.lock().stop();
     }
 
@@ -168,7 +173,29 @@ impl Pair {
     /// The device's queue differs from before. The queue is then stopped.
     pub fn restart_receive(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         let [of_receive, _] = self.vectors;
-        self.receive.lock().restart(control, of_receive)
+        self.program_receive(|receive| receive.restart(control, of_receive))
+    }
+
+    /// Has the receive queue programmed, and takes its notification register.
+    fn program_receive(
+        &self,
+        program: impl FnOnce(&mut ReceiveQueue<SharedMemory, BarAccess>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let register = {
+            let mut receive = self.receive.lock();
+            program(&mut receive)?;
+            receive.notify_register()
+        };
+        *self.notify_register.lock() = register;
+        Ok(())
+    }
+
+    /// Notifies the device, whose registers these are, that the receive queue has buffers, unless it may not use the queue. IRQL <=
+    /// `DISPATCH_LEVEL`.
+    pub fn notify_receive(&self, registers: &BarAccess) {
+        if let Some(register) = *self.notify_register.lock() {
+            register.write(registers);
+        }
     }
 
     /// Records a reset of the receive queue alone, and stops it until then. Returns `false`, and does nothing, if the last one was within the
@@ -203,7 +230,7 @@ impl Pair {
             transmitter.is_used = false;
             transmitter.watch.clear();
         });
-        self.receive.lock().stop();
+        self.stop_receive();
     }
 
     /// Programs both queues into the device again after its reset.
@@ -212,7 +239,7 @@ impl Pair {
     /// The device's queues differ from before. The queues are then stopped.
     pub fn reprogram(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         let [of_receive, of_transmit] = self.vectors;
-        self.receive.lock().reprogram(control, of_receive)?;
+        self.program_receive(|receive| receive.reprogram(control, of_receive))?;
         // By `transmitter`, which also serves a pump that found the lock held.
         self.transmitter(|transmitter| transmitter.queue.reprogram(control, of_transmit))
     }

@@ -266,12 +266,8 @@ fn await_flow(bed: &Testbed, host: &Miniport, port: u16, count: usize) {
 }
 
 /// The simulated NDIS computes the hash of each frame, and knows its processor.
-///
-/// QEMU 7.2 steers in software: probably a frame for a pair without buffers waits in the queue of the tap interface that it came by, also
-/// when that pair has buffers again, until the queue is served for another reason. Hence few bytes at a time.
 #[test]
 fn device_steers_frames_to_the_pairs_of_ndis_table_and_its_hashes_are_right() {
-    const FEW: usize = MIB / 8;
     for properties in [&["rss=on"][..], &["rss=on", "hash=on"], &["rss=on", "hash=on", "packed=on"]] {
         let is_packed = properties.contains(&"packed=on");
         let Some((bed, network)) = started(4, 5, properties) else { return };
@@ -301,12 +297,32 @@ fn device_steers_frames_to_the_pairs_of_ndis_table_and_its_hashes_are_right() {
         miniport(first).scaling().set(Some(&parameters(ALL_TYPES, &[2, 4, 1, 3]))).unwrap();
         settle(&bed);
         for is_ipv6 in [false, true] {
-            let counters = Exchange::new(&bed, &network, is_ipv6, FEW).finish();
+            let counters = Exchange::new(&bed, &network, is_ipv6, MIB).finish();
             assert!(counters.coalesced > 0 && counters.large_sends > 0, "{counters:?}");
         }
         receiver.scaling().set(None).unwrap();
         settle(&bed);
         send_flows(&bed, 40, 5);
+        no_events(&bed);
+        finish(bed);
+    }
+}
+
+/// QEMU 7.2 keeps a frame for a pair with too few buffers with the queue of the tap interface that it came by, and reads no more from
+/// there until the receive queue with that number is notified. With few buffers this happens often.
+#[test]
+fn tcp_with_linux_goes_on_while_qemu_steers_in_software() {
+    const BUFFERS: &str = "64";
+    for properties in [&["rss=on", "hash=on"][..], &["rss=on", "hash=on", "packed=on"]] {
+        let keywords = [("*ReceiveBuffers", BUFFERS)];
+        let Some((bed, network)) = started_with_keywords(4, 5, properties, &keywords) else { return };
+        let host = miniport(bed.machines()[0]);
+        host.scaling().set(Some(&parameters(ALL_TYPES, &[2, 4, 1, 3]))).unwrap();
+        settle(&bed);
+        for is_ipv6 in [false, true].repeat(3) {
+            let counters = Exchange::new(&bed, &network, is_ipv6, MIB).finish();
+            assert_eq!(counters.invalid, 0, "{counters:?}");
+        }
         no_events(&bed);
         finish(bed);
     }

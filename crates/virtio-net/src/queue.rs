@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::ring::{Ring, RingOptions};
-use crate::transport::{Control, Doorbell};
+use crate::transport::{Control, Doorbell, NotifyRegister};
 
 #[derive(Debug)]
 pub(crate) struct Queue<H: Hal, R> {
@@ -37,6 +37,11 @@ impl<H: Hal, R: Registers> Queue<H, R> {
     /// Whether the queue is programmed into the device.
     pub(crate) fn is_enabled(&self) -> bool {
         self.doorbell.is_some()
+    }
+
+    /// Returns the notification register of a queue that is programmed into the device.
+    pub(crate) fn notify_register(&self) -> Option<NotifyRegister> {
+        Some(self.doorbell.as_ref()?.place)
     }
 
     /// Disconnects the queue from the device. The queue does not notify it from now on.

@@ -19,7 +19,7 @@ use crate::hash::HashTypes;
 use crate::offload::{CoalescedHeader, ReceiveHeader};
 use crate::queue::Queue;
 use crate::ring::Direction;
-use crate::transport::Control;
+use crate::transport::{Control, NotifyRegister};
 
 /// Length of an Ethernet header in bytes. Shorter frames are dropped.
 const MIN_FRAME: usize = 14;
@@ -65,6 +65,8 @@ pub struct Polled {
     pub taken: u32,
     /// The budget is used up, or the sink has ended the poll: the ring may contain more.
     pub more: bool,
+    /// The device was notified that buffers are available again, because it asks for that: it may have had too few.
+    pub is_notified: bool,
 }
 
 /// Information from the device about a received frame.
@@ -193,17 +195,17 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     ) -> Result<Polled, Error> {
         let mut taken = 0;
         if !self.queue.is_enabled() {
-            return Ok(Polled { taken, more: false });
+            return Ok(Polled { taken, more: false, is_notified: false });
         }
         let outcome = loop {
             if taken >= budget {
-                break Ok(Polled { taken, more: true });
+                break Ok(true);
             }
             let used = match self.queue.ring.take_used() {
                 Ok(Some(used)) => used,
                 Ok(None) => {
                     self.old_hashes = self.old_hashes.map(|_| 0);
-                    break Ok(Polled { taken, more: false });
+                    break Ok(false);
                 }
                 Err(error) => break Err(error),
             };
@@ -240,16 +242,19 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(frame.len() as u64);
                     if sink(frame, info).is_break() {
-                        break Ok(Polled { taken, more: true });
+                        break Ok(true);
                     }
                 }
                 None => self.counters.invalid = self.counters.invalid.wrapping_add(1),
             }
         };
-        if taken != 0 {
-            self.publish();
-        }
-        outcome
+        let is_notified = taken != 0 && self.publish();
+        outcome.map(|more| Polled { taken, more, is_notified })
+    }
+
+    /// Returns the queue's notification register, while the queue is programmed into the device.
+    pub fn notify_register(&self) -> Option<NotifyRegister> {
+        self.queue.notify_register()
     }
 
     /// Suppresses interrupts while the caller polls.
@@ -336,9 +341,10 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         (used <= self.buffers.len()).then_some(len)
     }
 
-    fn publish(&mut self) {
-        if self.queue.publish() {
-            self.counters.notifications = self.counters.notifications.wrapping_add(1);
-        }
+    /// Returns whether the device was notified.
+    fn publish(&mut self) -> bool {
+        let is_notified = self.queue.publish();
+        self.counters.notifications = self.counters.notifications.wrapping_add(is_notified.into());
+        is_notified
     }
 }

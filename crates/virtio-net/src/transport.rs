@@ -119,19 +119,32 @@ fn config_len(features: Features) -> u64 {
     used.map(|(_, field)| field.wrapping_add(2)).max().unwrap_or(0)
 }
 
+/// The place of the notification register of one queue.
+#[derive(Debug, Clone, Copy)]
+pub struct NotifyRegister {
+    offset: u64,
+    queue: u16,
+    bar: u8,
+}
+
+impl NotifyRegister {
+    /// Notifies the device, whose registers these are, of new buffers in the queue. Any IRQL.
+    pub fn write(self, registers: &impl Registers) {
+        registers.write16(self.bar, self.offset, self.queue);
+    }
+}
+
 /// The notification register of one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Doorbell<R> {
     registers: R,
-    bar: u8,
-    offset: u64,
-    queue: u16,
+    pub(crate) place: NotifyRegister,
 }
 
 impl<R: Registers> Doorbell<R> {
     /// Notifies the device of new buffers in the queue. Any IRQL.
     pub(crate) fn ring(&self) {
-        self.registers.write16(self.bar, self.offset, self.queue);
+        self.place.write(&self.registers);
     }
 }
 
@@ -582,6 +595,6 @@ impl<H: Hal, R: Registers> Control<H, R> {
             .filter(|inside| inside.checked_add(2).is_some_and(|end| end <= u64::from(len)))
             .ok_or(Error::NotifyOutOfRange(queue))?;
         let offset = offset.checked_add(inside).ok_or(Error::MissingStructure(Structure::Notify))?;
-        Ok(Doorbell { registers: self.registers.clone(), bar, offset, queue })
+        Ok(Doorbell { registers: self.registers.clone(), place: NotifyRegister { offset, queue, bar } })
     }
 }

@@ -282,6 +282,29 @@ fn hashes_and_steering_are_not_accepted_without_receive_side_scaling() {
     }
 }
 
+/// QEMU, which steers in software, keeps a frame for a pair with too few buffers until the receive queue of another pair is notified, and
+/// receives nothing else by the same queue of its back end.
+#[test]
+fn frames_that_wait_for_the_notification_of_another_pair_arrive() {
+    let quirks = Quirks { holds_for_another_queue: true, ..Quirks::default() };
+    over_formats(|format| {
+        let keywords = vec![("*ReceiveBuffers", Keyword::Text("32".into()))];
+        let options = by_device(4, 5);
+        let features = options.features | format;
+        let Some(bed) = started_with(&Options { features, keywords, quirks, peer_quirks: quirks, ..options })
+        else {
+            return;
+        };
+        let receiver = miniport(bed.machines()[1]);
+        receiver.scaling().set(Some(&parameters(ALL_TYPES, &[1, 2, 3, 4]))).unwrap();
+        settle(&bed);
+        // All of a flow are for one pair, which has buffers for a part of them.
+        send_flows(&bed, 1, 400);
+        send_flows(&bed, 40, 20);
+        finish(bed);
+    });
+}
+
 #[test]
 fn device_that_does_not_answer_is_used_without() {
     let quirks = Quirks { leaves_command: Some(RSS_CONFIG), ..Quirks::default() };

@@ -36,7 +36,7 @@ use crate::{drivers::DRIVERS, shell};
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
-const LARGE_FRAMES: [(&str, u32, &str); 7] = [
+const LARGE_FRAMES: [(&str, u32, &str); 8] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         2816,
@@ -64,8 +64,13 @@ const LARGE_FRAMES: [(&str, u32, &str); 7] = [
     ),
     (
         "viordma::miniport::device_setup::program",
-        2176,
+        1088,
         "PASSIVE_LEVEL, once per start: constructs the queues",
+    ),
+    (
+        "viordma::miniport::device_setup::add_pair",
+        2048,
+        "PASSIVE_LEVEL, once per start: moves the queues of a pair to their final place",
     ),
     (
         "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::add",

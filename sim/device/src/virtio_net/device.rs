@@ -513,6 +513,11 @@ pub(super) struct Arriving {
 }
 
 impl Arriving {
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.unit.is_none() && self.frames.is_empty() && self.refused.is_none()
+    }
+
     /// Returns until when segments wait for others.
     pub fn deadline(&self) -> Option<u64> {
         self.unit.as_ref().map(|(_, until)| *until)

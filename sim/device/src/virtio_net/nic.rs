@@ -247,10 +247,17 @@ impl Nic {
         }
         self.common.lock().may_notify(queue)?;
         self.counters.notifications.fetch_add(1, Relaxed);
+        let role = self.common.lock().role(queue);
+        if let Some(Role::Receive(pair)) = role
+            && let Some(held) = self.steering.lock().release(pair)
+        {
+            self.schedule(receive_index(held), self.bus.now());
+            self.schedule_receive(self.bus.now());
+        }
         if queue == RECEIVE && self.options.quirks.repeats.is_some() {
             self.work(queue);
         } else {
-            let is_control = self.common.lock().role(queue) == Some(Role::Control);
+            let is_control = role == Some(Role::Control);
             match if is_control { self.pauses.command_time() } else { 0 } {
                 0 => self.schedule(queue, self.bus.now()),
                 // An event of its own: it must not suppress one for now, as when the device is no longer slow.

@@ -88,6 +88,9 @@ pub struct Quirks {
     pub sends_nothing: bool,
     /// Drops a frame that arrives when the receive queue has no buffer, as network cards and DPDK's vhost do; the link does not wait.
     pub drops_without_buffer: bool,
+    /// While a table steers, a frame for a pair with too few buffers waits until the receive queue of another pair is notified, and nothing
+    /// is received meanwhile, as by QEMU, where such a frame waits with the queue of the back end by which it came.
+    pub holds_for_another_queue: bool,
     /// Needs a reset when the driver sets DRIVER_OK, unless all queues that the accepted features imply are enabled.
     pub insists_on_all_queues: bool,
     /// A reset of a queue does not end.

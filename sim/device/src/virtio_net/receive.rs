@@ -68,6 +68,9 @@ impl ReceiveQueues<'_> {
     /// Delivers frames to the receive queue of a pair: those on the wire too, or only those that wait for others.
     pub(super) fn receive(&self, pair: usize, is_wire_read: bool) -> Result<Outcome, Misuse> {
         let Some(port) = self.device.port() else { return Ok(Outcome::default()) };
+        if self.device.steering.lock().is_held() {
+            return Ok(Outcome::default());
+        }
         let port = is_wire_read.then_some(port);
         let accepted = self.device.common.lock().accepted();
         let mut arriving = std::mem::take(&mut *self.device.arriving[pair].lock());
@@ -83,6 +86,7 @@ impl ReceiveQueues<'_> {
                 if self.device.options.quirks.drops_without_buffer && is_wire_read {
                     self.discard();
                 }
+                self.hold(pair, !arriving.is_empty());
                 break;
             };
             let next = match arriving.refused.take() {
@@ -117,6 +121,7 @@ impl ReceiveQueues<'_> {
                 Placed::Done => done += 1,
                 Placed::NoRoom => {
                     arriving.refused = Some((header, frame));
+                    self.hold(pair, true);
                     break;
                 }
             }
@@ -127,6 +132,16 @@ impl ReceiveQueues<'_> {
         let (interrupt, interrupt_at) =
             Interrupts { device: self.device }.after(receive_index(pair), &mut queue, done)?;
         Ok(Outcome { interrupt, more, later, interrupt_at })
+    }
+
+    /// Notes that a pair has too few buffers: for a frame that was taken off the wire, if `has_taken`, or else for one that waits for the
+    /// pair.
+    fn hold(&self, pair: usize, has_taken: bool) {
+        let mut steering = self.device.steering.lock();
+        let is_held = steering.scaling().is_some() && (has_taken || steering.waiting().contains(&pair));
+        if self.device.options.quirks.holds_for_another_queue && is_held {
+            steering.hold(pair);
+        }
     }
 
     /// Returns what is delivered next: segments that follow each other as one, once no other can follow or they have waited for

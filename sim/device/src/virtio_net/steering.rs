@@ -37,11 +37,19 @@ pub struct Steering {
     scaling: Option<Scaling>,
     /// Hash types that are reported without a table.
     hashing: Option<Hashing>,
+    /// The pair for which a frame waits as [`Quirks::holds_for_another_queue`](super::Quirks::holds_for_another_queue) says.
+    held: Option<usize>,
 }
 
 impl Default for Steering {
     fn default() -> Self {
-        Self { waiting: vec![VecDeque::new()], flows: HashMap::new(), scaling: None, hashing: None }
+        Self {
+            waiting: vec![VecDeque::new()],
+            flows: HashMap::new(),
+            scaling: None,
+            hashing: None,
+            held: None,
+        }
     }
 }
 
@@ -129,6 +137,21 @@ impl Steering {
     /// Returns the pairs that have waiting frames.
     pub fn waiting(&self) -> Vec<usize> {
         (0..self.pairs()).filter(|&pair| !self.waiting[pair].is_empty()).collect()
+    }
+
+    /// Receives nothing from now on: a frame for this pair waits until another one has buffers.
+    pub fn hold(&mut self, pair: usize) {
+        self.held.get_or_insert(pair);
+    }
+
+    /// Returns whether nothing is received.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// A pair has buffers. Returns the pair for which a frame waited until another one does, if it is another one.
+    pub fn release(&mut self, pair: usize) -> Option<usize> {
+        self.held.take_if(|held| *held != pair)
     }
 
     fn pair_of(&self, frame: &[u8]) -> usize {
@@ -254,6 +277,19 @@ mod tests {
         steering.add(vec![0; 60]).unwrap();
         steering.add(vec![0; 5]).unwrap();
         assert_eq!(steering.waiting(), [0]);
+    }
+
+    #[test]
+    fn frame_that_is_held_is_released_by_another_pair_or_a_reset() {
+        let mut steering = with_pairs(4);
+        steering.hold(2);
+        steering.hold(3);
+        assert_eq!((steering.release(2), steering.is_held()), (None, true));
+        assert_eq!((steering.release(0), steering.is_held()), (Some(2), false));
+        assert_eq!(steering.release(0), None);
+        steering.hold(1);
+        steering.reset();
+        assert!(!steering.is_held());
     }
 
     #[test]
