@@ -15,6 +15,7 @@ use ndk_abi::{
     ndk::OID_NDK_SET_STATE,
 };
 use nt_sim::{JoinHandle, nt::time::sleep};
+use viordma_inf::events::{Message, Severity};
 
 use super::{
     misbehavior::Misbehavior,
@@ -24,7 +25,7 @@ use super::{
     step::{Act, Side},
     traffic::{self, Sends},
 };
-use crate::{machine::Machine, testbed::Testbed};
+use crate::{machine::Machine, testbed::Testbed, trace::TracedEvent};
 
 /// How long an adapter may take until it works again, in virtual time.
 const LONGEST: Duration = Duration::from_mins(1);
@@ -512,12 +513,21 @@ impl HostUnderTest {
             sends.join(disturbed || self.disturbed).with_context(|| self.side.to_string())?;
         }
         let machine = bed.machines()[self.side.number()];
-        let log: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
-        self.reasons.judge(&log).with_context(|| self.side.to_string())?;
+        self.reasons.judge(&logged(machine)).with_context(|| self.side.to_string())?;
         (self.disturbed, self.may_be_removed, self.has_failed) = (false, false, false);
         self.misbehaved = false;
         Ok(())
     }
+}
+
+/// Returns the numbers of the warnings and errors that a driver had for the system log. They are those of its trace, which also has the events that are
+/// left out of the log because they come too often.
+fn logged(machine: &Machine) -> Vec<u32> {
+    let events = TracedEvent::of(&[machine.host()]);
+    let of_log = events.iter().filter(|event| event.name() == "EventLogged");
+    let numbers = of_log.filter_map(|event| event.field("Number").parse().ok());
+    let is_information = |message: &Message| message.event.severity() == Severity::Information;
+    numbers.filter(|&number| !Message::of(number).is_some_and(is_information)).collect()
 }
 
 fn millis(time: u32) -> Duration {

@@ -30,7 +30,6 @@ const RECOVERED: u32 = table::RECOVERED.number();
 const QUEUE_RESET: u32 = table::QUEUE_RESET.number();
 const FEWER_PAIRS: u32 = table::FEWER_PAIRS.number();
 const FEWER_BUFFERS: u32 = table::FEWER_BUFFERS.number();
-const OMITTED: u32 = table::OMITTED.number();
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
 const CONSUMER: u32 = table::CONSUMER_WRONG_IRQL.number();
 /// Of an adapter that does not start, and of a device that is gone or does not reset: any error, for all registers read as ones.
@@ -81,7 +80,7 @@ pub struct Reasons {
     /// The device has returned a buffer in place of another one. The driver may notice that only when the device returns the buffer
     /// itself, long after a check.
     has_wrong_id: bool,
-    /// Entries of the log that were judged.
+    /// Events that were judged.
     judged: usize,
 }
 
@@ -128,7 +127,7 @@ impl Reasons {
         self.allowed.extend(events);
     }
 
-    /// Judges the events of a log that are new, and forgets the reasons.
+    /// Judges the events that are new of all that a driver has had, and forgets the reasons.
     ///
     /// # Errors
     /// An event has no reason, or a reset or a removal is not preceded by an event that names its reason.
@@ -143,7 +142,7 @@ impl Reasons {
                         format!("{} without one that names its reason: {log:?}", text(event))
                     })?;
                 }
-                OMITTED | CONSUMER.. => {}
+                CONSUMER.. => {}
                 event if self.of_setup.contains(&event) => {}
                 reason => {
                     let is_late = self.has_wrong_id && OF_WRONG_ID.contains(&reason);
