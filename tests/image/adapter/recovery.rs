@@ -84,6 +84,48 @@ fn frames_that_wait_for_a_device_that_fails_are_completed() {
     finish(bed);
 }
 
+/// Ethernet does not wait for consumers to close; RDMA does.
+//= R-PNP-16
+#[test]
+fn ethernet_goes_on_after_a_reset_while_a_consumer_has_not_closed() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    let opened = miniport.ndk().open(2, 1).unwrap();
+    let before = bed.now();
+    machine.nic().need_reset();
+    await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
+    exchange_frame(&bed, 1);
+    let took = bed.now().saturating_sub(before);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let _ = bed.event().wait(Duration::from_secs(10));
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable]);
+    miniport.ndk().close(opened).unwrap();
+    assert!(miniport.ndk().await_events(2, MOMENT));
+    copy(&bed);
+    finish(bed);
+}
+
+/// Consumers close because of the event, and NDIS halts the adapter then.
+//= R-PNP-8
+#[test]
+fn rdma_is_disabled_at_once_when_the_device_is_gone() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    let opened = miniport.ndk().open(2, 1).unwrap();
+    let before = bed.now();
+    machine.nic().remove();
+    machine.nic().interrupt(0);
+    assert!(miniport.ndk().await_events(1, MOMENT));
+    let took = bed.now().saturating_sub(before);
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    assert_eq!(miniport.ndk().events(), [NdkEvent::Disable]);
+    miniport.ndk().close(opened).unwrap();
+    await_until(&bed, "the adapter is removed", || miniport.state() == AdapterState::Halted);
+    finish(bed);
+}
+
 /// A reset that does not end is waited for, but a status of all ones says that the device is gone.
 //= R-PNP-10
 #[test]

@@ -45,6 +45,26 @@ fn corrupt_entry_of_any_queue_costs_no_more_than_a_reset() {
     }
 }
 
+/// Commands take seconds, and resets as long.
+//= virtio §18
+#[test]
+fn device_that_is_slow_and_lies_costs_no_more_than_a_reset() {
+    for format in ["", "packed"] {
+        for entry in ["id-out-of-range", "length-too-large", "index-jump"] {
+            for queue in ["receive 0", "transmit 1", "control"] {
+                let script = format!(
+                    "pairs 2\nprocessors 2\npath-mtu 1024\n{format}\nalpha command-time 3000\nalpha reset-time 2500
+                    alpha rss 2\nalpha vlan 7\nalpha vlan 0\ncopy 50000\ntcp 50000\nwait 100
+                    alpha corrupt {queue} {entry}\nbeta frames 100 900\nalpha frames 100 900\nwait 9000000\ncheck"
+                );
+                if play_whole(&script).is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
 /// Frames that follow are taken for parts of the frame, or the ring for broken.
 #[test]
 fn header_that_misstates_the_number_of_buffers_costs_frames_or_a_reset() {
