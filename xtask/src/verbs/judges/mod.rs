@@ -162,10 +162,10 @@ impl Places {
     }
 }
 
-/// How often a case runs at most, each time with another seed, if the last ACK is lost.
+/// How often a case runs at most, each time with another seed, if it failed for such a reason.
 const ATTEMPTS: u32 = 4;
 
-/// Runs a case, again if it fails by the loss of the last ACK alone, or by a failure of the virtual machine's own kernel. Returns the last
+/// Runs a case, again if it fails by the loss of the last ACK alone, or by a failure of the program or the virtual machine. Returns the last
 /// outcome with its line of the report.
 fn attempts(case: &'static Case, site: &Site<'_>, faults: Faults) -> Result<(run::Outcome, Line)> {
     let mut line = Line::new(case, site.kind().name(), faults);
@@ -187,9 +187,9 @@ fn attempts(case: &'static Case, site: &Site<'_>, faults: Faults) -> Result<(run
             outcome => outcome?,
         };
         let verdict = std::mem::take(&mut outcome.verdict);
-        match &verdict.fault {
-            Some(fault) if outcome.has_lost_last_ack && seed < ATTEMPTS => {
-                line.repeated.push(format!("seed {seed}: {fault}, the last ACK was lost"));
+        match (&verdict.fault, outcome.reason_to_repeat) {
+            (Some(fault), Some(reason)) if seed < ATTEMPTS => {
+                line.repeated.push(format!("seed {seed}: {fault}, {reason}"));
                 seed += 1;
             }
             _ => {

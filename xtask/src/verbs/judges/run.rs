@@ -62,8 +62,8 @@ pub enum Site<'a> {
 /// Result of a case.
 pub struct Outcome {
     pub verdict: Verdict,
-    /// It failed by the loss of the last ACK alone: see [`Ends::has_lost_last_ack`].
-    pub has_lost_last_ack: bool,
+    /// Why it is to run again: see [`Ends::reason_to_repeat`].
+    pub reason_to_repeat: Option<&'static str>,
     pub took: Duration,
     /// Output of the programs.
     pub text: String,
@@ -77,7 +77,7 @@ impl Outcome {
     pub fn failed(fault: String) -> Self {
         Self {
             verdict: Verdict { fault: Some(fault), ..Verdict::default() },
-            has_lost_last_ack: false,
+            reason_to_repeat: None,
             took: Duration::ZERO,
             text: String::new(),
             retransmissions: 0,
@@ -240,13 +240,13 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Ou
     let server = server.map(|server| server.wait(limit.min(deadline))).transpose()?;
     let ends = Ends { server: server.as_ref(), client: &client };
     let mut verdict = ends.verdict(case, faults);
-    let has_lost_last_ack = verdict.fault.is_some() && ends.has_lost_last_ack(case, faults);
+    let reason_to_repeat = verdict.fault.as_ref().and_then(|_| ends.reason_to_repeat(case, faults));
     let left = job.leftovers();
     process::end(&process::marked(&job.mark));
     verdict.fault = untimely.or(verdict.fault).or(left).or_else(|| ends.fault_of_link(case, site.kind()));
     Ok(Outcome {
         verdict,
-        has_lost_last_ack,
+        reason_to_repeat,
         took: begin.elapsed(),
         retransmissions: ends.counter("retransmissions"),
         text: server.iter().chain([&client]).map(|exited| exited.text.as_str()).collect(),

@@ -32,6 +32,10 @@ const RETRIES_EXCEEDED: [&str; 4] = [
     "cq completion failed status 12",
 ];
 
+/// Texts of rping when one of its threads reads from an event channel that another one has destroyed: of the libraries, of rdma-core.
+const CHANNEL_GONE: [&str; 2] =
+    ["rdma_get_cm_event: Invalid argument", "rdma_get_cm_event: Bad file descriptor"];
+
 /// The ends of the programs of a case.
 pub struct Ends<'a> {
     /// None if the case has no server.
@@ -167,11 +171,34 @@ impl Ends<'_> {
         }
     }
 
+    /// Returns why a case that failed is to run again, if what made it fail is no fault of the libraries.
+    pub fn reason_to_repeat(&self, case: &Case, faults: Faults) -> Option<&'static str> {
+        if self.has_lost_last_ack(case, faults) {
+            Some("the last ACK was lost")
+        } else if self.has_lost_channel(case) {
+            Some("a race of rping's threads at their end")
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether rping failed after its rounds, when one of its threads destroyed the event channel that another one reads.
+    fn has_lost_channel(&self, case: &Case) -> bool {
+        let is_raced = |exited: &Exited| {
+            exited.status.and_then(|status| status.code()).is_some_and(|code| code != 0)
+                && exited.text.contains("DISCONNECT EVENT")
+                && CHANNEL_GONE.iter().any(|text| exited.text.contains(text))
+        };
+        case.name.starts_with("rping")
+            && case.expected == Expected::Pass
+            && self.sides().all(|(_, exited)| exited.is_success() || is_raced(exited))
+    }
+
     /// Returns whether a case failed by the loss of the last ACK alone: a request of one side ran out of retries, and the other side had
     /// ended without an error, with the queue pair that would repeat the ACK.
     ///
     /// Most programs end when they have received the last message. The same happens between network cards.
-    pub fn has_lost_last_ack(&self, case: &Case, faults: Faults) -> bool {
+    fn has_lost_last_ack(&self, case: &Case, faults: Faults) -> bool {
         let (Some(server), Expected::Pass, Faults::Loss) = (self.server, case.expected, faults) else {
             return false;
         };
@@ -238,6 +265,20 @@ mod tests {
         let hung = Exited { status: None, text: LOST.to_owned() };
         assert!(!is_known(&hung, &passed, Faults::Loss));
         assert!(!is_known(&passed, &passed, Faults::Loss));
+    }
+
+    #[test]
+    fn only_the_race_of_rping_at_its_end_is_repeated() {
+        let reason = |name, server: &Exited| {
+            let client = exited(0, FRAMES);
+            Ends { server: Some(server), client: &client }.reason_to_repeat(case(name), Faults::None)
+        };
+        let text = "server DISCONNECT EVENT...\nrdma_get_cm_event: Invalid argument\n";
+        assert!(reason("rping-q", &exited(255, text)).is_some());
+        assert_eq!(reason("ucmatose", &exited(255, text)), None);
+        assert_eq!(reason("rping-q", &exited(255, "rdma_get_cm_event: Invalid argument\n")), None);
+        assert_eq!(reason("rping-q", &exited(255, "server DISCONNECT EVENT...\n")), None);
+        assert_eq!(reason("rping-q", &Exited { status: None, text: text.to_owned() }), None);
     }
 
     #[test]
