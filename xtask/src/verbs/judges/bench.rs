@@ -20,23 +20,49 @@ use super::{
 };
 use crate::shell;
 
-/// Measurements of one setup.
+/// Programs in one place, over one transport.
 struct Setup {
     name: &'static str,
     place: Kind,
-    measurements: [Option<Measurement>; 3],
+    environment: Environment,
+    /// Whether the programs use the libraries.
+    is_on_library: bool,
+    /// Measurements of the [`FIGURES`], in their order.
+    measurements: [Option<Measurement>; 6],
 }
 
+/// How a figure is measured.
+#[derive(Clone, Copy)]
 struct Measurement {
-    case: Case,
-    /// Which word of the line of results is the figure, and what it is multiplied by.
-    word: usize,
-    factor: f64,
-    /// The first word of that line.
+    /// Commands, with `{size}` for the size of a message; `{count}` is how many there are.
+    server: &'static str,
+    client: &'static str,
+    /// The first word of the line of results; `{size}` is that of the message, `{short}` the same as libfabric writes it.
     line: &'static str,
+    /// Which word of this line is the figure. A unit may follow.
+    word: usize,
+    /// Factor of the figure.
+    factor: f64,
 }
 
 type Environment = &'static [(&'static str, &'static str)];
+
+/// A column.
+struct Figure {
+    name: &'static str,
+    /// Bytes of a message, and how many messages are sent.
+    size: u32,
+    count: u32,
+}
+
+const FIGURES: [Figure; 6] = [
+    Figure { name: "latency of 2 B, us", size: 2, count: 10_000 },
+    Figure { name: "of 64 B", size: 64, count: 10_000 },
+    Figure { name: "of 4096 B", size: 4096, count: 10_000 },
+    Figure { name: "bandwidth of 64 KiB, MiB/s", size: 1 << 16, count: 10_000 },
+    Figure { name: "of 1 MiB", size: 1 << 20, count: 1000 },
+    Figure { name: "messages of 64 B, million/s", size: 64, count: 200_000 },
+];
 
 const DATAGRAMS: Environment = &[WITHOUT_MEMORY];
 const UCX_VERBS: Environment = &[
@@ -46,99 +72,132 @@ const UCX_VERBS: Environment = &[
 ];
 const UCX_TCP: Environment = &[("UCX_TLS", "tcp,self"), ("UCX_WARN_UNUSED_ENV_VARS", "n")];
 
-/// The columns: of each setup, these are measured.
-const COLUMNS: [&str; 3] =
-    ["latency of 64 B, us", "bandwidth of 64 KiB, MB/s", "messages of 64 B, million/s"];
-
-const fn case(
-    name: &'static str,
+const fn measurement(
     server: &'static str,
     client: &'static str,
-    environment: Environment,
-) -> Case {
-    let case = Case::new(name, server, client, "", Runs::One);
-    Case { environment, ..case }.within(60)
+    line: &'static str,
+    word: usize,
+) -> Measurement {
+    Measurement { server, client, line, word, factor: 1.0 }
+}
+
+const fn all(
+    latency: Measurement,
+    bandwidth: Measurement,
+    messages: Measurement,
+) -> [Option<Measurement>; 6] {
+    let (latency, bandwidth) = (Some(latency), Some(bandwidth));
+    [latency, latency, latency, bandwidth, bandwidth, Some(messages)]
 }
 
 const fn perftest(name: &'static str, place: Kind, environment: Environment) -> Setup {
-    let latency = case(
-        "bench-ib_send_lat",
-        "ib_send_lat -F -s 64 -n 10000",
-        "ib_send_lat -F -s 64 -n 10000 {host}",
-        environment,
+    // The median.
+    let latency = measurement(
+        "ib_send_lat -F -s {size} -n {count}",
+        "ib_send_lat -F -s {size} -n {count} {host}",
+        "{size}",
+        4,
     );
-    let bandwidth = case(
-        "bench-ib_write_bw",
-        "ib_write_bw -F -s 65536 -n 10000",
-        "ib_write_bw -F -s 65536 -n 10000 {host}",
-        environment,
+    // The average.
+    let bandwidth = measurement(
+        "ib_write_bw -F -s {size} -n {count}",
+        "ib_write_bw -F -s {size} -n {count} {host}",
+        "{size}",
+        3,
     );
-    let messages = case(
-        "bench-ib_send_bw",
-        "ib_send_bw -F -s 64 -n 200000",
-        "ib_send_bw -F -s 64 -n 200000 {host}",
-        environment,
+    // Millions.
+    let messages = measurement(
+        "ib_send_bw -F -s {size} -n {count}",
+        "ib_send_bw -F -s {size} -n {count} {host}",
+        "{size}",
+        4,
     );
-    let measurements = [
-        // The median, the average, millions.
-        Some(Measurement { case: latency, word: 4, factor: 1.0, line: "64" }),
-        Some(Measurement { case: bandwidth, word: 3, factor: 1.0, line: "65536" }),
-        Some(Measurement { case: messages, word: 4, factor: 1.0, line: "64" }),
-    ];
-    Setup { name, place, measurements }
+    Setup { name, place, environment, is_on_library: true, measurements: all(latency, bandwidth, messages) }
 }
 
-const fn ucx(name: &'static str, environment: Environment) -> Setup {
-    let latency = case(
-        "bench-ucx-tag_lat",
+const fn ucx(name: &'static str, environment: Environment, is_on_library: bool) -> Setup {
+    // The median; bandwidth of the whole run, and its messages per second.
+    let latency = measurement(
         "ucx_perftest",
-        "ucx_perftest {host} -t tag_lat -s 64 -n 10000 -w 1000",
-        environment,
+        "ucx_perftest {host} -t tag_lat -s {size} -n {count} -w 1000",
+        "Final:",
+        2,
     );
-    let bandwidth = case(
-        "bench-ucx-tag_bw",
-        "ucx_perftest",
-        "ucx_perftest {host} -t tag_bw -s 65536 -n 10000 -w 100",
-        environment,
-    );
-    let messages = case(
-        "bench-ucx-messages",
-        "ucx_perftest",
-        "ucx_perftest {host} -t tag_bw -s 64 -n 200000 -w 1000",
-        environment,
-    );
-    let measurements = [
-        // The median; bandwidth and messages per second of the whole run.
-        Some(Measurement { case: latency, word: 2, factor: 1.0, line: "Final:" }),
-        Some(Measurement { case: bandwidth, word: 6, factor: 1.0, line: "Final:" }),
-        Some(Measurement { case: messages, word: 8, factor: 1e-6, line: "Final:" }),
-    ];
-    Setup { name, place: Kind::One, measurements }
+    let stream = "ucx_perftest {host} -t tag_bw -s {size} -n {count} -w 100";
+    let bandwidth = measurement("ucx_perftest", stream, "Final:", 6);
+    let messages =
+        Measurement { server: "ucx_perftest", client: stream, line: "Final:", word: 8, factor: 1e-6 };
+    let measurements = all(latency, bandwidth, messages);
+    Setup { name, place: Kind::One, environment, is_on_library, measurements }
 }
 
-const fn libfabric(name: &'static str, server: &'static str, client: &'static str) -> Setup {
-    let latency = case("bench-fi_pingpong", server, client, &[]);
-    let latency = Measurement { case: latency, word: 6, factor: 1.0, line: "64" };
-    Setup { name, place: Kind::One, measurements: [Some(latency), None, None] }
+const fn libfabric(
+    name: &'static str,
+    server: &'static str,
+    client: &'static str,
+    is_on_library: bool,
+) -> Setup {
+    let latency = Some(measurement(server, client, "{short}", 6));
+    let measurements = [None, latency, latency, None, None, None];
+    Setup { name, place: Kind::One, environment: &[], is_on_library, measurements }
 }
 
-static SETUPS: [Setup; 8] = [
+/// Bytes per second in millions, as a program prints them, for MiB.
+const MEGABYTE: f64 = 1e6 / (1 << 20) as f64;
+
+const fn kernel(name: &'static str, place: Kind, protocol: Protocol) -> Setup {
+    let (latency, bandwidth, line) = match protocol {
+        Protocol::Tcp => {
+            ("qperf {host} -m {size} -t 1 tcp_lat quit", "qperf {host} -m {size} -t 1 tcp_bw quit", "bw")
+        }
+        // A message of many packets is none of a datagram.
+        Protocol::Udp => {
+            ("qperf {host} -m {size} -t 1 udp_lat quit", "qperf {host} -m 4096 -t 1 udp_bw quit", "recv_bw")
+        }
+    };
+    let latency = Some(measurement("qperf", latency, "latency", 2));
+    let bandwidth = Some(Measurement { server: "qperf", client: bandwidth, line, word: 2, factor: MEGABYTE });
+    let second = match protocol {
+        Protocol::Tcp => bandwidth,
+        Protocol::Udp => None,
+    };
+    let measurements = [latency, latency, latency, bandwidth, second, None];
+    Setup { name, place, environment: &[], is_on_library: false, measurements }
+}
+
+#[derive(Clone, Copy)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+static SETUPS: [Setup; 12] = [
     perftest("perftest, one address, shared memory", Kind::One, &[]),
     perftest("perftest, one address, datagrams", Kind::One, DATAGRAMS),
     perftest("perftest, two namespaces, datagrams", Kind::Ipv4, &[]),
     perftest("perftest, two namespaces, Ethernet frames", Kind::Frames4, &[]),
-    ucx("UCX, one address, rc_verbs on shared memory", UCX_VERBS),
-    ucx("UCX, one address, tcp", UCX_TCP),
+    ucx("UCX, one address, rc_verbs on shared memory", UCX_VERBS, true),
+    ucx("UCX, one address, tcp", UCX_TCP, false),
     libfabric(
         "libfabric, one address, verbs on shared memory",
-        "fi_pingpong -p verbs -I 5000 -S 64",
-        "fi_pingpong -p verbs -I 5000 -S 64 {host}",
+        "fi_pingpong -p verbs -I {count} -S {size}",
+        "fi_pingpong -p verbs -I {count} -S {size} {host}",
+        true,
     ),
     libfabric(
         "libfabric, one address, tcp",
-        "fi_pingpong -p tcp -e msg -I 5000 -S 64",
-        "fi_pingpong -p tcp -e msg -I 5000 -S 64 {host}",
+        "fi_pingpong -p tcp -e msg -I {count} -S {size}",
+        "fi_pingpong -p tcp -e msg -I {count} -S {size} {host}",
+        false,
     ),
+    kernel("TCP of the kernel (qperf, 1 s), one address", Kind::One, Protocol::Tcp),
+    kernel("TCP of the kernel (qperf, 1 s), two namespaces", Kind::Ipv4, Protocol::Tcp),
+    kernel(
+        "TCP of the kernel (qperf, 1 s), without offloads, packets of 4200 B",
+        Kind::Plain4,
+        Protocol::Tcp,
+    ),
+    kernel("UDP of the kernel (qperf, 1 s), one address; bandwidth of 4096 B", Kind::One, Protocol::Udp),
 ];
 
 /// Measures all setups with the libraries in `target/verbs/lib`, and writes `target/verbs/bench.md`.
@@ -151,7 +210,7 @@ pub fn bench() -> Result<()> {
     }
     let folder = shell::root().join("target/verbs");
     let mut places = BTreeMap::new();
-    let mut table = header();
+    let mut table = format!("{}, load average {}\n\n{}", machine(), load_average(), header());
     print!("{table}");
     for setup in &SETUPS {
         let place = match places.entry(setup.place) {
@@ -160,55 +219,89 @@ pub fn bench() -> Result<()> {
             Entry::Vacant(entry) => entry.insert(Place::make(setup.place, true, &folder)?),
         };
         let mut row = format!("| {} |", setup.name);
-        for measurement in &setup.measurements {
+        for (figure, measurement) in FIGURES.iter().zip(&setup.measurements) {
             let cell = match measurement {
                 Some(measurement) => {
-                    measure(measurement, &Site::Place(place, setup.place)).with_context(|| setup.name)?
+                    measure(setup, measurement, figure, place).with_context(|| setup.name)?
                 }
-                None => "| ".to_owned(),
+                None => String::new(),
             };
             let _ = write!(row, " {cell} |");
         }
         println!("{row}");
         table += &(row + "\n");
     }
-    fs::write(folder.join("bench.md"), table).context("cannot write the table")
+    let after = format!("\nLoad average at the end: {}\n", load_average());
+    print!("{after}");
+    fs::write(folder.join("bench.md"), table + &after).context("cannot write the table")
 }
 
 fn header() -> String {
-    let columns = COLUMNS.join(" | CPU, s | ");
-    format!("| setup | {columns} | CPU, s |\n| --- |{}\n", " --- | --- |".repeat(COLUMNS.len()))
+    let columns = FIGURES.map(|figure| figure.name).join(" | ");
+    format!("| setup | {columns} |\n| --- |{}\n", " --- |".repeat(FIGURES.len()))
 }
 
-/// Returns two cells: the figure, and the processor time of both sides.
-fn measure(measurement: &'static Measurement, site: &Site<'_>) -> Result<String> {
+/// Returns the processors and the kernel.
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let of = |name: &'static str| {
+        let lines = processors.lines().filter(move |line| line.starts_with(name));
+        lines.filter_map(|line| Some(line.split_once(": ")?.1.to_owned())).collect::<Vec<_>>()
+    };
+    let names = of("model name");
+    let name = names.first().map_or("unknown", String::as_str);
+    format!("{} × {name}, Linux {}", names.len(), read("/proc/sys/kernel/osrelease").trim())
+}
+
+/// Returns that of the last minute.
+fn load_average() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+/// Returns a cell: the figure, the processor time of both sides, and the packets that were transmitted again.
+fn measure(setup: &Setup, measurement: &Measurement, of: &Figure, place: &Place) -> Result<String> {
+    // As long as the program, as the texts of cases.
+    let text = |pattern: &str| &*filled(pattern, of).leak();
+    let name = text(&format!("bench-{}-{{size}}", setup.name.replace([' ', ',', ';', '(', ')'], "-")));
+    let case = Case::new(name, text(measurement.server), text(measurement.client), "", Runs::One);
+    let case = Case { environment: setup.environment, ..case }.within(60);
     let before = children_seconds()?;
-    let outcome = run(&measurement.case, site, Faults::None, 1)?;
+    let outcome = run(&case, &Site::Place(place, setup.place), Faults::None, 1)?;
     let time = children_seconds()? - before;
-    let (name, text) = (measurement.case.name, &outcome.text);
+    let text = &outcome.text;
     // Over TCP, programs do not use the library, and must not.
-    let expected = uses_tcp(&measurement.case).then_some(NOT_USED);
+    let expected = (!setup.is_on_library).then_some(NOT_USED);
     let fault = outcome.verdict.fault.as_deref();
     ensure!(fault == expected, "{name}: {}\n{text}", fault.unwrap_or("the library was used"));
-    let figure = figure(measurement, text).with_context(|| format!("{name} prints no figure:\n{text}"))?;
+    let figure =
+        figure(measurement, of, text).with_context(|| format!("{name} prints no figure:\n{text}"))?;
     let retransmissions = match outcome.retransmissions {
         0 => String::new(),
-        count => format!(" ({count} retransmissions)"),
+        count => format!(", {count} retransmissions"),
     };
-    Ok(format!("{figure:.2}{retransmissions} | {time:.2}"))
+    Ok(format!("{figure:.2} ({time:.2} s{retransmissions})"))
 }
 
-fn uses_tcp(case: &Case) -> bool {
-    case.environment == UCX_TCP || case.client.contains("-p tcp")
+fn filled(pattern: &str, of: &Figure) -> String {
+    let size = of.size.to_string();
+    let short = if of.size < 1024 { size.clone() } else { format!("{}k", of.size / 1024) };
+    pattern.replace("{size}", &size).replace("{short}", &short).replace("{count}", &of.count.to_string())
 }
 
-fn figure(measurement: &Measurement, text: &str) -> Option<f64> {
+fn figure(measurement: &Measurement, of: &Figure, text: &str) -> Option<f64> {
+    let first = filled(measurement.line, of);
     let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let line =
-        lines.find(|words| words.first() == Some(&measurement.line) && words.len() > measurement.word)?;
+    let line = lines.find(|words| words.first() == Some(&&*first) && words.len() > measurement.word)?;
     // The statistics of the library may follow without a space.
     let word = line[measurement.word].split("viordma").next()?;
-    Some(word.parse::<f64>().ok()? * measurement.factor)
+    let unit = match line.get(measurement.word + 1).copied() {
+        Some("ns" | "KB/sec") => 1e-3,
+        Some("ms" | "GB/sec") => 1e3,
+        _ => 1.0,
+    };
+    Some(word.parse::<f64>().ok()? * unit * measurement.factor)
 }
 
 /// Returns the processor time of the processes that this one has started and awaited, with those that they have.
@@ -233,14 +326,20 @@ mod tests {
         let perftest =
             " #bytes #iterations t_min\n 64 1000 1.10 99.0 2.25 3.00 0.1 4.0 5.0viordma: ::1: tx_frames=64\n";
         let ucx = "Final:                 10000      1.500     1.700     1.650       36.0       35.5   600000   590000\n";
-        for (setup, text, expected) in [(&SETUPS[0], perftest, [2.25, 0.0]), (&SETUPS[5], ucx, [1.5, 0.59])] {
-            let read = |at: usize| figure(setup.measurements[at].as_ref().unwrap(), text);
-            assert_eq!(read(0), Some(expected[0]), "{}", setup.name);
-            if expected[1] > 0.0 {
-                assert!((read(2).unwrap() - expected[1]).abs() < 1e-9);
-            }
-        }
-        assert_eq!(figure(SETUPS[0].measurements[0].as_ref().unwrap(), "64 1000\n"), None);
+        let tcp = "tcp_bw:\n    bw  =  2.1 GB/sec\n";
+        let slow = "tcp_lat:\n    latency  =  950 ns\n";
+        let of = |setup: usize, column: usize, text| {
+            figure(SETUPS[setup].measurements[column].as_ref().unwrap(), &FIGURES[column], text)
+        };
+        assert_eq!(of(0, 1, perftest), Some(2.25));
+        assert_eq!(of(0, 0, perftest), None, "of another size");
+        let libfabric = "4k      10k     =10k     78m         0.85s     96.19      42.58       0.02\n";
+        assert_eq!(of(6, 2, libfabric), Some(42.58));
+        assert_eq!(of(5, 1, ucx), Some(1.5));
+        assert!((of(5, 5, ucx).unwrap() - 0.59).abs() < 1e-9);
+        assert!((of(8, 3, tcp).unwrap() - 2002.7).abs() < 0.1);
+        assert!((of(8, 1, slow).unwrap() - 0.95).abs() < 1e-9);
+        assert_eq!(of(0, 1, "64 1000\n"), None);
         assert!(children_seconds().unwrap() >= 0.0);
     }
 }

@@ -17,6 +17,8 @@ pub enum Kind {
     /// The server with Ethernet frames, the client with datagrams.
     Mixed4,
     Mixed6,
+    /// The same as [`Self::Ipv4`], without offloads, with packets of an MTU that RDMA has: for TCP.
+    Plain4,
     /// One program on this host, the other one in a virtual machine with `rdma_rxe`.
     Rxe(Rxe),
 }
@@ -79,6 +81,7 @@ impl Kind {
             Self::Frames6 => "frames IPv6",
             Self::Mixed4 => "mixed IPv4",
             Self::Mixed6 => "mixed IPv6",
+            Self::Plain4 => "IPv4 without offloads",
             Self::Rxe(rxe) => rxe.name(),
         }
     }

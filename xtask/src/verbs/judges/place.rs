@@ -87,7 +87,8 @@ impl Place {
         let addresses = |end: u32| {
             format!("ip addr add 10.77.0.{end}/24 dev v{end}; ip addr add fd77::{end}/64 dev v{end} nodad")
         };
-        let up = |end: u32| format!("{}; ip link set v{end} mtu 9000 up", addresses(end));
+        let settings = if self.kind == Kind::Plain4 { "mtu 4200 gso_max_segs 1" } else { "mtu 9000" };
+        let up = |end: u32| format!("{}; ip link set v{end} {settings} up", addresses(end));
         let pair = "ip link add v1 type veth peer name v2";
         let [first, second] = match &self.holders[..] {
             [_] if matches!(self.kind, Kind::Rxe(_)) => {
