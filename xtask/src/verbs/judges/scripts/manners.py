@@ -126,16 +126,18 @@ def children(sides):
 
 
 def unloading():
-    """Unloads the library while a device is open, whose thread goes on."""
+    """Unloads the library before a device is open, and while one is, whose thread goes on. It stays where it is."""
     program = (
-        "import ctypes, time\n"
+        "import _ctypes, ctypes, time\n"
         "library = ctypes.CDLL('libibverbs.so.1')\n"
         "library.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)\n"
+        "devices = library.ibv_get_device_list(None)\n"
+        "_ctypes.dlclose(library._handle)\n"
+        "assert 'libibverbs' in open('/proc/self/maps').read()\n"
+        "library = ctypes.CDLL('libibverbs.so.1')\n"
         "library.ibv_open_device.restype = ctypes.c_void_p\n"
         "library.ibv_open_device.argtypes = [ctypes.c_void_p]\n"
-        "devices = library.ibv_get_device_list(None)\n"
         "assert library.ibv_open_device(devices[0])\n"
-        "import _ctypes\n"
         "_ctypes.dlclose(library._handle)\n"
         "time.sleep(0.2)\n"
     )
