@@ -24,13 +24,15 @@ pub fn run(options: &[&str], work: &str) -> Result<Profile> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = workspace::root().join("target");
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let out = directory.join("callgrind.out");
+    // Several may run at once.
+    let out = directory.join(format!("callgrind.out.{}", work.replace([':', '/'], "-")));
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--quiet"]).args(options);
     valgrind.arg(format!("--callgrind-out-file={}", out.display()));
     valgrind.arg(&program).args(["bench", "--under-callgrind", work]);
     let output = process::output(&mut valgrind)?;
     let text = fs::read_to_string(&out).with_context(|| format!("cannot read {}", out.display()))?;
+    fs::remove_file(&out).with_context(|| format!("cannot remove {}", out.display()))?;
     Ok(Profile { text, output })
 }
 

@@ -13,12 +13,13 @@ use device_sim::virtio_net::Features;
 
 use super::{
     figure::{Figure, MESSAGE, Unit, fastest},
-    image::{self, HostCosts},
-    linux, shared,
+    image, linux,
+    orders::{self, Orders},
+    shared,
 };
 use crate::{
     device::DeviceName,
-    measure::{self, Run, Transfers, Work},
+    measure::{self, HostCounters, Run, Transfers, Work},
     miniport::load::{self, Between},
     testbed::Options,
     workspace,
@@ -103,9 +104,10 @@ fn parse(request: &str) -> Result<(Tcp, u64)> {
 ///
 /// # Errors
 /// Another request, or the run fails.
-pub fn work(request: &str) -> Result<()> {
+pub fn work(request: &str, seed: u64) -> Result<()> {
     let (kind, bytes) = parse(request)?;
-    image::print(measure::run_tcp(&workspace::image_path(), bytes, &kind.options(false))?)
+    let options = Options { seed, ..kind.options(false) };
+    image::print(measure::run_tcp(&workspace::image_path(), bytes, &options)?)
 }
 
 /// Measures all. Returns what could not be measured, with the reason.
@@ -116,7 +118,7 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
     let mut of_tcp = None;
     for kind in KINDS {
         say(kind.to_string());
-        of_queues(kind, figures)?;
+        of_segments(path, kind, Orders::ONE, figures)?;
         let run = measure::run_tcp(path, BYTES, &kind.options(true))?;
         let time = seconds_per_gib(&run);
         of_tcp = Some(time);
@@ -155,10 +157,10 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
 ///
 /// # Errors
 /// A run fails.
-pub fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+pub fn count(path: &Path, orders: Orders, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     for kind in KINDS {
         say(format!("{kind}: instructions"));
-        of_queues(kind, figures)?;
+        of_segments(path, kind, orders, figures)?;
     }
     Ok(())
 }
@@ -187,43 +189,61 @@ fn ethernet_over_queue_pairs(path: &Path, say: &impl Fn(String), figures: &mut V
 }
 
 /// Adds what a segment costs the driver's image and its device.
-fn of_queues(kind: Tcp, figures: &mut Vec<Figure>) -> Result<()> {
-    let [short, long] = LENGTHS.map(|bytes| image::costs(&kind.work(bytes)));
-    let (short, long) = (short?, long?);
-    let segments = kind.segments(LENGTHS[1] - LENGTHS[0]);
-    let share =
-        |of: fn(&HostCosts) -> u64, side: usize| (of(&long[side]) - of(&short[side])) as f64 / segments;
-    for (number, side) in ["sender", "receiver"].into_iter().enumerate() {
-        let name = format!("{kind}, instructions of the image per segment, {side}");
-        figures.push(Figure::counted(name, share(|host| host.instructions, number), Unit::Instructions));
-        let name = format!("{kind}, interrupts per 1000 segments, {side}");
-        figures.push(Figure::counted(
-            name,
-            1000.0 * share(|host| host.counters.interrupts, number),
-            Unit::PerPacket,
-        ));
-    }
-    // The stack sends less than a segment at a time where the window ends within one.
-    if !kind.has_offloads {
-        for (of, what) in
-            [(sent as fn(&HostCosts) -> u64, "frames sent"), (received, "acknowledgments received")]
-        {
-            let name = format!("{kind}, {what} per segment, sender");
-            figures.push(Figure::new(name, share(of, 0), Unit::PerPacket));
-        }
-    }
-    let name = format!("{kind}, segments per notification, sender");
-    let figure = Figure::new(name, 1.0 / share(|host| host.counters.notifications, 0), Unit::Times);
-    figures.push(Figure { goal: Some(PER_NOTIFICATION), ..figure });
+fn of_segments(path: &Path, kind: Tcp, orders: Orders, figures: &mut Vec<Figure>) -> Result<()> {
+    figures.extend(orders::means(orders.instructions, |seed| instructions(kind, seed))?);
+    let events = orders::means(orders.events, |seed| events(path, kind, seed))?;
+    figures.extend(events.into_iter().map(|figure| match figure.unit {
+        // Segments per notification.
+        Unit::Times => Figure { goal: Some(PER_NOTIFICATION), ..figure },
+        _ => figure,
+    }));
     Ok(())
 }
 
-fn sent(host: &HostCosts) -> u64 {
-    host.counters.sent_frames
+/// Counts the instructions of the image per segment.
+fn instructions(kind: Tcp, seed: u64) -> Result<Vec<Figure>> {
+    let [short, long] = LENGTHS.map(|bytes| image::costs(&kind.work(bytes), seed));
+    let (short, long) = (short?, long?);
+    let segments = kind.segments(LENGTHS[1] - LENGTHS[0]);
+    let sides = ["sender", "receiver"].into_iter().zip(short.into_iter().zip(long));
+    Ok(sides
+        .map(|(side, (short, long))| {
+            let name = format!("{kind}, instructions of the image per segment, {side}");
+            let count = (long.instructions - short.instructions) as f64;
+            Figure::counted(name, count / segments, Unit::Instructions)
+        })
+        .collect())
 }
 
-fn received(host: &HostCosts) -> u64 {
-    host.counters.received_frames
+/// Counts interrupts, frames and notifications per segment.
+fn events(path: &Path, kind: Tcp, seed: u64) -> Result<Vec<Figure>> {
+    let options = Options { seed, ..kind.options(false) };
+    let [short, long] = LENGTHS.map(|bytes| {
+        let run = measure::run_tcp(path, bytes, &options)?;
+        anyhow::Ok(run.hosts.map(|host| host.counters))
+    });
+    let (short, long) = (short?, long?);
+    let segments = kind.segments(LENGTHS[1] - LENGTHS[0]);
+    let share =
+        |of: fn(&HostCounters) -> u64, side: usize| (of(&long[side]) - of(&short[side])) as f64 / segments;
+    let mut figures = Vec::new();
+    for (number, side) in ["sender", "receiver"].into_iter().enumerate() {
+        let name = format!("{kind}, interrupts per 1000 segments, {side}");
+        let interrupts = 1000.0 * share(|host| host.interrupts, number);
+        figures.push(Figure::counted(name, interrupts, Unit::PerPacket));
+    }
+    // The stack sends less than a segment at a time where the window ends within one.
+    if !kind.has_offloads {
+        let frames = share(|host| host.sent_frames, 0);
+        let name = format!("{kind}, frames sent per segment, sender");
+        figures.push(Figure::new(name, frames, Unit::PerPacket));
+        let acknowledgments = share(|host| host.received_frames, 0);
+        let name = format!("{kind}, acknowledgments received per segment, sender");
+        figures.push(Figure::new(name, acknowledgments, Unit::PerPacket));
+    }
+    let name = format!("{kind}, segments per notification, sender");
+    figures.push(Figure::new(name, 1.0 / share(|host| host.notifications, 0), Unit::Times));
+    Ok(figures)
 }
 
 /// Adds the CPU time of RDMA WRITEs on a device of the same MTU, beside that of TCP with offloads.

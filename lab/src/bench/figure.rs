@@ -40,8 +40,16 @@ pub struct Figure {
     pub goal: Option<f64>,
     /// Goal: at most this value.
     pub limit: Option<f64>,
-    /// Counted in virtual time, so that it does not depend on the load of the machine.
-    pub is_counted: bool,
+    /// Of what was counted in virtual time, so that it does not depend on the load of the machine.
+    pub sample: Option<Sample>,
+}
+
+/// The orders of events of which a count is the mean.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sample {
+    pub orders: u64,
+    /// Standard deviation of the count of an order; 0 if all are equal, or if there is only one.
+    pub deviation: f64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -81,9 +89,9 @@ impl Figure {
         Self { name: name.into(), value, unit, ..Self::default() }
     }
 
-    /// Returns a figure that is counted in virtual time.
+    /// Returns a figure that is counted in virtual time, for one order of events.
     pub fn counted(name: impl Into<String>, value: f64, unit: Unit) -> Self {
-        Self { is_counted: true, ..Self::new(name, value, unit) }
+        Self { sample: Some(Sample { orders: 1, deviation: 0.0 }), ..Self::new(name, value, unit) }
     }
 
     /// Returns true if the value misses its goal.
@@ -111,6 +119,9 @@ impl Figure {
         if let Some(bound) = self.library_bound {
             let _ = write!(line, ", {:.0} % of crc32fast's", percent(bound));
         }
+        if let Some(Sample { orders: 2.., deviation }) = self.sample {
+            let _ = write!(line, "  deviation {}", text(deviation));
+        }
         let wanted = match (self.goal, self.limit) {
             (Some(goal), _) => format!("  goal: {} or more", text(goal)),
             (_, Some(limit)) => format!("  goal: {} or less", text(limit)),
@@ -137,7 +148,8 @@ pub fn json(figures: &[Figure]) -> Value {
                 Unit::Times => "1",
             };
             json!({ "name": figure.name, "value": figure.value, "unit": unit, "bound": figure.bound,
-                "library_bound": figure.library_bound, "goal": figure.goal, "limit": figure.limit })
+                "library_bound": figure.library_bound, "goal": figure.goal, "limit": figure.limit,
+                "deviation": figure.sample.map(|sample| sample.deviation) })
         })
         .collect()
 }

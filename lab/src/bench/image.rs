@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     callgrind,
     figure::{Figure, MESSAGE, SMALL, Unit},
+    orders::{self, Orders},
 };
 use crate::{
     measure::{self, HostCounters, Run, Transfers, Work},
@@ -102,71 +103,115 @@ pub fn measure(
         Unit::Nanoseconds,
     ));
     figures.extend(of_queues("sends, real time", [None; 2], run.hosts.map(|host| host.counters)));
-    count(image, say, figures)
+    count(image, Orders::ONE, say, figures)
 }
 
 /// Counts the instructions of the image per operation, and interrupts and notifications per 1000 frames.
 ///
 /// # Errors
 /// A run fails.
-pub fn count(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+pub fn count(image: &Path, orders: Orders, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     for (kind, lengths) in COUNTED {
         say(format!("image: instructions of {kind}"));
-        let [short, long] = lengths.map(|count| costs(&format!("{kind}:{count}")));
-        let (short, long) = (short?, long?);
-        let operations = (lengths[1] - lengths[0]) as f64;
-        for (side, (short, long)) in ["initiator", "target"].into_iter().zip(short.into_iter().zip(long)) {
-            let instructions = (long.instructions - short.instructions) as f64;
-            let (what, share) = match kind {
-                Kind::Sends => ("64-byte send", operations),
-                Kind::Writes => ("4 KiB of a write", operations * f64::from(MESSAGE / 4096)),
-            };
-            let name = format!("image, instructions per {what}, {side}");
-            figures.push(Figure::counted(name, instructions / share, Unit::Instructions));
-        }
-        let counters = |costs: [HostCosts; 2]| costs.map(|cost| cost.counters);
-        figures.extend(counted_queues(&kind.to_string(), counters(short), counters(long)));
+        figures.extend(orders::means(orders.instructions, |seed| instructions(kind, lengths, seed))?);
+        let options = Options { verifier: false, ..Options::default() };
+        let events =
+            |seed| events(image, &kind.to_string(), (kind, lengths), &Options { seed, ..options.clone() });
+        figures.extend(orders::means(orders.events, events)?);
     }
     for (gigabits, path_mtu) in LINKS {
-        say(format!("image: writes at {gigabits} Gbit/s, path MTU {path_mtu}"));
+        let what = format!("writes at {gigabits} Gbit/s, path MTU {path_mtu}");
+        say(format!("image: {what}"));
         let rate = gigabits * 1_000_000_000;
         let options = Options { rate, path_mtu, verifier: false, ..Options::default() };
-        let [short, long] = [4, 20].map(|count| {
-            let run = measure::run_on(image, Kind::Writes.work(count), &options)?;
-            anyhow::Ok(run.hosts.map(|host| host.counters))
-        });
-        let what = format!("writes at {gigabits} Gbit/s, path MTU {path_mtu}");
-        figures.extend(counted_queues(&what, short?, long?));
+        let events =
+            |seed| events(image, &what, (Kind::Writes, [4, 20]), &Options { seed, ..options.clone() });
+        figures.extend(orders::means(orders.events, events)?);
     }
-    moderation(say, figures)
+    moderation(image, orders, say, figures)
+}
+
+/// Counts the instructions of the image per operation, by two runs under callgrind.
+fn instructions(kind: Kind, lengths: [u64; 2], seed: u64) -> Result<Vec<Figure>> {
+    let [short, long] = lengths.map(|count| costs(&format!("{kind}:{count}"), seed));
+    let (short, long) = (short?, long?);
+    let operations = (lengths[1] - lengths[0]) as f64;
+    let (what, share) = match kind {
+        Kind::Sends => ("64-byte send", operations),
+        Kind::Writes => ("4 KiB of a write", operations * f64::from(MESSAGE / 4096)),
+    };
+    let sides = ["initiator", "target"].into_iter().zip(short.into_iter().zip(long));
+    let figure = |(side, (short, long)): (&str, (HostCosts, HostCosts))| {
+        let count = (long.instructions - short.instructions) as f64;
+        let name = format!("image, instructions per {what}, {side}");
+        Figure::counted(name, count / share, Unit::Instructions)
+    };
+    Ok(sides.map(figure).collect())
+}
+
+/// Counts interrupts and notifications per 1000 frames, by two runs. That a notification is suppressed costs nothing.
+fn events(
+    image: &Path,
+    what: &str,
+    (kind, lengths): (Kind, [u64; 2]),
+    options: &Options,
+) -> Result<Vec<Figure>> {
+    let [short, long] = counters(image, (kind, lengths), options)?;
+    let mut figures = of_queues(what, short.map(Some), long);
+    for figure in figures.iter_mut().filter(|figure| !figure.name.contains(SUPPRESSED)) {
+        *figure = Figure::counted(std::mem::take(&mut figure.name), figure.value, figure.unit);
+    }
+    Ok(figures)
+}
+
+/// Returns the counters of initiator and target in a short and in a long run.
+fn counters(
+    image: &Path,
+    (kind, lengths): (Kind, [u64; 2]),
+    options: &Options,
+) -> Result<[[HostCounters; 2]; 2]> {
+    let [short, long] = lengths.map(|count| {
+        let run = measure::run_on(image, kind.work(count), options)?;
+        anyhow::Ok(run.hosts.map(|host| host.counters))
+    });
+    Ok([short?, long?])
 }
 
 /// Counts what the moderation of receive interrupts costs the target of WRITEs, and what it saves: instructions and time for which the
 /// driver stalls the processor, with and without it.
-///
-/// # Errors
-/// A run fails.
-fn moderation(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+fn moderation(image: &Path, orders: Orders, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     let (kind, lengths) = COUNTED[1];
-    let mut instructions = Vec::new();
+    let mut of_frames = Vec::new();
     for (which, prefix) in [("with", ""), ("without", UNMODERATED)] {
         say(format!("image: {kind} {which} moderation of interrupts"));
-        let [short, long] = lengths.map(|count| costs(&format!("{prefix}{kind}:{count}")));
-        let ([_, short], [_, long]) = (short?, long?);
-        let (before, after) = (short.counters, long.counters);
-        let frames =
-            (after.sent_frames + after.received_frames) - (before.sent_frames + before.received_frames);
-        let per_frame = |count: u64| count as f64 / frames.max(1) as f64;
-        let interrupts = 1000.0 * per_frame(after.interrupts - before.interrupts);
-        let of_frame = per_frame(long.instructions - short.instructions);
         let name = |what: &str| format!("image, writes, target, {which} moderation, {what}");
-        figures.push(Figure::counted(name("interrupts per 1000 frames"), interrupts, Unit::PerPacket));
-        figures.push(Figure::counted(name("instructions per frame"), of_frame, Unit::Instructions));
-        let stalled = 1000.0 * per_frame(after.stalled - before.stalled);
-        figures.push(Figure::counted(name("nanoseconds stalled per frame"), stalled, Unit::Nanoseconds));
-        instructions.push(of_frame);
+        let instructions = |seed| {
+            let [short, long] = lengths.map(|count| costs(&format!("{prefix}{kind}:{count}"), seed));
+            let ([_, short], [_, long]) = (short?, long?);
+            let count = (long.instructions - short.instructions) as f64;
+            let count = count / frames(&short.counters, &long.counters);
+            Ok(vec![Figure::counted(name("instructions per frame"), count, Unit::Instructions)])
+        };
+        let instructions = orders::means(orders.instructions, instructions)?;
+        of_frames.extend(instructions.iter().map(|figure| figure.value));
+        figures.extend(instructions);
+        let keywords = keywords(prefix);
+        let events = |seed| {
+            let options = Options { seed, verifier: false, keywords: keywords.clone(), ..Options::default() };
+            let [[_, short], [_, long]] = counters(image, (kind, lengths), &options)?;
+            let per_1000 = |of: fn(&HostCounters) -> u64| {
+                1000.0 * (of(&long) - of(&short)) as f64 / frames(&short, &long)
+            };
+            let interrupts = per_1000(|counters| counters.interrupts);
+            let stalled = per_1000(|counters| counters.stalled);
+            Ok(vec![
+                Figure::counted(name("interrupts per 1000 frames"), interrupts, Unit::PerPacket),
+                Figure::counted(name("nanoseconds stalled per frame"), stalled, Unit::Nanoseconds),
+            ])
+        };
+        figures.extend(orders::means(orders.events, events)?);
     }
-    if let [with, without] = instructions[..] {
+    if let [with, without] = of_frames[..] {
         let name = "image, writes, target, instructions per frame that moderation adds";
         let figure = Figure::new(name, with - without, Unit::Instructions);
         figures.push(Figure { limit: Some(0.0), ..figure });
@@ -174,13 +219,15 @@ fn moderation(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// [`of_queues`] in virtual time. That a notification is suppressed costs nothing.
-fn counted_queues(what: &str, before: [HostCounters; 2], after: [HostCounters; 2]) -> Vec<Figure> {
-    let mut figures = of_queues(what, before.map(Some), after);
-    for figure in &mut figures {
-        figure.is_counted = !figure.name.contains(SUPPRESSED);
-    }
-    figures
+/// Returns the frames of a host, sent and received, by which two runs differ.
+fn frames(short: &HostCounters, long: &HostCounters) -> f64 {
+    let frames = |counters: &HostCounters| counters.sent_frames + counters.received_frames;
+    (frames(long) - frames(short)).max(1) as f64
+}
+
+/// Returns the settings of a run with this prefix.
+fn keywords(prefix: &str) -> Vec<(&'static str, Keyword)> {
+    if prefix == UNMODERATED { vec![("*InterruptModeration", Keyword::Text("0".into()))] } else { Vec::new() }
 }
 
 /// Returns how often each side interrupted, and was notified, per 1000 frames between two counts.
@@ -208,9 +255,10 @@ pub(super) fn of_queues(
     figures
 }
 
-/// Runs `work` under callgrind, which [prints](print) what its hosts did. Returns the costs of initiator and target.
-pub(super) fn costs(work: &str) -> Result<[HostCosts; 2]> {
-    let (profile, hosts) = profiled(work)?;
+/// Runs `work` under callgrind with the order of events of a seed, and [prints](print) what its hosts did. Returns the costs of initiator
+/// and target.
+pub(super) fn costs(work: &str, seed: u64) -> Result<[HostCosts; 2]> {
+    let (profile, hosts) = profiled(work, seed)?;
     let cost = |host: HostReport| HostCosts {
         instructions: profile.instructions_at(&host.image),
         counters: host.counters,
@@ -220,9 +268,9 @@ pub(super) fn costs(work: &str) -> Result<[HostCosts; 2]> {
     Ok(costs)
 }
 
-/// Runs `work` under callgrind, which [prints](print) what its hosts did. Returns the profile, and initiator and target.
-pub(super) fn profiled(work: &str) -> Result<(callgrind::Profile, [HostReport; 2])> {
-    let profile = callgrind::run(&callgrind::BY_INSTRUCTION, work)?;
+/// Runs `work` as [`costs`]. Returns the profile, and initiator and target.
+pub(super) fn profiled(work: &str, seed: u64) -> Result<(callgrind::Profile, [HostReport; 2])> {
+    let profile = callgrind::run(&callgrind::BY_INSTRUCTION, &format!("{work}@{seed}"))?;
     let report = profile.output.lines().last().context("the run printed nothing")?;
     let hosts = serde_json::from_str(report).context("the run printed no report")?;
     Ok((profile, hosts))
@@ -233,20 +281,20 @@ pub(super) fn profiled(work: &str) -> Result<(callgrind::Profile, [HostReport; 2
 ///
 /// # Errors
 /// Another request, or the run fails.
-pub fn work(request: &str) -> Result<()> {
+pub fn work(request: &str, seed: u64) -> Result<()> {
     let (request, real_time) = match request.strip_suffix(":real") {
         Some(request) => (request, true),
         None => (request, false),
     };
     let (request, keywords) = match request.strip_prefix(UNMODERATED) {
-        Some(request) => (request, vec![("*InterruptModeration", Keyword::Text("0".into()))]),
+        Some(request) => (request, keywords(UNMODERATED)),
         None => (request, Vec::new()),
     };
     let mut known = [Kind::Sends, Kind::Writes].into_iter();
     let (kind, count) = known
         .find_map(|kind| Some((kind, request.strip_prefix(&format!("{kind}:"))?)))
         .with_context(|| format!("nothing to count is named {request}"))?;
-    let options = Options { real_time, verifier: false, keywords, ..Options::default() };
+    let options = Options { seed, real_time, verifier: false, keywords, ..Options::default() };
     let run = measure::run_on(&workspace::image_path(), kind.work(count.parse()?), &options)?;
     print(run)
 }

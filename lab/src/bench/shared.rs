@@ -12,8 +12,10 @@ use ndis_sim::Keyword;
 use nt_sim::image::symbols::Symbols;
 
 use super::{
+    callgrind::Profile,
     figure::{Figure, MESSAGE, Unit},
-    image::{self, HostReport},
+    image::{self, HostCosts, HostReport},
+    orders::{self, Orders},
 };
 use crate::{
     measure::{self, BenchResult, Run, Transfers, Work},
@@ -85,7 +87,9 @@ pub fn measure(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) ->
     let name = format!("RDMA and TCP at the same time, MTU {MTU}, CPU time of all threads");
     figures.push(Figure::new(name, run.cpu.as_secs_f64() / gib, Unit::SecondsPerGib));
     say("RDMA and TCP at the same time: instructions".into());
-    divided(path, figures)
+    let symbols = Symbols::read(&path.with_extension("pdb")).context("the image has no PDB")?;
+    figures.extend(divided(0, &symbols)?);
+    Ok(())
 }
 
 /// Runs both until they last equally long. Returns the last run.
@@ -113,41 +117,49 @@ fn blocks() -> f64 {
     ((LENGTHS[1] - LENGTHS[0]) * u64::from(MESSAGE)) as f64 / 4096.0
 }
 
-/// Adds the instructions of the image of both hosts for 4 KiB, by function.
-fn divided(path: &Path, figures: &mut Vec<Figure>) -> Result<()> {
-    let symbols = Symbols::read(&path.with_extension("pdb")).context("the image has no PDB")?;
-    let [short, long] =
-        LENGTHS.map(|count| counted(&format!("{WORK}{count}:{}", Receiving::InDpc as u8), &symbols));
+/// Counts the instructions of the image of both hosts for 4 KiB: of RDMA's functions, of others of the driver, of functions of libraries and
+/// without name; and of all.
+fn divided(seed: u64, symbols: &Symbols) -> Result<Vec<Figure>> {
+    let [short, long] = LENGTHS.map(|count| {
+        let (profile, hosts) = image::profiled(&request(count, Receiving::InDpc), seed)?;
+        anyhow::Ok(hosts.map(|host| by_part(&profile, &host, symbols)))
+    });
     let (short, long) = (short?, long?);
+    let mut figures = Vec::new();
     for (side, name) in ["initiator", "target"].into_iter().enumerate() {
-        for (part, what) in
-            ["RDMA's functions", "others of the driver", "memory and others"].into_iter().enumerate()
+        let parts: [f64; 3] =
+            std::array::from_fn(|part| (long[side][part] - short[side][part]) as f64 / blocks());
+        for (value, what) in
+            parts.into_iter().zip(["RDMA's functions", "others of the driver", "memory and others"])
         {
-            let value = (long[side][part] - short[side][part]) as f64 / blocks();
             let name = format!("RDMA and TCP at the same time, {name}, {what}, for 4 KiB of each");
             figures.push(Figure::counted(name, value, Unit::Instructions));
         }
+        figures.push(of_both(Receiving::InDpc, name, parts.iter().sum()));
     }
-    Ok(())
+    Ok(figures)
 }
 
-/// Returns the instructions of each host's image: of RDMA's functions, of others of the driver, of functions of libraries and without name.
-fn counted(work: &str, symbols: &Symbols) -> Result<[[u64; 3]; 2]> {
-    let (profile, hosts) = image::profiled(work)?;
-    Ok(hosts.map(|HostReport { image, .. }| {
-        let mut counts = BTreeMap::<u32, u64>::new();
-        for (address, count) in profile.at(&image) {
-            if let Ok(offset) = u32::try_from(address - image.start) {
-                *counts.entry(offset).or_default() += count;
-            }
+/// The instructions of a host for 4 KiB of each.
+fn of_both(receiving: Receiving, side: &str, count: f64) -> Figure {
+    let name = format!("RDMA and TCP, received {receiving}, {side}, instructions for 4 KiB of each");
+    Figure::counted(name, count, Unit::Instructions)
+}
+
+/// Returns the instructions of a host's image in a profile, by [`part`].
+fn by_part(profile: &Profile, HostReport { image, .. }: &HostReport, symbols: &Symbols) -> [u64; 3] {
+    let mut counts = BTreeMap::<u32, u64>::new();
+    for (address, count) in profile.at(image) {
+        if let Ok(offset) = u32::try_from(address - image.start) {
+            *counts.entry(offset).or_default() += count;
         }
-        let names = symbols.names(counts.keys().copied());
-        let mut parts = [0; 3];
-        for (name, count) in names.iter().zip(counts.values()) {
-            parts[part(name.as_deref().unwrap_or_default())] += count;
-        }
-        parts
-    }))
+    }
+    let names = symbols.names(counts.keys().copied());
+    let mut parts = [0; 3];
+    for (name, count) in names.iter().zip(counts.values()) {
+        parts[part(name.as_deref().unwrap_or_default())] += count;
+    }
+    parts
 }
 
 /// Returns whose an instruction is: that of the innermost function of the driver's crates that contains it.
@@ -164,19 +176,27 @@ fn part(symbol: &str) -> usize {
     2
 }
 
-/// Runs what [`divided`] asked for, `both:COUNT:POLLED`, and prints the report.
+/// The counted run of so many writes, for [`work`].
+fn request(count: u64, receiving: Receiving) -> String {
+    format!("{WORK}{count}:{}", receiving as u8)
+}
+
+/// Runs what [`request`] asked for, and prints the report.
 ///
 /// # Errors
 /// Another request, or the run fails.
-pub fn work(request: &str) -> Result<()> {
+pub fn work(request: &str, seed: u64) -> Result<()> {
     let request = request.strip_prefix(WORK).context("not a request for both")?;
     let (count, polled) = request.split_once(':').context("no way to receive")?;
     let receiving = Receiving::ALL.into_iter().find(|receiving| (*receiving as u8).to_string() == polled);
-    let options = receiving.context("no such way to receive")?.options(false);
-    let count: u64 = count.parse()?;
-    let bytes = count * u64::from(MESSAGE);
-    let (run, ..) = measure::run_both(&workspace::image_path(), writes(count), bytes, &options)?;
+    let options = Options { seed, ..receiving.context("no such way to receive")?.options(false) };
+    let (run, ..) = both(&workspace::image_path(), count.parse()?, &options)?;
     image::print(run)
+}
+
+/// Runs so many writes of 1 MiB, and as many bytes of TCP.
+fn both(path: &Path, count: u64, options: &Options) -> Result<(Run, BenchResult, BenchResult)> {
+    measure::run_both(path, writes(count), count * u64::from(MESSAGE), options)
 }
 
 /// Measures how the two ways to receive differ: instructions and interrupts of both hosts, and the time of a small write beside TCP.
@@ -184,7 +204,7 @@ pub fn work(request: &str) -> Result<()> {
 /// # Errors
 /// A run fails.
 pub fn polled(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
-    count_polled(say, figures)?;
+    count(path, Orders::ONE, say, figures)?;
     small_writes(path, say, figures)
 }
 
@@ -192,40 +212,47 @@ pub fn polled(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> 
 ///
 /// # Errors
 /// A run fails.
-pub fn count(path: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+pub fn count(path: &Path, orders: Orders, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     say("RDMA and TCP at the same time: instructions".into());
-    divided(path, figures)?;
-    count_polled(say, figures)
-}
-
-fn count_polled(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    let symbols = Symbols::read(&path.with_extension("pdb")).context("the image has no PDB")?;
+    figures.extend(orders::means(orders.instructions, |seed| divided(seed, &symbols))?);
+    say("RDMA and TCP, polled by NDIS: instructions".into());
+    figures.extend(orders::means(orders.instructions, polled_instructions)?);
     for receiving in Receiving::ALL {
         say(format!("RDMA and TCP, received {receiving}"));
-        let [short, long] = LENGTHS.map(|count| image::costs(&format!("{WORK}{count}:{}", receiving as u8)));
-        let (short, long) = (short?, long?);
-        for (side, name) in ["initiator", "target"].into_iter().enumerate() {
-            let name = format!("RDMA and TCP, received {receiving}, {name}");
-            let (less, more) = (&short[side], &long[side]);
-            let instructions = (more.instructions - less.instructions) as f64 / blocks();
-            figures.push(Figure::counted(
-                format!("{name}, instructions for 4 KiB of each"),
-                instructions,
-                Unit::Instructions,
-            ));
-            let interrupts = (more.counters.interrupts - less.counters.interrupts) as f64;
-            let frames = more.counters.sent_frames + more.counters.received_frames
-                - less.counters.sent_frames
-                - less.counters.received_frames;
-            ensure!(frames > 0, "no frames");
-            let interrupts = 1000.0 * interrupts / frames as f64;
-            figures.push(Figure::counted(
-                format!("{name}, interrupts per 1000 frames"),
-                interrupts,
-                Unit::PerPacket,
-            ));
-        }
+        figures.extend(orders::means(orders.events, |seed| interrupts(path, receiving, seed))?);
     }
     Ok(())
+}
+
+/// Counts the instructions of both hosts that NDIS polls.
+fn polled_instructions(seed: u64) -> Result<Vec<Figure>> {
+    let [short, long] = LENGTHS.map(|count| image::costs(&request(count, Receiving::Polled), seed));
+    let sides = ["initiator", "target"].into_iter().zip(short?.into_iter().zip(long?));
+    let figure = |(side, (short, long)): (&str, (HostCosts, HostCosts))| {
+        let count = (long.instructions - short.instructions) as f64 / blocks();
+        of_both(Receiving::Polled, side, count)
+    };
+    Ok(sides.map(figure).collect())
+}
+
+/// Counts the interrupts of both hosts.
+fn interrupts(path: &Path, receiving: Receiving, seed: u64) -> Result<Vec<Figure>> {
+    let options = Options { seed, ..receiving.options(false) };
+    let [short, long] = LENGTHS.map(|count| {
+        let (run, ..) = both(path, count, &options)?;
+        anyhow::Ok(run.hosts.map(|host| host.counters))
+    });
+    let (short, long) = (short?, long?);
+    let mut figures = Vec::new();
+    for (side, (short, long)) in ["initiator", "target"].into_iter().zip(short.into_iter().zip(long)) {
+        let frames = long.sent_frames + long.received_frames - short.sent_frames - short.received_frames;
+        ensure!(frames > 0, "no frames");
+        let interrupts = 1000.0 * (long.interrupts - short.interrupts) as f64 / frames as f64;
+        let name = format!("RDMA and TCP, received {receiving}, {side}, interrupts per 1000 frames");
+        figures.push(Figure::counted(name, interrupts, Unit::PerPacket));
+    }
+    Ok(figures)
 }
 
 /// Adds the time of a small write beside TCP, with each way to receive in turn.
