@@ -68,14 +68,15 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs all steps: the first ones, two rows of steps beside each other, and those that need the machine to themselves.
+/// Runs all steps: the first ones, two rows of steps beside each other, and one that waits, and those that need the machine to themselves.
 fn run_all() -> Result<Vec<Done>> {
     capture_folder::clear()?;
     let of = |when| STEPS.iter().filter(move |step| step.when == when);
     let mut done: Vec<Done> = of(When::First).map(run_step).collect();
     // Two programs that install packages at the same time are in each other's way.
     steps::install();
-    let beside = Beside::begin(of(When::Beside).collect())?;
+    let [beside, waiting] = [When::Beside, When::Waiting].map(|when| Beside::begin(of(when).collect()));
+    let (beside, waiting) = (beside?, waiting?);
     for step in of(When::Main) {
         done.push(run_part(step));
         done.extend(beside.ready());
@@ -85,6 +86,7 @@ fn run_all() -> Result<Vec<Done>> {
         done.extend(beside.ready());
     }
     done.extend(beside.rest());
+    done.extend(waiting.rest());
     done.extend(of(When::Alone).map(run_step));
     Ok(done)
 }
