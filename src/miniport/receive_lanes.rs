@@ -60,8 +60,7 @@ impl<T: Receiver + Sync + 'static> ReceiveLanes<T> {
 
     /// Hands `lists` over to a processor, which indicates them. IRQL <= `DISPATCH_LEVEL`.
     pub fn hand_over(&self, receiver: &T, processor: u32, lists: NblList) {
-        // `Scaling` names no processor without a lane.
-        let Some(lane) = self.lane(processor).or_else(|| self.0.first()) else { return };
+        let Some(lane) = self.lane(processor) else { return };
         lane.waiting.receiver.store(core::ptr::from_ref(receiver).cast_mut(), Ordering::Relaxed);
         lane.waiting.lists.lock().append(lists);
         lane.deferred.queue();
@@ -77,8 +76,9 @@ impl<T: Receiver + Sync + 'static> ReceiveLanes<T> {
         }
     }
 
+    /// Returns the lane of a processor. One that was added after the start has that of the first.
     fn lane(&self, processor: u32) -> Option<&Lane<T>> {
-        self.0.get(processor as usize)
+        self.0.get(processor as usize).or_else(|| self.0.first())
     }
 }
 
