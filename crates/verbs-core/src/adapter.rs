@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::cell::Cell;
 use std::os::fd::AsFd;
-use std::thread;
 
 use fallible::Arc;
 use parking_lot::Mutex;
@@ -27,9 +26,8 @@ pub const STAND_ASIDE: Duration = Duration::from_millis(1);
 const POLLS: u32 = 64;
 const POLL_WAIT: Duration = Duration::from_micros(100);
 
-/// How long the end of the process waits for the messages that end its connections, and how often it looks.
-const LEAVE_LIMIT: Duration = Duration::from_millis(100);
-const LEAVE_INTERVAL: Duration = Duration::from_micros(100);
+/// How long the end of the process waits for the messages that end its connections.
+pub const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Something that happened to an object.
 #[derive(Debug)]
@@ -239,31 +237,32 @@ impl Adapter {
         self.waker.add();
     }
 
-    /// Lets the progress thread end the connections, as the kernel does with those of a process that ends, and waits for a moment.
-    ///
-    /// The caller may be a signal handler that has interrupted a thread with a lock: it takes none.
+    /// Lets the progress thread end the connections, as the kernel does with those of a process that ends. Takes no lock.
     pub fn leave(&self) {
         self.leaves.store(true, Ordering::SeqCst);
         self.waker.add();
-        let mut left = LEAVE_LIMIT;
-        while !self.has_left.load(Ordering::SeqCst) && !left.is_zero() {
-            thread::sleep(LEAVE_INTERVAL);
-            left = left.saturating_sub(LEAVE_INTERVAL);
-        }
+    }
+
+    /// Returns whether the connections are ended after [`Adapter::leave`].
+    pub fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::SeqCst)
     }
 
     /// Ends the connections if the process ends. Of the progress thread.
     pub fn end_connections(&self) {
-        if !self.leaves.load(Ordering::SeqCst) || self.has_left.load(Ordering::SeqCst) {
+        if !self.leaves.load(Ordering::SeqCst) || self.has_left() {
             return;
         }
-        // Those of addresses that are removed end with one message to the peer. The engine handles a number of them at a time.
-        if self.engine.connections().set_addresses(&[]).is_ok() {
-            while self.engine.first_shard().poll_timeout() == Some(Instant::default()) {
-                self.follow_up();
-            }
-            self.follow_up();
+        // Those of removed addresses end with one message to the peer. Fails for addresses that are added, here none.
+        let _ = self.engine.connections().set_addresses(&[]);
+        // The engine ends a bounded number at a time, and is due until it has ended all. The process waits no longer than that.
+        let now = self.clock.now();
+        let is_due = || self.engine.first_shard().poll_timeout().is_some_and(|deadline| deadline <= now);
+        while is_due() && self.clock.now() < now + LEAVE_LIMIT {
+            self.run(now);
         }
+        // What another thread has ended meanwhile.
+        self.run(now);
         self.has_left.store(true, Ordering::SeqCst);
     }
 

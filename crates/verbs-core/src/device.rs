@@ -37,7 +37,7 @@ pub struct Device {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Statistics are to be printed.
     reports: AtomicBool,
-    /// The process whose thread it is.
+    /// The process that has the thread.
     process: u32,
 }
 
@@ -114,11 +114,19 @@ impl Device {
 }
 
 impl Device {
-    /// Ends the connections of a process that ends: their peers need not wait for an answer. Does nothing in a child of that process.
+    /// Returns whether this process has opened the device: a child of that process has a copy without the progress thread.
+    pub fn is_of_this_process(&self) -> bool {
+        std::process::id() == self.process
+    }
+
+    /// Begins to end the connections of a process that ends: their peers need not wait for an answer.
     pub fn leave(&self) {
-        if std::process::id() == self.process {
-            self.adapter.leave();
-        }
+        self.adapter.leave();
+    }
+
+    /// Returns whether the connections are ended after [`Device::leave`].
+    pub fn has_left(&self) -> bool {
+        self.adapter.has_left()
     }
 
     /// Prints the statistics to stderr, once, if the settings ask for them.

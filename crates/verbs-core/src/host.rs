@@ -3,19 +3,26 @@
 //! The devices of a process.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::adapter::LEAVE_LIMIT;
 use crate::addresses;
 use crate::device::Device;
 use crate::environment::{ADDR, INTERFACE, InvalidVariable, PCAP, Settings};
 use crate::error::Error;
 use crate::link::{self, Capture};
 use crate::sys;
+
+/// How often the end of the process looks whether the connections are ended.
+const LEAVE_INTERVAL: Duration = Duration::from_micros(100);
 
 /// The devices of a process, by address. Each is opened once, and closed with its last user, unless it is kept.
 #[derive(Debug)]
@@ -84,17 +91,20 @@ impl Host {
         Ok(device)
     }
 
-    /// Ends the connections of open devices, and prints their statistics if the settings ask for them. For the end of a process that leaves
-    /// them open.
+    /// Ends the connections of devices that this process has opened, waits for that a moment, and prints their statistics if the settings
+    /// ask for them. For the end of a process that leaves them open.
+    ///
+    /// A signal handler may call it that has interrupted a thread with a lock: until it prints, it waits for none and allocates no memory.
     pub fn leave(&self) {
         // A thread that opens a device may have the lock, or have had it when this process was made by fork.
         let Some(open) = self.open.try_lock() else { return };
-        let devices: Vec<_> = open.values().filter_map(Weak::upgrade).collect();
-        drop(open);
-        for device in devices {
-            device.leave();
-            device.report();
+        let devices = || open.values().filter_map(Weak::upgrade).filter(|device| device.is_of_this_process());
+        devices().for_each(|device| device.leave());
+        let limit = Instant::now() + LEAVE_LIMIT;
+        while devices().any(|device| !device.has_left()) && Instant::now() < limit {
+            thread::sleep(LEAVE_INTERVAL);
         }
+        devices().for_each(|device| device.report());
     }
 
     /// Returns the address of the device by which `destination` is reached.

@@ -2,6 +2,8 @@
 
 //! Devices of a host, and processes that share an address.
 
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 use verbs_core::Error;
@@ -23,6 +25,32 @@ fn a_device_is_opened_once_and_closed_with_its_last_user() {
     assert_eq!(host.route_to([127, 88, 0, 1].into()), Err(Error::NoDevice));
     drop((first, second));
     host.open(address).unwrap();
+}
+
+/// A child has copies of its parent's devices, without their threads: its end neither waits for these nor prints their statistics.
+#[test]
+fn the_end_of_a_child_leaves_the_devices_of_its_parent() {
+    let address = address();
+    let settings = Settings { addresses: vec![address], statistics: true, ..Settings::default() };
+    let host = Host::new(settings).unwrap();
+    let device = host.open(address).unwrap();
+    let (mut printed, stderr) = std::io::pipe().unwrap();
+    // SAFETY: the child takes no lock that another thread has, and ends before it returns.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: both are descriptors.
+        unsafe { libc::dup2(stderr.as_raw_fd(), libc::STDERR_FILENO) };
+        host.leave();
+        // SAFETY: the call takes a number.
+        unsafe { libc::_exit(i32::from(device.has_left())) };
+    }
+    drop(stderr);
+    let mut text = String::new();
+    printed.read_to_string(&mut text).unwrap();
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((text.as_str(), status), ("", 0));
 }
 
 #[test]
