@@ -5,6 +5,7 @@
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicU64},
+    time::Duration,
 };
 
 use ndk_abi::{
@@ -128,6 +129,8 @@ pub struct Adapter {
     pub(crate) pnp_busy: Mutex<bool>,
     /// The miniport asked for the removal of the adapter.
     pub(crate) failed: Mutex<bool>,
+    /// The PnP manager begins the removal that the miniport asked for so much later.
+    pub(crate) removal_delay: Mutex<Duration>,
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
     pub(crate) offloads: Mutex<AdapterOffloads>,
@@ -190,6 +193,7 @@ impl Adapter {
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
             pnp_busy: Mutex::new(false),
             failed: Mutex::new(false),
+            removal_delay: Mutex::default(),
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),
             offloads: Mutex::default(),

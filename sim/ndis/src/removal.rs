@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ndk_abi::ndis::{NDIS_HALT_ACTION, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS};
-use nt_sim::{Host, current, imports};
+use nt_sim::{Host, current, imports, nt::time::sleep};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
@@ -16,6 +16,10 @@ use crate::{
 /// Pauses and halts the adapter, as the PnP manager does with a device that failed.
 fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>) {
     wait_until(|| adapter.state() != AdapterState::Initializing);
+    let delay = *adapter.removal_delay.lock();
+    if !delay.is_zero() {
+        sleep(delay.as_nanos() as u64);
+    }
     lifecycle::exclusively(adapter, || {
         lifecycle::stop(host, adapter, NDIS_HALT_ACTION::NdisHaltDeviceFailed);
     });
