@@ -2,7 +2,7 @@
 
 //! Removal of an adapter at the request of its miniport, whose device failed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ndk_abi::ndis::{NDIS_HALT_ACTION, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS};
 use nt_sim::{Host, current, imports, nt::time::sleep};
@@ -12,6 +12,13 @@ use crate::{
     lifecycle,
     wait::wait_until,
 };
+
+impl Adapter {
+    /// Has the PnP manager begin the removal that the miniport asks for so much later.
+    pub fn delay_removal(&self, delay: Duration) {
+        *self.removal_delay.lock() = delay;
+    }
+}
 
 /// Pauses and halts the adapter, as the PnP manager does with a device that failed.
 fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>) {

@@ -5,10 +5,7 @@
 //! Every method may be called on any thread. On a thread of another host or of none, the call is made on a
 //! system thread of the adapter's host.
 
-use std::{
-    sync::{Arc, atomic::Ordering::SeqCst},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use ndk_abi::{
     ndis::{
@@ -239,11 +236,6 @@ impl Miniport {
         on_host(&self.host, "PnP", move || {
             lifecycle::exclusively(&this.adapter, || lifecycle::stop(&this.host, &this.adapter, action));
         })
-    }
-
-    /// Has the PnP manager begin the removal that the miniport asks for so much later.
-    pub fn delay_removal(&self, delay: Duration) {
-        *self.adapter.removal_delay.lock() = delay;
     }
 
     /// Removes the device, notifies the miniport, pauses and halts it.
