@@ -5,7 +5,6 @@
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicU64},
-    time::Duration,
 };
 
 use ndk_abi::{
@@ -44,6 +43,7 @@ use crate::{
     link::Link,
     ndk_state::NdkState,
     offload::{AdapterOffloads, Offloads},
+    removal_request::RemovalRequest,
     rss::{Rss, RssCapabilities},
     rules::{broken, require},
 };
@@ -127,10 +127,8 @@ pub struct Adapter {
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
     /// A PnP or power transition is in progress.
     pub(crate) pnp_busy: Mutex<bool>,
-    /// The miniport asked for the removal of the adapter.
-    pub(crate) failed: Mutex<bool>,
-    /// The PnP manager begins the removal that the miniport asked for so much later.
-    pub(crate) removal_delay: Mutex<Duration>,
+    /// The removal that the miniport asks for.
+    pub removal: RemovalRequest,
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
     pub(crate) offloads: Mutex<AdapterOffloads>,
@@ -192,8 +190,7 @@ impl Adapter {
             oid_done: host.event(),
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
             pnp_busy: Mutex::new(false),
-            failed: Mutex::new(false),
-            removal_delay: Mutex::default(),
+            removal: RemovalRequest::default(),
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),
             offloads: Mutex::default(),

@@ -2,7 +2,7 @@
 
 //! Removal of an adapter at the request of its miniport, whose device failed.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use ndk_abi::ndis::{NDIS_HALT_ACTION, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS};
 use nt_sim::{Host, current, imports, nt::time::sleep};
@@ -13,17 +13,10 @@ use crate::{
     wait::wait_until,
 };
 
-impl Adapter {
-    /// Has the PnP manager begin the removal that the miniport asks for so much later.
-    pub fn delay_removal(&self, delay: Duration) {
-        *self.removal_delay.lock() = delay;
-    }
-}
-
 /// Pauses and halts the adapter, as the PnP manager does with a device that failed.
 fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>) {
     wait_until(|| adapter.state() != AdapterState::Initializing);
-    let delay = *adapter.removal_delay.lock();
+    let delay = adapter.removal.delay();
     if !delay.is_zero() {
         sleep(delay.as_nanos() as u64);
     }
@@ -37,7 +30,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisMRemoveMiniport(handle: usize) -> NDIS_STATUS {
         let adapter = adapter(handle);
-        if std::mem::replace(&mut *adapter.failed.lock(), true) {
+        if !adapter.removal.ask() {
             return NDIS_STATUS_FAILURE;
         }
         let host = current().host().clone();

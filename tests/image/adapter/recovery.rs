@@ -114,7 +114,7 @@ fn rdma_is_disabled_at_once_when_the_device_is_gone() {
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
     let opened = miniport.ndk().open(2, 1).unwrap();
-    miniport.adapter().delay_removal(Duration::from_secs(1));
+    miniport.adapter().removal.set_delay(Duration::from_secs(1));
     let before = bed.now();
     machine.nic().remove();
     machine.nic().interrupt(0);
