@@ -2,7 +2,7 @@
 
 //! Loading, starting, stopping and unloading the driver, on valid devices and on broken ones.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use device_sim::{
     Quirks, pci,
@@ -46,7 +46,7 @@ fn starts_and_failures_are_printed_for_a_debugger() {
         lines().iter().any(|line| line.contains(" started, features ") && line.ends_with("queue pairs 1\n"))
     );
     machine.nic().need_reset();
-    let _ = bed.event().wait(std::time::Duration::from_secs(1));
+    let _ = bed.event().wait(Duration::from_secs(1));
     for number in [22, 41] {
         let event = format!(", event {number}, data 0, 0\n");
         assert!(lines().iter().any(|line| line.starts_with("viordma: adapter ") && line.ends_with(&event)));
@@ -257,5 +257,26 @@ fn device_whose_status_reads_all_ones_is_no_bus_master_when_its_memory_is_freed(
     bed.machines()[0].nic().misbehavior().hide_status();
     bed.machine_mut(0).halt_adapter().expect("the host lives");
     assert_eq!(command(&bed), pci::COMMAND_AT_START);
+    finish(bed);
+}
+
+/// The system enables bus mastering with the power. A device that keeps its state in D3 and does not end its reset still has the rings of
+/// before.
+//= virtio §3
+#[test]
+fn device_that_does_not_reset_is_no_bus_master_after_a_low_power_state() {
+    let quirks = Quirks { never_resets_once_started: true, keeps_state_in_d3: true, ..Quirks::default() };
+    let Some(mut bed) = bed(quirks) else { return };
+    bed.machines()[0].host().set_bus_mastering(true);
+    bed.start().expect("both drivers start");
+    let miniport = bed.machines()[0].miniport().expect("the adapter has started").clone();
+    miniport.sleep().unwrap();
+    let waking = bed.machines()[0].host().spawn("power", move || miniport.wake());
+    for step in 1..300 {
+        let _ = bed.event().wait(Duration::from_millis(10));
+        assert_eq!(command(&bed), pci::COMMAND_AT_START, "after {step} steps");
+    }
+    assert!(bed.machines()[0].nic().is_running(), "it has not been reset");
+    waking.join().expect("the host lives").expect("the adapter wakes");
     finish(bed);
 }

@@ -10,9 +10,9 @@ use lab::{
     image,
     testbed::{Options, Testbed},
 };
-use ndk_abi::ndk::OID_NDK_SET_STATE;
+use ndk_abi::{ndis::NDIS_STATUS_SUCCESS, ndk::OID_NDK_SET_STATE};
 use nt_sim::delays::{Delay, Moment};
-use support::copying::try_copy;
+use support::{bed, copying::try_copy, scaling};
 
 /// Longer than a halt takes that does not wait.
 const DELAY: Duration = Duration::from_secs(2);
@@ -117,6 +117,30 @@ fn halt_waits_for_a_timer_callback_that_is_about_to_run() {
     let called = bed.machines()[0].host().delays.add(Moment::Call("a timer callback"), 2 * DELAY);
     finish(bed);
     assert!(flushed.is_reached() && called.is_reached());
+}
+
+/// A queue takes no frames, and the check of that is due while the halt frees a block of the queues' memory: one of the first, or a later one.
+//= R-PNP-5, R-PNP-14
+#[test]
+fn halt_ends_the_checks_of_transmit_queues_before_it_frees_their_memory() {
+    const FREE: Moment = Moment::Enter("NdisMFreeSharedMemory");
+    let options = Options { queue_sizes: [16; 2], ..scaling::options(2, 2) };
+    for before in (0..).step_by(5) {
+        let Some(bed) = bed::started_with(&options) else { return };
+        let machine = bed.machines()[0];
+        let miniport = machine.miniport().expect("the adapter has started");
+        machine.nic().misbehavior().hang(0);
+        assert_eq!(miniport.send(&scaling::udp(1000, 0), MOMENT), Some(NDIS_STATUS_SUCCESS));
+        let delays = &machine.host().delays;
+        (0..before).for_each(|_| drop(delays.add(FREE, Duration::ZERO)));
+        // Longer than the time from one check to the next.
+        let freeing = delays.add(FREE, Duration::from_millis(300));
+        finish(bed);
+        if !freeing.is_reached() {
+            assert!(before > 20, "two pairs have two queues each, with several blocks");
+            break;
+        }
+    }
 }
 
 /// The device is taken away before the first instruction of MiniportShutdownEx, and while that waits for the work item that resets the

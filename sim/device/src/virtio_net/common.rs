@@ -172,6 +172,11 @@ impl Common {
         })
     }
 
+    /// Whether the driver has set DRIVER_OK since the last reset.
+    pub fn is_started(&self) -> bool {
+        self.status.has(Status::DRIVER_OK)
+    }
+
     pub fn set_reset_time(&mut self, time: Duration) {
         self.quirks.reset_time = time;
     }

@@ -291,12 +291,16 @@ impl Device {
         }
     }
 
-    /// Puts the device in D0, without the state it had before D3. The bus restores configuration space, without bus mastering,
-    /// which a driver enables itself.
+    /// Puts the device in D0, without the state it had before D3 unless it keeps that. The bus restores configuration space, without bus
+    /// mastering, which a driver enables itself.
     pub fn leave_low_power(&self) {
         self.config.lock().set_command(COMMAND_AT_START);
-        self.lose_state();
-        self.common.lock().reset();
+        if self.options.quirks.keeps_state_in_d3 {
+            self.running.store(self.common.lock().is_started(), Relaxed);
+        } else {
+            self.lose_state();
+            self.common.lock().reset();
+        }
         self.low_power.store(false, Relaxed);
     }
 

@@ -47,6 +47,8 @@ pub struct Quirks {
     pub never_resets_once_negotiated: bool,
     /// The status register never returns to 0 once the driver has set DRIVER_OK.
     pub never_resets_once_started: bool,
+    /// Keeps its state in D3, as PCI devices with No_Soft_Reset do.
+    pub keeps_state_in_d3: bool,
     /// Time that a reset takes.
     pub reset_time: Duration,
     /// The generation of the configuration differs at each read.
