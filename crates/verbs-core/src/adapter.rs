@@ -4,7 +4,6 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use core::time::Duration;
-use std::cell::Cell;
 use std::os::fd::AsFd;
 
 use fallible::Arc;
@@ -15,16 +14,12 @@ use crate::Lock;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::link::Link;
+use crate::pace::{Pace, Pause, WAIT};
 use crate::registry::{QpNumbers, Registry};
-use crate::sys::EventFd;
+use crate::sys::{self, EventFd};
 
 /// How long the progress thread leaves frames to an application that has polled.
 pub const STAND_ASIDE: Duration = Duration::from_millis(1);
-
-/// Empty polls of a thread before it waits for a frame, and how long it waits. A thread that only yields the processor gets it back late
-/// when others compute; one that waits for a descriptor gets it with the frame.
-const POLLS: u32 = 64;
-const POLL_WAIT: Duration = Duration::from_micros(100);
 
 /// How long the end of the process waits for the messages that end its connections.
 pub const LEAVE_LIMIT: Duration = Duration::from_secs(1);
@@ -68,10 +63,12 @@ pub struct Adapter {
     waker: EventFd,
     /// When the application last polled and found nothing; 0 once it waits for an event.
     polled: AtomicU64,
-    /// Until when the progress thread sleeps; `u64::MAX` while it works.
+    /// Until when the progress thread sleeps, if an earlier deadline is to wake it; 0 while it works, and before it looks at the deadlines.
     sleeps_until: AtomicU64,
     /// Whether it sleeps without waiting for frames.
     stands_aside: AtomicBool,
+    /// How often it has slept.
+    sleeps: AtomicU64,
     stopped: AtomicBool,
     /// The process ends.
     leaves: AtomicBool,
@@ -93,8 +90,9 @@ impl Adapter {
             delivering: Mutex::new(()),
             waker: EventFd::flag()?,
             polled: AtomicU64::new(0),
-            sleeps_until: AtomicU64::new(u64::MAX),
+            sleeps_until: AtomicU64::new(0),
             stands_aside: AtomicBool::new(false),
+            sleeps: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             leaves: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
@@ -118,6 +116,8 @@ impl Adapter {
 
     /// Wakes the progress thread if it sleeps beyond a deadline.
     fn wake_for(&self, deadline: Option<Instant>) {
+        // Orders the deadline before the look at the thread, which looks at deadlines after it has said that it is going to sleep.
+        fence(Ordering::SeqCst);
         if deadline.is_some_and(|deadline| deadline.as_nanos() < self.sleeps_until.load(Ordering::SeqCst)) {
             self.waker.add();
         }
@@ -209,17 +209,20 @@ impl Adapter {
         drop(self.delivering.lock());
     }
 
-    /// Drives the engine for an application that has polled and found nothing. Now and then, waits for a frame for a moment.
+    /// Drives the engine for an application that has polled and found nothing. Now and then, lets others have the processor.
     pub fn poll(&self) {
-        thread_local!(static EMPTY: Cell<u32> = const { Cell::new(0) });
         self.polled.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         if self.drive() > 0 {
             return;
         }
-        let polls = EMPTY.get().wrapping_add(1);
-        EMPTY.set(polls);
-        if polls.is_multiple_of(POLLS) {
-            self.link.wait(POLL_WAIT);
+        match Pace::next_of_thread() {
+            Pause::None => {}
+            Pause::Yield => {
+                let before = self.clock.now();
+                sys::yield_processor();
+                Pace::thread_yielded(self.clock.now().duration_since(before));
+            }
+            Pause::Wait => self.link.wait(WAIT),
         }
     }
 
@@ -272,24 +275,40 @@ impl Adapter {
     }
 
     /// Sleeps until frames arrive, a deadline passes, or another thread has something to do. Of the progress thread.
+    ///
+    /// While the application polls, that thread only looks from time to time whether it still does: it handles deadlines itself, and two threads would
+    /// be in each other's way. If it stops, they are late by [`STAND_ASIDE`].
     pub fn sleep(&self) {
         let now = self.clock.now();
-        let stands_aside = {
-            let polled = self.polled.load(Ordering::SeqCst);
-            now.as_nanos().saturating_sub(polled) < STAND_ASIDE.as_nanos() as u64
-        };
+        // Before it looks: an application that is going to wait says so, and then looks.
+        self.stands_aside.store(true, Ordering::SeqCst);
+        let polled = self.polled.load(Ordering::SeqCst);
+        let stands_aside = now.as_nanos().saturating_sub(polled) < STAND_ASIDE.as_nanos() as u64;
         self.stands_aside.store(stands_aside, Ordering::SeqCst);
-        let aside = stands_aside.then(|| now + STAND_ASIDE);
-        let deadlines =
-            [self.engine.first_shard().poll_timeout(), self.link.due(), self.link.next_takeover(), aside];
-        let until = deadlines.into_iter().flatten().min();
-        self.sleeps_until.store(until.map_or(u64::MAX - 1, Instant::as_nanos), Ordering::SeqCst);
+        let until = if stands_aside {
+            Some(now + STAND_ASIDE)
+        } else {
+            // Before it looks at the deadlines.
+            self.sleeps_until.store(u64::MAX, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            let deadlines =
+                [self.engine.first_shard().poll_timeout(), self.link.due(), self.link.next_takeover()];
+            let until = deadlines.into_iter().flatten().min();
+            self.sleeps_until.store(until.map_or(u64::MAX, Instant::as_nanos), Ordering::SeqCst);
+            until
+        };
         let timeout = until.map(|until| until.duration_since(self.clock.now()));
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
         self.link.sleep(self.waker.as_fd(), !stands_aside, timeout);
         self.stands_aside.store(false, Ordering::SeqCst);
-        self.sleeps_until.store(u64::MAX, Ordering::SeqCst);
+        self.sleeps_until.store(0, Ordering::SeqCst);
         // A flag: nothing to take is no error.
         let _ = self.waker.take();
+    }
+
+    /// Returns how often the progress thread has slept.
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps.load(Ordering::Relaxed)
     }
 
     /// Returns whether the application leaves frames to the progress thread.

@@ -106,10 +106,11 @@ impl Device {
         Path { traffic_class, ..Path::new(MAC, MAC, self.address, remote) }
     }
 
-    /// Calls `each` with the name of each counter of the engine and the link, and its value.
+    /// Calls `each` with the name of each counter of the engine, the link and the progress thread, and its value.
     pub fn each_counter(&self, mut each: impl FnMut(&'static str, u64)) {
         self.engine().each_total(&mut each);
-        self.adapter.link.each_counter(each);
+        self.adapter.link.each_counter(&mut each);
+        each("progress_sleeps", self.adapter.sleeps());
     }
 }
 

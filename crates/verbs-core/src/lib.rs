@@ -38,6 +38,7 @@ pub mod host;
 pub mod limits;
 mod link;
 pub mod memory;
+mod pace;
 mod progress;
 pub mod qp;
 mod registry;

@@ -41,6 +41,16 @@ fn exchange(a: &mut Side, b: &Side, rounds: u64) {
     assert_eq!((a.read(), b.read()), (&pattern()[..], &pattern()[..]));
 }
 
+fn counter(side: &Side, wanted: &str) -> u64 {
+    let mut count = 0;
+    side.device.each_counter(|name, value| {
+        if name == wanted {
+            count = value;
+        }
+    });
+    count
+}
+
 #[test]
 fn devices_of_two_addresses_exchange_messages() {
     let settings = Settings::default();
@@ -48,13 +58,27 @@ fn devices_of_two_addresses_exchange_messages() {
     a.connect(&b);
     b.connect(&a);
     exchange(&mut a, &b, 3);
-    let mut retransmissions = 0;
-    a.device.each_counter(|name, value| {
-        if name == "retransmissions" {
-            retransmissions = value;
-        }
-    });
-    assert_eq!(retransmissions, 0);
+    assert_eq!(counter(&a, "retransmissions"), 0);
+}
+
+/// A thread that polls handles frames and deadlines itself: the other one only looks from time to time whether it still does.
+#[test]
+fn progress_thread_sleeps_while_the_application_polls() {
+    let (address, settings) = (address(), Settings::default());
+    let (mut a, b) = (Side::new(address, &settings), Side::new(address, &settings));
+    a.connect(&b);
+    b.connect(&a);
+    exchange(&mut a, &b, 100);
+    let before = counter(&a, "progress_sleeps");
+    let started = std::time::Instant::now();
+    let mut rounds = 0;
+    while started.elapsed() < Duration::from_millis(300) {
+        exchange(&mut a, &b, 10);
+        rounds += 10;
+    }
+    let sleeps = counter(&a, "progress_sleeps") - before;
+    // Each millisecond, and a few times if the thread that polls has no processor.
+    assert!(sleeps <= 600, "slept {sleeps} times in {rounds} rounds");
 }
 
 #[test]
@@ -76,15 +100,7 @@ fn frames_between_processes_of_one_address_go_through_memory_unless_it_is_switch
         b.connect(&a);
         // The first frames are datagrams, until the other progress thread has mapped the memory.
         let started = std::time::Instant::now();
-        let through_memory = |side: &Side| {
-            let mut count = 0;
-            side.device.each_counter(|name, value| {
-                if name == "sent_through_memory" {
-                    count = value;
-                }
-            });
-            count
-        };
+        let through_memory = |side: &Side| counter(side, "sent_through_memory");
         while {
             exchange(&mut a, &b, 1);
             shared_memory && through_memory(&a).min(through_memory(&b)) == 0
