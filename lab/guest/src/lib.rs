@@ -10,7 +10,7 @@
 
 use std::{
     fmt, fs,
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, Ipv6Addr},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -366,7 +366,8 @@ impl Guest {
             match self.shell.read(&mut piece) {
                 Ok(0) => bail!("the guest has ended:\n{}", self.console()),
                 Ok(n) => text.extend_from_slice(&piece[..n]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                // A wait with a timeout is also interrupted when the process goes on after it was stopped.
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => return Err(error).context("cannot read from the guest"),
             }
         }
@@ -430,7 +431,7 @@ fn seconds(limit: Duration) -> u64 {
 
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
         }
         _ => Ok(()),
