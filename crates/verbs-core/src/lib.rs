@@ -47,6 +47,7 @@ mod sys;
 mod users;
 
 pub use error::Error;
+pub use link::{Consumer, FRAME, FrameBuffer, Producer};
 pub use roce::{
     Access, AtomicOperation, AtomicRequest, Binding, CompletionKind, CompletionStatus, DatagramRequest,
     PrivateData, ReadLimits, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge, WindowType,

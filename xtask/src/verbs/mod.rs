@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.bench {
         programs::unpack()?;
-        return judges::bench::bench();
+        return judges::bench::bench(&ring(&options.profile)?);
     }
     if !options.cases.test {
         println!("LD_LIBRARY_PATH={} PROGRAM", directory.display());
@@ -157,22 +157,26 @@ fn link(archive: &Path) -> Result<PathBuf> {
 
 /// Builds the archive, and returns its path.
 fn archive(profile: &str) -> Result<PathBuf> {
+    let mut files = artifacts(&["--package", PACKAGE], profile)?.into_iter();
+    files
+        .find(|file| file.extension().is_some_and(|end| end == "a"))
+        .with_context(|| format!("{PACKAGE} makes no static library"))
+}
+
+/// Builds the program that measures the ring of frames alone, and returns its path.
+fn ring(profile: &str) -> Result<PathBuf> {
+    let mut files = artifacts(&["--package", "verbs-core", "--example", "ring"], profile)?.into_iter();
+    files.find(|file| file.ends_with("examples/ring")).context("no program")
+}
+
+/// Builds a package, and returns the files that cargo made or found.
+fn artifacts(package: &[&str], profile: &str) -> Result<Vec<PathBuf>> {
     let mut cargo = Workspace::Tools.cargo();
-    cargo.args([
-        "build",
-        "--message-format=json-render-diagnostics",
-        "--package",
-        PACKAGE,
-        "--profile",
-        profile,
-    ]);
+    cargo.args(["build", "--message-format=json-render-diagnostics", "--profile", profile]).args(package);
     let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
-    ensure!(output.status.success(), "{PACKAGE} cannot be built");
+    ensure!(output.status.success(), "{} cannot be built", package.join(" "));
     let text = String::from_utf8_lossy(&output.stdout);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let files = messages.flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default());
-    let mut archives = files.filter_map(|file| file.as_str().map(PathBuf::from));
-    archives
-        .find(|file| file.extension().is_some_and(|end| end == "a"))
-        .with_context(|| format!("{PACKAGE} makes no static library"))
+    Ok(files.filter_map(|file| file.as_str().map(PathBuf::from)).collect())
 }

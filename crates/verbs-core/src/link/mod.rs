@@ -46,8 +46,9 @@ use socket::{bind, open_packets};
 use takeover::Takeover;
 
 pub use capture::Capture;
-pub use frame::SLOT_BITS;
+pub use frame::{FRAME, FrameBuffer, SLOT_BITS};
 pub use headers::MAC;
+pub use ring::{Consumer, Producer};
 
 /// How often other processes are served that a thread does not wait for, because it has frames all the time.
 const SERVE: Duration = Duration::from_millis(1);

@@ -29,7 +29,7 @@ fn offset(number: u64) -> usize {
     FRAMES + (number % SLOTS) as usize * STRIDE
 }
 
-/// The end that writes.
+/// The end of a ring that writes frames.
 #[derive(Debug)]
 pub struct Producer {
     memory: SharedMemory,
@@ -67,7 +67,7 @@ impl Producer {
     }
 }
 
-/// The end that reads.
+/// The end of a ring that reads frames.
 #[derive(Debug)]
 pub struct Consumer {
     memory: SharedMemory,

@@ -7,6 +7,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::Path,
+    process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -200,11 +201,12 @@ static SETUPS: [Setup; 12] = [
     kernel("UDP of the kernel (qperf, 1 s), one address; bandwidth of 4096 B", Kind::One, Protocol::Udp),
 ];
 
-/// Measures all setups with the libraries in `target/verbs/lib`, and writes `target/verbs/bench.md`.
+/// Measures all setups with the libraries in `target/verbs/lib`, and the ring with the program `ring`, and writes
+/// `target/verbs/bench.md`.
 ///
 /// # Errors
 /// There can be no namespaces, or a program fails.
-pub fn bench() -> Result<()> {
+pub fn bench(ring: &Path) -> Result<()> {
     if let Some(obstacle) = place::obstacle() {
         anyhow::bail!("{obstacle}");
     }
@@ -231,9 +233,25 @@ pub fn bench() -> Result<()> {
         println!("{row}");
         table += &(row + "\n");
     }
+    let row = alone(ring)?;
+    println!("{row}");
+    table += &(row + "\n");
     let after = format!("\nLoad average at the end: {}\n", load_average());
     print!("{after}");
     fs::write(folder.join("bench.md"), table + &after).context("cannot write the table")
+}
+
+/// Returns the row of the ring alone.
+fn alone(ring: &Path) -> Result<String> {
+    let before = children_seconds()?;
+    let text = shell::output(&mut Command::new(ring))?;
+    let time = children_seconds()? - before;
+    let mut figures = text.split_whitespace().map(str::to_owned);
+    let mut next = || figures.next().with_context(|| format!("{} prints too few figures", ring.display()));
+    let [tiny, small, large, bandwidth, messages] = [next()?, next()?, next()?, next()?, next()?];
+    Ok(format!(
+        "| the shared ring alone, two threads (all five in {time:.2} s); bandwidth of 4096 B | {tiny} | {small} | {large} | {bandwidth} | | {messages} |"
+    ))
 }
 
 fn header() -> String {
