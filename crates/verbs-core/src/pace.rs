@@ -27,7 +27,7 @@ const HELD: Duration = Duration::from_micros(500);
 const FIRST_WAITS: u32 = 64;
 const MOST_WAITS: u32 = 4096;
 
-/// What a thread does between two polls that found nothing.
+/// Pause of a thread between two polls that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Polls again.
