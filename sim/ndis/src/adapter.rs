@@ -36,6 +36,7 @@ use nt_sim::{Event, Host, Tolerance, current, guest::Guest, imports, services::S
 use crate::{
     coalescing,
     driver::Driver,
+    filter_module::FilterModule,
     handle,
     hang_state::Hang,
     in_flight::InFlight,
@@ -131,6 +132,8 @@ pub struct Adapter {
     pub removal: RemovalRequest,
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
+    /// The filter modules above the miniport, the lowest one first. Changed while the adapter is paused.
+    pub(crate) filters: Mutex<Vec<Arc<FilterModule>>>,
     pub(crate) offloads: Mutex<AdapterOffloads>,
     pub(crate) rss: Mutex<Rss>,
     /// Number of calls of NdisPoll.
@@ -193,6 +196,7 @@ impl Adapter {
             removal: RemovalRequest::default(),
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),
+            filters: Mutex::default(),
             offloads: Mutex::default(),
             rss: Mutex::default(),
             polls: AtomicU64::new(0),
@@ -217,6 +221,11 @@ impl Adapter {
     pub fn context(&self) -> usize {
         let attributes = self.attributes.lock();
         attributes.registration.map_or(0, |attributes| attributes.MiniportAdapterContext.addr())
+    }
+
+    /// Returns the filter modules above the miniport, the lowest one first.
+    pub(crate) fn filters(&self) -> Vec<Arc<FilterModule>> {
+        self.filters.lock().clone()
     }
 
     pub(crate) fn require_state(&self, what: &str, allowed: &[AdapterState]) {

@@ -12,7 +12,9 @@ use nt_sim::{Host, current, guest::Guest, imports, memory::pool::Tag, nt::mdl::G
 use parking_lot::Mutex;
 
 use crate::{
-    block, nbl,
+    block,
+    list_fields::{INFO, INFO_LEN},
+    nbl,
     rules::{broken, require},
 };
 
@@ -84,7 +86,24 @@ impl Parts<'_> {
     }
 }
 
+/// Copies what accompanies a list, such as requests for offloads, and what was found out of a received frame.
+fn copy_info(to: Guest<NET_BUFFER_LIST>, from: Guest<NET_BUFFER_LIST>) {
+    to.field::<[usize; INFO_LEN]>(INFO).write(from.field::<[usize; INFO_LEN]>(INFO).read());
+}
+
 imports! { IMPORTS: "ndis.sys" =>
+    /// Copies the information of a list that is sent.
+    [<= DISPATCH_LEVEL]
+    fn NdisCopySendNetBufferListInfo(to: Guest<NET_BUFFER_LIST>, from: Guest<NET_BUFFER_LIST>) {
+        copy_info(to, from);
+    }
+
+    /// Copies the information of a received list.
+    [<= DISPATCH_LEVEL]
+    fn NdisCopyReceiveNetBufferListInfo(to: Guest<NET_BUFFER_LIST>, from: Guest<NET_BUFFER_LIST>) {
+        copy_info(to, from);
+    }
+
     /// Makes a list that describes the data of another one. NDIS's memory holds it, whatever the pools.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateCloneNetBufferList(

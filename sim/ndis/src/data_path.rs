@@ -1,73 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sending and receiving frames through the miniport. (windows-packaging §8.4)
+//! Sending and receiving frames through the miniport and the filter modules above it. (windows-packaging §8.4; WDK: "Filter Module Send
+//! and Receive Operations")
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::Arc;
 
 use ndk_abi::ndis::{
-    NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
-    NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
-    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_RESOURCES,
+    NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_RETURN_FLAGS_DISPATCH_LEVEL,
+    NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS,
+    NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_PAUSED, NDIS_STATUS_RESOURCES,
     NDIS_TCP_LARGE_SEND_OFFLOAD_NET_BUFFER_LIST_INFO as LargeSend, NET_BUFFER_LIST,
 };
-use nt_sim::{Host, Irql, Tolerance, current, guest::Guest, image::call, imports};
+use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
-    coalescing,
-    in_flight::{MAX_RECEIVED, SendId, Sending},
+    filter_module::{self, FilterModule, Handler},
+    in_flight::{Held, MAX_RECEIVED, SendId, Sending},
+    list_fields::{
+        CANCEL_ID, CHECKSUM, HASH_VALUE, INFO, INFO_LEN, LARGE_SEND, PRIORITY_VLAN, SOURCE, STALE_INFO,
+        STATUS, UDP_SEGMENTATION, chain, link,
+    },
     nbl::{self, StackList},
-    offload::{ReceivedFrame, SendRequest},
-    priority_vlan,
+    offload::SendRequest,
     protocol::PROTOCOLS,
-    rss::Received,
+    receive_checks::{check_frames, check_indicated, frame_of},
     rules::{broken, require},
     sg_list,
     wait::wait_until,
 };
 
-const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
-const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
-const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
-const INFO: usize = std::mem::offset_of!(NET_BUFFER_LIST, NetBufferListInfo);
-const INFO_LEN: usize = 27;
-const CANCEL_ID: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize * size_of::<usize>();
-const CHECKSUM: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo.0 as usize * size_of::<usize>();
-const PRIORITY_VLAN: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo.0 as usize * size_of::<usize>();
-const HASH_INFO: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo.0 as usize * size_of::<usize>();
-const HASH_VALUE: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue.0 as usize * size_of::<usize>();
-const COALESCED: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpRecvSegCoalesceInfo.0 as usize * size_of::<usize>();
-const TIMESTAMP_DELTA: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::RscTcpTimestampDelta.0 as usize * size_of::<usize>();
-const LARGE_SEND: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize * size_of::<usize>();
-const UDP_SEGMENTATION: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::UdpSegmentationOffloadInfo.0 as usize * size_of::<usize>();
-/// NetBufferListInfo of lists that the stack returned.
-const STALE_INFO: usize = 0x57a1_e157_a1e1_57a1;
-
-/// Returns the lists of a chain.
-pub(crate) fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
-    const LONGEST: usize = 1 << 16;
-    let mut lists = Vec::new();
-    let mut at = first;
-    while !at.is_null() {
-        lists.push(at);
-        require(lists.len() <= LONGEST, || {
-            "a chain of NET_BUFFER_LISTs is longer than 65536: it may be a loop".into()
-        });
-        at = Guest::new(at.field::<*mut NET_BUFFER_LIST>(NEXT).read());
-    }
-    lists
-}
-
-fn check_level(what: &str, flags: u32, at_dispatch: u32) {
+/// Checks that flags that say `DISPATCH_LEVEL` are true.
+pub(crate) fn check_level(what: &str, flags: u32, at_dispatch: u32) {
     let claimed = flags & at_dispatch != 0;
     let actual = current().irql() == Irql::DISPATCH_LEVEL;
     require(!claimed || actual, || {
@@ -104,7 +68,7 @@ impl Adapter {
             || {
                 let requests = frames.iter().map(|&(_, request)| request);
                 let sends = lists.into_iter().zip(ids.iter().copied().map(Some)).zip(requests);
-                self.submit(sends.map(|((list, id), request)| Sending { list, id, request }));
+                self.submit(host, sends.map(|((list, id), request)| Sending { list, id, request }));
             },
         );
         if !sent {
@@ -122,7 +86,7 @@ impl Adapter {
             self.fail(&[id], NDIS_STATUS_RESOURCES);
             return id;
         };
-        let submit = || self.submit([Sending { list, id: Some(id), request }]);
+        let submit = || self.submit(host, [Sending { list, id: Some(id), request }]);
         if !self.while_bound(|_| true, submit) {
             self.fail(&[id], NDIS_STATUS_ADAPTER_REMOVED);
         }
@@ -136,21 +100,14 @@ impl Adapter {
 
     /// Cancels the sends with `cancel_id` that are still waiting. Does nothing if the adapter is being halted. On a thread of the host.
     pub(crate) fn cancel_sends(&self, cancel_id: usize) {
-        let Some(handler) = self.driver.characteristics.CancelSendHandler else { return };
-        let cancel = || {
-            call("MiniportCancelSend", || {
-                // SAFETY: the image registered the function under this contract; the ID is a value, not an address.
-                unsafe { handler(self.context() as *mut _, std::ptr::without_provenance_mut(cancel_id)) }
-            });
-        };
-        let _ = self.while_bound(|_| true, cancel);
+        let _ = self.while_bound(|_| true, || cancel_below(self, self.filters().len() + 1, cancel_id));
     }
 
     /// Sends a frame without waiting, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.
     pub(crate) fn transmit(&self, host: &Host, frame: &[u8]) {
         self.while_running(|| {
             let request = SendRequest::default();
-            self.submit(StackList::new(host, frame, 0).map(|list| Sending { list, id: None, request }));
+            self.submit(host, StackList::new(host, frame, 0).map(|list| Sending { list, id: None, request }));
         });
     }
 
@@ -188,11 +145,9 @@ impl Adapter {
         wait_until(|| self.data_path.state.lock().bound == 0);
     }
 
-    /// Passes lists to the miniport in one chain.
-    fn submit(&self, sends: impl IntoIterator<Item = Sending>) {
-        let Some(handler) = self.driver.characteristics.SendNetBufferListsHandler else { return };
-        let mut first = Guest::<NET_BUFFER_LIST>::null();
-        let mut last: Option<Guest<NET_BUFFER_LIST>> = None;
+    /// Passes lists of the stack down in one chain.
+    fn submit(&self, host: &Host, sends: impl IntoIterator<Item = Sending>) {
+        let mut lists = Vec::new();
         for send in sends {
             let this = send.list.list;
             this.field::<usize>(SOURCE).write(self.binding);
@@ -205,21 +160,12 @@ impl Adapter {
             if send.request.is_empty {
                 send.list.remove_buffers();
             }
-            match last.replace(this) {
-                Some(last) => last.field::<*mut NET_BUFFER_LIST>(NEXT).write(this.as_ptr()),
-                None => first = this,
-            }
             self.data_path.state.lock().sending.insert(this.address(), send);
-        }
-        if first.is_null() {
-            return;
+            lists.push(this);
         }
         let at_dispatch = current().irql() == Irql::DISPATCH_LEVEL;
         let flags = if at_dispatch { NDIS_SEND_FLAGS_DISPATCH_LEVEL } else { 0 };
-        call("MiniportSendNetBufferLists", || {
-            // SAFETY: the image registered the function under this contract; the list is its until completed.
-            unsafe { handler(self.context() as *mut _, first.as_ptr(), 0, flags) }
-        });
+        pass_down(self, host, self.filters().len() + 1, &lists, flags);
     }
 
     /// Returns the status of a send once it is completed.
@@ -227,51 +173,12 @@ impl Adapter {
         self.data_path.state.lock().statuses.remove(&id)
     }
 
-    fn complete(&self, host: &Host, list: Guest<NET_BUFFER_LIST>, flags: u32) {
-        let status = list.field::<NDIS_STATUS>(STATUS).read();
-        let source = list.field::<usize>(SOURCE).read();
-        let sent = {
-            let mut state = self.data_path.state.lock();
-            state.flagged_completions += u64::from(flags & NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL != 0);
-            let sent = state.sending.remove(&list.address());
-            if let Some(id) = sent.as_ref().and_then(|sent| sent.id) {
-                state.statuses.insert(id, status);
-            }
-            sent
-        };
-        let Some(sent) = sent else {
-            broken(format!(
-                "NdisMSendNetBufferListsComplete of {:#x}, which the miniport does not hold",
-                list.address()
-            ))
-        };
-        if sent.request.large_send != 0 {
-            // The type remains; of version 1 no bytes were sent, of version 2 the rest is reserved.
-            let (result, expected) =
-                (list.field::<usize>(LARGE_SEND).read(), sent.request.large_send & LargeSend::TYPE_V2);
-            require(result == expected as usize, || {
-                format!("TcpLargeSendNetBufferListInfo of a completed list is {result:#x}, not {expected:#x}")
-            });
-        }
-        require(!nbl::buffers(list).any(|buffer| sg_list::is_mapped(host, buffer.address())), || {
-            "a send was completed whose scatter/gather list is not freed: the device may still read its data"
-                .into()
-        });
-        require(source == self.binding, || {
-            format!("the miniport changed the SourceHandle of a sent NET_BUFFER_LIST to {source:#x}")
-        });
-        sent.list.free(host);
-        self.data_path.changed.set();
-    }
-
     /// Takes the lists of sends back from the miniport.
     pub(crate) fn complete_sends(&self, host: &Host, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
-        for &list in lists {
-            self.complete(host, list, flags);
-        }
+        complete_from(self, host, 0, lists, flags);
     }
 
-    /// Checks received lists and passes them to the stack. `what` names the function that indicates them.
+    /// Checks received lists of the miniport and passes them up. `what` names the function that indicates them.
     pub(crate) fn indicate(
         self: &Arc<Self>,
         host: &Arc<Host>,
@@ -280,75 +187,12 @@ impl Adapter {
         flags: u32,
     ) {
         self.require_state(what, &[AdapterState::Running, AdapterState::Pausing]);
-        for list in lists {
-            require(list.field::<usize>(SOURCE).read() == self.handle, || {
-                "the SourceHandle of a received NET_BUFFER_LIST is not the adapter's handle".into()
-            });
-            let info = list.field::<[usize; INFO_LEN]>(INFO);
-            let words = info.read();
-            if words.contains(&STALE_INFO) {
-                let text = "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame";
-                self.driver.undocumented(host, Tolerance::StaleInfo, text);
-                info.write(words.map(|word| if word == STALE_INFO { 0 } else { word }));
-            }
-            if !host.state(&nbl::LONG_MDLS).load(Relaxed) {
-                nbl::buffers(*list).for_each(nbl::require_exact_mdls);
-            }
-        }
-        self.receive(host, lists, flags);
-    }
-
-    /// Checks hash and processor of a received frame.
-    fn check_scaling(&self, host: &Host, list: Guest<NET_BUFFER_LIST>, bytes: &[u8]) {
-        let frame = Received {
-            bytes,
-            info: list.field::<usize>(HASH_INFO).read() as u32,
-            value: list.field::<usize>(HASH_VALUE).read() as u32,
-            processor: current().cpu().0,
-        };
-        let now = host.world().now();
-        let checked = self.rss.lock().check(&frame, now);
-        if let Err(violated) = checked {
-            broken(violated);
-        }
-    }
-
-    fn receive(self: &Arc<Self>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
-        let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
         for &list in lists {
-            for buffer in nbl::buffers(list) {
-                let checksum = list.field::<usize>(CHECKSUM).read() as u32;
-                let priority_vlan = list.field::<usize>(PRIORITY_VLAN).read() as u32;
-                let coalesced = list.field::<usize>(COALESCED).read() as u32;
-                let frame = ReceivedFrame { bytes: nbl::bytes(buffer), checksum, priority_vlan, coalesced };
-                let general = self.attributes().general;
-                priority_vlan::require_true(&frame, general.map_or(0, |general| general.MacOptions));
-                let reported = self.offloads.lock().reported(host.world().now());
-                reported.checksums.require_true(&frame);
-                let unit = coalescing::Indicated {
-                    frame: &frame,
-                    buffers: nbl::buffers(list).count(),
-                    timestamp_delta: list.field::<usize>(TIMESTAMP_DELTA).read(),
-                };
-                let mtu = general.map_or(u32::MAX, |general| general.MtuSize);
-                if let Err(wrong) = unit.check(reported.coalescing, mtu) {
-                    broken(wrong);
-                }
-                self.check_scaling(host, list, &frame.bytes);
-                for protocol in host.state(&PROTOCOLS) {
-                    protocol.received(host, self, &frame.bytes);
-                }
-                let handler = self.data_path.state.lock().on_received.clone();
-                if let Some(handler) = handler {
-                    handler(&frame.bytes);
-                }
-                let mut state = self.data_path.state.lock();
-                if state.received.len() == MAX_RECEIVED {
-                    state.received.pop_front();
-                }
-                state.received.push_back(frame);
-            }
-            if keeps {
+            check_indicated(self, host, list);
+        }
+        for &list in lists {
+            check_frames(self, host, list);
+            if flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0 {
                 let is_new = self.data_path.state.lock().lent.insert(list.address());
                 host.state(&nbl::LENT).lock().insert(list.address());
                 require(is_new, || {
@@ -356,24 +200,7 @@ impl Adapter {
                 });
             }
         }
-        self.data_path.changed.set();
-        self.data_path.arrived.set();
-        if keeps {
-            let mut state = self.data_path.state.lock();
-            if state.keeps_received {
-                state.kept.extend(lists.iter().map(|list| list.address()));
-                return;
-            }
-            let returns_at_once = state.returns_at_once;
-            drop(state);
-            if returns_at_once {
-                self.return_lists(host, lists);
-                return;
-            }
-            // The stack returns the lists later, together and in another order.
-            let (this, on, lists) = (self.clone(), host.clone(), lists.to_vec());
-            host.queue_dpc(current().cpu(), move || this.return_lists(&on, &lists));
-        }
+        pass_up(self, host, 0, lists, flags);
     }
 
     /// Makes the stack keep received lists from now on, or return those it kept.
@@ -386,29 +213,342 @@ impl Adapter {
         if !kept.is_empty() {
             let (this, on) = (self.clone(), host.clone());
             let lists: Vec<_> = kept.into_iter().map(Guest::from_address).collect();
-            host.queue_dpc(current().cpu(), move || this.return_lists(&on, &lists));
+            host.queue_dpc(current().cpu(), move || return_lists(&this, &on, &lists));
         }
     }
+}
 
-    fn return_lists(&self, host: &Host, lists: &[Guest<NET_BUFFER_LIST>]) {
-        let at_dispatch = current().irql() == Irql::DISPATCH_LEVEL;
-        let flags = if at_dispatch { NDIS_RETURN_FLAGS_DISPATCH_LEVEL } else { 0 };
-        let mut first = Guest::<NET_BUFFER_LIST>::null();
+/// Passes the cancellation of sends to the driver below the place `from`.
+pub(crate) fn cancel_below(adapter: &Adapter, from: usize, cancel_id: usize) {
+    let id = std::ptr::without_provenance_mut(cancel_id);
+    let filters = adapter.filters();
+    let modules = filters[..from - 1].iter().rev();
+    if let Some(module) = modules.into_iter().find(|module| module.driver.has(Handler::CancelSend)) {
+        let _ = module.while_unpaused(|| {
+            // SAFETY: the type of the handler.
+            let handler: filter_module::Cancel = unsafe { module.driver.handler(Handler::CancelSend) };
+            call(Handler::CancelSend.name(), || {
+                // SAFETY: the filter driver registered the function under this contract; the ID is a value, not an address.
+                unsafe { handler(module.context() as *mut _, id) }
+            });
+        });
+        return;
+    }
+    let Some(handler) = adapter.driver.characteristics.CancelSendHandler else { return };
+    call("MiniportCancelSend", || {
+        // SAFETY: the image registered the function under this contract; the ID is a value, not an address.
+        unsafe { handler(adapter.context() as *mut _, id) }
+    });
+}
+
+/// Passes sent lists to the driver below the place `from`: a filter module, or the miniport. Those for a module that is paused are
+/// completed.
+pub(crate) fn pass_down(
+    adapter: &Adapter,
+    host: &Host,
+    from: usize,
+    lists: &[Guest<NET_BUFFER_LIST>],
+    flags: u32,
+) {
+    if lists.is_empty() {
+        return;
+    }
+    let filters = adapter.filters();
+    let below = (1..from).rev().find(|&place| filters[place - 1].driver.has(Handler::Send));
+    let place = below.unwrap_or(0);
+    for list in lists {
+        let source = list.field::<usize>(SOURCE).read();
+        let held = Held { place, source, keeps: true };
+        adapter.data_path.state.lock().below.insert(list.address(), held);
+    }
+    let first = link(lists);
+    let Some(module) = below.map(|place| &filters[place - 1]) else {
+        let Some(handler) = adapter.driver.characteristics.SendNetBufferListsHandler else { return };
+        call("MiniportSendNetBufferLists", || {
+            // SAFETY: the image registered the function under this contract; the list is its until completed.
+            unsafe { handler(adapter.context() as *mut _, first.as_ptr(), 0, flags) }
+        });
+        return;
+    };
+    let passed = module.while_unpaused(|| {
+        // SAFETY: the type of the handler.
+        let handler: filter_module::Send = unsafe { module.driver.handler(Handler::Send) };
+        call(Handler::Send.name(), || {
+            // SAFETY: the filter driver registered the function under this contract; the lists are its own until completed.
+            unsafe { handler(module.context() as *mut _, first.as_ptr(), 0, flags) }
+        });
+    });
+    if !passed {
         for list in lists {
-            list.field::<*mut NET_BUFFER_LIST>(NEXT).write(first.as_ptr());
-            first = *list;
-            // Drivers above use the list's information, and leave it as it is.
-            list.field::<[usize; INFO_LEN]>(INFO).write([STALE_INFO; INFO_LEN]);
-            self.data_path.state.lock().lent.remove(&list.address());
-            host.state(&nbl::LENT).lock().remove(&list.address());
+            list.field::<NDIS_STATUS>(STATUS).write(NDIS_STATUS_PAUSED);
         }
-        let Some(handler) = self.driver.characteristics.ReturnNetBufferListsHandler else { return };
+        complete_from(adapter, host, place, lists, 0);
+    }
+}
+
+/// Completes a send of the stack.
+fn complete(adapter: &Adapter, host: &Host, list: Guest<NET_BUFFER_LIST>, flags: u32) {
+    let status = list.field::<NDIS_STATUS>(STATUS).read();
+    let sent = {
+        let mut state = adapter.data_path.state.lock();
+        state.flagged_completions += u64::from(flags & NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL != 0);
+        let sent = state.sending.remove(&list.address());
+        if let Some(id) = sent.as_ref().and_then(|sent| sent.id) {
+            state.statuses.insert(id, status);
+        }
+        sent
+    };
+    let sent = sent.expect("a list without another maker is one that the stack has sent");
+    if sent.request.large_send != 0 {
+        // The type remains; of version 1 no bytes were sent, of version 2 the rest is reserved.
+        let (result, expected) =
+            (list.field::<usize>(LARGE_SEND).read(), sent.request.large_send & LargeSend::TYPE_V2);
+        require(result == expected as usize, || {
+            format!("TcpLargeSendNetBufferListInfo of a completed list is {result:#x}, not {expected:#x}")
+        });
+    }
+    sent.list.free(host);
+    adapter.data_path.changed.set();
+}
+
+/// Takes a sent list back from the driver at `place`. Returns the place of the driver that gets it next: the one that has made the list,
+/// or a filter module that lets lists pass.
+fn take_back(adapter: &Adapter, host: &Host, place: usize, list: Guest<NET_BUFFER_LIST>) -> usize {
+    let held = adapter.data_path.state.lock().below.get(&list.address()).copied();
+    let Some(held) = held.filter(|held| held.place == place) else {
+        let [function, driver] = match place {
+            0 => ["NdisMSendNetBufferListsComplete", "miniport"],
+            _ => ["NdisFSendNetBufferListsComplete", "filter module"],
+        };
+        broken(format!("{function} of {:#x}, which the {driver} does not hold", list.address()))
+    };
+    require(
+        place != 0 || !nbl::buffers(list).any(|buffer| sg_list::is_mapped(host, buffer.address())),
+        || {
+            "a send was completed whose scatter/gather list is not freed: the device may still read its data"
+                .into()
+        },
+    );
+    let source = list.field::<usize>(SOURCE).read();
+    require(source == held.source, || {
+        let driver = if place == 0 { "miniport" } else { "filter module" };
+        format!("the {driver} changed the SourceHandle of a sent NET_BUFFER_LIST to {source:#x}")
+    });
+    let filters = adapter.filters();
+    let gets = |place: &usize| {
+        let module = &filters[place - 1];
+        module.handle == source || module.driver.has(Handler::SendComplete)
+    };
+    let next = (place + 1..=filters.len()).find(gets).unwrap_or(filters.len() + 1);
+    let mut state = adapter.data_path.state.lock();
+    if next > filters.len() || filters[next - 1].handle == source {
+        state.below.remove(&list.address());
+    } else if let Some(held) = state.below.get_mut(&list.address()) {
+        held.place = next;
+    }
+    next
+}
+
+/// Completes sent lists that the driver at `place` has.
+pub(crate) fn complete_from(
+    adapter: &Adapter,
+    host: &Host,
+    place: usize,
+    lists: &[Guest<NET_BUFFER_LIST>],
+    flags: u32,
+) {
+    let filters = adapter.filters();
+    for (next, lists) in runs(lists, |list| take_back(adapter, host, place, list)) {
+        let Some(module) = filters.get(next - 1) else {
+            for list in lists {
+                complete(adapter, host, list, flags);
+            }
+            continue;
+        };
+        give_to(module, Handler::SendComplete, &lists, flags);
+    }
+}
+
+/// Passes received lists to the driver above the place `from`: a filter module, or the stack. Those for a module that is paused are
+/// given back.
+pub(crate) fn pass_up(
+    adapter: &Arc<Adapter>,
+    host: &Arc<Host>,
+    from: usize,
+    lists: &[Guest<NET_BUFFER_LIST>],
+    flags: u32,
+) {
+    if lists.is_empty() {
+        return;
+    }
+    let filters = adapter.filters();
+    let above = (from + 1..=filters.len()).find(|&place| filters[place - 1].driver.has(Handler::Receive));
+    let place = above.unwrap_or(filters.len() + 1);
+    let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
+    let hold = |list: &Guest<NET_BUFFER_LIST>| {
+        let held = Held { place, source: list.field::<usize>(SOURCE).read(), keeps };
+        adapter.data_path.state.lock().above.insert(list.address(), held)
+    };
+    let before: Vec<_> = lists.iter().map(hold).collect();
+    let first = link(lists);
+    if let Some(module) = above.map(|place| &filters[place - 1]) {
+        let passed = module.while_unpaused(|| {
+            // SAFETY: the type of the handler.
+            let handler: filter_module::Receive = unsafe { module.driver.handler(Handler::Receive) };
+            call(Handler::Receive.name(), || {
+                let count = lists.len() as u32;
+                // SAFETY: the filter driver registered the function under this contract; the flags say how long it may use the lists.
+                unsafe { handler(module.context() as *mut _, first.as_ptr(), 0, count, flags) }
+            });
+        });
+        if !passed && keeps {
+            give_back(adapter, host, place, lists, 0);
+        }
+    } else {
+        deliver(adapter, host, lists, keeps);
+    }
+    if !keeps {
+        // They are again with the driver that has lent them for the call.
+        let mut state = adapter.data_path.state.lock();
+        for (list, before) in lists.iter().zip(before) {
+            state.above.remove(&list.address());
+            state.above.extend(before.map(|held| (list.address(), held)));
+        }
+    }
+}
+
+/// Passes received lists to the stack, which returns them if it `keeps` them.
+fn deliver(adapter: &Arc<Adapter>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_LIST>], keeps: bool) {
+    for &list in lists {
+        for buffer in nbl::buffers(list) {
+            let frame = frame_of(list, buffer);
+            for protocol in host.state(&PROTOCOLS) {
+                protocol.received(host, adapter, &frame.bytes);
+            }
+            let handler = adapter.data_path.state.lock().on_received.clone();
+            if let Some(handler) = handler {
+                handler(&frame.bytes);
+            }
+            let mut state = adapter.data_path.state.lock();
+            if state.received.len() == MAX_RECEIVED {
+                state.received.pop_front();
+            }
+            state.received.push_back(frame);
+        }
+    }
+    adapter.data_path.changed.set();
+    adapter.data_path.arrived.set();
+    if keeps {
+        let mut state = adapter.data_path.state.lock();
+        if state.keeps_received {
+            state.kept.extend(lists.iter().map(|list| list.address()));
+            return;
+        }
+        let returns_at_once = state.returns_at_once;
+        drop(state);
+        if returns_at_once {
+            return_lists(adapter, host, lists);
+            return;
+        }
+        // The stack returns the lists later, together and in another order.
+        let (this, on, lists) = (adapter.clone(), host.clone(), lists.to_vec());
+        host.queue_dpc(current().cpu(), move || return_lists(&this, &on, &lists));
+    }
+}
+
+/// Returns lists that the stack has received, in another order.
+fn return_lists(adapter: &Adapter, host: &Host, lists: &[Guest<NET_BUFFER_LIST>]) {
+    let at_dispatch = current().irql() == Irql::DISPATCH_LEVEL;
+    let flags = if at_dispatch { NDIS_RETURN_FLAGS_DISPATCH_LEVEL } else { 0 };
+    let lists: Vec<_> = lists.iter().rev().copied().collect();
+    for list in &lists {
+        // Drivers above use the list's information, and leave it as it is.
+        list.field::<[usize; INFO_LEN]>(INFO).write([STALE_INFO; INFO_LEN]);
+    }
+    give_back(adapter, host, adapter.filters().len() + 1, &lists, flags);
+    adapter.data_path.changed.set();
+}
+
+/// Takes a received list back from the driver at `place`. Returns the place of the driver that gets it next.
+fn take_received_back(adapter: &Adapter, host: &Host, place: usize, list: Guest<NET_BUFFER_LIST>) -> usize {
+    let held = adapter.data_path.state.lock().above.get(&list.address()).copied();
+    let Some(held) = held.filter(|held| held.place == place) else {
+        broken(format!(
+            "a received list {:#x} was returned by a driver that does not hold it",
+            list.address()
+        ))
+    };
+    require(held.keeps, || {
+        format!("{:#x}, which was indicated with NDIS_RECEIVE_FLAGS_RESOURCES, was returned", list.address())
+    });
+    let filters = adapter.filters();
+    let gets = |place: &usize| {
+        let module = &filters[place - 1];
+        module.handle == held.source || module.driver.has(Handler::Return)
+    };
+    let next = (1..place).rev().find(gets).unwrap_or(0);
+    let is_owner = next == 0 || filters[next - 1].handle == held.source;
+    let mut state = adapter.data_path.state.lock();
+    if is_owner {
+        state.above.remove(&list.address());
+        state.lent.remove(&list.address());
+        host.state(&nbl::LENT).lock().remove(&list.address());
+    } else if let Some(held) = state.above.get_mut(&list.address()) {
+        held.place = next;
+    }
+    next
+}
+
+/// Gives received lists back that the driver at `place` has.
+pub(crate) fn give_back(
+    adapter: &Adapter,
+    host: &Host,
+    place: usize,
+    lists: &[Guest<NET_BUFFER_LIST>],
+    flags: u32,
+) {
+    let filters = adapter.filters();
+    for (next, lists) in runs(lists, |list| take_received_back(adapter, host, place, list)) {
+        if let Some(module) = next.checked_sub(1).and_then(|index| filters.get(index)) {
+            give_to(module, Handler::Return, &lists, flags);
+            continue;
+        }
+        let Some(handler) = adapter.driver.characteristics.ReturnNetBufferListsHandler else { return };
+        let first = link(&lists);
         call("MiniportReturnNetBufferLists", || {
             // SAFETY: the image registered the function under this contract; the lists are its own.
-            unsafe { handler(self.context() as *mut _, first.as_ptr(), flags) }
+            unsafe { handler(adapter.context() as *mut _, first.as_ptr(), flags) }
         });
-        self.data_path.changed.set();
     }
+}
+
+/// Divides lists where `place` changes, which is called for each.
+fn runs(
+    lists: &[Guest<NET_BUFFER_LIST>],
+    mut place: impl FnMut(Guest<NET_BUFFER_LIST>) -> usize,
+) -> Vec<(usize, Vec<Guest<NET_BUFFER_LIST>>)> {
+    let mut runs: Vec<(usize, Vec<_>)> = Vec::new();
+    for &list in lists {
+        let next = place(list);
+        match runs.last_mut() {
+            Some((last, run)) if *last == next => run.push(list),
+            _ => runs.push((next, vec![list])),
+        }
+    }
+    runs
+}
+
+/// Gives lists back to a filter module.
+fn give_to(module: &FilterModule, handler: Handler, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
+    let first = link(lists);
+    module.entered(|| {
+        // SAFETY: the type of both handlers.
+        let give_back: filter_module::GiveBack = unsafe { module.driver.handler(handler) };
+        call(handler.name(), || {
+            // SAFETY: the filter driver registered the function under this contract.
+            unsafe { give_back(module.context() as *mut _, first.as_ptr(), flags) }
+        });
+    });
 }
 
 imports! { IMPORTS: "ndis.sys" =>

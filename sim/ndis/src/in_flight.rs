@@ -36,10 +36,28 @@ pub struct SendId(u64);
 /// See [`ProtocolStack::on_received`](crate::ProtocolStack::on_received).
 pub(crate) type ReceiveHandler = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
+/// A list that has left the driver it comes from.
+///
+/// A place is a driver's in the stack of an adapter: 0 is the miniport's, those of the filter modules follow, from the lowest one, and the
+/// last one is that of the protocol stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// The place of the driver that holds it.
+    pub place: usize,
+    /// Its `SourceHandle`.
+    pub source: usize,
+    /// The driver keeps it until it gives it back; otherwise only while it is called. (`NDIS_RECEIVE_FLAGS_RESOURCES`)
+    pub keeps: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct State {
-    /// Lists the miniport holds, by address.
+    /// Lists that the stack has sent, by address.
     pub sending: BTreeMap<usize, Sending>,
+    /// Sent lists by address, those of filter modules included.
+    pub below: BTreeMap<usize, Held>,
+    /// Received lists by address, those of filter modules included.
+    pub above: BTreeMap<usize, Held>,
     /// Number of sends so far whose status is kept.
     pub sends: u64,
     /// Status of completed sends, until it is read.
@@ -134,6 +152,21 @@ impl InFlight {
     /// Returns the numbers of sends that the miniport has not completed, and of received lists not returned to it.
     pub fn outstanding(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.sending.len(), state.lent.len())
+        (state.below.values().filter(|held| held.place == 0).count(), state.lent.len())
+    }
+
+    /// Returns whether the stack waits for no send, and holds no received list. `place` is the stack's.
+    pub fn is_stack_idle(&self, place: usize) -> bool {
+        let state = self.state.lock();
+        state.sending.is_empty() && !state.above.values().any(|held| held.place == place && held.keeps)
+    }
+
+    /// Returns the numbers of sent and of received lists that the driver at `place` holds, and of lists with the source `handle` that it
+    /// has not got back.
+    pub fn held_by(&self, place: usize, handle: usize) -> [usize; 3] {
+        let state = self.state.lock();
+        let count = |map: &BTreeMap<usize, Held>| map.values().filter(|held| held.place == place).count();
+        let both = state.below.values().chain(state.above.values());
+        [count(&state.below), count(&state.above), both.filter(|held| held.source == handle).count()]
     }
 }

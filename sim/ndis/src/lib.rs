@@ -22,7 +22,9 @@
 //! | [`bus`], [`dma`], [`interrupt`], `message_info` | the device under the adapter |
 //! | `block` | memory of NDIS's own structures |
 //! | [`sg_list`] | scatter/gather lists |
-//! | [`nbl`], [`clones`], [`data_path`] | NET_BUFFER_LISTs, and sending and receiving them |
+//! | [`nbl`], [`clones`], `list_fields` | NET_BUFFER_LISTs |
+//! | [`data_path`], `receive_checks`, `in_flight` | sending and receiving them, and the checks of what is received |
+//! | [`filter_module`], [`filter_path`], [`filter_stack`] | filter modules: their states, their lists, attaching and detaching them |
 //! | [`device`](mod@device) | devices that a driver registers for programs |
 //! | [`config`], [`event_log`] | registry keywords; the event log |
 //! | [`rss_processors`] | the processors of receive side scaling |
@@ -49,6 +51,9 @@ pub mod device;
 pub mod dma;
 pub mod driver;
 pub mod event_log;
+pub mod filter_module;
+pub mod filter_path;
+pub mod filter_stack;
 mod handle;
 pub mod hang;
 mod hang_state;
@@ -58,6 +63,7 @@ pub mod interrupt;
 mod keyword;
 mod lifecycle;
 mod link;
+mod list_fields;
 mod message_info;
 pub mod miniport;
 pub mod nbl;
@@ -73,6 +79,7 @@ pub mod poll;
 mod power;
 pub mod priority_vlan;
 pub mod protocol;
+mod receive_checks;
 mod receive_hash;
 pub mod registration;
 mod removal;

@@ -24,6 +24,7 @@ use crate::{
     adapter::{ADAPTERS, Adapter, AdapterState, adapters},
     bus,
     driver::Driver,
+    filter_stack,
     handle::HANDLES,
     hang,
     interface::{Interface, interfaces},
@@ -148,6 +149,7 @@ pub(crate) fn initialize(
     });
     *adapter.state.lock() = AdapterState::Paused;
     wmi::register(&adapter);
+    filter_stack::attach_all(host, &adapter);
     Ok(adapter)
 }
 
@@ -170,6 +172,7 @@ fn begin_transition(adapter: &Adapter, state: AdapterState) {
 pub(crate) fn pause(adapter: &Arc<Adapter>) {
     assert_eq!(adapter.state(), AdapterState::Running, "a running adapter is paused");
     begin_transition(adapter, AdapterState::Pausing);
+    filter_stack::pause(adapter);
     let mut parameters = NDIS_MINIPORT_PAUSE_PARAMETERS {
         Header: header(
             NDIS_OBJECT_TYPE_DEFAULT,
@@ -224,6 +227,7 @@ pub(crate) fn restart(host: &Arc<Host>, adapter: &Arc<Adapter>) -> NDIS_STATUS {
     *adapter.state.lock() = state;
     if state == AdapterState::Running {
         hang::watch(host, adapter);
+        filter_stack::restart(host, adapter);
     }
     status
 }
@@ -256,6 +260,7 @@ pub(crate) fn stop(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_A
 
 fn halt_and_remove(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     adapter.unbind();
+    filter_stack::detach_all(host, adapter);
     adapter.ndk.refuse_opens();
     if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
         call("MiniportHaltEx", || {

@@ -16,6 +16,7 @@ use crate::{
     adapter::{self, Adapter},
     bus, config, driver,
     event_log::{self, LogEntry},
+    filter_module::BOUND_FILTERS,
     interface::{self, Interface},
     interrupt,
     keyword::Keyword,
@@ -93,6 +94,10 @@ pub trait NdisHost {
     /// it, but the iSCSI initiator of Server 2025 reads them wrongly then.
     fn allow_long_mdls(&self, are_allowed: bool);
 
+    /// Has NDIS attach a module of the filter driver with this service name to each adapter, as the INF of a driver does: when the adapter
+    /// starts, or when the driver registers.
+    fn bind_filter(&self, service: &str);
+
     /// Sets a keyword of every adapter, e.g. `"*NetworkDirect"`.
     /// [`Interface::set_keyword`] sets it for one adapter.
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>);
@@ -156,6 +161,10 @@ impl NdisHost for Host {
 
     fn allow_long_mdls(&self, are_allowed: bool) {
         self.state(&nbl::LONG_MDLS).store(are_allowed, Relaxed);
+    }
+
+    fn bind_filter(&self, service: &str) {
+        self.state(&BOUND_FILTERS).lock().push(service.to_owned());
     }
 
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>) {

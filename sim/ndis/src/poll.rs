@@ -46,9 +46,10 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter::{Adapter, adapter},
-    data_path::chain,
     handle::{self, HANDLES},
-    interrupt, owner,
+    interrupt,
+    list_fields::chain,
+    owner,
     rules::{broken, require},
     wait::wait_until,
 };

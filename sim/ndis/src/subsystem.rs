@@ -14,9 +14,9 @@ use nt_sim::{
 use parking_lot::Mutex;
 
 use crate::{
-    adapter, bus, clones, config, data_path, device, dma, driver, event_log, handle, hang, interface,
-    interrupt, nbl, ndk, ndk_objects, netio, oid, owner, poll, protocol, registration, removal,
-    rss_processors, runtime, sg_list, upper_drivers, wsk,
+    adapter, bus, clones, config, data_path, device, dma, driver, event_log, filter_module, filter_path,
+    filter_stack, handle, hang, interface, interrupt, nbl, ndk, ndk_objects, netio, oid, owner, poll,
+    protocol, registration, removal, rss_processors, runtime, sg_list, upper_drivers, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -29,6 +29,8 @@ const IMPORTS: &[&[Import]] = &[
     device::IMPORTS,
     dma::IMPORTS,
     event_log::IMPORTS,
+    filter_path::IMPORTS,
+    filter_stack::IMPORTS,
     hang::IMPORTS,
     interrupt::IMPORTS,
     nbl::IMPORTS,
@@ -58,6 +60,8 @@ impl Subsystem for Ndis {
         services.add(&handle::HANDLES, handle::Handles::default());
         services.add(&driver::DRIVERS, Mutex::default());
         services.add(&adapter::ADAPTERS, Mutex::default());
+        services.add(&filter_module::FILTER_DRIVERS, Mutex::default());
+        services.add(&filter_module::BOUND_FILTERS, Mutex::default());
         services.add(&interface::INTERFACES, interface::Interfaces::default());
         services.add(&ndk_objects::NDK_OBJECTS, ndk_objects::NdkObjects::new());
         services.add(&owner::OWNERS, owner::Owners::default());

@@ -2,8 +2,9 @@
 
 //! Registration of protocol and filter drivers, which a miniport driver can be besides.
 //!
-//! Windows binds a protocol driver, and attaches a filter module, where the network configuration of the driver's INF says so. Here no
-//! driver has one, so that neither is bound: the handlers of the registration, except for the one that sets options, are not called.
+//! Windows binds a protocol driver, and attaches a filter module, where the network configuration of the driver's INF says so. Here
+//! [`NdisHost::bind_filter`](crate::NdisHost::bind_filter) says it of a filter driver. No protocol driver is bound: its handlers, except for
+//! the one that sets options, are not called.
 
 use std::sync::Arc;
 
@@ -15,9 +16,15 @@ use ndk_abi::{
     },
     nt::DRIVER_OBJECT,
 };
-use nt_sim::{current, guest::Guest, image, imports};
+use nt_sim::{Host, current, guest::Guest, image, imports};
 
-use crate::handle::{self, HANDLES};
+use crate::{
+    adapter::{Adapter, AdapterState, adapters},
+    filter_module::{BOUND_FILTERS, FILTER_DRIVERS, FilterDriver},
+    filter_stack,
+    handle::{self, HANDLES},
+    lifecycle,
+};
 
 /// Highest version of NDIS 6.
 const MINOR_VERSION: u8 = 85;
@@ -56,9 +63,6 @@ const FILTER: Kind = Kind {
 /// A registered protocol driver.
 struct ProtocolDriver;
 
-/// A registered filter driver.
-struct FilterDriver;
-
 /// `ProtocolSetOptions`, `FilterSetOptions`.
 type SetOptions = unsafe extern "efiapi" fn(NDIS_HANDLE, NDIS_HANDLE) -> NDIS_STATUS;
 
@@ -78,7 +82,7 @@ impl Kind {
 
     fn register<T: Send + Sync + 'static>(
         &self,
-        driver: T,
+        driver: impl FnOnce() -> T,
         context: usize,
         characteristics: Guest<u8>,
         result: Guest<usize>,
@@ -89,7 +93,7 @@ impl Kind {
         }
         let me = current();
         let host = me.host();
-        let handle = host.state(&HANDLES).insert(Arc::new(driver));
+        let handle = host.state(&HANDLES).insert(Arc::new(driver()));
         host.objects.add(self.function, handle);
         result.write(handle);
         let routine = characteristics.field::<usize>(self.set_options).read();
@@ -112,11 +116,63 @@ impl Kind {
     }
 }
 
+/// Runs `body` for each adapter that is not halted, while the adapter is paused.
+fn while_paused(host: &Arc<Host>, body: impl Fn(&Arc<Adapter>)) {
+    for adapter in adapters(host) {
+        lifecycle::exclusively(&adapter, || {
+            let was_running = adapter.state() == AdapterState::Running;
+            if was_running {
+                lifecycle::pause(&adapter);
+            }
+            if adapter.state() == AdapterState::Paused {
+                body(&adapter);
+            }
+            if was_running {
+                // An adapter whose restart fails stays paused.
+                let _ = lifecycle::restart(host, &adapter);
+            }
+        });
+    }
+}
+
+/// Attaches modules of a filter driver to the adapters that there are, on a thread of the system.
+fn attach_soon(host: &Arc<Host>, driver: Arc<FilterDriver>) {
+    host.state(&FILTER_DRIVERS).lock().push(driver.clone());
+    let is_bound = host.state(&BOUND_FILTERS).lock().contains(&driver.service);
+    if is_bound && !adapters(host).is_empty() {
+        let on = host.clone();
+        drop(host.spawn("PnP", move || {
+            while_paused(&on, |adapter| {
+                let is_registered =
+                    on.state(&FILTER_DRIVERS).lock().iter().any(|other| Arc::ptr_eq(other, &driver));
+                if is_registered {
+                    filter_stack::attach(&on, adapter, driver.clone());
+                }
+            });
+        }));
+    }
+}
+
+/// Detaches the modules of a filter driver; no further ones are attached.
+fn detach_modules(host: &Arc<Host>, driver: &Arc<FilterDriver>) {
+    host.state(&FILTER_DRIVERS).lock().retain(|other| !Arc::ptr_eq(other, driver));
+    let of_driver = |adapter: &Arc<Adapter>| {
+        adapter.filters().into_iter().find(|module| Arc::ptr_eq(&module.driver, driver))
+    };
+    if adapters(host).iter().any(|adapter| of_driver(adapter).is_some()) {
+        while_paused(host, |adapter| {
+            if let Some(module) = of_driver(adapter) {
+                filter_stack::detach(host, adapter, &module);
+            }
+        });
+    }
+}
+
 imports! { IMPORTS: "ndis.sys" =>
     /// Registers a protocol driver, which nothing binds.
     [== PASSIVE_LEVEL]
     fn NdisRegisterProtocolDriver(context: usize, characteristics: Guest<u8>, handle: Guest<usize>) -> NDIS_STATUS {
-        PROTOCOL.register(ProtocolDriver, context, characteristics, handle)
+        PROTOCOL.register(|| ProtocolDriver, context, characteristics, handle)
     }
 
     /// Ends the registration of a protocol driver.
@@ -131,7 +187,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let _ = handle::object::<ProtocolDriver>("handle of NdisRegisterProtocolDriver", handle);
     }
 
-    /// Registers a filter driver, whose modules nothing attaches.
+    /// Registers a filter driver. Its modules are attached soon, if it is bound.
     [== PASSIVE_LEVEL]
     fn NdisFRegisterFilterDriver(
         object: Guest<DRIVER_OBJECT>,
@@ -140,12 +196,19 @@ imports! { IMPORTS: "ndis.sys" =>
         handle: Guest<usize>,
     ) -> NDIS_STATUS {
         let _ = object;
-        FILTER.register(FilterDriver, context, characteristics, handle)
+        let driver = || FilterDriver::new(context, characteristics);
+        let status = FILTER.register(driver, context, characteristics, handle);
+        if status == NDIS_STATUS_SUCCESS {
+            attach_soon(current().host(), handle::object("filter driver", handle.read()));
+        }
+        status
     }
 
-    /// Ends the registration of a filter driver.
+    /// Detaches the modules of a filter driver, and ends its registration.
     [== PASSIVE_LEVEL]
     fn NdisFDeregisterFilterDriver(handle: usize) {
+        let host = current().host().clone();
+        detach_modules(&host, &handle::object("handle of NdisFRegisterFilterDriver", handle));
         FILTER.deregister::<FilterDriver>(handle);
     }
 }

@@ -11,6 +11,8 @@ mod common;
 mod control_devices;
 mod driver_offences;
 mod driver_services;
+mod filter_offences;
+mod filters;
 mod handlers;
 mod interrupts;
 mod irql_limits;

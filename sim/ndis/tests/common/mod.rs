@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A miniport written for tests, its device, and the driver's image.
+//! A miniport and a filter driver written for tests, their device, and the driver's image.
 
 pub mod device;
+pub mod filter;
 pub mod image;
 pub mod lists;
 #[path = "../../../nt/tests/common/pe.rs"]

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A filter driver that does the minimum, and what a test's script adds to it.
+#![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
+
+use std::{ffi::c_void, sync::Arc};
+
+use ndis_sim::{filter_path, filter_stack, upper_drivers};
+use ndk_abi::{
+    ndis::{
+        NDIS_HANDLE, NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES, NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS,
+        NDIS_STATUS, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+    },
+    nt::UNICODE_STRING,
+};
+use nt_sim::{Host, guest::Guest};
+
+use super::scripted::{header, kept};
+
+pub type List = Guest<NET_BUFFER_LIST>;
+
+/// The actions of the filter in its handlers, with the handle of a module, instead of the minimum.
+#[derive(Clone, Copy, Default)]
+pub struct FilterScript {
+    /// Instead of NdisFSetAttributes.
+    pub attach: Option<fn(usize) -> NDIS_STATUS>,
+    pub restart: Option<fn(usize) -> NDIS_STATUS>,
+    pub pause: Option<fn(usize) -> NDIS_STATUS>,
+    pub detach: Option<fn(usize)>,
+    /// Instead of passing the list down.
+    pub send: Option<fn(usize, List)>,
+    /// Instead of completing the lists, which it does not get otherwise.
+    pub complete: Option<fn(usize, List)>,
+    /// Instead of passing the list up, with the flags.
+    pub receive: Option<fn(usize, List, u32)>,
+    /// Instead of returning the list.
+    pub give_back: Option<fn(usize, List)>,
+    pub cancel: Option<fn(usize, usize)>,
+}
+
+struct Module {
+    script: FilterScript,
+    handle: usize,
+}
+
+fn module<'a>(context: NDIS_HANDLE) -> &'a Module {
+    // SAFETY: the context that `attach` set, never freed.
+    unsafe { &*context.cast::<Module>() }
+}
+
+/// Sets the context of a module.
+pub fn set_attributes(handle: usize, context: usize) -> NDIS_STATUS {
+    let attributes = kept([0_u64]);
+    attributes.cast().write(header(NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES, 1, 8));
+    filter_stack::NdisFSetAttributes(handle, context, attributes.cast())
+}
+
+unsafe extern "efiapi" fn attach(handle: NDIS_HANDLE, driver: NDIS_HANDLE, _: *mut c_void) -> NDIS_STATUS {
+    // SAFETY: the script that `register` passed, never freed.
+    let script = unsafe { *driver.cast::<FilterScript>() };
+    if let Some(attach) = script.attach {
+        return attach(handle.addr());
+    }
+    let context: *mut Module = Box::leak(Box::new(Module { script, handle: handle.addr() }));
+    set_attributes(handle.addr(), context.expose_provenance())
+}
+
+unsafe extern "efiapi" fn detach(context: NDIS_HANDLE) {
+    let module = module(context);
+    if let Some(detach) = module.script.detach {
+        detach(module.handle);
+    }
+}
+
+unsafe extern "efiapi" fn restart(context: NDIS_HANDLE, _: *mut c_void) -> NDIS_STATUS {
+    let module = module(context);
+    module.script.restart.map_or(NDIS_STATUS_SUCCESS, |restart| restart(module.handle))
+}
+
+unsafe extern "efiapi" fn pause(context: NDIS_HANDLE, _: *mut c_void) -> NDIS_STATUS {
+    let module = module(context);
+    module.script.pause.map_or(NDIS_STATUS_SUCCESS, |pause| pause(module.handle))
+}
+
+unsafe extern "efiapi" fn send(context: NDIS_HANDLE, list: *mut NET_BUFFER_LIST, port: u32, flags: u32) {
+    let module = module(context);
+    match module.script.send {
+        Some(send) => send(module.handle, Guest::new(list)),
+        None => filter_path::NdisFSendNetBufferLists(module.handle, Guest::new(list), port, flags),
+    }
+}
+
+unsafe extern "efiapi" fn complete(context: NDIS_HANDLE, list: *mut NET_BUFFER_LIST, flags: u32) {
+    let module = module(context);
+    match module.script.complete {
+        Some(complete) => complete(module.handle, Guest::new(list)),
+        None => filter_path::NdisFSendNetBufferListsComplete(module.handle, Guest::new(list), flags),
+    }
+}
+
+unsafe extern "efiapi" fn cancel(context: NDIS_HANDLE, id: *mut c_void) {
+    let module = module(context);
+    match module.script.cancel {
+        Some(cancel) => cancel(module.handle, id.addr()),
+        None => filter_path::NdisFCancelSendNetBufferLists(module.handle, id.addr()),
+    }
+}
+
+unsafe extern "efiapi" fn receive(
+    context: NDIS_HANDLE,
+    list: *mut NET_BUFFER_LIST,
+    port: u32,
+    count: u32,
+    flags: u32,
+) {
+    let module = module(context);
+    let list = Guest::new(list);
+    match module.script.receive {
+        Some(receive) => receive(module.handle, list, flags),
+        None => filter_path::NdisFIndicateReceiveNetBufferLists(module.handle, list, port, count, flags),
+    }
+}
+
+unsafe extern "efiapi" fn give_back(context: NDIS_HANDLE, list: *mut NET_BUFFER_LIST, flags: u32) {
+    let module = module(context);
+    match module.script.give_back {
+        Some(give_back) => give_back(module.handle, Guest::new(list)),
+        None => filter_path::NdisFReturnNetBufferLists(module.handle, Guest::new(list), flags),
+    }
+}
+
+/// Writes characteristics of NDIS 6.85 with these handlers, by their offsets.
+pub fn characteristics(service: &'static str, handlers: &[(usize, usize)]) -> Guest<u8> {
+    let memory: Guest<u8> = kept([0_u64; 32]).cast();
+    memory.cast().write(header(NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS, 2, 0xe0));
+    memory.add(4).write_bytes(&[6, 85]);
+    let name: &'static [u16] = Box::leak(service.encode_utf16().collect());
+    let length = size_of_val(name) as u16;
+    let name = UNICODE_STRING { Length: length, MaximumLength: length, Buffer: name.as_ptr().cast_mut() };
+    memory.field(0x30).write(name);
+    for &(offset, handler) in handlers {
+        memory.field::<usize>(offset).write(handler);
+    }
+    memory
+}
+
+/// Registers the filter, which NDIS binds, on a thread of the host; returns its handle.
+pub fn register(host: &Arc<Host>, service: &'static str, script: FilterScript) -> usize {
+    let handlers = [
+        (0x50, attach as *const () as usize),
+        (0x58, detach as *const () as usize),
+        (0x60, restart as *const () as usize),
+        (0x68, pause as *const () as usize),
+        (0x70, send as *const () as usize),
+        (0x78, complete as *const () as usize),
+        (0x80, cancel as *const () as usize),
+        (0x88, receive as *const () as usize),
+        (0x90, give_back as *const () as usize),
+    ];
+    let entry = move || {
+        let from = characteristics(service, &handlers);
+        let context = std::ptr::from_mut(Box::leak(Box::new(script))).expose_provenance();
+        let handle = kept(0_usize);
+        let status = upper_drivers::NdisFRegisterFilterDriver(Guest::null(), context, from, handle);
+        assert_eq!(status, NDIS_STATUS_SUCCESS);
+        handle.read()
+    };
+    host.spawn("system", entry).join().expect("the host lives")
+}
