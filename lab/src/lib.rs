@@ -17,6 +17,7 @@ pub mod event_log;
 pub mod exit;
 pub mod external_host;
 mod files;
+pub mod filter;
 pub mod interop;
 pub mod machine;
 pub mod measure;

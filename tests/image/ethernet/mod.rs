@@ -6,6 +6,7 @@ mod announce;
 mod device_rss;
 mod filters;
 mod frames;
+mod lightweight_filter;
 mod merged;
 mod moderation;
 mod offload_requests;
