@@ -30,7 +30,7 @@ const PARENT: usize = offset_of!(NET_BUFFER_LIST, ParentNetBufferList);
 
 /// The module and the list that a filter keeps.
 static HELD: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-/// What the drivers of a test were called for, one test at a time.
+/// The calls of the drivers of a test, of one test at a time.
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
