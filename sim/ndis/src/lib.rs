@@ -32,6 +32,7 @@
 //! | [`protocol`] | what is bound to adapters from above |
 //! | [`netio`] | the imports of `netio.sys` and the IP stack behind them, a protocol driver |
 //! | [`wsk`] | Winsock Kernel, as NDK consumers use it |
+//! | [`sources`] | the pages that state NDIS's rules |
 //! | [`ndis_host`] | the methods that this crate adds to a [`Host`](nt_sim::Host) |
 //!
 //! Handles are numbers that are no addresses: an image that dereferences one faults.
@@ -89,6 +90,7 @@ pub mod rss_processors;
 mod rules;
 pub mod runtime;
 pub mod sg_list;
+pub mod sources;
 mod statistics;
 mod subsystem;
 pub mod tcp_stack;

@@ -27,6 +27,7 @@ mod receive_offences;
 mod rss;
 mod services;
 mod sg_lists;
+mod sources;
 mod tolerances;
 mod upper_drivers;
 mod viordma;
