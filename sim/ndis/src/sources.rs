@@ -9,7 +9,7 @@ pub struct Source {
     pub rule: &'static str,
     /// The pages that state it; none was found if it is `None`.
     pub pages: Option<&'static str>,
-    /// What was read instead, if no page was found.
+    /// The pages that were read in vain, if none was found.
     pub remark: &'static str,
     /// The reports of its violations: each contains all parts of one of these.
     pub reports: &'static [&'static [&'static str]],
