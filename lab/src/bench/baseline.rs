@@ -10,12 +10,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::figure::{Figure, Sample};
 use crate::workspace;
 
-/// Share by which a count that does not depend on the order of events may exceed its baseline.
-pub const TOLERANCE: f64 = 0.03;
+/// Share by which a count that is no mean over orders of events may exceed its baseline.
+const TOLERANCE: f64 = 0.03;
 
 /// Largest error of a count in a file.
 const ROUNDED: f64 = 0.05;
@@ -26,12 +27,6 @@ const ERRORS: f64 = 4.5;
 /// File of the counts of the driver's image in virtual time.
 const IMAGE: &str = "image.toml";
 
-const HEAD: &str = "\
-# What the driver's image does, in virtual time: written by `cargo xtask bench --counts --keep-baseline`.
-# `cargo xtask bench --counts` compares with these. A number is the count of every order of events. Of other counts, the mean
-# over some orders must not exceed the mean that is kept here by more than 4.5 standard errors.
-";
-
 /// Counts by name.
 pub type Counts = BTreeMap<String, f64>;
 
@@ -39,28 +34,39 @@ fn path(file: &str) -> PathBuf {
     workspace::root().join("lab/baseline").join(file)
 }
 
-/// Returns the baseline in a file; empty if there is none.
-pub fn read(file: &str) -> Result<Counts> {
+/// Returns the rows of the baseline in a file.
+pub fn read<T: DeserializeOwned>(file: &str) -> Result<BTreeMap<String, T>> {
     let path = path(file);
-    if !path.exists() {
-        return Ok(Counts::new());
-    }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let table: toml::Table = text.parse().with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(table.iter().filter_map(|(name, value)| Some((name.clone(), number(value)?))).collect())
+    toml::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Writes the baseline for later runs. `what` says what is counted, and `check` which command compares with it.
 pub fn keep(file: &str, what: &str, check: &str, counts: &Counts) -> Result<()> {
-    let path = path(file);
+    let failure = format!("one is exceeded by more than {} %", 100.0 * TOLERANCE);
+    let rows = counts.iter().map(|(name, count)| (name, format!("{count:.1}")));
+    write(file, &text(what, check, &failure, rows))
+}
+
+/// Returns the text of a baseline: `check` fails when what `failure` says happens.
+fn text<'a>(
+    what: &str,
+    check: &str,
+    failure: &str,
+    rows: impl Iterator<Item = (&'a String, String)>,
+) -> String {
     let mut text = format!(
         "# {what}: written by `{check} --keep-baseline`.\n\
-         # `{check}` compares with these and fails when one is exceeded by more than 3 %.\n"
+         # `{check}` compares with these and fails when {failure}.\n"
     );
-    for (name, count) in counts {
-        let _ = writeln!(text, "\"{name}\" = {count:.1}");
+    for (name, row) in rows {
+        let _ = writeln!(text, "\"{name}\" = {row}");
     }
-    fs::create_dir_all(path.parent().context("no directory")?)?;
+    text
+}
+
+fn write(file: &str, text: &str) -> Result<()> {
+    let path = path(file);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -72,7 +78,7 @@ pub fn limited(baseline: &Counts, name: &str, figure: Figure) -> Figure {
 
 /// Gives the figures with a [sample](Figure::sample) their limits. One without a limit has no baseline yet.
 pub fn limit_counted(figures: &mut [Figure]) -> Result<()> {
-    let baseline = read_image()?;
+    let baseline = read::<Kept>(IMAGE)?;
     for figure in figures {
         let limit = figure.sample.zip(baseline.get(&figure.name)).map(|(sample, kept)| kept.limit(sample));
         figure.limit = limit.or(figure.limit);
@@ -82,7 +88,7 @@ pub fn limit_counted(figures: &mut [Figure]) -> Result<()> {
 
 /// Returns the names that only the figures with a [sample](Figure::sample) have, or only their baseline.
 pub fn unmatched(figures: &[Figure]) -> Result<Vec<String>> {
-    Ok(differences(&read_image()?, figures))
+    Ok(differences(&read(IMAGE)?, figures))
 }
 
 fn differences(baseline: &BTreeMap<String, Kept>, figures: &[Figure]) -> Vec<String> {
@@ -93,69 +99,41 @@ fn differences(baseline: &BTreeMap<String, Kept>, figures: &[Figure]) -> Vec<Str
 
 /// Writes the figures with a [sample](Figure::sample) as the baseline for later runs.
 pub fn keep_counted(figures: &[Figure]) -> Result<()> {
-    let path = path(IMAGE);
+    write(IMAGE, &text_of_counted(figures))
+}
+
+fn text_of_counted(figures: &[Figure]) -> String {
     let counted: BTreeMap<&String, Kept> = figures
         .iter()
         .filter_map(|figure| Some((&figure.name, Kept { mean: figure.value, sample: figure.sample? })))
         .collect();
-    let mut text = String::from(HEAD);
-    for (name, Kept { mean, sample: Sample { orders, deviation } }) in counted {
-        let _ = if deviation < ROUNDED {
-            writeln!(text, "\"{name}\" = {mean:.1}")
-        } else {
-            writeln!(
-                text,
-                "\"{name}\" = {{ mean = {mean:.1}, deviation = {deviation:.1}, orders = {orders} }}"
-            )
-        };
-    }
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Returns the baseline of the driver's image.
-fn read_image() -> Result<BTreeMap<String, Kept>> {
-    let path = path(IMAGE);
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let table: toml::Table = text.parse().with_context(|| format!("cannot read {}", path.display()))?;
-    let row = |(name, value): (&String, &toml::Value)| {
-        let kept = Kept::read(value).with_context(|| format!("{}: {name}", path.display()))?;
-        Ok((name.clone(), kept))
-    };
-    table.iter().map(row).collect()
+    let rows = counted.into_iter().map(|(name, Kept { mean, sample: Sample { orders, deviation } })| {
+        (name, format!("{{ mean = {mean:.1}, deviation = {deviation:.1}, orders = {orders} }}"))
+    });
+    let failure = format!("a mean exceeds one by more than {ERRORS} standard errors of their difference");
+    text("What the driver's image does, in virtual time", "cargo xtask bench --counts", &failure, rows)
 }
 
 /// A row of the baseline of the driver's image.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 struct Kept {
     mean: f64,
+    #[serde(flatten)]
     sample: Sample,
 }
 
 impl Kept {
-    /// Reads a number, which is the count of every order, or a table with `mean`, `deviation` and `orders`.
-    fn read(value: &toml::Value) -> Option<Self> {
-        if let Some(mean) = number(value) {
-            return Some(Self { mean, sample: Sample { orders: 1, deviation: 0.0 } });
-        }
-        let field = |name: &str| value.get(name).and_then(number);
-        let orders = value.get("orders")?.as_integer()?.try_into().ok()?;
-        Some(Self { mean: field("mean")?, sample: Sample { orders, deviation: field("deviation")? } })
-    }
-
-    /// Returns the largest mean of another sample that can be one of the same distribution. That of a count without spread is the count.
+    /// Returns the largest mean that another sample of the same distribution may have. A deviation of 0 is one of at most [`ROUNDED`],
+    /// whatever the other's is.
     fn limit(&self, other: Sample) -> f64 {
         let freedom = |sample: Sample| sample.orders.saturating_sub(1) as f64;
         let squares = |sample: Sample| freedom(sample) * sample.deviation.powi(2);
         let freedom = (freedom(self.sample) + freedom(other)).max(1.0);
-        let variance = (squares(self.sample) + squares(other)) / freedom;
-        let variance = if self.sample.deviation == 0.0 { 0.0 } else { variance };
+        let pooled = (squares(self.sample) + squares(other)) / freedom;
+        let variance = if self.sample.deviation == 0.0 { ROUNDED.powi(2) } else { pooled };
         let of_difference = variance * (1.0 / self.sample.orders as f64 + 1.0 / other.orders as f64);
         self.mean + ERRORS * of_difference.sqrt() + ROUNDED
     }
-}
-
-fn number(value: &toml::Value) -> Option<f64> {
-    value.as_float().or(value.as_integer().map(|count| count as f64))
 }
 
 #[cfg(test)]
@@ -199,19 +177,22 @@ mod tests {
         assert!((kept(50.0, 2.0).limit(one) - (50.0 + ERRORS * 4.5_f64.sqrt() + ROUNDED)).abs() < 1e-9);
         let wider = Sample { deviation: 4.0, ..same };
         assert!((kept(50.0, 2.0).limit(wider) - (50.0 + ERRORS * 2.5_f64.sqrt() + ROUNDED)).abs() < 1e-9);
-        // Without spread, any other count is a change of the driver.
-        assert!((kept(50.0, 0.0).limit(wider) - (50.0 + ROUNDED)).abs() < 1e-9);
+        // The spread of the other sample is a change of the driver, too.
+        assert!((kept(50.0, 0.0).limit(wider) - (50.0 + (ERRORS / 2.0 + 1.0) * ROUNDED)).abs() < 1e-9);
     }
 
     #[test]
-    fn rows_with_and_without_spread_are_read() {
-        let row = |text: &str| Kept::read(&text.parse::<toml::Table>().unwrap()["a"]);
-        assert_eq!(
-            row("a = 37.6"),
-            Some(Kept { sample: Sample { orders: 1, deviation: 0.0 }, ..kept(37.6, 0.0) })
-        );
-        assert_eq!(row("a = { mean = 51.7, deviation = 6.6, orders = 8 }"), Some(kept(51.7, 6.6)));
-        assert_eq!(row("a = { mean = 51.7, orders = 8 }"), None);
-        assert_eq!(row("a = \"51.7\""), None);
+    fn baseline_is_read_as_it_was_written() {
+        let of = |name: &str, value: f64, sample: Sample| Figure {
+            sample: Some(sample),
+            ..Figure::new(name, value, Unit::PerPacket)
+        };
+        let figures = [
+            of("b", 51.74, Sample { orders: 8, deviation: 6.61 }),
+            of("a", 37.6, Sample { orders: 8, deviation: 0.04 }),
+            Figure::new("c", 1.0, Unit::PerPacket),
+        ];
+        let rows: BTreeMap<String, Kept> = toml::from_str(&text_of_counted(&figures)).unwrap();
+        assert_eq!(rows, BTreeMap::from([("a".into(), kept(37.6, 0.0)), ("b".into(), kept(51.7, 6.6))]));
     }
 }

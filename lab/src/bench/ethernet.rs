@@ -191,38 +191,25 @@ fn ethernet_over_queue_pairs(path: &Path, say: &impl Fn(String), figures: &mut V
 /// Adds what a segment costs the driver's image and its device.
 fn of_segments(path: &Path, kind: Tcp, orders: Orders, figures: &mut Vec<Figure>) -> Result<()> {
     figures.extend(orders::means(orders.instructions, |seed| instructions(kind, seed))?);
-    let events = orders::means(orders.events, |seed| events(path, kind, seed))?;
-    figures.extend(events.into_iter().map(|figure| match figure.unit {
-        // Segments per notification.
-        Unit::Times => Figure { goal: Some(PER_NOTIFICATION), ..figure },
-        _ => figure,
-    }));
+    figures.extend(orders::means(orders.events, |seed| events(path, kind, seed))?);
     Ok(())
 }
 
 /// Counts the instructions of the image per segment.
 fn instructions(kind: Tcp, seed: u64) -> Result<Vec<Figure>> {
-    let [short, long] = LENGTHS.map(|bytes| image::costs(&kind.work(bytes), seed));
-    let (short, long) = (short?, long?);
+    let counts = image::instructions_between(LENGTHS.map(|bytes| kind.work(bytes)), seed)?;
     let segments = kind.segments(LENGTHS[1] - LENGTHS[0]);
-    let sides = ["sender", "receiver"].into_iter().zip(short.into_iter().zip(long));
-    Ok(sides
-        .map(|(side, (short, long))| {
-            let name = format!("{kind}, instructions of the image per segment, {side}");
-            let count = (long.instructions - short.instructions) as f64;
-            Figure::counted(name, count / segments, Unit::Instructions)
-        })
-        .collect())
+    let figure = |(side, count): (&str, f64)| {
+        let name = format!("{kind}, instructions of the image per segment, {side}");
+        Figure::counted(name, count / segments, Unit::Instructions)
+    };
+    Ok(["sender", "receiver"].into_iter().zip(counts).map(figure).collect())
 }
 
 /// Counts interrupts, frames and notifications per segment.
 fn events(path: &Path, kind: Tcp, seed: u64) -> Result<Vec<Figure>> {
     let options = Options { seed, ..kind.options(false) };
-    let [short, long] = LENGTHS.map(|bytes| {
-        let run = measure::run_tcp(path, bytes, &options)?;
-        anyhow::Ok(run.hosts.map(|host| host.counters))
-    });
-    let (short, long) = (short?, long?);
+    let [short, long] = image::counters(LENGTHS, |bytes| measure::run_tcp(path, bytes, &options))?;
     let segments = kind.segments(LENGTHS[1] - LENGTHS[0]);
     let share =
         |of: fn(&HostCounters) -> u64, side: usize| (of(&long[side]) - of(&short[side])) as f64 / segments;
@@ -242,7 +229,8 @@ fn events(path: &Path, kind: Tcp, seed: u64) -> Result<Vec<Figure>> {
         figures.push(Figure::new(name, acknowledgments, Unit::PerPacket));
     }
     let name = format!("{kind}, segments per notification, sender");
-    figures.push(Figure::new(name, 1.0 / share(|host| host.notifications, 0), Unit::Times));
+    let figure = Figure::new(name, 1.0 / share(|host| host.notifications, 0), Unit::Times);
+    figures.push(Figure { goal: Some(PER_NOTIFICATION), ..figure });
     Ok(figures)
 }
 

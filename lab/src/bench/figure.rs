@@ -6,6 +6,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use anyhow::Result;
 use console::style;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cpu_time;
@@ -45,11 +46,15 @@ pub struct Figure {
 }
 
 /// The orders of events of which a count is the mean.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 pub struct Sample {
     pub orders: u64,
     /// Standard deviation of the count of an order; 0 if all are equal, or if there is only one.
     pub deviation: f64,
+}
+
+impl Sample {
+    pub const ONE: Self = Self { orders: 1, deviation: 0.0 };
 }
 
 #[derive(Clone, Copy, Default)]
@@ -91,7 +96,7 @@ impl Figure {
 
     /// Returns a figure that is counted in virtual time, for one order of events.
     pub fn counted(name: impl Into<String>, value: f64, unit: Unit) -> Self {
-        Self { sample: Some(Sample { orders: 1, deviation: 0.0 }), ..Self::new(name, value, unit) }
+        Self { sample: Some(Sample::ONE), ..Self::new(name, value, unit) }
     }
 
     /// Returns true if the value misses its goal.

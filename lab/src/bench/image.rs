@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     callgrind,
-    figure::{Figure, MESSAGE, SMALL, Unit},
+    figure::{Figure, MESSAGE, SMALL, Sample, Unit},
     orders::{self, Orders},
 };
 use crate::{
@@ -51,10 +51,9 @@ pub(super) struct HostReport {
 }
 
 /// Instructions and counters of a host.
-#[derive(Clone, Copy)]
-pub(super) struct HostCosts {
-    pub(super) instructions: u64,
-    pub(super) counters: HostCounters,
+struct HostCosts {
+    instructions: u64,
+    counters: HostCounters,
 }
 
 impl fmt::Display for Kind {
@@ -133,20 +132,17 @@ pub fn count(image: &Path, orders: Orders, say: &impl Fn(String), figures: &mut 
 
 /// Counts the instructions of the image per operation, by two runs under callgrind.
 fn instructions(kind: Kind, lengths: [u64; 2], seed: u64) -> Result<Vec<Figure>> {
-    let [short, long] = lengths.map(|count| costs(&format!("{kind}:{count}"), seed));
-    let (short, long) = (short?, long?);
+    let counts = instructions_between(lengths.map(|count| format!("{kind}:{count}")), seed)?;
     let operations = (lengths[1] - lengths[0]) as f64;
     let (what, share) = match kind {
         Kind::Sends => ("64-byte send", operations),
         Kind::Writes => ("4 KiB of a write", operations * f64::from(MESSAGE / 4096)),
     };
-    let sides = ["initiator", "target"].into_iter().zip(short.into_iter().zip(long));
-    let figure = |(side, (short, long)): (&str, (HostCosts, HostCosts))| {
-        let count = (long.instructions - short.instructions) as f64;
+    let figure = |(side, count): (&str, f64)| {
         let name = format!("image, instructions per {what}, {side}");
         Figure::counted(name, count / share, Unit::Instructions)
     };
-    Ok(sides.map(figure).collect())
+    Ok(["initiator", "target"].into_iter().zip(counts).map(figure).collect())
 }
 
 /// Counts interrupts and notifications per 1000 frames, by two runs. That a notification is suppressed costs nothing.
@@ -156,24 +152,20 @@ fn events(
     (kind, lengths): (Kind, [u64; 2]),
     options: &Options,
 ) -> Result<Vec<Figure>> {
-    let [short, long] = counters(image, (kind, lengths), options)?;
+    let [short, long] = counters(lengths, |count| measure::run_on(image, kind.work(count), options))?;
     let mut figures = of_queues(what, short.map(Some), long);
     for figure in figures.iter_mut().filter(|figure| !figure.name.contains(SUPPRESSED)) {
-        *figure = Figure::counted(std::mem::take(&mut figure.name), figure.value, figure.unit);
+        figure.sample = Some(Sample::ONE);
     }
     Ok(figures)
 }
 
-/// Returns the counters of initiator and target in a short and in a long run.
-fn counters(
-    image: &Path,
-    (kind, lengths): (Kind, [u64; 2]),
-    options: &Options,
+/// Returns the counters of both hosts in a short and in a long run.
+pub(super) fn counters(
+    lengths: [u64; 2],
+    run: impl Fn(u64) -> Result<Run>,
 ) -> Result<[[HostCounters; 2]; 2]> {
-    let [short, long] = lengths.map(|count| {
-        let run = measure::run_on(image, kind.work(count), options)?;
-        anyhow::Ok(run.hosts.map(|host| host.counters))
-    });
+    let [short, long] = lengths.map(|length| anyhow::Ok(run(length)?.hosts.map(|host| host.counters)));
     Ok([short?, long?])
 }
 
@@ -198,7 +190,8 @@ fn moderation(image: &Path, orders: Orders, say: &impl Fn(String), figures: &mut
         let keywords = keywords(prefix);
         let events = |seed| {
             let options = Options { seed, verifier: false, keywords: keywords.clone(), ..Options::default() };
-            let [[_, short], [_, long]] = counters(image, (kind, lengths), &options)?;
+            let [[_, short], [_, long]] =
+                counters(lengths, |count| measure::run_on(image, kind.work(count), &options))?;
             let per_1000 = |of: fn(&HostCounters) -> u64| {
                 1000.0 * (of(&long) - of(&short)) as f64 / frames(&short, &long)
             };
@@ -220,7 +213,7 @@ fn moderation(image: &Path, orders: Orders, say: &impl Fn(String), figures: &mut
 }
 
 /// Returns the frames of a host, sent and received, by which two runs differ.
-fn frames(short: &HostCounters, long: &HostCounters) -> f64 {
+pub(super) fn frames(short: &HostCounters, long: &HostCounters) -> f64 {
     let frames = |counters: &HostCounters| counters.sent_frames + counters.received_frames;
     (frames(long) - frames(short)).max(1) as f64
 }
@@ -239,15 +232,16 @@ pub(super) fn of_queues(
     let mut figures = Vec::new();
     for (side, (before, after)) in ["initiator", "target"].into_iter().zip(before.into_iter().zip(after)) {
         let before = before.unwrap_or_default();
-        let sent = after.sent_frames - before.sent_frames;
-        let frames = sent + after.received_frames - before.received_frames;
+        let frames = frames(&before, &after);
+        // What is rare may be rarer in the longer of two runs.
+        let difference = |of: fn(&HostCounters) -> u64| of(&after) as f64 - of(&before) as f64;
         let rows = [
-            ("interrupts", after.interrupts - before.interrupts),
-            ("notifications", after.notifications - before.notifications),
-            (SUPPRESSED, after.suppressed - before.suppressed),
+            ("interrupts", difference(|host| host.interrupts)),
+            ("notifications", difference(|host| host.notifications)),
+            (SUPPRESSED, difference(|host| host.suppressed)),
         ];
         for (event, count) in rows {
-            let value = 1000.0 * count as f64 / frames.max(1) as f64;
+            let value = 1000.0 * count / frames;
             let name = format!("image, {what}, {side}, {event} per 1000 frames");
             figures.push(Figure::new(name, value, Unit::PerPacket));
         }
@@ -257,7 +251,7 @@ pub(super) fn of_queues(
 
 /// Runs `work` under callgrind with the order of events of a seed, and [prints](print) what its hosts did. Returns the costs of initiator
 /// and target.
-pub(super) fn costs(work: &str, seed: u64) -> Result<[HostCosts; 2]> {
+fn costs(work: &str, seed: u64) -> Result<[HostCosts; 2]> {
     let (profile, hosts) = profiled(work, seed)?;
     let cost = |host: HostReport| HostCosts {
         instructions: profile.instructions_at(&host.image),
@@ -266,6 +260,13 @@ pub(super) fn costs(work: &str, seed: u64) -> Result<[HostCosts; 2]> {
     let costs = hosts.map(cost);
     ensure!(costs.iter().all(|cost| cost.instructions > 0), "callgrind did not see the image");
     Ok(costs)
+}
+
+/// Counts the instructions of both hosts by which a short and a long run differ.
+pub(super) fn instructions_between(works: [String; 2], seed: u64) -> Result<[f64; 2]> {
+    let [short, long] = works.map(|work| costs(&work, seed));
+    let (short, long) = (short?, long?);
+    Ok([0, 1].map(|side| (long[side].instructions - short[side].instructions) as f64))
 }
 
 /// Runs `work` as [`costs`]. Returns the profile, and initiator and target.

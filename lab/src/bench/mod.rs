@@ -34,11 +34,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 
-use self::figure::{Figure, TIME, Unit};
-use self::orders::Orders;
+use self::{
+    figure::{Figure, TIME, Unit},
+    orders::Orders,
+};
 use crate::{
     exit::Exit,
     files::{self, Named, Output},
@@ -198,17 +200,24 @@ pub fn run(options: &Options) -> Result<()> {
     within_baseline(&figures)
 }
 
-/// Runs what callgrind counts of a process of its own: the name of a workload, and the seed of the order of events behind `@`.
+/// Runs what callgrind counts of a process of its own.
 fn work(counted: &str) -> Result<()> {
-    let (counted, seed) = counted.split_once('@').unwrap_or((counted, "0"));
-    let seed = seed.parse()?;
     match counted {
         instructions::WORK => instructions::work(),
         scale::WORK => scale::work(),
         of_smb if of_smb.starts_with(smb::WORK) => smb::work(of_smb),
+        of_miniport if of_miniport.starts_with(miniport::WORK) => miniport::work(of_miniport),
+        of_order => work_of_order(of_order),
+    }
+}
+
+/// Runs a workload with one order of events, whose seed is behind `@`.
+fn work_of_order(counted: &str) -> Result<()> {
+    let (counted, seed) = counted.split_once('@').unwrap_or((counted, "0"));
+    let seed = seed.parse().with_context(|| format!("no seed: {seed}"))?;
+    match counted {
         of_tcp if of_tcp.starts_with(ethernet::WORK) => ethernet::work(of_tcp, seed),
         of_both if of_both.starts_with(shared::WORK) => shared::work(of_both, seed),
-        of_miniport if of_miniport.starts_with(miniport::WORK) => miniport::work(of_miniport),
         of_image => image::work(of_image, seed),
     }
 }

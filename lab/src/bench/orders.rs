@@ -6,7 +6,7 @@
 //! draws another order. So a count is the mean over several seeds, and its spread says by how much the means of two images that
 //! are alike differ.
 
-use std::{collections::BTreeMap, num::NonZero, thread};
+use std::{iter, num::NonZero, thread};
 
 use anyhow::{Result, anyhow, ensure};
 
@@ -35,19 +35,12 @@ impl Orders {
 pub fn means(orders: u64, count: impl Fn(u64) -> Result<Vec<Figure>> + Sync) -> Result<Vec<Figure>> {
     let mut counted = of_each(orders, &count)?.into_iter();
     let mut figures = counted.next().unwrap_or_default();
-    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for figure in &figures {
-        values.insert(figure.name.clone(), vec![figure.value]);
-    }
-    for figure in counted.flatten() {
-        if let Some(values) = values.get_mut(&figure.name) {
-            values.push(figure.value);
-        }
-    }
+    let others: Vec<Figure> = counted.flatten().collect();
     for figure in &mut figures {
-        let values = values.get(&figure.name).map_or(&[][..], Vec::as_slice);
+        let of_others = others.iter().filter(|other| other.name == figure.name).map(|other| other.value);
+        let values: Vec<f64> = iter::once(figure.value).chain(of_others).collect();
         ensure!(values.len() as u64 == orders, "{} was counted {} times", figure.name, values.len());
-        let (mean, deviation) = spread(values);
+        let (mean, deviation) = spread(&values);
         figure.value = mean;
         if figure.sample.is_some() {
             figure.sample = Some(Sample { orders, deviation });
@@ -105,7 +98,7 @@ mod tests {
         assert_eq!(seen[0], (5.0, Some(Sample { orders: 8, deviation })));
         assert_eq!(seen[1..], [(3.0, Some(Sample { orders: 8, deviation: 0.0 })), (1.0, None)]);
         let one = means(1, count).unwrap();
-        assert_eq!(one[0].sample, Some(Sample { orders: 1, deviation: 0.0 }));
+        assert_eq!(one[0].sample, Some(Sample::ONE));
     }
 
     #[test]

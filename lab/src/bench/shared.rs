@@ -7,18 +7,18 @@
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use ndis_sim::Keyword;
 use nt_sim::image::symbols::Symbols;
 
 use super::{
     callgrind::Profile,
     figure::{Figure, MESSAGE, Unit},
-    image::{self, HostCosts, HostReport},
+    image::{self, HostReport},
     orders::{self, Orders},
 };
 use crate::{
-    measure::{self, BenchResult, Run, Transfers, Work},
+    measure::{self, BenchResult, HostCounters, Run, Transfers, Work},
     testbed::Options,
     workspace,
 };
@@ -227,32 +227,23 @@ pub fn count(path: &Path, orders: Orders, say: &impl Fn(String), figures: &mut V
 
 /// Counts the instructions of both hosts that NDIS polls.
 fn polled_instructions(seed: u64) -> Result<Vec<Figure>> {
-    let [short, long] = LENGTHS.map(|count| image::costs(&request(count, Receiving::Polled), seed));
-    let sides = ["initiator", "target"].into_iter().zip(short?.into_iter().zip(long?));
-    let figure = |(side, (short, long)): (&str, (HostCosts, HostCosts))| {
-        let count = (long.instructions - short.instructions) as f64 / blocks();
-        of_both(Receiving::Polled, side, count)
-    };
-    Ok(sides.map(figure).collect())
+    let requests = LENGTHS.map(|count| request(count, Receiving::Polled));
+    let counts = image::instructions_between(requests, seed)?;
+    let figure = |(side, count): (&str, f64)| of_both(Receiving::Polled, side, count / blocks());
+    Ok(["initiator", "target"].into_iter().zip(counts).map(figure).collect())
 }
 
 /// Counts the interrupts of both hosts.
 fn interrupts(path: &Path, receiving: Receiving, seed: u64) -> Result<Vec<Figure>> {
     let options = Options { seed, ..receiving.options(false) };
-    let [short, long] = LENGTHS.map(|count| {
-        let (run, ..) = both(path, count, &options)?;
-        anyhow::Ok(run.hosts.map(|host| host.counters))
-    });
-    let (short, long) = (short?, long?);
-    let mut figures = Vec::new();
-    for (side, (short, long)) in ["initiator", "target"].into_iter().zip(short.into_iter().zip(long)) {
-        let frames = long.sent_frames + long.received_frames - short.sent_frames - short.received_frames;
-        ensure!(frames > 0, "no frames");
-        let interrupts = 1000.0 * (long.interrupts - short.interrupts) as f64 / frames as f64;
+    let [short, long] = image::counters(LENGTHS, |count| Ok(both(path, count, &options)?.0))?;
+    let sides = ["initiator", "target"].into_iter().zip(short.into_iter().zip(long));
+    let figure = |(side, (short, long)): (&str, (HostCounters, HostCounters))| {
+        let interrupts = 1000.0 * (long.interrupts - short.interrupts) as f64 / image::frames(&short, &long);
         let name = format!("RDMA and TCP, received {receiving}, {side}, interrupts per 1000 frames");
-        figures.push(Figure::counted(name, interrupts, Unit::PerPacket));
-    }
-    Ok(figures)
+        Figure::counted(name, interrupts, Unit::PerPacket)
+    };
+    Ok(sides.map(figure).collect())
 }
 
 /// Adds the time of a small write beside TCP, with each way to receive in turn.
