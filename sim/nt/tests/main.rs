@@ -21,6 +21,7 @@ mod io;
 mod kernel;
 mod lifetime;
 mod mutexes;
+mod named_events;
 mod offences;
 mod on_host;
 mod physical;

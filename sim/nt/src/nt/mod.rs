@@ -21,6 +21,7 @@ pub mod lookaside;
 pub mod mdl;
 pub mod mutant;
 pub mod mutex;
+pub mod named_events;
 pub mod pool;
 pub mod processor;
 pub mod push_lock;
@@ -91,6 +92,7 @@ pub const IMPORTS: &[&[Import]] = &[
     mdl::IMPORTS,
     mutant::IMPORTS,
     mutex::IMPORTS,
+    named_events::IMPORTS,
     pool::IMPORTS,
     processor::IMPORTS,
     push_lock::IMPORTS,
@@ -156,6 +158,7 @@ impl Subsystem for Nt {
         services.add(&io::cancel_lock::CANCEL_LOCK, OnceLock::new());
         services.add(&io::csq::CANCEL_ROUTINE, EntryPoints::new(io::csq::ROUTINES).expect("memory for code"));
         services.add(&handles::HANDLES, handles::Handles::default());
+        services.add(&named_events::NAMED_EVENTS, named_events::NamedEvents::default());
         services.add(&file_tree::FILES, file_tree::Files::default());
         services.add(&registry_tree::REGISTRY, registry_tree::Registry::default());
         services.add(&system_routine::SYSTEM_ROUTINES, system_routine::SystemRoutines::new(IMPORTS));
