@@ -15,7 +15,8 @@ use nt_sim::{
         handles::ZwClose,
         semaphore::{KeInitializeSemaphore, KeReadStateSemaphore, KeReleaseSemaphore},
         thread_objects::{
-            ObReferenceObjectByHandle, ObfDereferenceObject, ObfReferenceObject, PsTerminateSystemThread,
+            KeQueryPriorityThread, KeSetPriorityThread, ObReferenceObjectByHandle, ObfDereferenceObject,
+            ObfReferenceObject, PsTerminateSystemThread,
         },
         time,
     },
@@ -72,6 +73,46 @@ fn object_without_a_reference_and_the_end_of_another_thread_are_reported() {
     }
     violates(code, "on a thread that PsCreateSystemThread has not started", |_| {
         _ = PsTerminateSystemThread(0);
+    });
+}
+
+/// WDK, `KeSetPriorityThread`: it returns the old priority.
+#[test]
+fn thread_has_the_priority_that_was_set_last() {
+    correct(|host| {
+        let counted: Guest<u32> = memory(host);
+        let objects = [(); 2].map(|()| {
+            let object: Guest<usize> = memory(host);
+            let handle = create_thread(host, returns, counted.address());
+            assert_eq!(ObReferenceObjectByHandle(handle, 0, 0, 0, object, 0), STATUS_SUCCESS);
+            assert_eq!(ZwClose(handle), STATUS_SUCCESS);
+            object.read()
+        });
+        let [one, other] = objects;
+        assert_eq!(KeQueryPriorityThread(one), 8);
+        assert_eq!(KeSetPriorityThread(one, 16), 8);
+        assert_eq!(KeSetPriorityThread(one, 1), 16);
+        assert_eq!((KeQueryPriorityThread(one), KeQueryPriorityThread(other)), (1, 8));
+        for object in objects {
+            assert_eq!(wait(object, None), STATUS_SUCCESS);
+            assert_eq!(ObfDereferenceObject(object), 0);
+        }
+    });
+}
+
+#[test]
+fn priorities_that_are_the_systems_and_of_other_objects_are_reported() {
+    let code = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
+    for priority in [0, 32] {
+        violates(code, ": LOW_PRIORITY is the system's, and the highest is 31", move |_| {
+            _ = KeSetPriorityThread(0x1000, priority);
+        });
+    }
+    violates(code, "KeSetPriorityThread of 0x1000, which is no thread of PsCreateSystemThread", |_| {
+        _ = KeSetPriorityThread(0x1000, 16);
+    });
+    violates(code, "KeQueryPriorityThread of 0x1000, which is no thread of PsCreateSystemThread", |_| {
+        _ = KeQueryPriorityThread(0x1000);
     });
 }
 

@@ -29,6 +29,9 @@ use crate::{
 pub(super) static THREAD_OBJECTS: Slot<ThreadObjects> = Slot::new();
 
 const REFERENCE: &str = "ObReferenceObjectByHandle";
+/// The priority of a new thread of the system.
+const START_PRIORITY: i32 = 8;
+const HIGHEST_PRIORITY: i32 = 31;
 /// Bytes of a thread's object that a driver may see: its header alone.
 const SIZE: usize = 24;
 
@@ -44,6 +47,8 @@ struct Table {
     threads: HashMap<ThreadId, usize>,
     /// References of drivers to each object.
     references: HashMap<usize, usize>,
+    /// The priority of each object that has not [`START_PRIORITY`].
+    priorities: HashMap<usize, i32>,
 }
 
 /// The object that the handle of a thread refers to.
@@ -83,6 +88,17 @@ fn misuse(text: impl Into<String>) -> ! {
 
 fn unreferenced(function: &str, object: usize) -> ! {
     misuse(format!("{function} of {object:#x}, to which the driver has no reference"))
+}
+
+/// Calls `use_it` with the priority of a driver's thread, which it may change. Priorities have no effect on what runs.
+fn with_priority<T>(function: &str, object: usize, use_it: impl FnOnce(&mut i32) -> T) -> T {
+    let me = current();
+    let mut table = me.host().state(&THREAD_OBJECTS).0.lock();
+    if !table.running.contains_key(&object) && !table.references.contains_key(&object) {
+        drop(table);
+        misuse(format!("{function} of {object:#x}, which is no thread of PsCreateSystemThread"));
+    }
+    use_it(table.priorities.entry(object).or_insert(START_PRIORITY))
 }
 
 /// Adds a reference to an object.
@@ -147,6 +163,21 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         }
         let world = Arc::clone(me.world());
         world.clock.park_forever(me.shared())
+    }
+
+    /// Sets the priority of a driver's thread; returns the one before.
+    [<= DISPATCH_LEVEL]
+    fn KeSetPriorityThread(thread: usize, priority: i32) -> i32 {
+        if !(1..=HIGHEST_PRIORITY).contains(&priority) {
+            misuse(format!("KeSetPriorityThread to {priority}: LOW_PRIORITY is the system's, and the highest is 31"));
+        }
+        with_priority("KeSetPriorityThread", thread, |current| std::mem::replace(current, priority))
+    }
+
+    /// Returns the priority of a driver's thread.
+    [== PASSIVE_LEVEL]
+    fn KeQueryPriorityThread(thread: usize) -> i32 {
+        with_priority("KeQueryPriorityThread", thread, |current| *current)
     }
 
     /// Returns the object of a thread's handle, with a reference.
