@@ -41,9 +41,13 @@ impl Requester {
         let end = wqe.chunk_end(sequence);
         let packets = end.since(sequence);
         let window = self.recovery.window.of_reads(self.reads.limit(), self.reads.gaps.is_active());
+        // What is sent again to have a loss reported may be anywhere: the window may have become smaller than what is outstanding.
+        let fits = in_flight == 0
+            || in_flight.saturating_add(packets) <= window
+            || self.recovery.is_resending(sequence, self.high);
         //= rocev2 §7
         //= R-QP-52
-        if !self.reads.may_request() || (in_flight > 0 && in_flight.saturating_add(packets) > window) {
+        if !self.reads.may_request() || !fits {
             return Err(Unsent::Idle);
         }
         let headers = headers(&self.send_queue, wqe, self.mtu, (sequence, end), self.psns);

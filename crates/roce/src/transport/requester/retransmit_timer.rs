@@ -6,7 +6,9 @@ use lock_api::RawMutex;
 
 use super::Requester;
 use super::payload::Payload;
+use super::recovery::Recovery;
 use super::recovery::retransmission::Resend;
+use super::send_queue::Wqe;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::Env;
@@ -36,7 +38,14 @@ impl Requester {
         }
         // A probe that is not possible is not waited for, once a retransmission is due.
         let probes = can_probe_tail(self, env) || !self.recovery.timeout.has_waited(env.now);
-        if probes && self.recovery.begin_tail_probe(self.una) {
+        // In a queue, the probe may be lost, too. Of READs, a peer that is only late would send much twice.
+        let is_read = self.send_queue.at(self.high.previous()).is_none_or(Wqe::is_read);
+        let Recovery { window, timeout, connecting, .. } = &mut self.recovery;
+        let again = (window.is_low() || window.has_queue(*connecting)) && !is_read;
+        if again && timeout.has_probed() {
+            window.lose(self.una, self.high, *connecting);
+        }
+        if probes && self.recovery.begin_tail_probe(self.una, again) {
             self.probe_tail(env);
             return Ok(false);
         }

@@ -97,6 +97,8 @@ pub(crate) struct Recovery {
     spacing: u16,
     /// The last retransmission.
     retransmission: Option<Retransmission>,
+    /// The round trip that connection management has measured, in nanoseconds: an upper bound of that without queues.
+    pub(super) connecting: u64,
     /// The packet of a run of resent packets that was last reported lost, [`Sequence::MAX`] for none; when it was first, and
     /// how many times.
     reported_within_run: (Sequence, Instant, u8),
@@ -124,6 +126,7 @@ impl Recovery {
         rtt: None,
         window: Window::IDLE,
         retransmission: None,
+        connecting: u64::MAX,
         repaired: Sequence::ZERO,
         selective_failures: 0,
         peer_stores: false,
@@ -150,8 +153,9 @@ impl Recovery {
 
     /// Sets the time before the first tail probe by `round_trip`, in nanoseconds, which connection management has measured. It includes what
     /// the peer's consumer took to answer, so it may only shorten that time, and is no part of the estimate: the first packet whose
-    /// acknowledgement measures the round trip replaces it.
+    /// acknowledgement measures the round trip replaces it. What is longer by far later is taken for a queue.
     pub(crate) fn expect_round_trip(&mut self, round_trip: u64) {
+        self.connecting = round_trip;
         let timeout = Rtt::with_sample(None, round_trip).timeout();
         self.timeout.set_first(timeout.min(self.timeout.min_resend));
         self.timeout.reset();
@@ -248,6 +252,8 @@ impl Recovery {
             let took = now.nanos_since(self.sample.sent);
             if self.sample.kind == SampleKind::Usual {
                 self.window.measure(una.since(self.sample.una), took);
+            } else {
+                self.window.rise();
             }
             // Until another packet measures it, the timeouts stay as they were backed off.
             if self.sample.kind != SampleKind::Ambiguous {
@@ -296,7 +302,9 @@ impl Recovery {
         }
         if !retransmission.answered && self.rtt.is_some() {
             // The first copy was lost: the peer has reported that, or a packet behind it has arrived without it. With many losses, few packets that are sent once measure the round trip.
-            self.add_rtt_sample(now.nanos_since(retransmission.at));
+            let took = now.nanos_since(retransmission.at);
+            self.add_rtt_sample(took);
+            self.window.measure_again(took);
         }
     }
 
@@ -306,6 +314,7 @@ impl Recovery {
         // With nothing else to send, the newest packet is sent again: it shows the peer another loss of the resent packet.
         let resume = storable.min(high.previous());
         let run = self.next_run(una);
+        self.window.lose(una, high, self.connecting);
         if run >= MAX_UNPROVEN_RUN {
             self.window.shrink(una, high);
         }
@@ -416,13 +425,14 @@ impl Recovery {
     }
 
     /// Handles the deadline of `una`: returns whether the newest packet is sent again now, as a tail probe. Not behind another probe.
-    pub(crate) fn begin_tail_probe(&mut self, una: Sequence) -> bool {
+    /// `again` tells whether it may be repeated.
+    pub(crate) fn begin_tail_probe(&mut self, una: Sequence, again: bool) -> bool {
         if self.awaits_answer(una, una.next()) {
             return false;
         }
         let initial = self.timeout.min_resend.saturating_mul(INITIAL_TIMEOUT_FACTOR);
         let timeout = self.rtt.map_or(initial, Rtt::timeout);
-        let begun = self.timeout.begin_probe(una, timeout);
+        let begun = self.timeout.begin_probe(una, timeout, again);
         if begun {
             // What is acknowledged next may be the answer to the probe.
             self.sample.kind = SampleKind::Ambiguous;

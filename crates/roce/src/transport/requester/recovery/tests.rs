@@ -305,6 +305,7 @@ fn rnr_naks_wait_and_end_with_the_retries() {
 fn the_window_is_larger_while_a_peer_that_stores_packets_misses_one() {
     let mut requester = Requester::new();
     requester.recovery.window = Window::new(128, 8192);
+    requester.recovery.window.measure(1, 100_000);
     requester.handle(Send(128));
     let events = [
         (None, 128),

@@ -6,6 +6,10 @@
 //! the answer was lost. If it does not answer for a retransmission timeout more, the oldest packet is sent again. Each of both doubles
 //! the timeouts until a packet that was sent once measures the round trip (Karn's algorithm; RFC 6298, sections 3 and 5).
 //!
+//! In a queue, the probe is repeated meanwhile, each time after twice as long, until the minimum retransmission
+//! timeout has passed, as QUIC does (RFC 9002, section 6.2): a port that is full drops probes, too, and a sender that waits for longer
+//! than the others gets nothing.
+//!
 //! Before the first measurement, the probe is sent after three times what connection management has measured, and after a minimum
 //! retransmission timeout at most: RFC 8985 would wait for a second, but a probe that was not needed costs one frame.
 //!
@@ -128,25 +132,34 @@ impl RetransmitTimeout {
         self.ack_requested.map_or(self.last_progress, |(_, at)| self.last_progress.max(at))
     }
 
+    /// Returns whether a tail probe was sent and nothing was acknowledged since.
+    pub(crate) fn has_probed(&self) -> bool {
+        self.probed == self.waits_since()
+    }
+
     /// Returns whether the minimum time before a retransmission has passed.
     pub(crate) fn has_waited(&self, now: Instant) -> bool {
         now.nanos_since(self.waits_since()) >= self.min_resend
     }
 
-    /// Handles the deadline of `una`: returns whether a tail probe is sent now, which is the first timeout after progress. The next one
-    /// is `timeout` nanoseconds later, the retransmission timeout.
-    pub(super) fn begin_probe(&mut self, una: Sequence, timeout: u64) -> bool {
+    /// Handles the deadline of `una`: returns whether a tail probe is sent now. That is the first timeout after progress, and those that
+    /// follow within the minimum time before a retransmission if it may be sent `again`. `timeout` nanoseconds after the last one is the
+    /// retransmission timeout.
+    pub(super) fn begin_probe(&mut self, una: Sequence, timeout: u64, again: bool) -> bool {
         let since = self.waits_since();
         // After an ACK timeout, a retry is due.
         if !self.awaits_ack(una)
-            || self.probed == since
+            || self.probed == since && !(again && self.resend < self.at_most_ack_timeout(self.min_resend))
             || self.ack_timeout != 0 && self.first_resend >= self.ack_timeout
         {
             return false;
         }
         self.probed = since;
-        let pause = self.at_most_ack_timeout(timeout.max(self.min_resend).max(self.first_resend));
-        self.resend = self.resend.saturating_add(pause);
+        let mut pause = timeout.max(self.first_resend);
+        if !again || self.resend.saturating_add(pause) >= self.min_resend {
+            pause = pause.max(self.min_resend);
+        }
+        self.resend = self.resend.saturating_add(self.at_most_ack_timeout(pause));
         self.back_off_first();
         true
     }

@@ -6,7 +6,20 @@
 //! rate at which packets are acknowledged and of the round trip without queues, as BBR measures it
 //! (draft-ietf-ccwg-bbr). While the window is the limit, each round trip acknowledges a whole one, and the window
 //! doubles; once the path is full, round trips take longer, and the product stays. So on a short path the window stays
-//! at its minimum, whatever queues there are.
+//! at its least, whatever queues there are.
+//!
+//! # Ports with few buffers
+//!
+//! The least leaves room for what a host takes to process packets, but is more than a port with few buffers holds for several senders.
+//! There it follows losses: it halves with each that meets a round trip with a queue, and rises by a packet in four round trips. As with
+//! TCP (RFC 5681), what senders have becomes equal by that. A loss in a short round trip says nothing about queues.
+//!
+//! A sender that begins while there is a queue takes that for the path. So the round trip without queues is what connection management
+//! has measured, if that is less; and while the least is low, packets that are delayed by other senders do not raise it.
+//!
+//! A window that fills a port alone loses nothing, since a frame arrives there whenever another one leaves, and those of other senders find
+//! no room (lock-out, RFC 7567). So every now and then the window falls to the bandwidth-delay product for a round trip, as BBR's does,
+//! and the queue becomes empty.
 
 use super::round_trip::Measured;
 use crate::transport::sequence::Sequence;
@@ -25,13 +38,39 @@ pub(crate) struct Window {
     base: u64,
     /// Packets.
     packets: u64,
+    /// Falls with losses behind queues, and rises again to `usual`.
     least: u64,
     /// Falls with losses that show that less should be in flight, and rises again slowly.
     most: u64,
     limit: u64,
     /// The first packet that was not sent when the window was made smaller.
     shrunk: Sequence,
+    /// The first packet that was not sent at the loss with which the least fell.
+    fallen: Sequence,
+    /// The last round trip, in nanoseconds.
+    latest: u64,
+    /// The least without losses.
+    usual: u32,
+    /// Round trips since the least has risen.
+    waited: u8,
+    /// Round trips with a queue since the window was drained.
+    queued: u8,
 }
+
+/// The least after any number of losses: a packet and one that shows its loss.
+const FEWEST_IN_FLIGHT: u64 = 2;
+
+/// A round trip with a queue has this many halves of the one without. A window of twice the bandwidth-delay product makes it two by itself.
+const QUEUED: u64 = 5;
+
+/// While the least is this part of the usual one or less, no more packets are sent during a repair than else.
+const FEW: u64 = 16;
+
+/// Round trips in which the least rises by a packet.
+const PATIENCE: u8 = 4;
+
+/// Round trips with a queue, in one of which the window is drained.
+const DRAIN: u8 = 32;
 
 /// With as many READs granted, the window is requested in as many chunks, and the next one is always on its way.
 pub(crate) const MANY_READS: u32 = 4;
@@ -49,13 +88,24 @@ const UNMEASURED: u64 = 1 << 62;
 
 impl Window {
     /// Before the peer is known.
-    pub(crate) const IDLE: Self =
-        Self { packets: 2, least: 2, most: 2, limit: 2, shrunk: Sequence::ZERO, base: UNMEASURED };
+    pub(crate) const IDLE: Self = Self {
+        packets: 2,
+        least: 2,
+        most: 2,
+        limit: 2,
+        shrunk: Sequence::ZERO,
+        base: UNMEASURED,
+        fallen: Sequence::ZERO,
+        latest: 0,
+        usual: 2,
+        waited: 0,
+        queued: 0,
+    };
 
     /// A window of `least` to `most` packets.
     pub(crate) fn new(least: u64, most: u64) -> Self {
         let most = most.max(least);
-        Self { packets: least, least, most, limit: most, shrunk: Sequence::ZERO, base: UNMEASURED }
+        Self { packets: least, least, most, limit: most, usual: least as u32, ..Self::IDLE }
     }
 
     /// Returns how many packets may be unacknowledged.
@@ -99,8 +149,12 @@ impl Window {
         chunk.max(FEWEST.min(self.packets.saturating_mul(2) / 3)).min(self.limit).max(1)
     }
 
-    /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be.
+    /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be. Not more than else where a port
+    /// holds few of them.
     pub(crate) fn extended(&self) -> u64 {
+        if self.least.saturating_mul(FEW) <= u64::from(self.usual) {
+            return self.packets;
+        }
         self.packets.saturating_mul(2).min(self.limit).max(self.least)
     }
 
@@ -119,8 +173,10 @@ impl Window {
     /// packets were acknowledged with it.
     #[inline]
     pub(crate) fn measure(&mut self, delivered: u64, took: u64) {
+        self.latest = took;
+        self.rise();
         self.measure_round_trip(delivered, took);
-        self.measure_rate(delivered, took);
+        self.measure_rate::<true>(delivered, took);
     }
 
     /// Adapts to responses of a READ.
@@ -131,42 +187,97 @@ impl Window {
             self.measure_round_trip(received, took);
         }
         if last && !self.is_unmeasured() {
-            self.measure_rate(received, took);
+            self.measure_rate::<false>(received, took);
         }
     }
 
     #[inline]
     fn measure_round_trip(&mut self, delivered: u64, took: u64) {
         // Nothing of this queue pair delays a packet before which none was unacknowledged. If it takes longer, the path may have
-        // become longer, or the peer was busy once.
-        let rise = if delivered <= 1 { self.base / 4 + LEAST_RISE } else { 0 };
+        // become longer, or the peer was busy once. Where the least is low, other senders delay it.
+        let rise = if delivered <= 1 && !self.is_low() { self.base / 4 + LEAST_RISE } else { 0 };
         self.base = took.min(self.base.wrapping_add(rise)).min(UNMEASURED - 1);
     }
 
     #[inline]
-    fn measure_rate(&mut self, delivered: u64, took: u64) {
+    fn measure_rate<const DRAINS: bool>(&mut self, delivered: u64, took: u64) {
         // Usually, the consumer posts less than a window.
         if delivered > self.packets / 2 {
-            self.follow(delivered, took);
+            self.follow(delivered, took, DRAINS);
         }
     }
 
     #[inline(never)]
-    fn follow(&mut self, delivered: u64, took: u64) {
+    fn follow(&mut self, delivered: u64, took: u64, drains: bool) {
         // The clock is coarser than the round trip was.
         if self.base == 0 {
             self.base = took;
         }
         let product = delivered.saturating_mul(self.base) / took.max(1);
+        if drains && is_queue(took, self.base) {
+            self.queued = self.queued.saturating_add(1);
+            if self.queued >= DRAIN {
+                self.queued = 0;
+                self.packets = product.clamp(FEWEST_IN_FLIGHT, self.packets.max(FEWEST_IN_FLIGHT));
+                return;
+            }
+        }
         let wanted = product.saturating_mul(2).max(self.least).min(self.most);
         if wanted == self.most {
-            self.most = self.most.saturating_add(self.most / RISE).min(self.limit);
+            self.most = self.most.saturating_add((self.most / RISE).max(1)).min(self.limit);
         }
         self.packets = if wanted >= self.packets {
             wanted
         } else {
             self.packets.saturating_sub(self.packets.saturating_sub(wanted).div_ceil(FALL))
         };
+    }
+
+    /// Returns whether the least has fallen, and has not risen again.
+    #[inline]
+    pub(crate) const fn is_low(&self) -> bool {
+        self.least < self.usual as u64
+    }
+
+    /// Returns whether the last round trip had a queue, or none was measured. Without queues, one takes `path` nanoseconds at most.
+    pub(crate) fn has_queue(&self, path: u64) -> bool {
+        self.is_unmeasured() || is_queue(self.latest, self.base.min(path))
+    }
+
+    /// Adapts to the end of a round trip.
+    #[inline]
+    pub(crate) fn rise(&mut self) {
+        if !self.is_low() {
+            return;
+        }
+        self.waited = self.waited.wrapping_add(1);
+        if self.waited >= PATIENCE {
+            self.waited = 0;
+            self.least = self.least.wrapping_add(1);
+            self.packets = self.packets.max(self.least);
+        }
+    }
+
+    /// Accounts for a packet that was sent again and acknowledged `took` nanoseconds later.
+    pub(crate) fn measure_again(&mut self, took: u64) {
+        self.latest = took;
+    }
+
+    /// Adapts to the loss of the packet at `una`, of packets before `high`. Losses of packets in flight together count once, and those in
+    /// round trips without queues not at all. `path` as in [`Window::has_queue`].
+    pub(crate) fn lose(&mut self, una: Sequence, high: Sequence, path: u64) {
+        if una < self.fallen || !self.has_queue(path) {
+            return;
+        }
+        self.fallen = high;
+        if !self.is_unmeasured() {
+            self.base = self.base.min(path);
+        }
+        let half = (self.packets / 2).max(FEWEST_IN_FLIGHT);
+        if self.packets <= self.least {
+            self.packets = half;
+        }
+        self.least = self.least.min(half);
     }
 
     /// Adapts to losses from `una` on, of packets before `high`, after which much is sent again: the peer may store less than
@@ -177,8 +288,13 @@ impl Window {
         }
         self.shrunk = high;
         self.packets = (self.packets / 2).max(self.least);
-        self.most = self.packets;
+        self.most = self.packets.max(u64::from(self.usual));
     }
+}
+
+/// Returns whether a round trip of `took` nanoseconds has a queue. Without, it takes `base`.
+const fn is_queue(took: u64, base: u64) -> bool {
+    took.saturating_mul(2) >= base.saturating_mul(QUEUED)
 }
 
 #[cfg(test)]
@@ -260,6 +376,112 @@ mod tests {
         let packets = window.packets();
         window.shrink(at(2000), at(3000));
         assert_eq!(window.packets(), packets / 2);
+    }
+
+    /// Halved by losses behind queues, once for packets in flight together, down to two packets.
+    #[test]
+    fn losses_behind_queues_lower_the_least_which_rises_slowly() {
+        let at = |number| Sequence::ZERO.add(number);
+        let mut window = Window::new(128, 8192);
+        window.measure(1, 20 * MICROSECOND);
+        window.measure(128, 120 * MICROSECOND);
+        for (una, high, expected) in [(0, 128, 64), (127, 200, 64), (128, 192, 32), (192, 224, 16)] {
+            window.lose(at(una), at(high), UNMEASURED);
+            assert_eq!(window.packets(), expected, "{una}");
+        }
+        for round in 1..=112 * u64::from(PATIENCE) {
+            assert_eq!(window.packets(), 16 + (round - 1) / u64::from(PATIENCE));
+            window.measure(1, 120 * MICROSECOND);
+        }
+        assert_eq!(window.packets(), 128);
+        for round in 0..20 {
+            window.lose(at(300 + round), at(301 + round), UNMEASURED);
+        }
+        assert_eq!(window.packets(), FEWEST_IN_FLIGHT);
+        // A path that is longer than that fills again.
+        window.measure(2, 20 * MICROSECOND);
+        window.measure(100, 20 * MICROSECOND);
+        assert_eq!(window.packets(), 200);
+    }
+
+    /// While there is a queue, in one of [`DRAIN`] round trips.
+    #[test]
+    fn a_window_that_fills_a_queue_is_drained_for_a_round_trip() {
+        let mut window = Window::new(128, 8192);
+        window.measure(1, 20 * MICROSECOND);
+        for _ in 0..3 {
+            for _ in 1..DRAIN {
+                window.measure(128, 128 * MICROSECOND);
+                assert_eq!(window.packets(), 128);
+            }
+            window.measure(128, 128 * MICROSECOND);
+            assert_eq!(window.packets(), 20);
+            window.measure(20, 20 * MICROSECOND);
+            assert_eq!(window.packets(), 128);
+        }
+        // A window of twice the bandwidth-delay product is no queue, and READs are not drained.
+        for _ in 0..2 * DRAIN {
+            window.measure(128, 49 * MICROSECOND);
+            window.measure_responses(Measured {
+                received: 128,
+                took: 128 * MICROSECOND,
+                first: false,
+                last: true,
+            });
+            assert!(window.packets() >= 128, "{}", window.packets());
+        }
+    }
+
+    /// Neither what it measured first, nor packets that other senders delay, hide a queue.
+    #[test]
+    fn a_sender_that_begins_behind_a_queue_sees_it_by_the_time_of_connecting() {
+        let lose = |window: &mut Window, path| window.lose(Sequence::ZERO, Sequence::ZERO.add(1), path);
+        let mut window = Window::new(128, 8192);
+        window.measure(1, 100 * MICROSECOND);
+        lose(&mut window, 41 * MICROSECOND);
+        assert_eq!((window.packets(), window.round_trip()), (128, 100 * MICROSECOND));
+        lose(&mut window, 40 * MICROSECOND);
+        assert_eq!((window.packets(), window.round_trip()), (64, 40 * MICROSECOND));
+        window.measure(1, 100 * MICROSECOND);
+        assert_eq!(window.round_trip(), 40 * MICROSECOND);
+    }
+
+    /// The time of a packet that was sent again is the newest that is known of the path.
+    #[test]
+    fn a_packet_that_was_sent_again_shows_the_queue() {
+        let mut window = Window::new(128, 8192);
+        window.measure(1, 20 * MICROSECOND);
+        window.measure_again(50 * MICROSECOND);
+        window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
+        assert_eq!(window.packets(), 64);
+    }
+
+    /// While the least is a sixteenth of the usual one.
+    #[test]
+    fn repairs_send_no_more_than_else_where_a_port_holds_little() {
+        for (least, expected) in [(128, 256), (9, 18), (8, 8), (2, 2)] {
+            let window = Window { packets: least, least, ..Window::new(128, 8192) };
+            assert_eq!(window.extended(), expected);
+        }
+    }
+
+    /// Nor does a loss in a round trip without queues tell anything about them.
+    #[test]
+    fn losses_without_queues_do_not_lower_the_least() {
+        let mut window = Window::new(128, 8192);
+        window.measure(1, 100 * MICROSECOND);
+        for took in [100, 249] {
+            window.measure(60, took * MICROSECOND);
+            window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
+            assert_eq!(window.packets(), 128, "{took} us");
+        }
+        window.measure(60, 250 * MICROSECOND);
+        window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
+        assert_eq!(window.packets(), 64);
+        // As long as no round trip is known, each loss counts.
+        let mut window = Window::new(128, 8192);
+        window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
+        assert_eq!(window.packets(), 64);
     }
 
     /// A quarter of the window with many READs granted, more with few.
