@@ -42,6 +42,8 @@ pub struct Kept {
 /// A memory that no host uses.
 pub struct KeptMemory {
     pub file: File,
+    /// The slot that had it: others have the same place.
+    slot: usize,
     size: usize,
     /// Of its pages, in the range of mappings of its slot.
     pub left: Option<Arc<LeftMappings>>,
@@ -61,7 +63,9 @@ impl Kept {
     /// again, in which nothing else is mapped but what is left. Returns `None` if there is none; nothing is mapped in the slot then.
     pub fn take(&self, addresses: &Addresses, size: u64) -> Option<KeptMemory> {
         let place = addresses.slot() % PLACES;
-        let kept = self.places.lock()[place].take()?;
+        // Held until the place is free: another slot may keep its memory there then.
+        let mut places = self.places.lock();
+        let kept = places[place].take_if(|kept| kept.slot == addresses.slot())?;
         let size = usize::try_from(size).ok()?.next_multiple_of(PAGE_SIZE);
         let from = self.address(place);
         if kept.size == size && move_mapping(from, addresses.direct(), size).is_ok() {
@@ -74,21 +78,23 @@ impl Kept {
         None
     }
 
-    /// Keeps a memory. It is not mapped at these addresses afterwards, unless it is too large or the system refuses to move it. Returns
-    /// whether the range of mappings has to stay for it, without access.
+    /// Keeps a memory. It is not mapped at these addresses afterwards, unless it is too large, another slot's has the place, or the system
+    /// refuses to move it. Returns whether the range of mappings has to stay for it, without access.
     pub fn keep(&self, addresses: &Addresses, physical: &Physical, space: &Space) -> bool {
         let (file, size) = (physical.file(), physical.size());
         if file.metadata().map_or(u64::MAX, |metadata| metadata.blocks().saturating_mul(BLOCK)) > MAX_BYTES {
             return false;
         }
         let Ok(file) = file.try_clone() else { return false };
-        let place = addresses.slot() % PLACES;
-        if move_mapping(addresses.direct(), self.address(place), size).is_err() {
+        let slot = addresses.slot();
+        let place = slot % PLACES;
+        let mut places = self.places.lock();
+        if places[place].is_some() || move_mapping(addresses.direct(), self.address(place), size).is_err() {
             return false;
         }
         let left = space.leave_all();
         let keeps_space = left.is_some();
-        self.places.lock()[place] = Some(KeptMemory { file, size, left });
+        places[place] = Some(KeptMemory { file, slot, size, left });
         keeps_space
     }
 
@@ -192,6 +198,20 @@ mod tests {
         assert_eq!(next.pfn(address), None);
         assert_eq!(map(&next), address);
         assert_eq!(Guest::<u8>::from_address(address).read(), 9);
+    }
+
+    /// With many hosts, two slots have one place.
+    #[test]
+    fn a_place_keeps_the_memory_of_one_slot_for_that_slot() {
+        let kept = Kept::new(5 * PLACES);
+        let hosts: Vec<Host> = (0..=8 * PLACES).map(|_| Host::new(SIZE)).collect();
+        let place = |host: &Host| host.addresses.slot() % PLACES;
+        let first = &hosts[0];
+        let other = hosts[1..].iter().find(|&host| place(host) == place(first)).unwrap();
+        assert!(first.keep(&kept));
+        assert!(!other.keep(&kept));
+        assert!(kept.take(&other.addresses, SIZE as u64).is_none());
+        assert!(kept.take(&first.addresses, SIZE as u64).is_some());
     }
 
     #[test]
