@@ -311,9 +311,11 @@ fn packets_after_a_lost_one_are_sent_again_without_early_placement() {
         }
         assert!([0, 1].iter().any(|&end| bed.wire().counters(end).lost > 3), "frames were lost");
         let frames = bed.wire_figures().frames;
+        let lost = [0, 1].map(|end| bed.wire().counters(end).lost).iter().sum::<u64>();
         finish(bed);
-        Some(frames)
+        Some((frames, lost))
     });
-    let [Some(with), Some(without)] = frames else { return };
-    assert!(without > with + 1000, "{with} frames with early placement, {without} without");
+    let [Some((with, _)), Some((without, lost))] = frames else { return };
+    // A window, which losses behind a queue make smaller.
+    assert!(without > with + 10 * lost, "{with} frames with early placement, {without} without, {lost} lost");
 }
