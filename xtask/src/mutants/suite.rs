@@ -192,9 +192,22 @@ fn names(program: &Program) -> Result<Vec<String>> {
 
 #[cfg(all(test, unix))]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
+    use std::{fs, io::Write as _};
 
     use super::*;
+
+    /// Writes an executable file by a process of its own: while another thread starts a program, its child has the files that
+    /// this process has open, and one that is open for writing cannot be executed.
+    fn write_program(directory: &Path, script: &str) -> Result<()> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat > program && chmod +x program"]).current_dir(directory).stdin(Stdio::piped());
+        let mut shell = shell.spawn()?;
+        let mut input = shell.stdin.take().context("no input")?;
+        input.write_all(script.as_bytes())?;
+        drop(input);
+        ensure!(shell.wait()?.success(), "the program cannot be written");
+        Ok(())
+    }
 
     /// Measures the one test of a test program, a shell script that ends with `body`, then tests mutant 1, which it reaches.
     /// Returns the outcome and the number of runs.
@@ -207,8 +220,7 @@ mod tests {
             "#!/bin/sh\n[ $1 = --list ] && echo 'one: test' && exit\necho >>count\nruns=$(wc -l <count)\n\
              printf '\\001' | dd of=control bs=1 seek=5 conv=notrunc status=none\n{body}\n"
         );
-        fs::write(&executable, script)?;
-        fs::set_permissions(&executable, fs::Permissions::from_mode(0o755))?;
+        write_program(directory, &script)?;
         let switch = Switch::make(directory, 1)?;
         let programs = [Program { executable, directory: directory.to_path_buf() }];
         let outcome = Suite::measure(&programs, &switch).and_then(|mut suite| Ok(suite.test(1, "a.rs")?.0));
