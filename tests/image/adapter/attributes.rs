@@ -304,18 +304,18 @@ fn packets_after_a_lost_one_are_sent_again_without_early_placement() {
     let frames = ["1", "0"].map(|value| {
         let keywords = vec![("RoCEEarlyPlacement", Keyword::Text(value.into()))];
         let faults = Faults { loss: 0.01, ..Faults::NONE };
-        let options = Options { keywords, faults, path_mtu: 1024, ..Options::default() };
+        // Losses behind a queue make the window smaller: on this link, there is none.
+        let options =
+            Options { keywords, faults, path_mtu: 1024, rate: 400_000_000_000, ..Options::default() };
         let bed = started_with(&options)?;
         for end in try_copy(&bed, 1 << 20, |_| {}) {
             end.expect("the data is copied");
         }
         assert!([0, 1].iter().any(|&end| bed.wire().counters(end).lost > 3), "frames were lost");
         let frames = bed.wire_figures().frames;
-        let lost = [0, 1].map(|end| bed.wire().counters(end).lost).iter().sum::<u64>();
         finish(bed);
-        Some((frames, lost))
+        Some(frames)
     });
-    let [Some((with, _)), Some((without, lost))] = frames else { return };
-    // A window, which losses behind a queue make smaller.
-    assert!(without > with + 10 * lost, "{with} frames with early placement, {without} without, {lost} lost");
+    let [Some(with), Some(without)] = frames else { return };
+    assert!(without > with + 1000, "{with} frames with early placement, {without} without");
 }
