@@ -31,6 +31,17 @@ struct NamedEvent {
     handles: Mutex<usize>,
 }
 
+impl NamedEvent {
+    /// Counts another handle, unless the last one is closed: the event has ended then.
+    fn open(&self) -> bool {
+        let mut handles = self.handles.lock();
+        if *handles > 0 {
+            *handles += 1;
+        }
+        *handles > 0
+    }
+}
+
 /// A handle of an event.
 struct EventHandle(Arc<NamedEvent>);
 
@@ -63,21 +74,23 @@ fn open(name: Guest<UNICODE_STRING>, handle: Guest<usize>, kind: EVENT_TYPE) -> 
     }
     let opened = {
         let mut names = host.state(&NAMED_EVENTS).0.lock();
-        let there = names.get(&name).and_then(Weak::upgrade).filter(|there| *there.handles.lock() > 0);
-        match there.filter(|_| !name.is_empty()) {
-            Some(there) if there.kind != kind => return Guest::null(),
-            Some(there) => there,
-            None => {
-                let Some(page) = host.memory.allocate(1) else { return Guest::null() };
-                let number = u8::try_from(kind.0).unwrap_or(0);
-                header::initialize(page.address(), number, size_of::<KEVENT>(), true);
-                let made = Arc::new(NamedEvent { event: page.address(), kind, handles: Mutex::new(0) });
+        let there = names.get(&name).and_then(Weak::upgrade);
+        if there.as_ref().is_some_and(|there| there.kind != kind && *there.handles.lock() > 0) {
+            return Guest::null();
+        }
+        if let Some(there) = there.filter(|there| there.kind == kind && there.open()) {
+            there
+        } else {
+            let Some(page) = host.memory.allocate(1) else { return Guest::null() };
+            let number = u8::try_from(kind.0).unwrap_or(0);
+            header::initialize(page.address(), number, size_of::<KEVENT>(), true);
+            let made = Arc::new(NamedEvent { event: page.address(), kind, handles: Mutex::new(1) });
+            if !name.is_empty() {
                 names.insert(name, Arc::downgrade(&made));
-                made
             }
+            made
         }
     };
-    *opened.handles.lock() += 1;
     let event = Guest::from_address(opened.event);
     handle.write(handles::open(host, Arc::new(EventHandle(opened))));
     event
