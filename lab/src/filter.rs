@@ -17,10 +17,14 @@ use std::{
     time::Duration,
 };
 
-use ndis_sim::{NdisHost as _, clones, filter_path, filter_stack, upper_drivers};
+use ndis_sim::{
+    NdisHost as _, clones, filter_path, filter_stack,
+    list_fields::{LARGE_SEND, SOURCE, STATUS, chain, link},
+    upper_drivers,
+};
 use ndk_abi::{
     ndis::{
-        NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES,
+        NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES,
         NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_STATUS,
         NDIS_STATUS_PAUSED, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
     },
@@ -32,12 +36,7 @@ use parking_lot::Mutex;
 type List = Guest<NET_BUFFER_LIST>;
 
 const SERVICE: &str = "viofilter";
-const NEXT: usize = offset_of!(NET_BUFFER_LIST, Next);
-const SOURCE: usize = offset_of!(NET_BUFFER_LIST, SourceHandle);
-const STATUS: usize = offset_of!(NET_BUFFER_LIST, Status);
 const PARENT: usize = offset_of!(NET_BUFFER_LIST, ParentNetBufferList);
-const LARGE_SEND: usize = offset_of!(NET_BUFFER_LIST, NetBufferListInfo)
-    + NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize * size_of::<usize>();
 /// Longest time that a list waits for another one to change places with.
 const REORDERING: Duration = Duration::from_micros(20);
 
@@ -317,17 +316,6 @@ fn take_due(queue: &mut VecDeque<(u64, usize)>, now: u64) -> Vec<List> {
     queue.drain(..due).map(|(_, list)| Guest::from_address(list)).collect()
 }
 
-fn chain(first: *mut NET_BUFFER_LIST) -> Vec<List> {
-    let list = |list: *mut NET_BUFFER_LIST| Some(Guest::new(list)).filter(|list| !list.is_null());
-    std::iter::successors(list(first), |at: &List| list(at.field(NEXT).read())).collect()
-}
-
-fn link(lists: &[List]) -> List {
-    let nexts = lists.iter().skip(1).map(|next| next.address()).chain([0]);
-    lists.iter().zip(nexts).for_each(|(list, next)| list.field::<usize>(NEXT).write(next));
-    lists.first().copied().unwrap_or(Guest::null())
-}
-
 /// The characteristics of a driver of NDIS 6.85, never freed.
 fn characteristics() -> Guest<u8> {
     let memory: Guest<u8> = Guest::new(Box::leak(Box::new([0_u64; 28]))).cast();
@@ -412,14 +400,14 @@ unsafe extern "efiapi" fn pause(context: NDIS_HANDLE, _: *mut c_void) -> NDIS_ST
 
 unsafe extern "efiapi" fn send(context: NDIS_HANDLE, lists: *mut NET_BUFFER_LIST, _port: u32, _flags: u32) {
     // SAFETY: NDIS passes the context of an attached module.
-    on_host_stack(|| unsafe { module(context) }.pass(&chain(lists), true));
+    on_host_stack(|| unsafe { module(context) }.pass(&chain(Guest::new(lists)), true));
 }
 
 unsafe extern "efiapi" fn send_complete(context: NDIS_HANDLE, lists: *mut NET_BUFFER_LIST, _flags: u32) {
     on_host_stack(|| {
         // SAFETY: NDIS passes the context of an attached module.
         let module = unsafe { module(context) };
-        let mut lists = chain(lists);
+        let mut lists = chain(Guest::new(lists));
         module.originals(&mut lists, true);
         module.complete(&lists);
     });
@@ -435,7 +423,7 @@ unsafe extern "efiapi" fn receive(
     on_host_stack(|| {
         // SAFETY: NDIS passes the context of an attached module.
         let module = unsafe { module(context) };
-        let lists = chain(lists);
+        let lists = chain(Guest::new(lists));
         if flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0 {
             module.pass(&lists, false);
         } else {
@@ -451,7 +439,7 @@ unsafe extern "efiapi" fn give_back(context: NDIS_HANDLE, lists: *mut NET_BUFFER
     on_host_stack(|| {
         // SAFETY: NDIS passes the context of an attached module.
         let module = unsafe { module(context) };
-        let mut lists = chain(lists);
+        let mut lists = chain(Guest::new(lists));
         module.originals(&mut lists, false);
         module.give_back(&lists);
     });

@@ -3,7 +3,7 @@
 //! Sending and receiving frames through the miniport and the filter modules above it. (windows-packaging §8.4; WDK: "Filter Module Send
 //! and Receive Operations")
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use ndk_abi::ndis::{
     NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_RETURN_FLAGS_DISPATCH_LEVEL,
@@ -311,6 +311,38 @@ fn complete(adapter: &Adapter, host: &Host, list: Guest<NET_BUFFER_LIST>, flags:
     adapter.data_path.changed.set();
 }
 
+/// The driver that gets a list back next.
+#[derive(Clone, Copy)]
+struct Next {
+    place: usize,
+    /// It has made the list.
+    is_maker: bool,
+}
+
+impl Next {
+    /// Returns the first module of `places` that has made a list of `source`, or handles lists of others; if there is none, the driver at
+    /// `end`, which has made it.
+    fn of(
+        filters: &[Arc<FilterModule>],
+        mut places: impl Iterator<Item = usize>,
+        end: usize,
+        (source, handler): (usize, Handler),
+    ) -> Self {
+        let makes = |place: usize| filters[place - 1].handle == source;
+        let found = places.find(|&place| makes(place) || filters[place - 1].driver.has(handler));
+        Self { place: found.unwrap_or(end), is_maker: found.is_none_or(makes) }
+    }
+
+    /// Records that it has the list.
+    fn record(self, held: &mut BTreeMap<usize, Held>, list: Guest<NET_BUFFER_LIST>) {
+        if self.is_maker {
+            held.remove(&list.address());
+        } else if let Some(held) = held.get_mut(&list.address()) {
+            held.place = self.place;
+        }
+    }
+}
+
 /// Takes a sent list back from the driver at `place`. Returns the place of the driver that gets it next: the one that has made the list,
 /// or a filter module that lets lists pass.
 fn take_back(adapter: &Adapter, host: &Host, place: usize, list: Guest<NET_BUFFER_LIST>) -> usize {
@@ -335,18 +367,10 @@ fn take_back(adapter: &Adapter, host: &Host, place: usize, list: Guest<NET_BUFFE
         format!("the {driver} changed the SourceHandle of a sent NET_BUFFER_LIST to {source:#x}")
     });
     let filters = adapter.filters();
-    let gets = |place: &usize| {
-        let module = &filters[place - 1];
-        module.handle == source || module.driver.has(Handler::SendComplete)
-    };
-    let next = (place + 1..=filters.len()).find(gets).unwrap_or(filters.len() + 1);
-    let mut state = adapter.data_path.state.lock();
-    if next > filters.len() || filters[next - 1].handle == source {
-        state.below.remove(&list.address());
-    } else if let Some(held) = state.below.get_mut(&list.address()) {
-        held.place = next;
-    }
-    next
+    let stack = filters.len() + 1;
+    let next = Next::of(&filters, place + 1..stack, stack, (source, Handler::SendComplete));
+    next.record(&mut adapter.data_path.state.lock().below, list);
+    next.place
 }
 
 /// Completes sent lists that the driver at `place` has.
@@ -481,22 +505,14 @@ fn take_received_back(adapter: &Adapter, host: &Host, place: usize, list: Guest<
     require(held.keeps, || {
         format!("{:#x}, which was indicated with NDIS_RECEIVE_FLAGS_RESOURCES, was returned", list.address())
     });
-    let filters = adapter.filters();
-    let gets = |place: &usize| {
-        let module = &filters[place - 1];
-        module.handle == held.source || module.driver.has(Handler::Return)
-    };
-    let next = (1..place).rev().find(gets).unwrap_or(0);
-    let is_owner = next == 0 || filters[next - 1].handle == held.source;
+    let next = Next::of(&adapter.filters(), (1..place).rev(), 0, (held.source, Handler::Return));
     let mut state = adapter.data_path.state.lock();
-    if is_owner {
-        state.above.remove(&list.address());
+    next.record(&mut state.above, list);
+    if next.is_maker {
         state.lent.remove(&list.address());
         host.state(&nbl::LENT).lock().remove(&list.address());
-    } else if let Some(held) = state.above.get_mut(&list.address()) {
-        held.place = next;
     }
-    next
+    next.place
 }
 
 /// Gives received lists back that the driver at `place` has.

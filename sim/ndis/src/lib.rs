@@ -22,7 +22,7 @@
 //! | [`bus`], [`dma`], [`interrupt`], `message_info` | the device under the adapter |
 //! | `block` | memory of NDIS's own structures |
 //! | [`sg_list`] | scatter/gather lists |
-//! | [`nbl`], [`clones`], `list_fields` | NET_BUFFER_LISTs |
+//! | [`nbl`], [`clones`], [`list_fields`] | NET_BUFFER_LISTs |
 //! | [`data_path`], `receive_checks`, `in_flight` | sending and receiving them, and the checks of what is received |
 //! | [`filter_module`], [`filter_path`], [`filter_stack`] | filter modules: their states, their lists, attaching and detaching them |
 //! | [`device`](mod@device) | devices that a driver registers for programs |
@@ -64,7 +64,7 @@ pub mod interrupt;
 mod keyword;
 mod lifecycle;
 mod link;
-mod list_fields;
+pub mod list_fields;
 mod message_info;
 pub mod miniport;
 pub mod nbl;

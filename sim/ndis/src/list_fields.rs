@@ -8,33 +8,34 @@ use nt_sim::guest::Guest;
 use crate::rules::require;
 
 pub(crate) const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
-pub(crate) const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
-pub(crate) const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
+/// Offset of the status of a send.
+pub const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
+/// Offset of the handle of the driver that has made the list.
+pub const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
 pub(crate) const INFO: usize = std::mem::offset_of!(NET_BUFFER_LIST, NetBufferListInfo);
 pub(crate) const INFO_LEN: usize = 27;
-pub(crate) const CANCEL_ID: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize * size_of::<usize>();
-pub(crate) const CHECKSUM: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo.0 as usize * size_of::<usize>();
-pub(crate) const PRIORITY_VLAN: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo.0 as usize * size_of::<usize>();
-pub(crate) const HASH_INFO: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo.0 as usize * size_of::<usize>();
-pub(crate) const HASH_VALUE: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue.0 as usize * size_of::<usize>();
-pub(crate) const COALESCED: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpRecvSegCoalesceInfo.0 as usize * size_of::<usize>();
-pub(crate) const TIMESTAMP_DELTA: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::RscTcpTimestampDelta.0 as usize * size_of::<usize>();
-pub(crate) const LARGE_SEND: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo.0 as usize * size_of::<usize>();
-pub(crate) const UDP_SEGMENTATION: usize =
-    INFO + NDIS_NET_BUFFER_LIST_INFO::UdpSegmentationOffloadInfo.0 as usize * size_of::<usize>();
+pub(crate) const CANCEL_ID: usize = info(NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId);
+pub(crate) const CHECKSUM: usize = info(NDIS_NET_BUFFER_LIST_INFO::TcpIpChecksumNetBufferListInfo);
+pub(crate) const PRIORITY_VLAN: usize = info(NDIS_NET_BUFFER_LIST_INFO::Ieee8021QNetBufferListInfo);
+pub(crate) const HASH_INFO: usize = info(NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashInfo);
+pub(crate) const HASH_VALUE: usize = info(NDIS_NET_BUFFER_LIST_INFO::NetBufferListHashValue);
+pub(crate) const COALESCED: usize = info(NDIS_NET_BUFFER_LIST_INFO::TcpRecvSegCoalesceInfo);
+pub(crate) const TIMESTAMP_DELTA: usize = info(NDIS_NET_BUFFER_LIST_INFO::RscTcpTimestampDelta);
+/// Offset of the request and the result of large send offload.
+pub const LARGE_SEND: usize = info(NDIS_NET_BUFFER_LIST_INFO::TcpLargeSendNetBufferListInfo);
+pub(crate) const UDP_SEGMENTATION: usize = info(NDIS_NET_BUFFER_LIST_INFO::UdpSegmentationOffloadInfo);
 /// NetBufferListInfo of lists that the stack returned.
 pub(crate) const STALE_INFO: usize = 0x57a1_e157_a1e1_57a1;
 
+/// Returns the offset of an entry of NetBufferListInfo.
+#[allow(clippy::cast_sign_loss, reason = "the numbers of entries are not negative")]
+const fn info(entry: NDIS_NET_BUFFER_LIST_INFO) -> usize {
+    INFO + entry.0 as usize * size_of::<usize>()
+}
+
 /// Returns the lists of a chain.
-pub(crate) fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
+#[must_use]
+pub fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
     const LONGEST: usize = 1 << 16;
     let mut lists = Vec::new();
     let mut at = first;
@@ -49,7 +50,8 @@ pub(crate) fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>
 }
 
 /// Makes a chain of lists; returns the first one, null if there is none.
-pub(crate) fn link(lists: &[Guest<NET_BUFFER_LIST>]) -> Guest<NET_BUFFER_LIST> {
+#[must_use]
+pub fn link(lists: &[Guest<NET_BUFFER_LIST>]) -> Guest<NET_BUFFER_LIST> {
     let nexts = lists.iter().skip(1).map(|next| next.address()).chain([0]);
     for (list, next) in lists.iter().zip(nexts) {
         list.field::<usize>(NEXT).write(next);
