@@ -114,7 +114,7 @@ fn a_freed_block_that_is_held_back_keeps_its_contents_until_the_driver_unloads()
 }
 
 #[test]
-fn a_missing_import_is_named_and_its_call_is_a_bug_check() {
+fn a_missing_import_is_named_with_its_caller_and_its_call_is_a_bug_check() {
     let Some(path) = TEST_DRIVER.as_ref() else { return };
     let image = fs::read(path).expect("the test driver is readable");
     let name = b"KeBugCheckEx\0";
@@ -128,12 +128,18 @@ fn a_missing_import_is_named_and_its_call_is_a_bug_check() {
     let host = host(&mut sim);
     let driver = host.load_driver(&file, DriverOptions::new("bug check")).expect("it loads");
     assert_eq!(driver.image().missing_imports(), ["ntoskrnl.exe!KeBugCheckXE"]);
+    let callers = driver.image().callers_of_missing(0);
     assert_eq!(start(&host, &driver), None);
     let verdict = sim.verdict();
     let text = "ntoskrnl.exe!KeBugCheckXE was called, which the simulated kernel does not have";
     assert_eq!(verdict.violations[0].code, BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED);
     assert_eq!(verdict.violations[0].text, text);
-    assert!(!verdict.violations[0].stack.is_empty());
+    // The frame of a call has the address behind it.
+    let offset = verdict.violations[0].stack[0].offset;
+    assert!(
+        callers.iter().any(|caller| (1..8).contains(&(offset - caller.offset))),
+        "{callers:?}, {offset:#x}"
+    );
 }
 
 #[test]

@@ -75,6 +75,18 @@ fn image_of_another_kind_is_refused_by_name() {
     assert!(refusal(b"").starts_with("not a well-formed PE image: "));
 }
 
+#[test]
+fn missing_import_is_named_with_the_instruction_that_calls_it() {
+    let mut sim = sim();
+    let (_, driver) = load(&mut sim, &pe::with_import("ZwSingAlong")).unwrap();
+    assert_eq!(driver.image().missing_imports(), ["ntoskrnl.exe!ZwSingAlong"]);
+    let callers: Vec<_> = driver.image().callers_of_missing(0).iter().map(ToString::to_string).collect();
+    assert_eq!(callers, ["small.sys+0x1004"]);
+    assert!(driver.image().callers_of_missing(1).is_empty());
+    let (_, known) = load(&mut sim, &pe::with_import("ZwClose")).unwrap();
+    assert!(known.image().missing_imports().is_empty());
+}
+
 /// A damaged file loads or is refused with one line; the process goes on in both cases.
 #[test]
 fn no_damage_to_the_headers_ends_the_process() {

@@ -28,6 +28,7 @@ use super::{
     guard::{self, Guard},
     missing::{Handler, Missing},
     pauses,
+    references::References,
     symbols::Symbols,
     thunk::Thunks,
 };
@@ -61,6 +62,8 @@ pub struct Image {
     /// The code that the import table points to lives as long as the image.
     _thunks: Thunks,
     missing: Missing,
+    /// The offsets of the instructions that use each missing import.
+    callers: Vec<Vec<u32>>,
     guard: Option<Guard>,
     discardable: Vec<Range<usize>>,
     pageable: Vec<(Range<usize>, i32, String)>,
@@ -92,12 +95,13 @@ impl Image {
         copy(&file, &bytes, &mapping)?;
         relocate(&file, &bytes, &mapping)?;
         set_cookie(&file, &bytes, &mapping, options.cookie)?;
-        let (thunks, missing) = bind(&file, &mapping, imports, options.on_missing)?;
+        let (thunks, missing, slots) = bind(&file, &mapping, imports, options.on_missing)?;
         let guard = Guard::read(&file, &bytes, mapping.base, options.on_unlisted)?;
         if let Some((at, code)) = guard.as_ref().and_then(Guard::pointer) {
             mapping.write(at, &code.to_le_bytes())?;
         }
         let functions = functions(&file, &bytes)?;
+        let callers = callers(&file, &functions, &mapping, &slots)?;
         let pauses =
             if options.yields_at_pauses { replace_pauses(&file, &functions, &mapping)? } else { Vec::new() };
         protect(&file, &mapping)?;
@@ -111,6 +115,7 @@ impl Image {
             pauses,
             _thunks: thunks,
             missing,
+            callers,
             guard,
             discardable: discardable(&file),
             pageable: pageable(&file),
@@ -177,6 +182,13 @@ impl Image {
     #[must_use]
     pub fn missing_imports(&self) -> &[String] {
         self.missing.names()
+    }
+
+    /// Returns the frames of the code that uses the missing import of this number, which [`Image::missing_imports`] has.
+    #[must_use]
+    pub fn callers_of_missing(&self, number: usize) -> Vec<Frame> {
+        let callers = self.callers.get(number).into_iter().flatten();
+        callers.map(|&offset| self.frame(self.base() + offset as usize)).collect()
     }
 
     /// Returns the faults that are tolerated of the image.
@@ -313,9 +325,8 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
     Ok(())
 }
 
-/// Replaces each `pause` in a function by an instruction that faults, also in leaf functions, which are in no directory. Returns their
-/// offsets, in order.
-fn replace_pauses(file: &PeFile64, functions: &Functions, mapping: &Mapping) -> Result<Vec<u32>, LoadError> {
+/// Returns the parts of an image that are code: its functions, and leaf functions, which are in no directory.
+fn code_parts(file: &PeFile64, functions: &Functions) -> Vec<Range<u32>> {
     let mut parts: Vec<Range<u32>> = functions.iter().map(|function| function.begin..function.end).collect();
     for section in file.section_table().iter() {
         if section.characteristics.get(LE).contains(IMAGE_SCN_MEM_EXECUTE) {
@@ -323,13 +334,31 @@ fn replace_pauses(file: &PeFile64, functions: &Functions, mapping: &Mapping) -> 
             parts.extend(functions.uncovered(start..start.saturating_add(section.virtual_size.get(LE))));
         }
     }
-    let mut pauses = Vec::new();
+    parts
+}
+
+/// Returns the offsets of the instructions that use each of `slots`, the entries of missing imports.
+fn callers(
+    file: &PeFile64,
+    functions: &Functions,
+    mapping: &Mapping,
+    slots: &[u32],
+) -> Result<Vec<Vec<u32>>, LoadError> {
+    let mut sorted = slots.to_vec();
+    sorted.sort_unstable();
+    let mut references = References::default();
+    let parts = if slots.is_empty() { Vec::new() } else { code_parts(file, functions) };
     for part in parts {
-        let size = part.end.saturating_sub(part.start) as usize;
-        let at = mapping.check(part.start as usize, size)?;
-        // SAFETY: inside the mapping, as just checked, and not written before the slice is dropped.
-        let code = unsafe { std::slice::from_raw_parts(at, size) };
-        pauses.extend(pauses::find(part.start, code));
+        references.add(part.start, mapping.code(&part)?, &sorted);
+    }
+    Ok(slots.iter().map(|&slot| references.of(slot)).collect())
+}
+
+/// Replaces each `pause` in a function by an instruction that faults. Returns their offsets, in order.
+fn replace_pauses(file: &PeFile64, functions: &Functions, mapping: &Mapping) -> Result<Vec<u32>, LoadError> {
+    let mut pauses = Vec::new();
+    for part in code_parts(file, functions) {
+        pauses.extend(pauses::find(part.start, mapping.code(&part)?));
     }
     pauses.sort_unstable();
     pauses.dedup();
@@ -371,13 +400,15 @@ fn discardable(file: &PeFile64) -> Vec<Range<usize>> {
         .collect()
 }
 
+/// Binds the imports. Returns the offsets of the entries of those that are missing, too.
 fn bind(
     file: &PeFile64,
     mapping: &Mapping,
     imports: &ImportTable,
     on_missing: Handler,
-) -> Result<(Thunks, Missing), LoadError> {
+) -> Result<(Thunks, Missing, Vec<u32>), LoadError> {
     let mut names = Vec::new();
+    let mut missing_slots = Vec::new();
     let mut slots = Vec::new();
     if let Some(table) = file.import_table()? {
         let mut descriptors = table.descriptors()?;
@@ -397,6 +428,8 @@ fn bind(
                     }
                 } else {
                     names.push(format!("{module}!{name}"));
+                    // Offsets from the base have 32 bits.
+                    missing_slots.push(slot as u32);
                     Target::Missing(names.len() - 1)
                 };
                 slots.push((slot, target));
@@ -420,7 +453,7 @@ fn bind(
         };
         mapping.write(slot, &address.to_le_bytes())?;
     }
-    Ok((thunks, missing))
+    Ok((thunks, missing, missing_slots))
 }
 
 /// The target that an import is bound to.
@@ -520,6 +553,14 @@ impl Mapping {
         let at = self.check(offset, N)?;
         // SAFETY: inside the mapping, as just checked; bytes have no alignment.
         Ok(unsafe { at.cast::<[u8; N]>().read() })
+    }
+
+    /// Returns a part of the image that is code. It is not written while it is borrowed.
+    fn code(&self, part: &Range<u32>) -> Result<&[u8], LoadError> {
+        let size = part.end.saturating_sub(part.start) as usize;
+        let at = self.check(part.start as usize, size)?;
+        // SAFETY: inside the mapping, as just checked; it is written by the loader only, which drops the slice first.
+        Ok(unsafe { std::slice::from_raw_parts(at, size) })
     }
 
     fn protect(&self, offset: usize, size: usize, protection: i32) -> Result<(), LoadError> {

@@ -16,6 +16,7 @@
 //! | [`symbols`] | names from the PDB |
 //! | `guard` | the functions that the image lists as targets of calls by address |
 //! | `missing` | imports that the simulated kernel does not have |
+//! | `references` | instructions that use a missing import |
 //! | `thunk` | the code between the image's call of an import and the import |
 //! | [`entry_points`] | functions that an image gets by address, in dispatch tables |
 //! | [`load`] | mapping, relocating and binding an image |
@@ -45,6 +46,7 @@ pub(crate) mod missing;
 mod pauses;
 pub mod registers;
 pub mod stack;
+mod references;
 pub mod switch;
 pub mod symbols;
 mod thunk;

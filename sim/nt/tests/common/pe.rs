@@ -55,6 +55,34 @@ pub fn image() -> Vec<u8> {
     file
 }
 
+/// Returns the file with a `DriverEntry` that calls an import of the kernel.
+pub fn with_import(name: &str) -> Vec<u8> {
+    /// Offsets in the section, which is all of the file behind the headers.
+    const DESCRIPTOR: usize = 0x40;
+    const SLOT: usize = 0x80;
+    const LOOKUP: usize = 0x90;
+    const MODULE: usize = 0xa0;
+    const NAME: usize = 0xb0;
+    let mut file = image();
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    let address = |offset: usize| SECTION + offset as u32;
+    put(OPTIONAL + 120, &address(DESCRIPTOR).to_le_bytes());
+    put(OPTIONAL + 124, &40_u32.to_le_bytes());
+    put(OPTIONAL + 240 + 8, &0x200_u32.to_le_bytes()); // VirtualSize
+    put(CODE_AT, &[0x48, 0x83, 0xec, 0x28]); // sub rsp, 28h
+    put(CODE_AT + 4, &[0xff, 0x15, 0x76, 0, 0, 0]); // call [rip + 76h]
+    put(CODE_AT + 10, &[0x48, 0x83, 0xc4, 0x28, 0xc3]); // add rsp, 28h; ret
+    for (field, offset) in [(0, LOOKUP), (12, MODULE), (16, SLOT)] {
+        put(CODE_AT + DESCRIPTOR + field, &address(offset).to_le_bytes());
+    }
+    for table in [SLOT, LOOKUP] {
+        put(CODE_AT + table, &address(NAME).to_le_bytes());
+    }
+    put(CODE_AT + MODULE, b"ntoskrnl.exe");
+    put(CODE_AT + NAME + 2, name.as_bytes());
+    file
+}
+
 /// Returns the file with other bytes at an offset.
 pub fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut file = image();
