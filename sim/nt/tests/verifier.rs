@@ -384,7 +384,7 @@ fn page_lists_every_code_and_every_violation_of_the_test_driver() {
     let cases = CRASHES.iter().chain(LEAKS).map(|(name, ..)| *name);
     missing.extend(cases.filter(|name| !page.contains(&format!("\"{name}\""))).map(ToOwned::to_owned));
     assert!(missing.is_empty(), "docs/verifier.md does not list {missing:?}");
-    let tests: String = ["sim/nt", "sim/ndis", "sim/device"]
+    let tests: String = ["sim/nt", "sim/ndis", "sim/device", "lab/tests"]
         .iter()
         .flat_map(|folder| sources(&root.join(folder)))
         .map(|path| fs::read_to_string(path).expect("a source file"))

@@ -26,6 +26,7 @@
 //! | [`stack`] | walks of the calling thread's stack |
 //! | [`call`](mod@call) | calls of the image |
 //! | [`fault`] | faults, as bug checks |
+//! | [`endless`] | the watchdog of code that does not end |
 //! | `pauses` | instructions of waits for other processors |
 //! | [`emulate`] | instructions that run in a kernel only |
 //! | `detour` | from a fault to a function of the host, and back |
@@ -34,6 +35,7 @@ pub mod call;
 mod code;
 mod detour;
 pub mod emulate;
+pub mod endless;
 pub mod entry_points;
 mod error;
 pub mod fault;
@@ -44,9 +46,9 @@ pub mod images;
 pub mod load;
 pub(crate) mod missing;
 mod pauses;
+mod references;
 pub mod registers;
 pub mod stack;
-mod references;
 pub mod switch;
 pub mod symbols;
 mod thunk;
