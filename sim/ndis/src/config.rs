@@ -2,7 +2,7 @@
 
 //! Configuration: the keywords of an adapter's registry key, and the driver's key.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use ndk_abi::{
     ndis::{
@@ -27,6 +27,14 @@ use crate::{
 
 /// The keywords of a host that hold for every adapter whose own registry key lacks them.
 pub(crate) static KEYWORDS: Slot<Mutex<Keywords>> = Slot::new();
+
+/// The names in lower case of the keywords that drivers have read of their adapters, whether they have values or not.
+pub(crate) static READ: Slot<Mutex<BTreeSet<String>>> = Slot::new();
+
+/// Returns whether a driver has read a keyword of an adapter.
+pub(crate) fn is_read(host: &Host, name: &str) -> bool {
+    host.state(&READ).lock().contains(&name.to_lowercase())
+}
 
 /// Sets a keyword of every adapter.
 pub(crate) fn set_keyword(host: &Host, name: &str, value: impl Into<Keyword>) {
@@ -55,7 +63,10 @@ enum Key {
 impl Key {
     fn value(&self, host: &Host, name: &str) -> Option<Keyword> {
         match self {
-            Self::Adapter(interface) => keyword(host, interface, name),
+            Self::Adapter(interface) => {
+                host.state(&READ).lock().insert(name.to_lowercase());
+                keyword(host, interface, name)
+            }
             Self::Driver | Self::DriverParameters => None,
         }
     }

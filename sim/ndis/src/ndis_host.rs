@@ -109,6 +109,9 @@ pub trait NdisHost {
     #[must_use]
     fn keyword(&self, name: &str) -> Option<Keyword>;
 
+    /// Returns whether a driver has read a keyword of an adapter. Names of no effect, such as mistyped ones, are not read.
+    fn has_read_keyword(&self, name: &str) -> bool;
+
     /// Returns the value of a keyword of an adapter.
     ///
     /// # Panics
@@ -173,6 +176,10 @@ impl NdisHost for Host {
 
     fn keyword(&self, name: &str) -> Option<Keyword> {
         config::keyword(self, &interface::first(self), name)
+    }
+
+    fn has_read_keyword(&self, name: &str) -> bool {
+        config::is_read(self, name)
     }
 
     fn keyword_of(&self, nic: &Arc<impl PciFunction + ?Sized>, name: &str) -> Option<Keyword> {

@@ -68,6 +68,7 @@ impl Subsystem for Ndis {
         services.add(&bus::WINDOWS, Windows::default());
         services.add(&bus::BUS_MASTERING, false.into());
         services.add(&config::KEYWORDS, Mutex::default());
+        services.add(&config::READ, Mutex::default());
         services.add(&event_log::LOG, Mutex::default());
         services.add(&interrupt::VECTORS, Mutex::default());
         services.add(&interrupt::RECEIVE_LIMIT, interrupt::DEFAULT_RECEIVE_LIMIT.into());
