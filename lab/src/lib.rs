@@ -22,6 +22,7 @@ pub mod interop;
 pub mod machine;
 pub mod measure;
 pub mod miniport;
+mod missing_imports;
 pub mod os;
 pub mod percent;
 mod process;

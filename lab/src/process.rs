@@ -11,6 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::exit::{Exit, UNUSABLE_INPUT};
+
 /// Runs a command and returns its standard output.
 ///
 /// # Errors
@@ -29,7 +31,8 @@ pub fn output(command: &mut Command) -> Result<String> {
 /// Runs a command, which is ended after `limit`, and returns its standard output.
 ///
 /// # Errors
-/// If the command cannot be run, fails, or is ended; the error has what it printed.
+/// If the command cannot be run, fails, or is ended; the error has what it printed, and the exit code of a command that cannot use its
+/// input.
 pub fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
     let mut child =
@@ -51,6 +54,9 @@ pub fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
     let [text, errors] = [text, errors].map(|reader| reader.join().unwrap_or_default());
     match status {
         Some(status) if status.success() => Ok(text),
+        Some(status) if status.code() == Some(UNUSABLE_INPUT.into()) => {
+            Err(Exit::usage(errors.trim_start_matches("error: ").trim_end()))
+        }
         Some(_) => bail!("{text}{}", errors.trim_end()),
         None => bail!("it was ended after {} s: {text}{}", limit.as_secs(), errors.trim_end()),
     }

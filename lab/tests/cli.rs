@@ -165,6 +165,23 @@ fn miniport_driver_that_is_not_there_is_skipped_or_refused() {
 }
 
 #[test]
+fn miniport_refuses_keywords_that_its_drivers_do_not_read() {
+    let Some(viordma) = lab::image() else { return };
+    let scratch = Scratch::new("miniport keywords");
+    let run = |keyword: &str, peer: &str| {
+        let image = viordma.to_str().unwrap();
+        let mut command =
+            scratch.lab(&["miniport", image, "--keyword", keyword, "--peer", peer, "--only", "oids"]);
+        command.env(IMAGE, &viordma).assert()
+    };
+    let refusal = |host: &str| format!("viordma on {host} does not read the keyword '*JumboPackets'\n");
+    run("*JumboPackets=9014", "viordma").code(2).stdout("").stderr(format!("error: {}", refusal("alpha")));
+    run("beta:*JumboPackets=9014", "viordma").code(2).stderr(format!("error: {}", refusal("beta")));
+    run("beta:*jumbopacket=9014", "viordma").code(0);
+    run("gamma:*JumboPacket=9014", "viordma").code(2).stderr(contains("the hosts are alpha and beta"));
+}
+
+#[test]
 fn consumer_refuses_keywords_roles_and_indices_that_there_are_not() {
     let scratch = Scratch::new("consumer options");
     scratch.file("small.sys", &pe::image());
@@ -211,6 +228,29 @@ fn image_of_another_kind_is_refused_with_one_sentence() {
 }
 
 #[test]
+fn driver_with_missing_imports_is_refused_unless_it_may_have_them() {
+    let Some(viordma) = lab::image() else { return };
+    let scratch = Scratch::new("imports");
+    scratch.file("singer.sys", &pe::with_import("ZwSingAlong"));
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.lab(arguments);
+        command.env(IMAGE, Path::new(&viordma)).assert()
+    };
+    let named = "singer.sys imports what the simulated kernel does not have: \
+                 ntoskrnl.exe!ZwSingAlong (used at singer.sys+0x1004)";
+    for command in ["consumer", "miniport"] {
+        let one_line = predicate::function(|text: &str| text.lines().count() == 1);
+        let refused = run(&[command, "singer.sys"]).code(2).stdout("");
+        refused.stderr(contains(named).and(contains("--allow-missing")).and(one_line));
+    }
+    let called = "ntoskrnl.exe!ZwSingAlong was called, which the simulated kernel does not have";
+    let shown = contains(named).and(contains(called));
+    run(&["consumer", "singer.sys", "--allow-missing"]).code(1).stdout(shown);
+    let arguments = ["miniport", "singer.sys", "--allow-missing", "--only", "oids", "--peer", "viordma"];
+    run(&arguments).code(1).stdout(contains(called));
+}
+
+#[test]
 fn driver_that_does_not_end_is_given_up_and_named() {
     let Some(viordma) = lab::image() else { return };
     let scratch = Scratch::new("endless");
@@ -223,7 +263,13 @@ fn driver_that_does_not_end_is_given_up_and_named() {
         command.assert()
     };
     run("small.sys").code(0).stdout(contains("0 violations"));
-    run("endless.sys").code(1).stderr(contains("DriverEntry of endless on alpha has not ended within 5 s"));
+    let report = "THREAD_STUCK_IN_DEVICE_DRIVER (0xea) on alpha: DriverEntry of endless on alpha has not ended within 5 s";
+    let stack = contains("endless.sys+0x1000").and(contains("1 violations"));
+    run("endless.sys").code(1).stdout(contains(report).and(stack)).stderr(contains("found violations"));
+    let mut command = scratch.lab(&["miniport", "endless.sys", "--limit", "3s", "--only", "oids"]);
+    command.env(IMAGE, Path::new(&viordma)).timeout(std::time::Duration::from_secs(100));
+    let report = "THREAD_STUCK_IN_DEVICE_DRIVER (0xea) on alpha: case oids has not ended within 3 s";
+    command.assert().code(1).stdout(contains(report).and(contains("endless.sys+0x1000")));
 }
 
 /// The command of docs/consumer.md, which has the same words.

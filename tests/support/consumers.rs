@@ -39,7 +39,7 @@ pub fn script(name: &str, variables: &[(&str, &str)]) -> Arc<Script> {
 
 pub fn image(path: PathBuf, tolerate: &str) -> Image {
     let service = path.file_stem().expect("a file name").to_string_lossy().into_owned();
-    Image { path, service, tolerate: tolerate.parse().expect("names of faults") }
+    Image { path, service, tolerate: tolerate.parse().expect("names of faults"), allow_missing: false }
 }
 
 pub fn example() -> Option<Image> {

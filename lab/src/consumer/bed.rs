@@ -2,7 +2,12 @@
 
 //! Hosts with viordma and consumer drivers: two hosts with an adapter each, or one host with two.
 
-use std::{collections::BTreeMap, net::IpAddr, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    path::Path,
+    sync::Arc,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use device_sim::{
@@ -22,7 +27,7 @@ use super::{
     options::Image,
     script::{Role, Variables},
 };
-use crate::{exit::Exit, machine};
+use crate::{exit::Exit, machine, missing_imports};
 
 /// How the hosts are set up.
 #[derive(Clone, Debug)]
@@ -107,19 +112,18 @@ impl Bed {
             drivers.push((host.clone(), load(host, viordma, DriverOptions::new("viordma"))?));
             for image in consumers {
                 let options = DriverOptions::new(&image.service).tolerate(image.tolerate);
-                drivers.push((host.clone(), load(host, &image.path, options)?));
+                let driver = load(host, &image.path, options)?;
+                missing_imports::check(driver.image(), image.allow_missing)?;
+                drivers.push((host.clone(), driver));
             }
         }
         Ok(Self { hosts, ports, drivers, wire, capture, limit: setup.limit.clone(), sim })
     }
 
-    /// Returns the imports that the simulated kernel does not have, by consumer.
+    /// Returns the sentences that name imports of consumers that the simulated kernel does not have.
     #[must_use]
-    pub fn missing_imports(&self) -> BTreeMap<String, Vec<String>> {
-        let missing = self.drivers.iter().filter(|(_, driver)| !driver.image().missing_imports().is_empty());
-        missing
-            .map(|(_, driver)| (driver.service().to_owned(), driver.image().missing_imports().to_vec()))
-            .collect()
+    pub fn missing_imports(&self) -> BTreeSet<String> {
+        self.drivers.iter().filter_map(|(_, driver)| missing_imports::sentence(driver.image())).collect()
     }
 
     /// Starts viordma and the adapters, then the consumers.

@@ -9,17 +9,21 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nt_sim::image::endless;
 use parking_lot::Mutex;
 
 /// Time between two looks at what runs.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Time after the limit in which a driver that loops without a call of the kernel is looked for.
+const SEARCH: Duration = Duration::from_secs(3);
 
 /// The part of a run that goes on, watched by a thread.
 #[derive(Clone, Default, Debug)]
 pub struct Limit(Arc<Mutex<Option<(String, Instant)>>>);
 
 impl Limit {
-    /// Begins to watch: when a part takes longer than `limit`, the process prints which, and ends with exit code 1.
+    /// Begins to watch. When a part takes longer than `limit`, the driver that loops gets a bug check, and the run goes on without its host.
+    /// If no driver loops, or the part does not end all the same, the process prints which part it is, and ends with exit code 1.
     #[must_use]
     pub fn watched(limit: Duration) -> Self {
         let this = Self::default();
@@ -27,9 +31,12 @@ impl Limit {
         thread::spawn(move || {
             loop {
                 thread::sleep(INTERVAL);
-                if let Some(text) = watched.exceeded(limit) {
-                    eprintln!("error: {text}");
+                if let Some(text) = watched.exceeded(limit + SEARCH) {
+                    eprintln!("error: {text}; the run is given up");
                     process::exit(1);
+                }
+                if let Some(text) = watched.exceeded(limit) {
+                    endless::sample(&text);
                 }
             }
         });
@@ -50,12 +57,8 @@ impl Limit {
     fn exceeded(&self, limit: Duration) -> Option<String> {
         let running = self.0.lock();
         let (part, since) = running.as_ref()?;
-        (since.elapsed() > limit).then(|| {
-            format!(
-                "{part} has not ended within {} s of real time (--limit); the run is given up",
-                limit.as_secs_f64()
-            )
-        })
+        (since.elapsed() > limit)
+            .then(|| format!("{part} has not ended within {} s of real time", limit.as_secs_f64()))
     }
 }
 

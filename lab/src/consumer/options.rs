@@ -36,6 +36,7 @@ use crate::{
 /// Exit codes: 0 all scripts did as they say, and the verifier found no violation; 1 otherwise; 2 an option, an image or
 /// a script cannot be used.
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of the command")]
 pub struct Options {
     /// Consumer drivers, in the order in which they are loaded. A driver's service is named after its file
     #[arg(required = true, value_name = "IMAGE.sys")]
@@ -88,6 +89,9 @@ pub struct Options {
     /// Real time after which a call of a driver, or a script, is given up
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = duration)]
     pub limit: Duration,
+    /// Run drivers that import functions which the simulated kernel does not have: a call of one is a bug check
+    #[arg(long)]
+    pub allow_missing: bool,
     /// Print all frames of the stacks of tolerated faults
     #[arg(long)]
     pub stacks: bool,
@@ -132,6 +136,8 @@ pub struct Image {
     pub path: PathBuf,
     pub service: String,
     pub tolerate: Tolerances,
+    /// Whether it may import functions that the simulated kernel does not have.
+    pub allow_missing: bool,
 }
 
 impl Options {
@@ -187,7 +193,12 @@ impl Options {
                 return Err(Exit::usage(format!("cannot read {}: {error}", path.display())));
             }
             let service = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let image = Image { path: path.clone(), service: service.clone(), tolerate: Tolerances::NONE };
+            let image = Image {
+                path: path.clone(),
+                service: service.clone(),
+                tolerate: Tolerances::NONE,
+                allow_missing: self.allow_missing,
+            };
             if images.insert(service.to_lowercase(), image).is_some()
                 || service.eq_ignore_ascii_case("viordma")
             {

@@ -2,7 +2,12 @@
 
 //! The scripts to run, their results, and the output of these.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Result;
 
@@ -32,8 +37,8 @@ pub struct Report {
     pub wire: WireFigures,
     /// The counters of the adapters, before they were halted.
     pub counters: BTreeMap<String, u64>,
-    /// Imports that the simulated kernel does not have, by driver.
-    pub missing: BTreeMap<String, Vec<String>>,
+    /// Sentences that name imports which the simulated kernel does not have.
+    pub missing: BTreeSet<String>,
 }
 
 impl Report {
@@ -54,12 +59,8 @@ pub fn text(plan: &Plan, report: &Report, stacks: bool) -> String {
     let hosts = if plan.setup.one_host { "one host, two adapters" } else { "two hosts" };
     let clock = if plan.setup.real_time { "real time" } else { "virtual time" };
     let _ = writeln!(text, "{hosts}; {clock}, seed {}", plan.setup.seed);
-    for (driver, imports) in &report.missing {
-        let _ = writeln!(
-            text,
-            "{driver} imports what the simulated kernel does not have: {}",
-            imports.join(", ")
-        );
+    for sentence in &report.missing {
+        let _ = writeln!(text, "{sentence}");
     }
     for (script, lines) in plan.scripts.iter().zip(&report.lines) {
         let _ = writeln!(text, "\n{}: {}", script.name, script.about);

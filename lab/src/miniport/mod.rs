@@ -25,10 +25,14 @@ use self::{
     options::Peer,
     two_hosts::{Image, Setup, TwoHosts},
 };
-use crate::{exit::Exit, process, workspace};
+use crate::{
+    consumer::Limit,
+    exit::{Exit, UNUSABLE_INPUT, exit_code},
+    missing_imports, process, workspace,
+};
 
-/// Real time that a case may take: a driver that waits for its device in a loop without calls is ended then.
-const LIMIT: Duration = Duration::from_secs(120);
+/// Real time after its limit in which a case says what does not end, and its hosts are stopped.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Runs the command.
 ///
@@ -47,15 +51,18 @@ pub fn run(options: &Options) -> Result<()> {
         return one(options, path, &viordma, name);
     }
     // An image that cannot be loaded is refused once, not by each case.
-    drop(TwoHosts::new([&named(options, path); 2], &setup(options, Peer::Itself, None)?)?);
+    let hosts = TwoHosts::new([&named(options, path); 2], &setup(options, Peer::Itself, None)?)?;
+    missing_imports::check(hosts.sides[0].driver.image(), options.allow_missing)?;
+    drop(hosts);
     let (mut passed, mut known, mut failed) = (0, 0, Vec::new());
     for (case, peer) in options.selected() {
         let name = format!("{}, {peer}", case.name);
-        match in_a_process(case, peer) {
+        match in_a_process(case, peer, options.limit + GRACE) {
             Ok(text) => {
                 println!("ok      {name}: {}. {}", case.about, text.trim_end());
                 passed += 1;
             }
+            Err(error) if exit_code(&error) == UNUSABLE_INPUT => return Err(error),
             Err(error) if options.known.iter().any(|known| known == case.name) => {
                 known += 1;
                 println!("known   {name}: {}. {error:#}", case.about);
@@ -82,12 +89,12 @@ fn setup(options: &Options, peer: Peer, capture: Option<PathBuf>) -> Result<Setu
     Ok(Setup { seed: options.seed, real_time: options.real_time, verifier: true, capture, keywords })
 }
 
-/// Runs a case in a process of its own, which is ended after [`LIMIT`]. Returns what it printed.
-fn in_a_process(case: &Case, peer: Peer) -> Result<String> {
+/// Runs a case in a process of its own, which is ended after `limit`. Returns what it printed.
+fn in_a_process(case: &Case, peer: Peer, limit: Duration) -> Result<String> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).args(["--case", case.name, "--peer", &peer.to_string()]);
-    process::output_within(&mut command, LIMIT)
+    process::output_within(&mut command, limit)
 }
 
 /// Runs one case in this process.
@@ -99,19 +106,24 @@ fn one(options: &Options, path: &Path, viordma: &Path, name: &str) -> Result<()>
     let is_viordma = options.peers().contains(&Peer::Viordma);
     let (peer, kind) = if is_viordma { (&other, Peer::Viordma) } else { (&image, Peer::Itself) };
     let mut hosts = TwoHosts::new([&image, peer], &setup(options, kind, options.capture.clone())?)?;
-    for side in &hosts.sides {
-        let missing = side.driver.image().missing_imports();
-        if !missing.is_empty() {
-            println!("imports that the simulated kernel does not have: {}", missing.join(", "));
-        }
+    if let Some(sentence) = missing_imports::sentence(hosts.sides[0].driver.image()) {
+        println!("{sentence}");
     }
+    let limit = Limit::watched(options.limit);
+    limit.begin(format!("case {name}"));
     // A host that dies ends the calls of its harness by a panic.
     let outcome =
         panic::catch_unwind(AssertUnwindSafe(|| hosts.start().and_then(|()| (case.run)(&mut hosts))));
+    limit.begin("the halt of the adapters");
+    let unread = hosts.unread_keywords();
     let stopped = hosts.stop();
+    limit.end();
     let text = outcome.unwrap_or_else(|_| Err(anyhow!("the host died")));
     // The violations first: the other errors follow from them.
     stopped?;
     println!("{}", text?);
-    Ok(())
+    match unread {
+        Some(sentence) => Err(Exit::usage(sentence)),
+        None => Ok(()),
+    }
 }

@@ -2,7 +2,7 @@
 
 //! Command line of the command.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -10,7 +10,7 @@ use nt_sim::Tolerances;
 
 use super::cases::{self, Case};
 use crate::{
-    consumer::KeywordOption,
+    consumer::{KeywordOption, script::duration},
     exit::Exit,
     miniport::two_hosts::{HOSTS, Setting},
 };
@@ -48,6 +48,12 @@ pub struct Options {
     /// Faults of the image that are reported but are no violations: assertions, leaks, stale-info, ... (docs/verifier.md)
     #[arg(long, value_name = "FAULT,…", default_value = "")]
     pub tolerate: Tolerances,
+    /// Real time after which a case is given up
+    #[arg(long, value_name = "TIME", default_value = "2min", value_parser = duration)]
+    pub limit: Duration,
+    /// Run a driver that imports functions which the simulated kernel does not have: a call of one is a bug check
+    #[arg(long)]
+    pub allow_missing: bool,
     /// Cases that are known to fail with this image: they are run and reported, and do not fail the command
     #[arg(long, value_name = "CASE,…", value_delimiter = ',')]
     pub known: Vec<String>,

@@ -63,6 +63,7 @@ pub struct Side {
 /// The hosts, and the wire between them.
 pub struct TwoHosts {
     pub sides: [Side; 2],
+    keywords: Vec<Setting>,
     capture: Option<Capture>,
     // Dropped last: it ends the threads of the hosts.
     sim: Sim,
@@ -95,7 +96,7 @@ impl TwoHosts {
         if let Some(capture) = &capture {
             wire.capture(capture.clone());
         }
-        Ok(Self { sides: [first, second], capture, sim })
+        Ok(Self { sides: [first, second], keywords: setup.keywords.clone(), capture, sim })
     }
 
     /// Starts drivers and adapters.
@@ -127,6 +128,18 @@ impl TwoHosts {
         let violations: Vec<_> = self.violations();
         ensure!(violations.is_empty(), "{}", violations.join("\n"));
         outcome
+    }
+
+    /// Returns a sentence about the first registry value that was set, and that the driver of its host has not read.
+    #[must_use]
+    pub fn unread_keywords(&self) -> Option<String> {
+        let is_unread = |set: &&Setting| !self.sides[set.side].host.has_read_keyword(&set.name);
+        let Setting { side, name, .. } = self.keywords.iter().find(is_unread)?;
+        Some(format!(
+            "{} on {} does not read the keyword '{name}'",
+            self.sides[*side].driver.service(),
+            HOSTS[*side]
+        ))
     }
 
     /// Returns an event of the simulation.
