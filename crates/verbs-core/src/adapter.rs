@@ -21,6 +21,9 @@ use crate::sys::{self, EventFd};
 /// How long the progress thread leaves frames to an application that has polled.
 pub const STAND_ASIDE: Duration = Duration::from_millis(1);
 
+/// By how much deadlines are late at most because frames arrive all the time.
+const LATE: Duration = Duration::from_secs(1);
+
 /// How long the end of the process waits for the messages that end its connections.
 pub const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -61,6 +64,8 @@ pub struct Adapter {
     delivering: Mutex<()>,
     /// Wakes the progress thread.
     waker: EventFd,
+    /// Until when all frames that had arrived are handled.
+    heard: AtomicU64,
     /// When the application last polled and found nothing; 0 once it waits for an event.
     polled: AtomicU64,
     /// Until when the progress thread sleeps, if an earlier deadline is to wake it; 0 while it works, and before it looks at the deadlines.
@@ -89,6 +94,7 @@ impl Adapter {
             connections: Registry::default(),
             delivering: Mutex::new(()),
             waker: EventFd::flag()?,
+            heard: AtomicU64::new(0),
             polled: AtomicU64::new(0),
             sleeps_until: AtomicU64::new(0),
             stands_aside: AtomicBool::new(false),
@@ -102,10 +108,13 @@ impl Adapter {
     /// Receives, transmits and delivers what is there. Returns the number of frames received.
     pub fn drive(&self) -> usize {
         let now = self.clock.now();
-        let received = self.link.receive(now, || self.engine.first_shard().receiver());
+        let received = self.link.receive(now, self.is_due(now), || self.engine.first_shard().receiver());
+        if received.is_all {
+            self.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        }
         self.run(now);
         self.wake_for(self.link.due());
-        received
+        received.frames
     }
 
     /// Transmits and delivers what is there, and handles deadlines. To be called after every command of the engine.
@@ -139,9 +148,21 @@ impl Adapter {
         }
     }
 
+    /// Handles the deadlines before which no frame is left that has arrived: one of those that wait may be the answer. Transmits and delivers
+    /// what is there.
     fn run(&self, now: Instant) {
-        if self.engine.first_shard().poll_timeout().is_some_and(|deadline| deadline <= now) {
-            self.engine.first_shard().handle_timeout(now);
+        let heard =
+            self.heard.load(Ordering::Relaxed).max(now.as_nanos().saturating_sub(LATE.as_nanos() as u64));
+        self.run_until(now, now.min(Instant::from_nanos(heard)));
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.engine.first_shard().poll_timeout().is_some_and(|deadline| deadline <= now)
+    }
+
+    fn run_until(&self, now: Instant, due: Instant) {
+        if self.is_due(due) {
+            self.engine.first_shard().handle_timeout(due);
         }
         if self.engine.first_shard().wants_transmit() {
             self.link
@@ -260,9 +281,8 @@ impl Adapter {
         let _ = self.engine.connections().set_addresses(&[]);
         // The engine ends a bounded number at a time, and is due until it has ended all. The process waits no longer than that.
         let now = self.clock.now();
-        let is_due = || self.engine.first_shard().poll_timeout().is_some_and(|deadline| deadline <= now);
-        while is_due() && self.clock.now() < now + LEAVE_LIMIT {
-            self.run(now);
+        while self.is_due(now) && self.clock.now() < now + LEAVE_LIMIT {
+            self.run_until(now, now);
         }
         // What another thread has ended meanwhile.
         self.run(now);

@@ -262,6 +262,46 @@ fn objects_of_another_device_are_refused() {
     qp.destroy();
 }
 
+/// An answer may have arrived in time and wait behind others: the deadline of its packet is not handled before it.
+#[test]
+fn answers_that_wait_behind_others_cost_no_retransmission() {
+    let a = Side::new(address(), &Settings::default());
+    let cq = CompletionQueue::new(&a.context, 4000, None, 9).unwrap();
+    let qps: Vec<_> = (0..1000).map(|_| QueuePair::new(spec(&a.pd, &cq)).unwrap()).collect();
+    for (qp, peer) in qps.iter().zip(qps.iter().rev()) {
+        for (state, mask) in steps() {
+            let to_peer = QpAttributes { destination: peer.qpn(), ..attributes(state, &a) };
+            qp.modify(&to_peer, mask).unwrap();
+        }
+    }
+    let length = 4096;
+    let mut done = 0;
+    for id in 0..3 {
+        for qp in &qps {
+            let (sges, operation) = ([a.sge(length)], SendOperation::Write { address: 0, key: a.key() });
+            let data = SendData::Sges(&sges);
+            let request = SendRequest { context: id, operation, flags: SendFlags::empty(), data };
+            qp.post_send(&request, None).unwrap();
+            qp.start();
+        }
+        let started = std::time::Instant::now();
+        while done < (id + 1) * 1000 {
+            assert!(started.elapsed() < Duration::from_secs(20), "{done} completions");
+            cq.poll(100, |completion| {
+                assert_eq!(completion.status, CompletionStatus::Success);
+                done += 1;
+            })
+            .unwrap();
+        }
+    }
+    let again = counter(&a, "retransmissions");
+    assert!(again <= 1000, "{again} packets of 12000 were sent again");
+    for qp in qps {
+        qp.destroy();
+    }
+    cq.destroy().unwrap();
+}
+
 /// A peer that is gone is detected by the retry count.
 #[test]
 fn requests_to_a_peer_that_is_gone_fail() {

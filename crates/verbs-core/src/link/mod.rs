@@ -59,6 +59,26 @@ const DRAINED: usize = 1024;
 /// Bytes that the kernel counts for a frame of 4096 bytes of payload in a receive buffer.
 const COUNTED: usize = 8448;
 
+/// Frames that were received.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    pub frames: usize,
+    /// No others had arrived before.
+    pub is_all: bool,
+}
+
+impl Received {
+    const NONE: Self = Self { frames: 0, is_all: true };
+    /// Another thread receives.
+    const UNKNOWN: Self = Self { frames: 0, is_all: false };
+
+    /// Adds a batch from one of the places where frames arrive: more wait there if it is a full one.
+    fn add(&mut self, batch: usize) {
+        self.frames += batch;
+        self.is_all &= batch < sys::BATCH;
+    }
+}
+
 /// The link of a device.
 #[derive(Debug)]
 pub struct Link {
@@ -141,25 +161,33 @@ impl Link {
         }
     }
 
-    /// Passes frames that have arrived to `receiver`, unless another thread does so now. Returns their number.
-    pub fn receive<'a>(&self, now: Instant, receiver: impl Fn() -> Receiver<'a, Lock>) -> usize {
-        let Some(mut incoming) = self.incoming.try_lock() else { return 0 };
-        let mut count = 0;
+    /// Passes frames that have arrived to `receiver`, unless another thread does so now. Looks `everywhere`, or, beside rings, at sockets only
+    /// from time to time.
+    pub fn receive<'a>(
+        &self,
+        now: Instant,
+        everywhere: bool,
+        receiver: impl Fn() -> Receiver<'a, Lock>,
+    ) -> Received {
+        let Some(mut incoming) = self.incoming.try_lock() else { return Received::UNKNOWN };
+        let mut arrived = Received::NONE;
         if let Some(memory) = &self.memory {
             if memory.is_begun() {
                 // What the process sent before it used the ring; not for ever, if other hosts send all the time.
                 let mut rounds = 0..DRAINED;
-                while rounds.next().is_some() && self.receive_datagrams(&mut incoming, now, &receiver) > 0 {}
+                while rounds.next().is_some()
+                    && self.receive_datagrams(&mut incoming, now, &receiver).frames > 0
+                {}
             }
-            memory.each(|ring| count += incoming.receive_memory(ring, now, &receiver));
-            if memory.has_rings() && !incoming.is_turn_of_sockets() {
+            memory.each(|ring| arrived.add(incoming.receive_memory(ring, now, &receiver)));
+            if memory.has_rings() && !incoming.is_turn_of_sockets() && !everywhere {
                 self.note_due(&mut incoming);
-                return count;
+                return Received { is_all: false, ..arrived };
             }
         }
-        count += self.receive_datagrams(&mut incoming, now, &receiver);
+        let datagrams = self.receive_datagrams(&mut incoming, now, &receiver);
         self.note_due(&mut incoming);
-        count
+        Received { frames: arrived.frames + datagrams.frames, is_all: arrived.is_all && datagrams.is_all }
     }
 
     fn receive_datagrams<'a>(
@@ -167,16 +195,16 @@ impl Link {
         incoming: &mut Incoming,
         now: Instant,
         receiver: &impl Fn() -> Receiver<'a, Lock>,
-    ) -> usize {
-        let mut count = 0;
+    ) -> Received {
+        let mut arrived = Received::NONE;
         for socket in self.sockets() {
-            count += incoming.receive(socket, &self.neighbors, now, receiver);
+            arrived.add(incoming.receive(socket, &self.neighbors, now, receiver));
         }
         if let Some(packets) = &self.packets {
             let refuses = self.slot == 0 || self.takeover.socket().is_some();
-            count += incoming.receive_frames(packets, refuses, &self.neighbors, now, receiver);
+            arrived.add(incoming.receive_frames(packets, refuses, &self.neighbors, now, receiver));
         }
-        count
+        arrived
     }
 
     /// Waits until frames have arrived, at most for `timeout`.
