@@ -302,7 +302,7 @@ fn answers_that_wait_behind_others_cost_no_retransmission() {
     cq.destroy().unwrap();
 }
 
-/// A peer that is gone is detected by the retry count.
+/// A peer that is gone is detected by the retry count, after the least ACK timeout for each attempt: others may be without a processor as long.
 #[test]
 fn requests_to_a_peer_that_is_gone_fail() {
     let settings = Settings::default();
@@ -311,8 +311,12 @@ fn requests_to_a_peer_that_is_gone_fail() {
         let quick = QpAttributes { timeout: 8, retries: 1, ..attributes(state, &b) };
         a.qp.modify(&quick, mask).unwrap();
     }
+    assert_eq!(a.qp.attributes().timeout, 8);
     drop(b);
+    let started = std::time::Instant::now();
     a.post(1, SendOperation::Send, 10).unwrap();
     assert_eq!(a.completions(1)[0].status, CompletionStatus::RetryExceeded);
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(134), "{took:?}");
     assert_eq!(a.qp.state(), QpState::Error);
 }

@@ -14,6 +14,9 @@ use super::transitions::{Mask, check};
 use crate::error::Error;
 use crate::limits;
 
+/// Code of the least ACK timeout, 67 ms: the peer may be a process that has no processor for a few time slices, and answers then.
+const MIN_ACK_TIMEOUT: u8 = 14;
+
 impl QueuePair {
     /// Changes the state and the attributes that `mask` names, to those of `new`.
     ///
@@ -156,7 +159,7 @@ fn requester(attributes: &QpAttributes) -> RequesterSpec {
         outbound_reads: attributes.outbound_reads,
         retries: attributes.retries,
         rnr_retries: attributes.rnr_retries,
-        ack_timeout: attributes.timeout,
+        ack_timeout: if attributes.timeout == 0 { 0 } else { attributes.timeout.max(MIN_ACK_TIMEOUT) },
     }
 }
 
