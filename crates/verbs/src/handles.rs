@@ -12,8 +12,16 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use verbs_core::Error;
 
+/// An object that exists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    kind: TypeId,
+    /// A thread destroys it, and may wait for the program meanwhile.
+    ends: bool,
+}
+
 /// The objects that exist, by address.
-static LIVE: Mutex<Option<HashMap<usize, TypeId>>> = Mutex::new(None);
+static LIVE: Mutex<Option<HashMap<usize, Entry>>> = Mutex::new(None);
 
 /// An object with the structure `C` that the program sees.
 ///
@@ -44,7 +52,9 @@ pub fn create_with<T: Handle>(make: impl FnOnce(*mut T::C) -> Result<T, Error>) 
         Ok(object) => {
             // SAFETY: the place was allocated for an object of this type above.
             unsafe { place.write(object) };
-            LIVE.lock().get_or_insert_default().insert(shown.addr(), TypeId::of::<T>());
+            LIVE.lock()
+                .get_or_insert_default()
+                .insert(shown.addr(), Entry { kind: TypeId::of::<T>(), ends: false });
             Ok(shown)
         }
         Err(error) => {
@@ -61,7 +71,10 @@ fn whole<T: Handle>(pointer: *mut T::C) -> *mut T {
 }
 
 fn is_live<T: Handle>(pointer: *mut T::C) -> bool {
-    LIVE.lock().as_ref().and_then(|live| live.get(&pointer.addr()).copied()) == Some(TypeId::of::<T>())
+    let live = LIVE.lock();
+    live.as_ref()
+        .and_then(|live| live.get(&pointer.addr()))
+        .is_some_and(|entry| entry.kind == TypeId::of::<T>())
 }
 
 /// Returns the object of a pointer.
@@ -86,36 +99,49 @@ pub unsafe fn trusted<'a, T: Handle>(pointer: *mut T::C) -> Option<&'a T> {
     if pointer.is_null() { None } else { unsafe { whole::<T>(pointer).as_ref() } }
 }
 
-/// Destroys an object if `end` succeeds.
+/// Destroys an object if `end` succeeds. Of two threads that do so at a time, one fails.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is none of this type; those of `end`.
+/// [`Error::Invalid`] if there is none of this type, or another thread destroys it; those of `end`.
 pub fn destroy<T: Handle>(
     pointer: *mut T::C,
     end: impl FnOnce(&T) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    end(get::<T>(pointer)?)?;
-    drop(take::<T>(pointer)?);
+    mark::<T>(pointer, true)?;
+    if let Err(error) = get::<T>(pointer).and_then(end) {
+        mark::<T>(pointer, false)?;
+        return Err(error);
+    }
+    drop(remove::<T>(pointer, true)?);
     Ok(())
 }
 
-/// Removes an object from those that are found.
-fn forget<T: Handle>(pointer: *mut T::C) -> Result<(), Error> {
+/// Records whether a thread destroys an object.
+fn mark<T: Handle>(pointer: *mut T::C, ends: bool) -> Result<(), Error> {
     let mut live = LIVE.lock();
-    let live = live.get_or_insert_default();
-    if live.get(&pointer.addr()) != Some(&TypeId::of::<T>()) {
+    let entry = live.get_or_insert_default().get_mut(&pointer.addr()).ok_or(Error::Invalid)?;
+    if entry.kind != TypeId::of::<T>() || entry.ends == ends {
         return Err(Error::Invalid);
     }
-    live.remove(&pointer.addr());
+    entry.ends = ends;
     Ok(())
 }
 
 /// Removes an object. Returns it.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is none of this type, or no longer.
+/// [`Error::Invalid`] if there is none of this type, or no longer, or a thread destroys it.
 pub fn take<T: Handle>(pointer: *mut T::C) -> Result<Box<T>, Error> {
-    forget::<T>(pointer)?;
+    remove::<T>(pointer, false)
+}
+
+fn remove<T: Handle>(pointer: *mut T::C, ends: bool) -> Result<Box<T>, Error> {
+    let mut live = LIVE.lock();
+    let live = live.get_or_insert_default();
+    if live.get(&pointer.addr()) != Some(&Entry { kind: TypeId::of::<T>(), ends }) {
+        return Err(Error::Invalid);
+    }
+    live.remove(&pointer.addr());
     // SAFETY: `create` has made the box, and the entry that was removed just now shows that it was not taken before.
     Ok(unsafe { Box::from_raw(whole::<T>(pointer)) })
 }

@@ -112,6 +112,27 @@ fn objects_in_use_are_busy_and_destroyed_ones_unknown() {
     assert_eq!(call!(ibv_destroy_cq(cq)), libc::EINVAL);
 }
 
+#[test]
+fn of_two_threads_that_destroy_a_queue_pair_one_succeeds() {
+    let rig = Rig::new();
+    let cq = rig.cq();
+    for _ in 0..500 {
+        let qp = rig.qp(cq);
+        let (address, both_are_there) = (qp.expose_provenance(), std::sync::Barrier::new(2));
+        let destroy = || {
+            both_are_there.wait();
+            call!(ibv_destroy_qp(core::ptr::with_exposed_provenance_mut(address)))
+        };
+        let mut results = std::thread::scope(|scope| {
+            let other = scope.spawn(destroy);
+            [destroy(), other.join().unwrap()]
+        });
+        results.sort_unstable();
+        assert_eq!(results, [0, libc::EINVAL]);
+    }
+    assert_eq!(call!(ibv_destroy_cq(cq)), 0);
+}
+
 /// Each change without one of its attributes, and with one that it does not take.
 #[test]
 fn a_change_needs_its_attributes() {
