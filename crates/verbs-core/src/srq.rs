@@ -144,7 +144,11 @@ impl SharedReceiveQueue {
 impl Subscriber for SharedReceiveQueue {
     fn handle(&self, notice: Notice) {
         if matches!(notice, Notice::Limit) {
-            self.attributes.lock().limit = 0;
+            let limit = core::mem::take(&mut self.attributes.lock().limit);
+            if limit == 0 {
+                // The application has set it to 0 meanwhile, or since: the engine keeps the one before.
+                return;
+            }
             let event = AsyncEvent { kind: AsyncEventKind::SrqLimitReached, token: self.token };
             self.pd.context().async_events().push(event);
         }

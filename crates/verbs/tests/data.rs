@@ -187,6 +187,25 @@ fn a_shared_receive_queue_reports_its_limit() {
     call!(ibv_ack_async_event(&raw mut event));
     assert_eq!(call!(ibv_query_srq(srq, &raw mut limit)), 0);
     assert_eq!(limit.srq_limit, 0);
+    // One that is set to 0 before the queue falls below it.
+    assert_eq!(receive_shared(srq, 2, &mut []), 0);
+    for srq_limit in [2, 0] {
+        let mut limit = IbvSrqAttr { max_wr: 0, max_sge: 0, srq_limit };
+        assert_eq!(call!(ibv_modify_srq(srq, &raw mut limit, IBV_SRQ_LIMIT)), 0);
+    }
+    let mut attr = Rig::init_attr(cq, IBV_QPT_RC);
+    attr.srq = srq;
+    let qp = call!(ibv_create_qp(rig.pd, &raw mut attr));
+    rig.connect(qp, qp);
+    assert_eq!(post(qp, &mut send_wr(3, IBV_WR_SEND)).0, 0);
+    completions(cq, 2);
+    // SAFETY: the context exists.
+    let fd = unsafe { (*rig.context).async_fd };
+    // SAFETY: a descriptor of this process.
+    unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
+    assert_eq!(call!(ibv_get_async_event(rig.context, &raw mut event)), -1);
+    assert_eq!(errno(), libc::EAGAIN);
+    assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     assert_eq!(call!(ibv_destroy_srq(srq)), 0);
     assert_eq!(call!(ibv_destroy_cq(cq)), 0);
 }
