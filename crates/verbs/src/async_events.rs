@@ -3,6 +3,7 @@
 //! Asynchronous events.
 
 use core::ffi::c_int;
+use std::sync::Arc;
 
 use verbs_core::context::{AsyncEvent, AsyncEventKind};
 use verbs_core::{Error, Unacknowledged};
@@ -53,7 +54,9 @@ pub unsafe extern "C" fn ibv_get_async_event(context: *mut IbvContext, event: *m
             events.taken();
         }
     };
-    let taken = context::find(context).and_then(|context| context.async_events().take_counted(count));
+    // Kept while the call waits: another thread may close the context meanwhile.
+    let core = context::find(context).map(Arc::clone);
+    let taken = core.and_then(|core| core.async_events().take_counted(count));
     errno::flag(taken.map(|taken| {
         let qp = core::ptr::with_exposed_provenance_mut(taken.token as usize);
         let taken = IbvAsyncEvent { element: AsyncElement { qp }, event_type: type_of(taken.kind) };

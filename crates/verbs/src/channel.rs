@@ -48,7 +48,9 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     cq: *mut *mut IbvCq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    let taken = handles::get::<Channel>(channel).and_then(|channel| channel.core.take());
+    // Kept while the call waits: another thread may destroy the channel meanwhile.
+    let core = handles::get::<Channel>(channel).map(|channel| Arc::clone(&channel.core));
+    let taken = core.and_then(|core| core.take());
     errno::flag(taken.map(|token| {
         let queue = core::ptr::with_exposed_provenance_mut::<IbvCq>(token as usize);
         // SAFETY: the token is the pointer of a completion queue, which is not destroyed before this event is acknowledged.

@@ -34,7 +34,9 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut RdmaEventChann
 /// Waits for the next event of a channel.
 pub fn take(channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent, Error> {
     loop {
-        let event = handles::get::<Channel>(channel)?.core.take()?;
+        // Kept while the call waits: another thread may destroy the channel meanwhile.
+        let core = Arc::clone(&handles::get::<Channel>(channel)?.core);
+        let event = core.take()?;
         let counted = Arc::clone(event.counted());
         match convert(event, Arc::clone(&counted)) {
             Some(pointer) => return Ok(pointer),
