@@ -3,8 +3,9 @@
 //! Unreliable connections (`IBV_QPT_UC`), and errors of the send queue.
 
 use core::ffi::c_int;
+use core::ptr::null_mut;
 
-use verbs::abi::attributes::IbvQpAttr;
+use verbs::abi::attributes::{IbvQpAttr, IbvQpInitAttr, IbvSrqAttr, IbvSrqInitAttr};
 use verbs::abi::flags::*;
 use verbs::abi::objects::{IbvCq, IbvQp, WrRdma};
 
@@ -42,6 +43,27 @@ fn destroy(cq: *mut IbvCq, qps: &[*mut IbvQp]) {
         assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     }
     assert_eq!(call!(ibv_destroy_cq(cq)), 0);
+}
+
+#[test]
+fn an_unreliable_connection_has_no_shared_receive_queue() {
+    let rig = Rig::new();
+    let cq = rig.cq();
+    let mut srq =
+        IbvSrqInitAttr { srq_context: null_mut(), attr: IbvSrqAttr { max_wr: 5, max_sge: 1, srq_limit: 0 } };
+    let srq = call!(ibv_create_srq(rig.pd, &raw mut srq));
+    for (qp_type, is_offered) in [(IBV_QPT_UC, false), (IBV_QPT_UD, true), (IBV_QPT_RC, true)] {
+        let mut attr = IbvQpInitAttr { srq, ..Rig::init_attr(cq, qp_type) };
+        let qp = call!(ibv_create_qp(rig.pd, &raw mut attr));
+        assert_eq!(qp.is_null(), !is_offered, "type {qp_type}");
+        if is_offered {
+            assert_eq!(call!(ibv_destroy_qp(qp)), 0);
+        } else {
+            assert_eq!(errno(), libc::EINVAL);
+        }
+    }
+    assert_eq!(call!(ibv_destroy_srq(srq)), 0);
+    destroy(cq, &[]);
 }
 
 #[test]

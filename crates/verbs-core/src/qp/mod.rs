@@ -59,13 +59,15 @@ impl QueuePair {
     /// Creates a queue pair in state Reset. Its [capabilities](Self::capabilities) are at least those asked for.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a capability is beyond the limits, or if the objects are of different devices; [`Error::OutOfMemory`].
+    /// [`Error::Invalid`] if a capability is beyond the limits, an unreliable connection is to have a shared receive queue, or the objects are of
+    /// different devices; [`Error::OutOfMemory`].
     pub fn new(mut spec: QueuePairSpec) -> Result<Arc<Self>, Error> {
         spec.capabilities = spec.capabilities.granted().ok_or(Error::Invalid)?;
         let device = spec.pd.context().device();
         let is_own = |context: &Context| Arc::ptr_eq(context.device(), device);
         let foreign_srq = spec.srq.as_ref().is_some_and(|srq| !is_own(srq.pd().context()));
-        if !is_own(spec.send_cq.context()) || !is_own(spec.receive_cq.context()) || foreign_srq {
+        let no_srq = spec.service == Service::Unreliable && spec.srq.is_some();
+        if !is_own(spec.send_cq.context()) || !is_own(spec.receive_cq.context()) || foreign_srq || no_srq {
             return Err(Error::Invalid);
         }
         let adapter = spec.pd.device().adapter();
