@@ -12,6 +12,7 @@ use crate::qp_attributes::QpAttributes;
 use crate::region::access_rights::Pd;
 use crate::transport::cache_lines;
 use crate::transport::rc_transport::RcTransport;
+use crate::transport::requester::send_queue;
 use crate::transport::state::State;
 use crate::work::Sge;
 use roce_wire::Qpn;
@@ -115,6 +116,12 @@ impl<R: RawMutex> Qp<R> {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.transport.lock().drain.is_pending()
+    }
+
+    /// Returns how many requests the send queue takes at least: more once some are complete.
+    #[must_use]
+    pub fn free_requests(&self) -> u32 {
+        send_queue::free_requests(self.transport.lock().send_queue())
     }
 
     /// Returns whether an element of an outstanding request, of either queue, is one that `wanted` accepts.

@@ -66,6 +66,11 @@ impl Builder {
         self.lock.lock();
     }
 
+    /// Returns whether a thread has locked the list.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_locked()
+    }
+
     /// Unlocks the list.
     ///
     /// # Safety

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_uint};
 
 use verbs_core::{Error, RecvRequest, SendData, SendFlags, Sge, limits};
 
-use crate::abi::flags::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
+use crate::abi::flags::{IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 use crate::abi::objects::{IbvRecvWr, IbvSge};
 use crate::errno;
 
@@ -96,10 +96,16 @@ pub unsafe fn post_receives(
 }
 
 /// Returns the options of a request.
-pub fn flags(flags: c_uint) -> SendFlags {
+///
+/// # Errors
+/// [`Error::Invalid`] if there are others: checksums of raw packets are not offered.
+pub fn flags(flags: c_uint) -> Result<SendFlags, Error> {
+    if flags & !(IBV_SEND_FENCE | IBV_SEND_INLINE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED) != 0 {
+        return Err(Error::Invalid);
+    }
     let mut all = SendFlags::empty();
     all.set(SendFlags::FENCE, flags & IBV_SEND_FENCE != 0);
     all.set(SendFlags::SILENT, flags & IBV_SEND_SIGNALED == 0);
     all.set(SendFlags::SOLICITED, flags & IBV_SEND_SOLICITED != 0);
-    all
+    Ok(all)
 }

@@ -3,12 +3,13 @@
 //! Memory regions.
 
 use core::ffi::{c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use verbs_core::Error;
 use verbs_core::memory::{MemoryRegion, Range};
 
-use crate::abi::flags::{IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_ZERO_BASED};
+use crate::abi::flags::{IBV_ACCESS_MW_BIND, IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_ZERO_BASED};
 use crate::abi::objects::{IbvMr, IbvPd};
 use crate::handles::{self, Handle};
 use crate::pd::Pd;
@@ -19,6 +20,8 @@ use crate::{errno, tables};
 pub struct Mr {
     base: IbvMr,
     core: Mutex<MemoryRegion>,
+    /// Windows can be bound to it.
+    takes_windows: AtomicBool,
 }
 
 // SAFETY: it is `repr(C)` and begins with an `IbvMr`.
@@ -51,7 +54,17 @@ fn register(
     // SAFETY: the domain was found when the memory was registered.
     let context = unsafe { (*pd).context };
     let base = IbvMr { context, pd, addr, length, handle: key, lkey: key, rkey: key };
-    Ok(handles::create(Mr { base, core: Mutex::new(core) }))
+    let takes_windows = (flags & IBV_ACCESS_MW_BIND != 0).into();
+    Ok(handles::create(Mr { base, core: Mutex::new(core), takes_windows }))
+}
+
+/// Returns the key of a region to which windows can be bound.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is no such region, or it was registered without `IBV_ACCESS_MW_BIND`.
+pub fn bindable(mr: *mut IbvMr) -> Result<u32, Error> {
+    let found = handles::get::<Mr>(mr)?;
+    if found.takes_windows.load(Ordering::Relaxed) { Ok(found.base.lkey) } else { Err(Error::Invalid) }
 }
 
 fn register_again(
@@ -83,6 +96,10 @@ fn register_again(
     // SAFETY: as for a registration.
     unsafe { core.register_again(&domain.core, &range) }?;
     drop(core);
+    if flags & CHANGE_ACCESS != 0 {
+        let takes_windows = access.cast_unsigned() & IBV_ACCESS_MW_BIND != 0;
+        found.takes_windows.store(takes_windows, Ordering::Relaxed);
+    }
     // SAFETY: the region was found above. The program uses none of its fields during the call.
     let shown = unsafe { &mut *mr };
     shown.pd = pd;

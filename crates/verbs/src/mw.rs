@@ -8,12 +8,12 @@ use verbs_core::memory::MemoryWindow;
 use verbs_core::{Access, Binding, Error, SendData, SendOperation, SendRequest, WindowType};
 
 use crate::abi::flags::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ZERO_BASED};
-use crate::abi::objects::{IbvMr, IbvMw, IbvMwBind, IbvMwBindInfo, IbvPd, IbvQp};
+use crate::abi::objects::{IbvMw, IbvMwBind, IbvMwBindInfo, IbvPd, IbvQp};
 use crate::elements::flags;
 use crate::handles::{self, Handle};
 use crate::pd::Pd;
 use crate::qp::Qp;
-use crate::{errno, tables};
+use crate::{errno, mr, tables};
 
 const TYPE_1: c_int = 1;
 const TYPE_2: c_int = 2;
@@ -58,14 +58,10 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut IbvMw) -> c_int {
 /// Returns what a request binds to a window.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the region is none, or the flags are unknown; [`Error::Unsupported`] for a window that counts from 0.
+/// [`Error::Invalid`] if there is no such region, it takes no windows, or the flags are unknown; [`Error::Unsupported`] for a window that
+/// counts from 0.
 fn binding(info: &IbvMwBindInfo) -> Result<Binding, Error> {
-    let region: *mut IbvMr = info.mr;
-    if region.is_null() {
-        return Err(Error::Invalid);
-    }
-    // SAFETY: the program passes a region.
-    let region = unsafe { (*region).lkey };
+    let region = mr::bindable(info.mr)?;
     if info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
         return Err(Error::Unsupported);
     }
@@ -110,7 +106,7 @@ pub unsafe extern "C" fn bind_mw(qp: *mut IbvQp, mw: *mut IbvMw, bind: *mut IbvM
         let rkey = unsafe { &mut (*mw).rkey };
         let key = *rkey & !KEY_MASK | rkey.wrapping_add(1) & KEY_MASK;
         let operation = SendOperation::Bind { key };
-        let (context, flags) = (bind.wr_id, flags(bind.send_flags));
+        let (context, flags) = (bind.wr_id, flags(bind.send_flags)?);
         let request = SendRequest { context, operation, flags, data: SendData::Binding(&binding) };
         qp.core.post_send(&request, None)?;
         *rkey = key;

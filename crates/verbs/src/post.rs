@@ -57,25 +57,27 @@ fn atomic(wr: &IbvSendWr) -> Option<(AtomicOperation, WrAtomic)> {
 /// # Safety
 /// The request is one of a program.
 unsafe fn post_one(qp: &Qp, wr: &IbvSendWr) -> Result<(), Error> {
+    let flags = flags(wr.send_flags)?;
+    let is_inline = wr.send_flags & IBV_SEND_INLINE != 0;
     if wr.opcode == IBV_WR_BIND_MW {
         // SAFETY: every bit pattern is a valid value; a request of this operation has these fields.
         let bind = unsafe { wr.tail.bind_mw };
         let binding = binding_of_request(bind.mw, bind.rkey, &bind.bind_info)?;
         let operation = SendOperation::Bind { key: bind.rkey };
         let data = SendData::Binding(&binding);
-        let request = SendRequest { context: wr.wr_id, operation, flags: flags(wr.send_flags), data };
+        let request = SendRequest { context: wr.wr_id, operation, flags, data };
         return qp.core.post_send(&request, None);
     }
     if let Some((operation, remote)) = atomic(wr) {
         // SAFETY: the program passes as many elements as it says.
         let elements = Elements::of(unsafe { elements(wr.sg_list, wr.num_sge) }?)?;
-        let &[sink] = elements.as_slice() else { return Err(Error::Invalid) };
+        let (&[sink], false) = (elements.as_slice(), is_inline) else { return Err(Error::Invalid) };
         return qp.core.post_atomic(&AtomicRequest {
             context: wr.wr_id,
             address: remote.remote_addr,
             key: remote.rkey,
             operation,
-            flags: flags(wr.send_flags),
+            flags,
             sink,
         });
     }
@@ -83,19 +85,18 @@ unsafe fn post_one(qp: &Qp, wr: &IbvSendWr) -> Result<(), Error> {
     // SAFETY: the program passes as many elements as it says.
     let elements = Elements::of(unsafe { elements(wr.sg_list, wr.num_sge) }?)?;
     let post = |data: SendData<'_>| {
-        let request = SendRequest { context: wr.wr_id, operation, flags: flags(wr.send_flags), data };
+        let request = SendRequest { context: wr.wr_id, operation, flags, data };
         if qp.core.spec().service != Service::Datagram {
             return qp.core.post_send(&request, immediate);
         }
         // SAFETY: a request to a queue pair for datagrams has these fields.
         let ud = unsafe { wr.wr.ud };
-        // SAFETY: the program passes an address handle.
-        let ah = unsafe { handles::trusted::<Ah>(ud.ah) }.ok_or(Error::Invalid)?;
+        let ah = handles::get::<Ah>(ud.ah)?;
         let to = Destination { handle: &ah.core, qpn: ud.remote_qpn, q_key: ud.remote_qkey, immediate };
         qp.core.post_datagram(&to, &request)
     };
     // SAFETY: inline elements of a program are readable memory.
-    unsafe { elements.with_data(wr.send_flags & IBV_SEND_INLINE != 0, post) }
+    unsafe { elements.with_data(is_inline, post) }
 }
 
 /// Posts requests to a send queue. The first one that fails ends the call.

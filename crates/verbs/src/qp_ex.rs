@@ -7,7 +7,7 @@
 use core::ffi::{c_int, c_void};
 
 use verbs_core::qp::{Destination, QueuePair, Service};
-use verbs_core::{AtomicOperation, AtomicRequest, Error, SendData, SendOperation, SendRequest};
+use verbs_core::{AtomicOperation, AtomicRequest, Error, SendData, SendOperation, SendRequest, limits};
 
 use crate::abi::attributes::IbvQpInitAttrEx;
 use crate::abi::context::IbvContext;
@@ -23,10 +23,16 @@ use crate::handles;
 use crate::mw::binding_of_request;
 use crate::qp::{self, Operations, Qp};
 
-/// Posts all requests of a list.
+/// Posts all requests of a list, or none: a program that hears of an error may post all of them again.
 fn post_all(list: &List, qp: &QueuePair) -> Result<(), Error> {
     if let Some(error) = list.error {
         return Err(error);
+    }
+    for request in &list.requests {
+        check(request, list, qp)?;
+    }
+    if list.requests.len() > qp.free_requests() as usize {
+        return Err(Error::OutOfMemory);
     }
     for request in &list.requests {
         let pieces;
@@ -43,23 +49,55 @@ fn post_all(list: &List, qp: &QueuePair) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks what makes the post of a request fail, but for the state of the queue pair, with which the first one fails.
+fn check(request: &Pending, list: &List, qp: &QueuePair) -> Result<(), Error> {
+    let (service, sizes) = (qp.spec().service, qp.capabilities());
+    let operation = match request.operation {
+        Operation::Send(operation) => Some(operation),
+        Operation::Atomic { .. } => None,
+    };
+    let is_offered = match operation {
+        Some(SendOperation::Send) => true,
+        Some(SendOperation::Write { .. }) => service != Service::Datagram,
+        _ => service == Service::Reliable,
+    };
+    let fits = match &request.data {
+        Data::Elements(range) => {
+            let elements = &list.elements[range.clone()];
+            let bytes: u64 = elements.iter().map(|element| u64::from(element.length)).sum();
+            let most = if operation.is_none() { 1 } else { sizes.send_elements as usize };
+            elements.len() <= most && bytes <= limits::MESSAGE.into() && (operation.is_some() || bytes == 8)
+        }
+        Data::Inline(range) => {
+            let takes = matches!(operation, Some(SendOperation::Send | SendOperation::Write { .. }));
+            takes && range.len() <= sizes.inline as usize
+        }
+        Data::Binding(_) => true,
+    };
+    if service == Service::Datagram {
+        let (ah, ..) = request.to.ok_or(Error::Invalid)?;
+        handles::get::<Ah>(ah)?;
+    }
+    flags(request.flags)?;
+    if is_offered && fits { Ok(()) } else { Err(Error::Invalid) }
+}
+
 fn post_one(qp: &QueuePair, pending: &Pending, data: SendData<'_>) -> Result<(), Error> {
     let Pending { id, operation, immediate, .. } = *pending;
+    let flags = flags(pending.flags)?;
     let operation = match operation {
         Operation::Send(operation) => operation,
         Operation::Atomic { operation, address, key } => {
             let SendData::Sges(&[sink]) = data else { return Err(Error::Invalid) };
-            let flags = flags(pending.flags);
             return qp.post_atomic(&AtomicRequest { context: id, address, key, operation, flags, sink });
         }
     };
-    let request = SendRequest { context: id, operation, flags: flags(pending.flags), data };
+    let request = SendRequest { context: id, operation, flags, data };
     if qp.spec().service != Service::Datagram {
         return qp.post_send(&request, immediate);
     }
     let (ah, qpn, q_key) = pending.to.ok_or(Error::Invalid)?;
-    // SAFETY: the program has passed an address handle, which lives until the requests are executed.
-    let ah = unsafe { handles::trusted::<Ah>(ah) }.ok_or(Error::Invalid)?;
+    let ah = handles::get::<Ah>(ah)?;
     qp.post_datagram(&Destination { handle: &ah.core, qpn, q_key, immediate }, &request)
 }
 
@@ -149,7 +187,8 @@ unsafe extern "C" fn wr_start(qp: *mut IbvQpEx) {
 
 unsafe extern "C" fn wr_complete(qp: *mut IbvQpEx) -> c_int {
     // SAFETY: the program passes an extended queue pair.
-    let Some(found) = (unsafe { handles::trusted::<Qp>(qp.cast()) }) else { return libc::EINVAL };
+    let found = unsafe { handles::trusted::<Qp>(qp.cast()) };
+    let Some(found) = found.filter(|qp| qp.builder.is_locked()) else { return libc::EINVAL };
     let mut posted = Ok(());
     // SAFETY: the program has started the list.
     unsafe { with_list(qp, |list| posted = post_all(list, &found.core)) };
@@ -161,7 +200,8 @@ unsafe extern "C" fn wr_complete(qp: *mut IbvQpEx) -> c_int {
 
 unsafe extern "C" fn wr_abort(qp: *mut IbvQpEx) {
     // SAFETY: the program passes an extended queue pair.
-    if let Some(found) = unsafe { handles::trusted::<Qp>(qp.cast()) } {
+    let found = unsafe { handles::trusted::<Qp>(qp.cast()) };
+    if let Some(found) = found.filter(|qp| qp.builder.is_locked()) {
         // SAFETY: this thread has locked it in `wr_start`.
         unsafe { found.builder.unlock() };
     }

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 
 use verbs::abi::attributes::{
-    IbvAsyncEvent, IbvCqInitAttrEx, IbvQpAttr, IbvQpInitAttrEx, IbvSrqAttr, IbvSrqInitAttr,
+    IbvAsyncEvent, IbvCqInitAttrEx, IbvQpAttr, IbvQpInitAttr, IbvQpInitAttrEx, IbvSrqAttr, IbvSrqInitAttr,
 };
 use verbs::abi::flags::*;
 use verbs::abi::objects::{IbvCq, IbvCqEx, IbvMwBindInfo, IbvPollCqAttr, IbvQp, IbvQpEx, IbvSge, WrAtomic};
@@ -251,6 +251,15 @@ fn datagrams_arrive_behind_a_header() {
     assert_eq!(post(qps[0], &mut wr).0, libc::EINVAL, "a datagram is a SEND");
     assert_eq!(call!(ibv_destroy_ah(ah)), 0);
     assert_eq!(call!(ibv_destroy_ah(ah)), libc::EINVAL);
+    wr.opcode = IBV_WR_SEND;
+    for foreign in [ah, cq.cast()] {
+        wr.wr.ud.ah = foreign;
+        assert_eq!(
+            post(qps[0], &mut wr).0,
+            libc::EINVAL,
+            "an address handle that is gone, and another object"
+        );
+    }
     for qp in qps {
         assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     }
@@ -268,6 +277,13 @@ fn extended(rig: &Rig, cq: *mut IbvCq, operations: u64) -> Result<*mut IbvQp, c_
     // SAFETY: the arguments are those of the inline function in the header.
     let qp = unsafe { create(rig.context, &raw mut attr) };
     if qp.is_null() { Err(errno()) } else { Ok(qp) }
+}
+
+/// Returns how many requests a send queue takes.
+fn extended_depth(qp: *mut IbvQp) -> u32 {
+    let (mut attr, mut init): (IbvQpAttr, IbvQpInitAttr) = (zero(), zero());
+    assert_eq!(call!(ibv_query_qp(qp, &raw mut attr, 0, &raw mut init)), 0);
+    init.cap.max_send_wr
 }
 
 /// Calls a function of an extended queue pair.
@@ -331,11 +347,28 @@ fn an_extended_queue_pair_posts_lists() {
     build!(ex, wr_rdma_write(sink.key(), sink.address(0)));
     build!(ex, wr_bind_mw(null_mut(), 0, &raw const nothing));
     assert_eq!(build!(ex, wr_complete()), libc::EINVAL);
+    // Nor one that is too long, or whose last request has too much data.
+    let (fits, mut long) = (extended_depth(qp), [0u8; 600]);
+    for (count, error) in [(fits + 1, libc::ENOMEM), (2, libc::EINVAL)] {
+        build!(ex, wr_start());
+        set_request(ex, 6);
+        for _ in 0..count {
+            build!(ex, wr_rdma_write(sink.key(), sink.address(0)));
+        }
+        if error == libc::EINVAL {
+            build!(ex, wr_set_inline_data(long.as_mut_ptr().cast(), long.len()));
+        }
+        assert_eq!(build!(ex, wr_complete()), error);
+    }
     build!(ex, wr_start());
     set_request(ex, 5);
     build!(ex, wr_rdma_write(sink.key(), sink.address(0)));
     assert_eq!(build!(ex, wr_complete()), 0);
     assert_eq!(completions(cq, 1)[0].wr_id, 5);
+    assert!(poll(cq).is_empty());
+    // Without a start.
+    assert_eq!(build!(ex, wr_complete()), libc::EINVAL);
+    build!(ex, wr_abort());
     for qp in [plain, qp] {
         assert_eq!(call!(ibv_destroy_qp(qp)), 0);
     }

@@ -6,8 +6,9 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::null_mut;
 
 use verbs::abi::flags::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_SEND_SIGNALED,
+    IBV_WR_BIND_MW, IBV_WR_RDMA_WRITE,
 };
 use verbs::abi::objects::{IbvMr, IbvMw, IbvMwBind, IbvMwBindInfo, IbvPd, IbvQp, WrBind, WrRdma};
 
@@ -176,6 +177,20 @@ fn a_window_is_bound_by_a_request_and_keeps_its_region() {
         IbvMwBindInfo { mw_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED, ..info };
     nothing.tail.bind_mw = WrBind { mw, rkey: key, bind_info: from_zero };
     assert_eq!(post(peer, &mut nothing).0, libc::EOPNOTSUPP);
+    // To a region that takes no windows, and to one that is gone.
+    let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND).cast_signed();
+    let (start, mut bytes) = (null_mut(), [0u8; 100]);
+    let plain = call!(ibv_reg_mr(rig.pd, bytes.as_mut_ptr().cast(), 100, access));
+    let to = |mr| WrBind {
+        mw,
+        rkey: key,
+        bind_info: IbvMwBindInfo { mr, addr: bytes.as_ptr().addr() as u64, length: 10, ..info },
+    };
+    assert_eq!(again(plain, 4, null_mut(), (start, 0), IBV_ACCESS_LOCAL_WRITE), 0);
+    nothing.tail.bind_mw = to(plain);
+    assert_eq!(post(peer, &mut nothing).0, libc::EINVAL, "without IBV_ACCESS_MW_BIND");
+    assert_eq!(call!(ibv_dereg_mr(plain)), 0);
+    assert_eq!(post(peer, &mut nothing).0, libc::EINVAL, "to a region that is gone");
     for (mw, rkey) in [(null_mut(), key), (mw, key ^ 0x100)] {
         nothing.tail.bind_mw = WrBind { mw, rkey, bind_info: info };
         assert_eq!(post(peer, &mut nothing).0, libc::EINVAL);

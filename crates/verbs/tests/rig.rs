@@ -150,7 +150,8 @@ impl Rig {
         let access = IBV_ACCESS_LOCAL_WRITE
             | IBV_ACCESS_REMOTE_WRITE
             | IBV_ACCESS_REMOTE_READ
-            | IBV_ACCESS_REMOTE_ATOMIC;
+            | IBV_ACCESS_REMOTE_ATOMIC
+            | IBV_ACCESS_MW_BIND;
         let mr = call!(ibv_reg_mr(self.pd, bytes.as_mut_ptr().cast(), bytes.len(), access.cast_signed()));
         assert!(!mr.is_null());
         Memory { bytes, mr }

@@ -139,6 +139,11 @@ impl QueuePair {
         attributes
     }
 
+    /// Returns how many requests the send queue takes at least.
+    pub fn free_requests(&self) -> u32 {
+        self.qp.free_requests()
+    }
+
     /// Posts a request to the send queue. It starts with [`QueuePair::start`].
     ///
     /// # Errors

@@ -184,6 +184,11 @@ const fn stored_apart(most: u32) -> usize {
     if most > 1 { most as usize } else { 0 }
 }
 
+/// Returns how many requests a send queue takes at least.
+pub(crate) const fn free_requests(queue: &SendQueue) -> u32 {
+    queue.limit.saturating_sub(queue.len)
+}
+
 impl SendQueue {
     /// Offset up to which each packet uses this.
     pub(crate) const USUAL: usize = offset_of!(Self, sges);
