@@ -4,6 +4,8 @@
 
 use core::fmt;
 use core::net::IpAddr;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 /// The variable with the name of the capture.
@@ -17,6 +19,9 @@ pub const INTERFACE: &str = "VIORDMA_INTERFACE";
 
 /// The variable that switches shared memory off.
 const SHARED_MEMORY: &str = "VIORDMA_SHARED_MEMORY";
+
+/// How the names of the variables begin.
+const PREFIX: &str = "VIORDMA_";
 
 /// The variables, and what each sets.
 pub const VARIABLES: [(&str, &str); 6] = [
@@ -74,17 +79,26 @@ impl Faults {
     }
 }
 
-/// A variable with a value that has no meaning.
+/// A variable that has no meaning, or whose value has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidVariable {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub value: String,
     pub reason: &'static str,
 }
 
+impl InvalidVariable {
+    /// Returns the value of a variable that has no meaning for this reason.
+    #[must_use]
+    pub fn new(name: &'static str, value: String, reason: &'static str) -> Self {
+        Self { name: Cow::Borrowed(name), value, reason }
+    }
+}
+
 impl fmt::Display for InvalidVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "viordma: {}={}: {}", self.name, self.value, self.reason)
+        // One line, whatever is in it.
+        write!(f, "viordma: {}={}: {}", self.name.escape_debug(), self.value.escape_debug(), self.reason)
     }
 }
 
@@ -96,18 +110,30 @@ impl Settings {
     /// # Errors
     /// The first variable whose value is invalid.
     pub fn from_environment() -> Result<Self, InvalidVariable> {
-        Self::read(|name| std::env::var(name).ok())
+        Self::read(std::env::vars_os())
     }
 
-    /// Reads the settings of variables that `get` returns. An empty value is that of a variable that is not set.
+    /// Reads the settings of variables. An empty value is that of a variable that is not set. A name that is none of those of
+    /// [`VARIABLES`], but begins as they do, is a mistake: its setting would be missed without a word.
     ///
     /// # Errors
-    /// The first variable whose value is invalid.
-    pub fn read(get: impl Fn(&'static str) -> Option<String>) -> Result<Self, InvalidVariable> {
+    /// The first variable whose name or value is invalid.
+    pub fn read(all: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, InvalidVariable> {
         let mut settings = Self::default();
-        for (name, _) in VARIABLES {
-            let Some(value) = get(name).filter(|value| !value.is_empty()) else { continue };
-            settings.set(name, &value).map_err(|reason| InvalidVariable { name, value, reason })?;
+        for (name, value) in all {
+            if !name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+                continue;
+            }
+            let invalid = |reason| {
+                let text = |text: &OsStr| text.to_string_lossy().into_owned();
+                InvalidVariable { name: Cow::Owned(text(&name)), value: text(&value), reason }
+            };
+            let known = VARIABLES.iter().find(|(known, _)| name == *known);
+            let (known, _) = known.ok_or_else(|| invalid("there is no such variable"))?;
+            let text = value.to_str().ok_or_else(|| invalid("not UTF-8"))?;
+            if !text.is_empty() {
+                settings.set(known, text).map_err(invalid)?;
+            }
         }
         Ok(settings)
     }
@@ -175,16 +201,20 @@ fn share(value: &str) -> Result<u32, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
-    fn read(name: &'static str, value: &str) -> Result<Settings, InvalidVariable> {
-        Settings::read(|asked| (asked == name).then(|| value.to_owned()))
+    fn read(name: &str, value: &str) -> Result<Settings, InvalidVariable> {
+        Settings::read([(name.into(), value.into())].into_iter())
     }
 
     #[test]
     fn each_variable_sets_its_part() {
-        assert_eq!(Settings::read(|_| None), Ok(Settings::default()));
-        assert_eq!(Settings::read(|_| Some(String::new())), Ok(Settings::default()));
+        assert_eq!(Settings::read([].into_iter()), Ok(Settings::default()));
+        let empty = VARIABLES.map(|(name, _)| (name.into(), "".into()));
+        assert_eq!(Settings::read(empty.into_iter()), Ok(Settings::default()));
+        assert_eq!(read("HOME", "VIORDMA_"), Ok(Settings::default()));
         let addresses = read("VIORDMA_ADDR", "127.0.0.1, ::1").unwrap().addresses;
         assert_eq!(addresses, ["127.0.0.1".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);
         assert_eq!(read("VIORDMA_INTERFACE", "eth0").unwrap().interface.as_deref(), Some("eth0"));
@@ -209,11 +239,18 @@ mod tests {
             ("VIORDMA_FAULTS", "seed=x"),
             ("VIORDMA_STATS", "yes"),
             ("VIORDMA_SHARED_MEMORY", "2"),
+            ("VIORDMA_STATS", "1\n"),
+            // Names of none.
+            ("VIORDMA_FAULT", "loss=1%"),
+            ("VIORDMA_", ""),
         ] {
             let error = read(name, value).unwrap_err();
-            assert_eq!((error.name, error.value.as_str()), (name, value));
+            assert_eq!((&*error.name, error.value.as_str()), (name, value));
             let line = error.to_string();
             assert!(line.contains(name) && !line.contains('\n'), "{line}");
         }
+        let broken = OsString::from_vec(vec![b'/', 0xFF]);
+        let error = Settings::read([(PCAP.into(), broken)].into_iter()).unwrap_err();
+        assert_eq!((&*error.name, error.reason), (PCAP, "not UTF-8"));
     }
 }

@@ -41,15 +41,15 @@ impl Host {
     /// The variable with the name of the capture, if the file cannot be created; that with the interface, or the addresses, if it cannot have
     /// such devices.
     pub fn new(settings: Settings) -> Result<Arc<Self>, InvalidVariable> {
-        if let Some(interface) = &settings.interface {
-            check_interface(interface, &settings.addresses)?;
+        match &settings.interface {
+            Some(interface) => check_interface(interface, &settings.addresses)?,
+            None => settings.addresses.iter().try_for_each(check_address)?,
         }
         let addresses = addresses::of_devices(&settings);
         let created = settings.pcap.as_deref().map(Capture::create).transpose();
-        let capture = created.map_err(|_| InvalidVariable {
-            name: PCAP,
-            value: settings.pcap.as_deref().unwrap_or(Path::new("")).display().to_string(),
-            reason: "the file cannot be created",
+        let capture = created.map_err(|_| {
+            let file = settings.pcap.as_deref().unwrap_or(Path::new("")).display();
+            InvalidVariable::new(PCAP, file.to_string(), "the file cannot be created")
         })?;
         let capture = capture.map(Arc::new);
         Ok(Arc::new(Self { settings, capture, addresses, open: Mutex::default(), kept: Mutex::default() }))
@@ -127,14 +127,21 @@ impl Host {
     }
 }
 
+/// Checks that this host has an address.
+fn check_address(address: &IpAddr) -> Result<(), InvalidVariable> {
+    let bound = UdpSocket::bind((*address, 0));
+    let invalid = |_| InvalidVariable::new(ADDR, address.to_string(), "not an address of this host");
+    bound.map(drop).map_err(invalid)
+}
+
 /// Checks that there can be devices of `addresses` on an interface; of all of its addresses if the list is empty.
 fn check_interface(interface: &str, addresses: &[IpAddr]) -> Result<(), InvalidVariable> {
-    let invalid = |reason| InvalidVariable { name: INTERFACE, value: interface.to_owned(), reason };
+    let invalid = |reason| InvalidVariable::new(INTERFACE, interface.to_owned(), reason);
     let index = sys::interface_index(interface).ok_or(invalid("there is no such interface"))?;
     let known = addresses::of_interface(interface);
     if let Some(unknown) = addresses.iter().find(|&address| !known.contains(address)) {
         let reason = "not an address of the interface that VIORDMA_INTERFACE names";
-        return Err(InvalidVariable { name: ADDR, value: unknown.to_string(), reason });
+        return Err(InvalidVariable::new(ADDR, unknown.to_string(), reason));
     }
     let &address = known.first().ok_or(invalid("the interface has no address"))?;
     link::check(index, address).map_err(|error| {

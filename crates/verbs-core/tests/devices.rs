@@ -57,6 +57,11 @@ fn the_end_of_a_child_leaves_the_devices_of_its_parent() {
 fn an_address_of_another_host_has_no_device() {
     let error = Device::open([192, 0, 2, 1].into(), &Settings::default(), None).err();
     assert_eq!(error, Some(Error::System(libc::EADDRNOTAVAIL)));
+    for foreign in ["192.0.2.1", "2001:db8::1"] {
+        let settings = Settings { addresses: vec![foreign.parse().unwrap()], ..Settings::default() };
+        let error = Host::new(settings).err().unwrap();
+        assert_eq!((&*error.name, error.value.as_str()), ("VIORDMA_ADDR", foreign));
+    }
 }
 
 #[test]
@@ -73,7 +78,7 @@ fn an_address_has_room_for_as_many_processes_as_there_are_slots() {
 fn a_capture_that_cannot_be_created_is_reported_with_its_variable() {
     let settings = Settings { pcap: Some(PathBuf::from("/nonexistent/file")), ..Settings::default() };
     let error = Host::new(settings).err().unwrap();
-    assert_eq!((error.name, error.value.as_str()), ("VIORDMA_PCAP", "/nonexistent/file"));
+    assert_eq!((&*error.name, error.value.as_str()), ("VIORDMA_PCAP", "/nonexistent/file"));
 }
 
 #[test]
@@ -81,9 +86,9 @@ fn an_interface_without_devices_is_reported_with_its_variable() {
     let error = |interface: &str, addresses: &[&str]| {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let settings = Settings { interface: Some(interface.to_owned()), addresses, ..Settings::default() };
-        Host::new(settings).err().map(|error| (error.name, error.value))
+        Host::new(settings).err().map(|error| (error.name.into_owned(), error.value))
     };
-    let invalid = |name, value: &str| Some((name, value.to_owned()));
+    let invalid = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
     assert_eq!(error("none", &[]), invalid("VIORDMA_INTERFACE", "none"));
     assert_eq!(error("lo", &["127.0.0.1", "192.0.2.77"]), invalid("VIORDMA_ADDR", "192.0.2.77"));
     // Without Ethernet frames, or without the capability.

@@ -4,7 +4,7 @@
 # Runs the programs for RDMA of this system on the libraries, each with its peer on the same host, and prints a line for each.
 # Needs the package viordma-verbs; what is not installed is skipped. The exit status is the number of failures.
 
-run=${VIORDMA_RUN:-viordma-verbs}
+run=${RUN_WITH:-viordma-verbs}
 log=$(mktemp -d)
 failures=0
 

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use crate::shell;
 
 /// Environment variable by which the processes of a case are found, however they were started.
-pub const MARK: &str = "VIORDMA_JUDGE";
+pub const MARK: &str = "JUDGE_OF_VIORDMA";
 
 /// How often a process that runs is looked at.
 const INTERVAL: Duration = Duration::from_millis(5);
