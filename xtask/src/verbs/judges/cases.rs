@@ -505,7 +505,7 @@ pub const CASES: &[Case] = &[
         "manners",
         "",
         "/usr/bin/python3 -B {scripts}/manners.py",
-        "signals, children, and a library that is unloaded, beside transfers",
+        "signals, children, memory that is unmapped, and a library that is unloaded, beside transfers",
         Runs::One,
     )
     .printing("ok unloading")

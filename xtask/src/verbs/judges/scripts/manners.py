@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What programs do beside RDMA while a device is open: signals, children, unloading a library.
+"""What programs do beside RDMA while a device is open: signals, children, unmapping memory, unloading a library.
 
 Prints "ok" and the name of each part. A part that fails ends the program with an error.
 """
 
+import ctypes
+import mmap
 import os
 import signal
 import subprocess
@@ -146,7 +148,34 @@ def unloading():
         sys.exit("a program that unloads the library ends with %d" % ended.returncode)
 
 
+def unmapping():
+    """Memory that is unmapped under a region ends the process that accesses it, with the signal of such an access."""
+    ended = subprocess.run([sys.executable, "-B", __file__, "unmapped"])
+    if ended.returncode != -signal.SIGSEGV:
+        sys.exit("a program that unmaps memory under a region ends with %d" % ended.returncode)
+
+
+def access_unmapped():
+    context = Context(name="viordma0")
+    side = Side(context)
+    side.connect(context, side)
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    address = libc.mmap(None, LENGTH, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    mr = MR(side.pd, LENGTH, e.IBV_ACCESS_LOCAL_WRITE, address=address)
+    libc.munmap(address, LENGTH)
+    side.qp.post_recv(RecvWR(num_sge=1, sg=[side.sge()]))
+    side.qp.post_send(SendWR(opcode=e.IBV_WR_SEND, num_sge=1, sg=[SGE(address, LENGTH, mr.lkey)]))
+    side.completion()
+
+
 def main():
+    if sys.argv[1:] == ["unmapped"]:
+        access_unmapped()
+        return
     context = Context(name="viordma0")
     sides = [Side(context), Side(context)]
     for side, peer in (sides, sides[::-1]):
@@ -155,6 +184,7 @@ def main():
         ("signals", lambda: signals(sides)),
         ("threads", threads_with_signals),
         ("children", lambda: children(sides)),
+        ("unmapping", unmapping),
         ("unloading", unloading),
     ]
     for name, part in parts:
