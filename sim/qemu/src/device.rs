@@ -58,11 +58,13 @@ const DOORBELL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A virtio-net-pci device of QEMU. [`QemuNic::close`] or drop ends QEMU.
 pub struct QemuNic {
     shared: Arc<Shared>,
-    /// QEMU, and the thread that delivers its interrupts; `None` when it is closed.
-    running: Mutex<Option<(Process, JoinHandle<()>)>>,
+    /// The thread that delivers QEMU's interrupts; `None` when the device is closed.
+    interrupts: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
+    /// QEMU; `None` when the device is closed.
+    process: Mutex<Option<Process>>,
     bus: Arc<dyn Bus>,
     memory: Arc<DmaSpace>,
     mac: [u8; 6],
@@ -117,6 +119,7 @@ impl QemuNic {
         let doorbell = ivshmem_bars.first().map_or(0, |bar| bar.start) + DOORBELL;
         await_doorbells(&mut qtest, &doorbells, doorbell)?;
         let shared = Arc::new(Shared {
+            process: Mutex::new(Some(process)),
             bus,
             memory: Arc::new(DmaSpace::at(MEMORY, memory, len)?),
             mac: options.mac,
@@ -143,7 +146,7 @@ impl QemuNic {
                 of_thread.doorbells.run(|vector| Shared::interrupt(&of_thread, vector));
             }
         })?;
-        Ok(Arc::new(Self { shared, running: Mutex::new(Some((process, interrupts))) }))
+        Ok(Arc::new(Self { shared, interrupts: Mutex::new(Some(interrupts)) }))
     }
 
     /// Damages the ring of transmit queue `queue` in memory, so that the device sets NEEDS_RESET and does nothing until it is reset.
@@ -218,8 +221,8 @@ impl QemuNic {
     /// # Errors
     /// It has ended.
     pub fn set_process_stopped(&self, stopped: bool) -> io::Result<()> {
-        match &*self.running.lock() {
-            Some((process, _)) => process.set_stopped(stopped),
+        match &*self.shared.process.lock() {
+            Some(process) => process.set_stopped(stopped),
             None => Err(io::Error::other("QEMU has ended")),
         }
     }
@@ -227,11 +230,11 @@ impl QemuNic {
     /// Removes the device and ends QEMU. A host may outlive its simulation, and its devices with it.
     pub fn close(&self) {
         self.shared.removed.store(true, Relaxed);
-        let Some((process, interrupts)) = self.running.lock().take() else { return };
+        let Some(interrupts) = self.interrupts.lock().take() else { return };
         self.shared.doorbells.stop();
         // A panic of the thread has been reported by its panic hook.
         let _ = interrupts.join();
-        drop(process);
+        drop(self.shared.process.lock().take());
     }
 }
 
@@ -307,7 +310,8 @@ impl Shared {
         result
             .inspect_err(|error| {
                 self.removed.store(true, Relaxed);
-                eprintln!("QEMU's device is lost: {error}");
+                let end = self.process.lock().as_mut().map(Process::end).unwrap_or_default();
+                eprintln!("QEMU's device is lost: {error}; {end}");
             })
             .ok()
     }

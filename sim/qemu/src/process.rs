@@ -28,6 +28,11 @@ use crate::{
 
 /// Time limit of QEMU's start, which takes a fifth of a second.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a QEMU that has closed its connections may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The file that QEMU writes its messages to.
+const MESSAGES: &str = "messages";
 
 /// Where the memory of the simulated host is in the virtual machine: at the physical addresses of the host, because most
 /// devices of QEMU bypass DMA remapping. A multiple of 2 MiB, below the 40 address bits of QEMU's default processor.
@@ -86,15 +91,37 @@ impl Process {
         let mut firmware = vec![HALT[1]; FIRMWARE];
         firmware[RESET_VECTOR..RESET_VECTOR + HALT.len()].copy_from_slice(&HALT);
         fs::write(path("firmware"), firmware)?;
-        let messages = File::create(path("messages"))?;
+        let messages = File::create(path(MESSAGES))?;
         let child = command(options, memory, len, &root).stderr(messages).spawn()?;
         let mut process = Self { child, directory };
         match process.connect(&listeners) {
             Ok(connections) => Ok((process, connections)),
             Err(error) => {
-                let messages = fs::read_to_string(path("messages")).unwrap_or_default();
-                Err(io::Error::other(format!("QEMU does not start: {error}: {}", messages.trim())))
+                Err(io::Error::other(format!("QEMU does not start: {error}: {}", process.messages())))
             }
+        }
+    }
+
+    /// Returns what QEMU has reported on its error output.
+    fn messages(&self) -> String {
+        let messages = fs::read_to_string(self.directory.path().join(MESSAGES)).unwrap_or_default();
+        messages.trim().to_owned()
+    }
+
+    /// Describes how QEMU has ended and what it reported, once it has closed its connections.
+    pub fn end(&mut self) -> String {
+        let start = Instant::now();
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(None) if start.elapsed() < END_TIMEOUT => thread::sleep(Duration::from_millis(1)),
+                Ok(None) => break "QEMU still runs".to_owned(),
+                Ok(Some(status)) => break format!("QEMU ended with {status}"),
+                Err(error) => break format!("QEMU cannot be waited for: {error}"),
+            }
+        };
+        match self.messages() {
+            messages if messages.is_empty() => format!("{status}, and reported nothing"),
+            messages => format!("{status}, and reported: {messages}"),
         }
     }
 
