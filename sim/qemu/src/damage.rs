@@ -29,11 +29,15 @@ const INDIRECT: u64 = 1 << 2;
 const FLAG_AVAILABLE: u64 = 1 << 7;
 const FLAG_USED: u64 = 1 << 15;
 
+/// Not the length of a table of descriptors, but long enough for a frame with its header: QEMU 7.2 aborts at a shorter one, and the driver
+/// may make one of a descriptor whose flags it writes last.
+const NO_TABLE: u64 = 12 + 60 + 1;
+
 /// How often the status is read.
 const READS: usize = 20;
 
 /// Damages the ring of transmit queue `queue` in memory and notifies the queue. Entries of a split ring name no descriptor;
-/// each descriptor of a packed one is a table of one byte, which needs the feature INDIRECT_DESC: of this round of the ring if
+/// each descriptor of a packed one is a table with a part of a descriptor, which needs the feature INDIRECT_DESC: of this round of the ring if
 /// `attempt` is even, otherwise of the next one. Returns whether the device has set NEEDS_RESET.
 ///
 /// # Errors
@@ -57,7 +61,7 @@ pub fn damage(device: &Structures, qtest: &mut Qtest, queue: u64, attempt: usize
         let flags = INDIRECT | if attempt.is_multiple_of(2) { FLAG_AVAILABLE } else { FLAG_USED };
         for number in 0..size {
             let at = descriptors + number * DESCRIPTOR + LENGTH;
-            qtest.write(at, Width::Qword, flags << 48 | number << 32 | 1)?;
+            qtest.write(at, Width::Qword, flags << 48 | number << 32 | NO_TABLE)?;
         }
     } else {
         for number in 0..size {
