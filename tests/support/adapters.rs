@@ -25,13 +25,13 @@ pub fn begin(ends: [&MachineAdapter; 2], listening: Event, moving: Event, bytes:
     });
     let copying = client.consumer("client", move |adapter| {
         let _ = listening.wait(MOMENT);
-        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+        let data = transfer::Generated { seed: 0, bytes: bytes as u64 };
         let watch = |at: transfer::Progress| {
             if at.done > 1 << 20 {
                 moving.set();
             }
         };
-        let outcome = transfer::copy(adapter, &options, local, remote, "data", &data[..], &watch);
+        let outcome = transfer::copy(adapter, &options, local, remote, "data", &data, &watch);
         outcome.map(drop).map_err(|failure| failure.error)
     });
     [copying, serving]

@@ -39,8 +39,8 @@ pub fn try_copy(
     let local = SocketAddr::new(client.address(), 0);
     let copying = client.consumer("client", move |adapter| {
         let _ = listening.wait(MOMENT);
-        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
-        transfer::copy(adapter, &options, local, address, "data", &data[..], &watch).map(drop)
+        let data = transfer::Generated { seed: 0, bytes: bytes as u64 };
+        transfer::copy(adapter, &options, local, address, "data", &data, &watch).map(drop)
     });
     [copying.join(), serving.join()].map(|end| {
         end.unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")))

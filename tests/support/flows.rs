@@ -76,8 +76,8 @@ pub fn begin_copies(bed: &Testbed, connections: u16, bytes: u32) -> Copies {
         });
         let copying = client.consumer("client", move |adapter| {
             let _ = listening.wait(MOMENT);
-            let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
-            transfer::copy(adapter, &options, local, address, "data", &data[..], &|_| {}).map(drop)
+            let data = transfer::Generated { seed: 0, bytes: u64::from(bytes) };
+            transfer::copy(adapter, &options, local, address, "data", &data, &|_| {}).map(drop)
         });
         [copying, serving]
     });
