@@ -278,19 +278,27 @@ fn device_steers_frames_to_the_pairs_of_ndis_table_and_its_hashes_are_right() {
             receiver.scaling().set(Some(&parameters(ALL_TYPES, &table))).unwrap();
             settle(&bed);
             send(&bed, &scaling::mixture());
-            // Frames queue behind those that were handed over, whatever their processor.
-            settle(&bed);
-            let (before, handed_over) = (used(second, 4), scaling::handed_over(second));
             let mut expected = [0; 4];
             for flow in 0..40 {
                 let types = toeplitz::HASH_UDP_IPV4;
                 let (_, hash) = toeplitz::hash(&scaling::udp(1000 + flow, 0), types, &KEY).unwrap();
                 expected[usize::from(table[hash as usize % 4] - 1)] += 5;
             }
-            send_flows(&bed, 40, 5);
-            let counts = advance(&used(second, 4), &before, is_packed);
-            assert_eq!(counts.iter().map(|pair| pair[0]).collect::<Vec<_>>(), expected, "{properties:?}");
-            assert_eq!(scaling::handed_over(second), handed_over, "each frame arrives on its processor");
+            // Frames queue behind those that were handed over, whatever their processor; a busy machine takes long for these.
+            let deadline = bed.now() + MOMENT;
+            loop {
+                settle(&bed);
+                let (before, handed_over) = (used(second, 4), scaling::handed_over(second));
+                send_flows(&bed, 40, 5);
+                let counts: Vec<_> =
+                    advance(&used(second, 4), &before, is_packed).iter().map(|pair| pair[0]).collect();
+                let handed_over = scaling::handed_over(second) - handed_over;
+                if (&counts[..], handed_over) == (&expected[..], 0) {
+                    break;
+                }
+                let late = format!("{counts:?}, not {expected:?}, and {handed_over} for other processors");
+                assert!(bed.now() < deadline, "{properties:?}: {late}");
+            }
         }
         copy(&bed);
         // Coalesced frames of Linux, with hashes.
