@@ -205,8 +205,7 @@ fn device_that_is_gone_while_it_is_reset_is_not_waited_for() {
 /// Frames are completed in bounded time, one way or the other; nothing is reset but the queue, if the device can do that.
 //= virtio §16
 #[test]
-fn back_end_that_takes_no_frames_for_ten_minutes_is_waited_for() {
-    const PAUSE: Duration = Duration::from_secs(600);
+fn back_end_that_takes_no_frames_for_an_hour_is_waited_for() {
     for (features, expected) in [
         (Features::DEFAULT.without(Features::RING_RESET), &[event::TRANSMIT_STALLED][..]),
         (Features::DEFAULT.without(Features::RING_RESET) | Features::RING_PACKED, &[event::TRANSMIT_STALLED]),
@@ -214,8 +213,8 @@ fn back_end_that_takes_no_frames_for_ten_minutes_is_waited_for() {
     ] {
         let Some(bed) = started_with(&Options { features, ..Options::default() }) else { return };
         let machine = bed.machines()[0];
-        machine.nic().pause_sending(PAUSE);
-        let end = bed.now() + PAUSE;
+        machine.nic().pause_sending(HOUR);
+        let end = bed.now() + HOUR;
         for _ in 0..20 {
             let before = bed.now();
             let all = statuses(&bed, send_many(&bed));
