@@ -46,7 +46,7 @@ use crate::{
     offload::{AdapterOffloads, Offloads},
     removal_request::RemovalRequest,
     rss::{Rss, RssCapabilities},
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 /// The adapters of a host, in the order they were started.
@@ -230,13 +230,14 @@ impl Adapter {
 
     pub(crate) fn require_state(&self, what: &str, allowed: &[AdapterState]) {
         let state = self.state();
-        require(allowed.contains(&state), || format!("{what} was called in state {state}"));
+        require(allowed.contains(&state), rules::STATES, || format!("{what} was called in state {state}"));
     }
 
     fn set_registration(&self, from: Guest<NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES>) -> NDIS_STATUS {
         let attributes = from.read();
         require(
             attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
+            rules::HEADER,
             || {
                 format!(
                     "NdisMSetMiniportAttributes: registration attributes of {} bytes are shorter than revision 1",
@@ -244,10 +245,14 @@ impl Adapter {
                 )
             },
         );
-        require(self.attributes().registration.is_none(), || {
-            "NdisMSetMiniportAttributes: the registration attributes were set twice".into()
-        });
-        require(!attributes.MiniportAdapterContext.is_null(), || {
+        if self.attributes().registration.is_some() {
+            self.driver.undocumented(
+                current().host(),
+                Tolerance::AttributesTwice,
+                "NdisMSetMiniportAttributes: the registration attributes were set twice",
+            );
+        }
+        require(!attributes.MiniportAdapterContext.is_null(), rules::CONTEXT, || {
             "NdisMSetMiniportAttributes: MiniportAdapterContext is null".into()
         });
         self.attributes.lock().registration = Some(attributes);
@@ -256,27 +261,35 @@ impl Adapter {
 
     fn set_general(&self, from: Guest<NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES>) -> NDIS_STATUS {
         let attributes = from.read();
-        require(attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2, || {
-            format!(
-                "NdisMSetMiniportAttributes: general attributes of {} bytes; NDIS 6.20 and later require revision 2",
-                attributes.Header.Size
-            )
-        });
+        require(
+            attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+            rules::HEADER,
+            || {
+                format!(
+                    "NdisMSetMiniportAttributes: general attributes of {} bytes; NDIS 6.20 and later require revision 2",
+                    attributes.Header.Size
+                )
+            },
+        );
         let complete = attributes.MtuSize != 0
             && attributes.MacAddressLength == 6
             && attributes.MaxXmitLinkSpeed != 0
             && attributes.MaxRcvLinkSpeed != 0
             && attributes.SupportedPacketFilters != 0;
-        require(complete, || {
+        require(complete, rules::GENERAL, || {
             "NdisMSetMiniportAttributes: the general attributes lack MTU, MAC address, link speed or packet filters".into()
         });
         Link::of_attributes(&attributes).check(&self.driver);
         let oids = attributes.SupportedOidListLength;
-        require(oids > 0 && oids.is_multiple_of(4) && !attributes.SupportedOidList.is_null(), || {
-            format!(
-                "NdisMSetMiniportAttributes: SupportedOidListLength is {oids}, or SupportedOidList is null"
-            )
-        });
+        require(
+            oids > 0 && oids.is_multiple_of(4) && !attributes.SupportedOidList.is_null(),
+            rules::OIDS,
+            || {
+                format!(
+                    "NdisMSetMiniportAttributes: SupportedOidListLength is {oids}, or SupportedOidList is null"
+                )
+            },
+        );
         if !attributes.PowerManagementCapabilitiesEx.is_null() {
             self.check_power(Guest::new(attributes.PowerManagementCapabilitiesEx).cast());
         }
@@ -310,12 +323,15 @@ impl Adapter {
         );
         if is_later && given == first {
             // The WDK's page says which version has added what, and not that a driver has to use it.
-            let text = "a driver of NDIS 6.30 or later has revision 1 of NDIS_PM_CAPABILITIES";
-            self.driver.undocumented(current().host(), Tolerance::PowerRevision, text);
+            self.driver.undocumented(
+                current().host(),
+                Tolerance::PowerRevision,
+                "a driver of NDIS 6.30 or later has revision 1 of NDIS_PM_CAPABILITIES",
+            );
             return;
         }
         let is_right = given == (NDIS_OBJECT_TYPE_DEFAULT, revision, size);
-        require(is_right, || {
+        require(is_right, rules::HEADER, || {
             format!(
                 "NDIS_PM_CAPABILITIES of revision {} and {} bytes; NDIS 6.30 has revision 2, NDIS 6.20 revision 1",
                 power.Revision, power.Size
@@ -331,9 +347,12 @@ impl Adapter {
         require(
             attributes.Header.Revision == NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1
                 && attributes.Header.Size == NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+            rules::HEADER,
             || format!("NDK attributes of {} bytes", attributes.Header.Size),
         );
-        require(!attributes.NdkCapabilities.is_null(), || "NDK attributes without capabilities".into());
+        require(!attributes.NdkCapabilities.is_null(), rules::NDK_ATTRIBUTES, || {
+            "NDK attributes without capabilities".into()
+        });
         let capabilities = Guest::new(attributes.NdkCapabilities).read();
         let header = capabilities.Header;
         require(
@@ -341,9 +360,12 @@ impl Adapter {
                 && header.Revision == NDIS_NDK_CAPABILITIES_REVISION_1
                 && header.Size == NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1
                 && capabilities.Flags == 0,
+            rules::HEADER,
             || format!("NDK capabilities with type {:#x}, size {}", header.Type, header.Size),
         );
-        require(!capabilities.NdkInfo.is_null(), || "NDK capabilities without adapter information".into());
+        require(!capabilities.NdkInfo.is_null(), rules::NDK_ATTRIBUTES, || {
+            "NDK capabilities without adapter information".into()
+        });
         let info = Guest::new(capabilities.NdkInfo).read();
         let kept: (Guest<CapabilityBytes>, Guest<InfoBytes>) =
             (Guest::new(attributes.NdkCapabilities).cast(), Guest::new(capabilities.NdkInfo).cast());
@@ -359,23 +381,26 @@ impl Adapter {
     //= R-INFO-11
     pub(crate) fn recheck_ndk_capabilities(&self) {
         let Some((capabilities, were, info, was)) = self.attributes().kept else { return };
-        require(capabilities.read() == were && info.read() == was, || {
-            "the NDK capabilities, or the adapter information that they point to, were changed or freed while the \
-             adapter exists"
-                .into()
-        });
+        if capabilities.read() != were || info.read() != was {
+            self.driver.undocumented(current().host(), Tolerance::ChangedCapabilities, "the NDK capabilities, or the adapter information that they point to, were changed or freed while the \
+                        adapter exists");
+        }
     }
 
     fn set_attributes(&self, from: Guest<NDIS_MINIPORT_ADAPTER_ATTRIBUTES>) -> NDIS_STATUS {
         self.require_state("NdisMSetMiniportAttributes", &[AdapterState::Initializing]);
         let header: NDIS_OBJECT_HEADER = from.field(0).read();
         let registration = NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES;
-        require(header.Type == registration || self.attributes().registration.is_some(), || {
-            format!(
-                "NdisMSetMiniportAttributes: attributes of type {:#x} were set before the registration attributes",
-                header.Type
-            )
-        });
+        require(
+            header.Type == registration || self.attributes().registration.is_some(),
+            rules::ATTRIBUTES_FIRST,
+            || {
+                format!(
+                    "NdisMSetMiniportAttributes: attributes of type {:#x} were set before the registration attributes",
+                    header.Type
+                )
+            },
+        );
         match header.Type {
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES => self.set_registration(from.cast()),
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES => self.set_general(from.cast()),
@@ -395,7 +420,7 @@ impl Adapter {
     fn end_transition(&self, what: &str, status: NDIS_STATUS) {
         let pending = std::mem::replace(&mut *self.transition_status.lock(), status) == NDIS_STATUS_PENDING;
         if !pending || self.transition.is_set() {
-            broken(format!("{what} was called twice, or nothing is pending"));
+            broken(rules::TRANSITION_COMPLETED, format!("{what} was called twice, or nothing is pending"));
         }
         self.transition.set();
     }

@@ -38,7 +38,7 @@ use crate::{
     adapter::{Adapter, adapter},
     interface::{self, interfaces},
     interrupt, owner,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 /// The mapped device registers of a host.
@@ -242,7 +242,10 @@ fn map(adapter: &Adapter, start: u64, len: usize) -> Result<usize, NDIS_STATUS> 
     let end = start.saturating_add(len as u64);
     let bar = adapter.nic.bars().into_iter().find(|bar| start >= bar.start && end <= bar.start + bar.len);
     let Some(bar) = bar.filter(|_| len > 0) else {
-        broken(format!("{MAP} of {len} bytes at {start:#x}, which are not among the adapter's resources"))
+        broken(
+            rules::MAPPED,
+            format!("{MAP} of {len} bytes at {start:#x}, which are not among the adapter's resources"),
+        )
     };
     let inside = (start % PAGE_SIZE as u64) as usize;
     let pages = (inside + len).div_ceil(PAGE_SIZE);
@@ -261,7 +264,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= HIGH_LEVEL]
     fn NdisMGetBusData(handle: usize, space: u32, offset: u32, buffer: Guest<u8>, length: u32) -> u32 {
         let adapter = adapter(handle);
-        require(space == PCI_WHICHSPACE_CONFIG, || format!("NdisMGetBusData of space {space}"));
+        require(space == PCI_WHICHSPACE_CONFIG, rules::BUS_SPACE, || format!("NdisMGetBusData of space {space}"));
         let mut bytes = vec![0xff; (length as usize).min(pci::CONFIG_LEN)];
         let Some(read) = adapter.nic.read_config(offset as usize, &mut bytes) else {
             buffer.fill(0xff, length as usize);
@@ -275,7 +278,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= HIGH_LEVEL]
     fn NdisMSetBusData(handle: usize, space: u32, offset: u32, buffer: Guest<u8>, length: u32) -> u32 {
         let adapter = adapter(handle);
-        require(space == PCI_WHICHSPACE_CONFIG, || format!("NdisMSetBusData of space {space}"));
+        require(space == PCI_WHICHSPACE_CONFIG, rules::BUS_SPACE, || format!("NdisMSetBusData of space {space}"));
         let mut bytes = vec![0; (length as usize).min(pci::CONFIG_LEN)];
         buffer.read_bytes(&mut bytes);
         adapter.nic.write_config(offset as usize, &bytes).unwrap_or(0) as u32
@@ -304,11 +307,11 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMUnmapIoSpace(handle: usize, address: usize, length: u32) {
         let _ = adapter(handle);
         let host = current().host().clone();
-        require(owner::is_held(&host, handle, MAP, address), || {
+        require(owner::is_held(&host, handle, MAP, address), rules::UNMAPPED, || {
             format!("NdisMUnmapIoSpace of {address:#x}, which the adapter has not mapped")
         });
         let mapped = host.state(&WINDOWS).unmap(address);
-        require(mapped == Some(length as usize), || {
+        require(mapped == Some(length as usize), rules::UNMAPPED, || {
             format!("NdisMUnmapIoSpace of {length} bytes at {address:#x}; the length mapped there is {mapped:?}")
         });
         let pages = (address % PAGE_SIZE + length as usize).div_ceil(PAGE_SIZE);
@@ -344,7 +347,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMDeregisterIoPortRange(handle: usize, first: u32, _count: u32, _offset: usize) {
         let _ = adapter(handle);
         let host = current().host().clone();
-        require(owner::is_held(&host, handle, PORTS, first as usize), || {
+        require(owner::is_held(&host, handle, PORTS, first as usize), rules::FREED_AS_ALLOCATED, || {
             format!("NdisMDeregisterIoPortRange of port {first:#x}, which the adapter has not claimed")
         });
         let _ = owner::release(&host, PORTS, first as usize);

@@ -15,7 +15,7 @@ use crate::{
     block,
     list_fields::{INFO, INFO_LEN},
     nbl,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 /// The clones of a host by address, and the blocks that each consists of.
@@ -129,9 +129,9 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeCloneNetBufferList(clone: Guest<NET_BUFFER_LIST>, _flags: u32) {
         let host = current().host().clone();
         let Some(blocks) = host.state(&CLONES).lock().remove(&clone.address()) else {
-            broken(format!("NdisFreeCloneNetBufferList of {:#x}, which is no clone", clone.address()))
+            broken(rules::CLONE, format!("NdisFreeCloneNetBufferList of {:#x}, which is no clone", clone.address()))
         };
-        require(!nbl::is_lent(&host, clone), || {
+        require(!nbl::is_lent(&host, clone), rules::OWNED, || {
             format!("NdisFreeCloneNetBufferList of {:#x}, which the stack has not returned", clone.address())
         });
         for part in blocks {

@@ -10,7 +10,7 @@ use ndk_abi::ndis::{
 
 use crate::{
     offload::{Offloads, ReceivedFrame},
-    rules::require,
+    rules::{self, require},
 };
 
 const ETHERNET_HEADER: usize = 14;
@@ -81,9 +81,11 @@ impl Indicated<'_> {
 
 /// Checks that an adapter that can coalesce has the OID for it.
 pub(crate) fn require_oid(possible: &Offloads, oids: &[u32]) {
-    require(possible.coalescing == [false; 2] || oids.contains(&OID_TCP_RSC_STATISTICS), || {
-        "the adapter coalesces segments, but OID_TCP_RSC_STATISTICS is not supported".into()
-    });
+    require(
+        possible.coalescing == [false; 2] || oids.contains(&OID_TCP_RSC_STATISTICS),
+        rules::RSC_STATISTICS,
+        || "the adapter coalesces segments, but OID_TCP_RSC_STATISTICS is not supported".into(),
+    );
 }
 
 #[cfg(test)]

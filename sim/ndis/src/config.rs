@@ -22,7 +22,7 @@ use crate::{
     interface::{Interface, interfaces},
     keyword::{Keyword, Keywords},
     owner,
-    rules::{POISON, require},
+    rules::{self, POISON, require},
 };
 
 /// The keywords of a host that hold for every adapter whose own registry key lacks them.
@@ -187,7 +187,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisOpenConfigurationEx(object: Guest<NDIS_CONFIGURATION_OBJECT>, handle: Guest<usize>) -> NDIS_STATUS {
         let object = object.read();
-        require(object.Header.Type == NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, || {
+        require(object.Header.Type == NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, rules::HEADER, || {
             format!("NdisOpenConfigurationEx with an object of type {:#x}", object.Header.Type)
         });
         let owner = object.NdisHandle.addr();

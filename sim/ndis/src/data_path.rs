@@ -25,7 +25,7 @@ use crate::{
     offload::SendRequest,
     protocol::PROTOCOLS,
     receive_checks::{check_frames, check_indicated, frame_of},
-    rules::{broken, require},
+    rules::{self, broken, require},
     sg_list,
     wait::wait_until,
 };
@@ -34,7 +34,7 @@ use crate::{
 pub(crate) fn check_level(what: &str, flags: u32, at_dispatch: u32) {
     let claimed = flags & at_dispatch != 0;
     let actual = current().irql() == Irql::DISPATCH_LEVEL;
-    require(!claimed || actual, || {
+    require(!claimed || actual, rules::COUNTED, || {
         format!("{what}: the flags say DISPATCH_LEVEL, but it was called at {}", current().irql())
     });
 }
@@ -195,7 +195,7 @@ impl Adapter {
             if flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0 {
                 let is_new = self.data_path.state.lock().lent.insert(list.address());
                 host.state(&nbl::LENT).lock().insert(list.address());
-                require(is_new, || {
+                require(is_new, rules::OWNED, || {
                     "a NET_BUFFER_LIST was indicated that the stack has not returned yet".into()
                 });
             }
@@ -303,7 +303,7 @@ fn complete(adapter: &Adapter, host: &Host, list: Guest<NET_BUFFER_LIST>, flags:
         // The type remains; of version 1 no bytes were sent, of version 2 the rest is reserved.
         let (result, expected) =
             (list.field::<usize>(LARGE_SEND).read(), sent.request.large_send & LargeSend::TYPE_V2);
-        require(result == expected as usize, || {
+        require(result == expected as usize, rules::LARGE_SEND, || {
             format!("TcpLargeSendNetBufferListInfo of a completed list is {result:#x}, not {expected:#x}")
         });
     }
@@ -352,17 +352,18 @@ fn take_back(adapter: &Adapter, host: &Host, place: usize, list: Guest<NET_BUFFE
             0 => ["NdisMSendNetBufferListsComplete", "miniport"],
             _ => ["NdisFSendNetBufferListsComplete", "filter module"],
         };
-        broken(format!("{function} of {:#x}, which the {driver} does not hold", list.address()))
+        broken(rules::OWNED, format!("{function} of {:#x}, which the {driver} does not hold", list.address()))
     };
     require(
         place != 0 || !nbl::buffers(list).any(|buffer| sg_list::is_mapped(host, buffer.address())),
+        rules::SG_LIST,
         || {
             "a send was completed whose scatter/gather list is not freed: the device may still read its data"
                 .into()
         },
     );
     let source = list.field::<usize>(SOURCE).read();
-    require(source == held.source, || {
+    require(source == held.source, rules::SOURCE, || {
         let driver = if place == 0 { "miniport" } else { "filter module" };
         format!("the {driver} changed the SourceHandle of a sent NET_BUFFER_LIST to {source:#x}")
     });
@@ -497,12 +498,12 @@ fn return_lists(adapter: &Adapter, host: &Host, lists: &[Guest<NET_BUFFER_LIST>]
 fn take_received_back(adapter: &Adapter, host: &Host, place: usize, list: Guest<NET_BUFFER_LIST>) -> usize {
     let held = adapter.data_path.state.lock().above.get(&list.address()).copied();
     let Some(held) = held.filter(|held| held.place == place) else {
-        broken(format!(
-            "a received list {:#x} was returned by a driver that does not hold it",
-            list.address()
-        ))
+        broken(
+            rules::OWNED,
+            format!("a received list {:#x} was returned by a driver that does not hold it", list.address()),
+        )
     };
-    require(held.keeps, || {
+    require(held.keeps, rules::RESOURCES, || {
         format!("{:#x}, which was indicated with NDIS_RECEIVE_FLAGS_RESOURCES, was returned", list.address())
     });
     let next = Next::of(&adapter.filters(), (1..place).rev(), 0, (held.source, Handler::Return));
@@ -588,8 +589,8 @@ imports! { IMPORTS: "ndis.sys" =>
         check_level("NdisMIndicateReceiveNetBufferLists", flags, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL);
         let adapter = adapter(handle);
         let lists = chain(lists);
-        require(lists.len() == count as usize, || format!("NdisMIndicateReceiveNetBufferLists: NumberOfNetBufferLists is {count}, the chain has {}", lists.len()));
-        require(adapter.data_path.allows(count), || {
+        require(lists.len() == count as usize, rules::COUNTED, || format!("NdisMIndicateReceiveNetBufferLists: NumberOfNetBufferLists is {count}, the chain has {}", lists.len()));
+        require(adapter.data_path.allows(count), rules::THROTTLE, || {
             "a receive DPC indicated more lists than MaxNblsToIndicate allows".into()
         });
         adapter.data_path.indicating(|| {

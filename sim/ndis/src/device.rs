@@ -28,7 +28,7 @@ use nt_sim::{
 use crate::{
     driver::Driver,
     handle::{self, HANDLES},
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 const REGISTER: &str = "NdisRegisterDeviceEx";
@@ -58,10 +58,10 @@ fn extension(device: Guest<DEVICE_OBJECT>) -> usize {
 /// Returns the dispatch routines of a device; requests without one fail.
 fn entries(attributes: &NDIS_DEVICE_OBJECT_ATTRIBUTES) -> [usize; MAJOR_FUNCTIONS] {
     let routines: Guest<usize> = Guest::new(attributes.MajorFunctions.cast());
-    require(!routines.is_null(), || format!("{REGISTER} without MajorFunctions"));
+    require(!routines.is_null(), rules::PARAMETER, || format!("{REGISTER} without MajorFunctions"));
     let entries = std::array::from_fn(|major| routines.add(major).read());
     for (name, major) in [("IRP_MJ_PNP", IRP_MJ_PNP), ("IRP_MJ_POWER", IRP_MJ_POWER)] {
-        require(entries[usize::from(major)] == 0, || {
+        require(entries[usize::from(major)] == 0, rules::DEVICE, || {
             format!("{REGISTER} with a routine for {name}, which such a device does not get")
         });
     }
@@ -78,14 +78,18 @@ fn register(
     let is_known = header.Type == NDIS_OBJECT_TYPE_DEVICE_OBJECT_ATTRIBUTES
         && header.Revision >= NDIS_DEVICE_OBJECT_ATTRIBUTES_REVISION_1
         && header.Size >= NDIS_SIZEOF_DEVICE_OBJECT_ATTRIBUTES_REVISION_1;
-    require(is_known, || {
+    require(is_known, rules::HEADER, || {
         format!(
             "the attributes of a device have type {:#x}, revision {} and size {}",
             header.Type, header.Revision, header.Size
         )
     });
-    require(attributes.DeviceClassGuid.is_null(), || format!("{REGISTER}: DeviceClassGuid is reserved"));
-    let Some(name) = text(attributes.DeviceName) else { broken(format!("{REGISTER} without DeviceName")) };
+    require(attributes.DeviceClassGuid.is_null(), rules::DEVICE, || {
+        format!("{REGISTER}: DeviceClassGuid is reserved")
+    });
+    let Some(name) = text(attributes.DeviceName) else {
+        broken(rules::PARAMETER, format!("{REGISTER} without DeviceName"))
+    };
     let new = NewDevice {
         driver: driver.object,
         extension: attributes.ExtensionSize.saturating_add(RESERVED as u32),
@@ -141,7 +145,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisDeregisterDeviceEx(device_handle: usize) {
         let device = handle::take::<Device>("handle of a registered device", device_handle);
         let me = current();
-        require(extension(Guest::from_address(device.object)) == device.extension, || {
+        require(extension(Guest::from_address(device.object)) == device.extension, rules::DEVICE, || {
             "the driver changed DeviceExtension of a device of NdisRegisterDeviceEx".into()
         });
         if let Some(link) = &device.link {

@@ -15,7 +15,7 @@ use ndk_abi::{
 };
 
 use nt_sim::{
-    Host, current,
+    Host, Tolerance, current,
     guest::Guest,
     imports,
     memory::{PAGE_SIZE, Pfn, Protection},
@@ -28,7 +28,7 @@ use crate::{
     adapter::{Adapter, adapter},
     handle::{self, HANDLES},
     owner,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 const REGISTER: &str = "NdisMRegisterScatterGatherDma";
@@ -85,20 +85,23 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
 
 fn free(adapter: &Adapter, len: usize, address: usize, logical: u64) {
     let host = current().host().clone();
-    require(logical_address(adapter, &host, address) == Some(logical), || {
+    require(logical_address(adapter, &host, address) == Some(logical), rules::FREED_AS_ALLOCATED, || {
         format!("NdisMFreeSharedMemory of {address:#x}: its logical address is not {logical:#x}")
     });
-    require(adapter.nic.memory().is_mapped(logical, len as u64), || {
+    require(adapter.nic.memory().is_mapped(logical, len as u64), rules::FREED_AS_ALLOCATED, || {
         format!("NdisMFreeSharedMemory of {len} bytes at {address:#x}: more than were allocated there")
     });
-    require(!adapter.nic.uses(logical, len as u64), || {
-        format!(
+    if adapter.nic.uses(logical, len as u64) {
+        adapter.driver.undocumented(&host, Tolerance::SharedMemoryInUse, &format!(
             "NdisMFreeSharedMemory of {address:#x}, which holds a ring of the running device; reset the device first"
-        )
-    });
+        ));
+    }
     pool::check_contents(&current(), address..address + len);
     if !owner::release(&host, SHARED, address) {
-        broken(format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"));
+        broken(
+            rules::FREED_AS_ALLOCATED,
+            format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"),
+        );
     }
     adapter.nic.memory().unmap(logical);
     let pages = len.div_ceil(PAGE_SIZE);
@@ -123,14 +126,16 @@ imports! { IMPORTS: "ndis.sys" =>
         let header = description.read().Header;
         require(
             header.Type == NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION
-                && header.Size >= NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
+                && header.Size >= NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, rules::HEADER,
             || format!("NdisMRegisterScatterGatherDma: the description has type {:#x} and {} bytes", header.Type, header.Size),
         );
         let mut described = description.read();
         let Some(process) = described.ProcessSGListHandler else {
-            broken("NdisMRegisterScatterGatherDma: ProcessSGListHandler is null")
+            broken(rules::PARAMETER, "NdisMRegisterScatterGatherDma: ProcessSGListHandler is null")
         };
-        require(described.Flags & NDIS_SG_DMA_64_BIT_ADDRESS != 0, || "NdisMRegisterScatterGatherDma: NDIS_SG_DMA_64_BIT_ADDRESS is required for this device".into());
+        if described.Flags & NDIS_SG_DMA_64_BIT_ADDRESS == 0 {
+            adapter.driver.undocumented(current().host(), Tolerance::Dma32, "NdisMRegisterScatterGatherDma: NDIS_SG_DMA_64_BIT_ADDRESS is required for this device");
+        }
         // One element per page of the largest mapping.
         described.ScatterGatherListSize = 16 + 24 * (described.MaximumPhysicalMapping.div_ceil(4096) + 1);
         description.write(described);
@@ -150,11 +155,11 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisMDeregisterScatterGatherDma(registration: usize) {
         let registered = handle::take::<DmaRegistration>("DMA handle", registration);
-        require(!registered.adapter.nic.is_running(), || {
-            "NdisMDeregisterScatterGatherDma while the device runs".into()
-        });
+        if registered.adapter.nic.is_running() {
+            registered.adapter.driver.undocumented(current().host(), Tolerance::DmaInUse, "NdisMDeregisterScatterGatherDma while the device runs");
+        }
         let lists = registered.lists.lock().len();
-        require(lists == 0, || {
+        require(lists == 0, rules::SG_LIST, || {
             format!("NdisMDeregisterScatterGatherDma: {lists} scatter/gather lists are not freed")
         });
         let _ = owner::release(current().host(), REGISTER, registration);
@@ -170,9 +175,11 @@ imports! { IMPORTS: "ndis.sys" =>
         logical: Guest<LARGE_INTEGER>,
     ) {
         let adapter = adapter(handle);
-        require(length > 0, || "NdisMAllocateSharedMemory of 0 bytes".into());
+        if length == 0 {
+            adapter.driver.undocumented(current().host(), Tolerance::EmptyMemory, "NdisMAllocateSharedMemory of 0 bytes");
+        }
         let host = current().host().clone();
-        let failing = host.low_resources.fails();
+        let failing = length == 0 || host.low_resources.fails();
         let (virtual_address, logical_address) =
             if failing { None } else { allocate(&adapter, length as usize) }.unwrap_or((0, 0));
         address.write(virtual_address);

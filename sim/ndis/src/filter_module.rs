@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 use crate::{
     handle,
-    rules::require,
+    rules::{self, require},
     wait::{wait, wait_until},
 };
 
@@ -233,10 +233,14 @@ impl FilterModule {
     /// Ends a pause or a restart that pended.
     pub fn end(&self, what: &str, expected: ModuleState, status: NDIS_STATUS) {
         let state = self.state();
-        require(state == expected, || format!("{what} was called in state {state}"));
-        require(status != NDIS_STATUS_PENDING, || format!("{what} with NDIS_STATUS_PENDING"));
+        require(state == expected, rules::FILTER_COMPLETED, || format!("{what} was called in state {state}"));
+        require(status != NDIS_STATUS_PENDING, rules::FILTER_COMPLETED, || {
+            format!("{what} with NDIS_STATUS_PENDING")
+        });
         let before = std::mem::replace(&mut *self.transition_status.lock(), status);
-        require(before == NDIS_STATUS_PENDING, || format!("{what} was called twice"));
+        require(before == NDIS_STATUS_PENDING, rules::FILTER_COMPLETED, || {
+            format!("{what} was called twice")
+        });
         self.transition.set();
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     in_flight::Held,
     list_fields::{SOURCE, chain},
     nbl,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 /// A module with its place in the stack of its adapter.
@@ -33,7 +33,7 @@ impl Caller {
         let adapter = adapter(module.adapter);
         let index = adapter.filters().iter().position(|other| other.handle == handle);
         let Some(index) = index else {
-            broken(format!("{what} was called while the module is being attached"))
+            broken(rules::FILTER_STATES, format!("{what} was called while the module is being attached"))
         };
         Self { adapter, module, place: index + 1 }
     }
@@ -43,19 +43,19 @@ impl Caller {
     fn require_its(&self, what: &str, list: Guest<NET_BUFFER_LIST>, held: Option<Held>) -> bool {
         let Some(held) = held else {
             let source = list.field::<usize>(SOURCE).read();
-            require(source == self.module.handle, || {
+            require(source == self.module.handle, rules::FILTER_STATES, || {
                 format!(
                     "{what} of {:#x}, which the filter module neither holds nor has made: its SourceHandle is {source:#x}",
                     list.address()
                 )
             });
             let state = self.module.state();
-            require(state == ModuleState::Running, || {
+            require(state == ModuleState::Running, rules::FILTER_STATES, || {
                 format!("{what} of a list of the filter module's own in state {state}")
             });
             return true;
         };
-        require(held.place == self.place, || {
+        require(held.place == self.place, rules::OWNED_BY_FILTER, || {
             format!("{what} of {:#x}, which the filter module does not hold", list.address())
         });
         false
@@ -100,13 +100,13 @@ imports! { IMPORTS: "ndis.sys" =>
         let caller = Caller::of(WHAT, handle);
         let host = current().host().clone();
         let lists = chain(lists);
-        require(lists.len() == count as usize, || {
+        require(lists.len() == count as usize, rules::COUNTED, || {
             format!("{WHAT}: NumberOfNetBufferLists is {count}, the chain has {}", lists.len())
         });
         let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
         for &list in &lists {
             let held = caller.adapter.data_path.state.lock().above.get(&list.address()).copied();
-            require(held.is_none_or(|held| held.keeps || !keeps), || {
+            require(held.is_none_or(|held| held.keeps || !keeps), rules::RESOURCES, || {
                 format!("{WHAT} without NDIS_RECEIVE_FLAGS_RESOURCES, with which {:#x} was indicated", list.address())
             });
             if caller.require_its(WHAT, list, held) && keeps {

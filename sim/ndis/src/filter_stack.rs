@@ -26,7 +26,7 @@ use crate::{
     },
     handle::HANDLES,
     owner,
-    rules::require,
+    rules::{self, require},
 };
 
 /// NDIS_FILTER_ATTACH_PARAMETERS, as of revision 1.
@@ -120,12 +120,14 @@ pub(crate) fn attach(host: &Arc<Host>, adapter: &Arc<Adapter>, driver: Arc<Filte
         // SAFETY: the filter driver registered the function under this contract; the parameters live through the call.
         unsafe { handler(module.handle as *mut _, module.driver.context as *mut _, pointer) }
     });
-    require(status != NDIS_STATUS_PENDING, || "FilterAttach pended".into());
+    require(status != NDIS_STATUS_PENDING, rules::FILTER_ATTACHED, || "FilterAttach pended".into());
     if status != NDIS_STATUS_SUCCESS {
         forget(host, &module, "a failed FilterAttach");
         return;
     }
-    require(module.context() != 0, || "FilterAttach succeeded without NdisFSetAttributes".into());
+    require(module.context() != 0, rules::FILTER_ATTACHED, || {
+        "FilterAttach succeeded without NdisFSetAttributes".into()
+    });
     module.set_state(ModuleState::Paused);
     adapter.filters.lock().push(module);
 }
@@ -220,15 +222,19 @@ pub(crate) fn pause(adapter: &Adapter) {
             reason: 0,
         };
         let status = module.await_end(transition(module, Handler::Pause, (&raw mut parameters).cast()));
-        require(status == NDIS_STATUS_SUCCESS, || format!("FilterPause failed: {status:#010x}"));
+        require(status == NDIS_STATUS_SUCCESS, rules::FILTER_PAUSED, || {
+            format!("FilterPause failed: {status:#010x}")
+        });
         module.set_state(ModuleState::Paused);
         module.await_users();
         let [sent, received, own] = adapter.data_path.held_by(index + 1, module.handle);
-        require(sent == 0, || format!("FilterPause completed, but the module holds {sent} sends"));
-        require(received == 0, || {
+        require(sent == 0, rules::FILTER_PAUSED, || {
+            format!("FilterPause completed, but the module holds {sent} sends")
+        });
+        require(received == 0, rules::FILTER_PAUSED, || {
             format!("FilterPause completed before {received} received lists were returned")
         });
-        require(own == 0, || {
+        require(own == 0, rules::FILTER_PAUSED, || {
             format!("FilterPause completed before the module got {own} lists of its own back")
         });
     }
@@ -256,7 +262,7 @@ pub(crate) fn detach(host: &Arc<Host>, adapter: &Adapter, module: &Arc<FilterMod
 /// Ends a module, which has released everything.
 fn forget(host: &Host, module: &FilterModule, after: &str) {
     let left = owner::held(host, module.handle);
-    require(left.is_empty(), || {
+    require(left.is_empty(), rules::FILTER_ATTACHED, || {
         let names: Vec<_> =
             left.iter().map(|object| format!("{} {:#x}", object.kind, object.address)).collect();
         format!("{after} returned without releasing: {}", names.join(", "))
@@ -271,11 +277,11 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFSetAttributes(handle: usize, context: usize, attributes: Guest<NDIS_OBJECT_HEADER>) -> NDIS_STATUS {
         let module = module(handle);
         let (state, header) = (module.state(), attributes.read());
-        require(state == ModuleState::Attaching, || format!("NdisFSetAttributes was called in state {state}"));
-        require(header.Type == NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES && header.Size >= 8, || {
+        require(state == ModuleState::Attaching, rules::FILTER_ATTRIBUTES, || format!("NdisFSetAttributes was called in state {state}"));
+        require(header.Type == NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES && header.Size >= 8, rules::HEADER, || {
             format!("NdisFSetAttributes: attributes of type {:#x} and {} bytes", header.Type, header.Size)
         });
-        require(context != 0, || "NdisFSetAttributes: FilterModuleContext is null".into());
+        require(context != 0, rules::FILTER_ATTRIBUTES, || "NdisFSetAttributes: FilterModuleContext is null".into());
         module.set_context(context);
         NDIS_STATUS_SUCCESS
     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use nt_sim::{current, services::Slot};
 
-use crate::rules::broken;
+use crate::rules::{self, broken};
 
 pub(crate) static HANDLES: Slot<Handles> = Slot::new();
 
@@ -65,11 +65,11 @@ impl Handles {
 /// Returns the object of a handle of the calling thread's host. An invalid handle is a violation.
 pub fn object<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
     let found = current().host().state(&HANDLES).get(handle);
-    found.unwrap_or_else(|| broken(format!("{handle:#x} is not a {what}")))
+    found.unwrap_or_else(|| broken(rules::HANDLE, format!("{handle:#x} is not a {what}")))
 }
 
 /// Returns the [`object`] of a handle and closes the handle.
 pub fn take<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
     let found = current().host().state(&HANDLES).remove(handle);
-    found.unwrap_or_else(|| broken(format!("{handle:#x} is not a {what}")))
+    found.unwrap_or_else(|| broken(rules::HANDLE, format!("{handle:#x} is not a {what}")))
 }

@@ -6,11 +6,11 @@
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS};
-use nt_sim::{Host, image::call, imports};
+use nt_sim::{Host, Tolerance, current, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
-    rules::{broken, require},
+    rules::{self, broken, require},
     wait::wait,
 };
 
@@ -68,7 +68,13 @@ pub(crate) fn reset(adapter: &Arc<Adapter>) -> NDIS_STATUS {
         let values = adapter.hang.addressing.lock().clone();
         for (oid, value) in values {
             let again = adapter.set_oid(oid, &value);
-            require(again.is_ok(), || format!("OID {oid:#x} failed when NDIS set it again after a reset"));
+            if again.is_err() {
+                adapter.driver.undocumented(
+                    current().host(),
+                    Tolerance::RestoreFailed,
+                    &format!("OID {oid:#x} failed when NDIS set it again after a reset"),
+                );
+            }
         }
     }
     status
@@ -101,7 +107,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [== DISPATCH_LEVEL]
     fn NdisMResetComplete(handle: usize, status: NDIS_STATUS, addressing_lost: u8) {
         let adapter = adapter(handle);
-        require(status != NDIS_STATUS_PENDING, || "NdisMResetComplete with NDIS_STATUS_PENDING".into());
+        require(status != NDIS_STATUS_PENDING, rules::RESET, || "NdisMResetComplete with NDIS_STATUS_PENDING".into());
         let before = {
             let mut outcome = adapter.hang.outcome.lock();
             let before = *outcome;
@@ -110,8 +116,8 @@ imports! { IMPORTS: "ndis.sys" =>
         };
         match before {
             Some((NDIS_STATUS_PENDING, _)) => adapter.hang.done.set(),
-            Some(_) => broken("NdisMResetComplete was called twice"),
-            None => broken("NdisMResetComplete was called, but no reset is in progress"),
+            Some(_) => broken(rules::RESET, "NdisMResetComplete was called twice"),
+            None => broken(rules::RESET, "NdisMResetComplete was called, but no reset is in progress"),
         }
     }
 }

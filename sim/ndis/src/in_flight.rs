@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::{
     nbl::StackList,
     offload::{ReceivedFrame, SendRequest},
-    rules::require,
+    rules::{self, require},
 };
 
 /// Maximum number of frames kept for [`Miniport::received`](crate::Miniport::received); older ones are dropped.
@@ -142,7 +142,7 @@ impl InFlight {
     /// Checks that a pause, which `what` completes, has waited for calls of NdisMIndicateReceiveNetBufferLists.
     pub fn require_no_indication(&self, what: &str) {
         let running = self.state.lock().indications;
-        require(running == 0, || {
+        require(running == 0, rules::PAUSED, || {
             format!(
                 "{what} completed a pause before {running} calls of NdisMIndicateReceiveNetBufferLists have returned"
             )

@@ -31,7 +31,7 @@ use crate::{
     adapter::{Adapter, adapter},
     handle::{self, HANDLES},
     message_info, owner,
-    rules::require,
+    rules::{self, require},
     wait::wait_until,
 };
 
@@ -203,7 +203,7 @@ impl Interrupt {
         let me = current();
         let mine = me.id().0 as usize + 1;
         while let Err(holder) = lock.compare_exchange(0, mine, SeqCst, SeqCst) {
-            require(holder != mine, || {
+            require(holder != mine, rules::SYNCHRONIZED, || {
                 format!("NdisMSynchronizeWithInterruptEx of message {message} by its own handler: deadlock")
             });
             me.yield_now();
@@ -261,14 +261,14 @@ impl Interrupt {
             }) != 0;
             (is_claimed, nic.line_acknowledgments() != before)
         });
-        require(!is_claimed || is_acknowledged, || {
+        require(!is_claimed || is_acknowledged, rules::ISR, || {
             "MiniportInterrupt claimed an interrupt of another device on the line, or left the line asserted"
                 .into()
         });
-        require(is_claimed || !is_acknowledged, || {
+        require(is_claimed || !is_acknowledged, rules::ISR, || {
             "MiniportInterrupt did not claim the interrupt whose cause it has read".into()
         });
-        require(is_claimed || !was_asserted || !self.asserts_line(), || {
+        require(is_claimed || !was_asserted || !self.asserts_line(), rules::ISR, || {
             "MiniportInterrupt left the line asserted by its device: the interrupt never ends".into()
         });
         if !is_claimed {
@@ -335,7 +335,7 @@ impl Interrupt {
         // SAFETY: our own variable, which the image may have written through the pointer.
         let throttle = unsafe { parameters.read_volatile() };
         let more = throttle.MoreNblsPending & 1 != 0;
-        require(!more || limit != INDICATE_ALL, || {
+        require(!more || limit != INDICATE_ALL, rules::THROTTLE, || {
             "a receive DPC without a limit returned with MoreNblsPending, for which NDIS does not call it again".into()
         });
         if more {
@@ -352,7 +352,7 @@ impl Interrupt {
 /// Queues the DPC of `message` on each CPU of a set; on the current CPU when the set is empty.
 fn queue(handle: usize, message: u32, targets: GROUP_AFFINITY, context: usize) -> u64 {
     let interrupt: Arc<Interrupt> = handle::object("interrupt handle", handle);
-    require(message < interrupt.messages.max(1), || {
+    require(message < interrupt.messages.max(1), rules::MESSAGE, || {
         format!("NdisMQueueDpc of message {message} of {}", interrupt.messages)
     });
     let me = current();
@@ -381,14 +381,14 @@ imports! { IMPORTS: "ndis.sys" =>
         let mut requested = characteristics.read();
         require(
             requested.Header.Type == NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT
-                && requested.Header.Size >= NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+                && requested.Header.Size >= NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, rules::HEADER,
             || format!("NdisMRegisterInterruptEx: the characteristics have type {:#x} and {} bytes", requested.Header.Type, requested.Header.Size),
         );
-        require(requested.InterruptHandler.is_some() && requested.InterruptDpcHandler.is_some(), || {
+        require(requested.InterruptHandler.is_some() && requested.InterruptDpcHandler.is_some(), rules::INTERRUPT_HANDLERS, || {
             "NdisMRegisterInterruptEx: InterruptHandler and InterruptDpcHandler are required".into()
         });
         let line = requested.DisableInterruptHandler.is_some() && requested.EnableInterruptHandler.is_some();
-        require(line, || "NdisMRegisterInterruptEx: DisableInterruptHandler and EnableInterruptHandler are required".into());
+        require(line, rules::INTERRUPT_HANDLERS, || "NdisMRegisterInterruptEx: DisableInterruptHandler and EnableInterruptHandler are required".into());
         let vectors = adapter.nic.vectors();
         let host = current().host().clone();
         if vectors == 0 {
@@ -405,12 +405,12 @@ imports! { IMPORTS: "ndis.sys" =>
             // The line of a device with messages is not supported.
             return NDIS_STATUS_NOT_SUPPORTED;
         }
-        require(requested.MessageInterruptHandler.is_some() && requested.MessageInterruptDpcHandler.is_some(), || {
+        require(requested.MessageInterruptHandler.is_some() && requested.MessageInterruptDpcHandler.is_some(), rules::MESSAGE_HANDLERS, || {
             "NdisMRegisterInterruptEx: MsiSupported requires MessageInterruptHandler and MessageInterruptDpcHandler".into()
         });
         let messages =
             requested.DisableMessageInterruptHandler.is_some() && requested.EnableMessageInterruptHandler.is_some();
-        require(messages, || "NdisMRegisterInterruptEx: MsiSupported requires handlers to disable and enable a message".into());
+        require(messages, rules::MESSAGE_HANDLERS, || "NdisMRegisterInterruptEx: MsiSupported requires handlers to disable and enable a message".into());
         let claimed: Vec<_> = (0..vectors).map(|vector| (claim_message(&host), processor_of(&host, vector.into()))).collect();
         let Some(table) = message_info::build(&host, &claimed) else { return NDIS_STATUS_RESOURCES };
         requested.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
@@ -430,7 +430,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisMDeregisterInterruptEx(interrupt: usize) {
         let registered = handle::take::<Interrupt>("interrupt handle", interrupt);
-        require(!registered.adapter.nic.is_running(), || {
+        require(!registered.adapter.nic.is_running(), rules::INTERRUPT_DEREGISTERED, || {
             "NdisMDeregisterInterruptEx while the device is running and may interrupt; reset it first".into()
         });
         registered.connected.store(false, SeqCst);
@@ -457,7 +457,7 @@ imports! { IMPORTS: "ndis.sys" =>
         context: usize,
     ) -> u8 {
         let registered = handle::object::<Interrupt>("interrupt handle", interrupt);
-        require(message < registered.messages.max(1), || {
+        require(message < registered.messages.max(1), rules::MESSAGE, || {
             format!("NdisMSynchronizeWithInterruptEx of message {message} of {}", registered.messages)
         });
         let me = current();
@@ -483,9 +483,9 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Queues the DPC of a message on CPUs of a group.
     [<= HIGH_LEVEL]
     fn NdisMQueueDpcEx(interrupt: usize, message: u32, targets: Guest<GROUP_AFFINITY>, context: usize) -> usize {
-        require(!targets.is_null(), || "NdisMQueueDpcEx: TargetProcessors is null".into());
+        require(!targets.is_null(), rules::PARAMETER, || "NdisMQueueDpcEx: TargetProcessors is null".into());
         let targets = targets.read();
-        require(current().host().cpus.groups().cpus(targets).next().is_some(), || {
+        require(current().host().cpus.groups().cpus(targets).next().is_some(), rules::PARAMETER, || {
             format!("NdisMQueueDpcEx for processors {:#x} of group {}", targets.Mask, targets.Group)
         });
         queue(interrupt, message, targets, context) as usize

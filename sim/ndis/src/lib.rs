@@ -32,7 +32,7 @@
 //! | [`protocol`] | what is bound to adapters from above |
 //! | [`netio`] | the imports of `netio.sys` and the IP stack behind them, a protocol driver |
 //! | [`wsk`] | Winsock Kernel, as NDK consumers use it |
-//! | [`sources`] | the pages that state NDIS's rules |
+//! | [`rules`] | NDIS's rules, the pages that state them, and the reports of violations |
 //! | [`ndis_host`] | the methods that this crate adds to a [`Host`](nt_sim::Host) |
 //!
 //! Handles are numbers that are no addresses: an image that dereferences one faults.
@@ -87,10 +87,9 @@ mod removal;
 mod removal_request;
 mod rss;
 pub mod rss_processors;
-mod rules;
+pub mod rules;
 pub mod runtime;
 pub mod sg_list;
-pub mod sources;
 mod statistics;
 mod subsystem;
 pub mod tcp_stack;

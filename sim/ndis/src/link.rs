@@ -10,7 +10,10 @@ use ndk_abi::ndis::{
 
 use nt_sim::{Tolerance, current};
 
-use crate::{driver::Driver, rules::require};
+use crate::{
+    driver::Driver,
+    rules::{self, require},
+};
 
 /// The state of a link.
 pub(crate) struct Link {
@@ -35,7 +38,7 @@ impl Link {
         const SIZE: usize = NDIS_SIZEOF_LINK_STATE_REVISION_1 as usize;
         let is_right = matches!(*bytes, [NDIS_OBJECT_TYPE_DEFAULT, revision, low, high, ..]
             if revision >= NDIS_LINK_STATE_REVISION_1 && usize::from(u16::from_le_bytes([low, high])) >= SIZE);
-        require(is_right && bytes.len() >= SIZE, || {
+        require(is_right && bytes.len() >= SIZE, rules::HEADER, || {
             let header = &bytes[..bytes.len().min(4)];
             format!("an NDIS_LINK_STATE with the header {header:02x?} and {} bytes", bytes.len())
         });
@@ -55,14 +58,21 @@ impl Link {
     pub fn check(&self, driver: &Driver) {
         let Self { connected, duplex, speeds } = *self;
         let what = || format!("{connected:?}, {duplex:?}, speeds {speeds:x?}");
-        require(!speeds.contains(&0), || {
-            format!("a link speed of 0 is reported; unknown is NDIS_LINK_SPEED_UNKNOWN: {}", what())
-        });
+        if speeds.contains(&0) {
+            driver.undocumented(
+                current().host(),
+                Tolerance::ZeroSpeed,
+                &format!("a link speed of 0 is reported; unknown is NDIS_LINK_SPEED_UNKNOWN: {}", what()),
+            );
+        }
         let is_unknown = duplex == NDIS_MEDIA_DUPLEX_STATE::MediaDuplexStateUnknown
             && speeds == [NDIS_LINK_SPEED_UNKNOWN; 2];
         if connected == NDIS_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected && !is_unknown {
-            let text = format!("a disconnected link is reported with a speed or a duplex state: {}", what());
-            driver.undocumented(current().host(), Tolerance::DisconnectedLink, &text);
+            driver.undocumented(
+                current().host(),
+                Tolerance::DisconnectedLink,
+                &format!("a disconnected link is reported with a speed or a duplex state: {}", what()),
+            );
         }
     }
 }

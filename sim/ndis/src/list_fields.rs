@@ -5,7 +5,7 @@
 use ndk_abi::ndis::{NDIS_NET_BUFFER_LIST_INFO, NET_BUFFER_LIST};
 use nt_sim::guest::Guest;
 
-use crate::rules::require;
+use crate::rules::{self, require};
 
 pub(crate) const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
 /// Offset of the status of a send.
@@ -41,7 +41,7 @@ pub fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
     let mut at = first;
     while !at.is_null() {
         lists.push(at);
-        require(lists.len() <= LONGEST, || {
+        require(lists.len() <= LONGEST, rules::CHAIN, || {
             "a chain of NET_BUFFER_LISTs is longer than 65536: it may be a loop".into()
         });
         at = Guest::new(at.field::<*mut NET_BUFFER_LIST>(NEXT).read());

@@ -33,7 +33,7 @@ use crate::{
     block,
     handle::{self, HANDLES},
     owner,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 const LIST_POOL: &str = "NdisAllocateNetBufferListPool";
@@ -77,7 +77,7 @@ struct Pool {
 fn free_pool(what: &'static str, pool: usize) {
     let freed = handle::take::<Pool>("NET_BUFFER(_LIST) pool", pool);
     let out = freed.out.lock().len();
-    require(out == 0, || {
+    require(out == 0, rules::POOL_FREED, || {
         format!(
             "{what}: {out} NET_BUFFERs or NET_BUFFER_LISTs of the pool with tag {} are not freed",
             freed.tag
@@ -109,7 +109,7 @@ fn allocate_list(
 ) -> Option<Guest<NET_BUFFER_LIST>> {
     let host = current().host().clone();
     let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
-    require(buffer.is_none() || from.with_buffers, || {
+    require(buffer.is_none() || from.with_buffers, rules::POOL_WITH_BUFFERS, || {
         "NdisAllocateNetBufferAndNetBufferList: the pool was not allocated with fAllocateNetBuffer".into()
     });
     let extra = if from.with_buffers { size_of::<NET_BUFFER>() } else { 0 };
@@ -255,7 +255,7 @@ fn first_parts(buffer: Guest<NET_BUFFER>, wanted: usize) -> Vec<(usize, usize)> 
     let (mut parts, mut found) = (Vec::new(), 0);
     let (mut mdl, mut skip) = (Guest::new(fields.CurrentMdl), fields.CurrentMdlOffset as usize);
     while found < wanted {
-        require(!mdl.is_null(), || {
+        require(!mdl.is_null(), rules::DATA, || {
             format!("a NET_BUFFER has DataLength {length}, but its MDLs describe {found} bytes")
         });
         let of = GuestMdl(mdl);
@@ -270,8 +270,8 @@ fn first_parts(buffer: Guest<NET_BUFFER>, wanted: usize) -> Vec<(usize, usize)> 
     parts
 }
 
-/// Checks that the MDLs of a received NET_BUFFER end where its data does.
-pub(crate) fn require_exact_mdls(buffer: Guest<NET_BUFFER>) {
+/// Returns a sentence about a received NET_BUFFER whose MDLs do not end where its data does.
+pub(crate) fn excess_of_mdls(buffer: Guest<NET_BUFFER>) -> Option<String> {
     let fields = buffer.read();
     let mdl = |mdl: Guest<MDL>| Some(mdl).filter(|mdl| !mdl.is_null());
     let mdls = iter::successors(mdl(Guest::new(fields.MdlChain)), |at: &Guest<MDL>| {
@@ -279,11 +279,11 @@ pub(crate) fn require_exact_mdls(buffer: Guest<NET_BUFFER>) {
     });
     let described: usize = mdls.map(|mdl| GuestMdl(mdl).byte_count() as usize).sum();
     let used = fields.DataOffset as usize + data_length(&fields);
-    require(described <= used, || {
+    (described > used).then(|| {
         format!(
             "the MDLs of a received NET_BUFFER describe {described} bytes, but its data ends after {used}"
         )
-    });
+    })
 }
 
 fn data_length(fields: &NET_BUFFER) -> usize {
@@ -319,13 +319,13 @@ fn length_of(buffer: Guest<NET_BUFFER>) -> usize {
 }
 
 fn require_header(what: &str, header: NDIS_OBJECT_HEADER, size: u16) {
-    require(header.Type == NDIS_OBJECT_TYPE_DEFAULT && header.Size >= size, || {
+    require(header.Type == NDIS_OBJECT_TYPE_DEFAULT && header.Size >= size, rules::HEADER, || {
         format!("{what} with parameters of type {:#x} and {} bytes", header.Type, header.Size)
     });
 }
 
 fn new_pool(owner: usize, kind: &'static str, tag: u32, with_buffers: bool) -> usize {
-    require(tag != 0, || format!("{kind}: PoolTag is 0"));
+    require(tag != 0, rules::POOL_TAG, || format!("{kind}: PoolTag is 0"));
     let host = current().host().clone();
     if host.low_resources.fails() {
         return 0;
@@ -376,10 +376,10 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeNetBufferList(list: Guest<NET_BUFFER_LIST>) {
         let pool: usize = list.field(std::mem::offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).read();
         let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
-        require(!is_lent(current().host(), list), || {
+        require(!is_lent(current().host(), list), rules::OWNED, || {
             format!("NdisFreeNetBufferList of {:#x}, which the stack has not returned", list.address())
         });
-        require(from.out.lock().remove(&list.address()), || {
+        require(from.out.lock().remove(&list.address()), rules::ALLOCATED, || {
             format!("NdisFreeNetBufferList of {:#x}, which is not allocated from its pool", list.address())
         });
         block::release(current().host(), list.cast(), from.tag);
@@ -415,7 +415,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisFreeNetBuffer(buffer: Guest<NET_BUFFER>) {
         let from: Arc<Pool> = handle::object("NET_BUFFER pool", buffer.read().NdisPoolHandle.addr());
-        require(from.out.lock().remove(&buffer.address()), || {
+        require(from.out.lock().remove(&buffer.address()), rules::ALLOCATED, || {
             format!("NdisFreeNetBuffer of {:#x}, which is not allocated from its pool", buffer.address())
         });
         block::release(current().host(), buffer.cast(), from.tag);
@@ -456,7 +456,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisAdvanceNetBufferDataStart(buffer: Guest<NET_BUFFER>, delta: u32, _free: u8, _handler: usize) {
         let length = length_of(buffer);
-        require(delta as usize <= length, || format!("data of {length} bytes advanced by {delta}"));
+        require(delta as usize <= length, rules::DATA, || format!("data of {length} bytes advanced by {delta}"));
         move_start(buffer, buffer.read().DataOffset + delta, length - delta as usize);
     }
 
@@ -478,7 +478,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisFreeMdl(mdl: Guest<MDL>) {
         if mdl.is_null() {
-            broken("NdisFreeMdl of null");
+            broken(rules::PARAMETER, "NdisFreeMdl of null");
         }
         block::release(current().host(), mdl.cast(), MDL_TAG);
     }

@@ -16,7 +16,7 @@ use ndk_abi::{
         NDK_OBJECT_TYPE, NDK_VERSION,
     },
 };
-use nt_sim::{current, guest::Guest, image::call, imports};
+use nt_sim::{Tolerance, current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
@@ -24,7 +24,7 @@ use crate::{
     ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
     offload::Offloads,
-    rules::{POISON, broken, require},
+    rules::{self, POISON, broken, require},
     wait::wait,
 };
 
@@ -67,13 +67,20 @@ impl Adapter {
         let opened = unsafe { (&raw const opened).read_volatile() };
         self.ndk.end_open((status == NDIS_STATUS_SUCCESS).then(|| opened.address()));
         //= R-OPEN-8
-        require(status != NDIS_STATUS_PENDING, || {
+        require(status != NDIS_STATUS_PENDING, rules::NDK_OPEN, || {
             "OpenNDKAdapterHandler returned NDIS_STATUS_PENDING".into()
         });
         if status != NDIS_STATUS_SUCCESS {
-            require(opened.is_null() || opened.address() == POISON, || {
-                format!("OpenNDKAdapterHandler failed, but stored {:#x} as the adapter", opened.address())
-            });
+            if !opened.is_null() && opened.address() != POISON {
+                self.driver.undocumented(
+                    current().host(),
+                    Tolerance::FailedOpen,
+                    &format!(
+                        "OpenNDKAdapterHandler failed, but stored {:#x} as the adapter",
+                        opened.address()
+                    ),
+                );
+            }
             return Err(status);
         }
         check_adapter(opened, version);
@@ -92,7 +99,7 @@ impl Adapter {
         let (on, index) = (host.clone(), self.if_index);
         let overdue = host.at(host.world().now() + MAX_CLOSE, move || {
             let left = on.state(&NDK_OBJECTS).open_below(opened.0.address());
-            broken(format!(
+            broken(rules::NDK_CLOSE, format!(
                 "CloseNDKAdapterHandler of interface {index} hangs: the consumer has not closed all objects of its adapter, \
                  or the provider does not notice it{}",
                 if left.is_empty() { String::new() } else { format!("; open: {}", left.join(", ")) }
@@ -113,7 +120,13 @@ impl Adapter {
     fn net_pnp_event(&self, event: NdkEvent) {
         //= R-PNP-15
         let nested = std::mem::replace(&mut *self.ndk.in_event.lock(), true);
-        require(!nested, || "NdisMNetPnPEvent was called while another event is being delivered".into());
+        if nested {
+            self.driver.undocumented(
+                current().host(),
+                Tolerance::NestedEvents,
+                "NdisMNetPnPEvent was called while another event is being delivered",
+            );
+        }
         self.ndk.events.lock().push(event);
         self.ndk.reported.set();
         if event == NdkEvent::Disable {
@@ -130,25 +143,27 @@ impl Adapter {
 //= R-OPEN-22
 fn check_adapter(opened: Guest<NDK_ADAPTER>, asked: NDK_VERSION) {
     let header: NDK_OBJECT_HEADER = opened.field(0).read();
-    require(header.ObjectType == NDK_OBJECT_TYPE::NdkObjectTypeAdapter, || {
+    require(header.ObjectType == NDK_OBJECT_TYPE::NdkObjectTypeAdapter, rules::NDK_ADAPTER, || {
         format!("the NDK adapter has object type {}", header.ObjectType.0)
     });
-    require(header.NdkReserved.rf.iter().all(|word| word.is_null()), || {
+    require(header.NdkReserved.rf.iter().all(|word| word.is_null()), rules::NDK_ADAPTER, || {
         "NdkReserved of the NDK adapter is not zero".into()
     });
     let reported = (header.Version.Major, header.Version.Minor);
-    require(reported.0 == asked.Major && reported.1 >= asked.Minor, || {
+    require(reported.0 == asked.Major && reported.1 >= asked.Minor, rules::NDK_ADAPTER, || {
         format!(
             "the NDK adapter has version {}.{}, but was opened as {}.{}",
             reported.0, reported.1, asked.Major, asked.Minor
         )
     });
     let dispatch: usize = opened.field(size_of::<NDK_OBJECT_HEADER>()).read();
-    require(dispatch != 0, || "the NDK adapter has no dispatch table".into());
+    require(dispatch != 0, rules::NDK_ADAPTER, || "the NDK adapter has no dispatch table".into());
     let members = size_of::<NDK_ADAPTER_DISPATCH>() / size_of::<usize>();
     for index in 0..members {
         let member: usize = Guest::<usize>::from_address(dispatch).add(index).read();
-        require(member != 0, || format!("member {index} of the NDK adapter's dispatch table is null"));
+        require(member != 0, rules::NDK_ADAPTER, || {
+            format!("member {index} of the NDK adapter's dispatch table is null")
+        });
     }
 }
 
@@ -158,7 +173,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMNetPnPEvent(handle: usize, notification: Guest<NET_PNP_EVENT_NOTIFICATION>) -> NDIS_STATUS {
         let adapter: Arc<Adapter> = adapter(handle);
         //= R-OIDNDK-11
-        require(*adapter.in_oid.lock() != Some(current().id()), || {
+        require(*adapter.in_oid.lock() != Some(current().id()), rules::EVENT_IN_OID, || {
             "NdisMNetPnPEvent was called inside MiniportOidRequest".into()
         });
         let event = notification.read().NetPnPEvent;
@@ -176,12 +191,12 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMIndicateStatusEx(handle: usize, indication: Guest<NDIS_STATUS_INDICATION>) {
         let adapter = adapter(handle);
         let indication = indication.read();
-        require(indication.SourceHandle.addr() == handle, || {
+        require(indication.SourceHandle.addr() == handle, rules::STATUS_INDICATION, || {
             "NdisMIndicateStatusEx: SourceHandle is not the adapter's handle".into()
         });
         let header = indication.Header;
         let (kind, size) = (NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1);
-        require(header.Type == kind && header.Revision >= 1 && header.Size >= size, || {
+        require(header.Type == kind && header.Revision >= 1 && header.Size >= size, rules::HEADER, || {
             format!("NdisMIndicateStatusEx with an indication of type {:#x} and {} bytes", header.Type, header.Size)
         });
         let mut buffer = vec![0; indication.StatusBufferSize as usize];

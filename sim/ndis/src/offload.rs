@@ -19,7 +19,7 @@ use ndk_abi::ndis::{
 };
 use nt_sim::guest::Guest;
 
-use crate::rules::{broken, require};
+use crate::rules::{self, broken, require};
 
 /// Revisions of `NDIS_OFFLOAD`, from 1: the minor version of NDIS 6 from which drivers may state it, and its size in bytes.
 const REVISIONS: [(u8, u16); NDIS_OFFLOAD_REVISION_6 as usize] = [
@@ -308,15 +308,18 @@ impl Checksums {
     /// Checks what a miniport reports of the checksums of a received frame while these are in force.
     pub(crate) fn require_true(self, frame: &ReceivedFrame) {
         let has = |bit: u32| frame.checksum & bit != 0;
-        require(is_consistent(frame.checksum, frame.coalesced != 0), || {
+        require(is_consistent(frame.checksum, frame.coalesced != 0), rules::CHECKSUMS, || {
             format!("TcpIpChecksumNetBufferListInfo of a received frame is {:#x}", frame.checksum)
         });
         if has(Checksum::RECEIVE_IP_FAILED | Checksum::RECEIVE_IP_SUCCEEDED) {
-            require(self.ipv4, || "an IPv4 checksum is reported, but that offload is not in force".into());
+            require(self.ipv4, rules::CHECKSUMS_IN_FORCE, || {
+                "an IPv4 checksum is reported, but that offload is not in force".into()
+            });
             require(
                 has(Checksum::RECEIVE_IP_VALUE_INVALID)
                     || checksum::ipv4_header_is_valid(&frame.bytes)
                         == Some(has(Checksum::RECEIVE_IP_SUCCEEDED)),
+                rules::CHECKSUMS,
                 || {
                     format!(
                         "the checksum of an IPv4 header is reported as {:#x}, which it is not",
@@ -333,14 +336,19 @@ impl Checksums {
                 continue;
             }
             let found = Transport::find(&frame.bytes).filter(|found| found.protocol == protocol);
-            require(found.as_ref().is_some_and(|found| self.covers(found)), || {
-                format!(
-                    "a checksum of {protocol:?} is reported, but that offload is not in force, or there is none"
-                )
-            });
+            require(
+                found.as_ref().is_some_and(|found| self.covers(found)),
+                rules::CHECKSUMS_IN_FORCE,
+                || {
+                    format!(
+                        "a checksum of {protocol:?} is reported, but that offload is not in force, or there is none"
+                    )
+                },
+            );
             let is_absent = protocol == Protocol::Tcp && has(Checksum::RECEIVE_TCP_VALUE_INVALID);
             require(
                 is_absent || found.is_some_and(|found| found.is_valid(&frame.bytes) == has(succeeded)),
+                rules::CHECKSUMS,
                 || {
                     format!(
                         "the checksum of {protocol:?} is reported as {:#x}, which it is not",
@@ -383,19 +391,24 @@ impl Offloads {
             _ => None,
         };
         let Some(size) = known else {
-            broken(format!(
-                "{what}: an NDIS_OFFLOAD with the header {header:02x?} and {} bytes; NDIS 6.{minor}",
-                bytes.len()
-            ))
+            broken(
+                rules::HEADER,
+                format!(
+                    "{what}: an NDIS_OFFLOAD with the header {header:02x?} and {} bytes; NDIS 6.{minor}",
+                    bytes.len()
+                ),
+            )
         };
         let mut whole = [0; size_of::<NDIS_OFFLOAD>()];
         whole[..size].copy_from_slice(&bytes[..size]);
         // SAFETY: integers only: every bit pattern is a value, and there are enough bytes.
         let offload = unsafe { whole.as_ptr().cast::<NDIS_OFFLOAD>().read_unaligned() };
         let word = |encapsulation: u32, word: u32| {
-            require(encapsulation & NDIS_ENCAPSULATION_IEEE_802_3 != 0 || word == 0, || {
-                format!("{what}: checksums {word:#x} with the encapsulation {encapsulation:#x}")
-            });
+            require(
+                encapsulation & NDIS_ENCAPSULATION_IEEE_802_3 != 0 || word == 0,
+                rules::ENCAPSULATION,
+                || format!("{what}: checksums {word:#x} with the encapsulation {encapsulation:#x}"),
+            );
             move |bit: u32| word >> bit & 3 == 1
         };
         let checksum = &offload.Checksum;
@@ -449,7 +462,7 @@ impl Offloads {
         let header = attributes.Header;
         let size = NDIS_SIZEOF_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1;
         let known = header.Revision == NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES_REVISION_1;
-        require(known && header.Size >= size, || {
+        require(known && header.Size >= size, rules::HEADER, || {
             format!("the offload attributes have revision {} and size {}", header.Revision, header.Size)
         });
         let read = |what: &str, at: *mut NDIS_OFFLOAD| {
@@ -478,7 +491,7 @@ impl Offloads {
                 .flat_map(|(these, those)| these.iter().zip(those))
                 .all(|(this, that)| this.is_none() || this == that)
             && self.coalescing.iter().zip(possible.coalescing).all(|(&this, that)| !this || that);
-        require(is_subset, || {
+        require(is_subset, rules::OFFLOADS_IN_FORCE, || {
             format!("task offloads are in force that the hardware does not have: {self:?} of {possible:?}")
         });
     }

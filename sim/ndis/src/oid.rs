@@ -17,7 +17,7 @@ use nt_sim::{current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
-    rules::{broken, require},
+    rules::{self, broken, require},
     statistics,
     wait::{wait, wait_until},
 };
@@ -153,14 +153,14 @@ impl Adapter {
         *self.in_oid.lock() = None;
         if status != NDIS_STATUS_PENDING {
             let completed = std::mem::take(&mut *self.oid_request.lock()) == 0;
-            require(!completed, || {
+            require(!completed, rules::OID_COMPLETED, || {
                 format!("OID {oid:#x} was completed, and MiniportOidRequest returned {status:#010x} for it")
             });
         }
         let status = if status == NDIS_STATUS_PENDING { self.await_oid() } else { status };
         if is_rss {
             let succeeded = status == NDIS_STATUS_SUCCESS;
-            require(!succeeded || refusal.is_none(), || {
+            require(!succeeded || refusal.is_none(), rules::RSS_PARAMETERS, || {
                 let name = if oid == OID_GEN_RECEIVE_HASH {
                     "OID_GEN_RECEIVE_HASH"
                 } else {
@@ -182,11 +182,11 @@ impl Adapter {
             return Err(OidError { status, needed: query.BytesNeeded });
         }
         if changes_offloads {
-            require(self.offload_reports() > reports, || {
+            require(self.offload_reports() > reports, rules::OFFLOAD_REPORTED, || {
                 format!("OID {oid:#x} succeeded without NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG")
             });
         }
-        require(query.BytesWritten <= buffer.len() as u32, || {
+        require(query.BytesWritten <= buffer.len() as u32, rules::BYTES_WRITTEN, || {
             format!(
                 "OID {oid:#x}: BytesWritten is {}, but the buffer has {} bytes",
                 query.BytesWritten,
@@ -198,7 +198,7 @@ impl Adapter {
         } else if oid == OID_GEN_STATISTICS {
             let answer = buffer.get(..query.BytesWritten as usize).unwrap_or_default();
             if let Err(wrong) = statistics::check(answer) {
-                broken(wrong);
+                broken(rules::STATISTICS, wrong);
             }
         }
         Ok(query.BytesWritten)
@@ -216,12 +216,14 @@ impl Adapter {
     }
 
     fn complete_oid(&self, request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
-        require(status != NDIS_STATUS_PENDING, || {
+        require(status != NDIS_STATUS_PENDING, rules::OID_COMPLETED, || {
             "an OID request was completed with NDIS_STATUS_PENDING".into()
         });
         let pending = std::mem::take(&mut *self.oid_request.lock());
-        require(pending != 0, || "an OID request was completed twice, or does not pend".into());
-        require(pending == request.address(), || {
+        require(pending != 0, rules::OID_COMPLETED, || {
+            "an OID request was completed twice, or does not pend".into()
+        });
+        require(pending == request.address(), rules::OID_COMPLETED, || {
             format!("the OID request {:#x} was completed; {pending:#x} pends", request.address())
         });
         *self.oid_status.lock() = status;

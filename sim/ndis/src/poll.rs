@@ -50,7 +50,7 @@ use crate::{
     interrupt,
     list_fields::chain,
     owner,
-    rules::{broken, require},
+    rules::{self, broken, require},
     wait::wait_until,
 };
 
@@ -109,10 +109,10 @@ fn header(revision: u8, size: u16) -> NDIS_OBJECT_HEADER {
 fn counted(what: &str, first: *mut NET_BUFFER_LIST, stated: u32, limit: u32) -> Vec<Guest<NET_BUFFER_LIST>> {
     let lists = chain(Guest::new(first));
     let is_right = stated == NDIS_ANY_NUMBER_OF_NBLS || stated as usize == lists.len();
-    require(is_right, || {
+    require(is_right, rules::POLLED, || {
         format!("NdisPoll says that it {what} {stated} lists, but the chain has {}", lists.len())
     });
-    require(limit == NDIS_ANY_NUMBER_OF_NBLS || lists.len() <= limit as usize, || {
+    require(limit == NDIS_ANY_NUMBER_OF_NBLS || lists.len() <= limit as usize, rules::POLLED, || {
         format!("NdisPoll {what} {} lists, more than the limit of {limit}", lists.len())
     });
     lists
@@ -220,13 +220,13 @@ impl PollObject {
         let given = (receive.MaxNblsToIndicate, receive.Reserved1, receive.Reserved2, receive.Reserved3);
         let taken = (transmit.MaxNblsToComplete, transmit.Reserved1, transmit.Reserved2, transmit.Reserved3);
         let kept = (limit, [0; 3], 0, [std::ptr::null_mut(); 4]);
-        require(given == kept && taken == kept, || {
+        require(given == kept && taken == kept, rules::POLLED, || {
             "NdisPoll changed limits or reserved members of NDIS_POLL_DATA".into()
         });
-        require(receive.Flags & !RECEIVE_FLAGS == 0, || {
+        require(receive.Flags & !RECEIVE_FLAGS == 0, rules::POLLED, || {
             format!("NdisPoll set the receive flags {:#x}, which it may not", receive.Flags)
         });
-        require(transmit.SendCompleteFlags & !COMPLETE_FLAGS == 0, || {
+        require(transmit.SendCompleteFlags & !COMPLETE_FLAGS == 0, rules::POLLED, || {
             format!("NdisPoll set the completion flags {:#x}, which it may not", transmit.SendCompleteFlags)
         });
         let indicated = counted("indicated", receive.IndicatedNblChain, receive.NumberOfIndicatedNbls, limit);
@@ -267,18 +267,18 @@ imports! { IMPORTS: "ndis.sys" =>
             let driver = &adapter.driver.characteristics;
             (driver.MajorNdisVersion, driver.MinorNdisVersion)
         };
-        require(version >= (6, 85), || {
+        require(version >= (6, 85), rules::POLL_VERSION, || {
             format!("NdisRegisterPoll by a driver of NDIS {}.{}; poll objects require 6.85", version.0, version.1)
         });
         let requested = characteristics.read();
         let given = requested.Header;
         let known = given.Type == NDIS_OBJECT_TYPE_DEFAULT && given.Revision == NDIS_POLL_CHARACTERISTICS_REVISION_1;
-        require(known && given.Size >= NDIS_SIZEOF_NDIS_POLL_CHARACTERISTICS_REVISION_1, || {
+        require(known && given.Size >= NDIS_SIZEOF_NDIS_POLL_CHARACTERISTICS_REVISION_1, rules::HEADER, || {
             format!("NdisRegisterPoll: the characteristics have type {:#x}, revision {} and {} bytes", given.Type, given.Revision, given.Size)
         });
         let handlers = requested.PollHandler.zip(requested.SetPollNotificationHandler);
         let Some((on_poll, on_notify)) = handlers else {
-            broken("NdisRegisterPoll: PollHandler and SetPollNotificationHandler are required")
+            broken(rules::POLL_HANDLERS, "NdisRegisterPoll: PollHandler and SetPollNotificationHandler are required")
         };
         let host = current().host().clone();
         if host.low_resources.fails() {
@@ -318,7 +318,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisDeregisterPoll(poll: usize) {
         let object: Arc<PollObject> = handle::object("poll handle", poll);
         let inside = object.state.lock().thread == Some(current().id());
-        require(!inside, || "NdisDeregisterPoll by a handler of the poll object: deadlock".into());
+        require(!inside, rules::POLL_DEREGISTERED, || "NdisDeregisterPoll by a handler of the poll object: deadlock".into());
         object.state.lock().closing = true;
         wait_until(|| !object.state.lock().active);
         let _ = handle::take::<PollObject>("poll handle", poll);
@@ -331,7 +331,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let object: Arc<PollObject> = handle::object("poll handle", poll);
         let number = affinity.read();
         let Some(cpu) = current().host().cpus.groups().cpu(number) else {
-            broken(format!(
+            broken(rules::POLL_PROCESSOR, format!(
                 "NdisSetPollAffinity to processor {} of group {}, which does not exist",
                 number.Number, number.Group
             ))
@@ -342,7 +342,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Requests at least one call of `NdisPoll`, which one in progress may be followed by in any case.
     [<= HIGH_LEVEL]
     fn NdisRequestPoll(poll: usize, reserved: usize) {
-        require(reserved == 0, || "NdisRequestPoll: Reserved is not null".into());
+        require(reserved == 0, rules::RESERVED, || "NdisRequestPoll: Reserved is not null".into());
         let object: Arc<PollObject> = handle::object("poll handle", poll);
         object.request(current().host());
     }

@@ -13,14 +13,14 @@ use ndk_abi::ndis::{
     OID_PNP_SET_POWER,
 };
 
-use nt_sim::{Host, current};
+use nt_sim::{Host, Tolerance, current};
 
 use crate::{
     adapter::{Adapter, AdapterState},
     bus, interrupt, lifecycle,
     ndk_state::NdkEvent,
     oid::OidPath,
-    rules::require,
+    rules::{self, require},
 };
 
 /// Turns the device off. Does nothing if the adapter was removed.
@@ -39,15 +39,21 @@ pub(crate) fn sleep(adapter: &Arc<Adapter>) {
     }
     set_parameters(adapter);
     let status = set(adapter, NDIS_DEVICE_POWER_STATE::NdisDeviceStateD3);
-    require(status == NDIS_STATUS_SUCCESS, || format!("OID_PNP_SET_POWER to D3 failed: {status:#010x}"));
+    require(status == NDIS_STATUS_SUCCESS, rules::SLEEP, || {
+        format!("OID_PNP_SET_POWER to D3 failed: {status:#010x}")
+    });
     let (sending, _) = adapter.data_path.outstanding();
-    require(sending == 0, || {
+    require(sending == 0, rules::SLEEP, || {
         format!("OID_PNP_SET_POWER to D3 completed, but {sending} sends are not completed")
     });
     //= R-PNP-11
-    require(!is_ndk_enabled(adapter), || {
-        "OID_PNP_SET_POWER to D3 completed without NetEventNDKDisable, but the device loses its state".into()
-    });
+    if is_ndk_enabled(adapter) {
+        adapter.driver.undocumented(
+            current().host(),
+            Tolerance::NdkInSleep,
+            "OID_PNP_SET_POWER to D3 completed without NetEventNDKDisable, but the device loses its state",
+        );
+    }
     adapter.nic.enter_low_power();
     // A driver must not take interrupts of other devices on the line for its own.
     interrupt::deliver_line(current().host());
@@ -69,7 +75,9 @@ fn is_ndk_enabled(adapter: &Adapter) -> bool {
 fn query(adapter: &Arc<Adapter>, state: NDIS_DEVICE_POWER_STATE) {
     let kind = NDIS_REQUEST_TYPE::NdisRequestQueryInformation;
     let answer = adapter.oid(OidPath::Regular, kind, OID_PNP_QUERY_POWER, &mut state.0.to_le_bytes());
-    require(answer.is_ok(), || format!("OID_PNP_QUERY_POWER failed, which is not allowed: {answer:?}"));
+    require(answer.is_ok(), rules::QUERY_POWER, || {
+        format!("OID_PNP_QUERY_POWER failed, which is not allowed: {answer:?}")
+    });
 }
 
 /// Says what is to wake the system: nothing. Miniports without wake-up events need not know the request. (WDK:
@@ -85,9 +93,13 @@ fn set_parameters(adapter: &Arc<Adapter>) {
     parameters[1] = revision;
     parameters[2..4].copy_from_slice(&size.to_le_bytes());
     let refused = adapter.set_oid(OID_PM_PARAMETERS, &parameters).err();
-    require(refused.is_none_or(|error| error.status == NDIS_STATUS_NOT_SUPPORTED), || {
-        format!("OID_PM_PARAMETERS that enables nothing failed: {refused:?}")
-    });
+    if let Some(error) = refused.filter(|error| error.status != NDIS_STATUS_NOT_SUPPORTED) {
+        adapter.driver.undocumented(
+            current().host(),
+            Tolerance::PmParameters,
+            &format!("OID_PM_PARAMETERS that enables nothing failed: {error:?}"),
+        );
+    }
 }
 
 fn set(adapter: &Arc<Adapter>, state: NDIS_DEVICE_POWER_STATE) -> NDIS_STATUS {

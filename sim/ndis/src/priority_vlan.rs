@@ -5,7 +5,10 @@
 
 use ndk_abi::ndis::{NDIS_MAC_OPTION_8021P_PRIORITY, NDIS_MAC_OPTION_8021Q_VLAN};
 
-use crate::{offload::ReceivedFrame, rules::require};
+use crate::{
+    offload::ReceivedFrame,
+    rules::{self, require},
+};
 
 const USER_PRIORITY: u32 = 0x7;
 const VLAN_ID: u32 = 0xfff0;
@@ -23,7 +26,7 @@ pub(crate) fn require_true(frame: &ReceivedFrame, options: u32) {
     let allowed = |option: u32, bits: u32| if options & option == 0 { 0 } else { bits };
     let (priority, vlan) = (NDIS_MAC_OPTION_8021P_PRIORITY, NDIS_MAC_OPTION_8021Q_VLAN);
     let known = allowed(priority, USER_PRIORITY) | allowed(vlan, VLAN_ID);
-    require(info & !known == 0, || {
+    require(info & !known == 0, rules::MAC_OPTIONS, || {
         format!("Ieee8021QNetBufferListInfo of a received frame is {info:#x}, MacOptions are {options:#x}")
     });
 }

@@ -18,7 +18,7 @@ use crate::{
     offload::ReceivedFrame,
     priority_vlan,
     rss::Received,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 /// Returns a frame of a list, with what the list says of it.
@@ -37,18 +37,23 @@ pub(crate) fn frame_of(
 
 /// Checks a list that the miniport indicates.
 pub(crate) fn check_indicated(adapter: &Adapter, host: &Host, list: Guest<NET_BUFFER_LIST>) {
-    require(list.field::<usize>(SOURCE).read() == adapter.handle, || {
+    require(list.field::<usize>(SOURCE).read() == adapter.handle, rules::COUNTED, || {
         "the SourceHandle of a received NET_BUFFER_LIST is not the adapter's handle".into()
     });
     let info = list.field::<[usize; INFO_LEN]>(INFO);
     let words = info.read();
     if words.contains(&STALE_INFO) {
-        let text = "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame";
-        adapter.driver.undocumented(host, Tolerance::StaleInfo, text);
+        adapter.driver.undocumented(
+            host,
+            Tolerance::StaleInfo,
+            "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame",
+        );
         info.write(words.map(|word| if word == STALE_INFO { 0 } else { word }));
     }
     if !host.state(&nbl::LONG_MDLS).load(Relaxed) {
-        nbl::buffers(list).for_each(nbl::require_exact_mdls);
+        for text in nbl::buffers(list).filter_map(nbl::excess_of_mdls) {
+            adapter.driver.undocumented(host, Tolerance::LongMdls, &text);
+        }
     }
 }
 
@@ -67,7 +72,7 @@ pub(crate) fn check_frames(adapter: &Adapter, host: &Host, list: Guest<NET_BUFFE
         };
         let mtu = general.map_or(u32::MAX, |general| general.MtuSize);
         if let Err(wrong) = unit.check(reported.coalescing, mtu) {
-            broken(wrong);
+            broken(rules::COALESCED, wrong);
         }
         check_scaling(adapter, host, list, &frame.bytes);
     }
@@ -84,6 +89,6 @@ fn check_scaling(adapter: &Adapter, host: &Host, list: Guest<NET_BUFFER_LIST>, b
     let now = host.world().now();
     let checked = adapter.rss.lock().check(&frame, now);
     if let Err(violated) = checked {
-        broken(violated);
+        broken(rules::HASHED, violated);
     }
 }

@@ -26,7 +26,7 @@ use ndk_abi::{
 use parking_lot::Mutex;
 
 use nt_sim::{
-    current,
+    Tolerance, current,
     guest::Guest,
     image::{call, switch::on_host_stack},
     imports,
@@ -36,7 +36,7 @@ use crate::{
     adapter::adapters,
     driver::{self, DRIVERS, Driver},
     handle::{self, HANDLES},
-    rules::{broken, require},
+    rules::{self, broken, require},
     wait::wait_until,
 };
 
@@ -102,7 +102,7 @@ fn register(
         return Err(NDIS_STATUS_BAD_CHARACTERISTICS);
     }
     if let Some(name) = missing_handler(&characteristics) {
-        broken(format!("NdisMRegisterMiniportDriver: {name} is missing"));
+        broken(rules::HANDLERS, format!("NdisMRegisterMiniportDriver: {name} is missing"));
     }
     if characteristics.CheckForHangHandlerEx.is_some() != characteristics.ResetHandlerEx.is_some() {
         return Err(NDIS_STATUS_BAD_CHARACTERISTICS);
@@ -148,7 +148,7 @@ fn unload_driver(object: Guest<DRIVER_OBJECT>) {
         unsafe { handler(driver.object.as_ptr()) }
     });
     if driver::of_object(current().host(), object).is_some() {
-        broken("MiniportDriverUnload returned without NdisMDeregisterMiniportDriver");
+        broken(rules::DEREGISTERED, "MiniportDriverUnload returned without NdisMDeregisterMiniportDriver");
     }
     // A work item keeps the driver loaded until its routine has returned.
     wait_until(|| driver.work.load(SeqCst) == 0);
@@ -165,7 +165,9 @@ imports! { IMPORTS: "ndis.sys" =>
         handle: Guest<usize>,
     ) -> NDIS_STATUS {
         let host = current().host().clone();
-        require(driver::of_object(&host, object).is_none(), || "NdisMRegisterMiniportDriver was called twice".into());
+        if let Some(first) = driver::of_object(&host, object) {
+            first.undocumented(&host, Tolerance::RegisteredTwice, "NdisMRegisterMiniportDriver was called twice");
+        }
         let driver = match register(object, context, characteristics) {
             Ok(driver) => driver,
             Err(status) => return status,
@@ -189,7 +191,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let driver = handle::take::<Driver>("miniport driver handle", handle);
         let host = current().host().clone();
         let mut left = adapters(&host).into_iter();
-        require(!left.any(|adapter| Arc::ptr_eq(&adapter.driver, &driver)), || {
+        require(!left.any(|adapter| Arc::ptr_eq(&adapter.driver, &driver)), rules::DEREGISTERED, || {
             "NdisMDeregisterMiniportDriver was called before all adapters were halted".into()
         });
         let _ = host.objects.remove("NdisMRegisterMiniportDriver", driver.handle);
@@ -200,7 +202,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisSetOptionalHandlers(handle: usize, handlers: Guest<NDIS_DRIVER_OPTIONAL_HANDLERS>) -> NDIS_STATUS {
         let driver = handle::object::<Driver>("miniport driver handle", handle);
-        require(*driver.setting_options.lock(), || "NdisSetOptionalHandlers was called outside of MiniportSetOptions".into());
+        require(*driver.setting_options.lock(), rules::OPTIONAL_HANDLERS, || "NdisSetOptionalHandlers was called outside of MiniportSetOptions".into());
         let header = handlers.read().Header;
         match header.Type {
             NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS => set_ndk_handlers(&driver, header, handlers.cast()),
@@ -220,16 +222,18 @@ fn set_ndk_handlers(
     let kind = NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS;
     let revision = NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1;
     let size = NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1;
-    require(has_header(header, kind, revision, size), || {
+    require(has_header(header, kind, revision, size), rules::HEADER, || {
         format!("the NDK provider characteristics have revision {} and size {}", header.Revision, header.Size)
     });
     let handlers = handlers.read();
-    require(handlers.Flags == 0, || {
+    require(handlers.Flags == 0, rules::NDK_HANDLERS, || {
         format!("Flags of the NDK provider characteristics is {:#x}, but must be 0", handlers.Flags)
     });
-    require(handlers.OpenNDKAdapterHandler.is_some() && handlers.CloseNDKAdapterHandler.is_some(), || {
-        "the NDK provider characteristics lack OpenNDKAdapterHandler or CloseNDKAdapterHandler".into()
-    });
+    require(
+        handlers.OpenNDKAdapterHandler.is_some() && handlers.CloseNDKAdapterHandler.is_some(),
+        rules::NDK_HANDLERS,
+        || "the NDK provider characteristics lack OpenNDKAdapterHandler or CloseNDKAdapterHandler".into(),
+    );
     *driver.ndk.lock() = Some(handlers);
     NDIS_STATUS_SUCCESS
 }

@@ -36,7 +36,7 @@ use nt_sim::{
 
 use crate::{
     receive_hash::HashParameters,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 /// Nanoseconds after a change in which frames may still be indicated as before: they were received earlier. Our choice: in real time
@@ -103,10 +103,13 @@ impl RssCapabilities {
             header.Type == NDIS_OBJECT_TYPE_RSS_CAPABILITIES && *since <= minor && header.Size >= *size
         });
         let Some((_, size)) = known else {
-            broken(format!(
-                "NDIS_RECEIVE_SCALE_CAPABILITIES with type {:#x}, revision {} and {} bytes; NDIS 6.{minor}",
-                header.Type, header.Revision, header.Size
-            ))
+            broken(
+                rules::HEADER,
+                format!(
+                    "NDIS_RECEIVE_SCALE_CAPABILITIES with type {:#x}, revision {} and {} bytes; NDIS 6.{minor}",
+                    header.Type, header.Revision, header.Size
+                ),
+            )
         };
         let mut bytes = [0; size_of::<NDIS_RECEIVE_SCALE_CAPABILITIES>()];
         Guest::<u8>::new(from.cast()).read_bytes(&mut bytes[..usize::from(*size)]);
@@ -121,14 +124,16 @@ impl RssCapabilities {
             queues: given.NumberOfReceiveQueues,
             entries: given.NumberOfIndirectionTableEntries,
         };
-        require(this.flags & NdisHashFunctionToeplitz != 0 && this.types() & NDIS_HASH_IPV4 != 0, || {
-            format!("the capabilities {:#x} of RSS lack the Toeplitz hash, or IPv4", this.flags)
-        });
-        require(this.messages > 0 && this.queues > 0, || {
+        require(
+            this.flags & NdisHashFunctionToeplitz != 0 && this.types() & NDIS_HASH_IPV4 != 0,
+            rules::RSS_CAPABILITIES,
+            || format!("the capabilities {:#x} of RSS lack the Toeplitz hash, or IPv4", this.flags),
+        );
+        require(this.messages > 0 && this.queues > 0, rules::RSS_CAPABILITIES, || {
             format!("RSS with {} interrupt messages and {} receive queues", this.messages, this.queues)
         });
         let entries = this.entries;
-        require(entries.is_power_of_two() && entries <= MAX_ENTRIES, || {
+        require(entries.is_power_of_two() && entries <= MAX_ENTRIES, rules::RSS_CAPABILITIES, || {
             format!(
                 "RSS with {entries} entries of the indirection table: no power of 2, or more than {MAX_ENTRIES}"
             )

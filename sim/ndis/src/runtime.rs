@@ -30,7 +30,7 @@ use crate::{
     driver::Driver,
     handle::{self, HANDLES},
     owner,
-    rules::{broken, require},
+    rules::{self, broken, require},
     wait::wait_until,
 };
 
@@ -56,7 +56,10 @@ fn require_owner(what: &str, owner: usize) -> Arc<Driver> {
         None => handles.get::<Driver>(owner),
     };
     driver.unwrap_or_else(|| {
-        broken(format!("{what} with {owner:#x}, which is not the handle of a driver or an adapter"))
+        broken(
+            rules::HANDLE,
+            format!("{what} with {owner:#x}, which is not the handle of a driver or an adapter"),
+        )
     })
 }
 
@@ -267,8 +270,8 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisQueueIoWorkItem(handle: usize, routine: Option<NDIS_IO_WORKITEM_FUNCTION>, context: usize) {
         let item: Arc<WorkItem> = handle::object("work item", handle);
-        require(!item.queued.swap(true, SeqCst), || "NdisQueueIoWorkItem of a work item that is queued".into());
-        let Some(routine) = routine else { broken("NdisQueueIoWorkItem: the function is null") };
+        require(!item.queued.swap(true, SeqCst), rules::QUEUED_TWICE, || "NdisQueueIoWorkItem of a work item that is queued".into());
+        let Some(routine) = routine else { broken(rules::PARAMETER, "NdisQueueIoWorkItem: the function is null") };
         item.driver.work.fetch_add(1, SeqCst);
         current().host().queue_work(move || run_work_item(handle, routine, context));
     }
@@ -277,7 +280,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisFreeIoWorkItem(handle: usize) {
         let item = handle::take::<WorkItem>("work item", handle);
-        require(!item.queued.load(SeqCst), || "NdisFreeIoWorkItem of a work item that is queued".into());
+        require(!item.queued.load(SeqCst), rules::FREED_WHILE_QUEUED, || "NdisFreeIoWorkItem of a work item that is queued".into());
         let _ = owner::release(current().host(), WORK_ITEM, handle);
     }
 
@@ -290,7 +293,7 @@ imports! { IMPORTS: "ndis.sys" =>
     ) -> NDIS_STATUS {
         let _ = require_owner(TIMER, owner);
         let requested = characteristics.read();
-        let Some(function) = requested.TimerFunction else { broken("NdisAllocateTimerObject: TimerFunction is null") };
+        let Some(function) = requested.TimerFunction else { broken(rules::PARAMETER, "NdisAllocateTimerObject: TimerFunction is null") };
         let host = current().host().clone();
         let context = requested.FunctionContext.addr();
         let object = Timer { function, context, state: Mutex::default(), running: AtomicU32::new(0) };
@@ -322,7 +325,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeTimerObject(timer: usize) {
         let object = handle::take::<Timer>("timer object", timer);
         let idle = object.state.lock().event.is_none() && object.running.load(SeqCst) == 0;
-        require(idle, || "NdisFreeTimerObject of a timer that is set, or whose function is running".into());
+        require(idle, rules::FREED_WHILE_SET, || "NdisFreeTimerObject of a timer that is set, or whose function is running".into());
         let _ = owner::release(current().host(), TIMER, timer);
     }
 
@@ -340,7 +343,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisFreeRWLock(lock: usize) {
         let object = handle::take::<RwLock>("RW lock", lock);
-        require(object.state.load(SeqCst) == 0, || "NdisFreeRWLock of a lock that is held".into());
+        require(object.state.load(SeqCst) == 0, rules::RW_LOCK_FREED, || "NdisFreeRWLock of a lock that is held".into());
         let _ = owner::release(current().host(), RW_LOCK, lock);
     }
 
@@ -366,7 +369,7 @@ imports! { IMPORTS: "ndis.sys" =>
             readers => Some(readers - 1),
         };
         let held = object.state.fetch_update(SeqCst, SeqCst, leave).is_ok();
-        require(held, || "NdisReleaseRWLock of a lock that is not held".into());
+        require(held, rules::RW_LOCK_RELEASED, || "NdisReleaseRWLock of a lock that is not held".into());
         current().lower(Irql(state.read().OldIrql));
     }
 

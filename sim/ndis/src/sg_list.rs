@@ -22,7 +22,7 @@ use crate::{
     block,
     dma::{DmaRegistration, SgList, logical_address},
     handle, nbl,
-    rules::{broken, require},
+    rules::{self, broken, require},
 };
 
 /// The NET_BUFFERs of a host whose data a scatter/gather list maps for a device.
@@ -48,7 +48,10 @@ fn elements(registration: &DmaRegistration, host: &Host, buffer: Guest<NET_BUFFE
         while at < address + len {
             let part = (PAGE_SIZE - at % PAGE_SIZE).min(address + len - at);
             let Some(logical) = logical_address(&registration.adapter, host, at) else {
-                broken(format!("NdisMAllocateNetBufferSGList of data at {at:#x}, which is no memory"))
+                broken(
+                    rules::PARAMETER,
+                    format!("NdisMAllocateNetBufferSGList of data at {at:#x}, which is no memory"),
+                )
             };
             match elements.last_mut() {
                 Some((start, length)) if *start + u64::from(*length) == logical => *length += part as u32,
@@ -119,7 +122,7 @@ imports! { IMPORTS: "ndis.sys" =>
             list
         };
         let is_new = host.state(&MAPPED_BUFFERS).lock().insert(buffer.address());
-        require(is_new, || {
+        require(is_new, rules::SG_LIST, || {
             format!("NdisMAllocateNetBufferSGList of NET_BUFFER {:#x}, which has a list", buffer.address())
         });
         write(list, &elements);
@@ -143,9 +146,9 @@ imports! { IMPORTS: "ndis.sys" =>
     ) {
         let registered: Arc<DmaRegistration> = handle::object("DMA handle", registration);
         let Some(held) = registered.lists.lock().remove(&list.address()) else {
-            broken(format!("NdisMFreeNetBufferSGList of {:#x}, which is no list of the adapter", list.address()))
+            broken(rules::SG_LIST, format!("NdisMFreeNetBufferSGList of {:#x}, which is no list of the adapter", list.address()))
         };
-        require(held.buffer == buffer.address(), || {
+        require(held.buffer == buffer.address(), rules::SG_LIST, || {
             format!("NdisMFreeNetBufferSGList of the list of another NET_BUFFER than {:#x}", buffer.address())
         });
         registered.unmap(&held.elements);

@@ -17,7 +17,7 @@ use ndk_abi::{
 use crate::{
     adapter::Adapter,
     oid::{OidError, OidPath},
-    rules::broken,
+    rules::{self, broken},
 };
 
 /// Length of an element of the answer, in bytes.
@@ -44,7 +44,7 @@ pub(crate) fn register(adapter: &Arc<Adapter>) {
     let Ok(answer) = query(adapter, OID_GEN_SUPPORTED_GUIDS) else { return };
     match parse(&answer, &oids) {
         Ok(guids) => *adapter.guids.lock() = guids,
-        Err(wrong) => broken(wrong),
+        Err(wrong) => broken(rules::GUIDS, wrong),
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn query_guid(adapter: &Arc<Adapter>, guid: GUID) -> Option<Result<Ve
     let guid = find(adapter, guid)?;
     Some(query(adapter, guid.Oid).inspect(|data| {
         if let Err(wrong) = check_length(&guid, data.len()) {
-            broken(wrong);
+            broken(rules::GUIDS, wrong);
         }
     }))
 }

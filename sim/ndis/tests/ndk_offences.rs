@@ -2,7 +2,7 @@
 
 //! Checks of NDK providers and of users of the IP helper: each is reported to a miniport that commits the offence.
 
-use crate::common::device::set_power_capable;
+use crate::common::{device::set_power_capable, tolerated};
 use std::{
     mem::{offset_of, transmute},
     sync::{
@@ -30,7 +30,7 @@ use ndk_abi::{
     },
     nt::{STATUS_PENDING, STATUS_SUCCESS},
 };
-use nt_sim::{current, guest::Guest};
+use nt_sim::{Tolerance, Tolerances, current, guest::Guest};
 
 fn ndk_attributes(
     handle: usize,
@@ -236,6 +236,52 @@ fn ndk_adapter_that_is_open_at_halt_is_reported() {
         let _open = miniport.ndk().open(2, 1).expect("the adapter is opened");
     });
     assert!(reported.contains("MiniportHaltEx returned with 1 NDK adapters open"), "{reported}");
+}
+
+/// No page says whether NDIS waits for the consumers: a driver that others have seen to halt so can be run.
+#[test]
+fn ndk_adapters_that_are_open_at_halt_or_asleep_can_be_tolerated() {
+    type Case = (Script, Tolerance, fn(&Miniport), &'static str);
+    let open = |miniport: &Miniport| _ = miniport.ndk().open(2, 1).expect("the adapter is opened");
+    let cases: [Case; 3] = [
+        (
+            provider(|out| opened(out, |_| {})),
+            Tolerance::OpenAtHalt,
+            open,
+            "MiniportHaltEx returned with 1 NDK",
+        ),
+        (
+            Script {
+                initialize: Some(|handle| {
+                    set_power_capable(handle);
+                    ndk_attributes(handle, |_, _| {});
+                }),
+                answer: Some(|_, _| NDIS_STATUS_SUCCESS),
+                ..provider(|_| NDIS_STATUS_FAILURE)
+            },
+            Tolerance::NdkInSleep,
+            |miniport| {
+                miniport.sleep().expect("it sleeps");
+                miniport.wake().expect("it wakes");
+            },
+            "OID_PNP_SET_POWER to D3 completed without NetEventNDKDisable",
+        ),
+        (
+            provider(|out| {
+                opened(out, |_| {});
+                NDIS_STATUS_FAILURE
+            }),
+            Tolerance::FailedOpen,
+            |miniport| assert!(miniport.ndk().open(2, 1).is_err()),
+            "OpenNDKAdapterHandler failed, but stored",
+        ),
+    ];
+    for (script, fault, body, text) in cases {
+        let accepted = tolerated::run(script, Tolerances::NONE.with(fault), body);
+        assert!(accepted.is_clean(), "{accepted}");
+        let texts: Vec<_> = accepted.tolerated.iter().map(|fault| &fault.text).collect();
+        assert!(texts.len() == 1 && texts[0].starts_with(text), "{texts:?}");
+    }
 }
 
 #[test]

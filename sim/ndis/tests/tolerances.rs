@@ -2,39 +2,23 @@
 
 //! Rules that no documentation has: drivers that Windows runs break them, so that each can be tolerated by name.
 
-use std::fs;
+use std::mem::offset_of;
 
 use crate::common::{
     lists::{free, list},
-    pe,
-    scripted::{Script, general_with, host, in_initialize, kept, register_as, simulation},
+    scripted::{Script, general_with, in_initialize, kept},
+    tolerated::run,
 };
-use ndis_sim::{Miniport, data_path, runtime};
-use ndk_abi::ndis::{
-    NDIS_MEDIA_CONNECT_STATE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_PM_CAPABILITIES,
-    NDIS_PM_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1, NDIS_STATUS_SUCCESS,
+use ndis_sim::{Miniport, data_path, dma, runtime};
+use ndk_abi::{
+    ndis::{
+        NDIS_MEDIA_CONNECT_STATE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_PM_CAPABILITIES,
+        NDIS_PM_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_1, NDIS_STATUS_SUCCESS,
+        NET_BUFFER, NET_BUFFER_LIST,
+    },
+    nt::LARGE_INTEGER,
 };
-use nt_sim::{DriverOptions, Tolerance, Tolerances, Verdict};
-
-/// Runs a miniport whose driver has an image, of which `tolerates` is tolerated.
-fn run(script: Script, tolerates: Tolerances) -> Verdict {
-    let directory = tempfile::tempdir().expect("a directory can be made");
-    let path = directory.path().join("small.sys");
-    fs::write(&path, pe::image()).expect("the image can be written");
-    let mut sim = simulation();
-    let host = host(&mut sim);
-    let driver = host.load_driver(&path, DriverOptions::new("small").tolerate(tolerates)).expect("it loads");
-    let registered = register_as(&host, driver.object(), script, |_| {});
-    assert_eq!(registered, Some(NDIS_STATUS_SUCCESS), "{}", sim.verdict());
-    if let Ok(miniport) = Miniport::start(&host) {
-        let pausing = miniport.clone();
-        let _ = host.spawn("pause", move || pausing.pause()).join();
-        if !host.is_dead() {
-            let _ = miniport.halt();
-        }
-    }
-    sim.verdict()
-}
+use nt_sim::{Tolerance, Tolerances, guest::Guest};
 
 fn first_power_revision(handle: usize) {
     general_with(handle, |attributes| {
@@ -66,6 +50,31 @@ fn stale_information(handle: usize) -> i32 {
     NDIS_STATUS_SUCCESS
 }
 
+fn zero_speed(handle: usize) {
+    general_with(handle, |attributes| attributes.XmitLinkSpeed = 0);
+}
+
+fn empty_memory(handle: usize) {
+    let (address, physical) = (kept(1_usize), kept(LARGE_INTEGER { QuadPart: 1 }));
+    dma::NdisMAllocateSharedMemory(handle, 0, 1, address, physical);
+    assert_eq!(address.read(), 0);
+}
+
+/// Indicates a frame whose MDL has a byte more than its data.
+fn long_mdl(handle: usize) -> i32 {
+    let list = list(handle);
+    let buffer = list.field::<usize>(offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).read();
+    let buffer = Guest::<NET_BUFFER>::from_address(buffer);
+    buffer.field::<usize>(offset_of!(NET_BUFFER, Anonymous)).write(58);
+    buffer.field::<u32>(offset_of!(NET_BUFFER, DataOffset)).write(1);
+    data_path::NdisMIndicateReceiveNetBufferLists(handle, list, 0, 1, 0);
+    runtime::NdisMSleep(1000);
+    free(list);
+    NDIS_STATUS_SUCCESS
+}
+
+fn idle(_: &Miniport) {}
+
 #[test]
 fn what_no_documentation_forbids_is_reported_and_can_be_tolerated_by_name() {
     let cases = [
@@ -84,13 +93,20 @@ fn what_no_documentation_forbids_is_reported_and_can_be_tolerated_by_name() {
             Tolerance::StaleInfo,
             "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame",
         ),
+        (in_initialize(zero_speed), Tolerance::ZeroSpeed, "a link speed of 0 is reported"),
+        (in_initialize(empty_memory), Tolerance::EmptyMemory, "NdisMAllocateSharedMemory of 0 bytes"),
+        (
+            Script { pause: Some(long_mdl), ..Script::default() },
+            Tolerance::LongMdls,
+            "the MDLs of a received NET_BUFFER describe 60 bytes, but its data ends after 59",
+        ),
     ];
     for (script, fault, text) in cases {
-        let refused = run(script, Tolerances::NONE);
+        let refused = run(script, Tolerances::NONE, idle);
         let report = &refused.violations[0].text;
         let hint = format!("; no documentation forbids it, and '--tolerate {}' accepts it", fault.name());
         assert!(report.starts_with(text) && report.ends_with(&hint), "{report}");
-        let accepted = run(script, Tolerances::NONE.with(fault));
+        let accepted = run(script, Tolerances::NONE.with(fault), idle);
         assert!(accepted.is_clean(), "{accepted}");
         // Once, however often it happens.
         assert_eq!(accepted.tolerated.len(), 1, "{:?}", accepted.tolerated);

@@ -10,3 +10,4 @@ pub mod lists;
 #[allow(dead_code, reason = "the offsets are those of tests of the loader")]
 pub mod pe;
 pub mod scripted;
+pub mod tolerated;

@@ -24,10 +24,40 @@ pub enum Tolerance {
     DisconnectedLink,
     /// Received NBLs whose `NetBufferListInfo` the miniport has not written since NDIS returned them.
     StaleInfo,
+    /// A driver registered with `NdisMRegisterMiniportDriver` a second time.
+    RegisteredTwice,
+    /// Registration attributes of an adapter set a second time.
+    AttributesTwice,
+    /// NDK capabilities that change, or are freed, while the adapter exists.
+    ChangedCapabilities,
+    /// A failed `OpenNDKAdapterHandler` that stores an adapter.
+    FailedOpen,
+    /// `NdisMNetPnPEvent` while another event of the adapter is delivered.
+    NestedEvents,
+    /// MDLs of a received frame that are longer than its data.
+    LongMdls,
+    /// D3 with NDK enabled.
+    NdkInSleep,
+    /// `OID_PM_PARAMETERS` refused although it enables nothing.
+    PmParameters,
+    /// `MiniportHaltEx` that returns with open NDK adapters.
+    OpenAtHalt,
+    /// An OID refused that NDIS sets again after a reset.
+    RestoreFailed,
+    /// A link speed of 0.
+    ZeroSpeed,
+    /// Shared memory freed that a running device has for a ring.
+    SharedMemoryInUse,
+    /// Scatter/gather DMA registered without `NDIS_SG_DMA_64_BIT_ADDRESS`.
+    Dma32,
+    /// Scatter/gather DMA deregistered while the device runs.
+    DmaInUse,
+    /// Shared memory of 0 bytes.
+    EmptyMemory,
 }
 
 impl Tolerance {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 22] = [
         Self::Assertions,
         Self::UseAfterFree,
         Self::Leaks,
@@ -35,6 +65,21 @@ impl Tolerance {
         Self::PowerRevision,
         Self::DisconnectedLink,
         Self::StaleInfo,
+        Self::RegisteredTwice,
+        Self::AttributesTwice,
+        Self::ChangedCapabilities,
+        Self::FailedOpen,
+        Self::NestedEvents,
+        Self::LongMdls,
+        Self::NdkInSleep,
+        Self::PmParameters,
+        Self::OpenAtHalt,
+        Self::RestoreFailed,
+        Self::ZeroSpeed,
+        Self::SharedMemoryInUse,
+        Self::Dma32,
+        Self::DmaInUse,
+        Self::EmptyMemory,
     ];
 
     /// Returns the name, as [`Tolerances::from_str`] reads it.
@@ -48,13 +93,28 @@ impl Tolerance {
             Self::PowerRevision => "power-revision",
             Self::DisconnectedLink => "disconnected-link",
             Self::StaleInfo => "stale-info",
+            Self::RegisteredTwice => "registered-twice",
+            Self::AttributesTwice => "attributes-twice",
+            Self::ChangedCapabilities => "changed-capabilities",
+            Self::FailedOpen => "failed-open",
+            Self::NestedEvents => "nested-events",
+            Self::LongMdls => "long-mdls",
+            Self::NdkInSleep => "ndk-in-sleep",
+            Self::PmParameters => "pm-parameters",
+            Self::OpenAtHalt => "open-at-halt",
+            Self::RestoreFailed => "restore-failed",
+            Self::ZeroSpeed => "zero-speed",
+            Self::SharedMemoryInUse => "shared-memory-in-use",
+            Self::Dma32 => "dma-32",
+            Self::DmaInUse => "dma-in-use",
+            Self::EmptyMemory => "empty-memory",
         }
     }
 }
 
 /// A set of faults that are tolerated.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Tolerances(u8);
+pub struct Tolerances(u32);
 
 impl Tolerances {
     pub const NONE: Self = Self(0);
@@ -103,8 +163,8 @@ mod tests {
     #[test]
     fn names_are_read_and_unknown_ones_refused() {
         let set: Tolerances = "leaks, pool-tags".parse().unwrap();
-        let held = Tolerance::ALL.map(|fault| set.contains(fault));
-        assert_eq!(held, [false, false, true, true, false, false, false]);
+        let held: Vec<_> = Tolerance::ALL.into_iter().filter(|fault| set.contains(*fault)).collect();
+        assert_eq!(held, [Tolerance::Leaks, Tolerance::PoolTags]);
         assert_eq!("".parse(), Ok(Tolerances::NONE));
         let refused = "leaks,everything".parse::<Tolerances>().unwrap_err().to_string();
         assert!(refused.starts_with("'everything' is not a fault"), "{refused}");
