@@ -153,6 +153,24 @@ fn senders_through_a_shallow_port() {
     insta::assert_snapshot!(text);
 }
 
+/// Which packets meet in the port depends on nanoseconds, and a row of the table says little about others. So the aims are those of
+/// means over round trips that differ by less than the time of a packet.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "moves a gigabyte: --profile tool")]
+fn senders_have_nearly_equal_shares_on_average() {
+    let mut text = String::from("path MTU  senders    used  Jain (mean, least) of five round trips\n");
+    for (mtu, senders) in [(PathMtu::Bytes1024, 8), (PathMtu::Bytes1024, 64), (PathMtu::Bytes4096, 8)] {
+        let of = |nanos| measure(&Case { senders, mtu, round_trip: Duration::from_nanos(nanos), ..NEAR });
+        let all: Vec<_> = (0..5).map(|number| of(20_000 + 150 * number)).collect();
+        let used = all.iter().map(|figures| figures.used).sum::<f64>() / all.len() as f64;
+        let fairness = all.iter().map(|figures| figures.fairness).sum::<f64>() / all.len() as f64;
+        let least = all.iter().map(|figures| figures.fairness).fold(1.0, f64::min);
+        let (mtu, used) = (mtu.bytes(), 100.0 * used);
+        writeln!(text, "{mtu:>8} {senders:>8} {used:>5.1} % {fairness:>5.3} {least:>5.3}").unwrap();
+    }
+    insta::assert_snapshot!(text);
+}
+
 /// READs into the same memory complete one after the other: after a loss, the responses to later ones cannot be kept, and do not fill the
 /// port.
 //= R-CQ-57

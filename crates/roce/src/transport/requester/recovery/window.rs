@@ -11,8 +11,9 @@
 //! # Ports with few buffers
 //!
 //! The least leaves room for what a host takes to process packets, but is more than a port with few buffers holds for several senders.
-//! There it follows losses: it halves with each that meets a round trip with a queue, and rises by a packet in four round trips. As with
-//! TCP (RFC 5681), what senders have becomes equal by that. A loss in a short round trip says nothing about queues.
+//! There it follows losses that meet a round trip with a queue: with the first of a flight it falls to three quarters, with the second to a half,
+//! with the third to a third. It rises by a packet in four round trips. As with TCP (RFC 5681), what senders have becomes equal by that. Full ports
+//! drop several packets of a flight, paths that lose at random mostly one. A loss in a short round trip says nothing about queues.
 //!
 //! A sender that begins while there is a queue takes that for the path. So the round trip without queues is what connection management
 //! has measured, if that is less; and while the least is low, packets that are delayed by other senders do not raise it.
@@ -55,10 +56,15 @@ pub(crate) struct Window {
     waited: u8,
     /// Round trips with a queue since the window was drained.
     queued: u8,
+    /// How often the least has fallen with losses before `fallen`.
+    cuts: u8,
 }
 
 /// The least after any number of losses: a packet and one that shows its loss.
 const FEWEST_IN_FLIGHT: u64 = 2;
+
+/// Parts of the window by which it falls with the first, second and third loss of a flight: to 3/4, 1/2 and 1/3 of it.
+const CUTS: [u64; 3] = [4, 3, 3];
 
 /// A round trip with a queue has this many halves of the one without. A window of twice the bandwidth-delay product makes it two by itself.
 const QUEUED: u64 = 5;
@@ -100,6 +106,7 @@ impl Window {
         usual: 2,
         waited: 0,
         queued: 0,
+        cuts: 0,
     };
 
     /// A window of `least` to `most` packets.
@@ -263,21 +270,26 @@ impl Window {
         self.latest = took;
     }
 
-    /// Adapts to the loss of the packet at `una`, of packets before `high`. Losses of packets in flight together count once, and those in
-    /// round trips without queues not at all. `path` as in [`Window::has_queue`].
+    /// Adapts to the loss of the packet at `una`, of packets before `high`. Of those in flight together, as many losses count as [`CUTS`] has
+    /// parts, and those in round trips without queues not at all. `path` as in [`Window::has_queue`].
     pub(crate) fn lose(&mut self, una: Sequence, high: Sequence, path: u64) {
-        if una < self.fallen || !self.has_queue(path) {
+        if !self.has_queue(path) {
             return;
         }
-        self.fallen = high;
+        if una >= self.fallen {
+            self.fallen = high;
+            self.cuts = 0;
+        }
+        let Some(&part) = CUTS.get(usize::from(self.cuts)) else { return };
+        self.cuts = self.cuts.wrapping_add(1);
         if !self.is_unmeasured() {
             self.base = self.base.min(path);
         }
-        let half = (self.packets / 2).max(FEWEST_IN_FLIGHT);
+        let reduced = self.packets.saturating_sub(self.packets.div_ceil(part)).max(FEWEST_IN_FLIGHT);
         if self.packets <= self.least {
-            self.packets = half;
+            self.packets = reduced;
         }
-        self.least = self.least.min(half);
+        self.least = self.least.min(reduced);
     }
 
     /// Adapts to losses from `una` on, of packets before `high`, after which much is sent again: the peer may store less than
@@ -378,19 +390,21 @@ mod tests {
         assert_eq!(window.packets(), packets / 2);
     }
 
-    /// Halved by losses behind queues, once for packets in flight together, down to two packets.
+    /// By more with each of three losses of a flight, down to two packets.
     #[test]
     fn losses_behind_queues_lower_the_least_which_rises_slowly() {
         let at = |number| Sequence::ZERO.add(number);
         let mut window = Window::new(128, 8192);
         window.measure(1, 20 * MICROSECOND);
         window.measure(128, 120 * MICROSECOND);
-        for (una, high, expected) in [(0, 128, 64), (127, 200, 64), (128, 192, 32), (192, 224, 16)] {
+        let losses =
+            [(0, 128, 96), (5, 130, 64), (5, 131, 42), (127, 200, 42), (128, 192, 31), (191, 200, 20)];
+        for (una, high, expected) in losses {
             window.lose(at(una), at(high), UNMEASURED);
             assert_eq!(window.packets(), expected, "{una}");
         }
-        for round in 1..=112 * u64::from(PATIENCE) {
-            assert_eq!(window.packets(), 16 + (round - 1) / u64::from(PATIENCE));
+        for round in 1..=108 * u64::from(PATIENCE) {
+            assert_eq!(window.packets(), 20 + (round - 1) / u64::from(PATIENCE));
             window.measure(1, 120 * MICROSECOND);
         }
         assert_eq!(window.packets(), 128);
@@ -441,7 +455,7 @@ mod tests {
         lose(&mut window, 41 * MICROSECOND);
         assert_eq!((window.packets(), window.round_trip()), (128, 100 * MICROSECOND));
         lose(&mut window, 40 * MICROSECOND);
-        assert_eq!((window.packets(), window.round_trip()), (64, 40 * MICROSECOND));
+        assert_eq!((window.packets(), window.round_trip()), (96, 40 * MICROSECOND));
         window.measure(1, 100 * MICROSECOND);
         assert_eq!(window.round_trip(), 40 * MICROSECOND);
     }
@@ -453,7 +467,7 @@ mod tests {
         window.measure(1, 20 * MICROSECOND);
         window.measure_again(50 * MICROSECOND);
         window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
-        assert_eq!(window.packets(), 64);
+        assert_eq!(window.packets(), 96);
     }
 
     /// While the least is a sixteenth of the usual one.
@@ -477,11 +491,11 @@ mod tests {
         }
         window.measure(60, 250 * MICROSECOND);
         window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
-        assert_eq!(window.packets(), 64);
+        assert_eq!(window.packets(), 96);
         // As long as no round trip is known, each loss counts.
         let mut window = Window::new(128, 8192);
         window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
-        assert_eq!(window.packets(), 64);
+        assert_eq!(window.packets(), 96);
     }
 
     /// A quarter of the window with many READs granted, more with few.
