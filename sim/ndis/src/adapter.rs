@@ -35,6 +35,7 @@ use nt_sim::{Event, Host, Tolerance, current, guest::Guest, imports, services::S
 
 use crate::{
     coalescing,
+    direct_oids::DirectOids,
     driver::Driver,
     filter_module::FilterModule,
     handle,
@@ -126,6 +127,7 @@ pub struct Adapter {
     pub(crate) oid_request: Mutex<usize>,
     pub(crate) oid_done: Event,
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
+    pub(crate) direct_oids: DirectOids,
     /// A PnP or power transition is in progress.
     pub(crate) pnp_busy: Mutex<bool>,
     /// The removal that the miniport asks for.
@@ -192,6 +194,7 @@ impl Adapter {
             oid_request: Mutex::new(0),
             oid_done: host.event(),
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
+            direct_oids: DirectOids::default(),
             pnp_busy: Mutex::new(false),
             removal: RemovalRequest::default(),
             ndk: NdkState::new(host),

@@ -12,7 +12,7 @@
 //! | `lifecycle` | the calls of the miniport from initialization to halt |
 //! | `owner` | what an adapter must release before it is halted |
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames, NDK, receive side scaling |
-//! | [`oid`] | OID requests |
+//! | [`oid`], [`direct_oid`], `direct_oids` | OID requests; those that NDIS does not serialize |
 //! | [`offload`] | task offloads |
 //! | `rss`, `receive_hash` | receive side scaling, or hashes alone: parameters, and the check of received frames |
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
@@ -49,6 +49,8 @@ mod coalescing;
 pub mod config;
 pub mod data_path;
 pub mod device;
+pub mod direct_oid;
+mod direct_oids;
 pub mod dma;
 pub mod driver;
 pub mod event_log;

@@ -240,6 +240,7 @@ pub(crate) fn restart(host: &Arc<Host>, adapter: &Arc<Adapter>) -> NDIS_STATUS {
 fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     assert_eq!(adapter.state(), AdapterState::Paused, "a paused adapter is halted");
     adapter.recheck_ndk_capabilities();
+    adapter.direct_oids.wait_for_none();
     adapter.without_oids(|| halt_and_remove(host, adapter, action));
 }
 

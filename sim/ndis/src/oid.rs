@@ -49,7 +49,12 @@ pub enum OidPath {
     Direct,
 }
 
-fn request(kind: NDIS_REQUEST_TYPE, oid: NDIS_OID, buffer: &mut [u8]) -> Box<NDIS_OID_REQUEST> {
+/// Returns a request of the contents of `buffer`, or for them.
+pub(crate) fn new_request(
+    kind: NDIS_REQUEST_TYPE,
+    oid: NDIS_OID,
+    buffer: &mut [u8],
+) -> Box<NDIS_OID_REQUEST> {
     // SAFETY: integers, addresses and arrays of them: all zeroes is a value.
     let mut request: Box<NDIS_OID_REQUEST> = Box::new(unsafe { std::mem::zeroed() });
     request.Header = NDIS_OBJECT_HEADER {
@@ -79,12 +84,18 @@ fn request(kind: NDIS_REQUEST_TYPE, oid: NDIS_OID, buffer: &mut [u8]) -> Box<NDI
     request
 }
 
+/// Checks the number of bytes that a request says to have written into a buffer of `length` bytes.
+pub(crate) fn check_written(oid: NDIS_OID, written: u32, length: usize) {
+    require(written as usize <= length, rules::BYTES_WRITTEN, || {
+        format!("OID {oid:#x}: BytesWritten is {written}, but the buffer has {length} bytes")
+    });
+}
+
 impl Adapter {
     /// Sends a request after the previous ones are completed and waits for its completion; returns the number of bytes
     /// written or read. On a thread of the host, at `PASSIVE_LEVEL`.
     pub(crate) fn oid(
         self: &Arc<Self>,
-        path: OidPath,
         kind: NDIS_REQUEST_TYPE,
         oid: NDIS_OID,
         buffer: &mut [u8],
@@ -93,7 +104,7 @@ impl Adapter {
             if matches!(self.state(), AdapterState::Halted | AdapterState::Initializing) {
                 return Err(OidError { status: NDIS_STATUS_ADAPTER_REMOVED, needed: 0 });
             }
-            self.carry_out(path, kind, oid, buffer)
+            self.carry_out(kind, oid, buffer)
         })
     }
 
@@ -108,23 +119,18 @@ impl Adapter {
     /// Sets an OID, as a protocol driver does. On a thread of the host, at `PASSIVE_LEVEL`.
     pub(crate) fn set_oid(self: &Arc<Self>, oid: NDIS_OID, value: &[u8]) -> Result<(), OidError> {
         let kind = NDIS_REQUEST_TYPE::NdisRequestSetInformation;
-        self.oid(OidPath::Regular, kind, oid, &mut value.to_vec()).map(drop)
+        self.oid(kind, oid, &mut value.to_vec()).map(drop)
     }
 
     fn carry_out(
         self: &Arc<Self>,
-        path: OidPath,
         kind: NDIS_REQUEST_TYPE,
         oid: NDIS_OID,
         buffer: &mut [u8],
     ) -> Result<u32, OidError> {
-        let mut request = request(kind, oid, buffer);
+        let mut request = new_request(kind, oid, buffer);
         let pointer: *mut NDIS_OID_REQUEST = &raw mut *request;
-        let handler = match path {
-            OidPath::Regular => self.driver.characteristics.OidRequestHandler,
-            OidPath::Direct => self.driver.characteristics.DirectOidRequestHandler,
-        };
-        let Some(handler) = handler else {
+        let Some(handler) = self.driver.characteristics.OidRequestHandler else {
             return Err(OidError { status: NDIS_STATUS_NOT_SUPPORTED, needed: 0 });
         };
         *self.oid_status.lock() = NDIS_STATUS_PENDING;
@@ -186,13 +192,7 @@ impl Adapter {
                 format!("OID {oid:#x} succeeded without NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG")
             });
         }
-        require(query.BytesWritten <= buffer.len() as u32, rules::BYTES_WRITTEN, || {
-            format!(
-                "OID {oid:#x}: BytesWritten is {}, but the buffer has {} bytes",
-                query.BytesWritten,
-                buffer.len()
-            )
-        });
+        check_written(oid, query.BytesWritten, buffer.len());
         if is_set {
             self.hang.note(oid, buffer);
         } else if oid == OID_GEN_STATISTICS {
@@ -235,12 +235,6 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Completes an OID request that pended.
     [<= DISPATCH_LEVEL]
     fn NdisMOidRequestComplete(handle: usize, request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
-        adapter(handle).complete_oid(request, status);
-    }
-
-    /// Completes a direct OID request that pended.
-    [<= DISPATCH_LEVEL]
-    fn NdisMDirectOidRequestComplete(handle: usize, request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
         adapter(handle).complete_oid(request, status);
     }
 }

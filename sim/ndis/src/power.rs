@@ -19,7 +19,6 @@ use crate::{
     adapter::{Adapter, AdapterState},
     bus, interrupt, lifecycle,
     ndk_state::NdkEvent,
-    oid::OidPath,
     rules::{self, require},
 };
 
@@ -74,7 +73,7 @@ fn is_ndk_enabled(adapter: &Adapter) -> bool {
 
 fn query(adapter: &Arc<Adapter>, state: NDIS_DEVICE_POWER_STATE) {
     let kind = NDIS_REQUEST_TYPE::NdisRequestQueryInformation;
-    let answer = adapter.oid(OidPath::Regular, kind, OID_PNP_QUERY_POWER, &mut state.0.to_le_bytes());
+    let answer = adapter.oid(kind, OID_PNP_QUERY_POWER, &mut state.0.to_le_bytes());
     require(answer.is_ok(), rules::QUERY_POWER, || {
         format!("OID_PNP_QUERY_POWER failed, which is not allowed: {answer:?}")
     });

@@ -14,9 +14,9 @@ use nt_sim::{
 use parking_lot::Mutex;
 
 use crate::{
-    adapter, bus, clones, config, data_path, device, dma, driver, event_log, filter_module, filter_path,
-    filter_stack, handle, hang, interface, interrupt, nbl, ndk, ndk_objects, netio, oid, owner, poll,
-    protocol, registration, removal, rss_processors, runtime, sg_list, upper_drivers, wsk,
+    adapter, bus, clones, config, data_path, device, direct_oid, dma, driver, event_log, filter_module,
+    filter_path, filter_stack, handle, hang, interface, interrupt, nbl, ndk, ndk_objects, netio, oid, owner,
+    poll, protocol, registration, removal, rss_processors, runtime, sg_list, upper_drivers, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -27,6 +27,7 @@ const IMPORTS: &[&[Import]] = &[
     config::IMPORTS,
     data_path::IMPORTS,
     device::IMPORTS,
+    direct_oid::IMPORTS,
     dma::IMPORTS,
     event_log::IMPORTS,
     filter_path::IMPORTS,

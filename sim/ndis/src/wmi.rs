@@ -16,7 +16,7 @@ use ndk_abi::{
 
 use crate::{
     adapter::Adapter,
-    oid::{OidError, OidPath},
+    oid::OidError,
     rules::{self, broken},
 };
 
@@ -51,11 +51,11 @@ pub(crate) fn register(adapter: &Arc<Adapter>) {
 /// Queries an OID, first without a buffer.
 fn query(adapter: &Arc<Adapter>, oid: NDIS_OID) -> Result<Vec<u8>, OidError> {
     let kind = NDIS_REQUEST_TYPE::NdisRequestQueryStatistics;
-    let mut buffer = match adapter.oid(OidPath::Regular, kind, oid, &mut []) {
+    let mut buffer = match adapter.oid(kind, oid, &mut []) {
         Err(error) if error.status == NDIS_STATUS_BUFFER_TOO_SHORT => vec![0xcc; error.needed as usize],
         outcome => return outcome.map(|_| Vec::new()),
     };
-    let written = adapter.oid(OidPath::Regular, kind, oid, &mut buffer)?;
+    let written = adapter.oid(kind, oid, &mut buffer)?;
     buffer.truncate(written as usize);
     Ok(buffer)
 }

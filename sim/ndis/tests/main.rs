@@ -9,6 +9,7 @@ mod adapters;
 mod bus_mastering;
 mod common;
 mod control_devices;
+mod direct_oids;
 mod driver_offences;
 mod driver_services;
 mod filter_offences;

@@ -9,6 +9,7 @@ use nt_sim::{Host, current, thread::Lost};
 
 use crate::{
     adapter::Adapter,
+    direct_oid,
     oid::{OidError, OidPath},
 };
 
@@ -41,7 +42,11 @@ pub(super) fn request(
 ) -> Result<Vec<u8>, OidError> {
     let adapter = adapter.clone();
     let answer = on_host(host, "OID", move || {
-        adapter.oid(path, kind, oid, &mut buffer).map(|written| {
+        let answer = match path {
+            OidPath::Regular => adapter.oid(kind, oid, &mut buffer),
+            OidPath::Direct => direct_oid::send(&adapter, kind, oid, &mut buffer),
+        };
+        answer.map(|written| {
             buffer.truncate(written as usize);
             buffer
         })
