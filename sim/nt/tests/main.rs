@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls functions of the kernel as drivers do")]
 
+mod built_requests;
 mod cancel_safe_queues;
 mod checks;
 mod clock;

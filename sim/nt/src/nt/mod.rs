@@ -76,6 +76,7 @@ pub const IMPORTS: &[&[Import]] = &[
     handles::IMPORTS,
     io::allocated::IMPORTS,
     io::attach::IMPORTS,
+    io::built::IMPORTS,
     io::cancel::IMPORTS,
     io::cancel_lock::IMPORTS,
     io::complete::IMPORTS,

@@ -181,7 +181,12 @@ fn finish(host: &Host, request: &IoRequest, mut memory: RequestMemory) {
     if let Err(misuse) = memory.free(host) {
         violation(misuse.code, misuse.text);
     }
-    request.finish(Completion { status, information, output });
+    let outcome = Completion { status, information, output };
+    if let Some(requestor) = request.take_requestor() {
+        let _ = host.objects.remove(requestor.kind, request.irp().address());
+        requestor.deliver(&outcome);
+    }
+    request.finish(outcome);
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>

@@ -19,7 +19,7 @@ use super::{
     cancel,
     device::{self, DEVICES},
     dispatch,
-    irp::{Buffers, RequestMemory},
+    irp::{self, Buffers, RequestMemory},
     namespace::NAMESPACE,
     request::{Completion, IoRequest, Memory},
 };
@@ -27,7 +27,7 @@ use crate::{
     Host,
     guest::Guest,
     memory::pool::{Request, Tag},
-    thread::{Thread, current},
+    thread::current,
     verifier::{BugCheck, violation},
 };
 
@@ -132,12 +132,6 @@ fn finish(request: &IoRequest) -> Completion {
     }
 }
 
-/// Returns the pointer that stands for the calling thread in an IRP.
-fn thread_pointer(me: &Thread) -> usize {
-    const FIRST: usize = 0x00fe_0000_0000_0000;
-    FIRST + me.id().0 as usize * 0x40
-}
-
 impl Host {
     /// Opens a device as a program does: by a name such as `\\.\Name`, `\DosDevices\Name` or `\Device\Name`. On a
     /// thread of this host, at `PASSIVE_LEVEL`.
@@ -218,7 +212,7 @@ impl Open {
         assert!(std::ptr::eq(Arc::as_ptr(host), self.host.as_ptr()), "a thread of another host");
         let top = host.state(&DEVICES).lock().top(self.device);
         let (top, locations) = top.ok_or(STATUS_NO_SUCH_DEVICE)?;
-        let memory = RequestMemory::new(host, buffers, location, thread_pointer(&me), locations)
+        let memory = RequestMemory::new(host, buffers, location, irp::thread_pointer(me.id()), locations)
             .ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
         let request = IoRequest::new(host, memory.irp, Memory::Program(memory));
         {

@@ -8,8 +8,8 @@
 use std::mem::offset_of;
 
 use ndk_abi::nt::{
-    IO_STACK_LOCATION, IO_STATUS_BLOCK, IO_TYPE_IRP, IRP, MDL, METHOD_BUFFERED, METHOD_NEITHER, MODE,
-    SL_PENDING_RETURNED,
+    IO_STACK_LOCATION, IO_STACK_LOCATION_Parameters_DeviceIoControl, IO_STATUS_BLOCK, IO_TYPE_IRP, IRP, MDL,
+    METHOD_BUFFERED, METHOD_NEITHER, MODE, SL_PENDING_RETURNED,
 };
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     guest::Guest,
     memory::pool::{Misuse, Request, Tag},
     nt::mdl::GuestMdl,
+    thread::ThreadId,
 };
 
 const IRP_TAG: Tag = Tag(u32::from_le_bytes(*b"Irp "));
@@ -40,6 +41,12 @@ pub(super) fn allocate_irp(host: &Host, locations: i8) -> Option<GuestIrp> {
 /// [`Misuse`] when something wrote outside of the IRP.
 pub(super) fn free_irp(host: &Host, irp: Guest<IRP>) -> Result<(), Misuse> {
     free(host, irp.cast(), IRP_TAG)
+}
+
+/// Returns the pointer that stands for a thread in an IRP.
+pub(super) fn thread_pointer(thread: ThreadId) -> usize {
+    const FIRST: usize = 0x00fe_0000_0000_0000;
+    FIRST + thread.0 as usize * 0x40
 }
 
 /// An IRP as the image sees it.
@@ -115,6 +122,13 @@ impl GuestIrp {
         let block = offset_of!(IRP, IoStatus);
         self.field::<i32>(block + offset_of!(IO_STATUS_BLOCK, Anonymous.Status)).write(status);
         self.field::<usize>(block + offset_of!(IO_STATUS_BLOCK, Information)).write(information);
+    }
+
+    /// Sets the input buffer of a control request without a method, in the location of its first driver.
+    pub(super) fn set_type_3_input(self, input: usize) {
+        let offset = offset_of!(IO_STACK_LOCATION, Parameters)
+            + offset_of!(IO_STACK_LOCATION_Parameters_DeviceIoControl, Type3InputBuffer);
+        self.location_at(self.locations()).field::<usize>(offset).write(input);
     }
 
     pub(super) fn cancel_routine(self) -> Guest<usize> {

@@ -10,6 +10,7 @@
 //! | [`attach`] | stacks of devices |
 //! | [`irp`] | memory of one request: IRP, stack locations, buffers |
 //! | [`allocated`] | IRPs that drivers allocate |
+//! | [`built`] | IRPs that the I/O manager builds for drivers |
 //! | [`remove_lock`] | remove locks |
 //! | [`request`] | requests, and the calls of dispatch routines with them |
 //! | [`complete`] | completing them; completion routines |
@@ -22,6 +23,7 @@
 
 pub mod allocated;
 pub mod attach;
+pub mod built;
 pub mod cancel;
 pub mod cancel_lock;
 pub mod complete;

@@ -4,14 +4,15 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    mem::offset_of,
     sync::Arc,
 };
 
-use ndk_abi::nt::{IO_STACK_LOCATION, IRP};
+use ndk_abi::nt::{IO_STACK_LOCATION, IO_STATUS_BLOCK, IRP, KEVENT};
 use parking_lot::Mutex;
 
 use super::irp::{self, GuestIrp, RequestMemory};
-use crate::{Host, event::Event, guest::Guest, services::Slot, thread::ThreadId};
+use crate::{Host, event::Event, guest::Guest, nt::dispatcher, services::Slot, thread::ThreadId};
 
 pub(crate) static REQUESTS: Slot<Requests> = Slot::new();
 
@@ -40,6 +41,7 @@ pub struct IoRequest {
 struct State {
     memory: Memory,
     completion: Option<Completion>,
+    requestor: Option<Requestor>,
     /// In the order of their begin.
     calls: Vec<Call>,
     last_call: u64,
@@ -54,6 +56,32 @@ pub(super) enum Memory {
     Program(RequestMemory),
     /// A driver, which frees the IRP.
     Driver,
+}
+
+/// The driver for which the I/O manager has built a request, and its places for the outcome.
+pub(super) struct Requestor {
+    /// The function that has built it.
+    pub kind: &'static str,
+    /// Signaled at the end, unless it is null.
+    pub event: Guest<KEVENT>,
+    pub status: Guest<IO_STATUS_BLOCK>,
+    /// Its buffer to which output is copied, or null.
+    pub output: Guest<u8>,
+}
+
+impl Requestor {
+    /// Writes status and output; the event comes last.
+    pub(super) fn deliver(&self, outcome: &Completion) {
+        if !self.output.is_null() {
+            self.output.write_bytes(&outcome.output);
+        }
+        let status = self.status.field::<i32>(offset_of!(IO_STATUS_BLOCK, Anonymous.Status));
+        status.write(outcome.status);
+        self.status.field::<usize>(offset_of!(IO_STATUS_BLOCK, Information)).write(outcome.information);
+        if !self.event.is_null() {
+            dispatcher::KeSetEvent(self.event, 0, 0);
+        }
+    }
 }
 
 /// A call of a dispatch routine, until it has returned and its driver has completed the request.
@@ -113,6 +141,16 @@ impl IoRequest {
 
     pub(super) fn irp(&self) -> Guest<IRP> {
         Guest::from_address(self.irp)
+    }
+
+    /// Names the driver for which the request was built.
+    pub(super) fn set_requestor(&self, requestor: Requestor) {
+        self.state.lock().requestor = Some(requestor);
+    }
+
+    /// Takes the driver for which the request was built, if it was.
+    pub(super) fn take_requestor(&self) -> Option<Requestor> {
+        self.state.lock().requestor.take()
     }
 
     /// Returns the outcome once there is one.
