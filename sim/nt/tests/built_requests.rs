@@ -26,7 +26,7 @@ use nt_sim::{
     },
 };
 
-/// What a driver passes with a request.
+/// The arguments that a driver passes with a request.
 struct Caller {
     event: Guest<KEVENT>,
     status: Guest<IO_STATUS_BLOCK>,
