@@ -148,6 +148,11 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        if !self.is_of_this_process() {
+            // The thread is not there, and what the adapter would wake is the parent's.
+            core::mem::forget(self.thread.lock().take());
+            return;
+        }
         self.adapter.stop();
         if let Some(thread) = self.thread.lock().take()
             // The last reference may be one that an event held while this thread delivered it.
