@@ -3,7 +3,7 @@
 //! Cases: which program runs opposite which, where, and what is expected.
 
 use super::{
-    kind::{Kind, Rxe},
+    kind::{Kind, Rxe, RxeLink},
     tests_of_python::Known,
 };
 
@@ -23,7 +23,8 @@ pub struct Case {
     pub runs: Runs,
     /// Where it runs with Ethernet frames, too.
     pub frames: Frames,
-    /// How it runs opposite `rdma_rxe`, too: each program opposite the other one in a virtual machine, without losses.
+    /// How it runs opposite `rdma_rxe`, too: each program opposite the other one in a virtual machine. What recovers losses runs with faults
+    /// of the frames that this host transmits, too.
     pub rxe: &'static [Rxe],
     /// Environment of both.
     pub environment: &'static [(&'static str, &'static str)],
@@ -99,6 +100,15 @@ pub enum Faults {
 }
 
 impl Faults {
+    /// Returns those of a link to `rdma_rxe`, which do not depend on how frames leave this host.
+    const fn opposite(link: RxeLink) -> &'static [Self] {
+        match link {
+            RxeLink::Frames4 => &[Self::None, Self::Loss, Self::Reorder],
+            RxeLink::Frames6 => &[Self::None],
+            RxeLink::Datagrams6 => &[Self::None, Self::Loss],
+        }
+    }
+
     /// Returns the value of `VIORDMA_FAULTS`.
     pub fn setting(self, seed: u32) -> Option<String> {
         match self {
@@ -163,7 +173,10 @@ impl Case {
 
     /// Returns the places and faults.
     pub fn list(&self) -> Vec<(Kind, Faults)> {
-        let rxe = self.rxe.iter().map(|&rxe| (Kind::Rxe(rxe), Faults::None)).collect();
+        let recovers = matches!(self.runs, Runs::All | Runs::Ipv4);
+        let faults = |rxe: &Rxe| if recovers { Faults::opposite(rxe.link) } else { &[Faults::None] };
+        let rxe = self.rxe.iter().flat_map(|rxe| faults(rxe).iter().map(|&faults| (Kind::Rxe(*rxe), faults)));
+        let rxe = rxe.collect();
         [self.runs.list(), self.frames.list(), rxe].concat()
     }
 

@@ -46,6 +46,9 @@ const STOPPED: Duration = Duration::from_millis(250);
 /// How long a client may take to end after the death of its peer.
 const AFTER_KILL: Duration = Duration::from_secs(10);
 
+/// How long a program may take to end after its peer, opposite a virtual machine.
+const AFTER_PEER: Duration = Duration::from_secs(15);
+
 /// How long what a process had may remain after its end.
 const CLEANUP: Duration = Duration::from_secs(2);
 
@@ -234,9 +237,15 @@ pub fn run(case: &Case, site: &Site<'_>, faults: Faults, seed: u32) -> Result<Ou
             limit = Instant::now() + AFTER_KILL;
         }
     }
+    if let (Site::Rxe(..), Some(server)) = (site, &mut server) {
+        let left = limit.saturating_duration_since(Instant::now());
+        eventually(left, || client.has_ended() || server.has_ended());
+        limit = limit.min(Instant::now() + AFTER_PEER);
+    }
     let client = client.wait(limit)?;
+    let whole = if let Site::Rxe(..) = site { limit.max(Instant::now()) } else { deadline };
     // A server whose client has failed may wait for another for ever.
-    let limit = if client.is_success() { deadline } else { Instant::now() + Duration::from_secs(2) };
+    let limit = if client.is_success() { whole } else { Instant::now() + Duration::from_secs(2) };
     let server = server.map(|server| server.wait(limit.min(deadline))).transpose()?;
     let ends = Ends { server: server.as_ref(), client: &client };
     let mut verdict = ends.verdict(case, faults);

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use super::{
     kind::{Kind, Rxe},
     place::Place,
-    process::Exited,
+    process::{Exited, eventually},
 };
 use crate::{guest, shell};
 
@@ -39,6 +39,12 @@ const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Prints what the virtual machine counts, of a program that does not end.
 const COUNTERS: &str = "grep . /sys/class/infiniband/rxe0/ports/1/hw_counters/*; grep Udp /proc/net/snmp /proc/net/snmp6; cat /proc/net/dev";
+
+/// Prints [`REPEATS`] if requests are sent again in the virtual machine, of which one takes 67 ms.
+const LOOK_FOR_REPEATS: &str = "f=/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err; a=$(cat $f); sleep 1; test $(cat $f) -gt $a && echo rxe sends requests again; true";
+
+/// Printed of a program that does not end, and whose requests are sent again.
+pub const REPEATS: &str = "rxe sends requests again";
 
 /// A network namespace with the virtual machine at its interface.
 pub struct Opposite {
@@ -169,15 +175,22 @@ impl GuestProgram<'_> {
     /// The virtual machine does not respond.
     pub fn wait(self, deadline: Instant) -> Result<Exited> {
         let left = deadline.saturating_duration_since(Instant::now()).max(AFTER_FAILURE);
-        let output = self.opposite.machine()?.guest.wait(&self.job, left)?;
+        let ends = eventually(left, || self.has_ended().unwrap_or(true));
+        let repeats = if ends {
+            String::new()
+        } else {
+            self.opposite.machine()?.guest.run(LOOK_FOR_REPEATS, LOOK)?.text
+        };
+        let output = self.opposite.machine()?.guest.wait(&self.job, AFTER_FAILURE)?;
         let counters = if output.timed_out() {
             self.opposite.machine()?.guest.run(COUNTERS, LOOK)?.text
         } else {
             String::new()
         };
-        fs::write(&self.log, format!("{}\n{counters}", output.text))?;
+        let text = format!("{}\n{repeats}", output.text);
+        fs::write(&self.log, format!("{text}\n{counters}"))?;
         let status = (!output.timed_out()).then(|| ExitStatus::from_raw(i32::from(output.status) << 8));
-        Ok(Exited { status, text: output.text })
+        Ok(Exited { status, text })
     }
 }
 
