@@ -129,9 +129,12 @@ impl Host {
 
 /// Checks that this host has an address.
 fn check_address(address: &IpAddr) -> Result<(), InvalidVariable> {
-    let bound = UdpSocket::bind((*address, 0));
-    let invalid = |_| InvalidVariable::new(ADDR, address.to_string(), "not an address of this host");
-    bound.map(drop).map_err(invalid)
+    let error = UdpSocket::bind((*address, 0)).err().and_then(|error| error.raw_os_error());
+    // Others are not about the address: the process may have no descriptor left.
+    if matches!(error, Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT | libc::EINVAL)) {
+        return Err(InvalidVariable::new(ADDR, address.to_string(), "not an address of this host"));
+    }
+    Ok(())
 }
 
 /// Checks that there can be devices of `addresses` on an interface; of all of its addresses if the list is empty.

@@ -3,6 +3,7 @@
 //! Messages between devices.
 
 use core::time::Duration;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use verbs_core::context::AsyncEventKind;
@@ -121,6 +122,31 @@ fn a_device_receives_from_other_hosts_after_the_first_one_of_its_address_is_clos
     exchange(&mut a, &b, 1);
     drop(first);
     exchange(&mut a, &b, 1);
+}
+
+/// Each pair of queue pairs has a socket for its source port.
+#[test]
+fn a_program_that_uses_all_descriptors_can_send() {
+    let addresses = [address(), address()];
+    // SAFETY: the child uses no lock that another thread has but those of the C library, and ends before it returns.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let [mut a, b] = addresses.map(|address| Side::new(address, &Settings::default()));
+        a.connect(&b);
+        b.connect(&a);
+        // The lowest that is free.
+        let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd().cast_unsigned().into();
+        let limit = libc::rlimit { rlim_cur: next, rlim_max: next };
+        // SAFETY: the call reads a structure.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        exchange(&mut a, &b, 3);
+        // SAFETY: the call takes a number.
+        unsafe { libc::_exit(7) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 7 << 8);
 }
 
 #[test]

@@ -18,7 +18,8 @@ use super::neighbors::Neighbors;
 use super::next_hops::NextHops;
 use super::routing::{self, Target};
 use crate::environment::Faults;
-use crate::sys::{self, BATCH, Netlink, PacketSocket, UdpSocket};
+use crate::error::Error;
+use crate::sys::{self, BATCH, EventFd, Netlink, PacketSocket, UdpSocket};
 
 /// Tries to pass a datagram to a kernel whose buffer is full.
 const TRIES: u32 = 64;
@@ -61,24 +62,44 @@ enum Way {
 }
 
 /// Sockets by UDP source port, of which each pair of queue pairs has one.
-#[derive(Debug, Default)]
-struct Sockets(HashMap<u16, UdpSocket>);
+#[derive(Debug)]
+struct Sockets {
+    open: HashMap<u16, UdpSocket>,
+    /// The descriptor of the first one if the program has used all others by then.
+    spare: Option<EventFd>,
+}
 
 impl Sockets {
     /// Sockets that are open at the same time: descriptors belong to the program.
     const MOST: usize = 256;
 
+    fn new() -> Self {
+        Self { open: HashMap::new(), spare: EventFd::flag().ok() }
+    }
+
     /// Returns the socket of an address; `None` if it cannot be bound now, because another user or a socket of another kind has the port.
     fn get(&mut self, source: SocketAddr) -> Option<&UdpSocket> {
-        let Self(sockets) = self;
-        if !sockets.contains_key(&source.port()) {
-            let socket = UdpSocket::bind(source, true).ok()?;
-            if sockets.len() == Self::MOST {
-                sockets.clear();
+        if !self.open.contains_key(&source.port()) {
+            let socket = match UdpSocket::bind(source, true) {
+                Err(Error::System(libc::EMFILE | libc::ENFILE)) if self.close_one() => {
+                    UdpSocket::bind(source, true)
+                }
+                bound => bound,
+            };
+            if self.open.len() == Self::MOST {
+                self.open.clear();
             }
-            sockets.insert(source.port(), socket);
+            self.open.insert(source.port(), socket.ok()?);
         }
-        sockets.get(&source.port())
+        self.open.get(&source.port())
+    }
+
+    /// Closes a descriptor. Returns whether there was one.
+    fn close_one(&mut self) -> bool {
+        match self.open.keys().next().copied() {
+            Some(port) => self.open.remove(&port).is_some(),
+            None => self.spare.take().is_some(),
+        }
     }
 }
 
@@ -111,7 +132,7 @@ impl Outgoing {
             capture,
             buffers,
             lengths: Vec::with_capacity(BATCH),
-            sockets: Sockets::default(),
+            sockets: Sockets::new(),
             next_hops,
             memory,
             sent: Sent::default(),
@@ -263,7 +284,7 @@ mod tests {
     #[test]
     fn a_source_port_is_tried_again_and_few_are_open() {
         let address = [127, 9, 9, 3].into();
-        let mut sockets = Sockets::default();
+        let mut sockets = Sockets::new();
         let taken = std::net::UdpSocket::bind((address, 50_000)).unwrap();
         let source = SocketAddr::new(address, 50_000);
         assert!(sockets.get(source).is_none());
@@ -271,7 +292,7 @@ mod tests {
         assert!(sockets.get(source).is_some());
         for port in 50_000..50_400 {
             assert!(sockets.get(SocketAddr::new(address, port)).is_some());
-            assert!(sockets.0.len() <= Sockets::MOST);
+            assert!(sockets.open.len() <= Sockets::MOST);
         }
     }
 
