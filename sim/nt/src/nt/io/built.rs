@@ -71,7 +71,7 @@ fn build(
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Makes a control request, which the I/O manager frees when it is completed; null when memory is exhausted.
-    [== PASSIVE_LEVEL]
+    [<= APC_LEVEL]
     fn IoBuildDeviceIoControlRequest(
         code: u32,
         device: Guest<DEVICE_OBJECT>,
@@ -103,7 +103,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
 
     /// Makes a request to read, write, flush, shut down, or for Plug and Play, which the I/O manager frees when it is completed; null when
     /// memory is exhausted.
-    [== PASSIVE_LEVEL]
+    [<= APC_LEVEL]
     fn IoBuildSynchronousFsdRequest(
         major: u32,
         device: Guest<DEVICE_OBJECT>,
