@@ -13,6 +13,7 @@ use roce::{ConnEvent, ConnId, CqFault, Engine, EngineEvent, Instant, QpFault};
 use crate::Lock;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::heard::Heard;
 use crate::link::Link;
 use crate::pace::{Pace, Pause, WAIT};
 use crate::registry::{QpNumbers, Registry};
@@ -20,9 +21,6 @@ use crate::sys::{self, EventFd};
 
 /// How long the progress thread leaves frames to an application that has polled.
 pub const STAND_ASIDE: Duration = Duration::from_millis(1);
-
-/// By how much deadlines are late at most because frames arrive all the time.
-const LATE: Duration = Duration::from_secs(1);
 
 /// How long the end of the process waits for the messages that end its connections.
 pub const LEAVE_LIMIT: Duration = Duration::from_secs(1);
@@ -64,8 +62,7 @@ pub struct Adapter {
     delivering: Mutex<()>,
     /// Wakes the progress thread.
     waker: EventFd,
-    /// Until when all frames that had arrived are handled.
-    heard: AtomicU64,
+    heard: Heard,
     /// When the application last polled and found nothing; 0 once it waits for an event.
     polled: AtomicU64,
     /// Until when the progress thread sleeps, if an earlier deadline is to wake it; 0 while it works, and before it looks at the deadlines.
@@ -94,7 +91,7 @@ impl Adapter {
             connections: Registry::default(),
             delivering: Mutex::new(()),
             waker: EventFd::flag()?,
-            heard: AtomicU64::new(0),
+            heard: Heard::default(),
             polled: AtomicU64::new(0),
             sleeps_until: AtomicU64::new(0),
             stands_aside: AtomicBool::new(false),
@@ -109,9 +106,7 @@ impl Adapter {
     pub fn drive(&self) -> usize {
         let now = self.clock.now();
         let received = self.link.receive(now, self.is_due(now), || self.engine.first_shard().receiver());
-        if received.is_all {
-            self.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
-        }
+        self.heard.record(now, received);
         self.run(now);
         self.wake_for(self.link.due());
         received.frames
@@ -151,9 +146,7 @@ impl Adapter {
     /// Handles the deadlines before which no frame is left that has arrived: one of those that wait may be the answer. Transmits and delivers
     /// what is there.
     fn run(&self, now: Instant) {
-        let heard =
-            self.heard.load(Ordering::Relaxed).max(now.as_nanos().saturating_sub(LATE.as_nanos() as u64));
-        self.run_until(now, now.min(Instant::from_nanos(heard)));
+        self.run_until(now, now.min(self.heard.until()));
     }
 
     fn is_due(&self, now: Instant) -> bool {

@@ -34,6 +34,7 @@ pub mod device;
 pub mod environment;
 mod error;
 pub mod events;
+mod heard;
 pub mod host;
 pub mod limits;
 mod link;

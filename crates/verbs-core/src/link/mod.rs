@@ -54,7 +54,7 @@ pub use ring::{Consumer, Producer};
 const SERVE: Duration = Duration::from_millis(1);
 
 /// Batches of datagrams that are received before the first frames of a ring: more than a receive buffer holds, of frames with payload.
-const DRAINED: usize = 1024;
+pub const DRAINED: usize = 1024;
 
 /// Bytes that the kernel counts for a frame of 4096 bytes of payload in a receive buffer.
 const COUNTED: usize = 8448;
