@@ -155,8 +155,8 @@ events! {
         .action("Update the software of the virtual machine's host.");
     COMMAND_LATE = warning(28, "%2: the device has not answered a command within two seconds. The driver does without, and programs it when it answers.")
         .action("None. If it returns, look at the load of the host.");
-    COMMAND_REFUSED = error(29, "%2: the device refused a command without which it cannot be used.")
-        .action("Update the software of the virtual machine's host.");
+    COMMAND_REFUSED = warning(29, "%2: the device filters received frames, and refused to change its filter. Frames that it does not pass are missing.")
+        .action("Disable and enable the adapter if frames are missing. Update the software of the virtual machine's host.");
     TRANSMIT_STALLED = warning(30, "%2: the device has taken no frame to send for five seconds. Frames that cannot wait are not sent. Data: the number of the queue pair.")
         .action("If it lasts, look at the back end of the device: tap, vhost, switch.");
     BYPASSES_IOMMU = error(31, "%2: the system remaps DMA, but the device does not offer ACCESS_PLATFORM (QEMU: iommu_platform=on), so that it would access wrong memory.")

@@ -8,7 +8,7 @@ use virtio_net::Error;
 use super::adapter::Adapter;
 use super::failure::device_failed;
 use super::{announce, device_coalescing, device_filter, device_interrupts, device_rss};
-use crate::driver_object;
+use crate::{driver_object, events};
 use driver_states::setting::Setting;
 
 /// Starts the thread of an adapter whose device has a control queue. Returns `false` without memory. Not inlined: together with the
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// Programs a setting into the device. Returns whether it has answered; a device that has failed is reset.
+/// Programs a setting into the device. Returns whether it has answered; a device that has failed is reset, one that refuses is not.
 fn program(adapter: &Adapter, setting: Setting) -> bool {
     let port = adapter.port();
     let outcome = match setting {
@@ -52,11 +52,18 @@ fn program(adapter: &Adapter, setting: Setting) -> bool {
         Setting::Interrupts => device_interrupts::program(adapter),
         Setting::Announcement => announce::acknowledge(adapter),
     };
-    if let Err(error) = outcome
-        && error != Error::OutOfOrder
-        && port.is_running()
-    {
-        device_failed(adapter, error);
+    match outcome {
+        Ok(()) => true,
+        // A filter stays narrower than is wanted. That is no reason to end connections by a reset, after which the device may refuse as well.
+        Err(error @ Error::CommandRefused) => {
+            events::device_failed(adapter.handle(), error);
+            true
+        }
+        Err(error) => {
+            if error != Error::OutOfOrder && port.is_running() {
+                device_failed(adapter, error);
+            }
+            false
+        }
     }
-    outcome.is_ok()
 }

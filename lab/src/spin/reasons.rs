@@ -50,8 +50,8 @@ const OF_MISSING_DEVICE: [u32; 12] = numbers([
     table::CHANGED,
 ]);
 
-/// Events of what is waited for: no reasons for a reset of the device, nor for a removal.
-const OF_SLOWNESS: [u32; 4] = [RESET_LATE, COMMAND_LATE, TRANSMIT_STALLED, QUEUE_RESET];
+/// Events of what is waited for, or done without: no reasons for a reset of the device, nor for a removal.
+const OF_SLOWNESS: [u32; 5] = [RESET_LATE, COMMAND_LATE, COMMAND_REFUSED, TRANSMIT_STALLED, QUEUE_RESET];
 
 /// Consequence when the driver and its device have different views of the buffers in a ring.
 const OF_WRONG_ID: [u32; 5] = [QUEUE_CORRUPT, BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
