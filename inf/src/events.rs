@@ -161,8 +161,8 @@ events! {
         .action("If it lasts, look at the back end of the device: tap, vhost, switch.");
     BYPASSES_IOMMU = error(31, "%2: the system remaps DMA, but the device does not offer ACCESS_PLATFORM (QEMU: iommu_platform=on), so that it would access wrong memory.")
         .action("Set `iommu_platform=on` for the device, or remove the virtual IOMMU.");
-    QUEUE_RESET_TIMEOUT = error(32, "%2: the device did not complete the reset of a transmit queue, and will be reset.")
-        .action("None if event 41 follows. If it returns, update the software of the host.");
+    QUEUE_RESET_LATE = warning(32, "%2: the device has not completed the reset of a queue. The driver waits for it, and other queues go on. Data: the number of the queue pair.")
+        .action("None if the adapter works again. Otherwise look at the back end of the device: tap, vhost, switch.");
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.")
         .action("Raise `*JumboPacket` and the MTU of the device, or lower `*NetworkDirectRoCEFrameSize`.");
     RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.")

@@ -109,7 +109,6 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
         Error::Changed => (table::CHANGED, [0, 0]),
         Error::UnsteadyConfig => (table::UNSTEADY_CONFIG, [0, 0]),
         Error::CommandRefused => (table::COMMAND_REFUSED, [0, 0]),
-        Error::QueueResetTimeout => (table::QUEUE_RESET_TIMEOUT, [0, 0]),
         Error::OutOfOrder => (table::OUT_OF_ORDER, [0, 0]),
     }
 }

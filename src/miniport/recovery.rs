@@ -8,12 +8,12 @@
 use core::time::Duration;
 
 use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
-use virtio_net::{Error, PairQueue};
+use virtio_net::{Error, PairQueue, QueueReset};
 
 use super::adapter::Adapter;
 use super::change_trace::changed;
 use super::failure::{device_failed, remove};
-use super::transition_requests::{announce_if_asked, start_later};
+use super::transition_requests::{announce_if_asked, reset_later, start_later};
 use super::{configuration_change, device_interrupts, send};
 use crate::events;
 use crate::nic::queue_resets::QueueResets;
@@ -21,6 +21,10 @@ use driver_states::device::{DeviceEvent, DeviceState};
 
 /// Time that consumers have to close their NDK adapters before the device loses its power.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long resets of queues are begun and waited for at a time: longer than a look at each of 32 that last takes. With the last one, which
+/// takes a second, and the time of [`CLOSE_LIMIT`], a low power state takes less than ten seconds.
+const RESETS_LIMIT: Duration = Duration::from_secs(2);
 
 /// Resets the device after a failure.
 //= R-PNP-4
@@ -39,34 +43,67 @@ pub fn start_again(adapter: &Adapter, is_reset: bool) {
     }
 }
 
-/// Has the device reset queues. One that cannot do that goes on: stalled queues wait for it.
+/// Has the device reset queues. One that cannot do that goes on: stalled queues wait for it. A reset that lasts is looked at again, after what
+/// is more urgent; none is begun after [`RESETS_LIMIT`], so that a power state is not late.
 pub fn reset_queues(adapter: &Adapter, queues: QueueResets) {
-    let QueueResets { stalled, corrupt_transmit, corrupt_receive } = queues;
-    for number in QueueResets::pairs(stalled) {
-        if reset_queue(adapter, PairQueue::Transmit(number)) {
-            events::write(adapter.handle(), events::table::QUEUE_RESET, [number.into(), 0]);
+    let mut left = QueueResets::default();
+    let end = nt::time::now().saturating_add(RESETS_LIMIT.as_nanos() as u64);
+    for number in QueueResets::pairs(queues.stalled) {
+        match reset_queue(adapter, PairQueue::Transmit(number), end) {
+            Reset::Done => {
+                events::write(adapter.handle(), events::table::QUEUE_RESET, [number.into(), 0]);
+            }
+            Reset::Lasts => QueueResets::add(&mut left.stalled, number.into()),
+            Reset::Impossible => {}
         }
     }
-    for number in QueueResets::pairs(corrupt_transmit & !stalled) {
-        reset_queue(adapter, PairQueue::Transmit(number));
-    }
-    for number in QueueResets::pairs(corrupt_receive) {
-        if reset_queue(adapter, PairQueue::Receive(number)) {
-            device_interrupts::lost(adapter, number);
+    for number in QueueResets::pairs(queues.corrupt_transmit & !queues.stalled) {
+        if reset_queue(adapter, PairQueue::Transmit(number), end) == Reset::Lasts {
+            QueueResets::add(&mut left.corrupt_transmit, number.into());
         }
+    }
+    for number in QueueResets::pairs(queues.corrupt_receive) {
+        match reset_queue(adapter, PairQueue::Receive(number), end) {
+            Reset::Done => device_interrupts::lost(adapter, number),
+            Reset::Lasts => QueueResets::add(&mut left.corrupt_receive, number.into()),
+            Reset::Impossible => {}
+        }
+    }
+    if !left.are_none() {
+        reset_later(adapter, left);
     }
     // A configuration interrupt may have been missed while the registers were in use here.
     configuration_change::handle(adapter);
 }
 
-/// Has the device reset a queue. Returns whether it has; the device is reset as a whole if it fails to.
-fn reset_queue(adapter: &Adapter, queue: PairQueue) -> bool {
+/// Outcome of a look at the reset of a queue.
+#[derive(PartialEq, Eq)]
+enum Reset {
+    Done,
+    /// It has not ended, or not begun.
+    Lasts,
+    /// The device cannot reset queues, or is reset as a whole.
+    Impossible,
+}
+
+/// Has the device reset a queue, before `end`, in nanoseconds.
+fn reset_queue(adapter: &Adapter, queue: PairQueue, end: u64) -> Reset {
+    if nt::time::now() >= end {
+        return Reset::Lasts;
+    }
     match adapter.port().reset_queue(queue) {
-        Ok(()) => return true,
+        Ok(QueueReset::Ended) => return Reset::Done,
+        Ok(QueueReset::Lasts { is_new }) => {
+            if is_new {
+                let (PairQueue::Receive(number) | PairQueue::Transmit(number)) = queue;
+                events::write(adapter.handle(), events::table::QUEUE_RESET_LATE, [number.into(), 0]);
+            }
+            return Reset::Lasts;
+        }
         Err(Error::OutOfOrder) => {}
         Err(error) => device_failed(adapter, error),
     }
-    false
+    Reset::Impossible
 }
 
 /// Starts the stopped device. Returns `false` if its reset takes longer: the work item then tries again. `is_reset`: the device had failed.

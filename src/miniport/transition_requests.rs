@@ -31,6 +31,11 @@ pub fn reset_receive(adapter: &Adapter, pair: u32) {
     begin(adapter, |pending| QueueResets::add(&mut pending.queues.corrupt_receive, pair));
 }
 
+/// Has the work item go on with these resets of queues. IRQL <= `DISPATCH_LEVEL`.
+pub fn reset_later(adapter: &Adapter, queues: QueueResets) {
+    begin(adapter, |pending| pending.queues.merge(queues));
+}
+
 /// Has the work item announce the adapter's addresses, if the device has asked for that. IRQL <= `DISPATCH_LEVEL`.
 pub fn announce_if_asked(adapter: &Adapter) {
     if adapter.port().take_announcement() {

@@ -138,12 +138,13 @@ impl Transitions {
             if let Some(is_reset) = pending.starting.take() {
                 return Some(Step::StartAgain { is_reset });
             }
+            if core::mem::take(&mut pending.announce) {
+                return Some(Step::Announce);
+            }
+            // Last, because they may take as long as the device likes.
             let queues = core::mem::take(&mut pending.queues);
             if !queues.are_none() {
                 return Some(Step::ResetQueues(queues));
-            }
-            if core::mem::take(&mut pending.announce) {
-                return Some(Step::Announce);
             }
         }
         pending.working = false;

@@ -11,7 +11,7 @@ use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::SpinLock;
 use virtio_net::{
     Control, ControlQueue, Duplex, Error, Features, IdleQueues, InterruptStatus, LinkState, NetConfig,
-    PairQueue, ReceiveCounters, RssLimits, TransmitCounters, Vectors, Wait,
+    PairQueue, QueueReset, ReceiveCounters, RssLimits, TransmitCounters, Vectors, Wait,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -393,26 +393,28 @@ impl Port {
     }
 
     /// Has the running device reset a queue. The frames in it are lost. Waits at most a second for the end
-    /// of the reset. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or [`restart`](Self::restart) at a time.
+    /// of the reset; a further call waits on, for 50 ms, and the queue is not used until then. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or [`restart`](Self::restart) at a time.
     ///
     /// # Errors
     /// The device cannot reset queues, does not respond, or has failed.
-    pub fn reset_queue(&self, queue: PairQueue) -> Result<(), Error> {
+    pub fn reset_queue(&self, queue: PairQueue) -> Result<QueueReset, Error> {
         let (PairQueue::Receive(number) | PairQueue::Transmit(number)) = queue;
         let pair = self.pairs.get(usize::from(number)).ok_or(Error::OutOfOrder)?;
         let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
         let mut outcome = Err(Error::OutOfOrder);
         if self.resets_queues() {
-            outcome = match queue {
-                PairQueue::Receive(_) => {
-                    pair.stop_receive();
-                    control.reset_queue(queue).and_then(|()| pair.restart_receive(&mut control))
-                }
-                PairQueue::Transmit(_) => {
-                    pair.stop_transmit();
-                    control.reset_queue(queue).and_then(|()| pair.restart_transmit(&mut control))
-                }
-            };
+            match queue {
+                PairQueue::Receive(_) => pair.stop_receive(),
+                PairQueue::Transmit(_) => pair.stop_transmit(),
+            }
+            outcome = control.reset_queue(queue);
+            if outcome == Ok(QueueReset::Ended) {
+                let restarted = match queue {
+                    PairQueue::Receive(_) => pair.restart_receive(&mut control),
+                    PairQueue::Transmit(_) => pair.restart_transmit(&mut control),
+                };
+                outcome = restarted.map(|()| QueueReset::Ended);
+            }
         }
         *self.control.lock() = Some(control);
         outcome

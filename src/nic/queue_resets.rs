@@ -43,6 +43,13 @@ impl QueueResets {
         (0..u32::BITS as u16).filter(move |&pair| pairs & 1_u32.wrapping_shl(pair.into()) != 0)
     }
 
+    /// Adds the queues of `others`.
+    pub fn merge(&mut self, others: Self) {
+        self.stalled |= others.stalled;
+        self.corrupt_transmit |= others.corrupt_transmit;
+        self.corrupt_receive |= others.corrupt_receive;
+    }
+
     /// Whether no queue is to be reset.
     pub fn are_none(self) -> bool {
         self == Self::default()

@@ -29,7 +29,7 @@ pub mod event {
     pub const COMMAND_LATE: u32 = events::COMMAND_LATE.number();
     pub const COMMAND_REFUSED: u32 = events::COMMAND_REFUSED.number();
     pub const QUEUE_CORRUPT: u32 = events::QUEUE_CORRUPT.number();
-    pub const QUEUE_RESET_TIMEOUT: u32 = events::QUEUE_RESET_TIMEOUT.number();
+    pub const QUEUE_RESET_LATE: u32 = events::QUEUE_RESET_LATE.number();
     pub const QUEUE_RESET: u32 = events::QUEUE_RESET.number();
     pub const TRANSMIT_STALLED: u32 = events::TRANSMIT_STALLED.number();
     pub const INVALID_ADDRESS: u32 = events::INVALID_ADDRESS.number();

@@ -16,7 +16,7 @@ pub const MOMENT: Duration = Duration::from_secs(60);
 
 /// Event numbers of the driver's event table.
 pub const TRANSMIT_STALLED: u32 = 30;
-pub const QUEUE_RESET_TIMEOUT: u32 = 32;
+pub const QUEUE_RESET_LATE: u32 = 32;
 pub const RECOVERED: u32 = 41;
 pub const QUEUE_RESET: u32 = 42;
 

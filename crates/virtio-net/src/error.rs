@@ -51,8 +51,6 @@ pub enum Error {
     UnsteadyConfig,
     /// The device refused a command of the control queue without which it cannot be used.
     CommandRefused,
-    /// The device did not finish the reset of a queue in time.
-    QueueResetTimeout,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
 }
@@ -116,7 +114,6 @@ impl fmt::Display for Error {
             Self::Changed => f.write_str("the device is not the same after its reset"),
             Self::UnsteadyConfig => f.write_str("the device's configuration changes at each read"),
             Self::CommandRefused => f.write_str("the device refused a command of the control queue"),
-            Self::QueueResetTimeout => f.write_str("the device did not finish the reset of a queue in time"),
             Self::OutOfOrder => f.write_str("a bring-up step was called in the wrong state"),
         }
     }

@@ -61,6 +61,8 @@ pub use pci::Layout;
 pub use receive::{FrameInfo, Polled, ReceiveCounters, ReceiveQueue, receive_buffer_len};
 pub use state::{Event, State};
 pub use transmit::{MIN_FRAME, TransmitCounters, TransmitQueue};
-pub use transport::{Control, Duplex, LinkState, NetConfig, NotifyRegister, RESET_LIMIT, RssLimits, Status};
+pub use transport::{
+    Control, Duplex, LinkState, NetConfig, NotifyRegister, QueueReset, RESET_LIMIT, RssLimits, Status,
+};
 pub use vectors::Vectors;
 pub use wait::Wait;

@@ -306,9 +306,9 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         if self.queue.is_enabled() { self.queue.ring.fault() } else { None }
     }
 
-    /// Whether no frame is outstanding.
+    /// Whether the device uses the queue, and no frame is outstanding.
     pub fn is_idle(&self) -> bool {
-        self.queue.ring.outstanding() == 0
+        self.queue.is_enabled() && self.queue.ring.outstanding() == 0
     }
 
     /// Returns the number of slots that [`reap`](Self::reap) has freed.

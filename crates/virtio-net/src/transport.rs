@@ -24,6 +24,8 @@ use crate::wait::Wait;
 
 /// Longest time that one call waits for a reset.
 pub const RESET_LIMIT: Duration = Duration::from_secs(1);
+/// How long a further call waits for the end of a queue's reset.
+const FURTHER: Duration = Duration::from_millis(50);
 /// Largest size of a queue. (virtio §5, §6)
 const MAX_QUEUE_SIZE: u16 = 1 << 15;
 /// A device with a smaller MTU is used as if it reported none, in bytes: each IPv4 host accepts datagrams of this length. (RFC 791)
@@ -80,6 +82,15 @@ impl Duplex {
             _ => Self::Unknown,
         }
     }
+}
+
+/// How far the reset of a queue is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueReset {
+    /// The device does not use the queue any more.
+    Ended,
+    /// The device has not completed it. `is_new`: it has begun with this call.
+    Lasts { is_new: bool },
 }
 
 /// State of the link.
@@ -161,6 +172,8 @@ pub struct Control<H: Hal, R: Registers> {
     registers: R,
     layout: Layout,
     state: State,
+    /// The queues whose resets have not ended, by index from bit 0 on.
+    resetting: u64,
     features: Features,
     /// Not accepted even if the device offers them.
     refused: Features,
@@ -181,7 +194,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// Creates the control of a device just found, without accessing the device.
     pub fn new(hal: H, registers: R, layout: Layout) -> Self {
         let features = Features::empty();
-        Self { hal, registers, layout, state: State::Found, features, refused: features }
+        Self { hal, registers, layout, state: State::Found, resetting: 0, features, refused: features }
     }
 
     /// Starts a reset without waiting for its end, for shutdown. Any IRQL.
@@ -428,25 +441,32 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     /// Resets a queue while the device runs, and waits at most a second for the end of the reset. Afterwards the
-    /// device uses none of the queue's memory, and the queue can be programmed again. The queue must be stopped already.
+    /// device uses none of the queue's memory, and the queue can be programmed again. The queue must be stopped already. After
+    /// [`QueueReset::Lasts`], a further call waits on, for 50 ms.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::QueueResetTimeout`], [`Error::Removed`].
+    /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::Removed`].
     //= virtio §16
-    pub fn reset_queue(&mut self, queue: PairQueue) -> Result<(), Error> {
+    pub fn reset_queue(&mut self, queue: PairQueue) -> Result<QueueReset, Error> {
         if self.state != State::Live || !self.features.contains(Features::RING_RESET) {
             return Err(Error::OutOfOrder);
         }
-        self.select(queue.index()).reset();
+        let bit = 1_u64.checked_shl(queue.index().into()).ok_or(Error::NoQueue(queue.index()))?;
+        let is_new = self.resetting & bit == 0;
+        if is_new {
+            self.resetting |= bit;
+            self.select(queue.index()).reset();
+        }
         let hal = self.hal.clone();
-        let mut wait = Wait::new(&hal, RESET_LIMIT);
+        let mut wait = Wait::new(&hal, if is_new { RESET_LIMIT } else { FURTHER });
         while self.select(queue.index()).is_resetting() {
             self.status()?;
             if !wait.go_on() {
-                return Err(Error::QueueResetTimeout);
+                return Ok(QueueReset::Lasts { is_new });
             }
         }
-        Ok(())
+        self.resetting &= !bit;
+        Ok(QueueReset::Ended)
     }
 
     /// Sets DRIVER_OK: from now on the device uses the queues, and may interrupt. [`ReceiveQueue::start`] of each receive queue
@@ -457,6 +477,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// # Errors
     /// [`Error::OutOfOrder`], [`Error::Removed`].
     pub fn start(&mut self) -> Result<(), Error> {
+        self.resetting = 0;
         self.step(Event::Start, Status::DRIVER_OK)
     }
 

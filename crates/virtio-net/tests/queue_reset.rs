@@ -4,8 +4,8 @@
 
 use std::{ops::ControlFlow, time::Duration};
 
-use crate::fake::{Driver, Fake, QueueReset, Quirks, over_formats};
-use virtio_net::{Error, Features, HashTypes, MAX_HEADER_LEN, PairQueue};
+use crate::fake::{self, Driver, Fake, Quirks, over_formats};
+use virtio_net::{Error, Features, HashTypes, MAX_HEADER_LEN, PairQueue, QueueReset};
 
 const PAIRS: u16 = 2;
 /// The numbers of the transmit queues of both pairs.
@@ -14,7 +14,7 @@ const TRANSMIT: [usize; 2] = [1, 3];
 const RECEIVE: [usize; 2] = [0, 2];
 
 /// Runs `test` with a device of two pairs that can reset queues, in each ring format.
-fn with_pairs(reset: QueueReset, test: impl Fn(&Fake, Driver)) {
+fn with_pairs(reset: fake::QueueReset, test: impl Fn(&Fake, Driver)) {
     over_formats(|quirks| {
         let offered = quirks.offered | Features::CTRL_VQ | Features::MQ | Features::RING_RESET;
         let fake =
@@ -34,14 +34,17 @@ fn send(driver: &mut Driver, pair: usize, byte: u8) -> bool {
     true
 }
 
-/// Stops the transmit queue of a pair, resets it and programs it again.
-fn reset(driver: &mut Driver, pair: u16) -> Result<(), Error> {
+/// Stops the transmit queue of a pair, resets it and programs it again once the reset has ended.
+fn reset(driver: &mut Driver, pair: u16) -> Result<QueueReset, Error> {
     let Driver { nic: Some(nic), control } = driver else { panic!("a driver has queues") };
     let [_, vector] = nic.vectors.of_pair(pair);
     let queue = &mut nic.pairs[usize::from(pair)].transmit;
     queue.stop();
-    control.reset_queue(PairQueue::Transmit(pair))?;
-    queue.reprogram(control, vector)
+    let reset = control.reset_queue(PairQueue::Transmit(pair))?;
+    if reset == QueueReset::Ended {
+        queue.reprogram(control, vector)?;
+    }
+    Ok(reset)
 }
 
 fn first_bytes(fake: &Fake, pair: usize) -> Vec<u8> {
@@ -51,7 +54,7 @@ fn first_bytes(fake: &Fake, pair: usize) -> Vec<u8> {
 //= virtio §16
 #[test]
 fn queue_that_is_reset_drops_its_frames_and_works_again_and_the_other_goes_on() {
-    with_pairs(QueueReset::After(Duration::from_millis(3)), |fake, mut driver| {
+    with_pairs(fake::QueueReset::After(Duration::from_millis(3)), |fake, mut driver| {
         let blocks = fake.blocks();
         let vectors = fake.vectors();
         fake.change(|quirks| quirks.allocations = 0);
@@ -59,7 +62,7 @@ fn queue_that_is_reset_drops_its_frames_and_works_again_and_the_other_goes_on() 
             let other = usize::from(1 - pair);
             while send(&mut driver, pair.into(), 0xEE) {}
             assert!(send(&mut driver, other, 7));
-            assert_eq!(reset(&mut driver, pair), Ok(()));
+            assert_eq!(reset(&mut driver, pair), Ok(QueueReset::Ended));
             assert_eq!(fake.queue_resets(), [TRANSMIT[usize::from(pair)]]);
             assert_eq!(first_bytes(fake, pair.into()), [0; 0], "what was not sent is dropped");
             for byte in 0..=255 {
@@ -76,17 +79,31 @@ fn queue_that_is_reset_drops_its_frames_and_works_again_and_the_other_goes_on() 
 //= virtio §16
 #[test]
 fn queue_is_not_programmed_before_its_reset_has_ended() {
-    for never in [QueueReset::Never, QueueReset::Enabled] {
+    for never in [fake::QueueReset::Never, fake::QueueReset::Enabled] {
         with_pairs(never, |fake, mut driver| {
             let before = fake.elapsed();
-            assert_eq!(reset(&mut driver, 1), Err(Error::QueueResetTimeout), "{never:?}");
+            assert_eq!(reset(&mut driver, 1), Ok(QueueReset::Lasts { is_new: true }), "{never:?}");
             let waited = fake.elapsed().saturating_sub(before);
             assert!((1000..1100).contains(&waited.as_millis()), "{waited:?}");
-            assert!(!send(&mut driver, 1, 1), "the queue stays stopped");
-            assert!(send(&mut driver, 0, 1));
+            for _ in 0..3 {
+                let before = fake.elapsed();
+                assert_eq!(reset(&mut driver, 1), Ok(QueueReset::Lasts { is_new: false }), "{never:?}");
+                let waited = fake.elapsed().saturating_sub(before);
+                assert!((50..100).contains(&waited.as_millis()), "{waited:?}");
+                assert!(!send(&mut driver, 1, 1), "the queue stays stopped");
+                assert!(send(&mut driver, 0, 1));
+            }
+            assert_eq!(fake.queue_resets(), [TRANSMIT[1]], "asked for once");
+            fake.end_queue_reset();
+            assert_eq!(reset(&mut driver, 1), Ok(QueueReset::Ended));
+            assert!(send(&mut driver, 1, 1));
+            // The next one begins anew, also after a reset of the device.
+            fake.change(|quirks| quirks.reset = never);
+            assert_eq!(reset(&mut driver, 1), Ok(QueueReset::Lasts { is_new: true }));
+            assert_eq!(fake.queue_resets(), [TRANSMIT[1]]);
         });
     }
-    with_pairs(QueueReset::Never, |fake, mut driver| {
+    with_pairs(fake::QueueReset::Never, |fake, mut driver| {
         fake.change(|quirks| quirks.removed = true);
         assert_eq!(reset(&mut driver, 1), Err(Error::Removed));
         fake.change(|quirks| quirks.removed = false);
@@ -102,7 +119,7 @@ fn queues_of_a_device_that_does_not_offer_it_or_does_not_run_are_not_reset() {
         assert_eq!(reset(&mut driver, 0), Err(Error::OutOfOrder));
         assert_eq!(fake.queue_resets(), [0; 0]);
     });
-    with_pairs(QueueReset::After(Duration::ZERO), |fake, mut driver| {
+    with_pairs(fake::QueueReset::After(Duration::ZERO), |fake, mut driver| {
         driver.control.reset().unwrap();
         assert_eq!(driver.control.reset_queue(PairQueue::Transmit(1)), Err(Error::OutOfOrder));
         assert_eq!(fake.queue_resets(), [0; 0]);
@@ -115,7 +132,7 @@ fn reset_receive(driver: &mut Driver, pair: u16) -> Result<(), Error> {
     let [vector, _] = nic.vectors.of_pair(pair);
     let queue = &mut nic.pairs[usize::from(pair)].receive;
     queue.stop();
-    control.reset_queue(PairQueue::Receive(pair))?;
+    assert_eq!(control.reset_queue(PairQueue::Receive(pair))?, QueueReset::Ended);
     queue.restart(control, vector)
 }
 
@@ -132,7 +149,7 @@ fn received(driver: &mut Driver, pair: usize) -> Result<Vec<u8>, Error> {
 //= virtio §16
 #[test]
 fn receive_queue_with_a_corrupt_ring_works_again_after_its_reset_and_the_other_goes_on() {
-    with_pairs(QueueReset::After(Duration::from_millis(3)), |fake, mut driver| {
+    with_pairs(fake::QueueReset::After(Duration::from_millis(3)), |fake, mut driver| {
         let (blocks, vectors) = (fake.blocks(), fake.vectors());
         fake.change(|quirks| quirks.allocations = 0);
         for pair in [1_u16, 0, 1] {
@@ -163,7 +180,7 @@ fn receive_queue_with_a_corrupt_ring_works_again_after_its_reset_and_the_other_g
 fn hashes_are_passed_on_after_the_reset_of_a_receive_queue_as_before() {
     over_formats(|quirks| {
         let offered = quirks.offered | Features::CTRL_VQ | Features::HASH_REPORT | Features::RING_RESET;
-        let fake = Fake::new(Quirks { offered, reset: QueueReset::After(Duration::ZERO), ..quirks });
+        let fake = Fake::new(Quirks { offered, reset: fake::QueueReset::After(Duration::ZERO), ..quirks });
         let mut driver = fake.bring_up(1514).unwrap();
         for is_reported in [true, false] {
             driver.receive().report_hashes(is_reported);
@@ -182,14 +199,14 @@ fn hashes_are_passed_on_after_the_reset_of_a_receive_queue_as_before() {
 //= virtio §18
 #[test]
 fn transmit_queue_that_is_stopped_has_no_fault() {
-    with_pairs(QueueReset::After(Duration::ZERO), |fake, mut driver| {
+    with_pairs(fake::QueueReset::After(Duration::ZERO), |fake, mut driver| {
         assert!(send(&mut driver, 1, 1));
         fake.forge_used(TRANSMIT[1], 0x7777, 0, 1);
         assert!(driver.nic().pairs[1].transmit.reap().is_err());
         assert!(matches!(driver.nic().pairs[1].transmit.fault(), Some(Error::BrokenRing(_))));
         driver.nic().pairs[1].transmit.stop();
         assert_eq!(driver.nic().pairs[1].transmit.fault(), None);
-        assert_eq!(reset(&mut driver, 1), Ok(()));
+        assert_eq!(reset(&mut driver, 1), Ok(QueueReset::Ended));
         assert_eq!(driver.nic().pairs[1].transmit.fault(), None);
         assert!(send(&mut driver, 1, 2));
         assert_eq!(first_bytes(fake, 1), [2]);

@@ -559,6 +559,7 @@ fn act_now(nic: &Arc<Nic>, miniport: &Miniport, act: &Act, route: [[u8; 6]; 2]) 
         Act::PauseSending(time) => nic.pause_sending(millis(*time)),
         Act::CommandTime(time) => nic.set_command_time(millis(*time)),
         Act::ResetTime(time) => nic.set_reset_time(millis(*time)),
+        Act::QueueResetTime(time) => nic.set_queue_reset_time(millis(*time)),
         Act::Announce => nic.announce(),
         Act::Misbehave(misbehavior) => misbehavior.begin(nic),
         Act::Speed(megabits) => nic.set_speed(*megabits),

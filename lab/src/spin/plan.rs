@@ -265,7 +265,7 @@ fn faults(random: &mut Rng) -> LinkFaults {
 }
 
 fn act(random: &mut Rng) -> Act {
-    match random.u8(..88) {
+    match random.u8(..90) {
         0..5 => Act::Restart,
         5..8 => Act::Reenable,
         8 => Act::Halt,
@@ -296,6 +296,7 @@ fn act(random: &mut Rng) -> Act {
         82..84 => Act::PauseSending(pause(random)),
         84..86 => Act::CommandTime(pause(random)),
         86..88 => Act::ResetTime(*pick(random, &[0, 5, 100, 900, 1500, 3000])),
+        88..90 => Act::QueueResetTime(*pick(random, &[0, 100, 900, 1500, 20_000])),
         37..41 => query(random),
         41..47 => set(random),
         47..53 => frames(random),

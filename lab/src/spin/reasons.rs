@@ -28,6 +28,7 @@ const COMMAND_REFUSED: u32 = table::COMMAND_REFUSED.number();
 const TRANSMIT_STALLED: u32 = table::TRANSMIT_STALLED.number();
 const RECOVERED: u32 = table::RECOVERED.number();
 const QUEUE_RESET: u32 = table::QUEUE_RESET.number();
+const QUEUE_RESET_LATE: u32 = table::QUEUE_RESET_LATE.number();
 const FEWER_PAIRS: u32 = table::FEWER_PAIRS.number();
 const FEWER_BUFFERS: u32 = table::FEWER_BUFFERS.number();
 /// Mistakes of consumers, from this one on: the consumer loses its adapter, or memory, in the middle of its calls.
@@ -51,7 +52,8 @@ const OF_MISSING_DEVICE: [u32; 12] = numbers([
 ]);
 
 /// Events of what is waited for, or done without: no reasons for a reset of the device, nor for a removal.
-const OF_SLOWNESS: [u32; 5] = [RESET_LATE, COMMAND_LATE, COMMAND_REFUSED, TRANSMIT_STALLED, QUEUE_RESET];
+const OF_SLOWNESS: [u32; 6] =
+    [RESET_LATE, COMMAND_LATE, COMMAND_REFUSED, TRANSMIT_STALLED, QUEUE_RESET, QUEUE_RESET_LATE];
 
 /// Consequence when the driver and its device have different views of the buffers in a ring.
 const OF_WRONG_ID: [u32; 5] = [QUEUE_CORRUPT, BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
@@ -111,6 +113,7 @@ impl Reasons {
                 &[COMMAND_LATE]
             }
             Act::ResetTime(_) => &[RESET_LATE],
+            Act::QueueResetTime(_) => &[QUEUE_RESET_LATE],
             Act::Misbehave(Misbehavior::Corrupt(_, entry)) => {
                 self.has_wrong_id |= *entry == UsedQuirk::IdTwice;
                 &[QUEUE_CORRUPT, BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_LATE]

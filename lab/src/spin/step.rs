@@ -119,6 +119,8 @@ pub enum Act {
     CommandTime(u32),
     /// The same, for each reset.
     ResetTime(u32),
+    /// The same, for each reset of a queue.
+    QueueResetTime(u32),
     /// The device asks for an announcement of the adapter's addresses.
     Announce,
     /// The device does something wrong.
@@ -165,6 +167,7 @@ impl Act {
                 | Self::PauseSending(_)
                 | Self::CommandTime(_)
                 | Self::ResetTime(_)
+                | Self::QueueResetTime(_)
                 | Self::Announce
                 | Self::Misbehave(_)
                 | Self::Speed(_)
@@ -295,6 +298,7 @@ impl fmt::Display for Act {
             Self::PauseSending(millis) => write!(f, "pause-sending {millis}"),
             Self::CommandTime(millis) => write!(f, "command-time {millis}"),
             Self::ResetTime(millis) => write!(f, "reset-time {millis}"),
+            Self::QueueResetTime(millis) => write!(f, "queue-reset-time {millis}"),
             Self::Announce => f.write_str("announce"),
             Self::Misbehave(misbehavior) => misbehavior.fmt(f),
             Self::Speed(megabits) => write!(f, "speed {megabits}"),
@@ -350,6 +354,7 @@ impl Act {
             ["pause-sending", millis] => Self::PauseSending(millis.parse()?),
             ["command-time", millis] => Self::CommandTime(millis.parse()?),
             ["reset-time", millis] => Self::ResetTime(millis.parse()?),
+            ["queue-reset-time", millis] => Self::QueueResetTime(millis.parse()?),
             ["announce"] => Self::Announce,
             ["query", oid, length] => Self::Query(number(oid)?, length.parse()?),
             ["set", oid, bytes] => Self::Set(number(oid)?, from_hex(bytes)?),

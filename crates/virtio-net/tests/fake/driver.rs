@@ -4,10 +4,11 @@
 
 use std::ops::ControlFlow;
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 use virtio_net::{Control, Error, FrameInfo, Nic, Polled, ReceiveQueue, TransmitQueue};
 
-use super::{Device, Fake};
+use super::{Device, Fake, QueueReset};
 
 impl Fake {
     /// Returns how many registers the driver has read.
@@ -18,6 +19,13 @@ impl Fake {
     /// Returns the number of queues that the driver has enabled.
     pub fn enabled(&self) -> usize {
         self.lock().queues.iter().filter(|queue| queue.is_enabled()).count()
+    }
+
+    /// Ends the reset of a queue, and those that follow at once.
+    pub fn end_queue_reset(&self) {
+        let mut device = self.lock();
+        device.quirks.reset = QueueReset::After(Duration::ZERO);
+        device.queue_reset = None;
     }
 
     /// Takes the numbers of the queues that the driver has reset.

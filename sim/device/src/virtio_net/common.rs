@@ -63,6 +63,8 @@ struct QueueRegisters {
     descriptors: u64,
     driver: u64,
     device: u64,
+    /// When the reset of the queue ends, while one lasts.
+    resetting: Option<u64>,
 }
 
 impl QueueRegisters {
@@ -75,8 +77,18 @@ impl QueueRegisters {
             descriptors: 0,
             driver: 0,
             device: 0,
+            resetting: None,
         }
     }
+
+    /// Ends a reset that has taken its time.
+    fn end_reset(&mut self, now: u64) {
+        self.resetting = self.resetting.filter(|&end| now < end);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The registers' state.
@@ -179,6 +191,15 @@ impl Common {
 
     pub fn set_reset_time(&mut self, time: Duration) {
         self.quirks.reset_time = time;
+    }
+
+    /// Resets of queues that last end with the time that `time` leaves them.
+    pub fn set_queue_reset_time(&mut self, now: u64, time: Duration) {
+        self.quirks.queue_reset_time = time;
+        let latest = now.saturating_add(nanos(time));
+        for queue in &mut self.queues {
+            queue.resetting = queue.resetting.map(|end| end.min(latest));
+        }
     }
 
     /// Returns the limits of receive side scaling.
@@ -309,6 +330,9 @@ impl Common {
             (0x15, _) if self.quirks.unsteady_config => self.generation = self.generation.wrapping_add(1),
             _ => {}
         }
+        if let Some(queue) = self.queues.get_mut(usize::from(self.queue_select)) {
+            queue.end_reset(now);
+        }
         let queue = self.queues.get(usize::from(self.queue_select));
         let of_queue = |field: fn(&QueueRegisters) -> u64| queue.map_or(0, field);
         let half = |value: u64, at: u64| if offset == at { value & 0xffff_ffff } else { value >> 32 };
@@ -329,9 +353,8 @@ impl Common {
             0x20 | 0x24 => (Dword, half(of_queue(|queue| queue.descriptors), 0x20)),
             0x28 | 0x2c => (Dword, half(of_queue(|queue| queue.driver), 0x28)),
             0x30 | 0x34 => (Dword, half(of_queue(|queue| queue.device), 0x30)),
-            // A reset of a queue ends at once.
             0x3a if self.accepted.contains(Features::RING_RESET) => {
-                (Word, self.quirks.never_resets_queues.into())
+                (Word, of_queue(|queue| queue.resetting.is_some().into()))
             }
             _ => {
                 return Err(Misuse::register(format!(
@@ -373,8 +396,8 @@ impl Common {
             0x10 => self.config_vector = self.grant_vector(value as u16),
             0x14 => return self.write_status(Status(value as u8), now, bus_master),
             0x16 => self.queue_select = value as u16,
-            0x3a => return self.reset_queue(value),
-            _ => return self.write_queue(offset, value, memory),
+            0x3a => return self.reset_queue(now, value),
+            _ => return self.write_queue(now, offset, value, memory),
         }
         Ok(Effect::None)
     }
@@ -421,7 +444,7 @@ impl Common {
                 if self.quirks.reset_time.is_zero() || self.status == Status::default() {
                     self.reset();
                 } else {
-                    self.resetting = Some(now + self.quirks.reset_time.as_nanos() as u64);
+                    self.resetting = Some(now.saturating_add(nanos(self.quirks.reset_time)));
                 }
                 return Ok(Effect::Reset);
             }
@@ -499,8 +522,8 @@ impl Common {
         Ok(accepted.contains(required) && !self.quirks.rejects_features)
     }
 
-    /// Gives a queue the registers that it has after a reset.
-    fn reset_queue(&mut self, value: u64) -> Result<Effect, Misuse> {
+    /// Gives a queue the registers that it has after a reset, which takes its time.
+    fn reset_queue(&mut self, now: u64, value: u64) -> Result<Effect, Misuse> {
         let index = usize::from(self.queue_select);
         let running = self.status.has(Status::DRIVER_OK);
         let Some(queue) = self.queues.get_mut(index).filter(|queue| running && queue.enabled && value == 1)
@@ -509,11 +532,19 @@ impl Common {
                 "{value} was written to queue_reset of queue {index}, which is not in use (virtio 4.1.4.3)"
             )));
         };
-        *queue = QueueRegisters::new(queue.max_size);
+        let time = self.quirks.queue_reset_time;
+        let resetting = (!time.is_zero()).then(|| now.saturating_add(nanos(time)));
+        *queue = QueueRegisters { resetting, ..QueueRegisters::new(queue.max_size) };
         Ok(Effect::ResetQueue(index))
     }
 
-    fn write_queue(&mut self, offset: u64, value: u64, memory: &DmaSpace) -> Result<Effect, Misuse> {
+    fn write_queue(
+        &mut self,
+        now: u64,
+        offset: u64,
+        value: u64,
+        memory: &DmaSpace,
+    ) -> Result<Effect, Misuse> {
         let index = usize::from(self.queue_select);
         let granted = self.grant_vector(value as u16);
         let takes_vector = self.quirks.lenient && offset == 0x1a;
@@ -527,6 +558,12 @@ impl Common {
                 "a register of queue {index}, which does not exist, written"
             )));
         };
+        queue.end_reset(now);
+        if queue.resetting.is_some() {
+            return Err(Misuse::register(format!(
+                "register {offset:#x} of queue {index} written, whose reset has not ended (virtio 2.6.1)"
+            )));
+        }
         if queue.enabled && !takes_vector {
             return Err(Misuse::register(format!("register {offset:#x} of enabled queue {index} written")));
         }

@@ -361,6 +361,7 @@ impl Device {
     pub(super) fn end_misbehavior(&self) {
         self.pauses.end(&self.options.quirks);
         self.common.lock().set_reset_time(self.options.quirks.reset_time);
+        self.common.lock().set_queue_reset_time(self.bus.now(), self.options.quirks.queue_reset_time);
         for hung in &self.hung {
             hung.store(self.options.quirks.sends_nothing, Relaxed);
         }

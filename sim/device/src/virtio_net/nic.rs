@@ -114,6 +114,11 @@ impl Nic {
         self.common.lock().set_reset_time(time);
     }
 
+    /// From now on, resets of single queues take this time, and those that last take no more of it.
+    pub fn set_queue_reset_time(&self, time: Duration) {
+        self.common.lock().set_queue_reset_time(self.bus.now(), time);
+    }
+
     /// Ends all misbehavior that methods of [`Device`] have begun, and does the work that was left. What the driver has read already stays.
     pub fn behave(&self) {
         self.end_misbehavior();

@@ -95,8 +95,8 @@ pub struct Quirks {
     pub holds_for_another_queue: bool,
     /// Needs a reset when the driver sets DRIVER_OK, unless all queues that the accepted features imply are enabled.
     pub insists_on_all_queues: bool,
-    /// A reset of a queue does not end.
-    pub never_resets_queues: bool,
+    /// Time that a reset of a queue takes.
+    pub queue_reset_time: Duration,
     /// Interrupts for used buffers although the driver asks for no interrupt, as devices do that are built on rust-vmm's queue when EVENT_IDX
     /// was not negotiated.
     pub ignores_suppression: bool,
