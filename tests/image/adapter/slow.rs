@@ -153,38 +153,54 @@ fn reset_that_takes_minutes_is_waited_for_and_reported_each_minute() {
     finish(bed);
 }
 
-/// Requests for power states are completed in time, and the device is used when it is ready.
+/// Requests for power states are completed in time, and the device is used when it is ready. D3 ends the reset, unless the device keeps its state
+/// there.
 //= R-PNP-11
 #[test]
 fn power_states_change_while_a_reset_takes_long() {
-    let Some(bed) = started() else { return };
-    let machine = bed.machines()[0];
-    let miniport = miniport(machine);
-    machine.nic().set_reset_time(Duration::from_secs(30));
-    machine.nic().need_reset();
-    pass(&bed, Duration::from_secs(5));
-    let before = bed.now();
-    miniport.sleep().unwrap();
-    miniport.wake().unwrap();
-    let took = bed.now().saturating_sub(before);
-    assert!(took < Duration::from_secs(10), "{took:?}");
-    pass(&bed, Duration::from_secs(35));
-    exchange_frame(&bed, 1);
-    assert!(miniport.ndk().await_events(2, Duration::from_secs(5)));
-    copy(&bed);
-    assert!(!events(machine).contains(&event::GIVEN_UP));
-    finish(bed);
+    for keeps_state_in_d3 in [false, true] {
+        let quirks = Quirks { keeps_state_in_d3, ..Quirks::default() };
+        let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
+        let machine = bed.machines()[0];
+        let miniport = miniport(machine);
+        machine.nic().set_reset_time(Duration::from_secs(30));
+        machine.nic().need_reset();
+        pass(&bed, Duration::from_secs(5));
+        let before = bed.now();
+        miniport.sleep().unwrap();
+        miniport.wake().unwrap();
+        let took = bed.now().saturating_sub(before);
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert_eq!(machine.nic().is_running(), !keeps_state_in_d3);
+        pass(&bed, Duration::from_secs(35));
+        exchange_frame(&bed, 1);
+        assert!(miniport.ndk().await_events(2, Duration::from_secs(5)));
+        copy(&bed);
+        assert!(!events(machine).contains(&event::GIVEN_UP));
+        finish(bed);
+    }
 }
 
+/// The firmware has left the device in use, and D3 does not end that.
 #[test]
-fn adapter_starts_on_a_device_whose_reset_takes_a_minute() {
-    let quirks = Quirks { reset_time: Duration::from_secs(61), ..Quirks::default() };
-    // The firmware has left the device running.
+fn adapter_starts_on_a_device_whose_reset_takes_90_seconds() {
+    const RESET: Duration = Duration::from_secs(90);
+    let quirks =
+        Quirks { reset_time: RESET, left_by_firmware: true, keeps_state_in_d3: true, ..Quirks::default() };
     let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
     let machine = bed.machines()[0];
-    miniport(machine).sleep().unwrap();
-    miniport(machine).wake().unwrap();
+    assert!(bed.now() >= RESET, "{:?}", bed.now());
+    assert_eq!(events(machine), [event::RESET_LATE, event::RESET_LATE], "after a second, and a minute");
     exchange_frame(&bed, 1);
+    let miniport = miniport(machine);
+    miniport.sleep().unwrap();
+    let before = bed.now();
+    miniport.wake().unwrap();
+    assert!(bed.now().saturating_sub(before) < Duration::from_secs(10), "the request is not late");
+    assert!(!machine.nic().is_running());
+    pass(&bed, RESET);
+    exchange_frame(&bed, 2);
+    copy(&bed);
     finish(bed);
 }
 
@@ -224,7 +240,7 @@ fn back_end_that_takes_no_frames_for_an_hour_is_waited_for() {
             pass(&bed, Duration::from_secs(1));
         }
         let seen = events(machine);
-        assert!(seen.starts_with(expected), "{seen:?}");
+        assert_eq!(seen[..expected.len()], *expected, "{seen:?}");
         pass(&bed, end.saturating_sub(bed.now()) + Duration::from_secs(1));
         let all = statuses(&bed, send_many(&bed));
         assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS), "sends go on");

@@ -130,7 +130,11 @@ impl Common {
             required: options.features.and(Features::ACCESS_PLATFORM),
             vectors: options.vectors,
             mtu: options.quirks.mtu.unwrap_or(options.mtu),
-            status: Status::default(),
+            status: if options.quirks.left_by_firmware {
+                Status(Status::ACKNOWLEDGE.0 | Status::DRIVER.0)
+            } else {
+                Status::default()
+            },
             device_feature_select: 0,
             driver_feature_select: 0,
             generation: 0,
@@ -184,9 +188,9 @@ impl Common {
         })
     }
 
-    /// Whether the driver has set DRIVER_OK since the last reset.
+    /// Whether the driver has set DRIVER_OK since the last reset, also one that has not ended.
     pub fn is_started(&self) -> bool {
-        self.status.has(Status::DRIVER_OK)
+        self.status.has(Status::DRIVER_OK) && self.resetting.is_none()
     }
 
     pub fn set_reset_time(&mut self, time: Duration) {

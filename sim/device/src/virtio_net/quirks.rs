@@ -49,6 +49,8 @@ pub struct Quirks {
     pub never_resets_once_started: bool,
     /// Keeps its state in D3, as PCI devices with No_Soft_Reset do.
     pub keeps_state_in_d3: bool,
+    /// Firmware has left the device in the middle of its initialization, so that the first reset takes its time, too.
+    pub left_by_firmware: bool,
     /// Time that a reset takes.
     pub reset_time: Duration,
     /// The generation of the configuration differs at each read.
