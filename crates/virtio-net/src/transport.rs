@@ -87,7 +87,7 @@ impl Duplex {
 /// How far the reset of a queue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueReset {
-    /// The device does not use the queue any more.
+    /// The device no longer uses the queue.
     Ended,
     /// The device has not completed it. `is_new`: it has begun with this call.
     Lasts { is_new: bool },
