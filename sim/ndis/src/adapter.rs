@@ -145,6 +145,8 @@ pub struct Adapter {
     pub(crate) hang: Hang,
     /// Statuses that the miniport indicated by NdisMIndicateStatusEx.
     pub(crate) indications: Mutex<Vec<StatusIndication>>,
+    /// Statuses that have reached the protocol drivers.
+    pub(crate) statuses: Mutex<Vec<StatusIndication>>,
 }
 
 /// A status that the miniport indicated.
@@ -206,6 +208,7 @@ impl Adapter {
             polled: Mutex::default(),
             hang: Hang::new(host),
             indications: Mutex::default(),
+            statuses: Mutex::default(),
         }
     }
 

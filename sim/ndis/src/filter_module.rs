@@ -16,7 +16,7 @@ use std::{
 };
 
 use ndk_abi::{
-    ndis::{NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_PENDING, NET_BUFFER_LIST},
+    ndis::{NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_INDICATION, NDIS_STATUS_PENDING, NET_BUFFER_LIST},
     nt::UNICODE_STRING,
 };
 use nt_sim::{Event, Host, guest::Guest, image, nt::runtime::unicode, services::Slot};
@@ -37,8 +37,8 @@ pub(crate) static BOUND_FILTERS: Slot<Mutex<Vec<String>>> = Slot::new();
 /// Offsets of members of NDIS_FILTER_DRIVER_CHARACTERISTICS.
 const SERVICE_NAME: usize = 0x30;
 const HANDLERS: usize = 0x50;
-/// Handlers from `AttachHandler` to `ReturnNetBufferListsHandler`.
-const HANDLER_COUNT: usize = 9;
+/// Handlers from `AttachHandler` to `StatusHandler`.
+const HANDLER_COUNT: usize = 15;
 
 /// `FilterAttach`: the module's handle, the driver's context, NDIS_FILTER_ATTACH_PARAMETERS.
 pub(crate) type Attach = unsafe extern "efiapi" fn(NDIS_HANDLE, NDIS_HANDLE, *mut c_void) -> NDIS_STATUS;
@@ -54,6 +54,8 @@ pub(crate) type GiveBack = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NET_BUFFE
 pub(crate) type Cancel = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut c_void);
 /// `FilterReceiveNetBufferLists`: port, number of lists, flags.
 pub(crate) type Receive = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NET_BUFFER_LIST, u32, u32, u32);
+/// `FilterStatus`.
+pub(crate) type Status = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NDIS_STATUS_INDICATION);
 
 /// A handler of a filter driver, in the order of NDIS_FILTER_DRIVER_CHARACTERISTICS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +69,8 @@ pub(crate) enum Handler {
     CancelSend,
     Receive,
     Return,
+    /// Behind those for OID requests and PnP events.
+    Status = 14,
 }
 
 /// A registered filter driver.
@@ -130,6 +134,7 @@ impl Handler {
             Self::CancelSend => "FilterCancelSendNetBufferLists",
             Self::Receive => "FilterReceiveNetBufferLists",
             Self::Return => "FilterReturnNetBufferLists",
+            Self::Status => "FilterStatus",
         }
     }
 }
@@ -202,7 +207,7 @@ impl FilterModule {
         true
     }
 
-    /// Runs `body`, which calls a handler that gives lists back.
+    /// Runs `body`, which calls a handler that gives lists back, or the one for statuses.
     pub fn entered(&self, body: impl FnOnce()) {
         self.users.fetch_add(1, SeqCst);
         body();

@@ -250,6 +250,7 @@ pub(crate) fn detach_all(host: &Arc<Host>, adapter: &Arc<Adapter>) {
 /// Detaches a paused module.
 pub(crate) fn detach(host: &Arc<Host>, adapter: &Adapter, module: &Arc<FilterModule>) {
     adapter.filters.lock().retain(|other| !Arc::ptr_eq(other, module));
+    module.await_users();
     // SAFETY: the type of the handler.
     let handler: filter_module::Detach = unsafe { module.driver.handler(Handler::Detach) };
     call(Handler::Detach.name(), || {

@@ -24,7 +24,7 @@
 //! | [`sg_list`] | scatter/gather lists |
 //! | [`nbl`], [`clones`], [`list_fields`] | NET_BUFFER_LISTs |
 //! | [`data_path`], `receive_checks`, `in_flight` | sending and receiving them, and the checks of what is received |
-//! | [`filter_module`], [`filter_path`], [`filter_stack`] | filter modules: their states, their lists, attaching and detaching them |
+//! | [`filter_module`], [`filter_path`], [`filter_status`], [`filter_stack`] | filter modules: their states, their lists and statuses, attaching and detaching them |
 //! | [`device`](mod@device) | devices that a driver registers for programs |
 //! | [`config`], [`event_log`] | registry keywords; the event log |
 //! | [`rss_processors`] | the processors of receive side scaling |
@@ -57,6 +57,7 @@ pub mod event_log;
 pub mod filter_module;
 pub mod filter_path;
 pub mod filter_stack;
+pub mod filter_status;
 mod handle;
 pub mod hang;
 mod hang_state;

@@ -20,6 +20,7 @@ use nt_sim::{Tolerance, current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
+    filter_status,
     link::Link,
     ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
@@ -190,6 +191,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [<= DISPATCH_LEVEL]
     fn NdisMIndicateStatusEx(handle: usize, indication: Guest<NDIS_STATUS_INDICATION>) {
         let adapter = adapter(handle);
+        let passed = indication;
         let indication = indication.read();
         require(indication.SourceHandle.addr() == handle, rules::STATUS_INDICATION, || {
             "NdisMIndicateStatusEx: SourceHandle is not the adapter's handle".into()
@@ -214,5 +216,6 @@ imports! { IMPORTS: "ndis.sys" =>
             Link::read(&buffer).check(&adapter.driver);
         }
         adapter.indications.lock().push(StatusIndication { code: indication.StatusCode, buffer });
+        filter_status::pass_up(&adapter, 0, passed);
     }
 }

@@ -141,6 +141,7 @@ rules! {
         "\"Filter Module States and Operations\", `NdisFSendNetBufferLists`, `NdisFIndicateReceiveNetBufferLists`";
     OWNED_BY_FILTER: "a module passes on, completes and returns lists that it has",
         "`NdisFSendNetBufferLists`, `NdisFSendNetBufferListsComplete`, `NdisFReturnNetBufferLists`";
+    FILTER_STATUS: "a module indicates statuses from `NdisFSetAttributes` on", "`NdisFIndicateStatus`";
     RESOURCES: "a list indicated with `NDIS_RECEIVE_FLAGS_RESOURCES` is passed on with that flag, and not returned",
         "`FILTER_RECEIVE_NET_BUFFER_LISTS`";
 }

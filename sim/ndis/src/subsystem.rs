@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter, bus, clones, config, data_path, device, direct_oid, dma, driver, event_log, filter_module,
-    filter_path, filter_stack, handle, hang, interface, interrupt, nbl, ndk, ndk_objects, netio, oid, owner,
-    poll, protocol, registration, removal, rss_processors, runtime, sg_list, upper_drivers, wsk,
+    filter_path, filter_stack, filter_status, handle, hang, interface, interrupt, nbl, ndk, ndk_objects,
+    netio, oid, owner, poll, protocol, registration, removal, rss_processors, runtime, sg_list,
+    upper_drivers, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -32,6 +33,7 @@ const IMPORTS: &[&[Import]] = &[
     event_log::IMPORTS,
     filter_path::IMPORTS,
     filter_stack::IMPORTS,
+    filter_status::IMPORTS,
     hang::IMPORTS,
     interrupt::IMPORTS,
     nbl::IMPORTS,

@@ -13,6 +13,7 @@ mod direct_oids;
 mod driver_offences;
 mod driver_services;
 mod filter_offences;
+mod filter_statuses;
 mod filters;
 mod handlers;
 mod interrupts;

@@ -5,11 +5,11 @@
 
 use std::{ffi::c_void, sync::Arc};
 
-use ndis_sim::{filter_path, filter_stack, upper_drivers};
+use ndis_sim::{filter_path, filter_stack, filter_status, upper_drivers};
 use ndk_abi::{
     ndis::{
         NDIS_HANDLE, NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES, NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS,
-        NDIS_STATUS, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+        NDIS_STATUS, NDIS_STATUS_INDICATION, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
     },
     nt::UNICODE_STRING,
 };
@@ -36,6 +36,8 @@ pub struct FilterScript {
     /// Instead of returning the list.
     pub give_back: Option<fn(usize, List)>,
     pub cancel: Option<fn(usize, usize)>,
+    /// Instead of passing the status on.
+    pub status: Option<fn(usize, Guest<NDIS_STATUS_INDICATION>)>,
 }
 
 struct Module {
@@ -129,6 +131,14 @@ unsafe extern "efiapi" fn give_back(context: NDIS_HANDLE, list: *mut NET_BUFFER_
     }
 }
 
+unsafe extern "efiapi" fn status(context: NDIS_HANDLE, indication: *mut NDIS_STATUS_INDICATION) {
+    let module = module(context);
+    match module.script.status {
+        Some(status) => status(module.handle, Guest::new(indication)),
+        None => filter_status::NdisFIndicateStatus(module.handle, Guest::new(indication)),
+    }
+}
+
 /// Writes characteristics of NDIS 6.85 with these handlers, by their offsets.
 pub fn characteristics(service: &'static str, handlers: &[(usize, usize)]) -> Guest<u8> {
     let memory: Guest<u8> = kept([0_u64; 32]).cast();
@@ -156,6 +166,7 @@ pub fn register(host: &Arc<Host>, service: &'static str, script: FilterScript) -
         (0x80, cancel as *const () as usize),
         (0x88, receive as *const () as usize),
         (0x90, give_back as *const () as usize),
+        (0xc0, status as *const () as usize),
     ];
     let entry = move || {
         let from = characteristics(service, &handlers);
