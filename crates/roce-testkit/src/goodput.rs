@@ -162,7 +162,7 @@ pub fn measure(cell: &Cell) -> Figures {
 #[must_use]
 pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
     // Losses begin when the connection is established.
-    let mut pair = TwoHosts::connected(Options {
+    let mut hosts = TwoHosts::connected(Options {
         seed: cell.seed,
         mtu: PathMtu::Bytes1024,
         latency: cell.round_trip / 2,
@@ -172,11 +172,11 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
         cq_depth: 1024,
         ..options.clone()
     });
-    pair.options.loss = cell.loss;
-    pair.options.bursts = cell.bursts;
-    pair.options.reordering = cell.reordering;
+    hosts.options.loss = cell.loss;
+    hosts.options.bursts = cell.bursts;
+    hosts.options.reordering = cell.reordering;
     // Side 0 is the requester. It sends the data, except with READ.
-    let [near, far] = &pair.sides;
+    let [near, far] = &hosts.sides;
     // Each outstanding message has local memory of its own: READs into the same memory wait for each other after a loss.
     let local = near.shared(cell.message * cell.outstanding as usize);
     let remote = far.shared(cell.message);
@@ -187,13 +187,13 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
         Kind::Read => SendOperation::Read { address: remote.address, key: remote.key },
     };
     let sender = usize::from(cell.kind == Kind::Read);
-    let count = |pair: &TwoHosts, name: &str| pair.sides.each_ref().map(|side| side.stat(name));
-    let (sent, timeouts) = (count(&pair, "tx_bytes")[sender], count(&pair, "timeouts")[0]);
-    let start = pair.now;
+    let count = |hosts: &TwoHosts, name: &str| hosts.sides.each_ref().map(|side| side.stat(name));
+    let (sent, timeouts) = (count(&hosts, "tx_bytes")[sender], count(&hosts, "timeouts")[0]);
+    let start = hosts.now;
     let (mut posted, mut done, mut last, mut stall) = (0, 0, start, Duration::ZERO);
     while done < cell.count {
         while posted < cell.count && posted - done < cell.outstanding {
-            let [near, far] = &pair.sides;
+            let [near, far] = &hosts.sides;
             if cell.kind == Kind::Send {
                 let request = RecvRequest { context: posted, sges: &[remote] };
                 far.engine.post_recv(&far.qp, &request).unwrap();
@@ -205,22 +205,22 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
             near.engine.post_send(&near.qp, &request).unwrap();
             posted += 1;
         }
-        pair.run_until("a completion", |pair| !pair.sides[0].cq.is_empty());
-        for side in &pair.sides {
+        hosts.run_until("a completion", |hosts| !hosts.sides[0].cq.is_empty());
+        for side in &hosts.sides {
             assert!(side.completions().iter().all(|completion| {
                 assert_eq!(completion.status, CompletionStatus::Success, "{cell:?}");
                 done += u64::from(!completion.kind.is_receive());
                 true
             }));
         }
-        stall = stall.max(pair.now.duration_since(last));
-        last = pair.now;
+        stall = stall.max(hosts.now.duration_since(last));
+        last = hosts.now;
     }
     Figures {
         delivered: cell.message as u64 * cell.count,
-        sent: count(&pair, "tx_bytes")[sender] - sent,
-        elapsed: pair.now.duration_since(start),
+        sent: count(&hosts, "tx_bytes")[sender] - sent,
+        elapsed: hosts.now.duration_since(start),
         stall,
-        timeouts: count(&pair, "timeouts")[0] - timeouts,
+        timeouts: count(&hosts, "timeouts")[0] - timeouts,
     }
 }

@@ -60,21 +60,21 @@ impl TwoHosts {
     /// Creates two hosts whose queue pairs are connected.
     #[must_use]
     pub fn connected(options: Options) -> Self {
-        let mut pair = Self::new(options);
-        pair.establish();
-        pair
+        let mut hosts = Self::new(options);
+        hosts.establish();
+        hosts
     }
 
     /// Connects the first queue pairs of both sides.
     pub fn establish(&mut self) {
         self.listen();
         self.connect(b"hello");
-        self.run_until("a request", |pair| pair.sides[1].conn.is_some());
+        self.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
         self.accept(b"welcome");
-        self.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        self.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
         self.complete();
-        self.run_until("the connection", |pair| {
-            pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. }))
+        self.run_until("the connection", |hosts| {
+            hosts.has_event(1, |e| matches!(e, ConnEvent::Established { .. }))
         });
     }
 
@@ -133,23 +133,23 @@ impl TwoHosts {
             side.engine.create_qp(spec).unwrap()
         });
         let seen = self.sides.each_ref().map(|side| side.conn_events.len());
-        let has_new_event = |pair: &Self, side: usize, is: fn(&ConnEvent) -> bool| {
-            pair.sides[side].conn_events[seen[side]..].iter().any(|(_, _, event)| is(event))
+        let has_new_event = |hosts: &Self, side: usize, is: fn(&ConnEvent) -> bool| {
+            hosts.sides[side].conn_events[seen[side]..].iter().any(|(_, _, event)| is(event))
         };
         let spec = self.connect_spec(LOCAL_PORT + self.others, b"another");
         let client = self.sides[0].engine.connections().connect(self.now, &qps[0], &spec).unwrap();
-        self.run_until("another request", |pair| {
-            has_new_event(pair, 1, |e| matches!(e, ConnEvent::Request(_)))
+        self.run_until("another request", |hosts| {
+            has_new_event(hosts, 1, |e| matches!(e, ConnEvent::Request(_)))
         });
         let accept = AcceptSpec { reads: self.options.reads, private_data: b"", context: 200 };
         let side = &self.sides[1];
         side.engine.connections().accept(self.now, side.conn.unwrap(), &qps[1], &accept).unwrap();
-        self.run_until("another reply", |pair| {
-            has_new_event(pair, 0, |e| matches!(e, ConnEvent::Replied { .. }))
+        self.run_until("another reply", |hosts| {
+            has_new_event(hosts, 0, |e| matches!(e, ConnEvent::Replied { .. }))
         });
         self.sides[0].engine.connections().complete(self.now, client).unwrap();
-        self.run_until("another connection", |pair| {
-            has_new_event(pair, 1, |e| matches!(e, ConnEvent::Established { .. }))
+        self.run_until("another connection", |hosts| {
+            has_new_event(hosts, 1, |e| matches!(e, ConnEvent::Established { .. }))
         });
         for (side, conn) in self.sides.iter_mut().zip(conns) {
             side.conn = conn;
@@ -263,9 +263,9 @@ impl Network for TwoHosts {
 }
 
 /// Replaces a side's queue pair by one that receives from `srq`.
-pub fn with_srq(pair: &mut TwoHosts, side: usize, srq: &Arc<Srq<Lock>>) {
-    let options = pair.options.clone();
-    let side = &mut pair.sides[side];
+pub fn with_srq(hosts: &mut TwoHosts, side: usize, srq: &Arc<Srq<Lock>>) {
+    let options = hosts.options.clone();
+    let side = &mut hosts.sides[side];
     let mut spec = spec(side.pd, &side.cq, &options);
     spec.srq = Some(srq.clone());
     side.qp = side.engine.create_qp(spec).unwrap();

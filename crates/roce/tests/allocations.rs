@@ -202,10 +202,10 @@ fn changing_the_depth_of_a_queue_allocates_and_frees_without_its_lock() {
 
 #[test]
 fn connect_without_memory_fails_and_the_next_attempt_succeeds() {
-    let mut pair = TwoHosts::new(Options::default());
-    pair.listen();
-    let path = pair.path(0);
-    let (now, alice) = (pair.now, &mut pair.sides[0]);
+    let mut hosts = TwoHosts::new(Options::default());
+    hosts.listen();
+    let path = hosts.path(0);
+    let (now, alice) = (hosts.now, &mut hosts.sides[0]);
     let connect_spec = roce::ConnectSpec {
         path,
         local_port: 50000,
@@ -221,11 +221,11 @@ fn connect_without_memory_fails_and_the_next_attempt_succeeds() {
     });
     assert!(tried >= 1);
     alice.conn = made;
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-    pair.complete();
-    pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
+    hosts.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    hosts.complete();
+    hosts.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
 }
 
 /// A transmit queue with preallocated slots.
@@ -248,8 +248,8 @@ impl Transmit for Slots {
 
 #[test]
 fn processing_packets_allocates_no_memory() {
-    let pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let data = pattern(200_000, 1);
     let (source, target, back) = (alice.source(&data), bob.shared(data.len()), alice.sink(data.len()));
     let sink = bob.sink(64);
@@ -275,7 +275,7 @@ fn processing_packets_allocates_no_memory() {
         alice.post(10, SendOperation::Write { address: 0x4000, key }, flags, &[source.sge(0, 4096)]).unwrap();
         bob.recv(21, &[]);
         alice.post(11, SendOperation::SendInvalidate { key }, flags, &[]).unwrap();
-        let mut now = pair.now;
+        let mut now = hosts.now;
         while !alice.qp.is_drained() {
             let before = frames;
             for (from, to) in [(alice, bob), (bob, alice)] {
@@ -312,8 +312,8 @@ fn processing_packets_allocates_no_memory() {
 #[test]
 fn only_the_first_read_with_more_elements_than_its_queue_pair_was_created_with_allocates() {
     let options = Options { config: |config| config.read_sges = 8, ..Options::default() };
-    let mut pair = TwoHosts::connected(options);
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(options);
+    let [alice, bob] = &hosts.sides;
     let (remote, sink) = (bob.shared(64), alice.sink(64));
     let many: Vec<_> = (0..8).map(|at| sink.sge(at * 8, 8)).collect();
     let operation = SendOperation::Read { address: remote.address(0), key: remote.key() };
@@ -322,6 +322,6 @@ fn only_the_first_read_with_more_elements_than_its_queue_pair_was_created_with_a
     assert_eq!(failing_at(0, || read(&many)), Err(roce::PostError::QueueFull));
     assert_eq!(allocations(|| read(&many)), (1, Ok(())));
     assert_eq!(allocations(|| read(&many)), (0, Ok(())));
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success); 3]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success); 3]);
 }

@@ -88,16 +88,16 @@ fn packets_that_do_not_continue_the_write_are_not_placed() {
 #[test]
 fn the_end_of_a_write_with_immediate_is_stored_with_its_immediate() {
     let mut write = Write::new(Options::default());
-    write.script.pair.sides[1].recv(1, &[]);
+    write.script.hosts.sides[1].recv(1, &[]);
     write.send(&[0]);
     let last = write.data[6 * MTU..].to_vec();
     assert_eq!(write.send_as(6, Opcode::WRITE_LAST_IMM, IMMEDIATE, &last), Verdict::Consumed);
     write.send(&[1, 2, 3, 4, 5]);
-    assert_eq!(write.script.pair.sides[1].outcomes(), []);
+    assert_eq!(write.script.hosts.sides[1].outcomes(), []);
     // A later packet tells that it counts.
     let nothing = Ext::Reth(RethRepr { address: 0, r_key: 0, length: 0 });
     write.send_as(7, Opcode::WRITE_ONLY, nothing, &[]);
-    let completions = write.script.pair.sides[1].completions();
+    let completions = write.script.hosts.sides[1].completions();
     let seen: Vec<_> = completions.iter().map(|c| (c.context, c.bytes, c.immediate)).collect();
     assert_eq!(seen, [(1, (PACKETS * MTU) as u32, Some(*b"imm!"))]);
     assert_eq!(write.target.read(), write.data);
@@ -213,23 +213,23 @@ fn the_gap_behind_many_stored_packets_is_reported() {
 #[test]
 fn stored_packets_without_a_receive_are_sent_again() {
     let mut script = Script::new(Options::default());
-    let sink = script.pair.sides[1].sink(8);
+    let sink = script.hosts.sides[1].sink(8);
     for context in 0..2 {
-        script.pair.sides[1].recv(context, &[sink.all()]);
+        script.hosts.sides[1].recv(context, &[sink.all()]);
     }
     for ahead in [1, 2, 3, 0, 4] {
         script.send(ahead, Opcode::SEND_ONLY, Ext::None, &[ahead as u8; 8]);
     }
     let success = |context| (context, CompletionStatus::Success);
-    assert_eq!(script.pair.sides[1].outcomes(), [success(0), success(1)]);
+    assert_eq!(script.hosts.sides[1].outcomes(), [success(0), success(1)]);
     assert_eq!(script.stat("rx_stash_executed"), 1, "the one without a receive was not");
     for context in 2..5 {
-        script.pair.sides[1].recv(context, &[sink.all()]);
+        script.hosts.sides[1].recv(context, &[sink.all()]);
     }
     for ahead in 2..5 {
         script.send(ahead, Opcode::SEND_ONLY, Ext::None, &[ahead as u8; 8]);
     }
-    assert_eq!(script.pair.sides[1].outcomes(), [success(2), success(3), success(4)]);
+    assert_eq!(script.hosts.sides[1].outcomes(), [success(2), success(3), success(4)]);
     assert_eq!(script.stat("rx_stash_executed"), 1);
 }
 

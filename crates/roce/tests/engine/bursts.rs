@@ -10,10 +10,10 @@ use crate::two_hosts::{Options, TwoHosts, pattern};
 const MESSAGE: usize = 1 << 20;
 
 /// Drops the first copy of the packets with these numbers, counted from the first packet to side 1.
-fn lose_packets(pair: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
+fn lose_packets(hosts: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
     let mut first = None;
     let mut seen = std::collections::HashSet::new();
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();
         if to != 1 || packet.bth().opcode() == Opcode::ACKNOWLEDGE {
             return true;
@@ -31,18 +31,18 @@ fn resent(
     messages: u64,
     lost: impl Fn(u32) -> bool + 'static,
 ) -> (u64, u64) {
-    let mut pair = TwoHosts::connected(options);
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(options);
+    let [alice, bob] = &hosts.sides;
     let data = pattern(MESSAGE, 1);
     let (source, target) = (alice.source(&data), bob.shared(MESSAGE));
     // Measures the round trip.
     alice.write(1, &[source.sge(0, 4096)], &target, 0);
-    pair.run();
-    pair.sides[0].completions();
-    let before = ["retransmissions", "tail_probes", "timeouts"].map(|name| pair.sides[0].stat(name));
-    lose_packets(&mut pair, lost);
+    hosts.run();
+    hosts.sides[0].completions();
+    let before = ["retransmissions", "tail_probes", "timeouts"].map(|name| hosts.sides[0].stat(name));
+    lose_packets(&mut hosts, lost);
     for context in 0..messages {
-        let [alice, bob] = &pair.sides;
+        let [alice, bob] = &hosts.sides;
         if operation == Opcode::SEND_FIRST {
             bob.recv(context, &[target.all()]);
             alice.post(context, SendOperation::Send, SendFlags::empty(), &[source.all()]).unwrap();
@@ -50,12 +50,12 @@ fn resent(
             alice.write(context, &[source.all()], &target, 0);
         }
     }
-    pair.run();
-    let done = pair.sides[0].outcomes();
+    hosts.run();
+    let done = hosts.sides[0].outcomes();
     assert_eq!(done.len() as u64, messages);
     assert!(done.iter().all(|(_, status)| *status == CompletionStatus::Success));
     assert_eq!(target.read(), data);
-    let after = ["retransmissions", "tail_probes", "timeouts"].map(|name| pair.sides[0].stat(name));
+    let after = ["retransmissions", "tail_probes", "timeouts"].map(|name| hosts.sides[0].stat(name));
     (after[0] - before[0], after[1] + after[2] - before[1] - before[2])
 }
 
@@ -130,13 +130,13 @@ fn a_dropped_end_of_a_message_with_another_behind_it_resends_at_most_two_windows
 //= rocev2 §7
 #[test]
 fn a_resent_run_that_is_lost_again_is_found() {
-    let mut pair = TwoHosts::connected(rated());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(rated());
+    let [alice, bob] = &hosts.sides;
     let data = pattern(MESSAGE, 1);
     let (source, target) = (alice.source(&data), bob.shared(MESSAGE));
     alice.write(1, &[source.all()], &target, 0);
     let (mut first, mut copies) = (None, [0; 4]);
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();
         if to != 1 || packet.bth().opcode() == Opcode::ACKNOWLEDGE {
             return true;
@@ -151,10 +151,10 @@ fn a_resent_run_that_is_lost_again_is_found() {
             None => true,
         }
     }));
-    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+    hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
     assert_eq!(target.read(), data);
     let [packets, probes, timeouts] =
-        ["retransmissions", "tail_probes", "timeouts"].map(|name| pair.sides[0].stat(name));
+        ["retransmissions", "tail_probes", "timeouts"].map(|name| hosts.sides[0].stat(name));
     assert!(
         packets <= 32 && probes + timeouts <= 4,
         "{packets} resent, {probes} probes, {timeouts} timeouts"

@@ -22,23 +22,23 @@ fn reacting() -> Options {
 }
 
 /// Lets alice write `len` bytes repeatedly for `time`. Returns the number of completed WRITEs.
-fn keep_writing(pair: &mut TwoHosts, source: &Memory, target: &Memory, len: usize, time: Duration) -> usize {
-    let end = pair.now + time;
+fn keep_writing(hosts: &mut TwoHosts, source: &Memory, target: &Memory, len: usize, time: Duration) -> usize {
+    let end = hosts.now + time;
     let mut done = 0;
     for _ in 0..4 {
-        pair.sides[0].write(0, &[source.sge(0, len)], target, 0);
+        hosts.sides[0].write(0, &[source.sge(0, len)], target, 0);
     }
-    while pair.now < end {
-        let left = end.duration_since(pair.now);
-        pair.run_within(left, |pair| !pair.sides[0].cq.is_empty());
-        for (_, status) in pair.sides[0].outcomes() {
+    while hosts.now < end {
+        let left = end.duration_since(hosts.now);
+        hosts.run_within(left, |hosts| !hosts.sides[0].cq.is_empty());
+        for (_, status) in hosts.sides[0].outcomes() {
             assert_eq!(status, CompletionStatus::Success);
             done += 1;
-            pair.sides[0].write(0, &[source.sge(0, len)], target, 0);
+            hosts.sides[0].write(0, &[source.sge(0, len)], target, 0);
         }
-        if pair.now.duration_since(end) == Duration::ZERO && pair.sides[0].cq.is_empty() {
-            let rest = end.duration_since(pair.now);
-            pair.run_for(rest.min(Duration::from_micros(100)));
+        if hosts.now.duration_since(end) == Duration::ZERO && hosts.sides[0].cq.is_empty() {
+            let rest = end.duration_since(hosts.now);
+            hosts.run_for(rest.min(Duration::from_micros(100)));
         }
     }
     done
@@ -49,16 +49,16 @@ fn keep_writing(pair: &mut TwoHosts, source: &Memory, target: &Memory, len: usiz
 fn a_ce_mark_causes_one_cnp_per_interval() {
     for ip in [|n| [10, 0, 0, n].into(), |n| [0xFD00, 0, 0, 0, 0, 0, 0, u16::from(n)].into()] {
         let rate = Some(10_000_000_000);
-        let mut pair = TwoHosts::connected(Options { marks: 1000, rate, ip, ..reacting() });
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options { marks: 1000, rate, ip, ..reacting() });
+        let [alice, bob] = &hosts.sides;
         let (source, target) = (alice.source(&pattern(2_000_000, 1)), bob.shared(2_000_000));
-        pair.capture = Some(Vec::new());
-        pair.options.faults_to = [false, true];
+        hosts.capture = Some(Vec::new());
+        hosts.options.faults_to = [false, true];
         alice.write(1, &[source.all()], &target, 0);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
         assert_eq!(target.read(), pattern(2_000_000, 1));
-        let capture = pair.capture.take().unwrap();
+        let capture = hosts.capture.take().unwrap();
         let mut notifications = 0;
         for (from, frame) in &capture {
             let packet = Packet::parse(frame).unwrap();
@@ -69,15 +69,15 @@ fn a_ce_mark_causes_one_cnp_per_interval() {
                 continue;
             }
             notifications += 1;
-            assert_eq!((*from, packet.bth().dest_qp()), (1, pair.sides[0].qp.qpn()));
+            assert_eq!((*from, packet.bth().dest_qp()), (1, hosts.sides[0].qp.qpn()));
             assert!(packet.bth().becn() && !packet.bth().ack_req());
             assert_eq!((packet.bth().psn(), class), (Psn::new(0), 48 << 2));
         }
-        assert_eq!(pair.sides[1].stat("tx_cnp"), notifications);
-        assert_eq!(pair.sides[0].stat("rx_cnp"), notifications);
-        assert!(pair.sides[1].stat("rx_congestion_marked") > notifications);
-        assert!(notifications > 10 && pair.sides[0].stat("rate_reductions") > 10);
-        assert_eq!(pair.sides[0].stat("tx_cnp"), 0);
+        assert_eq!(hosts.sides[1].stat("tx_cnp"), notifications);
+        assert_eq!(hosts.sides[0].stat("rx_cnp"), notifications);
+        assert!(hosts.sides[1].stat("rx_congestion_marked") > notifications);
+        assert!(notifications > 10 && hosts.sides[0].stat("rate_reductions") > 10);
+        assert_eq!(hosts.sides[0].stat("tx_cnp"), 0);
     }
 }
 
@@ -97,11 +97,11 @@ fn ce_marks_do_not_reduce_the_rate_unless_the_sender_reacts() {
             CongestionMode::Ignore => |config| config.congestion.mode = CongestionMode::Ignore,
             _ => |_| {},
         };
-        let mut pair = TwoHosts::connected(Options { config, ..Options::default() });
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options { config, ..Options::default() });
+        let [alice, bob] = &hosts.sides;
         let (source, target) = (alice.source(b"marked"), bob.shared(6));
         // A switch marks the frames although they are not ECN-capable.
-        pair.filter = Some(Box::new(|_, frame| {
+        hosts.filter = Some(Box::new(|_, frame| {
             let packet = Packet::parse(frame).unwrap();
             assert_eq!(packet.ip().traffic_class() & 3, 0, "the frame is not ECN-capable");
             if packet.bth().opcode().is_rc() {
@@ -110,12 +110,12 @@ fn ce_marks_do_not_reduce_the_rate_unless_the_sender_reacts() {
             true
         }));
         alice.write(1, &[source.all()], &target, 0);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
-        assert_eq!(pair.sides[1].stat("rx_congestion_marked"), 1);
-        assert_eq!(pair.sides[1].stat("tx_cnp"), u64::from(mode == CongestionMode::Notify));
-        assert_eq!(pair.sides[0].stat("rx_cnp"), pair.sides[1].stat("tx_cnp"));
-        assert_eq!(pair.sides[0].stat("rate_reductions"), 0);
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+        assert_eq!(hosts.sides[1].stat("rx_congestion_marked"), 1);
+        assert_eq!(hosts.sides[1].stat("tx_cnp"), u64::from(mode == CongestionMode::Notify));
+        assert_eq!(hosts.sides[0].stat("rx_cnp"), hosts.sides[1].stat("tx_cnp"));
+        assert_eq!(hosts.sides[0].stat("rate_reductions"), 0);
     }
 }
 
@@ -124,12 +124,12 @@ fn ce_marks_do_not_reduce_the_rate_unless_the_sender_reacts() {
 fn behind_a_stream(options: &Options) -> (Duration, usize) {
     let switch = Switch { rate: 1_000_000_000, queue: 1 << 20, marking: Some(Marking::above(8 * 4096)) };
     let rate = Some(10_000_000_000);
-    let mut pair = TwoHosts::connected(Options { rate, switch: Some(switch), ..options.clone() });
-    let [other, _] = pair.connect_another(5);
+    let mut hosts = TwoHosts::connected(Options { rate, switch: Some(switch), ..options.clone() });
+    let [other, _] = hosts.connect_another(5);
     let len = 1 << 20;
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
-    let done = keep_writing(&mut pair, &source, &target, len, Duration::from_millis(200));
+    let done = keep_writing(&mut hosts, &source, &target, len, Duration::from_millis(200));
     let operation = SendOperation::Write { address: target.address(0), key: target.key() };
     let sges = [source.sge(0, 64)];
     let request = roce::SendRequest {
@@ -138,20 +138,20 @@ fn behind_a_stream(options: &Options) -> (Duration, usize) {
         flags: SendFlags::empty(),
         data: roce::SendData::Sges(&sges),
     };
-    let start = pair.now;
-    pair.sides[0].engine.post_send(&other, &request).unwrap();
+    let start = hosts.now;
+    hosts.sides[0].engine.post_send(&other, &request).unwrap();
     loop {
-        pair.run_within(Duration::from_secs(1), |pair| !pair.sides[0].cq.is_empty());
-        let outcomes = pair.sides[0].outcomes();
+        hosts.run_within(Duration::from_secs(1), |hosts| !hosts.sides[0].cq.is_empty());
+        let outcomes = hosts.sides[0].outcomes();
         assert!(!outcomes.is_empty());
         if outcomes.contains(&(9, CompletionStatus::Success)) {
             break;
         }
     }
     // Nothing is lost. Queues that grow cost tail probes: one packet in a hundred.
-    let [sent_again, probes] = ["retransmissions", "tail_probes"].map(|name| pair.sides[0].stat(name));
+    let [sent_again, probes] = ["retransmissions", "tail_probes"].map(|name| hosts.sides[0].stat(name));
     assert!(sent_again == probes && probes <= 60, "{sent_again} sent again, {probes} probes");
-    (pair.now.duration_since(start), done * len)
+    (hosts.now.duration_since(start), done * len)
 }
 
 //= rocev2 §14
@@ -169,59 +169,59 @@ fn a_reacting_sender_keeps_queues_short_and_fills_the_link() {
 //= rocev2 §14
 #[test]
 fn a_reduced_rate_recovers_without_marks() {
-    let mut pair = TwoHosts::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
+    let mut hosts = TwoHosts::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
     let len = 400_000;
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
-    let took = |pair: &mut TwoHosts| {
-        let start = pair.now;
-        pair.sides[0].write(1, &[source.all()], &target, 0);
-        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
-        pair.now.duration_since(start)
+    let took = |hosts: &mut TwoHosts| {
+        let start = hosts.now;
+        hosts.sides[0].write(1, &[source.all()], &target, 0);
+        hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
+        assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+        hosts.now.duration_since(start)
     };
-    took(&mut pair);
-    let slow = took(&mut pair);
+    took(&mut hosts);
+    let slow = took(&mut hosts);
     assert!(slow > Duration::from_millis(5), "{slow:?}");
-    pair.options.marks = 0;
-    let reductions = pair.sides[0].stat("rate_reductions");
+    hosts.options.marks = 0;
+    let reductions = hosts.sides[0].stat("rate_reductions");
     let mut times = vec![slow];
     // Steps of 40 Mb/s each 55 us: 10 Gb/s are not reached, but every step is an increase.
     for _ in 0..6 {
-        times.push(took(&mut pair));
+        times.push(took(&mut hosts));
     }
     assert!(times.is_sorted_by(|a, b| a > b), "{times:?}");
-    pair.run_for(Duration::from_millis(100));
-    let quick = took(&mut pair);
+    hosts.run_for(Duration::from_millis(100));
+    let quick = took(&mut hosts);
     // One round trip per window.
     assert!(quick < Duration::from_micros(200), "{quick:?}");
-    assert_eq!(pair.sides[0].stat("rate_reductions"), reductions);
-    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+    assert_eq!(hosts.sides[0].stat("rate_reductions"), reductions);
+    assert_eq!(hosts.sides[0].stat("retransmissions"), 0);
 }
 
 /// The responder of a READ sends the data, so its rate is reduced.
 #[test]
 fn read_responses_are_paced() {
-    let mut pair = TwoHosts::connected(Options { marks: 1000, faults_to: [true, false], ..reacting() });
+    let mut hosts = TwoHosts::connected(Options { marks: 1000, faults_to: [true, false], ..reacting() });
     let len = 2_000_000;
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (sink, remote) = (alice.sink(len), bob.shared(len));
     remote.write(&pattern(len, 1));
-    let start = pair.now;
+    let start = hosts.now;
     for context in 0..2 {
         alice.read(context, &[sink.all()], &remote, 0);
     }
-    pair.run_until("the reads", |pair| pair.sides[0].qp.is_drained());
-    assert_eq!(pair.sides[0].outcomes(), [(0, CompletionStatus::Success), (1, CompletionStatus::Success)]);
+    hosts.run_until("the reads", |hosts| hosts.sides[0].qp.is_drained());
+    assert_eq!(hosts.sides[0].outcomes(), [(0, CompletionStatus::Success), (1, CompletionStatus::Success)]);
     assert_eq!(sink.read(), pattern(len, 1));
     assert!(
-        pair.now.duration_since(start) > Duration::from_millis(5),
+        hosts.now.duration_since(start) > Duration::from_millis(5),
         "{:?}",
-        pair.now.duration_since(start)
+        hosts.now.duration_since(start)
     );
-    assert!(pair.sides[1].stat("rate_reductions") > 3);
-    assert_eq!(pair.sides[0].stat("rate_reductions"), 0, "the requester sends no data");
-    assert_eq!(pair.sides[0].stat("retransmissions"), 0, "slow responses are not lost");
+    assert!(hosts.sides[1].stat("rate_reductions") > 3);
+    assert_eq!(hosts.sides[0].stat("rate_reductions"), 0, "the requester sends no data");
+    assert_eq!(hosts.sides[0].stat("retransmissions"), 0, "slow responses are not lost");
 }
 
 /// At the minimum rate, a message arrives late and without retransmission.
@@ -233,41 +233,41 @@ fn a_sender_at_its_minimum_rate_does_not_retransmit() {
         config.congestion.reaction.increase_interval = Duration::from_secs(100);
         config.congestion.reaction.alpha_interval = Duration::from_secs(100);
     };
-    let mut pair = TwoHosts::connected(Options { marks: 1000, config, ..reacting() });
+    let mut hosts = TwoHosts::connected(Options { marks: 1000, config, ..reacting() });
     let len = 2_000_000;
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
-    let start = pair.now;
+    let start = hosts.now;
     alice.write(1, &[source.all()], &target, 0);
-    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-    let took = pair.now.duration_since(start);
+    hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
+    let took = hosts.now.duration_since(start);
     // 16 Mbit at 10 Mb/s, less what was sent before the first CNPs.
     assert!(took > Duration::from_millis(300) && took < Duration::from_millis(1700), "{took:?}");
-    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+    assert_eq!(hosts.sides[0].stat("retransmissions"), 0);
     assert_eq!(target.read(), pattern(len, 1));
 }
 
 /// A paced frame sets the timer to its send time, and no work is pending before.
 #[test]
 fn a_paced_queue_pair_waits_for_its_send_time() {
-    let mut pair = TwoHosts::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     // The first one is sent before a CNP arrives.
     alice.write(1, &[source.all()], &target, 0);
-    pair.run_until("the first one", |pair| !pair.sides[0].cq.is_empty());
-    pair.sides[0].write(2, &[source.all()], &target, 0);
-    pair.run_for(Duration::from_millis(1));
+    hosts.run_until("the first one", |hosts| !hosts.sides[0].cq.is_empty());
+    hosts.sides[0].write(2, &[source.all()], &target, 0);
+    hosts.run_for(Duration::from_millis(1));
     let mut slept = 0;
     for _ in 0..50 {
-        pair.run_for(Duration::from_micros(7));
-        let alice = &pair.sides[0].engine;
+        hosts.run_for(Duration::from_micros(7));
+        let alice = &hosts.sides[0].engine;
         assert!(!alice.first_shard().wants_transmit());
         let next = alice.first_shard().poll_timeout().unwrap();
-        slept += u32::from(next > pair.now);
+        slept += u32::from(next > hosts.now);
     }
     assert_eq!(slept, 50);
-    assert_eq!(pair.sides[0].outcomes().len(), 1, "the second one is on its way");
+    assert_eq!(hosts.sides[0].outcomes().len(), 1, "the second one is on its way");
 }
 
 /// Returns a CNP along `path`.
@@ -298,24 +298,24 @@ fn under_attack(mode: CongestionMode, marks: u32, attacks: bool) -> usize {
         },
         _ => |_| {},
     };
-    let mut pair = TwoHosts::connected(Options { marks, config, ..reacting() });
+    let mut hosts = TwoHosts::connected(Options { marks, config, ..reacting() });
     let len = 20_000;
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
-    let forged = notification(&pair.path(1), alice.qp.qpn());
+    let forged = notification(&hosts.path(1), alice.qp.qpn());
     let mut done = 0;
-    let write = |pair: &TwoHosts| pair.sides[0].write(0, &[source.all()], &target, 0);
-    (0..12).for_each(|_| write(&pair));
+    let write = |hosts: &TwoHosts| hosts.sides[0].write(0, &[source.all()], &target, 0);
+    (0..12).for_each(|_| write(&hosts));
     // The rate falls in the first 10 ms, which are not counted.
     for round in 0..2400 {
         if attacks {
-            pair.deliver(0, pair.now, forged.clone());
+            hosts.deliver(0, hosts.now, forged.clone());
         }
-        pair.run_for(Duration::from_micros(25));
-        for (_, status) in pair.sides[0].outcomes() {
+        hosts.run_for(Duration::from_micros(25));
+        for (_, status) in hosts.sides[0].outcomes() {
             assert_eq!(status, CompletionStatus::Success);
             done += usize::from(round >= 400);
-            write(&pair);
+            write(&hosts);
         }
     }
     done * len
@@ -338,10 +338,10 @@ fn forged_notifications_and_marks_slow_a_connection_by_256_at_most() {
 //= rocev2 §14
 #[test]
 fn a_cnp_without_becn_or_from_an_unverified_source_has_no_effect() {
-    let mut pair = TwoHosts::connected(reacting());
-    let qpn = pair.sides[0].qp.qpn();
-    let good = notification(&pair.path(1), qpn);
-    let unverified = Path { local_ip: [10, 0, 0, 66].into(), ..pair.path(1) };
+    let mut hosts = TwoHosts::connected(reacting());
+    let qpn = hosts.sides[0].qp.qpn();
+    let good = notification(&hosts.path(1), qpn);
+    let unverified = Path { local_ip: [10, 0, 0, 66].into(), ..hosts.path(1) };
     let spoofed_mac = Path { local_mac: MacAddr([6; 6]), ..unverified };
     let without = without_becn(&good);
     let mut broken = good.clone();
@@ -353,27 +353,27 @@ fn a_cnp_without_becn_or_from_an_unverified_source_has_no_effect() {
         (broken, Verdict::Dropped(DropReason::Malformed(roce_wire::DropReason::Icrc))),
     ];
     for (frame, verdict) in cases {
-        assert_eq!(pair.sides[0].engine.first_shard().handle_frame(pair.now, &frame), verdict);
-        assert_eq!(pair.sides[0].stat("rate_reductions"), 0);
+        assert_eq!(hosts.sides[0].engine.first_shard().handle_frame(hosts.now, &frame), verdict);
+        assert_eq!(hosts.sides[0].stat("rate_reductions"), 0);
     }
-    assert_eq!(pair.sides[0].engine.first_shard().handle_frame(pair.now, &good), Verdict::Consumed);
-    assert_eq!(pair.sides[0].stat("rate_reductions"), 1);
-    pair.drive();
+    assert_eq!(hosts.sides[0].engine.first_shard().handle_frame(hosts.now, &good), Verdict::Consumed);
+    assert_eq!(hosts.sides[0].stat("rate_reductions"), 1);
+    hosts.drive();
 }
 
 /// A CNP has no effect on the rate of CNPs.
 //= rocev2 §14
 #[test]
 fn a_ce_mark_on_a_cnp_causes_no_cnp() {
-    let mut pair = TwoHosts::connected(reacting());
-    let good = notification(&pair.path(1), pair.sides[0].qp.qpn());
+    let mut hosts = TwoHosts::connected(reacting());
+    let good = notification(&hosts.path(1), hosts.sides[0].qp.qpn());
     let without = without_becn(&good);
     for (mut frame, verdict) in [(good, Verdict::Consumed), (without, Verdict::Dropped(DropReason::Opcode))] {
         mark(&mut frame);
-        assert_eq!(pair.sides[0].engine.first_shard().handle_frame(pair.now, &frame), verdict);
-        pair.drive();
-        assert_eq!(pair.sides[0].stat("rx_congestion_marked"), 0);
-        assert_eq!(pair.sides[0].stat("tx_cnp"), 0);
+        assert_eq!(hosts.sides[0].engine.first_shard().handle_frame(hosts.now, &frame), verdict);
+        hosts.drive();
+        assert_eq!(hosts.sides[0].stat("rx_congestion_marked"), 0);
+        assert_eq!(hosts.sides[0].stat("tx_cnp"), 0);
     }
 }
 
@@ -391,29 +391,29 @@ fn slow() -> Options {
 }
 
 /// Writes until alice has received enough CNPs.
-fn lower_rate(pair: &mut TwoHosts, source: &Memory, target: &Memory) {
+fn lower_rate(hosts: &mut TwoHosts, source: &Memory, target: &Memory) {
     for _ in 0..3 {
-        pair.sides[0].write(1, &[source.all()], target, 0);
-        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-        pair.sides[0].completions();
+        hosts.sides[0].write(1, &[source.all()], target, 0);
+        hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
+        hosts.sides[0].completions();
     }
 }
 
 /// A sender that had nothing to send makes up for little of that time.
 #[test]
 fn an_idle_sender_has_no_credit() {
-    let mut pair = TwoHosts::connected(slow());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(slow());
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     // At 100 Mb/s, 125,000 bytes take 10 ms.
-    lower_rate(&mut pair, &source, &target);
+    lower_rate(&mut hosts, &source, &target);
     for pause in [0, 15] {
-        pair.run_for(Duration::from_millis(pause));
-        let start = pair.now;
-        pair.sides[0].write(1, &[source.sge(0, 125_000)], &target, 0);
-        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-        pair.sides[0].completions();
-        let took = pair.now.duration_since(start);
+        hosts.run_for(Duration::from_millis(pause));
+        let start = hosts.now;
+        hosts.sides[0].write(1, &[source.sge(0, 125_000)], &target, 0);
+        hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
+        hosts.sides[0].completions();
+        let took = hosts.now.duration_since(start);
         assert!(took >= Duration::from_micros(9800), "after {pause} ms: {took:?}");
     }
 }
@@ -421,32 +421,32 @@ fn an_idle_sender_has_no_credit() {
 /// Messages that are too short to be copied without the lock are paced as others. ACKs are not.
 #[test]
 fn short_messages_are_paced_and_acks_are_not() {
-    let mut pair = TwoHosts::connected(slow());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(slow());
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
     let sinks = [alice.sink(64), bob.sink(64)];
-    lower_rate(&mut pair, &source, &target);
-    let start = pair.now;
+    lower_rate(&mut hosts, &source, &target);
+    let start = hosts.now;
     for context in 0..64 {
-        pair.sides[1].recv(context, &[sinks[1].all()]);
-        pair.sides[0].send(context, &[source.sge(0, 64)]);
+        hosts.sides[1].recv(context, &[sinks[1].all()]);
+        hosts.sides[0].send(context, &[source.sge(0, 64)]);
     }
-    pair.run_until("the messages", |pair| pair.sides[0].qp.is_drained());
+    hosts.run_until("the messages", |hosts| hosts.sides[0].qp.is_drained());
     // 64 frames of 64 bytes and headers.
-    let took = pair.now.duration_since(start);
+    let took = hosts.now.duration_since(start);
     assert!(took > Duration::from_micros(500), "{took:?}");
-    pair.sides[0].completions();
-    pair.sides[1].completions();
+    hosts.sides[0].completions();
+    hosts.sides[1].completions();
     // While alice waits for her time.
-    pair.sides[0].write(1, &[source.all()], &target, 0);
+    hosts.sides[0].write(1, &[source.all()], &target, 0);
     for _ in 0..20 {
-        pair.run_for(Duration::from_micros(130));
-        pair.sides[0].recv(1, &[sinks[0].all()]);
-        let sent = pair.now;
-        pair.sides[1].send(1, &[sinks[1].all()]);
-        pair.run_until("the message", |pair| !pair.sides[1].cq.is_empty());
-        pair.sides[1].completions();
-        assert_eq!(pair.now.duration_since(sent), 2 * pair.options.latency, "a round trip");
+        hosts.run_for(Duration::from_micros(130));
+        hosts.sides[0].recv(1, &[sinks[0].all()]);
+        let sent = hosts.now;
+        hosts.sides[1].send(1, &[sinks[1].all()]);
+        hosts.run_until("the message", |hosts| !hosts.sides[1].cq.is_empty());
+        hosts.sides[1].completions();
+        assert_eq!(hosts.now.duration_since(sent), 2 * hosts.options.latency, "a round trip");
     }
 }
 
@@ -455,26 +455,26 @@ fn short_messages_are_paced_and_acks_are_not() {
 #[test]
 fn late_timers_do_not_lower_the_rate_of_read_responses() {
     let timer_tick = Some(Duration::from_micros(15_625));
-    let mut pair = TwoHosts::connected(Options { faults_to: [true, false], timer_tick, ..slow() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { faults_to: [true, false], timer_tick, ..slow() });
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (bob.source(&pattern(400_000, 1)), alice.sink(400_000));
     let target = alice.shared(400_000);
     for _ in 0..3 {
-        pair.sides[1].write(1, &[source.all()], &target, 0);
-        pair.run_until("the write", |pair| !pair.sides[1].cq.is_empty());
-        pair.sides[1].completions();
+        hosts.sides[1].write(1, &[source.all()], &target, 0);
+        hosts.run_until("the write", |hosts| !hosts.sides[1].cq.is_empty());
+        hosts.sides[1].completions();
     }
-    let remote = pair.sides[1].shared(400_000);
+    let remote = hosts.sides[1].shared(400_000);
     // At 100 Mb/s, 12,500 bytes take 1 ms.
     for (len, count) in [(400_000, 5), (12_500, 160)] {
-        let start = pair.now;
+        let start = hosts.now;
         for _ in 0..count {
-            pair.sides[0].read(1, &[sink.sge(0, len)], &remote, 0);
-            pair.run_until("the READ", |pair| !pair.sides[0].cq.is_empty());
-            pair.sides[0].completions();
+            hosts.sides[0].read(1, &[sink.sge(0, len)], &remote, 0);
+            hosts.run_until("the READ", |hosts| !hosts.sides[0].cq.is_empty());
+            hosts.sides[0].completions();
         }
         // Both take 160 ms at the rate. The first frames of a READ wait for a tick at most.
-        let took = pair.now.duration_since(start);
+        let took = hosts.now.duration_since(start);
         assert!(took <= Duration::from_millis(180), "{count} READs of {len} bytes: {took:?}");
     }
 }
@@ -483,20 +483,20 @@ fn late_timers_do_not_lower_the_rate_of_read_responses() {
 #[test]
 fn late_timers_neither_lower_nor_raise_the_rate_of_writes() {
     let tick = Duration::from_micros(15_625);
-    let mut pair = TwoHosts::connected(Options { timer_tick: Some(tick), ..slow() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { timer_tick: Some(tick), ..slow() });
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
-    lower_rate(&mut pair, &source, &target);
+    lower_rate(&mut hosts, &source, &target);
     for (len, ticks) in [(400_000, 5), (8_000, 10)] {
-        let start = pair.now;
+        let start = hosts.now;
         for _ in 0..10 {
-            pair.sides[0].write(1, &[source.sge(0, len)], &target, 0);
-            pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-            pair.sides[0].completions();
+            hosts.sides[0].write(1, &[source.sge(0, len)], &target, 0);
+            hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
+            hosts.sides[0].completions();
         }
         // 80 ns for a byte. Each short WRITE waits for a tick.
         let at_rate = Duration::from_nanos(10 * 80 * len as u64);
-        let took = pair.now.duration_since(start);
+        let took = hosts.now.duration_since(start);
         assert!(took >= at_rate && took <= at_rate + ticks * tick, "{len} bytes: {took:?}");
     }
 }

@@ -16,8 +16,8 @@ use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::two_hosts::{Options, PORT, TwoHosts, on_release, pattern, spec};
 
-fn rejection(pair: &TwoHosts, side: usize) -> Option<(RejectReason, Vec<u8>)> {
-    pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
+fn rejection(hosts: &TwoHosts, side: usize) -> Option<(RejectReason, Vec<u8>)> {
+    hosts.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
         ConnEvent::Refused { reason, private_data } => Some((*reason, private_data.as_slice().to_vec())),
         _ => None,
     })
@@ -29,8 +29,8 @@ fn rejection(pair: &TwoHosts, side: usize) -> Option<(RejectReason, Vec<u8>)> {
 //= R-CONN-34
 #[test]
 fn req_rep_and_rtu_connect_two_queue_pairs() {
-    let pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (_, context, ConnEvent::Request(request)) = &bob.conn_events[0] else {
         panic!("no request: {:?}", bob.conn_events)
     };
@@ -42,7 +42,7 @@ fn req_rep_and_rtu_connect_two_queue_pairs() {
     assert_eq!((*context, *reads), (100, ReadLimits { inbound: 4, outbound: 4 }));
     assert_eq!(private_data.as_slice()[..7], *b"welcome");
     assert!(matches!(bob.conn_events[1], (_, 200, ConnEvent::Established { .. })));
-    for side in &pair.sides {
+    for side in &hosts.sides {
         assert_eq!(side.qp.state(), QpState::Rts);
         assert_eq!(side.stat("connections"), 1);
     }
@@ -51,56 +51,56 @@ fn req_rep_and_rtu_connect_two_queue_pairs() {
 //= R-QP-4
 #[test]
 fn posts_fail_before_the_connection_is_established() {
-    let mut pair = TwoHosts::new(Options::default());
-    pair.listen();
-    let post = |pair: &TwoHosts, side: usize| {
-        pair.sides[side].post(1, roce::SendOperation::Send, SendFlags::empty(), &[])
+    let mut hosts = TwoHosts::new(Options::default());
+    hosts.listen();
+    let post = |hosts: &TwoHosts, side: usize| {
+        hosts.sides[side].post(1, roce::SendOperation::Send, SendFlags::empty(), &[])
     };
-    assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-    assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
-    assert_eq!(post(&pair, 1), Err(PostError::NotConnected));
+    assert_eq!(post(&hosts, 0), Err(PostError::NotConnected));
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
+    hosts.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    assert_eq!(post(&hosts, 0), Err(PostError::NotConnected));
+    assert_eq!(post(&hosts, 1), Err(PostError::NotConnected));
 }
 
 //= R-CONN-6
 //= R-QP-74
 #[test]
 fn a_rejected_queue_pair_can_connect_again_and_keeps_its_receives() {
-    let mut pair = TwoHosts::new(Options::default());
-    let sink = pair.sides[0].sink(8);
-    pair.sides[0].recv(1, &[sink.all()]);
-    pair.connect(b"");
-    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
-    assert_eq!(rejection(&pair, 0).unwrap().0, RejectReason::INVALID_SERVICE_ID);
-    let old = pair.sides[0].conn.take().unwrap();
-    pair.listen();
-    pair.connect(b"");
-    pair.sides[0].engine.connections().release(pair.now, old);
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-    pair.complete();
-    pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
-    let source = pair.sides[1].source(b"received");
-    pair.sides[1].send(1, &[source.all()]);
-    pair.run();
+    let mut hosts = TwoHosts::new(Options::default());
+    let sink = hosts.sides[0].sink(8);
+    hosts.sides[0].recv(1, &[sink.all()]);
+    hosts.connect(b"");
+    hosts.run_until("a REJ", |hosts| rejection(hosts, 0).is_some());
+    assert_eq!(rejection(&hosts, 0).unwrap().0, RejectReason::INVALID_SERVICE_ID);
+    let old = hosts.sides[0].conn.take().unwrap();
+    hosts.listen();
+    hosts.connect(b"");
+    hosts.sides[0].engine.connections().release(hosts.now, old);
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
+    hosts.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    hosts.complete();
+    hosts.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
+    let source = hosts.sides[1].source(b"received");
+    hosts.sides[1].send(1, &[source.all()]);
+    hosts.run();
     assert_eq!(sink.read(), b"received");
 }
 
 //= R-CONN-38
 #[test]
 fn a_reject_carries_the_consumers_private_data() {
-    let mut pair = TwoHosts::new(Options::default());
-    pair.listen();
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    let bob = &pair.sides[1];
-    bob.engine.connections().reject(pair.now, bob.conn.unwrap(), b"not today").unwrap();
-    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
-    let (reason, words) = rejection(&pair, 0).unwrap();
+    let mut hosts = TwoHosts::new(Options::default());
+    hosts.listen();
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    let bob = &hosts.sides[1];
+    bob.engine.connections().reject(hosts.now, bob.conn.unwrap(), b"not today").unwrap();
+    hosts.run_until("a REJ", |hosts| rejection(hosts, 0).is_some());
+    let (reason, words) = rejection(&hosts, 0).unwrap();
     assert_eq!(reason, RejectReason::CONSUMER);
     assert_eq!(words[..9], *b"not today");
 }
@@ -109,99 +109,99 @@ fn a_reject_carries_the_consumers_private_data() {
 //= rocev2 §11
 #[test]
 fn a_path_mtu_larger_than_the_peers_is_lowered() {
-    let mut pair = TwoHosts::new(Options { mtu: PathMtu::Bytes4096, ..Options::default() });
+    let mut hosts = TwoHosts::new(Options { mtu: PathMtu::Bytes4096, ..Options::default() });
     let mut small =
         TwoHosts::new(Options { config: |config| config.max_mtu = PathMtu::Bytes1024, ..Options::default() });
-    std::mem::swap(&mut pair.sides[1], &mut small.sides[1]);
-    pair.establish();
-    assert!(rejection(&pair, 0).is_none());
+    std::mem::swap(&mut hosts.sides[1], &mut small.sides[1]);
+    hosts.establish();
+    assert!(rejection(&hosts, 0).is_none());
     let (data, longest) = (pattern(5000, 2), |frame: &[u8]| Packet::parse(frame).unwrap().payload().len());
-    pair.capture = Some(Vec::new());
+    hosts.capture = Some(Vec::new());
     for side in [0, 1] {
-        let (here, there) = (&pair.sides[side], &pair.sides[1 - side]);
+        let (here, there) = (&hosts.sides[side], &hosts.sides[1 - side]);
         let (source, sink) = (here.source(&data), there.sink(5000));
         there.recv(1, &[sink.all()]);
         here.send(2, &[source.all()]);
-        pair.run();
+        hosts.run();
         assert_eq!(sink.read(), data);
     }
-    assert_eq!(pair.capture.unwrap().iter().map(|(_, frame)| longest(frame)).max(), Some(1024));
+    assert_eq!(hosts.capture.unwrap().iter().map(|(_, frame)| longest(frame)).max(), Some(1024));
 }
 
 //= R-CONN-59
 //= R-CONN-60
 #[test]
 fn a_paused_listener_rejects_requests() {
-    let mut pair = TwoHosts::new(Options::default());
+    let mut hosts = TwoHosts::new(Options::default());
     let spec = roce::ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 4, context: 500 };
-    let listener = pair.sides[1].engine.connections().listen(&spec).unwrap();
-    pair.sides[1].engine.connections().pause(listener, true).unwrap();
-    pair.connect(b"");
-    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
-    assert!(pair.sides[1].conn.is_none());
-    pair.sides[1].engine.connections().pause(listener, false).unwrap();
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    let listener = hosts.sides[1].engine.connections().listen(&spec).unwrap();
+    hosts.sides[1].engine.connections().pause(listener, true).unwrap();
+    hosts.connect(b"");
+    hosts.run_until("a REJ", |hosts| rejection(hosts, 0).is_some());
+    assert!(hosts.sides[1].conn.is_none());
+    hosts.sides[1].engine.connections().pause(listener, false).unwrap();
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
 }
 
 #[test]
 fn a_connect_without_response_times_out() {
-    let mut pair = TwoHosts::new(Options { loss: 1000, ..Options::default() });
-    pair.connect(b"");
-    let start = pair.now;
-    pair.run_until("a timeout", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::TimedOut)));
-    let took = pair.now.duration_since(start);
+    let mut hosts = TwoHosts::new(Options { loss: 1000, ..Options::default() });
+    hosts.connect(b"");
+    let start = hosts.now;
+    hosts.run_until("a timeout", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::TimedOut)));
+    let took = hosts.now.duration_since(start);
     assert!(took > Duration::from_secs(5) && took < Duration::from_secs(60), "{took:?}");
 }
 
 //= R-QP-75
 #[test]
 fn a_queue_pair_has_at_most_one_connection() {
-    let mut pair = TwoHosts::new(Options::default());
-    pair.listen();
-    pair.connect(b"");
-    let path = pair.path(0);
-    let alice = &pair.sides[0];
+    let mut hosts = TwoHosts::new(Options::default());
+    hosts.listen();
+    hosts.connect(b"");
+    let path = hosts.path(0);
+    let alice = &hosts.sides[0];
     let spec = ConnectSpec {
         path,
         local_port: 50001,
         remote_port: PORT,
-        mtu: pair.options.mtu,
-        reads: pair.options.reads,
+        mtu: hosts.options.mtu,
+        reads: hosts.options.reads,
         private_data: b"",
         context: 0,
     };
-    assert_eq!(alice.engine.connections().connect(pair.now, &alice.qp, &spec), Err(ConnError::QpBusy));
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
-    let bob = &pair.sides[1];
-    let spec = AcceptSpec { reads: pair.options.reads, private_data: b"", context: 0 };
-    let again = bob.engine.connections().accept(pair.now, bob.conn.unwrap(), &bob.qp, &spec);
+    assert_eq!(alice.engine.connections().connect(hosts.now, &alice.qp, &spec), Err(ConnError::QpBusy));
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
+    let bob = &hosts.sides[1];
+    let spec = AcceptSpec { reads: hosts.options.reads, private_data: b"", context: 0 };
+    let again = bob.engine.connections().accept(hosts.now, bob.conn.unwrap(), &bob.qp, &spec);
     assert_eq!(again, Err(ConnError::QpBusy));
 }
 
 //= rocev2 §12
 #[test]
 fn the_first_packet_replaces_a_lost_rtu() {
-    let mut pair = TwoHosts::new(Options::default());
-    pair.listen();
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    let sink = pair.sides[1].sink(5);
-    pair.sides[1].recv(1, &[sink.all()]);
-    pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    let mut hosts = TwoHosts::new(Options::default());
+    hosts.listen();
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    let sink = hosts.sides[1].sink(5);
+    hosts.sides[1].recv(1, &[sink.all()]);
+    hosts.accept(b"");
+    hosts.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
     // From here on, CM datagrams are lost.
-    pair.filter = Some(Box::new(|to, frame| {
+    hosts.filter = Some(Box::new(|to, frame| {
         to == 0 || Packet::parse(frame).unwrap().bth().opcode() != Opcode::UD_SEND_ONLY
     }));
-    pair.complete();
-    let source = pair.sides[0].source(b"early");
-    pair.sides[0].send(2, &[source.all()]);
-    pair.run_until("the message", |pair| !pair.sides[0].cq.is_empty() && !pair.sides[1].cq.is_empty());
+    hosts.complete();
+    let source = hosts.sides[0].source(b"early");
+    hosts.sides[0].send(2, &[source.all()]);
+    hosts.run_until("the message", |hosts| !hosts.sides[0].cq.is_empty() && !hosts.sides[1].cq.is_empty());
     assert_eq!(sink.read(), b"early");
-    assert!(pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
-    assert_eq!(pair.sides[1].qp.state(), QpState::Rts);
+    assert!(hosts.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
+    assert_eq!(hosts.sides[1].qp.state(), QpState::Rts);
 }
 
 //= R-CONN-80
@@ -211,23 +211,23 @@ fn the_first_packet_replaces_a_lost_rtu() {
 //= R-QP-72
 #[test]
 fn disconnect_completes_when_both_sides_disconnect() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let sinks: Vec<_> = pair.sides.iter().map(|side| side.sink(8)).collect();
-    for (side, sink) in pair.sides.iter().zip(&sinks) {
+    let mut hosts = TwoHosts::connected(Options::default());
+    let sinks: Vec<_> = hosts.sides.iter().map(|side| side.sink(8)).collect();
+    for (side, sink) in hosts.sides.iter().zip(&sinks) {
         side.recv(1, &[sink.all()]);
     }
-    let alice = &pair.sides[0];
-    alice.engine.connections().disconnect(pair.now, alice.conn.unwrap()).unwrap();
-    pair.run_until("a DREQ", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
-    assert!(!pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
-    assert_eq!(pair.sides[1].outcomes(), [], "the peer's DREQ flushes nothing");
-    let bob = &pair.sides[1];
-    bob.engine.connections().disconnect(pair.now, bob.conn.unwrap()).unwrap();
-    pair.run_until("the end", |pair| {
-        pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
+    let alice = &hosts.sides[0];
+    alice.engine.connections().disconnect(hosts.now, alice.conn.unwrap()).unwrap();
+    hosts.run_until("a DREQ", |hosts| hosts.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
+    assert!(!hosts.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
+    assert_eq!(hosts.sides[1].outcomes(), [], "the peer's DREQ flushes nothing");
+    let bob = &hosts.sides[1];
+    bob.engine.connections().disconnect(hosts.now, bob.conn.unwrap()).unwrap();
+    hosts.run_until("the end", |hosts| {
+        hosts.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
     });
-    assert!(pair.has_event(1, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful))));
-    for side in &pair.sides {
+    assert!(hosts.has_event(1, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful))));
+    for side in &hosts.sides {
         assert_eq!(side.outcomes(), [(1, CompletionStatus::Flushed)]);
         assert_eq!(side.qp.state(), QpState::Error);
     }
@@ -236,14 +236,14 @@ fn disconnect_completes_when_both_sides_disconnect() {
 //= R-CONN-94
 #[test]
 fn both_sides_can_disconnect_at_once() {
-    let mut pair = TwoHosts::connected(Options::default());
-    for side in &pair.sides {
-        side.engine.connections().disconnect(pair.now, side.conn.unwrap()).unwrap();
+    let mut hosts = TwoHosts::connected(Options::default());
+    for side in &hosts.sides {
+        side.engine.connections().disconnect(hosts.now, side.conn.unwrap()).unwrap();
     }
-    pair.run();
+    hosts.run();
     for side in 0..2 {
         assert!(
-            pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
+            hosts.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
         );
     }
 }
@@ -253,37 +253,37 @@ fn both_sides_can_disconnect_at_once() {
 //= R-CONN-87
 #[test]
 fn a_flush_ends_the_connection_of_both_sides() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let alice = &pair.sides[0];
+    let mut hosts = TwoHosts::connected(Options::default());
+    let alice = &hosts.sides[0];
     alice.engine.flush(&alice.qp);
     let post = alice.post(1, roce::SendOperation::Send, SendFlags::empty(), &[]);
     assert_eq!(post, Err(PostError::NotConnected));
-    pair.run_until("a DREQ", |pair| {
-        pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected | ConnEvent::Aborted))
+    hosts.run_until("a DREQ", |hosts| {
+        hosts.has_event(1, |e| matches!(e, ConnEvent::Disconnected | ConnEvent::Aborted))
     });
-    assert!(pair.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
+    assert!(hosts.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
 }
 
 //= R-CONN-89
 //= R-CONN-96
 #[test]
 fn release_ends_a_connection() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let sink = pair.sides[0].sink(8);
-    pair.sides[0].recv(7, &[sink.all()]);
-    let events = pair.sides[0].conn_events.len();
-    let alice = &pair.sides[0];
-    alice.engine.connections().release(pair.now, alice.conn.unwrap());
+    let mut hosts = TwoHosts::connected(Options::default());
+    let sink = hosts.sides[0].sink(8);
+    hosts.sides[0].recv(7, &[sink.all()]);
+    let events = hosts.sides[0].conn_events.len();
+    let alice = &hosts.sides[0];
+    alice.engine.connections().release(hosts.now, alice.conn.unwrap());
     assert_eq!(alice.outcomes(), [(7, CompletionStatus::Flushed)]);
-    pair.run_until("a DREQ", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
-    pair.run();
-    assert_eq!(pair.sides[0].conn_events.len(), events, "no event follows release");
+    hosts.run_until("a DREQ", |hosts| hosts.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
+    hosts.run();
+    assert_eq!(hosts.sides[0].conn_events.len(), events, "no event follows release");
 }
 
 #[test]
 fn connect_and_disconnect_succeed_over_a_faulty_network() {
     for seed in 0..20 {
-        let mut pair = TwoHosts::connected(Options {
+        let mut hosts = TwoHosts::connected(Options {
             seed,
             loss: 150,
             duplication: 100,
@@ -291,11 +291,11 @@ fn connect_and_disconnect_succeed_over_a_faulty_network() {
             corruption: 20,
             ..Options::default()
         });
-        for side in &pair.sides {
-            side.engine.connections().disconnect(pair.now, side.conn.unwrap()).unwrap();
+        for side in &hosts.sides {
+            side.engine.connections().disconnect(hosts.now, side.conn.unwrap()).unwrap();
         }
-        pair.run_until("the end", |pair| {
-            (0..2).all(|side| pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { .. })))
+        hosts.run_until("the end", |hosts| {
+            (0..2).all(|side| hosts.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { .. })))
         });
     }
 }
@@ -304,16 +304,16 @@ fn connect_and_disconnect_succeed_over_a_faulty_network() {
 #[test]
 fn a_disconnect_after_an_abort_reports_the_abort() {
     for is_reported in [false, true] {
-        let mut pair = TwoHosts::connected(Options::default());
-        let alice = &pair.sides[0];
+        let mut hosts = TwoHosts::connected(Options::default());
+        let alice = &hosts.sides[0];
         alice.engine.flush(&alice.qp);
         if is_reported {
-            pair.run_until("the abort", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
+            hosts.run_until("the abort", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
         }
-        let alice = &pair.sides[0];
-        alice.engine.connections().disconnect(pair.now, alice.conn.unwrap()).unwrap();
-        pair.run_until("the end", |pair| {
-            pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Aborted)))
+        let alice = &hosts.sides[0];
+        alice.engine.connections().disconnect(hosts.now, alice.conn.unwrap()).unwrap();
+        hosts.run_until("the end", |hosts| {
+            hosts.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Aborted)))
         });
     }
 }
@@ -325,10 +325,10 @@ fn a_disconnect_after_an_abort_reports_the_abort() {
 fn a_disconnect_while_a_failed_connection_is_aborted_ends_a_failed_connection() {
     let mut places = 0;
     loop {
-        let mut pair = TwoHosts::connected(Options::default());
-        let alice = &pair.sides[0];
+        let mut hosts = TwoHosts::connected(Options::default());
+        let alice = &hosts.sides[0];
         alice.engine.flush(&alice.qp);
-        let (engine, conn, now) = (alice.engine.clone(), alice.conn.unwrap(), pair.now);
+        let (engine, conn, now) = (alice.engine.clone(), alice.conn.unwrap(), hosts.now);
         let disconnecting = Rc::new(RefCell::new(None));
         let (started, mut released) = (disconnecting.clone(), 0);
         let disconnect = move |_| {
@@ -343,12 +343,12 @@ fn a_disconnect_while_a_failed_connection_is_aborted_ends_a_failed_connection() 
             }
             released += 1;
         };
-        on_release(disconnect, || pair.take_events(0));
+        on_release(disconnect, || hosts.take_events(0));
         let Some(thread) = disconnecting.take() else { break };
         thread.join().unwrap();
-        pair.take_events(0);
+        hosts.take_events(0);
         let failed = |event: &ConnEvent| matches!(event, ConnEvent::DisconnectDone(outcome) if *outcome == DisconnectOutcome::Aborted);
-        assert!(pair.has_event(0, failed), "after release {places}");
+        assert!(hosts.has_event(0, failed), "after release {places}");
         places += 1;
     }
     assert!(places >= 3, "{places}");
@@ -360,64 +360,64 @@ fn a_disconnect_while_a_failed_connection_is_aborted_ends_a_failed_connection() 
 #[test]
 fn an_unanswered_disconnect_ends_within_ten_seconds() {
     for side in 0..2 {
-        let mut pair = TwoHosts::connected(Options::default());
-        let sink = pair.sides[side].sink(8);
-        pair.sides[side].recv(1, &[sink.all()]);
+        let mut hosts = TwoHosts::connected(Options::default());
+        let sink = hosts.sides[side].sink(8);
+        hosts.sides[side].recv(1, &[sink.all()]);
         // As with Linux if the application does not disconnect: the DREQ is received but not answered.
-        let here = &pair.sides[side];
-        here.engine.connections().disconnect(pair.now, here.conn.unwrap()).unwrap();
-        let begun = pair.now;
-        pair.run_until("the end", |pair| {
-            pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::TimedOut)))
+        let here = &hosts.sides[side];
+        here.engine.connections().disconnect(hosts.now, here.conn.unwrap()).unwrap();
+        let begun = hosts.now;
+        hosts.run_until("the end", |hosts| {
+            hosts.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::TimedOut)))
         });
-        let took = pair.now.duration_since(begun);
+        let took = hosts.now.duration_since(begun);
         assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{took:?}");
-        assert_eq!(pair.sides[side].outcomes(), [(1, CompletionStatus::Flushed)]);
-        assert!(pair.has_event(1 - side, |e| matches!(e, ConnEvent::Disconnected)));
+        assert_eq!(hosts.sides[side].outcomes(), [(1, CompletionStatus::Flushed)]);
+        assert!(hosts.has_event(1 - side, |e| matches!(e, ConnEvent::Disconnected)));
     }
 }
 
 //= rocev2 §12
 #[test]
 fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
-    let mut pair = TwoHosts::new(Options::default());
-    pair.listen();
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
+    let mut hosts = TwoHosts::new(Options::default());
+    hosts.listen();
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
     // All frames are lost, including the DREQ.
-    pair.filter = Some(Box::new(|_, _| false));
-    let alice = &pair.sides[0];
-    alice.engine.connections().release(pair.now, alice.conn.unwrap());
-    pair.drive();
-    pair.filter = None;
-    pair.connect(b"");
-    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
-    assert_eq!(rejection(&pair, 0).unwrap().0, RejectReason::STALE);
+    hosts.filter = Some(Box::new(|_, _| false));
+    let alice = &hosts.sides[0];
+    alice.engine.connections().release(hosts.now, alice.conn.unwrap());
+    hosts.drive();
+    hosts.filter = None;
+    hosts.connect(b"");
+    hosts.run_until("a REJ", |hosts| rejection(hosts, 0).is_some());
+    assert_eq!(rejection(&hosts, 0).unwrap().0, RejectReason::STALE);
     // Bob repeats his REP, and alice her REJ.
-    pair.run_until("bob's REJ", |pair| rejection(pair, 1).is_some());
-    assert_eq!(rejection(&pair, 1).unwrap().0, RejectReason::TIMEOUT);
-    let bob = &mut pair.sides[1];
-    bob.engine.connections().release(pair.now, bob.conn.take().unwrap());
-    bob.qp = bob.engine.create_qp(spec(bob.pd, &bob.cq, &pair.options)).unwrap();
-    pair.run_for(Duration::from_secs(3));
-    pair.sides[0].conn_events.clear();
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-    pair.complete();
-    pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
+    hosts.run_until("bob's REJ", |hosts| rejection(hosts, 1).is_some());
+    assert_eq!(rejection(&hosts, 1).unwrap().0, RejectReason::TIMEOUT);
+    let bob = &mut hosts.sides[1];
+    bob.engine.connections().release(hosts.now, bob.conn.take().unwrap());
+    bob.qp = bob.engine.create_qp(spec(bob.pd, &bob.cq, &hosts.options)).unwrap();
+    hosts.run_for(Duration::from_secs(3));
+    hosts.sides[0].conn_events.clear();
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
+    hosts.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    hosts.complete();
+    hosts.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
 }
 
 //= rocev2 §12
 #[test]
 fn queue_pair_numbers_are_not_reused_for_long() {
-    let pair = TwoHosts::new(Options::default());
-    let alice = &pair.sides[0];
+    let hosts = TwoHosts::new(Options::default());
+    let alice = &hosts.sides[0];
     let mut seen = std::collections::HashSet::new();
     for number in 0..5000 {
-        let qp = alice.engine.create_qp(spec(alice.pd, &alice.cq, &pair.options)).unwrap();
+        let qp = alice.engine.create_qp(spec(alice.pd, &alice.cq, &hosts.options)).unwrap();
         assert!(seen.insert(qp.qpn()), "queue pair {number} has the number of a destroyed one");
         alice.engine.destroy_qp(&qp);
     }

@@ -15,15 +15,15 @@ use crate::two_hosts::{Memory, Options, Side, TwoHosts, on_release, poll, spec};
 pub const MTU: usize = 1024;
 
 /// Returns two connected hosts. Requests may have eight elements.
-pub fn pair() -> TwoHosts {
-    let mut pair = TwoHosts::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
-    for side in &mut pair.sides {
-        let spec = QpSpec { send_sges: 8, recv_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
+pub fn hosts() -> TwoHosts {
+    let mut hosts = TwoHosts::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
+    for side in &mut hosts.sides {
+        let spec = QpSpec { send_sges: 8, recv_sges: 8, ..spec(side.pd, &side.cq, &hosts.options) };
         side.qp = side.engine.create_qp(spec).unwrap();
     }
-    pair.establish();
-    pair.run();
-    pair
+    hosts.establish();
+    hosts.run();
+    hosts
 }
 
 /// Returns elements of these lengths, one behind the other in `memory`.

@@ -21,21 +21,21 @@ enum CqEvent {
 /// Arms bob's queue with `arms` in order and causes an event. Returns the number of notifications.
 fn notifications(arms: &[Arm], event: CqEvent) -> usize {
     let cq_depth = if event == CqEvent::Overflow { 1 } else { 16 };
-    let mut pair = TwoHosts::connected(Options { cq_depth, ..Options::default() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { cq_depth, ..Options::default() });
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     let flags = if event == CqEvent::Solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
     if event == CqEvent::Overflow {
         // The queue is full, and the consumer was notified of it.
         bob.recv(0, &[sink.all()]);
         alice.post(0, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
-        pair.run();
-        let bob = &pair.sides[1];
+        hosts.run();
+        let bob = &hosts.sides[1];
         bob.engine.arm_cq(&bob.cq, Arm::Any);
-        pair.drive();
-        pair.sides[1].cq_notifications.clear();
+        hosts.drive();
+        hosts.sides[1].cq_notifications.clear();
     }
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     for arm in arms {
         bob.engine.arm_cq(&bob.cq, *arm);
     }
@@ -45,8 +45,8 @@ fn notifications(arms: &[Arm], event: CqEvent) -> usize {
     } else {
         alice.post(1, SendOperation::Send, flags | SendFlags::SILENT, &[source.all()]).unwrap();
     }
-    pair.run_for(std::time::Duration::from_millis(3));
-    pair.sides[1].cq_notifications.len()
+    hosts.run_for(std::time::Duration::from_millis(3));
+    hosts.sides[1].cq_notifications.len()
 }
 
 //= R-CQ-2
@@ -91,13 +91,13 @@ fn the_broader_of_two_arms_applies() {
 }
 
 /// Sends a message to bob, optionally with solicited event.
-fn receive(pair: &mut TwoHosts, solicited: bool) {
-    let [alice, bob] = &pair.sides;
+fn receive(hosts: &mut TwoHosts, solicited: bool) {
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     bob.recv(1, &[sink.all()]);
     let flags = if solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
     alice.post(1, SendOperation::Send, flags, &[source.all()]).unwrap();
-    pair.run_for(std::time::Duration::from_millis(1));
+    hosts.run_for(std::time::Duration::from_millis(1));
 }
 
 //= R-CQ-1
@@ -107,49 +107,49 @@ fn receive(pair: &mut TwoHosts, solicited: bool) {
 //= R-CQ-16
 #[test]
 fn arming_notifies_at_once_of_new_completions_only() {
-    let mut pair = TwoHosts::connected(Options::default());
-    receive(&mut pair, false);
-    let arm = |pair: &mut TwoHosts, arm| {
-        let bob = &pair.sides[1];
+    let mut hosts = TwoHosts::connected(Options::default());
+    receive(&mut hosts, false);
+    let arm = |hosts: &mut TwoHosts, arm| {
+        let bob = &hosts.sides[1];
         bob.engine.arm_cq(&bob.cq, arm);
-        pair.drive();
-        pair.sides[1].cq_notifications.len()
+        hosts.drive();
+        hosts.sides[1].cq_notifications.len()
     };
-    assert_eq!(arm(&mut pair, Arm::Solicited), 0, "new, but not solicited");
-    assert_eq!(arm(&mut pair, Arm::Any), 1, "new");
-    assert_eq!(arm(&mut pair, Arm::Any), 1, "unread, but already notified");
-    receive(&mut pair, false);
-    assert_eq!(pair.sides[1].cq_notifications.len(), 2);
-    receive(&mut pair, false);
-    assert_eq!(pair.sides[1].cq_notifications.len(), 2, "one notification per arm");
-    pair.sides[1].completions();
-    assert_eq!(arm(&mut pair, Arm::Any), 2, "read since");
-    receive(&mut pair, true);
-    assert_eq!(pair.sides[1].cq_notifications.len(), 3);
+    assert_eq!(arm(&mut hosts, Arm::Solicited), 0, "new, but not solicited");
+    assert_eq!(arm(&mut hosts, Arm::Any), 1, "new");
+    assert_eq!(arm(&mut hosts, Arm::Any), 1, "unread, but already notified");
+    receive(&mut hosts, false);
+    assert_eq!(hosts.sides[1].cq_notifications.len(), 2);
+    receive(&mut hosts, false);
+    assert_eq!(hosts.sides[1].cq_notifications.len(), 2, "one notification per arm");
+    hosts.sides[1].completions();
+    assert_eq!(arm(&mut hosts, Arm::Any), 2, "read since");
+    receive(&mut hosts, true);
+    assert_eq!(hosts.sides[1].cq_notifications.len(), 3);
 }
 
 //= R-CQ-14
 //= R-CQ-15
 #[test]
 fn the_next_notification_waits_for_the_current_one() {
-    let pair = TwoHosts::connected(Options::default());
-    let bob = &pair.sides[1];
+    let hosts = TwoHosts::connected(Options::default());
+    let bob = &hosts.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Any);
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     bob.recv(1, &[sink.all()]);
     bob.recv(2, &[sink.all()]);
-    // Bob's own events are polled here, not by the pair.
+    // Bob's own events are polled here, not when the hosts run.
     alice.send(1, &[source.all()]);
     alice.send(2, &[source.all()]);
-    let frames = alice.transmit(pair.now, 8);
-    bob.engine.first_shard().handle_frame(pair.now, &frames[0]);
+    let frames = alice.transmit(hosts.now, 8);
+    bob.engine.first_shard().handle_frame(hosts.now, &frames[0]);
     let notice = bob.engine.poll_event().expect("a notification");
     assert!(matches!(&notice, EngineEvent::Cq(notice) if notice.fault().is_none() && notice.context() == 2));
     // Within the callback: poll and arm again. The next message arrives before the callback returns.
     assert_eq!(bob.outcomes(), [(1, CompletionStatus::Success)]);
     bob.engine.arm_cq(&bob.cq, Arm::Any);
-    bob.engine.first_shard().handle_frame(pair.now, &frames[1]);
+    bob.engine.first_shard().handle_frame(hosts.now, &frames[1]);
     assert!(bob.engine.poll_event().is_none());
     drop(notice);
     assert!(matches!(bob.engine.poll_event(), Some(EngineEvent::Cq(_))));
@@ -160,8 +160,8 @@ fn the_next_notification_waits_for_the_current_one() {
 //= R-CQ-13, R-CQ-16, R-CONSUMER-7
 #[test]
 fn a_notification_whose_completions_were_read_is_withdrawn_and_the_arm_stays() {
-    let pair = TwoHosts::connected(Options::default());
-    let bob = &pair.sides[1];
+    let hosts = TwoHosts::connected(Options::default());
+    let bob = &hosts.sides[1];
     let queue_notice = |arms: &[Arm]| {
         for arm in arms {
             bob.engine.arm_cq(&bob.cq, *arm);
@@ -192,11 +192,11 @@ fn a_notification_whose_completions_were_read_is_withdrawn_and_the_arm_stays() {
 //= R-CQ-59
 #[test]
 fn a_destroyed_queue_sends_no_notification() {
-    let mut pair = TwoHosts::new(Options::default());
-    let engine = &pair.sides[0].engine;
+    let mut hosts = TwoHosts::new(Options::default());
+    let engine = &hosts.sides[0].engine;
     let armed = |context| {
         let cq = engine.create_cq(1, context).unwrap();
-        let mut spec = crate::two_hosts::spec(pair.sides[0].pd, &cq, &pair.options);
+        let mut spec = crate::two_hosts::spec(hosts.sides[0].pd, &cq, &hosts.options);
         spec.recv_cq = cq.clone();
         let qp = engine.create_qp(spec).unwrap();
         engine.arm_cq(&cq, Arm::Any);
@@ -213,7 +213,7 @@ fn a_destroyed_queue_sends_no_notification() {
     assert!(engine.poll_event().is_none());
     drop(notice);
     assert!(matches!(engine.poll_event(), Some(EngineEvent::CqGone { context: 51 })));
-    pair.drive();
+    hosts.drive();
 }
 
 //= R-CQ-31
@@ -223,8 +223,8 @@ fn a_destroyed_queue_sends_no_notification() {
 //= R-CQ-38
 #[test]
 fn an_overflowed_queue_ends_its_queue_pairs_and_keeps_its_completions() {
-    let mut pair = TwoHosts::connected(Options { cq_depth: 4, ..Options::default() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { cq_depth: 4, ..Options::default() });
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     for i in 0..5 {
         bob.recv(i, &[sink.all()]);
@@ -232,17 +232,17 @@ fn an_overflowed_queue_ends_its_queue_pairs_and_keeps_its_completions() {
     for i in 0..4 {
         alice.post(i, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
     }
-    pair.run();
-    assert_eq!(pair.sides[1].cq.fault(), None, "it holds as many completions as its depth");
-    assert_eq!(pair.sides[1].qp.state(), QpState::Rts);
-    pair.sides[0].post(4, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
-    pair.run();
-    let bob = &pair.sides[1];
+    hosts.run();
+    assert_eq!(hosts.sides[1].cq.fault(), None, "it holds as many completions as its depth");
+    assert_eq!(hosts.sides[1].qp.state(), QpState::Rts);
+    hosts.sides[0].post(4, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
+    hosts.run();
+    let bob = &hosts.sides[1];
     assert_eq!(bob.cq.fault(), Some(CqFault::Overflow));
     assert_eq!(bob.qp.state(), QpState::Error);
-    assert!(pair.has_event(0, |e| matches!(e, roce::ConnEvent::Disconnected | roce::ConnEvent::Aborted)));
+    assert!(hosts.has_event(0, |e| matches!(e, roce::ConnEvent::Disconnected | roce::ConnEvent::Aborted)));
     // The queue was not armed: the next arm of any kind notifies of the fault, once.
-    let bob = &pair.sides[1];
+    let bob = &hosts.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Errors);
     match bob.engine.poll_event() {
         Some(EngineEvent::Cq(notice)) => assert_eq!(notice.fault(), Some(CqFault::Overflow)),
@@ -258,8 +258,8 @@ fn an_overflowed_queue_ends_its_queue_pairs_and_keeps_its_completions() {
 //= R-CQ-20
 #[test]
 fn poll_returns_at_most_the_requested_completions() {
-    let mut pair = TwoHosts::new(Options::default());
-    let side = &pair.sides[0];
+    let mut hosts = TwoHosts::new(Options::default());
+    let side = &hosts.sides[0];
     for context in 0..5 {
         side.recv(context, &[]);
     }
@@ -269,23 +269,23 @@ fn poll_returns_at_most_the_requested_completions() {
     assert_eq!(poll(&side.cq).len(), 5);
     assert_eq!(poll(&side.cq).len(), 0);
     assert_eq!(side.cq.depth(), 256);
-    pair.drive();
+    hosts.drive();
 }
 
-/// Returns a pair of which bob's completion queue has overflowed, and no call was made since.
+/// Returns two hosts of which bob's completion queue has overflowed, and no call was made since.
 fn with_overflow() -> TwoHosts {
-    let pair = TwoHosts::connected(Options { cq_depth: 1, ..Options::default() });
-    let [alice, bob] = &pair.sides;
+    let hosts = TwoHosts::connected(Options { cq_depth: 1, ..Options::default() });
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(b"hi"), bob.sink(2));
     for context in 0..2 {
         bob.recv(context, &[sink.all()]);
         alice.send(context, &[source.all()]);
     }
-    for frame in alice.transmit(pair.now, 8) {
-        bob.engine.first_shard().handle_frame(pair.now, &frame);
+    for frame in alice.transmit(hosts.now, 8) {
+        bob.engine.first_shard().handle_frame(hosts.now, &frame);
     }
     assert_eq!(bob.cq.fault(), Some(CqFault::Overflow));
-    pair
+    hosts
 }
 
 /// Another processor is about to put the queue pairs in error: the disconnect does not overtake it.
@@ -294,8 +294,8 @@ fn with_overflow() -> TwoHosts {
 fn a_disconnect_while_an_overflow_is_handled_ends_a_failed_connection() {
     // No other lock is held where the scan of the queue pairs releases its first two.
     for place in 1..=2 {
-        let mut pair = with_overflow();
-        let (engine, conn, now) = (pair.sides[1].engine.clone(), pair.sides[1].conn.unwrap(), pair.now);
+        let mut hosts = with_overflow();
+        let (engine, conn, now) = (hosts.sides[1].engine.clone(), hosts.sides[1].conn.unwrap(), hosts.now);
         let mut count = 0;
         let released = move |_| {
             count += 1;
@@ -303,14 +303,14 @@ fn a_disconnect_while_an_overflow_is_handled_ends_a_failed_connection() {
                 engine.connections().disconnect(now, conn).unwrap();
             }
         };
-        on_release(released, || pair.sides[1].engine.first_shard().poll_transmit(now, &mut NoSlots, 1));
-        pair.take_events(1);
-        let outcomes = pair.sides[1].conn_events.iter().filter_map(|(_, _, event)| match event {
+        on_release(released, || hosts.sides[1].engine.first_shard().poll_transmit(now, &mut NoSlots, 1));
+        hosts.take_events(1);
+        let outcomes = hosts.sides[1].conn_events.iter().filter_map(|(_, _, event)| match event {
             ConnEvent::DisconnectDone(outcome) => Some(*outcome),
             _ => None,
         });
         assert_eq!(outcomes.collect::<Vec<_>>(), [DisconnectOutcome::Aborted], "{place}");
-        assert!(pair.has_event(1, |event| matches!(event, ConnEvent::Aborted)), "{place}");
+        assert!(hosts.has_event(1, |event| matches!(event, ConnEvent::Aborted)), "{place}");
     }
 }
 
@@ -319,23 +319,23 @@ fn a_disconnect_while_an_overflow_is_handled_ends_a_failed_connection() {
 #[test]
 fn an_overflow_is_known_before_its_notice_can_be_polled() {
     let config = |config: &mut Config| config.notice_queues = 1;
-    let mut pair = TwoHosts::new(Options { config, ..Options::default() });
-    let bob = &mut pair.sides[1];
+    let mut hosts = TwoHosts::new(Options { config, ..Options::default() });
+    let bob = &mut hosts.sides[1];
     let cq = bob.engine.create_cq_in(1, 1, Some(0)).unwrap();
-    let overflow = spec(bob.pd, &cq, &pair.options);
+    let overflow = spec(bob.pd, &cq, &hosts.options);
     bob.qp = bob.engine.create_qp(overflow).unwrap();
     bob.cq = cq;
-    pair.establish();
-    pair.run();
-    let [alice, bob] = &pair.sides;
+    hosts.establish();
+    hosts.run();
+    let [alice, bob] = &hosts.sides;
     bob.engine.arm_cq(&bob.cq, Arm::Errors);
     let (source, sink) = (alice.source(b"hi"), bob.sink(2));
     for context in 0..2 {
         bob.recv(context, &[sink.all()]);
         alice.send(context, &[source.all()]);
     }
-    pair.sides[1].take_events();
-    let [alice, bob] = &pair.sides;
+    hosts.sides[1].take_events();
+    let [alice, bob] = &hosts.sides;
     assert!(!bob.engine.has_event());
     let seen = std::rc::Rc::new(std::cell::Cell::new(0));
     let (engine, count) = (bob.engine.clone(), seen.clone());
@@ -346,10 +346,10 @@ fn an_overflow_is_known_before_its_notice_can_be_polled() {
             count.set(count.get() + 1);
         }
     };
-    let frames = alice.transmit(pair.now, 8);
+    let frames = alice.transmit(hosts.now, 8);
     on_release(released, || {
         for frame in &frames {
-            bob.engine.first_shard().handle_frame(pair.now, frame);
+            bob.engine.first_shard().handle_frame(hosts.now, frame);
         }
     });
     assert_eq!(seen.get(), 1);

@@ -150,8 +150,8 @@ fn all_packets_but_the_last_are_full_at_every_mtu() {
             (Opcode::SEND_ONLY, mtu.bytes() + 4),
         ] {
             let mut script = Script::new(Options { mtu, ..Options::default() });
-            let sink = script.pair.sides[1].sink(10_000);
-            script.pair.sides[1].recv(1, &[sink.all()]);
+            let sink = script.hosts.sides[1].sink(10_000);
+            script.hosts.sides[1].recv(1, &[sink.all()]);
             let broken = script.psn;
             script.next(1, opcode, Ext::None, &vec![1; short]);
             assert_eq!(script.answers(), [acknowledge(broken, INVALID, 1)], "{mtu:?}");
@@ -166,7 +166,7 @@ fn each_dropped_frame_is_counted_once_by_its_reason() {
     let good = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"good");
     let drops = |script: &Script| {
         let mut counts = Vec::new();
-        script.pair.sides[1].engine.stats().each(|name, count| {
+        script.hosts.sides[1].engine.stats().each(|name, count| {
             if name.starts_with("drop_") {
                 counts.push((name, count));
             }

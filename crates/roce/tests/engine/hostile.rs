@@ -10,30 +10,30 @@ use crate::responder::Script;
 use crate::two_hosts::{Options, TwoHosts, pattern};
 use roce_wire::DropReason as MalformedReason;
 
-/// A connected pair, and the ePSN of bob as an observer of alice's packets knows it.
+/// Two connected hosts, and the ePSN of bob as an observer of alice's packets knows it.
 struct Forger {
-    pair: TwoHosts,
+    hosts: TwoHosts,
     path: Path,
     psn: Psn,
 }
 
 impl Forger {
     fn new() -> Self {
-        let mut pair = TwoHosts::connected(Options::default());
-        let (source, remote) = (pair.sides[0].source(b"hi"), pair.sides[1].shared(2));
-        pair.capture = Some(Vec::new());
-        pair.sides[0].write(1, &[source.all()], &remote, 0);
-        pair.run();
-        pair.sides[0].completions();
-        let capture = pair.capture.take().unwrap();
+        let mut hosts = TwoHosts::connected(Options::default());
+        let (source, remote) = (hosts.sides[0].source(b"hi"), hosts.sides[1].shared(2));
+        hosts.capture = Some(Vec::new());
+        hosts.sides[0].write(1, &[source.all()], &remote, 0);
+        hosts.run();
+        hosts.sides[0].completions();
+        let capture = hosts.capture.take().unwrap();
         let (_, frame) = capture.iter().find(|(from, _)| *from == 0).unwrap();
         let psn = Packet::parse(frame).unwrap().bth().psn().next();
-        let path = pair.path(0);
-        Self { pair, path, psn }
+        let path = hosts.path(0);
+        Self { hosts, path, psn }
     }
 
     fn frame(&self, opcode: Opcode, ext: Ext, payload: &[u8]) -> Vec<u8> {
-        Self::frame_to(self.pair.sides[1].qp.qpn(), &self.path, self.psn, opcode, ext, payload)
+        Self::frame_to(self.hosts.sides[1].qp.qpn(), &self.path, self.psn, opcode, ext, payload)
     }
 
     fn frame_to(qpn: Qpn, path: &Path, psn: Psn, opcode: Opcode, ext: Ext, payload: &[u8]) -> Vec<u8> {
@@ -49,15 +49,15 @@ impl Forger {
     }
 
     fn give(&mut self, frame: &[u8]) -> Verdict {
-        self.pair.sides[1].engine.first_shard().handle_frame(self.pair.now, frame)
+        self.hosts.sides[1].engine.first_shard().handle_frame(self.hosts.now, frame)
     }
 
     /// Returns opcode and syndrome of bob's next packet.
     fn answer(&mut self) -> Option<(Opcode, Option<u8>)> {
-        self.pair.capture = Some(Vec::new());
-        self.pair.options.loss = 1000;
-        self.pair.drive();
-        let capture = self.pair.capture.take().unwrap();
+        self.hosts.capture = Some(Vec::new());
+        self.hosts.options.loss = 1000;
+        self.hosts.drive();
+        let capture = self.hosts.capture.take().unwrap();
         let (_, frame) = capture
             .iter()
             .find(|(from, frame)| *from == 1 && Packet::parse(frame).unwrap().bth().dest_qp() != Qpn::GSI)?;
@@ -68,13 +68,13 @@ impl Forger {
     /// Asserts that bob rejects the packet with this syndrome and enters the error state.
     fn assert_rejected(opcode: Opcode, ext: Ext, payload: &[u8], syndrome: u8) {
         let mut forger = Self::new();
-        let sink = forger.pair.sides[1].sink(8);
-        forger.pair.sides[1].recv(5, &[sink.all()]);
+        let sink = forger.hosts.sides[1].sink(8);
+        forger.hosts.sides[1].recv(5, &[sink.all()]);
         let frame = forger.frame(opcode, ext, payload);
         assert_eq!(forger.give(&frame), Verdict::Consumed);
         assert_eq!(forger.answer(), Some((Opcode::ACKNOWLEDGE, Some(syndrome))), "{opcode:?}");
-        assert_eq!(forger.pair.sides[1].qp.state(), QpState::Error, "{opcode:?}");
-        assert_eq!(forger.pair.sides[1].outcomes(), [(5, CompletionStatus::Flushed)]);
+        assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Error, "{opcode:?}");
+        assert_eq!(forger.hosts.sides[1].outcomes(), [(5, CompletionStatus::Flushed)]);
     }
 }
 
@@ -106,7 +106,7 @@ fn invalid_requests_are_rejected() {
 fn a_write_of_other_than_its_announced_length_is_rejected() {
     for (first, second) in [(1025, 2), (1026, 1), (3000, 1024)] {
         let mut forger = Forger::new();
-        let target = forger.pair.sides[1].memory(4096, Access::all());
+        let target = forger.hosts.sides[1].memory(4096, Access::all());
         let ext = Ext::Reth(RethRepr { address: target.address(0), r_key: target.key(), length: first });
         let frame = forger.frame(Opcode::WRITE_FIRST, ext, &[1; 1024]);
         assert_eq!(forger.give(&frame), Verdict::Consumed);
@@ -122,9 +122,9 @@ fn a_write_of_other_than_its_announced_length_is_rejected() {
 #[test]
 fn immediate_data_reaches_the_receive_completion() {
     let mut forger = Forger::new();
-    let (sink, target) = (forger.pair.sides[1].sink(8), forger.pair.sides[1].shared(8));
+    let (sink, target) = (forger.hosts.sides[1].sink(8), forger.hosts.sides[1].shared(8));
     for context in 1..=2 {
-        forger.pair.sides[1].recv(context, &[sink.all()]);
+        forger.hosts.sides[1].recv(context, &[sink.all()]);
     }
     let imm = ImmDtRepr { data: *b"now!" };
     let frame = forger.frame(Opcode::SEND_ONLY_IMM, Ext::Imm(imm), b"sent");
@@ -133,7 +133,7 @@ fn immediate_data_reaches_the_receive_completion() {
     let reth = RethRepr { address: target.address(2), r_key: target.key(), length: 4 };
     let frame = forger.frame(Opcode::WRITE_ONLY_IMM, Ext::RethImm(reth, imm), b"here");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
-    let done = forger.pair.sides[1].completions();
+    let done = forger.hosts.sides[1].completions();
     let seen: Vec<_> = done.iter().map(|c| (c.context, c.bytes, c.immediate, c.status)).collect();
     let imm = Some(*b"now!");
     assert_eq!(seen, [(1, 4, imm, CompletionStatus::Success), (2, 4, imm, CompletionStatus::Success)]);
@@ -145,24 +145,24 @@ fn immediate_data_reaches_the_receive_completion() {
 #[test]
 fn more_reads_than_granted_are_rejected() {
     let mut forger = Forger::new();
-    let target = forger.pair.sides[1].shared(8);
+    let target = forger.hosts.sides[1].shared(8);
     let ext = Ext::Reth(RethRepr { address: target.address(0), r_key: target.key(), length: 8 });
     for _ in 0..4 {
         let frame = forger.frame(Opcode::READ_REQUEST, ext, &[]);
         assert_eq!(forger.give(&frame), Verdict::Consumed);
         forger.psn = forger.psn.next();
     }
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts);
     let frame = forger.frame(Opcode::READ_REQUEST, ext, &[]);
     forger.give(&frame);
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Error);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Error);
 }
 
 #[test]
 fn invalid_and_unverified_frames_are_dropped_and_counted() {
     let mut forger = Forger::new();
-    let before = forger.pair.sides[1].qp.state();
-    let qpn = forger.pair.sides[1].qp.qpn();
+    let before = forger.hosts.sides[1].qp.state();
+    let qpn = forger.hosts.sides[1].qp.qpn();
     let (path, psn) = (forger.path, forger.psn);
     let only =
         |qpn, path: &Path, psn| Forger::frame_to(qpn, path, psn, Opcode::SEND_ONLY, Ext::None, b"evil");
@@ -175,9 +175,9 @@ fn invalid_and_unverified_frames_are_dropped_and_counted() {
         (only(qpn, &path, psn.add(129)), DropReason::Sequence, "drop_sequence"),
     ];
     for (frame, reason, counter) in cases {
-        let count = forger.pair.sides[1].stat(counter);
+        let count = forger.hosts.sides[1].stat(counter);
         assert_eq!(forger.give(&frame), Verdict::Dropped(reason));
-        assert_eq!(forger.pair.sides[1].stat(counter), count + 1);
+        assert_eq!(forger.hosts.sides[1].stat(counter), count + 1);
     }
     let good = only(qpn, &path, psn);
     for bit in (42 * 8..good.len() * 8).step_by(3) {
@@ -195,12 +195,12 @@ fn invalid_and_unverified_frames_are_dropped_and_counted() {
     let mut bad = good;
     *bad.last_mut().unwrap() ^= 1;
     assert_eq!(forger.give(&bad), Verdict::Dropped(DropReason::Malformed(MalformedReason::Icrc)));
-    assert_eq!(forger.pair.sides[1].qp.state(), before);
-    assert_eq!(forger.pair.sides[1].outcomes(), []);
+    assert_eq!(forger.hosts.sides[1].qp.state(), before);
+    assert_eq!(forger.hosts.sides[1].outcomes(), []);
     // Source MAC address and UDP source port are not checked.
     let moved = Path { source_port: 0xFFFF, local_mac: MacAddr([0xFF; 6]), ..path };
-    let sink = forger.pair.sides[1].sink(8);
-    forger.pair.sides[1].recv(1, &[sink.all()]);
+    let sink = forger.hosts.sides[1].sink(8);
+    forger.hosts.sides[1].recv(1, &[sink.all()]);
     let frame = only(qpn, &moved, psn);
     assert_eq!(forger.give(&frame), Verdict::Consumed);
 }
@@ -211,15 +211,15 @@ fn invalid_and_unverified_frames_are_dropped_and_counted() {
 fn a_peer_that_sends_random_requests_does_no_harm() {
     for seed in 0..40 {
         let mut forger = Forger::new();
-        let canary = forger.pair.sides[1].memory(64, Access::LOCAL_WRITE);
-        let sink = forger.pair.sides[1].sink(64);
+        let canary = forger.hosts.sides[1].memory(64, Access::LOCAL_WRITE);
+        let sink = forger.hosts.sides[1].sink(64);
         canary.write(&pattern(64, seed));
         for context in 0..8 {
-            forger.pair.sides[1].recv(context, &[sink.all()]);
+            forger.hosts.sides[1].recv(context, &[sink.all()]);
         }
         let opcodes: Vec<_> = Opcode::table().iter().filter(|info| info.opcode.is_rc()).collect();
         for _ in 0..200 {
-            let random = forger.pair.random();
+            let random = forger.hosts.random();
             let info = opcodes[random as usize % opcodes.len()];
             let mut bytes = pattern(Ext::MAX_LEN, random);
             if random & 64 != 0 {
@@ -231,15 +231,15 @@ fn a_peer_that_sends_random_requests_does_no_harm() {
             let len = if random & 128 != 0 { 1024 } else { random as usize >> 8 & 15 };
             let len = if info.payload == roce_wire::PayloadRule::None { 0 } else { len };
             let psn = if random & 7 < 5 { forger.psn } else { Psn::new(random as u32 >> 3) };
-            let qpn = forger.pair.sides[1].qp.qpn();
+            let qpn = forger.hosts.sides[1].qp.qpn();
             let frame = Forger::frame_to(qpn, &forger.path, psn, info.opcode, ext, &pattern(len, random));
             if forger.give(&frame) == Verdict::Consumed && psn == forger.psn {
                 forger.psn = forger.psn.next();
             }
-            forger.pair.drive();
+            forger.hosts.drive();
         }
         assert_eq!(canary.read(), pattern(64, seed));
-        let bob = &forger.pair.sides[1];
+        let bob = &forger.hosts.sides[1];
         bob.engine.flush(&bob.qp);
         assert!(bob.qp.is_drained());
         let ended = bob.completions().iter().filter(|c| c.kind.is_receive()).count();
@@ -263,25 +263,25 @@ impl roce::Transmit for Full {
 #[test]
 fn a_nak_is_sent_before_the_dreq() {
     let mut forger = Forger::new();
-    let sink = forger.pair.sides[1].sink(4);
-    forger.pair.sides[1].recv(9, &[sink.all()]);
+    let sink = forger.hosts.sides[1].sink(4);
+    forger.hosts.sides[1].recv(9, &[sink.all()]);
     let reth = RethRepr { address: 0, r_key: 0x1234_5600, length: 4 };
     let frame = forger.frame(Opcode::WRITE_ONLY, Ext::Reth(reth), b"evil");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
-    let pair = &mut forger.pair;
-    assert_eq!(pair.sides[1].outcomes(), [(9, CompletionStatus::Flushed)]);
-    pair.take_events(1);
-    assert_eq!(pair.sides[1].engine.first_shard().poll_transmit(pair.now, &mut Full, 8), 0);
-    pair.take_events(1);
-    pair.capture = Some(Vec::new());
-    pair.drive();
-    pair.drive();
-    let sent: Vec<_> = pair.capture.take().unwrap().into_iter().filter(|(from, _)| *from == 1).collect();
+    let hosts = &mut forger.hosts;
+    assert_eq!(hosts.sides[1].outcomes(), [(9, CompletionStatus::Flushed)]);
+    hosts.take_events(1);
+    assert_eq!(hosts.sides[1].engine.first_shard().poll_transmit(hosts.now, &mut Full, 8), 0);
+    hosts.take_events(1);
+    hosts.capture = Some(Vec::new());
+    hosts.drive();
+    hosts.drive();
+    let sent: Vec<_> = hosts.capture.take().unwrap().into_iter().filter(|(from, _)| *from == 1).collect();
     let opcodes: Vec<_> =
         sent.iter().map(|(_, frame)| Packet::parse(frame).unwrap().bth().opcode()).collect();
     assert_eq!(opcodes, [Opcode::ACKNOWLEDGE, Opcode::UD_SEND_ONLY]);
-    assert_eq!(pair.sides[1].stat("tx_nak_access"), 1);
-    assert!(pair.has_event(1, |event| matches!(event, roce::ConnEvent::Aborted)));
+    assert_eq!(hosts.sides[1].stat("tx_nak_access"), 1);
+    assert!(hosts.has_event(1, |event| matches!(event, roce::ConnEvent::Aborted)));
 }
 
 //= R-QP-70
@@ -291,10 +291,10 @@ fn a_flush_before_a_pending_nak_still_ends_the_connection() {
     let reth = RethRepr { address: 0, r_key: 0x1234_5600, length: 4 };
     let frame = forger.frame(Opcode::WRITE_ONLY, Ext::Reth(reth), b"evil");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
-    let pair = &mut forger.pair;
-    pair.sides[1].engine.flush(&pair.sides[1].qp);
-    pair.take_events(1);
-    assert!(pair.has_event(1, |event| matches!(event, roce::ConnEvent::Aborted)));
+    let hosts = &mut forger.hosts;
+    hosts.sides[1].engine.flush(&hosts.sides[1].qp);
+    hosts.take_events(1);
+    assert!(hosts.has_event(1, |event| matches!(event, roce::ConnEvent::Aborted)));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn naks_are_counted_by_their_kind() {
             script.send(0, Opcode::WRITE_ONLY, Ext::Reth(reth), &[1])
         },
         |script| {
-            let bob = &script.pair.sides[1];
+            let bob = &script.hosts.sides[1];
             let sink = bob.sink(1);
             bob.recv(1, &[sink.all()]);
             assert!(bob.engine.memory().deregister(&sink.region));

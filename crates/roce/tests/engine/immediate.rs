@@ -34,9 +34,9 @@ fn post(
 #[test]
 fn immediate_data_arrives_with_messages_of_every_size() {
     for mtu in [PathMtu::Bytes256, PathMtu::Bytes4096] {
-        let mut pair = TwoHosts::connected(Options { mtu, ..Options::default() });
+        let mut hosts = TwoHosts::connected(Options { mtu, ..Options::default() });
         for (i, size) in (0u8..).zip(sizes(mtu.bytes())) {
-            let [alice, bob] = &pair.sides;
+            let [alice, bob] = &hosts.sides;
             let data = pattern(size, u64::from(i));
             let (source, sink, remote) = (alice.source(&data), bob.sink(size), bob.shared(size + 10));
             bob.recv(1, &[sink.sge(0, size)]);
@@ -44,8 +44,8 @@ fn immediate_data_arrives_with_messages_of_every_size() {
             let sges = [source.sge(0, size)];
             post(alice, 3, SendOperation::Send, [1, 2, 3, i], SendFlags::empty(), &sges).unwrap();
             post(alice, 4, write(&remote), [5, 6, 7, i], SendFlags::empty(), &sges).unwrap();
-            pair.run();
-            let [alice, bob] = &pair.sides;
+            hosts.run();
+            let [alice, bob] = &hosts.sides;
             let sent: Vec<_> = alice.completions().iter().map(|c| (c.context, c.kind, c.status)).collect();
             let expected = [
                 (3, CompletionKind::Send, CompletionStatus::Success),
@@ -69,9 +69,9 @@ fn immediate_data_arrives_with_messages_of_every_size() {
 //= rocev2 §4
 #[test]
 fn the_last_packet_carries_the_immediate_data() {
-    let mut pair = TwoHosts::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
-    pair.capture = Some(Vec::new());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
+    hosts.capture = Some(Vec::new());
+    let [alice, bob] = &hosts.sides;
     let (source, sink, remote) = (alice.source(&pattern(600, 1)), bob.sink(600), bob.shared(700));
     for context in 0..4 {
         bob.recv(context, &[sink.all()]);
@@ -84,8 +84,8 @@ fn the_last_packet_carries_the_immediate_data() {
     ] {
         post(alice, 9, operation, data, SendFlags::SOLICITED, &[source.sge(0, size)]).unwrap();
     }
-    pair.run();
-    let frames = pair.capture.take().unwrap();
+    hosts.run();
+    let frames = hosts.capture.take().unwrap();
     let sent: Vec<_> = frames
         .iter()
         .filter(|(from, _)| *from == 0)
@@ -111,33 +111,33 @@ fn the_last_packet_carries_the_immediate_data() {
 /// A WRITE with immediate data waits for a receive, and is executed once in spite of losses.
 #[test]
 fn a_write_with_immediate_data_waits_for_a_receive() {
-    let mut pair = TwoHosts::connected(Options { mtu: PathMtu::Bytes256, loss: 100, ..Options::default() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { mtu: PathMtu::Bytes256, loss: 100, ..Options::default() });
+    let [alice, bob] = &hosts.sides;
     let (source, remote) = (alice.source(&pattern(3000, 2)), bob.shared(3010));
     for context in 0..20 {
         let data = [context, 0, 0, 0];
         post(alice, u64::from(context), write(&remote), data, SendFlags::empty(), &[source.all()]).unwrap();
     }
     for context in 100..120 {
-        pair.run_for(std::time::Duration::from_millis(3));
-        pair.sides[1].recv(context, &[]);
+        hosts.run_for(std::time::Duration::from_millis(3));
+        hosts.sides[1].recv(context, &[]);
     }
-    pair.run();
-    let received: Vec<_> = pair.sides[1].completions().iter().map(|c| (c.context, c.immediate)).collect();
+    hosts.run();
+    let received: Vec<_> = hosts.sides[1].completions().iter().map(|c| (c.context, c.immediate)).collect();
     let expected: Vec<_> = (0u8..20).map(|i| (100 + u64::from(i), Some([i, 0, 0, 0]))).collect();
     assert_eq!(received, expected);
     assert_eq!(&remote.read()[5..3005], source.read());
-    assert!(pair.sides[1].stat("rx_rnr") > 0);
-    assert!(pair.sides[0].stat("retransmissions") > 0);
-    assert!(pair.sides[0].outcomes().iter().all(|(_, status)| *status == CompletionStatus::Success));
+    assert!(hosts.sides[1].stat("rx_rnr") > 0);
+    assert!(hosts.sides[0].stat("retransmissions") > 0);
+    assert!(hosts.sides[0].outcomes().iter().all(|(_, status)| *status == CompletionStatus::Success));
 }
 
 /// A READ or an invalidation has no immediate data, and a queue pair without connection sends none.
 #[test]
 fn immediate_data_of_other_operations_is_refused() {
-    let pair = TwoHosts::connected(Options::default());
+    let hosts = TwoHosts::connected(Options::default());
     for operation in [SendOperation::Read { address: 0, key: 1 }, SendOperation::SendInvalidate { key: 1 }] {
-        let posted = post(&pair.sides[0], 1, operation, [0; 4], SendFlags::empty(), &[]);
+        let posted = post(&hosts.sides[0], 1, operation, [0; 4], SendFlags::empty(), &[]);
         assert_eq!(posted, Err(PostError::NotAllowed));
     }
     let unconnected = TwoHosts::new(Options::default());

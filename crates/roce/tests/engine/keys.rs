@@ -81,8 +81,8 @@ pub fn write_to(side: &Side, context: u64, data: &[u8], address: u64, key: u32) 
 #[test]
 fn a_fast_registered_region_can_be_used_at_once() {
     for mtu in roce_wire::PathMtu::ALL {
-        let mut pair = TwoHosts::connected(Options { mtu, ..Options::default() });
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options { mtu, ..Options::default() });
+        let [alice, bob] = &hosts.sides;
         let fast = Fast::new(bob, 5);
         assert_eq!(fast.region.state(), KeyState::Free);
         // Pages in any order, with an offset into the first one and a base address chosen by the consumer.
@@ -95,23 +95,23 @@ fn a_fast_registered_region_can_be_used_at_once() {
         let (hello, sink) = (bob.source(b"it is open"), alice.sink(16));
         alice.recv(2, &[sink.all()]);
         bob.send(3, &[hello.all()]);
-        pair.run();
+        hosts.run();
         let kinds: Vec<_> =
-            pair.sides[1].completions().iter().map(|c| (c.context, c.kind, c.status)).collect();
+            hosts.sides[1].completions().iter().map(|c| (c.context, c.kind, c.status)).collect();
         let expected = [(1, CompletionKind::FastRegister), (3, CompletionKind::Send)];
         assert_eq!(kinds, expected.map(|(context, kind)| (context, kind, CompletionStatus::Success)));
         assert_eq!(fast.region.state(), KeyState::Valid);
-        assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
+        assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
 
-        let alice = &pair.sides[0];
+        let alice = &hosts.sides[0];
         let data = pattern(length as usize, 4);
         let back = alice.sink(data.len());
         write_to(alice, 4, &data, registration.base, key);
         let read = SendOperation::Read { address: registration.base, key };
         alice.post(5, read, SendFlags::empty(), &[back.all()]).unwrap();
-        pair.run();
+        hosts.run();
         assert_eq!(
-            pair.sides[0].outcomes(),
+            hosts.sides[0].outcomes(),
             [(4, CompletionStatus::Success), (5, CompletionStatus::Success)],
             "{mtu:?}"
         );
@@ -131,31 +131,31 @@ fn a_fast_registered_region_can_be_used_at_once() {
 //= R-MR-42
 #[test]
 fn an_invalidated_region_is_inaccessible_until_registered_again() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let fast = Fast::new(&pair.sides[1], 1);
-    let (key, source) = (fast.region.key(), pair.sides[0].source(&[0; 4]));
+    let mut hosts = TwoHosts::connected(Options::default());
+    let fast = Fast::new(&hosts.sides[1], 1);
+    let (key, source) = (fast.region.key(), hosts.sides[0].source(&[0; 4]));
     for round in 0..1000u32 {
-        let bob = &pair.sides[1];
+        let bob = &hosts.sides[1];
         fast.register(bob, 1);
-        pair.run();
-        let alice = &pair.sides[0];
+        hosts.run();
+        let alice = &hosts.sides[0];
         source.write(&round.to_le_bytes());
         let write = SendOperation::Write { address: 0xABCD_0000, key };
         alice.post(2, write, SendFlags::empty(), &[source.all()]).unwrap();
-        pair.run();
-        invalidate(&pair.sides[1], 3, key).unwrap();
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
+        hosts.run();
+        invalidate(&hosts.sides[1], 3, key).unwrap();
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
         assert_eq!(
-            pair.sides[1].outcomes(),
+            hosts.sides[1].outcomes(),
             [(1, CompletionStatus::Success), (3, CompletionStatus::Success)]
         );
         assert_eq!(fast.region.state(), KeyState::Free);
         assert_eq!(fast.region.key(), key);
     }
-    write_to(&pair.sides[0], 4, b"late", 0xABCD_0000, key);
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
+    write_to(&hosts.sides[0], 4, b"late", 0xABCD_0000, key);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
     assert_eq!(fast.memory.read()[..4], 999u32.to_le_bytes());
 }
 
@@ -163,8 +163,8 @@ fn an_invalidated_region_is_inaccessible_until_registered_again() {
 #[test]
 fn the_consumer_chooses_the_low_key_byte_and_the_old_key_is_rejected() {
     for (variant, status) in [(0x77, CompletionStatus::Success), (0x00, CompletionStatus::RemoteAccess)] {
-        let mut pair = TwoHosts::connected(Options::default());
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options::default());
+        let [alice, bob] = &hosts.sides;
         let fast = Fast::new(bob, 1);
         let index = fast.region.key();
         fast.register(bob, 1);
@@ -172,8 +172,8 @@ fn the_consumer_chooses_the_low_key_byte_and_the_old_key_is_rejected() {
         register(bob, &bob.qp, 3, index | 0x77, SendFlags::empty(), &fast.registration()).unwrap();
         assert_eq!(fast.region.key(), index | 0x77);
         write_to(alice, 4, b"key?", 0xABCD_0000, index | variant);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(4, status)]);
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [(4, status)]);
     }
 }
 
@@ -205,8 +205,8 @@ fn a_request_on_a_key_in_the_wrong_state_ends_the_queue_pair() {
     let cases: [(&str, BreakIt); 4] =
         [("twice", twice), ("free", free), ("gone", gone), ("variant", variant)];
     for (what, break_it) in cases {
-        let mut pair = TwoHosts::connected(Options::default());
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options::default());
+        let [alice, bob] = &hosts.sides;
         let fast = Fast::new(alice, 1);
         break_it(alice, &fast);
         let remote = bob.shared(4);
@@ -216,8 +216,8 @@ fn a_request_on_a_key_in_the_wrong_state_ends_the_queue_pair() {
             SendFlags::empty(),
             &[alice.source(b"more").all()],
         );
-        pair.run();
-        let alice = &pair.sides[0];
+        hosts.run();
+        let alice = &hosts.sides[0];
         let outcomes = alice.outcomes();
         assert!(outcomes.contains(&(2, CompletionStatus::MemoryManagement)), "{what}: {outcomes:?}");
         assert_eq!(alice.qp.state(), QpState::Error, "{what}");
@@ -239,23 +239,23 @@ fn a_request_on_a_key_in_the_wrong_state_ends_the_queue_pair() {
 #[test]
 fn send_invalidate_revokes_the_peers_access() {
     for size in [0, 4, 5000] {
-        let mut pair = TwoHosts::connected(Options::default());
-        let bob = &pair.sides[1];
+        let mut hosts = TwoHosts::connected(Options::default());
+        let bob = &hosts.sides[1];
         let (fast, sink) = (Fast::new(bob, 1), bob.sink(8000));
         let key = fast.region.key();
         for (round, solicited) in [(0, false), (1, true)] {
-            let [alice, bob] = &pair.sides;
+            let [alice, bob] = &hosts.sides;
             fast.register(bob, 1);
             bob.recv(2, &[sink.all()]);
             bob.engine.arm_cq(&bob.cq, roce::Arm::Solicited);
             let source = alice.source(&pattern(size, round));
             let flags = if solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
             alice.post(3, SendOperation::SendInvalidate { key }, flags, &[source.sge(0, size)]).unwrap();
-            pair.run();
-            let sent: Vec<_> = pair.sides[0].completions().iter().map(|c| (c.kind, c.status)).collect();
+            hosts.run();
+            let sent: Vec<_> = hosts.sides[0].completions().iter().map(|c| (c.kind, c.status)).collect();
             assert_eq!(sent, [(CompletionKind::Send, CompletionStatus::Success)]);
             let received: Vec<_> =
-                pair.sides[1].completions().iter().map(|c| (c.kind, c.status, c.bytes)).collect();
+                hosts.sides[1].completions().iter().map(|c| (c.kind, c.status, c.bytes)).collect();
             let invalidated = CompletionKind::ReceiveInvalidate { key };
             assert_eq!(
                 received,
@@ -266,24 +266,24 @@ fn send_invalidate_revokes_the_peers_access() {
             );
             assert_eq!(fast.region.state(), KeyState::Free);
             assert_eq!(
-                pair.sides[1].cq_notifications.len(),
+                hosts.sides[1].cq_notifications.len(),
                 round as usize,
                 "only the solicited message notifies"
             );
             assert_eq!(sink.read()[..size], pattern(size, round));
         }
-        assert_eq!(pair.sides[1].stat("rx_invalidations"), 2);
-        write_to(&pair.sides[0], 4, b"late", 0xABCD_0000, key);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
+        assert_eq!(hosts.sides[1].stat("rx_invalidations"), 2);
+        write_to(&hosts.sides[0], 4, b"late", 0xABCD_0000, key);
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
     }
 }
 
 //= rocev2 §6
 #[test]
 fn a_duplicate_send_invalidate_is_executed_once() {
-    let mut pair = TwoHosts::connected(Options { duplication: 1000, ..Options::default() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { duplication: 1000, ..Options::default() });
+    let [alice, bob] = &hosts.sides;
     let (fast, sink) = (Fast::new(bob, 1), bob.sink(8));
     let key = fast.region.key();
     fast.register(bob, 1);
@@ -292,11 +292,11 @@ fn a_duplicate_send_invalidate_is_executed_once() {
     }
     let empty = SendFlags::empty();
     alice.post(5, SendOperation::SendInvalidate { key }, empty, &[alice.source(b"once").all()]).unwrap();
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(5, CompletionStatus::Success)]);
-    assert_eq!(pair.sides[1].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
-    assert!(pair.sides[1].stat("rx_duplicates") > 0);
-    assert_eq!(pair.sides[1].stat("rx_invalidations"), 1);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(5, CompletionStatus::Success)]);
+    assert_eq!(hosts.sides[1].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
+    assert!(hosts.sides[1].stat("rx_duplicates") > 0);
+    assert_eq!(hosts.sides[1].stat("rx_invalidations"), 1);
 }
 
 //= R-QP-78
@@ -306,27 +306,27 @@ fn a_duplicate_send_invalidate_is_executed_once() {
 fn send_invalidate_of_other_keys_is_rejected() {
     type Prepare = fn(&mut TwoHosts) -> u32;
     let cases: [(&str, Prepare); 5] = [
-        ("free", |pair| Fast::new(&pair.sides[1], 1).region.key()),
-        ("another variant", |pair| {
-            let fast = Fast::new(&pair.sides[1], 1);
-            fast.register(&pair.sides[1], 1);
+        ("free", |hosts| Fast::new(&hosts.sides[1], 1).region.key()),
+        ("another variant", |hosts| {
+            let fast = Fast::new(&hosts.sides[1], 1);
+            fast.register(&hosts.sides[1], 1);
             fast.region.key() | 5
         }),
-        ("local only", |pair| {
-            let bob = &pair.sides[1];
+        ("local only", |hosts| {
+            let bob = &hosts.sides[1];
             let fast = Fast::new(bob, 1);
             let registration = Registration { access: Access::LOCAL_WRITE, ..fast.registration() };
             let key = fast.region.key();
             register(bob, &bob.qp, 1, key, SendFlags::empty(), &registration).unwrap();
             key
         }),
-        ("another domain", |pair| {
-            let bob = &pair.sides[1];
+        ("another domain", |hosts| {
+            let bob = &hosts.sides[1];
             bob.engine.memory().allocate_region(bob.engine.create_pd(), 1, true).unwrap().key()
         }),
-        ("another queue pair's window", |pair| {
-            let [_, other] = pair.connect_another(5);
-            let bob = &pair.sides[1];
+        ("another queue pair's window", |hosts| {
+            let [_, other] = hosts.connect_another(5);
+            let bob = &hosts.sides[1];
             let (memory, window) =
                 (bob.shared(8), bob.engine.memory().create_window(bob.pd, WindowType::Type2).unwrap());
             let binding = whole(&memory);
@@ -336,20 +336,20 @@ fn send_invalidate_of_other_keys_is_rejected() {
         }),
     ];
     for (what, prepare) in cases {
-        let mut pair = TwoHosts::connected(Options::default());
-        let key = prepare(&mut pair);
-        pair.run();
-        pair.sides[1].completions();
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options::default());
+        let key = prepare(&mut hosts);
+        hosts.run();
+        hosts.sides[1].completions();
+        let [alice, bob] = &hosts.sides;
         let sink = bob.sink(8);
         bob.recv(7, &[sink.all()]);
         let source = alice.source(b"four");
         let operation = SendOperation::SendInvalidate { key };
         alice.post(2, operation, SendFlags::empty(), &[source.all()]).unwrap();
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)], "{what}");
-        assert_eq!(pair.sides[1].outcomes(), [(7, CompletionStatus::LocalAccess)], "{what}");
-        assert_eq!(pair.sides[1].stat("rx_invalidations"), 0, "{what}");
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)], "{what}");
+        assert_eq!(hosts.sides[1].outcomes(), [(7, CompletionStatus::LocalAccess)], "{what}");
+        assert_eq!(hosts.sides[1].stat("rx_invalidations"), 0, "{what}");
     }
 }
 
@@ -358,26 +358,26 @@ fn send_invalidate_of_other_keys_is_rejected() {
 #[test]
 fn an_invalidation_waits_for_those_before_it() {
     for seed in 20..40 {
-        let mut pair = TwoHosts::connected(Options { seed, ..Options::default() });
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options { seed, ..Options::default() });
+        let [alice, bob] = &hosts.sides;
         let (fast, target) = (Fast::new(alice, 4), bob.shared(4 * 4096));
         let data = pattern(4 * 4096, seed);
         fast.memory.write(&data);
-        pair.options.loss = 300;
+        hosts.options.loss = 300;
         for round in 0..4 {
-            let alice = &pair.sides[0];
+            let alice = &hosts.sides[0];
             fast.register(alice, 10 * round);
             let sge = roce::Sge { address: 0xABCD_0000, length: 4 * 4096, key: fast.region.key() };
             alice.write(10 * round + 1, &[sge], &target, 0);
             alice.post(10 * round + 2, SendOperation::Send, SendFlags::SILENT, &[]).unwrap();
-            pair.sides[1].recv(round, &[]);
-            invalidate(&pair.sides[0], 10 * round + 3, fast.region.key()).unwrap();
-            pair.run();
+            hosts.sides[1].recv(round, &[]);
+            invalidate(&hosts.sides[0], 10 * round + 3, fast.region.key()).unwrap();
+            hosts.run();
             let expected = [0, 1, 3].map(|n| (10 * round + n, CompletionStatus::Success));
-            assert_eq!(pair.sides[0].outcomes(), expected, "seed {seed}");
+            assert_eq!(hosts.sides[0].outcomes(), expected, "seed {seed}");
         }
         assert_eq!(target.read(), data);
-        assert!(pair.sides[0].stat("retransmissions") > 0);
+        assert!(hosts.sides[0].stat("retransmissions") > 0);
     }
 }
 
@@ -386,8 +386,8 @@ fn an_invalidation_waits_for_those_before_it() {
 //= R-CQ-30
 #[test]
 fn local_requests_complete_in_posting_order() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (fast, target, back) = (Fast::new(alice, 1), bob.shared(9000), alice.sink(9000));
     let source = alice.source(&pattern(9000, 1));
     let key = fast.region.key();
@@ -399,8 +399,8 @@ fn local_requests_complete_in_posting_order() {
     alice.write(6, &[source.all()], &target, 0);
     invalidate(alice, 7, key).unwrap();
     assert_eq!(alice.outcomes(), [], "the first request was not sent yet");
-    pair.run();
-    let done: Vec<_> = pair.sides[0].completions().iter().map(|c| (c.context, c.kind)).collect();
+    hosts.run();
+    let done: Vec<_> = hosts.sides[0].completions().iter().map(|c| (c.context, c.kind)).collect();
     let expected = [
         (1, CompletionKind::Write),
         (2, CompletionKind::FastRegister),
@@ -411,49 +411,49 @@ fn local_requests_complete_in_posting_order() {
     ];
     assert_eq!(done, expected);
     assert_eq!(back.read(), pattern(9000, 1));
-    assert!(pair.sides[0].qp.is_drained());
+    assert!(hosts.sides[0].qp.is_drained());
 }
 
 /// And so the requests behind it do not.
 #[test]
 fn a_registration_does_not_wait_for_acknowledgements() {
-    let pair = TwoHosts::connected(Options::default());
-    let alice = &pair.sides[0];
+    let hosts = TwoHosts::connected(Options::default());
+    let alice = &hosts.sides[0];
     let (fast, source) = (Fast::new(alice, 1), alice.source(b"data"));
     alice.send(1, &[source.all()]);
     let key = fast.region.key();
     // A fence keeps it in order.
     register(alice, &alice.qp, 2, key, SendFlags::FENCE, &fast.registration()).unwrap();
     alice.send(3, &[source.all()]);
-    assert_eq!(alice.transmit(pair.now, 64).len(), 2);
+    assert_eq!(alice.transmit(hosts.now, 64).len(), 2);
 }
 
 //= R-QP-28
 #[test]
 fn a_fenced_registration_waits_for_reads() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (fast, target, back) = (Fast::new(alice, 1), bob.shared(64), alice.sink(64));
     alice.read(1, &[back.all()], &target, 0);
     register(alice, &alice.qp, 2, fast.region.key(), SendFlags::FENCE, &fast.registration()).unwrap();
-    pair.drive();
+    hosts.drive();
     assert_eq!(fast.region.state(), KeyState::Free);
-    pair.run();
+    hosts.run();
     assert_eq!(fast.region.state(), KeyState::Valid);
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
 }
 
 //= R-LAM-26
 //= R-MR-57
 #[test]
 fn access_to_unmapped_pages_fails() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let fast = Fast::new(&pair.sides[1], 2);
-    fast.register(&pair.sides[1], 1);
-    assert!(pair.sides[1].engine.memory().unmap_logical(fast.pages[0]));
-    write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
+    let mut hosts = TwoHosts::connected(Options::default());
+    let fast = Fast::new(&hosts.sides[1], 2);
+    fast.register(&hosts.sides[1], 1);
+    assert!(hosts.sides[1].engine.memory().unmap_logical(fast.pages[0]));
+    write_to(&hosts.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
     assert_eq!(fast.memory.read()[..4], [0; 4]);
 }
 
@@ -467,8 +467,8 @@ fn access_to_unmapped_pages_fails() {
 //= R-MR-52
 #[test]
 fn invalid_registrations_fail_when_posted() {
-    let pair = TwoHosts::connected(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::connected(Options::default());
+    let side = &hosts.sides[0];
     let fast = Fast::new(side, 2);
     let good = Registration { offset: 24, base: 24, length: 2 * PAGE - 24, ..fast.registration() };
     let three = [fast.pages[0]; 3];
@@ -509,8 +509,8 @@ fn invalid_registrations_fail_when_posted() {
 //= R-QP-34
 #[test]
 fn requests_with_the_wrong_kind_of_data_fail_when_posted() {
-    let pair = TwoHosts::connected(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::connected(Options::default());
+    let side = &hosts.sides[0];
     let (fast, memory) = (Fast::new(side, 1), side.shared(8));
     let key = fast.region.key();
     assert_eq!(invalidate(side, 1, memory.key()), Err(PostError::NotAllowed));
@@ -533,9 +533,9 @@ fn requests_with_the_wrong_kind_of_data_fail_when_posted() {
 //= R-QP-39
 #[test]
 fn a_flushed_registration_leaves_the_region_unchanged() {
-    let mut pair = TwoHosts::connected(Options { send_depth: 2, ..Options::default() });
-    let [other, _] = pair.connect_another(5);
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { send_depth: 2, ..Options::default() });
+    let [other, _] = hosts.connect_another(5);
+    let [alice, bob] = &hosts.sides;
     let (fast, target) = (Fast::new(alice, 1), bob.shared(4));
     let (key, back) = (fast.region.key(), alice.sink(4));
     alice.read(1, &[back.all()], &target, 0);
@@ -559,9 +559,9 @@ fn a_flushed_registration_leaves_the_region_unchanged() {
 //= R-MR-41
 #[test]
 fn a_second_registration_fails_while_one_is_queued_and_the_connection_stays() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [other, _] = pair.connect_another(5);
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [other, _] = hosts.connect_another(5);
+    let [alice, bob] = &hosts.sides;
     let (fast, target) = (Fast::new(alice, 1), bob.shared(9000));
     let (key, source) = (fast.region.key(), alice.source(&pattern(9000, 1)));
     fast.register(alice, 1);
@@ -574,8 +574,8 @@ fn a_second_registration_fails_while_one_is_queued_and_the_connection_stays() {
         let again = register(alice, qp, 7, key, SendFlags::empty(), &fast.registration());
         assert_eq!(again, Err(PostError::QueueFull), "its predecessor is still queued");
     }
-    pair.run();
-    let alice = &pair.sides[0];
+    hosts.run();
+    let alice = &hosts.sides[0];
     assert_eq!(alice.outcomes(), [1, 2, 3, 4, 5, 6].map(|context| (context, CompletionStatus::Success)));
     fast.register(alice, 7);
     assert_eq!(alice.outcomes(), [(7, CompletionStatus::Success)]);
@@ -586,28 +586,28 @@ fn a_second_registration_fails_while_one_is_queued_and_the_connection_stays() {
 //= R-MR-51
 #[test]
 fn every_queue_pair_of_the_domain_can_use_a_registered_region() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [other, _] = pair.connect_another(5);
-    let fast = Fast::new(&pair.sides[1], 1);
-    fast.register(&pair.sides[1], 1);
-    let alice = &pair.sides[0];
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [other, _] = hosts.connect_another(5);
+    let fast = Fast::new(&hosts.sides[1], 1);
+    fast.register(&hosts.sides[1], 1);
+    let alice = &hosts.sides[0];
     let source = alice.source(b"mine");
     let operation = SendOperation::Write { address: 0xABCD_0000, key: fast.region.key() };
     post(alice, &other, 2, operation, SendFlags::empty(), SendData::Sges(&[source.all()])).unwrap();
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
     assert_eq!(fast.memory.read()[..4], *b"mine");
 }
 
 //= R-CLOSE-27
 #[test]
 fn a_deregistered_fast_region_is_inaccessible() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let fast = Fast::new(&pair.sides[1], 1);
-    fast.register(&pair.sides[1], 1);
-    assert!(pair.sides[1].engine.memory().deregister(&fast.region));
-    assert!(!pair.sides[1].engine.memory().deregister(&fast.region));
-    write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
+    let mut hosts = TwoHosts::connected(Options::default());
+    let fast = Fast::new(&hosts.sides[1], 1);
+    fast.register(&hosts.sides[1], 1);
+    assert!(hosts.sides[1].engine.memory().deregister(&fast.region));
+    assert!(!hosts.sides[1].engine.memory().deregister(&fast.region));
+    write_to(&hosts.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
 }

@@ -15,27 +15,27 @@ use crate::two_hosts::{Options, TwoHosts, pattern};
 //= rocev2 §6
 #[test]
 fn an_invalidation_that_arrives_after_a_gap_is_executed_and_reported() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let data = pattern(3000, 1);
     let (fast, sink, source) = (Fast::new(bob, 1), bob.sink(3000), alice.source(&data));
     let key = fast.region.key();
     fast.register(bob, 1);
     bob.recv(2, &[sink.all()]);
-    pair.run();
-    pair.sides[1].completions();
-    lose(&mut pair, 1, Opcode::SEND_MIDDLE, 1);
+    hosts.run();
+    hosts.sides[1].completions();
+    lose(&mut hosts, 1, Opcode::SEND_MIDDLE, 1);
     let operation = SendOperation::SendInvalidate { key };
-    pair.sides[0].post(3, operation, SendFlags::empty(), &[source.all()]).unwrap();
-    pair.run();
-    let received: Vec<_> = pair.sides[1].completions().iter().map(|c| (c.kind, c.bytes)).collect();
+    hosts.sides[0].post(3, operation, SendFlags::empty(), &[source.all()]).unwrap();
+    hosts.run();
+    let received: Vec<_> = hosts.sides[1].completions().iter().map(|c| (c.kind, c.bytes)).collect();
     assert_eq!(received, [(CompletionKind::ReceiveInvalidate { key }, 3000)]);
     assert_eq!(sink.read(), data);
-    assert_eq!(pair.sides[1].stat("rx_invalidations"), 1);
+    assert_eq!(hosts.sides[1].stat("rx_invalidations"), 1);
     // The key is no longer valid.
-    fast.register(&pair.sides[1], 4);
-    pair.run();
-    assert!(pair.sides[1].completions().iter().all(|c| c.status == roce::CompletionStatus::Success));
+    fast.register(&hosts.sides[1], 4);
+    hosts.run();
+    assert!(hosts.sides[1].completions().iter().all(|c| c.status == roce::CompletionStatus::Success));
 }
 
 //= R-CQ-5
@@ -43,29 +43,29 @@ fn an_invalidation_that_arrives_after_a_gap_is_executed_and_reported() {
 #[test]
 fn a_solicited_message_that_is_received_with_a_gap_notifies() {
     for lost in [Opcode::SEND_FIRST, Opcode::SEND_MIDDLE, Opcode::SEND_LAST] {
-        let mut pair = TwoHosts::connected(Options::default());
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options::default());
+        let [alice, bob] = &hosts.sides;
         let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
         bob.recv(1, &[sink.all()]);
         bob.engine.arm_cq(&bob.cq, Arm::Solicited);
         alice.post(2, SendOperation::Send, SendFlags::SOLICITED, &[source.all()]).unwrap();
-        lose(&mut pair, 1, lost, 1);
-        pair.run();
-        assert_eq!(pair.sides[1].cq_notifications.len(), 1, "{lost:?}");
+        lose(&mut hosts, 1, lost, 1);
+        hosts.run();
+        assert_eq!(hosts.sides[1].cq_notifications.len(), 1, "{lost:?}");
     }
 }
 
 //= R-QP-76
 #[test]
 fn only_the_last_packet_of_a_message_carries_the_solicited_event() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
     bob.recv(1, &[sink.all()]);
     alice.post(2, SendOperation::Send, SendFlags::SOLICITED, &[source.all()]).unwrap();
-    pair.capture = Some(Vec::new());
-    pair.run();
-    let capture = pair.capture.take().unwrap();
+    hosts.capture = Some(Vec::new());
+    hosts.run();
+    let capture = hosts.capture.take().unwrap();
     let sent = capture.iter().filter(|(from, _)| *from == 0).map(|(_, frame)| Packet::parse(frame).unwrap());
     let solicited: Vec<_> = sent.map(|packet| (packet.bth().opcode(), packet.bth().solicited())).collect();
     let expected = [(Opcode::SEND_FIRST, false), (Opcode::SEND_MIDDLE, false), (Opcode::SEND_LAST, true)];
@@ -76,11 +76,11 @@ fn only_the_last_packet_of_a_message_carries_the_solicited_event() {
 #[test]
 fn a_solicited_event_in_another_packet_than_the_last_does_not_notify() {
     let mut script = Script::new(Options::default());
-    let sink = script.pair.sides[1].sink(4096);
-    script.pair.sides[1].recv(1, &[sink.all()]);
-    let bob = &script.pair.sides[1];
+    let sink = script.hosts.sides[1].sink(4096);
+    script.hosts.sides[1].recv(1, &[sink.all()]);
+    let bob = &script.hosts.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Solicited);
-    let (path, qpn) = (script.pair.path(0), bob.qp.qpn());
+    let (path, qpn) = (script.hosts.path(0), bob.qp.qpn());
     let packets =
         [(Opcode::SEND_FIRST, true, 1024), (Opcode::SEND_MIDDLE, true, 1024), (Opcode::SEND_LAST, false, 8)];
     for (opcode, solicited, len) in packets {
@@ -93,9 +93,9 @@ fn a_solicited_event_in_another_packet_than_the_last_does_not_notify() {
         assert_eq!(script.give(&slot[..end]), Verdict::Consumed);
         script.psn = script.psn.next();
     }
-    script.pair.take_events(1);
-    assert_eq!(script.pair.sides[1].completions().len(), 1);
-    assert_eq!(script.pair.sides[1].cq_notifications, []);
+    script.hosts.take_events(1);
+    assert_eq!(script.hosts.sides[1].completions().len(), 1);
+    assert_eq!(script.hosts.sides[1].cq_notifications, []);
 }
 
 //= rocev2 §6
@@ -177,8 +177,8 @@ fn a_read_counts_as_pending_until_its_last_response_is_sent() {
         let target = script.shared(&pattern(3000, 1));
         let ext = Ext::Reth(reth(&target, 0, 3000));
         script.next(3, Opcode::READ_REQUEST, ext, &[]);
-        let now = script.pair.now;
-        assert_eq!(script.pair.sides[1].transmit(now, sent).len(), sent);
+        let now = script.hosts.now;
+        assert_eq!(script.hosts.sides[1].transmit(now, sent).len(), sent);
         let second: Psn = script.psn;
         script.next(1, Opcode::READ_REQUEST, Ext::Reth(RethRepr { length: 4, ..reth(&target, 0, 4) }), &[]);
         let refused = script.answers().contains(&acknowledge(second, INVALID, 2));

@@ -13,17 +13,17 @@ use crate::two_hosts::{Memory, Options, TwoHosts, pattern};
 fn exchange(options: Options) -> TwoHosts {
     const REQUESTS: u64 = 24;
     let seed = options.seed;
-    let mut pair = TwoHosts::connected(options);
+    let mut hosts = TwoHosts::connected(options);
     let mut expected: [Vec<(u64, CompletionKind)>; 2] = [Vec::new(), Vec::new()];
     let mut checks: Vec<(Memory, Vec<u8>)> = Vec::new();
     let mut keep = Vec::new();
     let mut received: [Vec<(u64, u32)>; 2] = [Vec::new(), Vec::new()];
     for number in 0..REQUESTS {
         for from in 0..2 {
-            let size = (pair.random() % 9000) as usize;
+            let size = (hosts.random() % 9000) as usize;
             let data = pattern(size, seed ^ number << 8 ^ from as u64);
-            let choice = pair.random() % 3;
-            let (local, remote) = (&pair.sides[from], &pair.sides[1 - from]);
+            let choice = hosts.random() % 3;
+            let (local, remote) = (&hosts.sides[from], &hosts.sides[1 - from]);
             let kind = match choice {
                 0 => {
                     let (source, sink) = (local.source(&data), remote.sink(size));
@@ -53,8 +53,8 @@ fn exchange(options: Options) -> TwoHosts {
             expected[from].push((number, kind));
         }
     }
-    pair.run();
-    for (side, (expected, received)) in pair.sides.iter().zip(expected.into_iter().zip(received)) {
+    hosts.run();
+    for (side, (expected, received)) in hosts.sides.iter().zip(expected.into_iter().zip(received)) {
         let done = side.completions();
         assert!(done.iter().all(|c| c.status == CompletionStatus::Success), "seed {seed}: {done:?}");
         let sent: Vec<_> =
@@ -67,7 +67,7 @@ fn exchange(options: Options) -> TwoHosts {
     for (memory, data) in checks {
         assert_eq!(&memory.read()[..data.len()], data, "seed {seed}");
     }
-    pair
+    hosts
 }
 
 //= R-QP-2
@@ -77,7 +77,7 @@ fn every_request_completes_once_in_order_over_a_faulty_network() {
     for seed in 0..60 {
         let mtu = PathMtu::ALL[seed as usize % 5];
         let reads = ReadLimits { inbound: 1 + seed as u8 % 5, outbound: 1 + seed as u8 % 7 };
-        let pair = exchange(Options {
+        let hosts = exchange(Options {
             seed,
             mtu,
             reads,
@@ -87,8 +87,8 @@ fn every_request_completes_once_in_order_over_a_faulty_network() {
             corruption: 5,
             ..Options::default()
         });
-        losses += pair.sides.iter().map(|side| side.stat("retransmissions")).sum::<u64>();
-        naks += pair.sides.iter().map(|side| side.stat("rx_nak_sequence")).sum::<u64>();
+        losses += hosts.sides.iter().map(|side| side.stat("retransmissions")).sum::<u64>();
+        naks += hosts.sides.iter().map(|side| side.stat("rx_nak_sequence")).sum::<u64>();
     }
     assert!(losses > 400 && naks > 40, "{losses} retransmissions, {naks} NAKs: too few faults");
 }
@@ -101,9 +101,9 @@ fn a_reordering_network_loses_nothing() {
 }
 
 /// Drops the `nth` packet with this opcode to `side`.
-pub fn lose(pair: &mut TwoHosts, side: usize, opcode: Opcode, nth: usize) {
+pub fn lose(hosts: &mut TwoHosts, side: usize, opcode: Opcode, nth: usize) {
     let mut seen = 0;
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();
         if to == side && packet.bth().opcode() == opcode {
             seen += 1;
@@ -115,37 +115,37 @@ pub fn lose(pair: &mut TwoHosts, side: usize, opcode: Opcode, nth: usize) {
 
 /// Runs a request of 10 packets of 1024 bytes with one packet lost. Returns its duration in round trips.
 fn with_a_loss(operation: &str, side: usize, opcode: Opcode, nth: usize) -> u64 {
-    let mut pair = TwoHosts::connected(Options::default());
+    let mut hosts = TwoHosts::connected(Options::default());
     // The first request is the requester's first round-trip sample.
     for round in 0..2 {
-        let [alice, bob] = &pair.sides;
+        let [alice, bob] = &hosts.sides;
         let data = pattern(10 * 1024, round);
-        let start = pair.now;
+        let start = hosts.now;
         if operation == "send" {
             let (source, sink) = (alice.source(&data), bob.sink(data.len()));
             bob.recv(1, &[sink.all()]);
             alice.send(1, &[source.all()]);
             if round == 1 {
-                lose(&mut pair, side, opcode, nth);
+                lose(&mut hosts, side, opcode, nth);
             }
-            pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
+            hosts.run_until("the send", |hosts| !hosts.sides[0].cq.is_empty());
             assert_eq!(sink.read(), data);
         } else {
             let (source, sink) = (bob.shared(data.len()), alice.sink(data.len()));
             source.write(&data);
             alice.read(1, &[sink.all()], &source, 0);
             if round == 1 {
-                lose(&mut pair, side, opcode, nth);
+                lose(&mut hosts, side, opcode, nth);
             }
-            pair.run_until("the read", |pair| !pair.sides[0].cq.is_empty());
+            hosts.run_until("the read", |hosts| !hosts.sides[0].cq.is_empty());
             assert_eq!(sink.read(), data);
         }
-        for side in &pair.sides {
+        for side in &hosts.sides {
             assert!(side.outcomes().iter().all(|(_, status)| *status == CompletionStatus::Success));
         }
         if round == 1 {
-            assert!(pair.sides[0].stat("retransmissions") > 0);
-            return pair.now.duration_since(start).as_micros() as u64 / 100;
+            assert!(hosts.sides[0].stat("retransmissions") > 0);
+            return hosts.now.duration_since(start).as_micros() as u64 / 100;
         }
     }
     unreachable!()
@@ -184,27 +184,27 @@ fn a_lost_tail_costs_the_shortest_probe() {
 fn rnr_waits_are_not_round_trip_samples() {
     for waits in 1..=2 {
         let config: fn(&mut roce::Config) = |config| config.timing.rnr_timer = Duration::from_millis(655);
-        let mut pair = TwoHosts::connected(Options { config, ..Options::default() });
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options { config, ..Options::default() });
+        let [alice, bob] = &hosts.sides;
         let (source, sink) = (alice.source(b"late"), bob.sink(4));
         alice.send(1, &[source.all()]);
-        pair.run_for(Duration::from_millis(1));
+        hosts.run_for(Duration::from_millis(1));
         // Sent for the first time after the request that waited.
-        pair.sides[0].send(2, &[source.all()]);
-        pair.run_for(Duration::from_millis(656 * (waits - 1)));
-        assert_eq!(pair.sides[1].stat("tx_nak_rnr"), waits);
+        hosts.sides[0].send(2, &[source.all()]);
+        hosts.run_for(Duration::from_millis(656 * (waits - 1)));
+        assert_eq!(hosts.sides[1].stat("tx_nak_rnr"), waits);
         for context in 1..=4 {
-            pair.sides[1].recv(context, &[sink.all()]);
+            hosts.sides[1].recv(context, &[sink.all()]);
         }
-        pair.run();
-        pair.sides[0].send(3, &[source.all()]);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes().len(), 3);
-        lose(&mut pair, 1, Opcode::SEND_ONLY, 1);
-        let start = pair.now;
-        pair.sides[0].send(4, &[source.all()]);
-        pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
-        let (took, shortest) = (pair.now.duration_since(start), roce::Timing::default().min_resend);
+        hosts.run();
+        hosts.sides[0].send(3, &[source.all()]);
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes().len(), 3);
+        lose(&mut hosts, 1, Opcode::SEND_ONLY, 1);
+        let start = hosts.now;
+        hosts.sides[0].send(4, &[source.all()]);
+        hosts.run_until("the send", |hosts| !hosts.sides[0].cq.is_empty());
+        let (took, shortest) = (hosts.now.duration_since(start), roce::Timing::default().min_resend);
         assert!(took < shortest * 2, "{waits} waits: {took:?}");
     }
 }
@@ -213,42 +213,42 @@ fn rnr_waits_are_not_round_trip_samples() {
 //= rocev2 §7
 #[test]
 fn new_packets_do_not_delay_the_retransmission_of_a_lost_one() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (source, remote) = (alice.source(b"data"), bob.shared(4));
     alice.write(0, &[source.all()], &remote, 0);
-    pair.run();
-    pair.sides[0].completions();
+    hosts.run();
+    hosts.sides[0].completions();
     let (mut lost, mut naks) = (false, 0);
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();
         let nak = to == 0 && packet.bth().opcode() == Opcode::ACKNOWLEDGE;
         naks += u32::from(nak);
         if nak { naks > 1 } else { to == 0 || std::mem::replace(&mut lost, true) }
     }));
-    let (start, shortest) = (pair.now, roce::Timing::default().min_resend);
+    let (start, shortest) = (hosts.now, roce::Timing::default().min_resend);
     let mut posted = 0;
-    while pair.sides[0].cq.is_empty() && posted < 20 {
+    while hosts.sides[0].cq.is_empty() && posted < 20 {
         posted += 1;
-        pair.sides[0].write(posted, &[source.all()], &remote, 0);
-        pair.run_within(shortest * 9 / 10, |pair| !pair.sides[0].cq.is_empty());
+        hosts.sides[0].write(posted, &[source.all()], &remote, 0);
+        hosts.run_within(shortest * 9 / 10, |hosts| !hosts.sides[0].cq.is_empty());
     }
-    let took = pair.now.duration_since(start);
+    let took = hosts.now.duration_since(start);
     assert!(posted > 1 && took < shortest * 2, "{took:?} after {posted} writes");
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes().len() as u64, posted);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes().len() as u64, posted);
 }
 
 #[test]
 fn what_is_lost_again_is_resent_again_without_a_timeout() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (source, remote) = (alice.source(&pattern(40_000, 1)), bob.shared(40_000));
     alice.write(1, &[source.all()], &remote, 0);
     // The fifth packet, three times.
     let mut psn = None;
     let (mut seen, mut lost) = (0, 0);
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();
         if to == 1 {
             seen += 1;
@@ -262,25 +262,25 @@ fn what_is_lost_again_is_resent_again_without_a_timeout() {
         }
         true
     }));
-    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+    hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
     assert_eq!(remote.read(), pattern(40_000, 1));
-    assert_eq!(pair.sides[0].stat("timeouts"), 0);
-    assert_eq!(pair.sides[0].stat("rx_nak_sequence"), 3);
+    assert_eq!(hosts.sides[0].stat("timeouts"), 0);
+    assert_eq!(hosts.sides[0].stat("rx_nak_sequence"), 3);
 }
 
 #[test]
 fn duplicates_are_not_executed_again() {
-    let mut pair = TwoHosts::connected(Options { duplication: 1000, ..Options::default() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { duplication: 1000, ..Options::default() });
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
     for i in 0..4 {
         bob.recv(i, &[sink.all()]);
         alice.post(i, SendOperation::Send, SendFlags::empty(), &[source.all()]).unwrap();
     }
-    pair.run();
-    assert_eq!(pair.sides[1].outcomes().len(), 4);
-    assert_eq!(pair.sides[1].stat("rx_sends"), 4);
-    assert!(pair.sides[1].stat("rx_duplicates") >= 12);
+    hosts.run();
+    assert_eq!(hosts.sides[1].outcomes().len(), 4);
+    assert_eq!(hosts.sides[1].stat("rx_sends"), 4);
+    assert!(hosts.sides[1].stat("rx_duplicates") >= 12);
 }
 
 /// If a peer becomes slower, the requester retransmits a few times, one packet each, until the timeout has
@@ -288,21 +288,21 @@ fn duplicates_are_not_executed_again() {
 //= rocev2 §7
 #[test]
 fn the_timeout_adapts_to_a_slower_peer() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (source, remote) = (alice.source(&pattern(20_000, 1)), bob.shared(20_000));
-    let write = |pair: &mut TwoHosts| {
-        let before = pair.sides[0].stat("retransmissions");
-        pair.sides[0].write(1, &[source.all()], &remote, 0);
-        pair.run_until("a write", |pair| !pair.sides[0].cq.is_empty());
-        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
-        pair.sides[0].stat("retransmissions") - before
+    let write = |hosts: &mut TwoHosts| {
+        let before = hosts.sides[0].stat("retransmissions");
+        hosts.sides[0].write(1, &[source.all()], &remote, 0);
+        hosts.run_until("a write", |hosts| !hosts.sides[0].cq.is_empty());
+        assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+        hosts.sides[0].stat("retransmissions") - before
     };
     for _ in 0..10 {
-        assert_eq!(write(&mut pair), 0);
+        assert_eq!(write(&mut hosts), 0);
     }
-    pair.options.latency *= 500;
-    let again: Vec<_> = (0..40).map(|_| write(&mut pair)).collect();
+    hosts.options.latency *= 500;
+    let again: Vec<_> = (0..40).map(|_| write(&mut hosts)).collect();
     // 50 ms: after 1, 2, 4 ... ms.
     assert!(again[0] <= 7, "{again:?}");
     assert!(again[39] <= 1, "{again:?}");
@@ -311,20 +311,20 @@ fn the_timeout_adapts_to_a_slower_peer() {
 /// More than are loaded into the cache at the same time.
 #[test]
 fn the_timers_of_many_queue_pairs_expire_together() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let mut qps = vec![pair.sides[0].qp.clone()];
-    qps.extend((0..20).map(|context| pair.connect_another(context)[0].clone()));
-    let (source, sink) = (pair.sides[0].source(&[1; 8]), pair.sides[1].shared(8));
-    let alice = &pair.sides[0];
+    let mut hosts = TwoHosts::connected(Options::default());
+    let mut qps = vec![hosts.sides[0].qp.clone()];
+    qps.extend((0..20).map(|context| hosts.connect_another(context)[0].clone()));
+    let (source, sink) = (hosts.sides[0].source(&[1; 8]), hosts.sides[1].shared(8));
+    let alice = &hosts.sides[0];
     let operation = SendOperation::Write { address: sink.address(0), key: sink.key() };
     let sges = [source.all()];
     for qp in &qps {
         let (flags, data) = (SendFlags::empty(), SendData::Sges(&sges));
         alice.engine.post_send(qp, &SendRequest { context: 1, operation, flags, data }).unwrap();
     }
-    assert_eq!(alice.transmit(pair.now, 100).len(), qps.len());
+    assert_eq!(alice.transmit(hosts.now, 100).len(), qps.len());
     // After all of their timeouts.
-    let later = pair.now + Duration::from_millis(100);
+    let later = hosts.now + Duration::from_millis(100);
     alice.engine.first_shard().handle_timeout(later);
     assert_eq!(alice.stat("tail_probes"), qps.len() as u64);
     assert_eq!(alice.transmit(later, 100).len(), qps.len());

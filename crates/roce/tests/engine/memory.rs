@@ -36,7 +36,7 @@ impl Pages {
 //= R-MR-56
 #[test]
 fn logical_addresses_reach_discontiguous_memory() {
-    let mut pair = TwoHosts::connected(Options::default());
+    let mut hosts = TwoHosts::connected(Options::default());
     let pages = Pages::new(3 * 4096);
     let mut backing = Backing::new();
     // The second page first, then the first: from byte 100 of the page on, 5000 bytes.
@@ -44,33 +44,33 @@ fn logical_addresses_reach_discontiguous_memory() {
     unsafe { backing.push(pages.at(4096 + 100), 3996) }.unwrap();
     // SAFETY: as above.
     unsafe { backing.push(pages.at(0), 1004) }.unwrap();
-    let alice = &pair.sides[0];
+    let alice = &hosts.sides[0];
     // SAFETY: as above.
     let base = unsafe { alice.engine.memory().map_logical(100, backing) }.unwrap();
     assert_eq!(base % (1 << 40), 0);
     let data = pattern(5000, 3);
-    let remote = pair.sides[1].shared(5000);
+    let remote = hosts.sides[1].shared(5000);
     remote.write(&data);
     let sge = Sge { address: base + 100, length: 5000, key: PRIVILEGED_KEY };
     alice.read(1, &[sge], &remote, 0);
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(pages.read()[4196..8192], data[..3996]);
     assert_eq!(pages.read()[..1004], data[3996..]);
     assert_eq!(pages.read()[8192..], [0; 4096]);
-    assert!(pair.sides[0].engine.memory().unmap_logical(base));
-    assert!(!pair.sides[0].engine.memory().unmap_logical(base));
-    pair.sides[0].send(2, &[sge]);
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::LocalProtection)]);
+    assert!(hosts.sides[0].engine.memory().unmap_logical(base));
+    assert!(!hosts.sides[0].engine.memory().unmap_logical(base));
+    hosts.sides[0].send(2, &[sge]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::LocalProtection)]);
 }
 
 //= R-LAM-24
 #[test]
 fn logical_ranges_do_not_overlap() {
-    let pair = TwoHosts::new(Options::default());
+    let hosts = TwoHosts::new(Options::default());
     let pages = Pages::new(4096);
-    let engine = &pair.sides[0].engine;
+    let engine = &hosts.sides[0].engine;
     let map = || {
         // SAFETY: the pages outlive the engine's use: no request is posted.
         let backing = unsafe { Backing::contiguous(pages.at(0), 4096) }.unwrap();
@@ -95,22 +95,22 @@ fn logical_ranges_do_not_overlap() {
 //= R-MR-69
 #[test]
 fn keys_are_not_reused_for_long() {
-    let pair = TwoHosts::new(Options::default());
+    let hosts = TwoHosts::new(Options::default());
     let mut seen = HashSet::new();
     for _ in 0..2000 {
-        let memory = pair.sides[0].memory(8, Access::all());
+        let memory = hosts.sides[0].memory(8, Access::all());
         assert!(seen.insert(memory.key()), "a key was reused after {}", seen.len());
         assert!(memory.key() != 0 && memory.key() != PRIVILEGED_KEY);
-        assert!(pair.sides[0].engine.memory().deregister(&memory.region));
-        assert!(!pair.sides[0].engine.memory().deregister(&memory.region));
+        assert!(hosts.sides[0].engine.memory().deregister(&memory.region));
+        assert!(!hosts.sides[0].engine.memory().deregister(&memory.region));
     }
 }
 
 //= R-MR-10
 #[test]
 fn invalid_regions_are_rejected() {
-    let pair = TwoHosts::new(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::new(Options::default());
+    let side = &hosts.sides[0];
     let pages = Pages::new(64);
     let register = |base, length, access| {
         // SAFETY: the memory is not accessed.
@@ -130,28 +130,28 @@ fn invalid_regions_are_rejected() {
 //= R-MR-21
 #[test]
 fn a_read_of_a_region_deregistered_midway_fails() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (sink, remote) = (alice.sink(400_000), bob.shared(400_000));
     alice.read(1, &[sink.all()], &remote, 0);
-    pair.run_until("the first response", |pair| pair.sides[1].stat("tx_bytes") > 0);
-    assert!(pair.sides[1].engine.memory().deregister(&remote.region));
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);
+    hosts.run_until("the first response", |hosts| hosts.sides[1].stat("tx_bytes") > 0);
+    assert!(hosts.sides[1].engine.memory().deregister(&remote.region));
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);
 }
 
 #[test]
 fn elements_are_looked_for_in_requests_that_are_not_complete() {
     let mut script = Script::new(Options::default());
-    let sink = script.pair.sides[1].sink(2048);
-    let has = |script: &Script| script.pair.sides[1].qp.has_element(&|sge| sge.key == sink.key());
+    let sink = script.hosts.sides[1].sink(2048);
+    let has = |script: &Script| script.hosts.sides[1].qp.has_element(&|sge| sge.key == sink.key());
     assert!(!has(&script));
-    script.pair.sides[1].recv(1, &[sink.all()]);
+    script.hosts.sides[1].recv(1, &[sink.all()]);
     assert!(has(&script));
     script.next(1, Opcode::SEND_FIRST, Ext::None, &[1; 1024]);
     assert!(has(&script), "of the message that is being received");
     script.next(1, Opcode::SEND_LAST, Ext::None, &[1]);
     assert!(!has(&script));
-    script.pair.sides[1].send(2, &[sink.sge(0, 8)]);
+    script.hosts.sides[1].send(2, &[sink.sge(0, 8)]);
     assert!(has(&script));
 }

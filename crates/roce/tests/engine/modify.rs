@@ -20,20 +20,20 @@ pub fn requester(psn: u32) -> RequesterSpec {
 
 /// Two hosts whose first queue pairs are in Init.
 pub struct Direct {
-    pub pair: TwoHosts,
+    pub hosts: TwoHosts,
     psns: [u32; 2],
 }
 
 impl Direct {
     pub fn new(options: Options) -> Self {
-        Self { pair: TwoHosts::new(options), psns: PSNS }
+        Self { hosts: TwoHosts::new(options), psns: PSNS }
     }
 
     pub fn peer(&self, side: usize) -> PeerSpec {
         PeerSpec {
-            path: self.pair.path(side),
-            qpn: self.pair.sides[1 - side].qp.qpn(),
-            mtu: self.pair.options.mtu,
+            path: self.hosts.path(side),
+            qpn: self.hosts.sides[1 - side].qp.qpn(),
+            mtu: self.hosts.options.mtu,
             receive_psn: Psn::new(self.psns[1 - side]),
             inbound_reads: 4,
             rnr_timer: 12,
@@ -42,7 +42,7 @@ impl Direct {
     }
 
     pub fn change(&self, side: usize, change: &QpChange) -> Result<(), QpChangeError> {
-        let side = &self.pair.sides[side];
+        let side = &self.hosts.sides[side];
         side.engine.modify_qp(&side.qp, change)
     }
 
@@ -60,12 +60,12 @@ impl Direct {
     }
 
     pub fn qp(&self, side: usize) -> &Arc<Qp<Lock>> {
-        &self.pair.sides[side].qp
+        &self.hosts.sides[side].qp
     }
 
     /// Lets side 0 send, write and read, and checks what arrives.
     fn exchange(&mut self, seed: u64) {
-        let [alice, bob] = &self.pair.sides;
+        let [alice, bob] = &self.hosts.sides;
         let data = pattern(5000, seed);
         let (source, sink, remote, back) =
             (alice.source(&data), bob.sink(5000), bob.shared(5000), alice.sink(5000));
@@ -73,8 +73,8 @@ impl Direct {
         alice.send(2, &[source.all()]);
         alice.write(3, &[source.all()], &remote, 0);
         alice.read(4, &[back.all()], &remote, 0);
-        self.pair.run();
-        let [alice, bob] = &self.pair.sides;
+        self.hosts.run();
+        let [alice, bob] = &self.hosts.sides;
         let success = CompletionStatus::Success;
         assert_eq!(alice.outcomes(), [(2, success), (3, success), (4, success)]);
         assert_eq!(bob.outcomes(), [(1, success)]);
@@ -87,14 +87,14 @@ impl Direct {
 fn queue_pairs_connected_by_hand_exchange_data() {
     let mut direct = Direct::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
     direct.exchange(1);
-    assert_eq!(direct.pair.sides[0].stat("retransmissions"), 0);
+    assert_eq!(direct.hosts.sides[0].stat("retransmissions"), 0);
     let mut lossy = Direct::connected(Options { loss: 50, ..Options::default() });
     for seed in 0..5 {
         lossy.exchange(seed);
     }
-    assert!(lossy.pair.sides[0].stat("retransmissions") > 0);
+    assert!(lossy.hosts.sides[0].stat("retransmissions") > 0);
     // There is no connection.
-    assert!(lossy.pair.sides.iter().all(|side| side.conn_events.is_empty() && side.failed_qps.is_empty()));
+    assert!(lossy.hosts.sides.iter().all(|side| side.conn_events.is_empty() && side.failed_qps.is_empty()));
 }
 
 /// Each change in each state: which it allows, in the order of [`CHANGES`](the_state_allows_a_change).
@@ -168,8 +168,8 @@ fn attributes_out_of_range_are_refused() {
 
 #[test]
 fn a_queue_pair_of_a_connection_cannot_be_changed() {
-    let pair = TwoHosts::connected(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::connected(Options::default());
+    let side = &hosts.sides[0];
     for change in [QpChange::Reset, QpChange::Error, QpChange::ReadyToSend(requester(1))] {
         assert_eq!(side.engine.modify_qp(&side.qp, &change), Err(QpChangeError::Connected));
     }
@@ -183,7 +183,7 @@ fn a_queue_pair_in_rtr_serves_and_cannot_send() {
     direct.connect_side(0, direct.peer(0));
     direct.change(1, &QpChange::ReadyToReceive(direct.peer(1))).unwrap();
     direct.exchange(3);
-    let bob = &direct.pair.sides[1];
+    let bob = &direct.hosts.sides[1];
     let source = bob.source(b"x");
     let refused = bob.post(1, SendOperation::Send, SendFlags::empty(), &[source.all()]);
     assert_eq!(refused, Err(PostError::NotConnected));
@@ -198,15 +198,15 @@ fn remote_access_that_the_queue_pair_does_not_grant_is_an_invalid_request() {
         let mut direct = Direct::new(Options::default());
         direct.connect_side(0, direct.peer(0));
         direct.connect_side(1, PeerSpec { access, ..direct.peer(1) });
-        let [alice, bob] = &direct.pair.sides;
+        let [alice, bob] = &direct.hosts.sides;
         let (near, remote) = (alice.sink(100), bob.shared(100));
         if write {
             alice.write(1, &[near.all()], &remote, 0);
         } else {
             alice.read(1, &[near.all()], &remote, 0);
         }
-        direct.pair.run();
-        let [alice, bob] = &direct.pair.sides;
+        direct.hosts.run();
+        let [alice, bob] = &direct.hosts.sides;
         assert_eq!(alice.outcomes(), [(1, CompletionStatus::RemoteInvalidRequest)], "{access:?}");
         let expected = |side: usize, fault| [(direct.qp(side).qpn(), 77, fault)];
         assert_eq!(bob.failed_qps, expected(1, QpFault::InvalidRequest));
@@ -237,9 +237,9 @@ fn frames_have_the_port_of_their_flow_and_the_ecn_bits_of_their_service() {
             direct.change(0, &QpChange::OpenUnreliable(spec)).unwrap();
             direct.change(0, &QpChange::SendUnreliably(Psn::new(0))).unwrap();
         }
-        let alice = &direct.pair.sides[0];
+        let alice = &direct.hosts.sides[0];
         alice.send(1, &[]);
-        let frames = alice.transmit(direct.pair.now, 1);
+        let frames = alice.transmit(direct.hosts.now, 1);
         let port = roce_wire::flow_source_port(alice.qp.qpn(), peer.qpn);
         assert_eq!((frames[0][15], &frames[0][34..36]), (0xFC | ecn, &port.to_be_bytes()[..]));
     }
@@ -249,13 +249,13 @@ fn frames_have_the_port_of_their_flow_and_the_ecn_bits_of_their_service() {
 #[test]
 fn an_error_without_a_connection_is_an_event() {
     let mut direct = Direct::connected(Options::default());
-    let [alice, bob] = &direct.pair.sides;
+    let [alice, bob] = &direct.hosts.sides;
     let (source, remote) = (alice.source(&[1; 64]), bob.sink(64));
     alice.write(1, &[source.all()], &remote, 0);
-    direct.pair.run();
+    direct.hosts.run();
     let faults = |direct: &Direct| {
         direct
-            .pair
+            .hosts
             .sides
             .each_ref()
             .map(|side| side.failed_qps.iter().map(|failed| failed.2).collect::<Vec<_>>())
@@ -264,16 +264,16 @@ fn an_error_without_a_connection_is_an_event() {
     // What the owner does itself is no event.
     let mut ended = Direct::connected(Options::default());
     ended.change(0, &QpChange::Error).unwrap();
-    ended.pair.sides[1].engine.destroy_qp(&ended.pair.sides[1].qp);
-    ended.pair.run();
+    ended.hosts.sides[1].engine.destroy_qp(&ended.hosts.sides[1].qp);
+    ended.hosts.run();
     assert_eq!(faults(&ended), [vec![], vec![]]);
     // A peer that has vanished is.
     let mut lonely = Direct::connected(Options::default());
-    lonely.pair.kill(1);
-    let alice = &lonely.pair.sides[0];
-    alice.write(2, &[], &lonely.pair.sides[1].shared(1), 0);
-    lonely.pair.run();
-    assert_eq!(lonely.pair.sides[0].outcomes(), [(2, CompletionStatus::RetryExceeded)]);
+    lonely.hosts.kill(1);
+    let alice = &lonely.hosts.sides[0];
+    alice.write(2, &[], &lonely.hosts.sides[1].shared(1), 0);
+    lonely.hosts.run();
+    assert_eq!(lonely.hosts.sides[0].outcomes(), [(2, CompletionStatus::RetryExceeded)]);
     assert_eq!(faults(&lonely)[0], [QpFault::Request]);
 }
 
@@ -281,7 +281,7 @@ fn an_error_without_a_connection_is_an_event() {
 #[test]
 fn posts_in_error_complete_as_flushed() {
     let direct = Direct::connected(Options::default());
-    let alice = &direct.pair.sides[0];
+    let alice = &direct.hosts.sides[0];
     let (source, region) =
         (alice.source(b"data"), alice.engine.memory().allocate_region(alice.pd, 1, false).unwrap());
     alice.recv(1, &[]);
@@ -314,7 +314,7 @@ fn a_queue_pair_is_used_again_after_a_reset() {
     direct.exchange(1);
     for round in 0..3u32 {
         // Something of everything is outstanding: a message half received, a READ, requests behind.
-        let [alice, bob] = &direct.pair.sides;
+        let [alice, bob] = &direct.hosts.sides;
         let (source, sink) = (alice.source(&pattern(50_000, 1)), bob.sink(50_000));
         let (back, remote) = (alice.sink(50_000), bob.shared(50_000));
         bob.recv(10, &[sink.all()]);
@@ -323,26 +323,26 @@ fn a_queue_pair_is_used_again_after_a_reset() {
         alice.read(13, &[back.all()], &remote, 0);
         bob.write(14, &[sink.all()], &alice.shared(50_000), 0);
         let mut frames = 0;
-        direct.pair.filter = Some(Box::new(move |_, _| {
+        direct.hosts.filter = Some(Box::new(move |_, _| {
             frames += 1;
             frames < 20 && frames % 7 != 3
         }));
-        direct.pair.run_for(std::time::Duration::from_millis(1));
-        direct.pair.filter = None;
+        direct.hosts.run_for(std::time::Duration::from_millis(1));
+        direct.hosts.filter = None;
         if round == 1 {
             direct.change(0, &QpChange::Error).unwrap();
-            direct.pair.sides[0].completions();
+            direct.hosts.sides[0].completions();
         }
         for side in [0, 1] {
             direct.change(side, &QpChange::Reset).unwrap();
             assert!(direct.qp(side).is_drained());
-            let side = &direct.pair.sides[side];
+            let side = &direct.hosts.sides[side];
             let refused = side.engine.post_recv(&side.qp, &RecvRequest { context: 1, sges: &[] });
             assert_eq!(refused, Err(PostError::NotConnected), "nothing is posted in Reset");
         }
         // Frames in flight find no peer.
-        direct.pair.run();
-        direct.pair.sides.iter().for_each(|side| assert_eq!(side.outcomes(), [], "round {round}"));
+        direct.hosts.run();
+        direct.hosts.sides.iter().for_each(|side| assert_eq!(side.outcomes(), [], "round {round}"));
         direct.psns = [0x0000_0100 + round, 0x00FF_FFFF - round];
         for side in [0, 1] {
             direct.change(side, &QpChange::Initialize).unwrap();
@@ -359,11 +359,11 @@ fn retry_counts_and_timeout_are_those_of_the_queue_pair() {
         direct.change(0, &QpChange::ReadyToReceive(direct.peer(0))).unwrap();
         let spec = RequesterSpec { retries, ack_timeout, ..requester(5) };
         direct.change(0, &QpChange::ReadyToSend(spec)).unwrap();
-        direct.pair.kill(1);
-        direct.pair.sides[0].write(1, &[], &direct.pair.sides[1].shared(1), 0);
-        let start = direct.pair.now;
-        direct.pair.run_until("the failure", |pair| !pair.sides[0].cq.is_empty());
-        direct.pair.now.duration_since(start).as_micros() as u64
+        direct.hosts.kill(1);
+        direct.hosts.sides[0].write(1, &[], &direct.hosts.sides[1].shared(1), 0);
+        let start = direct.hosts.now;
+        direct.hosts.run_until("the failure", |hosts| !hosts.sides[0].cq.is_empty());
+        direct.hosts.now.duration_since(start).as_micros() as u64
     };
     // 4.096 us * 2^14 = 67 ms, once and eight times.
     let (once, eight_times) = (time_to_fail(0, 14), time_to_fail(7, 14));
@@ -379,13 +379,13 @@ fn the_rnr_timer_is_that_of_the_queue_pair() {
         let mut direct = Direct::new(Options::default());
         direct.connect_side(0, direct.peer(0));
         direct.connect_side(1, PeerSpec { rnr_timer: code, ..direct.peer(1) });
-        let source = direct.pair.sides[0].source(b"early");
-        direct.pair.sides[0].send(1, &[source.all()]);
-        direct.pair.run_until("an RNR NAK", |pair| pair.sides[0].stat("rx_nak_rnr") > 0);
-        let start = direct.pair.now;
-        direct.pair.sides[1].recv(2, &[direct.pair.sides[1].sink(5).all()]);
-        direct.pair.run_until("the message", |pair| !pair.sides[1].cq.is_empty());
-        let took = direct.pair.now.duration_since(start).as_micros() as u64;
+        let source = direct.hosts.sides[0].source(b"early");
+        direct.hosts.sides[0].send(1, &[source.all()]);
+        direct.hosts.run_until("an RNR NAK", |hosts| hosts.sides[0].stat("rx_nak_rnr") > 0);
+        let start = direct.hosts.now;
+        direct.hosts.sides[1].recv(2, &[direct.hosts.sides[1].sink(5).all()]);
+        direct.hosts.run_until("the message", |hosts| !hosts.sides[1].cq.is_empty());
+        let took = direct.hosts.now.duration_since(start).as_micros() as u64;
         assert!((wait..wait * 2 + 200).contains(&took), "code {code}: {took} us");
     }
 }

@@ -21,7 +21,7 @@ fn rated() -> Options {
 
 /// Alice, who has read from bob once, so that the round trip is measured, and memory for READs of 1 MiB.
 struct Reads {
-    pair: TwoHosts,
+    hosts: TwoHosts,
     source: Memory,
     sink: Memory,
     /// Content of bob's memory.
@@ -31,16 +31,16 @@ struct Reads {
 impl Reads {
     /// `messages` READs have memory of their own to read from and into.
     fn new(options: Options, messages: u64) -> Self {
-        let mut pair = TwoHosts::connected(options);
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(options);
+        let [alice, bob] = &hosts.sides;
         let len = messages as usize * MESSAGE;
         let data = pattern(len, 1);
         let (source, sink) = (bob.shared(len), alice.sink(len));
         source.write(&data);
         alice.read(1, &[sink.sge(0, 4096)], &source, 0);
-        pair.run();
-        pair.sides[0].completions();
-        Self { pair, source, sink, data }
+        hosts.run();
+        hosts.sides[0].completions();
+        Self { hosts, source, sink, data }
     }
 }
 
@@ -68,30 +68,30 @@ fn lost_responses_with(
     copies: usize,
     lost: impl Fn(u32) -> bool + 'static,
 ) -> Cost {
-    let Reads { mut pair, source, sink, data } = Reads::new(options, messages);
-    lose_responses(&mut pair, move |number, copy| lost(number) && copy <= copies);
+    let Reads { mut hosts, source, sink, data } = Reads::new(options, messages);
+    lose_responses(&mut hosts, move |number, copy| lost(number) && copy <= copies);
     let names = ["retransmissions", "tail_probes", "implied_naks", "timeouts"];
-    let before = names.map(|name| pair.sides[0].stat(name));
-    let (sent, start) = (pair.sides[1].stat("tx_bytes"), pair.now);
+    let before = names.map(|name| hosts.sides[0].stat(name));
+    let (sent, start) = (hosts.sides[1].stat("tx_bytes"), hosts.now);
     for context in 0..messages {
         let offset = context as usize * MESSAGE;
-        pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
+        hosts.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
     }
     let mut done = Vec::new();
     while done.len() < messages as usize {
-        pair.run_until("a READ", |pair| !pair.sides[0].cq.is_empty());
-        done.extend(pair.sides[0].outcomes());
+        hosts.run_until("a READ", |hosts| !hosts.sides[0].cq.is_empty());
+        done.extend(hosts.sides[0].outcomes());
     }
     let expected: Vec<_> = (0..messages).map(|context| (context, CompletionStatus::Success)).collect();
     assert_eq!(done, expected);
     assert_eq!(sink.read(), data);
-    let after = names.map(|name| pair.sides[0].stat(name));
+    let after = names.map(|name| hosts.sides[0].stat(name));
     Cost {
-        again: (pair.sides[1].stat("tx_bytes") - sent - messages * MESSAGE as u64) / MTU as u64,
+        again: (hosts.sides[1].stat("tx_bytes") - sent - messages * MESSAGE as u64) / MTU as u64,
         requests: after[0] - before[0],
         timeouts: after[1] - before[1] + after[3] - before[3],
         losses: after[2] - before[2],
-        took: pair.now.duration_since(start).as_micros() as u64 / 100,
+        took: hosts.now.duration_since(start).as_micros() as u64 / 100,
     }
 }
 
@@ -146,28 +146,28 @@ fn a_response_that_is_lost_again_is_requested_again_without_a_timeout() {
 fn late_responses_at_the_end_of_a_chunk_are_not_requested_again() {
     let cost = lost_responses(1, 1, |number| number == 63);
     assert_eq!((cost.again, cost.requests), (1, 1));
-    let mut pair =
+    let mut hosts =
         TwoHosts::connected(Options { reordering: 200, latency: Duration::from_nanos(300), ..rated() });
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
     alice.read(1, &[sink.all()], &source, 0);
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
-    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    assert_eq!(hosts.sides[0].stat("retransmissions"), 0);
 }
 
 /// The messages behind it may need what it reads.
 //= rocev2 §7
 #[test]
 fn a_missing_response_is_requested_before_a_short_message_is_sent() {
-    let Reads { pair, source, sink, .. } = Reads::new(rated(), 1);
-    let [alice, bob] = &pair.sides;
+    let Reads { hosts, source, sink, .. } = Reads::new(rated(), 1);
+    let [alice, bob] = &hosts.sides;
     alice.read(1, &[sink.sge(0, 64 * MTU)], &source, 0);
-    for frame in alice.transmit(pair.now, 64) {
-        bob.engine.first_shard().handle_frame(pair.now, &frame);
+    for frame in alice.transmit(hosts.now, 64) {
+        bob.engine.first_shard().handle_frame(hosts.now, &frame);
     }
-    let later = pair.now + Duration::from_micros(100);
-    for (number, response) in bob.transmit(pair.now, 64).iter().enumerate() {
+    let later = hosts.now + Duration::from_micros(100);
+    for (number, response) in bob.transmit(hosts.now, 64).iter().enumerate() {
         if number != 5 {
             alice.engine.first_shard().handle_frame(later, response);
         }
@@ -222,14 +222,14 @@ fn without_early_placement_reads_are_requested_again_from_the_lost_response_on()
 //= rocev2 §7
 #[test]
 fn a_late_response_does_not_tell_how_the_peer_answers() {
-    let Reads { pair, source, sink, .. } = Reads::new(rated(), 1);
-    let [alice, bob] = &pair.sides;
+    let Reads { hosts, source, sink, .. } = Reads::new(rated(), 1);
+    let [alice, bob] = &hosts.sides;
     alice.read(1, &[sink.sge(0, 128 * MTU)], &source, 0);
-    for frame in alice.transmit(pair.now, 64) {
-        bob.engine.first_shard().handle_frame(pair.now, &frame);
+    for frame in alice.transmit(hosts.now, 64) {
+        bob.engine.first_shard().handle_frame(hosts.now, &frame);
     }
-    let later = pair.now + Duration::from_micros(100);
-    let responses = bob.transmit(pair.now, 256);
+    let later = hosts.now + Duration::from_micros(100);
+    let responses = bob.transmit(hosts.now, 256);
     assert_eq!(responses.len(), 128);
     let missing = [3, 10, 70, 80];
     let requests = || {
@@ -258,9 +258,9 @@ fn a_late_response_does_not_tell_how_the_peer_answers() {
 /// Responses behind the oldest READ are stored in the elements of theirs.
 #[test]
 fn responses_of_a_later_read_are_stored_in_its_own_elements() {
-    let Reads { mut pair, source, sink, data } = Reads::new(rated(), 1);
-    lose_responses(&mut pair, |number, copy| number == 9 && copy == 1);
-    let alice = &pair.sides[0];
+    let Reads { mut hosts, source, sink, data } = Reads::new(rated(), 1);
+    lose_responses(&mut hosts, |number, copy| number == 9 && copy == 1);
+    let alice = &hosts.sides[0];
     let parts = [2, 2, 2, 14].map(|packets| packets * MTU);
     let mut at = 0;
     let elements = parts.map(|length| {
@@ -270,10 +270,10 @@ fn responses_of_a_later_read_are_stored_in_its_own_elements() {
     let before = alice.stat("retransmissions");
     alice.read(1, &elements, &source, 0);
     alice.read(2, &[sink.sge(at, MTU), sink.sge(at + MTU, 19 * MTU)], &source, at);
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
     assert!(sink.read()[..40 * MTU] == data[..40 * MTU]);
-    assert_eq!(pair.sides[0].stat("retransmissions") - before, 1);
+    assert_eq!(hosts.sides[0].stat("retransmissions") - before, 1);
 }
 
 /// A request behind a READ that misses a response is lost, too: of the READ only the oldest chunk is requested again.
@@ -282,8 +282,8 @@ fn responses_of_a_later_read_are_stored_in_its_own_elements() {
 #[test]
 fn a_loss_behind_a_read_that_misses_a_response_resends_one_chunk_of_it() {
     let options = Options { reads: ReadLimits { inbound: 2, outbound: 2 }, ..rated() };
-    let Reads { pair, source, sink, .. } = Reads::new(options, 1);
-    let [alice, bob] = &pair.sides;
+    let Reads { hosts, source, sink, .. } = Reads::new(options, 1);
+    let [alice, bob] = &hosts.sides;
     let target = bob.shared(4 * MTU);
     alice.read(1, &[sink.sge(0, 100 * MTU)], &source, 0);
     alice.write(2, &[sink.sge(128 * MTU, 4 * MTU)], &target, 0);
@@ -298,7 +298,7 @@ fn a_loss_behind_a_read_that_misses_a_response_resends_one_chunk_of_it() {
         Opcode::WRITE_MIDDLE,
         Opcode::WRITE_LAST,
     ];
-    let later = |round: u32| pair.now + Duration::from_micros(100) * round;
+    let later = |round: u32| hosts.now + Duration::from_micros(100) * round;
     let sent = alice.transmit(later(0), 64);
     assert_eq!(opcodes(&sent), [&all[..1], &all[..]].concat());
     // The first packet of the WRITE and a response are lost.
@@ -325,13 +325,13 @@ fn a_loss_behind_a_read_that_misses_a_response_resends_one_chunk_of_it() {
 #[test]
 fn the_chunks_of_a_read_do_not_change_while_the_window_does() {
     let options = Options { latency: Duration::from_micros(500), ..rated() };
-    let Reads { mut pair, source, sink, .. } = Reads::new(options, 4);
+    let Reads { mut hosts, source, sink, .. } = Reads::new(options, 4);
     for expected in [64, 256] {
-        pair.capture = Some(Vec::new());
-        pair.sides[0].read(1, &[sink.sge(0, 4 * MESSAGE)], &source, 0);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
-        let capture = pair.capture.take().unwrap();
+        hosts.capture = Some(Vec::new());
+        hosts.sides[0].read(1, &[sink.sge(0, 4 * MESSAGE)], &source, 0);
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+        let capture = hosts.capture.take().unwrap();
         for (_, frame) in capture.iter().filter(|(from, _)| *from == 0) {
             let reth = RethRepr::parse(&Packet::parse(frame).unwrap().reth().unwrap());
             assert_eq!(reth.length as usize / MTU, expected);
@@ -345,26 +345,26 @@ fn the_chunks_of_a_read_do_not_change_while_the_window_does() {
 fn responses_are_requested_up_to_the_window() {
     // Of a window of 96 packets READs may use 144.
     for (written, expected) in [(15, 2), (16, 2), (17, 1)] {
-        let pair = TwoHosts::connected(Options { config: |config| config.window = 96, ..rated() });
-        let [alice, bob] = &pair.sides;
+        let hosts = TwoHosts::connected(Options { config: |config| config.window = 96, ..rated() });
+        let [alice, bob] = &hosts.sides;
         let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
         alice.write(1, &[sink.sge(0, written * MTU)], &source, 0);
         alice.read(2, &[sink.sge(0, 192 * MTU)], &source, 0);
-        assert_eq!(alice.transmit(pair.now, 64).len(), written + expected, "{written} packets before");
+        assert_eq!(alice.transmit(hosts.now, 64).len(), written + expected, "{written} packets before");
     }
     let config = |config: &mut Config| (config.window, config.max_in_flight) = (2, 2048);
-    let mut pair = TwoHosts::connected(Options { config, ..rated() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { config, ..rated() });
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (bob.shared(MESSAGE), alice.sink(MESSAGE));
     alice.read(1, &[sink.sge(0, 192 * MTU)], &source, 0);
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
 }
 
 /// Drops the READ requests with these numbers, counted from the next one on.
-fn lose_request(pair: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
+fn lose_request(hosts: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
     let mut seen = 0;
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         let is_request = to == 1 && Packet::parse(frame).unwrap().bth().opcode() == Opcode::READ_REQUEST;
         seen += u32::from(is_request);
         !(is_request && lost(seen - 1))
@@ -377,22 +377,22 @@ fn lose_request(pair: &mut TwoHosts, lost: impl Fn(u32) -> bool + 'static) {
 fn a_lost_request_is_sent_again_and_those_behind_it_if_the_peer_has_dropped_them() {
     for keeps in [true, false] {
         let options = Options { keeps_packets: [true, keeps], ..rated() };
-        let Reads { mut pair, source, sink, data } = Reads::new(options, 2);
-        lose_request(&mut pair, |number| number == 5);
-        let sent = pair.sides[1].stat("tx_bytes");
-        let before = ["retransmissions", "implied_naks"].map(|name| pair.sides[0].stat(name));
+        let Reads { mut hosts, source, sink, data } = Reads::new(options, 2);
+        lose_request(&mut hosts, |number| number == 5);
+        let sent = hosts.sides[1].stat("tx_bytes");
+        let before = ["retransmissions", "implied_naks"].map(|name| hosts.sides[0].stat(name));
         for context in 0..2 {
             let offset = context as usize * MESSAGE;
-            pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
+            hosts.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
         }
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
         assert_eq!(sink.read(), data);
-        assert_eq!(pair.sides[0].stat("timeouts"), 0, "keeps: {keeps}");
-        let after = ["retransmissions", "implied_naks"].map(|name| pair.sides[0].stat(name));
+        assert_eq!(hosts.sides[0].stat("timeouts"), 0, "keeps: {keeps}");
+        let after = ["retransmissions", "implied_naks"].map(|name| hosts.sides[0].stat(name));
         let expected = if keeps { [2, 1] } else { [6, 2] };
         assert_eq!([after[0] - before[0], after[1] - before[1]], expected, "keeps: {keeps}");
-        let again = (pair.sides[1].stat("tx_bytes") - sent) / MTU as u64 - 2048;
+        let again = (hosts.sides[1].stat("tx_bytes") - sent) / MTU as u64 - 2048;
         assert!(again <= 64, "keeps: {keeps}: {again} responses sent again");
     }
 }
@@ -403,17 +403,17 @@ fn a_lost_request_is_sent_again_and_those_behind_it_if_the_peer_has_dropped_them
 #[test]
 fn requests_acknowledged_while_responses_are_missing_complete_behind_them() {
     for lost in [3, 40, 99] {
-        let mut pair = TwoHosts::connected(rated());
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(rated());
+        let [alice, bob] = &hosts.sides;
         let data = pattern(100 * MTU, 1);
         let (source, sink) = (bob.shared(100 * MTU), alice.sink(100 * MTU));
         source.write(&data);
         let (from, target) = (alice.source(&data), bob.shared(100 * MTU));
         alice.read(0, &[sink.sge(0, 4096)], &source, 0);
-        pair.run();
-        pair.sides[0].completions();
+        hosts.run();
+        hosts.sides[0].completions();
         let (mut first, mut done) = (None, false);
-        pair.filter = Some(Box::new(move |to, frame| {
+        hosts.filter = Some(Box::new(move |to, frame| {
             let packet = Packet::parse(frame).unwrap();
             if to != 0 || done {
                 return true;
@@ -422,14 +422,14 @@ fn requests_acknowledged_while_responses_are_missing_complete_behind_them() {
             done = psn.distance_from(*first.get_or_insert(psn)) == lost;
             !done
         }));
-        let before = pair.sides[0].stat("retransmissions");
-        pair.sides[0].read(1, &[sink.all()], &source, 0);
-        pair.sides[0].write(2, &[from.all()], &target, 0);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
+        let before = hosts.sides[0].stat("retransmissions");
+        hosts.sides[0].read(1, &[sink.all()], &source, 0);
+        hosts.sides[0].write(2, &[from.all()], &target, 0);
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
         assert_eq!((sink.read(), target.read()), (data.clone(), data));
-        assert_eq!(pair.sides[0].stat("retransmissions") - before, 1, "{lost}");
-        assert_eq!(pair.sides[0].stat("timeouts"), 0, "{lost}");
+        assert_eq!(hosts.sides[0].stat("retransmissions") - before, 1, "{lost}");
+        assert_eq!(hosts.sides[0].stat("timeouts"), 0, "{lost}");
     }
 }
 
@@ -439,8 +439,8 @@ fn a_later_read_into_the_same_memory_is_not_overwritten_by_an_earlier_one() {
     // In packets, of the 20 of both elements: where the second READ begins, and which packet of the first one is lost.
     for (begin, lost) in [(0, 5), (0, 7), (4, 6), (9, 2), (12, 1)] {
         for copies in [1, 2] {
-            let mut pair = TwoHosts::connected(rated());
-            let [alice, bob] = &pair.sides;
+            let mut hosts = TwoHosts::connected(rated());
+            let [alice, bob] = &hosts.sides;
             let data = [pattern(8 * MTU, 1), pattern(8 * MTU, 2)];
             let sources = [0, 1].map(|number| bob.shared(data[number].len()));
             for (source, data) in sources.iter().zip(&data) {
@@ -448,16 +448,16 @@ fn a_later_read_into_the_same_memory_is_not_overwritten_by_an_earlier_one() {
             }
             let sink = alice.sink(20 * MTU);
             alice.read(9, &[sink.sge(0, MTU)], &sources[0], 0);
-            pair.run();
-            pair.sides[0].completions();
+            hosts.run();
+            hosts.sides[0].completions();
             sink.write(&vec![0; 20 * MTU]);
-            lose_responses(&mut pair, move |number, copy| number == lost && copy <= copies);
-            let alice = &pair.sides[0];
+            lose_responses(&mut hosts, move |number, copy| number == lost && copy <= copies);
+            let alice = &hosts.sides[0];
             alice.read(1, &[sink.sge(0, 6 * MTU), sink.sge(10 * MTU, 2 * MTU)], &sources[0], 0);
             alice.read(2, &[sink.sge(begin * MTU, 8 * MTU)], &sources[1], 0);
-            pair.run();
+            hosts.run();
             let outcomes = [1, 2].map(|context| (context, CompletionStatus::Success));
-            assert_eq!(pair.sides[0].outcomes(), outcomes, "{begin}, {lost}");
+            assert_eq!(hosts.sides[0].outcomes(), outcomes, "{begin}, {lost}");
             let mut expected = vec![0; 20 * MTU];
             expected[..6 * MTU].copy_from_slice(&data[0][..6 * MTU]);
             expected[10 * MTU..12 * MTU].copy_from_slice(&data[0][6 * MTU..]);
@@ -465,15 +465,15 @@ fn a_later_read_into_the_same_memory_is_not_overwritten_by_an_earlier_one() {
             assert!(sink.read() == expected, "{begin}, {lost}, {copies} copies");
             // Behind READs that are stored, nothing shows the second loss.
             let probes = u64::from(begin == 12 && copies == 2);
-            assert_eq!(pair.sides[0].stat("tail_probes"), probes, "{begin}, {lost}, {copies} copies");
+            assert_eq!(hosts.sides[0].stat("tail_probes"), probes, "{begin}, {lost}, {copies} copies");
         }
     }
 }
 
 /// Drops responses by their number, counted from the next one on, and by how often it was sent.
-fn lose_responses(pair: &mut TwoHosts, lost: impl Fn(u32, usize) -> bool + 'static) {
+fn lose_responses(hosts: &mut TwoHosts, lost: impl Fn(u32, usize) -> bool + 'static) {
     let (mut first, mut seen) = (None, std::collections::HashMap::new());
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();
         if to != 0 {
             return true;
@@ -491,11 +491,11 @@ fn lose_responses(pair: &mut TwoHosts, lost: impl Fn(u32, usize) -> bool + 'stat
 //= rocev2 §7
 #[test]
 fn an_answer_before_the_retries_are_used_up_is_progress_although_it_shows_losses() {
-    let Reads { mut pair, source, sink, data } = Reads::new(rated(), 2);
+    let Reads { mut hosts, source, sink, data } = Reads::new(rated(), 2);
     // The answer to the newest request.
     let answer = Rc::new(RefCell::new(Vec::new()));
     let kept = answer.clone();
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         if to == 1 {
             kept.borrow_mut().clear();
             return true;
@@ -505,21 +505,21 @@ fn an_answer_before_the_retries_are_used_up_is_progress_although_it_shows_losses
     }));
     let timing = roce::Config::new(0, [0; 32]).timing;
     let attempts = u32::from(timing.retries) + 1;
-    let limit = pair.now + timing.ack_timeout * attempts;
+    let limit = hosts.now + timing.ack_timeout * attempts;
     for context in 0..2 {
         let offset = context as usize * MESSAGE;
-        pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
+        hosts.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
     }
-    pair.run_within(Duration::from_secs(60), |pair| pair.now > limit);
-    assert_eq!(pair.sides[0].qp.state(), QpState::Rts);
-    pair.filter = None;
+    hosts.run_within(Duration::from_secs(60), |hosts| hosts.now > limit);
+    assert_eq!(hosts.sides[0].qp.state(), QpState::Rts);
+    hosts.filter = None;
     let late = answer.borrow().clone();
     assert!(!late.is_empty());
     for frame in late {
-        pair.sides[0].engine.first_shard().handle_frame(pair.now, &frame);
+        hosts.sides[0].engine.first_shard().handle_frame(hosts.now, &frame);
     }
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [0, 1].map(|context| (context, CompletionStatus::Success)));
     assert!(sink.read() == data);
 }
 
@@ -528,11 +528,11 @@ fn an_answer_before_the_retries_are_used_up_is_progress_although_it_shows_losses
 #[test]
 fn a_response_lost_from_the_answer_to_a_probe_is_requested_again_without_another_timeout() {
     for lost in [0, 30, 62] {
-        let Reads { mut pair, source, sink, data } = Reads::new(rated(), 1);
-        let written = pair.sides[1].shared(MTU);
+        let Reads { mut hosts, source, sink, data } = Reads::new(rated(), 1);
+        let written = hosts.sides[1].shared(MTU);
         let asked = Rc::new(Cell::new(0));
         let (count, mut answered) = (asked.clone(), 0);
-        pair.filter = Some(Box::new(move |to, frame| {
+        hosts.filter = Some(Box::new(move |to, frame| {
             let packet = Packet::parse(frame).unwrap();
             if to == 1 {
                 let is_read = packet.bth().opcode() == Opcode::READ_REQUEST;
@@ -542,14 +542,14 @@ fn a_response_lost_from_the_answer_to_a_probe_is_requested_again_without_another
             answered += u32::from(count.get() == 2);
             count.get() > 2 || count.get() == 2 && answered != lost + 1
         }));
-        let before = pair.sides[0].stat("timeouts");
-        let alice = &pair.sides[0];
+        let before = hosts.sides[0].stat("timeouts");
+        let alice = &hosts.sides[0];
         alice.read(1, &[sink.sge(0, 64 * MTU)], &source, 0);
         alice.write(2, &[sink.sge(64 * MTU, MTU)], &written, 0);
-        pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
+        hosts.run();
+        assert_eq!(hosts.sides[0].outcomes(), [1, 2].map(|context| (context, CompletionStatus::Success)));
         assert!(sink.read()[..64 * MTU] == data[..64 * MTU]);
-        assert_eq!(pair.sides[0].stat("timeouts") - before, 1, "{lost} lost");
+        assert_eq!(hosts.sides[0].stat("timeouts") - before, 1, "{lost} lost");
         assert_eq!(asked.get(), 3, "{lost} lost");
     }
 }
@@ -559,13 +559,13 @@ fn a_response_lost_from_the_answer_to_a_probe_is_requested_again_without_another
 #[test]
 fn responses_in_flight_are_as_many_as_can_be_recorded() {
     let config = |config: &mut Config| config.max_in_flight = 32 << 10;
-    let Reads { mut pair, source, sink, data } = Reads::new(Options { config, ..rated() }, 1);
-    lose_responses(&mut pair, |number, copy| number == 1 && copy == 1);
-    pair.sides[0].read(1, &[sink.sge(0, 192 * MTU)], &source, 0);
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    let Reads { mut hosts, source, sink, data } = Reads::new(Options { config, ..rated() }, 1);
+    lose_responses(&mut hosts, |number, copy| number == 1 && copy == 1);
+    hosts.sides[0].read(1, &[sink.sge(0, 192 * MTU)], &source, 0);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     assert!(sink.read()[..192 * MTU] == data[..192 * MTU]);
-    assert_eq!(pair.sides[0].stat("timeouts"), 0);
+    assert_eq!(hosts.sides[0].stat("timeouts"), 0);
 }
 
 /// A request is outstanding until the last response to it was sent, whether or not it arrives.
@@ -575,11 +575,11 @@ fn responses_in_flight_are_as_many_as_can_be_recorded() {
 fn no_more_read_requests_are_outstanding_than_the_peer_granted() {
     for granted in [1, 2, 4] {
         let options = Options { reads: ReadLimits { inbound: granted, outbound: granted }, ..rated() };
-        let Reads { mut pair, source, sink, data } = Reads::new(options, 4);
+        let Reads { mut hosts, source, sink, data } = Reads::new(options, 4);
         let most = Rc::new(Cell::new(0));
         let seen = most.clone();
         let (mut open, mut count, mut base) = (Vec::new(), 0u32, None);
-        pair.filter = Some(Box::new(move |to, frame| {
+        hosts.filter = Some(Box::new(move |to, frame| {
             let packet = Packet::parse(frame).unwrap();
             let psn = packet.bth().psn();
             let at = psn.distance_from(*base.get_or_insert(psn));
@@ -599,12 +599,12 @@ fn no_more_read_requests_are_outstanding_than_the_peer_granted() {
         }));
         for context in 0..4 {
             let offset = context as usize * MESSAGE;
-            pair.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
+            hosts.sides[0].read(context, &[sink.sge(offset, MESSAGE)], &source, offset);
         }
         let mut done = 0;
         while done < 4 {
-            pair.run_until("a READ", |pair| !pair.sides[0].cq.is_empty());
-            done += pair.sides[0].outcomes().len();
+            hosts.run_until("a READ", |hosts| !hosts.sides[0].cq.is_empty());
+            done += hosts.sides[0].outcomes().len();
         }
         assert!(sink.read() == data);
         assert!(most.get() <= usize::from(granted), "granted {granted}: {}", most.get());

@@ -18,11 +18,11 @@ fn read_and_invalidate(side: &Side, context: u64, to: &[roce::Sge], from: &Memor
 #[test]
 fn a_read_can_invalidate_the_key_that_it_reads_to() {
     for loss in [0, 200] {
-        let mut pair = TwoHosts::connected(Options { loss, ..Options::default() });
+        let mut hosts = TwoHosts::connected(Options { loss, ..Options::default() });
         let data = pattern(3 * 4096, 5);
-        let from = pair.sides[1].shared(data.len());
+        let from = hosts.sides[1].shared(data.len());
         from.write(&data);
-        let alice = &pair.sides[0];
+        let alice = &hosts.sides[0];
         let (fast, other) = (Fast::new(alice, 3), Fast::new(alice, 1));
         fast.register(alice, 1);
         other.register(alice, 2);
@@ -32,28 +32,28 @@ fn a_read_can_invalidate_the_key_that_it_reads_to() {
         fast.register(alice, 4);
         alice.read(5, &[sge(&fast, 4096), sge(&other, 100)], &from, 0);
         invalidate(alice, 6, fast.region.key()).unwrap();
-        pair.run_until("all", |pair| pair.sides[0].cq.len() == 6);
-        let outcomes = pair.sides[0].outcomes();
+        hosts.run_until("all", |hosts| hosts.sides[0].cq.len() == 6);
+        let outcomes = hosts.sides[0].outcomes();
         assert_eq!(outcomes, (1..=6).map(|i| (i, CompletionStatus::Success)).collect::<Vec<_>>());
         assert_eq!(fast.memory.read()[4096..][..4096], data[4096..][..4096]);
         assert_eq!((fast.region.state(), other.region.state()), (KeyState::Free, KeyState::Valid));
         // Without a registration between them, the second one finds the key invalid.
-        let alice = &pair.sides[0];
+        let alice = &hosts.sides[0];
         read_and_invalidate(alice, 7, &[sge(&other, 100)], &from);
         alice.read(8, &[sge(&other, 100)], &from, 0);
-        pair.run_until("both", |pair| pair.sides[0].cq.len() == 2);
+        hosts.run_until("both", |hosts| hosts.sides[0].cq.len() == 2);
         assert_eq!(other.region.state(), KeyState::Free);
         let expected = [(7, CompletionStatus::Success), (8, CompletionStatus::LocalProtection)];
-        assert_eq!(pair.sides[0].outcomes(), expected);
+        assert_eq!(hosts.sides[0].outcomes(), expected);
     }
 }
 
 /// The invalidation of a READ concerns the requests behind it.
 #[test]
 fn an_invalidation_does_not_wait_for_a_read_behind_it_that_invalidates_another_key() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let from = pair.sides[1].shared(4096);
-    let alice = &pair.sides[0];
+    let mut hosts = TwoHosts::connected(Options::default());
+    let from = hosts.sides[1].shared(4096);
+    let alice = &hosts.sides[0];
     let (fast, other, source) = (Fast::new(alice, 1), Fast::new(alice, 1), alice.source(&[1; 8]));
     fast.register(alice, 1);
     other.register(alice, 2);
@@ -62,8 +62,8 @@ fn an_invalidation_does_not_wait_for_a_read_behind_it_that_invalidates_another_k
     invalidate(alice, 4, other.region.key()).unwrap();
     let sink = roce::Sge { address: 0xABCD_0000, length: 4096, key: fast.region.key() };
     read_and_invalidate(alice, 5, &[sink], &from);
-    pair.run();
-    let outcomes = pair.sides[0].outcomes();
+    hosts.run();
+    let outcomes = hosts.sides[0].outcomes();
     assert_eq!(outcomes, (1..=5).map(|i| (i, CompletionStatus::Success)).collect::<Vec<_>>());
     assert_eq!([&fast, &other].map(|fast| fast.region.state()), [KeyState::Free; 2]);
 }
@@ -72,18 +72,18 @@ fn an_invalidation_does_not_wait_for_a_read_behind_it_that_invalidates_another_k
 #[test]
 fn a_read_that_cannot_invalidate_its_key_fails() {
     for empty in [false, true] {
-        let mut pair = TwoHosts::connected(Options::default());
-        let from = pair.sides[1].shared(4096);
-        let alice = &pair.sides[0];
+        let mut hosts = TwoHosts::connected(Options::default());
+        let from = hosts.sides[1].shared(4096);
+        let alice = &hosts.sides[0];
         let (sink, fast) = (alice.sink(4096), Fast::new(alice, 1));
         fast.register(alice, 1);
         // The first element is of a region that no request has registered; the second one is not considered.
         let second = roce::Sge { address: 0xABCD_0000, length: 8, key: fast.region.key() };
         let list: &[roce::Sge] = if empty { &[] } else { &[sink.sge(0, 8), second] };
         read_and_invalidate(alice, 2, list, &from);
-        pair.run_until("the read", |pair| pair.sides[0].cq.len() == 2);
-        assert_eq!(pair.sides[0].outcomes()[1], (2, CompletionStatus::MemoryManagement));
+        hosts.run_until("the read", |hosts| hosts.sides[0].cq.len() == 2);
+        assert_eq!(hosts.sides[0].outcomes()[1], (2, CompletionStatus::MemoryManagement));
         assert_eq!(fast.region.state(), KeyState::Valid);
-        assert_eq!(pair.sides[0].qp.state(), QpState::Error);
+        assert_eq!(hosts.sides[0].qp.state(), QpState::Error);
     }
 }

@@ -15,14 +15,14 @@ use crate::two_hosts::{Lock, Options, Side, TwoHosts, pattern};
 
 /// Two connections over which one side has sent messages of these lengths, in turn. Returns the frames, which have not arrived.
 fn sent(lengths: &[usize]) -> (TwoHosts, Vec<Vec<u8>>) {
-    let mut pair = TwoHosts::connected(Options::default());
-    let others = pair.connect_another(9);
-    let qps = [[pair.sides[0].qp.clone(), pair.sides[1].qp.clone()], others];
-    pair.sides.iter_mut().for_each(|side| drop(side.outcomes()));
-    pair.cut = [true, true];
-    pair.capture = Some(Vec::new());
+    let mut hosts = TwoHosts::connected(Options::default());
+    let others = hosts.connect_another(9);
+    let qps = [[hosts.sides[0].qp.clone(), hosts.sides[1].qp.clone()], others];
+    hosts.sides.iter_mut().for_each(|side| drop(side.outcomes()));
+    hosts.cut = [true, true];
+    hosts.capture = Some(Vec::new());
     for (at, &length) in lengths.iter().enumerate() {
-        let [alice, bob] = &pair.sides;
+        let [alice, bob] = &hosts.sides;
         let (source, sink) = (alice.source(&pattern(length, at as u64)), bob.sink(length.max(1)));
         let [from, to] = &qps[at % 2];
         let context = at as u64;
@@ -30,18 +30,18 @@ fn sent(lengths: &[usize]) -> (TwoHosts, Vec<Vec<u8>>) {
         let sges = [source.all()];
         let (operation, flags, data) = (SendOperation::Send, SendFlags::empty(), SendData::Sges(&sges));
         alice.engine.post_send(from, &SendRequest { context, operation, flags, data }).unwrap();
-        pair.run_for(Duration::from_nanos(100));
+        hosts.run_for(Duration::from_nanos(100));
     }
-    let frames = pair.capture.take().unwrap();
-    (pair, frames.into_iter().filter(|(from, _)| *from == 0).map(|(_, frame)| frame).collect())
+    let frames = hosts.capture.take().unwrap();
+    (hosts, frames.into_iter().filter(|(from, _)| *from == 0).map(|(_, frame)| frame).collect())
 }
 
 /// State of a host that has received frames.
-fn seen(pair: &mut TwoHosts, verdicts: Vec<Verdict>) -> impl PartialEq + std::fmt::Debug + use<> {
-    let bob = &mut pair.sides[1];
+fn seen(hosts: &mut TwoHosts, verdicts: Vec<Verdict>) -> impl PartialEq + std::fmt::Debug + use<> {
+    let bob = &mut hosts.sides[1];
     let mut stats = Vec::new();
     bob.engine.stats().each(|name, value| stats.push((name, value)));
-    let answers = bob.transmit(pair.now, 1000);
+    let answers = bob.transmit(hosts.now, 1000);
     (verdicts, bob.outcomes(), stats, answers, bob.engine.first_shard().poll_timeout())
 }
 
@@ -84,12 +84,12 @@ proptest! {
 
 #[test]
 fn what_a_batch_adds_to_the_statistics_is_there_at_its_end() {
-    let (pair, frames) = sent(&[64, 64, 64]);
-    let bob = &pair.sides[1].engine;
+    let (hosts, frames) = sent(&[64, 64, 64]);
+    let bob = &hosts.sides[1].engine;
     let before = bob.stats();
     let mut receiver = bob.first_shard().receiver();
     for frame in &frames {
-        assert_eq!(receiver.handle_frame(pair.now, frame), Verdict::Consumed);
+        assert_eq!(receiver.handle_frame(hosts.now, frame), Verdict::Consumed);
     }
     drop(receiver);
     let stats = bob.stats();
@@ -117,12 +117,12 @@ fn destroy_qp(side: &Side) {
 
 #[test]
 fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
-    let (pair, frames) = sent(&[64, 64, 64]);
-    let mut receiver = pair.sides[1].engine.first_shard().receiver();
-    assert_eq!(receiver.handle_frame(pair.now, &frames[0]), Verdict::Consumed);
-    ended_meanwhile(&pair.sides[1], destroy_qp, |done| {
+    let (hosts, frames) = sent(&[64, 64, 64]);
+    let mut receiver = hosts.sides[1].engine.first_shard().receiver();
+    assert_eq!(receiver.handle_frame(hosts.now, &frames[0]), Verdict::Consumed);
+    ended_meanwhile(&hosts.sides[1], destroy_qp, |done| {
         // It is flushed at once; its number is free when the batch has ended.
-        while receiver.handle_frame(pair.now, &frames[2]) != Verdict::Dropped(DropReason::State) {
+        while receiver.handle_frame(hosts.now, &frames[2]) != Verdict::Dropped(DropReason::State) {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -130,10 +130,10 @@ fn the_destruction_of_a_queue_pair_waits_for_a_batch_with_its_frames() {
         drop(receiver);
     });
     assert_eq!(
-        pair.sides[1].engine.first_shard().handle_frame(pair.now, &frames[2]),
+        hosts.sides[1].engine.first_shard().handle_frame(hosts.now, &frames[2]),
         Verdict::Dropped(DropReason::NoQp)
     );
-    let outcomes = pair.sides[1].outcomes();
+    let outcomes = hosts.sides[1].outcomes();
     assert!(outcomes.contains(&(0, CompletionStatus::Success)), "{outcomes:?}");
 }
 
@@ -151,44 +151,44 @@ fn ends_before(receiver: Receiver<'_, Lock>, side: &Side, end: impl FnOnce(&Side
 
 #[test]
 fn a_batch_lets_go_of_a_queue_pair_with_the_next_frame_to_another_one() {
-    let (pair, frames) = sent(&[64, 64]);
-    let mut receiver = pair.sides[1].engine.first_shard().receiver();
+    let (hosts, frames) = sent(&[64, 64]);
+    let mut receiver = hosts.sides[1].engine.first_shard().receiver();
     for frame in &frames {
-        assert_eq!(receiver.handle_frame(pair.now, frame), Verdict::Consumed);
+        assert_eq!(receiver.handle_frame(hosts.now, frame), Verdict::Consumed);
     }
-    ends_before(receiver, &pair.sides[1], destroy_qp);
+    ends_before(receiver, &hosts.sides[1], destroy_qp);
 }
 
 /// Two hosts of which the second waits for the RTU, which is lost.
 fn without_rtu() -> TwoHosts {
-    let mut pair = TwoHosts::new(Options::default());
-    pair.listen();
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-    pair.cut[1] = true;
-    pair.complete();
-    pair.drive();
-    pair
+    let mut hosts = TwoHosts::new(Options::default());
+    hosts.listen();
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
+    hosts.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    hosts.cut[1] = true;
+    hosts.complete();
+    hosts.drive();
+    hosts
 }
 
 /// It may wait for the lock of the connections: those that free an object do not wait for that, too.
 #[test]
 fn a_batch_uses_no_object_while_connection_management_handles_a_frame() {
     // The packet that establishes the connection, and one to QP 1.
-    for pair in [without_rtu(), TwoHosts::connected(Options::default())] {
-        let [alice, bob] = &pair.sides;
+    for hosts in [without_rtu(), TwoHosts::connected(Options::default())] {
+        let [alice, bob] = &hosts.sides;
         let (source, sink) = (alice.source(b"message"), bob.sink(7));
         bob.recv(2, &[sink.all()]);
         alice.send(1, &[source.all()]);
-        let mut frame = alice.transmit(pair.now, 1).remove(0);
+        let mut frame = alice.transmit(hosts.now, 1).remove(0);
         let mut receiver = bob.engine.first_shard().receiver();
-        assert_eq!(receiver.handle_frame(pair.now, &frame), Verdict::Consumed);
+        assert_eq!(receiver.handle_frame(hosts.now, &frame), Verdict::Consumed);
         assert_eq!(sink.read(), b"message");
         if bob.qp.state() == QpState::Rts {
             frame[47..50].copy_from_slice(&[0, 0, 1]);
-            receiver.handle_frame(pair.now, &frame);
+            receiver.handle_frame(hosts.now, &frame);
         }
         ends_before(receiver, bob, |bob| {
             destroy_qp(bob);

@@ -80,16 +80,16 @@ fn a_repeated_read_that_matches_no_recorded_read_is_not_answered() {
 fn a_repeated_read_whose_key_is_gone_is_dropped() {
     for len in [4, 2000] {
         let (mut script, target, first) = after_a_read(&pattern(len, 3));
-        assert!(script.pair.sides[1].engine.memory().deregister(&target.region));
+        assert!(script.hosts.sides[1].engine.memory().deregister(&target.region));
         let again = Ext::Reth(reth(&target, 0, len));
         let frame = script.frame(first, Opcode::READ_REQUEST, true, again, &[]);
         assert_eq!(script.give(&frame), Verdict::Consumed);
         assert_eq!(script.answers(), []);
         // A request is sent in its place.
         assert_eq!(script.give(&frame), Verdict::Consumed);
-        let bob = &script.pair.sides[1];
+        let bob = &script.hosts.sides[1];
         bob.send(1, &[bob.source(&[1; 8]).all()]);
-        let sent = bob.transmit(script.pair.now, 1);
+        let sent = bob.transmit(script.hosts.now, 1);
         let opcodes: Vec<_> = sent.iter().map(|frame| Packet::parse(frame).unwrap().bth().opcode()).collect();
         assert_eq!(opcodes, [Opcode::SEND_ONLY], "{len} bytes");
         assert_eq!(script.state(), QpState::Rts);
@@ -102,7 +102,7 @@ fn a_read_whose_key_is_gone_before_its_first_response_is_refused() {
     let mut script = Script::new(Options::default());
     let (target, first) = (script.shared(&pattern(2000, 3)), script.psn);
     script.next(2, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, 2000)), &[]);
-    assert!(script.pair.sides[1].engine.memory().deregister(&target.region));
+    assert!(script.hosts.sides[1].engine.memory().deregister(&target.region));
     assert_eq!(script.answers(), [acknowledge(first, ACCESS, 2)]);
     assert_eq!(script.state(), QpState::Error);
 }
@@ -114,7 +114,7 @@ fn a_repeated_read_behind_a_dropped_one_is_answered() {
     let (kept, second) = (script.shared(b"kept"), script.psn);
     script.next(1, Opcode::READ_REQUEST, Ext::Reth(reth(&kept, 0, 4)), &[]);
     assert_eq!(script.answers().len(), 1);
-    assert!(script.pair.sides[1].engine.memory().deregister(&gone.region));
+    assert!(script.hosts.sides[1].engine.memory().deregister(&gone.region));
     for (psn, again) in [(first, reth(&gone, 0, 2000)), (second, reth(&kept, 0, 4))] {
         let frame = script.frame(psn, Opcode::READ_REQUEST, true, Ext::Reth(again), &[]);
         assert_eq!(script.give(&frame), Verdict::Consumed);
@@ -184,8 +184,8 @@ fn a_part_of_a_read_that_is_being_answered_is_sent_again_as_far_as_it_was_sent()
     let target = script.shared(&data);
     let psn = script.psn;
     request(&mut script, 0, reth(&target, 0, 10 * MTU));
-    let now = script.pair.now;
-    assert_eq!(script.pair.sides[1].transmit(now, 4).len(), 4);
+    let now = script.hosts.now;
+    assert_eq!(script.hosts.sides[1].transmit(now, 4).len(), 4);
     for (at, count) in [(2, 8), (6, 2), (1, 1)] {
         request(&mut script, at, reth(&target, at as usize * MTU, count * MTU));
     }

@@ -11,7 +11,7 @@ use crate::two_hosts::{Memory, Options, TwoHosts, pattern};
 
 /// Bob's peer, which knows bob's ePSN and sends the packets of the test.
 pub struct Script {
-    pub pair: TwoHosts,
+    pub hosts: TwoHosts,
     path: Path,
     qpn: Qpn,
     /// The next PSN.
@@ -38,18 +38,18 @@ pub const ACCESS: u8 = 0x62;
 
 impl Script {
     pub fn new(options: Options) -> Self {
-        let mut pair = TwoHosts::connected(options);
-        let (source, remote) = (pair.sides[0].source(b"hi"), pair.sides[1].shared(2));
-        pair.capture = Some(Vec::new());
-        pair.sides[0].write(1, &[source.all()], &remote, 0);
-        pair.run();
-        pair.sides[0].completions();
-        let capture = pair.capture.take().unwrap();
+        let mut hosts = TwoHosts::connected(options);
+        let (source, remote) = (hosts.sides[0].source(b"hi"), hosts.sides[1].shared(2));
+        hosts.capture = Some(Vec::new());
+        hosts.sides[0].write(1, &[source.all()], &remote, 0);
+        hosts.run();
+        hosts.sides[0].completions();
+        let capture = hosts.capture.take().unwrap();
         let (_, frame) = capture.iter().find(|(from, _)| *from == 0).unwrap();
         let psn = Packet::parse(frame).unwrap().bth().psn().next();
-        let (path, qpn) = (pair.path(0), pair.sides[1].qp.qpn());
-        pair.cut = [true; 2];
-        Self { pair, path, qpn, psn }
+        let (path, qpn) = (hosts.path(0), hosts.sides[1].qp.qpn());
+        hosts.cut = [true; 2];
+        Self { hosts, path, qpn, psn }
     }
 
     pub fn frame(&self, psn: Psn, opcode: Opcode, ack_req: bool, ext: Ext, payload: &[u8]) -> Vec<u8> {
@@ -65,7 +65,7 @@ impl Script {
     }
 
     pub fn give(&mut self, frame: &[u8]) -> Verdict {
-        self.pair.sides[1].engine.first_shard().handle_frame(self.pair.now, frame)
+        self.hosts.sides[1].engine.first_shard().handle_frame(self.hosts.now, frame)
     }
 
     /// Sends a packet with a PSN `ahead` of the next one.
@@ -82,9 +82,9 @@ impl Script {
 
     /// Returns all packets that bob's queue pair sends now.
     pub fn answers(&mut self) -> Vec<Answer> {
-        self.pair.capture = Some(Vec::new());
-        self.pair.drive();
-        let capture = self.pair.capture.take().unwrap();
+        self.hosts.capture = Some(Vec::new());
+        self.hosts.drive();
+        let capture = self.hosts.capture.take().unwrap();
         let of_bob = capture.iter().filter(|(from, _)| *from == 1);
         of_bob
             .map(|(_, frame)| Packet::parse(frame).unwrap())
@@ -102,15 +102,15 @@ impl Script {
     }
 
     pub fn stat(&self, name: &str) -> u64 {
-        self.pair.sides[1].stat(name)
+        self.hosts.sides[1].stat(name)
     }
 
     pub fn state(&self) -> QpState {
-        self.pair.sides[1].qp.state()
+        self.hosts.sides[1].qp.state()
     }
 
     pub fn shared(&self, data: &[u8]) -> Memory {
-        let memory = self.pair.sides[1].shared(data.len());
+        let memory = self.hosts.sides[1].shared(data.len());
         memory.write(data);
         memory
     }
@@ -125,9 +125,9 @@ pub fn reth(memory: &Memory, offset: usize, length: usize) -> RethRepr {
 fn a_send_within_another_message_ends_the_connection() {
     for (opcode, length) in [(Opcode::WRITE_FIRST, 4), (Opcode::WRITE_FIRST, 1024), (Opcode::SEND_FIRST, 4)] {
         let mut script = Script::new(Options::default());
-        let (target, sink) = (script.shared(&[0; 2048]), script.pair.sides[1].sink(4096));
+        let (target, sink) = (script.shared(&[0; 2048]), script.hosts.sides[1].sink(4096));
         for context in 1..=2 {
-            script.pair.sides[1].recv(context, &[sink.all()]);
+            script.hosts.sides[1].recv(context, &[sink.all()]);
         }
         let ext = if opcode == Opcode::SEND_FIRST { Ext::None } else { Ext::Reth(reth(&target, 0, 2048)) };
         script.next(1, opcode, ext, &[1; 1024]);
@@ -135,7 +135,7 @@ fn a_send_within_another_message_ends_the_connection() {
         script.send(0, Opcode::SEND_ONLY, Ext::None, &vec![2; length]);
         assert_eq!(script.answers(), [acknowledge(script.psn, INVALID, 1)], "{opcode:?}, {length} bytes");
         assert_eq!(script.state(), QpState::Error);
-        let received = script.pair.sides[1].outcomes();
+        let received = script.hosts.sides[1].outcomes();
         assert!(received.iter().all(|(_, status)| *status != CompletionStatus::Success), "{received:?}");
     }
 }
@@ -144,9 +144,9 @@ fn a_send_within_another_message_ends_the_connection() {
 #[test]
 fn duplicates_are_acknowledged_once_and_not_executed_again() {
     let mut script = Script::new(Options::default());
-    let (target, sink) = (script.shared(&[0; 8]), script.pair.sides[1].sink(8));
+    let (target, sink) = (script.shared(&[0; 8]), script.hosts.sides[1].sink(8));
     for context in 1..=2 {
-        script.pair.sides[1].recv(context, &[sink.all()]);
+        script.hosts.sides[1].recv(context, &[sink.all()]);
     }
     let (first, write) = (script.psn, Ext::Reth(reth(&target, 0, 4)));
     script.next(1, Opcode::WRITE_ONLY, write, b"once");
@@ -164,7 +164,7 @@ fn duplicates_are_acknowledged_once_and_not_executed_again() {
         assert_eq!(script.answers(), [acknowledge(last, ACK, 3)]);
     }
     assert_eq!(target.read(), b"once\0\0\0\0");
-    assert_eq!(script.pair.sides[1].outcomes(), [(1, CompletionStatus::Success)]);
+    assert_eq!(script.hosts.sides[1].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(script.stat("rx_duplicates"), 12);
     // Half of the PSN space counts as duplicates, except PSNs before the starting PSN.
     let ancient = script.frame(first.add(0x00F0_0000), Opcode::SEND_ONLY, true, Ext::None, b"????");
@@ -266,8 +266,8 @@ fn a_gap_causes_one_nak() {
 fn buffered_packets_of_a_send_do_not_complete_the_next_one() {
     let mut script = Script::new(Options::default());
     let sinks = [1, 2].map(|context| {
-        let sink = script.pair.sides[1].sink(4 * 1024);
-        script.pair.sides[1].recv(context, &[sink.all()]);
+        let sink = script.hosts.sides[1].sink(4 * 1024);
+        script.hosts.sides[1].recv(context, &[sink.all()]);
         sink
     });
     let first = script.psn;
@@ -285,9 +285,9 @@ fn buffered_packets_of_a_send_do_not_complete_the_next_one() {
     script.next(1, Opcode::SEND_LAST, Ext::None, &one[1024..]);
     script.next(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
     assert_eq!(script.answers(), [acknowledge(first.add(2), ACK, 2)]);
-    assert_eq!(script.pair.sides[1].completions().len(), 1, "the second message is not complete");
+    assert_eq!(script.hosts.sides[1].completions().len(), 1, "the second message is not complete");
     script.next(1, Opcode::SEND_LAST, Ext::None, &two[1024..]);
-    let done: Vec<_> = script.pair.sides[1].completions().iter().map(|c| (c.context, c.bytes)).collect();
+    let done: Vec<_> = script.hosts.sides[1].completions().iter().map(|c| (c.context, c.bytes)).collect();
     assert_eq!(done, [(2, 1600)]);
     for (sink, message) in sinks.iter().zip(&messages) {
         assert_eq!(&sink.read()[..message.len()], message);
@@ -299,8 +299,8 @@ fn buffered_packets_of_a_send_do_not_complete_the_next_one() {
 #[test]
 fn the_last_packet_of_a_send_is_not_buffered() {
     let mut script = Script::new(Options::default());
-    let sink = script.pair.sides[1].sink(8 * 1024);
-    script.pair.sides[1].recv(1, &[sink.all()]);
+    let sink = script.hosts.sides[1].sink(8 * 1024);
+    script.hosts.sides[1].recv(1, &[sink.all()]);
     let data = pattern(1024, 1);
     script.next(1, Opcode::SEND_FIRST, Ext::None, &data);
     for ahead in [1, 2, 1] {
@@ -308,9 +308,9 @@ fn the_last_packet_of_a_send_is_not_buffered() {
         assert_eq!(verdict, Verdict::Consumed);
     }
     script.next(1, Opcode::SEND_MIDDLE, Ext::None, &data);
-    assert_eq!(script.pair.sides[1].completions().len(), 0);
+    assert_eq!(script.hosts.sides[1].completions().len(), 0);
     script.next(1, Opcode::SEND_LAST, Ext::None, &data[..10]);
-    let done: Vec<_> = script.pair.sides[1].completions().iter().map(|c| c.bytes).collect();
+    let done: Vec<_> = script.hosts.sides[1].completions().iter().map(|c| c.bytes).collect();
     assert_eq!(done, [2058]);
 }
 
@@ -318,7 +318,7 @@ fn the_last_packet_of_a_send_is_not_buffered() {
 #[test]
 fn packets_behind_an_rnr_nak_are_not_executed() {
     let mut script = Script::new(Options::default());
-    let (target, sink) = (script.shared(&[0; 4]), script.pair.sides[1].sink(8));
+    let (target, sink) = (script.shared(&[0; 4]), script.hosts.sides[1].sink(8));
     let first = script.psn;
     let imm = ImmDtRepr { data: *b"imm!" };
     let only = Opcode::WRITE_ONLY_IMM;
@@ -334,10 +334,10 @@ fn packets_behind_an_rnr_nak_are_not_executed() {
         }
     }
     assert_eq!(target.read(), [0; 4], "the WRITE was not executed");
-    script.pair.sides[1].recv(1, &[sink.all()]);
+    script.hosts.sides[1].recv(1, &[sink.all()]);
     script.next(1, only, ext, b"data");
     assert_eq!(script.answers(), [acknowledge(first, ACK, 2)]);
-    let completions = script.pair.sides[1].completions();
+    let completions = script.hosts.sides[1].completions();
     assert_eq!(completions.len(), 1);
     assert_eq!((completions[0].immediate, completions[0].bytes), (Some(imm.data), 4));
     assert_eq!(target.read(), b"data");
@@ -349,14 +349,14 @@ fn packets_behind_an_rnr_nak_are_not_executed() {
 fn a_write_with_immediate_completes_with_its_total_length() {
     let mut script = Script::new(Options::default());
     let data = pattern(2500, 7);
-    let (target, sink) = (script.shared(&[0; 2500]), script.pair.sides[1].sink(8));
-    script.pair.sides[1].recv(1, &[sink.all()]);
+    let (target, sink) = (script.shared(&[0; 2500]), script.hosts.sides[1].sink(8));
+    script.hosts.sides[1].recv(1, &[sink.all()]);
     script.next(1, Opcode::WRITE_FIRST, Ext::Reth(reth(&target, 0, 2500)), &data[..1024]);
     script.next(1, Opcode::WRITE_MIDDLE, Ext::None, &data[1024..2048]);
-    assert_eq!(script.pair.sides[1].outcomes(), []);
+    assert_eq!(script.hosts.sides[1].outcomes(), []);
     let imm = ImmDtRepr { data: [9; 4] };
     script.next(1, Opcode::WRITE_LAST_IMM, Ext::Imm(imm), &data[2048..]);
-    let completions = script.pair.sides[1].completions();
+    let completions = script.hosts.sides[1].completions();
     let seen: Vec<_> = completions.iter().map(|c| (c.context, c.bytes, c.immediate)).collect();
     assert_eq!(seen, [(1, 2500, Some([9; 4]))]);
     assert_eq!(target.read(), data);
@@ -443,11 +443,11 @@ fn a_queue_pair_in_error_is_silent() {
 //= rocev2 §13
 #[test]
 fn queue_pair_numbers_are_not_reused_soon() {
-    let pair = TwoHosts::new(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::new(Options::default());
+    let side = &hosts.sides[0];
     let mut seen = std::collections::HashSet::from([side.qp.qpn().value()]);
     for _ in 0..5000 {
-        let qp = side.engine.create_qp(crate::two_hosts::spec(side.pd, &side.cq, &pair.options)).unwrap();
+        let qp = side.engine.create_qp(crate::two_hosts::spec(side.pd, &side.cq, &hosts.options)).unwrap();
         assert!(seen.insert(qp.qpn().value()), "a number was reused after {}", seen.len());
         assert!(qp.qpn().value() > 0xFF && qp.qpn() != Qpn::new(0x00FF_FFFF));
         side.engine.destroy_qp(&qp);
@@ -460,7 +460,7 @@ fn a_packet_to_a_destroyed_queue_pair_is_dropped() {
     let mut script = Script::new(Options::default());
     let target = script.shared(b"safe");
     let write = script.frame(script.psn, Opcode::WRITE_ONLY, true, Ext::Reth(reth(&target, 0, 4)), b"evil");
-    let bob = &script.pair.sides[1];
+    let bob = &script.hosts.sides[1];
     bob.engine.destroy_qp(&bob.qp);
     assert_eq!(script.give(&write), Verdict::Dropped(DropReason::NoQp));
     assert_eq!(script.answers(), []);
@@ -472,7 +472,7 @@ fn a_packet_to_a_destroyed_queue_pair_is_dropped() {
 #[test]
 fn access_past_the_end_of_the_address_space_is_rejected() {
     let mut script = Script::new(Options::default());
-    let target = script.pair.sides[1].memory(4096, Access::all());
+    let target = script.hosts.sides[1].memory(4096, Access::all());
     let broken = script.psn;
     let wrapping = RethRepr { address: u64::MAX - 3, r_key: target.key(), length: 8 };
     script.next(1, Opcode::WRITE_ONLY, Ext::Reth(wrapping), &[1; 8]);
@@ -483,26 +483,26 @@ fn access_past_the_end_of_the_address_space_is_rejected() {
 /// Responses and requests take turns; a pause ends the turn of the requests.
 #[test]
 fn an_acknowledgement_goes_before_a_request_after_a_pause() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (source, sinks) = (alice.source(&pattern(64, 1)), [alice.sink(64), bob.sink(64), bob.sink(64)]);
     alice.recv(1, &[sinks[0].all()]);
     bob.recv(1, &[sinks[1].all()]);
     bob.recv(2, &[sinks[2].all()]);
     alice.send(1, &[source.all()]);
-    pair.run_for(Duration::from_micros(900));
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    hosts.run_for(Duration::from_micros(900));
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     // A request arrives while one is posted.
-    pair.cut = [true, true];
-    pair.capture = Some(Vec::new());
-    pair.sides[0].send(2, &[source.all()]);
-    pair.run_for(Duration::from_micros(100));
-    let (_, request) = pair.capture.replace(Vec::new()).unwrap().remove(0);
-    let answer = pair.sides[1].source(&pattern(64, 2));
-    pair.sides[1].send(3, &[answer.all()]);
-    assert_eq!(pair.sides[1].engine.first_shard().handle_frame(pair.now, &request), Verdict::Consumed);
-    pair.run_for(Duration::from_micros(100));
-    let frames = pair.capture.take().unwrap();
+    hosts.cut = [true, true];
+    hosts.capture = Some(Vec::new());
+    hosts.sides[0].send(2, &[source.all()]);
+    hosts.run_for(Duration::from_micros(100));
+    let (_, request) = hosts.capture.replace(Vec::new()).unwrap().remove(0);
+    let answer = hosts.sides[1].source(&pattern(64, 2));
+    hosts.sides[1].send(3, &[answer.all()]);
+    assert_eq!(hosts.sides[1].engine.first_shard().handle_frame(hosts.now, &request), Verdict::Consumed);
+    hosts.run_for(Duration::from_micros(100));
+    let frames = hosts.capture.take().unwrap();
     let sent = frames.iter().filter(|(from, _)| *from == 1).map(|(_, frame)| Packet::parse(frame).unwrap());
     let opcodes: Vec<_> = sent.map(|packet| packet.bth().opcode()).collect();
     assert_eq!(opcodes, [Opcode::ACKNOWLEDGE, Opcode::SEND_ONLY]);

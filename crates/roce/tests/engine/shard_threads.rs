@@ -175,12 +175,12 @@ fn accepted(posted: Result<(), PostError>) -> bool {
 }
 
 /// Runs `consumers` while each shard of both sides is driven by a thread of its own.
-fn with_shards(pair: &TwoHosts, traffic: Traffic, consumers: impl FnOnce([&Machine<'_>; 2])) {
+fn with_shards(hosts: &TwoHosts, traffic: Traffic, consumers: impl FnOnce([&Machine<'_>; 2])) {
     let stop = AtomicBool::new(false);
-    let start = (pair.now, Clock::now());
+    let start = (hosts.now, Clock::now());
     let wires: [Vec<_>; 2] = [0, 1].map(|_| (0..SHARDS).map(|_| channel()).collect());
     let machines = [0, 1].map(|side: usize| Machine {
-        side: &pair.sides[side],
+        side: &hosts.sides[side],
         queues: (0..SHARDS)
             .map(|shard| {
                 let peer = wires[1 - side].iter().map(|(sender, _)| sender.clone()).collect();
@@ -224,15 +224,15 @@ fn options() -> Options {
 /// Posters and drivers of three shards send all messages of all connections, while other queue pairs are created and destroyed:
 /// data arrives once and in order.
 fn deliver(traffic: Traffic) -> TwoHosts {
-    let mut pair = TwoHosts::connected(options());
-    let qps: Vec<_> = (0..CONNECTIONS).map(|number| pair.connect_another(number as u64)).collect();
-    pair.drive();
+    let mut hosts = TwoHosts::connected(options());
+    let qps: Vec<_> = (0..CONNECTIONS).map(|number| hosts.connect_another(number as u64)).collect();
+    hosts.drive();
     let memory = |side: usize, number: usize| {
         let data = pattern(MESSAGES * LENGTH, (side * CONNECTIONS + number) as u64);
-        (pair.sides[side].source(&data), pair.sides[side].shared(MESSAGES * LENGTH), data)
+        (hosts.sides[side].source(&data), hosts.sides[side].shared(MESSAGES * LENGTH), data)
     };
     let memories: Vec<_> = (0..CONNECTIONS).map(|number| [0, 1].map(|side| memory(side, number))).collect();
-    with_shards(&pair, traffic, |machines| {
+    with_shards(&hosts, traffic, |machines| {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for (side, machine) in machines.into_iter().enumerate() {
@@ -251,7 +251,7 @@ fn deliver(traffic: Traffic) -> TwoHosts {
                     });
                 }
             }
-            let (done, options) = (&done, &pair.options);
+            let (done, options) = (&done, &hosts.options);
             scope.spawn(move || {
                 let side = machines[0].side;
                 while !done.load(Ordering::Relaxed) {
@@ -270,7 +270,7 @@ fn deliver(traffic: Traffic) -> TwoHosts {
             assert!(memories[1 - side].1.read() == memories[side].2, "connection {number}, from side {side}");
         }
     }
-    pair
+    hosts
 }
 
 /// Connections move between the shards all the time. Frames overtake each other, so that some are dropped, asked for again, and
@@ -280,8 +280,8 @@ fn deliver(traffic: Traffic) -> TwoHosts {
 //= R-CQ-18
 #[test]
 fn concurrent_shards_deliver_correct_data_of_moving_connections() {
-    let pair = deliver(MOVING);
-    for side in &pair.sides {
+    let hosts = deliver(MOVING);
+    for side in &hosts.sides {
         assert!(side.engine.shards().all(|shard| shard.stats().rx_bytes.get() > 0));
     }
 }
@@ -290,8 +290,8 @@ fn concurrent_shards_deliver_correct_data_of_moving_connections() {
 /// nothing is dropped or sent again.
 #[test]
 fn concurrent_shards_transmit_the_frames_of_a_connection_in_order() {
-    let pair = deliver(IN_ORDER);
-    for side in &pair.sides {
+    let hosts = deliver(IN_ORDER);
+    for side in &hosts.sides {
         let stats = side.engine.stats();
         let of_disorder = [
             ("dropped", &stats.drop_sequence),
@@ -314,14 +314,14 @@ fn concurrent_shards_transmit_the_frames_of_a_connection_in_order() {
 #[test]
 fn a_flush_concurrent_with_a_move_ends_every_request() {
     for round in 0..8 {
-        let mut pair = TwoHosts::connected(options());
-        let qps: Vec<_> = (0..CONNECTIONS).map(|number| pair.connect_another(number as u64)).collect();
-        pair.drive();
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(options());
+        let qps: Vec<_> = (0..CONNECTIONS).map(|number| hosts.connect_another(number as u64)).collect();
+        hosts.drive();
+        let [alice, bob] = &hosts.sides;
         let source = alice.source(&[1; LENGTH]);
         // Connections do not write to one memory at the same time.
         let targets: Vec<_> = qps.iter().map(|_| bob.shared(LENGTH)).collect();
-        with_shards(&pair, MOVING, |[machine, _]| {
+        with_shards(&hosts, MOVING, |[machine, _]| {
             std::thread::scope(|scope| {
                 for ([qp, _], target) in qps.iter().zip(&targets) {
                     let (sges, engine) = ([source.all()], &alice.engine);

@@ -6,31 +6,31 @@ use roce::{CompletionStatus, EngineEvent, ModifyError, PostError, RecvRequest, S
 
 use crate::two_hosts::{Options, TwoHosts, with_srq};
 
-/// Creates a connected pair in which bob receives from a shared queue of depth 8.
+/// Creates two connected hosts in which bob receives from a shared queue of depth 8.
 fn connected(threshold: u32) -> (TwoHosts, fallible::Arc<roce::Srq<crate::two_hosts::Lock>>) {
-    let mut pair = TwoHosts::new(Options::default());
+    let mut hosts = TwoHosts::new(Options::default());
     let spec = SrqSpec { depth: 8, sges: 2, threshold, context: 900 };
-    let srq = pair.sides[1].engine.create_srq(&spec).unwrap();
-    with_srq(&mut pair, 1, &srq);
-    pair.listen();
-    pair.connect(b"");
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    pair.accept(b"");
-    pair.run_until("a reply", |p| p.has_event(0, |e| matches!(e, roce::ConnEvent::Replied { .. })));
-    pair.complete();
-    pair.run_until("the connection", |p| {
+    let srq = hosts.sides[1].engine.create_srq(&spec).unwrap();
+    with_srq(&mut hosts, 1, &srq);
+    hosts.listen();
+    hosts.connect(b"");
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    hosts.accept(b"");
+    hosts.run_until("a reply", |p| p.has_event(0, |e| matches!(e, roce::ConnEvent::Replied { .. })));
+    hosts.complete();
+    hosts.run_until("the connection", |p| {
         p.has_event(1, |e| matches!(e, roce::ConnEvent::Established { .. }))
     });
-    (pair, srq)
+    (hosts, srq)
 }
 
 /// Sends `count` messages from alice, each of which uses a shared receive.
-fn consume(pair: &mut TwoHosts, count: usize) {
+fn consume(hosts: &mut TwoHosts, count: usize) {
     for _ in 0..count {
-        let source = pair.sides[0].source(b"one");
-        pair.sides[0].send(1, &[source.all()]);
-        pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
-        pair.sides[0].completions();
+        let source = hosts.sides[0].source(b"one");
+        hosts.sides[0].send(1, &[source.all()]);
+        hosts.run_until("the send", |hosts| !hosts.sides[0].cq.is_empty());
+        hosts.sides[0].completions();
     }
 }
 
@@ -40,14 +40,14 @@ fn consume(pair: &mut TwoHosts, count: usize) {
 //= R-QP-84
 #[test]
 fn a_shared_receive_is_used_by_the_queue_pair_that_needs_it() {
-    let (mut pair, srq) = connected(0);
-    let sink = pair.sides[1].sink(8);
+    let (mut hosts, srq) = connected(0);
+    let sink = hosts.sides[1].sink(8);
     let request = RecvRequest { context: 33, sges: &[sink.all()] };
-    let bob = &pair.sides[1];
+    let bob = &hosts.sides[1];
     assert_eq!(bob.engine.post_recv(&bob.qp, &request), Err(PostError::NotAllowed));
     bob.engine.post_srq(&srq, &request).unwrap();
-    consume(&mut pair, 1);
-    let done = pair.sides[1].completions();
+    consume(&mut hosts, 1);
+    let done = hosts.sides[1].completions();
     assert_eq!((done[0].context, done[0].qp_context, done[0].bytes), (33, 77, 3));
     assert_eq!(&sink.read()[..3], b"one");
     assert!(srq.is_empty());
@@ -60,35 +60,35 @@ fn a_shared_receive_is_used_by_the_queue_pair_that_needs_it() {
 //= R-SRQ-14
 #[test]
 fn a_queue_below_its_threshold_notifies_once() {
-    let (mut pair, srq) = connected(4);
-    let sink = pair.sides[1].sink(8);
-    let post = |pair: &TwoHosts, count| {
+    let (mut hosts, srq) = connected(4);
+    let sink = hosts.sides[1].sink(8);
+    let post = |hosts: &TwoHosts, count| {
         for context in 0..count {
-            pair.sides[1].engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
+            hosts.sides[1].engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
         }
     };
-    post(&pair, 3);
-    consume(&mut pair, 3);
-    assert_eq!(pair.sides[1].srq_notifications, 0, "never above the threshold");
-    post(&pair, 6);
-    consume(&mut pair, 2);
-    assert_eq!(pair.sides[1].srq_notifications, 0, "exactly the threshold");
-    consume(&mut pair, 1);
-    assert_eq!(pair.sides[1].srq_notifications, 1);
-    post(&pair, 3);
-    consume(&mut pair, 4);
-    assert_eq!(pair.sides[1].srq_notifications, 1, "not armed again");
-    pair.sides[1].engine.modify_srq(&srq, 0, 0).unwrap();
-    pair.drive();
-    assert_eq!(pair.sides[1].srq_notifications, 1, "0 changes nothing");
-    pair.sides[1].engine.modify_srq(&srq, 0, 3).unwrap();
-    pair.drive();
-    assert_eq!(pair.sides[1].srq_notifications, 2, "already below");
-    pair.sides[1].engine.modify_srq(&srq, 0, 1).unwrap();
-    pair.drive();
-    assert_eq!(pair.sides[1].srq_notifications, 2);
-    consume(&mut pair, 1);
-    pair.drive();
+    post(&hosts, 3);
+    consume(&mut hosts, 3);
+    assert_eq!(hosts.sides[1].srq_notifications, 0, "never above the threshold");
+    post(&hosts, 6);
+    consume(&mut hosts, 2);
+    assert_eq!(hosts.sides[1].srq_notifications, 0, "exactly the threshold");
+    consume(&mut hosts, 1);
+    assert_eq!(hosts.sides[1].srq_notifications, 1);
+    post(&hosts, 3);
+    consume(&mut hosts, 4);
+    assert_eq!(hosts.sides[1].srq_notifications, 1, "not armed again");
+    hosts.sides[1].engine.modify_srq(&srq, 0, 0).unwrap();
+    hosts.drive();
+    assert_eq!(hosts.sides[1].srq_notifications, 1, "0 changes nothing");
+    hosts.sides[1].engine.modify_srq(&srq, 0, 3).unwrap();
+    hosts.drive();
+    assert_eq!(hosts.sides[1].srq_notifications, 2, "already below");
+    hosts.sides[1].engine.modify_srq(&srq, 0, 1).unwrap();
+    hosts.drive();
+    assert_eq!(hosts.sides[1].srq_notifications, 2);
+    consume(&mut hosts, 1);
+    hosts.drive();
 }
 
 //= R-SRQ-5
@@ -96,8 +96,8 @@ fn a_queue_below_its_threshold_notifies_once() {
 //= R-SRQ-12
 #[test]
 fn a_shared_queue_with_receives_can_be_resized() {
-    let pair = TwoHosts::new(Options::default());
-    let engine = &pair.sides[0].engine;
+    let hosts = TwoHosts::new(Options::default());
+    let engine = &hosts.sides[0].engine;
     let srq = engine.create_srq(&SrqSpec { depth: 3, sges: 1, threshold: 0, context: 0 }).unwrap();
     let request = |context| RecvRequest { context, sges: &[] };
     for context in 0..3 {
@@ -116,17 +116,17 @@ fn a_shared_queue_with_receives_can_be_resized() {
 //= R-SRQ-21
 #[test]
 fn a_flush_keeps_unused_shared_receives() {
-    let (mut pair, srq) = connected(0);
-    let sink = pair.sides[1].sink(8);
+    let (mut hosts, srq) = connected(0);
+    let sink = hosts.sides[1].sink(8);
     for context in 0..3 {
-        pair.sides[1].engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
+        hosts.sides[1].engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
     }
-    let bob = &pair.sides[1];
+    let bob = &hosts.sides[1];
     bob.engine.flush(&bob.qp);
-    pair.drive();
-    assert_eq!(pair.sides[1].outcomes(), Vec::<(u64, CompletionStatus)>::new());
+    hosts.drive();
+    assert_eq!(hosts.sides[1].outcomes(), Vec::<(u64, CompletionStatus)>::new());
     assert_eq!(srq.len(), 3);
-    pair.sides[1].engine.destroy_srq(&srq);
+    hosts.sides[1].engine.destroy_srq(&srq);
     assert_eq!(srq.len(), 0);
-    assert!(!matches!(pair.sides[1].engine.poll_event(), Some(EngineEvent::Srq(_))));
+    assert!(!matches!(hosts.sides[1].engine.poll_event(), Some(EngineEvent::Srq(_))));
 }

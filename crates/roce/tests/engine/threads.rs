@@ -64,23 +64,23 @@ const DRIVERS: usize = 2;
 type Received = [[AtomicUsize; DRIVERS]; 2];
 
 /// Drives each side by two threads while `consumers` runs.
-fn with_drivers(pair: &TwoHosts, consumers: impl FnOnce(&[Side; 2], &Received)) {
+fn with_drivers(hosts: &TwoHosts, consumers: impl FnOnce(&[Side; 2], &Received)) {
     let (to_bob, from_alice) = channel();
     let (to_alice, from_bob) = channel();
-    let (start, base) = (Clock::now(), pair.now);
+    let (start, base) = (Clock::now(), hosts.now);
     let now = || base + start.elapsed();
     let stop = AtomicBool::new(false);
     let ends = [(Mutex::new(from_bob), to_bob), (Mutex::new(from_alice), to_alice)];
     let received = Received::default();
     std::thread::scope(|scope| {
         let stop = &stop;
-        for (side, ((from, to), received)) in pair.sides.iter().zip(ends.iter().zip(&received)) {
+        for (side, ((from, to), received)) in hosts.sides.iter().zip(ends.iter().zip(&received)) {
             for received in received {
                 let mut tx = Tx { slot: vec![0; 4400], wire: to.clone() };
                 scope.spawn(move || drive(side, from, &mut tx, now, stop, received));
             }
         }
-        consumers(&pair.sides, &received);
+        consumers(&hosts.sides, &received);
         stop.store(true, Ordering::Relaxed);
     });
 }
@@ -107,9 +107,9 @@ fn collect(side: &Side, count: usize) -> Vec<(u64, CompletionStatus)> {
 //= R-CQ-18
 #[test]
 fn concurrent_drivers_deliver_correct_data() {
-    let mut pair = TwoHosts::connected(Options { send_depth: 16, ..patient() });
-    pair.drive();
-    with_drivers(&pair, |[alice, bob], received| {
+    let mut hosts = TwoHosts::connected(Options { send_depth: 16, ..patient() });
+    hosts.drive();
+    with_drivers(&hosts, |[alice, bob], received| {
         // On a busy machine one driver may process everything for a while.
         let all_drove = || received.iter().flatten().all(|frames| frames.load(Ordering::Relaxed) > 0);
         let deadline = Clock::now() + Duration::from_secs(60);
@@ -147,9 +147,9 @@ fn concurrent_drivers_deliver_correct_data() {
 #[test]
 fn a_post_concurrent_with_a_flush_fails_or_is_flushed() {
     for round in 0..20 {
-        let mut pair = TwoHosts::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
-        pair.drive();
-        with_drivers(&pair, |[alice, bob], _| {
+        let mut hosts = TwoHosts::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
+        hosts.drive();
+        with_drivers(&hosts, |[alice, bob], _| {
             let (source, target) = (alice.shared(3000), bob.memory(3000, Access::all()));
             let (sge, to) =
                 (source.all(), SendOperation::Write { address: target.address(0), key: target.key() });
@@ -190,9 +190,9 @@ fn post_until_refused(side: &Side, operation: SendOperation, sge: Sge) -> u64 {
 //= R-MR-17
 #[test]
 fn a_deregistered_region_is_not_accessed() {
-    let mut pair = TwoHosts::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
-    pair.drive();
-    with_drivers(&pair, |[alice, bob], _| {
+    let mut hosts = TwoHosts::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
+    hosts.drive();
+    with_drivers(&hosts, |[alice, bob], _| {
         let (source, target) = (alice.shared(60_000), bob.shared(60_000));
         source.write(&pattern(60_000, 1));
         for context in 0..8 {

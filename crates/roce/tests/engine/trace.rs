@@ -30,15 +30,15 @@ macro_rules! traced {
 #[test]
 fn changes_of_state_are_reported_with_the_queue_pair_and_its_oldest_packet() {
     traced!(options, RECORDS);
-    let mut pair = TwoHosts::connected(options);
-    let source = pair.sides[0].source(b"x");
-    let target = pair.sides[1].shared(1);
+    let mut hosts = TwoHosts::connected(options);
+    let source = hosts.sides[0].source(b"x");
+    let target = hosts.sides[1].shared(1);
     for context in 0..3 {
-        pair.sides[0].write(context, &[source.all()], &target, 0);
+        hosts.sides[0].write(context, &[source.all()], &target, 0);
     }
-    pair.run_for(Duration::from_millis(10));
-    pair.sides[0].engine.flush(&pair.sides[0].qp);
-    let qpn = pair.sides[0].qp.qpn();
+    hosts.run_for(Duration::from_millis(10));
+    hosts.sides[0].engine.flush(&hosts.sides[0].qp);
+    let qpn = hosts.sides[0].qp.qpn();
     let records = RECORDS.lock().unwrap().clone();
     let is_connection = |event| matches!(event, TraceEvent::Connection(_));
     let of_side = records.iter().filter(|(side, record)| *side == 1 && !is_connection(record.event));
@@ -57,15 +57,15 @@ fn changes_of_state_are_reported_with_the_queue_pair_and_its_oldest_packet() {
 #[test]
 fn each_retransmission_and_timeout_is_reported() {
     traced!(options, RECORDS);
-    let mut pair = TwoHosts::connected(Options { loss: 20, ..options });
-    let (source, target) = (pair.sides[0].source(&pattern(1 << 20, 3)), pair.sides[1].shared(1 << 20));
-    pair.capture = Some(Vec::new());
-    pair.sides[0].write(1, &[source.all()], &target, 0);
-    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    let mut hosts = TwoHosts::connected(Options { loss: 20, ..options });
+    let (source, target) = (hosts.sides[0].source(&pattern(1 << 20, 3)), hosts.sides[1].shared(1 << 20));
+    hosts.capture = Some(Vec::new());
+    hosts.sides[0].write(1, &[source.all()], &target, 0);
+    hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
+    assert_eq!(hosts.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     // A PSN that is sent again is one that was sent before.
     let mut sent = std::collections::HashSet::new();
-    let frames = pair.capture.take().unwrap();
+    let frames = hosts.capture.take().unwrap();
     let packets =
         frames.iter().filter(|(from, _)| *from == 0).map(|(_, frame)| Packet::parse(frame).unwrap());
     let again: Vec<_> =
@@ -77,29 +77,29 @@ fn each_retransmission_and_timeout_is_reported() {
     };
     assert!(!again.is_empty());
     assert_eq!(reported(TraceEvent::Retransmitted), again);
-    assert_eq!(reported(TraceEvent::TimedOut).len() as u64, pair.sides[0].stat("timeouts"));
+    assert_eq!(reported(TraceEvent::TimedOut).len() as u64, hosts.sides[0].stat("timeouts"));
 }
 
 #[test]
 fn dropped_and_ignored_packets_are_reported_with_their_reason() {
     traced!(options, RECORDS);
-    let mut pair = TwoHosts::new(options);
-    pair.capture = Some(Vec::new());
-    pair.connect(b"");
-    pair.run_for(Duration::from_millis(1));
-    let req = pair.capture.take().unwrap().remove(0).1;
+    let mut hosts = TwoHosts::new(options);
+    hosts.capture = Some(Vec::new());
+    hosts.connect(b"");
+    hosts.run_for(Duration::from_millis(1));
+    let req = hosts.capture.take().unwrap().remove(0).1;
     let psn = Packet::parse(&req).unwrap().bth().psn();
     RECORDS.lock().unwrap().clear();
-    let bob = &pair.sides[1].engine;
+    let bob = &hosts.sides[1].engine;
     // There is no listener.
-    bob.first_shard().handle_frame(pair.now, &req);
+    bob.first_shard().handle_frame(hosts.now, &req);
     let mut corrupted = req.clone();
     *corrupted.last_mut().unwrap() ^= 1;
-    bob.first_shard().handle_frame(pair.now, &corrupted);
-    bob.first_shard().handle_frame(pair.now, &req[..req.len() - 20]);
+    bob.first_shard().handle_frame(hosts.now, &corrupted);
+    bob.first_shard().handle_frame(hosts.now, &req[..req.len() - 20]);
     let record = |qpn, psn, event| (2, TraceRecord { qpn, psn, event });
     let ends =
-        Ends { local: SocketAddr::new(pair.sides[1].ip, 0), remote: SocketAddr::new(pair.sides[0].ip, 0) };
+        Ends { local: SocketAddr::new(hosts.sides[1].ip, 0), remote: SocketAddr::new(hosts.sides[0].ip, 0) };
     let dropped = |reason| TraceEvent::Dropped(DropReason::Malformed(reason));
     let expected = [
         record(Qpn::GSI, psn, TraceEvent::Refused { reason: RejReason::INVALID_SERVICE_ID, ends }),
@@ -113,14 +113,14 @@ fn dropped_and_ignored_packets_are_reported_with_their_reason() {
 #[test]
 fn a_connection_is_reported_from_its_request_to_its_end_with_both_addresses() {
     traced!(options, RECORDS);
-    let mut pair = TwoHosts::connected(options);
-    pair.run_for(Duration::from_millis(1));
-    let conn = pair.sides[0].conn.unwrap();
-    pair.sides[0].engine.connections().disconnect(pair.now, conn).unwrap();
-    pair.run_for(Duration::from_millis(1));
-    let conn = pair.sides[1].conn.unwrap();
-    pair.sides[1].engine.connections().disconnect(pair.now, conn).unwrap();
-    pair.run_for(Duration::from_secs(10));
+    let mut hosts = TwoHosts::connected(options);
+    hosts.run_for(Duration::from_millis(1));
+    let conn = hosts.sides[0].conn.unwrap();
+    hosts.sides[0].engine.connections().disconnect(hosts.now, conn).unwrap();
+    hosts.run_for(Duration::from_millis(1));
+    let conn = hosts.sides[1].conn.unwrap();
+    hosts.sides[1].engine.connections().disconnect(hosts.now, conn).unwrap();
+    hosts.run_for(Duration::from_secs(10));
     let records = RECORDS.lock().unwrap().clone();
     let changes = |of: u64| -> Vec<ConnectionChange> {
         let change = |record: &TraceRecord| match record.event {
@@ -147,7 +147,7 @@ fn a_connection_is_reported_from_its_request_to_its_end_with_both_addresses() {
     for (of, here, there) in [(1, 0, 1), (2, 1, 0)] {
         for change in changes(of) {
             let ends = [change.ends.local, change.ends.remote];
-            assert_eq!(ends.map(|end| end.ip()), [pair.sides[here].ip, pair.sides[there].ip]);
+            assert_eq!(ends.map(|end| end.ip()), [hosts.sides[here].ip, hosts.sides[there].ip]);
             assert!(change.reason.is_none());
         }
     }

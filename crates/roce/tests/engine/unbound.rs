@@ -15,10 +15,10 @@ use crate::two_hosts::{Options, PORT, TwoHosts, pattern};
 const PSNS: [u32; 2] = [0x00FF_FFFF, 0x0000_4711];
 
 /// Returns what a side sends of its first queue pair.
-fn local(pair: &TwoHosts, side: usize) -> LocalQp {
+fn local(hosts: &TwoHosts, side: usize) -> LocalQp {
     LocalQp {
         q_key: None,
-        qpn: pair.sides[side].qp.qpn(),
+        qpn: hosts.sides[side].qp.qpn(),
         receive_psn: Psn::new(PSNS[side]),
         srq: false,
         retry_count: 3,
@@ -27,12 +27,12 @@ fn local(pair: &TwoHosts, side: usize) -> LocalQp {
     }
 }
 
-fn request<'a>(pair: &TwoHosts, private_data: &'a [u8]) -> ConnectSpec<'a> {
+fn request<'a>(hosts: &TwoHosts, private_data: &'a [u8]) -> ConnectSpec<'a> {
     ConnectSpec {
-        path: pair.path(0),
+        path: hosts.path(0),
         local_port: 50000,
         remote_port: PORT,
-        mtu: pair.options.mtu,
+        mtu: hosts.options.mtu,
         reads: ReadLimits { inbound: 3, outbound: 8 },
         private_data,
         context: 100,
@@ -40,34 +40,37 @@ fn request<'a>(pair: &TwoHosts, private_data: &'a [u8]) -> ConnectSpec<'a> {
 }
 
 /// Sends the REQ of side 0 and runs until side 1 has it. Returns both connections.
-fn begin(pair: &mut TwoHosts) -> [ConnId; 2] {
-    pair.listen();
-    let active = pair.sides[0]
+fn begin(hosts: &mut TwoHosts) -> [ConnId; 2] {
+    hosts.listen();
+    let active = hosts.sides[0]
         .engine
         .connections()
-        .connect_unbound(pair.now, local(pair, 0), &request(pair, &[0xC0; 56]))
+        .connect_unbound(hosts.now, local(hosts, 0), &request(hosts, &[0xC0; 56]))
         .unwrap();
-    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-    [active, pair.sides[1].conn.unwrap()]
+    hosts.run_until("a request", |hosts| hosts.sides[1].conn.is_some());
+    [active, hosts.sides[1].conn.unwrap()]
 }
 
 /// Accepts at side 1 and runs until side 0 has the REP.
-fn accept(pair: &mut TwoHosts, passive: ConnId) {
+fn accept(hosts: &mut TwoHosts, passive: ConnId) {
     let spec = AcceptSpec {
         reads: ReadLimits { inbound: 6, outbound: 2 },
         private_data: &[0xAC; 196],
         context: 200,
     };
-    let reads =
-        pair.sides[1].engine.connections().accept_unbound(pair.now, passive, local(pair, 1), &spec).unwrap();
+    let reads = hosts.sides[1]
+        .engine
+        .connections()
+        .accept_unbound(hosts.now, passive, local(hosts, 1), &spec)
+        .unwrap();
     assert_eq!(reads, ReadLimits { inbound: 6, outbound: 2 });
-    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    hosts.run_until("a reply", |hosts| hosts.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
 }
 
 /// Moves a side's queue pair to RTR, and then to RTS, by what its peer has sent.
-fn ready(pair: &TwoHosts, side: usize, peer: &PeerQp, to_send: bool) {
+fn ready(hosts: &TwoHosts, side: usize, peer: &PeerQp, to_send: bool) {
     let side_psn = Psn::new(PSNS[side]);
-    let side = &pair.sides[side];
+    let side = &hosts.sides[side];
     let change = if to_send {
         QpChange::ReadyToSend(RequesterSpec {
             send_psn: peer.send_psn,
@@ -92,59 +95,59 @@ fn ready(pair: &TwoHosts, side: usize, peer: &PeerQp, to_send: bool) {
 
 /// Connects two queue pairs as librdmacm does for a program that brings its own.
 fn connected(options: Options) -> (TwoHosts, [ConnId; 2]) {
-    let mut pair = TwoHosts::new(options);
-    let [active, passive] = begin(&mut pair);
-    let peer = pair.sides[1].engine.connections().peer(passive).unwrap();
-    ready(&pair, 1, &peer, false);
-    accept(&mut pair, passive);
-    let peer = pair.sides[0].engine.connections().peer(active).unwrap();
-    ready(&pair, 0, &peer, false);
-    ready(&pair, 0, &peer, true);
-    pair.sides[0].engine.connections().complete(pair.now, active).unwrap();
-    pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
-    let peer = pair.sides[1].engine.connections().peer(passive).unwrap();
-    ready(&pair, 1, &peer, true);
-    (pair, [active, passive])
+    let mut hosts = TwoHosts::new(options);
+    let [active, passive] = begin(&mut hosts);
+    let peer = hosts.sides[1].engine.connections().peer(passive).unwrap();
+    ready(&hosts, 1, &peer, false);
+    accept(&mut hosts, passive);
+    let peer = hosts.sides[0].engine.connections().peer(active).unwrap();
+    ready(&hosts, 0, &peer, false);
+    ready(&hosts, 0, &peer, true);
+    hosts.sides[0].engine.connections().complete(hosts.now, active).unwrap();
+    hosts.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
+    let peer = hosts.sides[1].engine.connections().peer(passive).unwrap();
+    ready(&hosts, 1, &peer, true);
+    (hosts, [active, passive])
 }
 
 //= rocev2 §12
 #[test]
 fn parameters_are_exchanged_and_the_owner_changes_the_queue_pairs() {
-    let (mut pair, [active, passive]) = connected(Options::default());
+    let (mut hosts, [active, passive]) = connected(Options::default());
     let data = pattern(5000, 3);
     for side in [0, 1] {
-        let (here, there) = (&pair.sides[side], &pair.sides[1 - side]);
+        let (here, there) = (&hosts.sides[side], &hosts.sides[1 - side]);
         let (source, sink, remote, back) =
             (here.source(&data), there.sink(5000), there.shared(5000), here.sink(5000));
         there.recv(1, &[sink.all()]);
         here.write(2, &[source.all()], &remote, 0);
         here.send(3, &[source.all()]);
         here.read(4, &[back.all()], &remote, 0);
-        pair.run();
+        hosts.run();
         assert_eq!(
-            pair.sides[side].outcomes(),
+            hosts.sides[side].outcomes(),
             [2, 3, 4].map(|context| (context, CompletionStatus::Success))
         );
-        assert_eq!(pair.sides[1 - side].outcomes(), [(1, CompletionStatus::Success)]);
+        assert_eq!(hosts.sides[1 - side].outcomes(), [(1, CompletionStatus::Success)]);
         assert!([sink, remote, back].iter().all(|memory| memory.read() == data));
     }
-    assert_eq!(pair.sides.each_ref().map(|side| side.stat("connections")), [1, 1]);
+    assert_eq!(hosts.sides.each_ref().map(|side| side.stat("connections")), [1, 1]);
     // Each side's owner puts its queue pair in error, and then disconnects.
     for (side, conn) in [(0, active), (1, passive)] {
-        let side = &pair.sides[side];
+        let side = &hosts.sides[side];
         side.engine.modify_qp(&side.qp, &QpChange::Error).unwrap();
-        side.engine.connections().disconnect(pair.now, conn).unwrap();
+        side.engine.connections().disconnect(hosts.now, conn).unwrap();
     }
-    pair.run();
+    hosts.run();
     for side in [0, 1] {
         let graceful = |e: &ConnEvent| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful));
-        assert!(pair.has_event(side, graceful));
-        assert!(pair.sides[side].failed_qps.is_empty());
+        assert!(hosts.has_event(side, graceful));
+        assert!(hosts.sides[side].failed_qps.is_empty());
     }
     for (side, conn) in [(0, active), (1, passive)] {
-        pair.sides[side].engine.connections().release(pair.now, conn);
-        assert_eq!(pair.sides[side].engine.connections().peer(conn), None);
-        assert_eq!(pair.sides[side].engine.objects().connections, 0);
+        hosts.sides[side].engine.connections().release(hosts.now, conn);
+        assert_eq!(hosts.sides[side].engine.connections().peer(conn), None);
+        assert_eq!(hosts.sides[side].engine.objects().connections, 0);
     }
 }
 
@@ -152,61 +155,62 @@ fn parameters_are_exchanged_and_the_owner_changes_the_queue_pairs() {
 //= rocev2 §11
 #[test]
 fn each_side_gets_the_parameters_and_private_data_of_the_other() {
-    let mut pair = TwoHosts::new(Options::default());
-    let [active, passive] = begin(&mut pair);
-    let (_, 500, ConnEvent::Request(request)) = &pair.sides[1].conn_events[0] else { panic!("no request") };
+    let mut hosts = TwoHosts::new(Options::default());
+    let [active, passive] = begin(&mut hosts);
+    let (_, 500, ConnEvent::Request(request)) = &hosts.sides[1].conn_events[0] else { panic!("no request") };
     assert_eq!(request.private_data.as_slice(), [0xC0; 56]);
-    let alice = local(&pair, 0);
+    let alice = local(&hosts, 0);
     let expected = PeerQp {
         q_key: 0,
         qpn: alice.qpn,
         send_psn: alice.receive_psn,
-        mtu: pair.options.mtu,
+        mtu: hosts.options.mtu,
         reads: ReadLimits { inbound: 8, outbound: 3 },
         retry_count: 3,
         rnr_retry_count: 5,
         ack_timeout: 14,
         path: request.path,
     };
-    assert_eq!(pair.sides[1].engine.connections().peer(passive), Some(expected));
-    assert_eq!(pair.sides[0].engine.connections().peer(active), None, "no REP has come");
-    accept(&mut pair, passive);
-    let Some((_, 100, ConnEvent::Replied { reads, private_data })) = pair.sides[0].conn_events.first() else {
+    assert_eq!(hosts.sides[1].engine.connections().peer(passive), Some(expected));
+    assert_eq!(hosts.sides[0].engine.connections().peer(active), None, "no REP has come");
+    accept(&mut hosts, passive);
+    let Some((_, 100, ConnEvent::Replied { reads, private_data })) = hosts.sides[0].conn_events.first()
+    else {
         panic!("no reply")
     };
     assert_eq!(private_data.as_slice(), [0xAC; 196]);
     assert_eq!(*reads, ReadLimits { inbound: 2, outbound: 6 });
-    let bob = local(&pair, 1);
-    let peer = pair.sides[0].engine.connections().peer(active).unwrap();
+    let bob = local(&hosts, 1);
+    let peer = hosts.sides[0].engine.connections().peer(active).unwrap();
     assert_eq!(
         (peer.qpn, peer.send_psn, peer.reads, peer.path),
-        (bob.qpn, bob.receive_psn, *reads, pair.path(0))
+        (bob.qpn, bob.receive_psn, *reads, hosts.path(0))
     );
     assert_eq!((peer.retry_count, peer.rnr_retry_count), (3, 5));
-    let peer = pair.sides[1].engine.connections().peer(passive).unwrap();
+    let peer = hosts.sides[1].engine.connections().peer(passive).unwrap();
     assert_eq!(peer.reads, ReadLimits { inbound: 6, outbound: 2 }, "as negotiated");
     // No event has touched a queue pair.
-    assert!(pair.sides.iter().all(|side| side.qp.state() == QpState::Init));
+    assert!(hosts.sides.iter().all(|side| side.qp.state() == QpState::Init));
 }
 
 #[test]
 fn a_request_or_a_reply_can_be_refused() {
-    let refused = |pair: &TwoHosts, side: usize| {
-        pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
+    let refused = |hosts: &TwoHosts, side: usize| {
+        hosts.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
             ConnEvent::Refused { reason, private_data } => Some((*reason, private_data.as_slice().to_vec())),
             _ => None,
         })
     };
     for refusing in [1, 0] {
-        let mut pair = TwoHosts::new(Options::default());
-        let conns = begin(&mut pair);
+        let mut hosts = TwoHosts::new(Options::default());
+        let conns = begin(&mut hosts);
         if refusing == 0 {
-            accept(&mut pair, conns[1]);
+            accept(&mut hosts, conns[1]);
         }
-        pair.sides[refusing].engine.connections().reject(pair.now, conns[refusing], &[0xEE; 148]).unwrap();
-        pair.run_until("a REJ", |pair| refused(pair, 1 - refusing).is_some());
-        assert_eq!(refused(&pair, 1 - refusing), Some((RejectReason::CONSUMER, vec![0xEE; 148])));
-        assert_eq!(pair.sides[0].engine.connections().complete(pair.now, conns[0]), Err(ConnError::State));
+        hosts.sides[refusing].engine.connections().reject(hosts.now, conns[refusing], &[0xEE; 148]).unwrap();
+        hosts.run_until("a REJ", |hosts| refused(hosts, 1 - refusing).is_some());
+        assert_eq!(refused(&hosts, 1 - refusing), Some((RejectReason::CONSUMER, vec![0xEE; 148])));
+        assert_eq!(hosts.sides[0].engine.connections().complete(hosts.now, conns[0]), Err(ConnError::State));
     }
 }
 
@@ -214,28 +218,28 @@ fn a_request_or_a_reply_can_be_refused() {
 //= rocev2 §12
 #[test]
 fn a_packet_of_the_peer_stands_for_a_lost_rtu() {
-    let mut pair = TwoHosts::new(Options::default());
-    let [active, passive] = begin(&mut pair);
-    accept(&mut pair, passive);
-    pair.filter = Some(Box::new(|_, frame| Packet::parse(frame).unwrap().deth().is_none()));
-    pair.sides[0].engine.connections().complete(pair.now, active).unwrap();
-    pair.run_for(Duration::from_millis(1));
-    assert!(!pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
+    let mut hosts = TwoHosts::new(Options::default());
+    let [active, passive] = begin(&mut hosts);
+    accept(&mut hosts, passive);
+    hosts.filter = Some(Box::new(|_, frame| Packet::parse(frame).unwrap().deth().is_none()));
+    hosts.sides[0].engine.connections().complete(hosts.now, active).unwrap();
+    hosts.run_for(Duration::from_millis(1));
+    assert!(!hosts.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
     for _ in 0..2 {
-        pair.sides[1].engine.connections().establish(pair.now, passive).unwrap();
+        hosts.sides[1].engine.connections().establish(hosts.now, passive).unwrap();
     }
-    pair.take_events(1);
+    hosts.take_events(1);
     let established =
-        pair.sides[1].conn_events.iter().filter(|(_, _, e)| matches!(e, ConnEvent::Established { .. }));
+        hosts.sides[1].conn_events.iter().filter(|(_, _, e)| matches!(e, ConnEvent::Established { .. }));
     assert_eq!(established.count(), 1);
-    pair.sides[1].engine.connections().release(pair.now, passive);
-    assert_eq!(pair.sides[1].engine.connections().establish(pair.now, passive), Err(ConnError::Unknown));
+    hosts.sides[1].engine.connections().release(hosts.now, passive);
+    assert_eq!(hosts.sides[1].engine.connections().establish(hosts.now, passive), Err(ConnError::Unknown));
 }
 
 #[test]
 fn parameters_that_no_message_can_carry_are_refused() {
-    let mut pair = TwoHosts::new(Options::default());
-    let good = local(&pair, 0);
+    let mut hosts = TwoHosts::new(Options::default());
+    let good = local(&hosts, 0);
     let bad = [
         LocalQp { qpn: Qpn::new(0), ..good },
         LocalQp { qpn: Qpn::GSI, ..good },
@@ -245,31 +249,32 @@ fn parameters_that_no_message_can_carry_are_refused() {
         LocalQp { ack_timeout: 32, ..good },
     ];
     for local in bad {
-        let alice = &pair.sides[0].engine;
+        let alice = &hosts.sides[0].engine;
         assert_eq!(
-            alice.connections().connect_unbound(pair.now, local, &request(&pair, b"")),
+            alice.connections().connect_unbound(hosts.now, local, &request(&hosts, b"")),
             Err(ConnError::Invalid),
             "{local:?}"
         );
     }
-    let long = pair.sides[0].engine.connections().connect_unbound(pair.now, good, &request(&pair, &[0; 57]));
+    let long =
+        hosts.sides[0].engine.connections().connect_unbound(hosts.now, good, &request(&hosts, &[0; 57]));
     assert_eq!(long, Err(ConnError::PrivateDataTooLong));
-    let [_, passive] = begin(&mut pair);
-    let bob = &pair.sides[1].engine;
+    let [_, passive] = begin(&mut hosts);
+    let bob = &hosts.sides[1].engine;
     let spec = AcceptSpec { reads: ReadLimits::default(), private_data: b"", context: 0 };
     for local in bad {
         assert_eq!(
-            bob.connections().accept_unbound(pair.now, passive, local, &spec),
+            bob.connections().accept_unbound(hosts.now, passive, local, &spec),
             Err(ConnError::Invalid),
             "{local:?}"
         );
     }
     let long = AcceptSpec { private_data: &[0; 197], ..spec };
     assert_eq!(
-        bob.connections().accept_unbound(pair.now, passive, good, &long),
+        bob.connections().accept_unbound(hosts.now, passive, good, &long),
         Err(ConnError::PrivateDataTooLong)
     );
-    bob.connections().accept_unbound(pair.now, passive, good, &spec).unwrap();
-    assert_eq!(bob.connections().accept_unbound(pair.now, passive, good, &spec), Err(ConnError::State));
-    assert_eq!(bob.connections().reject(pair.now, passive, b""), Err(ConnError::State));
+    bob.connections().accept_unbound(hosts.now, passive, good, &spec).unwrap();
+    assert_eq!(bob.connections().accept_unbound(hosts.now, passive, good, &spec), Err(ConnError::State));
+    assert_eq!(bob.connections().reject(hosts.now, passive, b""), Err(ConnError::State));
 }

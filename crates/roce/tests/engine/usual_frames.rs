@@ -158,10 +158,10 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
     const MOST_INLINE: usize = 64;
     const MOST_FRAMES: usize = 1_000_000;
     TRACE.lock().unwrap().clear();
-    let mut pair = TwoHosts::connected(options.clone());
+    let mut hosts = TwoHosts::connected(options.clone());
     let changes = changes.to_vec();
     let mut number = 0;
-    pair.filter = Some(Box::new(move |_, frame| {
+    hosts.filter = Some(Box::new(move |_, frame| {
         if !changes.is_empty() {
             changes[number % changes.len()].apply(frame);
         }
@@ -178,9 +178,9 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
         }
         true
     }));
-    pair.capture = Some(Vec::new());
+    hosts.capture = Some(Vec::new());
     let memories = [0, 1].map(|side: usize| {
-        let memory = pair.sides[side].memory(MEMORY, Access::all());
+        let memory = hosts.sides[side].memory(MEMORY, Access::all());
         memory.write(&pattern(MEMORY, side as u64));
         memory
     });
@@ -191,7 +191,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
             Step::Receive { side, length } => {
                 let sges = [memories[side].sge(0, length)];
                 let request = RecvRequest { context, sges: &sges };
-                let _ = pair.sides[side].engine.post_recv(&pair.sides[side].qp, &request);
+                let _ = hosts.sides[side].engine.post_recv(&hosts.sides[side].qp, &request);
             }
             Step::Send { side, length } => {
                 let sges = [memories[side].sge(SOURCE, length)];
@@ -203,7 +203,7 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
                 };
                 let (operation, flags) = (SendOperation::Send, send_flags(context));
                 let request = SendRequest { context, operation, flags, data };
-                let _ = pair.sides[side].engine.post_send(&pair.sides[side].qp, &request);
+                let _ = hosts.sides[side].engine.post_send(&hosts.sides[side].qp, &request);
             }
             Step::Write { side, length } | Step::Read { side, length } => {
                 let sges = [memories[side].sge(300, length)];
@@ -213,30 +213,30 @@ fn run(options: &Options, steps: &[Step], changes: &[Change], unusual: bool) -> 
                 } else {
                     SendOperation::Write { address, key }
                 };
-                let _ = pair.sides[side].post(context, operation, SendFlags::empty(), &sges);
+                let _ = hosts.sides[side].post(context, operation, SendFlags::empty(), &sges);
             }
-            Step::Wait { micros } => pair.run_for(Duration::from_micros(micros)),
-            Step::Arm { side } => pair.sides[side].engine.arm_cq(&pair.sides[side].cq, Arm::Any),
-            Step::Flush { side } => pair.sides[side].engine.flush(&pair.sides[side].qp),
+            Step::Wait { micros } => hosts.run_for(Duration::from_micros(micros)),
+            Step::Arm { side } => hosts.sides[side].engine.arm_cq(&hosts.sides[side].cq, Arm::Any),
+            Step::Flush { side } => hosts.sides[side].engine.flush(&hosts.sides[side].qp),
         }
     }
-    pair.run_for(Duration::from_secs(1));
-    let stats = pair.sides.each_ref().map(|side| {
+    hosts.run_for(Duration::from_secs(1));
+    let stats = hosts.sides.each_ref().map(|side| {
         let mut stats = Vec::new();
         side.engine.stats().each(|name, value| stats.push((name, value)));
         stats
     });
-    let frames = pair.capture.take().unwrap().into_iter();
+    let frames = hosts.capture.take().unwrap().into_iter();
     let frames = frames.map(|(from, frame)| (from, relative(frame, memories[1 - from].address(0))));
     Seen {
         frames: frames.collect(),
         trace: TRACE.lock().unwrap().clone(),
-        completions: pair.sides.each_ref().map(crate::two_hosts::Side::completions),
-        notifications: pair.sides.each_ref().map(|side| side.cq_notifications.clone()),
-        states: pair.sides.each_ref().map(|side| side.qp.state()),
+        completions: hosts.sides.each_ref().map(crate::two_hosts::Side::completions),
+        notifications: hosts.sides.each_ref().map(|side| side.cq_notifications.clone()),
+        states: hosts.sides.each_ref().map(|side| side.qp.state()),
         memory: memories.each_ref().map(crate::two_hosts::Memory::read),
         stats,
-        next_timeouts: pair.sides.each_ref().map(|side| side.engine.first_shard().poll_timeout()),
+        next_timeouts: hosts.sides.each_ref().map(|side| side.engine.first_shard().poll_timeout()),
     }
 }
 

@@ -19,19 +19,19 @@ const PACKETS: usize = 8;
 fn responses(copies: u32) -> usize {
     let reads = ReadLimits { inbound: 16, outbound: 16 };
     let (rate, latency) = (Some(10_000_000_000), Duration::from_micros(50));
-    let mut pair = TwoHosts::connected(Options { reads, rate, latency, ..Options::default() });
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options { reads, rate, latency, ..Options::default() });
+    let [alice, bob] = &hosts.sides;
     let data = pattern(PACKETS * MTU, 1);
     let (source, sink) = (bob.shared(data.len()), alice.sink(data.len()));
     source.write(&data);
     alice.read(0, &[sink.all()], &source, 0);
-    pair.run();
-    pair.sides[0].completions();
+    hosts.run();
+    hosts.sides[0].completions();
 
     let count = Rc::new(Cell::new(0));
     let counted = count.clone();
     let (mut first, mut lost) = (None, 0);
-    pair.filter = Some(Box::new(move |to, frame| {
+    hosts.filter = Some(Box::new(move |to, frame| {
         if to != 0 {
             return true;
         }
@@ -42,16 +42,16 @@ fn responses(copies: u32) -> usize {
         !is_hit
     }));
     for context in 1..=3 {
-        pair.sides[0].read(context, &[sink.all()], &source, 0);
+        hosts.sides[0].read(context, &[sink.all()], &source, 0);
     }
-    let requested = pair.sides[0].stat("retransmissions");
-    pair.run_until("the loss", |pair| pair.sides[0].stat("retransmissions") > requested);
-    pair.sides[0].read(4, &[sink.all()], &source, 0);
-    pair.run();
+    let requested = hosts.sides[0].stat("retransmissions");
+    hosts.run_until("the loss", |hosts| hosts.sides[0].stat("retransmissions") > requested);
+    hosts.sides[0].read(4, &[sink.all()], &source, 0);
+    hosts.run();
     let outcomes: Vec<_> = (1..=4).map(|context| (context, CompletionStatus::Success)).collect();
-    assert_eq!(pair.sides[0].outcomes(), outcomes);
+    assert_eq!(hosts.sides[0].outcomes(), outcomes);
     assert_eq!(sink.read(), data);
-    assert_eq!(pair.sides[0].stat("timeouts"), 0);
+    assert_eq!(hosts.sides[0].stat("timeouts"), 0);
     count.get()
 }
 

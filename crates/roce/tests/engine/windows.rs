@@ -34,14 +34,14 @@ fn window(side: &Side) -> MemoryWindow {
 //= rocev2 §10
 #[test]
 fn a_window_grants_access_to_a_part_of_a_region() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let bob = &pair.sides[1];
+    let mut hosts = TwoHosts::connected(Options::default());
+    let bob = &hosts.sides[1];
     // The region itself grants no remote access.
     let (memory, window) = (bob.memory(64, Access::LOCAL_WRITE), window(bob));
     let binding = Binding { address: memory.address(8), length: 16, ..whole(&memory) };
     let sink = bob.sink(8);
     for round in 0..3 {
-        let [alice, bob] = &pair.sides;
+        let [alice, bob] = &hosts.sides;
         bind(bob, 1, window.key() & !0xFF | round, &binding).unwrap();
         assert_eq!(memory.region.windows(), 1);
         assert_eq!(window.key() & 0xFF, round);
@@ -49,12 +49,12 @@ fn a_window_grants_access_to_a_part_of_a_region() {
         let key = window.key();
         write_to(alice, 3, b"sixteen bytes ok", binding.address, key);
         alice.post(4, SendOperation::SendInvalidate { key }, SendFlags::empty(), &[]).unwrap();
-        pair.run();
+        hosts.run();
         assert_eq!(
-            pair.sides[0].outcomes(),
+            hosts.sides[0].outcomes(),
             [(3, CompletionStatus::Success), (4, CompletionStatus::Success)]
         );
-        let done: Vec<_> = pair.sides[1].completions().iter().map(|c| (c.kind, c.status)).collect();
+        let done: Vec<_> = hosts.sides[1].completions().iter().map(|c| (c.kind, c.status)).collect();
         let invalidated = CompletionKind::ReceiveInvalidate { key };
         assert_eq!(
             done,
@@ -63,24 +63,24 @@ fn a_window_grants_access_to_a_part_of_a_region() {
         assert_eq!(memory.region.windows(), 0);
     }
     assert_eq!(memory.read()[8..24], *b"sixteen bytes ok");
-    write_to(&pair.sides[0], 5, b"late", binding.address, window.key());
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(5, CompletionStatus::RemoteAccess)]);
+    write_to(&hosts.sides[0], 5, b"late", binding.address, window.key());
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(5, CompletionStatus::RemoteAccess)]);
 }
 
 //= R-QP-18
 //= R-MR-66
 #[test]
 fn a_second_bind_fails_while_one_is_queued_and_the_connection_stays() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (memory, target, window) = (bob.shared(8), alice.shared(8), window(bob));
     bob.write(1, &[bob.source(b"at first").all()], &target, 0);
     bind(bob, 2, window.key(), &whole(&memory)).unwrap();
     invalidate(bob, 3, window.key()).unwrap();
     assert_eq!(bind(bob, 4, window.key(), &whole(&memory)), Err(PostError::QueueFull));
-    pair.run();
-    let bob = &pair.sides[1];
+    hosts.run();
+    let bob = &hosts.sides[1];
     assert_eq!(bob.outcomes(), [1, 2, 3].map(|context| (context, CompletionStatus::Success)));
     bind(bob, 4, window.key(), &whole(&memory)).unwrap();
     assert_eq!(bob.outcomes(), [(4, CompletionStatus::Success)]);
@@ -100,9 +100,9 @@ fn a_window_grants_only_its_range_and_rights_to_one_peer() {
         ("by another queue pair", false, 8, Access::empty()),
     ];
     for (what, allowed, at, right) in cases {
-        let mut pair = TwoHosts::connected(Options::default());
-        let [other, _] = pair.connect_another(5);
-        let [alice, bob] = &pair.sides;
+        let mut hosts = TwoHosts::connected(Options::default());
+        let [other, _] = hosts.connect_another(5);
+        let [alice, bob] = &hosts.sides;
         let (memory, readable, writable) = (bob.shared(64), window(bob), window(bob));
         let binding =
             Binding { address: memory.address(8), length: 16, access: Access::REMOTE_READ, ..whole(&memory) };
@@ -117,10 +117,10 @@ fn a_window_grants_only_its_range_and_rights_to_one_peer() {
         };
         let qp = if right.is_empty() { &other } else { &alice.qp };
         post(alice, qp, 3, operation, SendFlags::empty(), SendData::Sges(&[local.all()])).unwrap();
-        pair.run();
+        hosts.run();
         let expected = if allowed { CompletionStatus::Success } else { CompletionStatus::RemoteAccess };
-        assert_eq!(pair.sides[0].outcomes(), [(3, expected)], "{what}");
-        assert!(pair.sides[1].engine.memory().destroy_window(&writable));
+        assert_eq!(hosts.sides[0].outcomes(), [(3, expected)], "{what}");
+        assert!(hosts.sides[1].engine.memory().destroy_window(&writable));
         assert_eq!(memory.region.windows(), 1);
     }
 }
@@ -129,8 +129,8 @@ fn a_window_grants_only_its_range_and_rights_to_one_peer() {
 //= R-MR-62
 #[test]
 fn invalid_binds_fail_when_posted() {
-    let pair = TwoHosts::connected(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::connected(Options::default());
+    let side = &hosts.sides[0];
     let (memory, read_only, window) = (side.shared(64), side.source(&[0; 64]), window(side));
     let good = whole(&memory);
     let bad: [(&str, Binding, PostError); 5] = [
@@ -166,15 +166,15 @@ fn binds_that_fail_when_executed_end_the_queue_pair() {
     let foreign = |side: &Side| whole(&side.memory_of(side.engine.create_pd(), 8, Access::all()));
     let cases: [(&str, Make); 3] = [("fast", fast), ("gone", gone), ("foreign", foreign)];
     for (what, make) in cases {
-        let pair = TwoHosts::connected(Options::default());
-        let side = &pair.sides[0];
+        let hosts = TwoHosts::connected(Options::default());
+        let side = &hosts.sides[0];
         let window = window(side);
         bind(side, 1, window.key(), &make(side)).unwrap();
         assert_eq!(side.outcomes(), [(1, CompletionStatus::MemoryManagement)], "{what}");
         assert_eq!(window.state(), KeyState::Free, "{what}");
     }
-    let pair = TwoHosts::connected(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::connected(Options::default());
+    let side = &hosts.sides[0];
     let (memory, window) = (side.shared(8), window(side));
     bind(side, 1, window.key(), &whole(&memory)).unwrap();
     bind(side, 2, window.key(), &Binding { length: 1, ..whole(&memory) }).unwrap();
@@ -185,30 +185,30 @@ fn binds_that_fail_when_executed_end_the_queue_pair() {
 //= R-MR-21
 #[test]
 fn a_window_over_a_deregistered_region_grants_no_access() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (memory, window) = (bob.shared(8), window(bob));
     let binding = whole(&memory);
     bind(bob, 1, window.key(), &binding).unwrap();
     assert!(bob.engine.memory().deregister(&memory.region));
     write_to(alice, 2, b"gone", binding.address, window.key());
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
     assert_eq!(memory.read(), [0; 8]);
-    assert!(pair.sides[1].engine.memory().destroy_window(&window));
-    assert!(!pair.sides[1].engine.memory().destroy_window(&window));
+    assert!(hosts.sides[1].engine.memory().destroy_window(&window));
+    assert!(!hosts.sides[1].engine.memory().destroy_window(&window));
 }
 
 #[test]
 fn a_window_without_rights_grants_no_access() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (memory, window) = (bob.shared(8), window(bob));
     bind(bob, 1, window.key(), &Binding { access: Access::empty(), ..whole(&memory) }).unwrap();
     assert_eq!(bob.outcomes(), [(1, CompletionStatus::Success)]);
     write_to(alice, 2, b"refused", memory.address(0), window.key());
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
     assert_eq!(memory.read(), [0; 8]);
 }
 
@@ -218,46 +218,46 @@ fn type_1(side: &Side) -> MemoryWindow {
 
 #[test]
 fn a_window_of_type_1_is_for_the_peers_of_all_queue_pairs() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [other, _] = pair.connect_another(5);
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [other, _] = hosts.connect_another(5);
+    let [alice, bob] = &hosts.sides;
     let (memory, window) = (bob.memory(8, Access::LOCAL_WRITE), type_1(bob));
     bind(bob, 1, window.key(), &whole(&memory)).unwrap();
     let (address, key, source) = (memory.address(0), window.key(), alice.source(b"for both"));
     let write = SendOperation::Write { address, key };
     post(alice, &other, 2, write, SendFlags::empty(), SendData::Sges(&[source.all()])).unwrap();
-    pair.run();
+    hosts.run();
     assert_eq!(memory.read(), *b"for both");
-    write_to(&pair.sides[0], 3, b"also 2nd", address, key);
-    pair.run();
+    write_to(&hosts.sides[0], 3, b"also 2nd", address, key);
+    hosts.run();
     let done = [2, 3].map(|context| (context, CompletionStatus::Success));
-    assert_eq!(pair.sides[0].outcomes(), done);
+    assert_eq!(hosts.sides[0].outcomes(), done);
     assert_eq!(memory.read(), *b"also 2nd");
 }
 
 #[test]
 fn a_bind_of_type_1_replaces_the_one_before_and_one_of_no_bytes_ends_it() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let bob = &pair.sides[1];
+    let mut hosts = TwoHosts::connected(Options::default());
+    let bob = &hosts.sides[1];
     let (first, second, window) = (bob.shared(8), bob.shared(8), type_1(bob));
     let [key, next, last] = [0, 1, 2].map(|low| window.key() | low);
     bind(bob, 1, key, &whole(&first)).unwrap();
     bind(bob, 2, next, &whole(&second)).unwrap();
     assert_eq!((first.region.windows(), second.region.windows()), (0, 1));
     assert_eq!((window.key(), window.state()), (next, KeyState::Valid));
-    write_to(&pair.sides[0], 1, b"replaced", second.address(0), next);
-    pair.run();
+    write_to(&hosts.sides[0], 1, b"replaced", second.address(0), next);
+    hosts.run();
     assert_eq!(second.read(), *b"replaced");
-    let bob = &pair.sides[1];
+    let bob = &hosts.sides[1];
     let nothing = Binding { region: 0, address: 0, length: 0, access: Access::empty() };
     bind(bob, 3, last, &nothing).unwrap();
     // Also of a window that is not bound, and if a region is named.
     bind(bob, 4, last, &Binding { region: second.key(), ..nothing }).unwrap();
     assert_eq!(bob.outcomes(), [1, 2, 3, 4].map(|context| (context, CompletionStatus::Success)));
     assert_eq!((second.region.windows(), window.state()), (0, KeyState::Free));
-    write_to(&pair.sides[0], 2, b"too late", second.address(0), next);
-    pair.run();
-    let [alice, bob] = &pair.sides;
+    write_to(&hosts.sides[0], 2, b"too late", second.address(0), next);
+    hosts.run();
+    let [alice, bob] = &hosts.sides;
     assert_eq!(alice.outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::RemoteAccess)]);
     assert!(bob.engine.memory().destroy_window(&window));
     assert_eq!(second.region.windows(), 0);
@@ -265,8 +265,8 @@ fn a_bind_of_type_1_replaces_the_one_before_and_one_of_no_bytes_ends_it() {
 
 #[test]
 fn no_request_invalidates_a_window_of_type_1() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (memory, window) = (bob.shared(8), type_1(bob));
     bind(bob, 1, window.key(), &whole(&memory)).unwrap();
     assert_eq!(invalidate(bob, 2, window.key()), Err(PostError::NotAllowed));
@@ -274,15 +274,15 @@ fn no_request_invalidates_a_window_of_type_1() {
     bob.recv(3, &[sink.all()]);
     let invalidation = SendOperation::SendInvalidate { key: window.key() };
     alice.post(4, invalidation, SendFlags::empty(), &[]).unwrap();
-    pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
+    hosts.run();
+    assert_eq!(hosts.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
     assert_eq!(window.state(), KeyState::Valid);
 }
 
 #[test]
 fn a_bind_of_type_1_that_fails_leaves_no_binding() {
-    let pair = TwoHosts::connected(Options::default());
-    let side = &pair.sides[0];
+    let hosts = TwoHosts::connected(Options::default());
+    let side = &hosts.sides[0];
     let (memory, gone, window) = (side.shared(8), side.shared(8), type_1(side));
     bind(side, 1, window.key(), &whole(&memory)).unwrap();
     let binding = whole(&gone);

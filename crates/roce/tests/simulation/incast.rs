@@ -149,36 +149,36 @@ fn at_a_fixed_rate(tick: Option<Duration>) -> Options {
 
 /// Returns the share of [`FIXED`] at which side 0 writes, or side 1 is read from.
 fn share_of_a_fixed_rate(tick: Option<Duration>, read: bool) -> f64 {
-    let mut pair = TwoHosts::connected(at_a_fixed_rate(tick));
+    let mut hosts = TwoHosts::connected(at_a_fixed_rate(tick));
     let len = 256 << 10;
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (near, far) = (alice.shared(len), bob.shared(len));
     let from = usize::from(read);
-    let post = |pair: &TwoHosts| {
+    let post = |hosts: &TwoHosts| {
         if read {
-            pair.sides[0].read(0, &[near.all()], &far, 0);
+            hosts.sides[0].read(0, &[near.all()], &far, 0);
         } else {
-            pair.sides[0].write(0, &[near.all()], &far, 0);
+            hosts.sides[0].write(0, &[near.all()], &far, 0);
         }
     };
     for _ in 0..4 {
-        post(&pair);
+        post(&hosts);
     }
-    let mut start = (pair.now, 0);
-    let end = pair.now + Duration::from_millis(800);
-    while pair.run_within(end.duration_since(pair.now), |pair| !pair.sides[0].cq.is_empty()) {
-        for (_, status) in pair.sides[0].outcomes() {
+    let mut start = (hosts.now, 0);
+    let end = hosts.now + Duration::from_millis(800);
+    while hosts.run_within(end.duration_since(hosts.now), |hosts| !hosts.sides[0].cq.is_empty()) {
+        for (_, status) in hosts.sides[0].outcomes() {
             assert_eq!(status, CompletionStatus::Success);
-            post(&pair);
+            post(&hosts);
         }
-        if start.1 == 0 && end.duration_since(pair.now) < Duration::from_millis(700) {
-            start = (pair.now, pair.sides[from].stat("tx_bytes"));
+        if start.1 == 0 && end.duration_since(hosts.now) < Duration::from_millis(700) {
+            start = (hosts.now, hosts.sides[from].stat("tx_bytes"));
         }
     }
     // Nothing is lost. Responses that wait for a late timer may be requested again by tail probes.
-    let sent_again = pair.sides[0].stat("retransmissions");
+    let sent_again = hosts.sides[0].stat("retransmissions");
     assert!(sent_again <= 4, "{sent_again} sent again");
-    let bytes = pair.sides[from].stat("tx_bytes") - start.1;
+    let bytes = hosts.sides[from].stat("tx_bytes") - start.1;
     let full = FIXED as f64 / 8.0 * end.duration_since(start.0).as_secs_f64();
     bytes as f64 / full
 }
@@ -197,19 +197,19 @@ fn a_late_timer_does_not_lower_the_rate() {
 //= rocev2 §14
 #[test]
 fn a_pause_of_the_consumer_gives_no_credit() {
-    let mut pair = TwoHosts::connected(at_a_fixed_rate(None));
+    let mut hosts = TwoHosts::connected(at_a_fixed_rate(None));
     let len = 256 << 10;
-    let [alice, bob] = &pair.sides;
+    let [alice, bob] = &hosts.sides;
     let (source, target) = (alice.source(&vec![0; len]), bob.shared(len));
     for round in 0..8 {
-        let start = pair.now;
-        pair.sides[0].write(round, &[source.all()], &target, 0);
-        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-        assert_eq!(pair.sides[0].outcomes(), [(round, CompletionStatus::Success)]);
-        let took = pair.now.duration_since(start).as_secs_f64();
+        let start = hosts.now;
+        hosts.sides[0].write(round, &[source.all()], &target, 0);
+        hosts.run_until("the write", |hosts| !hosts.sides[0].cq.is_empty());
+        assert_eq!(hosts.sides[0].outcomes(), [(round, CompletionStatus::Success)]);
+        let took = hosts.now.duration_since(start).as_secs_f64();
         let due = len as f64 * 8.0 / FIXED as f64;
         // The rate falls in the first rounds.
         assert!(round < 4 || took > 0.95 * due, "round {round}: {took} s, {due} at the rate");
-        pair.run_for(Duration::from_millis(12));
+        hosts.run_for(Duration::from_millis(12));
     }
 }

@@ -8,20 +8,20 @@ use roce_wire::cm::RtuRepr;
 //= rocev2 §12
 #[test]
 fn three_messages_establish_a_connection() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let a = pair.connect();
-    let b = pair.request();
-    pair.accept(b);
-    pair.replied(a);
-    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-    let event = pair.event(Side::B);
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let a = hosts.connect();
+    let b = hosts.request();
+    hosts.accept(b);
+    hosts.replied(a);
+    hosts.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    let event = hosts.event(Side::B);
     assert_eq!((event.conn, event.kind, event.context), (b, CmEventKind::Established, 0xC));
-    assert_eq!(pair.a.sent, [Attribute::CM_REQ, Attribute::CM_RTU]);
-    assert_eq!(pair.b.sent, [Attribute::CM_REP]);
-    pair.quiet_for(Duration::from_secs(100));
-    assert_eq!(pair.a.sent.len() + pair.b.sent.len(), 3, "an established connection is silent");
-    pair.release(a, b);
+    assert_eq!(hosts.a.sent, [Attribute::CM_REQ, Attribute::CM_RTU]);
+    assert_eq!(hosts.b.sent, [Attribute::CM_REP]);
+    hosts.quiet_for(Duration::from_secs(100));
+    assert_eq!(hosts.a.sent.len() + hosts.b.sent.len(), 3, "an established connection is silent");
+    hosts.release(a, b);
 }
 
 //= rocev2 §11
@@ -30,16 +30,16 @@ fn three_messages_establish_a_connection() {
 //= R-CONN-47
 #[test]
 fn request_event_has_all_parameters_of_the_peer() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let a_qp = pair.local_qp(Side::A);
-    let a = pair.connect_qp(a_qp, b"hello", ReadLimits { inbound: 3, outbound: 5 }).unwrap();
-    let event = pair.event(Side::B);
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let a_qp = hosts.local_qp(Side::A);
+    let a = hosts.connect_qp(a_qp, b"hello", ReadLimits { inbound: 3, outbound: 5 }).unwrap();
+    let event = hosts.event(Side::B);
     assert_eq!(event.context, 0xB, "the listener's context");
     let CmEventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
     assert_eq!((request.local_port, request.remote_port), (PORT, 50_000));
-    assert_eq!((request.path.remote_ip, request.path.local_ip), (pair.a.ip, pair.b.ip));
-    assert_eq!((request.path.remote_mac, request.path.local_mac), (pair.a.mac, pair.b.mac));
+    assert_eq!((request.path.remote_ip, request.path.local_ip), (hosts.a.ip, hosts.b.ip));
+    assert_eq!((request.path.remote_mac, request.path.local_mac), (hosts.a.mac, hosts.b.mac));
     assert_eq!(request.mtu, PathMtu::Bytes1024);
     assert_eq!(request.private_data, padded(b"hello", 56));
     // A's responder resources are B's initiator depth, and vice versa.
@@ -47,12 +47,12 @@ fn request_event_has_all_parameters_of_the_peer() {
     assert_eq!((peer.qpn, peer.send_psn), (a_qp.qpn, a_qp.receive_psn));
     assert_eq!((peer.retry_count, peer.rnr_retry_count, peer.ack_timeout), (5, 7, 14));
 
-    let b_qp = pair.local_qp(Side::B);
+    let b_qp = hosts.local_qp(Side::B);
     let spec = AcceptSpec { reads: READS, private_data: b"welcome", context: 0xC };
-    let now = pair.now;
-    let reads = pair.b.cm.accept(now, event.conn, &spec, b_qp).unwrap();
+    let now = hosts.now;
+    let reads = hosts.b.cm.accept(now, event.conn, &spec, b_qp).unwrap();
     assert_eq!(reads, ReadLimits { inbound: 4, outbound: 3 });
-    let event = pair.event(Side::A);
+    let event = hosts.event(Side::A);
     assert_eq!((event.conn, event.context), (a, 0xA));
     let CmEventKind::Replied { peer, private_data } = event.kind else { panic!("{event:?}") };
     assert_eq!((peer.qpn, peer.send_psn), (b_qp.qpn, b_qp.receive_psn));
@@ -69,16 +69,16 @@ fn request_event_has_all_parameters_of_the_peer() {
 //= R-CONN-23
 #[test]
 fn read_limits_are_the_minimum_of_requested_supported_and_granted() {
-    let mut pair = TwoHosts::with(|config| config.reads = ReadLimits { inbound: 8, outbound: 6 });
-    pair.listen();
-    let a = pair.try_connect(b"", ReadLimits { inbound: 255, outbound: 255 }).unwrap();
-    let event = pair.event(Side::B);
+    let mut hosts = TwoHosts::with(|config| config.reads = ReadLimits { inbound: 8, outbound: 6 });
+    hosts.listen();
+    let a = hosts.try_connect(b"", ReadLimits { inbound: 255, outbound: 255 }).unwrap();
+    let event = hosts.event(Side::B);
     let CmEventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
     // A requests at most six and serves eight, of which B uses six.
     assert_eq!(request.reads, ReadLimits { inbound: 6, outbound: 6 });
     let none = ReadLimits { inbound: 0, outbound: 1 };
-    assert_eq!(pair.try_accept(event.conn, b"", none), Ok(none));
-    let event = pair.event(Side::A);
+    assert_eq!(hosts.try_accept(event.conn, b"", none), Ok(none));
+    let event = hosts.event(Side::A);
     let CmEventKind::Replied { peer, .. } = event.kind else { panic!("{event:?}") };
     assert_eq!((event.conn, peer.reads), (a, ReadLimits { inbound: 1, outbound: 0 }));
 }
@@ -87,63 +87,63 @@ fn read_limits_are_the_minimum_of_requested_supported_and_granted() {
 //= rocev2 §11
 #[test]
 fn private_data_is_accepted_up_to_its_maximum_length() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
     let bytes: Vec<u8> = (1..=225u8).collect();
     let data = |len: usize| &bytes[..len];
-    assert_eq!(pair.try_connect(data(57), READS), Err(ConnError::PrivateDataTooLong));
-    let a = pair.try_connect(data(56), READS).unwrap();
-    let event = pair.event(Side::B);
+    assert_eq!(hosts.try_connect(data(57), READS), Err(ConnError::PrivateDataTooLong));
+    let a = hosts.try_connect(data(56), READS).unwrap();
+    let event = hosts.event(Side::B);
     let CmEventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
     assert_eq!(request.private_data.as_slice(), data(56));
-    assert_eq!(pair.try_accept(event.conn, data(197), READS), Err(ConnError::PrivateDataTooLong));
-    pair.try_accept(event.conn, data(196), READS).unwrap();
-    let event = pair.event(Side::A);
+    assert_eq!(hosts.try_accept(event.conn, data(197), READS), Err(ConnError::PrivateDataTooLong));
+    hosts.try_accept(event.conn, data(196), READS).unwrap();
+    let event = hosts.event(Side::A);
     let CmEventKind::Replied { private_data, .. } = event.kind else { panic!("{event:?}") };
     assert_eq!((event.conn, private_data.as_slice()), (a, data(196)));
 
-    let a = pair.connect();
-    let b = pair.request();
-    let too_long = pair.command(Side::B, |cm, now| cm.reject(now, b, data(149)));
+    let a = hosts.connect();
+    let b = hosts.request();
+    let too_long = hosts.command(Side::B, |cm, now| cm.reject(now, b, data(149)));
     assert_eq!(too_long, Err(ConnError::PrivateDataTooLong));
-    pair.command(Side::B, |cm, now| cm.reject(now, b, data(148))).unwrap();
+    hosts.command(Side::B, |cm, now| cm.reject(now, b, data(148))).unwrap();
     let private_data = PrivateData::new(data(148)).unwrap();
-    pair.expect(Side::A, a, CmEventKind::Refused { reason: RejReason::CONSUMER, private_data });
+    hosts.expect(Side::A, a, CmEventKind::Refused { reason: RejReason::CONSUMER, private_data });
 }
 
 //= rocev2 §13
 #[test]
 fn connections_use_ipv6_addresses() {
     for (a, b) in [("fd77::1", "fd77::2"), ("fe80::5054:ff:fe77:1", "fe80::5054:ff:fe77:2")] {
-        let mut pair = TwoHosts::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
-        pair.listen();
-        let (a, b) = pair.established();
-        pair.release(a, b);
+        let mut hosts = TwoHosts::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
+        hosts.listen();
+        let (a, b) = hosts.established();
+        hosts.release(a, b);
     }
 }
 
 //= R-CONN-17
 #[test]
 fn connect_with_mixed_address_families_is_refused() {
-    let mut pair = TwoHosts::between([10, 0, 0, 1].into(), "fd77::2".parse().unwrap(), |_| {});
-    assert_eq!(pair.try_connect(b"", READS), Err(ConnError::Invalid));
+    let mut hosts = TwoHosts::between([10, 0, 0, 1].into(), "fd77::2".parse().unwrap(), |_| {});
+    assert_eq!(hosts.try_connect(b"", READS), Err(ConnError::Invalid));
 }
 
 //= R-CONN-31
 #[test]
 fn mra_extends_the_timeout_for_a_slow_consumer_on_either_side() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let a = pair.connect();
-    let b = pair.request();
-    pair.quiet_for(Duration::from_mins(1));
-    pair.accept(b);
-    pair.replied(a);
-    pair.quiet_for(Duration::from_mins(1));
-    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-    pair.expect(Side::B, b, CmEventKind::Established);
-    assert!(pair.a.sent.contains(&Attribute::CM_MRA) && pair.b.sent.contains(&Attribute::CM_MRA));
-    pair.release(a, b);
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let a = hosts.connect();
+    let b = hosts.request();
+    hosts.quiet_for(Duration::from_mins(1));
+    hosts.accept(b);
+    hosts.replied(a);
+    hosts.quiet_for(Duration::from_mins(1));
+    hosts.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    hosts.expect(Side::B, b, CmEventKind::Established);
+    assert!(hosts.a.sent.contains(&Attribute::CM_MRA) && hosts.b.sent.contains(&Attribute::CM_MRA));
+    hosts.release(a, b);
 }
 
 /// An MRA comes at once, a REP when the peer's consumer has accepted. The answer to a message that was sent twice measures nothing.
@@ -158,11 +158,11 @@ fn the_first_answer_to_a_message_that_was_sent_once_measures_the_round_trip() {
         (false, 2000, None),
         (true, 2000, Some(100)),
     ] {
-        let mut pair = TwoHosts::new();
-        pair.listen();
-        let a = pair.connect();
-        let b = pair.request();
-        let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();
+        let mut hosts = TwoHosts::new();
+        hosts.listen();
+        let a = hosts.connect();
+        let b = hosts.request();
+        let (_, conn) = hosts.b.cm.conns.slots.resolve(b).unwrap();
         let (local_comm_id, remote_comm_id, transaction) = (conn.local_id, conn.remote_id, conn.transaction);
         if mra {
             let message_mraed = RespondedMessage::REQ;
@@ -174,78 +174,77 @@ fn the_first_answer_to_a_message_that_was_sent_once_measures_the_round_trip() {
                 private_data: [0; 222],
             };
             let datagram = datagram(&CmMessage::Mra(mra), transaction);
-            let frame = frame(&pair.b, &pair.a, pair.b.ip, &datagram);
-            pair.wire.push((pair.now + LATENCY, Side::A, frame));
+            let frame = frame(&hosts.b, &hosts.a, hosts.b.ip, &datagram);
+            hosts.wire.push((hosts.now + LATENCY, Side::A, frame));
         }
-        pair.run_for(Duration::from_millis(accept));
-        pair.accept(b);
-        pair.replied(a);
-        let measured = pair.a.cm.round_trip(a).map(|nanos| nanos / 1000);
+        hosts.run_for(Duration::from_millis(accept));
+        hosts.accept(b);
+        hosts.replied(a);
+        let measured = hosts.a.cm.round_trip(a).map(|nanos| nanos / 1000);
         assert_eq!(measured, expected, "{mra} {accept}");
-        pair.run_for(Duration::from_millis(3));
-        pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-        pair.expect(Side::B, b, CmEventKind::Established);
-        assert_eq!(pair.b.cm.round_trip(b), Some(3_100_000), "{mra} {accept}");
-        pair.release(a, b);
+        hosts.run_for(Duration::from_millis(3));
+        hosts.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+        hosts.expect(Side::B, b, CmEventKind::Established);
+        assert_eq!(hosts.b.cm.round_trip(b), Some(3_100_000), "{mra} {accept}");
+        hosts.release(a, b);
     }
 }
 
 //= rocev2 §12
 #[test]
 fn first_packet_replaces_a_lost_rtu() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    pair.set_fate(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
-    let a = pair.connect();
-    let b = pair.request();
-    pair.accept(b);
-    pair.replied(a);
-    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-    pair.run_for(Duration::from_millis(10));
-    pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
-    pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
-    pair.expect(Side::B, b, CmEventKind::Established);
-    pair.quiet_for(Duration::from_secs(30));
-    pair.release(a, b);
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    hosts.set_fate(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
+    let a = hosts.connect();
+    let b = hosts.request();
+    hosts.accept(b);
+    hosts.replied(a);
+    hosts.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    hosts.run_for(Duration::from_millis(10));
+    hosts.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
+    hosts.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
+    hosts.expect(Side::B, b, CmEventKind::Established);
+    hosts.quiet_for(Duration::from_secs(30));
+    hosts.release(a, b);
 }
 
 #[test]
 fn commands_are_refused_in_other_states() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let a = pair.connect();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let a = hosts.connect();
     let state = Err(ConnError::State);
-    assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), state, "no reply yet");
-    assert_eq!(pair.command(Side::A, |cm, now| cm.reject(now, a, b"")), state);
-    assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), state);
-    let b = pair.request();
-    assert_eq!(pair.command(Side::B, |cm, now| cm.complete(now, b)), state, "the passive side");
-    pair.accept(b);
-    assert_eq!(pair.try_accept(b, b"", READS), Err(ConnError::State), "accepted already");
-    pair.replied(a);
-    assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), state, "not established yet");
-    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
-    assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), state, "twice");
-    pair.expect(Side::B, b, CmEventKind::Established);
-    pair.release(a, b);
-    assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), Err(ConnError::Unknown), "released");
+    assert_eq!(hosts.command(Side::A, |cm, now| cm.complete(now, a)), state, "no reply yet");
+    assert_eq!(hosts.command(Side::A, |cm, now| cm.reject(now, a, b"")), state);
+    assert_eq!(hosts.command(Side::A, |cm, now| cm.disconnect(now, a)), state);
+    let b = hosts.request();
+    assert_eq!(hosts.command(Side::B, |cm, now| cm.complete(now, b)), state, "the passive side");
+    hosts.accept(b);
+    assert_eq!(hosts.try_accept(b, b"", READS), Err(ConnError::State), "accepted already");
+    hosts.replied(a);
+    assert_eq!(hosts.command(Side::A, |cm, now| cm.disconnect(now, a)), state, "not established yet");
+    hosts.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    assert_eq!(hosts.command(Side::A, |cm, now| cm.complete(now, a)), state, "twice");
+    hosts.expect(Side::B, b, CmEventKind::Established);
+    hosts.release(a, b);
+    assert_eq!(hosts.command(Side::A, |cm, now| cm.disconnect(now, a)), Err(ConnError::Unknown), "released");
 }
 
 #[test]
 fn communication_ids_depend_on_the_seed_and_are_unpredictable() {
     let ids = |seed: u8| {
-        let mut pair = TwoHosts::with(|config| config.seed[31] = seed);
-        let conns: Vec<_> = (0..50).map(|_| pair.connect()).collect();
+        let mut hosts = TwoHosts::with(|config| config.seed[31] = seed);
+        let conns: Vec<_> = (0..50).map(|_| hosts.connect()).collect();
         conns
             .iter()
-            .map(|&conn| pair.a.cm.conns.slots.resolve(conn).unwrap().1.local_id.0)
+            .map(|&conn| hosts.a.cm.conns.slots.resolve(conn).unwrap().1.local_id.0)
             .collect::<Vec<_>>()
     };
     assert_eq!(ids(1), ids(1));
     let (one, two) = (ids(1), ids(2));
     assert!(one.iter().all(|id| *id != 0 && !two.contains(id)));
-    let steps: std::collections::HashSet<_> =
-        one.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    let steps: std::collections::HashSet<_> = one.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect();
     assert!(steps.len() > 45, "consecutive identifiers are predictable");
 }
 
@@ -260,7 +259,7 @@ fn captured(name: &str) -> Vec<Vec<u8>> {
 //= rocev2 §12
 #[test]
 fn request_of_linux_is_withdrawn_when_linux_gives_up() {
-    let mut pair = TwoHosts::new();
+    let mut hosts = TwoHosts::new();
     let mut observed = Vec::new();
     for frame in captured("cm_unanswered") {
         let packet = Packet::parse(&frame).unwrap();
@@ -268,30 +267,34 @@ fn request_of_linux_is_withdrawn_when_linux_gives_up() {
         if let Some(CmMessage::Req(req)) = CmMessage::parse(&mad) {
             let port = req.service_id.to_port().unwrap();
             let _ =
-                pair.b.cm.listen(&ListenSpec { ip: None, port, datagrams: false, backlog: 1, context: 0 });
+                hosts.b.cm.listen(&ListenSpec { ip: None, port, datagrams: false, backlog: 1, context: 0 });
         }
-        let now = pair.now;
-        observed.push(pair.b.cm.deliver(now, &packet));
+        let now = hosts.now;
+        observed.push(hosts.b.cm.deliver(now, &packet));
         if observed.len() == 1 {
-            pair.request();
+            hosts.request();
         }
     }
     // Seven REQs, and a REJ by GUID.
     let mut expected = vec![Err(Ignored::Duplicate); 8];
     (expected[0], expected[7]) = (Ok(()), Ok(()));
     assert_eq!(observed, expected);
-    assert_eq!(pair.b.cm.poll_event().map(|event| event.kind), Some(CmEventKind::Aborted));
+    assert_eq!(hosts.b.cm.poll_event().map(|event| event.kind), Some(CmEventKind::Aborted));
 }
 
 #[test]
 fn req_of_linux_becomes_a_request() {
-    let mut pair = TwoHosts::new();
-    pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, datagrams: false, backlog: 1, context: 0 }).unwrap();
+    let mut hosts = TwoHosts::new();
+    hosts
+        .b
+        .cm
+        .listen(&ListenSpec { ip: None, port: 7174, datagrams: false, backlog: 1, context: 0 })
+        .unwrap();
     let observed = captured("rping_v4")
         .iter()
-        .any(|frame| pair.b.cm.deliver(Instant::default(), &Packet::parse(frame).unwrap()) == Ok(()));
+        .any(|frame| hosts.b.cm.deliver(Instant::default(), &Packet::parse(frame).unwrap()) == Ok(()));
     assert!(observed);
-    let event = pair.b.cm.poll_event().unwrap();
+    let event = hosts.b.cm.poll_event().unwrap();
     let CmEventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
     assert_eq!((request.local_port, request.remote_port), (7174, 56122));
     assert_eq!(request.path.remote_ip, IpAddr::from([192, 168, 77, 1]));
@@ -304,12 +307,12 @@ fn req_of_linux_becomes_a_request() {
 //= rocev2 §12
 #[test]
 fn an_rtu_that_arrives_twice_is_a_duplicate() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let (_, b) = pair.established();
-    let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();
-    let (source, transaction) = (pair.a.ip, conn.transaction);
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let (_, b) = hosts.established();
+    let (_, conn) = hosts.b.cm.conns.slots.resolve(b).unwrap();
+    let (source, transaction) = (hosts.a.ip, conn.transaction);
     let rtu =
         RtuRepr { local_comm_id: conn.remote_id, remote_comm_id: conn.local_id, private_data: [0; 224] };
-    assert_eq!(pair.deliver(source, &CmMessage::Rtu(rtu), transaction), Err(Ignored::Duplicate));
+    assert_eq!(hosts.deliver(source, &CmMessage::Rtu(rtu), transaction), Err(Ignored::Duplicate));
 }

@@ -131,7 +131,7 @@ struct Outcome {
 }
 
 struct Stage {
-    pair: TwoHosts,
+    hosts: TwoHosts,
     plan: Plan,
     agenda: Vec<(Instant, Side, Act)>,
     conns: [Option<ConnId>; 2],
@@ -140,7 +140,7 @@ struct Stage {
 
 impl Stage {
     fn moment(&mut self, side: Side, moment: Moment) {
-        let now = self.pair.now;
+        let now = self.hosts.now;
         self.agenda.extend(
             (self.plan)(side, moment)
                 .into_iter()
@@ -151,16 +151,16 @@ impl Stage {
     /// Executes an action of the consumer of `side`, if it still has a connection.
     fn act(&mut self, side: Side, act: Act) {
         if act == Act::Connect {
-            self.conns[0] = Some(self.pair.connect());
+            self.conns[0] = Some(self.hosts.connect());
             return;
         }
         let Some(conn) = self.conns[side as usize] else { return };
         if act == Act::Accept {
             // Fails if the peer gave up; the consumer then also gets an event.
-            let _ = self.pair.try_accept(conn, b"welcome", READS);
+            let _ = self.hosts.try_accept(conn, b"welcome", READS);
             return;
         }
-        let done = self.pair.command(side, |cm, now| match act {
+        let done = self.hosts.command(side, |cm, now| match act {
             Act::Complete => cm.complete(now, conn),
             Act::Reject => cm.reject(now, conn, b"no"),
             Act::Disconnect => cm.disconnect(now, conn),
@@ -178,7 +178,7 @@ impl Stage {
 
     fn listen_to_events(&mut self) {
         for side in [Side::A, Side::B] {
-            while let Some(event) = self.pair.host(side).events.pop_front() {
+            while let Some(event) = self.hosts.host(side).events.pop_front() {
                 let (word, moment) = match event.kind {
                     CmEventKind::Request { .. } => ("Request".into(), Some(Moment::Request)),
                     CmEventKind::Replied { .. } => ("Replied".into(), Some(Moment::Replied)),
@@ -197,7 +197,7 @@ impl Stage {
                 } else {
                     // The connection is over.
                     let conn = self.conns[side as usize].take().unwrap();
-                    self.pair.command(side, |cm, now| cm.release(now, conn)).unwrap();
+                    self.hosts.command(side, |cm, now| cm.release(now, conn)).unwrap();
                 }
             }
         }
@@ -207,10 +207,10 @@ impl Stage {
 /// Runs an exchange, with a special fate for one message.
 fn run(plan: Plan, special: Option<(usize, Fate)>) -> Outcome {
     let sent = Rc::new(RefCell::new(Vec::new()));
-    let mut pair = TwoHosts::new();
-    pair.listen();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
     let trace = Rc::clone(&sent);
-    pair.set_fate(move |side, message| {
+    hosts.set_fate(move |side, message| {
         let mut trace = trace.borrow_mut();
         trace.push((side, message));
         match special {
@@ -219,27 +219,27 @@ fn run(plan: Plan, special: Option<(usize, Fate)>) -> Outcome {
         }
     });
     let mut stage =
-        Stage { pair, plan, agenda: Vec::new(), conns: [None; 2], observed: [Vec::new(), Vec::new()] };
-    let end = stage.pair.now + Duration::from_mins(10);
+        Stage { hosts, plan, agenda: Vec::new(), conns: [None; 2], observed: [Vec::new(), Vec::new()] };
+    let end = stage.hosts.now + Duration::from_mins(10);
     stage.moment(Side::A, Moment::Start);
     loop {
         let next = stage.agenda.iter().map(|(at, _, _)| *at).min().unwrap_or(end);
-        stage.pair.collect();
+        stage.hosts.collect();
         stage.listen_to_events();
         let next = stage.agenda.iter().map(|(at, _, _)| *at).min().map_or(next, |at| at.min(next));
-        if stage.pair.step(next.min(end)) {
+        if stage.hosts.step(next.min(end)) {
             continue;
         }
         if next >= end {
             break;
         }
-        stage.pair.now = next;
+        stage.hosts.now = next;
         let due = stage.agenda.iter().position(|(at, _, _)| *at <= next).unwrap();
         let (_, side, act) = stage.agenda.remove(due);
         stage.act(side, act);
     }
     assert_eq!(stage.conns, [None; 2], "an end was not reported: {:?}", stage.observed);
-    stage.pair.nothing_left();
+    stage.hosts.nothing_left();
     Outcome { sent: sent.take(), observed: stage.observed }
 }
 

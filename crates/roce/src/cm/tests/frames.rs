@@ -6,19 +6,20 @@ use super::*;
 use roce_wire::cm::{CmMessage, RespondedMessage};
 
 /// Transmits what A has pending.
-fn frames(pair: &mut TwoHosts) -> Vec<Vec<u8>> {
+fn frames(hosts: &mut TwoHosts) -> Vec<Vec<u8>> {
     let mut slot = [0; 2048];
-    let next = || pair.a.cm.poll_transmit(pair.now, Crc::detect(), &mut slot).map(|len| slot[..len].to_vec());
+    let next =
+        || hosts.a.cm.poll_transmit(hosts.now, Crc::detect(), &mut slot).map(|len| slot[..len].to_vec());
     std::iter::from_fn(next).collect()
 }
 
 #[test]
 fn frames_have_consecutive_psns_and_the_configured_source_port() {
-    let mut pair = TwoHosts::with(|config| config.source_port = 0xC123);
+    let mut hosts = TwoHosts::with(|config| config.source_port = 0xC123);
     for _ in 0..3 {
-        pair.connect();
+        hosts.connect();
     }
-    let frames = frames(&mut pair);
+    let frames = frames(&mut hosts);
     let packets: Vec<_> = frames.iter().map(|frame| Packet::parse(frame).unwrap()).collect();
     assert!(packets.iter().all(|packet| packet.udp().source_port() == 0xC123));
     let psns: Vec<_> = packets.iter().map(|packet| packet.bth().psn()).collect();
@@ -26,9 +27,9 @@ fn frames_have_consecutive_psns_and_the_configured_source_port() {
 }
 
 /// Returns the paths in the REQs that A has pending.
-fn paths(pair: &mut TwoHosts) -> Vec<CmPathRepr> {
-    let now = pair.now;
-    let next = || match next_message(&mut pair.a, now)? {
+fn paths(hosts: &mut TwoHosts) -> Vec<CmPathRepr> {
+    let now = hosts.now;
+    let next = || match next_message(&mut hosts.a, now)? {
         (CmMessage::Req(req), _) => Some(CmPathRepr::parse(&CmPath::new(&req.primary_path))),
         (message, _) => panic!("{message:?}"),
     };
@@ -37,19 +38,19 @@ fn paths(pair: &mut TwoHosts) -> Vec<CmPathRepr> {
 
 #[test]
 fn requests_have_flow_labels_of_their_own() {
-    let mut pair = TwoHosts::new();
+    let mut hosts = TwoHosts::new();
     for _ in 0..2 {
-        pair.connect();
+        hosts.connect();
     }
-    let paths = paths(&mut pair);
+    let paths = paths(&mut hosts);
     assert_ne!(paths[0].flow_label, paths[1].flow_label);
 }
 
 #[test]
 fn the_service_level_of_a_request_is_the_precedence_of_its_traffic_class() {
-    let mut pair = TwoHosts::new();
+    let mut hosts = TwoHosts::new();
     let spec = ConnectSpec {
-        path: Path { traffic_class: 0x68, ..pair.path() },
+        path: Path { traffic_class: 0x68, ..hosts.path() },
         local_port: 50_000,
         remote_port: PORT,
         mtu: PathMtu::Bytes1024,
@@ -57,9 +58,9 @@ fn the_service_level_of_a_request_is_the_precedence_of_its_traffic_class() {
         private_data: &[],
         context: 0xA,
     };
-    let local = pair.local_qp(Side::A);
-    pair.command(Side::A, |cm, now| cm.connect(now, &spec, local)).unwrap();
-    let path = paths(&mut pair)[0];
+    let local = hosts.local_qp(Side::A);
+    hosts.command(Side::A, |cm, now| cm.connect(now, &spec, local)).unwrap();
+    let path = paths(&mut hosts)[0];
     assert_eq!((path.traffic_class, path.service_level), (0x68, 3));
 }
 
@@ -73,29 +74,29 @@ fn rejected(host: &mut Host, now: Instant) -> RespondedMessage {
 
 #[test]
 fn a_rej_names_the_message_that_it_refuses() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    pair.connect();
-    let b = pair.request();
-    pair.command(Side::B, |cm, now| cm.reject(now, b, &[])).unwrap();
-    let now = pair.now;
-    assert_eq!(rejected(&mut pair.b, now), RespondedMessage::REQ);
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    hosts.connect();
+    let b = hosts.request();
+    hosts.command(Side::B, |cm, now| cm.reject(now, b, &[])).unwrap();
+    let now = hosts.now;
+    assert_eq!(rejected(&mut hosts.b, now), RespondedMessage::REQ);
 
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let a = pair.connect();
-    let b = pair.request();
-    pair.accept(b);
-    pair.replied(a);
-    pair.command(Side::A, |cm, now| cm.reject(now, a, &[])).unwrap();
-    let now = pair.now;
-    assert_eq!(rejected(&mut pair.a, now), RespondedMessage::REP);
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let a = hosts.connect();
+    let b = hosts.request();
+    hosts.accept(b);
+    hosts.replied(a);
+    hosts.command(Side::A, |cm, now| cm.reject(now, a, &[])).unwrap();
+    let now = hosts.now;
+    assert_eq!(rejected(&mut hosts.a, now), RespondedMessage::REP);
 }
 
 #[test]
 fn zero_is_no_communication_id() {
-    let pair = TwoHosts::new();
-    let cm = &pair.a.cm;
+    let hosts = TwoHosts::new();
+    let cm = &hosts.a.cm;
     let zero = cm.conns.slots.prf.unpermute(0);
     let id = cm.conns.slots.comm_id(zero & 0xFFFF, zero >> 16);
     // The same slot, in another generation.

@@ -11,10 +11,10 @@ use roce_wire::{MadHeaderRepr, Vlan};
 //= rocev2 §11
 #[test]
 fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let (a, b) = pair.established();
-    let (_, conn) = pair.b.cm.conns.slots.resolve(b).unwrap();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let (a, b) = hosts.established();
+    let (_, conn) = hosts.b.cm.conns.slots.resolve(b).unwrap();
     let (mine, theirs, qpn, transaction) = (conn.local_id, conn.remote_id, conn.local.qpn, conn.transaction);
     let dreq = |local_comm_id, remote_comm_id, remote_qpn| {
         CmMessage::Dreq(DreqRepr { local_comm_id, remote_comm_id, remote_qpn, private_data: [0; 220] })
@@ -28,7 +28,7 @@ fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
         information: [0; 72],
         private_data: [0; 148],
     });
-    let peer = pair.a.ip;
+    let peer = hosts.a.ip;
     let peer_address = IpAddr::from([192, 168, 77, 66]);
     let other_qpn = Qpn::new(qpn.value() + 1);
     let attempts = [
@@ -40,22 +40,22 @@ fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
         (peer, datagram(&dreq(theirs, CommId(mine.0 ^ 1), qpn), transaction)),
     ];
     for (source, mad) in attempts {
-        let frame = frame(&pair.a, &pair.b, source, &mad);
-        let now = pair.now;
-        assert!(pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
-        assert_eq!(pair.b.cm.poll_event(), None);
+        let frame = frame(&hosts.a, &hosts.b, source, &mad);
+        let now = hosts.now;
+        assert!(hosts.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
+        assert_eq!(hosts.b.cm.poll_event(), None);
     }
     // With correct addresses it has an effect.
-    let frame = frame(&pair.a, &pair.b, peer, &datagram(&dreq(theirs, mine, qpn), 1));
-    let now = pair.now;
-    pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
-    pair.expect(Side::B, b, CmEventKind::Disconnected);
-    pair.release(a, b);
+    let frame = frame(&hosts.a, &hosts.b, peer, &datagram(&dreq(theirs, mine, qpn), 1));
+    let now = hosts.now;
+    hosts.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
+    hosts.expect(Side::B, b, CmEventKind::Disconnected);
+    hosts.release(a, b);
 }
 
 #[test]
 fn answers_are_bounded_and_go_to_the_source_of_the_message() {
-    let mut pair = TwoHosts::new();
+    let mut hosts = TwoHosts::new();
     for i in 0..1000u32 {
         let dreq = CmMessage::Dreq(DreqRepr {
             local_comm_id: CommId(i + 1),
@@ -64,19 +64,19 @@ fn answers_are_bounded_and_go_to_the_source_of_the_message() {
             private_data: [0; 220],
         });
         let source = IpAddr::from([10, 0, (i >> 8) as u8, i as u8]);
-        let frame = frame(&pair.a, &pair.b, source, &datagram(&dreq, u64::from(i)));
-        let now = pair.now;
-        assert!(pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
+        let frame = frame(&hosts.a, &hosts.b, source, &datagram(&dreq, u64::from(i)));
+        let now = hosts.now;
+        assert!(hosts.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
     }
     let mut slot = [0; 2048];
     let mut answers = 0;
-    while let Some(len) = pair.b.cm.poll_transmit(pair.now, Crc::detect(), &mut slot) {
+    while let Some(len) = hosts.b.cm.poll_transmit(hosts.now, Crc::detect(), &mut slot) {
         let packet = Packet::parse(&slot[..len]).unwrap();
         assert_eq!(packet.destination(), IpAddr::from([10, 0, 0, answers as u8]));
         answers += 1;
     }
     assert_eq!(answers, answer::MAX_ANSWERS);
-    assert_eq!(pair.b.cm.connections(), 0);
+    assert_eq!(hosts.b.cm.connections(), 0);
 }
 
 /// Actions of a consumer on a random connection.
@@ -117,9 +117,9 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn note(&mut self, pair: &mut TwoHosts) {
+    fn note(&mut self, hosts: &mut TwoHosts) {
         for side in [Side::A, Side::B] {
-            for event in core::mem::take(&mut pair.host(side).events) {
+            for event in core::mem::take(&mut hosts.host(side).events) {
                 let order = match event.kind {
                     CmEventKind::Request { .. } => 0,
                     CmEventKind::Replied { .. } => 1,
@@ -153,10 +153,10 @@ proptest! {
         seed: u64,
         acts in proptest::collection::vec(act(), 1..60),
     ) {
-        let mut pair = TwoHosts::new();
-        pair.listen();
+        let mut hosts = TwoHosts::new();
+        hosts.listen();
         let mut random = seed | 1;
-        pair.set_fate(move |_, _| {
+        hosts.set_fate(move |_, _| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             match random >> 60 {
                 0..=3 => Fate::Lose,
@@ -169,12 +169,12 @@ proptest! {
         for (active, pick, act) in acts {
             match act {
                 Act::Wait(millis) => {
-                    pair.run_for(Duration::from_millis(u64::from(millis)));
-                    ledger.note(&mut pair);
+                    hosts.run_for(Duration::from_millis(u64::from(millis)));
+                    ledger.note(&mut hosts);
                     continue;
                 }
                 Act::Connect => {
-                    let conn = pair.connect();
+                    let conn = hosts.connect();
                     ledger.open.push((Side::A, conn));
                     continue;
                 }
@@ -186,8 +186,8 @@ proptest! {
                 continue;
             }
             let (_, conn) = mine[pick.index(mine.len())];
-            let local = pair.local_qp(side);
-            let result = pair.command(side, |cm, now| match act {
+            let local = hosts.local_qp(side);
+            let result = hosts.command(side, |cm, now| match act {
                 Act::Accept => {
                     cm.accept(now, conn, &AcceptSpec { reads: READS, private_data: b"", context: 1 }, local).map(drop)
                 }
@@ -202,31 +202,31 @@ proptest! {
             if matches!(act, Act::Release) {
                 ledger.open.retain(|open| *open != (side, conn));
                 // Events before the release are allowed.
-                ledger.note(&mut pair);
+                ledger.note(&mut hosts);
                 ledger.released.push((side, conn));
             }
         }
-        ledger.note(&mut pair);
+        ledger.note(&mut hosts);
         // The network works again, and all connections are released.
-        pair.set_fate(|_, _| Fate::Deliver);
-        pair.run_for(Duration::from_secs(5));
-        ledger.note(&mut pair);
+        hosts.set_fate(|_, _| Fate::Deliver);
+        hosts.run_for(Duration::from_secs(5));
+        ledger.note(&mut hosts);
         for (side, conn) in core::mem::take(&mut ledger.open) {
-            pair.command(side, |cm, now| cm.release(now, conn)).unwrap();
+            hosts.command(side, |cm, now| cm.release(now, conn)).unwrap();
             ledger.released.push((side, conn));
         }
         // Delayed REQs may still arrive and be reported.
         for _ in 0..3 {
-            pair.run_for(Duration::from_mins(1));
-            ledger.note(&mut pair);
+            hosts.run_for(Duration::from_mins(1));
+            ledger.note(&mut hosts);
             for (side, conn) in core::mem::take(&mut ledger.open) {
-                pair.command(side, |cm, now| cm.release(now, conn)).unwrap();
+                hosts.command(side, |cm, now| cm.release(now, conn)).unwrap();
                 ledger.released.push((side, conn));
             }
         }
-        prop_assert_eq!((pair.a.cm.connections(), pair.b.cm.connections()), (0, 0));
-        prop_assert_eq!(pair.a.cm.poll_timeout(), None);
-        prop_assert_eq!(pair.b.cm.poll_timeout(), None);
+        prop_assert_eq!((hosts.a.cm.connections(), hosts.b.cm.connections()), (0, 0));
+        prop_assert_eq!(hosts.a.cm.poll_timeout(), None);
+        prop_assert_eq!(hosts.b.cm.poll_timeout(), None);
     }
 
     #[test]
@@ -237,17 +237,17 @@ proptest! {
         known_id: bool,
         stage in 0usize..4,
     ) {
-        let mut pair = TwoHosts::new();
-        pair.listen();
-        let a = pair.connect();
+        let mut hosts = TwoHosts::new();
+        hosts.listen();
+        let a = hosts.connect();
         if stage >= 1 {
-            let b = pair.request();
+            let b = hosts.request();
             if stage >= 2 {
-                pair.accept(b);
+                hosts.accept(b);
             }
             if stage >= 3 {
-                pair.replied(a);
-                pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+                hosts.replied(a);
+                hosts.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
             }
         }
         for side in [Side::A, Side::B] {
@@ -255,17 +255,17 @@ proptest! {
             let header = MadHeaderRepr::cm(roce_wire::Attribute(attribute), transaction);
             header.emit(mad.first_chunk_mut().unwrap());
             mad.extend_from_slice(&body);
-            if known_id && let Some((_, conn)) = pair.host(side).cm.any() {
+            if known_id && let Some((_, conn)) = hosts.host(side).cm.any() {
                 // Passes the check of the communication ID.
                 mad[24..28].copy_from_slice(&conn.remote_id.0.to_be_bytes());
                 mad[28..32].copy_from_slice(&conn.local_id.0.to_be_bytes());
                 mad[8..16].copy_from_slice(&conn.transaction.to_be_bytes());
             }
-            let (from, to) = if side == Side::A { (&pair.b, &pair.a) } else { (&pair.a, &pair.b) };
+            let (from, to) = if side == Side::A { (&hosts.b, &hosts.a) } else { (&hosts.a, &hosts.b) };
             let frame = frame(from, to, from.ip, &mad);
-            let now = pair.now;
-            let _ = pair.host(side).cm.deliver(now, &Packet::parse(&frame).unwrap());
-            while pair.host(side).cm.poll_event().is_some() {}
+            let now = hosts.now;
+            let _ = hosts.host(side).cm.deliver(now, &Packet::parse(&frame).unwrap());
+            while hosts.host(side).cm.poll_event().is_some() {}
         }
     }
 }
@@ -274,47 +274,47 @@ proptest! {
 #[test]
 fn answer_is_sent_to_the_vlan_of_the_message() {
     for vlan in [None, Some(Vlan(5))] {
-        let mut pair = TwoHosts::new();
-        let (req, transaction) = pair.req();
-        let path = Path { vlan, ..Path::new(pair.a.mac, pair.b.mac, pair.a.ip, pair.b.ip) };
+        let mut hosts = TwoHosts::new();
+        let (req, transaction) = hosts.req();
+        let path = Path { vlan, ..Path::new(hosts.a.mac, hosts.b.mac, hosts.a.ip, hosts.b.ip) };
         let mad = datagram(&CmMessage::Req(req), transaction);
         let frame = frame_on(&path, Qpn::GSI, DethRepr::GSI, &mad);
-        assert_eq!(pair.b.cm.deliver(pair.now, &Packet::parse(&frame).unwrap()), Err(Ignored::Refused));
+        assert_eq!(hosts.b.cm.deliver(hosts.now, &Packet::parse(&frame).unwrap()), Err(Ignored::Refused));
         let mut slot = [0; 2048];
-        let len = pair.b.cm.poll_transmit(pair.now, Crc::detect(), &mut slot).unwrap();
+        let len = hosts.b.cm.poll_transmit(hosts.now, Crc::detect(), &mut slot).unwrap();
         assert_eq!(Packet::parse(&slot[..len]).unwrap().eth().vlan(), vlan);
     }
 }
 
 #[test]
 fn datagrams_other_than_cm_messages_are_ignored() {
-    let mut pair = TwoHosts::new();
+    let mut hosts = TwoHosts::new();
     let rtu = CmMessage::Rtu(RtuRepr {
         local_comm_id: CommId(1),
         remote_comm_id: CommId(2),
         private_data: [0; 224],
     });
     let mad = datagram(&rtu, 5);
-    let handle = |pair: &mut TwoHosts, mad: &[u8]| {
-        let frame = frame(&pair.a, &pair.b, pair.a.ip, mad);
-        pair.b.cm.deliver(pair.now, &Packet::parse(&frame).unwrap())
+    let handle = |hosts: &mut TwoHosts, mad: &[u8]| {
+        let frame = frame(&hosts.a, &hosts.b, hosts.a.ip, mad);
+        hosts.b.cm.deliver(hosts.now, &Packet::parse(&frame).unwrap())
     };
-    assert_eq!(handle(&mut pair, &mad), Err(Ignored::Unknown));
-    assert_eq!(handle(&mut pair, &mad[..252]), Err(Ignored::NotCm), "too short");
+    assert_eq!(handle(&mut hosts, &mad), Err(Ignored::Unknown));
+    assert_eq!(handle(&mut hosts, &mad[..252]), Err(Ignored::NotCm), "too short");
     for (byte, value) in [(0, 2), (1, 4), (2, 1), (3, 0x81)] {
         let mut mad = mad;
         mad[byte] = value;
-        assert_eq!(handle(&mut pair, &mad), Err(Ignored::NotCm), "header byte {byte}");
+        assert_eq!(handle(&mut hosts, &mad), Err(Ignored::NotCm), "header byte {byte}");
     }
     //= rocev2 §11
-    let path = Path::new(pair.a.mac, pair.b.mac, pair.a.ip, pair.b.ip);
+    let path = Path::new(hosts.a.mac, hosts.b.mac, hosts.a.ip, hosts.b.ip);
     for (to, deth) in [
         (Qpn::new(2), DethRepr::GSI),
         (Qpn::GSI, DethRepr { source_qp: Qpn::new(2), ..DethRepr::GSI }),
         (Qpn::GSI, DethRepr { q_key: 1, ..DethRepr::GSI }),
     ] {
         let frame = frame_on(&path, to, deth, &mad);
-        let handled = pair.b.cm.deliver(pair.now, &Packet::parse(&frame).unwrap());
+        let handled = hosts.b.cm.deliver(hosts.now, &Packet::parse(&frame).unwrap());
         assert_eq!(handled, Err(Ignored::NotCm), "{to:?} {deth:?}");
     }
     //= rocev2 §11
@@ -322,7 +322,7 @@ fn datagrams_other_than_cm_messages_are_ignored() {
     for attribute in [0x19, 0x1A, 0x30] {
         let mut mad = mad;
         mad[17] = attribute;
-        assert_eq!(handle(&mut pair, &mad), Err(Ignored::Unsupported), "attribute {attribute:#x}");
+        assert_eq!(handle(&mut hosts, &mad), Err(Ignored::Unsupported), "attribute {attribute:#x}");
     }
-    assert!(!pair.b.cm.has_transmit());
+    assert!(!hosts.b.cm.has_transmit());
 }

@@ -10,19 +10,19 @@ use roce_wire::{
 
 /// Returns B's REJ for a REQ of A changed by `change`; `None` if B accepts the REQ as a request.
 fn answer(change: impl Fn(&mut ReqRepr)) -> Option<RejRepr> {
-    let mut pair = TwoHosts::with(|config| config.max_mtu = PathMtu::Bytes2048);
-    pair.listen();
-    let (mut req, transaction) = pair.req();
+    let mut hosts = TwoHosts::with(|config| config.max_mtu = PathMtu::Bytes2048);
+    hosts.listen();
+    let (mut req, transaction) = hosts.req();
     change(&mut req);
-    let (source, now) = (pair.a.ip, pair.now);
-    let observed = pair.deliver(source, &CmMessage::Req(req), transaction);
-    let Some((message, answered)) = next_message(&mut pair.b, now) else {
+    let (source, now) = (hosts.a.ip, hosts.now);
+    let observed = hosts.deliver(source, &CmMessage::Req(req), transaction);
+    let Some((message, answered)) = next_message(&mut hosts.b, now) else {
         assert_eq!(observed, Ok(()));
-        pair.request();
+        hosts.request();
         return None;
     };
     assert_eq!((observed, answered), (Err(Ignored::Refused), transaction));
-    assert_eq!((pair.b.cm.connections(), pair.b.cm.poll_event()), (0, None), "nothing is left of it");
+    assert_eq!((hosts.b.cm.connections(), hosts.b.cm.poll_event()), (0, None), "nothing is left of it");
     let CmMessage::Rej(rej) = message else { panic!("{message:?}") };
     assert_eq!((rej.local_comm_id, rej.remote_comm_id), (CommId(0), req.local_comm_id));
     Some(rej)
@@ -152,9 +152,9 @@ fn irrelevant_req_fields_are_ignored() {
 #[test]
 fn alternate_path_is_declined_and_vendor_options_are_ignored() {
     for failover in [false, true] {
-        let mut pair = TwoHosts::new();
-        pair.listen();
-        let (mut req, transaction) = pair.req();
+        let mut hosts = TwoHosts::new();
+        hosts.listen();
+        let (mut req, transaction) = hosts.req();
         req.vendor_id = 0x00AB_CDEF;
         if failover {
             req.alternate_path = req.primary_path;
@@ -162,13 +162,13 @@ fn alternate_path_is_declined_and_vendor_options_are_ignored() {
         let mut mad = datagram(&CmMessage::Req(req), transaction);
         // A nonzero attribute modifier offers vendor options.
         mad[20..24].copy_from_slice(&[1, 2, 3, 4]);
-        let frame = frame(&pair.a, &pair.b, pair.a.ip, &mad);
-        let now = pair.now;
-        pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
-        let b = pair.request();
-        pair.accept(b);
+        let frame = frame(&hosts.a, &hosts.b, hosts.a.ip, &mad);
+        let now = hosts.now;
+        hosts.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
+        let b = hosts.request();
+        hosts.accept(b);
         let mut slot = [0; 2048];
-        let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
+        let len = hosts.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
         let packet = Packet::parse(&slot[..len]).unwrap();
         let mad = Mad::new_checked(packet.payload()).unwrap();
         assert_eq!(mad.header().attribute_modifier(), 0);
@@ -181,21 +181,21 @@ fn alternate_path_is_declined_and_vendor_options_are_ignored() {
 //= rocev2 §1
 #[test]
 fn traffic_class_comes_from_the_req_without_its_ecn_bits() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let (mut req, transaction) = pair.req();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let (mut req, transaction) = hosts.req();
     path(|path| path.traffic_class = 26 << 2 | 3)(&mut req);
-    let source = pair.a.ip;
-    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
-    let CmEventKind::Request { peer, .. } = pair.event(Side::B).kind else { panic!("no request") };
+    let source = hosts.a.ip;
+    hosts.deliver(source, &CmMessage::Req(req), transaction).unwrap();
+    let CmEventKind::Request { peer, .. } = hosts.event(Side::B).kind else { panic!("no request") };
     assert_eq!(peer.path.traffic_class, 26 << 2);
 }
 
 //= rocev2 §11
 #[test]
 fn sidr_req_is_answered_with_unsupported() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
     let ask = SidrReqRepr {
         request_id: CommId(0x1234),
         p_key: 0xFFFF,
@@ -212,12 +212,12 @@ fn sidr_req_is_answered_with_unsupported() {
     );
     mad[16..18].copy_from_slice(&Attribute::CM_SIDR_REQ.0.to_be_bytes());
     ask.emit(mad.last_chunk_mut().unwrap());
-    let question = frame(&pair.a, &pair.b, pair.a.ip, &mad);
-    let now = pair.now;
-    let observed = pair.b.cm.deliver(now, &Packet::parse(&question).unwrap());
+    let question = frame(&hosts.a, &hosts.b, hosts.a.ip, &mad);
+    let now = hosts.now;
+    let observed = hosts.b.cm.deliver(now, &Packet::parse(&question).unwrap());
     assert_eq!(observed, Err(Ignored::Refused));
     let mut slot = [0; 2048];
-    let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
+    let len = hosts.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
     assert_eq!(len, question.len());
     let packet = Packet::parse(&slot[..len]).unwrap();
     let mad = Mad::new_checked(packet.payload()).unwrap();
@@ -230,14 +230,14 @@ fn sidr_req_is_answered_with_unsupported() {
 
 /// Creates an accepted connection whose active side is played by the test. Returns its REQ, REP, transaction ID and
 /// B's handle.
-fn accepted(pair: &mut TwoHosts) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
-    pair.listen();
-    let (req, transaction) = pair.req();
-    let (source, now) = (pair.a.ip, pair.now);
-    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
-    let b = pair.request();
-    pair.accept(b);
-    let Some((CmMessage::Rep(rep), _)) = next_message(&mut pair.b, now) else { panic!("no REP") };
+fn accepted(hosts: &mut TwoHosts) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
+    hosts.listen();
+    let (req, transaction) = hosts.req();
+    let (source, now) = (hosts.a.ip, hosts.now);
+    hosts.deliver(source, &CmMessage::Req(req), transaction).unwrap();
+    let b = hosts.request();
+    hosts.accept(b);
+    let Some((CmMessage::Rep(rep), _)) = next_message(&mut hosts.b, now) else { panic!("no REP") };
     (req, rep, transaction, b)
 }
 
@@ -245,9 +245,9 @@ fn accepted(pair: &mut TwoHosts) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnI
 #[test]
 fn private_data_of_rtu_mra_dreq_and_drep_is_ignored() {
     use roce_wire::cm::{DreqRepr, MraRepr, RespondedMessage, RtuRepr};
-    let mut pair = TwoHosts::new();
-    let (req, rep, transaction, b) = accepted(&mut pair);
-    let (source, now) = (pair.a.ip, pair.now);
+    let mut hosts = TwoHosts::new();
+    let (req, rep, transaction, b) = accepted(&mut hosts);
+    let (source, now) = (hosts.a.ip, hosts.now);
     let (local_comm_id, remote_comm_id) = (req.local_comm_id, rep.local_comm_id);
     let mra = MraRepr {
         local_comm_id,
@@ -256,16 +256,18 @@ fn private_data_of_rtu_mra_dreq_and_drep_is_ignored() {
         service_timeout: 20,
         private_data: [0xA5; 222],
     };
-    pair.deliver(source, &CmMessage::Mra(mra), transaction).unwrap();
+    hosts.deliver(source, &CmMessage::Mra(mra), transaction).unwrap();
     let rtu = RtuRepr { local_comm_id, remote_comm_id, private_data: [0xA5; 224] };
-    pair.deliver(source, &CmMessage::Rtu(rtu), transaction).unwrap();
-    pair.expect(Side::B, b, CmEventKind::Established);
+    hosts.deliver(source, &CmMessage::Rtu(rtu), transaction).unwrap();
+    hosts.expect(Side::B, b, CmEventKind::Established);
     let dreq =
         DreqRepr { local_comm_id, remote_comm_id, remote_qpn: rep.local_qpn, private_data: [0xA5; 220] };
-    pair.deliver(source, &CmMessage::Dreq(dreq), transaction ^ 7).unwrap();
-    pair.expect(Side::B, b, CmEventKind::Disconnected);
-    pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    let Some((CmMessage::Drep(answer), answered)) = next_message(&mut pair.b, now) else { panic!("no DREP") };
+    hosts.deliver(source, &CmMessage::Dreq(dreq), transaction ^ 7).unwrap();
+    hosts.expect(Side::B, b, CmEventKind::Disconnected);
+    hosts.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
+    let Some((CmMessage::Drep(answer), answered)) = next_message(&mut hosts.b, now) else {
+        panic!("no DREP")
+    };
     assert_eq!((answer.remote_comm_id, answered), (local_comm_id, transaction ^ 7), "its own transaction");
     assert_eq!(answer.private_data, [0; 224]);
 }
@@ -273,43 +275,43 @@ fn private_data_of_rtu_mra_dreq_and_drep_is_ignored() {
 //= rocev2 §12
 #[test]
 fn queue_pair_number_is_stale_until_timewait_is_over() {
-    let mut pair = TwoHosts::new();
-    let (req, _, transaction, b) = accepted(&mut pair);
-    let source = pair.a.ip;
-    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
-    pair.collect();
-    pair.wire.clear();
+    let mut hosts = TwoHosts::new();
+    let (req, _, transaction, b) = accepted(&mut hosts);
+    let source = hosts.a.ip;
+    hosts.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    hosts.collect();
+    hosts.wire.clear();
     // A duplicate of the request, and another one of the same queue pair.
     let other = ReqRepr { local_comm_id: CommId(req.local_comm_id.0 ^ 1), ..req };
     for (again, reason) in [(req, RejReason::CONSUMER), (other, RejReason::STALE_CONNECTION)] {
-        let _ = pair.deliver(source, &CmMessage::Req(again), transaction);
-        let now = pair.now;
-        let Some((CmMessage::Rej(rej), _)) = next_message(&mut pair.b, now) else { panic!("no REJ") };
+        let _ = hosts.deliver(source, &CmMessage::Req(again), transaction);
+        let now = hosts.now;
+        let Some((CmMessage::Rej(rej), _)) = next_message(&mut hosts.b, now) else { panic!("no REJ") };
         assert_eq!((rej.reason, rej.remote_comm_id), (reason, again.local_comm_id));
     }
-    pair.run_for(Duration::from_secs(5));
-    pair.deliver(source, &CmMessage::Req(other), transaction).unwrap();
-    pair.request();
+    hosts.run_for(Duration::from_secs(5));
+    hosts.deliver(source, &CmMessage::Req(other), transaction).unwrap();
+    hosts.request();
 }
 
 //= rocev2 §12
 #[test]
 fn duplicate_req_after_the_end_is_refused_as_stale() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let (req, transaction) = pair.req();
-    let source = pair.a.ip;
-    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
-    let b = pair.request();
-    pair.accept(b);
-    pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
-    pair.expect(Side::B, b, CmEventKind::Established);
-    pair.set_fate(|_, _| Fate::Lose);
-    pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::TimedOut));
-    assert_eq!(pair.deliver(source, &CmMessage::Req(req), transaction), Err(Ignored::Refused));
-    let now = pair.now;
-    let Some((CmMessage::Rej(rej), _)) = next_message(&mut pair.b, now) else { panic!("no REJ") };
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let (req, transaction) = hosts.req();
+    let source = hosts.a.ip;
+    hosts.deliver(source, &CmMessage::Req(req), transaction).unwrap();
+    let b = hosts.request();
+    hosts.accept(b);
+    hosts.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
+    hosts.expect(Side::B, b, CmEventKind::Established);
+    hosts.set_fate(|_, _| Fate::Lose);
+    hosts.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
+    hosts.expect(Side::B, b, CmEventKind::DisconnectDone(DisconnectOutcome::TimedOut));
+    assert_eq!(hosts.deliver(source, &CmMessage::Req(req), transaction), Err(Ignored::Refused));
+    let now = hosts.now;
+    let Some((CmMessage::Rej(rej), _)) = next_message(&mut hosts.b, now) else { panic!("no REJ") };
     assert_eq!(rej.reason, RejReason::STALE_CONNECTION);
 }
 
@@ -318,87 +320,88 @@ fn duplicate_req_after_the_end_is_refused_as_stale() {
 fn unexpected_rep_is_refused() {
     // To a host without the connection, and to one that gave up before the REP arrived.
     for crash in [true, false] {
-        let mut pair = TwoHosts::new();
-        pair.listen();
-        let a = pair.connect();
-        let b = pair.request();
+        let mut hosts = TwoHosts::new();
+        hosts.listen();
+        let a = hosts.connect();
+        let b = hosts.request();
         if crash {
-            pair.a.crash();
+            hosts.a.crash();
         } else {
-            pair.set_fate(|_, message| if message == Attribute::CM_REJ { Fate::Lose } else { Fate::Deliver });
-            pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
-            pair.collect();
-            pair.set_fate(|_, _| Fate::Deliver);
+            hosts
+                .set_fate(|_, message| if message == Attribute::CM_REJ { Fate::Lose } else { Fate::Deliver });
+            hosts.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+            hosts.collect();
+            hosts.set_fate(|_, _| Fate::Deliver);
         }
-        let begun = pair.now;
-        pair.accept(b);
+        let begun = hosts.now;
+        hosts.accept(b);
         let reason = if crash { RejReason::INVALID_COMM_ID } else { RejReason::TIMEOUT };
-        pair.expect(Side::B, b, CmEventKind::Refused { reason, private_data: padded(b"", 148) });
-        assert!(pair.now.duration_since(begun) < Duration::from_millis(1), "at once");
-        pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
-        pair.nothing_left();
+        hosts.expect(Side::B, b, CmEventKind::Refused { reason, private_data: padded(b"", 148) });
+        assert!(hosts.now.duration_since(begun) < Duration::from_millis(1), "at once");
+        hosts.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+        hosts.nothing_left();
     }
 }
 
 //= rocev2 §12
 #[test]
 fn rep_of_a_stale_queue_pair_is_refused_and_connect_can_be_repeated() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let (old, _) = pair.established();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let (old, _) = hosts.established();
     // B restarts and reuses the same queue pair numbers.
-    pair.b.crash();
-    pair.b.next_qpn -= 1;
-    pair.listen();
-    let a = pair.connect();
-    let b = pair.request();
-    pair.accept(b);
+    hosts.b.crash();
+    hosts.b.next_qpn -= 1;
+    hosts.listen();
+    let a = hosts.connect();
+    let b = hosts.request();
+    hosts.accept(b);
     let stale = CmEventKind::Refused { reason: RejReason::STALE_CONNECTION, private_data: padded(b"", 148) };
-    let CmEvent { conn, kind: CmEventKind::Refused { reason, .. }, .. } = pair.event(Side::A) else {
+    let CmEvent { conn, kind: CmEventKind::Refused { reason, .. }, .. } = hosts.event(Side::A) else {
         panic!("not refused")
     };
     assert_eq!((conn, reason), (a, RejReason::STALE_CONNECTION));
-    pair.expect(Side::B, b, stale);
-    pair.quiet_for(Duration::from_mins(1));
-    assert_eq!(pair.a.challenged, [old]);
-    pair.command(Side::A, |cm, now| cm.abort(now, old)).unwrap();
-    pair.expect(Side::A, old, CmEventKind::Aborted);
+    hosts.expect(Side::B, b, stale);
+    hosts.quiet_for(Duration::from_mins(1));
+    assert_eq!(hosts.a.challenged, [old]);
+    hosts.command(Side::A, |cm, now| cm.abort(now, old)).unwrap();
+    hosts.expect(Side::A, old, CmEventKind::Aborted);
     for conn in [old, a] {
-        pair.command(Side::A, |cm, now| cm.release(now, conn)).unwrap();
+        hosts.command(Side::A, |cm, now| cm.release(now, conn)).unwrap();
     }
-    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
-    pair.nothing_left();
-    pair.b.next_qpn -= 1;
-    let a = pair.connect();
-    let b = pair.request();
-    pair.accept(b);
-    pair.replied(a);
+    hosts.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    hosts.nothing_left();
+    hosts.b.next_qpn -= 1;
+    let a = hosts.connect();
+    let b = hosts.request();
+    hosts.accept(b);
+    hosts.replied(a);
 }
 
 /// Nothing keeps a host from naming the GUID, the communication ID and the queue pair of another one.
 //= rocev2 §12
 #[test]
 fn a_req_with_the_numbers_of_another_hosts_connection_is_one_of_its_own() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
     for address in ["192.0.2.21", "192.0.2.22"] {
-        assert_eq!(pair.req_from(address.parse().unwrap(), 1), Ok(()), "{address}");
+        assert_eq!(hosts.req_from(address.parse().unwrap(), 1), Ok(()), "{address}");
     }
-    assert_eq!(pair.b.cm.connections(), 2);
+    assert_eq!(hosts.b.cm.connections(), 2);
 }
 
 //= rocev2 §11
 //= rocev2 §13
 #[test]
 fn a_req_without_communication_id_or_with_a_reserved_queue_pair_is_malformed() {
-    let mut pair = TwoHosts::new();
-    pair.listen();
-    let source = pair.a.ip;
+    let mut hosts = TwoHosts::new();
+    hosts.listen();
+    let source = hosts.a.ip;
     for (id, qpn) in [(0, 0x5000), (7, 0), (7, 1), (7, 0x00FF_FFFF)] {
-        let (mut req, transaction) = pair.req();
+        let (mut req, transaction) = hosts.req();
         (req.local_comm_id, req.local_qpn) = (CommId(id), Qpn::new(qpn));
-        let handled = pair.deliver(source, &CmMessage::Req(req), transaction);
+        let handled = hosts.deliver(source, &CmMessage::Req(req), transaction);
         assert_eq!(handled, Err(Ignored::Malformed), "{id} {qpn:#x}");
     }
-    assert_eq!(pair.b.cm.connections(), 0);
+    assert_eq!(hosts.b.cm.connections(), 0);
 }

@@ -29,8 +29,8 @@ struct Message {
 impl Message {
     fn new(write: bool, config: fn(&mut Config)) -> Self {
         let forger = Forger::new(Options { config, ..Options::default() });
-        let memory = forger.pair.sides[1].shared(5 * MTU);
-        forger.pair.sides[1].recv(1, &[memory.all()]);
+        let memory = forger.hosts.sides[1].shared(5 * MTU);
+        forger.hosts.sides[1].recv(1, &[memory.all()]);
         Self { forger, memory, write }
     }
 
@@ -63,7 +63,7 @@ impl Message {
         let expected: Vec<u8> = (0..5).flat_map(genuine).collect();
         let write = self.write;
         assert!(self.memory.read() == expected, "{what}, write: {write}");
-        let outcomes = self.forger.pair.sides[1].outcomes();
+        let outcomes = self.forger.hosts.sides[1].outcomes();
         let received = if self.write { vec![] } else { vec![(1, CompletionStatus::Success)] };
         assert_eq!(outcomes, received, "{what}");
         if self.write {
@@ -145,8 +145,8 @@ fn a_last_packet_with_the_psn_of_another_one_is_not_placed() {
     }
     for number in [1, 2] {
         let mut forger = Forger::new(Options::default());
-        let bob = &forger.pair.sides[1];
-        let (sink, remote) = (bob.sink(4 * MTU), forger.pair.sides[0].shared(4 * MTU));
+        let bob = &forger.hosts.sides[1];
+        let (sink, remote) = (bob.sink(4 * MTU), forger.hosts.sides[0].shared(4 * MTU));
         bob.read(9, &[sink.all()], &remote, 0);
         assert_eq!(forger.sent().len(), 1);
         let aeth = Ext::Aeth(AethRepr { syndrome: Syndrome::ACK, msn: 0 });
@@ -155,7 +155,7 @@ fn a_last_packet_with_the_psn_of_another_one_is_not_placed() {
             forger.give(&frame);
         }
         assert_eq!(sink.read(), [0; 4 * MTU], "{number}");
-        assert_eq!(forger.pair.sides[1].outcomes(), [], "{number}");
+        assert_eq!(forger.hosts.sides[1].outcomes(), [], "{number}");
     }
 }
 
@@ -191,8 +191,8 @@ fn genuine_read_responses_replace_forged_ones() {
     ];
     for case in cases {
         let mut forger = Forger::new(Options::default());
-        let bob = &forger.pair.sides[1];
-        let (sink, remote) = (bob.sink(4 * MTU), forger.pair.sides[0].shared(4 * MTU));
+        let bob = &forger.hosts.sides[1];
+        let (sink, remote) = (bob.sink(4 * MTU), forger.hosts.sides[0].shared(4 * MTU));
         bob.read(9, &[sink.all()], &remote, 0);
         assert_eq!(forger.sent().len(), 1);
         for &(number, is_genuine) in case {
@@ -206,7 +206,7 @@ fn genuine_read_responses_replace_forged_ones() {
             let frame = forger.frame(opcode, forger.bobs.add(number), ext, &payload);
             forger.give(&frame);
         }
-        assert_eq!(forger.pair.sides[1].outcomes(), [(9, CompletionStatus::Success)], "{case:?}");
+        assert_eq!(forger.hosts.sides[1].outcomes(), [(9, CompletionStatus::Success)], "{case:?}");
         let expected: Vec<u8> = (0..4).flat_map(genuine).collect();
         assert!(sink.read() == expected, "{case:?}");
     }

@@ -12,8 +12,8 @@ use super::forger::{Forger, Options};
 
 /// Lets bob send a message of `packets` packets that stays unacknowledged.
 fn send_unacked(forger: &mut Forger, packets: usize) {
-    let source = forger.pair.sides[1].source(&vec![7; packets * 1024]);
-    forger.pair.sides[1].send(50, &[source.all()]);
+    let source = forger.hosts.sides[1].source(&vec![7; packets * 1024]);
+    forger.hosts.sides[1].send(50, &[source.all()]);
     assert_eq!(forger.sent().len(), packets);
 }
 
@@ -30,7 +30,7 @@ fn a_flood_of_acknowledgements_causes_no_retransmission() {
         assert_eq!(forger.sent(), Vec::<Vec<u8>>::new());
     }
     assert_eq!(forger.stat("retransmissions"), 0);
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts);
 }
 
 /// A NAK causes retransmission of the unacked window, but at most once per part of a round trip.
@@ -57,50 +57,50 @@ fn resent_for_naks(forger: &mut Forger) -> usize {
 fn repeated_naks_of_one_packet_exceed_the_retry_limit() {
     let mut forger = Forger::new(Options::default());
     send_unacked(&mut forger, 4);
-    let begin = forger.pair.now;
+    let begin = forger.hosts.now;
     let frame = forger.answer(forger.bobs, Syndrome(0x60));
-    while forger.pair.sides[1].qp.state() == QpState::Rts {
+    while forger.hosts.sides[1].qp.state() == QpState::Rts {
         forger.give(&frame);
         forger.sent();
-        forger.pair.run_for(Duration::from_millis(5));
-        assert!(forger.pair.now.duration_since(begin) < Duration::from_secs(10), "still trying");
+        forger.hosts.run_for(Duration::from_millis(5));
+        assert!(forger.hosts.now.duration_since(begin) < Duration::from_secs(10), "still trying");
     }
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
+    assert_eq!(forger.hosts.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
 fn repeated_rnr_naks_exceed_the_retry_limit() {
     let mut forger = Forger::new(Options::default());
     send_unacked(&mut forger, 1);
-    let begin = forger.pair.now;
+    let begin = forger.hosts.now;
     // The longest RNR timer value: 655 ms.
     let frame = forger.answer(forger.bobs, Syndrome(0x20));
-    while forger.pair.sides[1].qp.state() == QpState::Rts {
+    while forger.hosts.sides[1].qp.state() == QpState::Rts {
         forger.give(&frame);
         forger.sent();
-        forger.pair.run_for(Duration::from_millis(100));
-        assert!(forger.pair.now.duration_since(begin) < Duration::from_secs(60), "still waiting");
+        forger.hosts.run_for(Duration::from_millis(100));
+        assert!(forger.hosts.now.duration_since(begin) < Duration::from_secs(60), "still waiting");
     }
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RnrRetryExceeded)]);
+    assert_eq!(forger.hosts.sides[1].outcomes(), [(50, CompletionStatus::RnrRetryExceeded)]);
 }
 
 #[test]
 fn a_silent_peer_exceeds_the_retry_limit() {
     let mut forger = Forger::new(Options::default());
     send_unacked(&mut forger, 4);
-    let begin = forger.pair.now;
-    while forger.pair.sides[1].qp.state() == QpState::Rts {
+    let begin = forger.hosts.now;
+    while forger.hosts.sides[1].qp.state() == QpState::Rts {
         forger.sent();
-        forger.pair.run_for(Duration::from_millis(100));
-        assert!(forger.pair.now.duration_since(begin) < Duration::from_secs(10), "still waiting");
+        forger.hosts.run_for(Duration::from_millis(100));
+        assert!(forger.hosts.now.duration_since(begin) < Duration::from_secs(10), "still waiting");
     }
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
+    assert_eq!(forger.hosts.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
 fn a_flood_of_reads_is_served_in_turn_with_own_requests() {
     let mut forger = Forger::new(Options::default());
-    let shared = forger.pair.sides[1].shared(1 << 20);
+    let shared = forger.hosts.sides[1].shared(1 << 20);
     let ext = Ext::Reth(RethRepr { address: shared.address(0), r_key: shared.key(), length: 1 << 20 });
     // The granted number of READs: 4 MiB of responses to four frames.
     for _ in 0..4 {
@@ -109,8 +109,8 @@ fn a_flood_of_reads_is_served_in_turn_with_own_requests() {
         forger.psn = forger.psn.add(1024);
     }
     // Bob's own request is among the first frames.
-    let source = forger.pair.sides[1].source(b"urgent");
-    forger.pair.sides[1].post(60, SendOperation::Send, SendFlags::empty(), &[source.all()]).unwrap();
+    let source = forger.hosts.sides[1].source(b"urgent");
+    forger.hosts.sides[1].post(60, SendOperation::Send, SendFlags::empty(), &[source.all()]).unwrap();
     let sent = forger.sent();
     let opcodes: Vec<_> = sent.iter().map(|frame| Packet::parse(frame).unwrap().bth().opcode()).collect();
     let place = opcodes.iter().position(|&opcode| opcode == Opcode::SEND_ONLY).expect("sent");
@@ -125,15 +125,15 @@ fn a_flood_of_reads_is_served_in_turn_with_own_requests() {
 #[test]
 fn a_flood_of_reads_is_served_in_turn_with_other_queue_pairs() {
     let mut forger = Forger::new(Options::default());
-    forger.pair.cut = [false; 2];
-    let [_, other] = forger.pair.connect_another(900);
-    forger.pair.cut = [true; 2];
+    forger.hosts.cut = [false; 2];
+    let [_, other] = forger.hosts.connect_another(900);
+    forger.hosts.cut = [true; 2];
     forger.sent();
-    let shared = forger.pair.sides[1].shared(1 << 20);
+    let shared = forger.hosts.sides[1].shared(1 << 20);
     let ext = Ext::Reth(RethRepr { address: shared.address(0), r_key: shared.key(), length: 1 << 20 });
     let frame = forger.frame(Opcode::READ_REQUEST, forger.psn, ext, &[]);
     assert_eq!(forger.give(&frame), Verdict::Consumed);
-    let source = forger.pair.sides[1].source(b"mine");
+    let source = forger.hosts.sides[1].source(b"mine");
     let sges = [source.all()];
     let request = SendRequest {
         context: 61,
@@ -141,7 +141,7 @@ fn a_flood_of_reads_is_served_in_turn_with_other_queue_pairs() {
         flags: SendFlags::empty(),
         data: SendData::Sges(&sges),
     };
-    forger.pair.sides[1].engine.post_send(&other, &request).unwrap();
+    forger.hosts.sides[1].engine.post_send(&other, &request).unwrap();
     let sent = forger.sent();
     assert!(sent.len() > 1000, "the READ responses are sent");
     let opcode = |frame: &Vec<u8>| Packet::parse(frame).unwrap().bth().opcode();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A connected pair, and an attacker who can send any frame to bob.
+//! Two connected hosts, and an attacker who can send any frame to bob.
 
 use roce::Verdict;
 use roce_wire::cm::CmMessage;
@@ -12,9 +12,9 @@ use roce_wire::{
 
 pub use roce_testkit::{Options, TwoHosts};
 
-/// A connected pair, and the PSNs as an attacker on the path knows them. Alice is side 0, bob is side 1.
+/// Two connected hosts, and the PSNs as an attacker on the path knows them. Alice is side 0, bob is side 1.
 pub struct Forger {
-    pub pair: TwoHosts,
+    pub hosts: TwoHosts,
     /// From alice to bob.
     pub path: Path,
     /// PSN that bob expects from alice (ePSN).
@@ -25,34 +25,34 @@ pub struct Forger {
 
 impl Forger {
     pub fn new(options: Options) -> Self {
-        let mut pair = TwoHosts::connected(options);
-        pair.capture = Some(Vec::new());
+        let mut hosts = TwoHosts::connected(options);
+        hosts.capture = Some(Vec::new());
         for side in 0..2 {
-            let (source, target) = (pair.sides[side].source(b"hi"), pair.sides[1 - side].shared(2));
-            pair.sides[side].write(1, &[source.all()], &target, 0);
+            let (source, target) = (hosts.sides[side].source(b"hi"), hosts.sides[1 - side].shared(2));
+            hosts.sides[side].write(1, &[source.all()], &target, 0);
         }
-        pair.run_for(std::time::Duration::from_millis(5));
-        let next = |pair: &TwoHosts, side| {
-            let frames = pair.capture.as_ref().unwrap().iter();
+        hosts.run_for(std::time::Duration::from_millis(5));
+        let next = |hosts: &TwoHosts, side| {
+            let frames = hosts.capture.as_ref().unwrap().iter();
             let mut writes = frames
                 .filter(|(from, _)| *from == side)
                 .map(|(_, frame)| Packet::parse(frame).unwrap())
                 .filter(|packet| packet.bth().opcode() == Opcode::WRITE_ONLY);
             writes.next().unwrap().bth().psn().next()
         };
-        let (psn, bobs) = (next(&pair, 0), next(&pair, 1));
-        for side in &pair.sides {
+        let (psn, bobs) = (next(&hosts, 0), next(&hosts, 1));
+        for side in &hosts.sides {
             assert_eq!(side.outcomes(), [(1, roce::CompletionStatus::Success)]);
         }
-        pair.capture = Some(Vec::new());
+        hosts.capture = Some(Vec::new());
         // From here on alice is disconnected from the network.
-        pair.cut = [true; 2];
-        let path = pair.path(0);
-        Self { pair, path, psn, bobs }
+        hosts.cut = [true; 2];
+        let path = hosts.path(0);
+        Self { hosts, path, psn, bobs }
     }
 
     pub fn bob(&self) -> Qpn {
-        self.pair.sides[1].qp.qpn()
+        self.hosts.sides[1].qp.qpn()
     }
 
     pub fn frame(&self, opcode: Opcode, psn: Psn, ext: Ext, payload: &[u8]) -> Vec<u8> {
@@ -65,24 +65,24 @@ impl Forger {
     }
 
     pub fn give(&mut self, frame: &[u8]) -> Verdict {
-        self.pair.sides[1].engine.first_shard().handle_frame(self.pair.now, frame)
+        self.hosts.sides[1].engine.first_shard().handle_frame(self.hosts.now, frame)
     }
 
     /// Returns the frames that bob sends now.
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
-        self.pair.drive();
-        let capture = std::mem::take(self.pair.capture.as_mut().unwrap());
+        self.hosts.drive();
+        let capture = std::mem::take(self.hosts.capture.as_mut().unwrap());
         capture.into_iter().filter(|(from, _)| *from == 1).map(|(_, frame)| frame).collect()
     }
 
     pub fn stat(&self, name: &str) -> u64 {
-        self.pair.sides[1].stat(name)
+        self.hosts.sides[1].stat(name)
     }
 
     /// Returns bob's counters.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
-        self.pair.sides[1].engine.stats().each(|name, count| all.push((name, count)));
+        self.hosts.sides[1].engine.stats().each(|name, count| all.push((name, count)));
         all
     }
 }

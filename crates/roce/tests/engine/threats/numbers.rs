@@ -35,19 +35,19 @@ fn assert_random(what: &str, numbers: &[u32], bits: u32) {
     for bit in 0..bits {
         let set = numbers.iter().filter(|&&number| number >> bit & 1 != 0).count();
         assert!(set.abs_diff(half) <= slack, "{what}: bit {bit} is set {set} times");
-        let flips = numbers.windows(2).filter(|pair| (pair[0] ^ pair[1]) >> bit & 1 != 0).count();
+        let flips = numbers.windows(2).filter(|two| (two[0] ^ two[1]) >> bit & 1 != 0).count();
         assert!(flips.abs_diff(half) <= slack, "{what}: bit {bit} changes {flips} times");
     }
     let mask = u32::MAX >> (32 - bits);
-    let distances: HashSet<_> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) & mask).collect();
+    let distances: HashSet<_> = numbers.windows(2).map(|two| two[1].wrapping_sub(two[0]) & mask).collect();
     assert!(distances.len() + 4 >= numbers.len() - 1, "{what}: {} distances", distances.len());
 }
 
 #[test]
 fn queue_pair_numbers_are_unpredictable_from_each_other() {
-    let pair = TwoHosts::new(roomy());
-    let side = &pair.sides[1];
-    let spec = || roce_testkit::spec(side.pd, &side.cq, &pair.options);
+    let hosts = TwoHosts::new(roomy());
+    let side = &hosts.sides[1];
+    let spec = || roce_testkit::spec(side.pd, &side.cq, &hosts.options);
     let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
     let numbers: Vec<_> = qps.iter().map(|qp| qp.qpn().value()).collect();
     assert_random("queue pairs", &numbers, 24);
@@ -60,19 +60,19 @@ fn numbers_have_the_prefix_of_their_engine_and_are_unpredictable_after_it() {
     let config = |config: &mut roce::Config| {
         (config.max_qps, config.number_prefix) = (1 << 14, PREFIX);
     };
-    let mut pair = TwoHosts::connected(Options { config, ..Options::default() });
-    let side = &pair.sides[1];
-    let spec = || roce_testkit::spec(side.pd, &side.cq, &pair.options);
+    let mut hosts = TwoHosts::connected(Options { config, ..Options::default() });
+    let side = &hosts.sides[1];
+    let spec = || roce_testkit::spec(side.pd, &side.cq, &hosts.options);
     let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
     assert!(qps.iter().all(|qp| PREFIX.is_of_qpn(qp.qpn())));
     let numbers: Vec<_> = qps.iter().map(|qp| qp.qpn().value() & 0xF_FFFF).collect();
     assert_random("queue pairs", &numbers, 20);
-    pair.capture = Some(Vec::new());
+    hosts.capture = Some(Vec::new());
     for context in 0..4 {
-        pair.connect_another(context);
+        hosts.connect_another(context);
     }
     let mut ids = 0;
-    for (_, frame) in pair.capture.take().unwrap() {
+    for (_, frame) in hosts.capture.take().unwrap() {
         let Some(CmMessage::Rep(rep)) = message(&frame) else { continue };
         for id in [rep.local_comm_id, rep.remote_comm_id] {
             assert!(PREFIX.is_of_comm_id(id), "{id:?}");
@@ -84,24 +84,24 @@ fn numbers_have_the_prefix_of_their_engine_and_are_unpredictable_after_it() {
 
 #[test]
 fn keys_are_unpredictable_from_each_other_in_each_bit() {
-    let pair = TwoHosts::new(roomy());
-    let regions: Vec<_> = (0..COUNT).map(|_| pair.sides[1].shared(8)).collect();
+    let hosts = TwoHosts::new(roomy());
+    let regions: Vec<_> = (0..COUNT).map(|_| hosts.sides[1].shared(8)).collect();
     let keys: Vec<_> = regions.iter().map(roce_testkit::Memory::key).collect();
     assert_random("keys", &keys, 32);
 }
 
 #[test]
 fn starting_psns_and_cm_identifiers_are_unpredictable_from_each_other() {
-    let mut pair = TwoHosts::new(Options { config: |config| config.max_qps = 1024, ..Options::default() });
-    pair.capture = Some(Vec::new());
+    let mut hosts = TwoHosts::new(Options { config: |config| config.max_qps = 1024, ..Options::default() });
+    hosts.capture = Some(Vec::new());
     // Without a listener, each attempt is rejected.
     let (mut psns, mut ids, mut transactions) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..COUNT {
-        let side = &mut pair.sides[0];
-        side.qp = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &pair.options)).unwrap();
-        pair.connect(b"");
-        pair.run_for(std::time::Duration::from_millis(1));
-        let capture = std::mem::take(pair.capture.as_mut().unwrap());
+        let side = &mut hosts.sides[0];
+        side.qp = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &hosts.options)).unwrap();
+        hosts.connect(b"");
+        hosts.run_for(std::time::Duration::from_millis(1));
+        let capture = std::mem::take(hosts.capture.as_mut().unwrap());
         let mut requests = capture.iter().filter_map(|(_, frame)| {
             let CmMessage::Req(req) = message(frame)? else { return None };
             let packet = Packet::parse(frame).ok()?;
@@ -111,7 +111,7 @@ fn starting_psns_and_cm_identifiers_are_unpredictable_from_each_other() {
         psns.push(req.starting_psn.value());
         ids.push(req.local_comm_id.0);
         transactions.push(transaction as u32);
-        pair.sides[0].engine.connections().release(pair.now, pair.sides[0].conn.unwrap());
+        hosts.sides[0].engine.connections().release(hosts.now, hosts.sides[0].conn.unwrap());
     }
     assert_random("starting PSNs", &psns, 24);
     assert_random("communication identifiers", &ids, 32);
@@ -121,8 +121,8 @@ fn starting_psns_and_cm_identifiers_are_unpredictable_from_each_other() {
 #[test]
 fn different_seeds_give_different_numbers() {
     let numbers = |seed| {
-        let pair = TwoHosts::new(Options { seed, ..Options::default() });
-        (pair.sides[1].qp.qpn(), pair.sides[1].shared(8).key())
+        let hosts = TwoHosts::new(Options { seed, ..Options::default() });
+        (hosts.sides[1].qp.qpn(), hosts.sides[1].shared(8).key())
     };
     let (one, other) = (numbers(1), numbers(2));
     assert_eq!(numbers(1), one, "the same seed gives the same numbers");
@@ -135,11 +135,12 @@ fn the_number_of_a_destroyed_queue_pair_reaches_no_other_queue_pair() {
     let mut forger = Forger::new(Options::default());
     let mut gone = HashSet::new();
     for _ in 0..600 {
-        let side = &mut forger.pair.sides[1];
+        let side = &mut forger.hosts.sides[1];
         let old = side.qp.clone();
         side.engine.destroy_qp(&old);
         assert!(gone.insert(old.qpn()), "a number was reused");
-        side.qp = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
+        side.qp =
+            side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.hosts.options)).unwrap();
         assert!(!gone.contains(&side.qp.qpn()));
     }
     let psn = forger.psn;

@@ -16,9 +16,9 @@ const LONG: Syndrome = Syndrome(0x20);
 
 /// Bob sends `count` messages of one packet. Returns the PSN of the first.
 fn send(forger: &mut Forger, count: usize) -> Psn {
-    let source = forger.pair.sides[1].source(b"data");
+    let source = forger.hosts.sides[1].source(b"data");
     for context in 0..count {
-        forger.pair.sides[1].send(50 + context as u64, &[source.all()]);
+        forger.hosts.sides[1].send(50 + context as u64, &[source.all()]);
     }
     assert_eq!(forger.sent().len(), count);
     forger.bobs
@@ -37,8 +37,8 @@ fn an_rnr_nak_of_an_acknowledged_packet_is_ignored() {
     give(&mut forger, first.next(), Syndrome::ACK);
     give(&mut forger, first, LONG);
     assert_eq!(forger.sent(), Vec::<Vec<u8>>::new(), "nothing is sent again");
-    let source = forger.pair.sides[1].source(b"more");
-    forger.pair.sides[1].send(60, &[source.all()]);
+    let source = forger.hosts.sides[1].source(b"more");
+    forger.hosts.sides[1].send(60, &[source.all()]);
     assert_eq!(forger.sent().len(), 1, "and nothing waits");
 }
 
@@ -46,18 +46,18 @@ fn an_rnr_nak_of_an_acknowledged_packet_is_ignored() {
 //= R-QP-7
 #[test]
 fn waits_for_receives_far_apart_do_not_add_up() {
-    let mut pair = TwoHosts::connected(Options::default());
-    let [alice, bob] = &pair.sides;
+    let mut hosts = TwoHosts::connected(Options::default());
+    let [alice, bob] = &hosts.sides;
     let (source, sink) = (alice.source(b"data"), bob.sink(4));
     for round in 1..=3 {
-        pair.sides[0].send(round, &[source.all()]);
-        pair.run_for(Duration::from_millis(5));
-        assert!(pair.sides[1].stat("tx_nak_rnr") >= round);
-        pair.sides[1].recv(round, &[sink.all()]);
-        pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
-        assert_eq!(pair.sides[0].outcomes(), [(round, CompletionStatus::Success)]);
+        hosts.sides[0].send(round, &[source.all()]);
+        hosts.run_for(Duration::from_millis(5));
+        assert!(hosts.sides[1].stat("tx_nak_rnr") >= round);
+        hosts.sides[1].recv(round, &[sink.all()]);
+        hosts.run_until("the send", |hosts| !hosts.sides[0].cq.is_empty());
+        assert_eq!(hosts.sides[0].outcomes(), [(round, CompletionStatus::Success)]);
         // Longer than the limit.
-        pair.run_for(Duration::from_secs(31));
+        hosts.run_for(Duration::from_secs(31));
     }
 }
 
@@ -70,7 +70,7 @@ fn the_end_of_an_rnr_wait_starts_the_retransmission_timer() {
     give(&mut forger, first, LONG);
     let before = forger.stat("timeouts");
     // Less than the shortest time before a tail probe after the wait.
-    forger.pair.run_for(Duration::from_micros(655_360 + 400));
+    forger.hosts.run_for(Duration::from_micros(655_360 + 400));
     assert_eq!(forger.sent().len(), 1, "sent again");
     assert_eq!(forger.stat("timeouts"), before);
 }
@@ -84,10 +84,10 @@ fn silence(retries: u8) -> Duration {
     };
     let mut forger = Forger::new(Options { config, ..Options::default() });
     send(&mut forger, 1);
-    let begin = forger.pair.now;
-    forger.pair.run_until("the end", |pair| pair.sides[1].qp.state() == QpState::Error);
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
-    forger.pair.now.duration_since(begin)
+    let begin = forger.hosts.now;
+    forger.hosts.run_until("the end", |hosts| hosts.sides[1].qp.state() == QpState::Error);
+    assert_eq!(forger.hosts.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
+    forger.hosts.now.duration_since(begin)
 }
 
 /// The ACK timeout that a pair agrees on.
@@ -109,17 +109,17 @@ fn an_rnr_nak_restores_the_retries() {
     let config: fn(&mut Config) = |config| config.timing.retries = 5;
     let mut forger = Forger::new(Options { config, ..Options::default() });
     let first = send(&mut forger, 1);
-    forger.pair.run_for(ACK_TIMEOUT * 4);
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    forger.hosts.run_for(ACK_TIMEOUT * 4);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts);
     give(&mut forger, first, SHORT);
-    forger.pair.run_for(Duration::from_micros(20));
+    forger.hosts.run_for(Duration::from_micros(20));
     for late in [6, 1, 1] {
-        let now = forger.pair.now + ACK_TIMEOUT * late;
-        forger.pair.now = now;
-        forger.pair.sides[1].engine.first_shard().handle_timeout(now);
+        let now = forger.hosts.now + ACK_TIMEOUT * late;
+        forger.hosts.now = now;
+        forger.hosts.sides[1].engine.first_shard().handle_timeout(now);
         forger.sent();
     }
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts);
 }
 
 /// One RNR NAK that arrives twice is one: during the wait nothing has been sent that a second could answer.
@@ -133,11 +133,11 @@ fn a_duplicated_rnr_nak_uses_one_retry() {
         for _ in 0..4 {
             give(&mut forger, first, SHORT);
         }
-        assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts, "retry {retry}");
-        forger.pair.run_for(Duration::from_micros(200));
+        assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts, "retry {retry}");
+        forger.hosts.run_for(Duration::from_micros(200));
         assert_eq!(forger.sent().len(), 1, "retry {retry}");
     }
     give(&mut forger, first, SHORT);
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Error);
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RnrRetryExceeded)]);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Error);
+    assert_eq!(forger.hosts.sides[1].outcomes(), [(50, CompletionStatus::RnrRetryExceeded)]);
 }

@@ -28,7 +28,7 @@ struct Messages {
 impl Messages {
     fn new(config: fn(&mut Config)) -> Self {
         let forger = Forger::new(Options { config, ..Options::default() });
-        let bob = &forger.pair.sides[1];
+        let bob = &forger.hosts.sides[1];
         let sinks: Vec<_> = (0..5).map(|_| bob.sink(MTU)).collect();
         for (context, sink) in (0..).zip(&sinks) {
             bob.recv(context, &[sink.all()]);
@@ -53,7 +53,7 @@ impl Messages {
     fn assert_genuine_after(&self, first: u32, end: u32) {
         let expected: Vec<_> =
             (u64::from(first)..u64::from(end)).map(|at| (at, CompletionStatus::Success)).collect();
-        assert_eq!(self.forger.pair.sides[1].outcomes(), expected);
+        assert_eq!(self.forger.hosts.sides[1].outcomes(), expected);
         for number in first..end {
             assert_eq!(self.sinks[number as usize].read()[..8], genuine(number), "message {number}");
         }
@@ -121,7 +121,7 @@ fn a_stored_packet_that_cannot_come_next_is_forgotten() {
     assert_eq!(messages.forger.give(&middle), Verdict::Consumed);
     messages.give(0, &genuine(0));
     messages.give(2, &genuine(2));
-    assert_eq!(messages.forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(messages.forger.hosts.sides[1].qp.state(), QpState::Rts);
     messages.give(1, &genuine(1));
     messages.give(2, &genuine(2));
     messages.assert_genuine(3);

@@ -33,8 +33,8 @@ fn unverified_paths(path: Path) -> Vec<Path> {
 #[test]
 fn packets_from_unverified_sources_are_dropped_and_only_counted() {
     let mut forger = Forger::new(Options::default());
-    let sink = forger.pair.sides[1].sink(64);
-    forger.pair.sides[1].recv(7, &[sink.all()]);
+    let sink = forger.hosts.sides[1].sink(64);
+    forger.hosts.sides[1].recv(7, &[sink.all()]);
     let (psn, bob) = (forger.psn, forger.bob());
     for path in unverified_paths(forger.path) {
         for info in Opcode::table().iter().filter(|info| info.class != Class::Datagram) {
@@ -50,12 +50,12 @@ fn packets_from_unverified_sources_are_dropped_and_only_counted() {
             assert_eq!(forger.sent(), Vec::<Vec<u8>>::new(), "{}", info.name);
         }
     }
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
-    assert_eq!(forger.pair.sides[1].outcomes(), []);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.hosts.sides[1].outcomes(), []);
     // The peer's next frame is still accepted.
     let frame = forger.frame(Opcode::SEND_ONLY, psn, roce_wire::Ext::None, b"hello");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
-    assert_eq!(forger.pair.sides[1].outcomes(), [(7, roce::CompletionStatus::Success)]);
+    assert_eq!(forger.hosts.sides[1].outcomes(), [(7, roce::CompletionStatus::Success)]);
 }
 
 /// Every host can send to the GSI queue pair (QP1): the work per frame is bounded by the length of a MAD, and
@@ -78,8 +78,8 @@ fn gsi_packets_of_other_than_mad_length_are_dropped_before_the_icrc_check() {
 #[test]
 fn missing_and_unconnected_queue_pairs_do_not_answer() {
     let mut forger = Forger::new(Options::default());
-    let side = &forger.pair.sides[1];
-    let idle = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
+    let side = &forger.hosts.sides[1];
+    let idle = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.hosts.options)).unwrap();
     let cases = [
         (idle.qpn(), DropReason::State),
         (Qpn::new(0), DropReason::NoQp),
@@ -113,8 +113,8 @@ fn responses_to_psns_that_are_not_outstanding_are_dropped() {
         }
     }
     // One PSN is outstanding: later PSNs are wrong and earlier ones are duplicates.
-    let (source, target) = (forger.pair.sides[1].source(b"data"), forger.pair.sides[0].shared(8));
-    forger.pair.sides[1].write(9, &[source.all()], &target, 0);
+    let (source, target) = (forger.hosts.sides[1].source(b"data"), forger.hosts.sides[0].shared(8));
+    forger.hosts.sides[1].write(9, &[source.all()], &target, 0);
     assert_eq!(forger.sent().len(), 1);
     for distance in [1, 127, 1 << 20, (1 << 23) - 1] {
         for syndrome in fatal {
@@ -124,17 +124,17 @@ fn responses_to_psns_that_are_not_outstanding_are_dropped() {
             forger.give(&frame);
         }
     }
-    assert_eq!(forger.pair.sides[1].outcomes(), []);
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.hosts.sides[1].outcomes(), []);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts);
     assert_eq!(forger.sent(), Vec::<Vec<u8>>::new());
     assert_eq!(forger.give(&forger.answer(forger.bobs, Syndrome::ACK)), Verdict::Consumed);
-    assert_eq!(forger.pair.sides[1].outcomes(), [(9, roce::CompletionStatus::Success)]);
+    assert_eq!(forger.hosts.sides[1].outcomes(), [(9, roce::CompletionStatus::Success)]);
 }
 
 #[test]
 fn requests_with_a_guessed_psn_are_not_executed() {
     let mut forger = Forger::new(Options::default());
-    let target = forger.pair.sides[1].shared(8);
+    let target = forger.hosts.sides[1].shared(8);
     let reth = roce_wire::RethRepr { address: target.address(0), r_key: target.key(), length: 4 };
     let mut psn: Vec<Psn> = (0..24).map(|bit| forger.psn.add(1 << bit)).collect();
     psn.extend((0..23).map(|bit| forger.psn.sub(1 << bit)));
@@ -143,7 +143,7 @@ fn requests_with_a_guessed_psn_are_not_executed() {
         forger.give(&frame);
     }
     assert_eq!(target.read(), [0; 8]);
-    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.hosts.sides[1].qp.state(), QpState::Rts);
     // At most one NAK is sent.
     assert!(forger.sent().len() <= 1);
 }

@@ -40,7 +40,7 @@ struct Expected {
 
 /// Two hosts, their requests and the expected results.
 struct Scenario {
-    pair: TwoHosts,
+    hosts: TwoHosts,
     chance: Chance,
     /// Queue pairs, with the completions that each side expects.
     qps: Vec<([Queue; 2], [Expected; 2])>,
@@ -116,27 +116,27 @@ impl Scenario {
             }),
             ..Options::default()
         };
-        let mut pair = TwoHosts::new(options);
+        let mut hosts = TwoHosts::new(options);
         let srq = (may_share && chance.once_in(3)).then(|| {
             let side = chance.below(2) as usize;
             let spec = SrqSpec { depth: 64, sges: 4, threshold: 0, context: 900 };
-            let srq = pair.sides[side].engine.create_srq(&spec).unwrap();
-            let unused = pair.sides[side].qp.clone();
-            pair.sides[side].engine.destroy_qp(&unused);
-            with_srq(&mut pair, side, &srq);
+            let srq = hosts.sides[side].engine.create_srq(&spec).unwrap();
+            let unused = hosts.sides[side].qp.clone();
+            hosts.sides[side].engine.destroy_qp(&unused);
+            with_srq(&mut hosts, side, &srq);
             (side, srq)
         });
-        pair.establish();
-        let mut qps = vec![(pair.sides.each_ref().map(|side| side.qp.clone()), Default::default())];
+        hosts.establish();
+        let mut qps = vec![(hosts.sides.each_ref().map(|side| side.qp.clone()), Default::default())];
         for number in 0..chance.below(4) {
-            qps.push((pair.connect_another(number), Default::default()));
+            qps.push((hosts.connect_another(number), Default::default()));
         }
-        let arenas = pair.sides.each_ref().map(|side| side.memory(ARENA, Access::all()));
-        let logical = [0, 1].map(|side| pair.sides[side].map(&arenas[side]));
+        let arenas = hosts.sides.each_ref().map(|side| side.memory(ARENA, Access::all()));
+        let logical = [0, 1].map(|side| hosts.sides[side].map(&arenas[side]));
         let before = [vec![0; ARENA], vec![0; ARENA]];
         let (after, spare, done) = (before.clone(), Default::default(), Default::default());
         Self {
-            pair,
+            hosts,
             chance,
             qps,
             arenas,
@@ -154,7 +154,7 @@ impl Scenario {
     /// Enables random network faults.
     fn enable_faults(&mut self) {
         let chance = &mut self.chance;
-        let options = &mut self.pair.options;
+        let options = &mut self.hosts.options;
         options.loss = [0, 1, 10, 50, 150][chance.below(5) as usize];
         options.duplication = [0, 20, 200][chance.below(3) as usize];
         options.reordering = [0, 10, 100, 500][chance.below(4) as usize];
@@ -166,10 +166,10 @@ impl Scenario {
 
     /// Disables all network faults.
     fn disable_faults(&mut self) {
-        let options = &mut self.pair.options;
+        let options = &mut self.hosts.options;
         (options.loss, options.duplication, options.reordering, options.corruption) = (0, 0, 0, 0);
         options.bursts = None;
-        self.pair.cut = [false; 2];
+        self.hosts.cut = [false; 2];
     }
 
     /// Plans random requests and initializes their memory.
@@ -195,7 +195,7 @@ impl Scenario {
                 1 => Kind::Write { at, size },
                 _ => Kind::Read { at, size },
             };
-            let data = pattern(size, context ^ self.pair.options.seed << 8);
+            let data = pattern(size, context ^ self.hosts.options.seed << 8);
             let source = if let Kind::Read { .. } = kind { 1 - from } else { from };
             self.before[source][at..at + size].copy_from_slice(&data);
             self.after[source][at..at + size].copy_from_slice(&data);
@@ -215,8 +215,8 @@ impl Scenario {
             plan.push((qp, from, kind));
         }
         // The keys are set before their users are posted.
-        self.pair.run_for(Duration::from_millis(100));
-        for side in &self.pair.sides {
+        self.hosts.run_for(Duration::from_millis(100));
+        for side in &self.hosts.sides {
             for done in side.completions() {
                 assert_eq!(done.status, CompletionStatus::Success, "{done:?}");
             }
@@ -230,7 +230,7 @@ impl Scenario {
     /// Posts a fast registration or the bind of a window for a range of a side's arena.
     fn set_key(&mut self, qp: usize, side: usize, at: usize, len: usize, context: u64) -> Key {
         const PAGE: usize = 4096;
-        let host = &self.pair.sides[side];
+        let host = &self.hosts.sides[side];
         let queue = &self.qps[qp].0[side];
         let post = |operation, data| {
             let request = SendRequest { context, operation, flags: SendFlags::empty(), data };
@@ -271,7 +271,7 @@ impl Scenario {
     }
 
     fn post_recv(&self, qp: usize, side: usize, request: &RecvRequest<'_>) {
-        let engine = &self.pair.sides[side].engine;
+        let engine = &self.hosts.sides[side].engine;
         match &self.srq {
             Some((owner, srq)) if (qp, side) == (0, *owner) => engine.post_srq(srq, request).unwrap(),
             _ => engine.post_recv(&self.qps[qp].0[side], request).unwrap(),
@@ -315,19 +315,19 @@ impl Scenario {
             let sges = [near.sge(at, cut), near.sge(at + cut, size - cut)];
             let request = SendRequest { context, operation, flags, data: SendData::Sges(&sges) };
             let sends = &mut expected[*from].sends;
-            match self.pair.sides[*from].engine.post_send(&qps[*from], &request) {
+            match self.hosts.sides[*from].engine.post_send(&qps[*from], &request) {
                 Ok(()) => {}
                 Err(PostError::NotConnected) => sends.retain(|(number, _)| *number != context),
                 Err(error) => panic!("{error:?}"),
             }
             if self.chance.once_in(3) {
                 let time = self.chance.micros(1, 800);
-                self.pair.run_for(time);
+                self.hosts.run_for(time);
             }
         }
         for (qp, to, context, sge) in late {
             let time = self.chance.micros(1, 3000);
-            self.pair.run_for(time);
+            self.hosts.run_for(time);
             self.post_recv(qp, to, &RecvRequest { context, sges: &[sge] });
         }
     }
@@ -335,7 +335,7 @@ impl Scenario {
     /// Returns the time limit for all requests on a network without faults: one timeout, and the transfer
     /// time if the requests run one after the other.
     fn time_limit(&self) -> Duration {
-        let options = &self.pair.options;
+        let options = &self.hosts.options;
         let requests: usize = self.qps.iter().flat_map(|(_, e)| e).map(|e| e.sends.len()).sum();
         let line = Duration::from_secs_f64(self.used as f64 * 8.0 / options.rate.unwrap_or(1 << 40) as f64);
         TIMEOUT + Duration::from_millis(50) + options.latency * 8 * requests as u32 + line * 4
@@ -343,11 +343,11 @@ impl Scenario {
 
     /// Runs until the queue pairs of these sides are drained.
     fn finish(&mut self, sides: &[usize], limit: Duration) {
-        let start = self.pair.now;
+        let start = self.hosts.now;
         let qps: Vec<_> = self.qps.iter().flat_map(|(qps, _)| sides.iter().map(|&side| &qps[side])).collect();
-        if !self.pair.run_within(limit, |_| qps.iter().all(|qp| qp.is_drained())) {
+        if !self.hosts.run_within(limit, |_| qps.iter().all(|qp| qp.is_drained())) {
             let left: Vec<_> = qps.iter().map(|qp| (qp.is_drained(), qp.state())).collect();
-            panic!("not done after {:?}: {left:?}", self.pair.now.duration_since(start));
+            panic!("not done after {:?}: {left:?}", self.hosts.now.duration_since(start));
         }
     }
 
@@ -358,14 +358,14 @@ impl Scenario {
             let operation = SendOperation::Write { address: 0, key: 0 };
             let (flags, data) = (SendFlags::empty(), SendData::Sges(&[]));
             let request = SendRequest { context: CONTEXT, operation, flags, data };
-            if self.pair.sides[side].engine.post_send(&qps[side], &request).is_ok() {
+            if self.hosts.sides[side].engine.post_send(&qps[side], &request).is_ok() {
                 expected[side].sends.push((CONTEXT, false));
             }
         }
     }
 
     fn collect(&mut self) {
-        for (done, side) in self.done.iter_mut().zip(&self.pair.sides) {
+        for (done, side) in self.done.iter_mut().zip(&self.hosts.sides) {
             done.extend(side.completions());
         }
     }
@@ -450,7 +450,7 @@ impl Scenario {
     /// Destroys keys and memory of these sides. The keys go first: windows refer to the memory.
     fn release_keys(&mut self, sides: &[usize]) {
         for (_, (side, key)) in self.keys.drain() {
-            let engine = &self.pair.sides[side].engine;
+            let engine = &self.hosts.sides[side].engine;
             if sides.contains(&side) {
                 match key {
                     Key::Region(region) => assert!(engine.memory().deregister(&region)),
@@ -459,17 +459,17 @@ impl Scenario {
             }
         }
         for &side in sides {
-            assert!(self.pair.sides[side].engine.memory().deregister(&self.arenas[side].region));
+            assert!(self.hosts.sides[side].engine.memory().deregister(&self.arenas[side].region));
         }
     }
 
     /// Destroys all objects on these sides and asserts that the engines are idle.
     fn assert_nothing_is_left(&mut self, sides: &[usize]) {
         for &side in sides {
-            let host = &mut self.pair.sides[side];
+            let host = &mut self.hosts.sides[side];
             // Some connections are released more than once, which has no effect.
             for (id, ..) in std::mem::take(&mut host.conn_events) {
-                host.engine.connections().release(self.pair.now, id);
+                host.engine.connections().release(self.hosts.now, id);
             }
             for (qps, _) in &self.qps {
                 host.engine.destroy_qp(&qps[side]);
@@ -483,9 +483,9 @@ impl Scenario {
         }
         self.release_keys(sides);
         // DREQs are repeated, and TIME_WAIT lasts a while.
-        self.pair.run_for(Duration::from_secs(120));
+        self.hosts.run_for(Duration::from_secs(120));
         for &side in sides {
-            let host = &self.pair.sides[side];
+            let host = &self.hosts.sides[side];
             assert!(!host.engine.first_shard().wants_transmit(), "side {side} has something to send");
             assert_eq!(host.engine.first_shard().poll_timeout(), None, "side {side} waits for something");
             assert!(host.completions().is_empty());
@@ -542,7 +542,7 @@ fn network_faults_are_invisible_to_consumers() {
         scenario.enable_faults();
         scenario.post(&plan, 0..plan.len());
         let time = scenario.chance.micros(1, 20_000);
-        scenario.pair.run_for(time);
+        scenario.hosts.run_for(time);
         scenario.disable_faults();
         scenario.finish(&[0, 1], scenario.time_limit());
         scenario.assert_all_done();
@@ -560,11 +560,11 @@ fn connections_survive_temporary_partitions() {
             scenario.enable_faults();
         }
         let half = plan.len() / 2;
-        scenario.pair.cut = [[true, true], [true, false], [false, true]][scenario.chance.below(3) as usize];
+        scenario.hosts.cut = [[true, true], [true, false], [false, true]][scenario.chance.below(3) as usize];
         scenario.post(&plan, 0..half);
         // Well below eight timeouts.
         let time = scenario.chance.micros(1, 900_000);
-        scenario.pair.run_for(time);
+        scenario.hosts.run_for(time);
         scenario.disable_faults();
         scenario.post(&plan, half..plan.len());
         scenario.finish(&[0, 1], scenario.time_limit());
@@ -586,7 +586,7 @@ fn a_dead_peer_is_detected_and_all_requests_end() {
         let survivor = scenario.chance.below(2) as usize;
         let before = scenario.chance.below(plan.len() as u64 + 1) as usize;
         scenario.post(&plan, 0..before);
-        scenario.pair.kill(1 - survivor);
+        scenario.hosts.kill(1 - survivor);
         scenario.post(&plan, before..plan.len());
         scenario.probe_peer(survivor);
         scenario.finish(&[survivor], DEAD_PEER_LIMIT);
