@@ -36,7 +36,7 @@ fn scripts_contain_each_kind_of_step() {
         })
         .map(|text| text.split(' ').next().unwrap().to_owned())
         .collect();
-    assert_eq!(words.len(), 45, "{words:?}");
+    assert_eq!(words.len(), 46, "{words:?}");
 }
 
 #[test]
@@ -97,6 +97,7 @@ fn real_time_is_kept_when_a_script_is_shortened() {
 fn events_need_a_reason_in_the_script_and_resets_one_in_the_log() {
     let fail = [Act::Fail];
     let refused = [Act::Misbehave(Misbehavior::Refused(4))];
+    let slow = [Act::Stall(0), Act::QueueResetTime(1500)];
     for (acts, log, is_right) in [
         (&[][..], &[][..], true),
         (&[], &[22, 41], false),
@@ -106,7 +107,10 @@ fn events_need_a_reason_in_the_script_and_resets_one_in_the_log() {
         (&fail, &[26], false),
         (&fail, &[22, 41, 41], false),
         (&fail, &[21, 41], false),
-        (&refused, &[29, 41, 29, 26], true),
+        (&refused, &[29, 29], true),
+        (&refused, &[29, 41], false),
+        (&slow, &[32, 42], true),
+        (&slow, &[32, 41], false),
         (&[], &[40, 60], true),
         (&[], &[23], false),
     ] {
