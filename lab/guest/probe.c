@@ -85,6 +85,7 @@ enum { SLOTS = 4, LEAST = 8192, DISCONNECT_TIMEOUT = 15 /* seconds */ };
 struct conn {
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
+	struct ibv_comp_channel *completions; /* of both queues */
 	struct ibv_cq *sends, *receives;
 	struct ibv_srq *srq; /* shared with other connections, or NULL */
 	struct ibv_mr *mr;
@@ -219,11 +220,25 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* Waits until a completion of an armed queue or an event of the connection has come, or for a moment. True if the queues may have to be armed
+ * again. Threads that only looked from time to time took all of an emulated processor when there were 64. */
+static bool wait_for_event(struct conn *c)
+{
+	struct pollfd fds[] = {
+		{ .fd = c->completions->fd, .events = POLLIN }, { .fd = c->id->channel->fd, .events = POLLIN },
+	};
+	struct ibv_cq *cq;
+	void *context;
+	if (poll(fds, 2, 100) <= 0 || !fds[0].revents || ibv_get_cq_event(c->completions, &cq, &context)) return false;
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
 /* Waits for the next completion; false if there is none before the peer disconnects or the time limit passes. */
 static bool next(struct conn *c, struct ibv_cq *cq, struct ibv_wc *wc)
 {
 	double limit = now() + timeout;
-	useconds_t pause = 20;
+	bool armed = false;
 	for (;;) {
 		bool last = is_disconnected(c);
 		int n = ibv_poll_cq(cq, 1, wc);
@@ -231,8 +246,10 @@ static bool next(struct conn *c, struct ibv_cq *cq, struct ibv_wc *wc)
 		if (n > 0) return true;
 		if (last) return false;
 		if (now() > limit) return fail(c, "no completion for %d s", timeout);
-		usleep(pause);
-		if (pause < 1000) pause *= 2;
+		/* A completion that came before the queue was armed is no event: looks once more. */
+		if (armed) armed = !wait_for_event(c);
+		else if (ibv_req_notify_cq(cq, 0)) return fail(c, "arming");
+		else armed = true;
 	}
 }
 
@@ -306,8 +323,10 @@ static void open_conn(struct conn *c, struct rdma_cm_id *id)
 	if (c->scenario != NOWRITE) rights |= IBV_ACCESS_REMOTE_WRITE;
 	if (c->scenario != NOREAD) rights |= IBV_ACCESS_REMOTE_READ;
 	c->mr = ibv_reg_mr(pd, c->data, bytes, rights);
-	c->sends = ibv_create_cq(id->verbs, 64, NULL, NULL, 0);
-	c->receives = ibv_create_cq(id->verbs, 64, NULL, NULL, 0);
+	c->completions = ibv_create_comp_channel(id->verbs);
+	if (!c->completions) die("completion channel");
+	c->sends = ibv_create_cq(id->verbs, 64, NULL, c->completions, 0);
+	c->receives = ibv_create_cq(id->verbs, 64, NULL, c->completions, 0);
 	if (!c->mr || !c->sends || !c->receives) die("resources");
 	struct ibv_qp_init_attr qp = {
 		.send_cq = c->sends, .recv_cq = c->receives, .srq = c->srq, .qp_type = IBV_QPT_RC,
@@ -338,6 +357,7 @@ static void close_conn(struct conn *c)
 	ibv_dereg_mr(c->mr);
 	ibv_destroy_cq(c->sends);
 	ibv_destroy_cq(c->receives);
+	ibv_destroy_comp_channel(c->completions);
 	free(c->data);
 }
 

@@ -104,8 +104,8 @@ static bool open_service(struct service *s, struct conn *c)
 	s->sent = s->received + LONGEST;
 	s->mr = ibv_reg_mr(c->pd, s->memory, 3 * LONGEST,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-	s->sends = ibv_create_cq(c->id->verbs, 64, NULL, NULL, 0);
-	s->receives = ibv_create_cq(c->id->verbs, 64, NULL, NULL, 0);
+	s->sends = ibv_create_cq(c->id->verbs, 64, NULL, c->completions, 0);
+	s->receives = ibv_create_cq(c->id->verbs, 64, NULL, c->completions, 0);
 	if (!s->mr || !s->sends || !s->receives) die("resources");
 	struct ibv_qp_init_attr created = {
 		.send_cq = s->sends, .recv_cq = s->receives, .qp_type = type,
