@@ -164,7 +164,8 @@ impl Port {
     }
 
     /// Stops the device, which loses its state: the queues are disconnected, then the device is reset. Waits for the end of
-    /// the reset, at most a second: then it may not access memory, and [`restart`](Self::restart) waits on. `PASSIVE_LEVEL`, one caller of this or [`restart`](Self::restart) at a time.
+    /// the reset, at most a second: then it may not access memory, and [`restart`](Self::restart) waits on. `PASSIVE_LEVEL`, one caller of this
+    /// or [`restart`](Self::restart) at a time.
     pub fn stop(&self) {
         let _ = self.step(DeviceEvent::Stop);
         self.disconnect();
@@ -392,8 +393,9 @@ impl Port {
         self.is_running() && self.features.contains(Features::RING_RESET)
     }
 
-    /// Has the running device reset a queue. The frames in it are lost. Waits at most a second for the end
-    /// of the reset; a further call waits on, for 50 ms, and the queue is not used until then. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or [`restart`](Self::restart) at a time.
+    /// Has the running device reset a queue. The frames in it are lost. Waits at most a second for the end of the reset; a further call waits
+    /// on, for 20 ms, and the queue is not used until then. `PASSIVE_LEVEL`, one caller of this, [`stop`](Self::stop) or
+    /// [`restart`](Self::restart) at a time.
     ///
     /// # Errors
     /// The device cannot reset queues, does not respond, or has failed.

@@ -49,7 +49,7 @@ pub enum Error {
     Changed,
     /// The configuration changed during each of several reads, so that no consistent one was found.
     UnsteadyConfig,
-    /// The device refused a command of the control queue without which it cannot be used.
+    /// The device refused to change a filter that it has, so that it does not deliver frames that are wanted.
     CommandRefused,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,

@@ -24,8 +24,8 @@ use crate::wait::Wait;
 
 /// Longest time that one call waits for a reset.
 pub const RESET_LIMIT: Duration = Duration::from_secs(1);
-/// How long a further call waits for the end of a queue's reset.
-const FURTHER: Duration = Duration::from_millis(50);
+/// How long a further call waits for the end of a queue's reset, or up to two clock ticks of the system. A second is enough for 32 queues.
+const FURTHER: Duration = Duration::from_millis(20);
 /// Largest size of a queue. (virtio §5, §6)
 const MAX_QUEUE_SIZE: u16 = 1 << 15;
 /// A device with a smaller MTU is used as if it reported none, in bytes: each IPv4 host accepts datagrams of this length. (RFC 791)
@@ -442,7 +442,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
 
     /// Resets a queue while the device runs, and waits at most a second for the end of the reset. Afterwards the
     /// device uses none of the queue's memory, and the queue can be programmed again. The queue must be stopped already. After
-    /// [`QueueReset::Lasts`], a further call waits on, for 50 ms.
+    /// [`QueueReset::Lasts`], a further call waits on, for 20 ms.
     ///
     /// # Errors
     /// [`Error::OutOfOrder`] without RING_RESET, or if the device does not run; [`Error::Removed`].

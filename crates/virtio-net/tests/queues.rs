@@ -272,6 +272,17 @@ fn a_transmit_queue_is_idle_when_all_frames_were_sent() {
     });
 }
 
+/// The device may never return what it has of the queue: a watchdog of stalled queues waits for its reset.
+#[test]
+fn a_transmit_queue_that_was_stopped_is_not_idle() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        driver.transmit().stop();
+        assert!(!driver.transmit().is_idle());
+    });
+}
+
 #[test]
 fn without_event_indices_the_flags_suppress_interrupts() {
     over_formats(|quirks| {
