@@ -28,8 +28,8 @@ pub struct ResetWait {
 }
 
 impl ResetWait {
-    /// Longest time that the start of an adapter waits. Windows' start of the system may wait for it.
-    pub const LIMIT: Duration = Duration::from_secs(600);
+    /// Longest time that the start of an adapter waits. Windows ends the system after six minutes in a PnP request (bug check 0x1D5).
+    pub const LIMIT: Duration = Duration::from_secs(300);
 
     pub const fn new() -> Self {
         Self { began: AtomicU64::new(0), reported: AtomicU64::new(0) }

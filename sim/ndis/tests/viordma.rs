@@ -199,8 +199,8 @@ fn unusable_device_fails_initialization_with_an_event_and_without_a_leak() {
         unload(&host);
         assert_clean(&sim);
         let log = host.event_log();
-        // A reset is waited for: an event after one second and each minute, ten minutes long, then that of the failed start.
-        let events = if quirks.never_resets { 12 } else { 1 };
+        // A reset is waited for: an event after one second and each minute, five minutes long, then that of the failed start.
+        let events = if quirks.never_resets { 7 } else { 1 };
         assert_eq!(log.len(), events, "{quirks:?}: {log:x?}");
         assert!(log.iter().all(|entry| entry.code == log[0].code), "{quirks:?}: {log:x?}");
         codes.push(log[0].code);

@@ -204,6 +204,21 @@ fn adapter_starts_on_a_device_whose_reset_takes_90_seconds() {
     finish(bed);
 }
 
+/// Windows stops the system after six minutes in the request that starts a device (bug check 0x1D5).
+#[test]
+fn start_of_an_adapter_ends_before_the_watchdog_of_the_pnp_manager() {
+    let Some(image) = image() else { return };
+    let quirks = Quirks { reset_time: HOUR, left_by_firmware: true, ..Quirks::default() };
+    let options = Options { quirks, ..Options::default() };
+    let mut bed = lab::testbed::Testbed::new(&image, &options).expect("the image can be loaded");
+    let before = bed.now();
+    bed.start().expect_err("the device has not finished its reset");
+    let took = bed.now().saturating_sub(before);
+    assert!((Duration::from_secs(300)..Duration::from_secs(330)).contains(&took), "{took:?}");
+    assert!(events(bed.machines()[0]).iter().all(|&event| event == event::RESET_LATE));
+    assert!(bed.violations().is_empty(), "{:?}", bed.violations());
+}
+
 /// A device that is pulled out ends the wait for its reset.
 //= R-PNP-8
 #[test]
