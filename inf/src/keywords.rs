@@ -202,18 +202,19 @@ properties! {
         integer: Integer::Dword,
         ..ETHERNET
     };
-    // As many as NetKVM's: `RxCapacity` and `TxCapacity`.
+    // The range is NetKVM's of `RxCapacity`. Its default is 1024.
     RECEIVE_BUFFERS = Property {
         name: "*ReceiveBuffers",
         label: "Receive Buffers",
         values: Values::Range { min: 16, max: 4096 },
-        default: 1024,
-        text: "Frames that the device can deliver to a queue pair before the driver processes them: 1024 are 0.9 ms of \
+        default: 2048,
+        text: "Frames that the device can deliver to a queue pair before the driver processes them: 2048 are 1.8 ms of \
             10 Gb/s at a RoCE frame size of 1024. Rounded down to a power of two; never more than the device's queue \
             has, or than 8 MiB hold (event 45 if there is less memory).",
         integer: Integer::Dword,
         ..ETHERNET
     };
+    // As NetKVM's `TxCapacity`.
     TRANSMIT_BUFFERS = Property {
         name: "*TransmitBuffers",
         label: "Transmit Buffers",
