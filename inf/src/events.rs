@@ -149,7 +149,7 @@ events! {
         .action("Give the device interrupt vectors if it can have any (QEMU: `vectors`).");
     CHANGED = error(25, "%2: after a reset, the device offers less than before.")
         .action("Disable and enable the adapter: it then uses what the device offers now.");
-    GIVEN_UP = error(26, "%2: the device does not work after a reset, or had to be reset too often. The adapter is removed.")
+    GIVEN_UP = error(26, "%2: the device cannot be used after a reset, or corrupts its rings after each reset. The adapter is removed.")
         .action("Look at the events before this one. Then disable and enable the adapter in Device Manager.");
     UNSTEADY_CONFIG = error(27, "%2: the device's configuration cannot be read, because it changes at each read.")
         .action("Update the software of the virtual machine's host.");
@@ -163,6 +163,8 @@ events! {
         .action("Set `iommu_platform=on` for the device, or remove the virtual IOMMU.");
     QUEUE_RESET_LATE = warning(32, "%2: the device has not completed the reset of a queue. The driver waits for it, and other queues go on. Data: the number of the queue pair.")
         .action("None if the adapter works again. Otherwise look at the back end of the device: tap, vhost, switch.");
+    START_DELAYED = warning(33, "%2: the device has failed again and again. It is reset, and started again after a pause. Data: the seconds of the pause.")
+        .action("None if event 41 follows. If it returns, look at the log of the host.");
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.")
         .action("Raise `*JumboPacket` and the MTU of the device, or lower `*NetworkDirectRoCEFrameSize`.");
     RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.")

@@ -12,6 +12,7 @@ use super::transition_requests::{recover, reset_receive, reset_transmit};
 use crate::events;
 use crate::nic::queue_pair::Pair;
 use driver_states::device::DeviceEvent;
+use driver_states::reset_history::Cause;
 
 /// Handles a failed device: logs an event once, aborts all pending work, and reports that the link is down. Then a work item resets the
 /// device, or, if the device is gone, NDIS removes the adapter. IRQL <= `DISPATCH_LEVEL`.
@@ -28,7 +29,8 @@ pub fn device_failed(adapter: &Adapter, error: Error) {
     if gone {
         remove(adapter);
     } else {
-        recover(adapter);
+        let is_of_ring = matches!(error, Error::BrokenRing(_));
+        recover(adapter, if is_of_ring { Cause::CorruptRing } else { Cause::Other });
     }
 }
 

@@ -17,6 +17,7 @@ use super::change_trace::changed;
 use super::coalescing::Coalescing;
 use super::device_settings::DeviceSettings;
 use super::device_setup::{self, Wanted};
+use super::failure::device_failed;
 use super::lifecycle::take_down;
 use super::mac_address::station_addresses;
 use super::ndis_attributes::{set_general_attributes, set_offload_attributes, set_registration_attributes};
@@ -249,7 +250,14 @@ fn start(adapter: &AliasableBox<Adapter>) -> Result<bool, Failure> {
     if !settings_thread::start(adapter) {
         return Err(Failure::NoResources);
     }
-    let link_changed = adapter.port().start()?;
+    let link_changed = match adapter.port().start() {
+        // Reset like any other that fails.
+        Err(error @ virtio_net::Error::NeedsReset) => {
+            device_failed(adapter, error);
+            return Ok(false);
+        }
+        outcome => outcome?,
+    };
     adapter.coalescing.complete_change(adapter.offloads.coalescing());
     adapter.settings.set_all(adapter.port());
     Ok(link_changed)

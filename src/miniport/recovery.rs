@@ -3,7 +3,8 @@
 //! Recovery of a device that failed, of queues that have stalled or are corrupt, and the start after a reset. `PASSIVE_LEVEL`.
 //!
 //! A reset stops the device, which loses its state, and initializes it again with the same queues. Ethernet does not wait for RDMA consumers.
-//! A device that needs long for its reset is waited for in steps of a second, between which the work item does what is more urgent.
+//! A device that needs long for its reset is waited for in steps of a second, between which the work item does what is more urgent. One that
+//! fails again and again is stopped, and started after a [pause](driver_states::reset_history).
 
 use core::time::Duration;
 
@@ -14,9 +15,11 @@ use super::adapter::Adapter;
 use super::change_trace::changed;
 use super::failure::{device_failed, remove};
 use super::transition_requests::{announce_if_asked, reset_later, start_later};
+use super::transitions::Start;
 use super::{configuration_change, device_interrupts, send};
 use crate::events;
 use crate::nic::queue_resets::QueueResets;
+use crate::nic::sleep::sleep;
 use driver_states::device::{DeviceEvent, DeviceState};
 
 /// Time that consumers have to close their NDK adapters before the device loses its power.
@@ -26,19 +29,40 @@ pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// takes a second, and the time of [`CLOSE_LIMIT`], a low power state takes less than ten seconds.
 const RESETS_LIMIT: Duration = Duration::from_secs(2);
 
-/// Resets the device after a failure.
+/// How long the work item waits at a time for a start that is not due, in microseconds.
+const MOMENT: u32 = 100_000;
+
+/// Resets the device after a failure, and starts it after `pause`.
 //= R-PNP-4
-pub fn reset(adapter: &Adapter) {
+pub fn reset(adapter: &Adapter, pause: Duration) {
     changed(adapter.handle(), "reset of the device", NDIS_STATUS_SUCCESS);
     adapter.ndk().lose();
     adapter.port().stop();
     adapter.transitions.forget_queues();
-    start_again(adapter, true);
+    start(adapter, start_after(adapter, pause, true));
 }
 
-/// Starts the device, also after a reset that takes long. `is_reset`: it had failed. Does nothing if the device is not stopped.
-pub fn start_again(adapter: &Adapter, is_reset: bool) {
-    if adapter.port().state() == DeviceState::Stopped && restart(adapter, is_reset) == Ok(true) && is_reset {
+/// Returns the start of the stopped device after `pause`, which is reported. `is_reset`: it had failed.
+fn start_after(adapter: &Adapter, pause: Duration, is_reset: bool) -> Start {
+    if !pause.is_zero() {
+        let seconds = u32::try_from(pause.as_secs()).unwrap_or(u32::MAX);
+        events::write(adapter.handle(), events::table::START_DELAYED, [seconds, 0]);
+    }
+    let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+    Start { is_reset, due: nt::time::now().saturating_add(pause) }
+}
+
+/// Starts the device if that is due, also after a reset that takes long; otherwise waits for a moment. Does nothing if the device is not
+/// stopped.
+pub fn start(adapter: &Adapter, start: Start) {
+    if adapter.port().state() != DeviceState::Stopped {
+        return;
+    }
+    let left = start.due.saturating_sub(nt::time::now());
+    if left != 0 {
+        sleep(MOMENT.min(u32::try_from(left / 1000).unwrap_or(u32::MAX)));
+        start_later(adapter, start);
+    } else if restart(adapter, start.is_reset) == Ok(true) && start.is_reset {
         events::write(adapter.handle(), events::table::RECOVERED, [0, 0]);
     }
 }
@@ -106,7 +130,8 @@ fn reset_queue(adapter: &Adapter, queue: PairQueue, end: u64) -> Reset {
     Reset::Impossible
 }
 
-/// Starts the stopped device. Returns `false` if its reset takes longer: the work item then tries again. `is_reset`: the device had failed.
+/// Starts the stopped device. Returns `false` if its reset takes longer, or it fails at once: the work item then tries again. `is_reset`: the
+/// device had failed.
 ///
 /// # Errors
 /// The device cannot be used, and NDIS removes the adapter.
@@ -115,7 +140,15 @@ pub fn restart(adapter: &Adapter, is_reset: bool) -> Result<bool, Error> {
     match adapter.port().restart() {
         Ok(_) => {}
         Err(Error::ResetTimeout) => {
-            start_later(adapter, is_reset);
+            start_later(adapter, Start { is_reset, due: 0 });
+            return Ok(false);
+        }
+        // No proof that the device cannot be used.
+        Err(error @ (Error::NeedsReset | Error::UnsteadyConfig | Error::OutOfOrder)) => {
+            if adapter.port().state() != DeviceState::Absent {
+                events::device_failed(adapter.handle(), error);
+            }
+            start_later(adapter, start_after(adapter, adapter.transitions.start_failed(), is_reset));
             return Ok(false);
         }
         Err(error) => {
@@ -126,6 +159,7 @@ pub fn restart(adapter: &Adapter, is_reset: bool) -> Result<bool, Error> {
             return Err(error);
         }
     }
+    adapter.transitions.device_started();
     adapter.coalescing.complete_change(adapter.offloads.coalescing());
     adapter.indicate_link();
     adapter.settings.set_all(adapter.port());

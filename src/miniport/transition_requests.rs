@@ -3,17 +3,18 @@
 //! Requests to the adapter's work item. IRQL <= `DISPATCH_LEVEL`.
 
 use super::adapter::Adapter;
-use super::transitions::Pending;
+use super::transitions::{Pending, Start};
 use crate::nic::queue_resets::QueueResets;
+use driver_states::reset_history::Cause;
 
 /// Has the work item reset the failed device. IRQL <= `DISPATCH_LEVEL`.
-pub fn recover(adapter: &Adapter) {
-    begin(adapter, |pending| pending.failed = true);
+pub fn recover(adapter: &Adapter, cause: Cause) {
+    begin(adapter, |pending| pending.failed = Some(cause));
 }
 
-/// Has the work item start the device when a reset that takes long has ended. `is_reset`: the device had failed. IRQL <= `DISPATCH_LEVEL`.
-pub fn start_later(adapter: &Adapter, is_reset: bool) {
-    begin(adapter, |pending| pending.starting = Some(is_reset));
+/// Has the work item start the stopped device when that is due, and a reset that takes long has ended. IRQL <= `DISPATCH_LEVEL`.
+pub fn start_later(adapter: &Adapter, start: Start) {
+    begin(adapter, |pending| pending.starting = Some(start));
 }
 
 /// Has the work item reset the stalled transmit queue of a pair. IRQL <= `DISPATCH_LEVEL`.

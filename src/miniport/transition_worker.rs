@@ -23,8 +23,8 @@ impl Work for Adapter {
                     let status = power::wake(adapter);
                     power::complete(adapter, &request, status);
                 }
-                Step::Reset => recovery::reset(adapter),
-                Step::StartAgain { is_reset } => recovery::start_again(adapter, is_reset),
+                Step::Reset(pause) => recovery::reset(adapter, pause),
+                Step::Start(start) => recovery::start(adapter, start),
                 Step::GiveUp => recovery::give_up(adapter),
                 Step::ResetQueues(queues) => recovery::reset_queues(adapter, queues),
                 Step::Announce => announce::run(adapter),

@@ -3,14 +3,13 @@
 //! Pending transitions of the device: power states that NDIS requested, and resets after failures. Decides what the adapter's one work item
 //! does next.
 
+use core::time::Duration;
+
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_OID_REQUEST};
 use nt::{Event, Owner, ReusableWorkItem, SpinLock};
 
 use crate::nic::queue_resets::QueueResets;
-
-/// A device that fails more often than [`MAX_RESETS`] times in this time, in nanoseconds, is given up.
-const RESET_WINDOW: u64 = 60 * 1_000_000_000;
-const MAX_RESETS: usize = 3;
+use driver_states::reset_history::{Cause, ResetHistory};
 
 /// The pending work of the work item, and whether it runs.
 pub struct Transitions {
@@ -27,20 +26,29 @@ pub struct Pending {
     pub full_power: bool,
     /// The request that is completed after the transition to that state.
     pub request: Option<Request>,
-    /// The device failed and is to be reset.
-    pub failed: bool,
-    /// The device has not finished its reset yet, and is to be started then. `true`: it had failed.
-    pub starting: Option<bool>,
+    /// The device failed, and is to be reset.
+    pub failed: Option<Cause>,
+    /// The device is stopped, and is to be started.
+    pub starting: Option<Start>,
     /// The device has asked for an announcement.
     pub announce: bool,
     /// Queues that are to be reset.
     pub queues: QueueResets,
-    /// Times of the last resets in nanoseconds, the oldest first; 0 for none.
-    resets: [u64; MAX_RESETS],
+    /// The last resets of the device.
+    resets: ResetHistory,
     /// A work item is queued or running.
     working: bool,
     /// The adapter is being halted: no work is started.
     closing: bool,
+}
+
+/// The start of a stopped device.
+#[derive(Clone, Copy)]
+pub struct Start {
+    /// The device had failed.
+    pub is_reset: bool,
+    /// Not before this time, in nanoseconds.
+    pub due: u64,
 }
 
 /// A pending OID request of NDIS's.
@@ -66,11 +74,11 @@ pub enum Step {
     Sleep(Request),
     /// The device has its power back.
     Wake(Request),
-    /// The device failed.
-    Reset,
-    /// The device may have finished its reset. `is_reset`: it had failed.
-    StartAgain { is_reset: bool },
-    /// The device failed too often.
+    /// The device failed. It is started after this time.
+    Reset(Duration),
+    /// The device is to be started, if it has finished its reset.
+    Start(Start),
+    /// The device corrupts its rings again after each reset.
     GiveUp,
     /// These queues are to be reset.
     ResetQueues(QueueResets),
@@ -87,11 +95,11 @@ impl Transitions {
         let pending = Pending {
             full_power: true,
             request: None,
-            failed: false,
+            failed: None,
             starting: None,
             announce: false,
             queues: QueueResets::default(),
-            resets: [0; MAX_RESETS],
+            resets: ResetHistory::new(),
             working: false,
             closing: false,
         };
@@ -125,18 +133,31 @@ impl Transitions {
         self.pending.lock().queues = QueueResets::default();
     }
 
+    /// Notes that the stopped device could not be started for a reason that may pass. Returns the pause before the next attempt.
+    pub fn start_failed(&self) -> Duration {
+        self.pending.lock().resets.pause(nt::time::now())
+    }
+
+    /// Notes that the stopped device works.
+    pub fn device_started(&self) {
+        self.pending.lock().resets.start(nt::time::now());
+    }
+
     /// Returns the next step; `None` if the work is done. After `None` the caller must not access the adapter.
     pub fn next(&self) -> Option<Step> {
         let mut pending = self.pending.lock();
         if let Some(request) = pending.request.take() {
             return Some(if pending.full_power { Step::Wake(request) } else { Step::Sleep(request) });
         }
-        if core::mem::take(&mut pending.failed) && pending.full_power && !pending.closing {
-            return Some(pending.reset(nt::time::now()));
+        if let Some(cause) = pending.failed.take()
+            && pending.full_power
+            && !pending.closing
+        {
+            return Some(pending.resets.fail(cause, nt::time::now()).map_or(Step::GiveUp, Step::Reset));
         }
         if pending.full_power && !pending.closing {
-            if let Some(is_reset) = pending.starting.take() {
-                return Some(Step::StartAgain { is_reset });
+            if let Some(start) = pending.starting.take() {
+                return Some(Step::Start(start));
             }
             if core::mem::take(&mut pending.announce) {
                 return Some(Step::Announce);
@@ -150,19 +171,5 @@ impl Transitions {
         pending.working = false;
         self.idle.set();
         None
-    }
-}
-
-impl Pending {
-    /// Decides at time `now`, in nanoseconds, whether to reset the device or to give it up.
-    fn reset(&mut self, now: u64) -> Step {
-        let [oldest, ..] = self.resets;
-        if oldest != 0 && now.saturating_sub(oldest) < RESET_WINDOW {
-            return Step::GiveUp;
-        }
-        self.resets.rotate_left(1);
-        let [.., newest] = &mut self.resets;
-        *newest = now.max(1);
-        Step::Reset
     }
 }

@@ -24,7 +24,7 @@ pub mod queue_resets;
 pub mod rdma_slots;
 pub mod registers;
 pub mod reset_wait;
-mod sleep;
+pub mod sleep;
 pub mod transmit_progress;
 pub mod transmit_watchdog;
 pub mod vlan_tag;

@@ -22,6 +22,7 @@ pub mod event {
     pub const RESET_LATE: u32 = events::RESET_LATE.number();
     pub const BROKEN_RING: u32 = events::BROKEN_RING.number();
     pub const NEEDS_RESET: u32 = events::NEEDS_RESET.number();
+    pub const START_DELAYED: u32 = events::START_DELAYED.number();
     pub const LINE_INTERRUPT: u32 = events::LINE_INTERRUPT.number();
     pub const CHANGED: u32 = events::CHANGED.number();
     pub const GIVEN_UP: u32 = events::GIVEN_UP.number();

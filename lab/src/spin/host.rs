@@ -27,11 +27,11 @@ use super::{
 };
 use crate::{machine::Machine, testbed::Testbed, trace::TracedEvent};
 
-/// How long an adapter may take until it works again, in virtual time.
-const LONGEST: Duration = Duration::from_mins(1);
+/// How long an adapter may take until it works again, in virtual time: the longest pause of one that fails again and again, and its resets.
+const LONGEST: Duration = Duration::from_mins(2);
 /// How long a stack keeps received lists once the adapter is to be paused.
 const SLOW_RETURN: u64 = 3_000_000;
-/// The failures within [`SHORT_TIME`] after which the driver gives up its device.
+/// The corrupt rings within [`SHORT_TIME`] after which the driver gives up its device.
 const FAILURES: usize = 4;
 /// A minute, and the time until the driver has noticed a failure.
 const SHORT_TIME: Duration = Duration::from_secs(65);
@@ -55,8 +55,8 @@ pub struct HostUnderTest {
     keeps: bool,
     /// Since the last check: the device has failed.
     has_failed: bool,
-    /// When the device failed since the adapter was started.
-    failures: Vec<Duration>,
+    /// When the device may have corrupted a ring since the adapter was started.
+    corruptions: Vec<Duration>,
     /// The driver may have its adapter removed.
     may_be_removed: bool,
     /// Pairs whose transmit queue the device has stalled.
@@ -84,7 +84,7 @@ impl HostUnderTest {
             is_broken: false,
             keeps: false,
             has_failed: false,
-            failures: Vec::new(),
+            corruptions: Vec::new(),
             may_be_removed: false,
             stalled: Vec::new(),
             misbehaved: false,
@@ -124,19 +124,19 @@ impl HostUnderTest {
         match act {
             Act::Unsteady(on) => {
                 self.nic.misbehavior().set_config_unsteady(*on);
-                self.may_be_removed = true;
+                self.has_failed = true;
             }
             Act::Stuck => {
                 self.nic.misbehavior().stop_resetting();
-                (self.may_be_removed, self.is_broken) = (true, true);
+                self.is_broken = true;
             }
             Act::Shortage(share) => {
                 machine.host().low_resources.fail_per_mille(u64::from(*share));
-                self.may_be_removed = true;
+                self.has_failed = true;
             }
             Act::FailNth(number) => {
                 machine.host().low_resources.fail_nth(u64::from(*number));
-                self.may_be_removed = true;
+                self.has_failed = true;
             }
             Act::Start if !is_started && !self.is_off => self.start(machine)?,
             Act::Insert if !is_started => self.insert(),
@@ -217,26 +217,20 @@ impl HostUnderTest {
         match act {
             Act::Misbehave(misbehavior) => {
                 // The driver notices it later, or not at all.
-                self.failures.push(now);
+                self.corruptions.push(now);
                 (self.has_failed, self.disturbed, self.misbehaved) = (true, true, true);
                 self.has_repeated |= matches!(misbehavior, Misbehavior::Corrupt(_, UsedQuirk::IdTwice));
-                // What is refused is refused after each reset.
-                self.may_be_removed |=
-                    matches!(misbehavior, Misbehavior::Refused(_) | Misbehavior::Withdrawn(_));
-                self.is_broken |= matches!(misbehavior, Misbehavior::Withdrawn(_));
+                let is_withdrawn = matches!(misbehavior, Misbehavior::Withdrawn(_));
+                self.may_be_removed |= is_withdrawn;
+                self.is_broken |= is_withdrawn;
             }
             Act::Vanish => {
                 (self.is_broken, self.may_be_removed, self.disturbed) = (true, true, true);
             }
-            Act::Fail => {
-                self.failures.push(now);
-                (self.has_failed, self.disturbed) = (true, true);
-            }
+            Act::Fail => (self.has_failed, self.disturbed) = (true, true),
             Act::Stall(pair) => {
-                // A stall that lasts is a failure of the device.
-                self.failures.push(now);
                 self.stalled.push(self.pair(*pair));
-                (self.has_failed, self.disturbed) = (true, true);
+                self.disturbed = true;
             }
             Act::PauseSending(_)
             | Act::Link(_)
@@ -292,7 +286,7 @@ impl HostUnderTest {
     }
 
     fn start(&mut self, machine: &mut Machine) -> Result<()> {
-        self.failures.clear();
+        self.corruptions.clear();
         self.is_asleep = false;
         match machine.start_adapter() {
             Err(error) if !self.may_fail() => Err(error.context("the adapter does not start")),
@@ -390,7 +384,7 @@ impl HostUnderTest {
 
     /// Waits until the driver has answered what it has found in the rings since the device misbehaved.
     pub fn settle(&mut self, bed: &mut Testbed) -> Result<()> {
-        self.failures.push(bed.now());
+        self.corruptions.push(bed.now());
         self.await_settled(bed)?;
         self.await_commands(bed)?;
         self.await_rdma(bed)
@@ -422,8 +416,6 @@ impl HostUnderTest {
     fn end_stalls(&mut self, bed: &mut Testbed) -> Result<()> {
         let deadline = bed.now() + LONGEST;
         let stalled = std::mem::take(&mut self.stalled);
-        // Noticed from now on.
-        self.failures.extend(stalled.iter().map(|_| bed.now()));
         // The driver sends by fewer pairs than the device has if there are fewer processors.
         let is_used = |nic: &Nic, pair| pair < nic.active_pairs() && nic.misbehavior().is_hung(pair);
         while stalled.iter().any(|&pair| is_used(&self.nic, pair)) {
@@ -464,14 +456,14 @@ impl HostUnderTest {
                 (AdapterState::Halted, miniport) => {
                     // Halted by NDIS at the request of the driver.
                     let removed = miniport.is_some();
-                    let failures = self.failures.iter().filter(|&&at| at >= recent).count();
+                    let corruptions = self.corruptions.iter().filter(|&&at| at >= recent).count();
                     ensure!(
-                        !removed || self.may_be_removed || failures >= FAILURES,
-                        "the adapter of {} was removed after {failures} failures of its device",
+                        !removed || self.may_be_removed || corruptions >= FAILURES,
+                        "the adapter of {} was removed after {corruptions} corrupt rings",
                         self.side
                     );
                     machine.start_adapter().with_context(|| format!("{} does not start again", self.side))?;
-                    self.failures.clear();
+                    self.corruptions.clear();
                 }
                 _ => {}
             }

@@ -28,6 +28,7 @@ const COMMAND_REFUSED: u32 = table::COMMAND_REFUSED.number();
 const TRANSMIT_STALLED: u32 = table::TRANSMIT_STALLED.number();
 const RECOVERED: u32 = table::RECOVERED.number();
 const QUEUE_RESET: u32 = table::QUEUE_RESET.number();
+const START_DELAYED: u32 = table::START_DELAYED.number();
 const QUEUE_RESET_LATE: u32 = table::QUEUE_RESET_LATE.number();
 const FEWER_PAIRS: u32 = table::FEWER_PAIRS.number();
 const FEWER_BUFFERS: u32 = table::FEWER_BUFFERS.number();
@@ -52,8 +53,18 @@ const OF_MISSING_DEVICE: [u32; 12] = numbers([
 ]);
 
 /// Events of what is waited for, or done without: no reasons for a reset of the device, nor for a removal.
-const OF_SLOWNESS: [u32; 6] =
-    [RESET_LATE, COMMAND_LATE, COMMAND_REFUSED, TRANSMIT_STALLED, QUEUE_RESET, QUEUE_RESET_LATE];
+const OF_SLOWNESS: [u32; 7] = [
+    RESET_LATE,
+    COMMAND_LATE,
+    COMMAND_REFUSED,
+    TRANSMIT_STALLED,
+    QUEUE_RESET,
+    QUEUE_RESET_LATE,
+    START_DELAYED,
+];
+
+/// Reasons for a reset that are no proof that the device cannot be used: none for a removal.
+const OF_NO_REMOVAL: [u32; 2] = [NEEDS_RESET, UNSTEADY_CONFIG];
 
 /// Consequence when the driver and its device have different views of the buffers in a ring.
 const OF_WRONG_ID: [u32; 5] = [QUEUE_CORRUPT, BROKEN_RING, NEEDS_RESET, TRANSMIT_STALLED, QUEUE_RESET];
@@ -102,12 +113,12 @@ impl Reasons {
     /// Notes what may follow from an act.
     pub fn note(&mut self, act: &Act) {
         let events: &[u32] = match act {
-            Act::Fail => &[NEEDS_RESET],
+            Act::Fail => &[NEEDS_RESET, START_DELAYED],
             Act::Vanish | Act::Remove | Act::Stuck => {
                 self.allowed.extend(OF_MISSING_DEVICE);
                 &[COMMAND_LATE, UNSTEADY_CONFIG, TRANSMIT_STALLED, COMMAND_REFUSED]
             }
-            Act::Unsteady(_) => &[UNSTEADY_CONFIG],
+            Act::Unsteady(_) => &[UNSTEADY_CONFIG, START_DELAYED],
             Act::Stall(_) | Act::PauseSending(_) => &[TRANSMIT_STALLED, QUEUE_RESET],
             Act::PauseCommands(_) | Act::CommandTime(_) | Act::Misbehave(Misbehavior::Unanswered) => {
                 &[COMMAND_LATE]
@@ -116,9 +127,9 @@ impl Reasons {
             Act::QueueResetTime(_) => &[QUEUE_RESET_LATE],
             Act::Misbehave(Misbehavior::Corrupt(_, entry)) => {
                 self.has_wrong_id |= *entry == UsedQuirk::IdTwice;
-                &[QUEUE_CORRUPT, BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_LATE]
+                &[QUEUE_CORRUPT, BROKEN_RING, TRANSMIT_STALLED, QUEUE_RESET, COMMAND_LATE, START_DELAYED]
             }
-            Act::Misbehave(Misbehavior::Buffers(..)) => &[QUEUE_CORRUPT, BROKEN_RING],
+            Act::Misbehave(Misbehavior::Buffers(..)) => &[QUEUE_CORRUPT, BROKEN_RING, START_DELAYED],
             Act::Misbehave(Misbehavior::Refused(_)) => &[COMMAND_REFUSED],
             Act::Misbehave(Misbehavior::Withdrawn(_)) => &[CHANGED],
             Act::Shortage(_) | Act::FailNth(_) => {
@@ -136,7 +147,7 @@ impl Reasons {
     /// An event has no reason, or a reset or a removal is not preceded by an event that names its reason.
     pub fn judge(&mut self, log: &[u32]) -> Result<()> {
         // Another failure may be logged before the reset after the first one has ended.
-        let mut named = 0_u32;
+        let (mut named, mut last) = (0_u32, None);
         for &event in log.get(self.judged..).unwrap_or_default() {
             match event {
                 RECOVERED | GIVEN_UP => {
@@ -144,6 +155,8 @@ impl Reasons {
                     named = left.with_context(|| {
                         format!("{} without one that names its reason: {log:?}", text(event))
                     })?;
+                    let is_proven = last.is_none_or(|reason| !OF_NO_REMOVAL.contains(&reason));
+                    ensure!(event != GIVEN_UP || is_proven, "{} without proof: {log:?}", text(event));
                 }
                 CONSUMER.. => {}
                 event if self.of_setup.contains(&event) => {}
@@ -155,7 +168,9 @@ impl Reasons {
                         text(reason)
                     );
                     let is_of_memory = [FEWER_PAIRS, FEWER_BUFFERS].contains(&reason);
-                    named += u32::from(!OF_SLOWNESS.contains(&reason) && !is_of_memory);
+                    if !OF_SLOWNESS.contains(&reason) && !is_of_memory {
+                        (named, last) = (named + 1, Some(reason));
+                    }
                 }
             }
         }

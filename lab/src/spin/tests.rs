@@ -96,13 +96,16 @@ fn real_time_is_kept_when_a_script_is_shortened() {
 #[test]
 fn events_need_a_reason_in_the_script_and_resets_one_in_the_log() {
     let fail = [Act::Fail];
+    let corrupt = [Act::Misbehave(Misbehavior::Buffers(0, 2))];
     let refused = [Act::Misbehave(Misbehavior::Refused(4))];
     let slow = [Act::Stall(0), Act::QueueResetTime(1500)];
     for (acts, log, is_right) in [
         (&[][..], &[][..], true),
         (&[], &[22, 41], false),
         (&fail, &[22, 41], true),
-        (&fail, &[22, 26], true),
+        (&fail, &[22, 26], false),
+        (&fail, &[22, 33, 41], true),
+        (&corrupt, &[21, 26], true),
         (&fail, &[41], false),
         (&fail, &[26], false),
         (&fail, &[22, 41, 41], false),

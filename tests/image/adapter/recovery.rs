@@ -8,7 +8,10 @@ use device_sim::{
     Quirks,
     virtio_net::{Features, UsedQuirk},
 };
-use lab::testbed::Options;
+use lab::{
+    machine::Machine,
+    testbed::{Options, Testbed},
+};
 use ndis_sim::{AdapterState, Keyword, NdkEvent};
 use ndk_abi::ndis::{NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS};
 use ndk_abi::nt::STATUS_DEVICE_REMOVED;
@@ -183,6 +186,90 @@ fn device_that_fails_once_a_minute_is_reset_each_time() {
     }
     copy(&bed);
     finish(bed);
+}
+
+/// Nothing that the device says about itself is proof that it cannot be used. It gets more time instead.
+//= R-PNP-16
+//= virtio §16
+#[test]
+fn device_that_asks_for_reset_after_reset_goes_on_when_it_is_well() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    for _ in 0..20 {
+        machine.nic().need_reset();
+        let _ = bed.event().wait(Duration::from_secs(3));
+    }
+    assert_eq!(miniport.state(), AdapterState::Running, "{:?}", events(machine));
+    let _ = bed.event().wait(Duration::from_secs(60));
+    exchange_frame(&bed, 1);
+    copy(&bed);
+    assert_eq!(pauses(machine), [1, 2, 4, 8, 16], "the limit of the log");
+    // Once it has worked for a minute, it is reset at once.
+    let _ = bed.event().wait(Duration::from_secs(60));
+    machine.nic().need_reset();
+    let _ = bed.event().wait(Duration::from_millis(100));
+    exchange_frame(&bed, 2);
+    assert!(!events(machine).contains(&event::GIVEN_UP));
+    finish(bed);
+}
+
+/// Returns the pauses before starts that were reported, in seconds.
+fn pauses(machine: &Machine) -> Vec<u32> {
+    let log = machine.event_log();
+    let of_starts = log.iter().filter(|entry| entry.code & 0xffff == event::START_DELAYED);
+    of_starts.map(|entry| entry.data[0]).collect()
+}
+
+/// Also at the start of its adapter.
+#[test]
+fn device_that_asks_for_a_reset_as_soon_as_it_is_started_is_waited_for() {
+    for is_at_start in [true, false] {
+        let quirks = Quirks { needs_reset_at_start: is_at_start, ..Quirks::default() };
+        let Some(bed) = started_with(quirks) else { return };
+        let machine = bed.machines()[0];
+        if !is_at_start {
+            machine.nic().misbehavior().fail_starts();
+            machine.nic().need_reset();
+        }
+        let _ = bed.event().wait(Duration::from_secs(600));
+        assert_eq!(miniport(machine).state(), AdapterState::Running);
+        assert!(!machine.nic().is_running());
+        assert_eq!(pauses(machine), [1, 2, 4, 8, 16], "the limit of the log");
+        machine.nic().behave();
+        let _ = bed.event().wait(Duration::from_secs(61));
+        exchange_frame(&bed, 1);
+        copy(&bed);
+        assert!(!events(machine).contains(&event::GIVEN_UP));
+        finish(bed);
+    }
+}
+
+/// The power state that NDIS requests, a halt and a shutdown do not wait for the end of a pause.
+//= R-PNP-11
+#[test]
+fn transitions_do_not_wait_while_the_start_of_a_device_does() {
+    let end = |act: fn(&mut Testbed)| {
+        let Some(mut bed) = started() else { return };
+        let machine = bed.machines()[0];
+        machine.nic().misbehavior().fail_starts();
+        machine.nic().need_reset();
+        let _ = bed.event().wait(Duration::from_secs(100));
+        let before = bed.now();
+        act(&mut bed);
+        let took = bed.now().saturating_sub(before);
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        finish(bed);
+    };
+    end(|bed| {
+        let machine = bed.machines()[0];
+        miniport(machine).sleep().unwrap();
+        machine.nic().behave();
+        miniport(machine).wake().unwrap();
+        exchange_frame(bed, 1);
+    });
+    end(|bed| bed.machine_mut(0).halt_adapter().expect("the host lives"));
+    end(|bed| miniport(bed.machines()[0]).shut_down().unwrap());
 }
 
 //= R-CREATE-16

@@ -121,6 +121,7 @@ pub struct Device {
     pub(super) hung: Vec<AtomicBool>,
     /// Commands are not answered until a reset.
     pub(super) leaves_commands: AtomicBool,
+    pub(super) fails_starts: AtomicBool,
     /// Commands since the last reset that were not answered.
     pub(super) left_commands: AtomicU32,
     /// By queue: what is wrong with the next buffer that is returned.
@@ -167,6 +168,7 @@ impl Device {
             arriving: (0..options.pairs).map(|_| Mutex::default()).collect(),
             interrupt_coalescing: Mutex::new(InterruptCoalescing::new(options.queues())),
             leaves_commands: AtomicBool::new(false),
+            fails_starts: AtomicBool::new(options.quirks.needs_reset_at_start),
             left_commands: AtomicU32::new(0),
             has_confused: AtomicBool::new(false),
             lies: (0..options.queues()).map(|_| Mutex::default()).collect(),
@@ -369,6 +371,7 @@ impl Device {
             *lies.lock() = Lies::default();
         }
         self.leaves_commands.store(false, Relaxed);
+        self.fails_starts.store(false, Relaxed);
         *self.refused_class.lock() = self.options.quirks.refuses_class;
     }
 

@@ -41,6 +41,11 @@ impl Misbehavior<'_> {
         self.device.common.lock().stop_resetting();
     }
 
+    /// From now on the device needs a reset whenever the driver sets DRIVER_OK.
+    pub fn fail_starts(&self) {
+        self.device.fails_starts.store(true, Relaxed);
+    }
+
     /// From now on the status register reads all ones, as that of a removed device, and a reset has no effect: the device goes on with
     /// what it does.
     pub fn hide_status(&self) {

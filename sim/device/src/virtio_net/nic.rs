@@ -297,7 +297,9 @@ impl Nic {
                 self.filter.lock().start(accepted);
                 *self.guest_offloads.lock() = accepted.and(Features::GUEST_OFFLOADS);
                 self.running.store(true, Relaxed);
-                if self.options.quirks.insists_on_all_queues && !self.common.lock().has_enabled_all() {
+                let lacks_queues =
+                    self.options.quirks.insists_on_all_queues && !self.common.lock().has_enabled_all();
+                if lacks_queues || self.fails_starts.load(Relaxed) {
                     self.need_reset();
                 }
                 // Buffers may have been made available before.

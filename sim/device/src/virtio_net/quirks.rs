@@ -97,6 +97,8 @@ pub struct Quirks {
     pub holds_for_another_queue: bool,
     /// Needs a reset when the driver sets DRIVER_OK, unless all queues that the accepted features imply are enabled.
     pub insists_on_all_queues: bool,
+    /// Needs a reset whenever the driver sets DRIVER_OK, until [`behave`](super::Nic::behave).
+    pub needs_reset_at_start: bool,
     /// Time that a reset of a queue takes.
     pub queue_reset_time: Duration,
     /// Interrupts for used buffers although the driver asks for no interrupt, as devices do that are built on rust-vmm's queue when EVENT_IDX
